@@ -11,13 +11,14 @@ use crate::listener::Listener;
 use crate::media::{About, MediaError, Plan, make_ssds};
 use crate::power::{Powered, Threads};
 use crate::remote_ssd::RemoteSsd;
+use gnstor_auth::Secret;
 use gnstor_daemon::{Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminChannel, ChannelError};
-use gnstor_fabric::host_queue::{HostQueue, SsdPath};
+use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportError, TransportHandle};
 use gnstor_fabric::transport::{ExecutorId, Port};
-use gnstor_proto::fabrics::{Identity, ssd_subnqn};
+use gnstor_proto::fabrics::ssd_subnqn;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
@@ -54,6 +55,8 @@ pub struct ArrayConfig {
     pub groups: u32,
     /// Threads that serve the SSDs of this process; see [`crate::power::default_engines`].
     pub threads: Threads,
+    /// The array's manager key; none where the SSDs ask for no proof.
+    pub manager_key: Option<Secret>,
 }
 
 /// Why an array does not start.
@@ -147,21 +150,26 @@ impl Array {
         let listener = listener.map_err(os(&format!(
             "listening on {at}, where the SSDs are reached (the port after the daemon's)"
         )))?;
-        let made = match &config.ssds {
+        let mut made = match &config.ssds {
             Ssds::Here(plans) => make_ssds(plans)?,
             Ssds::At(_) => Vec::new(),
         };
+        if let Some(key) = &config.manager_key {
+            made.iter_mut().for_each(|made| made.ask_proof(key));
+        }
+        let daemon = Credentials::daemon(config.manager_key.as_ref());
         let abouts: Vec<About> = made.iter().map(|made| made.about.clone()).collect();
         let powered = Powered::on(made, 0, config.link, config.threads).map_err(os("starting the engine"))?;
         let handle = powered.transport();
         let soft = handle.call(|e, _| e.add_soft())?;
         let fabric_address = listener.as_ref().and_then(|d| d.local_addr().ok());
         let (ports, ssds) = match &config.ssds {
-            Ssds::Here(_) => embedded(&handle, soft, fabric_address, abouts)?,
-            Ssds::At(addresses) => elsewhere(&handle, soft, addresses)?,
+            Ssds::Here(_) => embedded(&handle, soft, fabric_address, abouts, &daemon)?,
+            Ssds::At(addresses) => elsewhere(&handle, soft, addresses, &daemon)?,
         };
         let mut daemon_config = DaemonConfig::default();
         daemon_config.core.groups = config.groups;
+        daemon_config.manager_key.clone_from(&config.manager_key);
         let daemon = Daemon::start(config.listen, ports, daemon_config)?;
         let listener = listener
             .map(|listener| Listener::open(listener, handle))
@@ -233,6 +241,7 @@ fn embedded(
     soft: ExecutorId,
     fabric: Option<SocketAddr>,
     abouts: Vec<About>,
+    daemon: &Credentials,
 ) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
     let mut ports = Vec::new();
     let mut summary = Vec::new();
@@ -241,7 +250,7 @@ fn embedded(
         let port = Port::Local(index);
         let mut queue = HostQueue::connect(
             &SsdPath { transport: engine, executor: soft, port, subnqn: &subnqn },
-            Identity::Daemon,
+            daemon.clone(),
             Duration::ZERO,
             ADMIN_DEADLINE,
         )?;
@@ -273,11 +282,12 @@ fn elsewhere(
     engine: &TransportHandle,
     soft: ExecutorId,
     addresses: &[String],
+    daemon: &Credentials,
 ) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
     let mut ports = Vec::new();
     let mut summary = Vec::new();
     for (index, address) in (0u16..).zip(addresses) {
-        let mut remote = RemoteSsd::new(engine.clone(), soft, index, address.clone());
+        let mut remote = RemoteSsd::new(engine.clone(), soft, index, address.clone(), daemon.clone());
         let mut queue = remote.connect_patiently()?;
         let model = queue.identify(ADMIN_DEADLINE)?.model;
         let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;

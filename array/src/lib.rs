@@ -4,6 +4,7 @@
 //! ```text
 //!   array              ArrayConfig -> Array: engine, SSDs here or elsewhere, daemon, TCP listener
 //!   media              Plan -> SSD: formatted, or restored from its data file; plan, data_file, preset
+//!   manager_key        the array's manager key in a file
 //!   power              SSDs in their engines, until a shutdown or a power failure
 //!   listener           accepts clients of other processes
 //!   remote_ssd         the daemon's connection to an SSD in another process
@@ -15,6 +16,7 @@
 mod array;
 mod data_file;
 pub mod listener;
+pub mod manager_key;
 pub mod media;
 mod media_error;
 mod plan;
@@ -25,4 +27,5 @@ mod remote_ssd;
 mod units;
 
 pub use array::{Array, ArrayConfig, ArrayError, SsdSummary, Ssds, check_ssds};
+pub use gnstor_auth::Secret;
 pub use units::human_bytes;

@@ -8,8 +8,9 @@ pub use crate::preset::preset;
 use crate::preset::{changed, changes, default_preset, matched};
 use crate::recovery_listener::Restoring;
 use crate::units::human_bytes;
+use gnstor_auth::{Group, Secret, random};
 use gnstor_base::region::HostRegion;
-use gnstor_deengine::{Origin, Ssd, SsdConfig, SsdMedia};
+use gnstor_deengine::{Authentication, Origin, Ssd, SsdConfig, SsdMedia};
 use gnstor_ftl::{DUMP_BYTES, FtlConfig};
 use gnstor_proto::BLOCK_BYTES;
 use serde::Serialize;
@@ -59,6 +60,17 @@ pub struct Made {
     pub regions: Vec<Arc<HostRegion>>,
     /// For reports.
     pub about: About,
+}
+
+impl Made {
+    /// From here on every host must prove who it is, by a key that follows from the array's manager key.
+    pub fn ask_proof(&mut self, manager_key: &Secret) {
+        self.ssd.require_authentication(Authentication {
+            manager_key: manager_key.clone(),
+            group: Group::Null,
+            random: Box::new(random::fill),
+        });
+    }
 }
 
 /// What a report says of an SSD.

@@ -3,11 +3,11 @@
 //! made anew when they break.
 
 use gnstor_fabric::admin::ChannelError;
-use gnstor_fabric::host_queue::{HostQueue, SsdPath};
+use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::{ExecutorId, Port};
-use gnstor_proto::fabrics::{Identity, ssd_subnqn};
+use gnstor_proto::fabrics::ssd_subnqn;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -28,12 +28,19 @@ pub(crate) struct RemoteSsd {
     soft: ExecutorId,
     index: u16,
     address: String,
+    daemon: Credentials,
     link: Option<u32>,
 }
 
 impl RemoteSsd {
-    pub(crate) fn new(engine: TransportHandle, soft: ExecutorId, index: u16, address: String) -> Self {
-        Self { engine, soft, index, address, link: None }
+    pub(crate) fn new(
+        engine: TransportHandle,
+        soft: ExecutorId,
+        index: u16,
+        address: String,
+        daemon: Credentials,
+    ) -> Self {
+        Self { engine, soft, index, address, daemon, link: None }
     }
 
     /// Connects, ending the link there was.
@@ -68,13 +75,14 @@ impl RemoteSsd {
         let subnqn = ssd_subnqn(self.index);
         let queue = HostQueue::connect(
             &SsdPath { transport: &self.engine, executor: self.soft, port, subnqn: &subnqn },
-            Identity::Daemon,
+            self.daemon.clone(),
             KATO,
             STEP,
         );
         queue.map_err(|error| {
             self.end();
             match error {
+                ChannelError::Unproven { .. } => Why::Unproven(error),
                 ChannelError::Refused { .. } => Why::Other,
                 ChannelError::NotReady { .. } => Why::Recovering,
                 other => Why::Absent(other.to_string()),
@@ -89,6 +97,7 @@ impl RemoteSsd {
             Why::Recovering => {
                 return ChannelError::NotReady { peer: format!("SSD {index} at {}", self.address) };
             }
+            Why::Unproven(error) => return error,
             Why::Other => format!(
                 "another SSD answers there, not SSD {index}; start SSD {index} with --index {index}, or name \
                  the SSDs in the order of their numbers"
@@ -117,6 +126,8 @@ enum Why {
     Absent(String),
     /// The SSD is being restored, and answers "not ready".
     Recovering,
+    /// It answers, and one of both sides has not proven who it is.
+    Unproven(ChannelError),
     /// Another SSD answers.
     Other,
 }

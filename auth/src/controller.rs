@@ -26,20 +26,20 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Takes AUTH_Negotiate. Returns the state and the challenge. `least` is the weakest group that is
-    /// accepted; the first of the host's groups that is not weaker is taken.
+    /// Takes AUTH_Negotiate. Returns the state and the challenge. `group` is the one that the
+    /// SSD demands: the host cannot choose how much the SSD computes.
     ///
     /// # Errors
     /// The transaction, where it could be read, and what is wrong.
     pub fn begin(
         names: Names,
         secret: Secret,
-        least: Group,
+        group: Group,
         negotiate: &[u8],
         dice: Dice,
     ) -> Result<(Self, Vec<u8>), (u16, Failure)> {
         let transaction = transaction_of(negotiate);
-        let chosen = choose(negotiate, least).map_err(|failure| (transaction, failure))?;
+        let chosen = choose(negotiate, group).map_err(|failure| (transaction, failure))?;
         let public = chosen.public(&dice.private);
         let challenge = message::Challenge {
             head: Head::new(DHCHAP, id::CHALLENGE, transaction),
@@ -115,7 +115,7 @@ pub fn transaction_of(bytes: &[u8]) -> u16 {
     bytes.get(4..6).and_then(|at| at.try_into().ok()).map_or(0, u16::from_le_bytes)
 }
 
-fn choose(negotiate: &[u8], least: Group) -> Result<Group, Failure> {
+fn choose(negotiate: &[u8], group: Group) -> Result<Group, Failure> {
     let (offer, _) = message::read::<message::Negotiate>(negotiate, COMMON, id::NEGOTIATE, None)?;
     if offer.secure_channel != 0 {
         return Err(Failure::SecureChannel);
@@ -130,6 +130,6 @@ fn choose(negotiate: &[u8], least: Group) -> Result<Group, Failure> {
     if !offer.ids[..hashes].contains(&SHA256) {
         return Err(Failure::Hash);
     }
-    let known = offer.ids[GROUPS_AT..][..groups].iter().filter_map(|id| Group::from_id(*id));
-    known.into_iter().find(|group| *group as u8 >= least as u8).ok_or(Failure::Group)
+    let is_offered = offer.ids[GROUPS_AT..][..groups].contains(&(group as u8));
+    if is_offered { Ok(group) } else { Err(Failure::Group) }
 }

@@ -7,7 +7,7 @@ use crate::message::{self, COMMON, DHCHAP, Failure, GROUPS_AT, Head, PROTOCOL_DH
 use crate::queue::SessionKey;
 use crate::response::{Names, Run, Value};
 use zerocopy::IntoBytes;
-use zeroize::{Zeroize, ZeroizeOnDrop};
+use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// Random bytes of one run, from the operating system's generator. Dropping them erases them.
 #[derive(Zeroize, ZeroizeOnDrop)]
@@ -18,6 +18,21 @@ pub struct Dice {
     pub private: [u8; PRIVATE_BYTES],
     /// Sequence number of the challenge.
     pub sequence: u32,
+}
+
+impl Dice {
+    /// Dice of these random bytes.
+    pub fn thrown(fill: impl FnOnce(&mut [u8])) -> Self {
+        let mut bytes = Zeroizing::new([0; 32 + PRIVATE_BYTES + 4]);
+        fill(&mut bytes[..]);
+        let mut dice = Self { challenge: [0; 32], private: [0; PRIVATE_BYTES], sequence: 0 };
+        dice.challenge.copy_from_slice(&bytes[..32]);
+        dice.private.copy_from_slice(&bytes[32..32 + PRIVATE_BYTES]);
+        let word = bytes.last_chunk::<4>().expect("four bytes and more");
+        // Sequence number 0 stands for "no challenge" in the specification.
+        dice.sequence = u32::from_le_bytes(*word).max(1);
+        dice
+    }
 }
 
 impl std::fmt::Debug for Dice {
@@ -90,9 +105,8 @@ impl Host {
         let group =
             Group::from_id(head.group).filter(|group| self.groups.contains(group)).ok_or(Failure::Group)?;
         let (c1, public) = rest.split_first_chunk::<32>().ok_or(Failure::Payload)?;
-        if usize::from(head.public_bytes.get()) != public.len() {
-            return Err(Failure::Payload);
-        }
+        // A controller fills the host's buffer up with zeros.
+        let public = public.get(..head.public_bytes.get().into()).ok_or(Failure::Payload)?;
         let mine = group.public(&self.dice.private);
         if group == Group::Null {
             if !public.is_empty() {
@@ -125,9 +139,10 @@ impl Host {
         };
         let (head, response) =
             message::read::<message::Success1>(bytes, DHCHAP, id::SUCCESS1, Some(self.run.transaction))?;
-        if head.hash_bytes != 32 || head.has_response != 1 || response.len() != 32 {
+        if head.hash_bytes != 32 || head.has_response != 1 {
             return Err(Failure::Payload);
         }
+        let (response, _) = response.split_first_chunk::<32>().ok_or(Failure::Payload)?;
         let c2 = self.dice.challenge;
         if !self.run.is_right(false, &self.secret, &c2, sequence, response) {
             return Err(Failure::Authentication);

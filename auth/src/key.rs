@@ -56,6 +56,13 @@ impl Secret {
         Self { bytes, is_transformed: true }
     }
 
+    /// A new secret.
+    pub fn random() -> Self {
+        let mut bytes = Zeroizing::new([0; KEY_BYTES]);
+        crate::random::fill(&mut bytes[..]);
+        Self::new(*bytes)
+    }
+
     /// Reads the text form.
     ///
     /// # Errors

@@ -29,6 +29,7 @@
 //! | [`message`] | bytes of the messages |
 //! | [`group`] | Diffie-Hellman groups |
 //! | [`host`], [`controller`] | the two state machines |
+//! | [`random`] | random bytes of the operating system |
 //! | [`queue`] | proof that an I/O queue belongs to an authenticated controller |
 
 pub mod controller;
@@ -37,6 +38,7 @@ pub mod host;
 pub mod key;
 pub mod message;
 pub mod queue;
+pub mod random;
 mod response;
 
 pub use controller::Controller;

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::key::{KEY_BYTES, mac};
+use crate::message::MAX_MESSAGE;
 use proptest::prelude::*;
 
 const HOST: &str = "nqn.2026-11.dev.gnstor:client.0007.1";
@@ -25,13 +26,13 @@ fn run(
     host_secret: Secret,
     ssd_secret: Secret,
     groups: &[Group],
-    least: Group,
+    group: Group,
     mut bend: impl FnMut(usize, &mut Vec<u8>),
 ) -> Result<(SessionKey, SessionKey), Failure> {
     let (mut host, mut message) = Host::begin(names(), host_secret, groups, 77, dice(1));
     bend(0, &mut message);
     let (mut ssd, mut message) =
-        Controller::begin(names(), ssd_secret, least, &message, dice(2)).map_err(|(_, failure)| failure)?;
+        Controller::begin(names(), ssd_secret, group, &message, dice(2)).map_err(|(_, failure)| failure)?;
     bend(1, &mut message);
     let mut message = host.on_challenge(&message)?;
     bend(2, &mut message);
@@ -114,9 +115,11 @@ fn a_run_that_failed_cannot_go_on() {
 }
 
 #[test]
-fn a_weaker_group_than_the_ssd_demands_is_refused() {
-    let refused = run(secret(5), secret(5), &[Group::Null], Group::Ffdhe2048, |_, _| {}).unwrap_err();
-    assert_eq!(refused, Failure::Group);
+fn another_group_than_the_ssd_demands_is_refused() {
+    for (offered, demanded) in [(Group::Null, Group::Ffdhe2048), (Group::Ffdhe3072, Group::Null)] {
+        let refused = run(secret(5), secret(5), &[offered], demanded, |_, _| {}).unwrap_err();
+        assert_eq!(refused, Failure::Group);
+    }
     // A third party strikes the strong group off the offer. The host notices a group that it did not offer.
     let struck = run(secret(5), secret(5), &[Group::Ffdhe2048], Group::Null, |at, message| {
         if at == 0 {
@@ -188,4 +191,26 @@ proptest! {
         });
         prop_assert!(bent.is_err());
     }
+}
+
+/// The host's buffer is larger than the message; the controller fills it up with zeros.
+#[test]
+fn a_padded_message_is_read_as_the_message() {
+    for group in [Group::Null, Group::Ffdhe2048] {
+        let (host, ssd) = run(secret(5), secret(5), &[group], group, |at, message| {
+            if at == 1 || at == 3 {
+                message.resize(MAX_MESSAGE, 0);
+            }
+        })
+        .unwrap();
+        assert!(same_key(&host, &ssd));
+    }
+}
+
+#[test]
+fn random_bytes_differ() {
+    let (mut one, mut other) = ([0; 32], [0; 32]);
+    random::fill(&mut one);
+    random::fill(&mut other);
+    assert_ne!(one, other);
 }

@@ -18,7 +18,7 @@ use gnstor_fabric::hca::agent::{DeviceCq, DeviceMr, DeviceQp};
 use gnstor_gnor::abi::{GN_NO_REPLICA, SLOTS};
 use gnstor_gnor::node::{Connection, IoQueue, NodeError};
 use gnstor_proto::BLOCK_BYTES;
-use gnstor_proto::fabrics::{self, CONNECT_DATA_BYTES, CmRequest, ConnectData, ConnectFields, fctype};
+use gnstor_proto::fabrics::{self, CONNECT_DATA_BYTES, CmRequest, ConnectFields, fctype};
 use gnstor_proto::nvme::{self, KeyedSgl, Sqe};
 use gnstor_proto::placement::group_of;
 use gnstor_proto::slba::Vid;
@@ -233,12 +233,9 @@ impl HostChannel {
     /// The SSD that refused, or did not answer.
     #[expect(clippy::disallowed_methods, reason = "a blocking wait with a deadline in real time")]
     pub(crate) fn connect(&mut self) -> Result<(), Error> {
-        let host = self.client.session().host();
-        let cntlids = self.client.session().controller_ids();
-        for (ssd, cntlid) in cntlids.into_iter().enumerate() {
+        for ssd in 0..self.client.session().addresses().len() {
             let at = self.connect_at + ssd * CONNECT_DATA_BYTES;
-            let subnqn = self.client.session().addresses()[ssd].subnqn.clone();
-            self.memory.write(at as u64, ConnectData::new(host, cntlid, &subnqn).as_bytes());
+            self.memory.write(at as u64, self.client.session().connect_data(ssd, QID).as_bytes());
             let fields =
                 ConnectFields { qid: QID.into(), sqsize_z: NVME_QUEUE_Z.into(), ..ConnectFields::default() };
             let mut sqe = fabrics::command(fctype::CONNECT, &fields);

@@ -46,6 +46,7 @@ impl Target {
             link,
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
             threads: args.engines.threads(),
+            manager_key: None,
         })?)))
     }
 

@@ -182,6 +182,13 @@ pub struct UpArgs {
     /// SSDs in processes of their own (gnstor ssd), in the order of their numbers; repeatable
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = parse_address, conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data"])]
     pub ssd_at: Vec<String>,
+    /// File with the array's manager key, by which daemon, SSDs and clients prove who they are; made where
+    /// the SSDs are embedded and there is none [default: manager.key in --data; in memory without --data]
+    #[arg(long, value_name = "FILE")]
+    pub manager_key: Option<PathBuf>,
+    /// Trust SSDs of other machines (--ssd-at) without proof
+    #[arg(long)]
+    pub insecure: bool,
     /// Threads.
     #[command(flatten)]
     pub engines: EngineArgs,
@@ -213,6 +220,12 @@ pub struct SsdArgs {
     /// Address on which daemons and clients reach this SSD
     #[arg(long, default_value = DEFAULT_SSD, value_name = "ADDRESS")]
     pub listen: SocketAddr,
+    /// File with the array's manager key: daemon and clients must prove who they are
+    #[arg(long, value_name = "FILE")]
+    pub manager_key: Option<PathBuf>,
+    /// Listen for other machines without a manager key: every host that reaches the port is trusted
+    #[arg(long)]
+    pub insecure: bool,
     /// Number of the SSD in its array [default: that of the file, else 0]
     #[arg(long, value_name = "N")]
     pub index: Option<u16>,
@@ -353,6 +366,9 @@ pub struct SsdPageArgs {
     /// Number of the SSD in the array, as `gnstor status` shows it
     #[arg(value_name = "N")]
     pub index: u32,
+    /// File with the array's manager key; `log` needs it where the array has one
+    #[arg(long, value_name = "FILE")]
+    pub manager_key: Option<PathBuf>,
     /// The array.
     #[command(flatten)]
     pub array: ArrayArgs,

@@ -104,6 +104,7 @@ impl<'a> Cast<'a> {
             link: if args.preset == "null" { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE },
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
             threads: args.engines.threads(),
+            manager_key: None,
         })?;
         let address = array.daemon_address();
         steps.done(format!(

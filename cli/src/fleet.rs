@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the daemon says of a running array: SSDs, fleet map, volumes.
 
+use gnstor_array::Secret;
 use gnstor_console::CliError;
 use gnstor_daemon::SSD_DOWN;
+use gnstor_fabric::host_queue::Credentials;
+use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
-use gnstor_proto::grpc::{GetMapRequest, ListRequest, RegisterRequest};
+use gnstor_proto::grpc::{GetMapRequest, ListRequest, RegisterRequest, RegisterResponse};
 use gnstor_proto::placement::{FleetMap, SsdState};
 use gnstor_proto::slba::ClientId;
 use libgnstor::{Error, SsdInfo, VolumeInfo};
@@ -78,16 +81,19 @@ pub(crate) fn taken_bytes(volume: &VolumeInfo) -> u64 {
     volume.capacity_bytes.saturating_mul(volume.replicas.into())
 }
 
-/// A client id for an admin queue.
+/// A client for an admin queue.
 ///
 /// # Errors
 /// As [`Fleet::ask`].
-pub(crate) fn register(array: &str, name: &str) -> Result<ClientId, CliError> {
+pub(crate) fn register(array: &str, name: &str) -> Result<Credentials, CliError> {
     let request = RegisterRequest { name: name.into() };
     let answer = call(array, |channel| async move { FleetClient::new(channel).register(request).await })?;
-    let raw = answer.into_inner().client_id;
-    let id = u16::try_from(raw).ok().and_then(ClientId::new);
-    Ok(id.ok_or_else(|| Error::Protocol(format!("client id {raw}")))?)
+    let RegisterResponse { client_id, serial, secret } = answer.into_inner();
+    let id = u16::try_from(client_id).ok().and_then(ClientId::new);
+    let id = id.ok_or_else(|| Error::Protocol(format!("client id {client_id}")))?;
+    let wrong = |e| Error::Protocol(format!("the client's secret: {e}"));
+    let secret = (!secret.is_empty()).then(|| Secret::parse(&secret)).transpose().map_err(wrong)?;
+    Ok(Credentials { host: Host { serial, ..Host::from(Identity::Client(id)) }, secret })
 }
 
 /// The SSDs that are down, with reasons; none where the daemon does not answer.

@@ -22,6 +22,7 @@ pub mod demo_fault;
 mod demo_kernel;
 mod filter;
 mod fleet;
+mod key;
 mod signals;
 pub mod ssd;
 pub mod ssd_health;

@@ -8,6 +8,7 @@
 //! ```
 
 use crate::args::{MediaArgs, SsdArgs};
+use crate::key;
 use crate::signals;
 use crate::up::disk_line;
 use gnstor_array::listener::Listener;
@@ -43,6 +44,7 @@ struct Ended {
 pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let os = |what: String| move |cause: std::io::Error| CliError::Os { what, cause };
     let power_failure = signals::power_failure().map_err(os("waiting for signals".into()))?;
+    let manager_key = key::of_ssd(args)?;
     // A port in use is the likeliest error, and needs no SSD to be found.
     let listener = TcpListener::bind(args.listen).map_err(os(format!("listening on {}", args.listen)))?;
     let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
@@ -57,7 +59,10 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     if let (Some(bytes), Some(path)) = (media::new_file_bytes(&plan)?, &plan.file) {
         steps.done(disk_line(1, bytes, &path.display().to_string(), plan.sparse));
     }
-    let made = make_ssd(&plan)?;
+    let mut made = make_ssd(&plan)?;
+    if let Some(key) = &manager_key {
+        made.ask_proof(key);
+    }
     drop(recovering);
     let about = made.about.clone();
     let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.threads())

@@ -8,14 +8,14 @@
 
 use crate::args::{SsdCommand, SsdPageArgs};
 use crate::fleet::{self, Fleet, Ssd};
+use crate::key;
 use crate::ssd_log;
 use gnstor_array::ArrayError;
 use gnstor_console::{CliError, outln, print_json};
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
-use gnstor_fabric::host_queue::{HostQueue, SsdPath};
+use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::Port;
-use gnstor_proto::fabrics::Identity;
 use gnstor_proto::log_page::{self, SmartPage};
 use gnstor_proto::status::Status;
 use libgnstor::{RcTransport, TransportConfig, TransportThreads};
@@ -53,8 +53,7 @@ pub(crate) struct Pages {
 impl Pages {
     /// As a client, which sees what every host may see.
     fn of_client(args: &SsdPageArgs) -> Result<Self, CliError> {
-        let id = fleet::register(&args.array.array, "gnstor ssd")?;
-        Self::open(args, Identity::Client(id))
+        Self::open(args, fleet::register(&args.array.array, "gnstor ssd")?)
     }
 
     /// As an operator beside the daemon: the SSD keeps counters and the errors of all hosts for the daemon.
@@ -62,10 +61,11 @@ impl Pages {
     /// # Errors
     /// [`CliError`]: no such SSD, or it cannot be reached.
     pub(crate) fn of_daemon(args: &SsdPageArgs) -> Result<Self, CliError> {
-        Self::open(args, Identity::Daemon)
+        let key = key::given(args.manager_key.as_deref())?;
+        Self::open(args, Credentials::daemon(key.as_ref()))
     }
 
-    fn open(args: &SsdPageArgs, identity: Identity) -> Result<Self, CliError> {
+    fn open(args: &SsdPageArgs, who: Credentials) -> Result<Self, CliError> {
         let fleet = Fleet::ask(&args.array.array)?;
         let last = fleet.ssds.len().saturating_sub(1);
         let found = fleet.ssds.into_iter().find(|ssd| ssd.info.index == args.index);
@@ -78,7 +78,7 @@ impl Pages {
         }
         let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
             .map_err(|cause| CliError::Os { what: "starting the engine".into(), cause })?;
-        Ok(Self { queue: connect(&engine, &ssd, identity)?, ssd, _engine: engine })
+        Ok(Self { queue: connect(&engine, &ssd, who)?, ssd, _engine: engine })
     }
 
     /// The first bytes of a page.
@@ -90,7 +90,7 @@ impl Pages {
     }
 }
 
-fn connect(engine: &TransportThreads, ssd: &Ssd, identity: Identity) -> Result<HostQueue, CliError> {
+fn connect(engine: &TransportThreads, ssd: &Ssd, who: Credentials) -> Result<HostQueue, CliError> {
     let failed = |cause| CliError::Os {
         what: format!("connecting to SSD {} at {}", ssd.info.index, ssd.info.address),
         cause,
@@ -108,7 +108,7 @@ fn connect(engine: &TransportThreads, ssd: &Ssd, identity: Identity) -> Result<H
     let port = Port::Remote { remote, ssd: index };
     let queue = HostQueue::connect(
         &SsdPath { transport: &handle, executor: soft, port, subnqn: &ssd.info.subnqn },
-        identity,
+        who,
         Duration::ZERO,
         DEADLINE,
     );

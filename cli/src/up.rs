@@ -2,6 +2,7 @@
 //! `gnstor up`: an array in the foreground.
 
 use crate::args::UpArgs;
+use crate::key;
 use gnstor_array::media::{self, CameUp, Plan};
 use gnstor_array::{Array, ArrayConfig, SsdSummary, Ssds, check_ssds};
 use gnstor_console::{CliError, outln};
@@ -45,6 +46,7 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         link: LinkConfig::UNLIMITED,
         groups: args.groups,
         threads: args.engines.threads(),
+        manager_key: key::of_array(args)?,
     })?;
     tell(args, &array);
     while !steps.interrupted() {

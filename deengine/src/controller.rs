@@ -11,7 +11,7 @@ use crate::io::permit::CompletionPermit;
 use crate::io::{Commands, Lists};
 use crate::permission::Table;
 use crate::request::{MDTS, Refused};
-use crate::session::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
+use crate::session::{Gate, Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
 use crate::smart::Smart;
 use crate::smart::counters::Done;
 use crate::smart::health::Activity;
@@ -36,6 +36,7 @@ pub struct Ssd {
     pub(crate) table: Table,
     pub(crate) volumes: Volumes,
     pub(crate) hosts: Hosts,
+    pub(crate) gate: Gate,
     pub(crate) commands: Commands,
     pub(crate) scratch: Scratch,
     pub(crate) lists: Lists,
@@ -58,6 +59,7 @@ impl Ssd {
             table: Table::default(),
             volumes: Volumes::new(metadata),
             hosts: Hosts::default(),
+            gate: Gate::default(),
             commands: Commands::new(),
             scratch: Scratch::new().map_err(SsdError::Memory)?,
             lists: Lists::new(),
@@ -259,6 +261,13 @@ impl Ssd {
                 let data = self.scratch.read(&buffer);
                 let failure = failed(buffer, self);
                 return self.finish_connect(now, permit, failure, &fields, &data);
+            }
+            Work::Authenticate { buffer } => {
+                let data = self.scratch.read(&buffer);
+                match failed(buffer, self) {
+                    None => return self.finish_auth_send(now, permit, &data),
+                    Some(refused) => refused,
+                }
             }
             Work::Answer { dw0, buffer } => match failed(buffer, self) {
                 None => return self.complete(permit, Answer::dw0(dw0), now, pushed_bytes),

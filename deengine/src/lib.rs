@@ -59,6 +59,7 @@ pub use gnstor_model::{Difference, Preset};
 pub use io::{SsdGuard, Worker};
 pub use permission::fleet;
 pub use recovering::Recovering;
+pub use session::{Authentication, Random};
 pub use smart::counters::Counters;
 pub use smart::health::FlashHealth;
 pub use smart::stats::Stats;

@@ -40,6 +40,14 @@ pub enum ChannelError {
         /// The other end.
         peer: String,
     },
+    /// One of both sides has not proven who it is.
+    #[error("{peer}: {cause}")]
+    Unproven {
+        /// The other end.
+        peer: String,
+        /// Which proof is missing.
+        cause: String,
+    },
     /// The connection was refused.
     #[error("{peer} refused the connection: {cause}")]
     Refused {

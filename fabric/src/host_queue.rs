@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An NVMe-oF queue whose queue pair is in host memory: the admin queues of clients and of the daemon.
 
+mod authentication;
 mod pair;
 
 use crate::admin::{AdminChannel, ChannelError, Payload};
+use authentication::Session;
 use gnstor_proto::fabrics::{self, ConnectData, ConnectFields, Host, PropertyFields, fctype, property};
 use gnstor_proto::nvme::{self, Cqe, IdentifyController, Sqe};
 use gnstor_proto::status::{Detail, Refusal, Status};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
+pub use authentication::Credentials;
 pub use pair::{Completion, HostQp, MAX_DATA, SsdPath};
 
 /// One admin queue to one controller.
@@ -19,23 +22,39 @@ pub struct HostQueue {
     peer: String,
     cntlid: u16,
     broken: Option<String>,
+    host: Host,
+    /// What proves the controller's I/O queues; none where the SSD asks for no proof.
+    session: Option<Session>,
 }
 
 impl HostQueue {
-    /// Connects the admin queue of a controller: RDMA connection, Fabrics Connect as `host`, controller
-    /// enable.
+    /// Connects the admin queue of a controller: RDMA connection, Fabrics Connect, authentication where the
+    /// host has a secret, controller enable. A host with a secret talks to no SSD that cannot prove that it
+    /// knows the secret, too.
     ///
     /// # Errors
     /// [`ChannelError`] says which SSD refused and why, or what did not answer.
     pub fn connect(
         path: &SsdPath<'_>,
-        host: impl Into<Host>,
+        who: impl Into<Credentials>,
         kato: Duration,
         deadline: Duration,
     ) -> Result<Self, ChannelError> {
+        let Credentials { host, secret } = who.into();
         let pair = HostQp::connect(path, 0, deadline)?;
-        let mut queue = Self { pair, peer: path.subnqn.to_owned(), cntlid: 0, broken: None };
-        queue.fabrics_connect(host.into(), path.subnqn, kato, deadline)?;
+        let (peer, broken) = (path.subnqn.to_owned(), None);
+        let mut queue = Self { pair, peer, cntlid: 0, broken, host, session: None };
+        let is_asked = queue.fabrics_connect(path.subnqn, kato, deadline)?;
+        match secret {
+            Some(secret) if is_asked => queue.authenticate(secret, deadline)?,
+            None if !is_asked => {}
+            Some(_) => {
+                return Err(
+                    queue.unproven("it has no manager key, so it cannot prove that it is of the array")
+                );
+            }
+            None => return Err(queue.unproven("it asks who this host is, and the host has no secret")),
+        }
         queue.enable(deadline)?;
         Ok(queue)
     }
@@ -45,17 +64,27 @@ impl HostQueue {
         self.cntlid
     }
 
+    /// Data of the Connect of this controller's I/O queue `qid`, with a fresh proof where there is a session.
+    /// I/O queues connect in the order in which their data are made.
+    pub fn connect_data(&mut self, qid: u16) -> ConnectData {
+        let mut data = ConnectData::new(self.host, self.cntlid, &self.peer);
+        if let Some(session) = &mut self.session {
+            data.proof = session.prove(self.cntlid, qid);
+        }
+        data
+    }
+
+    /// Fabrics Connect; whether the SSD asks for authentication.
     fn fabrics_connect(
         &mut self,
-        host: Host,
         subnqn: &str,
         kato: Duration,
         deadline: Duration,
-    ) -> Result<(), ChannelError> {
+    ) -> Result<bool, ChannelError> {
         let kato_ms = u32::try_from(kato.as_millis()).unwrap_or(u32::MAX);
         let fields =
             ConnectFields { sqsize_z: 15.into(), kato_ms: kato_ms.into(), ..ConnectFields::default() };
-        let data = ConnectData::new(host, fabrics::CNTLID_ANY, subnqn);
+        let data = ConnectData::new(self.host, fabrics::CNTLID_ANY, subnqn);
         let cqe = self.execute(
             fabrics::command(fctype::CONNECT, &fields),
             Payload::Out(data.as_bytes()),
@@ -65,7 +94,7 @@ impl HostQueue {
         #[expect(clippy::cast_possible_truncation, reason = "CNTLID is the low 16 bits")]
         let cntlid = cqe.dw0.get() as u16;
         self.cntlid = cntlid;
-        Ok(())
+        Ok(cqe.dw0.get() & fabrics::AUTHENTICATION_REQUIRED != 0)
     }
 
     fn enable(&mut self, deadline: Duration) -> Result<(), ChannelError> {

@@ -15,7 +15,7 @@ use gnstor_fabric::device::{DeviceError, DeviceMem};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{AgentHca, DeviceCq, DeviceMr, DeviceQp};
 use gnstor_fabric::mlx5;
-use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, ConnectData};
+use gnstor_proto::fabrics::CONNECT_DATA_BYTES;
 use std::mem::{offset_of, size_of};
 use std::sync::{Arc, Mutex};
 use zerocopy::{FromBytes, IntoBytes};
@@ -178,11 +178,10 @@ impl Channel {
             ..ChannelAbi::default()
         };
         self.memory.write(0, abi.as_bytes())?;
-        let cntlids = session.controller_ids();
-        for (i, (address, cntlid)) in session.addresses().iter().zip(cntlids).enumerate() {
+        for i in 0..self.ssds {
             self.memory.write(layout.qps + i * size_of::<QueuePair>(), QueuePair::default().as_bytes())?;
             self.memory.write(layout.dumps + i * size_of::<Dumps>(), Dumps::default().as_bytes())?;
-            let data = ConnectData::new(session.host(), cntlid, &address.subnqn);
+            let data = session.connect_data(i, QID);
             self.memory.write(layout.connect + i * CONNECT_DATA_BYTES, data.as_bytes())?;
         }
         Ok(())

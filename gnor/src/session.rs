@@ -5,9 +5,10 @@
 
 use crate::error::NodeError;
 use crate::node::{Connection, IoQueue, Lifeline, Node};
-use gnstor_fabric::host_queue::{Asked, HostQueue, SsdPath};
+use gnstor_auth::Secret;
+use gnstor_fabric::host_queue::{Asked, Credentials, HostQueue, SsdPath};
 use gnstor_fabric::transport::Port;
-use gnstor_proto::fabrics::{CmRequest, Host, Identity};
+use gnstor_proto::fabrics::{CmRequest, ConnectData, Host, Identity};
 use gnstor_proto::slba::ClientId;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender, TryRecvError};
@@ -22,6 +23,17 @@ pub struct SsdAddress {
     pub port: Port,
     /// Its NQN.
     pub subnqn: String,
+}
+
+/// What the daemon gave a client when it registered.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// Its id.
+    pub client: ClientId,
+    /// Number of the registration; 0 where the SSDs ask for no proof.
+    pub serial: u64,
+    /// Its secret; none where the SSDs ask for no proof.
+    pub secret: Option<Secret>,
 }
 
 /// Keep-alive timeout asked for at Connect.
@@ -44,18 +56,24 @@ struct Path {
 #[derive(Debug)]
 pub struct Session {
     client: ClientId,
+    host: Host,
     addresses: Vec<SsdAddress>,
     paths: Arc<Mutex<Vec<Path>>>,
     keep_alive: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 impl Session {
-    /// Connects admin queues as `client`.
+    /// Connects admin queues as the client of `registration`.
     ///
     /// # Errors
     /// The first SSD's error.
-    pub fn connect(node: &Node, client: ClientId, addresses: Vec<SsdAddress>) -> Result<Self, NodeError> {
-        let host = Host { identity: Identity::Client(client), id: host_id() };
+    pub fn connect(
+        node: &Node,
+        registration: Registration,
+        addresses: Vec<SsdAddress>,
+    ) -> Result<Self, NodeError> {
+        let Registration { client, serial, secret } = registration;
+        let host = Host { identity: Identity::Client(client), id: host_id(), serial };
         let connect = |ssd: &SsdAddress| {
             HostQueue::connect(
                 &SsdPath {
@@ -64,7 +82,7 @@ impl Session {
                     port: ssd.port,
                     subnqn: &ssd.subnqn,
                 },
-                host,
+                Credentials { host, secret: secret.clone() },
                 KATO,
                 ADMIN_DEADLINE,
             )
@@ -73,7 +91,7 @@ impl Session {
         let paths = addresses.iter().map(|ssd| connect(ssd).map(path)).collect::<Result<Vec<_>, _>>()?;
         let paths = Arc::new(Mutex::new(paths));
         let keep_alive = Some(start_keep_alive(Arc::clone(&paths)));
-        Ok(Self { client, addresses, paths, keep_alive })
+        Ok(Self { client, host, addresses, paths, keep_alive })
     }
 
     /// Whose session it is.
@@ -83,7 +101,13 @@ impl Session {
 
     /// The identity with which its queues connect.
     pub fn host(&self) -> Host {
-        Host { identity: Identity::Client(self.client), id: host_id() }
+        self.host
+    }
+
+    /// Data of the Connect of I/O queue `qid` to one SSD. I/O queues to an SSD connect in the order in which
+    /// their data are made.
+    pub fn connect_data(&self, ssd: usize, qid: u16) -> ConnectData {
+        self.with_queue(ssd, |queue| queue.connect_data(qid))
     }
 
     /// The SSDs.

@@ -140,7 +140,7 @@ impl Client {
             )));
         }
         let addresses = addresses(node, &ssds, options.fabric)?;
-        let session = Session::connect(node, id, addresses)?;
+        let session = Session::connect(node, manager.registration.clone(), addresses)?;
         let channel = Channel::open(node, &session, options.pool_bytes)?;
         let places = node.device().alloc(map.places().len() * 2)?;
         let bytes: Vec<u8> = map.places().iter().flat_map(|p| p.to_le_bytes()).collect();

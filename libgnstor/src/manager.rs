@@ -3,6 +3,8 @@
 
 use crate::error::Error;
 use crate::rpc::Rpc;
+use gnstor_auth::Secret;
+use gnstor_gnor::session::Registration;
 use gnstor_proto::grpc;
 use gnstor_proto::slba::ClientId;
 use std::collections::BTreeMap;
@@ -74,6 +76,7 @@ impl From<grpc::Volume> for VolumeInfo {
 pub struct Manager {
     pub(crate) rpc: Arc<Rpc>,
     pub(crate) id: ClientId,
+    pub(crate) registration: Registration,
 }
 
 impl Manager {
@@ -88,7 +91,14 @@ impl Manager {
         let raw = u16::try_from(registered.client_id).unwrap_or(0);
         let id = ClientId::new(raw)
             .ok_or_else(|| Error::Protocol(format!("client id {}", registered.client_id)))?;
-        Ok(Self { rpc: Arc::new(rpc), id })
+        let secret = match registered.secret.as_str() {
+            "" => None,
+            text => {
+                Some(Secret::parse(text).map_err(|e| Error::Protocol(format!("the client's secret: {e}")))?)
+            }
+        };
+        let registration = Registration { client: id, serial: registered.serial, secret };
+        Ok(Self { rpc: Arc::new(rpc), id, registration })
     }
 
     /// Creates a volume.

@@ -21,6 +21,8 @@ pub mod fctype {
     pub const PROPERTY_SET: u8 = 0x00;
     pub const CONNECT: u8 = 0x01;
     pub const PROPERTY_GET: u8 = 0x04;
+    pub const AUTH_SEND: u8 = 0x05;
+    pub const AUTH_RECV: u8 = 0x06;
     pub const DISCONNECT: u8 = 0x08;
 }
 
@@ -79,6 +81,49 @@ pub struct PropertyFields {
 }
 const _: () = assert!(size_of::<PropertyFields>() == 24 && offset_of!(PropertyFields, value) == 8);
 
+/// DW0 of a Connect's completion, bit 17 (ATR): the queue must be authenticated by the NVMe in-band protocol.
+/// The controller id is in bits 15:0.
+pub const AUTHENTICATION_REQUIRED: u32 = 1 << 17;
+
+/// The command-specific bytes 40..64 of Authentication Send and Receive.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct AuthFields {
+    /// Reserved.
+    pub reserved: u8,
+    /// SPSP0, 1.
+    pub spsp0: u8,
+    /// SPSP1, 1.
+    pub spsp1: u8,
+    /// Security protocol, E9h.
+    pub secp: u8,
+    /// Bytes of the message sent (TL), or of the host's buffer (AL).
+    pub bytes: U32,
+    /// Reserved.
+    pub reserved2: [u8; 16],
+}
+const _: () = assert!(size_of::<AuthFields>() == 24 && offset_of!(AuthFields, bytes) == 4);
+
+impl AuthFields {
+    /// The security protocol of NVMe authentication.
+    pub const SECP: u8 = 0xE9;
+
+    /// The fields of a command that moves so many bytes.
+    pub fn new(bytes: u32) -> Self {
+        Self { spsp0: 1, spsp1: 1, secp: Self::SECP, bytes: bytes.into(), ..Self::default() }
+    }
+
+    /// Whether they name NVMe authentication.
+    pub fn is_nvme(&self) -> bool {
+        (self.secp, self.spsp0, self.spsp1) == (Self::SECP, 1, 1)
+    }
+}
+
+/// Bytes of the proof in a Connect of an I/O queue.
+pub const PROOF_BYTES: usize = 40;
+
 /// Data of a Connect command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -93,13 +138,16 @@ pub struct ConnectData {
     pub subnqn: [u8; 256],
     /// Host NQN, NUL padded.
     pub hostnqn: [u8; 256],
+    /// Proof that an I/O queue's host is its controller's; zeros without one. Reserved in NVMe.
+    pub proof: [u8; PROOF_BYTES],
     /// Reserved.
-    pub reserved2: [u8; 256],
+    pub reserved2: [u8; 216],
 }
 /// Bytes of [`ConnectData`].
 pub const CONNECT_DATA_BYTES: usize = 1024;
 const _: () = assert!(size_of::<ConnectData>() == CONNECT_DATA_BYTES);
 const _: () = assert!(offset_of!(ConnectData, subnqn) == 256 && offset_of!(ConnectData, hostnqn) == 512);
+const _: () = assert!(offset_of!(ConnectData, proof) == 768);
 
 /// "Any controller" in [`ConnectData::cntlid`].
 pub const CNTLID_ANY: u16 = 0xFFFF;
@@ -112,6 +160,18 @@ pub struct Host {
     pub identity: Identity,
     /// Host Identifier (NVMe over Fabrics, Connect): tells hosts of the same identity apart.
     pub id: [u8; 16],
+    /// Number of the client's registration; 0 for the daemon, and for a client without one.
+    pub serial: u64,
+}
+
+impl Host {
+    /// The host NQN: identity, and serial where there is one.
+    pub fn nqn(self) -> String {
+        match self.serial {
+            0 => self.identity.hostnqn(),
+            serial => format!("{}.{serial:x}", self.identity.hostnqn()),
+        }
+    }
 }
 
 impl From<Identity> for Host {
@@ -119,25 +179,25 @@ impl From<Identity> for Host {
     fn from(identity: Identity) -> Self {
         let mut id = [0; 16];
         put_ascii(&mut id, identity.hostnqn().rsplit(':').next().unwrap_or(""), 0);
-        Self { identity, id }
+        Self { identity, id, serial: 0 }
     }
 }
 
 impl ConnectData {
     /// Connect data for a host that asks for controller `cntlid` of `subnqn`.
     pub fn new(host: impl Into<Host>, cntlid: u16, subnqn: &str) -> Self {
-        let Host { identity, id } = host.into();
+        let host: Host = host.into();
         let mut data = Self {
-            host_id: id,
+            host_id: host.id,
             cntlid: cntlid.into(),
             reserved: [0; 238],
             subnqn: [0; 256],
             hostnqn: [0; 256],
-            reserved2: [0; 256],
+            proof: [0; PROOF_BYTES],
+            reserved2: [0; 216],
         };
-        let hostnqn = identity.hostnqn();
         put_ascii(&mut data.subnqn, subnqn, 0);
-        put_ascii(&mut data.hostnqn, &hostnqn, 0);
+        put_ascii(&mut data.hostnqn, &host.nqn(), 0);
         data
     }
 
@@ -176,14 +236,23 @@ impl Identity {
 
     /// The identity that a host NQN carries; `None` for a name that is not ours.
     pub fn from_hostnqn(name: &str) -> Option<Self> {
+        Self::parse_hostnqn(name).map(|(identity, _)| identity)
+    }
+
+    /// The identity and the serial that a host NQN carries; serial 0 where it has none. Each pair has one
+    /// name only.
+    pub fn parse_hostnqn(name: &str) -> Option<(Self, u64)> {
         if name == HOSTNQN_DAEMON {
-            return Some(Self::Daemon);
+            return Some((Self::Daemon, 0));
         }
-        let hex = name.strip_prefix(HOSTNQN_CLIENT)?;
-        if hex.len() != 4 {
-            return None;
-        }
-        u16::from_str_radix(hex, 16).ok().and_then(ClientId::new).map(Self::Client)
+        let rest = name.strip_prefix(HOSTNQN_CLIENT)?;
+        let (id, serial) = match rest.split_once('.') {
+            Some((id, serial)) => (id, u64::from_str_radix(serial, 16).ok()?),
+            None => (rest, 0),
+        };
+        let identity = u16::from_str_radix(id, 16).ok().and_then(ClientId::new).map(Self::Client)?;
+        let host = Host { identity, id: [0; 16], serial };
+        (host.nqn() == name).then_some((identity, serial))
     }
 }
 
@@ -275,12 +344,20 @@ mod tests {
         for identity in [client, Identity::Daemon] {
             assert_eq!(Identity::from_hostnqn(&identity.hostnqn()), Some(identity));
         }
+        let host = Host { serial: 0x7_0000_0001, ..Host::from(client) };
+        assert_eq!(Identity::parse_hostnqn(&host.nqn()), Some((client, host.serial)));
         for bad in [
             "",
             "nqn.2014-08.org.nvmexpress:x",
             "nqn.2026-11.dev.gnstor:client.0000",
             "nqn.2026-11.dev.gnstor:client.ffff",
             "nqn.2026-11.dev.gnstor:client.12345",
+            "nqn.2026-11.dev.gnstor:client.0bee.0",
+            "nqn.2026-11.dev.gnstor:client.0bee.01",
+            "nqn.2026-11.dev.gnstor:client.0bee.+1",
+            "nqn.2026-11.dev.gnstor:client.0bee.",
+            "nqn.2026-11.dev.gnstor:client.0BEE",
+            "nqn.2026-11.dev.gnstor:daemon.1",
         ] {
             assert_eq!(Identity::from_hostnqn(bad), None, "{bad}");
         }

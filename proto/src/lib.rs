@@ -41,6 +41,14 @@ mod deadline;
 pub mod grpc {
     //! `gnstor.v1`: generated at build time by protox and tonic, no `protoc` needed.
     tonic::include_proto!("gnstor.v1");
+
+    impl core::fmt::Debug for RegisterResponse {
+        fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+            let Self { client_id, serial, .. } = self;
+            let mut shown = f.debug_struct("RegisterResponse");
+            shown.field("client_id", client_id).field("serial", serial).finish_non_exhaustive()
+        }
+    }
 }
 
 /// Size of a block, the unit of addressing, of placement and of write atomicity: 4 KiB.

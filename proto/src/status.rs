@@ -199,6 +199,9 @@ refusals! {
     Deallocated = 39, 0x4287, 61, FailedPrecondition, "NVMe", "a block of the range holds no data";
     /// The medium cannot read the page.
     Unreadable = 40, 0x0281, 5, Internal, "NVMe", "the page cannot be read from the medium";
+    /// The host has not proven its name on this queue.
+    AuthenticationRequired = 41, 0x4191, 13, PermissionDenied, "4 (identity)",
+        "the host has not proven who it is";
 }
 
 /// DW0 of a refused command: which refusal, about which volume.

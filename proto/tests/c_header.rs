@@ -77,7 +77,12 @@ fn layouts(t: &mut Table) {
         [recfmt, qid, sqsize_z, cattr, reserved, kato_ms, reserved2]
     );
     layout!(t, PropertyFields, "gnp_property_fields", [attrib, reserved, offset, value, reserved2]);
-    layout!(t, ConnectData, "gnp_connect_data", [host_id, cntlid, reserved, subnqn, hostnqn, reserved2]);
+    layout!(
+        t,
+        ConnectData,
+        "gnp_connect_data",
+        [host_id, cntlid, reserved, subnqn, hostnqn, proof, reserved2]
+    );
     layout!(t, CmRequest, "gnp_cm_request", [recfmt, qid, hrqsize, hsqsize_z, cntlid, reserved]);
     layout!(
         t,

@@ -77,6 +77,7 @@ pub fn small_config(ssds: u16) -> ArrayConfig {
         link: LinkConfig::UNLIMITED,
         groups: 256,
         threads: Threads { engines: 3 },
+        manager_key: None,
     }
 }
 

@@ -476,7 +476,9 @@ fn copies_go_through_pipes() {
 #[test]
 fn the_status_is_one_screen_and_json() {
     within(BUILD_LIMIT, || {
-        let up = Up::start(&["--ssds", "3"]);
+        let folder = folder();
+        let key = folder.path().join("array.key").display().to_string();
+        let up = Up::start(&["--ssds", "3", "--manager-key", &key]);
         let ask = |args: &[&str]| gnstor(&[args, &["--array", &up.daemon]].concat());
         up.volume(&["create", "safe", "--size", "1MiB"]).worked();
         up.volume(&["create", "scratch", "--size", "2MiB", "--replicas", "1"]).worked();
@@ -498,15 +500,15 @@ fn the_status_is_one_screen_and_json() {
         let words = ask(&["ssd", "smart", "1"]);
         assert!(words.stdout.contains("good: no warning"), "{} {}", words.stdout, words.stderr);
         ask(&["ssd", "smart", "9"]).failed(&["no SSD 9", "0 to 2"]);
-        let folder = folder();
         let input = file(&folder, "input", &pattern(1, 100_000));
         up.cp(&[&input, "gn://safe", "--size", "98304"]).worked();
-        let log = ask(&["ssd", "log", "1", "--json"]).json();
+        ask(&["ssd", "log", "1"]).failed(&["asks who this host is"]);
+        let log = ask(&["ssd", "log", "1", "--json", "--manager-key", &key]).json();
         let volumes = log["volumes"].as_array().expect("rows");
         assert!(volumes.iter().any(|row| row["blocks_written"].as_u64() > Some(0)), "{log}");
         assert!(log["flash"]["host_pages"].as_u64() > Some(0) && log["flash"]["lost_pages"] == 0, "{log}");
         assert!(log["clients"].is_array() && log["errors"].is_array(), "{log}");
-        let words = ask(&["ssd", "log", "1"]);
+        let words = ask(&["ssd", "log", "1", "--manager-key", &key]);
         for word in ["programmed", "bad blocks", "BLOCKS WRITTEN", "errors "] {
             assert!(words.stdout.contains(word), "'{word}' is missing in: {}", words.stdout);
         }

@@ -14,8 +14,9 @@ use std::process::Command;
 const RULES: &[(&str, &[&str])] = &[
     ("gnstor-proto", &[]),
     ("gnstor-base", &["gnstor-proto"]),
-    ("gnstor-fabric", &["gnstor-base", "gnstor-proto"]),
-    ("gnstor-gnor", &["gnstor-fabric", "gnstor-base", "gnstor-proto"]),
+    ("gnstor-auth", &[]),
+    ("gnstor-fabric", &["gnstor-auth", "gnstor-base", "gnstor-proto"]),
+    ("gnstor-gnor", &["gnstor-fabric", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
     (
         "gnstor-deengine",
         &[
@@ -25,6 +26,7 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-durable",
             "gnstor-flash",
             "gnstor-fabric",
+            "gnstor-auth",
             "gnstor-base",
             "gnstor-proto",
         ],
@@ -37,11 +39,19 @@ const RULES: &[(&str, &[&str])] = &[
     ("gnstor-durable", &["gnstor-flash", "gnstor-proto"]),
     ("gnstor-model", &["gnstor-flash", "gnstor-base", "gnstor-proto"]),
     ("gnstor-flash", &["gnstor-base", "gnstor-proto"]),
-    ("gnstor-daemon", &["gnstor-deengine", "gnstor-fabric", "gnstor-base", "gnstor-proto"]),
-    ("libgnstor", &["gnstor-gnor", "gnstor-fabric", "gnstor-base", "gnstor-proto"]),
+    ("gnstor-daemon", &["gnstor-deengine", "gnstor-fabric", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
+    ("libgnstor", &["gnstor-gnor", "gnstor-fabric", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
     (
         "gnstor-array",
-        &["gnstor-daemon", "gnstor-deengine", "gnstor-ftl", "gnstor-fabric", "gnstor-base", "gnstor-proto"],
+        &[
+            "gnstor-daemon",
+            "gnstor-deengine",
+            "gnstor-ftl",
+            "gnstor-fabric",
+            "gnstor-auth",
+            "gnstor-base",
+            "gnstor-proto",
+        ],
     ),
     ("gnstor-console", &["gnstor-array", "libgnstor", "gnstor-fabric"]),
     (

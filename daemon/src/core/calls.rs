@@ -74,8 +74,8 @@ impl Core {
                 self.renew(Call { now, ticket, name: &name, client }, lease_epoch, lease_ms);
             }
             Request::Release { name, client } => self.release(Call { now, ticket, name: &name, client }),
-            Request::Register => match self.clients.allocate() {
-                Some(client) => self.reply(ticket, Ok(Reply::Client(client))),
+            Request::Register => match self.clients.register(self.term) {
+                Some((client, serial)) => self.reply(ticket, Ok(Reply::Client { client, serial })),
                 None => self.fail(
                     ticket,
                     ResourceExhausted,

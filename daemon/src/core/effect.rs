@@ -101,7 +101,12 @@ pub enum Reply {
     /// Delete, Release.
     Done,
     /// Register.
-    Client(ClientId),
+    Client {
+        /// The id.
+        client: ClientId,
+        /// Number of the registration; higher than all before, of this daemon and of earlier ones.
+        serial: u64,
+    },
     /// GetMap: the encoded map.
     Map(Arc<[u8]>),
 }

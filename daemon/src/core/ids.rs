@@ -16,11 +16,12 @@ const TOMBSTONES: usize = 4096;
 pub(super) struct ClientIds {
     seen: Vec<bool>,
     next: u16,
+    registrations: u32,
 }
 
 impl ClientIds {
     pub(super) fn new() -> Self {
-        Self { seen: vec![false; 1 << 16], next: ClientId::MIN.get() }
+        Self { seen: vec![false; 1 << 16], next: ClientId::MIN.get(), registrations: 0 }
     }
 
     /// The id is in use by an entry.
@@ -35,8 +36,15 @@ impl ClientIds {
         entry.readers.iter().chain(&entry.writer).for_each(|&client| self.note(client));
     }
 
-    /// A fresh id, `None` when all are taken.
-    pub(super) fn allocate(&mut self) -> Option<ClientId> {
+    /// A fresh id and the number of its registration, `None` when all ids are taken. A daemon's term is above
+    /// that of every earlier one, and so are its numbers.
+    pub(super) fn register(&mut self, term: u64) -> Option<(ClientId, u64)> {
+        let client = self.allocate()?;
+        self.registrations = self.registrations.saturating_add(1);
+        Some((client, term.saturating_mul(1 << 32).saturating_add(self.registrations.into())))
+    }
+
+    fn allocate(&mut self) -> Option<ClientId> {
         let raw = if self.next <= ClientId::MAX.get() {
             Some(self.next)
         } else {

@@ -2,13 +2,17 @@
 //! Settings of the daemon.
 
 use crate::core::CoreConfig;
+use gnstor_auth::Secret;
 use std::time::Duration;
 
 /// Settings of the daemon.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct DaemonConfig {
     /// The core's part.
     pub core: CoreConfig,
+    /// The array's manager key, from which Register derives the secrets of clients; none where the SSDs ask
+    /// for no proof.
+    pub manager_key: Option<Secret>,
     /// Longest wait for one admin command.
     pub command_timeout: Duration,
     /// Longest wait for all SSDs at the start.
@@ -21,6 +25,7 @@ impl Default for DaemonConfig {
     fn default() -> Self {
         Self {
             core: CoreConfig::default(),
+            manager_key: None,
             command_timeout: Duration::from_secs(5),
             start_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),

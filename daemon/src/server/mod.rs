@@ -107,7 +107,8 @@ async fn serve_and_tell(
     let ssds = array.iter().map(service::describe).collect();
     let (driver, Ends { inputs, state, absent }) =
         Driver::start(array, &config).map_err(DaemonError::Thread)?;
-    let service = Service::new(inputs, ssds, absent, Duration::from_millis(config.core.request_ms));
+    let patience = Duration::from_millis(config.core.request_ms);
+    let service = Service::new(inputs, ssds, absent, patience, config.manager_key);
     tokio::select! {
         // The core runs as part of this future: when it is dropped, so is the core, and the port threads end.
         never = driver.drive() => match never {},

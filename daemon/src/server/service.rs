@@ -7,6 +7,8 @@ use crate::core::Reply;
 use crate::core::failure::Failure;
 use crate::core::request::{self, Create, Request, Rights, VolumeName};
 use crate::port::SsdPort;
+use gnstor_auth::Secret;
+use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::volumes_server::Volumes;
 use gnstor_proto::grpc::{
@@ -35,6 +37,7 @@ pub(super) struct Service {
     ssds: Arc<[Ssd]>,
     absent: watch::Receiver<Absent>,
     patience: Duration,
+    manager_key: Option<Secret>,
 }
 
 /// Metadata of the answers of List and GetMap: one for each SSD that is down, its index and the reason.
@@ -58,8 +61,9 @@ impl Service {
         ssds: Vec<Ssd>,
         absent: watch::Receiver<Absent>,
         patience: Duration,
+        manager_key: Option<Secret>,
     ) -> Self {
-        Self { inputs, ssds: ssds.into(), absent, patience: patience + MARGIN }
+        Self { inputs, ssds: ssds.into(), absent, patience: patience + MARGIN, manager_key }
     }
 
     /// An answer that says which SSDs are down.
@@ -72,6 +76,17 @@ impl Service {
             }
         }
         response
+    }
+
+    /// What a client gets: the number of its registration and its secret, where SSDs ask for them.
+    fn registration(&self, client: ClientId, serial: u64) -> RegisterResponse {
+        let client_id = u32::from(client.get());
+        let Some(key) = &self.manager_key else {
+            return RegisterResponse { client_id, serial: 0, secret: String::new() };
+        };
+        let host = Host { serial, ..Host::from(Identity::Client(client)) };
+        let secret = key.of_host(&host.nqn()).to_text().to_string();
+        RegisterResponse { client_id, serial, secret }
     }
 
     /// Has the core serve a request, if it is one.
@@ -166,9 +181,9 @@ impl Volumes for Service {
 impl Fleet for Service {
     async fn register(&self, call: tonic::Request<RegisterRequest>) -> Answered<RegisterResponse> {
         match self.ask("Register", Ok(Request::Register)).await? {
-            Reply::Client(client) => {
+            Reply::Client { client, serial } => {
                 tracing::info!(%client, name = ?call.into_inner().name, "a client registered");
-                Ok(Response::new(RegisterResponse { client_id: u32::from(client.get()) }))
+                Ok(Response::new(self.registration(client, serial)))
             }
             other => mismatch(&other),
         }

@@ -375,6 +375,6 @@ fn client_ids_are_given_once() {
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
     bench.ask(read("a", 40)).unwrap();
-    assert_eq!(bench.ask(Request::Register), Ok(Reply::Client(client(41))));
-    assert_eq!(bench.ask(Request::Register), Ok(Reply::Client(client(42))));
+    assert_eq!(bench.ask(Request::Register), Ok(Reply::Client { client: client(41), serial: 1 << 32 | 1 }));
+    assert_eq!(bench.ask(Request::Register), Ok(Reply::Client { client: client(42), serial: 1 << 32 | 2 }));
 }

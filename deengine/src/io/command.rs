@@ -53,6 +53,8 @@ pub(crate) enum Work {
     Deallocate { sqe: Box<Sqe>, identity: Identity, buffer: Buffer },
     /// Binds the queue to an identity.
     Connect { fields: ConnectFields, buffer: Buffer },
+    /// Goes on with the authentication of the queue's host.
+    Authenticate { buffer: Buffer },
     /// Completes with this DW0.
     Answer { dw0: u32, buffer: Buffer },
     /// Takes the permission entry in the buffer.

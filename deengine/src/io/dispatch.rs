@@ -270,9 +270,12 @@ impl Ssd {
             Role::Admin(cntlid) if sqe.opcode != fabrics::OPCODE => {
                 self.submit_admin(now, permit, cntlid, sqe);
             }
-            Role::Fresh | Role::Admin(_) | Role::Io(..) if sqe.opcode == fabrics::OPCODE => {
+            Role::Fresh | Role::Unproven(_) | Role::Admin(_) | Role::Io(..)
+                if sqe.opcode == fabrics::OPCODE =>
+            {
                 self.submit_fabrics(now, permit, role, sqe);
             }
+            Role::Unproven(_) => self.refuse(permit, 0, Refusal::AuthenticationRequired.into(), now),
             Role::Fresh | Role::Connecting | Role::Ended | Role::Admin(_) | Role::Io(..) => {
                 self.refuse(permit, 0, Refusal::SequenceError.into(), now);
             }

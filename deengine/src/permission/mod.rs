@@ -29,6 +29,8 @@ pub(crate) use rules::Rules;
 use std::sync::Arc;
 use volume::{Use, VolumeRules};
 
+/// A daemon's term is at most so far above the last.
+const TERM_JUMP: u64 = 1 << 32;
 /// Most volumes an SSD knows at once.
 pub const MAX_VOLUMES: usize = 4096;
 
@@ -226,6 +228,10 @@ impl Table {
     pub(crate) fn take_term(&mut self, term: u64) -> Result<(), Refused> {
         if term < self.term {
             return Err(Refusal::StaleTerm.into());
+        }
+        // Terms rise by one for each daemon. A jump would use them up, and lock out every later daemon.
+        if term - self.term > TERM_JUMP {
+            return Err(Refusal::InvalidField.into());
         }
         self.term = term;
         Ok(())

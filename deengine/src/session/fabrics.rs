@@ -6,12 +6,14 @@ use crate::io::arbiter::{Arbiter, Class};
 use crate::io::command::{Answer, OK, TransferKind, Work};
 use crate::io::permit::CompletionPermit;
 use crate::request::{Refused, check_frame, data_pointer};
-use crate::session::{AMS_ROUND_ROBIN, AMS_WEIGHTED, MAX_QUEUE_ENTRIES, Role, arbitration_of};
+use crate::session::{
+    AMS_ROUND_ROBIN, AMS_WEIGHTED, MAX_QUEUE_ENTRIES, NewHost, Proof, Role, arbitration_of,
+};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::{
-    CNTLID_ANY, ConnectData, ConnectFields, Identity, PropertyFields, fctype, fctype_of, fields, property,
-    ssd_subnqn,
+    AUTHENTICATION_REQUIRED, CNTLID_ANY, ConnectData, ConnectFields, Identity, PropertyFields, fctype,
+    fctype_of, fields, property, ssd_subnqn,
 };
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
@@ -36,15 +38,26 @@ impl Ssd {
             (fctype::CONNECT, Role::Fresh) => return self.begin_connect(now, permit, sqe),
             (fctype::PROPERTY_GET, Role::Admin(cntlid)) => self.property_get(cntlid, sqe),
             (fctype::PROPERTY_SET, Role::Admin(cntlid)) => self.property_set(now, cntlid, sqe),
+            (fctype::AUTH_SEND, Role::Unproven(_)) => return self.begin_auth_send(now, permit, sqe),
+            (fctype::AUTH_RECV, Role::Unproven(cntlid)) => {
+                return self.auth_receive(now, permit, cntlid, sqe);
+            }
+            (_, Role::Unproven(_)) => Err(Refusal::AuthenticationRequired.into()),
             (fctype::DISCONNECT, Role::Io(cntlid, _)) => {
                 self.end_queue(permit.queue(), cntlid);
                 Ok(OK)
             }
             // An admin queue ends with its connection.
             (fctype::DISCONNECT, Role::Admin(_)) => Err(Refusal::InvalidField.into()),
-            (fctype::CONNECT | fctype::DISCONNECT | fctype::PROPERTY_GET | fctype::PROPERTY_SET, _) => {
-                Err(Refusal::SequenceError.into())
-            }
+            (
+                fctype::CONNECT
+                | fctype::DISCONNECT
+                | fctype::PROPERTY_GET
+                | fctype::PROPERTY_SET
+                | fctype::AUTH_SEND
+                | fctype::AUTH_RECV,
+                _,
+            ) => Err(Refusal::SequenceError.into()),
             _ => Err(Refusal::InvalidOpcode.into()),
         };
         match answer {
@@ -106,7 +119,10 @@ impl Ssd {
             }
         }
         match judged {
-            Ok((_, cntlid)) => self.complete(permit, Answer::dw0(cntlid.into()), now, 0),
+            Ok((role, cntlid)) => {
+                let asks = if matches!(role, Role::Unproven(_)) { AUTHENTICATION_REQUIRED } else { 0 };
+                self.complete(permit, Answer::dw0(u32::from(cntlid) | asks), now, 0);
+            }
             Err(refused) => self.refuse(permit, 0, refused, now),
         }
     }
@@ -122,28 +138,36 @@ impl Ssd {
         if data.subnqn() != ssd_subnqn(self.config.index) {
             return Err(Refusal::ConnectInvalid.into());
         }
-        let identity = Identity::from_hostnqn(&data.hostnqn()).ok_or(Refusal::ConnectRefused)?;
+        let (identity, serial) = Identity::parse_hostnqn(&data.hostnqn()).ok_or(Refusal::ConnectRefused)?;
         let (cntlid, qid) = (data.cntlid.get(), fields.qid.get());
         if qid == 0 {
             if cntlid != CNTLID_ANY {
                 return Err(Refusal::ConnectInvalid.into());
             }
             let kato = Span::from_ms(fields.kato_ms.get().into());
-            self.end_former_host(now, identity, data.host_id);
-            let cntlid =
-                self.hosts.create(key, identity, data.host_id, kato, now).ok_or(Refusal::ConnectRefused)?;
+            let proof = self.ask_proof(now, identity, serial)?;
+            let is_proven = matches!(proof, Proof::NotAsked);
+            // A host that has proven nothing ends no other one.
+            if is_proven {
+                self.end_former_host(now, identity, data.host_id, 0);
+            }
+            let host = NewHost { identity, host_id: data.host_id, serial, kato, proof };
+            let cntlid = self.hosts.create(key, host, now).ok_or(Refusal::ConnectRefused)?;
             if kato != Span::ZERO {
                 self.wake_at(now + kato);
             }
             // What it does is counted, and kept.
             self.wake_at(self.smart.save_at().max(now));
-            return Ok((Role::Admin(cntlid), cntlid));
+            let role = if is_proven { Role::Admin(cntlid) } else { Role::Unproven(cntlid) };
+            return Ok((role, cntlid));
         }
         let taken = self.hosts.has_qid(cntlid, qid);
         let host = self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?;
-        if (host.identity, host.host_id) != (identity, data.host_id) {
+        if (host.identity, host.host_id, host.serial) != (identity, data.host_id, serial) {
             return Err(Refusal::ConnectRefused.into());
         }
+        self.admit_queue(cntlid, qid, data)?;
+        let host = self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?;
         if taken {
             return Err(Refusal::ConnectInvalid.into());
         }
@@ -156,11 +180,11 @@ impl Ssd {
 
     /// A client that comes back as another host gets its identity when its old queues are gone (protocol
     /// rule 4). Several connections of one host stand side by side; of daemons the terms decide.
-    fn end_former_host(&mut self, now: Time, identity: Identity, host_id: [u8; 16]) {
+    pub(crate) fn end_former_host(&mut self, now: Time, identity: Identity, host_id: [u8; 16], serial: u64) {
         if identity == Identity::Daemon {
             return;
         }
-        for admin in self.hosts.of_other_hosts(identity, host_id) {
+        for admin in self.hosts.of_other_hosts(identity, host_id, serial) {
             self.shut(now, admin);
         }
     }

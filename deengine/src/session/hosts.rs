@@ -5,6 +5,7 @@ use crate::admin::errors::ErrorLog;
 use crate::admin::events::Events;
 use crate::admin::features::Features;
 use crate::io::arbiter::{Arbiter, Class};
+use crate::session::Proof;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::Identity;
@@ -28,6 +29,8 @@ pub(crate) enum Role {
     Fresh,
     /// A Connect command waits for its data.
     Connecting,
+    /// The admin queue of this controller, whose host has not proven who it is.
+    Unproven(u16),
     /// The admin queue of this controller.
     Admin(u16),
     /// An I/O queue of this controller, whose host is this.
@@ -69,11 +72,24 @@ pub(crate) struct Host {
     pub(crate) queues: Vec<QueueKey>,
     /// As it stood in Connect.
     pub(crate) host_id: [u8; 16],
+    /// Number of its registration, as its host NQN has it.
+    pub(crate) serial: u64,
+    pub(crate) proof: Proof,
     pub(crate) features: Features,
     pub(crate) events: Events,
     pub(crate) errors: ErrorLog,
     /// How its I/O queues take turns.
     pub(crate) arbiter: Arc<Arbiter>,
+}
+
+/// A host as its Connect describes it.
+#[derive(Debug)]
+pub(crate) struct NewHost {
+    pub(crate) identity: Identity,
+    pub(crate) host_id: [u8; 16],
+    pub(crate) serial: u64,
+    pub(crate) kato: Span,
+    pub(crate) proof: Proof,
 }
 
 /// CC.AMS, arbitration mechanism.
@@ -86,9 +102,11 @@ impl Host {
         if arbitration_of(self.cc) == AMS_WEIGHTED { Class::from_cattr(cattr) } else { Class::Low }
     }
 
-    /// When the host is taken for dead; never, without a keep-alive timeout.
+    /// When the host is taken for dead, or is too late to prove who it is; never, without a keep-alive
+    /// timeout.
     pub(crate) fn deadline(&self) -> Time {
-        if self.kato == Span::ZERO { Time::NEVER } else { self.last_alive + self.kato }
+        let alive = if self.kato == Span::ZERO { Time::NEVER } else { self.last_alive + self.kato };
+        alive.min(self.proof.deadline())
     }
 }
 
@@ -151,7 +169,7 @@ impl Hosts {
         let queue = self.queues.get(&key)?;
         let mut state = QueueState { size: queue.size, reader: None, standing: Standing::Unconnected };
         match queue.role {
-            Role::Admin(_) => state.standing = Standing::Admin,
+            Role::Unproven(_) | Role::Admin(_) => state.standing = Standing::Admin,
             Role::Io(controller, identity) => {
                 let host = self.controllers.get(index(controller))?.as_ref()?;
                 state.reader = (!host.features.tell_unwritten).then_some(identity);
@@ -187,7 +205,7 @@ impl Hosts {
         let queue = self.queues.remove(&key)?;
         self.entries -= u32::from(queue.entries);
         match queue.role {
-            Role::Admin(cntlid) => {
+            Role::Unproven(cntlid) | Role::Admin(cntlid) => {
                 let mut others =
                     self.controllers[index(cntlid)].take().map(|host| host.queues).unwrap_or_default();
                 others.retain(|&other| other != key);
@@ -204,14 +222,8 @@ impl Hosts {
     }
 
     /// Makes a controller for the admin queue `key`; its id, while there are any.
-    pub(crate) fn create(
-        &mut self,
-        key: QueueKey,
-        identity: Identity,
-        host_id: [u8; 16],
-        kato: Span,
-        now: Time,
-    ) -> Option<u16> {
+    pub(crate) fn create(&mut self, key: QueueKey, host: NewHost, now: Time) -> Option<u16> {
+        let NewHost { identity, host_id, serial, kato, proof } = host;
         let free = self.controllers.iter().position(Option::is_none).unwrap_or(self.controllers.len());
         if free == MAX_CONTROLLERS {
             return None;
@@ -227,6 +239,8 @@ impl Hosts {
             last_alive: now,
             queues,
             host_id,
+            serial,
+            proof,
             features: Features::default(),
             events: Events::default(),
             errors: ErrorLog::default(),
@@ -246,10 +260,10 @@ impl Hosts {
         known.into_iter()
     }
 
-    /// Admin queues of those with this identity and another host identifier.
-    pub(crate) fn of_other_hosts(&self, identity: Identity, host_id: [u8; 16]) -> Vec<QueueKey> {
-        let others = self.controllers.iter().flatten();
-        let others = others.filter(|host| host.identity == identity && host.host_id != host_id);
+    /// Admin queues of hosts with this identity and another host identifier, or an older registration.
+    pub(crate) fn of_other_hosts(&self, identity: Identity, host_id: [u8; 16], serial: u64) -> Vec<QueueKey> {
+        let others = self.controllers.iter().flatten().filter(|host| host.identity == identity);
+        let others = others.filter(|host| host.host_id != host_id || host.serial < serial);
         others.filter_map(|host| host.queues.first().copied()).collect()
     }
 

@@ -53,6 +53,7 @@ impl Ssd {
             }
             Work::Deallocate { buffer, .. }
             | Work::Connect { buffer, .. }
+            | Work::Authenticate { buffer }
             | Work::Answer { buffer, .. }
             | Work::Entry { buffer, .. }
             | Work::SetMap { buffer } => {

@@ -4,6 +4,7 @@
 
 mod arbitration;
 mod asks;
+mod authentication;
 mod campaign;
 mod capsules;
 mod compare;

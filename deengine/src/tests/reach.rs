@@ -124,6 +124,15 @@ fn reach(wanted: Refusal) -> (Harness, Cqe) {
             assert_eq!(refusal(&harness.run(DAEMON, Harness::delete_sqe(1, 2))), None);
             attempt(&mut harness, io::READ, READER, 0)
         }
+        Refusal::AuthenticationRequired => {
+            harness.ssd().require_authentication(crate::Authentication {
+                manager_key: gnstor_auth::Secret::new([7; 32]),
+                group: gnstor_auth::Group::Null,
+                random: Box::new(|bytes| bytes.fill(1)),
+            });
+            connect(&mut harness, 0, None);
+            harness.run(QueueKey(500), sqe(admin::KEEP_ALIVE))
+        }
         Refusal::InvalidField => harness.run(READER, Sqe { flags: 0, ..sqe(io::FLUSH) }),
         Refusal::InvalidOpcode => harness.run(READER, sqe(0x80)),
         Refusal::InvalidSgl => {

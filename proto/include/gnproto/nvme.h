@@ -218,12 +218,14 @@ typedef struct gnp_connect_data {
   gnp_u8 reserved[238];
   gnp_u8 subnqn[256];  // NUL-padded
   gnp_u8 hostnqn[256]; // NUL-padded
-  gnp_u8 reserved2[256];
+  gnp_u8 proof[40];    // of an I/O queue; zeros without one
+  gnp_u8 reserved2[216];
 } gnp_connect_data;
 GNP_ASSERT(sizeof(gnp_connect_data) == 1024);
 GNP_AT(gnp_connect_data, cntlid, 16);
 GNP_AT(gnp_connect_data, subnqn, 256);
 GNP_AT(gnp_connect_data, hostnqn, 512);
+GNP_AT(gnp_connect_data, proof, 768);
 
 // Private data of an RDMA connection request.
 typedef struct gnp_cm_request {
@@ -300,13 +302,14 @@ GNP_FN int gnp_status_do_not_retry(gnp_u16 status) { return (status & GNP_STATUS
   X(ABORT_REQUESTED, 37, 0x0007, 125, "NVMe", "the command was aborted before it began") \
   X(COMPARE_FAILED, 38, 0x4285, 84, "NVMe", "the stored blocks differ from the data to compare") \
   X(DEALLOCATED, 39, 0x4287, 61, "NVMe", "a block of the range holds no data") \
-  X(UNREADABLE, 40, 0x0281, 5, "NVMe", "the page cannot be read from the medium")
+  X(UNREADABLE, 40, 0x0281, 5, "NVMe", "the page cannot be read from the medium") \
+  X(AUTHENTICATION_REQUIRED, 41, 0x4191, 13, "4 (identity)", "the host has not proven who it is")
 
 enum {
 #define GNP_REFUSAL_NUMBER(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) GNP_REFUSED_##NAME = CODE,
   GNP_REFUSALS(GNP_REFUSAL_NUMBER)
 #undef GNP_REFUSAL_NUMBER
-  GNP_REFUSED_LAST = 40
+  GNP_REFUSED_LAST = 41
 };
 
 // DW0 of a refused command: VID in 31:16, number in 7:0.

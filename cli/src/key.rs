@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which manager key a command uses, and where none is too dangerous.
+
+use crate::args::{SsdArgs, UpArgs};
+use gnstor_array::Secret;
+use gnstor_array::manager_key::{self, ManagerKeyError};
+use gnstor_console::CliError;
+use std::net::ToSocketAddrs;
+use std::path::Path;
+
+/// The key in a file, where one is named.
+///
+/// # Errors
+/// [`CliError`]: the file holds none, or other users may read it.
+pub(crate) fn given(file: Option<&Path>) -> Result<Option<Secret>, CliError> {
+    file.map(manager_key::read).transpose().map_err(failed)
+}
+
+/// The key of `gnstor up`: SSDs of its own always ask for a proof.
+///
+/// # Errors
+/// As [`given`]; SSDs of another machine are named, and no key.
+pub(crate) fn of_array(args: &UpArgs) -> Result<Option<Secret>, CliError> {
+    if args.ssd_at.is_empty() {
+        let file = args.manager_key.clone();
+        let file = file.or_else(|| Some(args.data.as_ref()?.join(manager_key::FILE_NAME)));
+        let made = file.as_deref().map(manager_key::read_or_make).transpose().map_err(failed)?;
+        return Ok(Some(made.unwrap_or_else(Secret::random)));
+    }
+    let key = given(args.manager_key.as_deref())?;
+    if let Some(far) = args.ssd_at.iter().find(|at| !is_loopback(at.as_str()))
+        && key.is_none()
+        && !args.insecure
+    {
+        return Err(CliError::Usage(format!(
+            "the SSD at {far} is reached over a network: name the array's key with --manager-key, or trust \
+             every SSD and every host there with --insecure"
+        )));
+    }
+    Ok(key)
+}
+
+/// The key of `gnstor ssd`.
+///
+/// # Errors
+/// As [`given`]; it listens for other machines, and there is no key.
+pub(crate) fn of_ssd(args: &SsdArgs) -> Result<Option<Secret>, CliError> {
+    let key = given(args.manager_key.as_deref())?;
+    if key.is_none() && !args.insecure && !args.listen.ip().is_loopback() {
+        return Err(CliError::Usage(format!(
+            "other machines reach {}: name the array's key with --manager-key, or trust every host that \
+             reaches the port with --insecure",
+            args.listen
+        )));
+    }
+    Ok(key)
+}
+
+fn is_loopback(address: &str) -> bool {
+    address.to_socket_addrs().is_ok_and(|mut all| all.all(|address| address.ip().is_loopback()))
+}
+
+fn failed(error: ManagerKeyError) -> CliError {
+    CliError::Stopped(error.to_string())
+}

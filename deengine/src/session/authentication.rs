@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who a host is: NVMe in-band authentication of admin queues, and the proofs of I/O queues.
+//!
+//! ```text
+//!   Connect (admin)  -> AUTHREQ   role Unproven: only Authentication Send and Receive, until a deadline
+//!   Send, Receive .. -> proven    role Admin, and a session key
+//!   Connect (I/O) + proof         one round trip; the proof is made with the session key
+//! ```
+//! An SSD without a manager key asks for no proof: every role is then as Connect makes it.
+
+use crate::controller::Ssd;
+use crate::io::command::{OK, Work};
+use crate::io::permit::CompletionPermit;
+use crate::request::{Refused, check_frame};
+use crate::session::Role;
+use gnstor_auth::message::{self, MAX_MESSAGE};
+use gnstor_auth::{Controller, Dice, Failure, Group, Names, QueueProof, Secret, SessionKey};
+use gnstor_base::time::{Span, Time};
+use gnstor_proto::fabrics::{self, AuthFields, ConnectData, Identity, fields, ssd_subnqn};
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::slba::ClientId;
+use gnstor_proto::status::Refusal;
+use std::collections::HashMap;
+use std::fmt;
+use zerocopy::FromBytes;
+
+/// A host proves who it is within this time, or its queue is closed.
+pub(crate) const PROOF_DEADLINE: Span = Span::from_ms(5000);
+/// How long a host that failed can still ask why.
+const LAST_WORDS: Span = Span::from_ms(100);
+/// Most bytes that Authentication Receive takes.
+const MAX_RECEIVE: u32 = 4096;
+
+/// Where an SSD takes random bytes from: the operating system, or a test.
+pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
+
+/// What an SSD asks of every host.
+pub struct Authentication {
+    /// The array's manager key, from which the key of each host follows.
+    pub manager_key: Secret,
+    /// The Diffie-Hellman group that a host must take part in.
+    pub group: Group,
+    /// Random bytes for challenges and exponents.
+    pub random: Random,
+}
+
+impl fmt::Debug for Authentication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authentication").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+/// The SSD's part in authentication.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    asks: Option<Authentication>,
+    /// The highest serial that was proven, for each client id.
+    serials: HashMap<ClientId, u64>,
+}
+
+impl Gate {
+    /// Whether an older registration of the host's id has been replaced.
+    fn is_replaced(&self, identity: Identity, serial: u64) -> bool {
+        let Identity::Client(id) = identity else { return false };
+        self.asks.is_some() && self.serials.get(&id).is_some_and(|&highest| serial < highest)
+    }
+
+    fn note(&mut self, identity: Identity, serial: u64) {
+        if let Identity::Client(id) = identity {
+            let highest = self.serials.entry(id).or_default();
+            *highest = serial.max(*highest);
+        }
+    }
+}
+
+/// How far a host has proven who it is.
+#[derive(Debug)]
+pub(crate) enum Proof {
+    /// The SSD asks for none.
+    NotAsked,
+    /// The host has until `by`. `answer` waits for Authentication Receive.
+    Awaited { by: Time, stage: Stage, answer: Option<Vec<u8>> },
+    /// It is proven. `last` is the number of its last I/O queue's proof.
+    Given { key: SessionKey, last: u64 },
+}
+
+/// A run of the protocol.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    Begun,
+    Challenged(Box<Controller>),
+    Answered(Box<Controller>),
+    Failed,
+}
+
+impl Proof {
+    /// By when the host must have proven who it is.
+    pub(crate) fn deadline(&self) -> Time {
+        match self {
+            Self::Awaited { by, .. } => *by,
+            Self::NotAsked | Self::Given { .. } => Time::NEVER,
+        }
+    }
+
+    /// Judges the Connect of an I/O queue. Numbers of proofs only rise.
+    fn admit(&mut self, cntlid: u16, qid: u16, data: &ConnectData) -> Result<(), Refused> {
+        match self {
+            Self::NotAsked => Ok(()),
+            Self::Awaited { .. } => Err(Refusal::AuthenticationRequired.into()),
+            Self::Given { key, last } => {
+                let proof = QueueProof::read_from_bytes(&data.proof).expect("40 bytes");
+                let number = proof.number.get();
+                if number == 0 {
+                    return Err(Refusal::AuthenticationRequired.into());
+                }
+                if number <= *last || !key.accepts(cntlid, qid, &proof) {
+                    return Err(Refusal::ConnectRefused.into());
+                }
+                *last = number;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What a message of the host leads to.
+enum Heard {
+    Challenge(Box<Controller>, Vec<u8>),
+    Answer(Box<Controller>, Vec<u8>),
+    Proven(SessionKey),
+}
+
+impl Ssd {
+    /// From here on every host must prove who it is. No queue may be open.
+    pub fn require_authentication(&mut self, asks: Authentication) {
+        self.gate.asks = Some(asks);
+    }
+
+    /// What the host of a new admin queue must prove, and by when.
+    pub(crate) fn ask_proof(&mut self, now: Time, identity: Identity, serial: u64) -> Result<Proof, Refused> {
+        if self.gate.asks.is_none() {
+            return Ok(Proof::NotAsked);
+        }
+        if self.gate.is_replaced(identity, serial) {
+            return Err(Refusal::ConnectRefused.into());
+        }
+        let by = now + PROOF_DEADLINE;
+        self.wake_at(by);
+        Ok(Proof::Awaited { by, stage: Stage::Begun, answer: None })
+    }
+
+    /// Judges the proof in the Connect of an I/O queue of controller `cntlid`.
+    pub(crate) fn admit_queue(&mut self, cntlid: u16, qid: u16, data: &ConnectData) -> Result<(), Refused> {
+        let host = self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?;
+        host.proof.admit(cntlid, qid, data)
+    }
+
+    /// Authentication Send.
+    pub(crate) fn begin_auth_send(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
+        let most = u32::try_from(MAX_MESSAGE).expect("a few hundred");
+        match auth_bytes(sqe, most) {
+            Ok(bytes) => self.fetch(now, permit, sqe, bytes, |buffer| Work::Authenticate { buffer }),
+            Err(refused) => self.refuse(permit, 0, refused, now),
+        }
+    }
+
+    /// The message of Authentication Send is there.
+    pub(crate) fn finish_auth_send(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
+        let role = self.hosts.queue(permit.queue()).map(|queue| queue.role);
+        let Some(Role::Unproven(cntlid)) = role else {
+            return self.refuse(permit, 0, Refusal::SequenceError.into(), now);
+        };
+        match self.hear(cntlid, data) {
+            None => return self.refuse(permit, 0, Refusal::AuthenticationRequired.into(), now),
+            Some(Ok(Heard::Challenge(run, answer))) => {
+                self.set_proof(cntlid, Stage::Challenged(run), answer);
+            }
+            Some(Ok(Heard::Answer(run, answer))) => self.set_proof(cntlid, Stage::Answered(run), answer),
+            Some(Ok(Heard::Proven(key))) => self.admit_host(now, &permit, cntlid, key),
+            Some(Err((transaction, failure))) => {
+                tracing::info!(ssd = self.config.index, cntlid, "a host is not proven: {failure}");
+                self.set_proof(
+                    cntlid,
+                    Stage::Failed,
+                    message::failure(message::id::FAILURE1, transaction, failure),
+                );
+                self.end_soon(now, cntlid);
+            }
+        }
+        self.complete(permit, OK, now, 0);
+    }
+
+    fn set_proof(&mut self, cntlid: u16, next: Stage, message: Vec<u8>) {
+        if let Some(Proof::Awaited { stage, answer, .. }) =
+            self.hosts.host(cntlid).map(|host| &mut host.proof)
+        {
+            (*stage, *answer) = (next, Some(message));
+        }
+    }
+
+    fn end_soon(&mut self, now: Time, cntlid: u16) {
+        let soon = now + LAST_WORDS;
+        if let Some(Proof::Awaited { by, .. }) = self.hosts.host(cntlid).map(|host| &mut host.proof) {
+            *by = soon.min(*by);
+        }
+        self.wake_at(soon);
+    }
+
+    /// Goes on with the run of a controller. `None`: it has failed, and hears nothing more.
+    fn hear(&mut self, cntlid: u16, data: &[u8]) -> Option<Result<Heard, (u16, Failure)>> {
+        let asks = self.gate.asks.as_mut()?;
+        let host = self.hosts.host(cntlid)?;
+        let nqn = host.nqn();
+        let Proof::Awaited { stage, answer, .. } = &mut host.proof else { return None };
+        // Each answer is asked for before the next message is sent.
+        *answer = None;
+        match std::mem::replace(stage, Stage::Failed) {
+            Stage::Begun => {
+                let secret = asks.manager_key.of_host(&nqn);
+                let names = Names { host: nqn, subsystem: ssd_subnqn(self.config.index) };
+                let dice = Dice::thrown(|bytes| (asks.random)(bytes));
+                let begun = Controller::begin(names, secret, asks.group, data, dice);
+                Some(begun.map(|(run, answer)| Heard::Challenge(Box::new(run), answer)))
+            }
+            Stage::Challenged(mut run) => {
+                let heard = run.on_reply(data);
+                let transaction = run.transaction();
+                Some(heard.map(|answer| Heard::Answer(run, answer)).map_err(|why| (transaction, why)))
+            }
+            Stage::Answered(mut run) => {
+                Some(run.on_success2(data).map(Heard::Proven).map_err(|why| (run.transaction(), why)))
+            }
+            Stage::Failed => None,
+        }
+    }
+
+    /// The host is proven: its admin queue serves, and hosts that it replaces end.
+    fn admit_host(&mut self, now: Time, permit: &CompletionPermit, cntlid: u16, key: SessionKey) {
+        let Some(host) = self.hosts.host(cntlid) else { return };
+        host.proof = Proof::Given { key, last: 0 };
+        host.last_alive = now;
+        let (identity, host_id, serial) = (host.identity, host.host_id, host.serial);
+        if let Some(queue) = self.hosts.queue(permit.queue()) {
+            queue.role = Role::Admin(cntlid);
+        }
+        self.gate.note(identity, serial);
+        self.end_former_host(now, identity, host_id, serial);
+    }
+
+    /// Authentication Receive.
+    pub(crate) fn auth_receive(&mut self, now: Time, permit: CompletionPermit, cntlid: u16, sqe: &Sqe) {
+        let bytes = match auth_bytes(sqe, MAX_RECEIVE) {
+            Ok(bytes) => bytes,
+            Err(refused) => return self.refuse(permit, 0, refused, now),
+        };
+        let Some(Proof::Awaited { answer, .. }) = self.hosts.host(cntlid).map(|host| &mut host.proof) else {
+            return self.refuse(permit, 0, Refusal::SequenceError.into(), now);
+        };
+        match answer.take_if(|answer| answer.len() <= bytes as usize) {
+            Some(answer) => self.deliver(now, permit, sqe, bytes, &answer, 0),
+            None => self.refuse(permit, 0, Refusal::SequenceError.into(), now),
+        }
+    }
+}
+
+/// Bytes that an authentication command moves, where it is one of NVMe's.
+fn auth_bytes(sqe: &Sqe, most: u32) -> Result<u32, Refused> {
+    check_frame(sqe)?;
+    let fields: AuthFields = fields(sqe).ok_or(Refusal::InvalidField)?;
+    let bytes = fields.bytes.get();
+    if fields.is_nvme() && (1..=most).contains(&bytes) {
+        Ok(bytes)
+    } else {
+        Err(Refusal::InvalidField.into())
+    }
+}
+
+impl super::Host {
+    fn nqn(&self) -> String {
+        fabrics::Host { identity: self.identity, id: self.host_id, serial: self.serial }.nqn()
+    }
+}
