@@ -44,7 +44,14 @@ impl RawQueue {
         subnqn: &str,
         identity: Identity,
     ) -> Result<Status, ChannelError> {
-        let data = ConnectData::new(identity, cntlid, subnqn);
+        self.connect_with(qid, &ConnectData::new(identity, cntlid, subnqn))
+    }
+
+    /// Fabrics Connect of an I/O queue with these data.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub fn connect_with(&mut self, qid: u16, data: &ConnectData) -> Result<Status, ChannelError> {
         self.0.write_data(data.as_bytes());
         let fields = ConnectFields { qid: qid.into(), sqsize_z: 15.into(), ..ConnectFields::default() };
         let mut sqe = fabrics::command(fctype::CONNECT, &fields);
