@@ -6,7 +6,7 @@ use gnstor_array::Secret;
 use gnstor_array::manager_key::{self, ManagerKeyError};
 use gnstor_console::CliError;
 use std::net::ToSocketAddrs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The key in a file, where one is named.
 ///
@@ -16,16 +16,37 @@ pub(crate) fn given(file: Option<&Path>) -> Result<Option<Secret>, CliError> {
     file.map(manager_key::read).transpose().map_err(failed)
 }
 
+/// The key of an array that starts.
+pub(crate) struct ArrayKey {
+    pub(crate) secret: Option<Secret>,
+    /// The file that was made for it now.
+    made: Option<PathBuf>,
+}
+
+impl ArrayKey {
+    /// The array does not start: no file is left.
+    pub(crate) fn take_back(self) {
+        if let Some(path) = self.made
+            && let Err(error) = std::fs::remove_file(&path)
+        {
+            tracing::warn!(path = %path.display(), %error, "the new manager key could not be taken back");
+        }
+    }
+}
+
 /// The key of `gnstor up`: SSDs of its own always ask for a proof.
 ///
 /// # Errors
 /// As [`given`]; SSDs of another machine are named, and no key.
-pub(crate) fn of_array(args: &UpArgs) -> Result<Option<Secret>, CliError> {
+pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
     if args.ssd_at.is_empty() {
         let file = args.manager_key.clone();
-        let file = file.or_else(|| Some(args.data.as_ref()?.join(manager_key::FILE_NAME)));
-        let made = file.as_deref().map(manager_key::read_or_make).transpose().map_err(failed)?;
-        return Ok(Some(made.unwrap_or_else(Secret::random)));
+        let Some(file) = file.or_else(|| Some(args.data.as_ref()?.join(manager_key::FILE_NAME))) else {
+            return Ok(ArrayKey { secret: Some(Secret::random()), made: None });
+        };
+        let is_there = file.exists();
+        let secret = Some(manager_key::read_or_make(&file).map_err(failed)?);
+        return Ok(ArrayKey { secret, made: Some(file).filter(|_| !is_there) });
     }
     let key = given(args.manager_key.as_deref())?;
     if let Some(far) = args.ssd_at.iter().find(|at| !is_loopback(at.as_str()))
@@ -37,7 +58,7 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<Option<Secret>, CliError> {
              every SSD and every host there with --insecure"
         )));
     }
-    Ok(key)
+    Ok(ArrayKey { secret: key, made: None })
 }
 
 /// The key of `gnstor ssd`.

@@ -39,6 +39,7 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     };
     let ssds = ssds(args)?;
     announce_disk(args, &ssds, steps)?;
+    let key = key::of_array(args)?;
     let array = Array::start(&ArrayConfig {
         ssds,
         listen: args.listen,
@@ -46,8 +47,15 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         link: LinkConfig::UNLIMITED,
         groups: args.groups,
         threads: args.engines.threads(),
-        manager_key: key::of_array(args)?,
-    })?;
+        manager_key: key.secret.clone(),
+    });
+    let array = match array {
+        Ok(array) => array,
+        Err(error) => {
+            key.take_back();
+            return Err(error.into());
+        }
+    };
     tell(args, &array);
     while !steps.interrupted() {
         if !array.is_serving() {
