@@ -5,6 +5,7 @@
 use super::worker::Worker;
 use crate::controller::Ssd;
 use crate::controller::refusal_of;
+use crate::io::command::Accepted;
 use crate::io::command::OK;
 use crate::io::command::{TransferKind, Work};
 use crate::io::permit::CompletionPermit;
@@ -380,13 +381,8 @@ impl Ssd {
             })
     }
 
-    pub(super) fn begin_read(
-        &mut self,
-        now: Time,
-        accepted: Time,
-        permit: CompletionPermit,
-        request: Authorized<Request>,
-    ) {
+    pub(super) fn begin_read(&mut self, command: Accepted, request: Authorized<Request>) {
+        let Accepted { now, at: accepted, permit } = command;
         let first = *request.get();
         let vid = first.address.vid;
         let mut extents = std::mem::take(&mut self.lists.extents);
@@ -441,13 +437,12 @@ impl Ssd {
 
     pub(crate) fn finish_read(
         &mut self,
-        now: Time,
-        permit: CompletionPermit,
+        command: Accepted,
         failure: Option<Refused>,
-        done_at: Time,
         pushed_bytes: u32,
         request: Authorized<Request>,
     ) {
+        let Accepted { now, at: done_at, permit } = command;
         let Request { blocks, address, .. } = *request.get();
         let failure = failure.or_else(|| self.lease_over(done_at.max(now)));
         if let Some(refused) = failure {

@@ -23,6 +23,7 @@ use super::read::{Command, Judged};
 use super::worker::Worker;
 use crate::controller::Ssd;
 use crate::controller::refusal_of;
+use crate::io::command::Accepted;
 use crate::io::command::{TransferKind, Work, WriteEnd};
 use crate::io::permit::CompletionPermit;
 use crate::io::slab::Slab;
@@ -356,27 +357,20 @@ impl Worker {
 }
 
 impl Ssd {
-    pub(crate) fn begin_write(
+    pub(super) fn begin_write(
         &mut self,
-        now: Time,
-        accepted: Time,
-        permit: CompletionPermit,
+        command: Accepted,
         identity: Identity,
         request: Authorized<Request>,
     ) {
         let blocks = self.lists.spare_blocks.pop().unwrap_or_default();
         let end = WriteEnd { request, identity, blocks };
-        self.pull_write(now, accepted, permit, end);
+        self.pull_write(command, end);
     }
 
     /// Takes frames for the write's data and has it pulled; without frames the write waits for some.
-    pub(crate) fn pull_write(
-        &mut self,
-        now: Time,
-        accepted: Time,
-        permit: CompletionPermit,
-        mut end: WriteEnd,
-    ) {
+    pub(crate) fn pull_write(&mut self, command: Accepted, mut end: WriteEnd) {
+        let Accepted { now, at: accepted, permit } = command;
         let first = *end.request.get();
         let vid = first.address.vid.get();
         assert!(end.blocks.is_empty(), "a write that pulls its data has no frames yet");
