@@ -31,6 +31,7 @@ mod signature;
 mod space;
 mod syncs;
 mod system;
+mod writer;
 
 pub use error::DataFileError;
 pub use mode::IoMode;
@@ -55,24 +56,23 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) use syncs::Syncs;
+use writer::Writer;
 
 /// A file that holds an SSD, locked for this process.
 #[derive(Debug)]
 pub struct DataFile {
     path: PathBuf,
     /// Through the page cache; this descriptor has the lock.
-    file: File,
+    file: Arc<File>,
     /// Past the page cache, where that is possible.
     data: File,
     kind: Kind,
     layout: Layout,
     io: IoMode,
-    syncs: Syncs,
-    /// Changes of data and records so far, and how many of them the last sync found.
-    changes: AtomicU64,
-    synced: AtomicU64,
+    syncs: Arc<Syncs>,
+    writer: Writer,
     /// A [`crate::Flash`] is over it.
     used: AtomicBool,
 }
@@ -165,8 +165,9 @@ impl DataFile {
             }
         };
         let io = IoMode::asked(std::env::var_os(IoMode::NO_URING).as_deref());
-        let (syncs, changes, synced, used) = Default::default();
-        Ok(Self { path, file, kind, data, layout, io, syncs, changes, synced, used })
+        let (file, syncs) = (Arc::new(file), Arc::new(Syncs::default()));
+        let (writer, used) = (Writer::new(Arc::clone(&file), Arc::clone(&syncs)), AtomicBool::new(false));
+        Ok(Self { path, file, kind, data, layout, io, syncs, writer, used })
     }
 
     /// Sets how data gets to the file.
@@ -207,23 +208,31 @@ impl DataFile {
         &self.file
     }
 
+    /// The thread that writes and syncs it.
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
     /// Makes all writes durable: records, and data that bypasses the page cache.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        // This sync may miss changes that come while it runs.
-        let found = self.changes.load(Ordering::Acquire);
-        self.syncs.run(|| self.file.sync_data())?;
-        self.synced.fetch_max(found, Ordering::AcqRel);
-        Ok(())
+        self.writer.drain();
+        self.syncs.sync(&self.file)
     }
 
     /// Data or records were changed, and the kernel has them.
     pub(crate) fn note_change(&self) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.syncs.note_change();
     }
 
     /// Data or records were changed since the last sync.
     pub(crate) fn has_unsynced(&self) -> bool {
-        self.synced.load(Ordering::Acquire) != self.changes.load(Ordering::Acquire)
+        self.syncs.has_unsynced()
+    }
+
+    /// Each sync takes so much longer, as on a slow disk.
+    #[cfg(test)]
+    pub(crate) fn slow_syncs(&self, ms: u64) {
+        self.syncs.delay_ms.store(ms, Ordering::Relaxed);
     }
 
     /// Data goes past the page cache.

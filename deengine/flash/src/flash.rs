@@ -34,7 +34,7 @@ use gnstor_base::region::{HostRegion, LocalRef};
 use program::Open;
 use rustc_hash::FxHashMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The flash of one SSD.
@@ -51,6 +51,8 @@ pub struct Flash {
     blocks: Box<[AtomicU64]>,
     /// Ended or running loads, running programs on file media: nothing to poll for at 0.
     pending: AtomicU64,
+    /// A program waits for room on a full disk.
+    held: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -106,6 +108,7 @@ impl Flash {
             load_frames: if file.is_some() { (spare_frames / 4).min(LOAD_FRAMES) } else { 0 },
             inner: Mutex::new(Inner { open: FxHashMap::default(), loads: Loads::default(), engine }),
             pending: AtomicU64::new(0),
+            held: AtomicBool::new(false),
             geometry,
             faults,
             power,
@@ -279,6 +282,12 @@ impl Flash {
     fn set_next_row(&self, block: Block, row: u32) {
         let update = |word: u64| Some(word & !ROW | KNOWN | u64::from(row));
         _ = self.blocks[block.0 as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
+    }
+
+    /// Whether a program waits for room on a full disk. The pages of its unit stay readable.
+    #[inline]
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// Whether its file is read and written through a ring.

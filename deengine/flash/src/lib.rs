@@ -52,7 +52,7 @@ pub use frames::Frame;
 pub use geometry::{Block, Geometry, GeometryError, Ppa, Shape, Superblock, Unit};
 pub use power::Power;
 pub use record::Oob;
-pub use store::{RamStore, Store};
+pub use store::{RamStore, Started, Store, SyncTicket};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u32 = 4096;

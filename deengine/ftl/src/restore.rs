@@ -22,6 +22,7 @@ use crate::replay::{Found, from_journal};
 use crate::reserve::reserved_superblocks;
 use crate::stream::Writing;
 use crate::sweep::Sweeps;
+use gnstor_base::time::Time;
 use gnstor_durable::{DumpState, Durable, Journal, MetadataStore, Seq, Sizes};
 use gnstor_flash::{Flash, FlashConfig, MediaConfig};
 use gnstor_map::{Map, MapWriter};
@@ -253,6 +254,9 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         sweeps: Sweeps::default(),
         commits: CommitState::new(found.page_seq),
         wanted: 0,
+        flush_since: Time::ZERO,
+        held_since: None,
+        flush_retry: None,
         restoring: false,
         stats: found.stats,
         #[cfg(test)]
