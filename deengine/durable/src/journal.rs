@@ -8,7 +8,7 @@ use crate::error::{DurableError, Patience, end_sync, start_barrier, start_sync, 
 use crate::page::{HEAD, PAYLOAD, PageHead};
 use crate::record::{Bounds, MIN_TRANSACTION_BYTES, Record, Seq, transaction_head};
 use crate::tail::Tail;
-use gnstor_flash::{Started, SyncTicket};
+use gnstor_flash::{KeptTail, Started, SyncTicket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,6 +38,8 @@ pub struct Journal {
     begun: Arc<AtomicU64>,
     syncs: JournalSyncs,
     flushing: Option<Flushing>,
+    /// The tail again, in memory that outlives the process.
+    kept: Option<KeptTail>,
     scratch: Vec<u8>,
 }
 
@@ -92,6 +94,7 @@ impl Journal {
             begun: Arc::new(AtomicU64::new(last)),
             syncs: JournalSyncs::default(),
             flushing: None,
+            kept: None,
             scratch: vec![0; BATCH * PAGE],
         }
     }
@@ -126,7 +129,10 @@ impl Journal {
     /// If none is open.
     #[inline]
     pub fn commit(&mut self) -> Seq {
-        self.tail.commit();
+        let transaction = self.tail.commit();
+        if let Some(kept) = &mut self.kept {
+            kept.push(transaction);
+        }
         self.last += 1;
         self.last
     }
@@ -144,6 +150,9 @@ impl Journal {
     pub fn amend(&mut self, since: Seq, change: impl FnMut(u64, u64) -> u64) {
         assert!(!self.tail.is_open(), "a transaction is open");
         self.tail.amend(&self.bounds, since.saturating_sub(self.durable + 1), change);
+        if let Some(kept) = &mut self.kept {
+            kept.replace(self.durable, self.tail.committed());
+        }
     }
 
     /// The last transaction committed.
@@ -314,6 +323,25 @@ impl Journal {
         self.next = cursor.page;
         self.durable = cursor.seq;
         self.tail.drop_front(cursor.bytes);
+        if let Some(kept) = &mut self.kept {
+            kept.drop_front(cursor.bytes as u64, self.durable);
+        }
+    }
+
+    /// Keeps the tail in this memory as well, which outlives the process.
+    ///
+    /// # Panics
+    /// If a transaction is open, or the tail does not fit.
+    pub fn keep(&mut self, mut kept: KeptTail) {
+        assert!(!self.tail.is_open(), "a transaction is open");
+        kept.replace(self.durable, self.tail.committed());
+        self.kept = Some(kept);
+    }
+
+    /// Whether `bytes` more of transactions fit into the memory that outlives the process, where there is
+    /// some.
+    pub fn has_kept_room(&self, bytes: u64) -> bool {
+        self.kept.as_ref().is_none_or(|kept| kept.has_room(bytes))
     }
 
     /// How many transactions, and bytes of them, the page at the cursor takes; none where it should wait.

@@ -71,6 +71,8 @@ pub struct DataFile {
     kind: Kind,
     layout: Layout,
     io: IoMode,
+    /// Frames lie in memory that outlives a killed process.
+    keeps_memory: bool,
     syncs: Arc<Syncs>,
     writer: Writer,
     /// A [`crate::Flash`] is over it.
@@ -166,14 +168,30 @@ impl DataFile {
         };
         let io = IoMode::asked(std::env::var_os(IoMode::NO_URING).as_deref());
         let (file, syncs) = (Arc::new(file), Arc::new(Syncs::default()));
+        let keeps_memory =
+            std::env::var_os(Self::VOLATILE).is_none_or(|value| value.is_empty() || value == "0");
         let (writer, used) = (Writer::new(Arc::clone(&file), Arc::clone(&syncs)), AtomicBool::new(false));
-        Ok(Self { path, file, kind, data, layout, io, syncs, writer, used })
+        Ok(Self { path, file, kind, data, layout, io, keeps_memory, syncs, writer, used })
     }
 
     /// Sets how data gets to the file.
     #[must_use]
     pub fn with_io(self, io: IoMode) -> Self {
         Self { io, ..self }
+    }
+
+    /// Anything but nothing and `0` in this environment variable is [`Self::volatile`].
+    pub const VOLATILE: &'static str = "GNSTOR_VOLATILE";
+
+    /// Keeps buffered data in memory that ends with the process: a kill is a power failure without a dump.
+    #[must_use]
+    pub fn volatile(self) -> Self {
+        Self { keeps_memory: false, ..self }
+    }
+
+    /// Whether buffered data lies in memory that outlives a killed process.
+    pub fn keeps_memory(&self) -> bool {
+        self.keeps_memory
     }
 
     /// Where it is.

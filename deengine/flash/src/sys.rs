@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Calls that the standard library of the oldest supported toolchain lacks: an exclusive lock on an open
 //! file, its space and holes, and the limit of a file's length.
-#![expect(unsafe_code, reason = "flock, fallocate, lseek, fstatvfs, getrlimit")]
+#![expect(unsafe_code, reason = "flock, fallocate, lseek, fstatvfs, getrlimit, geteuid")]
 
 use std::fs::File;
 use std::io;
@@ -88,6 +88,12 @@ pub(crate) fn file_limit() -> Option<u64> {
     // SAFETY: the call only fills in its argument.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
     Some(limit.rlim_cur).filter(|&limit| known && limit != libc::RLIM_INFINITY)
+}
+
+/// The user that this process acts as.
+pub(crate) fn user() -> u32 {
+    // SAFETY: the call has no argument and always succeeds.
+    unsafe { libc::geteuid() }
 }
 
 /// Whether a file was opened to be read and written past the page cache.

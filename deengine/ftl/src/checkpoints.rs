@@ -78,6 +78,15 @@ impl Ftl {
         now: Time,
         bytes: u64,
     ) -> Result<(), CommitError> {
+        if !inner.journal.has_kept_room(bytes) {
+            // Memory that outlives the process has room again when the journal is durable.
+            inner.wanted = inner.wanted.max(inner.journal.last());
+            self.complete_programs(inner, now);
+            if !inner.journal.has_kept_room(bytes) {
+                inner.stats.stalls += 1;
+                return Err(CommitError::Stalled);
+            }
+        }
         if inner.journal.has_room(bytes) || inner.restoring && inner.journal.has_room_to_restore(bytes) {
             return Ok(());
         }

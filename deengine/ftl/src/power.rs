@@ -10,7 +10,7 @@ use crate::types::CommitError;
 use crate::write::Placement;
 use gnstor_base::time::Time;
 use gnstor_durable::{Dump, DumpPage, DumpWriter, DurableError};
-use gnstor_flash::{Fetch, Oob, PageState, Ppa, Superblock, Unit};
+use gnstor_flash::{Fetch, Flash, KeptOwner, Oob, PageState, Ppa, Superblock, Unit};
 use gnstor_proto::slba::Vid;
 use std::io;
 use std::time::Duration;
@@ -199,6 +199,7 @@ impl Ftl {
     pub fn shut_down(&self) -> Result<(), OpenError> {
         self.flush_now()?;
         self.durable.mark_clean(&self.lock().journal)?;
+        self.let_go();
         Ok(())
     }
 
@@ -244,6 +245,31 @@ impl Ftl {
                 dump.page(DumpPage { page, oob, data: Some(&data) })?;
             }
         }
-        dump.finish()
+        let bytes = dump.finish()?;
+        self.let_go();
+        Ok(bytes)
+    }
+
+    /// Everything is in the data file: memory that outlives the process is not needed any more.
+    fn let_go(&self) {
+        if let Some(kept) = self.flash.kept() {
+            kept.remove();
+        }
+    }
+
+    /// From now on a killed process leaves the journal's tail.
+    pub(crate) fn keep_tail(&self) {
+        if let Some(kept) = self.flash.kept() {
+            self.lock().journal.keep(kept.tail());
+        }
+    }
+}
+
+/// From now on the next start finds what a killed process leaves. Everything from before is in the file.
+pub(crate) fn arm(flash: &Flash, owner: KeptOwner) {
+    if let Some(kept) = flash.kept()
+        && let Err(error) = kept.arm(owner)
+    {
+        tracing::warn!("if this process is killed, writes that were not flushed are lost: {error}");
     }
 }

@@ -9,6 +9,9 @@ mod disk_space;
 mod dump;
 mod faults;
 mod full_disk;
+mod killed;
+#[path = "../../../testing/long.rs"]
+mod long;
 mod model;
 mod rebuild;
 mod slow_disk;
