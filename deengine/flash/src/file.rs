@@ -45,7 +45,6 @@ use crate::PAGE_BYTES;
 use crate::boot::LAST_BOOT;
 use crate::geometry::{Geometry, Ppa};
 use crate::record::RECORD_BYTES;
-#[cfg(test)]
 use crate::sys;
 use gnstor_base::region::HostRegion;
 use header::Layout;
@@ -57,6 +56,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 pub(crate) use syncs::Syncs;
 use writer::Writer;
 
@@ -166,6 +166,7 @@ impl DataFile {
                 file.try_clone().map_err(failed)?
             }
         };
+        lock_io(&path, &data)?;
         let io = IoMode::asked(std::env::var_os(IoMode::NO_URING).as_deref());
         let (file, syncs) = (Arc::new(file), Arc::new(Syncs::default()));
         let keeps_memory =
@@ -335,4 +336,21 @@ impl DataFile {
     pub(crate) fn leave(&self) {
         self.used.store(false, Ordering::Release);
     }
+}
+
+/// Pauses until requests of a killed process must have ended, and one of them.
+const PAUSES: u32 = 2000;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Waits until the kernel has done what a killed process asked of this file: a write of that process must not
+/// come after one of this process.
+fn lock_io(path: &Path, data: &File) -> Result<(), DataFileError> {
+    let failed = |source| DataFileError::Io { path: path.into(), what: "cannot be locked", source };
+    for _ in 0..PAUSES {
+        if sys::try_lock_io(data).map_err(failed)? {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(DataFileError::Locked(path.into()))
 }

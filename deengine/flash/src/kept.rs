@@ -81,6 +81,8 @@ pub struct Kept {
     frames: Arc<HostRegion>,
     /// It has the name under which the next start looks for it.
     is_named: AtomicBool,
+    /// It stays when its owner lets go of it.
+    stays: AtomicBool,
 }
 
 /// Sizes of the file.
@@ -137,7 +139,16 @@ impl Kept {
             .and_then(|()| crate::sys::reserve_at_once(&memory, shape.end))
             .and_then(|()| map(&memory, &shape));
         let (control, frames) = made.inspect_err(|_| drop(remove(&fresh)))?;
-        Ok(Self { path, fresh, shape, mark, control, frames, is_named: AtomicBool::new(false) })
+        Ok(Self {
+            path,
+            fresh,
+            shape,
+            mark,
+            control,
+            frames,
+            is_named: AtomicBool::new(false),
+            stays: AtomicBool::new(false),
+        })
     }
 
     /// The frames, and the page of zeros behind them.
@@ -176,6 +187,11 @@ impl Kept {
         Ok(())
     }
 
+    /// The data file could not take what is in it: the next start finds it, also after an orderly end.
+    pub fn stay(&self) {
+        self.stays.store(true, Ordering::Release);
+    }
+
     /// The next start does not use it.
     pub fn disarm(&self) {
         self.control.words64(0, 1)[0].store(0, Ordering::Release);
@@ -196,7 +212,7 @@ impl Kept {
 impl Drop for Kept {
     fn drop(&mut self) {
         // Memory of a process that lets go of it in order is gone, as all memory is. A panic is no order.
-        if std::thread::panicking() {
+        if std::thread::panicking() || self.stays.load(Ordering::Acquire) {
             return;
         }
         self.remove();

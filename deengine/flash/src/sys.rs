@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Calls that the standard library of the oldest supported toolchain lacks: an exclusive lock on an open
 //! file, its space and holes, and the limit of a file's length.
-#![expect(unsafe_code, reason = "flock, fallocate, lseek, fstatvfs, getrlimit, geteuid")]
+#![expect(unsafe_code, reason = "flock, fallocate, lseek, fstatvfs, getrlimit, geteuid, fcntl")]
 
 use std::fs::File;
 use std::io;
@@ -17,6 +17,27 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
         0 => Ok(true),
         _ => match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            error => Err(error),
+        },
+    }
+}
+
+/// Locks an open file by a lock of another kind; false where another open file has it. Requests that the kernel
+/// still works on keep it, also when their process is gone. Where the file system has no such locks, it counts
+/// as locked.
+pub(crate) fn try_lock_io(file: &File) -> io::Result<bool> {
+    // SAFETY: all bytes zero is a valid value of this structure of numbers.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::c_short::try_from(libc::F_WRLCK).unwrap_or_default();
+    lock.l_whence = libc::c_short::try_from(libc::SEEK_SET).unwrap_or_default();
+    // SAFETY: a call on an open descriptor with a structure that it only reads.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
+        0 => Ok(true),
+        _ => match io::Error::last_os_error() {
+            error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+            error if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOLCK | libc::EOPNOTSUPP)) => {
+                Ok(true)
+            }
             error => Err(error),
         },
     }

@@ -143,8 +143,9 @@ impl Ftl {
     /// Starts to write the part of the journal that names only pages on flash, where it is long enough or a
     /// caller waits for it.
     fn write_journal(&self, inner: &mut Inner, now: Time) {
+        let before = inner.journal.durable();
         let ended = inner.journal.poll_flush();
-        self.note_flush(inner, now, ended);
+        self.note_flush(inner, now, before, ended);
         // A half-filled unit holds back a transaction that a caller waits for, or too many of them.
         if inner.journal.tail_bytes() >= HELD_BYTES
             || inner.wanted > inner.journal.durable().max(self.safe(inner))
@@ -167,16 +168,16 @@ impl Ftl {
         if force || due {
             inner.flush_since = now;
             let started = inner.journal.start_flush(safe, force);
-            if started.is_ok() {
-                inner.flush_retry = None;
-            }
-            self.note_flush(inner, now, started);
+            self.note_flush(inner, now, durable, started);
         }
     }
 
     /// Notes how a flush got on. After an error nothing became durable: it is tried again, and callers go on
     /// waiting.
-    fn note_flush(&self, inner: &mut Inner, now: Time, result: Result<(), DurableError>) {
+    fn note_flush(&self, inner: &mut Inner, now: Time, before: Seq, result: Result<(), DurableError>) {
+        if inner.journal.durable() > before {
+            inner.flush_retry = None;
+        }
         if let Err(error) = result {
             if inner.flush_retry.is_none() {
                 tracing::error!("the journal cannot be written: {error}");

@@ -231,6 +231,17 @@ impl Ftl {
     /// # Errors
     /// [`DurableError`], where it is more than the budget or the store does not take it.
     pub fn power_fail(&self) -> Result<u64, DurableError> {
+        let dump = self.write_dump();
+        match (&dump, self.flash.kept()) {
+            (Ok(_), _) => self.let_go(),
+            // The machine still has its power, and so the memory.
+            (Err(_), Some(kept)) if !self.power.is_cut() => kept.stay(),
+            (Err(_), _) => {}
+        }
+        dump
+    }
+
+    fn write_dump(&self) -> Result<u64, DurableError> {
         let guard = self.lock();
         let inner = &*guard;
         let mut dump = DumpWriter::begin(&self.durable, &inner.journal)?;
@@ -245,9 +256,7 @@ impl Ftl {
                 dump.page(DumpPage { page, oob, data: Some(&data) })?;
             }
         }
-        let bytes = dump.finish()?;
-        self.let_go();
-        Ok(bytes)
+        dump.finish()
     }
 
     /// Everything is in the data file: memory that outlives the process is not needed any more.

@@ -115,3 +115,24 @@ fn a_started_sync_covers_the_writes_before_it_and_no_others() {
     }
     assert!(kept > 10 && lost > 3, "{kept} {lost}");
 }
+
+#[test]
+fn an_open_waits_for_requests_that_a_killed_process_left_in_the_kernel() {
+    let _deadline = crate::tests::deadline();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ssd");
+    drop(new_file(&path, IoMode::Auto));
+    // A request holds the open file that it was made on, and so does this descriptor.
+    let left = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    assert!(crate::sys::try_lock_io(&left).unwrap());
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(400));
+            drop(left);
+        });
+        let file = open(&path).unwrap();
+        assert!(begin.elapsed() >= Duration::from_millis(400), "{:?}", begin.elapsed());
+        drop(file);
+    });
+}

@@ -8,10 +8,11 @@
 use super::long::is_long;
 use super::*;
 use crate::restore::Origin;
-use gnstor_flash::{DataFile, FileStore};
-use std::io::{BufRead, BufReader, Write};
+use gnstor_flash::{DataFile, FileStore, Store};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const VICTIM: &str = "GNSTOR_FTL_TEST_VICTIM";
@@ -197,23 +198,24 @@ fn what_a_killed_process_has_acknowledged_is_there() {
     assert!(left.is_empty(), "after a shutdown nothing is left in memory: {left:?}");
 }
 
+fn write(ftl: &Ftl, vba: u32, sequence: u64) {
+    let stamp = Stamp { lease_epoch: 1, sequence };
+    let data = content(tag(stamp, vba));
+    let frame = ftl.take_frame().unwrap();
+    ftl.flash().write_frame(frame, &data);
+    let target = Target { vid: vid(1), generation: 1, vba, stamp };
+    let block = NewBlock { frame, sum: gnstor_proto::checksum::block_sum(&data) };
+    ftl.commit(Time::ZERO, Time::ZERO, &target, &[block]).unwrap();
+}
+
 #[test]
 fn memory_of_another_life_is_not_used() {
     let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let (path, copy) = (folder.path().join("ssd"), folder.path().join("copy"));
-    let write = |ftl: &Ftl, sequence: u64| {
-        let stamp = Stamp { lease_epoch: 1, sequence };
-        let data = content(tag(stamp, 7));
-        let frame = ftl.take_frame().unwrap();
-        ftl.flash().write_frame(frame, &data);
-        let target = Target { vid: vid(1), generation: 1, vba: 7, stamp };
-        let block = NewBlock { frame, sum: gnstor_proto::checksum::block_sum(&data) };
-        ftl.commit(Time::ZERO, Time::ZERO, &target, &[block]).unwrap();
-    };
     let config = on_file(&path);
     let ftl = Ftl::format(&config).unwrap().ftl;
-    write(&ftl, 1);
+    write(&ftl, 7, 1);
     // As a kill leaves it: nothing is dropped in order. Another file has other memory.
     std::fs::copy(&path, &copy).unwrap();
     let found = open(&on_file(&copy));
@@ -234,4 +236,106 @@ fn memory_of_another_life_is_not_used() {
     config.store = Arc::new(FileStore::new(Arc::clone(&file), Arc::clone(&config.power)));
     config.media = MediaConfig::File(file);
     assert!(open(&config).ftl.flash().kept().is_none());
+}
+
+/// A system area on a disk that breaks.
+#[derive(Debug)]
+struct Breaking {
+    inner: FileStore,
+    is_broken: AtomicBool,
+}
+
+impl Breaking {
+    fn check(&self) -> io::Result<()> {
+        if self.is_broken.load(Ordering::Relaxed) {
+            Err(io::Error::other("the disk is broken"))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Store for Breaking {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
+        self.inner.read(at, out)
+    }
+
+    fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
+        self.check()?;
+        self.inner.write(at, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.check()?;
+        self.inner.sync()
+    }
+
+    fn barrier(&self) -> io::Result<bool> {
+        self.check()?;
+        self.inner.barrier()
+    }
+}
+
+#[test]
+fn a_dump_that_cannot_be_written_leaves_memory_to_the_next_start() {
+    let _deadline = crate::tests::deadline();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ssd");
+    let mut config = on_file(&path);
+    let MediaConfig::File(file) = &config.media else { panic!("it is in a file") };
+    let inner = FileStore::new(Arc::clone(file), Arc::clone(&config.power));
+    let store = Arc::new(Breaking { inner, is_broken: AtomicBool::new(false) });
+    config.store = Arc::clone(&store) as _;
+    let ftl = Ftl::format(&config).unwrap().ftl;
+    for vba in 0..99 {
+        write(&ftl, vba, u64::from(vba) + 1);
+    }
+    store.is_broken.store(true, Ordering::Relaxed);
+    ftl.shut_down().unwrap_err();
+    ftl.power_fail().unwrap_err();
+    drop((ftl, config, store));
+    let config = on_file(&path);
+    let OpenedFtl { ftl, boot, .. } = open(&config);
+    assert!(boot.origin == Origin::Dump && !boot.is_lossy(), "{boot:?}");
+    let regions = ftl.regions();
+    for vba in 0..99 {
+        let stamp = Stamp { lease_epoch: 1, sequence: u64::from(vba) + 1 };
+        assert_eq!(read(&ftl, &regions, vba), tag(stamp, vba));
+    }
+    ftl.shut_down().unwrap();
+}
+
+#[test]
+fn a_loss_that_was_not_noted_yet_is_not_forgotten_over_a_kill() {
+    let _deadline = crate::tests::deadline();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ssd");
+    let config = on_file(&path);
+    let ftl = Ftl::format(&config).unwrap().ftl;
+    write(&ftl, 7, 1);
+    drop((ftl, config));
+    // The start after a loss is killed before its owner notes the loss, and the one after that as well.
+    for _ in 0..2 {
+        let config = on_file(&path);
+        let OpenedFtl { ftl, boot, .. } = open(&config);
+        assert!(boot.is_lossy(), "{boot:?}");
+        write(&ftl, 8, 2);
+        ftl.flash().kept().unwrap().stay();
+    }
+    let config = on_file(&path);
+    let OpenedFtl { ftl, mut metadata, boot } = open(&config);
+    assert!(boot.is_lossy(), "{boot:?}");
+    // What the lossy lives have acknowledged is there.
+    let stamp = Stamp { lease_epoch: 1, sequence: 2 };
+    assert_eq!(read(&ftl, &ftl.regions(), 8), tag(stamp, 8));
+    metadata.set_filling(5).unwrap();
+    ftl.flash().kept().unwrap().stay();
+    drop((ftl, metadata, config));
+    let config = on_file(&path);
+    let OpenedFtl { boot, .. } = open(&config);
+    assert!(!boot.is_lossy() && boot.origin == Origin::Dump, "{boot:?}");
 }
