@@ -140,7 +140,6 @@ impl Writer {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "fdatasync blocks, and an engine must not")]
     fn start(&self) -> io::Result<()> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() {
