@@ -23,9 +23,6 @@ use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::status::Refusal;
 
-/// Most blocks of a read that a worker serves alone.
-const MOST_BLOCKS: u32 = 256;
-
 /// A read under way.
 #[derive(Debug)]
 pub(super) struct Read {
@@ -106,10 +103,7 @@ impl Worker {
             return false;
         }
         let Ok(request) = Request::parse(&Submission { identity, sqe }) else { return false };
-        let blocks = request.blocks;
-        if blocks > MOST_BLOCKS
-            || !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst"))
-        {
+        if !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst")) {
             return false;
         }
         let Ok(request) = self.rules.authorise(now, identity, request) else { return false };
@@ -212,7 +206,7 @@ impl Worker {
             Some((Pages::One(page), u32::from(page.is_none())))
         } else {
             let pages: Box<[Ppa]> = mapped().collect();
-            let unmapped = blocks - u32::try_from(pages.len()).expect("at most MOST_BLOCKS");
+            let unmapped = blocks - u32::try_from(pages.len()).expect("blocks of a command");
             Some((Pages::Many(pages), unmapped))
         };
         if pages.is_none() {
