@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Protected memory: what an SSD has acknowledged and not on flash outlives its process.
 //!
-//! A killed process is no power failure: the machine still has the memory. So frames and the journal's tail of
+//! A killed process is no power failure: the machine still has the memory. So frames and the journal's tail
+//! of
 //! an SSD in a file lie in a file of `/dev/shm`, named by data file and boot of the machine. The next start
 //! finds them there and treats them as a dump. An orderly end removes the file.
 //!
@@ -13,7 +14,8 @@
 //!            frames, 4 KiB each
 //! ```
 //! A kill comes between any two stores, so every state in between is valid:
-//! * A page counts if its record (in the data file) says buffered, by this boot of the SSD, in this frame. The
+//! * A page counts if its record (in the data file) says buffered, by this boot of the SSD, in this frame.
+//! The
 //!   owner is written before the record, and only says where to look.
 //! * A transaction counts once `end` is behind it. `end` moves after its bytes are written.
 //! * Head and durable transaction move together: the unused slot is written, then one word selects it.

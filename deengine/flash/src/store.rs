@@ -67,7 +67,8 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// As [`Self::sync`].
     fn barrier(&self) -> io::Result<bool>;
-    /// As [`Self::write`], without waiting for the medium. An error of the medium comes with the end of a sync
+    /// As [`Self::write`], without waiting for the medium. An error of the medium comes with the end of a
+    /// sync
     /// that was started later.
     ///
     /// # Errors
@@ -210,7 +211,8 @@ impl RamStore {
         Self { power, len, region, polls: 0, inner: Mutex::default() }
     }
 
-    /// As a slow disk: a sync that is started ends at the poll of this number. A blocking sync stays as it was.
+    /// As a slow disk: a sync that is started ends at the poll of this number. A blocking sync stays as it
+    /// was.
     #[must_use]
     pub fn with_slow_syncs(self, polls: u32) -> Self {
         Self { polls, ..self }

@@ -22,8 +22,10 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Locks an open file by a lock of another kind; false where another open file has it. Requests that the kernel
-/// still works on keep it, also when their process is gone. Where the file system has no such locks, it counts
+/// Locks an open file by a lock of another kind; false where another open file has it. Requests that the
+/// kernel
+/// still works on keep it, also when their process is gone. Where the file system has no such locks, it
+/// counts
 /// as locked.
 pub(crate) fn try_lock_io(file: &File) -> io::Result<bool> {
     // SAFETY: all bytes zero is a valid value of this structure of numbers.

@@ -4,7 +4,8 @@
 //! ```text
 //!   unit sealed --modelled program time--> on flash --> journal pages that name only such units --> durable
 //! ```
-//! A journal page is written only when every page that it names is on flash ("data first"). Nothing here waits
+//! A journal page is written only when every page that it names is on flash ("data first"). Nothing here
+//! waits
 //! for a disk: a flush of the journal is started, and each call polls for its end.
 //!
 //! [`Ftl::make_durable`] pads half-filled units, so that everything committed so far becomes durable. Flush
@@ -126,7 +127,8 @@ impl Ftl {
         if is_short { Err(CommitError::Stalled) } else { Ok(()) }
     }
 
-    /// What becomes of a write that finds no room. On a disk that stays full it is refused, so that its client
+    /// What becomes of a write that finds no room. On a disk that stays full it is refused, so that its
+    /// client
     /// has a status; the data of acknowledged writes waits in memory.
     pub(crate) fn stalled(&self, inner: &mut Inner, now: Time, error: CommitError) -> CommitError {
         // The caller may do no other work of the layer meanwhile.

@@ -35,7 +35,8 @@ pub(crate) struct Command {
 pub(crate) struct Accepted {
     /// The time of the call.
     pub(crate) now: Time,
-    /// When the modelled firmware had taken the command. A read whose data has arrived: when the model has it there.
+    /// When the modelled firmware had taken the command. A read whose data has arrived: when the model has it
+    /// there.
     pub(crate) at: Time,
     pub(crate) permit: CompletionPermit,
 }

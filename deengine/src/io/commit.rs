@@ -167,7 +167,7 @@ impl Worker {
             self.state().left();
             match (write.command, outcome) {
                 // A queue is closed only after its submitted writes are finished.
-                (None, Some(CommitOutcome::Committed(_))) => unreachable!("nothing is committed for nobody"),
+                (None, Some(CommitOutcome::Committed(_))) => unreachable!("a write of a closed queue is not committed"),
                 (None, _) => self.release_frames(write.blocks),
                 (Some((permit, request)), Some(CommitOutcome::Committed(committed))) => {
                     self.keep_list(write.blocks);

@@ -148,7 +148,7 @@ impl Worker {
         !(is_admin && self.state().has_mail())
     }
 
-    /// Takes the commands of a burst from those that pend. `is_ahead`: the firmware is busy, so only
+    /// Takes the commands of a burst from the pending ones. `is_ahead`: the firmware is busy, so only
     /// writes with their data.
     fn take_burst(&mut self, is_admin: bool, is_ahead: bool) -> Vec<Taken> {
         let one_by_one = is_admin || self.pending.shares_turns();

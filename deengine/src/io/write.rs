@@ -6,8 +6,10 @@
 //!   submit        rules, frames, count in flight -> Pull                                            no lock
 //!   transferred   the data of a block is there; with the last block the write has arrived
 //!   step          judge again, submit in the worker's combining queue                               no lock
-//!                 the lock holder: rules still the same? commit all queues                          the layer's lock
-//!                 -> Complete; a refused write, or one with FUA, goes to the Ssd                    no lock; the Ssd's
+//!                 the lock holder: rules still the same? commit all queues                          the
+//!                 layer's lock
+//!                 -> Complete; a refused write, or one with FUA, goes to the Ssd                    no lock;
+//!                 the Ssd's
 //!                 no room for now: submitted again a little later, before later writes              no lock
 //! ```
 //! A worker that finds the layer's lock taken leaves its writes to the lock holder. It completes them with

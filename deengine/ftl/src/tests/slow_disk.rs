@@ -171,7 +171,7 @@ fn a_barrier_of_a_second_stops_no_engine_and_fails_no_write() {
     let (still, all) = (clock.still, clock.start.elapsed());
     assert!(still < all / 4, "of {all:?} the layer stood still for {still:?}: {:?}", clock.longest);
     assert!(sequence > 1000 && flushes > 2, "{sequence} writes and {flushes} flushes");
-    // Its own barriers, those that were under way, and those of a checkpoint.
+    // Its own barriers, barriers that were under way, and barriers of a checkpoint.
     assert!(last_wait < 8 * BARRIER, "a flush took {last_wait:?}");
     ftl.shut_down().unwrap();
     drop(ftl);
