@@ -14,7 +14,7 @@
 //!
 //! The table of what the array has asked for names each transfer by its tag and its connection, and a tag is
 //! valid once: a `Done` that names anything else is dropped. The client sends the sum of its data with the
-//! data; the array compares it with what has arrived. What one connection may take is in [`limits`].
+//! data; the array compares it with the sum of what arrives. What one connection may take is in [`limits`].
 //!
 //! The transport polls only the streams that are ready (`transport/ready.rs`).
 //!

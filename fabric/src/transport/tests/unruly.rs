@@ -373,7 +373,7 @@ fn queue_pairs_whose_connects_do_not_end_are_bounded_and_given_back() {
     raw.sends(&[connect(most + 1), Frame::Close { conn: 2 }, connect(2), connect(most + 2)]);
     let tail = [refused(most + 1, 0), refused(2, 0), refused(most + 2, cm_reject::NO_RESOURCES)];
     assert_eq!(raw.got[raw.got.len() - 3..], tail);
-    // Those that wait too long are closed; the one that had its response stays.
+    // The late ones are closed; the one that had its response stays.
     raw.steps(Span::from_ms(120));
     assert_eq!(raw.array.conns.iter().count(), 1);
     raw.sends(&[connect(5000)]);
