@@ -371,7 +371,14 @@ impl Ssd {
             TransferKind::ToBlock(_) | TransferKind::Other => {}
         }
         let Some(command) = self.commands.get_mut(id) else { return };
-        match refusal_of(outcome) {
+        let refusal = match (kind, outcome) {
+            // The data changed on its way here: what is stored is not bad.
+            (TransferKind::ToBlock(_) | TransferKind::Other, Outcome::BadChecksum) => {
+                Some(Refusal::TransferError)
+            }
+            (_, outcome) => refusal_of(outcome),
+        };
+        match refusal {
             Some(refusal) => command.failure = command.failure.or(Some(refusal.into())),
             None => {
                 if let (TransferKind::ToBlock(index), Outcome::Done { sum }) = (kind, outcome)

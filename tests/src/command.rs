@@ -278,6 +278,11 @@ impl Up {
         gnstor(&[&["cp", "--device", "host", "--array", &self.daemon], args].concat())
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.running.child.0.id()
+    }
+
     /// Sends it a signal that does not end it.
     pub fn signal(&self, how: &str) {
         signal(&self.running.child, how);

@@ -15,6 +15,7 @@ const RULES: &[(&str, &[&str])] = &[
     ("gnstor-proto", &[]),
     ("gnstor-base", &["gnstor-proto"]),
     ("gnstor-fabric", &["gnstor-base", "gnstor-proto"]),
+    ("gnstor-hostile", &["gnstor-proto"]),
     ("gnstor-gnor", &["gnstor-fabric", "gnstor-base", "gnstor-proto"]),
     (
         "gnstor-deengine",
@@ -84,6 +85,7 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-deengine",
             "gnstor-gnor",
             "gnstor-fabric",
+            "gnstor-hostile",
             "gnstor-base",
             "gnstor-proto",
         ],

@@ -308,6 +308,8 @@ impl Worker {
         let Some(write) = self.writes.commands.get_mut(id) else { return };
         match outcome {
             Outcome::Done { sum } => write.blocks[index as usize].sum = sum,
+            // The data changed on its way here: what is stored is not bad.
+            Outcome::BadChecksum => write.failure = write.failure.or(Some(Refusal::TransferError)),
             _ => write.failure = write.failure.or(refusal_of(outcome)),
         }
         write.pending -= 1;
