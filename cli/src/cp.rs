@@ -68,6 +68,7 @@ fn connect(args: &CpArgs) -> Result<Connection, CliError> {
     let device = Device::open(args.device.into()).map_err(Error::from)?;
     let node = Arc::new(Node::new(engine.handle(), &device, Residency::TwoKernels).map_err(Error::from)?);
     let mut options = ConnectOptions::new(&args.array.array);
+    options.credentials = args.array.credentials();
     options.name = "gnstor cp".into();
     Ok(Connection { client: Client::connect(&node, &options)?, _engine: engine })
 }

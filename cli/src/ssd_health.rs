@@ -53,7 +53,7 @@ pub(crate) struct Pages {
 impl Pages {
     /// As a client, which sees what every host may see.
     fn of_client(args: &SsdPageArgs) -> Result<Self, CliError> {
-        let id = fleet::register(&args.array.array, "gnstor ssd")?;
+        let id = fleet::register(&args.array, "gnstor ssd")?;
         Self::open(args, Identity::Client(id))
     }
 
@@ -66,7 +66,7 @@ impl Pages {
     }
 
     fn open(args: &SsdPageArgs, identity: Identity) -> Result<Self, CliError> {
-        let fleet = Fleet::ask(&args.array.array)?;
+        let fleet = Fleet::ask(&args.array)?;
         let last = fleet.ssds.len().saturating_sub(1);
         let found = fleet.ssds.into_iter().find(|ssd| ssd.info.index == args.index);
         let none =

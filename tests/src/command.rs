@@ -268,6 +268,11 @@ impl Up {
         Self { running, daemon, serving }
     }
 
+    /// Number of its process.
+    pub fn pid(&self) -> u32 {
+        self.running.child.0.id()
+    }
+
     /// Runs `gnstor volume` on it.
     pub fn volume(&self, args: &[&str]) -> Ended {
         gnstor(&[&["volume"], args, &["--array", &self.daemon]].concat())

@@ -303,9 +303,21 @@ fn help_completion_and_manual_are_printed() {
             "{}",
             page.stderr
         );
-        for command in
-            ["demo", "bench", "up", "ssd", "volume", "ls", "rm", "df", "status", "cp", "completions", "man"]
-        {
+        for command in [
+            "demo",
+            "bench",
+            "up",
+            "ssd",
+            "volume",
+            "ls",
+            "rm",
+            "df",
+            "status",
+            "cp",
+            "certs",
+            "completions",
+            "man",
+        ] {
             let help = gnstor(&[command, "--help"]);
             assert!(help.code == 0 && help.stdout.contains("Example"), "{command}: {}", help.stdout);
         }

@@ -4,10 +4,12 @@
 //! The core makes the checks that need the state of the array: does it fit, is the name free.
 
 use crate::core::failure::Failure;
+use crate::core::rights::{OWNER_PREFIX, Right};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{LABEL_BYTES, Limits, MAX_REPLICAS, NAME_BYTES};
 use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT, placement};
+use std::sync::Arc;
 
 /// Shortest write lease, ms. Shorter wishes get this.
 pub const LEASE_MIN_MS: u32 = 1_000;
@@ -103,7 +105,10 @@ pub enum Request {
     Open { name: VolumeName, client: ClientId, rights: Rights },
     Renew { name: VolumeName, client: ClientId, lease_epoch: u32, lease_ms: u32 },
     Release { name: VolumeName, client: ClientId },
+    Share { name: VolumeName, principal: Arc<str>, right: Right },
+    Revoke { name: VolumeName, principal: Arc<str> },
     Register,
+    Keep { client: ClientId },
     GetMap,
 }
 
@@ -202,6 +207,11 @@ pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result
                  has a line break"
             )));
         }
+        if key.starts_with(OWNER_PREFIX) {
+            return Err(invalid(format!(
+                "label {key:?} is the daemon's own: gnstor volume share and revoke change who has rights"
+            )));
+        }
         text.extend([key, "=", value, "\n"]);
     }
     if text.len() > LABEL_BYTES {
@@ -256,7 +266,14 @@ mod tests {
     fn labels_are_sorted_lines() {
         let _deadline = Deadline::after(LIMIT);
         assert_eq!(labels([("b", "2"), ("a", "x=y")]).unwrap(), "a=x=y\nb=2\n");
-        for bad in [("", "x"), ("a=b", "x"), ("a\n", "x"), ("a", "x\n")] {
+        for bad in [
+            ("gnstor.owner", "x"),
+            ("gnstor.owner.read", "x"),
+            ("", "x"),
+            ("a=b", "x"),
+            ("a\n", "x"),
+            ("a", "x\n"),
+        ] {
             assert!(labels([bad]).is_err());
         }
         assert!(labels([("a", "x".repeat(1021).as_str())]).is_ok());

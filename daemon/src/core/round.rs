@@ -193,11 +193,12 @@ impl Core {
                 Then::OpenedWrite => Reply::Opened { volume: view, lease_ms: entry.lease_ms },
                 Then::Renewed => Reply::Renewed { lease_ms: entry.lease_ms },
                 Then::Released => Reply::Done,
+                Then::Shared | Then::Revoked => Reply::Volume(view),
             };
             return self.reply(ticket, Ok(reply));
         }
         let (target, fate) = match then {
-            Then::OpenedRead => (volume.basis(now, self.term), "was undone"),
+            Then::OpenedRead | Then::Shared => (volume.basis(now, self.term), "was undone"),
             // Epochs only grow: the epoch of the failed grant is spent, and no client writes until the next
             // grant.
             Then::OpenedWrite => (
@@ -211,7 +212,9 @@ impl Core {
             ),
             // A longer lease or a released right does no harm on the SSDs that took it, so it is repeated
             // and not undone.
-            Then::Renewed | Then::Released => (entry.clone(), "is repeated until it is on every SSD"),
+            Then::Renewed | Then::Released | Then::Revoked => {
+                (entry.clone(), "is repeated until it is on every SSD")
+            }
         };
         let failure = Failure::new(
             code_of(&round.failed),

@@ -272,7 +272,14 @@ impl Core {
             }
         }
         for (vid, copies) in volumes {
-            copies.values().for_each(|entry| self.clients.note_entry(entry));
+            for entry in copies.values() {
+                entry
+                    .readers
+                    .iter()
+                    .chain(&entry.writer)
+                    .chain([&entry.owner])
+                    .for_each(|&id| self.clients.note(id));
+            }
             if let Err(stop) = self.adopt(now, vid, &copies) {
                 return self.stop(stop);
             }

@@ -45,6 +45,8 @@ pub(super) enum Then {
     OpenedWrite,
     Renewed,
     Released,
+    Shared,
+    Revoked,
 }
 
 /// A Create under way.

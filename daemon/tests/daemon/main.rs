@@ -11,3 +11,4 @@ mod presence;
 mod random;
 mod restart;
 mod rules;
+mod trust;
