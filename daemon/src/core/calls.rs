@@ -3,10 +3,12 @@
 
 use super::capacity::Layout;
 use super::failure::Failure;
+use super::publish::without;
 use super::request::{Create, Request, RequestId, Rights, VolumeName};
 use super::volume::{Action, Change, Creation, DELETE_MARK, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, Ticket};
 use gnstor_proto::BLOCK_SHIFT;
+use gnstor_proto::labels::SHA256;
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode::{
@@ -32,16 +34,8 @@ struct Call<'a> {
 impl Core {
     /// Serves a request, or queues it behind the change that its volume is in.
     pub(super) fn dispatch(&mut self, now: u64, ticket: Ticket, request: Request) {
-        let name = match &request {
-            Request::Create(Create { name, .. })
-            | Request::Delete { name, .. }
-            | Request::Open { name, .. }
-            | Request::Renew { name, .. }
-            | Request::Release { name, .. } => Some(name),
-            Request::List | Request::Get { .. } | Request::Register | Request::GetMap => None,
-        };
-        let vid = name.and_then(|name| self.names.get(name.as_str()).copied());
-        if let Some(volume) = vid.and_then(|vid| self.volumes.get_mut(&vid)).filter(|v| v.round.is_some()) {
+        let vid = self.waits_for_round(&request);
+        if let Some(volume) = vid.and_then(|vid| self.volumes.get_mut(&vid)) {
             if volume.queue.len() < self.config.max_queue {
                 return volume.queue.push_back((ticket, request));
             }
@@ -74,6 +68,7 @@ impl Core {
                 self.renew(Call { now, ticket, name: &name, client }, lease_epoch, lease_ms);
             }
             Request::Release { name, client } => self.release(Call { now, ticket, name: &name, client }),
+            Request::Publish(request) => self.publish_volume(now, ticket, request),
             Request::Register => match self.clients.allocate() {
                 Some(client) => self.reply(ticket, Ok(Reply::Client(client))),
                 None => self.fail(
@@ -254,6 +249,9 @@ impl Core {
         if let Some(message) = volume.held_by_other(now, client, "deleted") {
             return self.fail(ticket, FailedPrecondition, message);
         }
+        if let Some(message) = self.is_needed(vid, "deleted") {
+            return self.fail(ticket, Unavailable, message);
+        }
         if let Some(message) = self.needs_everyone(name, "deleted") {
             return self.fail(ticket, Unavailable, message);
         }
@@ -294,6 +292,8 @@ impl Core {
                 entry.writer = Some(client);
                 entry.lease_epoch += 1;
                 entry.lease_ms = lease_ms;
+                // What is written from here on has another sum.
+                entry.labels = without(&entry.labels, SHA256);
                 Then::OpenedWrite
             }
         };
@@ -370,7 +370,7 @@ impl Core {
 
 impl Volume {
     /// A sentence if a client other than this one holds the write lease.
-    fn held_by_other(&self, now: u64, client: ClientId, what: &str) -> Option<String> {
+    pub(super) fn held_by_other(&self, now: u64, client: ClientId, what: &str) -> Option<String> {
         let holder = self.writer(now).filter(|&holder| holder != client)?;
         let left_ms = self.lease.map_or(0, |lease| lease.free_at.saturating_sub(now));
         Some(format!(

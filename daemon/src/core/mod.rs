@@ -19,6 +19,7 @@ mod effect;
 pub mod failure;
 mod ids;
 mod presence;
+mod publish;
 pub mod request;
 mod round;
 mod start;
@@ -111,6 +112,8 @@ pub struct Core {
     map: Arc<[u8]>,
     volumes: BTreeMap<Vid, Volume>,
     names: BTreeMap<String, Vid>,
+    /// Names that are being given to a volume, that volume, and the name that it has until then.
+    publishing: BTreeMap<String, (Vid, String)>,
     past: ids::PastVids,
     tombstones: ids::Tombstones,
     clients: ids::ClientIds,
@@ -136,6 +139,7 @@ impl Core {
             map: Arc::from([]),
             volumes: BTreeMap::new(),
             names: BTreeMap::new(),
+            publishing: BTreeMap::new(),
             past: ids::PastVids::default(),
             tombstones: ids::Tombstones::default(),
             clients: ids::ClientIds::new(),
@@ -280,6 +284,7 @@ impl Core {
         }
         self.volumes.clear();
         self.names.clear();
+        self.publishing.clear();
         self.commands.clear();
         self.absent.clear();
         self.effects.push_back(Effect::Stopped(stop.clone()));

@@ -10,6 +10,7 @@
 
 mod config;
 mod link;
+mod publish;
 mod runtime;
 mod service;
 

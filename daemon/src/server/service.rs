@@ -11,8 +11,8 @@ use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::volumes_server::Volumes;
 use gnstor_proto::grpc::{
     self, CreateRequest, DeleteRequest, DeleteResponse, GetMapRequest, GetMapResponse, GetRequest,
-    ListRequest, ListResponse, OpenRequest, OpenResponse, RegisterRequest, RegisterResponse, ReleaseRequest,
-    ReleaseResponse, RenewRequest, RenewResponse, Ssd, Volume,
+    ListRequest, ListResponse, OpenRequest, OpenResponse, PublishRequest, RegisterRequest, RegisterResponse,
+    ReleaseRequest, ReleaseResponse, RenewRequest, RenewResponse, Ssd, Volume,
 };
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
@@ -157,6 +157,13 @@ impl Volumes for Service {
     async fn release(&self, call: tonic::Request<ReleaseRequest>) -> Answered<ReleaseResponse> {
         match self.ask("Release", release(&call.into_inner())).await? {
             Reply::Done => Ok(Response::new(ReleaseResponse {})),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn publish(&self, call: tonic::Request<PublishRequest>) -> Answered<Volume> {
+        match self.ask("Publish", super::publish::publish(&call.into_inner())).await? {
+            Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
             other => mismatch(&other),
         }
     }
