@@ -63,7 +63,7 @@ pub enum Command {
     Status(ArrayArgs),
     /// Copy a file into a volume, or a volume into a file
     #[command(
-        after_help = "Examples:\n  gnstor cp model.bin gn://corpus          (creates the volume when there is none)\n  gnstor cp gn://corpus copy.bin\n  gnstor cp gn://corpus copy.bin --size 5000\n  tar c folder | gnstor cp - gn://backup   (kept in a temporary file until its length is known; --size says it)\n  gnstor cp gn://backup - | tar x\n  gnstor cp /dev/nvme1n1 gn://image"
+        after_help = "Examples:\n  gnstor cp model.bin gn://corpus          (a new volume gets the name when it is whole)\n  gnstor cp gn://corpus copy.bin\n  gnstor cp gn://corpus copy.bin --size 5000\n  tar c folder | gnstor cp - gn://backup   (kept in a temporary file until its length is known; --size says it)\n  gnstor cp gn://backup - | tar x\n  gnstor cp /dev/nvme1n1 gn://image"
     )]
     Cp(CpArgs),
     /// Make certificates for TLS: an authority, and certificates for a daemon and for callers
@@ -499,9 +499,12 @@ pub struct CpArgs {
     /// Bytes to copy [default: all; out of a volume, the size that was copied in, else the whole volume]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub size: Option<u64>,
-    /// Copies of every block, when the volume is created
+    /// Copies of every block of the volume [default: as before, else 2, or 1 with one SSD]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     pub replicas: u32,
+    /// Copy out what is there, unchecked: of a copy that was interrupted, or whose sum is wrong
+    #[arg(long)]
+    pub partial: bool,
     /// Where device code runs
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceArg,

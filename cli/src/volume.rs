@@ -4,6 +4,7 @@
 use crate::args::{DeleteArgs, ListArgs, RightArg, SortKey, VolumeArgs, VolumeCommand};
 use crate::fleet;
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
+use libgnstor::labels::PARTIAL;
 use libgnstor::{CreateOptions, Right, VolumeInfo};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -104,7 +105,12 @@ fn print_table(volumes: &[VolumeInfo]) {
         let readers = if v.any_reader { "any".into() } else { v.readers.len().to_string() };
         let writer = v.writer.map_or("-".into(), |w| w.to_string());
         let size = human_bytes(v.capacity_bytes);
-        outln!("{:<24} {:>6} {size:>10} {:>8} {readers:>8} {writer:>7}", v.name, v.vid, v.replicas);
+        let row =
+            format!("{:<24} {:>6} {size:>10} {:>8} {readers:>8} {writer:>7}", v.name, v.vid, v.replicas);
+        match v.labels.get(PARTIAL) {
+            Some(whole) => outln!("{row}  partial: a copy into {} that is not whole", printable(whole)),
+            None => outln!("{row}"),
+        }
     }
 }
 

@@ -38,6 +38,7 @@ pub use gnstor_gnor::abi::describe as describe_status;
 pub use gnstor_gnor::channel::ChannelStats;
 pub use gnstor_gnor::node::Node;
 pub use gnstor_gnor::session::Session;
+pub use gnstor_proto::labels;
 pub use io_failure::IoFailure;
 pub use manager::{CreateOptions, Manager, Right, VolumeInfo};
 

@@ -153,6 +153,30 @@ impl Manager {
             .into())
     }
 
+    /// Gives a volume that this client has created its name, and labels beside those it has, in one change.
+    /// It was created with the label [`gnstor_proto::labels::PARTIAL`], and is written and flushed. A volume that has the
+    /// name is deleted where `replace` says so.
+    ///
+    /// # Errors
+    /// The daemon's: another client writes to one of the two; there is one of that name.
+    pub fn publish(
+        &self,
+        volume: &VolumeInfo,
+        name: &str,
+        labels: BTreeMap<String, String>,
+        replace: bool,
+    ) -> Result<VolumeInfo, Error> {
+        let request = grpc::PublishRequest {
+            vid: volume.vid,
+            generation: volume.generation,
+            client_id: self.id.get().into(),
+            name: name.into(),
+            labels: labels.into_iter().collect(),
+            replace,
+        };
+        Ok(self.rpc.wait("the publishing of a volume", self.rpc.volumes().publish(request))?.into())
+    }
+
     /// Gives a principal a right to a volume; it replaces the one that the principal had.
     ///
     /// # Errors

@@ -198,6 +198,12 @@ impl Running {
         self.complaints.lock().expect("no panic while held").try_iter().collect()
     }
 
+    /// Waits for its end; its exit code.
+    pub fn wait(&mut self) -> i32 {
+        wait(&mut self.child, LIMIT)
+            .unwrap_or_else(|| panic!("it does not end within {LIMIT:?}; {:?}", self.complaints()))
+    }
+
     /// Ends it with a signal; its exit code.
     pub fn end(&mut self, how: &str) -> i32 {
         signal(&self.child, how);

@@ -3,11 +3,13 @@
 
 use super::capacity::Layout;
 use super::failure::Failure;
+use super::publish::without;
 use super::request::{Create, Request, RequestId, Rights, VolumeName};
 use super::rights::{self, Caller, Right};
 use super::volume::{Action, Change, Creation, DELETE_MARK, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, Ticket};
 use gnstor_proto::BLOCK_SHIFT;
+use gnstor_proto::labels::SHA256;
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode::{
@@ -43,22 +45,8 @@ impl Core {
 
     fn enqueue(&mut self, now: u64, ticket: Ticket, request: Request) {
         let Some(caller) = self.callers.get(&ticket).cloned() else { return };
-        let name = match &request {
-            Request::Create(Create { name, .. })
-            | Request::Delete { name, .. }
-            | Request::Open { name, .. }
-            | Request::Renew { name, .. }
-            | Request::Share { name, .. }
-            | Request::Revoke { name, .. }
-            | Request::Release { name, .. } => Some(name),
-            Request::List
-            | Request::Get { .. }
-            | Request::Register
-            | Request::Keep { .. }
-            | Request::GetMap => None,
-        };
-        let vid = name.and_then(|name| self.names.get(name.as_str()).copied());
-        if let Some(volume) = vid.and_then(|vid| self.volumes.get_mut(&vid)).filter(|v| v.round.is_some()) {
+        let vid = self.waits_for_round(&request);
+        if let Some(volume) = vid.and_then(|vid| self.volumes.get_mut(&vid)) {
             if volume.queue.len() < self.config.max_queue {
                 return volume.queue.push_back((ticket, request));
             }
@@ -98,6 +86,7 @@ impl Core {
                 self.renew(Call { now, ticket, name: &name, client }, lease_epoch, lease_ms);
             }
             Request::Release { name, client } => self.release(Call { now, ticket, name: &name, client }),
+            Request::Publish(request) => self.publish_volume(now, ticket, request),
             Request::Share { name, principal, right } => {
                 self.share(now, ticket, &name, &principal, Some(right))
             }
@@ -140,6 +129,7 @@ impl Core {
             Request::Share { name, .. } | Request::Revoke { name, .. } => {
                 (None, Some(name), Some(Right::Admin))
             }
+            Request::Publish(publish) => return self.may_publish(caller, publish),
             Request::Keep { client } => (Some(*client), None, None),
             Request::List | Request::Register | Request::GetMap => return Ok(()),
         };
@@ -369,6 +359,9 @@ impl Core {
         if let Some(message) = volume.held_by_other(now, client, "deleted") {
             return self.fail(ticket, FailedPrecondition, message);
         }
+        if let Some(message) = self.is_needed(vid, "deleted") {
+            return self.fail(ticket, Unavailable, message);
+        }
         if let Some(message) = self.needs_everyone(name, "deleted") {
             return self.fail(ticket, Unavailable, message);
         }
@@ -409,6 +402,8 @@ impl Core {
                 entry.writer = Some(client);
                 entry.lease_epoch += 1;
                 entry.lease_ms = lease_ms;
+                // What is written from here on has another sum.
+                entry.labels = without(&entry.labels, SHA256);
                 Then::OpenedWrite
             }
         };
@@ -492,7 +487,7 @@ impl Core {
 
 impl Volume {
     /// A sentence if a client other than this one holds the write lease.
-    fn held_by_other(&self, now: u64, client: ClientId, what: &str) -> Option<String> {
+    pub(super) fn held_by_other(&self, now: u64, client: ClientId, what: &str) -> Option<String> {
         let holder = self.writer(now).filter(|&holder| holder != client)?;
         let left_ms = self.lease.map_or(0, |lease| lease.free_at.saturating_sub(now));
         Some(format!(

@@ -20,6 +20,7 @@ mod effect;
 pub mod failure;
 mod ids;
 mod presence;
+mod publish;
 pub mod request;
 pub mod rights;
 mod round;
@@ -121,6 +122,8 @@ pub struct Core {
     map: Arc<[u8]>,
     volumes: BTreeMap<Vid, Volume>,
     names: BTreeMap<String, Vid>,
+    /// Names that are being given to a volume, that volume, and the name that it has until then.
+    publishing: BTreeMap<String, (Vid, String)>,
     past: ids::PastVids,
     tombstones: ids::Tombstones,
     clients: clients::Clients,
@@ -148,6 +151,7 @@ impl Core {
             map: Arc::from([]),
             volumes: BTreeMap::new(),
             names: BTreeMap::new(),
+            publishing: BTreeMap::new(),
             past: ids::PastVids::default(),
             tombstones: ids::Tombstones::default(),
             clients: clients::Clients::new(config.quotas),
@@ -330,6 +334,7 @@ impl Core {
         }
         self.volumes.clear();
         self.names.clear();
+        self.publishing.clear();
         self.commands.clear();
         self.absent.clear();
         self.effects.push_back(Effect::Stopped(stop.clone()));

@@ -5,7 +5,8 @@
 
 use crate::core::failure::Failure;
 use crate::core::rights::{OWNER_PREFIX, Right};
-use gnstor_proto::slba::ClientId;
+use gnstor_proto::labels::REPLACES;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{LABEL_BYTES, Limits, MAX_REPLICAS, NAME_BYTES};
 use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT, placement};
@@ -82,6 +83,23 @@ pub struct Create {
     pub limits: Limits,
 }
 
+/// What [`Request::Publish`] asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Publish {
+    /// The volume that is whole.
+    pub vid: Vid,
+    /// Its generation.
+    pub generation: u32,
+    /// The client that created it.
+    pub client: ClientId,
+    /// The name that it gets.
+    pub name: VolumeName,
+    /// `key=value` lines that it gets beside those it has.
+    pub labels: String,
+    /// Whether it may take the name from a volume that has it; that volume is deleted.
+    pub replace: bool,
+}
+
 /// Rights a client can open a volume with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rights {
@@ -107,6 +125,7 @@ pub enum Request {
     Release { name: VolumeName, client: ClientId },
     Share { name: VolumeName, principal: Arc<str>, right: Right },
     Revoke { name: VolumeName, principal: Arc<str> },
+    Publish(Publish),
     Register,
     Keep { client: ClientId },
     GetMap,
@@ -195,7 +214,8 @@ pub fn request_id(bytes: &[u8]) -> Result<Option<RequestId>, Failure> {
 /// Labels as an entry holds them: `key=value` lines, sorted, so that equal labels are equal bytes.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for an empty key, a key with `=`, a line break, or more than [`LABEL_BYTES`] in all.
+/// `INVALID_ARGUMENT` for an empty key, a key with `=`, a line break, a label that only the daemon sets, or
+/// more than [`LABEL_BYTES`] in all.
 pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<String, Failure> {
     let mut pairs: Vec<_> = pairs.into_iter().collect();
     pairs.sort_unstable();
@@ -211,6 +231,9 @@ pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result
             return Err(invalid(format!(
                 "label {key:?} is the daemon's own: gnstor volume share and revoke change who has rights"
             )));
+        }
+        if key == REPLACES {
+            return Err(invalid(format!("label {key:?} is not valid: only the daemon sets it")));
         }
         text.extend([key, "=", value, "\n"]);
     }

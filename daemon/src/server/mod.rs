@@ -16,6 +16,7 @@ mod access;
 mod config;
 mod gate;
 mod link;
+mod publish;
 mod runtime;
 mod service;
 

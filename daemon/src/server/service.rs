@@ -14,9 +14,9 @@ use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::volumes_server::Volumes;
 use gnstor_proto::grpc::{
     self, CreateRequest, DeleteRequest, DeleteResponse, GetMapRequest, GetMapResponse, GetRequest,
-    KeepRequest, KeepResponse, ListRequest, ListResponse, OpenRequest, OpenResponse, RegisterRequest,
-    RegisterResponse, ReleaseRequest, ReleaseResponse, RenewRequest, RenewResponse, RevokeRequest,
-    ShareRequest, Ssd, Volume,
+    KeepRequest, KeepResponse, ListRequest, ListResponse, OpenRequest, OpenResponse, PublishRequest,
+    RegisterRequest, RegisterResponse, ReleaseRequest, ReleaseResponse, RenewRequest, RenewResponse,
+    RevokeRequest, ShareRequest, Ssd, Volume,
 };
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
@@ -189,6 +189,13 @@ impl Volumes for Service {
     async fn release(&self, call: tonic::Request<ReleaseRequest>) -> Answered<ReleaseResponse> {
         match self.ask("Release", call, |message| release(&message)).await? {
             Reply::Done => Ok(Response::new(ReleaseResponse {})),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn publish(&self, call: tonic::Request<PublishRequest>) -> Answered<Volume> {
+        match self.ask("Publish", call, |message| super::publish::publish(&message)).await? {
+            Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
             other => mismatch(&other),
         }
     }

@@ -167,7 +167,9 @@ impl Worker {
             self.state().left();
             match (write.command, outcome) {
                 // A queue is closed only after its submitted writes are finished.
-                (None, Some(CommitOutcome::Committed(_))) => unreachable!("a write of a closed queue is not committed"),
+                (None, Some(CommitOutcome::Committed(_))) => {
+                    unreachable!("a write of a closed queue is not committed")
+                }
                 (None, _) => self.release_frames(write.blocks),
                 (Some((permit, request)), Some(CommitOutcome::Committed(committed))) => {
                     self.keep_list(write.blocks);
