@@ -143,7 +143,8 @@ impl Core {
             match (request, entry) {
                 (Request::Renew { .. }, Some(_)) => return Ok(()),
                 (Request::Release { .. }, Some(entry)) => {
-                    return caller.needs(Right::Read, &entry.labels, &entry.name);
+                    let right = if entry.writer == Some(client) { Right::Write } else { Right::Read };
+                    return caller.needs(right, &entry.labels, &entry.name);
                 }
                 _ => {}
             }

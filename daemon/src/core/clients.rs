@@ -187,7 +187,12 @@ impl Clients {
     /// `PERMISSION_DENIED`: another principal has registered the id, or none has.
     pub(super) fn take(&mut self, caller: &Caller, id: ClientId) -> Result<(), Failure> {
         let Some(client) = self.given.get_mut(&id) else {
-            return if caller.single { Ok(()) } else { Err(foreign(caller, id)) };
+            if caller.single {
+                // A daemon before this one may have given it: no other client gets it.
+                self.note(id);
+                return Ok(());
+            }
+            return Err(foreign(caller, id));
         };
         if (!caller.single && client.principal != caller.name) || client.ending {
             return Err(foreign(caller, id));

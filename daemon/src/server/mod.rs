@@ -166,11 +166,7 @@ async fn serve_grpc(
     let volumes = VolumesServer::new(service.clone()).max_decoding_message_size(MESSAGE_BYTES);
     let fleet = FleetServer::new(service).max_decoding_message_size(MESSAGE_BYTES);
     let bounds = accept::Bounds { connections: config.max_connections, silence: config.keep_alive * 3 };
-    let mut server = tonic::transport::Server::builder();
-    if let Some(tls) = config.access.tls_config() {
-        server = server.tls_config(tls).map_err(|e| DaemonError::Tls(root_cause(&e)))?;
-    }
-    let server = server
+    let server = tls_server(&config.access)?
         .http2_keepalive_interval(Some(config.keep_alive))
         .http2_keepalive_timeout(Some(config.keep_alive))
         .max_concurrent_streams(STREAMS)
@@ -200,6 +196,15 @@ async fn serve_grpc(
     match why {
         Some(State::Stopped(stop)) => Err(stop.into()),
         Some(State::Starting(_) | State::Serving) | None => Ok(()),
+    }
+}
+
+/// A server with the TLS that callers are to use.
+fn tls_server(access: &Access) -> Result<tonic::transport::Server, DaemonError> {
+    let server = tonic::transport::Server::builder();
+    match access.tls_config() {
+        None => Ok(server),
+        Some(tls) => server.tls_config(tls).map_err(|e| DaemonError::Tls(root_cause(&e))),
     }
 }
 
@@ -244,6 +249,8 @@ impl Daemon {
         if let Some(objection) = config.access.objection(address) {
             return Err(DaemonError::Exposed(objection));
         }
+        // Files that cannot be used are named before the array is read.
+        tls_server(&config.access)?;
         let listener = std::net::TcpListener::bind(address).map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
         listener.set_nonblocking(true).map_err(listen_error)?;

@@ -264,7 +264,9 @@ fn rights_and_opens_outlive_the_daemon() {
         let mut anna = Client::connect(&second, Some("anna")).await;
         let mut ben = Client::connect(&second, Some("ben")).await;
         refused(ben.renew("v", a).await, Code::PermissionDenied, "no write right");
-        refused(ben.release("v", a).await, Code::PermissionDenied, "no read right");
+        refused(ben.release("v", a).await, Code::PermissionDenied, "no write right");
+        anna.share("v", "ben", Right::Read).await.unwrap();
+        refused(ben.release("v", a).await, Code::PermissionDenied, "no write right");
         anna.renew("v", a).await.unwrap();
         assert_ne!(ben.register().await.unwrap(), a);
         anna.release("v", a).await.unwrap();
@@ -379,6 +381,9 @@ fn an_address_that_others_reach_is_not_served_without_tls_and_proof() {
         assert!(matches!(&error, DaemonError::Exposed(why) if why.contains(word)), "{error}");
     }
     start(Access { insecure: true, ..Access::default() }).unwrap();
+    let broken = Tls { certificate: b"none".to_vec(), ..ca.server(None) };
+    let error = start(Access { tls: Some(broken), insecure: true, ..Access::default() }).unwrap_err();
+    assert!(matches!(error, DaemonError::Tls(_)), "{error}");
 }
 
 #[test]
