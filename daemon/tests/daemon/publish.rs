@@ -54,7 +54,7 @@ fn a_volume_gets_its_name_and_its_labels_and_loses_its_writer_in_one_change() {
         (published.vid, published.writer, &*published.labels),
         (made.vid, None, "a=b\ngnstor.sha256=12\n")
     );
-    assert_eq!(array.agreed(), [published.clone()]);
+    assert_eq!(array.agreed(), std::slice::from_ref(&published));
     assert_eq!(get(&mut bench, "t"), None);
     // A repeated request succeeds and changes nothing; the writer's release finds nothing to do.
     assert_eq!(created(bench.ask(publish(&made, "v", true))), published);
