@@ -425,7 +425,7 @@ typedef struct gnp_map_ssd {
 } gnp_map_ssd;
 GNP_ASSERT(sizeof(gnp_map_ssd) == 8);
 
-#define GNP_MAP_FORMAT 1u
+#define GNP_MAP_FORMAT 2u
 enum { GNP_SSD_IN = 1, GNP_SSD_OUT = 2 };
 #define GNP_PLACE_NONE 0xFFFFu
 #define GNP_PLACE_FILLING 0x8000u // takes writes, does not serve reads
