@@ -12,7 +12,7 @@ use crate::media::{About, MediaError, Plan, make_ssds};
 use crate::power::{Powered, Threads};
 use crate::remote_ssd::RemoteSsd;
 use gnstor_auth::Secret;
-use gnstor_daemon::{Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
+use gnstor_daemon::{Access, Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminChannel, ChannelError};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::link::LinkConfig;
@@ -135,6 +135,14 @@ impl Array {
     /// # Errors
     /// [`ArrayError`]: no memory, a port in use, an SSD that is not there.
     pub fn start(config: &ArrayConfig) -> Result<Self, ArrayError> {
+        Self::start_with(config, Access::default())
+    }
+
+    /// Starts an array whose daemon asks for these proofs of its callers.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(config: &ArrayConfig, access: Access) -> Result<Self, ArrayError> {
         check_ssds(config.ssds.count())?;
         if !config.groups.is_power_of_two() || config.groups > MAX_GROUPS {
             return Err(ArrayError::Groups(config.groups));
@@ -167,7 +175,7 @@ impl Array {
             Ssds::Here(_) => embedded(&handle, soft, fabric_address, abouts, &daemon)?,
             Ssds::At(addresses) => elsewhere(&handle, soft, addresses, &daemon)?,
         };
-        let mut daemon_config = DaemonConfig::default();
+        let mut daemon_config = DaemonConfig { access, ..DaemonConfig::default() };
         daemon_config.core.groups = config.groups;
         daemon_config.manager_key.clone_from(&config.manager_key);
         let daemon = Daemon::start(config.listen, ports, daemon_config)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! By how much responses were seen after the time that the model gives them, as the agent counts it: bucket
-//! `i` holds those of [2^i, 2^(i+1)) ns, bucket 0 also those that were early or less than 2 ns late.
+//! `i` holds responses of [2^i, 2^(i+1)) ns, bucket 0 also responses that were early or less than 2 ns late.
 
 use serde::{Deserialize, Serialize};
 

@@ -107,7 +107,8 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
                 ended = Some("interrupted");
                 break 'rounds;
             }
-            // Wrong data concerns one run. An error before there are figures may be the device's, and would end
+            // Wrong data concerns one run. An error before there are figures may be the device's, and would
+            // end
             // the other rows too.
             let broken = matches!(&ran, Err(error) if !matches!(error, CliError::Verify(_)));
             keep(kept, ran, started.elapsed(), steps);
@@ -248,7 +249,7 @@ fn head_text(head: &Head<'_>, kept: &[Kept]) -> String {
     text
 }
 
-/// Figures 9 to 13 of what has run.
+/// Figures 9 to 13 of the rows that ran.
 fn figures(head: &Head<'_>, kept: &[Kept], args: &BenchArgs, store: &Store) -> Result<(), CliError> {
     #[derive(Serialize)]
     struct Figures<'a> {

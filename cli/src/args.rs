@@ -63,9 +63,14 @@ pub enum Command {
     Status(ArrayArgs),
     /// Copy a file into a volume, or a volume into a file
     #[command(
-        after_help = "Examples:\n  gnstor cp model.bin gn://corpus          (creates the volume when there is none)\n  gnstor cp gn://corpus copy.bin\n  gnstor cp gn://corpus copy.bin --size 5000\n  tar c folder | gnstor cp - gn://backup   (kept in a temporary file until its length is known; --size says it)\n  gnstor cp gn://backup - | tar x\n  gnstor cp /dev/nvme1n1 gn://image"
+        after_help = "Examples:\n  gnstor cp model.bin gn://corpus          (a new volume gets the name when it is whole)\n  gnstor cp gn://corpus copy.bin\n  gnstor cp gn://corpus copy.bin --size 5000\n  tar c folder | gnstor cp - gn://backup   (kept in a temporary file until its length is known; --size says it)\n  gnstor cp gn://backup - | tar x\n  gnstor cp /dev/nvme1n1 gn://image"
     )]
     Cp(CpArgs),
+    /// Make certificates for TLS: an authority, and certificates for a daemon and for callers
+    #[command(
+        after_help = "Examples:\n  gnstor certs init certs\n  gnstor certs issue certs daemon --server localhost --server 10.0.0.7\n  gnstor certs issue certs anna\n  gnstor up --listen 0.0.0.0:7117 --tls certs/daemon.crt certs/daemon.key --client-ca certs/ca.crt\n  gnstor ls --array 10.0.0.7:7117 --tls-ca certs/ca.crt --tls-cert certs/anna.crt --tls-key certs/anna.key\n\nKeys are written with mode 0600. A certificate's common name is the principal that owns volumes and is granted\nrights (gnstor volume share)."
+    )]
+    Certs(CertsArgs),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  gnstor completions bash > ~/.local/share/bash-completion/completions/gnstor"
@@ -186,15 +191,67 @@ pub struct UpArgs {
     /// the SSDs are embedded and there is none [default: manager.key in --data; in memory without --data]
     #[arg(long, value_name = "FILE")]
     pub manager_key: Option<PathBuf>,
-    /// Trust SSDs of other machines (--ssd-at) without proof
-    #[arg(long)]
-    pub insecure: bool,
+    /// Who may call.
+    #[command(flatten)]
+    pub access: AccessArgs,
     /// Threads.
     #[command(flatten)]
     pub engines: EngineArgs,
     /// Print one JSON object when the array serves
     #[arg(long)]
     pub json: bool,
+}
+
+/// Who may call the daemon of `gnstor up`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Access")]
+pub struct AccessArgs {
+    /// Certificate and key of the daemon (PEM): callers use TLS
+    #[arg(long, num_args = 2, value_names = ["CERT", "KEY"])]
+    pub tls: Vec<PathBuf>,
+    /// CA of callers' certificates (PEM); a caller is the principal that its certificate names
+    #[arg(long, value_name = "CA", requires = "tls")]
+    pub client_ca: Option<PathBuf>,
+    /// File with a line 'NAME TOKEN' for each principal; mode 0600
+    #[arg(long, value_name = "FILE")]
+    pub tokens: Option<PathBuf>,
+    /// Principals with every right to every volume
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub admins: Vec<String>,
+    /// Principals that may create volumes [default: each that is proven]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub creators: Option<Vec<String>>,
+    /// Serve an address that others reach without TLS or without proof of callers
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+/// `gnstor certs`.
+#[derive(Clone, Debug, Args)]
+pub struct CertsArgs {
+    /// What to make.
+    #[command(subcommand)]
+    pub command: CertsCommand,
+}
+
+/// `gnstor certs ...`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum CertsCommand {
+    /// Make a certificate authority: ca.crt and ca.key
+    Init {
+        /// Folder of the files; made when there is none.
+        dir: PathBuf,
+    },
+    /// Issue a certificate: NAME.crt and NAME.key
+    Issue {
+        /// Folder with ca.crt and ca.key.
+        dir: PathBuf,
+        /// The principal, or a name for the daemon's certificate.
+        name: String,
+        /// Host name or IP address of a daemon that uses the certificate; repeatable
+        #[arg(long = "server", value_name = "HOST")]
+        servers: Vec<String>,
+    },
 }
 
 /// `gnstor ssd`.
@@ -249,9 +306,46 @@ pub struct ArrayArgs {
     /// Address of the array's daemon
     #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS", env = "GNSTOR_ARRAY")]
     pub array: String,
+    /// How to prove who calls.
+    #[command(flatten)]
+    pub credentials: CredentialArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// How a caller and the daemon prove their names.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Credentials")]
+pub struct CredentialArgs {
+    /// CA of the daemon's certificate (PEM): the array is reached by TLS
+    #[arg(long, value_name = "CA", env = "GNSTOR_TLS_CA")]
+    pub tls_ca: Option<PathBuf>,
+    /// Certificate of the caller (PEM)
+    #[arg(long, value_name = "CERT", env = "GNSTOR_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+    /// Key of the caller's certificate (PEM)
+    #[arg(long, value_name = "KEY", env = "GNSTOR_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// File with the caller's token
+    #[arg(long, value_name = "FILE", env = "GNSTOR_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+impl ArrayArgs {
+    /// The files that the caller is proven with.
+    pub fn credentials(&self) -> libgnstor::Credentials {
+        let CredentialArgs { tls_ca, tls_cert, tls_key, token_file } = self.credentials.clone();
+        libgnstor::Credentials { tls_ca, tls_cert, tls_key, token_file }
+    }
+
+    /// A connection to the array's daemon.
+    ///
+    /// # Errors
+    /// As [`libgnstor::Manager::connect`].
+    pub fn manager(&self) -> Result<libgnstor::Manager, libgnstor::Error> {
+        libgnstor::Manager::connect_with(&self.array, "gnstor volume", &self.credentials())
+    }
 }
 
 /// `gnstor volume`.
@@ -302,9 +396,43 @@ pub enum VolumeCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
+    /// Give a principal a right to a volume; it replaces the one that the principal had
+    Share {
+        /// Name.
+        name: String,
+        /// The principal: the name that a certificate or a token proves
+        principal: String,
+        /// The right; each includes those before it
+        #[arg(value_enum)]
+        right: RightArg,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
+    /// Take a principal's right to a volume away; what it has open ends
+    Revoke {
+        /// Name.
+        name: String,
+        /// The principal
+        principal: String,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
     /// Delete volumes; their data is unreadable at once
     #[command(visible_alias = "rm")]
     Delete(DeleteArgs),
+}
+
+/// A right to a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RightArg {
+    /// See and read
+    Read,
+    /// Write
+    Write,
+    /// Delete, share and revoke
+    Admin,
 }
 
 /// `gnstor volume list`.
@@ -384,9 +512,12 @@ pub struct CpArgs {
     /// Bytes to copy [default: all; out of a volume, the size that was copied in, else the whole volume]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub size: Option<u64>,
-    /// Copies of every block, when the volume is created
+    /// Copies of every block of the volume [default: as before, else 2, or 1 with one SSD]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     pub replicas: u32,
+    /// Copy out what is there, unchecked: of a copy that was interrupted, or whose sum is wrong
+    #[arg(long)]
+    pub partial: bool,
     /// Where device code runs
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceArg,

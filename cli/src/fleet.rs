@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the daemon says of a running array: SSDs, fleet map, volumes.
 
+use crate::args::ArrayArgs;
 use gnstor_array::Secret;
 use gnstor_console::CliError;
 use gnstor_daemon::SSD_DOWN;
@@ -11,14 +12,12 @@ use gnstor_proto::grpc::volumes_client::VolumesClient;
 use gnstor_proto::grpc::{GetMapRequest, ListRequest, RegisterRequest, RegisterResponse};
 use gnstor_proto::placement::{FleetMap, SsdState};
 use gnstor_proto::slba::ClientId;
-use libgnstor::{Error, SsdInfo, VolumeInfo};
+use libgnstor::{Error, SignedChannel, SsdInfo, VolumeInfo};
 use std::collections::BTreeMap;
 use std::time::Duration;
-use tonic::transport::{Channel, Endpoint};
 
 /// Longest wait for one call: the daemon gives every SSD five seconds.
 const CALL: Duration = Duration::from_secs(15);
-const CONNECT: Duration = Duration::from_secs(5);
 
 /// An SSD as the daemon knows it.
 #[derive(Clone, Debug)]
@@ -46,7 +45,7 @@ impl Fleet {
     ///
     /// # Errors
     /// It cannot be reached, does not answer, or answers what is no fleet map.
-    pub(crate) fn ask(array: &str) -> Result<Self, CliError> {
+    pub(crate) fn ask(array: &ArrayArgs) -> Result<Self, CliError> {
         let (map, ssds, list, down) = call(array, |channel| async move {
             let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
             let list = VolumesClient::new(channel).list(ListRequest {}).await?;
@@ -85,7 +84,7 @@ pub(crate) fn taken_bytes(volume: &VolumeInfo) -> u64 {
 ///
 /// # Errors
 /// As [`Fleet::ask`].
-pub(crate) fn register(array: &str, name: &str) -> Result<Credentials, CliError> {
+pub(crate) fn register(array: &ArrayArgs, name: &str) -> Result<Credentials, CliError> {
     let request = RegisterRequest { name: name.into() };
     let answer = call(array, |channel| async move { FleetClient::new(channel).register(request).await })?;
     let RegisterResponse { client_id, serial, secret } = answer.into_inner();
@@ -97,7 +96,7 @@ pub(crate) fn register(array: &str, name: &str) -> Result<Credentials, CliError>
 }
 
 /// The SSDs that are down, with reasons; none where the daemon does not answer.
-pub(crate) fn down_ssds(array: &str) -> BTreeMap<u16, String> {
+pub(crate) fn down_ssds(array: &ArrayArgs) -> BTreeMap<u16, String> {
     let list =
         call(
             array,
@@ -109,19 +108,19 @@ pub(crate) fn down_ssds(array: &str) -> BTreeMap<u16, String> {
     })
 }
 
-fn call<T, F>(array: &str, body: impl FnOnce(Channel) -> F) -> Result<T, CliError>
+fn call<T, F>(args: &ArrayArgs, body: impl FnOnce(SignedChannel) -> F) -> Result<T, CliError>
 where
     F: Future<Output = Result<T, tonic::Status>>,
 {
+    let array = args.array.as_str();
     let unreachable = |cause: String| Error::Unreachable { endpoint: array.into(), cause };
-    let url = if array.contains("://") { array.to_owned() } else { format!("http://{array}") };
-    let endpoint = Endpoint::from_shared(url).map_err(|e| unreachable(e.to_string()))?;
-    let endpoint = endpoint.connect_timeout(CONNECT).timeout(CALL);
+    let (endpoint, proof) = args.credentials().endpoint(array)?;
+    let endpoint = endpoint.timeout(CALL);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|cause| CliError::Os { what: "starting the RPC runtime".into(), cause })?;
     runtime.block_on(async {
         let channel = endpoint.connect().await.map_err(|e| unreachable(root_cause(&e)))?;
-        body(channel).await.map_err(|status| {
+        body(SignedChannel::new(channel, proof)).await.map_err(|status| {
             // A status with a source was made on this side: the daemon did not answer.
             match std::error::Error::source(&status) {
                 None if status.message() == "Timeout expired" => silent(array),

@@ -51,7 +51,7 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
     let key = given(args.manager_key.as_deref())?;
     if let Some(far) = args.ssd_at.iter().find(|at| !is_loopback(at.as_str()))
         && key.is_none()
-        && !args.insecure
+        && !args.access.insecure
     {
         return Err(CliError::Usage(format!(
             "the SSD at {far} is reached over a network: name the array's key with --manager-key, or trust \

@@ -4,6 +4,7 @@
 //! ```text
 //!   main       parse, dispatch, exit code
 //!   args       the command line
+//!   certs      a certificate authority for tests and small arrays
 //!   up         an array in the foreground (crate gnstor-array)
 //!   ssd        one SSD in a process of its own
 //!   demo       the whole way once; demo_fault: with a kernel that fails
@@ -16,6 +17,7 @@
 //! gnstor-console.
 
 pub mod args;
+pub mod certs;
 pub mod cp;
 pub mod demo;
 pub mod demo_fault;

@@ -4,7 +4,7 @@
 use clap::{CommandFactory, Parser};
 use gnstor_bench as bench;
 use gnstor_cli::args::{Cli, Command};
-use gnstor_cli::{CliError, cp, demo, demo_fault, ssd, ssd_health, status, up, volume};
+use gnstor_cli::{CliError, certs, cp, demo, demo_fault, ssd, ssd_health, status, up, volume};
 use gnstor_console::{Steps, out};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -84,6 +84,7 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
             None => ssd::run(args, &Steps::new(args.json, interrupted)),
         },
         Command::Volume(args) => volume::run(args),
+        Command::Certs(args) => certs::run(&args.command),
         Command::Ls(args) => volume::list(args),
         Command::Rm(args) => volume::delete(args),
         Command::Df(args) => status::df(args),

@@ -4,7 +4,8 @@
 //! ```text
 //!   TERM, INT   shutdown in order                     next start: clean
 //!   USR1        power failure, the dump succeeds      next start: with a dump
-//!   KILL        power failure, no dump                next start: lossy
+//!   KILL        the memory outlives the process       next start: with a dump
+//!   a reset of the machine                            next start: lossy
 //! ```
 
 use crate::args::{MediaArgs, SsdArgs};
@@ -109,9 +110,7 @@ fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {
     }
     outln!("  listens     {listen} (RDMA messages over TCP)");
     let pid = std::process::id();
-    outln!(
-        "  stop        Ctrl-C or TERM: in order; kill -USR1 {pid}: a power failure with a dump; kill -KILL: without"
-    );
+    outln!("  stop        Ctrl-C or TERM: in order; kill -USR1 {pid}: a power failure with a dump");
 }
 
 fn tell_end(args: &SsdArgs, ended: &Ended) {

@@ -53,7 +53,7 @@ pub(crate) struct Pages {
 impl Pages {
     /// As a client, which sees what every host may see.
     fn of_client(args: &SsdPageArgs) -> Result<Self, CliError> {
-        Self::open(args, fleet::register(&args.array.array, "gnstor ssd")?)
+        Self::open(args, fleet::register(&args.array, "gnstor ssd")?)
     }
 
     /// As an operator beside the daemon: the SSD keeps counters and the errors of all hosts for the daemon.
@@ -66,7 +66,7 @@ impl Pages {
     }
 
     fn open(args: &SsdPageArgs, who: Credentials) -> Result<Self, CliError> {
-        let fleet = Fleet::ask(&args.array.array)?;
+        let fleet = Fleet::ask(&args.array)?;
         let last = fleet.ssds.len().saturating_sub(1);
         let found = fleet.ssds.into_iter().find(|ssd| ssd.info.index == args.index);
         let none =

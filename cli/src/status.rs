@@ -20,7 +20,7 @@ struct Problem {
 /// # Errors
 /// [`CliError`]: the daemon cannot be reached or does not answer.
 pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
-    let fleet = Fleet::ask(&args.array)?;
+    let fleet = Fleet::ask(args)?;
     let problems = problems(&fleet);
     let state = if problems.is_empty() { "online" } else { "degraded" };
     if args.json {
@@ -138,7 +138,7 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
 /// # Errors
 /// As [`status`].
 pub fn df(args: &ArrayArgs) -> Result<(), CliError> {
-    let fleet = Fleet::ask(&args.array)?;
+    let fleet = Fleet::ask(args)?;
     let (capacity, taken) = (fleet.capacity_bytes(), fleet.taken_bytes());
     let free = capacity.saturating_sub(taken);
     if args.json {

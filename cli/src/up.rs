@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor up`: an array in the foreground.
 
-use crate::args::UpArgs;
+use crate::args::{AccessArgs, UpArgs};
 use crate::key;
 use gnstor_array::media::{self, CameUp, Plan};
 use gnstor_array::{Array, ArrayConfig, SsdSummary, Ssds, check_ssds};
 use gnstor_console::{CliError, outln};
 use gnstor_console::{Steps, human_bytes, print_json};
+use gnstor_daemon::{Access, Tls, Tokens};
 use gnstor_fabric::link::LinkConfig;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -37,10 +38,17 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
             CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into())
         })?,
     };
+    let access = access(&args.access)?;
+    if let Some(objection) = access.objection(args.listen) {
+        return Err(CliError::Usage(objection));
+    }
+    if let Some(warning) = access.warning(args.listen) {
+        eprintln!("gnstor: {warning}");
+    }
     let ssds = ssds(args)?;
     announce_disk(args, &ssds, steps)?;
     let key = key::of_array(args)?;
-    let array = Array::start(&ArrayConfig {
+    let config = ArrayConfig {
         ssds,
         listen: args.listen,
         fabric_listen: Some(SocketAddr::new(args.listen.ip(), fabric_port)),
@@ -48,8 +56,8 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         groups: args.groups,
         threads: args.engines.threads(),
         manager_key: key.secret.clone(),
-    });
-    let array = match array {
+    };
+    let array = match Array::start_with(&config, access) {
         Ok(array) => array,
         Err(error) => {
             key.take_back();
@@ -66,6 +74,29 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     array.stop()?;
     steps.done("stopped");
     Ok(())
+}
+
+/// Reads the files that callers are proven by.
+fn access(args: &AccessArgs) -> Result<Access, CliError> {
+    let tls = match args.tls.as_slice() {
+        [certificate, key] => {
+            Some(Tls::read(certificate, key, args.client_ca.as_deref()).map_err(CliError::Usage)?)
+        }
+        _ => None,
+    };
+    let tokens = args.tokens.as_deref().map(Tokens::read).transpose().map_err(CliError::Usage)?;
+    let access = Access {
+        tls,
+        tokens,
+        admins: args.admins.clone(),
+        creators: args.creators.clone(),
+        insecure: args.insecure,
+    };
+    if !access.is_proven() && (!access.admins.is_empty() || access.creators.is_some()) {
+        let why = "--admins and --creators need callers that are proven: use --client-ca CA or --tokens FILE";
+        return Err(CliError::Usage(why.into()));
+    }
+    Ok(access)
 }
 
 /// Says what disk space new data files take, before they take it.

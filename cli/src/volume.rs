@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor volume`: management calls to a running array. No device is needed.
 
-use crate::args::{DeleteArgs, ListArgs, SortKey, VolumeArgs, VolumeCommand};
+use crate::args::{DeleteArgs, ListArgs, RightArg, SortKey, VolumeArgs, VolumeCommand};
 use crate::fleet;
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
-use libgnstor::{CreateOptions, Manager, VolumeInfo};
+use libgnstor::labels::PARTIAL;
+use libgnstor::{CreateOptions, Right, VolumeInfo};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -25,12 +26,25 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
                 max_iops: max_iops.unwrap_or(0),
                 max_bytes_per_s: max_bandwidth.unwrap_or(0),
             };
-            let volume = Manager::connect(&array.array, "gnstor volume")?.create(name, &options)?;
+            let volume = array.manager()?.create(name, &options)?;
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
         }
         VolumeCommand::List(args) => list(args)?,
         VolumeCommand::Show { name, array } => {
-            let volume = Manager::connect(&array.array, "gnstor volume")?.get(name)?;
+            let volume = array.manager()?.get(name)?;
+            if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
+        }
+        VolumeCommand::Share { name, principal, right, array } => {
+            let right = match right {
+                RightArg::Read => Right::Read,
+                RightArg::Write => Right::Write,
+                RightArg::Admin => Right::Admin,
+            };
+            let volume = array.manager()?.share(name, principal, right)?;
+            if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
+        }
+        VolumeCommand::Revoke { name, principal, array } => {
+            let volume = array.manager()?.revoke(name, principal)?;
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
         }
         VolumeCommand::Delete(args) => delete(args)?,
@@ -44,10 +58,10 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
 /// [`CliError`] with the daemon's sentence.
 pub fn list(args: &ListArgs) -> Result<(), CliError> {
     let array = &args.array;
-    let all = Manager::connect(&array.array, "gnstor volume")?.list()?;
+    let all = array.manager()?.list()?;
     let is_empty = all.is_empty();
     let volumes = selected(all, args);
-    let down = fleet::down_ssds(&array.array);
+    let down = fleet::down_ssds(array);
     if array.json {
         let numbers: Vec<&u16> = down.keys().collect();
         let with_down = |v: &VolumeInfo| {
@@ -91,7 +105,12 @@ fn print_table(volumes: &[VolumeInfo]) {
         let readers = if v.any_reader { "any".into() } else { v.readers.len().to_string() };
         let writer = v.writer.map_or("-".into(), |w| w.to_string());
         let size = human_bytes(v.capacity_bytes);
-        outln!("{:<24} {:>6} {size:>10} {:>8} {readers:>8} {writer:>7}", v.name, v.vid, v.replicas);
+        let row =
+            format!("{:<24} {:>6} {size:>10} {:>8} {readers:>8} {writer:>7}", v.name, v.vid, v.replicas);
+        match v.labels.get(PARTIAL) {
+            Some(whole) => outln!("{row}  partial: a copy into {} that is not whole", printable(whole)),
+            None => outln!("{row}"),
+        }
     }
 }
 
@@ -100,7 +119,7 @@ fn print_table(volumes: &[VolumeInfo]) {
 /// # Errors
 /// The last volume's that could not be deleted; standard error has the others'.
 pub fn delete(args: &DeleteArgs) -> Result<(), CliError> {
-    let manager = Manager::connect(&args.array.array, "gnstor volume")?;
+    let manager = args.array.manager()?;
     let mut failed: Option<CliError> = None;
     for name in &args.names {
         match manager.delete(name) {

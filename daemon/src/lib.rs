@@ -23,8 +23,10 @@
 //!   the SSD is back and has the changes that it missed.
 //!
 //! The daemon does not rebuild an SSD, change members of the map, or keep serving leases. Nor does it go on
-//! with a majority: every SSD of the map must answer for a change to succeed. Clients are trusted to give
-//! their own id (paper 4.1).
+//! with a majority: every SSD of the map must answer for a change to succeed.
+//!
+//! A caller is a principal with a name that a certificate or a token proves. A volume has an owner, and
+//! principals that it is shared with. A client id is used by the principal that registered it.
 //!
 //! | module | what |
 //! |---|---|
@@ -41,4 +43,4 @@ pub mod server;
 mod deadline;
 
 pub use port::{Reconnect, SsdPort};
-pub use server::{Daemon, DaemonConfig, DaemonError, SSD_DOWN, serve};
+pub use server::{Access, Daemon, DaemonConfig, DaemonError, SSD_DOWN, Tls, Tokens, serve};

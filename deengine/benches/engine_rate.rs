@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU time of the array's side of a 4 KiB read: engine, target offload and firmware, from the capsule in the up ring to the response
+//! CPU time of the array's side of a 4 KiB read: engine, target offload and firmware, from the capsule in the
+//! up ring to the response
 //! in the down ring, with an executor that moves no data.
 //!
 //! `cargo bench -p gnstor-deengine --bench engine_rate`
@@ -82,7 +83,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Does what is due; where nothing is, goes on to when something will be, and by `tick` at least: as much comes together then.
+    /// Does what is due; where nothing is, goes on to when something will be, and by `tick` at least: as much
+    /// comes together then.
     fn step(&mut self) {
         if !self.engine.step(self.now) {
             self.now = (self.now + self.tick).max(self.engine.next_event().unwrap_or(self.now));

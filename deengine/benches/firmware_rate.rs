@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU time of the firmware alone: 4 KiB random reads from submission queue entry to completion entry, data by
+//! CPU time of the firmware alone: 4 KiB random reads from submission queue entry to completion entry, data
+//! by
 //! reference (the HCA moves it, not the firmware), preset `null`, queues filled in advance. With the feature
-//! `unchecked-for-benchmarks`: one worker with the access check and without. Then several workers of one SSD, beside as many
+//! `unchecked-for-benchmarks`: one worker with the access check and without. Then several workers of one SSD,
+//! beside as many
 //! SSDs with a worker each: what the machine allows. The same for
-//! writes: of blocks never written, and at random over a full SSD, where collection and its copies are part of the figure.
+//! writes: of blocks never written, and at random over a full SSD, where collection and its copies are part
+//! of the figure.
 //!
 //! `cargo bench -p gnstor-deengine --bench firmware_rate [-- SECONDS [MOST_CORES]]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -84,7 +87,8 @@ fn open(
     u16::try_from(cqe.dw0.get() & 0xFFFF).expect("16 bits")
 }
 
-/// Runs commands that are ready in advance, `DEPTH` at a time; how many completed. Time passes, in `clock` and nowhere else, where
+/// Runs commands that are ready in advance, `DEPTH` at a time; how many completed. Time passes, in `clock`
+/// and nowhere else, where
 /// some of them wait for collection.
 fn drive(worker: &mut Worker, commands: &[Sqe], clock: &AtomicU64) -> u64 {
     let mut done = 0;
@@ -186,7 +190,8 @@ enum Pattern {
     Random,
 }
 
-/// Writes a second by all of these workers at once, in millions, each of its own part of the blocks: once, or for so long.
+/// Writes a second by all of these workers at once, in millions, each of its own part of the blocks: once, or
+/// for so long.
 #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
 fn write_rate(ssds: &mut [Vec<Worker>], pattern: Pattern, seconds: f64) -> f64 {
     let clocks: Vec<AtomicU64> = ssds.iter().map(|_| clock()).collect();

@@ -2,11 +2,11 @@
 //! The SSD as target offload drives it: commands in flight, their transfers and their completions.
 
 use crate::admin::features::WriteCache;
-use crate::admin::scratch::{Buffer, Scratch};
+use crate::admin::scratch::Scratch;
 use crate::admin::volumes::Volumes;
 use crate::config::SsdConfig;
 use crate::durable::SsdError;
-use crate::io::command::{Answer, Command, Transfer, TransferKind, Work};
+use crate::io::command::{Accepted, Answer, Command, Transfer, TransferKind, Work};
 use crate::io::permit::CompletionPermit;
 use crate::io::{Commands, Lists};
 use crate::permission::Table;
@@ -236,57 +236,17 @@ impl Ssd {
             }
             return;
         };
-        let failed = |buffer: Buffer, ssd: &mut Self| {
-            ssd.scratch.give(buffer);
-            failure
-        };
-        let refused = match work {
-            Work::Read(request) => {
-                return self.finish_read(now, permit, failure, done_at, pushed_bytes, request);
-            }
-            Work::Write(end) => return self.finish_write(now, permit, failure, done_at, end),
-            Work::Compare { request, buffer } => {
-                return self.finish_compare(now, permit, failure, done_at, request, buffer);
-            }
-            Work::Deallocate { sqe, identity, buffer } => {
-                let data = self.scratch.read(&buffer);
-                match failed(buffer, self) {
-                    None => {
-                        return self.finish_deallocate(now, permit, done_at, &sqe, identity, &data);
-                    }
-                    Some(refused) => refused,
-                }
-            }
-            Work::Connect { fields, buffer } => {
-                let data = self.scratch.read(&buffer);
-                let failure = failed(buffer, self);
-                return self.finish_connect(now, permit, failure, &fields, &data);
-            }
-            Work::Authenticate { buffer } => {
-                let data = self.scratch.read(&buffer);
-                match failed(buffer, self) {
-                    None => return self.finish_auth_send(now, permit, &data),
-                    Some(refused) => refused,
-                }
-            }
-            Work::Answer { dw0, buffer } => match failed(buffer, self) {
-                None => return self.complete(permit, Answer::dw0(dw0), now, pushed_bytes),
-                Some(refused) => refused,
-            },
-            Work::Entry { opcode, buffer } => {
-                let data = self.scratch.read(&buffer);
-                match failed(buffer, self) {
-                    None => return self.finish_entry(now, permit, opcode, &data),
-                    Some(refused) => refused,
-                }
-            }
-            Work::SetMap { buffer } => {
-                let data = self.scratch.read(&buffer);
-                match failed(buffer, self) {
-                    None => return self.finish_set_map(now, permit, &data),
-                    Some(refused) => refused,
-                }
-            }
+        let command = Accepted { now, at: done_at, permit };
+        match work {
+            Work::Read(request) => self.finish_read(command, failure, pushed_bytes, request),
+            Work::Write(end) => self.finish_write(command, failure, end),
+            Work::Compare { request, buffer } => self.finish_compare(command, failure, request, buffer),
+            buffered @ (Work::Deallocate { .. }
+            | Work::Connect { .. }
+            | Work::Authenticate { .. }
+            | Work::Answer { .. }
+            | Work::Entry { .. }
+            | Work::SetMap { .. }) => self.finish_buffered(command, vid, failure, pushed_bytes, buffered),
             Work::Starved(_)
             | Work::Stalled(_)
             | Work::Trim(_)
@@ -295,11 +255,69 @@ impl Ssd {
             | Work::AwaitEvent
             | Work::Abort
             | Work::Delayed { .. }
-            | Work::Orphan { .. } => {
-                unreachable!("these have no transfers, or no permit")
-            }
+            | Work::Orphan { .. } => unreachable!("these have no transfers, or no permit"),
+        }
+    }
+
+    /// The transfers of a command with a scratch buffer have ended.
+    fn finish_buffered(
+        &mut self,
+        command: Accepted,
+        vid: u16,
+        failure: Option<Refused>,
+        pushed_bytes: u32,
+        work: Work,
+    ) {
+        let (Work::Deallocate { ref buffer, .. }
+        | Work::Connect { ref buffer, .. }
+        | Work::Authenticate { ref buffer }
+        | Work::Answer { ref buffer, .. }
+        | Work::Entry { ref buffer, .. }
+        | Work::SetMap { ref buffer }) = work
+        else {
+            unreachable!("the caller has seen that there is a buffer")
         };
-        self.refuse(permit, vid, refused, now);
+        // What goes to the host need not be copied.
+        let data = if matches!(work, Work::Answer { .. }) { Vec::new() } else { self.scratch.read(buffer) };
+        let Accepted { now, permit, .. } = command;
+        match (work, failure) {
+            (Work::Connect { fields, buffer }, failure) => {
+                self.scratch.give(buffer);
+                self.finish_connect(now, permit, failure, &fields, &data);
+            }
+            (Work::Authenticate { buffer }, None) => {
+                self.scratch.give(buffer);
+                self.finish_auth_send(now, permit, &data);
+            }
+            (Work::Deallocate { sqe, identity, buffer }, None) => {
+                self.scratch.give(buffer);
+                self.finish_deallocate(Accepted { now, at: command.at, permit }, &sqe, identity, &data);
+            }
+            (Work::Answer { dw0, buffer }, None) => {
+                self.scratch.give(buffer);
+                self.complete(permit, Answer::dw0(dw0), now, pushed_bytes);
+            }
+            (Work::Entry { opcode, buffer }, None) => {
+                self.scratch.give(buffer);
+                self.finish_entry(now, permit, opcode, &data);
+            }
+            (Work::SetMap { buffer }, None) => {
+                self.scratch.give(buffer);
+                self.finish_set_map(now, permit, &data);
+            }
+            (
+                Work::Deallocate { buffer, .. }
+                | Work::Authenticate { buffer }
+                | Work::Answer { buffer, .. }
+                | Work::Entry { buffer, .. }
+                | Work::SetMap { buffer },
+                Some(refused),
+            ) => {
+                self.scratch.give(buffer);
+                self.refuse(permit, vid, refused, now);
+            }
+            (other, _) => unreachable!("{other:?} has no buffer"),
+        }
     }
 
     pub(crate) fn release_blocks(&mut self, mut blocks: Vec<NewBlock>) {
@@ -362,7 +380,14 @@ impl Ssd {
             TransferKind::ToBlock(_) | TransferKind::Other => {}
         }
         let Some(command) = self.commands.get_mut(id) else { return };
-        match refusal_of(outcome) {
+        let refusal = match (kind, outcome) {
+            // The data changed on its way here: what is stored is not bad.
+            (TransferKind::ToBlock(_) | TransferKind::Other, Outcome::BadChecksum) => {
+                Some(Refusal::TransferError)
+            }
+            (_, outcome) => refusal_of(outcome),
+        };
+        match refusal {
             Some(refusal) => command.failure = command.failure.or(Some(refusal.into())),
             None => {
                 if let (TransferKind::ToBlock(index), Outcome::Done { sum }) = (kind, outcome)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A deadline for a test. A test that hangs ends the process and names itself, instead of holding up the whole run.
+//! A deadline for a test. A test that hangs ends the process and names itself, instead of holding up the
+//! whole run.
 //!
 //! The test modules of the crates under `deengine/` include this file by its path.
 

@@ -61,8 +61,8 @@ typedef struct gn_simt_result {
 
 void gn_simt_default_options(gn_simt_options* options);
 
-/* Runs all grids to their end on the calling thread. `options` null: defaults; `result` may be null. On failure the
- * lanes are dropped where they stand, and on_done of grids that had not ended is not called. */
+/* Runs all grids to their end on the calling thread. `options` null: defaults; `result` may be null. On
+ * failure the lanes are dropped where they stand, and on_done of grids that had not ended is not called. */
 int gn_simt_run(const gn_simt_grid* grids, size_t ngrids, const gn_simt_options* options,
                 gn_simt_result* result);
 

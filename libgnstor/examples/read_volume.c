@@ -2,7 +2,7 @@
 // The host program of read_volume.cu. It opens a volume, launches the kernel, which reads all of it, and
 // compares the kernel's sum with the sum of what the host reads.
 //
-//   read_volume HOST:PORT VOLUME [FATBIN]      with FATBIN on a GPU (read_volume.cu says how nvcc makes it), else on the CPU
+//   read_volume HOST:PORT VOLUME [FATBIN]      with FATBIN on a GPU (see read_volume.cu), else on the CPU
 //
 // README.md ("From a kernel") has the commands that compile and link it.
 #include <gnstor.h>

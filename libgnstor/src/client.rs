@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A client: an identity, the fleet map, admin queues and a channel to every SSD.
 
+use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::manager::{CreateOptions, Manager, VolumeInfo};
 use crate::rpc::Rpc;
@@ -36,6 +37,8 @@ pub struct ConnectOptions {
     pub endpoint: String,
     /// The client's name, for people.
     pub name: String,
+    /// What the client proves its principal with.
+    pub credentials: Credentials,
     /// How the SSDs are reached.
     pub fabric: Fabric,
     /// Deadline of one I/O.
@@ -49,11 +52,12 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Options for a daemon at `endpoint`.
+    /// Options for a daemon at `endpoint`, with the credentials of the environment.
     pub fn new(endpoint: impl Into<String>) -> Self {
         Self {
             endpoint: endpoint.into(),
             name: format!("pid {}", std::process::id()),
+            credentials: Credentials::from_env(),
             fabric: Fabric::Daemon,
             io_timeout: Duration::from_secs(10),
             buffer_bytes: 0,
@@ -127,7 +131,7 @@ impl Client {
     /// # Errors
     /// [`Error`] says which part failed.
     pub fn connect(node: &Arc<Node>, options: &ConnectOptions) -> Result<Arc<Self>, Error> {
-        let manager = Manager::connect(&options.endpoint, &options.name)?;
+        let manager = Manager::connect_with(&options.endpoint, &options.name, &options.credentials)?;
         let (rpc, id) = (Arc::clone(&manager.rpc), manager.id);
         let answer = rpc.wait("the map of the array", rpc.fleet().get_map(grpc::GetMapRequest {}))?;
         let map = FleetMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;

@@ -32,6 +32,9 @@ pub enum Error {
         /// How long the call waited.
         waited: std::time::Duration,
     },
+    /// A certificate, a key or a token cannot be used.
+    #[error("credentials: {0}")]
+    Credentials(String),
     /// The daemon answered something that makes no sense.
     #[error("the daemon's answer is not usable: {0}")]
     Protocol(String),
@@ -108,7 +111,7 @@ impl Error {
             Self::Daemon(status) => match status.code() {
                 tonic::Code::NotFound => 2,
                 tonic::Code::AlreadyExists => 17,
-                tonic::Code::PermissionDenied => 13,
+                tonic::Code::PermissionDenied | tonic::Code::Unauthenticated => 13,
                 tonic::Code::InvalidArgument | tonic::Code::OutOfRange => 22,
                 tonic::Code::ResourceExhausted => 28,
                 tonic::Code::FailedPrecondition => 16,
@@ -117,7 +120,7 @@ impl Error {
             },
             Self::Unreachable { .. } => 111,
             Self::Silent { .. } => 110,
-            Self::Unaligned { .. } | Self::Range { .. } => 22,
+            Self::Unaligned { .. } | Self::Range { .. } | Self::Credentials(_) => 22,
             Self::Io(failure) => failure.errno(),
             Self::LeaseLost { .. } => 116,
             Self::Unordered => 95,

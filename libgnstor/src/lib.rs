@@ -14,6 +14,7 @@
 
 pub mod capi;
 mod client;
+mod credentials;
 mod error;
 mod file;
 mod io_failure;
@@ -26,6 +27,7 @@ mod transfer;
 mod deadline;
 
 pub use client::{Client, ConnectOptions, DeviceBuffer, Fabric, Rights, SsdInfo};
+pub use credentials::{Credentials, Proof, SignedChannel};
 pub use error::Error;
 pub use file::{DeviceFile, File};
 pub use gnstor_fabric::device::{Choice, Device, DeviceMem, Kernel, Residency};
@@ -36,8 +38,9 @@ pub use gnstor_gnor::abi::describe as describe_status;
 pub use gnstor_gnor::channel::ChannelStats;
 pub use gnstor_gnor::node::Node;
 pub use gnstor_gnor::session::Session;
+pub use gnstor_proto::labels;
 pub use io_failure::IoFailure;
-pub use manager::{CreateOptions, Manager, VolumeInfo};
+pub use manager::{CreateOptions, Manager, Right, VolumeInfo};
 
 /// The gRPC code of a volume that is not there, in [`Error::Daemon`].
 pub const NOT_FOUND: tonic::Code = tonic::Code::NotFound;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The management plane by itself: volumes without a device or a channel.
 
+use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::rpc::Rpc;
 use gnstor_auth::Secret;
@@ -71,6 +72,17 @@ impl From<grpc::Volume> for VolumeInfo {
     }
 }
 
+/// A right of a principal to a volume; each includes those before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Right {
+    /// See and read.
+    Read,
+    /// Write.
+    Write,
+    /// Delete, share and revoke.
+    Admin,
+}
+
 /// A connection to a daemon with an identity.
 #[derive(Debug)]
 pub struct Manager {
@@ -80,17 +92,26 @@ pub struct Manager {
 }
 
 impl Manager {
+    /// Connects with the credentials of the environment and asks for a client id.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Credentials`], or the daemon's.
+    pub fn connect(endpoint: &str, name: &str) -> Result<Self, Error> {
+        Self::connect_with(endpoint, name, &Credentials::from_env())
+    }
+
     /// Connects and asks for a client id.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], or the daemon's.
-    pub fn connect(endpoint: &str, name: &str) -> Result<Self, Error> {
-        let rpc = Rpc::connect(endpoint)?;
+    /// As [`Self::connect`].
+    pub fn connect_with(endpoint: &str, name: &str, credentials: &Credentials) -> Result<Self, Error> {
+        let rpc = Rpc::connect(endpoint, credentials)?;
         let registered =
             rpc.wait("a client id", rpc.fleet().register(grpc::RegisterRequest { name: name.into() }))?;
         let raw = u16::try_from(registered.client_id).unwrap_or(0);
         let id = ClientId::new(raw)
             .ok_or_else(|| Error::Protocol(format!("client id {}", registered.client_id)))?;
+        rpc.keep(registered.client_id);
         let secret = match registered.secret.as_str() {
             "" => None,
             text => {
@@ -140,6 +161,54 @@ impl Manager {
             .rpc
             .wait("a volume's description", self.rpc.volumes().get(grpc::GetRequest { name: name.into() }))?
             .into())
+    }
+
+    /// Gives a volume that this client has created its name, and labels beside those it has, in one change.
+    /// It was created with the label [`gnstor_proto::labels::PARTIAL`], and is written and flushed. A volume that has the
+    /// name is deleted where `replace` says so.
+    ///
+    /// # Errors
+    /// The daemon's: another client writes to one of the two; there is one of that name.
+    pub fn publish(
+        &self,
+        volume: &VolumeInfo,
+        name: &str,
+        labels: BTreeMap<String, String>,
+        replace: bool,
+    ) -> Result<VolumeInfo, Error> {
+        let request = grpc::PublishRequest {
+            vid: volume.vid,
+            generation: volume.generation,
+            client_id: self.id.get().into(),
+            name: name.into(),
+            labels: labels.into_iter().collect(),
+            replace,
+        };
+        Ok(self.rpc.wait("the publishing of a volume", self.rpc.volumes().publish(request))?.into())
+    }
+
+    /// Gives a principal a right to a volume; it replaces the one that the principal had.
+    ///
+    /// # Errors
+    /// The daemon's: the caller has no admin right.
+    pub fn share(&self, name: &str, principal: &str, right: Right) -> Result<VolumeInfo, Error> {
+        let right = match right {
+            Right::Read => grpc::Right::Read,
+            Right::Write => grpc::Right::Write,
+            Right::Admin => grpc::Right::Admin,
+        };
+        let request =
+            grpc::ShareRequest { name: name.into(), principal: principal.into(), right: right.into() };
+        Ok(self.rpc.wait("a share of a volume", self.rpc.volumes().share(request))?.into())
+    }
+
+    /// Takes a principal's right to a volume away.
+    ///
+    /// # Errors
+    /// The daemon's: the caller has no admin right.
+    pub fn revoke(&self, name: &str, principal: &str) -> Result<VolumeInfo, Error> {
+        let request = grpc::RevokeRequest { name: name.into(), principal: principal.into() };
+        Ok(self.rpc.wait("the end of a share", self.rpc.volumes().revoke(request))?.into())
     }
 
     /// Deletes a volume.

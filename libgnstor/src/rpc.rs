@@ -1,56 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Blocking gRPC calls to the daemon. Each call has a deadline. A runtime with one thread serves them.
 
+use crate::credentials::{Credentials, Proof, SignedChannel, root_cause};
 use crate::error::Error;
+use gnstor_proto::grpc;
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
 use std::error::Error as _;
 use std::future::Future;
 use std::time::Duration;
 use tonic::Code;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 /// Longest wait for one call. The daemon waits up to five seconds for each SSD.
 const CALL: Duration = Duration::from_secs(15);
-/// Longest wait for a TCP connection.
-const CONNECT: Duration = Duration::from_secs(5);
+/// How often a client names its id, so that the daemon keeps it after a connection broke.
+const KEEP: Duration = Duration::from_secs(5);
 
 /// A connection to a daemon.
 #[derive(Debug)]
 pub(crate) struct Rpc {
     runtime: tokio::runtime::Runtime,
     channel: Channel,
+    proof: Proof,
     endpoint: String,
     limit: Duration,
 }
 
 impl Rpc {
-    pub(crate) fn connect(endpoint: &str) -> Result<Self, Error> {
-        Self::connect_for(endpoint, CALL)
+    pub(crate) fn connect(endpoint: &str, credentials: &Credentials) -> Result<Self, Error> {
+        Self::connect_for(endpoint, credentials, CALL)
     }
 
     /// Connects with another deadline for each call.
-    fn connect_for(endpoint: &str, limit: Duration) -> Result<Self, Error> {
+    fn connect_for(endpoint: &str, credentials: &Credentials, limit: Duration) -> Result<Self, Error> {
         let unreachable = |cause: String| Error::Unreachable { endpoint: endpoint.into(), cause };
-        let url = if endpoint.contains("://") { endpoint.to_owned() } else { format!("http://{endpoint}") };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("gn-rpc")
             .enable_all()
             .build()
             .map_err(|cause| Error::Os { what: "starting the RPC runtime".into(), cause })?;
-        let target = Endpoint::from_shared(url).map_err(|e| unreachable(e.to_string()))?;
-        let target = target.connect_timeout(CONNECT).timeout(limit);
-        let channel = runtime.block_on(target.connect()).map_err(|e| unreachable(root_cause(&e)))?;
-        Ok(Self { runtime, channel, endpoint: endpoint.into(), limit })
+        let (target, proof) = credentials.endpoint(endpoint)?;
+        let connected = runtime.block_on(target.timeout(limit).connect());
+        let channel = connected.map_err(|e| unreachable(root_cause(&e)))?;
+        Ok(Self { runtime, channel, proof, endpoint: endpoint.into(), limit })
     }
 
-    pub(crate) fn volumes(&self) -> VolumesClient<Channel> {
-        VolumesClient::new(self.channel.clone())
+    pub(crate) fn volumes(&self) -> VolumesClient<SignedChannel> {
+        VolumesClient::with_interceptor(self.channel.clone(), self.proof.clone())
     }
 
-    pub(crate) fn fleet(&self) -> FleetClient<Channel> {
-        FleetClient::new(self.channel.clone())
+    pub(crate) fn fleet(&self) -> FleetClient<SignedChannel> {
+        FleetClient::with_interceptor(self.channel.clone(), self.proof.clone())
+    }
+
+    /// Names a client id to the daemon again and again, until this connection is dropped.
+    pub(crate) fn keep(&self, client_id: u32) {
+        let mut fleet = self.fleet();
+        self.runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(KEEP).await;
+                if let Err(status) = fleet.keep(grpc::KeepRequest { client_id }).await {
+                    tracing::debug!(client_id, %status, "the daemon did not hear of the client id");
+                }
+            }
+        });
     }
 
     /// Waits for a call. `call` names it in errors, as in "the list of volumes".
@@ -66,12 +81,12 @@ impl Rpc {
         match self.runtime.block_on(answer) {
             Ok(response) => Ok(response.into_inner()),
             // A status of the daemon's has no source. Tonic gives one to each status that it makes itself:
-            // Cancelled when the deadline passes, Unavailable or Unknown when the connection breaks.
+            // Cancelled when the deadline passes, Unavailable, Unknown or Internal when the connection breaks.
             Err(status) if status.code() == Code::Cancelled && status.source().is_some() => {
                 Err(Error::Silent { endpoint: self.endpoint.clone(), call: call.into(), waited: self.limit })
             }
             Err(status)
-                if matches!(status.code(), Code::Unavailable | Code::Unknown)
+                if matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal)
                     && status.source().is_some() =>
             {
                 Err(Error::Unreachable { endpoint: self.endpoint.clone(), cause: root_cause(&status) })
@@ -79,14 +94,6 @@ impl Rpc {
             Err(status) => Err(Error::Daemon(status)),
         }
     }
-}
-
-fn root_cause(e: &dyn std::error::Error) -> String {
-    let mut cause = e;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
-    }
-    cause.to_string()
 }
 
 #[cfg(test)]
@@ -102,7 +109,8 @@ mod tests {
         let _deadline = Deadline::after(LIMIT);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address").to_string();
-        let rpc = Rpc::connect_for(&address, Duration::from_millis(200)).expect("the kernel accepts");
+        let rpc = Rpc::connect_for(&address, &Credentials::default(), Duration::from_millis(200))
+            .expect("the kernel accepts");
         let error =
             rpc.wait("the list of volumes", rpc.volumes().list(grpc::ListRequest {})).expect_err("no answer");
         assert!(matches!(error, Error::Silent { .. }), "{error:?}");

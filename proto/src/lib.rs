@@ -9,6 +9,7 @@
 //!   nvme, fabrics      the 64-byte command, the 16-byte completion, capsules, Connect, properties, Identify
 //!   log_page           SMART, counters of volumes and clients, the flash's page
 //!   vendor             VOLUME ADD/LIST/DELETE/CHMOD, MAP SET/GET, the 4 KiB permission entry
+//!   labels             labels of volumes with a meaning of their own
 //!   placement          [VID,VBA] -> placement group -> SSDs; the fleet map and its byte format
 //!   status             one refusal -> NVMe status, errno, gRPC code, sentence
 //!   checksum           the 32-bit block sum that the data mover computes
@@ -23,6 +24,7 @@ extern crate alloc;
 
 pub mod checksum;
 pub mod fabrics;
+pub mod labels;
 pub mod log_page;
 pub mod nvme;
 pub mod placement;

@@ -198,6 +198,12 @@ impl Running {
         self.complaints.lock().expect("no panic while held").try_iter().collect()
     }
 
+    /// Waits for its end; its exit code.
+    pub fn wait(&mut self) -> i32 {
+        wait(&mut self.child, LIMIT)
+            .unwrap_or_else(|| panic!("it does not end within {LIMIT:?}; {:?}", self.complaints()))
+    }
+
     /// Ends it with a signal; its exit code.
     pub fn end(&mut self, how: &str) -> i32 {
         signal(&self.child, how);
@@ -266,6 +272,11 @@ impl Up {
         let serving = running.object();
         let daemon = serving["daemon"].as_str().expect("an address").to_owned();
         Self { running, daemon, serving }
+    }
+
+    /// Number of its process.
+    pub fn pid(&self) -> u32 {
+        self.running.child.0.id()
     }
 
     /// Runs `gnstor volume` on it.

@@ -172,18 +172,33 @@ fn files_come_back_from_a_volume_as_they_went_in() {
         up.cp(&[&from, "gn://v100000"]).worked();
         up.cp(&["gn://v100000", &to]).worked();
         assert!(std::fs::read(&to).unwrap() == data, "what was written last came back changed");
-        // A volume remembers one length, from when it was made for a file; one that was made otherwise
-        // remembers none, and that is said.
-        let from = file(&folder, "shorter", &data[..70_000]);
-        up.cp(&[&from, "gn://v100000"]).failed(&["file of 100000 bytes", "gnstor volume delete v100000"]);
-        up.volume(&["create", "plain", "--size", "128KiB"]).worked();
-        let stored = up.cp(&[&from, "gn://plain"]);
-        assert!(stored.code == 0 && stored.stderr.contains("--size 70000"), "{}", stored.stderr);
-        up.cp(&["gn://plain", &to, "--size", "70000"]).worked();
-        assert!(std::fs::read(&to).unwrap() == data[..70_000], "a part came back changed");
+        // A shorter file and a longer one: the volume is a new one, with the length of the file.
+        for bytes in [70_000, 300_000] {
+            let from = file(&folder, "other", &pattern(8, bytes));
+            up.cp(&[&from, "gn://v100000"]).worked();
+            up.cp(&["gn://v100000", &to]).worked();
+            assert!(std::fs::read(&to).unwrap() == pattern(8, bytes), "{bytes} bytes came back changed");
+        }
+        let from = file(&folder, "again", &data);
+        up.cp(&[&from, "gn://v100000"]).worked();
+        // A volume that was made otherwise has no length and no sum, and that is said. A copy into it keeps
+        // its size and its settings.
+        let settings = ["--size", "128KiB", "--replicas", "1", "--chunk", "4KiB", "--label", "kind=text"];
+        up.volume(&[&["create", "plain"], &settings[..]].concat()).worked();
         let all = up.cp(&["gn://plain", &to]);
         assert!(all.code == 0 && all.stderr.contains("all of it is copied"), "{}", all.stderr);
+        assert!(all.stderr.contains("keeps no sum"), "{}", all.stderr);
         assert_eq!(std::fs::metadata(&to).unwrap().len(), 128 << 10);
+        let from = file(&folder, "shorter", &data[..70_000]);
+        up.cp(&[&from, "gn://plain"]).worked();
+        let plain = up.volume(&["show", "plain", "--json"]).json();
+        assert_eq!((&plain["capacity_bytes"], &plain["replicas"]), (&(128 << 10).into(), &1.into()));
+        assert_eq!((&plain["chunk_bytes"], &plain["labels"]["kind"]), (&4096.into(), &"text".into()));
+        up.cp(&["gn://plain", &to]).worked();
+        assert!(std::fs::read(&to).unwrap() == data[..70_000], "a file came back changed");
+        let part = up.cp(&["gn://plain", &to, "--size", "50000"]);
+        assert!(part.code == 0 && part.stderr.contains("not checked"), "{}", part.stderr);
+        assert!(std::fs::read(&to).unwrap() == data[..50_000], "a part came back changed");
         // What is there already stays what it is: a link, a device.
         let link = folder.path().join("link").display().to_string();
         std::os::unix::fs::symlink("whole", &link).unwrap();
@@ -303,9 +318,21 @@ fn help_completion_and_manual_are_printed() {
             "{}",
             page.stderr
         );
-        for command in
-            ["demo", "bench", "up", "ssd", "volume", "ls", "rm", "df", "status", "cp", "completions", "man"]
-        {
+        for command in [
+            "demo",
+            "bench",
+            "up",
+            "ssd",
+            "volume",
+            "ls",
+            "rm",
+            "df",
+            "status",
+            "cp",
+            "certs",
+            "completions",
+            "man",
+        ] {
             let help = gnstor(&[command, "--help"]);
             assert!(help.code == 0 && help.stdout.contains("Example"), "{command}: {}", help.stdout);
         }

@@ -15,6 +15,7 @@ const RULES: &[(&str, &[&str])] = &[
     ("gnstor-proto", &[]),
     ("gnstor-base", &["gnstor-proto"]),
     ("gnstor-auth", &[]),
+    ("gnstor-hostile", &["gnstor-proto"]),
     ("gnstor-fabric", &["gnstor-auth", "gnstor-base", "gnstor-proto"]),
     ("gnstor-gnor", &["gnstor-fabric", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
     (
@@ -94,6 +95,7 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-deengine",
             "gnstor-gnor",
             "gnstor-fabric",
+            "gnstor-hostile",
             "gnstor-base",
             "gnstor-proto",
         ],

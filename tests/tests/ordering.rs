@@ -7,7 +7,7 @@ use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Accesses whose order somebody relies on across warps, or that a NIC or the host sees.
+/// Accesses with an order that code relies on across warps, or that a NIC or the host sees.
 const ORDERS: [&str; 11] = [
     "st_release_sys",
     "st_fenced_sys",
@@ -31,7 +31,7 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The device headers but for those that define the accesses.
+/// The device headers without the ones that define the accesses.
 fn headers() -> Vec<String> {
     let mut all = vec![read("libgnstor/include/gnstor/gnstor.cuh")];
     for folder in ["fabric/cuda/fabric", "fabric/cuda/fabric/hca", "gnor/cuda/gnor"] {
@@ -73,7 +73,7 @@ fn words(cell: &str) -> Vec<String> {
 fn the_table_of_orders_says_what_the_device_code_does() {
     let headers = headers();
     let functions = functions(&headers);
-    // Those of `gn::mem`, as somebody calls them, and those of a channel's sharing, which stand for them.
+    // Accesses of `gn::mem` at their calls, and accesses of a channel's sharing, which stand for them.
     let mut accesses: BTreeSet<String> = BTreeSet::new();
     let (plain, shared) = (regex(r"\bmem::(\w+)(?:<\w+>)?\("), regex(r"GN_DEV static \w+ (\w+)\("));
     for header in &headers {

@@ -5,6 +5,7 @@ use gnstor_array::{Array, ArrayConfig, Ssds};
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, until};
 use gnstor_tests::{assert_same, node, options, pattern, small_config, volume, within};
 use libgnstor::{Client, ConnectOptions, Fabric, Rights};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 const ANY: &str = "127.0.0.1:0";
@@ -126,11 +127,35 @@ fn an_ssd_that_is_shut_down_or_dumps_comes_back_with_everything() {
 }
 
 #[test]
-fn an_ssd_that_is_killed_says_that_it_may_have_lost_something_and_serves_no_zeros() {
+fn an_ssd_that_is_killed_comes_back_with_everything() {
     within(BUILD_LIMIT, || {
         let mut two = Two::new(1_000_000);
         two.ssd(1).kill();
         two.is_missed(1);
+        two.start(1, &[]);
+        assert_eq!(two.came_up(1), "dump");
+        two.is_back();
+        two.check("after a kill");
+    });
+}
+
+/// The machine is reset: the memory that outlives a killed process is gone.
+fn forget_memory(file: &str) {
+    let about = std::fs::metadata(file).expect("the data file");
+    let name = format!("gnstor-{:x}-{:x}-", about.dev(), about.ino());
+    let kept = std::fs::read_dir("/dev/shm").expect("shared memory").map(|entry| entry.expect("an entry"));
+    let mine: Vec<_> = kept.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name)).collect();
+    assert_eq!(mine.len(), 1, "one file of memory for each SSD");
+    std::fs::remove_file(mine[0].path()).expect("it can be removed");
+}
+
+#[test]
+fn an_ssd_of_a_machine_that_was_reset_says_that_it_may_have_lost_something_and_serves_no_zeros() {
+    within(BUILD_LIMIT, || {
+        let mut two = Two::new(1_000_000);
+        two.ssd(1).kill();
+        two.is_missed(1);
+        forget_memory(&two.path("1.gns"));
         two.start(1, &[]);
         assert_eq!(two.came_up(1), "lossy");
         assert_eq!(two.ssds[1].as_ref().map(|ssd| ssd.serving["lossy"].clone()), Some(true.into()));

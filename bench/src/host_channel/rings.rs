@@ -67,8 +67,7 @@ impl HostChannel {
         Ok(())
     }
 
-    /// Takes what has completed; returns how many completions there were, those of the queues themselves
-    /// included.
+    /// Takes completions; returns how many there were, the queues' own included.
     pub(crate) fn poll(&mut self, ended: &mut Vec<Ended>) -> usize {
         let mut taken = 0;
         while let Some(completion) = self.next_completion() {

@@ -3,14 +3,18 @@
 
 use super::capacity::Layout;
 use super::failure::Failure;
+use super::publish::without;
 use super::request::{Create, Request, RequestId, Rights, VolumeName};
+use super::rights::{self, Caller, Right};
 use super::volume::{Action, Change, Creation, DELETE_MARK, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, Ticket};
 use gnstor_proto::BLOCK_SHIFT;
+use gnstor_proto::labels::SHA256;
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode::{
-    AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unavailable,
+    AlreadyExists, FailedPrecondition, InvalidArgument, NotFound, PermissionDenied, ResourceExhausted,
+    Unavailable,
 };
 use gnstor_proto::vendor::{MAX_READERS, MAX_REPLICAS, VolumeEntry};
 use std::sync::Arc;
@@ -32,16 +36,17 @@ struct Call<'a> {
 impl Core {
     /// Serves a request, or queues it behind the change that its volume is in.
     pub(super) fn dispatch(&mut self, now: u64, ticket: Ticket, request: Request) {
-        let name = match &request {
-            Request::Create(Create { name, .. })
-            | Request::Delete { name, .. }
-            | Request::Open { name, .. }
-            | Request::Renew { name, .. }
-            | Request::Release { name, .. } => Some(name),
-            Request::List | Request::Get { .. } | Request::Register | Request::GetMap => None,
-        };
-        let vid = name.and_then(|name| self.names.get(name.as_str()).copied());
-        if let Some(volume) = vid.and_then(|vid| self.volumes.get_mut(&vid)).filter(|v| v.round.is_some()) {
+        let Some(caller) = self.callers.get(&ticket).cloned() else { return };
+        if let Err(failure) = self.allowed(&caller, &request) {
+            return self.reply(ticket, Err(failure));
+        }
+        self.enqueue(now, ticket, request);
+    }
+
+    fn enqueue(&mut self, now: u64, ticket: Ticket, request: Request) {
+        let Some(caller) = self.callers.get(&ticket).cloned() else { return };
+        let vid = self.waits_for_round(&request);
+        if let Some(volume) = vid.and_then(|vid| self.volumes.get_mut(&vid)) {
             if volume.queue.len() < self.config.max_queue {
                 return volume.queue.push_back((ticket, request));
             }
@@ -53,9 +58,16 @@ impl Core {
             return self.fail(ticket, Unavailable, message);
         }
         match request {
-            Request::Create(request) => self.create(now, Creation { ticket, request, attempt: 1 }),
+            Request::Create(mut request) => match rights::owned(&request.labels, &caller) {
+                Ok(labels) => {
+                    request.labels = labels;
+                    self.create(now, Creation { ticket, request, attempt: 1 });
+                }
+                Err(failure) => self.reply(ticket, Err(failure)),
+            },
             Request::List => {
-                let volumes = self.active().map(|v| v.view(now)).collect();
+                let volumes = self.active().filter(|v| caller.right(&v.entry.labels).is_some());
+                let volumes = volumes.map(|v| v.view(now)).collect();
                 self.reply(ticket, Ok(Reply::Volumes(volumes)));
             }
             Request::Get { name } => {
@@ -74,21 +86,112 @@ impl Core {
                 self.renew(Call { now, ticket, name: &name, client }, lease_epoch, lease_ms);
             }
             Request::Release { name, client } => self.release(Call { now, ticket, name: &name, client }),
-            Request::Register => match self.clients.register(self.term) {
-                Some((client, serial)) => self.reply(ticket, Ok(Reply::Client { client, serial })),
-                None => self.fail(
-                    ticket,
-                    ResourceExhausted,
-                    "all 65,534 client ids are given out: restart the daemon to free those not in use",
-                ),
-            },
+            Request::Publish(request) => self.publish_volume(now, ticket, request),
+            Request::Share { name, principal, right } => {
+                self.share(now, ticket, &name, &principal, Some(right))
+            }
+            Request::Revoke { name, principal } => self.share(now, ticket, &name, &principal, None),
+            Request::Register => {
+                let volumes = &self.volumes;
+                let named = || {
+                    let entries = volumes.values().map(|v| &v.entry);
+                    entries.flat_map(|e| e.readers.iter().chain(&e.writer).copied()).collect()
+                };
+                let registered = self.clients.register(&caller, named);
+                let term = self.term;
+                let numbered =
+                    registered.map(|client| Reply::Client { client, serial: self.clients.next_serial(term) });
+                self.reply(ticket, numbered);
+            }
+            // Taking the id, above, was all there is to do.
+            Request::Keep { .. } => self.reply(ticket, Ok(Reply::Done)),
             Request::GetMap => self.reply(ticket, Ok(Reply::Map(self.map.clone()))),
         }
     }
 
+    /// Checks the caller's rights: to the volume, and to the client id that the request names.
+    fn allowed(&mut self, caller: &Caller, request: &Request) -> Result<(), Failure> {
+        let (client, name, right) = match request {
+            Request::Create(create) if !caller.creator => {
+                let message = format!(
+                    "{:?} may not create volume {}: the daemon lists who may (gnstor up --creators)",
+                    caller.name, create.name
+                );
+                return Err(Failure::new(PermissionDenied, message));
+            }
+            Request::Create(create) => (Some(create.client), None, None),
+            Request::Get { name } => (None, Some(name), Some(Right::Read)),
+            Request::Delete { name, client, .. } => (Some(*client), Some(name), Some(Right::Admin)),
+            Request::Open { name, client, rights: Rights::Read } => {
+                (Some(*client), Some(name), Some(Right::Read))
+            }
+            Request::Open { name, client, .. } => (Some(*client), Some(name), Some(Right::Write)),
+            Request::Renew { name, client, .. } => (Some(*client), Some(name), Some(Right::Write)),
+            // Rights are given back by the principal of the id, also after its right was revoked.
+            Request::Release { name, client } => (Some(*client), Some(name), None),
+            Request::Share { name, .. } | Request::Revoke { name, .. } => {
+                (None, Some(name), Some(Right::Admin))
+            }
+            Request::Publish(publish) => return self.may_publish(caller, publish),
+            Request::Keep { client } => (Some(*client), None, None),
+            Request::List | Request::Register | Request::GetMap => return Ok(()),
+        };
+        let entry = name.and_then(|name| self.names.get(name.as_str())).map(|vid| &self.volumes[vid].entry);
+        if let (Some(entry), Some(right)) = (entry, right) {
+            caller.needs(right, &entry.labels, &entry.name)?;
+        }
+        let Some(client) = client else { return Ok(()) };
+        // A daemon before this one gave the id. Its client renews and releases, with a right to the volume.
+        if self.clients.is_inherited(client) {
+            match (request, entry) {
+                (Request::Renew { .. }, Some(_)) => return Ok(()),
+                (Request::Release { .. }, Some(entry)) => {
+                    let right = if entry.writer == Some(client) { Right::Write } else { Right::Read };
+                    return caller.needs(right, &entry.labels, &entry.name);
+                }
+                _ => {}
+            }
+        }
+        self.clients.take(caller, client)
+    }
+
+    /// A principal gets a right to a volume, or loses all; what its clients hold beyond that ends.
+    fn share(&mut self, now: u64, ticket: Ticket, name: &VolumeName, principal: &str, right: Option<Right>) {
+        let term = self.term;
+        let ids = self.clients.of(principal);
+        let Some(volume) = self.named(ticket, name) else { return };
+        let (vid, mut entry) = (volume.entry.vid, volume.basis(now, term));
+        entry.labels = match rights::shared(&entry.labels, principal, right) {
+            Ok(labels) => labels,
+            Err(failure) => return self.reply(ticket, Err(failure)),
+        };
+        let left =
+            Caller { name: principal.into(), admin: false, creator: false, single: false, connection: 0 }
+                .right(&entry.labels);
+        if left.is_none() {
+            entry.readers.retain(|reader| !ids.contains(reader));
+        }
+        if left < Some(Right::Write) && entry.writer.is_some_and(|writer| ids.contains(&writer)) {
+            entry.writer = None;
+            entry.lease_ms = 0;
+        }
+        if let Some(message) = self.needs_everyone(name, "shared") {
+            return self.fail(ticket, Unavailable, message);
+        }
+        let then = if right.is_some() { Then::Shared } else { Then::Revoked };
+        self.put(vid, entry, Purpose::Change(Change { ticket, then }));
+    }
+
+    /// Releases a volume for an id that ended.
+    pub(super) fn end_client(&mut self, now: u64, ticket: Ticket, name: VolumeName, client: ClientId) {
+        self.callers.insert(ticket, Arc::new(Caller::local(0)));
+        let request = Request::Release { name, client };
+        self.enqueue(now, ticket, request);
+    }
+
     pub(super) fn create(&mut self, now: u64, creation: Creation) {
         let Creation { ticket, request, .. } = &creation;
-        if let Some(outcome) = self.earlier_create(now, request) {
+        if let Some(outcome) = self.earlier_create(now, *ticket, request) {
             return self.reply(*ticket, outcome);
         }
         let entry = match self.new_entry(now, request) {
@@ -106,17 +209,23 @@ impl Core {
     }
 
     /// The outcome of an earlier request with the same id, if there was one.
-    fn earlier_create(&mut self, now: u64, request: &Create) -> Option<Result<Reply, Failure>> {
+    fn earlier_create(
+        &mut self,
+        now: u64,
+        ticket: Ticket,
+        request: &Create,
+    ) -> Option<Result<Reply, Failure>> {
         let id = request.request_id?;
         let alive = self.active().find(|v| v.entry.request_ids.contains(&id)).map(|v| v.view(now));
         let entry = alive.or_else(|| self.tombstones.find(now, id).cloned())?;
-        if entry.name == request.name.as_str() {
+        let own = self.callers.get(&ticket).is_some_and(|caller| caller.right(&entry.labels).is_some());
+        if entry.name == request.name.as_str() && own {
             return Some(Ok(Reply::Volume(entry)));
         }
+        let other = if own { format!("volume {:?}", entry.name) } else { "another volume".into() };
         let message = format!(
-            "the request id of this Create of volume {} was used for volume {:?}: use a new one for each \
-             request",
-            request.name, entry.name
+            "the request id of this Create of volume {} was used for {other}: use a new one for each request",
+            request.name
         );
         Some(Err(Failure::new(InvalidArgument, message)))
     }
@@ -254,6 +363,9 @@ impl Core {
         if let Some(message) = volume.held_by_other(now, client, "deleted") {
             return self.fail(ticket, FailedPrecondition, message);
         }
+        if let Some(message) = self.is_needed(vid, "deleted") {
+            return self.fail(ticket, Unavailable, message);
+        }
         if let Some(message) = self.needs_everyone(name, "deleted") {
             return self.fail(ticket, Unavailable, message);
         }
@@ -294,6 +406,8 @@ impl Core {
                 entry.writer = Some(client);
                 entry.lease_epoch += 1;
                 entry.lease_ms = lease_ms;
+                // What is written from here on has another sum.
+                entry.labels = without(&entry.labels, SHA256);
                 Then::OpenedWrite
             }
         };
@@ -301,6 +415,13 @@ impl Core {
             return self.fail(ticket, Unavailable, message);
         }
         self.clients.note(client);
+        if let Some(caller) = self.callers.get(&ticket) {
+            let volumes = &self.volumes;
+            let opened = self.clients.open(caller, client, vid, |id, vid| super::holds(volumes, id, vid));
+            if let Err(failure) = opened {
+                return self.reply(ticket, Err(failure));
+            }
+        }
         self.put(vid, entry, Purpose::Change(Change { ticket, then }));
     }
 
@@ -370,7 +491,7 @@ impl Core {
 
 impl Volume {
     /// A sentence if a client other than this one holds the write lease.
-    fn held_by_other(&self, now: u64, client: ClientId, what: &str) -> Option<String> {
+    pub(super) fn held_by_other(&self, now: u64, client: ClientId, what: &str) -> Option<String> {
         let holder = self.writer(now).filter(|&holder| holder != client)?;
         let left_ms = self.lease.map_or(0, |lease| lease.free_at.saturating_sub(now));
         Some(format!(

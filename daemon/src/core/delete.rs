@@ -115,6 +115,7 @@ impl Core {
         volume.entry = entry.clone();
         if round.failed.is_empty() {
             volume.stage = Stage::Deleting(every_ssd);
+            volume.successor = None;
             return self.delete_everywhere(entry.vid, ticket);
         }
         self.deletion_delayed(ticket, &entry.name, &round.failed);

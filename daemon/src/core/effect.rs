@@ -82,7 +82,7 @@ pub enum Answer {
 /// The answer to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
-    /// Create, Get.
+    /// Create, Get, Share, Revoke.
     Volume(VolumeEntry),
     /// List.
     Volumes(Vec<VolumeEntry>),
@@ -98,7 +98,7 @@ pub enum Reply {
         /// The lease granted.
         lease_ms: u32,
     },
-    /// Delete, Release.
+    /// Delete, Release, Keep.
     Done,
     /// Register.
     Client {

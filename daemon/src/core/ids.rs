@@ -2,7 +2,7 @@
 //! Numbers that must not be given out twice, and the memory of volumes that are gone.
 
 use crate::core::request::RequestId;
-use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,51 +10,6 @@ use std::collections::{BTreeMap, VecDeque};
 const TOMBSTONE_MS: u64 = 24 * 3600 * 1000;
 /// Most deleted volumes remembered; beyond it the oldest are forgotten first.
 const TOMBSTONES: usize = 4096;
-
-/// Client ids: above every id in use, then the ids that were never seen.
-#[derive(Debug)]
-pub(super) struct ClientIds {
-    seen: Vec<bool>,
-    next: u16,
-    registrations: u32,
-}
-
-impl ClientIds {
-    pub(super) fn new() -> Self {
-        Self { seen: vec![false; 1 << 16], next: ClientId::MIN.get(), registrations: 0 }
-    }
-
-    /// The id is in use by an entry.
-    pub(super) fn note(&mut self, client: ClientId) {
-        self.seen[usize::from(client.get())] = true;
-        self.next = self.next.max(client.get().saturating_add(1));
-    }
-
-    /// Every id that an entry names is in use.
-    pub(super) fn note_entry(&mut self, entry: &VolumeEntry) {
-        self.note(entry.owner);
-        entry.readers.iter().chain(&entry.writer).for_each(|&client| self.note(client));
-    }
-
-    /// A fresh id and the number of its registration, `None` when all ids are taken. A daemon's term is above
-    /// that of every earlier one, and so are its numbers.
-    pub(super) fn register(&mut self, term: u64) -> Option<(ClientId, u64)> {
-        let client = self.allocate()?;
-        self.registrations = self.registrations.saturating_add(1);
-        Some((client, term.saturating_mul(1 << 32).saturating_add(self.registrations.into())))
-    }
-
-    fn allocate(&mut self) -> Option<ClientId> {
-        let raw = if self.next <= ClientId::MAX.get() {
-            Some(self.next)
-        } else {
-            (ClientId::MIN.get()..=ClientId::MAX.get()).find(|&raw| !self.seen[usize::from(raw)])
-        };
-        let client = raw.and_then(ClientId::new)?;
-        self.note(client);
-        Some(client)
-    }
-}
 
 /// The last generation and version of a volume id that was used before.
 #[derive(Clone, Copy, Default, Debug)]
@@ -118,32 +73,5 @@ impl Tombstones {
         while self.0.front().is_some_and(|&(until, _)| until <= now) {
             self.0.pop_front();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::deadline::{Deadline, LIMIT};
-
-    #[test]
-    fn client_ids_are_unique_until_none_is_left() {
-        let _deadline = Deadline::after(LIMIT);
-        let mut ids = ClientIds::new();
-        ids.note(ClientId::new(65_000).unwrap());
-        let mut given = std::collections::BTreeSet::new();
-        while let Some(id) = ids.allocate() {
-            assert!(given.insert(id) && id.get() != 65_000);
-        }
-        assert_eq!(given.len(), 65_533);
-        assert_eq!(ids.allocate(), None);
-    }
-
-    #[test]
-    fn the_first_id_is_above_every_id_in_use() {
-        let _deadline = Deadline::after(LIMIT);
-        let mut ids = ClientIds::new();
-        ids.note(ClientId::new(7).unwrap());
-        assert_eq!(ids.allocate(), ClientId::new(8));
     }
 }

@@ -14,24 +14,29 @@
 
 mod calls;
 mod capacity;
+mod clients;
 mod delete;
 mod effect;
 pub mod failure;
 mod ids;
 mod presence;
+mod publish;
 pub mod request;
+pub mod rights;
 mod round;
 mod start;
 mod volume;
 
 use capacity::Capacity;
+pub use clients::Quotas;
 pub use effect::{Answer, Command, CommandId, Effect, Reply, Stop, Ticket};
 use failure::Failure;
 use gnstor_proto::placement::DEFAULT_GROUPS;
-use gnstor_proto::slba::Vid;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::{BLOCK_SHIFT, placement};
 use request::Request;
+use rights::Caller;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use volume::{Stage, Volume};
@@ -58,6 +63,8 @@ pub struct CoreConfig {
     pub max_requests: usize,
     /// Most requests that wait for the same volume.
     pub max_queue: usize,
+    /// How many ids and opens there may be.
+    pub quotas: Quotas,
 }
 
 impl Default for CoreConfig {
@@ -72,9 +79,13 @@ impl Default for CoreConfig {
             sweep_ms: 1_000,
             max_requests: 4096,
             max_queue: 256,
+            quotas: Quotas::default(),
         }
     }
 }
+
+/// Tickets from here on are the core's own: their replies have no reader.
+const OWN_TICKETS: u64 = 1 << 63;
 
 #[derive(Debug)]
 enum Phase {
@@ -111,13 +122,17 @@ pub struct Core {
     map: Arc<[u8]>,
     volumes: BTreeMap<Vid, Volume>,
     names: BTreeMap<String, Vid>,
+    /// Names that are being given to a volume, that volume, and the name that it has until then.
+    publishing: BTreeMap<String, (Vid, String)>,
     past: ids::PastVids,
     tombstones: ids::Tombstones,
-    clients: ids::ClientIds,
+    clients: clients::Clients,
     absent: BTreeMap<u16, presence::Absence>,
     commands: BTreeMap<CommandId, (u16, Owner, &'static str)>,
     next_command: u64,
     tickets: BTreeMap<Ticket, u64>,
+    callers: BTreeMap<Ticket, Arc<Caller>>,
+    next_own_ticket: u64,
     effects: VecDeque<Effect>,
 }
 
@@ -136,13 +151,16 @@ impl Core {
             map: Arc::from([]),
             volumes: BTreeMap::new(),
             names: BTreeMap::new(),
+            publishing: BTreeMap::new(),
             past: ids::PastVids::default(),
             tombstones: ids::Tombstones::default(),
-            clients: ids::ClientIds::new(),
+            clients: clients::Clients::new(config.quotas),
             absent: BTreeMap::new(),
             commands: BTreeMap::new(),
             next_command: 0,
             tickets: BTreeMap::new(),
+            callers: BTreeMap::new(),
+            next_own_ticket: OWN_TICKETS,
             effects: VecDeque::new(),
         };
         if capacities.is_empty() || capacities.len() > placement::MAX_SSDS {
@@ -157,13 +175,19 @@ impl Core {
         core
     }
 
-    /// A client asks.
+    /// The one principal of a daemon without proofs asks.
     pub fn request(&mut self, now: u64, ticket: Ticket, request: Request) {
+        self.request_of(now, ticket, Arc::new(Caller::local(0)), request);
+    }
+
+    /// A client asks.
+    pub fn request_of(&mut self, now: u64, ticket: Ticket, caller: Arc<Caller>, request: Request) {
         let full = self.tickets.len() >= self.config.max_requests;
         assert!(
             self.tickets.insert(ticket, now + self.config.request_ms).is_none(),
             "a ticket names one request"
         );
+        self.callers.insert(ticket, caller);
         match &self.phase {
             Phase::Serving if full => self.fail(
                 ticket,
@@ -221,6 +245,34 @@ impl Core {
             self.retry(now, vid);
         }
         self.resync_step(now);
+        self.clients_step(now);
+    }
+
+    /// A connection of clients closed: the ids that it kept end, unless another names them in time.
+    pub fn closed(&mut self, now: u64, connection: u64) {
+        self.clients.closed(now, connection);
+    }
+
+    /// Client ids given out.
+    pub fn clients(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// The opens of ids that ended are released.
+    fn clients_step(&mut self, now: u64) {
+        if !self.is_serving() {
+            return;
+        }
+        let volumes = &self.volumes;
+        let releases = self.clients.step(now, |id, vid| holds(volumes, id, vid));
+        for (client, vid) in releases {
+            let Some(name) = self.volumes.get(&vid).map(|v| v.entry.name.clone()) else { continue };
+            let Ok(name) = request::VolumeName::new(&name) else { continue };
+            let ticket = Ticket(self.next_own_ticket);
+            self.next_own_ticket += 1;
+            self.tickets.insert(ticket, now + self.config.request_ms);
+            self.end_client(now, ticket, name, client);
+        }
     }
 
     /// When [`Self::step`] is next wanted, if nothing else happens.
@@ -228,7 +280,8 @@ impl Core {
         let retries =
             self.volumes.values().filter(|v| v.round.is_none()).filter_map(|v| v.retry.map(|r| r.at));
         let own = self.start_wakes_at().into_iter().chain(self.resync_wakes_at());
-        retries.chain(self.tickets.values().copied()).chain(own).min()
+        let ends = self.clients.wakes_at().filter(|_| self.is_serving());
+        retries.chain(self.tickets.values().copied()).chain(own).chain(ends).min()
     }
 
     /// The next thing to do, oldest first.
@@ -255,7 +308,8 @@ impl Core {
     }
 
     fn reply(&mut self, ticket: Ticket, result: Result<Reply, Failure>) {
-        if self.tickets.remove(&ticket).is_some() {
+        self.callers.remove(&ticket);
+        if self.tickets.remove(&ticket).is_some() && ticket.0 < OWN_TICKETS {
             self.effects.push_back(Effect::Reply { ticket, result });
         }
     }
@@ -280,6 +334,7 @@ impl Core {
         }
         self.volumes.clear();
         self.names.clear();
+        self.publishing.clear();
         self.commands.clear();
         self.absent.clear();
         self.effects.push_back(Effect::Stopped(stop.clone()));
@@ -318,6 +373,15 @@ impl Core {
     fn active(&self) -> impl Iterator<Item = &Volume> {
         self.volumes.values().filter(|v| v.stage == Stage::Active)
     }
+}
+
+/// The client has a right to the volume, or may get one by what is under way.
+fn holds(volumes: &BTreeMap<Vid, Volume>, client: ClientId, vid: Vid) -> bool {
+    volumes.get(&vid).is_some_and(|v| {
+        let entry = &v.entry;
+        let pending = v.round.is_some() || !v.queue.is_empty() || !v.behind.is_empty();
+        pending || entry.writer == Some(client) || entry.readers.contains(&client)
+    })
 }
 
 fn stopped(stop: &Stop) -> Failure {

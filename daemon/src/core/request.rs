@@ -4,10 +4,13 @@
 //! The core makes the checks that need the state of the array: does it fit, is the name free.
 
 use crate::core::failure::Failure;
-use gnstor_proto::slba::ClientId;
+use crate::core::rights::{OWNER_PREFIX, Right};
+use gnstor_proto::labels::REPLACES;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{LABEL_BYTES, Limits, MAX_REPLICAS, NAME_BYTES};
 use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT, placement};
+use std::sync::Arc;
 
 /// Shortest write lease, ms. Shorter wishes get this.
 pub const LEASE_MIN_MS: u32 = 1_000;
@@ -80,6 +83,23 @@ pub struct Create {
     pub limits: Limits,
 }
 
+/// What [`Request::Publish`] asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Publish {
+    /// The volume that is whole.
+    pub vid: Vid,
+    /// Its generation.
+    pub generation: u32,
+    /// The client that created it.
+    pub client: ClientId,
+    /// The name that it gets.
+    pub name: VolumeName,
+    /// `key=value` lines that it gets beside those it has.
+    pub labels: String,
+    /// Whether it may take the name from a volume that has it; that volume is deleted.
+    pub replace: bool,
+}
+
 /// Rights a client can open a volume with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rights {
@@ -103,7 +123,11 @@ pub enum Request {
     Open { name: VolumeName, client: ClientId, rights: Rights },
     Renew { name: VolumeName, client: ClientId, lease_epoch: u32, lease_ms: u32 },
     Release { name: VolumeName, client: ClientId },
+    Share { name: VolumeName, principal: Arc<str>, right: Right },
+    Revoke { name: VolumeName, principal: Arc<str> },
+    Publish(Publish),
     Register,
+    Keep { client: ClientId },
     GetMap,
 }
 
@@ -190,7 +214,8 @@ pub fn request_id(bytes: &[u8]) -> Result<Option<RequestId>, Failure> {
 /// Labels as an entry holds them: `key=value` lines, sorted, so that equal labels are equal bytes.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` for an empty key, a key with `=`, a line break, or more than [`LABEL_BYTES`] in all.
+/// `INVALID_ARGUMENT` for an empty key, a key with `=`, a line break, a label that only the daemon sets, or
+/// more than [`LABEL_BYTES`] in all.
 pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<String, Failure> {
     let mut pairs: Vec<_> = pairs.into_iter().collect();
     pairs.sort_unstable();
@@ -201,6 +226,14 @@ pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result
                 "label {key:?} is not valid: a key is not empty and has no '=', and neither key nor value \
                  has a line break"
             )));
+        }
+        if key.starts_with(OWNER_PREFIX) {
+            return Err(invalid(format!(
+                "label {key:?} is the daemon's own: gnstor volume share and revoke change who has rights"
+            )));
+        }
+        if key == REPLACES {
+            return Err(invalid(format!("label {key:?} is not valid: only the daemon sets it")));
         }
         text.extend([key, "=", value, "\n"]);
     }
@@ -256,7 +289,14 @@ mod tests {
     fn labels_are_sorted_lines() {
         let _deadline = Deadline::after(LIMIT);
         assert_eq!(labels([("b", "2"), ("a", "x=y")]).unwrap(), "a=x=y\nb=2\n");
-        for bad in [("", "x"), ("a=b", "x"), ("a\n", "x"), ("a", "x\n")] {
+        for bad in [
+            ("gnstor.owner", "x"),
+            ("gnstor.owner.read", "x"),
+            ("", "x"),
+            ("a=b", "x"),
+            ("a\n", "x"),
+            ("a", "x\n"),
+        ] {
             assert!(labels([bad]).is_err());
         }
         assert!(labels([("a", "x".repeat(1021).as_str())]).is_ok());

@@ -150,6 +150,7 @@ impl Core {
                 let drift_ms = self.config.drift_ms;
                 let volume = self.volumes.get_mut(&vid).expect("the round's volume");
                 volume.commit(now, &entry, false, drift_ms);
+                self.settle_name(vid, round.failed.is_empty());
                 // VOLUME ADD was refused because the generation died there. A failed Create left the
                 // volume, and a restart cut its undoing off; a volume that a client deleted would have the
                 // mark. It is undone now.
@@ -188,16 +189,20 @@ impl Core {
             volume.commit(now, entry, granted, drift_ms);
             let view = volume.view(now);
             self.note_behind(now, entry.vid, BTreeMap::new());
+            if then == Then::Published {
+                self.settle_name(entry.vid, true);
+            }
             let reply = match then {
                 Then::OpenedRead => Reply::Opened { volume: view, lease_ms: 0 },
                 Then::OpenedWrite => Reply::Opened { volume: view, lease_ms: entry.lease_ms },
                 Then::Renewed => Reply::Renewed { lease_ms: entry.lease_ms },
                 Then::Released => Reply::Done,
+                Then::Shared | Then::Revoked | Then::Published => Reply::Volume(view),
             };
             return self.reply(ticket, Ok(reply));
         }
         let (target, fate) = match then {
-            Then::OpenedRead => (volume.basis(now, self.term), "was undone"),
+            Then::OpenedRead | Then::Shared => (volume.basis(now, self.term), "was undone"),
             // Epochs only grow: the epoch of the failed grant is spent, and no client writes until the next
             // grant.
             Then::OpenedWrite => (
@@ -209,9 +214,11 @@ impl Core {
                 },
                 "was undone, and no client holds the write lease",
             ),
-            // A longer lease or a released right does no harm on the SSDs that took it, so it is repeated
-            // and not undone.
-            Then::Renewed | Then::Released => (entry.clone(), "is repeated until it is on every SSD"),
+            // A longer lease or a released right does no harm on the SSDs that took it, and a restarted
+            // daemon takes a name for given that one SSD has. So they are repeated and not undone.
+            Then::Renewed | Then::Released | Then::Revoked | Then::Published => {
+                (entry.clone(), "is repeated until it is on every SSD")
+            }
         };
         let failure = Failure::new(
             code_of(&round.failed),
@@ -239,13 +246,15 @@ impl Core {
 
     /// Repeats the change that some SSD did not take.
     pub(super) fn retry(&mut self, now: u64, vid: Vid) {
-        let volume = self.volumes.get(&vid).expect("the volume to retry");
+        let volume = self.volumes.get_mut(&vid).expect("the volume to retry");
         match volume.stage {
             Stage::Creating => {}
             Stage::Active => {
                 let entry = volume.basis(now, self.term);
                 self.put(vid, entry, Purpose::Reconcile { reply: None });
             }
+            // The end of its successor's round marks it.
+            Stage::Marked if volume.successor.is_some_and(|by| !by.everywhere) => volume.retry = None,
             Stage::Marked => self.mark(vid, None, None),
             Stage::Deleting(_) => self.delete_everywhere(vid, None),
         }
@@ -266,7 +275,10 @@ impl Core {
     pub(super) fn vanish(&mut self, now: u64, vid: Vid, rest_ms: u64) {
         let volume = self.volumes.remove(&vid).expect("the volume that goes");
         assert!(volume.round.is_none(), "a volume does not go while it changes");
-        self.names.remove(&volume.entry.name);
+        // A volume that was replaced has lost its name.
+        if self.names.get(&volume.entry.name) == Some(&vid) {
+            self.names.remove(&volume.entry.name);
+        }
         if let Some(capacity) = &mut self.capacity {
             capacity.release(vid);
         }

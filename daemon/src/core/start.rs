@@ -19,6 +19,7 @@
 //!   them again under a version above all seen. It finishes deletions.
 
 use super::capacity::Capacity;
+use super::publish::replaced_by;
 use super::volume::{DELETE_MARK, Purpose, Stage, Volume};
 use super::{Answer, Command, Core, Effect, Owner, Phase, Stop};
 use gnstor_proto::BLOCK_SHIFT;
@@ -271,10 +272,23 @@ impl Core {
                 volumes.entry(entry.vid).or_default().insert(ssd, entry);
             }
         }
+        let superseded = superseded(&volumes);
         for (vid, copies) in volumes {
-            copies.values().for_each(|entry| self.clients.note_entry(entry));
-            if let Err(stop) = self.adopt(now, vid, &copies) {
+            for entry in copies.values() {
+                entry
+                    .readers
+                    .iter()
+                    .chain(&entry.writer)
+                    .chain([&entry.owner])
+                    .for_each(|&id| self.clients.note(id));
+            }
+            if let Err(stop) = self.adopt(now, vid, &copies, superseded.get(&vid).copied()) {
                 return self.stop(stop);
+            }
+        }
+        for by in superseded.into_values() {
+            if self.volumes[&by].round.is_none() {
+                self.settle_name(by, true);
             }
         }
         self.warn_of_overcommitted();
@@ -295,9 +309,15 @@ impl Core {
         }
     }
 
-    fn adopt(&mut self, now: u64, vid: Vid, copies: &BTreeMap<u16, VolumeEntry>) -> Result<(), Stop> {
-        let rank = |e: &&VolumeEntry| (e.generation, e.version, e.term, e.deleting);
-        let winner = copies.values().max_by_key(rank).expect("a volume was seen on some SSD").clone();
+    /// One volume as the SSDs hold it; `successor` is the volume that took its name.
+    fn adopt(
+        &mut self,
+        now: u64,
+        vid: Vid,
+        copies: &BTreeMap<u16, VolumeEntry>,
+        successor: Option<Vid>,
+    ) -> Result<(), Stop> {
+        let winner = newest(copies).clone();
         let last_version = copies.values().map(|e| e.version).max().unwrap_or(0);
         let alive: std::collections::BTreeSet<u16> =
             copies.iter().filter(|(_, e)| !e.deleting).map(|(&ssd, _)| ssd).collect();
@@ -308,7 +328,13 @@ impl Core {
             }
             return Ok(());
         }
-        if let Some(other) = self.names.insert(winner.name.clone(), vid) {
+        // A volume that dies leaves its name to one that lives.
+        let dies = |vid: &Vid| self.volumes[vid].stage != Stage::Active;
+        let other = self.names.get(&winner.name).copied().filter(|other| !dies(other));
+        if successor.is_none() && (other.is_none() || !marked(&winner)) {
+            self.names.insert(winner.name.clone(), vid);
+        }
+        if let Some(other) = other.filter(|_| successor.is_none() && !marked(&winner)) {
             return Err(Stop::Array(format!(
                 "the array holds two volumes called {:?}, numbers {other} and {vid}: delete one with the \
                  daemon that made them",
@@ -318,10 +344,12 @@ impl Core {
         if let Some(capacity) = &mut self.capacity {
             capacity.reserve(&winner);
         }
-        let marked = |e: &VolumeEntry| e.deleting || e.lease_epoch == DELETE_MARK;
         let mut volume = Volume::new(winner.clone(), Stage::Active);
         volume.last_version = last_version;
-        if winner.deleting || copies.values().all(marked) {
+        if let Some(by) = successor {
+            volume.supersede(by);
+            self.volumes.insert(vid, volume);
+        } else if winner.deleting || copies.values().all(marked) {
             volume.stage = Stage::Deleting(alive);
             self.volumes.insert(vid, volume);
             self.delete_everywhere(vid, None);
@@ -348,6 +376,29 @@ impl Core {
             self.effects.push_back(Effect::Serving);
         }
     }
+}
+
+/// The entry that the array holds of a volume.
+fn newest(copies: &BTreeMap<u16, VolumeEntry>) -> &VolumeEntry {
+    let rank = |e: &&VolumeEntry| (e.generation, e.version, e.term, e.deleting);
+    copies.values().max_by_key(rank).expect("a volume was seen on some SSD")
+}
+
+/// Its deletion is decided.
+fn marked(entry: &VolumeEntry) -> bool {
+    entry.deleting || entry.lease_epoch == DELETE_MARK
+}
+
+/// The volumes whose name another volume took and whose deletion had not begun, and that other volume.
+fn superseded(volumes: &BTreeMap<Vid, BTreeMap<u16, VolumeEntry>>) -> BTreeMap<Vid, Vid> {
+    let replaces = |(&by, copies)| {
+        let entry: &VolumeEntry = Some(newest(copies)).filter(|entry| !marked(entry))?;
+        let (vid, generation) = replaced_by(entry)?;
+        let old = newest(volumes.get(&vid)?);
+        let same = old.name == entry.name && old.generation == generation && !marked(old) && vid != by;
+        same.then_some((vid, by))
+    };
+    volumes.iter().filter_map(replaces).collect()
 }
 
 fn next_vid(table: &[VolumeEntry]) -> Vid {

@@ -4,7 +4,7 @@
 use crate::core::Ticket;
 use crate::core::failure::{Failure, Trouble};
 use crate::core::request::{Create, Request};
-use gnstor_proto::slba::ClientId;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -29,6 +29,14 @@ pub(super) enum Stage {
     Deleting(BTreeSet<u16>),
 }
 
+/// A volume that took the name of another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Successor {
+    pub(super) vid: Vid,
+    /// Every SSD has its entry with the name, so the other volume may get its mark.
+    pub(super) everywhere: bool,
+}
+
 /// A write lease in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lease {
@@ -45,6 +53,9 @@ pub(super) enum Then {
     OpenedWrite,
     Renewed,
     Released,
+    Shared,
+    Revoked,
+    Published,
 }
 
 /// A Create under way.
@@ -127,6 +138,9 @@ pub(super) struct Volume {
     /// it too.
     pub(super) last_version: u64,
     pub(super) stage: Stage,
+    /// The volume that took this one's name, until this one's mark is on every SSD. The stage is
+    /// [`Stage::Marked`].
+    pub(super) successor: Option<Successor>,
     pub(super) lease: Option<Lease>,
     /// The one change under way: changes of a volume are serialised.
     pub(super) round: Option<Round>,
@@ -146,6 +160,7 @@ impl Volume {
             last_version: entry.version,
             entry,
             stage,
+            successor: None,
             lease: None,
             round: None,
             queue: VecDeque::new(),

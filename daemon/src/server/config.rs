@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Settings of the daemon.
 
+use super::access::Access;
 use crate::core::CoreConfig;
 use gnstor_auth::Secret;
 use std::time::Duration;
@@ -19,6 +20,12 @@ pub struct DaemonConfig {
     pub start_timeout: Duration,
     /// Longest wait for calls under way at the end.
     pub stop_timeout: Duration,
+    /// Who may call, and how it is proven.
+    pub access: Access,
+    /// How often a silent connection is probed. One that is silent for three of these is closed.
+    pub keep_alive: Duration,
+    /// Most connections at once; further ones wait.
+    pub max_connections: usize,
 }
 
 impl Default for DaemonConfig {
@@ -29,6 +36,9 @@ impl Default for DaemonConfig {
             command_timeout: Duration::from_secs(5),
             start_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
+            access: Access::default(),
+            keep_alive: Duration::from_secs(20),
+            max_connections: 1024,
         }
     }
 }

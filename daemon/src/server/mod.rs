@@ -2,14 +2,21 @@
 //! The shell around the core: gRPC on one side, a thread an SSD on the other, the clock in between.
 //!
 //! ```text
+//!   access    certificates and tokens -> callers
+//!   accept    connections and their bounds
+//!   gate      deadlines of calls, codes of bad messages
 //!   service   messages <-> checked requests and replies, failures -> tonic::Status
 //!   link      one SSD's connection: looked after, made anew
 //!   runtime   the clock, the port threads, the loop that drives the core
 //!   here      start, serve, stop
 //! ```
 
+mod accept;
+mod access;
 mod config;
+mod gate;
 mod link;
+mod publish;
 mod runtime;
 mod service;
 
@@ -17,20 +24,25 @@ use crate::core::Stop;
 use crate::port::SsdPort;
 use gnstor_proto::grpc::fleet_server::FleetServer;
 use gnstor_proto::grpc::volumes_server::VolumesServer;
-use runtime::{Driver, Ends, State};
+use runtime::{Driver, Ends, Input, State};
 use service::Service;
 
+pub use access::{Access, Tls, Tokens};
 pub use config::DaemonConfig;
 pub use service::SSD_DOWN;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::sync::{oneshot, watch};
-use tonic::transport::server::TcpIncoming;
+use tokio::sync::{mpsc, oneshot, watch};
+use tonic::service::interceptor::InterceptedService;
 
-/// How often a silent client connection is probed.
-const KEEPALIVE: Duration = Duration::from_secs(30);
+/// Calls of one connection at once; further ones wait.
+const STREAMS: u32 = 128;
+/// Longest message of a client: the longest Create is far below it.
+const MESSAGE_BYTES: usize = 64 << 10;
+/// Longest header list of a call.
+const HEADER_BYTES: u32 = 16 << 10;
 
 /// Why the daemon does not run, or runs no more.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +58,12 @@ pub enum DaemonError {
         /// The system's error.
         cause: std::io::Error,
     },
+    /// The address is one that others reach, and callers need no proof there.
+    #[error("{0}")]
+    Exposed(String),
+    /// A certificate or a key cannot be used.
+    #[error("the daemon's certificate, its key or the CA of callers cannot be used: {0}")]
+    Tls(String),
     /// The ports are not those of SSDs 0..n in order.
     #[error("SSD {index} is listed at position {place}")]
     PortOrder {
@@ -108,7 +126,7 @@ async fn serve_and_tell(
     let (driver, Ends { inputs, state, absent }) =
         Driver::start(array, &config).map_err(DaemonError::Thread)?;
     let patience = Duration::from_millis(config.core.request_ms);
-    let service = Service::new(inputs, ssds, absent, patience, config.manager_key);
+    let service = Service::new(inputs.clone(), ssds, absent, patience, config.manager_key.clone());
     tokio::select! {
         // The core runs as part of this future: when it is dropped, so is the core, and the port threads end.
         never = driver.drive() => match never {},
@@ -119,7 +137,7 @@ async fn serve_and_tell(
                 () = &mut shutdown => return Ok(()),
             }
             serving();
-            serve_grpc(listener, service, state, config.stop_timeout, shutdown).await
+            serve_grpc(listener, service, inputs, state, &config, shutdown).await
         } => result,
     }
 }
@@ -138,18 +156,30 @@ async fn wait_for_start(mut state: watch::Receiver<State>, after: Duration) -> R
 async fn serve_grpc(
     listener: TcpListener,
     service: Service,
+    inputs: mpsc::UnboundedSender<Input>,
     mut state: watch::Receiver<State>,
-    stop_timeout: Duration,
+    config: &DaemonConfig,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), DaemonError> {
     let (quit, quitting) = oneshot::channel::<()>();
-    let server = tonic::transport::Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .add_service(VolumesServer::new(service.clone()))
-        .add_service(FleetServer::new(service))
-        .serve_with_incoming_shutdown(TcpIncoming::from(listener).with_nodelay(Some(true)), async {
+    let access = std::sync::Arc::new(config.access.clone());
+    let proof = move |call| service::prove(&access, call);
+    let volumes = VolumesServer::new(service.clone()).max_decoding_message_size(MESSAGE_BYTES);
+    let fleet = FleetServer::new(service).max_decoding_message_size(MESSAGE_BYTES);
+    let bounds = accept::Bounds { connections: config.max_connections, silence: config.keep_alive * 3 };
+    let server = tls_server(&config.access)?
+        .http2_keepalive_interval(Some(config.keep_alive))
+        .http2_keepalive_timeout(Some(config.keep_alive))
+        .max_concurrent_streams(STREAMS)
+        .concurrency_limit_per_connection(STREAMS as usize)
+        .http2_max_header_list_size(HEADER_BYTES)
+        .layer(gate::GateLayer)
+        .add_service(InterceptedService::new(volumes, proof.clone()))
+        .add_service(InterceptedService::new(fleet, proof))
+        .serve_with_incoming_shutdown(accept::incoming(listener, bounds, inputs), async {
             quitting.await.ok();
         });
+    let stop_timeout = config.stop_timeout;
     tokio::pin!(server);
     let why = tokio::select! {
         // The reason for the end comes first: the caller may ask for the stop because it just heard of that
@@ -168,6 +198,23 @@ async fn serve_grpc(
         Some(State::Stopped(stop)) => Err(stop.into()),
         Some(State::Starting(_) | State::Serving) | None => Ok(()),
     }
+}
+
+/// A server with the TLS that callers are to use.
+fn tls_server(access: &Access) -> Result<tonic::transport::Server, DaemonError> {
+    let server = tonic::transport::Server::builder();
+    match access.tls_config() {
+        None => Ok(server),
+        Some(tls) => server.tls_config(tls).map_err(|e| DaemonError::Tls(root_cause(&e))),
+    }
+}
+
+fn root_cause(e: &dyn std::error::Error) -> String {
+    let mut cause = e;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
 }
 
 impl From<Stop> for DaemonError {
@@ -200,6 +247,11 @@ impl Daemon {
         config: DaemonConfig,
     ) -> Result<Self, DaemonError> {
         let listen_error = move |cause| DaemonError::Listen { address, cause };
+        if let Some(objection) = config.access.objection(address) {
+            return Err(DaemonError::Exposed(objection));
+        }
+        // Files that cannot be used are named before the array is read.
+        tls_server(&config.access)?;
         let listener = std::net::TcpListener::bind(address).map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
         listener.set_nonblocking(true).map_err(listen_error)?;

@@ -8,6 +8,7 @@ use super::config::DaemonConfig;
 use super::link::{Link, News};
 use crate::core::failure::Failure;
 use crate::core::request::Request;
+use crate::core::rights::Caller;
 use crate::core::{Answer, Command, CommandId, Core, Effect, Reply, Stop, Ticket};
 use crate::port::SsdPort;
 use std::collections::BTreeMap;
@@ -27,7 +28,9 @@ const IDLE: Duration = Duration::from_secs(3600);
 #[derive(Debug)]
 pub(super) enum Input {
     /// A client asks.
-    Request { request: Request, reply: oneshot::Sender<Result<Reply, Failure>> },
+    Request { caller: Arc<Caller>, request: Request, reply: oneshot::Sender<Result<Reply, Failure>> },
+    /// A connection of clients closed.
+    Closed { connection: u64 },
     /// A command ended.
     Completed { id: CommandId, answer: Answer },
     /// An SSD went, or came back.
@@ -124,13 +127,14 @@ impl Driver {
                 input = self.inputs.recv() => {
                     let now = self.clock.now_ms();
                     match input {
-                        Some(Input::Request { request, reply }) => {
+                        Some(Input::Request { caller, request, reply }) => {
                             let ticket = Ticket(self.next_ticket);
                             self.next_ticket += 1;
-                            tracing::debug!(ticket = ticket.0, ?request, "request");
+                            tracing::debug!(ticket = ticket.0, ?request, caller = %caller.name, "request");
                             self.replies.insert(ticket, reply);
-                            self.core.request(now, ticket, request);
+                            self.core.request_of(now, ticket, caller, request);
                         }
+                        Some(Input::Closed { connection }) => self.core.closed(now, connection),
                         Some(Input::Completed { id, answer }) => self.core.completed(now, id, answer),
                         Some(Input::Presence { ssd, news: News::Lost(why) }) => {
                             tracing::warn!(ssd, %why, "an SSD is down");

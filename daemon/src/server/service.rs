@@ -2,10 +2,13 @@
 //! The gRPC services: messages are checked once, here, and become requests of the core; its replies become
 //! messages.
 
+use super::accept::Connection;
+use super::access::Access;
 use super::runtime::{Absent, Input};
 use crate::core::Reply;
 use crate::core::failure::Failure;
 use crate::core::request::{self, Create, Request, Rights, VolumeName};
+use crate::core::rights::{self, Caller, Right};
 use crate::port::SsdPort;
 use gnstor_auth::Secret;
 use gnstor_proto::fabrics::{Host, Identity};
@@ -13,8 +16,9 @@ use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::volumes_server::Volumes;
 use gnstor_proto::grpc::{
     self, CreateRequest, DeleteRequest, DeleteResponse, GetMapRequest, GetMapResponse, GetRequest,
-    ListRequest, ListResponse, OpenRequest, OpenResponse, RegisterRequest, RegisterResponse, ReleaseRequest,
-    ReleaseResponse, RenewRequest, RenewResponse, Ssd, Volume,
+    KeepRequest, KeepResponse, ListRequest, ListResponse, OpenRequest, OpenResponse, PublishRequest,
+    RegisterRequest, RegisterResponse, ReleaseRequest, ReleaseResponse, RenewRequest, RenewResponse,
+    RevokeRequest, ShareRequest, Ssd, Volume,
 };
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
@@ -23,12 +27,32 @@ use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
+use tonic::transport::server::TlsConnectInfo;
 use tonic::{Code, Response, Status};
 use tracing::Instrument as _;
 
 /// How much longer than the core's own deadline a call waits for it: the core answers first unless it is
 /// stuck.
 const MARGIN: Duration = Duration::from_secs(2);
+
+/// Longest name of a client in the log.
+const NAME_CHARS: usize = 64;
+
+/// Finds out who calls, before a byte of the message is read.
+pub(super) fn prove(access: &Access, mut call: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+    let extensions = call.extensions();
+    let secured = extensions.get::<TlsConnectInfo<Connection>>();
+    let connection = secured.map(TlsConnectInfo::get_ref).or_else(|| extensions.get::<Connection>());
+    let certificates = secured.and_then(TlsConnectInfo::peer_certs);
+    let certificate = certificates.as_deref().and_then(|all| all.first()).map(|der| der.as_ref());
+    let authorization = match call.metadata().get("authorization") {
+        None => None,
+        Some(value) => Some(value.to_str().map_err(|_| Status::unauthenticated("the token is no text"))?),
+    };
+    let caller = access.caller(connection.map_or(0, Connection::id), certificate, authorization)?;
+    call.extensions_mut().insert(Arc::new(caller));
+    Ok(call)
+}
 
 /// Both services.
 #[derive(Clone, Debug)]
@@ -90,12 +114,20 @@ impl Service {
     }
 
     /// Has the core serve a request, if it is one.
-    async fn ask(&self, call: &'static str, request: Result<Request, Failure>) -> Result<Reply, Status> {
+    async fn ask<M>(
+        &self,
+        call: &'static str,
+        message: tonic::Request<M>,
+        request: impl FnOnce(M) -> Result<Request, Failure>,
+    ) -> Result<Reply, Status> {
+        let caller = message.extensions().get::<Arc<Caller>>().cloned();
+        let caller = caller.ok_or_else(|| Status::internal("internal error: a call without a caller"))?;
+        let request = request(message.into_inner());
         let asked = async {
             let (reply, answered) = oneshot::channel();
             let gone = || Status::unavailable("the daemon is stopping: connect again later");
             let request = request.map_err(status)?;
-            self.inputs.send(Input::Request { request, reply }).map_err(|_| gone())?;
+            self.inputs.send(Input::Request { caller, request, reply }).map_err(|_| gone())?;
             match tokio::time::timeout(self.patience, answered).await {
                 Ok(Ok(result)) => result.map_err(status),
                 Ok(Err(_)) => Err(gone()),
@@ -123,14 +155,14 @@ type Answered<T> = Result<Response<T>, Status>;
 #[tonic::async_trait]
 impl Volumes for Service {
     async fn create(&self, call: tonic::Request<CreateRequest>) -> Answered<Volume> {
-        match self.ask("Create", create(call.into_inner())).await? {
+        match self.ask("Create", call, create).await? {
             Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
             other => mismatch(&other),
         }
     }
 
-    async fn list(&self, _: tonic::Request<ListRequest>) -> Answered<ListResponse> {
-        match self.ask("List", Ok(Request::List)).await? {
+    async fn list(&self, call: tonic::Request<ListRequest>) -> Answered<ListResponse> {
+        match self.ask("List", call, |_| Ok(Request::List)).await? {
             Reply::Volumes(entries) => {
                 Ok(self.with_absent(ListResponse { volumes: entries.iter().map(volume).collect() }))
             }
@@ -139,22 +171,22 @@ impl Volumes for Service {
     }
 
     async fn get(&self, call: tonic::Request<GetRequest>) -> Answered<Volume> {
-        let request = VolumeName::new(&call.into_inner().name).map(|name| Request::Get { name });
-        match self.ask("Get", request).await? {
+        let get = |get: GetRequest| Ok(Request::Get { name: VolumeName::new(&get.name)? });
+        match self.ask("Get", call, get).await? {
             Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
             other => mismatch(&other),
         }
     }
 
     async fn delete(&self, call: tonic::Request<DeleteRequest>) -> Answered<DeleteResponse> {
-        match self.ask("Delete", delete(&call.into_inner())).await? {
+        match self.ask("Delete", call, |message| delete(&message)).await? {
             Reply::Done => Ok(Response::new(DeleteResponse {})),
             other => mismatch(&other),
         }
     }
 
     async fn open(&self, call: tonic::Request<OpenRequest>) -> Answered<OpenResponse> {
-        match self.ask("Open", open(&call.into_inner())).await? {
+        match self.ask("Open", call, |message| open(&message)).await? {
             Reply::Opened { volume: entry, lease_ms } => {
                 Ok(Response::new(OpenResponse { volume: Some(volume(&entry)), lease_ms }))
             }
@@ -163,15 +195,36 @@ impl Volumes for Service {
     }
 
     async fn renew(&self, call: tonic::Request<RenewRequest>) -> Answered<RenewResponse> {
-        match self.ask("Renew", renew(&call.into_inner())).await? {
+        match self.ask("Renew", call, |message| renew(&message)).await? {
             Reply::Renewed { lease_ms } => Ok(Response::new(RenewResponse { lease_ms })),
             other => mismatch(&other),
         }
     }
 
     async fn release(&self, call: tonic::Request<ReleaseRequest>) -> Answered<ReleaseResponse> {
-        match self.ask("Release", release(&call.into_inner())).await? {
+        match self.ask("Release", call, |message| release(&message)).await? {
             Reply::Done => Ok(Response::new(ReleaseResponse {})),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn publish(&self, call: tonic::Request<PublishRequest>) -> Answered<Volume> {
+        match self.ask("Publish", call, |message| super::publish::publish(&message)).await? {
+            Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn share(&self, call: tonic::Request<ShareRequest>) -> Answered<Volume> {
+        match self.ask("Share", call, |message| share(&message)).await? {
+            Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn revoke(&self, call: tonic::Request<RevokeRequest>) -> Answered<Volume> {
+        match self.ask("Revoke", call, |message| revoke(&message)).await? {
+            Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
             other => mismatch(&other),
         }
     }
@@ -180,17 +233,26 @@ impl Volumes for Service {
 #[tonic::async_trait]
 impl Fleet for Service {
     async fn register(&self, call: tonic::Request<RegisterRequest>) -> Answered<RegisterResponse> {
-        match self.ask("Register", Ok(Request::Register)).await? {
+        let name: String = call.get_ref().name.chars().take(NAME_CHARS).collect();
+        match self.ask("Register", call, |_| Ok(Request::Register)).await? {
             Reply::Client { client, serial } => {
-                tracing::info!(%client, name = ?call.into_inner().name, "a client registered");
+                tracing::info!(%client, ?name, "a client registered");
                 Ok(Response::new(self.registration(client, serial)))
             }
             other => mismatch(&other),
         }
     }
 
-    async fn get_map(&self, _: tonic::Request<GetMapRequest>) -> Answered<GetMapResponse> {
-        match self.ask("GetMap", Ok(Request::GetMap)).await? {
+    async fn keep(&self, call: tonic::Request<KeepRequest>) -> Answered<KeepResponse> {
+        let keep = |keep: KeepRequest| Ok(Request::Keep { client: request::client_id(keep.client_id)? });
+        match self.ask("Keep", call, keep).await? {
+            Reply::Done => Ok(Response::new(KeepResponse {})),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn get_map(&self, call: tonic::Request<GetMapRequest>) -> Answered<GetMapResponse> {
+        match self.ask("GetMap", call, |_| Ok(Request::GetMap)).await? {
             Reply::Map(map) => {
                 Ok(self.with_absent(GetMapResponse { map: map.to_vec(), ssds: self.ssds.to_vec() }))
             }
@@ -252,6 +314,27 @@ fn renew(message: &RenewRequest) -> Result<Request, Failure> {
         lease_epoch: message.lease_epoch,
         lease_ms: request::lease_ms(message.lease_ms),
     })
+}
+
+fn share(message: &ShareRequest) -> Result<Request, Failure> {
+    let right = match grpc::Right::try_from(message.right) {
+        Ok(grpc::Right::Read) => Right::Read,
+        Ok(grpc::Right::Write) => Right::Write,
+        Ok(grpc::Right::Admin) => Right::Admin,
+        Ok(grpc::Right::Unspecified) | Err(_) => {
+            return Err(Failure::new(
+                GrpcCode::InvalidArgument,
+                format!("right {} is none: use read (1), write (2) or admin (3)", message.right),
+            ));
+        }
+    };
+    let name = VolumeName::new(&message.name)?;
+    Ok(Request::Share { name, principal: rights::principal(&message.principal)?, right })
+}
+
+fn revoke(message: &RevokeRequest) -> Result<Request, Failure> {
+    let name = VolumeName::new(&message.name)?;
+    Ok(Request::Revoke { name, principal: rights::principal(&message.principal)? })
 }
 
 fn release(message: &ReleaseRequest) -> Result<Request, Failure> {

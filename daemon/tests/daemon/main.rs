@@ -8,6 +8,8 @@ mod deadline;
 mod faults;
 mod grpc;
 mod presence;
+mod publish;
 mod random;
 mod restart;
 mod rules;
+mod trust;

@@ -4,8 +4,10 @@
 use crate::array::{Fault, SimArray};
 use crate::bench::{Bench, Outcome, create_with, delete, read, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
+use crate::publish::publish;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Reply, Ticket};
+use gnstor_proto::labels::PARTIAL;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::VolumeEntry;
@@ -17,6 +19,7 @@ const SSDS: usize = 3;
 #[derive(Clone, Debug)]
 enum Step {
     Create { name: u8, id: Option<u8> },
+    Publish { from: u8, name: u8 },
     Delete { name: u8, client: u16 },
     Read { name: u8, client: u16 },
     Write { name: u8, client: u16, lease_ms: u32 },
@@ -37,6 +40,7 @@ fn step() -> impl Strategy<Value = Step> {
     let lease = 1_000u32..20_000;
     prop_oneof![
         4 => (name.clone(), proptest::option::of(0u8..6)).prop_map(|(name, id)| Step::Create { name, id }),
+        3 => (name.clone(), name.clone()).prop_map(|(from, name)| Step::Publish { from, name }),
         2 => (name.clone(), client.clone()).prop_map(|(name, client)| Step::Delete { name, client }),
         3 => (name.clone(), client.clone()).prop_map(|(name, client)| Step::Read { name, client }),
         4 => (name.clone(), client.clone(), lease.clone())
@@ -74,11 +78,16 @@ impl Model {
         if let Request::Release { name, client } | Request::Open { name, client, .. } = request {
             self.grants.retain(|_, (volume, holder, _)| volume != name.as_str() || holder != client);
         }
+        // The published volume loses its writer, and the volume that had the name its life.
+        if let Request::Publish(publish) = request {
+            let (key, name) = ((publish.vid.get(), publish.generation), publish.name.as_str());
+            self.grants.retain(|grant, (volume, _, _)| *grant != key && volume != name);
+        }
     }
 
     fn hear(&mut self, bench: &Bench, ticket: Ticket, outcome: &Outcome) {
         let Some(request) = self.asked.remove(&ticket) else { return };
-        if outcome.is_err() || matches!(request, Request::Release { .. }) {
+        if outcome.is_err() || matches!(request, Request::Release { .. } | Request::Publish(_)) {
             self.give_up(&request);
         }
         match (&request, outcome) {
@@ -203,7 +212,18 @@ impl Run {
         let text = |name: u8| format!("v{name}");
         match step {
             Step::Create { name, id } => {
-                self.send(create_with(&text(name), 1 + u64::from(name), id.map(|id| [id + 1; 16])));
+                let mut request = create_with(&text(name), 1 + u64::from(name), id.map(|id| [id + 1; 16]));
+                if let Request::Create(create) = &mut request {
+                    create.labels = format!("a=b\n{PARTIAL}=v\n");
+                }
+                self.send(request);
+            }
+            // The publisher owns the volume, and may be the writer too.
+            Step::Publish { from, name } => {
+                let entry = self.bench.array.ssd(0).active().into_iter().find(|e| e.name == text(from));
+                if let Some(entry) = entry {
+                    self.send(publish(&entry, &text(name), true));
+                }
             }
             Step::Delete { name, client } => self.send(delete(&text(name), client)),
             Step::Read { name, client } => self.send(read(&text(name), client)),

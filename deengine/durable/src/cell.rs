@@ -13,12 +13,14 @@
 //! are damage.
 
 use crate::bytes::{COUNTER_MAX, index, round_up, set, u16_at, u32_at, u64_at};
-use crate::error::{DurableError, Refused, sync, write};
+use crate::error::{DurableError, Patience, Refused, end_sync, start_sync, start_write, sync, write};
 use crate::layout::Twin;
-use gnstor_flash::Store;
+use gnstor_flash::{Store, SyncTicket};
 use std::ops::Range;
+use std::task::Poll;
 
 const WHAT: &str = "a cell";
+const WRITING: &str = "writing a cell";
 const MAGIC: u32 = u32::from_le_bytes(*b"GNVC");
 const FORMAT: u16 = 2;
 /// Bytes before the content.
@@ -129,17 +131,9 @@ impl Twin {
         place: u32,
         cell: &Cell<'_>,
     ) -> Result<(), DurableError> {
-        let room = self.pitch - HEAD as u64;
-        if cell.content.len() as u64 > room {
-            return Err(DurableError::TooLarge {
-                what: "bytes of a cell",
-                has: cell.content.len() as u64,
-                room,
-            });
-        }
-        let bytes = cell.encode(kind, place);
-        self.write_copy(store, 0, place, &bytes)?;
-        self.write_copy(store, 1, place, &bytes)
+        let mut write = CellWrite::start(*self, store, kind, place, cell)?;
+        while write.advance(store, Patience::Blocks)?.is_pending() {}
+        Ok(())
     }
 
     fn write_copy(
@@ -149,8 +143,8 @@ impl Twin {
         place: u32,
         bytes: &[u8],
     ) -> Result<(), DurableError> {
-        write(store, self.at(copy, place), bytes, "writing a cell")?;
-        sync(store, "writing a cell")
+        write(store, self.at(copy, place), bytes, WRITING)?;
+        sync(store, WRITING)
     }
 
     /// Chooses between the two copies of a place, and repairs the other copy. `None` where neither is whole.
@@ -206,6 +200,68 @@ impl Twin {
             write(store, self.at(copy, first), &bytes, "preparing places of the metadata store")?;
         }
         sync(store, "preparing places of the metadata store")
+    }
+}
+
+/// A cell on its way to both copies: copy A, its sync, copy B, its sync.
+#[derive(Debug)]
+pub(crate) struct CellWrite {
+    twin: Twin,
+    place: u32,
+    bytes: Vec<u8>,
+    /// The copy in hand; 2: both are durable.
+    copy: usize,
+    ticket: Option<SyncTicket>,
+}
+
+impl CellWrite {
+    pub(crate) fn start(
+        twin: Twin,
+        store: &dyn Store,
+        kind: Kind,
+        place: u32,
+        cell: &Cell<'_>,
+    ) -> Result<Self, DurableError> {
+        let room = twin.pitch - HEAD as u64;
+        if cell.content.len() as u64 > room {
+            return Err(DurableError::TooLarge {
+                what: "bytes of a cell",
+                has: cell.content.len() as u64,
+                room,
+            });
+        }
+        let mut write = Self { twin, place, bytes: cell.encode(kind, place), copy: 0, ticket: None };
+        write.write_copies(store)?;
+        Ok(write)
+    }
+
+    /// Writes copies until a sync of one runs.
+    fn write_copies(&mut self, store: &dyn Store) -> Result<(), DurableError> {
+        while self.copy < 2 {
+            start_write(store, self.twin.at(self.copy, self.place), &self.bytes, WRITING)?;
+            self.ticket = start_sync(store, WRITING)?;
+            if self.ticket.is_some() {
+                return Ok(());
+            }
+            self.copy += 1;
+        }
+        Ok(())
+    }
+
+    /// Goes on where a sync has ended; ready when both copies are durable.
+    pub(crate) fn advance(
+        &mut self,
+        store: &dyn Store,
+        patience: Patience,
+    ) -> Result<Poll<()>, DurableError> {
+        let Some(ticket) = self.ticket else { return Ok(Poll::Ready(())) };
+        if end_sync(store, ticket, patience, WRITING)?.is_pending() {
+            return Ok(Poll::Pending);
+        }
+        self.copy += 1;
+        self.ticket = None;
+        self.write_copies(store)?;
+        Ok(if self.ticket.is_some() { Poll::Pending } else { Poll::Ready(()) })
     }
 }
 

@@ -22,15 +22,17 @@
 
 use crate::bytes::{CHUNK, index, round_up};
 use crate::checkpoint_head::{HOLE, STORED, TABLE_ENTRY, push_entry};
-use crate::durable::Durable;
-use crate::error::{DurableError, sync, write};
+use crate::durable::{Durable, UpdateNumber};
+use crate::error::{DurableError, Patience, end_sync, start_sync, start_write};
 use crate::header::Slot;
 use crate::journal::{Journal, Position};
 use crate::meta::{AppliedStamp, Meta, push_history};
 use crate::record::Seq;
+use gnstor_flash::SyncTicket;
 use gnstor_proto::slba::Vid;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::task::Poll;
 use zerocopy::IntoBytes;
 
 pub use crate::checkpoint_head::CheckpointHead;
@@ -39,6 +41,7 @@ pub use crate::checkpoint_head::CheckpointHead;
 pub(crate) const CHUNK_WORDS: usize = CHUNK / 8;
 /// Words that are written at once, a part of a chunk: the caller holds a lock meanwhile.
 const PIECE_WORDS: usize = CHUNK_WORDS / 128;
+const WRITING: &str = "writing a checkpoint";
 /// As much of the meta; a chunk is whole pieces.
 const PIECE_BYTES: usize = PIECE_WORDS * 8;
 
@@ -46,6 +49,8 @@ const PIECE_BYTES: usize = PIECE_WORDS * 8;
 #[derive(Debug)]
 pub struct Checkpoint {
     durable: Durable,
+    /// The change of the header that takes the older checkpoint out.
+    opening: Option<UpdateNumber>,
     at: u64,
     which: usize,
     slot: Slot,
@@ -90,7 +95,38 @@ impl Checkpoint {
     /// # Errors
     /// As [`Self::begin`].
     pub fn begin_with(durable: &Durable, journal: &Journal, front: Vec<u8>) -> Result<Self, DurableError> {
+        let mut checkpoint = Self::start_with(durable, journal, front)?;
+        checkpoint.wait_ready()?;
+        Ok(checkpoint)
+    }
+
+    /// As [`Self::begin_with`], without waiting for the medium: words are taken once [`Self::is_ready`].
+    ///
+    /// # Errors
+    /// As [`Self::begin`].
+    pub fn start_with(durable: &Durable, journal: &Journal, front: Vec<u8>) -> Result<Self, DurableError> {
         Self::begin_at(durable, journal.position(), journal.begun(), front)
+    }
+
+    /// Whether the header has let go of the checkpoint whose place this one takes.
+    ///
+    /// # Errors
+    /// Where the store fails. Then the caller drops this checkpoint.
+    pub fn is_ready(&mut self) -> Result<bool, DurableError> {
+        self.open(Patience::None)
+    }
+
+    pub(crate) fn wait_ready(&mut self) -> Result<(), DurableError> {
+        self.open(Patience::Blocks).map(drop)
+    }
+
+    fn open(&mut self, patience: Patience) -> Result<bool, DurableError> {
+        let Some(number) = self.opening else { return Ok(true) };
+        if self.durable.end_update(number, patience)?.is_pending() {
+            return Ok(false);
+        }
+        self.opening = None;
+        Ok(true)
     }
 
     pub(crate) fn begin_at(
@@ -106,17 +142,19 @@ impl Checkpoint {
         let header = durable.header();
         let which = header.newest().map_or(0, |newest| 1 - newest);
         let number = header.slots.iter().map(|slot| slot.number).max().unwrap_or(0) + 1;
-        if header.slots[which].number != 0 {
-            // The newer checkpoint needs only a later part of the journal. The floor keeps this one's
-            // promise.
-            durable.update(|header| {
-                header.floor = header.must_reach();
-                header.slots[which] = Slot::default();
-            })?;
-        }
+        // The newer checkpoint needs only a later part of the journal. The floor keeps this one's promise.
+        let opening = (header.slots[which].number != 0)
+            .then(|| {
+                durable.start_update(|header| {
+                    header.floor = header.must_reach();
+                    header.slots[which] = Slot::default();
+                })
+            })
+            .transpose()?;
         let Position { seq, page, boot } = position;
         Ok(Self {
             durable: durable.clone(),
+            opening,
             at: durable.layout().checkpoints[which],
             which,
             slot: Slot { number, seq, page, boot },
@@ -140,6 +178,7 @@ impl Checkpoint {
     /// # Errors
     /// Where the words are not the next ones, or the store fails. Then the caller drops this checkpoint.
     pub fn words(&mut self, first: u64, words: &[u64]) -> Result<(), DurableError> {
+        debug_assert!(self.opening.is_none(), "the older checkpoint still counts");
         let count = words.len() as u64;
         if first != self.next || count > self.durable.sizes().map_words - self.next {
             return Err(DurableError::WordsOrder { expected: self.next, first, count });
@@ -197,12 +236,12 @@ impl Checkpoint {
         if !chunk.is_stored && piece.iter().any(|&word| word != 0) {
             chunk.is_stored = true;
             if chunk.words > 0 {
-                write(self.durable.store(), first, &vec![0; chunk.words * 8], WHAT)?;
+                start_write(self.durable.store(), first, &vec![0; chunk.words * 8], WHAT)?;
             }
         }
         let bytes = piece.as_bytes();
         if chunk.is_stored {
-            write(self.durable.store(), first + chunk.words as u64 * 8, bytes, WHAT)?;
+            start_write(self.durable.store(), first + chunk.words as u64 * 8, bytes, WHAT)?;
         }
         chunk.crc = crc32c::crc32c_append(chunk.crc, bytes);
         chunk.words += piece.len();
@@ -219,7 +258,7 @@ impl Checkpoint {
         let to = meta.len().min(*from + PIECE_BYTES);
         let piece = &meta[*from..to];
         let at = self.at + self.durable.layout().meta + *from as u64;
-        write(self.durable.store(), at, piece, "writing a checkpoint's meta")?;
+        start_write(self.durable.store(), at, piece, "writing a checkpoint's meta")?;
         self.meta_crc = crc32c::crc32c_append(self.meta_crc, piece);
         *from = to;
         if to.is_multiple_of(CHUNK) {
@@ -256,19 +295,35 @@ impl Checkpoint {
     /// # Panics
     /// If a transaction is open.
     pub fn finish(self, journal: &mut Journal) -> Result<Vec<u8>, DurableError> {
+        self.start_finish(journal)?.wait(journal)
+    }
+
+    /// As [`Self::finish`], without waiting for the medium: [`Finishing::poll`] goes on with it.
+    ///
+    /// # Errors
+    /// As [`Self::finish`].
+    ///
+    /// # Panics
+    /// If a transaction is open.
+    pub fn start_finish(self, journal: &Journal) -> Result<Finishing, DurableError> {
         assert!(!journal.is_open(), "a checkpoint is finished between transactions");
         // A transaction that had begun and was abandoned has no number.
         let (needed, durable) = (self.needs.min(journal.last()), journal.durable());
         if durable < needed {
             return Err(DurableError::NotDurable { needed, durable });
         }
-        let page = self.slot.page;
-        let meta = self.complete()?;
-        journal.release_before(page);
-        Ok(meta)
+        self.seal()
     }
 
-    pub(crate) fn complete(mut self) -> Result<Vec<u8>, DurableError> {
+    /// As [`Self::finish`], where there is no journal yet.
+    pub(crate) fn complete(self) -> Result<Vec<u8>, DurableError> {
+        let mut finishing = self.seal()?;
+        while finishing.advance(Patience::Blocks)?.is_pending() {}
+        Ok(finishing.meta)
+    }
+
+    /// Writes the rest of it, and starts its sync.
+    fn seal(mut self) -> Result<Finishing, DurableError> {
         let of = self.durable.sizes().map_words;
         if self.next != of {
             return Err(DurableError::Incomplete { has: self.next, of });
@@ -294,10 +349,85 @@ impl Checkpoint {
         };
         let store = self.durable.store();
         self.table.resize(index(round_up(self.table.len() as u64, 512)), 0);
-        write(store, self.at + self.durable.layout().table, &self.table, "writing a checkpoint's table")?;
-        write(store, self.at, &head.encode(), "writing a checkpoint's head")?;
-        sync(store, "writing a checkpoint")?;
-        self.durable.update(|header| header.slots[self.which] = self.slot)?;
+        let table_at = self.at + self.durable.layout().table;
+        start_write(store, table_at, &self.table, "writing a checkpoint's table")?;
+        start_write(store, self.at, &head.encode(), "writing a checkpoint's head")?;
+        let stage = match start_sync(store, WRITING)? {
+            Some(ticket) => Stage::Content(ticket),
+            None => Stage::Written,
+        };
+        let Self { durable, which, slot, meta, .. } = self;
+        Ok(Finishing { durable, which, slot, meta, stage })
+    }
+}
+
+/// A checkpoint that is whole and not in the header yet.
+#[derive(Debug)]
+pub struct Finishing {
+    durable: Durable,
+    which: usize,
+    slot: Slot,
+    meta: Vec<u8>,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Its bytes are being synced.
+    Content(SyncTicket),
+    /// Its bytes are durable.
+    Written,
+    /// The header is being changed.
+    Header(UpdateNumber),
+}
+
+impl Finishing {
+    /// Goes on with it; ready when the checkpoint counts. Then the ring before it is free, and
+    /// [`Self::into_meta`] gives the memory of the meta back.
+    ///
+    /// # Errors
+    /// Where the store fails. The checkpoint before stays the newest.
+    pub fn poll(&mut self, journal: &mut Journal) -> Result<Poll<()>, DurableError> {
+        self.finish(journal, Patience::None)
+    }
+
+    /// As [`Self::poll`], and waits for the medium.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    pub fn wait(mut self, journal: &mut Journal) -> Result<Vec<u8>, DurableError> {
+        while self.finish(journal, Patience::Blocks)?.is_pending() {}
         Ok(self.meta)
+    }
+
+    /// Memory for the meta of the next checkpoint.
+    pub fn into_meta(self) -> Vec<u8> {
+        self.meta
+    }
+
+    fn finish(&mut self, journal: &mut Journal, patience: Patience) -> Result<Poll<()>, DurableError> {
+        let ended = self.advance(patience)?;
+        if ended.is_ready() {
+            journal.release_before(self.slot.page);
+        }
+        Ok(ended)
+    }
+
+    fn advance(&mut self, patience: Patience) -> Result<Poll<()>, DurableError> {
+        if let Stage::Content(ticket) = self.stage {
+            if end_sync(self.durable.store(), ticket, patience, WRITING)?.is_pending() {
+                return Ok(Poll::Pending);
+            }
+            self.stage = Stage::Written;
+        }
+        if let Stage::Written = self.stage {
+            if patience == Patience::None && self.durable.is_updating() {
+                return Ok(Poll::Pending);
+            }
+            let (which, slot) = (self.which, self.slot);
+            self.stage = Stage::Header(self.durable.start_update(|header| header.slots[which] = slot)?);
+        }
+        let Stage::Header(number) = self.stage else { return Ok(Poll::Pending) };
+        self.durable.end_update(number, patience)
     }
 }

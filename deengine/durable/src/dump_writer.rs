@@ -6,7 +6,8 @@ use crate::dump::{COMMIT_MAGIC, DumpPage, GROUP_MAGIC, GROUP_RECORDS, HEAD_MAGIC
 use crate::durable::Durable;
 use crate::error::{self, DurableError, sync};
 use crate::journal::Journal;
-use gnstor_flash::Oob;
+use crate::record::{Bounds, Seq, Transactions, transaction_head};
+use gnstor_flash::{KeptOwner, Oob};
 
 /// Writes a dump and returns its bytes. [`DumpWriter`] does the same where the data of all pages is read into
 /// one buffer.
@@ -23,6 +24,51 @@ pub fn write<'a>(
         writer.page(page)?;
     }
     writer.finish()
+}
+
+/// What a dump is of.
+struct DumpOf<'a> {
+    boot: u32,
+    durable: Seq,
+    last: Seq,
+    tail: &'a [u8],
+}
+
+impl Durable {
+    /// Whose memory a process that runs now leaves when it is killed.
+    pub fn kept_owner(&self) -> KeptOwner {
+        let header = self.header();
+        KeptOwner { tag: self.tag(), boot: header.boot, dump: header.dump, lossy: false, filling: None }
+    }
+
+    /// Writes a dump of what a killed process left in memory: its journal was durable up to transaction
+    /// `reached`, and `tail` follows. Called before [`Self::into_journal`], where no dump is intact. Returns
+    /// the bytes of the dump, which [`Self::read_dump`] finds from then on.
+    ///
+    /// # Errors
+    /// Where the tail is none, the dump is beyond the energy budget, or the store fails.
+    pub fn dump_left_behind<'a>(
+        &self,
+        reached: Seq,
+        tail: &[u8],
+        pages: impl IntoIterator<Item = DumpPage<'a>>,
+    ) -> Result<u64, DurableError> {
+        let mut count = 0;
+        let mut left = tail;
+        while !left.is_empty() {
+            let (bytes, _) = transaction_head(left)?;
+            left = &left[bytes..];
+            count += 1;
+        }
+        Transactions::default().decode(tail, count, &Bounds::from(self.sizes()))?;
+        let header = self.header();
+        let of = DumpOf { boot: header.boot, durable: reached, last: reached + count, tail };
+        let mut writer = DumpWriter::begin_of(self, header.dump, &of)?;
+        for page in pages {
+            writer.page(page)?;
+        }
+        writer.finish()
+    }
 }
 
 /// A dump that is being written.
@@ -48,7 +94,17 @@ impl DumpWriter {
     /// budget, or the store fails.
     pub fn begin(durable: &Durable, journal: &Journal) -> Result<Self, DurableError> {
         let number = durable.dump_number()?;
-        let tail = journal.tail();
+        let of = DumpOf {
+            boot: journal.boot(),
+            durable: journal.durable(),
+            last: journal.last(),
+            tail: journal.tail(),
+        };
+        Self::begin_of(durable, number, &of)
+    }
+
+    fn begin_of(durable: &Durable, number: u64, of: &DumpOf<'_>) -> Result<Self, DurableError> {
+        let &DumpOf { boot, durable: reached, last, tail } = of;
         let budget = durable.layout().dump_bytes.min(durable.sizes().dump_bytes);
         let needs = bytes_for(tail.len() as u64, 0);
         if needs > budget {
@@ -58,9 +114,9 @@ impl DumpWriter {
         set(&mut head, 4, HEAD_MAGIC.to_le_bytes());
         set(&mut head, 8, durable.tag().to_le_bytes());
         set(&mut head, 16, number.to_le_bytes());
-        set(&mut head, 24, journal.boot().to_le_bytes());
-        set(&mut head, 32, journal.durable().to_le_bytes());
-        set(&mut head, 40, journal.last().to_le_bytes());
+        set(&mut head, 24, boot.to_le_bytes());
+        set(&mut head, 32, reached.to_le_bytes());
+        set(&mut head, 40, last.to_le_bytes());
         set(&mut head, 48, (tail.len() as u64).to_le_bytes());
         set(&mut head, 56, crc32c::crc32c(tail).to_le_bytes());
         seal(&mut head);

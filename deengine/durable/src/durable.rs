@@ -2,8 +2,8 @@
 //! The system area as a whole: formatting, opening, and its header.
 
 use crate::bytes::{PAGE, PAGE_U64};
-use crate::cell::{Cell, Kind, Notes};
-use crate::error::{DurableError, read, sync};
+use crate::cell::{Cell, CellWrite, Kind, Notes};
+use crate::error::{DurableError, Patience, read, sync};
 use crate::header::{Header, Mode, Slot};
 use crate::journal::Journal;
 use crate::layout::{Layout, Sizes};
@@ -13,6 +13,7 @@ use crate::record::MIN_TRANSACTION_BYTES;
 use crate::replay::{End, Replayed};
 use gnstor_flash::Store;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 /// The durable side of an SSD. A handle: clones are the same one.
 #[derive(Clone, Debug)]
@@ -35,6 +36,29 @@ pub(crate) struct Current {
     pub(crate) version: u64,
     /// No dump is there whose content may be nowhere else.
     pub(crate) dump_resolved: bool,
+    /// A change of the header that is on its way to the store.
+    pub(crate) updating: Option<Updating>,
+    /// Changes of the header so far, and errors of changes whose owners have not asked yet.
+    pub(crate) updates: u64,
+    pub(crate) failed: Vec<(UpdateNumber, DurableError)>,
+}
+
+impl Current {
+    pub(crate) fn new(header: Header, version: u64, dump_resolved: bool) -> Self {
+        Self { header, version, dump_resolved, updating: None, updates: 0, failed: Vec::new() }
+    }
+}
+
+/// Number of a change of the header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct UpdateNumber(u64);
+
+/// A change of the header that counts once both copies are durable.
+#[derive(Debug)]
+pub(crate) struct Updating {
+    number: UpdateNumber,
+    header: Header,
+    write: CellWrite,
 }
 
 /// Result of formatting or opening.
@@ -116,7 +140,7 @@ impl Durable {
             Mode::Clean => State::Clean,
             Mode::Running => State::Unclean,
         };
-        let current = Current { version: cell.version, header, dump_resolved: false };
+        let current = Current::new(header, cell.version, false);
         let durable = Self::new(store, sizes, layout, current);
         let metadata = MetadataStore::open(&durable, notes)?;
         Ok(Opened { durable, metadata, state })
@@ -234,14 +258,76 @@ impl Durable {
     /// Changes the header durably, in both copies.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Header)) -> Result<(), DurableError> {
         let mut current = self.current();
+        self.advance_update(&mut current, Patience::Blocks);
+        let number = self.begin_update(&mut current, change)?;
+        self.advance_update(&mut current, Patience::Blocks);
+        current.end_of(number)
+    }
+
+    /// Whether a change of the header is on its way. A second one would have to wait for it.
+    pub fn is_updating(&self) -> bool {
+        let mut current = self.current();
+        self.advance_update(&mut current, Patience::None);
+        current.updating.is_some()
+    }
+
+    /// As [`Self::update`], without waiting for the medium where no other change is on its way.
+    pub(crate) fn start_update(
+        &self,
+        change: impl FnOnce(&mut Header),
+    ) -> Result<UpdateNumber, DurableError> {
+        let mut current = self.current();
+        self.advance_update(&mut current, Patience::Blocks);
+        let number = self.begin_update(&mut current, change)?;
+        self.advance_update(&mut current, Patience::None);
+        Ok(number)
+    }
+
+    /// The end of a change that [`Self::start_update`] began. It is told once.
+    pub(crate) fn end_update(
+        &self,
+        number: UpdateNumber,
+        patience: Patience,
+    ) -> Result<Poll<()>, DurableError> {
+        let mut current = self.current();
+        self.advance_update(&mut current, patience);
+        if current.updating.as_ref().is_some_and(|updating| updating.number == number) {
+            return Ok(Poll::Pending);
+        }
+        current.end_of(number).map(Poll::Ready)
+    }
+
+    fn begin_update(
+        &self,
+        current: &mut Current,
+        change: impl FnOnce(&mut Header),
+    ) -> Result<UpdateNumber, DurableError> {
         let mut header = current.header.clone();
         change(&mut header);
         current.version += 1;
         let content = header.encode();
         let cell = Cell { tag: self.tag(), version: current.version, content: &content };
-        self.layout().header.write(self.store(), Kind::Header, 0, &cell)?;
-        current.header = header;
-        Ok(())
+        let write = CellWrite::start(self.layout().header, self.store(), Kind::Header, 0, &cell)?;
+        current.updates += 1;
+        let number = UpdateNumber(current.updates);
+        current.updating = Some(Updating { number, header, write });
+        Ok(number)
+    }
+
+    /// Goes on with the change that is on its way.
+    fn advance_update(&self, current: &mut Current, patience: Patience) {
+        while let Some(mut updating) = current.updating.take() {
+            match updating.write.advance(self.store(), patience) {
+                Ok(Poll::Ready(())) => current.header = updating.header,
+                Ok(Poll::Pending) => {
+                    current.updating = Some(updating);
+                    if patience == Patience::None {
+                        return;
+                    }
+                }
+                Err(error) => current.failed.push((updating.number, error)),
+            }
+        }
     }
 
     fn current(&self) -> MutexGuard<'_, Current> {
@@ -272,6 +358,16 @@ impl Durable {
     /// Where a page of the journal stands.
     pub(crate) fn ring_at(&self, page: u64) -> u64 {
         self.shared.layout.ring + page % self.ring_pages() * PAGE_U64
+    }
+}
+
+impl Current {
+    /// How a change that is over has ended.
+    fn end_of(&mut self, number: UpdateNumber) -> Result<(), DurableError> {
+        match self.failed.iter().position(|(failed, _)| *failed == number) {
+            Some(at) => Err(self.failed.swap_remove(at).1),
+            None => Ok(()),
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Errors. Each message says what failed and where.
 
-use gnstor_flash::Store;
+use gnstor_flash::{Started, Store, SyncTicket};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::EntryError;
 use std::io;
+use std::task::Poll;
 use thiserror::Error;
 
 /// Why something durable could not be written or opened.
@@ -210,11 +211,62 @@ pub(crate) fn write(store: &dyn Store, at: u64, data: &[u8], what: &'static str)
     store.write(at, data).map_err(|source| DurableError::Io { what, at, source })
 }
 
+/// As [`write`], without waiting for the medium.
+pub(crate) fn start_write(
+    store: &dyn Store,
+    at: u64,
+    data: &[u8],
+    what: &'static str,
+) -> Result<(), DurableError> {
+    store.start_write(at, data).map_err(|source| DurableError::Io { what, at, source })
+}
+
 /// Makes programs of the flash durable before a write names their pages. Returns whether that took a sync.
 pub(crate) fn barrier(store: &dyn Store, what: &'static str) -> Result<bool, DurableError> {
     store.barrier().map_err(|source| DurableError::Io { what, at: 0, source })
 }
 
+/// As [`barrier`], without waiting for the medium.
+pub(crate) fn start_barrier(store: &dyn Store, what: &'static str) -> Result<Started, DurableError> {
+    store.start_barrier().map_err(|source| DurableError::Io { what, at: 0, source })
+}
+
 pub(crate) fn sync(store: &dyn Store, what: &'static str) -> Result<(), DurableError> {
     store.sync().map_err(|source| DurableError::Io { what, at: 0, source })
+}
+
+/// As [`sync`], without waiting for the medium; the ticket of the sync where it runs.
+pub(crate) fn start_sync(store: &dyn Store, what: &'static str) -> Result<Option<SyncTicket>, DurableError> {
+    match store.start_sync() {
+        Ok(Started::Running(ticket)) => Ok(Some(ticket)),
+        Ok(Started::Ended | Started::NotNeeded) => Ok(None),
+        Err(source) => Err(DurableError::Io { what, at: 0, source }),
+    }
+}
+
+/// Whether a caller waits for the medium: only at a start, a shutdown and a format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// It polls.
+    None,
+    /// It blocks.
+    Blocks,
+}
+
+/// The end of a sync.
+pub(crate) fn end_sync(
+    store: &dyn Store,
+    ticket: SyncTicket,
+    patience: Patience,
+    what: &'static str,
+) -> Result<Poll<()>, DurableError> {
+    let ended = match patience {
+        Patience::None => store.poll_sync(ticket),
+        Patience::Blocks => Poll::Ready(store.wait_sync(ticket)),
+    };
+    match ended {
+        Poll::Pending => Ok(Poll::Pending),
+        Poll::Ready(Ok(())) => Ok(Poll::Ready(())),
+        Poll::Ready(Err(source)) => Err(DurableError::Io { what, at: 0, source }),
+    }
 }

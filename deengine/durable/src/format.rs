@@ -46,12 +46,13 @@ impl Durable {
             dump: 1,
             slots: [Slot::default(); 2],
         };
-        let durable = Self::new(store, sizes, layout, Current { header, version, dump_resolved: true });
+        let durable = Self::new(store, sizes, layout, Current::new(header, version, true));
         durable.update(|_| {})?;
         let begun = Arc::new(AtomicU64::new(0));
         let start = Position { seq: 0, page: 0, boot: 1 };
         let mut checkpoint =
             Checkpoint::begin_at(&durable, start, begun, Meta::empty(&sizes).encode(&sizes)?)?;
+        checkpoint.wait_ready()?;
         let zeros = vec![0; index(sizes.map_words.min((CHUNK / 8) as u64))];
         for first in (0..sizes.map_words).step_by(zeros.len()) {
             let count = index((sizes.map_words - first).min(zeros.len() as u64));

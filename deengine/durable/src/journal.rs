@@ -4,10 +4,11 @@
 use crate::bytes::{PAGE, PAGE_U64};
 use crate::dump::Dump;
 use crate::durable::Durable;
-use crate::error::{DurableError, barrier, sync, write};
+use crate::error::{DurableError, Patience, end_sync, start_barrier, start_sync, start_write};
 use crate::page::{HEAD, PAYLOAD, PageHead};
 use crate::record::{Bounds, MIN_TRANSACTION_BYTES, Record, Seq, transaction_head};
 use crate::tail::Tail;
+use gnstor_flash::{KeptTail, Started, SyncTicket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -36,6 +37,9 @@ pub struct Journal {
     durable: Seq,
     begun: Arc<AtomicU64>,
     syncs: JournalSyncs,
+    flushing: Option<Flushing>,
+    /// The tail again, in memory that outlives the process.
+    kept: Option<KeptTail>,
     scratch: Vec<u8>,
 }
 
@@ -56,7 +60,20 @@ pub(crate) struct Position {
     pub(crate) boot: u32,
 }
 
+/// A flush on its way.
+#[derive(Clone, Copy, Debug)]
+enum Flushing {
+    /// The data is being synced; pages follow.
+    Data { ticket: SyncTicket, upto: Seq, force: bool },
+    /// The pages up to the cursor are being synced.
+    Pages { ticket: SyncTicket, cursor: Cursor },
+}
+
+const DATA: &str = "syncing the data before the journal";
+const PAGES: &str = "writing the journal";
+
 /// How far a flush got in its plan; becomes the journal's state once all of it is durable.
+#[derive(Clone, Copy, Debug)]
 struct Cursor {
     page: u64,
     seq: Seq,
@@ -76,6 +93,8 @@ impl Journal {
             durable: last,
             begun: Arc::new(AtomicU64::new(last)),
             syncs: JournalSyncs::default(),
+            flushing: None,
+            kept: None,
             scratch: vec![0; BATCH * PAGE],
         }
     }
@@ -110,7 +129,10 @@ impl Journal {
     /// If none is open.
     #[inline]
     pub fn commit(&mut self) -> Seq {
-        self.tail.commit();
+        let transaction = self.tail.commit();
+        if let Some(kept) = &mut self.kept {
+            kept.push(transaction);
+        }
         self.last += 1;
         self.last
     }
@@ -128,6 +150,9 @@ impl Journal {
     pub fn amend(&mut self, since: Seq, change: impl FnMut(u64, u64) -> u64) {
         assert!(!self.tail.is_open(), "a transaction is open");
         self.tail.amend(&self.bounds, since.saturating_sub(self.durable + 1), change);
+        if let Some(kept) = &mut self.kept {
+            kept.replace(self.durable, self.tail.committed());
+        }
     }
 
     /// The last transaction committed.
@@ -177,27 +202,99 @@ impl Journal {
         (self.next - self.start).saturating_add(pages) <= self.ring_pages() - spare
     }
 
-    /// Writes committed transactions up to `upto`: full pages, or with `force` all of them. Then syncs once.
-    /// The pages that these transactions name must be programmed. A barrier before the first journal page
-    /// makes them durable.
+    /// Writes committed transactions up to `upto`: full pages, or with `force` all of them. Then syncs once,
+    /// and waits for that. The pages that these transactions name must be programmed. A barrier before the
+    /// first journal page makes them durable.
     ///
     /// # Errors
     /// Where the ring is full or the store fails. Then [`Self::durable`] is unchanged, and a later call
     /// writes the same pages again.
     pub fn flush(&mut self, upto: Seq, force: bool) -> Result<(), DurableError> {
+        while self.is_flushing() {
+            self.advance_flush(Patience::Blocks)?;
+        }
+        self.start_flush(upto, force)?;
+        while self.is_flushing() {
+            self.advance_flush(Patience::Blocks)?;
+        }
+        Ok(())
+    }
+
+    /// As [`Self::flush`], without waiting for the medium: [`Self::poll_flush`] goes on with it.
+    ///
+    /// # Errors
+    /// As [`Self::flush`].
+    ///
+    /// # Panics
+    /// If a flush is on its way.
+    pub fn start_flush(&mut self, upto: Seq, force: bool) -> Result<(), DurableError> {
+        assert!(self.flushing.is_none(), "one flush at a time");
         let upto = upto.min(self.last);
-        let mut cursor = Cursor { page: self.next, seq: self.durable, bytes: 0 };
+        let (count, _) = self.pack(&self.cursor(), upto, force);
+        if count == 0 {
+            return Ok(());
+        }
+        self.durable_area.mark_running()?;
+        // When the host loses its power, any write since the last sync may be there: also a journal page
+        // without the data that it names.
+        match start_barrier(self.store(), DATA)? {
+            Started::NotNeeded => {}
+            Started::Ended => self.syncs.data += 1,
+            Started::Running(ticket) => {
+                self.syncs.data += 1;
+                self.flushing = Some(Flushing::Data { ticket, upto, force });
+                return Ok(());
+            }
+        }
+        self.write_pages(upto, force)
+    }
+
+    /// Whether a flush is on its way.
+    #[inline]
+    pub fn is_flushing(&self) -> bool {
+        self.flushing.is_some()
+    }
+
+    /// Goes on with the flush on its way, where there is one and the medium has got on.
+    ///
+    /// # Errors
+    /// As [`Self::flush`]; then none is on its way.
+    pub fn poll_flush(&mut self) -> Result<(), DurableError> {
+        self.advance_flush(Patience::None)
+    }
+
+    fn advance_flush(&mut self, patience: Patience) -> Result<(), DurableError> {
+        let Some(flushing) = self.flushing.take() else { return Ok(()) };
+        let (ticket, what) = match flushing {
+            Flushing::Data { ticket, .. } => (ticket, DATA),
+            Flushing::Pages { ticket, .. } => (ticket, PAGES),
+        };
+        if end_sync(self.store(), ticket, patience, what)?.is_pending() {
+            self.flushing = Some(flushing);
+            return Ok(());
+        }
+        match flushing {
+            // Transactions after `upto` may name pages that were programmed after the sync began.
+            Flushing::Data { upto, force, .. } => self.write_pages(upto, force),
+            Flushing::Pages { cursor, .. } => {
+                self.end_flush(&cursor);
+                Ok(())
+            }
+        }
+    }
+
+    fn cursor(&self) -> Cursor {
+        Cursor { page: self.next, seq: self.durable, bytes: 0 }
+    }
+
+    /// Writes pages and starts their sync; the data that they name is durable.
+    fn write_pages(&mut self, upto: Seq, force: bool) -> Result<(), DurableError> {
+        let mut cursor = self.cursor();
         let mut batch = 0;
         loop {
             let (count, bytes) = self.pack(&cursor, upto, force);
             if count == 0 {
                 break;
-            }
-            if batch == 0 && cursor.page == self.next {
-                self.durable_area.mark_running()?;
-                // When the host loses its power, any write since the last sync may be there: also this page
-                // without the data that it names.
-                self.syncs.data += u64::from(barrier(self.store(), "syncing the data before the journal")?);
             }
             if cursor.page - self.start >= self.ring_pages() {
                 return Err(DurableError::RingFull { pages: self.ring_pages() });
@@ -211,16 +308,40 @@ impl Journal {
                 self.write(&cursor, &mut batch)?;
             }
         }
-        if cursor.page == self.next {
-            return Ok(());
-        }
         self.write(&cursor, &mut batch)?;
-        sync(self.store(), "writing the journal")?;
+        let ticket = start_sync(self.store(), PAGES)?;
         self.syncs.journal += 1;
+        match ticket {
+            Some(ticket) => self.flushing = Some(Flushing::Pages { ticket, cursor }),
+            None => self.end_flush(&cursor),
+        }
+        Ok(())
+    }
+
+    /// The pages up to the cursor are durable.
+    fn end_flush(&mut self, cursor: &Cursor) {
         self.next = cursor.page;
         self.durable = cursor.seq;
         self.tail.drop_front(cursor.bytes);
-        Ok(())
+        if let Some(kept) = &mut self.kept {
+            kept.drop_front(cursor.bytes as u64, self.durable);
+        }
+    }
+
+    /// Keeps the tail in this memory as well, which outlives the process.
+    ///
+    /// # Panics
+    /// If a transaction is open, or the tail does not fit.
+    pub fn keep(&mut self, mut kept: KeptTail) {
+        assert!(!self.tail.is_open(), "a transaction is open");
+        kept.replace(self.durable, self.tail.committed());
+        self.kept = Some(kept);
+    }
+
+    /// Whether `bytes` more of transactions fit into the memory that outlives the process, where there is
+    /// some.
+    pub fn has_kept_room(&self, bytes: u64) -> bool {
+        self.kept.as_ref().is_none_or(|kept| kept.has_room(bytes))
     }
 
     /// How many transactions, and bytes of them, the page at the cursor takes; none where it should wait.
@@ -269,7 +390,7 @@ impl Journal {
         debug_assert!(
             at + pages as u64 * PAGE_U64 <= self.durable_area.ring_at(0) + self.ring_pages() * PAGE_U64
         );
-        write(self.store(), at, &self.scratch[..pages * PAGE], "writing the journal")
+        start_write(self.store(), at, &self.scratch[..pages * PAGE], PAGES)
     }
 
     /// Appends the transactions of a dump, unchanged and with their numbers, except transactions that replay

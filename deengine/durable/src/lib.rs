@@ -50,7 +50,7 @@ mod tail;
 mod tests;
 
 pub use bytes::COUNTER_MAX;
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, Finishing};
 pub use dump::{Dump, DumpPage, DumpState};
 pub use dump_writer::DumpWriter;
 pub use durable::{Durable, Opened, State};

@@ -20,7 +20,7 @@
 //!   counters  [`crate::SmartCounters`]
 //! ```
 
-use crate::cell::{Cell, HEAD, Kind};
+use crate::cell::{Cell, CellWrite, HEAD, Kind};
 use crate::durable::Durable;
 use crate::error::DurableError;
 use crate::layout::Twin;
@@ -84,6 +84,8 @@ pub struct MetadataStore {
     pub(crate) version: u64,
     pub(crate) damaged: Vec<String>,
     pub(crate) lost: Vec<Kind>,
+    /// SMART counters on their way to the store.
+    pub(crate) counting: Option<CellWrite>,
 }
 
 /// Which place of a table belongs to which volume.
@@ -295,7 +297,7 @@ impl MetadataStore {
         twin.write(self.durable.store(), kind, place, &cell)
     }
 
-    fn twin(&self, kind: Kind) -> &Twin {
+    pub(crate) fn twin(&self, kind: Kind) -> &Twin {
         let layout = self.durable.layout();
         match kind {
             Kind::Header => unreachable!("the header is written by Durable"),

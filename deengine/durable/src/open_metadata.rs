@@ -119,6 +119,7 @@ impl MetadataStore {
             version: 0,
             damaged: Vec::new(),
             lost: Vec::new(),
+            counting: None,
         }
     }
 

@@ -8,8 +8,8 @@
 //! ```
 
 use crate::bytes::{COUNTER_MAX, COUNTER_MAX_32, Fields};
-use crate::cell::Kind;
-use crate::error::{DurableError, Refused};
+use crate::cell::{Cell, CellWrite, Kind};
+use crate::error::{DurableError, Patience, Refused};
 use crate::metadata::MetadataStore;
 
 const WHAT: &str = "the smart_counters";
@@ -101,8 +101,35 @@ impl MetadataStore {
     /// # Errors
     /// Where the store fails.
     pub fn set_smart_counters(&mut self, smart_counters: &SmartCounters) -> Result<(), DurableError> {
+        while self.is_counting(Patience::Blocks)? {}
         self.write(Kind::SmartCounters, 0, &smart_counters.encode())?;
         self.contents.smart_counters = *smart_counters;
         Ok(())
+    }
+
+    /// As [`Self::set_smart_counters`], without waiting for the medium: these counters are durable some time
+    /// later. Where earlier ones are still on their way, nothing is written; the caller comes back.
+    ///
+    /// # Errors
+    /// Where the store fails, also for earlier counters.
+    pub fn start_smart_counters(&mut self, smart_counters: &SmartCounters) -> Result<(), DurableError> {
+        if self.is_counting(Patience::None)? {
+            return Ok(());
+        }
+        self.version += 1;
+        let content = smart_counters.encode();
+        let cell = Cell { tag: self.durable.tag(), version: self.version, content: &content };
+        let twin = *self.twin(Kind::SmartCounters);
+        self.counting = Some(CellWrite::start(twin, self.durable.store(), Kind::SmartCounters, 0, &cell)?);
+        self.contents.smart_counters = *smart_counters;
+        self.is_counting(Patience::None).map(drop)
+    }
+
+    /// Whether counters are on their way; goes on with them.
+    fn is_counting(&mut self, patience: Patience) -> Result<bool, DurableError> {
+        let Some(mut write) = self.counting.take() else { return Ok(false) };
+        let ended = write.advance(self.durable.store(), patience)?;
+        self.counting = ended.is_pending().then_some(write);
+        Ok(self.counting.is_some())
     }
 }

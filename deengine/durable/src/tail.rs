@@ -40,12 +40,14 @@ impl Tail {
         assert!(bytes <= MAX_TRANSACTION_BYTES, "a transaction of {bytes} bytes does not fit a journal page");
     }
 
+    /// The transaction as bytes.
     #[inline]
-    pub(crate) fn commit(&mut self) {
+    pub(crate) fn commit(&mut self) -> &[u8] {
         let count = self.open.take().expect("no transaction is open");
         let head = encode_transaction_head(self.bytes.len() - self.end, count);
         self.bytes[self.end..self.end + head.len()].copy_from_slice(&head);
-        self.end = self.bytes.len();
+        let start = std::mem::replace(&mut self.end, self.bytes.len());
+        &self.bytes[start..]
     }
 
     pub(crate) fn abandon(&mut self) {

@@ -32,6 +32,7 @@ mod signature;
 mod space;
 mod syncs;
 mod system;
+mod writer;
 
 pub use error::DataFileError;
 pub use mode::IoMode;
@@ -45,7 +46,6 @@ use crate::PAGE_BYTES;
 use crate::boot::LAST_BOOT;
 use crate::geometry::{Geometry, Ppa};
 use crate::record::RECORD_BYTES;
-#[cfg(test)]
 use crate::sys;
 use gnstor_base::region::HostRegion;
 use header::Layout;
@@ -56,24 +56,26 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 pub(crate) use syncs::Syncs;
+use writer::Writer;
 
 /// A file that holds an SSD, locked for this process.
 #[derive(Debug)]
 pub struct DataFile {
     path: PathBuf,
     /// Through the page cache; this descriptor has the lock.
-    file: File,
+    file: Arc<File>,
     /// Past the page cache, where that is possible.
     data: File,
     kind: Kind,
     layout: Layout,
     io: IoMode,
-    syncs: Syncs,
-    /// Changes of data and records so far, and how many of them the last sync found.
-    changes: AtomicU64,
-    synced: AtomicU64,
+    /// Frames lie in memory that outlives a killed process.
+    keeps_memory: bool,
+    syncs: Arc<Syncs>,
+    writer: Writer,
     /// A [`crate::Flash`] is over it.
     used: AtomicBool,
 }
@@ -166,15 +168,33 @@ impl DataFile {
                 file.try_clone().map_err(failed)?
             }
         };
+        lock_io(&path, &data)?;
         let io = IoMode::asked(std::env::var_os(IoMode::NO_URING).as_deref());
-        let (syncs, changes, synced, used) = Default::default();
-        Ok(Self { path, file, kind, data, layout, io, syncs, changes, synced, used })
+        let (file, syncs) = (Arc::new(file), Arc::new(Syncs::default()));
+        let keeps_memory =
+            std::env::var_os(Self::VOLATILE).is_none_or(|value| value.is_empty() || value == "0");
+        let (writer, used) = (Writer::new(Arc::clone(&file), Arc::clone(&syncs)), AtomicBool::new(false));
+        Ok(Self { path, file, kind, data, layout, io, keeps_memory, syncs, writer, used })
     }
 
     /// Sets how data gets to the file.
     #[must_use]
     pub fn with_io(self, io: IoMode) -> Self {
         Self { io, ..self }
+    }
+
+    /// Anything but nothing and `0` in this environment variable is [`Self::volatile`].
+    pub const VOLATILE: &'static str = "GNSTOR_VOLATILE";
+
+    /// Keeps buffered data in memory that ends with the process: a kill is a power failure without a dump.
+    #[must_use]
+    pub fn volatile(self) -> Self {
+        Self { keeps_memory: false, ..self }
+    }
+
+    /// Whether buffered data lies in memory that outlives a killed process.
+    pub fn keeps_memory(&self) -> bool {
+        self.keeps_memory
     }
 
     /// Where it is.
@@ -209,23 +229,31 @@ impl DataFile {
         &self.file
     }
 
+    /// The thread that writes and syncs it.
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
+    }
+
     /// Makes all writes durable: records, and data that bypasses the page cache.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        // This sync may miss changes that come while it runs.
-        let found = self.changes.load(Ordering::Acquire);
-        self.syncs.run(|| self.file.sync_data())?;
-        self.synced.fetch_max(found, Ordering::AcqRel);
-        Ok(())
+        self.writer.drain();
+        self.syncs.sync(&self.file)
     }
 
     /// Data or records were changed, and the kernel has them.
     pub(crate) fn note_change(&self) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.syncs.note_change();
     }
 
     /// Data or records were changed since the last sync.
     pub(crate) fn has_unsynced(&self) -> bool {
-        self.synced.load(Ordering::Acquire) != self.changes.load(Ordering::Acquire)
+        self.syncs.has_unsynced()
+    }
+
+    /// Each sync takes so much longer, as on a slow disk.
+    #[cfg(test)]
+    pub(crate) fn slow_syncs(&self, ms: u64) {
+        self.syncs.delay_ms.store(ms, Ordering::Relaxed);
     }
 
     /// Data goes past the page cache.
@@ -310,4 +338,21 @@ impl DataFile {
     pub(crate) fn leave(&self) {
         self.used.store(false, Ordering::Release);
     }
+}
+
+/// Pauses until requests of a killed process must have ended, and one of them.
+const PAUSES: u32 = 2000;
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Waits until the kernel has done what a killed process asked of this file: a write of that process must not
+/// come after one of this process.
+fn lock_io(path: &Path, data: &File) -> Result<(), DataFileError> {
+    let failed = |source| DataFileError::Io { path: path.into(), what: "cannot be locked", source };
+    for _ in 0..PAUSES {
+        if sys::try_lock_io(data).map_err(failed)? {
+            return Ok(());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(DataFileError::Locked(path.into()))
 }

@@ -27,6 +27,7 @@ use crate::file::DataFile;
 use crate::frames::{Frame, Frames};
 use crate::geometry::{Block, Geometry, Ppa, Unit};
 use crate::io::Engine;
+use crate::kept::{Kept, LeftBehind};
 use crate::power::Power;
 use crate::record::{Oob, RECORD_BYTES, Records, State};
 use data::Loads;
@@ -34,7 +35,7 @@ use gnstor_base::region::{HostRegion, LocalRef};
 use program::Open;
 use rustc_hash::FxHashMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The flash of one SSD.
@@ -48,9 +49,12 @@ pub struct Flash {
     /// Frames that only loads may take, so that a full write buffer never stops reading.
     load_frames: u32,
     file: Option<Arc<DataFile>>,
+    kept: Option<Kept>,
     blocks: Box<[AtomicU64]>,
     /// Ended or running loads, running programs on file media: nothing to poll for at 0.
     pending: AtomicU64,
+    /// A program waits for room on a full disk.
+    held: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -94,7 +98,14 @@ impl Flash {
                 (file.records()?, file.next_boot()?)
             }
         };
-        let frames = Arc::new(Frames::new(owned + u64::from(spare_frames), shared)?);
+        let records = Records::new(records, boot);
+        let count = owned + u64::from(spare_frames);
+        let kept =
+            file.as_ref().filter(|file| file.keeps_memory()).and_then(|file| keep(file, count, &records));
+        let frames = Arc::new(match &kept {
+            Some(kept) => Frames::over(count, Arc::clone(kept.frames()))?,
+            None => Frames::new(count, shared)?,
+        });
         let engine =
             file.as_ref().map(|file| Engine::new(Arc::clone(file), Arc::clone(&frames))).transpose()?;
         let known = if file.is_none() { KNOWN } else { 0 };
@@ -102,10 +113,12 @@ impl Flash {
             |block| AtomicU64::new(if faults.is_factory_bad(Block(block)) { known | BAD } else { known });
         let blocks = (0..geometry.blocks()).map(block).collect();
         Ok(Self {
-            records: Records::new(records, boot),
+            records,
+            kept,
             load_frames: if file.is_some() { (spare_frames / 4).min(LOAD_FRAMES) } else { 0 },
             inner: Mutex::new(Inner { open: FxHashMap::default(), loads: Loads::default(), engine }),
             pending: AtomicU64::new(0),
+            held: AtomicBool::new(false),
             geometry,
             faults,
             power,
@@ -281,6 +294,37 @@ impl Flash {
         _ = self.blocks[block.0 as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }
 
+    /// The memory that outlives the process, where there is some.
+    pub fn kept(&self) -> Option<&Kept> {
+        self.kept.as_ref()
+    }
+
+    /// Memory that a killed process left, where it is whole.
+    pub fn left_behind(&self) -> Option<LeftBehind> {
+        let file = self.file.as_ref().filter(|file| file.keeps_memory())?;
+        LeftBehind::find(file).unwrap_or_else(|error| {
+            tracing::warn!("memory of an earlier process is not used: {error}");
+            None
+        })
+    }
+
+    /// The pages that a killed process had buffered, oldest first: page, record, and frame in the memory that
+    /// it left. The flash has not been written since.
+    pub fn left_pages(&self, left: &LeftBehind) -> Vec<(Ppa, Oob, u32)> {
+        let in_range = |page: u32| u64::from(page) < self.geometry.pages();
+        let found = left.owners().filter(|&(_, page)| in_range(page)).map(|(frame, page)| (Ppa(page), frame));
+        let buffered = found.filter(|&(page, frame)| self.records.left_frame(page, left.mark) == Some(frame));
+        let mut pages: Vec<_> = buffered.map(|(page, frame)| (page, self.records.oob(page), frame)).collect();
+        pages.sort_by_key(|(page, oob, _)| (oob.seq, *page));
+        pages
+    }
+
+    /// Whether a program waits for room on a full disk. The pages of its unit stay readable.
+    #[inline]
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed)
+    }
+
     /// Whether its file is read and written through a ring.
     #[cfg(test)]
     pub(crate) fn has_ring(&self) -> bool {
@@ -290,6 +334,18 @@ impl Flash {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Memory that outlives the process. Without it a kill is a power failure.
+fn keep(file: &DataFile, frames: u64, records: &Records) -> Option<Kept> {
+    let kept = Kept::create(file, frames + 1, records.mark());
+    kept.inspect_err(|error| {
+        tracing::warn!(
+            path = %file.path().display(), %error,
+            "no memory that outlives this process: if it is killed, writes that were not flushed are lost"
+        );
+    })
+    .ok()
 }
 
 fn row(word: u64) -> u32 {

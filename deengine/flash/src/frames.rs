@@ -46,12 +46,20 @@ struct Hot {
 
 impl Frames {
     pub(crate) fn new(count: u64, shared: bool) -> io::Result<Self> {
+        let bytes = usize::try_from(Self::region_bytes(count)).map_err(io::Error::other)?;
+        Self::over(count, if shared { HostRegion::shared(bytes)? } else { HostRegion::alloc(bytes)? })
+    }
+
+    /// Bytes of the region of so many frames, with the page of zeros.
+    fn region_bytes(count: u64) -> u64 {
+        count.saturating_add(1).saturating_mul(PAGE_BYTES.into())
+    }
+
+    /// In this memory, which is all zeros.
+    pub(crate) fn over(count: u64, region: Arc<HostRegion>) -> io::Result<Self> {
         let too_many =
             || io::Error::new(io::ErrorKind::InvalidInput, format!("an SSD has no use for {count} frames"));
         let count = u32::try_from(count).ok().filter(|&count| count < LAST - 1).ok_or_else(too_many)?;
-        let bytes =
-            usize::try_from((u64::from(count) + 1) * u64::from(PAGE_BYTES)).map_err(io::Error::other)?;
-        let region = if shared { HostRegion::shared(bytes)? } else { HostRegion::alloc(bytes)? };
         let links = HostRegion::alloc(usize::try_from(u64::from(count) * 4).map_err(io::Error::other)?)?;
         let head = AtomicU64::new(u64::from(LAST));
         let hot = Hot { head, fresh: AtomicU32::new(0), free: AtomicU32::new(count) };

@@ -21,7 +21,7 @@ pub(crate) enum Job {
     Load(Ticket),
 }
 
-/// Jobs that the ring has at once; more of them wait for the file themselves.
+/// Jobs that the ring has at once; more of them wait for a slot.
 const SLOTS: usize = 256;
 
 /// Pages of a file on their way.
@@ -30,6 +30,8 @@ pub(crate) struct Engine {
     ring: Option<Uring>,
     slots: Vec<Slot>,
     free: Vec<usize>,
+    /// Without a slot yet.
+    waiting: VecDeque<Slot>,
     done: VecDeque<(Job, io::Result<()>)>,
     held: VecDeque<Slot>,
     /// Looks until the first held write is tried again, and how many there were the last time.
@@ -38,8 +40,8 @@ pub(crate) struct Engine {
     frames: Arc<Frames>,
 }
 
-/// Longest pause between two tries on a full disk.
-const MOST_LOOKS: u32 = 1 << 14;
+/// Longest pause between two tries on a full disk. Callers look every few milliseconds while a write is held.
+const MOST_LOOKS: u32 = 64;
 
 #[derive(Debug)]
 struct Slot {
@@ -75,8 +77,9 @@ impl Engine {
         }
         let slot = |_| Slot { job: Job::Program(Unit(0)), at: 0, pages: Vec::new() };
         let slots: Vec<Slot> = (0..if ring.is_some() { SLOTS } else { 1 }).map(slot).collect();
-        let (free, done, held) = ((0..slots.len()).collect(), VecDeque::new(), VecDeque::new());
-        Ok(Self { ring, slots, free, done, held, looks: (0, 0), file, frames })
+        let (free, waiting) = ((0..slots.len()).collect(), VecDeque::new());
+        let (done, held) = (VecDeque::new(), VecDeque::new());
+        Ok(Self { ring, slots, free, waiting, done, held, looks: (0, 0), file, frames })
     }
 
     /// Writes a unit; pages without a frame are zeros.
@@ -93,18 +96,21 @@ impl Engine {
     }
 
     fn submit(&mut self, job: Job, at: u64, pages: impl Iterator<Item = u64>) {
-        let slot_number = loop {
-            match self.free.pop() {
-                Some(slot) => break slot,
-                None => self.wait(),
-            }
+        let Some(slot_number) = self.free.pop() else {
+            // A caller that waited here would wait for a slow disk.
+            return self.waiting.push_back(Slot { job, at, pages: pages.collect() });
         };
         let slot = &mut self.slots[slot_number];
         (slot.job, slot.at) = (job, at);
         slot.pages.clear();
         slot.pages.extend(pages);
+        self.start(slot_number);
+    }
+
+    fn start(&mut self, slot_number: usize) {
+        let Slot { job, at, pages } = &self.slots[slot_number];
         match &mut self.ring {
-            Some(ring) => ring.submit(slot_number, matches!(job, Job::Program(_)), at, &slot.pages),
+            Some(ring) => ring.submit(slot_number, matches!(job, Job::Program(_)), *at, pages),
             None => self.end(slot_number, None),
         }
     }
@@ -115,6 +121,11 @@ impl Engine {
             self.end(slot, Some(result));
         }
         self.try_held();
+    }
+
+    /// Whether a write waits for room on the disk.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// Whether the data is read and written through the ring.
@@ -154,6 +165,7 @@ impl Engine {
 
     /// Waits until no request is pending, and drops completed and held requests.
     pub(crate) fn drain(&mut self) {
+        self.waiting.clear();
         while self.free.len() < self.slots.len() {
             self.wait();
         }
@@ -188,7 +200,13 @@ impl Engine {
             }
             result => self.done.push_back((slot.job, result)),
         }
-        self.free.push(slot_number);
+        match self.waiting.pop_front() {
+            None => self.free.push(slot_number),
+            Some(next) => {
+                self.slots[slot_number] = next;
+                self.start(slot_number);
+            }
+        }
     }
 
     fn block_on(&self, slot: &Slot) -> io::Result<()> {

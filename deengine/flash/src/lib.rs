@@ -25,6 +25,7 @@
 //! | [`frames`] | 4 KiB frames that hold data while it is in memory |
 //! | [`fault`], [`power`] | faults and power cuts, from a seed |
 //! | [`store`] | the system area: bytes of journal, checkpoint, dump and metadata store |
+//! | [`kept`] | memory that outlives a killed process |
 //! | [`mod@file`] | one file or block device that holds all of it |
 
 mod boot;
@@ -34,6 +35,7 @@ pub mod flash;
 pub mod frames;
 pub mod geometry;
 mod io;
+pub mod kept;
 pub mod power;
 pub mod record;
 pub mod store;
@@ -50,9 +52,10 @@ pub use flash::{
 };
 pub use frames::Frame;
 pub use geometry::{Block, Geometry, GeometryError, Ppa, Shape, Superblock, Unit};
+pub use kept::{Kept, KeptOwner, KeptTail, LeftBehind};
 pub use power::Power;
 pub use record::Oob;
-pub use store::{RamStore, Store};
+pub use store::{RamStore, Started, Store, SyncTicket};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u32 = 4096;

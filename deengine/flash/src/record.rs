@@ -242,6 +242,19 @@ impl Records {
         self.own_frame(word)
     }
 
+    /// The frame of a page that another boot, of this mark, has buffered.
+    pub(crate) fn left_frame(&self, page: Ppa, mark: u32) -> Option<u32> {
+        let words = self.words(page);
+        let is_buffered = State::of(words[0].load(Ordering::Acquire)) == State::Buffered;
+        let frame = words[FRAME].load(Ordering::Acquire);
+        (is_buffered && frame >> 32 == u64::from(mark) && self.is_sound(page)).then_some(low(frame))
+    }
+
+    /// Marks the volatile words of this life of the flash.
+    pub(crate) fn mark(&self) -> u32 {
+        self.mark
+    }
+
     #[inline]
     fn own_frame(&self, word: u64) -> Option<u32> {
         (word >> 32 == u64::from(self.mark) && low(word) != NO_FRAME).then_some(low(word))

@@ -5,6 +5,12 @@
 //!   write  write  write  sync  write  write  (power goes)
 //!   `------ durable ------'    `--- each kept, dropped or torn, from the seed ---'
 //! ```
+//! An engine never waits for a disk: it starts a sync and polls for its end.
+//!
+//! ```text
+//!   start_write  start_sync -> ticket   start_write   poll_sync(ticket): Pending .. Pending  Ready(Ok)
+//!   `---- durable at Ready(Ok) ----'    `--- not covered ---'
+//! ```
 
 use crate::power::{Power, Step};
 use gnstor_base::region::HostRegion;
@@ -12,6 +18,22 @@ use gnstor_proto::placement::mix64;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+/// Number of a sync that runs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SyncTicket(pub u64);
+
+/// State of a sync that was just asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Started {
+    /// Everything was durable already.
+    NotNeeded,
+    /// It has ended well.
+    Ended,
+    /// [`Store::poll_sync`] tells its end.
+    Running(SyncTicket),
+}
 
 /// Durable bytes.
 ///
@@ -45,6 +67,52 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// As [`Self::sync`].
     fn barrier(&self) -> io::Result<bool>;
+    /// As [`Self::write`], without waiting for the medium. An error of the medium comes with the end of a
+    /// sync
+    /// that was started later.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    fn start_write(&self, at: u64, data: &[u8]) -> io::Result<()> {
+        self.write(at, data)
+    }
+    /// Begins to make all written bytes durable, without waiting for the medium.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    fn start_sync(&self) -> io::Result<Started> {
+        self.sync().map(|()| Started::Ended)
+    }
+    /// As [`Self::barrier`], without waiting for the medium.
+    ///
+    /// # Errors
+    /// As [`Self::barrier`].
+    fn start_barrier(&self) -> io::Result<Started> {
+        Ok(if self.barrier()? { Started::Ended } else { Started::NotNeeded })
+    }
+    /// Whether a sync has ended. Its end is told once.
+    ///
+    /// # Errors
+    /// As [`Self::sync`], and the error of a write that [`Self::start_write`] took.
+    fn poll_sync(&self, ticket: SyncTicket) -> Poll<io::Result<()>> {
+        Poll::Ready(Err(io::Error::other(format!("{ticket:?} was never started"))))
+    }
+    /// Waits for the end of a sync.
+    ///
+    /// # Errors
+    /// As [`Self::poll_sync`].
+    fn wait_sync(&self, ticket: SyncTicket) -> io::Result<()> {
+        loop {
+            match self.poll_sync(ticket) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => std::thread::yield_now(),
+            }
+        }
+    }
+    /// Bytes that [`Self::start_write`] took and the medium has not.
+    fn queued_bytes(&self) -> u64 {
+        0
+    }
     /// The memory that it writes to, where it is one.
     fn memory(&self) -> Option<Arc<HostRegion>> {
         None
@@ -82,6 +150,8 @@ pub struct RamStore {
     power: Arc<Power>,
     len: u64,
     region: Arc<HostRegion>,
+    /// Polls that a started sync takes.
+    polls: u32,
     inner: Mutex<Unsynced>,
 }
 
@@ -90,6 +160,37 @@ pub struct RamStore {
 struct Unsynced {
     writes: VecDeque<Before>,
     bytes: usize,
+    /// Writes that are durable: the number of the first one in `writes`.
+    durable: u64,
+    syncs: Vec<Running>,
+    tickets: u64,
+}
+
+/// A sync that runs.
+#[derive(Debug)]
+struct Running {
+    ticket: SyncTicket,
+    /// It makes writes below this number durable.
+    upto: u64,
+    polls: u32,
+}
+
+impl Unsynced {
+    /// The oldest write is durable.
+    fn forget_oldest(&mut self) -> bool {
+        let Some(oldest) = self.writes.pop_front() else { return false };
+        self.bytes -= oldest.old.len();
+        self.durable += 1;
+        true
+    }
+
+    fn make_durable(&mut self, upto: u64) {
+        while self.durable < upto && self.forget_oldest() {}
+    }
+
+    fn next(&self) -> u64 {
+        self.durable + self.writes.len() as u64
+    }
 }
 
 /// Bytes before a write.
@@ -107,13 +208,22 @@ impl RamStore {
     pub fn new(len: u64, power: Arc<Power>) -> Self {
         let bytes = usize::try_from(len).expect("64-bit host");
         let region = HostRegion::alloc(bytes).expect("address space for a store");
-        Self { power, len, region, inner: Mutex::default() }
+        Self { power, len, region, polls: 0, inner: Mutex::default() }
+    }
+
+    /// As a slow disk: a sync that is started ends at the poll of this number. A blocking sync stays as it
+    /// was.
+    #[must_use]
+    pub fn with_slow_syncs(self, polls: u32) -> Self {
+        Self { polls, ..self }
     }
 
     /// The power is back after a cut: each write since the last sync is kept, dropped or torn, by the seed.
     /// No effect where all was synced.
     pub fn after_power_cut(&self, seed: u64) {
         let mut inner = self.lock();
+        inner.syncs.clear();
+        inner.durable = inner.next();
         // Undo the newest write first: then the store holds exactly the bytes of the next older one.
         let mut redo = Vec::new();
         while let Some(Before { at, old }) = inner.writes.pop_back() {
@@ -147,11 +257,7 @@ impl RamStore {
         self.region.write(at, data);
         inner.bytes += old.len();
         inner.writes.push_back(Before { at, old });
-        while inner.bytes > APART_BYTES
-            && let Some(oldest) = inner.writes.pop_front()
-        {
-            inner.bytes -= oldest.old.len();
-        }
+        while inner.bytes > APART_BYTES && inner.forget_oldest() {}
     }
 
     fn lock(&self) -> MutexGuard<'_, Unsynced> {
@@ -188,12 +294,46 @@ impl Store for RamStore {
         let mut inner = self.lock();
         match self.power.step() {
             Step::Whole => {
-                inner.writes.clear();
-                inner.bytes = 0;
+                let all = inner.next();
+                inner.make_durable(all);
                 Ok(())
             }
             Step::Torn(_) | Step::Off => Err(power_is_gone()),
         }
+    }
+
+    fn start_sync(&self) -> io::Result<Started> {
+        if self.polls == 0 {
+            return self.sync().map(|()| Started::Ended);
+        }
+        if self.power.is_cut() {
+            return Err(power_is_gone());
+        }
+        let mut inner = self.lock();
+        inner.tickets += 1;
+        let ticket = SyncTicket(inner.tickets);
+        let running = Running { ticket, upto: inner.next(), polls: self.polls };
+        inner.syncs.push(running);
+        Ok(Started::Running(ticket))
+    }
+
+    fn poll_sync(&self, ticket: SyncTicket) -> Poll<io::Result<()>> {
+        let mut inner = self.lock();
+        let Some(at) = inner.syncs.iter().position(|sync| sync.ticket == ticket) else {
+            return Poll::Ready(Err(power_is_gone()));
+        };
+        inner.syncs[at].polls -= 1;
+        if inner.syncs[at].polls > 0 && !self.power.is_cut() {
+            return Poll::Pending;
+        }
+        let Running { upto, .. } = inner.syncs.swap_remove(at);
+        Poll::Ready(match self.power.step() {
+            Step::Whole => {
+                inner.make_durable(upto);
+                Ok(())
+            }
+            Step::Torn(_) | Step::Off => Err(power_is_gone()),
+        })
     }
 
     /// Flash in memory is durable as soon as it is programmed.

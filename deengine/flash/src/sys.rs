@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Calls that the standard library of the oldest supported toolchain lacks. They are an exclusive lock on
-//! an open file, its space and holes, and the limit of a file's length.
-#![expect(unsafe_code, reason = "flock, fallocate, lseek, fstatvfs, getrlimit")]
+//! Calls that the standard library of the oldest supported toolchain lacks: an exclusive lock on an open
+//! file, its space and holes, and the limit of a file's length.
+#![expect(unsafe_code, reason = "flock, fallocate, lseek, fstatvfs, getrlimit, geteuid, fcntl")]
 
 use std::fs::File;
 use std::io;
@@ -17,6 +17,29 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
         0 => Ok(true),
         _ => match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            error => Err(error),
+        },
+    }
+}
+
+/// Locks an open file by a lock of another kind; false where another open file has it. Requests that the
+/// kernel
+/// still works on keep it, also when their process is gone. Where the file system has no such locks, it
+/// counts
+/// as locked.
+pub(crate) fn try_lock_io(file: &File) -> io::Result<bool> {
+    // SAFETY: all bytes zero is a valid value of this structure of numbers.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::c_short::try_from(libc::F_WRLCK).unwrap_or_default();
+    lock.l_whence = libc::c_short::try_from(libc::SEEK_SET).unwrap_or_default();
+    // SAFETY: a call on an open descriptor with a structure that it only reads.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
+        0 => Ok(true),
+        _ => match io::Error::last_os_error() {
+            error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+            error if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENOLCK | libc::EOPNOTSUPP)) => {
+                Ok(true)
+            }
             error => Err(error),
         },
     }
@@ -88,6 +111,12 @@ pub(crate) fn file_limit() -> Option<u64> {
     // SAFETY: the call only fills in its argument.
     let known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
     Some(limit.rlim_cur).filter(|&limit| known && limit != libc::RLIM_INFINITY)
+}
+
+/// The user that this process acts as.
+pub(crate) fn user() -> u32 {
+    // SAFETY: the call has no argument and always succeeds.
+    unsafe { libc::geteuid() }
 }
 
 /// Whether a file was opened to be read and written past the page cache.

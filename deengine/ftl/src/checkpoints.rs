@@ -6,9 +6,12 @@ use crate::space::State;
 use crate::stamp_history::HISTORY;
 use crate::types::CommitError;
 use gnstor_base::time::Time;
-use gnstor_durable::{AppliedStamp, Checkpoint, DurableError, Meta, Seq, SuperblockMeta, SuperblockState};
+use gnstor_durable::{
+    AppliedStamp, Checkpoint, DurableError, Finishing, Meta, Seq, SuperblockMeta, SuperblockState,
+};
 use gnstor_flash::Block;
 use gnstor_proto::slba::Vid;
+use std::task::Poll;
 
 /// The journal is this full, in thousandths, when a checkpoint begins.
 const CHECKPOINT_AT: u32 = 500;
@@ -18,6 +21,8 @@ const PIECE_WORDS: u64 = if cfg!(test) { 32 } else { 1024 };
 const IDLE_WORDS: u64 = 8192;
 /// Cost of copying a stamp history, in words. Writing it costs the same again.
 const HISTORY_WORDS: u64 = if cfg!(test) { 128 } else { (HISTORY * size_of::<AppliedStamp>() / 8) as u64 };
+/// Bytes that the disk may be behind the copy of a checkpoint. Beyond them the copy waits for the disk.
+const MOST_QUEUED: u64 = 4 << 20;
 /// Journal bytes of one written page, about: decides how fast a checkpoint is copied.
 const BYTES_PER_PAGE: u64 = 50;
 
@@ -25,6 +30,8 @@ const BYTES_PER_PAGE: u64 = 50;
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
     running: Option<Running>,
+    /// One that is copied and not in the header yet.
+    finishing: Option<Finishing>,
     words: Vec<u64>,
     /// Memory of the meta. Fresh memory would be cleared page by page while commits wait.
     meta_buffer: Vec<u8>,
@@ -47,10 +54,11 @@ struct Running {
 impl Checkpoints {
     /// Whether a checkpoint is being copied.
     pub(crate) fn is_running(&self) -> bool {
-        self.running.is_some()
+        self.running.is_some() || self.finishing.is_some()
     }
 
-    /// Abandons the checkpoint that is being copied.
+    /// Abandons the checkpoint that is being copied. One that is copied names only pages on flash, and goes
+    /// on.
     pub(crate) fn abandon(&mut self) {
         self.running = None;
     }
@@ -70,6 +78,15 @@ impl Ftl {
         now: Time,
         bytes: u64,
     ) -> Result<(), CommitError> {
+        if !inner.journal.has_kept_room(bytes) {
+            // Memory that outlives the process has room again when the journal is durable.
+            inner.wanted = inner.wanted.max(inner.journal.last());
+            self.complete_programs(inner, now);
+            if !inner.journal.has_kept_room(bytes) {
+                inner.stats.stalls += 1;
+                return Err(CommitError::Stalled);
+            }
+        }
         if inner.journal.has_room(bytes) || inner.restoring && inner.journal.has_room_to_restore(bytes) {
             return Ok(());
         }
@@ -116,8 +133,12 @@ impl Ftl {
     }
 
     fn begin_checkpoint(&self, inner: &mut Inner) {
+        // The header is being changed: the next call tries again.
+        if self.durable.is_updating() {
+            return;
+        }
         let writing =
-            self.meta(inner).and_then(|meta| Checkpoint::begin_with(&self.durable, &inner.journal, meta));
+            self.meta(inner).and_then(|meta| Checkpoint::start_with(&self.durable, &inner.journal, meta));
         match writing {
             Ok(writing) => {
                 // The copy ends by the time the journal is three quarters full.
@@ -141,19 +162,36 @@ impl Ftl {
     /// Copies pieces of the running checkpoint that cost up to `words` more words, and finishes it where all
     /// is copied and durable.
     fn copy_up_to(&self, inner: &mut Inner, words: u64) {
+        if let Some(finishing) = inner.checkpoints.finishing.take() {
+            return self.go_on_finishing(inner, finishing);
+        }
         let Some(mut running) = inner.checkpoints.running.take() else { return };
         running.owed = running.owed.saturating_add(words);
+        match self.copy_owed(inner, &mut running) {
+            Ok(()) if running.complete_at.is_none_or(|seq| inner.journal.durable() < seq) => {
+                inner.checkpoints.running = Some(running);
+            }
+            Ok(()) => match running.writing.start_finish(&inner.journal) {
+                Ok(finishing) => self.go_on_finishing(inner, finishing),
+                Err(error) => tracing::error!("a checkpoint is abandoned: {error}"),
+            },
+            Err(error) => tracing::error!("a checkpoint is abandoned: {error}"),
+        }
+    }
+
+    /// Copies what is owed, as far as the disk keeps up.
+    fn copy_owed(&self, inner: &mut Inner, running: &mut Running) -> Result<(), DurableError> {
+        if !running.writing.is_ready()? {
+            return Ok(());
+        }
         let total = self.map.words();
         while running.complete_at.is_none() {
             let count = PIECE_WORDS.min(total - running.next_word);
             let cost = running.next_cost(count);
-            if running.owed < cost {
+            if running.owed < cost || self.durable.store().queued_bytes() > MOST_QUEUED {
                 break;
             }
-            if let Err(error) = self.copy_piece(inner, &mut running, count) {
-                tracing::error!("a checkpoint is abandoned: {error}");
-                return;
-            }
+            self.copy_piece(inner, running, count)?;
             running.owed = running.owed.saturating_sub(cost);
             let has_all_meta = running.next_history.is_none() && !running.writing.has_meta_piece();
             if running.next_word == total && has_all_meta {
@@ -161,13 +199,15 @@ impl Ftl {
                 running.complete_at = Some(inner.journal.last().max(running.writing.needs()));
             }
         }
-        if running.complete_at.is_none_or(|seq| inner.journal.durable() < seq) {
-            inner.checkpoints.running = Some(running);
-            return;
-        }
-        match running.writing.finish(&mut inner.journal) {
-            Ok(buffer) => {
-                inner.checkpoints.meta_buffer = buffer;
+        Ok(())
+    }
+
+    /// Goes on with a checkpoint that is copied, until the header names it.
+    fn go_on_finishing(&self, inner: &mut Inner, mut finishing: Finishing) {
+        match finishing.poll(&mut inner.journal) {
+            Ok(Poll::Pending) => inner.checkpoints.finishing = Some(finishing),
+            Ok(Poll::Ready(())) => {
+                inner.checkpoints.meta_buffer = finishing.into_meta();
                 inner.stats.checkpoints += 1;
             }
             Err(error) => tracing::error!("a checkpoint is abandoned: {error}"),
@@ -235,6 +275,9 @@ impl Ftl {
     /// Writes a whole checkpoint at once: at the end of a restore and after formatting.
     pub(crate) fn checkpoint_now(&self, inner: &mut Inner) -> Result<(), DurableError> {
         inner.checkpoints.abandon();
+        if let Some(finishing) = inner.checkpoints.finishing.take() {
+            inner.checkpoints.meta_buffer = finishing.wait(&mut inner.journal)?;
+        }
         inner.journal.flush(inner.journal.last(), true)?;
         let meta = self.meta(inner)?;
         let mut writing = Checkpoint::begin_with(&self.durable, &inner.journal, meta)?;
@@ -244,6 +287,9 @@ impl Ftl {
             let count = PIECE_WORDS.min(total - next);
             self.copy_words(inner, &mut writing, next, count)?;
             next += count;
+            while self.durable.store().queued_bytes() > MOST_QUEUED {
+                std::thread::yield_now();
+            }
         }
         for (vid, history) in inner.histories.iter() {
             writing.history(inner.journal.last(), vid, history.parts())?;

@@ -267,7 +267,8 @@ impl Ftl {
     fn move_pages(&self, inner: &mut Inner, now: Time, pages: &[(Ppa, Oob)]) -> bool {
         let count = u32::try_from(pages.len()).expect("pages of a unit");
         let room = inner.streams[Stream::Collect as usize].room(&self.flash, count);
-        let has_journal_room = inner.journal.has_room(u64::from(count) * TRANSACTION_BYTES);
+        let bytes = u64::from(count) * TRANSACTION_BYTES;
+        let has_journal_room = inner.journal.has_room(bytes) && inner.journal.has_kept_room(bytes);
         if room < count && inner.space.free() == 0
             || !self.fits_dump(inner, count)
             || self.flash.free_frames() < count

@@ -4,15 +4,19 @@
 //! ```text
 //!   unit sealed --modelled program time--> on flash --> journal pages that name only such units --> durable
 //! ```
-//! A journal page is written only when every page that it names is on flash ("data first").
+//! A journal page is written only when every page that it names is on flash ("data first"). Nothing here
+//! waits
+//! for a disk: a flush of the journal is started, and each call polls for its end.
+//!
 //! [`Ftl::make_durable`] pads half-filled units, so that everything committed so far becomes durable. Flush
 //! and FUA wait for that.
 
 use crate::layer::{Ftl, Inner};
 use crate::stream::Writing;
+use crate::types::CommitError;
 use crate::units::STREAMS;
 use gnstor_base::time::{Span, Time};
-use gnstor_durable::Seq;
+use gnstor_durable::{DurableError, Seq};
 use gnstor_flash::Superblock;
 use std::task::Poll;
 
@@ -26,6 +30,18 @@ const CHECKPOINT_PAUSE: Span = Span::from_ns(100_000);
 const ERASE_PAUSE: Span = Span::from_ns(50_000);
 /// Pause before the layer polls again for a program that the medium has not finished.
 const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
+/// The same on a full disk: nothing ends before its owner makes room.
+const HELD_PAUSE: Span = Span::from_ms(5);
+/// Writes that find no room are refused when the disk has been full for so long.
+const REFUSED_AFTER: Span = Span::from_ms(2_000);
+/// Frames that writes leave free while the disk is full.
+const FRAMES_LEFT: u32 = 64;
+/// A flush is polled again after this share of the time that it has taken so far.
+const FLUSH_SHARE: u64 = 8;
+/// Longest pause before a flush is polled again.
+const FLUSH_PAUSE: Span = Span::from_ms(1);
+/// Pause before a journal that could not be written is tried again.
+const RETRY_PAUSE: Span = Span::from_ms(1);
 
 impl Ftl {
     /// Does all work that is due: programs that have ended, the journal, erases, a piece of the checkpoint,
@@ -52,14 +68,19 @@ impl Ftl {
     pub(crate) fn next_work(&self, inner: &Inner, now: Time) -> Time {
         let next = inner.streams.iter().filter_map(|s| s.oldest()).map(|s| s.at).min().unwrap_or(Time::NEVER);
         // A program that is due and still there waits for the medium.
-        let next = if next <= now { now + MEDIUM_PAUSE } else { next };
+        let pause = if self.flash.is_held() { HELD_PAUSE } else { MEDIUM_PAUSE };
+        let next = if next <= now { now + pause } else { next };
+        let flush = match inner.journal.is_flushing() {
+            true => now + flush_pause(now.since(inner.flush_since)),
+            false => Time::NEVER,
+        };
         let checkpoint = if inner.checkpoints.is_running() { now + CHECKPOINT_PAUSE } else { Time::NEVER };
         let erase = match inner.erasures.has_more() {
             true if self.erases_at_once(inner, now) > 0 => now + ERASE_PAUSE,
             true => inner.collector.idle_from(),
             false => Time::NEVER,
         };
-        next.min(checkpoint).min(erase)
+        next.min(flush).min(checkpoint).min(erase)
     }
 
     /// Completes the programs that have ended by now, writes the journal, and erases.
@@ -84,20 +105,60 @@ impl Ftl {
                 }
             }
         }
+        self.note_held(inner, now);
         self.write_journal(inner, now);
         if !inner.erasures.is_empty() {
             self.erase_emptied(inner, now, self.erases_at_once(inner, now));
         }
     }
 
-    /// Writes the part of the journal that names only pages on flash, where it is long enough or a caller
-    /// waits for it.
+    /// Notes whether programs wait for room on a full disk.
+    fn note_held(&self, inner: &mut Inner, now: Time) {
+        inner.held_since = match (self.flash.is_held(), inner.held_since) {
+            (false, _) => None,
+            (true, since) => since.or(Some(now)),
+        };
+    }
+
+    /// On a full disk frames come back only when its owner makes room. A write that took the last ones would
+    /// leave all others without a frame, and so without a status.
+    pub(crate) fn check_frames(&self, inner: &Inner) -> Result<(), CommitError> {
+        let is_short = inner.held_since.is_some() && self.flash.free_frames() < FRAMES_LEFT;
+        if is_short { Err(CommitError::Stalled) } else { Ok(()) }
+    }
+
+    /// What becomes of a write that finds no room. On a disk that stays full it is refused, so that its
+    /// client
+    /// has a status; the data of acknowledged writes waits in memory.
+    pub(crate) fn stalled(&self, inner: &mut Inner, now: Time, error: CommitError) -> CommitError {
+        // The caller may do no other work of the layer meanwhile.
+        self.note_held(inner, now);
+        match (error, inner.held_since) {
+            (CommitError::Stalled, Some(since)) if now.since(since) >= REFUSED_AFTER => {
+                inner.stats.refused_on_full_disk += 1;
+                CommitError::Full
+            }
+            _ => error,
+        }
+    }
+
+    /// Starts to write the part of the journal that names only pages on flash, where it is long enough or a
+    /// caller waits for it.
     fn write_journal(&self, inner: &mut Inner, now: Time) {
+        let before = inner.journal.durable();
+        let ended = inner.journal.poll_flush();
+        self.note_flush(inner, now, before, ended);
         // A half-filled unit holds back a transaction that a caller waits for, or too many of them.
         if inner.journal.tail_bytes() >= HELD_BYTES
             || inner.wanted > inner.journal.durable().max(self.safe(inner))
         {
             self.release_tail(inner, now);
+        }
+        // A restore has no clock.
+        if inner.journal.is_flushing()
+            || inner.flush_retry.is_some_and(|retry| now < retry && now > Time::ZERO)
+        {
+            return;
         }
         let safe = self.safe(inner);
         let durable = inner.journal.durable();
@@ -106,11 +167,24 @@ impl Ftl {
         let force = durable < inner.wanted && inner.wanted <= safe
             || inner.space.free() <= self.low && inner.erasures.iter().any(holds_space);
         let due = inner.journal.tail_bytes() >= TAIL_BYTES && safe > durable;
-        if (force || due)
-            && let Err(error) = inner.journal.flush(safe, force)
-        {
-            // Nothing became durable. The next call tries again, and callers go on waiting.
-            tracing::error!("the journal cannot be written: {error}");
+        if force || due {
+            inner.flush_since = now;
+            let started = inner.journal.start_flush(safe, force);
+            self.note_flush(inner, now, durable, started);
+        }
+    }
+
+    /// Notes how a flush got on. After an error nothing became durable: it is tried again, and callers go on
+    /// waiting.
+    fn note_flush(&self, inner: &mut Inner, now: Time, before: Seq, result: Result<(), DurableError>) {
+        if inner.journal.durable() > before {
+            inner.flush_retry = None;
+        }
+        if let Err(error) = result {
+            if inner.flush_retry.is_none() {
+                tracing::error!("the journal cannot be written: {error}");
+            }
+            inner.flush_retry = Some(now + RETRY_PAUSE);
         }
     }
 
@@ -162,4 +236,9 @@ impl Ftl {
         }
         self.complete_programs(inner, now);
     }
+}
+
+/// Pause before a flush that has taken so long is polled again.
+fn flush_pause(taken: Span) -> Span {
+    Span::from_ns((taken.as_ns() / FLUSH_SHARE).clamp(MEDIUM_PAUSE.as_ns(), FLUSH_PAUSE.as_ns()))
 }

@@ -19,6 +19,7 @@ use crate::stats::{Health, LayerStats};
 use crate::stream::Writing;
 use crate::sweep::Sweeps;
 use gnstor_base::region::HostRegion;
+use gnstor_base::time::Time;
 use gnstor_durable::{Durable, Journal, Seq};
 use gnstor_flash::{Flash, Power};
 use gnstor_map::{Map, MapWriter};
@@ -70,6 +71,12 @@ pub(crate) struct Inner {
     pub(crate) commits: CommitState,
     /// A caller waits for this transaction to be durable.
     pub(crate) wanted: Seq,
+    /// When the flush of the journal on its way began.
+    pub(crate) flush_since: Time,
+    /// Since when a program waits for room on the disk.
+    pub(crate) held_since: Option<Time>,
+    /// The journal could not be written: when it is tried again.
+    pub(crate) flush_retry: Option<Time>,
     /// The pages of a dump are being written to new places.
     pub(crate) restoring: bool,
     pub(crate) stats: LayerStats,

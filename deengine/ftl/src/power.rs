@@ -10,11 +10,51 @@ use crate::types::CommitError;
 use crate::write::Placement;
 use gnstor_base::time::Time;
 use gnstor_durable::{Dump, DumpPage, DumpWriter, DurableError};
-use gnstor_flash::{Fetch, Oob, PageState, Ppa, Superblock, Unit};
+use gnstor_flash::{Fetch, Flash, KeptOwner, Oob, PageState, Ppa, Superblock, Unit};
 use gnstor_proto::slba::Vid;
+use std::io;
+use std::time::Duration;
 
 /// Polls of a medium that has not finished, about ten seconds.
 const PATIENCE: u32 = 50_000_000;
+/// Polls of a full disk, a pause apart: its owner may be making room.
+const FULL_POLLS: u32 = 100;
+const FULL_PAUSE: Duration = Duration::from_millis(10);
+
+/// Waits for the medium at a start and a shutdown, where no clock is.
+#[derive(Debug, Default)]
+struct Waiting {
+    polls: u32,
+    full: u32,
+}
+
+impl Waiting {
+    /// A pause before the next poll.
+    ///
+    /// # Errors
+    /// Where the disk stays full, or the medium does not finish its programs.
+    fn pause(&mut self, ftl: &Ftl, what: &str) -> Result<(), OpenError> {
+        if ftl.power.is_cut() {
+            return Err(OpenError::Media(io::Error::other("the SSD has no power")));
+        }
+        let _ = ftl.flash.poll_loaded();
+        self.polls += 1;
+        if self.polls > PATIENCE {
+            return Err(OpenError::Damaged(format!("{what}the medium does not finish its programs")));
+        }
+        if !ftl.flash.is_held() {
+            std::thread::yield_now();
+            return Ok(());
+        }
+        self.full += 1;
+        if self.full > FULL_POLLS {
+            let text = format!("{what}no room on the disk under the data file");
+            return Err(OpenError::Media(io::Error::new(io::ErrorKind::StorageFull, text)));
+        }
+        std::thread::sleep(FULL_PAUSE);
+        Ok(())
+    }
+}
 
 impl Ftl {
     /// Makes the superblocks usable after a restore: erases free ones, and continues open ones after their
@@ -121,7 +161,8 @@ impl Ftl {
 
     /// Makes room for one page and waits until it is there, without regard to modelled time.
     fn make_room_now(&self, inner: &mut Inner) -> Result<(), OpenError> {
-        for _ in 0..PATIENCE {
+        let mut waiting = Waiting::default();
+        loop {
             match self.make_room(inner, Time::ZERO, 1) {
                 Ok(()) => return Ok(()),
                 Err(CommitError::Stalled) if !self.power.is_cut() => {}
@@ -130,10 +171,8 @@ impl Ftl {
             self.pad_units(inner, Time::ZERO);
             inner.wanted = inner.wanted.max(inner.journal.last());
             self.complete_due(inner, Time::NEVER, Time::ZERO);
-            let _ = self.flash.poll_loaded();
-            std::thread::yield_now();
+            waiting.pause(self, "restoring the dump: ")?;
         }
-        Err(OpenError::Damaged("restoring the dump: the medium does not finish its programs".into()))
     }
 
     /// Makes everything durable, without regard to modelled time.
@@ -141,7 +180,8 @@ impl Ftl {
         let mut guard = self.lock();
         let inner = &mut *guard;
         // File media finish programs in their own time; a lost one shows as an error before that.
-        for _ in 0..PATIENCE {
+        let mut waiting = Waiting::default();
+        loop {
             // Repeated in each turn: pages of a failed program are in a unit that is being filled.
             self.pad_units(inner, Time::ZERO);
             self.complete_due(inner, Time::NEVER, Time::ZERO);
@@ -149,13 +189,8 @@ impl Ftl {
                 inner.journal.flush(inner.journal.last(), true)?;
                 return Ok(());
             }
-            if self.power.is_cut() {
-                return Err(OpenError::Media(std::io::Error::other("the SSD has no power")));
-            }
-            let _ = self.flash.poll_loaded();
-            std::thread::yield_now();
+            waiting.pause(self, "")?;
         }
-        Err(OpenError::Damaged("the medium does not finish its programs".into()))
     }
 
     /// Stops in good order: everything durable, nothing to restore but the checkpoint and the journal.
@@ -165,6 +200,7 @@ impl Ftl {
     pub fn shut_down(&self) -> Result<(), OpenError> {
         self.flush_now()?;
         self.durable.mark_clean(&self.lock().journal)?;
+        self.let_go();
         Ok(())
     }
 
@@ -196,6 +232,17 @@ impl Ftl {
     /// # Errors
     /// [`DurableError`], where it is more than the budget or the store does not take it.
     pub fn power_fail(&self) -> Result<u64, DurableError> {
+        let dump = self.write_dump();
+        match (&dump, self.flash.kept()) {
+            (Ok(_), _) => self.let_go(),
+            // The machine still has its power, and so the memory.
+            (Err(_), Some(kept)) if !self.power.is_cut() => kept.stay(),
+            (Err(_), _) => {}
+        }
+        dump
+    }
+
+    fn write_dump(&self) -> Result<u64, DurableError> {
         let guard = self.lock();
         let inner = &*guard;
         let mut dump = DumpWriter::begin(&self.durable, &inner.journal)?;
@@ -211,5 +258,28 @@ impl Ftl {
             }
         }
         dump.finish()
+    }
+
+    /// Everything is in the data file: memory that outlives the process is not needed any more.
+    fn let_go(&self) {
+        if let Some(kept) = self.flash.kept() {
+            kept.remove();
+        }
+    }
+
+    /// From now on a killed process leaves the journal's tail.
+    pub(crate) fn keep_tail(&self) {
+        if let Some(kept) = self.flash.kept() {
+            self.lock().journal.keep(kept.tail());
+        }
+    }
+}
+
+/// From now on the next start finds what a killed process leaves. Everything from before is in the file.
+pub(crate) fn arm(flash: &Flash, owner: KeptOwner) {
+    if let Some(kept) = flash.kept()
+        && let Err(error) = kept.arm(owner)
+    {
+        tracing::warn!("if this process is killed, writes that were not flushed are lost: {error}");
     }
 }

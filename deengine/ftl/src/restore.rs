@@ -18,13 +18,15 @@ use crate::config::geometry_for;
 use crate::config::{FtlConfig, OpenError, sizes};
 use crate::erase::Erasures;
 use crate::layer::{Apart, Ftl, Inner};
+use crate::power::arm;
 use crate::rebuild::rebuild;
 use crate::replay::{Found, from_journal};
 use crate::reserve::reserved_superblocks;
 use crate::stream::Writing;
 use crate::sweep::Sweeps;
-use gnstor_durable::{DumpState, Durable, Journal, MetadataStore, Seq, Sizes};
-use gnstor_flash::{Flash, FlashConfig, MediaConfig};
+use gnstor_base::time::Time;
+use gnstor_durable::{DumpPage, DumpState, Durable, Journal, MetadataStore, Seq, Sizes};
+use gnstor_flash::{Flash, FlashConfig, KeptOwner, LeftBehind, MediaConfig};
 use gnstor_map::{Map, MapWriter};
 use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
@@ -127,6 +129,8 @@ impl Ftl {
                 ftl.logical_pages
             )));
         }
+        ftl.keep_tail();
+        arm(&ftl.flash, ftl.durable.kept_owner());
         let boot =
             Boot { origin: Origin::Fresh, mapped: 0, replayed: 0, last: 0, rewritten: 0, bytes_read: 0 };
         Ok(OpenedFtl { ftl, metadata: opened.metadata, boot })
@@ -160,12 +164,31 @@ impl Ftl {
         let sizes = sizes_of(config, &parts)?;
         let opened = Durable::open(Arc::clone(&config.store), sizes)?;
         let (durable, metadata) = (opened.durable, opened.metadata);
-        let dump = durable.read_dump();
         let clean = opened.state == gnstor_durable::State::Clean;
+        let mut dump = durable.read_dump();
+        let owner = KeptOwner { filling: metadata.contents().filling, ..durable.kept_owner() };
+        let left = parts.flash.left_behind().filter(|left| left.owner.is_of(&owner) && !clean);
+        if let (Some(left), false) = (&left, matches!(dump, DumpState::Intact(_))) {
+            match dump_left_behind(&parts.flash, &durable, left) {
+                Ok(()) => dump = durable.read_dump(),
+                Err(error) => tracing::error!("memory of a killed process cannot be used: {error}"),
+            }
+        }
+        // The process before was killed before it could note that writes were lost.
+        let was_lossy = left.is_some_and(|left| left.owner.lossy && left.owner.filling == owner.filling);
+        let is_whole = clean || matches!(dump, DumpState::Intact(_));
+        if is_whole {
+            // A kill from here on loses nothing: there is nothing new yet.
+            let (boot, dump) = (owner.boot + 1, owner.dump + 1);
+            arm(&parts.flash, KeptOwner { boot, dump, lossy: was_lossy, ..owner });
+        }
         let mut bytes_read = parts.map.words() * 8;
         let (found, mut journal, origin) = match from_journal(&mut parts, &durable, &dump, progress) {
             Ok((found, journal)) => {
                 let origin = match &dump {
+                    _ if was_lossy => Origin::NoDump(
+                        "writes were lost before, and a kill came before that was noted".into(),
+                    ),
                     _ if clean => Origin::Clean,
                     DumpState::Intact(_) => Origin::Dump,
                     DumpState::Torn { reason } => Origin::NoDump(format!("the dump is torn: {reason}")),
@@ -176,6 +199,9 @@ impl Ftl {
             }
             Err(reason) => {
                 tracing::warn!("{reason}; the map is rebuilt from the out-of-band records");
+                if let Some(kept) = parts.flash.kept() {
+                    kept.disarm();
+                }
                 let live = |vid, generation| is_live(&metadata, vid, generation);
                 let mut found =
                     rebuild(&parts.flash, &mut parts.writer, &live, progress).map_err(OpenError::Damaged)?;
@@ -206,9 +232,34 @@ impl Ftl {
         }
         ftl.durable.invalidate_dump()?;
         ftl.durable.mark_running()?;
+        ftl.keep_tail();
+        if !is_whole || rebuilt {
+            let owner = ftl.durable.kept_owner();
+            arm(&ftl.flash, KeptOwner { lossy: true, filling: metadata.contents().filling, ..owner });
+        }
         let boot = Boot { origin, mapped: ftl.mapped(), replayed, last, rewritten, bytes_read };
         Ok(OpenedFtl { ftl, metadata, boot })
     }
+}
+
+/// Makes a dump of what a killed process left in memory.
+fn dump_left_behind(flash: &Flash, durable: &Durable, left: &LeftBehind) -> Result<(), OpenError> {
+    let Some((reached, tail)) = left.tail() else {
+        return Err(OpenError::Damaged("the journal's tail contradicts itself".into()));
+    };
+    let pages: Vec<_> = flash
+        .left_pages(left)
+        .into_iter()
+        .map(|(page, oob, frame)| {
+            let mut data = Box::new([0; gnstor_flash::PAGE_BYTES as usize]);
+            left.read_frame(frame, &mut data);
+            (page, oob, data)
+        })
+        .collect();
+    let pages = pages.iter().map(|(page, oob, data)| DumpPage { page: *page, oob: *oob, data: Some(data) });
+    let bytes = durable.dump_left_behind(reached, &tail, pages)?;
+    tracing::info!(bytes, "the process before was killed; what it had acknowledged was still in memory");
+    Ok(())
 }
 
 /// Bytes of a record of the journal, near enough for a modelled time.
@@ -254,6 +305,9 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         sweeps: Sweeps::default(),
         commits: CommitState::new(found.page_seq),
         wanted: 0,
+        flush_since: Time::ZERO,
+        held_since: None,
+        flush_retry: None,
         restoring: false,
         stats: found.stats,
         #[cfg(test)]

@@ -25,6 +25,8 @@ pub struct LayerStats {
     pub background_steps: u64,
     /// Times a write had to wait for collection or for a checkpoint.
     pub stalls: u64,
+    /// Writes refused because the disk under the data file is full.
+    pub refused_on_full_disk: u64,
     /// Checkpoints finished.
     pub checkpoints: u64,
     /// Units that could not be programmed.

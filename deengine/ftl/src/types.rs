@@ -63,7 +63,8 @@ pub enum CommitError {
     /// Too many blocks have gone bad.
     #[error("the flash is worn out: no space is left beyond what is written")]
     WornOut,
-    /// More blocks would be mapped than there are logical pages (protocol rule 5).
+    /// More blocks would be mapped than there are logical pages (protocol rule 5), or the disk under a sparse
+    /// data file is full.
     #[error("the SSD is full")]
     Full,
 }

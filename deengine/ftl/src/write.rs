@@ -143,7 +143,9 @@ impl Ftl {
         blocks: &[NewBlock],
     ) -> Result<Committed, CommitError> {
         let count = u32::try_from(blocks.len()).expect("blocks of a command");
-        self.make_room(inner, now, count)?;
+        self.check_frames(inner)
+            .and_then(|()| self.make_room(inner, now, count))
+            .map_err(|error| self.stalled(inner, now, error))?;
         let mut probes = inner.commits.take_probes();
         let mut new = 0;
         probes.extend((0..count).map(|index| {

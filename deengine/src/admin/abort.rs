@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Abort: takes back what has not begun.
+//! Abort: takes back commands that have not begun.
 //!
 //! | command | |
 //! |---|---|
 //! | an Asynchronous Event Request that is held | aborted |
 //! | one that waits for the firmware or for its volume's rate limit | aborted: nothing has been done for it |
-//! | one whose data is on its way | not aborted: an end in the middle would leave transfers that nobody expects |
+//! | one with data on its way | not aborted: an end in the middle would leave transfers that no command expects |
 //! | a VOLUME command that waits for its fence | not aborted: the table has changed, only the drain is awaited |
 //!
 //! Not aborted means DW0 bit 0 = 1; the command completes by itself. Reads may wait with the worker of

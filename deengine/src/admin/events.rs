@@ -4,7 +4,8 @@
 //! ```text
 //!   raise --> pending of each host that wants it --> a held Asynchronous Event Request completes
 //!                 ^                                        |
-//!                 +-- further ones of its kind wait <------+  until the host reads the log page that tells more
+//!                 +-- further ones of its kind wait <------+  until the host reads the log page that tells
+//!                 more
 //! ```
 
 use crate::controller::Ssd;
@@ -151,7 +152,7 @@ impl Ssd {
         self.smart.flash_health()
     }
 
-    /// A host has changed which warnings it wants, or its thresholds: it is told of those that stand.
+    /// A host has changed which warnings it wants, or its thresholds: it is told of the warnings that stand.
     pub(crate) fn remind(&mut self, now: Time, cntlid: u16, before: u8) {
         let warnings = self.warnings(cntlid) & !before;
         let Some(wanted) = self.hosts.host(cntlid).map(|host| host.features.events) else { return };

@@ -22,7 +22,7 @@ use gnstor_proto::vendor::opcode;
 const KAS: u16 = 1;
 const PAGE_BYTES: u32 = 4096;
 /// After how long a command is to be tried again that met NotReady, units of 100 ms. It is told to every
-/// host, whether it has said that it minds it (ACRE) or not: those that do not leave the two bits alone.
+/// host, whether it has said that it minds it (ACRE) or not: hosts that do not leave the two bits alone.
 const RETRY_DELAY: u16 = 1;
 
 impl Ssd {

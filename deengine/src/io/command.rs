@@ -30,6 +30,17 @@ pub(crate) struct Command {
     pub(crate) work: Work,
 }
 
+/// A command that the modelled firmware has accepted.
+#[derive(Debug)]
+pub(crate) struct Accepted {
+    /// The time of the call.
+    pub(crate) now: Time,
+    /// When the modelled firmware had taken the command. A read whose data has arrived: when the model has it
+    /// there.
+    pub(crate) at: Time,
+    pub(crate) permit: CompletionPermit,
+}
+
 /// What a command does when its transfers are done.
 #[derive(Debug)]
 pub(crate) enum Work {

@@ -5,6 +5,7 @@
 use super::worker::{Shared, SsdGuard, Worker};
 use super::write::{Submitted, Writes};
 use crate::controller::Ssd;
+use crate::io::command::Accepted;
 use crate::io::command::Work;
 use crate::io::command::{OK, WriteEnd};
 use crate::io::permit::CompletionPermit;
@@ -166,7 +167,9 @@ impl Worker {
             self.state().left();
             match (write.command, outcome) {
                 // A queue is closed only after its submitted writes are finished.
-                (None, Some(CommitOutcome::Committed(_))) => unreachable!("nothing is committed for nobody"),
+                (None, Some(CommitOutcome::Committed(_))) => {
+                    unreachable!("a write of a closed queue is not committed")
+                }
                 (None, _) => self.release_frames(write.blocks),
                 (Some((permit, request)), Some(CommitOutcome::Committed(committed))) => {
                     self.keep_list(write.blocks);
@@ -178,7 +181,8 @@ impl Worker {
                     let now = now.max(self.shared.workers.latest());
                     let mut ssd = self.hand_over(&request);
                     let end = WriteEnd { request, identity, blocks: write.blocks };
-                    ssd.finish_write(now, permit, write.failure.map(Into::into), accepted, end);
+                    let command = Accepted { now, at: accepted, permit };
+                    ssd.finish_write(command, write.failure.map(Into::into), end);
                 }
             }
         }
@@ -254,14 +258,8 @@ impl Shared {
 
 impl Ssd {
     /// All data is there. Nothing has changed for readers yet, and whether it may is asked again now.
-    pub(crate) fn finish_write(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        failure: Option<Refused>,
-        accepted: Time,
-        end: WriteEnd,
-    ) {
+    pub(crate) fn finish_write(&mut self, command: Accepted, failure: Option<Refused>, end: WriteEnd) {
+        let Accepted { now, at: accepted, permit } = command;
         let vid = end.request.get().address.vid.get();
         let judged = match failure {
             Some(refused) => Err(refused),

@@ -13,6 +13,7 @@
 
 use crate::admin::scratch::Buffer;
 use crate::controller::Ssd;
+use crate::io::command::Accepted;
 use crate::io::command::{OK, TransferKind, Work};
 use crate::io::permit::CompletionPermit;
 use crate::permission::Authorized;
@@ -45,13 +46,12 @@ impl Ssd {
     /// The host's data is in the buffer, or its transfer has failed.
     pub(crate) fn finish_compare(
         &mut self,
-        now: Time,
-        permit: CompletionPermit,
+        command: Accepted,
         failure: Option<Refused>,
-        accepted: Time,
         request: Authorized<Request>,
         buffer: Buffer,
     ) {
+        let Accepted { now, at: accepted, permit } = command;
         // The first judgement found the client to be the identity of the queue.
         let identity = Identity::Client(request.get().address.client);
         let judged = match failure {

@@ -5,6 +5,7 @@
 //! judged by nothing: a change of rights need not wait for it. When its time has come it is judged anew.
 
 use crate::controller::Ssd;
+use crate::io::command::Accepted;
 use crate::io::command::Work;
 use crate::io::permit::CompletionPermit;
 use crate::permission::Authorized;
@@ -56,7 +57,7 @@ impl Ssd {
             Ok(request) => {
                 let at = self.table.charge(accepted, &request);
                 if at <= accepted {
-                    return self.begin(now, accepted, permit, identity, request);
+                    return self.begin(Accepted { now, at: accepted, permit }, identity, request);
                 }
                 let vid = request.get().address.vid.get();
                 self.table.leave(request);
@@ -86,7 +87,7 @@ impl Ssd {
                     self.leave(now, request);
                     self.refuse(permit, command.vid, Refusal::NotReady.into(), now);
                 }
-                Ok(request) => self.begin(now, at, permit, identity, request),
+                Ok(request) => self.begin(Accepted { now, at, permit }, identity, request),
                 Err(refused) => self.refuse(permit, command.vid, refused, now),
             }
         }

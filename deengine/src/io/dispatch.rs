@@ -20,6 +20,7 @@ use super::permit::CompletionPermit;
 use super::read::Judged;
 use super::worker::Worker;
 use crate::controller::Ssd;
+use crate::io::command::Accepted;
 use crate::permission::Authorized;
 use crate::request::{Request, Verb, check_any_namespace, check_frame};
 use crate::session::Role;
@@ -147,7 +148,7 @@ impl Worker {
         !(is_admin && self.state().has_mail())
     }
 
-    /// Takes the commands of a burst from those that pend. `is_ahead`: the firmware is busy, so only
+    /// Takes the commands of a burst from the pending ones. `is_ahead`: the firmware is busy, so only
     /// writes with their data.
     fn take_burst(&mut self, is_admin: bool, is_ahead: bool) -> Vec<Taken> {
         let one_by_one = is_admin || self.pending.shares_turns();
@@ -318,24 +319,18 @@ impl Ssd {
     }
 
     /// Begins what the permission table has allowed.
-    pub(crate) fn begin(
-        &mut self,
-        now: Time,
-        accepted: Time,
-        permit: CompletionPermit,
-        identity: Identity,
-        request: Authorized<Request>,
-    ) {
+    pub(crate) fn begin(&mut self, command: Accepted, identity: Identity, request: Authorized<Request>) {
+        let Accepted { now, at: accepted, permit } = command;
         match request.get().verb {
             Verb::Read | Verb::Compare if self.refuses_unwritten(permit.queue(), &request) => {
                 let vid = request.get().address.vid.get();
                 self.leave(now, request);
                 self.refuse(permit, vid, Refusal::Deallocated.into(), accepted);
             }
-            Verb::Read => self.begin_read(now, accepted, permit, request),
-            Verb::Write => self.begin_write(now, accepted, permit, identity, request),
+            Verb::Read => self.begin_read(Accepted { now, at: accepted, permit }, request),
+            Verb::Write => self.begin_write(Accepted { now, at: accepted, permit }, identity, request),
             Verb::Compare => self.begin_compare(accepted, permit, request),
-            Verb::Trim => self.trim(now, accepted, permit, vec![request]),
+            Verb::Trim => self.trim(Accepted { now, at: accepted, permit }, vec![request]),
         }
     }
 

@@ -76,7 +76,7 @@ impl Port {
         self.head()
     }
 
-    /// SQHD: what has been fetched.
+    /// SQHD: the number of fetched commands.
     #[inline]
     pub(super) fn head(&self) -> u16 {
         u16::try_from(self.head).expect("below the size of the queue")

@@ -5,6 +5,7 @@
 use super::worker::Worker;
 use crate::controller::Ssd;
 use crate::controller::refusal_of;
+use crate::io::command::Accepted;
 use crate::io::command::OK;
 use crate::io::command::{TransferKind, Work};
 use crate::io::permit::CompletionPermit;
@@ -21,9 +22,6 @@ use gnstor_ftl::Extent;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::status::Refusal;
-
-/// Most blocks of a read that a worker serves alone.
-const MOST_BLOCKS: u32 = 256;
 
 /// A read under way.
 #[derive(Debug)]
@@ -105,10 +103,7 @@ impl Worker {
             return false;
         }
         let Ok(request) = Request::parse(&Submission { identity, sqe }) else { return false };
-        let blocks = request.blocks;
-        if blocks > MOST_BLOCKS
-            || !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst"))
-        {
+        if !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst")) {
             return false;
         }
         let Ok(request) = self.rules.authorise(now, identity, request) else { return false };
@@ -211,7 +206,7 @@ impl Worker {
             Some((Pages::One(page), u32::from(page.is_none())))
         } else {
             let pages: Box<[Ppa]> = mapped().collect();
-            let unmapped = blocks - u32::try_from(pages.len()).expect("at most MOST_BLOCKS");
+            let unmapped = blocks - u32::try_from(pages.len()).expect("blocks of a command");
             Some((Pages::Many(pages), unmapped))
         };
         if pages.is_none() {
@@ -380,13 +375,8 @@ impl Ssd {
             })
     }
 
-    pub(super) fn begin_read(
-        &mut self,
-        now: Time,
-        accepted: Time,
-        permit: CompletionPermit,
-        request: Authorized<Request>,
-    ) {
+    pub(super) fn begin_read(&mut self, command: Accepted, request: Authorized<Request>) {
+        let Accepted { now, at: accepted, permit } = command;
         let first = *request.get();
         let vid = first.address.vid;
         let mut extents = std::mem::take(&mut self.lists.extents);
@@ -441,13 +431,12 @@ impl Ssd {
 
     pub(crate) fn finish_read(
         &mut self,
-        now: Time,
-        permit: CompletionPermit,
+        command: Accepted,
         failure: Option<Refused>,
-        done_at: Time,
         pushed_bytes: u32,
         request: Authorized<Request>,
     ) {
+        let Accepted { now, at: done_at, permit } = command;
         let Request { blocks, address, .. } = *request.get();
         let failure = failure.or_else(|| self.lease_over(done_at.max(now)));
         if let Some(refused) = failure {

@@ -5,6 +5,7 @@ use super::command::{OK, TransferKind, Work};
 use super::commit::target;
 use super::permit::CompletionPermit;
 use crate::controller::Ssd;
+use crate::io::command::Accepted;
 use crate::permission::Authorized;
 use crate::request::{RANGE_BYTES, RANGE_SHIFT, Request, check_frame, check_namespace, data_pointer};
 use gnstor_base::time::Time;
@@ -43,13 +44,12 @@ impl Ssd {
     /// Every range is judged before any is applied, so a refused command has done nothing.
     pub(crate) fn finish_deallocate(
         &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        accepted: Time,
+        command: Accepted,
         sqe: &Sqe,
         identity: Identity,
         data: &[u8],
     ) {
+        let Accepted { now, at: accepted, permit } = command;
         let at = accepted.max(now);
         let mut requests = Vec::new();
         for range in data.as_chunks::<RANGE_BYTES>().0 {
@@ -65,7 +65,7 @@ impl Ssd {
             }
         }
         if sqe.cdw11.get() & DSM_DEALLOCATE != 0 {
-            return self.trim(now, at, permit, requests);
+            return self.trim(Accepted { now, at, permit }, requests);
         }
         requests.into_iter().for_each(|request| self.table.leave(request));
         self.complete_fences(now);
@@ -74,13 +74,8 @@ impl Ssd {
     }
 
     /// Unmaps the blocks of authorised requests, and completes.
-    pub(crate) fn trim(
-        &mut self,
-        now: Time,
-        accepted: Time,
-        permit: CompletionPermit,
-        mut requests: Vec<Authorized<Request>>,
-    ) {
+    pub(crate) fn trim(&mut self, command: Accepted, mut requests: Vec<Authorized<Request>>) {
+        let Accepted { now, at: accepted, permit } = command;
         let mut fua = !self.write_cache_enabled();
         let vid = requests.first().map_or(0, |request| request.get().address.vid.get());
         while let Some(request) = requests.last() {

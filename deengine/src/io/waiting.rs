@@ -3,6 +3,7 @@
 //! medium.
 
 use crate::controller::Ssd;
+use crate::io::command::Accepted;
 use crate::io::command::{TransferKind, Work};
 use crate::io::permit::CompletionPermit;
 use gnstor_base::controller::Remote;
@@ -122,8 +123,8 @@ impl Ssd {
         let done_at = command.done_at;
         match command.work {
             Work::MakeDurable(_) => self.acknowledge(permit, command.vid, done_at.max(now)),
-            Work::Starved(end) => self.pull_write(now, done_at, permit, end),
-            Work::Stalled(end) => self.finish_write(now, permit, None, done_at, end),
+            Work::Starved(end) => self.pull_write(Accepted { now, at: done_at, permit }, end),
+            Work::Stalled(end) => self.finish_write(Accepted { now, at: done_at, permit }, None, end),
             Work::Trim(requests) => {
                 // The volume may have been swept meanwhile: a stamp that is left now would belong to the
                 // next life of its id.
@@ -132,7 +133,7 @@ impl Ssd {
                     volume.is_none_or(|volume| volume.entry().deleting)
                 });
                 if !gone {
-                    return self.trim(now, done_at, permit, requests);
+                    return self.trim(Accepted { now, at: done_at, permit }, requests);
                 }
                 requests.into_iter().for_each(|request| self.leave(now, request));
                 self.refuse(permit, command.vid, Refusal::Deleting.into(), done_at.max(now));

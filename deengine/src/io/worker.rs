@@ -56,7 +56,7 @@ pub struct Worker {
     pub(super) ports: Ports,
     pub(super) reads: Slab<Read>,
     pub(super) writes: Writes,
-    /// Commands that pend, and the list of those that are taken from them at a time.
+    /// Commands that pend, and the list of commands that are taken at a time.
     pub(super) pending: Pending,
     pub(super) burst: Vec<Taken>,
     /// Commands that may go the worker's own path and wait for the model.
@@ -219,7 +219,7 @@ impl Worker {
         self.pending.len()
     }
 
-    /// What the end of an engine's step does: commits what has arrived.
+    /// What the end of a transport step does: commits the writes that have arrived.
     #[cfg(test)]
     pub(crate) fn end_step(&mut self) {
         self.commit_arrived(self.now);
@@ -404,7 +404,7 @@ impl Controller for Worker {
         self.now = now;
         self.shared.workers.saw(now);
         self.refresh();
-        // Writes that the modelled firmware takes now have their data: they are committed with what has
+        // Writes that the modelled firmware takes now have their data: they are committed with all that has
         // arrived.
         self.dispatch_pending(now);
         self.commit_arrived(now);

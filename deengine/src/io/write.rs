@@ -6,8 +6,10 @@
 //!   submit        rules, frames, count in flight -> Pull                                            no lock
 //!   transferred   the data of a block is there; with the last block the write has arrived
 //!   step          judge again, submit in the worker's combining queue                               no lock
-//!                 the lock holder: rules still the same? commit all queues                          the layer's lock
-//!                 -> Complete; a refused write, or one with FUA, goes to the Ssd                    no lock; the Ssd's
+//!                 the lock holder: rules still the same? commit all queues                          the
+//!                 layer's lock
+//!                 -> Complete; a refused write, or one with FUA, goes to the Ssd                    no lock;
+//!                 the Ssd's
 //!                 no room for now: submitted again a little later, before later writes              no lock
 //! ```
 //! A worker that finds the layer's lock taken leaves its writes to the lock holder. It completes them with
@@ -23,6 +25,7 @@ use super::read::{Command, Judged};
 use super::worker::Worker;
 use crate::controller::Ssd;
 use crate::controller::refusal_of;
+use crate::io::command::Accepted;
 use crate::io::command::{TransferKind, Work, WriteEnd};
 use crate::io::permit::CompletionPermit;
 use crate::io::slab::Slab;
@@ -305,6 +308,8 @@ impl Worker {
         let Some(write) = self.writes.commands.get_mut(id) else { return };
         match outcome {
             Outcome::Done { sum } => write.blocks[index as usize].sum = sum,
+            // The data changed on its way here: what is stored is not bad.
+            Outcome::BadChecksum => write.failure = write.failure.or(Some(Refusal::TransferError)),
             _ => write.failure = write.failure.or(refusal_of(outcome)),
         }
         write.pending -= 1;
@@ -356,27 +361,20 @@ impl Worker {
 }
 
 impl Ssd {
-    pub(crate) fn begin_write(
+    pub(super) fn begin_write(
         &mut self,
-        now: Time,
-        accepted: Time,
-        permit: CompletionPermit,
+        command: Accepted,
         identity: Identity,
         request: Authorized<Request>,
     ) {
         let blocks = self.lists.spare_blocks.pop().unwrap_or_default();
         let end = WriteEnd { request, identity, blocks };
-        self.pull_write(now, accepted, permit, end);
+        self.pull_write(command, end);
     }
 
     /// Takes frames for the write's data and has it pulled; without frames the write waits for some.
-    pub(crate) fn pull_write(
-        &mut self,
-        now: Time,
-        accepted: Time,
-        permit: CompletionPermit,
-        mut end: WriteEnd,
-    ) {
+    pub(crate) fn pull_write(&mut self, command: Accepted, mut end: WriteEnd) {
+        let Accepted { now, at: accepted, permit } = command;
         let first = *end.request.get();
         let vid = first.address.vid.get();
         assert!(end.blocks.is_empty(), "a write that pulls its data has no frames yet");

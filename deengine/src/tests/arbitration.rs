@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commands that find the firmware busy: who is next, and what becomes of those that never are.
+//! Commands that find the firmware busy: who is next, and what becomes of commands that never are.
 
 use super::*;
 

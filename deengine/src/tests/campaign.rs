@@ -241,7 +241,7 @@ impl Campaign {
             _ => self.harness.carry_out(effect),
         }
         if self.dice.one_in(8) && !self.harness.answers.contains_key(&(queue, transfer.0)) {
-            // The same answer once more is one that nobody waits for.
+            // The same answer once more is one that no command waits for.
             self.harness.answer(queue, transfer, Outcome::Done { sum });
         }
     }

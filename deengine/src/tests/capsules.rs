@@ -18,7 +18,7 @@ const SEEDS: u64 = 24;
 const CAPSULES: u32 = 600;
 const BLOCKS: u32 = 32;
 
-/// Queues of hosts that may not write: two clients' admin and I/O queues, and one where nobody has
+/// Queues of hosts that may not write: two clients' admin and I/O queues, and one where no host has
 /// connected.
 const UNTRUSTED: [QueueKey; 5] = [QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
 const ALL: [QueueKey; 8] =

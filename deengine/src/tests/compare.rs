@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compare says whether the stored blocks are the host's, to those who may read them.
+//! Compare says whether the stored blocks are the host's, to hosts that may read them.
 
 use super::*;
 

@@ -291,7 +291,7 @@ fn an_ssd_that_recovers_has_every_command_come_again_later() {
     }
     recovering.submit(Time::ZERO, ADMIN, &sqe(io::READ));
     recovering.close_queue(Time::ZERO, ADMIN);
-    assert!(recovering.pop_effect().is_none(), "nobody is left to be told");
+    assert!(recovering.pop_effect().is_none(), "no host is left to be told");
     recovering.submit(Time::ZERO, ADMIN, &sqe(io::READ));
     assert!(recovering.pop_effect().is_none());
     // What the delay is stands in Identify Controller: 100 ms.

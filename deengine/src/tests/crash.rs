@@ -3,7 +3,8 @@
 //! rules 3, 6, 8, 10 and 11).
 //!
 //! ```text
-//!   mixed work --- the power goes --- [again during the restore] --- table, map, term, every block --- work --- ...
+//!   mixed work --- the power goes --- [again during the restore] --- table, map, term, every block --- work
+//!   --- ...
 //!                   |  between two operations, with a dump
 //!                   |  while the dump is written
 //!                   |  during a durable operation, no dump
@@ -71,7 +72,7 @@ impl Campaign {
         self.work(steps);
         let cut =
             self.dice.of(&[Cut::Intact, Cut::Intact, Cut::Torn, Cut::Missing, Cut::Missing, Cut::Unreadable]);
-        // From records alone nobody can tell a page that was lost with the host.
+        // From records alone no reader can tell a page that was lost with the host.
         let host_fails = self.file.is_some() && cut != Cut::Unreadable && self.dice.one_in(2);
         self.host = if host_fails { Host::Fails } else { Host::Stays };
         covered.host_cuts += u64::from(host_fails);
@@ -108,7 +109,7 @@ impl Campaign {
             self.damage_checkpoints();
         }
         // Which of several unacknowledged states a block has now, and so which stamp, the oracle cannot
-        // know: nobody goes on with stamps below those.
+        // know: no writer goes on with stamps below those.
         self.sequence += LATE;
         let ssd = match self.reopen() {
             Ok(ssd) => ssd,

@@ -4,7 +4,7 @@
 use super::*;
 
 impl Harness {
-    /// An SSD without map and volumes, nobody connected.
+    /// An SSD without map and volumes, without connections.
     pub(super) fn bare(index: u16, blocks: u64) -> Self {
         Self::bare_as("null", index, blocks)
     }

@@ -102,7 +102,7 @@ fn a_write_that_is_modelled_to_end_behind_the_lease_is_not_acknowledged() {
         let end = harness.now + Span::from_ms(50);
         harness.step_to(end);
         assert_eq!(refusal(&harness.take(WRITER, cid).unwrap()), Some(Refusal::NotServing), "FUA {fua}");
-        // A Flush is nobody's data: it says what is durable, lease or not.
+        // A Flush is no volume's data: it says what is durable, lease or not.
         let cid = harness.submit(WRITER, super::sqe(io::FLUSH));
         let end = harness.now + Span::from_ms(50);
         harness.step_to(end);

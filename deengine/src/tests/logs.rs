@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the log pages tell is what has happened.
+//! The log pages tell events as they happened.
 
 use super::*;
 use crate::FlashHealth;
@@ -112,7 +112,7 @@ fn offset_and_length_are_those_of_the_page() {
 }
 
 #[test]
-fn the_pages_that_are_listed_are_those_that_can_be_read() {
+fn exactly_the_listed_pages_can_be_read() {
     let mut harness = Harness::new();
     let list = harness.log(DAEMON, 0, 0, 256, false).unwrap();
     for page in 0..=255u8 {

@@ -147,7 +147,7 @@ impl Harness {
         }
     }
 
-    /// The queue is gone: nobody gets the responses of its answers, though another of the same name may
+    /// The queue is gone: no queue gets the responses of its answers, though another of the same name may
     /// come.
     pub(super) fn drop_responses(&mut self, key: QueueKey) {
         let its = self.answers.range_mut((key, 0)..=(key, u32::MAX));

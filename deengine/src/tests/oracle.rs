@@ -5,7 +5,8 @@
 //!   states of a block, by stamp:   0 ...... hard ...... acked ...... in flight
 //!                                           |           |            |
 //!                                           |           |            may be there, or not
-//!                                           |           a read finds this or a later one; so does a restart with a dump
+//!                                           |           a read finds this or a later one; so does a restart
+//!                                           with a dump
 //!                                           a restart without a dump finds this or a later one
 //! ```
 //! A write at or below a stamp that was acknowledged before it was sent changes nothing (protocol rule 6),
@@ -63,7 +64,7 @@ const NEVER: State = State { stamp: Stamp { lease_epoch: 0, sequence: 0 }, conte
 
 #[derive(Debug)]
 struct Block {
-    /// Those that may be there since the last restart.
+    /// Contents that may be there since the last restart.
     states: Vec<State>,
     acked: Stamp,
     hard: Stamp,
@@ -188,7 +189,7 @@ impl Oracle {
             (Some(stamp), Promise::Acknowledged | Promise::Hardened) => stamp,
             (_, Promise::Records) => {
                 let is_data = |state: &&State| state.stamp == floor && state.content.is_some();
-                // A TRIM that nobody hardened may have become durable, and the page been erased.
+                // A TRIM that was not made durable may have become durable, and the page been erased.
                 let trimmed = block.states.iter().any(|state| state.stamp > floor && state.content.is_none());
                 let hard_data = block.states.iter().any(|state| is_data(&state)) && !trimmed;
                 match found {

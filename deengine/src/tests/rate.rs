@@ -105,7 +105,7 @@ fn a_write_waits_and_is_judged_when_its_time_has_come() {
     }
     assert!(harness.take(WRITER, ids[0]).is_some() && harness.take(WRITER, ids[1]).is_none());
     assert_eq!(harness.next_event(), Some(harness.now + Span::from_ms(200)));
-    // A change of rights does not wait for what has not begun.
+    // A change of rights does not wait for commands that have not begun.
     let mut next = entry(LIMITED);
     (next.version, next.writer) = (2, Some(client(8)));
     assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_CHMOD, &next)), None);

@@ -166,7 +166,7 @@ fn wear_is_told_in_the_mean_where_single_counts_are_lost() {
         (before.mean_milli / 1000..=before.mean_milli / 1000 + 1).contains(&(after.mean_milli / 1000)),
         "{after:?}"
     );
-    assert!(after.most - after.least <= 1, "which is the more worn nobody knows: {after:?}");
+    assert!(after.most - after.least <= 1, "the more worn one is not known: {after:?}");
 }
 
 #[test]

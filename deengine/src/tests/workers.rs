@@ -50,7 +50,7 @@ struct Seen {
 /// What the readers and the daemon's thread tell each other.
 #[derive(Default)]
 struct World {
-    /// Odd while rights are gone and everybody has been told so.
+    /// Odd while rights are gone and every worker has been told so.
     epoch: AtomicU64,
     stop: AtomicBool,
     /// Times that a reader has been round.

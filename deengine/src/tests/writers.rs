@@ -138,7 +138,7 @@ fn writes_for_which_there_is_no_room_stay_with_their_core_in_their_order() {
         sent.push(harness.submit(WRITER, sqe));
         harness.step_to(harness.now + Span::from_ns(1500));
     }
-    // Others come behind those that wait, and do not ask the layer each time.
+    // Others come behind the waiting ones, and do not ask the layer each time.
     for _ in 0..20 {
         let sqe = harness.io(io::WRITE, WRITER, 0, 16);
         sent.push(harness.submit(WRITER, sqe));
@@ -306,7 +306,7 @@ struct World {
     epoch: AtomicU64,
     lease: AtomicU64,
     stop: AtomicBool,
-    /// Writes that succeeded, and those that were refused.
+    /// Writes that succeeded, and writes that were refused.
     done: AtomicU64,
     refused: AtomicU64,
 }
@@ -331,7 +331,7 @@ fn write_on(worker: &mut Worker, key: QueueKey, map_epoch: u32, world: &World) {
     while !world.stop.load(Ordering::Relaxed) || out > 0 {
         dice = gnstor_proto::placement::mix64(dice);
         if world.stop.load(Ordering::Relaxed) {
-            // What waits for collection waits for time, and nobody else lets any pass.
+            // A write that waits for collection waits for time, and only this thread lets time pass.
             now = now + Span::from_ns(1000);
         } else if out < 8 {
             sequence += 1;
@@ -436,7 +436,7 @@ fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
     assert!(harness.frames_are_whole());
 }
 
-/// Volumes are deleted under the hands of those that write to them. Nothing of a life that is over stays
+/// Volumes are deleted while clients write to them. Nothing of a life that is over stays
 /// mapped or is remembered.
 #[test]
 fn a_sweep_misses_nothing_that_a_core_commits() {

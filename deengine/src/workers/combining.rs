@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   worker a --submit--> queue a --.
-//!   worker b --submit--> queue b ---+--> the lock holder commits --> outcomes in the queues --> each worker completes its own
+//!   worker b --submit--> queue b ---+--> the lock holder commits --> outcomes in the queues --> each worker
+//!   completes its own
 //!   worker c --submit--> queue c --'
 //! ```
 //! So a worker need not wait for the lock. The lock holder commits for it, with map, journal and stamp

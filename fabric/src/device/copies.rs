@@ -2,8 +2,10 @@
 //! Lists of copies between a piece of mapped host memory and device memory, also while kernels are resident.
 //!
 //! ```text
-//!   segments -> neighbours together -> the driver's batch of copies (cuMemcpyBatchAsync) -> end of its stream
-//!                                  '-> parts of 16 KiB, one launch of gn_gather -----------> end of its stream
+//!   segments -> neighbours together -> the driver's batch of copies (cuMemcpyBatchAsync) -> end of its
+//!   stream
+//!                                  '-> parts of 16 KiB, one launch of gn_gather -----------> end of its
+//!                                  stream
 //! ```
 //! Each copier has a stream of its own: nothing waits for a resident kernel.
 

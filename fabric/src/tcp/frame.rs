@@ -2,6 +2,7 @@
 //! The messages of the link and their bytes.
 
 use crate::cm::Refused;
+use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::CmRequest;
 use std::collections::VecDeque;
 use zerocopy::{FromBytes, IntoBytes};
@@ -24,10 +25,25 @@ pub enum Frame {
     Response { conn: u32, cqe: [u8; 16] },
     Close { conn: u32 },
     Closed { conn: u32 },
+    End { why: u16 },
+}
+
+/// The sum that goes with the data of a [`Frame::Done`]: the block sum of the data with zeros behind it.
+///
+/// # Panics
+/// For more data than a frame has.
+pub fn data_sum(data: &[u8]) -> u32 {
+    if data.len() == MAX_DATA {
+        return block_sum(data);
+    }
+    let mut block = [0; MAX_DATA];
+    block[..data.len()].copy_from_slice(data);
+    block_sum(&block)
 }
 
 impl Frame {
-    pub(super) fn encode(&self, out: &mut VecDeque<u8>) {
+    /// Appends the frame with its length.
+    pub fn encode(&self, out: &mut VecDeque<u8>) {
         let mut b = Vec::with_capacity(64);
         let mut start = |kind: u8, conn: u32| {
             b.push(kind);
@@ -80,6 +96,10 @@ impl Frame {
             }
             Self::Close { conn } => start(9, *conn),
             Self::Closed { conn } => start(10, *conn),
+            Self::End { why } => {
+                start(11, 0);
+                b.extend_from_slice(&why.to_le_bytes());
+            }
         }
         debug_assert!(b.len() <= MAX_FRAME);
         let length = u32::try_from(b.len()).expect("frames are small");
@@ -88,7 +108,7 @@ impl Frame {
     }
 
     /// Decodes the body of a frame; `None` for bytes that are not one.
-    pub(super) fn decode(body: &[u8]) -> Option<Self> {
+    pub fn decode(body: &[u8]) -> Option<Self> {
         let mut at = Cursor(body);
         let kind = at.u8()?;
         let conn = at.u32()?;
@@ -112,6 +132,7 @@ impl Frame {
             8 => Self::Response { conn, cqe: at.take(16)?.try_into().ok()? },
             9 => Self::Close { conn },
             10 => Self::Closed { conn },
+            11 => Self::End { why: at.u16()? },
             _ => return None,
         })
     }

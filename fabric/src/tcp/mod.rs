@@ -12,15 +12,26 @@
 //! carries out the array's requests on the executor that owns the queue pair, with data staged in host
 //! memory.
 //!
+//! The table of what the array has asked for names each transfer by its tag and its connection, and a tag is
+//! valid once: a `Done` that names anything else is dropped. The client sends the sum of its data with the
+//! data; the array compares it with the sum of what arrives. What one connection may take is in [`limits`].
+//!
+//! The transport polls only the streams that are ready (`transport/ready.rs`).
+//!
 //! A link that breaks ends at once at both ends: the array closes the client's queues, the client's queue
 //! pairs go into error. Its memory is given back when nothing moves through it any more.
 
 mod frame;
+pub mod limits;
 mod peer;
+mod places;
 mod wire;
 
-pub use frame::{Frame, MAX_DATA};
+pub use frame::{Frame, MAX_DATA, data_sum};
 pub use peer::PeerExecutor;
+pub(crate) use peer::Regions;
+pub use places::{Place, Places};
+pub(crate) use wire::Alarm;
 pub use wire::Wire;
 
 #[cfg(test)]

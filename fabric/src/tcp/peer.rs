@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The array's end of the link: an executor that stands for a client's HCA in another process.
 //!
+//! ```text
+//!   push --> (held back: outbox full, or TRANSFERS on the wire) --> frame, entry in `transfers`
+//!   Done --> entry of this tag and this connection? taken out --> data checked, written --> Up::Copied
+//! ```
 //! A frame carries one block at most. A longer transfer, such as a fleet map's, goes in pieces with tags of
-//! their own; it has ended when all of them have.
+//! their own, and its own tag is never on the wire. It has ended when all pieces have.
 
-use super::frame::{Frame, MAX_DATA};
+use super::frame::{Frame, MAX_DATA, data_sum};
+use super::limits::{
+    ANSWER, End, HANDSHAKE, IDLE, OUTBOX_BYTES, PENDING, PENDING_CONNECTS, QUEUE_PAIRS, TRANSFERS,
+};
 use super::wire::Wire;
-use crate::cm::Refused;
-use crate::hca::abi::{COPY_BAD_KEY, COPY_OK};
+use crate::cm::{REFUSED_NO_PEER, Refused};
+use crate::hca::abi::{COPY_BAD_KEY, COPY_BAD_SUM, COPY_OK};
 use crate::hca::{Copied, Down, Operation, QpExecutor, Up, WorkRequest};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
+use gnstor_base::time::Time;
+use gnstor_proto::fabrics::cm_reject;
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,47 +28,130 @@ const PIECE: u32 = 1 << 31;
 #[expect(clippy::cast_possible_truncation, reason = "a constant of 4096")]
 const PIECE_BYTES: u32 = MAX_DATA as u32;
 
+/// The memory that transfers refer to. The executors of a transport share the table.
+pub(crate) type Regions = Arc<HashMap<RegionId, Arc<HostRegion>>>;
+
 /// A client behind a TCP stream, as the array's transport sees it: its queue pairs are numbered by its own
 /// connection ids.
 #[derive(Debug)]
 pub struct PeerExecutor {
     wire: Wire,
-    regions: HashMap<RegionId, Arc<HostRegion>>,
-    /// Where the data that the client was asked for goes, by tag, and for which of its connections.
-    pulls: HashMap<u32, (u32, LocalRef)>,
-    /// Pieces under way, by their tags: the transfer each is of.
-    pieces: HashMap<u32, u32>,
-    /// Transfers in pieces: the connection, how many are under way, how they ended so far.
-    wholes: HashMap<u32, (u32, u32, u32)>,
+    regions: Regions,
+    queues: Queues,
+    /// Transfers that the client has been asked for, by the tags in their frames.
+    transfers: HashMap<u32, Transfer>,
+    /// Transfers that it has not been asked for yet.
+    held: VecDeque<(u32, Transfer, Memory)>,
+    /// Transfers in pieces.
+    wholes: HashMap<u32, Whole>,
+    /// Since when transfers are under way and none has ended.
+    waits_since: Option<Time>,
+    /// Damaged data has been logged.
+    has_warned: bool,
     next_piece: u32,
     up: VecDeque<Up>,
 }
 
-/// Memory of a client.
-#[derive(Clone, Copy)]
-struct Owned {
+/// The client's queue pairs, by its numbers of their connections.
+#[derive(Debug, Default)]
+struct Queues {
+    /// Since when one waits for its first response; `None`: it has had one.
+    pending_since: HashMap<u32, Option<Time>>,
+    pending: usize,
+    has_connected: bool,
+    /// Since when there is none.
+    empty_since: Option<Time>,
+}
+
+/// A transfer of one frame.
+#[derive(Clone, Copy, Debug)]
+struct Transfer {
     conn: u32,
+    local: LocalRef,
+    is_pull: bool,
+    /// The transfer that it is a piece of.
+    whole: Option<u32>,
+}
+
+/// A transfer in pieces.
+#[derive(Debug)]
+struct Whole {
+    conn: u32,
+    pieces_left: u32,
+    /// How the pieces have ended so far.
+    status: u32,
+}
+
+/// Memory of a client, and the sum that data for it has.
+#[derive(Clone, Copy, Debug)]
+struct Memory {
     address: u64,
     key: u32,
+    sum: Option<u32>,
 }
 
 impl PeerExecutor {
-    /// A client that has just connected.
-    pub fn new(wire: Wire) -> Self {
+    /// A client that has just connected, and the memory that its transfers may refer to.
+    pub(crate) fn new(mut wire: Wire, regions: Regions) -> Self {
+        wire.limit_outbox(OUTBOX_BYTES);
         Self {
             wire,
-            regions: HashMap::default(),
-            pulls: HashMap::default(),
-            pieces: HashMap::default(),
+            regions,
+            queues: Queues::default(),
+            transfers: HashMap::default(),
+            held: VecDeque::new(),
             wholes: HashMap::default(),
+            waits_since: None,
+            has_warned: false,
             next_piece: 0,
             up: VecDeque::new(),
         }
     }
 
+    /// The memory that its transfers may refer to from here on.
+    pub(crate) fn set_regions(&mut self, regions: &Regions) {
+        self.regions = Arc::clone(regions);
+    }
+
+    /// The stream.
+    pub(crate) fn wire(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+
+    /// Ends what has waited too long. Call this now and then.
+    pub(crate) fn tick(&mut self, now: Time) {
+        self.wire.tick(now);
+        if self.wire.dead().is_some() {
+            return;
+        }
+        self.waits_since = (!self.transfers.is_empty()).then(|| self.waits_since.unwrap_or(now));
+        let is_late = self.waits_since.is_some_and(|since| now.since(since) >= ANSWER);
+        let unanswered = is_late.then_some(End::Unanswered);
+        if let Some(end) = unanswered.or_else(|| self.queues.overdue(now)) {
+            return self.wire.end(end);
+        }
+        for conn in self.queues.late_connects(now) {
+            tracing::warn!("queue pair {conn} of a client is closed: its Connect takes too long");
+            self.queues.close(conn);
+            self.wire.send(&Frame::Closed { conn });
+            self.up.push_back(Up::Close { qpn: conn });
+        }
+    }
+
+    /// Whether it has something to say, such as that it is dead, without any byte from the client.
+    pub(crate) fn has_reports(&self) -> bool {
+        !self.up.is_empty() || self.wire.dead().is_some()
+    }
+
     fn on_frame(&mut self, frame: Frame) -> Option<Up> {
         match frame {
-            Frame::Connect { conn, ssd, request } => Some(Up::Connect { qpn: conn, ssd, request }),
+            Frame::Connect { conn, ssd, request } => match self.queues.open(conn) {
+                Ok(()) => Some(Up::Connect { qpn: conn, ssd, request }),
+                Err(refused) => {
+                    self.wire.send(&Frame::Accept { conn, refused });
+                    None
+                }
+            },
             Frame::Send { conn, capsule } => {
                 self.wire.send(&Frame::Ack { conn, count: 1 });
                 let operation = Operation::Send { bytes: 64, capsule };
@@ -75,79 +167,200 @@ impl PeerExecutor {
                 Some(Up::Request(request))
             }
             Frame::Done { conn, tag, status, sum, data } => {
-                let mut e = Copied { qpn: conn, tag, status, sum };
-                if let Some((_, local)) = self.pulls.remove(&tag) {
-                    if status == COPY_OK && data.len() == local.bytes as usize {
-                        self.regions[&local.region].write(local.offset, &data);
-                        // The array computes the sum itself: a client could name any.
-                        if data.len() == gnstor_proto::BLOCK_BYTES as usize {
-                            e.sum = gnstor_proto::checksum::block_sum(&data);
-                        }
-                    } else {
-                        e.status = COPY_BAD_KEY;
-                    }
-                }
-                let whole = if tag & PIECE == 0 { Some(e) } else { self.piece_done(&e) };
-                whole.map(Up::Copied)
+                self.on_done(Copied { qpn: conn, tag, status, sum }, &data).map(Up::Copied)
             }
-            Frame::Close { conn } => Some(Up::Close { qpn: conn }),
+            Frame::Close { conn } => {
+                self.queues.close(conn);
+                Some(Up::Close { qpn: conn })
+            }
             other => {
-                tracing::warn!("a client sent a frame that only arrays send: {other:?}");
+                tracing::debug!("a client sent a frame that only arrays send: {other:?}");
                 None
             }
         }
     }
-}
 
-impl PeerExecutor {
-    fn push_out(&mut self, tag: u32, local: LocalRef, to: Owned, sum: Option<u32>) {
-        let Owned { conn, address, key } = to;
+    /// The client says that a transfer has ended. What it names must be under way for that connection.
+    fn on_done(&mut self, done: Copied, data: &[u8]) -> Option<Copied> {
+        let is_its = |transfer: &Transfer| transfer.conn == done.qpn;
+        let Some(transfer) = self.transfers.get(&done.tag).copied().filter(is_its) else {
+            // A transfer of a connection that was closed meanwhile ends so, too.
+            tracing::debug!("a client ended transfer {:#x}, which its connection has not", done.tag);
+            return None;
+        };
+        self.transfers.remove(&done.tag);
+        self.waits_since = None;
+        let (status, sum) = self.take_data(&transfer, &done, data);
+        // Once for each connection: a client could fill the log.
+        if status == COPY_BAD_SUM && !std::mem::replace(&mut self.has_warned, true) {
+            tracing::warn!("data of a client arrived with another sum than it was sent with");
+        }
+        match transfer.whole {
+            None => Some(Copied { status, sum, ..done }),
+            Some(whole) => self.piece_done(whole, status),
+        }
+    }
+
+    /// Writes the data of a pull. Returns how the transfer has ended, and the block sum of its data.
+    fn take_data(&self, transfer: &Transfer, done: &Copied, data: &[u8]) -> (u32, u32) {
+        let Transfer { local, is_pull, .. } = *transfer;
+        if done.status != COPY_OK || !is_pull {
+            // Nothing was asked for that these bytes could be.
+            return (if data.is_empty() { done.status } else { COPY_BAD_KEY }, 0);
+        }
+        let Some(region) = self.regions.get(&local.region).filter(|_| data.len() == local.bytes as usize)
+        else {
+            return (COPY_BAD_KEY, 0);
+        };
+        let sum = data_sum(data);
+        if sum != done.sum {
+            return (COPY_BAD_SUM, 0);
+        }
+        region.write(local.offset, data);
+        (COPY_OK, if data.len() == MAX_DATA { sum } else { 0 })
+    }
+
+    /// A piece has ended; the report of its transfer, where it was the last.
+    fn piece_done(&mut self, tag: u32, status: u32) -> Option<Copied> {
+        let whole = self.wholes.get_mut(&tag)?;
+        whole.pieces_left -= 1;
+        if whole.status == COPY_OK {
+            whole.status = status;
+        }
+        if whole.pieces_left > 0 {
+            return None;
+        }
+        let Whole { conn, status, .. } = self.wholes.remove(&tag)?;
+        Some(Copied { qpn: conn, tag, status, sum: 0 })
+    }
+
+    /// Begins a transfer, in pieces where it is longer than a frame's data.
+    fn begin(&mut self, tag: u32, transfer: Transfer, memory: Memory) {
+        let Transfer { conn, local, .. } = transfer;
+        if local.bytes <= PIECE_BYTES {
+            return self.hold(tag, transfer, memory);
+        }
+        let pieces_left = local.bytes.div_ceil(PIECE_BYTES);
+        self.wholes.insert(tag, Whole { conn, pieces_left, status: COPY_OK });
+        for at in (0..local.bytes).step_by(MAX_DATA) {
+            let bytes = (local.bytes - at).min(PIECE_BYTES);
+            let local = LocalRef { offset: local.offset + u64::from(at), bytes, ..local };
+            // Only a block has a sum.
+            let memory = Memory { address: memory.address.wrapping_add(at.into()), sum: None, ..memory };
+            let piece = self.free_piece();
+            self.hold(piece, Transfer { local, whole: Some(tag), ..transfer }, memory);
+        }
+    }
+
+    /// A tag for a piece that no transfer on the wire has. One that is held back gets another tag then,
+    /// should its own be taken (`ask`).
+    fn free_piece(&mut self) -> u32 {
+        loop {
+            self.next_piece = self.next_piece.wrapping_add(1) | PIECE;
+            if !self.transfers.contains_key(&self.next_piece) {
+                return self.next_piece;
+            }
+        }
+    }
+
+    fn hold(&mut self, tag: u32, transfer: Transfer, memory: Memory) {
+        if self.held.is_empty() && self.has_room() {
+            self.ask(tag, transfer, memory);
+        } else {
+            self.held.push_back((tag, transfer, memory));
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.transfers.len() < TRANSFERS && self.wire.has_room()
+    }
+
+    /// Asks the client for what was held back, as far as there is room.
+    fn ask_held(&mut self) {
+        while !self.held.is_empty() && self.has_room() {
+            let Some((tag, transfer, memory)) = self.held.pop_front() else { return };
+            self.ask(tag, transfer, memory);
+        }
+    }
+
+    fn ask(&mut self, tag: u32, transfer: Transfer, memory: Memory) {
+        let Transfer { conn, local, is_pull, .. } = transfer;
+        let Memory { address, key, sum } = memory;
+        let is_taken = transfer.whole.is_some() && self.transfers.contains_key(&tag);
+        let tag = if is_taken { self.free_piece() } else { tag };
+        self.transfers.insert(tag, transfer);
+        if is_pull {
+            self.wire.send(&Frame::FromOwner { conn, tag, address, key, bytes: local.bytes });
+            return;
+        }
         let mut data = vec![0; local.bytes as usize];
         self.regions[&local.region].read(local.offset, &mut data);
         self.wire.send(&Frame::ToOwner { conn, tag, address, key, sum, data });
     }
 
-    fn pull_in(&mut self, tag: u32, local: LocalRef, from: Owned) {
-        let Owned { conn, address, key } = from;
-        self.pulls.insert(tag, (conn, local));
-        self.wire.send(&Frame::FromOwner { conn, tag, address, key, bytes: local.bytes });
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+}
+
+impl Queues {
+    /// The client asks for another queue pair.
+    fn open(&mut self, conn: u32) -> Result<(), Refused> {
+        // A number names one connection: a second one of the same number would make the first unreachable.
+        if self.pending_since.contains_key(&conn) {
+            return Err(REFUSED_NO_PEER);
+        }
+        if self.pending_since.len() >= QUEUE_PAIRS || self.pending >= PENDING_CONNECTS {
+            return Err(cm_reject::NO_RESOURCES);
+        }
+        // The next tick sets the time.
+        self.pending_since.insert(conn, Some(Time::NEVER));
+        self.pending += 1;
+        self.has_connected = true;
+        self.empty_since = None;
+        Ok(())
     }
 
-    /// Cuts a transfer into pieces: their tags, memory here, and offsets there. No piece names a tag that is
-    /// in use.
-    fn cut(&mut self, conn: u32, local: LocalRef, whole: u32) -> Vec<(u32, LocalRef, u64)> {
-        let mut cut = Vec::new();
-        let mut at = 0;
-        while at < local.bytes {
-            let bytes = (local.bytes - at).min(PIECE_BYTES);
-            let tag = loop {
-                self.next_piece = self.next_piece.wrapping_add(1) | PIECE;
-                if !self.pieces.contains_key(&self.next_piece) {
-                    break self.next_piece;
-                }
-            };
-            self.pieces.insert(tag, whole);
-            cut.push((tag, LocalRef { offset: local.offset + u64::from(at), bytes, ..local }, u64::from(at)));
-            at += bytes;
+    fn close(&mut self, conn: u32) {
+        if let Some(pending) = self.pending_since.remove(&conn) {
+            self.pending -= usize::from(pending.is_some());
         }
-        self.wholes.insert(whole, (conn, u32::try_from(cut.len()).expect("few pieces"), COPY_OK));
-        cut
     }
 
-    /// A piece has ended; the report of its transfer, where it was the last.
-    fn piece_done(&mut self, e: &Copied) -> Option<Copied> {
-        let tag = self.pieces.remove(&e.tag)?;
-        let (_, left, status) = self.wholes.get_mut(&tag)?;
-        *left -= 1;
-        if *status == COPY_OK {
-            *status = e.status;
+    /// A response goes to the client.
+    fn answered(&mut self, conn: u32) {
+        if self.pending > 0
+            && let Some(pending) = self.pending_since.get_mut(&conn)
+            && pending.take().is_some()
+        {
+            self.pending -= 1;
         }
-        let (left, status) = (*left, *status);
-        if left > 0 {
+    }
+
+    /// Why the client is to go.
+    fn overdue(&mut self, now: Time) -> Option<End> {
+        if !self.pending_since.is_empty() {
             return None;
         }
-        self.wholes.remove(&tag);
-        Some(Copied { qpn: e.qpn, tag, status, sum: 0 })
+        let idle = now.since(*self.empty_since.get_or_insert(now));
+        match self.has_connected {
+            false if idle >= HANDSHAKE => Some(End::NoHandshake),
+            true if idle >= IDLE => Some(End::Idle),
+            _ => None,
+        }
+    }
+
+    fn late_connects(&mut self, now: Time) -> Vec<u32> {
+        if self.pending == 0 {
+            return Vec::new();
+        }
+        let late = |(conn, since): (&u32, &mut Option<Time>)| {
+            let since = since.as_mut()?;
+            *since = (*since).min(now);
+            (now.since(*since) >= PENDING).then_some(*conn)
+        };
+        self.pending_since.iter_mut().filter_map(late).collect()
     }
 }
 
@@ -166,19 +379,14 @@ impl QpExecutor for PeerExecutor {
         self.wire.dead().is_some() && self.up.is_empty()
     }
 
-    fn add_region(&mut self, region: &Arc<HostRegion>) {
-        self.regions.insert(region.id(), Arc::clone(region));
-    }
-
-    fn remove_region(&mut self, id: RegionId) {
-        self.regions.remove(&id);
-    }
-
     fn keeps_mapped(&self) -> bool {
         false
     }
 
     fn reply_connect(&mut self, qpn: u32, refused: Refused) {
+        if refused != 0 {
+            self.queues.close(qpn);
+        }
         self.wire.send(&Frame::Accept { conn: qpn, refused });
     }
 
@@ -187,6 +395,7 @@ impl QpExecutor for PeerExecutor {
             if let Some(e) = self.up.pop_front() {
                 return Some(e);
             }
+            self.ask_held();
             let frame = self.wire.poll()?;
             if let Some(e) = self.on_frame(frame) {
                 self.up.push_back(e);
@@ -196,26 +405,18 @@ impl QpExecutor for PeerExecutor {
 
     fn push(&mut self, message: Down) {
         match message {
-            Down::ToOwner { qpn, local, address, key, tag, sum } if local.bytes <= PIECE_BYTES => {
-                self.push_out(tag, local, Owned { conn: qpn, address, key }, sum);
-            }
-            // Only a block has a sum.
-            Down::ToOwner { qpn, local, address, key, tag, .. } => {
-                for (piece, local, offset) in self.cut(qpn, local, tag) {
-                    let to = Owned { conn: qpn, address: address.wrapping_add(offset), key };
-                    self.push_out(piece, local, to, None);
-                }
-            }
-            Down::FromOwner { qpn, local, address, key, tag } if local.bytes <= PIECE_BYTES => {
-                self.pull_in(tag, local, Owned { conn: qpn, address, key });
+            Down::ToOwner { qpn, local, address, key, tag, sum } => {
+                let transfer = Transfer { conn: qpn, local, is_pull: false, whole: None };
+                self.begin(tag, transfer, Memory { address, key, sum });
             }
             Down::FromOwner { qpn, local, address, key, tag } => {
-                for (piece, local, offset) in self.cut(qpn, local, tag) {
-                    let from = Owned { conn: qpn, address: address.wrapping_add(offset), key };
-                    self.pull_in(piece, local, from);
-                }
+                let transfer = Transfer { conn: qpn, local, is_pull: true, whole: None };
+                self.begin(tag, transfer, Memory { address, key, sum: None });
             }
-            Down::Send { qpn, bytes, .. } => self.wire.send(&Frame::Response { conn: qpn, cqe: bytes }),
+            Down::Send { qpn, bytes, .. } => {
+                self.queues.answered(qpn);
+                self.wire.send(&Frame::Response { conn: qpn, cqe: bytes });
+            }
             Down::QpError { qpn } => self.wire.send(&Frame::Closed { conn: qpn }),
             Down::Cqe { .. } | Down::Ping { .. } => {}
         }
@@ -223,9 +424,9 @@ impl QpExecutor for PeerExecutor {
 
     /// Data for the client has been read already. Data that it sends late is dropped.
     fn take_back(&mut self, conn: u32) -> bool {
-        self.pulls.retain(|_, (of, _)| *of != conn);
-        self.wholes.retain(|_, (of, _, _)| *of != conn);
-        self.pieces.retain(|_, whole| self.wholes.contains_key(whole));
+        self.transfers.retain(|_, transfer| transfer.conn != conn);
+        self.held.retain(|(_, transfer, _)| transfer.conn != conn);
+        self.wholes.retain(|_, whole| whole.conn != conn);
         true
     }
 }

@@ -1,10 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Frames over a TCP stream that never blocks.
+//!
+//! Buffers have the size that is in use: the thread's one read buffer is shared by its streams, and a stream
+//! keeps only the bytes of frames that have not arrived whole, or that its peer has not taken.
 
 use super::frame::{Frame, MAX_FRAME};
+use super::limits::{CLIENT_OUTBOX_BYTES, End, MOST_OUTBOX_BYTES, STALL};
+use super::places::Place;
+use gnstor_base::time::Time;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Bytes that one call to the operating system may read.
+const READ_BYTES: usize = 64 << 10;
+
+thread_local! {
+    static READ: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into_boxed_slice());
+}
+
+/// Streams with something to send, by their tokens, for the transport that polls them.
+#[derive(Debug, Default)]
+pub(crate) struct Alarm {
+    rung: AtomicBool,
+    tokens: Mutex<Vec<u32>>,
+}
+
+impl Alarm {
+    fn ring(&self, token: u32) {
+        self.tokens.lock().expect("no panic while held").push(token);
+        // Pairs with the acquire in `take`: a transport that sees the flag finds the token.
+        self.rung.store(true, Ordering::Release);
+    }
+
+    /// Hands over the tokens since the last call.
+    #[inline]
+    pub(crate) fn take(&self, mut each: impl FnMut(u32)) {
+        if self.rung.load(Ordering::Acquire) {
+            self.rung.store(false, Ordering::Relaxed);
+            self.tokens.lock().expect("no panic while held").drain(..).for_each(&mut each);
+        }
+    }
+}
 
 /// A TCP stream that never blocks.
 #[derive(Debug)]
@@ -13,7 +56,18 @@ pub struct Wire {
     inbox: Vec<u8>,
     taken: usize,
     pub(super) outbox: VecDeque<u8>,
+    /// Bytes of the outbox beyond which nothing is read.
+    limit: usize,
     dead: Option<String>,
+    /// The last read got all there was.
+    is_drained: bool,
+    /// The stream took bytes since the last [`Wire::tick`].
+    moved: bool,
+    /// Since when it takes none, though there are some.
+    stalled_since: Option<Time>,
+    alarm: Option<(u32, Arc<Alarm>)>,
+    has_rung: bool,
+    _place: Option<Place>,
 }
 
 impl Wire {
@@ -24,7 +78,45 @@ impl Wire {
     pub fn new(stream: TcpStream) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, inbox: Vec::new(), taken: 0, outbox: VecDeque::new(), dead: None })
+        Ok(Self {
+            stream,
+            inbox: Vec::new(),
+            taken: 0,
+            outbox: VecDeque::new(),
+            limit: CLIENT_OUTBOX_BYTES,
+            dead: None,
+            is_drained: false,
+            moved: false,
+            stalled_since: None,
+            alarm: None,
+            has_rung: false,
+            _place: None,
+        })
+    }
+
+    /// The same for a stream that takes a place among its listener's.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn placed(stream: TcpStream, place: Place) -> std::io::Result<Self> {
+        Ok(Self { _place: Some(place), ..Self::new(stream)? })
+    }
+
+    /// Sets how many bytes the outbox may hold before nothing is read any more.
+    pub(super) fn limit_outbox(&mut self, bytes: usize) {
+        self.limit = bytes;
+    }
+
+    /// From here on the registry's poll and the alarm name the stream by `token` when it is to be polled.
+    pub(crate) fn watch(&mut self, registry: &Registry, token: u32, alarm: &Arc<Alarm>) -> bool {
+        self.alarm = Some((token, Arc::clone(alarm)));
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        registry.register(&mut SourceFd(&self.stream.as_raw_fd()), Token(token as usize), interest).is_ok()
+    }
+
+    /// Its name at the transport that polls it.
+    pub(crate) fn token(&self) -> Option<u32> {
+        self.alarm.as_ref().map(|(token, _)| *token)
     }
 
     /// Why the stream is of no more use.
@@ -32,49 +124,125 @@ impl Wire {
         self.dead.as_deref()
     }
 
+    /// Ends the stream; its peer hears why, where it reads.
+    pub(super) fn end(&mut self, end: End) {
+        self.send(&Frame::End { why: end.code() });
+        self.flush();
+        self.die(end.why());
+    }
+
+    /// Closes a stream that was not taken in; its peer hears why, where the stream takes so much.
+    pub fn refuse(mut self, end: End) {
+        self.end(end);
+    }
+
+    /// The peer has ended the stream.
+    pub(crate) fn ended(&mut self, why: u16) {
+        self.die(End::of(why).map_or("the peer ended the stream", End::why));
+    }
+
+    fn die(&mut self, why: &str) {
+        self.dead.get_or_insert_with(|| why.into());
+        (self.inbox, self.taken, self.outbox) = (Vec::new(), 0, VecDeque::new());
+    }
+
     /// Queues a frame; [`Wire::flush`] and [`Wire::poll`] send it.
     pub fn send(&mut self, frame: &Frame) {
-        if self.dead.is_none() {
-            frame.encode(&mut self.outbox);
+        if self.dead.is_some() {
+            return;
+        }
+        frame.encode(&mut self.outbox);
+        if self.outbox.len() > MOST_OUTBOX_BYTES {
+            self.die(End::Outbox.why());
+        }
+        if let Some((token, alarm)) = self.alarm.as_ref().filter(|_| !self.has_rung) {
+            alarm.ring(*token);
+            self.has_rung = true;
         }
     }
 
     /// Sends what the stream takes.
     pub fn flush(&mut self) {
+        self.has_rung = false;
         while self.dead.is_none() && !self.outbox.is_empty() {
             match self.stream.write(self.outbox.as_slices().0) {
-                Ok(0) => self.dead = Some("the stream takes no more bytes".into()),
-                Ok(n) => drop(self.outbox.drain(..n)),
+                Ok(0) => self.die("the stream takes no more bytes"),
+                Ok(n) => {
+                    self.moved = true;
+                    drop(self.outbox.drain(..n));
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => return,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => self.dead = Some(e.to_string()),
+                Err(e) => self.die(&e.to_string()),
             }
         }
     }
 
-    /// The next frame, if one has arrived whole.
+    /// Whether the outbox has room for more data.
+    pub(super) fn has_room(&self) -> bool {
+        self.outbox.len() < self.limit
+    }
+
+    /// Whether only new bytes, or room in the stream, give it something to do.
+    pub(crate) fn rests(&self) -> bool {
+        self.dead.is_none() && (self.is_drained || !self.has_room())
+    }
+
+    /// Ends a stream whose peer takes nothing, and gives unused memory back. Call this now and then.
+    pub(crate) fn tick(&mut self, now: Time) {
+        if self.outbox.is_empty() || self.moved {
+            self.stalled_since = None;
+        }
+        self.moved = false;
+        if !self.outbox.is_empty() && now.since(*self.stalled_since.get_or_insert(now)) >= STALL {
+            self.die(End::Stalled.why());
+        }
+        if self.outbox.is_empty() {
+            self.outbox = VecDeque::new();
+        }
+        if self.taken == self.inbox.len() {
+            (self.inbox, self.taken) = (Vec::new(), 0);
+        }
+    }
+
+    /// The next frame, if one has arrived whole. While the peer does not take what it is sent, nothing is
+    /// read from it.
     pub fn poll(&mut self) -> Option<Frame> {
         self.flush();
         loop {
+            if !self.has_room() {
+                return None;
+            }
             if let Some(frame) = self.parse() {
                 return Some(frame);
             }
-            if self.dead.is_some() {
+            if self.dead.is_some() || !self.read() {
                 return None;
             }
-            self.inbox.drain(..self.taken);
-            self.taken = 0;
-            let old = self.inbox.len();
-            self.inbox.resize(old + (64 << 10), 0);
-            let got = self.stream.read(&mut self.inbox[old..]);
-            self.inbox.truncate(old + got.as_ref().map_or(0, |n| *n));
+        }
+    }
+
+    /// Reads what there is; whether there was anything.
+    fn read(&mut self) -> bool {
+        self.inbox.drain(..self.taken);
+        self.taken = 0;
+        self.is_drained = false;
+        loop {
+            let got = READ.with_borrow_mut(|buffer| {
+                let got = self.stream.read(buffer);
+                if let Ok(n) = got {
+                    self.inbox.extend_from_slice(&buffer[..n]);
+                }
+                got
+            });
             match got {
-                Ok(0) => self.dead = Some("the peer closed the stream".into()),
-                Ok(_) => {}
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return None,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => self.dead = Some(e.to_string()),
+                Ok(0) => self.die("the peer closed the stream"),
+                Ok(_) => return true,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => self.is_drained = true,
+                Err(e) => self.die(&e.to_string()),
             }
+            return false;
         }
     }
 
@@ -82,15 +250,21 @@ impl Wire {
         let unread = &self.inbox[self.taken..];
         let length = u32::from_le_bytes(*unread.first_chunk()?) as usize;
         if length > MAX_FRAME {
-            self.dead = Some(format!("a frame of {length} bytes is longer than any"));
+            self.die(&format!("a frame of {length} bytes is longer than any"));
             return None;
         }
         let body = unread.get(4..4 + length)?;
         let frame = Frame::decode(body);
         self.taken += 4 + length;
         if frame.is_none() {
-            self.dead = Some("bytes that are not a frame".into());
+            self.die("bytes that are not a frame");
         }
         frame
+    }
+
+    /// Bytes of memory that the stream holds, apart from itself.
+    #[cfg(test)]
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.inbox.capacity() + self.outbox.capacity()
     }
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The executors of a transport: added, polled in their order, removed.
 
+use super::ready::Owner;
 use super::{ConnId, ExecutorId, RcTransport};
 use crate::hca::QpExecutor;
 use crate::hca::agent::AgentExecutor;
 use crate::hca::soft::SoftExecutor;
 use crate::tcp::{PeerExecutor, Wire};
-use gnstor_base::region::HostRegion;
+use gnstor_base::region::{HostRegion, RegionId};
 use gnstor_base::time::Time;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 /// An executor. Only that of queue pairs in host memory has a control path through the transport.
 pub(super) enum AnyExecutor {
     Soft(SoftExecutor),
+    /// A client of another process, polled when its stream is ready.
+    Peer(Box<PeerExecutor>),
     Other(Box<dyn QpExecutor>),
 }
 
@@ -24,6 +27,7 @@ impl Deref for AnyExecutor {
     fn deref(&self) -> &Self::Target {
         match self {
             Self::Soft(executor) => executor,
+            Self::Peer(executor) => executor.as_ref(),
             Self::Other(executor) => executor.as_ref(),
         }
     }
@@ -34,6 +38,7 @@ impl DerefMut for AnyExecutor {
     fn deref_mut(&mut self) -> &mut Self::Target {
         match self {
             Self::Soft(executor) => executor,
+            Self::Peer(executor) => executor.as_mut(),
             Self::Other(executor) => executor.as_mut(),
         }
     }
@@ -62,7 +67,13 @@ impl RcTransport {
 
     /// Adds a client that has connected over TCP.
     pub fn add_peer(&mut self, wire: Wire) -> ExecutorId {
-        self.add_other(Box::new(PeerExecutor::new(wire)))
+        let regions = Arc::clone(&self.peer_regions);
+        let peer = AnyExecutor::Peer(Box::new(PeerExecutor::new(wire, regions)));
+        let id = self.executors.insert(peer).expect("far fewer executors than 65,536");
+        if let Some(AnyExecutor::Peer(peer)) = self.executors.get_mut(&id) {
+            self.ready.add(Owner::Peer(id), peer.wire());
+        }
+        id
     }
 
     /// Adds an executor of the caller's own, such as a load generator.
@@ -80,7 +91,22 @@ impl RcTransport {
 
     /// Tells every executor of a region that messages may refer to.
     pub(super) fn add_region(&mut self, region: &Arc<HostRegion>) {
-        self.executors.values_mut().for_each(|executor| executor.add_region(region));
+        Arc::make_mut(&mut self.peer_regions).insert(region.id(), Arc::clone(region));
+        self.each_region_user(|executor| executor.add_region(region));
+    }
+
+    /// No later message refers to this region.
+    pub(super) fn remove_region(&mut self, region: RegionId) {
+        Arc::make_mut(&mut self.peer_regions).remove(&region);
+        self.each_region_user(|executor| executor.remove_region(region));
+    }
+
+    fn each_region_user(&mut self, mut change: impl FnMut(&mut dyn QpExecutor)) {
+        let regions = &self.peer_regions;
+        self.executors.values_mut().for_each(|executor| match executor {
+            AnyExecutor::Peer(peer) => peer.set_regions(regions),
+            other => change(&mut **other),
+        });
     }
 
     /// The soft executor with this id.
@@ -100,7 +126,12 @@ impl RcTransport {
         for conn in conns {
             self.close(now, conn);
         }
-        if let Some(executor) = self.executors.remove(&id) {
+        if let Some(mut executor) = self.executors.remove(&id) {
+            if let AnyExecutor::Peer(peer) = &mut executor
+                && let Some(token) = peer.wire().token()
+            {
+                self.ready.remove(token);
+            }
             self.leaving.keep(id, executor);
         }
         self.order.retain(|polled| polled.id != id);

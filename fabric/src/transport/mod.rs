@@ -17,6 +17,7 @@ mod executors;
 mod fused;
 mod leaving;
 mod lent;
+mod ready;
 mod remote;
 mod reports;
 mod step;
@@ -26,7 +27,7 @@ mod times;
 
 use crate::hca::{Allowance, Up};
 use crate::link::{Link, LinkConfig};
-use crate::tcp::Frame;
+use crate::tcp::{Frame, Regions};
 use conn::{Conn, To};
 use events::{Events, Message, Messages};
 use executors::{AnyExecutor, Polled};
@@ -37,6 +38,7 @@ use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use leaving::Leaving;
+use ready::Ready;
 use remote::{Asked, Remote, Staging};
 use rustc_hash::FxHashMap as HashMap;
 use std::sync::Arc;
@@ -203,9 +205,15 @@ pub struct RcTransport {
     link: Link,
     executors: Table<ExecutorId, AnyExecutor>,
     targets: Vec<LocalTarget>,
-    /// TCP links by name, and the order in which they are polled.
+    /// TCP links by name, and the order in which they came.
     remotes: HashMap<u32, Remote>,
     remote_order: Vec<u32>,
+    /// A link has ended and is not forgotten.
+    has_ended_remotes: bool,
+    /// The TCP streams of clients and links.
+    ready: Ready,
+    /// What transfers of clients in other processes may refer to.
+    peer_regions: Regions,
     /// Staging memory of links that have ended, where devices have it mapped.
     spare_staging: Vec<Staging>,
     /// The number by which clients of other processes call target 0.
@@ -245,6 +253,9 @@ impl RcTransport {
             targets: Vec::new(),
             remotes: HashMap::default(),
             remote_order: Vec::new(),
+            has_ended_remotes: false,
+            ready: Ready::default(),
+            peer_regions: Regions::default(),
             spare_staging: Vec::new(),
             first_ssd: 0,
             conns: Table::default(),

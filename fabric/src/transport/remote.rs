@@ -7,13 +7,14 @@
 //! ```
 
 use super::conn::{Conn, To};
+use super::ready::Owner;
 use super::target::Start;
 use super::{ConnId, Origin, RcTransport};
 use crate::cm::{REFUSED_NO_PEER, Refused};
 use crate::hca::Down;
 use crate::hca::abi::*;
 use crate::mlx5::syndrome;
-use crate::tcp::{Frame, MAX_DATA, Wire};
+use crate::tcp::{Frame, MAX_DATA, Wire, data_sum};
 use gnstor_base::controller::Outcome;
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
@@ -97,6 +98,12 @@ impl Remote {
     pub(super) fn send(&mut self, frame: &Frame) {
         self.wire.send(frame);
     }
+
+    /// Checks the deadlines of its stream; whether that has ended.
+    pub(super) fn tick(&mut self, now: Time) -> bool {
+        self.wire.tick(now);
+        self.wire.dead().is_some()
+    }
 }
 
 impl RcTransport {
@@ -115,7 +122,14 @@ impl RcTransport {
                 staging
             }
         };
-        let name = self.id();
+        let name = loop {
+            let name = self.id();
+            if !self.remotes.contains_key(&name) {
+                break name;
+            }
+        };
+        let mut wire = wire;
+        self.ready.add(Owner::Remote(name), &mut wire);
         let remote = Remote {
             wire,
             staging,
@@ -170,36 +184,27 @@ impl RcTransport {
         }
     }
 
-    pub(super) fn poll_remotes(&mut self, now: Time) -> bool {
+    /// Handles frames of a link. Returns whether there was something to do, and whether its stream rests.
+    pub(super) fn poll_remote(&mut self, now: Time, name: u32) -> (bool, bool) {
         let mut worked = false;
-        let mut ended = false;
-        for i in 0..self.remote_order.len() {
-            let name = self.remote_order[i];
-            for _ in 0..BATCH {
-                let Some(r) = self.remotes.get_mut(&name).filter(|r| !r.ending) else { break };
-                let Some(frame) = r.stalled.take().or_else(|| r.wire.poll()) else { break };
-                if matches!(frame, Frame::ToOwner { .. } | Frame::FromOwner { .. })
-                    && r.staging.free.is_empty()
-                {
-                    r.stalled = Some(frame);
-                    break;
-                }
-                worked = true;
-                self.on_remote_frame(now, name, frame);
+        for _ in 0..BATCH {
+            let Some(r) = self.remotes.get_mut(&name).filter(|r| !r.ending) else { return (worked, true) };
+            let Some(frame) = r.stalled.take().or_else(|| r.wire.poll()) else { break };
+            if matches!(frame, Frame::ToOwner { .. } | Frame::FromOwner { .. }) && r.staging.free.is_empty() {
+                r.stalled = Some(frame);
+                break;
             }
-            let Some(r) = self.remotes.get_mut(&name) else { continue };
-            r.wire.flush();
-            if r.wire.dead().is_some() && !r.ending {
-                tracing::debug!(remote = name, why = r.wire.dead(), "a TCP link broke");
-                self.end_remote(now, name);
-                worked = true;
-            }
-            ended |= self.remotes.get(&name).is_some_and(|r| r.ending);
+            worked = true;
+            self.on_remote_frame(now, name, frame);
         }
-        if ended {
-            self.forget_ended_remotes();
+        let Some(r) = self.remotes.get_mut(&name) else { return (worked, true) };
+        r.wire.flush();
+        if r.wire.dead().is_some() && !r.ending {
+            tracing::debug!(remote = name, why = r.wire.dead(), "a TCP link broke");
+            self.end_remote(now, name);
+            return (true, true);
         }
-        worked
+        (worked, r.stalled.is_none() && r.wire.rests())
     }
 
     /// Ends the links that are no longer used.
@@ -219,6 +224,7 @@ impl RcTransport {
         let Some(r) = self.remotes.get_mut(&name).filter(|r| !r.ending) else { return };
         r.ending = true;
         r.stalled = None;
+        self.has_ended_remotes = true;
         for (_, reply) in r.connecting.drain() {
             let _ = reply.send(Err(REFUSED_NO_PEER));
         }
@@ -235,25 +241,30 @@ impl RcTransport {
     }
 
     /// Gives back what ended links held, where nothing moves through it any more.
-    fn forget_ended_remotes(&mut self) {
+    pub(super) fn forget_ended_remotes(&mut self) {
         let remotes = &mut self.remotes;
         let done = |name: &u32| remotes.get(name).is_none_or(|r| r.ending && r.staging.is_whole());
         let (gone, kept): (Vec<u32>, Vec<u32>) = self.remote_order.iter().partition(|name| done(name));
         self.remote_order = kept;
         for name in gone {
-            let Some(remote) = remotes.remove(&name) else { continue };
+            let Some(remote) = self.remotes.remove(&name) else { continue };
+            if let Some(token) = remote.wire.token() {
+                self.ready.remove(token);
+            }
             // A device keeps what it has mapped: there the memory is kept for the next link.
             if self.executors.values().any(|executor| executor.keeps_mapped()) {
                 self.spare_staging.push(remote.staging);
                 continue;
             }
-            let region = remote.staging.region.id();
-            self.executors.values_mut().for_each(|executor| executor.remove_region(region));
+            self.remove_region(remote.staging.region.id());
         }
+        self.has_ended_remotes = self.remotes.values().any(|r| r.ending);
     }
 
     fn on_remote_frame(&mut self, now: Time, name: u32, frame: Frame) {
         let Some(r) = self.remotes.get_mut(&name) else { return };
+        // The numbers are this transport's: an array names only the connections that lead to it.
+        let is_its = |conn: u32| self.conns.get(&ConnId(conn)).is_some_and(|c| c.to == To::Remote(name));
         match frame {
             Frame::Accept { conn, refused } => {
                 let answer = if refused == 0 { Ok(()) } else { Err(refused) };
@@ -263,6 +274,15 @@ impl RcTransport {
                     }
                     let _ = reply.send(answer);
                 }
+            }
+            Frame::Ack { conn, .. } | Frame::Response { conn, .. } | Frame::Closed { conn }
+                if !is_its(conn) =>
+            {
+                tracing::debug!("an array named connection {conn:#x}, which does not lead to it");
+            }
+            Frame::ToOwner { conn, tag, .. } | Frame::FromOwner { conn, tag, .. } if !is_its(conn) => {
+                let data = Vec::new();
+                r.wire.send(&Frame::Done { conn, tag, status: COPY_BAD_KEY, sum: 0, data });
             }
             Frame::Ack { conn, .. } => self.acknowledge_next(ConnId(conn)),
             Frame::ToOwner { conn, tag, address, key, sum, data } => {
@@ -301,6 +321,7 @@ impl RcTransport {
             }
             Frame::Response { conn, cqe } => self.remote_response(ConnId(conn), zerocopy::transmute!(cqe)),
             Frame::Closed { conn } => self.break_conn(now, ConnId(conn), None),
+            Frame::End { why } => r.wire.ended(why),
             other => tracing::warn!("an array sent a frame that only clients send: {other:?}"),
         }
     }
@@ -309,7 +330,7 @@ impl RcTransport {
     pub(super) fn remote_transfer_done(&mut self, id: ConnId, asked: Asked, outcome: Outcome) {
         let Asked { remote, tag, slot, pull } = asked;
         let Some(r) = self.remotes.get_mut(&remote) else { return };
-        let (status, sum) = match outcome {
+        let (status, mut sum) = match outcome {
             Outcome::Done { sum } => (COPY_OK, sum),
             Outcome::BadChecksum => (COPY_BAD_SUM, 0),
             Outcome::RemoteAccess | Outcome::ConnectionLost => (COPY_BAD_KEY, 0),
@@ -318,6 +339,10 @@ impl RcTransport {
         if pull && status == COPY_OK {
             data.resize(slot.bytes as usize, 0);
             r.staging.region.read(slot.offset, &mut data);
+            // The executor has computed a block's sum where the data was, before it came here.
+            if data.len() != MAX_DATA {
+                sum = data_sum(&data);
+            }
         }
         r.staging.free.push(slot.offset);
         r.wire.send(&Frame::Done { conn: id.0, tag, status, sum, data });

@@ -49,10 +49,14 @@ impl RcTransport {
 
     /// Does everything that is due. Returns whether anything happened.
     pub fn step(&mut self, now: Time) -> bool {
-        let mut worked = self.poll_executors(now);
+        let all = std::mem::take(&mut self.poll_all);
+        let mut worked = self.poll_executors(now, all);
         worked |= self.reap_leaving(now);
         worked |= self.check_quiesce();
-        worked |= self.poll_remotes(now);
+        worked |= self.poll_streams(now, all);
+        if self.has_ended_remotes {
+            self.forget_ended_remotes();
+        }
         while let Some((at, event)) = self.events.pop_due(now) {
             self.handle(now, at, event);
             worked = true;
@@ -72,6 +76,7 @@ impl RcTransport {
             self.last_timeout_check = now;
             self.check_timeouts(now);
             self.end_idle_remotes(now);
+            self.tick_streams(now);
         }
         self.counters.steps[usize::from(!worked)] += 1;
         worked
@@ -89,7 +94,8 @@ impl RcTransport {
 
     /// What the thread of an idle transport waits for.
     pub fn waits(&self) -> Waits {
-        let polls = self.is_moving() || self.executors.values().any(|executor| executor.must_be_polled());
+        let must = |polled: &Polled| self.executors.get(&polled.id).is_some_and(|e| e.must_be_polled());
+        let polls = self.is_moving() || self.order.iter().any(must);
         Waits { next: self.next_event(), polls }
     }
 
@@ -109,10 +115,9 @@ impl RcTransport {
         executor.map_or(Span::ZERO, |executor| Span::from_ns(executor.lead_ns()))
     }
 
-    fn poll_executors(&mut self, now: Time) -> bool {
+    fn poll_executors(&mut self, now: Time, all: bool) -> bool {
         let mut worked = false;
         self.steps = self.steps.wrapping_add(1);
-        let all = std::mem::take(&mut self.poll_all);
         for i in 0..self.order.len() {
             let Some(&Polled { id, interval, ahead }) = self.order.get(i) else { break };
             if !all && !self.steps.is_multiple_of(interval) {
@@ -134,7 +139,7 @@ impl RcTransport {
 
     /// Handles up to `most` reports of an executor. First it announces all commands among them to the SSDs,
     /// which prefetch what these need while the first is handled.
-    fn poll_executor(&mut self, now: Time, id: ExecutorId, most: usize) -> bool {
+    pub(super) fn poll_executor(&mut self, now: Time, id: ExecutorId, most: usize) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         if let Some(executor) = self.executors.get_mut(&id) {
             while batch.len() < most

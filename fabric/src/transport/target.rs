@@ -83,9 +83,19 @@ impl RcTransport {
         }
     }
 
+    /// A tag that no transfer has. A client may hold one of its own while all other tags are used up.
+    fn free_tag(&mut self) -> u32 {
+        loop {
+            let tag = self.id();
+            if !self.transfers.contains_key(&tag) {
+                return tag;
+            }
+        }
+    }
+
     /// Hands a transfer to the executor of its connection.
     pub(super) fn start(&mut self, now: Time, id: ConnId, start: Start, down: impl FnOnce(u32, u32) -> Down) {
-        let tag = self.id();
+        let tag = self.free_tag();
         let Start { origin, not_before, cid } = start;
         let Some(conn) = self.conns.get_mut(&id).filter(|c| !c.broken()) else {
             let transfer = Transfer {

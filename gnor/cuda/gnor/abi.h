@@ -70,7 +70,8 @@ struct slot {
 };
 static_assert(sizeof(slot) == 32, "");
 enum : gn_u32 { CMD_FREE = 0, CMD_IN_FLIGHT = 2, PARKED_BYTES = 64 };
-// A thread that gives a request up adds REQ_ABANDONED less what it has sent: the command that makes it REQ_ABANDONED
+// A thread that gives a request up adds REQ_ABANDONED less what it has sent: the command that makes it
+// REQ_ABANDONED
 // was the last.
 enum : gn_u32 { REQ_ABANDONED = 0x80000000u, REQ_FAILED = 0x01000000u };
 

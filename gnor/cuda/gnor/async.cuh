@@ -22,7 +22,8 @@ struct parked {
 };
 static_assert(sizeof(io) == 40 && sizeof(parked) == PARKED_BYTES, "");
 
-// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and a thread that looks for a
+// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and a thread that looks
+// for a
 // parked request first so long after its deadline still sees that it has passed.
 enum : gn_u32 { TICK_SHIFT = 16, MOST_TICKS = 1u << 30 };
 GN_DEV gn_u32 now_ticks() { return (gn_u32)(now_ns() >> TICK_SHIFT); }

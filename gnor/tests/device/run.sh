@@ -4,7 +4,8 @@
 # Builds and runs the device headers' tests (libgnstor's among them): plain, with weakly ordered stores, with
 # ThreadSanitizer, with AddressSanitizer and UBSan. Then plants mistakes in copies of the headers, and demands
 # that each is found. CXX chooses the compiler, SEEDS multiplies the seeds. GNSTOR_LONG=1 plants every
-# mistake; without it, only the mistakes of SHORT, and the programs run a fifth of the seeds. The last line is "N
+# mistake; without it, only the mistakes of SHORT, and the programs run a fifth of the seeds. The last line is
+# "N
 # passed, M failed"; the exit status is non-zero if M is.
 set -u
 cd "$(dirname "$0")" || exit 2
@@ -158,7 +159,7 @@ mutants_of_one_core() {
     mutant alone_publishes_unseen $GNOR/append.cuh \
         's/^  S::st_release(&qp.publish, next)/  if (!S::ALONE) &/' \
         plain plain one_warp_alone 5
-    mutant nobody_rings_again $GNOR/complete.cuh '/ring_again/d' plain plain one_warp_alone 20
+    mutant no_second_doorbell $GNOR/complete.cuh '/ring_again/d' plain plain one_warp_alone 20
     mutant commands_without_receives $GNOR/append.cuh '/mlx5::RCV_DBR/d' plain plain one_warp_alone 20
     # Of DUMPs.
     mutant completions_trusted '' '' plain plain completions_are_trusted 5
@@ -248,7 +249,7 @@ mutants_of_the_other() {
         plain plain pool 300
     mutant blocks_split_first $GNOR/pool.cuh 's/if (i < near \&\& .*$/if (i < near) continue;/' \
         plain plain pool 1
-    mutant everybody_asks $GNOR/pool.cuh \
+    mutant every_warp_asks $GNOR/pool.cuh \
         's/S::cas(&p.asked, asked, want) == asked)/(S::st(\&p.asked, want - 1), true))/' \
         plain plain pool 300
     mutant run_without_looking $GNOR/pool.cuh \
@@ -259,10 +260,10 @@ mutants_of_the_other() {
         tsan tsan pool 50
     mutant parked_in_two_hands $GNOR/async.cuh \
         's/bits = S::exch_acquire(&c.parked_bits\[w\], 0u);/bits = S::ld(\&c.parked_bits[w]);/' \
-        plain plain nobody_waits 20
+        plain plain no_thread_waits 20
     mutant parked_relaxed $GNOR/sharing.cuh \
         's/return mem::or_acqrel_gpu(p, v);/return mem::or_relaxed_gpu(p, v);/' \
-        tsan tsan nobody_waits 20
+        tsan tsan no_thread_waits 20
     mutant own_slot_used_twice $GNOR/io.cuh \
         's/cid == NO_SLOT && own_slot_is_free<S>(c, v, x))/cid == NO_SLOT)/' \
         plain plain a_long_request 30

@@ -694,7 +694,7 @@ Config threads_alone(uint64_t seed) {
 }
 
 /// Requests that no thread waits for, of warps that end before them.
-Config nobody_waits(uint64_t seed) {
+Config no_thread_waits(uint64_t seed) {
   Config (*const kinds[])(uint64_t) = {common, full_queues, late_completions, one_queue_pair_breaks,
                                        refused_reads};
   Config cfg = kinds[seed % 5](seed);
@@ -716,7 +716,7 @@ Config behind_dumps(uint64_t seed) {
                                        one_block_shares,
                                        one_warp_alone,
                                        one_warp_fills_its_queue,
-                                       nobody_waits,
+                                       no_thread_waits,
                                        threads_alone,
                                        buffers_in_pieces,
                                        a_small_pool,
@@ -768,7 +768,7 @@ const Scenario SCENARIOS[] = {
     {"all_queue_pairs_break", all_queue_pairs_break},
     {"a_long_request", a_long_request},
     {"threads_alone", threads_alone},
-    {"nobody_waits", nobody_waits},
+    {"no_thread_waits", no_thread_waits},
     {"one_block_shares", one_block_shares},
     {"one_warp_alone", one_warp_alone},
     {"one_warp_fills_its_queue", one_warp_fills_its_queue},

@@ -428,7 +428,7 @@ typedef struct gnp_map_ssd {
 } gnp_map_ssd;
 GNP_ASSERT(sizeof(gnp_map_ssd) == 8);
 
-#define GNP_MAP_FORMAT 1u
+#define GNP_MAP_FORMAT 2u
 enum { GNP_SSD_IN = 1, GNP_SSD_OUT = 2 };
 #define GNP_PLACE_NONE 0xFFFFu
 #define GNP_PLACE_FILLING 0x8000u // takes writes, does not serve reads
@@ -441,10 +441,13 @@ GNP_FN gnp_u64 gnp_mix64(gnp_u64 x) {
   return x ^ x >> 31;
 }
 
-// The placement group of a block; `groups` is a power of two, `chunk_shift` below 32.
+// The placement group of a block. 32 consecutive chunks lie in 32 consecutive groups.
+// The arguments: `groups` is a power of two, `chunk_shift` below 32.
 GNP_FN gnp_u32 gnp_group_of(gnp_u16 vid, gnp_u32 vba, gnp_u8 chunk_shift, gnp_u64 factor, gnp_u32 groups) {
-  gnp_u64 key = (gnp_u64)vid << 32 | vba >> chunk_shift;
-  return (gnp_u32)(gnp_mix64(factor ^ gnp_mix64(key)) & (groups - 1));
+  gnp_u32 chunk = vba >> chunk_shift;
+  gnp_u64 key = (gnp_u64)vid << 32 | chunk >> 5;
+  gnp_u32 stripe = (gnp_u32)gnp_mix64(factor ^ gnp_mix64(key));
+  return (stripe << 5 | (chunk & 31)) & (groups - 1);
 }
 
 // The block sum: the wrapping sum, in any order, of a term for each of the 1,024 words of a block

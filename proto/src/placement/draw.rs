@@ -8,8 +8,10 @@
 //!   ...                                  within a column, straw2 decides which group gets which SSD
 //!   group 63     1        2
 //! ```
-//! A share that is not whole is rounded up in some stripes and down in others, by a hash: over many stripes the
-//! shares are exact. So blocks of one stripe never crowd on one SSD, and groups still pair every SSD with every
+//! A share that is not whole is rounded up in some stripes and down in others, by a hash: over many stripes
+//! the
+//! shares are exact. So blocks of one stripe never crowd on one SSD, and groups still pair every SSD with
+//! every
 //! other.
 
 use super::straw2::straw2;
@@ -37,7 +39,8 @@ impl FleetMap {
         }
     }
 
-    /// Every SSD that has places left in this column holds another place of `group` already. Some other group of
+    /// Every SSD that has places left in this column holds another place of `group` already. Some other group
+    /// of
     /// the stripe takes such an SSD and gives its own to `group`; where none can, an SSD exceeds its share.
     fn swap_or_exceed(&mut self, group: u32, place: usize, stripe: &Range<u32>, left: &mut [u32]) {
         let holds =

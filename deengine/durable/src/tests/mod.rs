@@ -14,6 +14,7 @@ mod journal;
 #[path = "../../../testing/long.rs"]
 mod long;
 mod metadata;
+mod slow;
 mod world;
 
 use crate::{Durable, Opened, Record, Sizes};
@@ -48,6 +49,13 @@ impl Bench {
     pub(crate) fn new() -> Self {
         let power = Arc::new(Power::steady());
         Self { ram: Arc::new(RamStore::new(SIZES.store_bytes(), Arc::clone(&power))), power }
+    }
+
+    /// On a disk whose syncs end at their poll of this number.
+    pub(crate) fn slow(polls: u32) -> Self {
+        let power = Arc::new(Power::steady());
+        let ram = RamStore::new(SIZES.store_bytes(), Arc::clone(&power)).with_slow_syncs(polls);
+        Self { ram: Arc::new(ram), power }
     }
 
     pub(crate) fn store(&self) -> Arc<dyn Store> {

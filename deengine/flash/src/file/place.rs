@@ -14,6 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Kind of a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +34,10 @@ pub(super) struct Place {
     /// It was not there before.
     pub(super) made: bool,
 }
+
+/// Tries to open a device or to lock a file, and the pause between two of them.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Bytes that are checked at either end of a device.
 const ENDS: u64 = 1 << 20;
@@ -55,7 +60,15 @@ impl Place {
             () => return Err(odd("a pipe or a socket")),
         };
         let alone = if kind == Kind::Device { libc::O_EXCL } else { 0 };
-        let file = OpenOptions::new().read(true).write(true).custom_flags(alone).open(path);
+        let open = || OpenOptions::new().read(true).write(true).custom_flags(alone).open(path);
+        let mut file = open();
+        for _ in 0..LOCK_TRIES {
+            if !file.as_ref().is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {
+                break;
+            }
+            std::thread::sleep(LOCK_PAUSE);
+            file = open();
+        }
         let file = file.map_err(|error| match error.kind() {
             ErrorKind::ResourceBusy => DataFileError::Busy(path.into()),
             _ => failed(error),
@@ -82,7 +95,16 @@ impl Place {
     fn lock(path: &Path, file: File, kind: Kind, made: bool) -> Result<Self, DataFileError> {
         let failed = |what| move |source| DataFileError::Io { path: path.into(), what, source };
         // The lock of a device is only advice: udev locks devices for a moment, too.
-        if !sys::try_lock(&file).map_err(failed("cannot be locked"))? && kind == Kind::File {
+        let mut is_locked = sys::try_lock(&file).map_err(failed("cannot be locked"))?;
+        // A process that this program starts has its descriptors until it runs another program.
+        for _ in 0..LOCK_TRIES {
+            if is_locked || kind == Kind::Device {
+                break;
+            }
+            std::thread::sleep(LOCK_PAUSE);
+            is_locked = sys::try_lock(&file).map_err(failed("cannot be locked"))?;
+        }
+        if !is_locked && kind == Kind::File {
             return Err(DataFileError::Locked(path.into()));
         }
         let end = (&file).seek(SeekFrom::End(0)).map_err(failed("its size cannot be found"))?;

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Syncs of a file, which all fail after a failed one.
 
+use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Syncs of one file. After a failed sync the kernel may have dropped pages and report success for the next
 /// sync. So every later sync counts as failed until the file is opened again.
 #[derive(Debug, Default)]
 pub(crate) struct Syncs {
     failed: AtomicBool,
+    /// Changes of data and records so far, and how many of them the last sync found.
+    changes: AtomicU64,
+    synced: AtomicU64,
+    /// Milliseconds that each sync takes longer, as on a slow disk.
+    #[cfg(test)]
+    pub(crate) delay_ms: AtomicU64,
 }
 
 impl Syncs {
@@ -23,5 +30,26 @@ impl Syncs {
             self.failed.store(true, Ordering::Release);
         }
         result
+    }
+
+    /// Makes all writes to the file durable.
+    pub(crate) fn sync(&self, file: &File) -> io::Result<()> {
+        // This sync may miss changes that come while it runs.
+        let found = self.changes.load(Ordering::Acquire);
+        #[cfg(test)]
+        std::thread::sleep(std::time::Duration::from_millis(self.delay_ms.load(Ordering::Relaxed)));
+        self.run(|| file.sync_data())?;
+        self.synced.fetch_max(found, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Data or records were changed, and the kernel has them.
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Data or records were changed since the last sync.
+    pub(crate) fn has_unsynced(&self) -> bool {
+        self.synced.load(Ordering::Acquire) != self.changes.load(Ordering::Acquire)
     }
 }

@@ -207,6 +207,7 @@ impl Flash {
                 }
             }
         }
+        self.held.store(engine.is_held(), Ordering::Relaxed);
         loads.lingering.retain(|&(page, frame)| {
             let read = self.records.has_pins(std::iter::once(page));
             if !read {

@@ -35,6 +35,10 @@ impl Flash {
     /// block is bad, or a later row of the block was programmed.
     pub fn place(&self, page: Ppa, frame: Frame, oob: &Oob) {
         if self.open_page(page) {
+            // Before the record: what it says is looked for where the frame's owner is.
+            if let Some(kept) = &self.kept {
+                kept.own(frame.0, page.0);
+            }
             self.records.place(page, frame.0, oob);
         }
     }

@@ -7,6 +7,7 @@ use super::fuzz::{Dice, bend, seal_note, seal_record, seeds, set_crc};
 use super::*;
 use crate::file::header::{Layout, decode_boot, encode_boot};
 use crate::file::note::{self, Copy};
+use crate::kept;
 use crate::record::{Records, State};
 use gnstor_base::region::HostRegion;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,13 +18,19 @@ const RECORD: usize = 64;
 /// Whether it took the bytes.
 type Decoder = fn(&[u8]) -> bool;
 
-const DECODERS: [(&str, Decoder); 3] = [
+const DECODERS: [(&str, Decoder); 4] = [
     ("file/header.rs", |bytes| {
         let boot = bytes.first_chunk().is_some_and(|slot| decode_boot(slot).is_some());
         boot | bytes.first_chunk().is_some_and(|page| Layout::decode(page).is_ok())
     }),
     ("file/note.rs", |bytes| {
         bytes.len() == note::BYTES && matches!(note::decode(bytes), Some(Copy::Whole(..)))
+    }),
+    ("kept.rs", |bytes| {
+        let Some(bytes) = bytes.get(..8192) else { return false };
+        let region = HostRegion::alloc(bytes.len() + kept::TAIL).unwrap();
+        region.write(0, bytes);
+        kept::decode(&region).is_some() | kept::decode_tail(&region, 8192).is_some_and(|(seq, _)| seq > 0)
     }),
     ("record.rs", |bytes| {
         let Some(bytes) = bytes.get(..RECORD) else { return false };
@@ -66,7 +73,8 @@ fn no_file_that_reads_numbers_is_without_a_decoder_here() {
 
 /// Something that is right, and what puts its checksum right again.
 fn sound(dice: &mut Dice) -> (Vec<u8>, fn(&mut [u8])) {
-    match dice.below(4) {
+    match dice.below(5) {
+        4 => (kept::sound(dice.roll(), dice.roll() >> 40), |_| {}),
         0 => {
             let geometry = Geometry::new(shape(), 5).unwrap();
             let layout = Layout::new(geometry, 100_000, "a test".into()).unwrap();

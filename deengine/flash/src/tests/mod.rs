@@ -15,6 +15,7 @@ mod killed;
 mod notes;
 mod readers;
 mod rules;
+mod slow;
 mod space;
 mod stores;
 mod uring;

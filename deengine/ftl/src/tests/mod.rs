@@ -8,8 +8,13 @@ mod deadline;
 mod disk_space;
 mod dump;
 mod faults;
+mod full_disk;
+mod killed;
+#[path = "../../../testing/long.rs"]
+mod long;
 mod model;
 mod rebuild;
+mod slow_disk;
 
 use crate::config::FtlConfig;
 use crate::layer::Ftl;
@@ -81,6 +86,16 @@ impl Harness {
     fn new(logical_pages: u64, timed: bool, seed: u64) -> Self {
         let power = Arc::new(Power::steady());
         let (config, store) = config(logical_pages, timed, &power, seed);
+        Self::start(config, store)
+    }
+
+    /// As [`Self::new`], on a disk whose syncs end at their poll of this number.
+    fn slow(logical_pages: u64, timed: bool, seed: u64, polls: u32) -> Self {
+        let power = Arc::new(Power::steady());
+        let (mut config, store) = config(logical_pages, timed, &power, seed);
+        let store = RamStore::new(gnstor_flash::Store::len(&*store), power).with_slow_syncs(polls);
+        let store = Arc::new(store);
+        config.store = Arc::clone(&store) as _;
         Self::start(config, store)
     }
 

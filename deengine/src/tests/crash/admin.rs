@@ -201,7 +201,7 @@ impl Campaign {
             }
             self.table.insert(raw, next);
         }
-        assert!(found.keys().all(|raw| VOLUMES.contains(raw)), "a volume that nobody made");
+        assert!(found.keys().all(|raw| VOLUMES.contains(raw)), "a volume that was never made");
         self.check_dead_generations();
     }
 

@@ -48,7 +48,7 @@ impl Campaign {
             }
         }
         assert!(lost <= usize::from(missing), "{lost} volumes are missing");
-        assert!(found.keys().all(|raw| VOLUMES.contains(raw)), "a volume that nobody made");
+        assert!(found.keys().all(|raw| VOLUMES.contains(raw)), "a volume that was never made");
     }
 
     /// SMART says that something is lost.
@@ -259,7 +259,7 @@ fn a_map_that_is_given_again_is_not_newer_than_the_one_that_was_lost_with_writes
     let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("it was shut down");
     campaign.connect_to(ssd);
     campaign.check_map();
-    assert_eq!(campaign.read_now(raw, 0, 1).1, Some(Refusal::NotHereYet), "nobody has filled it meanwhile");
+    assert_eq!(campaign.read_now(raw, 0, 1).1, Some(Refusal::NotHereYet), "it has not been filled meanwhile");
     campaign.set_map();
     assert_eq!(campaign.read_now(raw, 0, 1).1, None);
 }

@@ -4,7 +4,8 @@
 //! ```text
 //!             in memory                                 in a file
 //!   flash     outlives the SSD                          opened anew, from records and data in the file
-//!   store     RamStore forgets what was not synced      FileStore behind Forgetful, which takes back what was not synced
+//!   store     RamStore forgets what was not synced      FileStore behind Forgetful, which takes back what
+//!   was not synced
 //! ```
 //! Where the SSD loses its power, what was programmed is there. Where the *host* of a file loses it, pages
 //! and records written since the last sync may be gone as well, or in part.
@@ -61,7 +62,7 @@ impl Forgetful {
             [0, 8, 16].map(|at| u64::from_le_bytes(places[at..at + 8].try_into().expect("eight bytes")));
         let store =
             Self { inner, raw, area: records_at..end, synced: Mutex::default(), before: Mutex::default() };
-        *store.synced.lock().expect("nobody panicked") = store.area();
+        *store.synced.lock().expect("no thread panicked") = store.area();
         store
     }
 
@@ -74,12 +75,12 @@ impl Forgetful {
 
     /// Does a sync, if it is one; what is there before it is kept from then on.
     fn remember(&self, sync: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
-        let mut before = self.before.lock().expect("nobody panicked");
+        let mut before = self.before.lock().expect("no thread panicked");
         // What is written while this runs may be synced or not: it is taken for not.
         let area = self.area();
         let synced = sync()?;
         if synced {
-            *self.synced.lock().expect("nobody panicked") = area;
+            *self.synced.lock().expect("no thread panicked") = area;
             before.clear();
         }
         Ok(synced)
@@ -87,7 +88,7 @@ impl Forgetful {
 
     /// Of what was written to records and data since the last sync each sector is there or not.
     fn after_host_power_cut(&self, seed: u64) {
-        let (now, synced) = (self.area(), self.synced.lock().expect("nobody panicked"));
+        let (now, synced) = (self.area(), self.synced.lock().expect("no thread panicked"));
         for (nth, (new, old)) in (0u64..).zip(now.chunks(SECTOR).zip(synced.chunks(SECTOR))) {
             if new != old && mix64(seed ^ mix64(nth)).is_multiple_of(2) {
                 self.raw.write_all_at(old, self.area.start + nth * SECTOR as u64).expect("the file");
@@ -97,7 +98,7 @@ impl Forgetful {
 
     /// Each write since the last sync is kept, dropped, or there in part, in sectors.
     fn after_power_cut(&self, seed: u64) {
-        let before = std::mem::take(&mut *self.before.lock().expect("nobody panicked"));
+        let before = std::mem::take(&mut *self.before.lock().expect("no thread panicked"));
         let mut redo = Vec::new();
         for (at, old) in before.into_iter().rev() {
             let mut new = vec![0; old.len()];
@@ -133,7 +134,7 @@ impl Store for Forgetful {
     fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
         let mut old = vec![0; data.len()];
         self.inner.read(at, &mut old)?;
-        let mut before = self.before.lock().expect("nobody panicked");
+        let mut before = self.before.lock().expect("no thread panicked");
         let result = self.inner.write(at, data);
         before.push((at, old));
         result
@@ -165,7 +166,7 @@ impl OnFile {
     }
 
     fn around(&mut self, file: DataFile, power: &Arc<Power>) -> (Arc<DataFile>, Arc<dyn Store>) {
-        // Blocking calls: in virtual time nobody waits for a ring.
+        // Blocking calls: in virtual time no thread waits for a ring.
         let file = Arc::new(file.with_io(IoMode::Blocking));
         let inner = FileStore::new(Arc::clone(&file), Arc::clone(power));
         let store = Arc::new(Forgetful::new(&self.path(), inner));
@@ -210,7 +211,7 @@ impl Campaign {
         match &mut self.file {
             None => self.bench.store.as_ref().expect("a store").after_power_cut(store),
             Some(on_file) => {
-                // Whoever has the file open keeps others from it: the SSD goes, as its process would.
+                // A process that has the file open keeps others from it: the SSD goes, as its process would.
                 self.harness = Harness::bare(0, 16);
                 self.bench.flash = None;
                 let left = on_file.store.take().expect("it was open");

@@ -289,7 +289,7 @@ GN_DEV void contexts_restore(const agent_args& a, qp_ctx* qps) {
     ((gn_u64*)cqs)[i] = ((const gn_u64*)a.cqs_home)[i];
 }
 
-// Brings a ring's own part there, and back what has changed of it; every thread of the ring_group. Only this
+// Brings a ring's own part there, and back the changed words of it; every thread of the ring_group. Only this
 // one touches its ring and its queue pairs.
 GN_DEV void group_restore(const agent_args& a, agent_smem& s, qp_ctx* qps, const ring_group& here) {
   gn_u32 me = threadIdx.x - here.first_thread;

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A volume into a file, with the sum checked before the file gets its name.
+
+use super::{BLOCK, PART, STANDARD, connect, finish, hex, summary};
+use crate::args::CpArgs;
+use gnstor_console::{CliError, Steps, out};
+use libgnstor::labels::{LENGTH, PARTIAL, SHA256};
+use libgnstor::{Rights, VolumeInfo};
+use sha2::{Digest, Sha256};
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Links that lead to links.
+const MOST_LINKS: usize = 40;
+
+/// What is copied out of a volume.
+struct Content {
+    bytes: u64,
+    /// The sum of these bytes, where the volume keeps it.
+    sum: Option<String>,
+}
+
+/// Says how much of the volume is copied, and what it is compared with.
+fn content(args: &CpArgs, steps: &Steps, volume: &VolumeInfo) -> Result<Content, CliError> {
+    let VolumeInfo { name, capacity_bytes: capacity, labels, .. } = volume;
+    if let Some(whole) = labels.get(PARTIAL).filter(|_| !args.partial) {
+        return Err(CliError::Verify(format!(
+            "volume {name} is not whole: it is a copy into {whole} that is under way or was interrupted; \
+             --partial copies out what is there"
+        )));
+    }
+    let recorded = labels.get(LENGTH).and_then(|length| length.parse().ok());
+    let bytes = args.size.or(recorded).unwrap_or(*capacity);
+    if bytes > *capacity {
+        return Err(CliError::Usage(format!("--size {bytes} is more than the volume's {capacity} bytes")));
+    }
+    if args.size.is_none() && recorded.is_none() {
+        steps.done(format!("volume {name} keeps no length of a file: all of it is copied"));
+    }
+    let sum = labels.get(SHA256).filter(|_| recorded == Some(bytes) && !args.partial).cloned();
+    if sum.is_none() {
+        let why = match (args.partial, labels.contains_key(SHA256)) {
+            (true, _) => "--partial",
+            (false, true) => "the volume's sum is of another length",
+            (false, false) => "the volume keeps no sum: gnstor cp did not write it, or not last",
+        };
+        steps.done(format!("what is copied is not checked ({why})"));
+    }
+    Ok(Content { bytes, sum })
+}
+
+/// Copies a volume into a file.
+pub(super) fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> Result<(), CliError> {
+    let failed = |cause: String| CliError::File { path: path.into(), cause };
+    let target = target(path).map_err(failed)?;
+    let connection = connect(args)?;
+    let source = connection.client.open(volume, Rights::Read)?;
+    let content = content(args, steps, source.info())?;
+    let bytes = content.bytes;
+    let sum = match target {
+        Target::Direct => {
+            let is_stdout = is_stdout(path);
+            let file = if path == STANDARD {
+                std::io::stdout().as_fd().try_clone_to_owned().map(std::fs::File::from)
+            } else {
+                std::fs::File::create(path)
+            };
+            let mut file = file.map_err(|e| failed(e.to_string()))?;
+            let copied = fetch_into(&source, steps, &content, &mut file);
+            let sum = match copied {
+                // The reader of the pipe went away: end as other filters do.
+                Err(Fetch::Write(e)) if is_stdout && e.kind() == ErrorKind::BrokenPipe => {
+                    out::note(Err(e));
+                    return Ok(());
+                }
+                copied => copied.map_err(|e| e.at(path))?,
+            };
+            if is_stdout {
+                // Nothing else goes there.
+                steps.done(summary(&format!("gn://{volume}"), path, bytes, &sum));
+                return Ok(());
+            }
+            sum
+        }
+        Target::File(whole) => {
+            // Under another name until it is whole: an interrupted copy never looks like a finished one.
+            let mut partial = whole.clone().into_os_string();
+            partial.push(".gnstor-partial");
+            let shown = Path::new(&partial).display().to_string();
+            let copied = std::fs::File::create(&partial).map_err(Fetch::Write).and_then(|mut file| {
+                let sum = fetch_into(&source, steps, &content, &mut file)?;
+                std::fs::rename(&partial, &whole).map_err(Fetch::Write)?;
+                Ok(sum)
+            });
+            let copied = copied.map_err(|e| e.at(&shown));
+            copied.inspect_err(|_| _ = std::fs::remove_file(&partial))?
+        }
+    };
+    finish(args, &format!("gn://{volume}"), path, bytes, &sum);
+    Ok(())
+}
+
+/// What a volume is copied into.
+enum Target {
+    /// A file, new or in place of this one: what a link leads to, not the link.
+    File(PathBuf),
+    /// A device or a pipe, which stays what it is.
+    Direct,
+}
+
+fn target(path: &str) -> Result<Target, String> {
+    if path == STANDARD {
+        return Ok(Target::Direct);
+    }
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            // Before anything is copied: where it goes must be there. A link may lead to what is not there
+            // yet.
+            let mut path = PathBuf::from(path);
+            for _ in 0..MOST_LINKS {
+                let Ok(to) = std::fs::read_link(&path) else { break };
+                path = path.with_file_name("").join(to);
+            }
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            folder
+                .map_or(Ok(()), |folder| std::fs::metadata(folder).map(|_| ()).map_err(|e| e.to_string()))?;
+            Ok(Target::File(path))
+        }
+        Err(error) => Err(error.to_string()),
+        Ok(there) if there.is_dir() => Err("it is a directory; name the file in it".into()),
+        Ok(there) if there.is_file() => {
+            Ok(Target::File(std::fs::canonicalize(path).map_err(|e| e.to_string())?))
+        }
+        Ok(_) => Ok(Target::Direct),
+    }
+}
+
+/// Whether the path leads to what this process has for standard output.
+fn is_stdout(path: &str) -> bool {
+    if path == STANDARD {
+        return true;
+    }
+    let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino(), metadata.rdev());
+    let stdout = std::io::stdout().as_fd().try_clone_to_owned().map(std::fs::File::from);
+    let same = |stdout: std::fs::File| Ok(identity(stdout.metadata()?) == identity(std::fs::metadata(path)?));
+    stdout.and_then(same).unwrap_or(false)
+}
+
+/// Why a volume is not copied out.
+enum Fetch {
+    Write(std::io::Error),
+    Other(CliError),
+}
+
+impl Fetch {
+    /// The error of a copy into this file.
+    fn at(self, path: &str) -> CliError {
+        match self {
+            Self::Write(e) => CliError::File { path: path.into(), cause: e.to_string() },
+            Self::Other(e) => e,
+        }
+    }
+}
+
+fn fetch_into(
+    source: &libgnstor::File,
+    steps: &Steps,
+    content: &Content,
+    file: &mut std::fs::File,
+) -> Result<String, Fetch> {
+    let bytes = content.bytes;
+    let bar = steps.bytes("read", bytes);
+    let mut hash = Sha256::new();
+    let mut part = vec![0; PART];
+    let mut at = 0;
+    while at < bytes {
+        if steps.interrupted() {
+            return Err(Fetch::Other(CliError::Interrupted));
+        }
+        let want = PART.min(usize::try_from(bytes - at).unwrap_or(PART));
+        let whole = want.next_multiple_of(usize::try_from(BLOCK).expect("small"));
+        source.read_at(at, &mut part[..whole]).map_err(|e| Fetch::Other(e.into()))?;
+        hash.update(&part[..want]);
+        file.write_all(&part[..want]).map_err(Fetch::Write)?;
+        at += want as u64;
+        bar.set_position(at);
+    }
+    match file.sync_all() {
+        // A pipe or a terminal has nothing to be synced.
+        Err(error) if error.kind() == ErrorKind::InvalidInput => {}
+        synced => synced.map_err(Fetch::Write)?,
+    }
+    bar.finish_and_clear();
+    let read = hex(hash);
+    match &content.sum {
+        Some(sum) if *sum != read => {
+            let name = &source.info().name;
+            Err(Fetch::Other(CliError::Verify(format!(
+                "volume {name} is not what was copied in: its sha256 is {sum}, and what was read has {read}; \
+                 --partial copies out what is there"
+            ))))
+        }
+        _ => Ok(read),
+    }
+}

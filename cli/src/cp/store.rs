@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A file into a volume: under a temporary name until it is whole.
+//!
+//! ```text
+//!   create NAME.partial-XXXX --> write, flush --> publish as NAME with length and sum --> the old NAME goes
+//!                                   '--failed, Ctrl-C--> delete NAME.partial-XXXX
+//! ```
+//! A killed copy leaves its temporary volume; the old NAME is as it was.
+
+use super::{BLOCK, LEASE, PART, STANDARD, connect, finish, hex};
+use crate::args::CpArgs;
+use gnstor_console::{CliError, Steps, human_bytes};
+use libgnstor::labels::{LENGTH, PARTIAL, REPLACES, SHA256};
+use libgnstor::{Client, CreateOptions, Error, Rights, VolumeInfo};
+use sha2::{Digest, Sha256};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+/// Longest name of a volume.
+const NAME: usize = 64;
+/// A volume of a copy has whole chunks.
+const CHUNK: u64 = 64 << 10;
+/// How often a copy that waits for its source looks for Ctrl-C.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What is copied into a volume: so many bytes from a reader.
+struct Source {
+    reader: std::fs::File,
+    bytes: u64,
+}
+
+/// Opens a file, a device, a pipe or standard input (`-`). A pipe whose length is not given goes through a
+/// temporary file, because a volume is made with its length.
+fn source(args: &CpArgs, steps: &Steps, path: &str) -> Result<Source, CliError> {
+    let failed = |e: std::io::Error| CliError::File { path: path.into(), cause: e.to_string() };
+    let mut file = if path == STANDARD {
+        std::io::stdin().as_fd().try_clone_to_owned().map(std::fs::File::from).map_err(failed)?
+    } else {
+        std::fs::File::open(path).map_err(failed)?
+    };
+    let metadata = file.metadata().map_err(failed)?;
+    let kind = metadata.file_type();
+    let bytes = if metadata.is_file() {
+        // Standard input may have been read in part.
+        metadata.len().saturating_sub(file.stream_position().map_err(failed)?)
+    } else if kind.is_block_device() {
+        let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        end
+    } else if metadata.is_dir() {
+        let cause = "it is a directory, not a regular file, a device or a pipe".to_owned();
+        return Err(CliError::File { path: path.into(), cause });
+    } else if let Some(bytes) = args.size {
+        bytes
+    } else if kind.is_char_device() && path != STANDARD {
+        return Err(CliError::Usage(format!("{path} has no length: give --size")));
+    } else {
+        let (spooled, bytes) = spool(file, steps).map_err(failed)?;
+        file = spooled;
+        bytes
+    };
+    if steps.interrupted() {
+        return Err(CliError::Interrupted);
+    }
+    if let Some(size) = args.size.filter(|size| *size > bytes) {
+        return Err(CliError::Usage(format!("--size {size} is more than the {bytes} bytes of {path}")));
+    }
+    Ok(Source { reader: file, bytes: args.size.unwrap_or(bytes) })
+}
+
+/// Reads all of a pipe into a temporary file without a name.
+fn spool(mut from: std::fs::File, steps: &Steps) -> std::io::Result<(std::fs::File, u64)> {
+    let mut spooled = tempfile::tempfile()?;
+    let mut part = vec![0; PART];
+    let mut bytes = 0;
+    while !steps.interrupted() {
+        let count = from.read(&mut part)?;
+        if count == 0 {
+            break;
+        }
+        spooled.write_all(&part[..count])?;
+        bytes += count as u64;
+    }
+    spooled.rewind()?;
+    Ok((spooled, bytes))
+}
+
+/// Reads the source in parts, ahead of the writes. A source that gives nothing for long does not keep Ctrl-C
+/// from being seen.
+struct Parts(Receiver<std::io::Result<Vec<u8>>>);
+
+impl Parts {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a read of a pipe cannot be ended: its thread is left to it"
+    )]
+    fn of(mut source: Source) -> Self {
+        let (parts, taken) = mpsc::sync_channel(1);
+        std::thread::spawn(move || {
+            let mut left = source.bytes;
+            while left > 0 {
+                let want = PART.min(usize::try_from(left).unwrap_or(PART));
+                let mut part = vec![0; want];
+                let read = source.reader.read_exact(&mut part).map(|()| part);
+                left -= want as u64;
+                let failed = read.is_err();
+                if parts.send(read).is_err() || failed {
+                    return;
+                }
+            }
+        });
+        Self(taken)
+    }
+
+    fn next(&self, steps: &Steps, path: &str) -> Result<Vec<u8>, CliError> {
+        loop {
+            if steps.interrupted() {
+                return Err(CliError::Interrupted);
+            }
+            let cause = match self.0.recv_timeout(TICK) {
+                Ok(Ok(part)) => return Ok(part),
+                Ok(Err(error)) => error.to_string(),
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => "its reader ended".into(),
+            };
+            let cause = format!("it ended early or cannot be read: {cause}");
+            return Err(CliError::File { path: path.into(), cause });
+        }
+    }
+}
+
+/// A name that no other copy has. The daemon refuses one that is in use all the same.
+fn temporary(volume: &str) -> String {
+    let number = RandomState::new().build_hasher().finish() >> 32;
+    let tail = format!(".partial-{number:08x}");
+    let kept: String = volume.chars().take(NAME - tail.len()).collect();
+    kept + &tail
+}
+
+/// The volume to create: one for so many bytes, or like the one that it replaces. One that was made with a
+/// size of its own keeps it.
+fn options(
+    args: &CpArgs,
+    old: Option<&VolumeInfo>,
+    volume: &str,
+    bytes: u64,
+) -> Result<CreateOptions, CliError> {
+    let mut options = CreateOptions {
+        capacity_bytes: bytes.next_multiple_of(CHUNK),
+        replicas: args.replicas,
+        ..CreateOptions::default()
+    };
+    if let Some(old) = old {
+        if let Some(writer) = old.writer {
+            return Err(CliError::Stopped(format!(
+                "volume {volume} cannot be replaced: client {writer} holds its write lease; have it release \
+                 the volume, or try again later"
+            )));
+        }
+        let length = old.labels.get(LENGTH).and_then(|length| length.parse::<u64>().ok());
+        if length.is_none_or(|length| length.next_multiple_of(CHUNK) != old.capacity_bytes) {
+            if bytes > old.capacity_bytes {
+                let (size, room) = (human_bytes(bytes), human_bytes(old.capacity_bytes));
+                let cause = format!("{size} do not fit into volume {volume} of {room}");
+                return Err(CliError::File { path: args.from.clone(), cause });
+            }
+            options.capacity_bytes = old.capacity_bytes;
+        }
+        if options.replicas == 0 {
+            options.replicas = old.replicas;
+        }
+        options.chunk_bytes = old.chunk_bytes;
+        options.labels = old.labels.clone();
+        options.labels.retain(|key, _| ![LENGTH, SHA256, REPLACES].contains(&key.as_str()));
+        options.max_iops = old.max_iops;
+        options.max_bytes_per_s = old.max_bytes_per_s;
+    }
+    options.labels.insert(PARTIAL.into(), volume.into());
+    Ok(options)
+}
+
+/// Copies a file into a volume of this name.
+pub(super) fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> Result<(), CliError> {
+    if args.partial {
+        return Err(CliError::Usage("--partial is for copies out of a volume".into()));
+    }
+    let source = source(args, steps, path)?;
+    let bytes = source.bytes;
+    if bytes == 0 {
+        let cause = "the file is empty: there is nothing to copy".into();
+        return Err(CliError::File { path: path.into(), cause });
+    }
+    let connection = connect(args)?;
+    let client = &connection.client;
+    let old = match client.get(volume) {
+        Err(Error::Daemon(status)) if status.code() == libgnstor::NOT_FOUND => None,
+        found => Some(found?),
+    };
+    let partial = client.create(&temporary(volume), &options(args, old.as_ref(), volume, bytes)?)?;
+    let stored = fill(client, steps, &partial, source, path).and_then(|(hash, open)| {
+        let sum = hex(hash);
+        let labels = [(LENGTH.into(), bytes.to_string()), (SHA256.into(), sum.clone())].into();
+        // The write lease lasts until the volume has its name: no other client writes in between.
+        client.manager().publish(&partial, volume, labels, true)?;
+        drop(open);
+        Ok(sum)
+    });
+    match stored {
+        Ok(sum) => finish(args, path, &format!("gn://{volume}"), bytes, &sum),
+        Err(error) => {
+            remove(client, steps, &partial.name);
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Writes all of the source into the volume. The volume is still open then.
+fn fill(
+    client: &Arc<Client>,
+    steps: &Steps,
+    volume: &VolumeInfo,
+    source: Source,
+    path: &str,
+) -> Result<(Sha256, libgnstor::File), CliError> {
+    let bytes = source.bytes;
+    let target = client.open_for(&volume.name, Rights::Write, LEASE)?;
+    let parts = Parts::of(source);
+    let bar = steps.bytes("write", bytes);
+    let mut hash = Sha256::new();
+    let mut at = 0;
+    while at < bytes {
+        let mut part = parts.next(steps, path)?;
+        hash.update(&part);
+        let length = part.len();
+        part.resize(length.next_multiple_of(usize::try_from(BLOCK).expect("small")), 0);
+        target.write_at(at, &part)?;
+        at += length as u64;
+        bar.set_position(at);
+    }
+    target.flush()?;
+    bar.finish_and_clear();
+    Ok((hash, target))
+}
+
+/// Deletes a temporary volume. One that has got its name meanwhile is not found.
+fn remove(client: &Client, steps: &Steps, name: &str) {
+    match client.delete(name) {
+        Err(Error::Daemon(status)) if status.code() == libgnstor::NOT_FOUND => {}
+        Err(error) => {
+            steps.done(format!("volume {name} is left, remove it with gnstor rm {name}: {error}"));
+        }
+        Ok(()) => {}
+    }
+}

@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Client ids: which principal has each, the connection that keeps it, and the volumes opened with it.
+//!
+//! ```text
+//!   Register --> kept by a connection --closed--> waits --time is over--> ends: its opens are released
+//!                    ^                              |                        '--> free for another client
+//!                    '--a call that names the id----'
+//! ```
+//! An id whose connection closed waits: a client that lost its connection comes back with a call. An id
+//! without opens waits a short time, and gives way at once when ids run out.
+
+use super::failure::Failure;
+use super::rights::Caller;
+use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::status::GrpcCode::{PermissionDenied, ResourceExhausted};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How many ids and opens there may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quotas {
+    /// Ids that one connection keeps.
+    pub connection_ids: usize,
+    /// Ids of one principal.
+    pub principal_ids: usize,
+    /// Opens of one principal: pairs of an id and a volume.
+    pub principal_opens: usize,
+    /// Opens in all.
+    pub opens: usize,
+    /// How long an id without opens outlives its connection, ms.
+    pub idle_ms: u64,
+    /// How long an id with opens outlives its connection, ms.
+    pub open_ms: u64,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            connection_ids: 64,
+            principal_ids: 4096,
+            principal_opens: 16_384,
+            opens: 65_536,
+            idle_ms: 30_000,
+            open_ms: 300_000,
+        }
+    }
+}
+
+/// How often the end of an id is looked at while an SSD has not taken the release of its opens.
+const END_MS: u64 = 500;
+
+#[derive(Debug)]
+struct Client {
+    principal: Arc<str>,
+    connection: Option<u64>,
+    /// When the id ends, or is looked at again.
+    ends_at: Option<u64>,
+    /// Volumes opened with it. Some may be released again: the entries decide.
+    opens: BTreeSet<Vid>,
+    ending: bool,
+}
+
+/// All ids.
+#[derive(Debug)]
+pub(super) struct Clients {
+    quotas: Quotas,
+    /// Ids that entries name, and ids given out.
+    seen: Vec<bool>,
+    next: u32,
+    given: BTreeMap<ClientId, Client>,
+    by_connection: BTreeMap<u64, BTreeSet<ClientId>>,
+    by_principal: BTreeMap<Arc<str>, BTreeSet<ClientId>>,
+    ends: BTreeSet<(u64, ClientId)>,
+    /// Registrations of this daemon.
+    registrations: u32,
+}
+
+impl Clients {
+    pub(super) fn new(quotas: Quotas) -> Self {
+        Self {
+            quotas,
+            seen: vec![false; 1 << 16],
+            next: ClientId::MIN.get().into(),
+            given: BTreeMap::new(),
+            by_connection: BTreeMap::new(),
+            by_principal: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            registrations: 0,
+        }
+    }
+
+    /// The number of a registration. A daemon's term is above that of every earlier one, and so are its
+    /// numbers.
+    pub(super) fn next_serial(&mut self, term: u64) -> u64 {
+        self.registrations = self.registrations.saturating_add(1);
+        term.saturating_mul(1 << 32).saturating_add(self.registrations.into())
+    }
+
+    /// The id is in use by an entry.
+    pub(super) fn note(&mut self, client: ClientId) {
+        self.seen[usize::from(client.get())] = true;
+        if !self.given.contains_key(&client) {
+            self.next = self.next.max(u32::from(client.get()) + 1);
+        }
+    }
+
+    /// An id for a caller. `named` gives the ids that entries name; it is asked when no other is left.
+    pub(super) fn register(
+        &mut self,
+        caller: &Caller,
+        named: impl Fn() -> BTreeSet<ClientId>,
+    ) -> Result<ClientId, Failure> {
+        let quotas = self.quotas;
+        let kept = self.by_connection.get(&caller.connection).map_or(0, BTreeSet::len);
+        if kept >= quotas.connection_ids {
+            return Err(Failure::new(
+                ResourceExhausted,
+                format!("this connection has registered {kept} client ids, the most for one: use those"),
+            ));
+        }
+        if !caller.single
+            && self.by_principal.get(&caller.name).map_or(0, BTreeSet::len) >= quotas.principal_ids
+        {
+            // An id that waits for its client makes room for one that is wanted now.
+            let waits = self.waiting(|client| client.principal == caller.name);
+            let Some(oldest) = waits else {
+                let message = format!(
+                    "{:?} has registered {} client ids, the most for one principal: end clients that are not \
+                     in use",
+                    caller.name, quotas.principal_ids
+                );
+                return Err(Failure::new(ResourceExhausted, message));
+            };
+            self.forget(oldest);
+        }
+        let id = self.allocate().or_else(|| {
+            let oldest = self.waiting(|_| true)?;
+            self.forget(oldest);
+            self.allocate()
+        });
+        let id = id.or_else(|| {
+            self.seen.fill(false);
+            named().into_iter().chain(self.given.keys().copied()).for_each(|id| {
+                self.seen[usize::from(id.get())] = true;
+            });
+            self.allocate()
+        });
+        let Some(id) = id else {
+            let message = "all 65,534 client ids are in use: end clients that are not in use";
+            return Err(Failure::new(ResourceExhausted, message));
+        };
+        let (principal, connection) = (caller.name.clone(), Some(caller.connection));
+        let client = Client {
+            principal: principal.clone(),
+            connection,
+            ends_at: None,
+            opens: BTreeSet::new(),
+            ending: false,
+        };
+        self.given.insert(id, client);
+        self.by_connection.entry(caller.connection).or_default().insert(id);
+        self.by_principal.entry(principal).or_default().insert(id);
+        Ok(id)
+    }
+
+    /// The next id that is not in use, round and round: an id that was used rests for as long as can be.
+    fn allocate(&mut self) -> Option<ClientId> {
+        let (min, max) = (u32::from(ClientId::MIN.get()), u32::from(ClientId::MAX.get()));
+        let start = self.next.clamp(min, max + 1);
+        let raw = (start..=max).chain(min..start).find(|&raw| !self.seen[raw as usize])?;
+        self.next = raw + 1;
+        self.seen[raw as usize] = true;
+        u16::try_from(raw).ok().and_then(ClientId::new)
+    }
+
+    /// The id without opens and without a connection that waits longest.
+    fn waiting(&self, wanted: impl Fn(&Client) -> bool) -> Option<ClientId> {
+        let idle = |client: &Client| client.opens.is_empty() && wanted(client);
+        self.ends.iter().map(|&(_, id)| id).find(|id| self.given.get(id).is_some_and(idle))
+    }
+
+    fn forget(&mut self, id: ClientId) {
+        let Some(client) = self.given.remove(&id) else { return };
+        self.seen[usize::from(id.get())] = false;
+        if let Some(at) = client.ends_at {
+            self.ends.remove(&(at, id));
+        }
+        if let Some(connection) = client.connection {
+            remove(&mut self.by_connection, &connection, id);
+        }
+        remove(&mut self.by_principal, &client.principal, id);
+    }
+
+    /// A caller names an id. It is the caller's, and its connection keeps the id from now on.
+    ///
+    /// # Errors
+    /// `PERMISSION_DENIED`: another principal has registered the id, or none has.
+    pub(super) fn take(&mut self, caller: &Caller, id: ClientId) -> Result<(), Failure> {
+        let Some(client) = self.given.get_mut(&id) else {
+            if caller.single {
+                // A daemon before this one may have given it: no other client gets it.
+                self.note(id);
+                return Ok(());
+            }
+            return Err(foreign(caller, id));
+        };
+        if (!caller.single && client.principal != caller.name) || client.ending {
+            return Err(foreign(caller, id));
+        }
+        if client.connection == Some(caller.connection) {
+            return Ok(());
+        }
+        if let Some(at) = client.ends_at.take() {
+            self.ends.remove(&(at, id));
+        }
+        if let Some(old) = client.connection.replace(caller.connection) {
+            remove(&mut self.by_connection, &old, id);
+        }
+        self.by_connection.entry(caller.connection).or_default().insert(id);
+        Ok(())
+    }
+
+    /// An id that entries name and that this daemon has not given out: a daemon before this one gave it.
+    pub(super) fn is_inherited(&self, id: ClientId) -> bool {
+        !self.given.contains_key(&id) && self.seen[usize::from(id.get())]
+    }
+
+    /// The ids of a principal.
+    pub(super) fn of(&self, principal: &str) -> BTreeSet<ClientId> {
+        self.by_principal.get(principal).cloned().unwrap_or_default()
+    }
+
+    /// A caller opens a volume. `holds` says whether an id still has a right to a volume.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`: too many opens.
+    pub(super) fn open(
+        &mut self,
+        caller: &Caller,
+        id: ClientId,
+        vid: Vid,
+        holds: impl Fn(ClientId, Vid) -> bool,
+    ) -> Result<(), Failure> {
+        let Some(client) = self.given.get(&id) else { return Ok(()) };
+        if client.opens.contains(&vid) {
+            return Ok(());
+        }
+        let (own, all) = (self.opens(Some(&caller.name)), self.opens(None));
+        if self.is_full(caller, own, all) {
+            for (&id, client) in &mut self.given {
+                client.opens.retain(|&vid| holds(id, vid));
+            }
+            let (own, all) = (self.opens(Some(&caller.name)), self.opens(None));
+            if self.is_full(caller, own, all) {
+                let message = format!(
+                    "{:?} has {own} volumes open and all clients have {all}: release those that are not in use",
+                    caller.name
+                );
+                return Err(Failure::new(ResourceExhausted, message));
+            }
+        }
+        if let Some(client) = self.given.get_mut(&id) {
+            client.opens.insert(vid);
+        }
+        Ok(())
+    }
+
+    fn is_full(&self, caller: &Caller, own: usize, all: usize) -> bool {
+        (!caller.single && own >= self.quotas.principal_opens) || all >= self.quotas.opens
+    }
+
+    fn opens(&self, principal: Option<&str>) -> usize {
+        let wanted = |client: &&Client| principal.is_none_or(|name| *client.principal == *name);
+        self.given.values().filter(wanted).map(|client| client.opens.len()).sum()
+    }
+
+    /// A connection closed: its ids wait.
+    pub(super) fn closed(&mut self, now: u64, connection: u64) {
+        for id in self.by_connection.remove(&connection).unwrap_or_default() {
+            let Some(client) = self.given.get_mut(&id) else { continue };
+            let wait = if client.opens.is_empty() { self.quotas.idle_ms } else { self.quotas.open_ms };
+            client.connection = None;
+            client.ends_at = Some(now + wait);
+            self.ends.insert((now + wait, id));
+        }
+    }
+
+    pub(super) fn wakes_at(&self) -> Option<u64> {
+        self.ends.first().map(|&(at, _)| at)
+    }
+
+    /// Ends the ids whose time is over: those without opens are free, and the opens of the others are
+    /// returned, to be released. `holds` as with [`Self::open`].
+    pub(super) fn step(&mut self, now: u64, holds: impl Fn(ClientId, Vid) -> bool) -> Vec<(ClientId, Vid)> {
+        let mut releases = Vec::new();
+        while let Some(&(at, id)) = self.ends.first().filter(|&&(at, _)| at <= now) {
+            self.ends.remove(&(at, id));
+            let Some(client) = self.given.get_mut(&id) else { continue };
+            client.opens.retain(|&vid| holds(id, vid));
+            if client.opens.is_empty() {
+                client.ends_at = None;
+                self.forget(id);
+                continue;
+            }
+            client.ending = true;
+            client.ends_at = Some(now + END_MS);
+            self.ends.insert((now + END_MS, id));
+            releases.extend(client.opens.iter().map(|&vid| (id, vid)));
+        }
+        releases
+    }
+
+    /// Ids given out.
+    pub(super) fn len(&self) -> usize {
+        self.given.len()
+    }
+}
+
+fn remove<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<ClientId>>, key: &K, id: ClientId) {
+    if let Some(set) = sets.get_mut(key) {
+        set.remove(&id);
+        if set.is_empty() {
+            sets.remove(key);
+        }
+    }
+}
+
+fn foreign(caller: &Caller, id: ClientId) -> Failure {
+    Failure::new(
+        PermissionDenied,
+        format!(
+            "client id {id} is not one of {:?}: use the id that Register gave, or register again",
+            caller.name
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::{Deadline, LIMIT};
+
+    fn id(raw: u16) -> ClientId {
+        ClientId::new(raw).unwrap()
+    }
+
+    fn caller(name: &str, connection: u64) -> Caller {
+        Caller { name: name.into(), admin: false, creator: true, single: false, connection }
+    }
+
+    fn none() -> BTreeSet<ClientId> {
+        BTreeSet::new()
+    }
+
+    #[test]
+    fn client_ids_are_unique_until_none_is_left() {
+        let _deadline = Deadline::after(LIMIT);
+        let mut clients = Clients::new(Quotas::default());
+        clients.note(id(65_000));
+        let mut given = BTreeSet::new();
+        let named = || BTreeSet::from([id(65_000)]);
+        let mut connection = 0;
+        while given.len() < 65_533 {
+            connection += 1;
+            for _ in 0..Quotas::default().connection_ids.min(65_533 - given.len()) {
+                let new = clients.register(&Caller::local(connection), named).unwrap();
+                assert!(given.insert(new) && new.get() != 65_000);
+            }
+        }
+        let refused = clients.register(&Caller::local(0), named).unwrap_err();
+        assert_eq!(refused.code, ResourceExhausted);
+        clients.closed(0, 1);
+        assert!(clients.register(&Caller::local(0), named).is_ok(), "an id that waits gives way");
+    }
+
+    #[test]
+    fn the_first_id_is_above_every_id_in_use() {
+        let _deadline = Deadline::after(LIMIT);
+        let mut clients = Clients::new(Quotas::default());
+        clients.note(id(7));
+        assert_eq!(clients.register(&Caller::local(0), none), Ok(id(8)));
+    }
+
+    #[test]
+    fn ids_that_no_entry_names_any_more_are_found_when_the_others_are_gone() {
+        let _deadline = Deadline::after(LIMIT);
+        let mut clients = Clients::new(Quotas::default());
+        (1..=65_534).for_each(|raw| clients.note(id(raw)));
+        let named = || (1..=65_534).filter(|&raw| raw != 99).map(id).collect();
+        assert_eq!(clients.register(&Caller::local(0), named), Ok(id(99)));
+        assert!(clients.register(&Caller::local(1), named).is_err());
+    }
+
+    #[test]
+    fn an_id_is_its_principals_alone() {
+        let _deadline = Deadline::after(LIMIT);
+        let mut clients = Clients::new(Quotas::default());
+        let own = clients.register(&caller("anna", 1), none).unwrap();
+        assert_eq!(clients.take(&caller("anna", 2), own), Ok(()));
+        assert_eq!(clients.take(&caller("ben", 1), own).unwrap_err().code, PermissionDenied);
+        assert_eq!(clients.take(&caller("anna", 1), id(77)).unwrap_err().code, PermissionDenied);
+        clients.closed(0, 1);
+        assert_eq!(clients.wakes_at(), None, "the second connection keeps it");
+        clients.closed(10, 2);
+        assert_eq!(clients.wakes_at(), Some(30_010));
+        assert_eq!(clients.take(&caller("anna", 3), own), Ok(()));
+        assert_eq!(clients.wakes_at(), None);
+    }
+
+    #[test]
+    fn quotas_are_for_each_and_are_given_back() {
+        let _deadline = Deadline::after(LIMIT);
+        let quotas =
+            Quotas { connection_ids: 3, principal_ids: 4, principal_opens: 2, opens: 3, ..Quotas::default() };
+        let mut clients = Clients::new(quotas);
+        let own: Vec<_> = (0..3).map(|_| clients.register(&caller("anna", 1), none).unwrap()).collect();
+        let refused = clients.register(&caller("anna", 1), none).unwrap_err();
+        assert!(refused.code == ResourceExhausted && refused.message.contains("connection"), "{refused}");
+        clients.register(&caller("anna", 2), none).unwrap();
+        let refused = clients.register(&caller("anna", 2), none).unwrap_err();
+        assert!(refused.message.contains("one principal"), "{refused}");
+        let other = clients.register(&caller("ben", 3), none).unwrap();
+
+        let vid = |raw| Vid::new(raw).unwrap();
+        clients.open(&caller("anna", 1), own[0], vid(1), |_, _| true).unwrap();
+        clients.open(&caller("anna", 1), own[1], vid(1), |_, _| true).unwrap();
+        clients.open(&caller("anna", 1), own[1], vid(1), |_, _| true).unwrap();
+        let refused = clients.open(&caller("anna", 1), own[1], vid(2), |_, _| true).unwrap_err();
+        assert_eq!(refused.code, ResourceExhausted);
+        clients.open(&caller("ben", 3), other, vid(1), |_, _| true).unwrap();
+        assert!(clients.open(&caller("ben", 3), other, vid(2), |_, _| true).is_err(), "in all");
+        clients.open(&caller("anna", 1), own[1], vid(2), |id, _| id != own[0]).unwrap();
+
+        clients.closed(0, 1);
+        assert!(clients.step(29_999, |_, _| true).is_empty() && clients.len() == 5);
+        assert!(clients.step(30_000, |_, _| true).is_empty());
+        assert_eq!(clients.len(), 3, "the ids without opens have ended");
+        assert_eq!(clients.step(300_000, |_, _| true), [(own[1], vid(1)), (own[1], vid(2))]);
+        assert!(clients.take(&caller("anna", 9), own[1]).is_err(), "it ends");
+        assert_eq!(clients.step(300_500, |_, _| true).len(), 2, "an SSD has not taken the release");
+        assert!(clients.step(301_000, |_, _| false).is_empty());
+        assert_eq!(clients.len(), 2);
+    }
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Connections of clients: how many there may be, how long one may be silent, and word of its end.
+
+use super::runtime::Input;
+use std::io::{Error, ErrorKind, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::{Instant, Sleep};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
+
+/// Longest wait for the first bytes of a connection, and for the end of a TLS handshake.
+pub(super) const HELLO: Duration = Duration::from_secs(10);
+/// The bytes that begin an HTTP/2 connection.
+const PREFACE: u64 = 24;
+/// Wait after a connection could not be accepted: the process may be out of descriptors.
+const BACK_OFF: Duration = Duration::from_millis(100);
+
+/// The bounds of connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    pub(super) connections: usize,
+    /// Longest time without a byte from a client. Its answers to keep-alive pings are such bytes.
+    pub(super) silence: Duration,
+}
+
+/// Names a connection; the last copy's end tells the core.
+#[derive(Clone, Debug)]
+pub(super) struct Connection(Arc<Guard>);
+
+impl Connection {
+    pub(super) fn id(&self) -> u64 {
+        self.0.id
+    }
+}
+
+#[derive(Debug)]
+struct Guard {
+    id: u64,
+    inputs: mpsc::UnboundedSender<Input>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Without a reader the daemon is stopping.
+        self.inputs.send(Input::Closed { connection: self.id }).ok();
+    }
+}
+
+/// A client's stream.
+#[derive(Debug)]
+pub(super) struct Stream {
+    tcp: TcpStream,
+    connection: Connection,
+    silence: Duration,
+    deadline: Pin<Box<Sleep>>,
+    read: u64,
+}
+
+impl Connected for Stream {
+    type ConnectInfo = Connection;
+
+    fn connect_info(&self) -> Connection {
+        self.connection.clone()
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        match Pin::new(&mut this.tcp).poll_read(cx, buf) {
+            Poll::Ready(result) => {
+                this.read += (buf.filled().len() - before) as u64;
+                // Before the preface is whole its bytes give no more time.
+                if this.read >= PREFACE {
+                    let at = Instant::now() + this.silence;
+                    this.deadline.as_mut().reset(at);
+                }
+                Poll::Ready(result)
+            }
+            Poll::Pending => match this.deadline.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client is silent"))),
+                Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.tcp.is_write_vectored()
+    }
+}
+
+/// Accepts connections until the stream is dropped.
+pub(super) fn incoming(
+    listener: TcpListener,
+    bounds: Bounds,
+    inputs: mpsc::UnboundedSender<Input>,
+) -> ReceiverStream<std::io::Result<Stream>> {
+    let (accepted, stream) = mpsc::channel(1);
+    tokio::spawn(async move {
+        let permits = Arc::new(Semaphore::new(bounds.connections));
+        let accept = async {
+            // 0 is the connection of calls that come by none.
+            for id in 1.. {
+                // Without a permit a connection waits in the kernel's queue until another ends.
+                let Ok(permit) = permits.clone().acquire_owned().await else { return };
+                let tcp = loop {
+                    match listener.accept().await {
+                        Ok((tcp, _)) => break tcp,
+                        Err(error) => {
+                            tracing::warn!(%error, "a connection was not accepted");
+                            tokio::time::sleep(BACK_OFF).await;
+                        }
+                    }
+                };
+                tcp.set_nodelay(true).ok();
+                let guard = Guard { id, inputs: inputs.clone(), _permit: permit };
+                let connection = Connection(Arc::new(guard));
+                let deadline = Box::pin(tokio::time::sleep(HELLO.min(bounds.silence)));
+                let stream = Stream { tcp, connection, silence: bounds.silence, deadline, read: 0 };
+                if accepted.send(Ok(stream)).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            () = accept => {}
+            () = accepted.closed() => {}
+        }
+    });
+    ReceiverStream::new(stream)
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What one TCP connection may take, and for how long it may wait. A Connect beyond a quota is refused with
+//! `NO_RESOURCES`; a connection that is closed gets [`super::Frame::End`] with the reason first, where its
+//! peer reads.
+
+use gnstor_base::time::Span;
+
+/// Bytes for the peer that the array holds. Beyond them it encodes no more data for the peer, and reads no
+/// more frames from it.
+pub const OUTBOX_BYTES: usize = 512 << 10;
+/// Bytes for the array that a client holds. An array asks for [`TRANSFERS`] blocks at a time: a client that
+/// stops reading earlier could wait for an array that waits for it.
+pub const CLIENT_OUTBOX_BYTES: usize = 8 << 20;
+/// Bytes beyond which the connection ends at once. Only responses can take an outbox so far.
+pub const MOST_OUTBOX_BYTES: usize = 4 * CLIENT_OUTBOX_BYTES;
+/// How long a peer may take no byte of a full stream.
+pub const STALL: Span = Span::from_ms(10_000);
+
+/// Queue pairs.
+pub const QUEUE_PAIRS: usize = 2048;
+/// Queue pairs without a response yet: their Connect command is under way.
+pub const PENDING_CONNECTS: usize = 256;
+/// Transfers that wait for the client. The array holds others back.
+pub const TRANSFERS: usize = 1024;
+/// How long a client may have transfers under way and end none.
+pub const ANSWER: Span = Span::from_ms(30_000);
+
+/// From accepting a TCP connection to its first Connect.
+pub const HANDSHAKE: Span = Span::from_ms(10_000);
+/// From accepting a queue pair to its first response. An SSD may be restoring its map meanwhile.
+pub const PENDING: Span = Span::from_ms(60_000);
+/// How long a connection may have no queue pair.
+pub const IDLE: Span = Span::from_ms(60_000);
+
+/// TCP connections of a listener.
+pub const CONNECTIONS: usize = 16_384;
+
+// Each connection must be able to hold one frame and to have one transfer under way.
+const _: () = assert!(OUTBOX_BYTES >= 4 * super::MAX_DATA && TRANSFERS >= 1);
+// What an array may ask for at a time fits a client's outbox, with its headers.
+const _: () = assert!(TRANSFERS * (super::MAX_DATA + 64) + OUTBOX_BYTES <= CLIENT_OUTBOX_BYTES);
+const _: () = assert!(PENDING_CONNECTS <= QUEUE_PAIRS);
+
+/// Why the array ends a connection, as [`super::Frame::End`] carries it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// No Connect within [`HANDSHAKE`].
+    NoHandshake,
+    /// No queue pair for [`IDLE`].
+    Idle,
+    /// No byte taken for [`STALL`].
+    Stalled,
+    /// Responses beyond [`MOST_OUTBOX_BYTES`].
+    Outbox,
+    /// The listener has [`CONNECTIONS`].
+    TooMany,
+    /// No transfer ended for [`ANSWER`].
+    Unanswered,
+}
+
+impl End {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::NoHandshake, Self::Idle, Self::Stalled, Self::Outbox, Self::TooMany, Self::Unanswered];
+
+    /// Its number in a frame.
+    pub fn code(self) -> u16 {
+        match self {
+            Self::NoHandshake => 1,
+            Self::Idle => 2,
+            Self::Stalled => 3,
+            Self::Outbox => 4,
+            Self::TooMany => 5,
+            Self::Unanswered => 6,
+        }
+    }
+
+    /// The reason with this number.
+    pub fn of(code: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|end| end.code() == code)
+    }
+
+    /// A sentence for a person.
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::NoHandshake => "no Connect came within 10 s of the TCP connection",
+            Self::Idle => "the connection had no queue pair for 60 s",
+            Self::Stalled => "the peer took no byte for 10 s",
+            Self::Outbox => "the peer does not take its responses",
+            Self::TooMany => "the array has as many TCP connections as it takes: close some, or try again",
+            Self::Unanswered => "the client ended none of its transfers for 30 s",
+        }
+    }
+}

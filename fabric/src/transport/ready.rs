@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which TCP streams are polled: those with something to do. A stream that rests costs a step nothing.
+//!
+//! ```text
+//!   epoll event, or something to send --> awake: polled in each step -- RESTS polls without work --> asleep
+//! ```
+//! Readiness comes from `mio` rather than `polling`. Its events are edge-triggered, so a stream is
+//! registered once and no later call to the operating system names it; `polling` would arm it again after
+//! each event. `mio` is in the build already, through tokio. An awake stream is read directly: an active
+//! client does not wait for the next look at the events.
+
+use super::executors::AnyExecutor;
+use super::{ExecutorId, RcTransport};
+use crate::hca::{QpExecutor as _, STEP_REPORTS};
+use crate::tcp::{Alarm, Wire};
+use gnstor_base::time::{Span, Time};
+use mio::{Events, Poll};
+use std::sync::Arc;
+
+/// Polls without work after which a stream sleeps.
+const RESTS: u32 = 32;
+/// Steps from one look at the operating system's events to the next, where they take little time.
+const LOOK_STEPS: u32 = 8;
+/// The longest time between two looks.
+const LOOK: Span = Span::from_ns(5000);
+/// Events taken in one look.
+const EVENTS: usize = 1024;
+/// Streams whose deadlines are checked at a time.
+const TICKS: usize = 128;
+
+/// The owner of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Owner {
+    Peer(ExecutorId),
+    Remote(u32),
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    owner: Option<Owner>,
+    is_awake: bool,
+    /// Polls without work, one after the other.
+    rests: u32,
+    /// The operating system does not say when it is ready.
+    is_unwatched: bool,
+}
+
+/// The streams of a transport.
+#[derive(Default)]
+pub(super) struct Ready {
+    events: Option<(Poll, Events)>,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    /// Tokens of the streams that are polled.
+    awake: Vec<u32>,
+    alarm: Arc<Alarm>,
+    streams: usize,
+    steps: u32,
+    looked_at: Time,
+    next_tick: usize,
+}
+
+impl Ready {
+    /// Adds a stream, which is awake. Returns its token.
+    pub(super) fn add(&mut self, owner: Owner, wire: &mut Wire) -> u32 {
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            u32::try_from(self.slots.len() - 1).expect("far fewer streams than 2^32")
+        });
+        if self.events.is_none() {
+            self.events = Poll::new().ok().map(|poll| (poll, Events::with_capacity(EVENTS)));
+        }
+        let alarm = &self.alarm;
+        let is_watched =
+            self.events.as_ref().is_some_and(|(poll, _)| wire.watch(poll.registry(), token, alarm));
+        let is_awake = self.slots[token as usize].is_awake;
+        self.slots[token as usize] =
+            Slot { owner: Some(owner), is_awake, rests: 0, is_unwatched: !is_watched };
+        self.streams += 1;
+        self.wake(token);
+        token
+    }
+
+    /// The stream is gone.
+    pub(super) fn remove(&mut self, token: u32) {
+        let slot = &mut self.slots[token as usize];
+        if slot.owner.take().is_some() {
+            self.streams -= 1;
+            self.free.push(token);
+        }
+    }
+
+    fn wake(&mut self, token: u32) {
+        let Some(slot) = self.slots.get_mut(token as usize) else { return };
+        slot.rests = 0;
+        if !slot.is_awake {
+            slot.is_awake = true;
+            self.awake.push(token);
+        }
+    }
+
+    /// Wakes the streams that have something to do.
+    fn look(&mut self, now: Time, at_once: bool) {
+        let alarm = Arc::clone(&self.alarm);
+        alarm.take(|token| self.wake(token));
+        self.steps = self.steps.wrapping_add(1);
+        let is_due = at_once || self.steps.is_multiple_of(LOOK_STEPS) || now.since(self.looked_at) >= LOOK;
+        let Some((mut poll, mut events)) = self.events.take_if(|_| is_due) else { return };
+        self.looked_at = now;
+        if poll.poll(&mut events, Some(std::time::Duration::ZERO)).is_ok() {
+            for event in &events {
+                if let Ok(token) = u32::try_from(event.token().0) {
+                    self.wake(token);
+                }
+            }
+        }
+        self.events = Some((poll, events));
+    }
+
+    /// The stream at this place of the awake ones has been polled; whether it stays awake.
+    fn stays(&mut self, place: usize, worked: bool, rests: bool) -> bool {
+        let token = self.awake[place];
+        let slot = &mut self.slots[token as usize];
+        slot.rests = if worked { 0 } else { slot.rests + 1 };
+        let stays = slot.owner.is_some() && (slot.is_unwatched || !rests || slot.rests < RESTS);
+        if !stays {
+            slot.is_awake = false;
+            self.awake.swap_remove(place);
+        }
+        stays
+    }
+
+    /// Streams that are polled in each step.
+    #[cfg(test)]
+    pub(super) fn awake(&self) -> usize {
+        self.awake.len()
+    }
+}
+
+impl RcTransport {
+    /// Polls the streams that are awake. Returns whether one had something to do.
+    pub(super) fn poll_streams(&mut self, now: Time, at_once: bool) -> bool {
+        if self.ready.streams == 0 && self.ready.awake.is_empty() {
+            return false;
+        }
+        self.ready.look(now, at_once);
+        let mut worked = false;
+        let mut place = 0;
+        while let Some(&token) = self.ready.awake.get(place) {
+            let (did, rests) = match self.ready.slots[token as usize].owner {
+                Some(Owner::Peer(id)) => self.poll_peer(now, id),
+                Some(Owner::Remote(name)) => self.poll_remote(now, name),
+                None => (false, true),
+            };
+            worked |= did;
+            place += usize::from(self.ready.stays(place, did, rests));
+        }
+        worked
+    }
+
+    /// Whether there was something to do, and whether the stream rests.
+    fn poll_peer(&mut self, now: Time, id: ExecutorId) -> (bool, bool) {
+        let mut worked = false;
+        for _ in 0..STEP_REPORTS {
+            if !self.poll_executor(now, id, 1) {
+                break;
+            }
+            worked = true;
+        }
+        let Some(AnyExecutor::Peer(peer)) = self.executors.get_mut(&id) else { return (worked, true) };
+        if peer.is_dead() {
+            self.remove_executor(now, id);
+            return (true, true);
+        }
+        (worked, peer.wire().rests())
+    }
+
+    /// Checks the deadlines of some streams; several calls get round to all.
+    pub(super) fn tick_streams(&mut self, now: Time) {
+        let count = self.ready.slots.len();
+        for _ in 0..count.min(TICKS) {
+            let place = self.ready.next_tick % count;
+            self.ready.next_tick = place + 1;
+            let is_dead = match self.ready.slots[place].owner {
+                Some(Owner::Peer(id)) => match self.executors.get_mut(&id) {
+                    Some(AnyExecutor::Peer(peer)) => {
+                        peer.tick(now);
+                        peer.has_reports()
+                    }
+                    _ => false,
+                },
+                Some(Owner::Remote(name)) => {
+                    self.remotes.get_mut(&name).is_some_and(|remote| remote.tick(now))
+                }
+                None => false,
+            };
+            if is_dead {
+                self.ready.wake(u32::try_from(place).expect("a place"));
+            }
+        }
+    }
+}

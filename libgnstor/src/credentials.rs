@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The proofs that a client has for the daemon, and the daemon's for the client: TLS files and a token.
+
+use crate::error::Error;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Request, Status};
+
+/// Longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// Files that a client connects with. The default has none: the daemon listens on loopback, and asks for no
+/// proof.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Credentials {
+    /// PEM of the CA that issued the daemon's certificate. With it the client speaks TLS.
+    pub tls_ca: Option<PathBuf>,
+    /// PEM of the client's certificate.
+    pub tls_cert: Option<PathBuf>,
+    /// PEM of its key.
+    pub tls_key: Option<PathBuf>,
+    /// A file with the client's token.
+    pub token_file: Option<PathBuf>,
+}
+
+impl Credentials {
+    /// What `GNSTOR_TLS_CA`, `GNSTOR_TLS_CERT`, `GNSTOR_TLS_KEY` and `GNSTOR_TOKEN_FILE` name.
+    pub fn from_env() -> Self {
+        let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        Self {
+            tls_ca: path("GNSTOR_TLS_CA"),
+            tls_cert: path("GNSTOR_TLS_CERT"),
+            tls_key: path("GNSTOR_TLS_KEY"),
+            token_file: path("GNSTOR_TOKEN_FILE"),
+        }
+    }
+
+    /// The daemon at `address`, and the proof for each call.
+    ///
+    /// # Errors
+    /// [`Error::Credentials`]: a file cannot be read, or one lacks the other.
+    pub fn endpoint(&self, address: &str) -> Result<(Endpoint, Proof), Error> {
+        let unreachable = |cause: String| Error::Unreachable { endpoint: address.into(), cause };
+        let scheme = if self.tls_ca.is_some() { "https" } else { "http" };
+        let url = if address.contains("://") { address.to_owned() } else { format!("{scheme}://{address}") };
+        let is_tls = url.starts_with("https://");
+        let endpoint = Endpoint::from_shared(url).map_err(|e| unreachable(e.to_string()))?;
+        let mut endpoint = endpoint.connect_timeout(CONNECT);
+        match &self.tls_ca {
+            Some(ca) if is_tls => {
+                let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?));
+                match (&self.tls_cert, &self.tls_key) {
+                    (Some(certificate), Some(key)) => {
+                        tls = tls.identity(Identity::from_pem(read(certificate)?, read(key)?));
+                    }
+                    (None, None) => {}
+                    _ => return Err(wrong("a client certificate and its key are used together")),
+                }
+                endpoint = endpoint.tls_config(tls).map_err(|e| wrong(root_cause(&e)))?;
+            }
+            None if is_tls => return Err(wrong("https needs the CA of the daemon's certificate (--tls-ca)")),
+            Some(_) => return Err(wrong("an address with http:// is not reached by TLS: write https://")),
+            None if self.tls_cert.is_some() || self.tls_key.is_some() => {
+                return Err(wrong("a client certificate needs TLS: name the daemon's CA (--tls-ca)"));
+            }
+            None => {}
+        }
+        let token = match &self.token_file {
+            None => None,
+            Some(path) => {
+                let text = String::from_utf8(read(path)?).map_err(|_| wrong("the token is no text"))?;
+                let value = format!("Bearer {}", text.trim()).parse::<MetadataValue<Ascii>>();
+                let mut value = value.map_err(|_| wrong("the token is not printable ASCII"))?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        Ok((endpoint, Proof(token)))
+    }
+}
+
+/// Adds the token to each call.
+#[derive(Clone, Debug)]
+pub struct Proof(Option<MetadataValue<Ascii>>);
+
+/// A channel whose calls carry the token.
+pub type SignedChannel = InterceptedService<Channel, Proof>;
+
+impl Interceptor for Proof {
+    fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
+        if let Some(token) = &self.0 {
+            request.metadata_mut().insert("authorization", token.clone());
+        }
+        Ok(request)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|e| wrong(format!("{}: {e}", path.display())))
+}
+
+fn wrong(why: impl Into<String>) -> Error {
+    Error::Credentials(why.into())
+}
+
+pub(crate) fn root_cause(e: &dyn std::error::Error) -> String {
+    let mut cause = e;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::{Deadline, LIMIT};
+
+    #[test]
+    fn half_a_credential_is_named() {
+        let _deadline = Deadline::after(LIMIT);
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, "text").unwrap();
+            Some(path)
+        };
+        let none = Credentials::default();
+        let says = |credentials: &Credentials, address: &str, word: &str| {
+            let error = credentials.endpoint(address).map(drop).unwrap_err().to_string();
+            assert!(error.contains(word), "{word:?} is not in {error}");
+        };
+        says(&none, "https://host:1", "--tls-ca");
+        says(&Credentials { tls_cert: file("c"), ..none.clone() }, "host:1", "needs TLS");
+        says(&Credentials { tls_ca: file("ca"), ..none.clone() }, "http://host:1", "write https://");
+        let half = Credentials { tls_ca: file("ca"), tls_key: file("k"), ..none.clone() };
+        says(&half, "host:1", "together");
+        says(&Credentials { token_file: Some("/nowhere".into()), ..none.clone() }, "host:1", "/nowhere");
+        let (_, proof) = Credentials { token_file: file("t"), ..none }.endpoint("host:1").unwrap();
+        assert!(!format!("{proof:?}").contains("text"), "a token is never shown: {proof:?}");
+    }
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a hostile client does.
+#![expect(clippy::disallowed_methods, reason = "a program of its own, which waits in real time")]
+
+use crate::frames::{self, kind};
+use crate::random::Random;
+use crate::talk::{Talk, identify, request};
+use gnstor_proto::fabrics::CNTLID_ANY;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Kinds of attacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Attack {
+    /// A recorded conversation with flipped bits.
+    Bent,
+    /// Its frames in any order, repeated, cut, and with other lengths.
+    Shuffled,
+    /// Ends of transfers that are not its own to end: other tags, other connections, twice, with data.
+    Tags,
+    /// Queue pairs whose Connect never comes, or comes without its data.
+    Connects,
+    /// Connections without a byte, or with half a frame.
+    Silent,
+    /// Commands whose answers are never read.
+    Deaf,
+    /// Any 64 bytes as commands.
+    Capsules,
+    /// Connections that come and go.
+    Flicker,
+}
+
+impl Attack {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Bent,
+        Self::Shuffled,
+        Self::Tags,
+        Self::Connects,
+        Self::Silent,
+        Self::Deaf,
+        Self::Capsules,
+        Self::Flicker,
+    ];
+}
+
+/// How much was done.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Tally {
+    /// Attacks begun, by their place in [`Attack::ALL`].
+    pub attacks: [u64; Attack::ALL.len()],
+    /// Frames sent.
+    pub frames: u64,
+    /// Attacks that the array ended by closing the connection, or whose connection it refused.
+    pub ended: u64,
+}
+
+/// Attacks the array for so long: a function of the seed, as far as the array's answers are.
+pub fn run(address: SocketAddr, seed: u64, time: Duration) -> Tally {
+    let until = Instant::now() + time;
+    let (mut random, mut tally) = (Random::new(seed), Tally::default());
+    let mut recorded = Vec::new();
+    let mut held = Vec::new();
+    while Instant::now() < until {
+        if recorded.is_empty()
+            && let Ok(mut talk) = Talk::connect(address)
+        {
+            let _ = talk.conversation(0);
+            recorded = talk.sent;
+        }
+        let place = random.below(Attack::ALL.len());
+        tally.attacks[place] += 1;
+        let mut attacker = Attacker { address, random: &mut random, recorded: &recorded, frames: 0 };
+        let ended = match Attack::ALL[place] {
+            Attack::Bent => attacker.bent(),
+            Attack::Shuffled => attacker.shuffled(),
+            Attack::Tags => attacker.tags(),
+            Attack::Connects => attacker.connects(),
+            Attack::Silent => attacker.silent(&mut held),
+            Attack::Deaf => attacker.deaf(),
+            Attack::Capsules => attacker.capsules(),
+            Attack::Flicker => attacker.flicker(),
+        };
+        tally.frames += attacker.frames;
+        tally.ended += u64::from(ended.is_err());
+    }
+    tally
+}
+
+struct Attacker<'a> {
+    address: SocketAddr,
+    random: &'a mut Random,
+    recorded: &'a [Vec<u8>],
+    frames: u64,
+}
+
+impl Attacker<'_> {
+    fn say(&mut self, talk: &mut Talk, bytes: &[u8]) -> std::io::Result<()> {
+        self.frames += 1;
+        talk.send(bytes)
+    }
+
+    /// Takes what the array says for a moment.
+    fn listen(&mut self, talk: &mut Talk) -> std::io::Result<()> {
+        let wait = Duration::from_millis(u64::from(self.random.word() % 3));
+        while talk.receive(wait)?.is_some() {}
+        Ok(())
+    }
+
+    fn bent(&mut self) -> std::io::Result<()> {
+        let mut talk = Talk::connect(self.address)?;
+        let victim = self.random.below(self.recorded.len().max(1));
+        for (i, frame) in self.recorded.iter().enumerate() {
+            let mut frame = frame.clone();
+            if i == victim || self.random.below(16) == 0 {
+                // The length stays: beyond it the stream would only wait.
+                let at = 4 + self.random.below(frame.len() - 4);
+                frame[at] ^= 1 << self.random.below(8);
+            }
+            self.say(&mut talk, &frame)?;
+            self.listen(&mut talk)?;
+        }
+        Ok(())
+    }
+
+    fn shuffled(&mut self) -> std::io::Result<()> {
+        let mut talk = Talk::connect(self.address)?;
+        for _ in 0..64 {
+            let mut frame = self.recorded[self.random.below(self.recorded.len())].clone();
+            match self.random.below(16) {
+                0 => frame.truncate(5 + self.random.below(frame.len() - 4)),
+                1 => frame[self.random.below(4)] ^= 1 << self.random.below(8),
+                _ => {}
+            }
+            self.say(&mut talk, &frame)?;
+        }
+        self.listen(&mut talk)
+    }
+
+    fn tags(&mut self) -> std::io::Result<()> {
+        let mut talk = Talk::connect(self.address)?;
+        if !talk.open(1, 0, 0)? || !talk.open(2, 0, 0)? {
+            return Ok(());
+        }
+        talk.connect_queue(1, 0, 0, CNTLID_ANY)?;
+        for _ in 0..8 {
+            talk.post(1, identify())?;
+        }
+        while let Some(got) = talk.receive(Duration::from_millis(5))? {
+            if !matches!(got.kind, kind::TO_OWNER | kind::FROM_OWNER) {
+                continue;
+            }
+            let tag = got.word(0);
+            let data = self.random.bytes(4096);
+            for near in 0..8 {
+                let any = self.random.word();
+                self.say(&mut talk, &frames::done(1, tag.wrapping_add(near) ^ 1 << 31, 0, &data))?;
+                self.say(&mut talk, &frames::done(1, tag.wrapping_sub(near + 1), 0, &data))?;
+                self.say(&mut talk, &frames::done(2, tag, 0, &data))?;
+                self.say(&mut talk, &frames::done(any, any, any, &[]))?;
+            }
+            let sum = self.random.word();
+            let end = match self.random.below(3) {
+                0 => frames::done(1, tag, 0, &[]),
+                1 => frames::done(1, tag, 0, &data),
+                _ => frames::done_with(1, tag, 0, sum, &data),
+            };
+            self.say(&mut talk, &end)?;
+            self.say(&mut talk, &end)?;
+        }
+        Ok(())
+    }
+
+    fn connects(&mut self) -> std::io::Result<()> {
+        let mut talk = Talk::connect(self.address)?;
+        let with_capsule = self.random.below(2) == 0;
+        for conn in 1..=512 {
+            self.say(&mut talk, &frames::connect(conn, 0, &request(1, 2)))?;
+            if with_capsule {
+                let fields = gnstor_proto::fabrics::ConnectFields {
+                    qid: 1.into(),
+                    sqsize_z: 1.into(),
+                    ..Default::default()
+                };
+                let mut sqe = gnstor_proto::fabrics::command(gnstor_proto::fabrics::fctype::CONNECT, &fields);
+                sqe.dptr = gnstor_proto::nvme::KeyedSgl::keyed(0, 1024, 1);
+                talk.post(conn, sqe)?;
+            }
+        }
+        self.listen(&mut talk)
+    }
+
+    fn silent(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
+        if held.len() > 200 {
+            held.clear();
+        }
+        for _ in 0..20 {
+            let mut talk = Talk::connect(self.address)?;
+            if self.random.below(2) == 0 {
+                self.say(&mut talk, &[64, 0, 0, 0, kind::SEND])?;
+            }
+            held.push(talk);
+        }
+        Ok(())
+    }
+
+    fn deaf(&mut self) -> std::io::Result<()> {
+        let mut talk = Talk::connect(self.address)?;
+        if !talk.open(1, 0, 0)? {
+            return Ok(());
+        }
+        talk.connect_queue(1, 0, 0, CNTLID_ANY)?;
+        for _ in 0..20_000 {
+            self.frames += 1;
+            talk.post(1, identify())?;
+        }
+        Ok(())
+    }
+
+    fn capsules(&mut self) -> std::io::Result<()> {
+        let mut talk = Talk::connect(self.address)?;
+        if !talk.open(1, 0, 0)? {
+            return Ok(());
+        }
+        if self.random.below(4) > 0 {
+            talk.connect_queue(1, 0, 0, CNTLID_ANY)?;
+        }
+        for _ in 0..256 {
+            let mut capsule = [0; 64];
+            capsule.copy_from_slice(&self.random.bytes(64));
+            if self.random.below(2) == 0 {
+                capsule[1] = gnstor_proto::nvme::FLAGS_SGL;
+            }
+            self.say(&mut talk, &frames::send(1, &capsule))?;
+        }
+        self.listen(&mut talk)
+    }
+
+    fn flicker(&mut self) -> std::io::Result<()> {
+        for _ in 0..20 {
+            let mut talk = Talk::connect(self.address)?;
+            self.say(&mut talk, &frames::connect(1, 0, &request(0, 32)))?;
+        }
+        Ok(())
+    }
+}

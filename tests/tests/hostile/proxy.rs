@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A wire between client and SSD that flips a bit in the data of writes while it is told to.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Bytes of a `Done` frame before its data: length, type, connection, tag, status, sum.
+const HEAD: usize = 4 + 1 + 4 + 4 + 4 + 4;
+const DONE: u8 = 7;
+
+#[derive(Default)]
+struct State {
+    flips: AtomicBool,
+    flipped: AtomicU64,
+}
+
+/// The wire. Its threads end with their streams.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    state: Arc<State>,
+}
+
+impl Proxy {
+    pub(crate) fn start(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it has one");
+        let state = Arc::new(State::default());
+        let shared = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let ssd = TcpStream::connect(to).expect("the SSD is there");
+                for stream in [&client, &ssd] {
+                    stream.set_nodelay(true).expect("a socket");
+                }
+                let (from, into) =
+                    (ssd.try_clone().expect("a socket"), client.try_clone().expect("a socket"));
+                std::thread::spawn(move || pass(from, into, |_| {}));
+                let state = Arc::clone(&shared);
+                std::thread::spawn(move || pass(client, ssd, |frame| state.bend(frame)));
+            }
+        });
+        Self { address, state }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn flip(&self, flips: bool) {
+        self.state.flips.store(flips, Ordering::SeqCst);
+    }
+
+    pub(crate) fn flipped(&self) -> u64 {
+        self.state.flipped.load(Ordering::SeqCst)
+    }
+}
+
+impl State {
+    fn bend(&self, frame: &mut [u8]) {
+        if self.flips.load(Ordering::SeqCst) && frame[4] == DONE && frame.len() == HEAD + 4096 {
+            frame[HEAD + 1234] ^= 0x08;
+            self.flipped.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Passes whole frames on.
+fn pass(mut from: TcpStream, mut into: TcpStream, mut bend: impl FnMut(&mut [u8])) {
+    loop {
+        let mut length = [0; 4];
+        if from.read_exact(&mut length).is_err() {
+            break;
+        }
+        let mut frame = length.to_vec();
+        frame.resize(4 + u32::from_le_bytes(length) as usize, 0);
+        if from.read_exact(&mut frame[4..]).is_err() {
+            break;
+        }
+        bend(&mut frame);
+        if into.write_all(&frame).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(std::net::Shutdown::Both), into.shutdown(std::net::Shutdown::Both));
+}

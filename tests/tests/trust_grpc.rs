@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Callers of a daemon in a process of its own: what listens where, certificates and tokens on the command
+//! line, and many callers that do good and bad things at once.
+#![expect(clippy::disallowed_methods, reason = "processes and calls are timed in real time")]
+
+use gnstor_proto::grpc::fleet_client::FleetClient;
+use gnstor_proto::grpc::volumes_client::VolumesClient;
+use gnstor_proto::grpc::{
+    CreateRequest, DeleteRequest, GetRequest, KeepRequest, ListRequest, OpenRequest, RegisterRequest,
+    ReleaseRequest, Rights,
+};
+use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, Up, gnstor, gnstor_with};
+use gnstor_tests::{long, within};
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
+
+/// Files of a test.
+struct Files(tempfile::TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn secret(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        std::fs::write(&path, text).expect("a file can be written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("its mode");
+        path
+    }
+
+    /// A CA with a certificate for the daemon and for each of these.
+    fn certs(&self, names: &[&str]) {
+        gnstor(&["certs", "init", &self.path("")]).worked();
+        let servers = ["--server", "127.0.0.1", "--server", "localhost"];
+        gnstor(&[&["certs", "issue", &self.path(""), "daemon"], &servers[..]].concat()).worked();
+        for name in names {
+            gnstor(&["certs", "issue", &self.path(""), name]).worked();
+        }
+    }
+}
+
+#[test]
+fn an_address_that_others_reach_is_a_usage_error_unless_it_is_safe_or_said_to_be_insecure() {
+    within(BUILD_LIMIT, || {
+        let files = Files::new();
+        files.certs(&[]);
+        let tokens = files.secret("tokens", "anna 0123456789abcdef\n");
+        let (cert, key) = (files.path("daemon.crt"), files.path("daemon.key"));
+        let up = |extra: &[&str]| gnstor(&[&["up", "--listen", "0.0.0.0:0", "--ssds", "1"], extra].concat());
+        for (extra, word) in [
+            (&[][..], "without TLS"),
+            (&["--tokens", &tokens], "without TLS"),
+            (&["--tls", &cert, &key], "without proof of callers"),
+            (&["--creators", "anna", "--insecure"], "callers that are proven"),
+        ] {
+            let ended = up(extra);
+            assert_eq!(ended.code, 2, "{extra:?}: {}", ended.stderr);
+            ended.failed(&[word]);
+        }
+        up(&["--client-ca", &cert]).not_understood(&["--tls"]);
+        std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(0o644)).expect("its mode");
+        let ended = up(&["--tls", &cert, &key, "--tokens", &tokens]);
+        assert!(ended.code == 2 && ended.stderr.contains("chmod 600"), "{}", ended.stderr);
+        up(&["--tls", &key, &key, "--client-ca", &cert]).failed(&["certificate"]);
+
+        let mut command = Command::new(&*GNSTOR);
+        command.args(["up", "--listen", "0.0.0.0:0", "--ssds", "1", "--preset", "null", "--groups", "256"]);
+        command.args(["--ssd-size", "64MiB", "--insecure"]).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = Guard(command.spawn().expect("the command starts"));
+        let mut line = String::new();
+        BufReader::new(child.0.stderr.take().expect("piped")).read_line(&mut line).expect("a line");
+        assert!(line.contains("insecure") && line.contains("delete every volume"), "{line}");
+    });
+}
+
+#[test]
+fn callers_with_certificates_own_and_share_volumes() {
+    within(BUILD_LIMIT, || {
+        let files = Files::new();
+        files.certs(&["anna", "ben"]);
+        let (ca, cert, key) = (files.path("ca.crt"), files.path("daemon.crt"), files.path("daemon.key"));
+        let up = Up::start(&["--ssds", "2", "--tls", &cert, &key, "--client-ca", &ca]);
+        let as_who = |who: &str, args: &[&str]| {
+            let (cert, key) = (files.path(&format!("{who}.crt")), files.path(&format!("{who}.key")));
+            let proof = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key, "--array", &up.daemon];
+            gnstor(&[args, &proof].concat())
+        };
+        as_who("anna", &["volume", "create", "corpus", "--size", "1MiB"]).worked();
+        as_who("ben", &["volume", "show", "corpus"]).failed(&["\"ben\" has no read right"]);
+        as_who("ben", &["rm", "corpus"]).failed(&["\"ben\" has no admin right"]);
+        let seen = as_who("ben", &["ls", "--json"]).json();
+        assert_eq!(seen.as_array().map(Vec::len), Some(0));
+        as_who("anna", &["volume", "share", "corpus", "ben", "read"]).worked();
+        as_who("ben", &["volume", "show", "corpus"]).worked();
+        as_who("ben", &["status"]).worked();
+        as_who("anna", &["volume", "revoke", "corpus", "ben"]).worked();
+        as_who("ben", &["volume", "show", "corpus"]).failed(&["no read right"]);
+        // The same by the environment.
+        let environment = [
+            ("GNSTOR_TLS_CA", ca.as_str()),
+            ("GNSTOR_TLS_CERT", &files.path("anna.crt")),
+            ("GNSTOR_TLS_KEY", &files.path("anna.key")),
+        ];
+        let named = format!("https://{}", up.daemon);
+        gnstor_with(&["rm", "corpus", "--array", &named], &environment).worked();
+        gnstor(&["ls", "--array", &up.daemon]).failed(&["cannot reach the daemon"]);
+        gnstor(&["ls", "--array", &named]).failed(&["--tls-ca"]);
+        up.end("-TERM");
+    });
+}
+
+#[test]
+fn callers_with_tokens_are_known_and_others_are_not() {
+    within(BUILD_LIMIT, || {
+        let files = Files::new();
+        let tokens = files.secret("tokens", "# who\nanna 0123456789abcdef\nben fedcba9876543210\n");
+        let (anna, wrong) =
+            (files.secret("anna", "0123456789abcdef\n"), files.secret("wrong", "0123456789abcdeX"));
+        let up = Up::start(&["--ssds", "2", "--tokens", &tokens, "--creators", "ben"]);
+        let list = |extra: &[&str]| gnstor(&[&["ls", "--array", &up.daemon], extra].concat());
+        list(&["--token-file", &anna]).worked();
+        list(&["--token-file", &wrong]).failed(&["not one of this daemon's"]);
+        list(&[]).failed(&["prove their name"]);
+        let create =
+            ["volume", "create", "v", "--size", "1MiB", "--array", &up.daemon, "--token-file", &anna];
+        gnstor(&create).failed(&["\"anna\" may not create"]);
+        up.end("-TERM");
+    });
+}
+
+/// Resident bytes and descriptors of a process.
+fn resources(pid: u32) -> (u64, usize) {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("the process runs");
+    let pages: u64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number");
+    (pages * 4096, std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors").count())
+}
+
+/// A codec that writes bytes as they are, and reads no answer.
+#[derive(Clone, Copy)]
+struct Bytes;
+
+impl tonic::codec::Codec for Bytes {
+    type Encode = Vec<u8>;
+    type Decode = ();
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl tonic::codec::Encoder for Bytes {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, out: &mut tonic::codec::EncodeBuf<'_>) -> Result<(), Status> {
+        bytes::BufMut::put_slice(out, &item);
+        Ok(())
+    }
+}
+
+impl tonic::codec::Decoder for Bytes {
+    type Item = ();
+    type Error = Status;
+
+    fn decode(&mut self, _: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        Ok(Some(()))
+    }
+}
+
+/// The bearer of a principal's token.
+fn signed<M>(who: &str, message: M) -> Request<M> {
+    let mut request = Request::new(message);
+    let value = format!("Bearer {who}-0123456789abcdef").parse().expect("ASCII");
+    request.metadata_mut().insert("authorization", value);
+    request
+}
+
+/// One visit of a caller: a connection, an id, good calls and bad ones. Returns the number of calls.
+async fn visit(daemon: &str, number: u64) -> u64 {
+    let who = if number % 2 == 0 { "anna" } else { "ben" };
+    let endpoint = Channel::from_shared(format!("http://{daemon}")).expect("an address");
+    let channel = endpoint.connect().await.expect("the daemon takes connections");
+    let mut volumes = VolumesClient::new(channel.clone());
+    let mut fleet = FleetClient::new(channel.clone());
+    let register = signed(who, RegisterRequest { name: "stress".into() });
+    let id = fleet.register(register).await.expect("an id").into_inner().client_id;
+    let name = "shared".to_owned();
+    let is = |status: Result<(), Status>, codes: &[Code]| {
+        let code = status.map_or_else(|status| status.code(), |()| Code::Ok);
+        assert!(codes.contains(&code), "{code:?} is not one of {codes:?}");
+    };
+    // The readers of a volume have a bound, and its changes wait in a queue with a bound.
+    let busy = [Code::Ok, Code::ResourceExhausted, Code::Unavailable];
+    let (mine, theirs) = if who == "anna" {
+        (busy.as_slice(), busy.as_slice())
+    } else {
+        (&[Code::PermissionDenied][..], &[Code::Ok][..])
+    };
+    let open = OpenRequest { name: name.clone(), client_id: id, rights: Rights::Read.into(), lease_ms: 0 };
+    is(volumes.open(signed(who, open)).await.map(drop), mine);
+    let release = ReleaseRequest { name: name.clone(), client_id: id };
+    is(volumes.release(signed(who, release)).await.map(drop), if who == "anna" { mine } else { theirs });
+    is(fleet.keep(signed(who, KeepRequest { client_id: id })).await.map(drop), &[Code::Ok]);
+    is(volumes.list(signed(who, ListRequest {})).await.map(drop), &[Code::Ok]);
+    // What is refused: no proof, an id and a volume of others, no volume, no message, no time.
+    is(volumes.list(ListRequest {}).await.map(drop), &[Code::Unauthenticated]);
+    let foreign = KeepRequest { client_id: 65_534 };
+    is(fleet.keep(signed(who, foreign)).await.map(drop), &[Code::PermissionDenied]);
+    let delete = DeleteRequest { name, client_id: id, request_id: Vec::new() };
+    is(volumes.delete(signed("ben", delete)).await.map(drop), &[Code::PermissionDenied]);
+    is(volumes.get(signed(who, GetRequest { name: "none".into() })).await.map(drop), &[Code::NotFound]);
+    let empty = CreateRequest { name: "x".into(), client_id: id, ..Default::default() };
+    is(volumes.create(signed(who, empty)).await.map(drop), &[Code::InvalidArgument]);
+    let mut late = signed(who, ListRequest {});
+    late.metadata_mut().insert("grpc-timeout", "1n".parse().expect("ASCII"));
+    // The caller's own timer may be first.
+    is(volumes.list(late).await.map(drop), &[Code::DeadlineExceeded, Code::Cancelled]);
+    let mut grpc = tonic::client::Grpc::new(channel);
+    grpc.ready().await.expect("ready");
+    let path = http::uri::PathAndQuery::from_static("/gnstor.v1.Volumes/Open");
+    let bent = vec![0x0A, 0xFF, u8::try_from(number % 256).expect("a byte")];
+    is(grpc.unary(signed(who, bent), path, Bytes).await.map(drop), &[Code::InvalidArgument]);
+    12
+}
+
+fn median(samples: &[u64]) -> u64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    sorted[sorted.len() / 2]
+}
+
+#[test]
+fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
+    within(BUILD_LIMIT, || {
+        let (callers, time) =
+            if long() { (500, Duration::from_secs(300)) } else { (100, Duration::from_secs(10)) };
+        let files = Files::new();
+        let tokens = files.secret("tokens", "anna anna-0123456789abcdef\nben ben-0123456789abcdef\n");
+        let up = Up::start(&["--ssds", "2", "--tokens", &tokens]);
+        let anna = files.secret("anna", "anna-0123456789abcdef");
+        let proof = ["--array", &up.daemon, "--token-file", &anna];
+        gnstor(&[&["volume", "create", "shared", "--size", "1MiB"], &proof[..]].concat()).worked();
+        let before = resources(up.pid());
+        let calls = Arc::new(AtomicU64::new(0));
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let samples = runtime.expect("a runtime").block_on(async {
+            let begun = Instant::now();
+            let tasks: Vec<_> = (0..callers)
+                .map(|caller| {
+                    let (daemon, calls) = (up.daemon.clone(), Arc::clone(&calls));
+                    tokio::spawn(async move {
+                        for round in 0.. {
+                            if begun.elapsed() > time {
+                                return;
+                            }
+                            calls.fetch_add(visit(&daemon, caller + round).await, Ordering::Relaxed);
+                        }
+                    })
+                })
+                .collect();
+            let mut samples = Vec::new();
+            while begun.elapsed() < time {
+                tokio::time::sleep(time / 100).await;
+                samples.push(resources(up.pid()).0);
+            }
+            for task in tasks {
+                task.await.expect("every call ended as it should");
+            }
+            samples
+        });
+        let third = samples.len() / 3;
+        let (early, late) = (median(&samples[third..2 * third]), median(&samples[2 * third..]));
+        let calls = calls.load(Ordering::Relaxed);
+        println!("{calls} calls; {early} bytes, then {late}");
+        assert!(calls >= callers * 12, "each caller was there");
+        assert!(late as f64 <= early as f64 * 1.05, "memory grows: {early} bytes, then {late}");
+        gnstor_tests::command::until("the descriptors are given back", || {
+            resources(up.pid()).1 <= before.1 + 1
+        });
+        let volume = gnstor(&[&["volume", "show", "shared", "--json"], &proof[..]].concat()).json();
+        assert_eq!(volume["readers"].as_array().map(Vec::len), Some(0), "every open was released");
+        up.end("-TERM");
+    });
+}
