@@ -19,7 +19,8 @@
 //! Both ends are state machines without I/O: messages and random bytes go in, messages come out. An SSD
 //! stores no key of a client: it derives the key from the manager key and the name that the host states.
 //!
-//! Source: NVM Express Base Specification 2.x, section 8.3.5 (in-band authentication); RFC 7919 for the groups.
+//! Source: NVM Express Base Specification 2.x, section 8.3.5 (in-band authentication); RFC 7919 for the
+//! groups.
 //!
 //! What it does not do: it encrypts nothing. Confidentiality on the wire is TLS's task.
 //!

@@ -164,8 +164,8 @@ impl Manager {
     }
 
     /// Gives a volume that this client has created its name, and labels beside those it has, in one change.
-    /// It was created with the label [`gnstor_proto::labels::PARTIAL`], and is written and flushed. A volume that has the
-    /// name is deleted where `replace` says so.
+    /// It was created with the label [`gnstor_proto::labels::PARTIAL`], and is written and flushed. A volume
+    /// that has the name is deleted where `replace` says so.
     ///
     /// # Errors
     /// The daemon's: another client writes to one of the two; there is one of that name.

@@ -253,7 +253,7 @@ impl Clients {
             let (own, all) = (self.opens(Some(&caller.name)), self.opens(None));
             if self.is_full(caller, own, all) {
                 let message = format!(
-                    "{:?} has {own} volumes open and all clients have {all}: release those that are not in use",
+                    "{:?} has {own} volumes open and all clients have {all}: release volumes that are not in use",
                     caller.name
                 );
                 return Err(Failure::new(ResourceExhausted, message));

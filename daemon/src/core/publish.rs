@@ -41,8 +41,8 @@ pub(super) fn replaced_by(entry: &VolumeEntry) -> Option<(Vid, u32)> {
     Some((Vid::new(vid.parse().ok()?)?, generation.parse().ok()?))
 }
 
-/// Labels of a published volume: its own, the request's, and the name of the volume that it replaces. Rights go
-/// with the name: the volume has the owner and the lists of the one that it replaces.
+/// Labels of a published volume: its own, the request's, and the name of the volume that it replaces.
+/// Rights go with the name: the volume has the owner and the lists of the one that it replaces.
 fn merged(there: &str, new: &str, replaces: Option<&VolumeEntry>) -> Result<String, Failure> {
     let pairs = there.lines().chain(new.lines()).filter_map(|line| line.split_once('='));
     let mut labels: BTreeMap<&str, String> = pairs.map(|(key, value)| (key, value.into())).collect();

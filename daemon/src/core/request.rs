@@ -229,7 +229,7 @@ pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result
         }
         if key.starts_with(OWNER_PREFIX) {
             return Err(invalid(format!(
-                "label {key:?} is the daemon's own: gnstor volume share and revoke change who has rights"
+                "label {key:?} is the daemon's own: gnstor volume share and revoke change the rights"
             )));
         }
         if key == REPLACES {

@@ -118,7 +118,7 @@ impl PeerExecutor {
         &mut self.wire
     }
 
-    /// Ends what has waited too long. Call this now and then.
+    /// Ends waits that are over their deadline. Call this now and then.
     pub(crate) fn tick(&mut self, now: Time) {
         self.wire.tick(now);
         if self.wire.dead().is_some() {
