@@ -126,6 +126,8 @@ struct Scene {
     witness: Arc<Client>,
     array: Array,
     folder: TempDir,
+    /// Name of the volume that the copy writes: it gets its own name when it is whole.
+    partial: String,
 }
 
 impl Scene {
@@ -137,11 +139,17 @@ impl Scene {
         let witness = client(&array, &own, "witness");
         let bystander = Bystander::start(client(&array, &own, "bystander"));
         let copying = Copying::start(&array.daemon_address().to_string(), &large, &format!("gn://{name}"));
-        let volumes = || witness.list().expect("the daemon answers");
-        let writes = || volumes().iter().any(|volume| volume.name == name && volume.writer.is_some());
-        until("the copy's write lease", writes);
+        let prefix = format!("{name}.partial-");
+        let mut partial = None;
+        until("the copy's write lease", || {
+            let volumes = witness.list().expect("the daemon answers");
+            let mut written = volumes.into_iter().filter(|volume| volume.writer.is_some());
+            partial = written.find(|volume| volume.name.starts_with(&prefix)).map(|volume| volume.name);
+            partial.is_some()
+        });
         std::thread::sleep(Duration::from_millis(500));
-        Self { copying, bystander, witness, array, folder }
+        let partial = partial.expect("it was found");
+        Self { copying, bystander, witness, array, folder, partial }
     }
 }
 
@@ -155,10 +163,10 @@ fn a_client_process_that_is_killed_harms_no_other() {
         scene.bystander.goes_on();
         // Others can read its blocks. A client that wants to write must wait until its lease has run out,
         // and is told so.
-        let lost = scene.witness.open("lost", Rights::Read).expect("any client may read");
+        let lost = scene.witness.open(&scene.partial, Rights::Read).expect("any client may read");
         let mut back = vec![0; 64 << 10];
         lost.read_at(0, &mut back).expect("a read of what is left");
-        assert_error(scene.witness.open("lost", Rights::Write), libc::EBUSY, &["lost"]);
+        assert_error(scene.witness.open(&scene.partial, Rights::Write), libc::EBUSY, &["lost"]);
         scene.bystander.goes_on();
         scene.bystander.end();
     });

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What callers may do, over real connections: owners and strangers, certificates and tokens, quotas,
 //! deadlines, bytes that are no messages, silence.
+#![expect(clippy::disallowed_methods, reason = "deadlines of calls are measured")]
 
 use crate::array::SimArray;
 use crate::deadline::{Deadline, LIMIT};

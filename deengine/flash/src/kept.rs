@@ -15,8 +15,7 @@
 //! ```
 //! A kill comes between any two stores, so every state in between is valid:
 //! * A page counts if its record (in the data file) says buffered, by this boot of the SSD, in this frame.
-//! The
-//!   owner is written before the record, and only says where to look.
+//!   The owner is written before the record, and only says where to look.
 //! * A transaction counts once `end` is behind it. `end` moves after its bytes are written.
 //! * Head and durable transaction move together: the unused slot is written, then one word selects it.
 

@@ -90,10 +90,10 @@ impl HostQueue {
         step: Result<T, Failure>,
         deadline: Duration,
     ) -> Result<T, ChannelError> {
-        step.or_else(|failure| {
+        step.map_err(|failure| {
             // The controller may have ended the run itself: its answer does not matter.
             let _ = self.auth_send(&run.failure(failure), deadline);
-            Err(self.unproven(&format!("authentication as {}: {failure}", self.host.nqn())))
+            self.unproven(&format!("authentication as {}: {failure}", self.host.nqn()))
         })
     }
 
