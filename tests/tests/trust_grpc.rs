@@ -278,6 +278,8 @@ fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
                                 return;
                             }
                             calls.fetch_add(visit(&daemon, caller + round).await, Ordering::Relaxed);
+                            // An id counts for up to 30 s after its connection: below its principal's quota.
+                            tokio::time::sleep(Duration::from_millis(300)).await;
                         }
                     })
                 })
