@@ -56,30 +56,34 @@ impl Worker {
     /// Has a command pend. `false`: its queue is not connected.
     pub(super) fn pend(&mut self, queue: QueueKey, arrived: Time, what: Waiting) -> bool {
         if self.pending.is_empty() {
-            self.shared.workers.join(self.index);
+            self.shared.workers.join(&mut self.place);
         }
         let is_command = matches!(what, Waiting::Command(_));
-        if !self.pending.push(&mut self.ports, queue, arrived, what) {
-            return false;
-        }
+        let Some(is_first) = self.pending.push(&mut self.ports, queue, arrived, what) else { return false };
         if is_command {
             self.state().entered();
         }
-        self.publish_pending();
+        // A command behind others of its queue changes nothing that anybody waits for.
+        if is_first {
+            self.publish_pending();
+        }
         true
     }
 
+    /// What pends has changed: tells the other workers, and works out when to look at it again.
     #[inline]
-    pub(super) fn publish_pending(&self) {
+    pub(super) fn publish_pending(&mut self) {
         let controllers = self.pending.controllers(self.index);
-        self.shared.workers.publish_pending(self.index, controllers, self.pending.is_admin_next());
+        let has_admin = self.pending.is_admin_next();
+        self.shared.workers.publish_pending(&mut self.place, controllers, has_admin);
+        self.pending_at = self.pending_wants();
     }
 
     /// Takes pending commands while the modelled firmware is free by `now`, or soon if a write with its
     /// data is next.
     #[inline]
     pub(super) fn dispatch_pending(&mut self, now: Time) {
-        if self.pending.is_empty() {
+        if now < self.pending_at {
             return;
         }
         while self.dispatch_some(now) {}
@@ -95,20 +99,20 @@ impl Worker {
     }
 
     /// When the worker has something to do for what pends. If another worker is next, that is when its
-    /// turn is over.
+    /// turn is over. The firmware may be taken by another worker until then, but it is not free earlier.
     #[inline]
-    pub(super) fn pending_wants(&self) -> Option<Time> {
+    fn pending_wants(&self) -> Time {
         if self.pending.is_empty() {
-            return None;
+            return Time::NEVER;
         }
         let own = self.pending_due().filter(|&at| at > self.now || self.is_next());
-        Some(own.unwrap_or_else(|| self.turn_is_over()))
+        own.unwrap_or_else(|| self.turn_is_over())
     }
 
     /// Whether this worker is the next to dispatch.
     #[inline]
     fn is_next(&self) -> bool {
-        self.pending.is_admin_next() || self.shared.workers.is_next(self.index)
+        self.pending.is_admin_next() || self.shared.workers.is_next(&self.place)
     }
 
     /// When this worker may go on although another one is next.
@@ -159,7 +163,7 @@ impl Worker {
             && let Some(taken) = self.pending.pop(self.index, &mut self.ports)
         {
             if !is_admin {
-                self.shared.workers.took(self.index);
+                self.place.took();
             }
             burst.push(taken);
         }

@@ -44,7 +44,12 @@ pub(super) struct Taken {
 pub(super) struct Pending {
     admin: VecDeque<QueueKey>,
     controllers: VecDeque<Controller>,
+    /// Those of them that share their turns with other workers.
+    shared: usize,
     commands: usize,
+    /// Whether the next command is a write with its data, as [`Self::is_write_next`] says. Kept for when no
+    /// controller shares its turns: every step of an engine asks.
+    next: Option<bool>,
 }
 
 /// The queues of a controller with commands pending.
@@ -117,13 +122,17 @@ impl Pending {
 
     /// Whether a controller shares its turns with other workers: then commands are taken one at a time.
     pub(super) fn shares_turns(&self) -> bool {
-        self.controllers.iter().any(|controller| controller.arbiter.is_weighted())
+        self.shared > 0
     }
 
     /// Whether the next command is a write with its data. `None`: this worker has no command that it may
     /// take.
     #[inline]
     pub(super) fn is_write_next(&self, worker: usize, ports: &Ports) -> Option<bool> {
+        if self.shares_turns() { self.look_at_next(worker, ports) } else { self.next }
+    }
+
+    fn look_at_next(&self, worker: usize, ports: &Ports) -> Option<bool> {
         if self.is_admin_next() {
             return Some(false);
         }
@@ -132,22 +141,35 @@ impl Pending {
         Some(matches!(first, Some((_, Waiting::Write(_)))))
     }
 
+    /// Which command is next may have changed.
+    fn has_changed(&mut self, ports: &Ports) {
+        // Only shared turns depend on the worker.
+        self.next = if self.shares_turns() { None } else { self.look_at_next(0, ports) };
+    }
+
     /// Controllers with a command that this worker may take.
     #[inline]
     pub(super) fn controllers(&self, worker: usize) -> usize {
+        if !self.shares_turns() {
+            return self.controllers.len();
+        }
         self.controllers.iter().filter(|controller| controller.next(worker).is_some()).count()
     }
 
-    /// Puts a command that arrived at `at` at the end of its queue. `false`: the queue is not connected.
-    pub(super) fn push(&mut self, ports: &mut Ports, queue: QueueKey, at: Time, what: Waiting) -> bool {
-        let Some(port) = ports.get(queue) else { return false };
-        if matches!(port.standing, Standing::Unconnected) {
-            return false;
-        }
+    /// Puts a command that arrived at `at` at the end of its queue, and says whether it is the first there.
+    /// `None`: the queue is not connected.
+    pub(super) fn push(
+        &mut self,
+        ports: &mut Ports,
+        queue: QueueKey,
+        at: Time,
+        what: Waiting,
+    ) -> Option<bool> {
+        let port = ports.get(queue).filter(|port| port.is_connected())?;
         port.waiting.push_back((at, what));
         self.commands += 1;
         if port.waiting.len() > 1 {
-            return true;
+            return Some(false);
         }
         match &port.standing {
             Standing::Unconnected => unreachable!("commands of a queue that is not connected do not pend"),
@@ -156,13 +178,15 @@ impl Pending {
                 let at = self.controllers.iter().position(|other| other.id == *controller);
                 let at = at.unwrap_or_else(|| {
                     let (id, arbiter) = (*controller, Arc::clone(arbiter));
+                    self.shared += usize::from(arbiter.is_weighted());
                     self.controllers.push_back(Controller { id, arbiter, own: Turns::default(), queues: 0 });
                     self.controllers.len() - 1
                 });
                 self.controllers[at].add(queue, *class);
             }
         }
-        true
+        self.has_changed(ports);
+        Some(true)
     }
 
     /// Takes the command that is next, if this worker may.
@@ -180,11 +204,14 @@ impl Pending {
             let controller = self.controllers.remove(at)?;
             if controller.queues > 0 {
                 self.controllers.push_back(controller);
+            } else {
+                self.shared -= usize::from(controller.arbiter.is_weighted());
             }
             queue
         };
         let (arrived, what) = ports.get(queue)?.waiting.pop_front()?;
         self.commands -= 1;
+        self.has_changed(ports);
         Some(Taken { queue, arrived, what })
     }
 
@@ -195,6 +222,7 @@ impl Pending {
         self.commands -= waiting.len();
         if !waiting.is_empty() {
             self.delist(queue);
+            self.has_changed(ports);
         }
         waiting
     }
@@ -209,6 +237,7 @@ impl Pending {
         if port.waiting.is_empty() {
             self.delist(queue);
         }
+        self.has_changed(ports);
         true
     }
 
@@ -219,5 +248,6 @@ impl Pending {
             controller.remove(queue);
         }
         self.controllers.retain(|controller| controller.queues > 0);
+        self.shared = self.controllers.iter().filter(|controller| controller.arbiter.is_weighted()).count();
     }
 }

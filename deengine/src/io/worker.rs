@@ -30,7 +30,7 @@ use gnstor_proto::nvme::{self, ReadWrite, Sqe};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::write::Writes;
-use crate::workers::{MAX_WORKERS, Note, WorkerSet, WorkerState};
+use crate::workers::{MAX_WORKERS, Note, Place, WorkerSet, WorkerState};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -59,6 +59,9 @@ pub struct Worker {
     /// Commands that pend, and the list of commands that are taken at a time.
     pub(super) pending: Pending,
     pub(super) burst: Vec<Taken>,
+    /// When to look at what pends: nothing can be taken before.
+    pub(super) pending_at: Time,
+    pub(super) place: Place,
     /// Commands that may go the worker's own path and wait for the model.
     pub(super) judged: Vec<Judged>,
     /// The data of the reads among those.
@@ -124,6 +127,8 @@ impl Ssd {
             writes: Writes::default(),
             pending: Pending::default(),
             burst: Vec::new(),
+            pending_at: Time::NEVER,
+            place: Place::new(index),
             judged: Vec::new(),
             found: Vec::new(),
             effects: VecDeque::new(),
@@ -438,8 +443,7 @@ impl Controller for Worker {
             return Some(self.now);
         }
         let workers = &self.shared.workers;
-        let pending = self.pending_wants().unwrap_or(Time::NEVER);
-        Some(workers.next().min(pending).min(writes)).filter(|&at| at != Time::NEVER)
+        Some(workers.next().min(self.pending_at).min(writes)).filter(|&at| at != Time::NEVER)
     }
 
     fn pop_effect(&mut self) -> Option<Effect> {

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Fairness {
-    /// What the worker had dispatched that dispatched last. A worker that joins while no other has
-    /// commands starts there.
+    /// The most that a worker had dispatched when it had no commands left. A worker that joins while no
+    /// other has commands starts there.
     last: AtomicU64,
     lines: Vec<CacheLine>,
 }
@@ -45,7 +45,7 @@ const TAKEN: u64 = ADMIN - 1;
 const MOST_CONTROLLERS: u64 = u64::MAX >> CONTROLLERS_SHIFT;
 
 /// The fields of such a word.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Fields {
     /// Controllers with an I/O command that this worker may dispatch.
     controllers: u64,
@@ -66,9 +66,29 @@ impl Word {
     fn set(&self, fields: Fields) {
         let admin = if fields.has_admin { ADMIN } else { 0 };
         let word = fields.controllers << CONTROLLERS_SHIFT | admin | fields.taken & TAKEN;
-        if self.0.load(Ordering::Relaxed) != word {
-            self.0.store(word, Ordering::Relaxed);
-        }
+        self.0.store(word, Ordering::Relaxed);
+    }
+}
+
+/// A worker's own copy of its word. The words share cache lines that all workers read, so a worker writes
+/// its word only where that changes, and never reads it.
+#[derive(Debug)]
+pub(crate) struct Place {
+    worker: usize,
+    fields: Fields,
+    published: Fields,
+}
+
+impl Place {
+    pub(crate) fn new(worker: usize) -> Self {
+        Self { worker, fields: Fields::default(), published: Fields::default() }
+    }
+
+    /// The worker has taken one of its pending I/O commands. The others see it from the next
+    /// [`WorkerSet::publish_pending`] on.
+    #[inline]
+    pub(crate) fn took(&mut self) {
+        self.fields.taken += PARTS / self.fields.controllers.max(1);
     }
 }
 
@@ -95,41 +115,34 @@ impl WorkerSet {
     /// Publishes what pends with this worker: how many controllers it may dispatch for, and whether an
     /// admin command does.
     #[inline]
-    pub(crate) fn publish_pending(&self, worker: usize, controllers: usize, has_admin: bool) {
-        let word = self.fairness.word(worker);
+    pub(crate) fn publish_pending(&self, place: &mut Place, controllers: usize, has_admin: bool) {
         let controllers = u64::try_from(controllers).map_or(MOST_CONTROLLERS, |n| n.min(MOST_CONTROLLERS));
-        word.set(Fields { controllers, has_admin, ..word.get() });
+        place.fields = Fields { controllers, has_admin, ..place.fields };
+        if place.fields == place.published {
+            return;
+        }
+        if controllers == 0 {
+            self.fairness.last.fetch_max(place.fields.taken, Ordering::Relaxed);
+        }
+        place.published = place.fields;
+        self.fairness.word(place.worker).set(place.fields);
     }
 
     /// The first command pends with the worker. It gets its share from now on, and none for the time
     /// before.
-    pub(crate) fn join(&self, worker: usize) {
-        let busy = self.fairness.others(worker).filter(|other| other.controllers > 0);
+    pub(crate) fn join(&self, place: &mut Place) {
+        let busy = self.fairness.others(place.worker).filter(|other| other.controllers > 0);
         let least = busy.map(|other| other.taken).min();
         let since = least.unwrap_or_else(|| self.fairness.last.load(Ordering::Relaxed));
-        let word = self.fairness.word(worker);
-        let fields = word.get();
-        word.set(Fields { taken: fields.taken.max(since), ..fields });
+        place.fields.taken = place.fields.taken.max(since);
     }
 
     /// Whether no other worker with pending commands has dispatched less, and none has an admin command.
     #[inline]
-    pub(crate) fn is_next(&self, worker: usize) -> bool {
-        let taken = self.fairness.word(worker).get().taken;
+    pub(crate) fn is_next(&self, place: &Place) -> bool {
+        let taken = place.fields.taken;
         let goes_first = |other: Fields| other.has_admin || other.controllers > 0 && other.taken < taken;
-        !self.fairness.others(worker).any(goes_first)
-    }
-
-    /// The worker has taken one of its pending I/O commands.
-    #[inline]
-    pub(crate) fn took(&self, worker: usize) {
-        let word = self.fairness.word(worker);
-        let fields = word.get();
-        let taken = fields.taken + PARTS / fields.controllers.max(1);
-        word.set(Fields { taken, ..fields });
-        if self.fairness.last.load(Ordering::Relaxed) < taken {
-            self.fairness.last.store(taken, Ordering::Relaxed);
-        }
+        !self.fairness.others(place.worker).any(goes_first)
     }
 }
 
@@ -138,25 +151,28 @@ mod tests {
     use super::*;
     use crate::deadline::deadline;
 
-    fn join(workers: &WorkerSet, worker: usize) {
-        workers.join(worker);
-        workers.publish_pending(worker, 1, false);
+    fn join(workers: &WorkerSet, place: &mut Place) {
+        workers.join(place);
+        workers.publish_pending(place, 1, false);
     }
 
     #[test]
     fn a_worker_that_joins_gets_no_turns_for_the_time_before() {
         let _deadline = deadline();
         let workers = WorkerSet::new(2);
-        join(&workers, 0);
-        (0..1000).for_each(|_| workers.took(0));
+        let mut places = [Place::new(0), Place::new(1)];
+        join(&workers, &mut places[0]);
+        (0..1000).for_each(|_| places[0].took());
         // The data of its writes is on its way: none of its commands pends.
-        workers.publish_pending(0, 0, false);
-        join(&workers, 1);
-        join(&workers, 0);
-        let took = |worker| {
-            let mine = workers.is_next(worker);
+        workers.publish_pending(&mut places[0], 0, false);
+        join(&workers, &mut places[1]);
+        join(&workers, &mut places[0]);
+        let mut took = |worker: usize| {
+            let place = &mut places[worker];
+            let mine = workers.is_next(place);
             if mine {
-                workers.took(worker);
+                place.took();
+                workers.publish_pending(place, 1, false);
             }
             u32::from(mine)
         };
@@ -168,11 +184,12 @@ mod tests {
     fn an_admin_command_of_another_worker_goes_first() {
         let _deadline = deadline();
         let workers = WorkerSet::new(2);
-        join(&workers, 0);
-        assert!(workers.is_next(0));
-        workers.publish_pending(1, 0, true);
-        assert!(!workers.is_next(0) && workers.is_next(1));
-        workers.publish_pending(1, 0, false);
-        assert!(workers.is_next(0));
+        let mut places = [Place::new(0), Place::new(1)];
+        join(&workers, &mut places[0]);
+        assert!(workers.is_next(&places[0]));
+        workers.publish_pending(&mut places[1], 0, true);
+        assert!(!workers.is_next(&places[0]) && workers.is_next(&places[1]));
+        workers.publish_pending(&mut places[1], 0, false);
+        assert!(workers.is_next(&places[0]));
     }
 }

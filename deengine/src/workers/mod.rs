@@ -19,6 +19,8 @@ mod fairness;
 mod in_flight;
 mod status;
 
+pub(crate) use fairness::Place;
+
 mod sync {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 }
