@@ -85,6 +85,9 @@ pub enum LinkArg {
     /// The paper's link: 22.1 GB/s each way, 1 us
     #[value(name = "200gbe")]
     Paper,
+    /// Half of it: 11.1 GB/s each way, 1 us
+    #[value(name = "100gbe")]
+    Half,
     /// No limit and no latency
     None,
 }

@@ -397,6 +397,10 @@ fn link(args: &BenchArgs, preset: &Preset) -> LinkConfig {
     match args.link {
         _ if args.array.is_some() => LinkConfig::UNLIMITED,
         Some(LinkArg::Paper) => LinkConfig::PAPER_200GBE,
+        Some(LinkArg::Half) => LinkConfig {
+            bytes_per_second: LinkConfig::PAPER_200GBE.bytes_per_second / 2,
+            ..LinkConfig::PAPER_200GBE
+        },
         Some(LinkArg::None) => LinkConfig::UNLIMITED,
         None if preset.is_null() => LinkConfig::UNLIMITED,
         None => LinkConfig::PAPER_200GBE,
