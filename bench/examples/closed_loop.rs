@@ -5,14 +5,14 @@
 //!
 //! ```text
 //!   32 clients, 128 reads or 64 writes in flight each
-//!     reads    client -> SSD (one queue a client, in turn) -> flash -> link -> client
+//!     reads    client -> SSD (one queue a client, in turn) -> one of 32 dies -> link -> client
 //!     writes   client -> link -> SSD, for each copy; done with the last of them
 //! ```
 //! `cargo run --release -p gnstor-bench --example closed_loop [-- SECONDS [LINK]]`; LINK is `200gbe`, `100gbe` or
 //! `none`.
 //!
-//! Times are those of the preset `gnstor-980pro`: 1,260 ns a read, and 1,404 ns a write, which is what its
-//! SSD takes while it collects. Random numbers have a fixed seed, so the table is the same on every machine.
+//! Times are those of the preset `gnstor-980pro`: 1,260 ns a read, 33 us a sense, and 1,404 ns a write, which
+//! is what its SSD takes while it collects. Random numbers have a fixed seed, so the table is the same on every machine.
 
 use gnstor_proto::placement::mix64;
 use hdrhistogram::Histogram;
@@ -23,9 +23,11 @@ const CLIENTS: usize = 32;
 /// What one SSD takes for a command, ps.
 const READ: u64 = 1_260_000;
 const WRITE: u64 = 1_404_000;
-/// Flash and wires, which delay and do not queue, ps.
-const READ_DELAY: u64 = 35_000_000;
-const WRITE_DELAY: u64 = 2_000_000;
+/// What a die takes to sense a page, ps, and the dies of an SSD.
+const SENSE: u64 = 33_000_000;
+const DIES: usize = 32;
+/// Wires, which delay and do not queue, ps.
+const DELAY: u64 = 2_000_000;
 /// 4 KiB and a completion on a wire of 22,118 MB/s, ps.
 const WIRE: u64 = 4112 * 1_000_000 / 22_118;
 /// By so many commands a queue must be shorter before a read leaves its turn (`SAME_LOAD` in `io.cuh`).
@@ -54,6 +56,8 @@ enum Event {
     Arrives { request: usize, ssd: usize },
     /// An SSD has finished a command.
     Served { request: usize, ssd: usize },
+    /// A die has sensed the page.
+    Sensed { request: usize, ssd: usize },
     /// A copy of a request is done.
     Done { request: usize, ssd: usize },
 }
@@ -64,6 +68,8 @@ struct Ssd {
     queues: Vec<VecDeque<usize>>,
     turns: VecDeque<usize>,
     is_busy: bool,
+    /// When each die is free.
+    dies: Vec<u64>,
 }
 
 struct Array {
@@ -83,7 +89,7 @@ struct Array {
 
 impl Array {
     fn new(row: Row, wire: u64) -> Self {
-        let ssd = || Ssd { queues: vec![VecDeque::new(); CLIENTS], ..Ssd::default() };
+        let ssd = || Ssd { queues: vec![VecDeque::new(); CLIENTS], dies: vec![0; DIES], ..Ssd::default() };
         let depth = if row.is_write { 64 } else { 128 };
         let request = |number: usize| Request { client: number / depth, start: 0, left: 0 };
         let mut array = Self {
@@ -176,10 +182,21 @@ impl Array {
                 }
             }
             Event::Served { request, ssd } => {
-                let there = if self.row.is_write { time + WRITE_DELAY } else { self.transmit() + READ_DELAY };
-                self.at(there, Event::Done { request, ssd });
+                if self.row.is_write {
+                    self.at(time + DELAY, Event::Done { request, ssd });
+                } else {
+                    let die = self.draw(DIES);
+                    let free = &mut self.ssds[ssd].dies[die];
+                    *free = time.max(*free) + SENSE;
+                    let sensed = *free;
+                    self.at(sensed, Event::Sensed { request, ssd });
+                }
                 self.ssds[ssd].is_busy = false;
                 self.serve(ssd);
+            }
+            Event::Sensed { request, ssd } => {
+                let there = self.transmit() + DELAY;
+                self.at(there, Event::Done { request, ssd });
             }
             Event::Done { request, ssd } => {
                 let its = &mut self.requests[request];
