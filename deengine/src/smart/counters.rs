@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_as_the_drawing_says() {
+    fn a_page_has_its_fields_where_the_format_says() {
         let _deadline = crate::deadline::deadline();
         let counters =
             Counters { reads: 1, writes: 2, blocks_read: 3, blocks_written: 4, refusals: 5, throttled: 6 };
