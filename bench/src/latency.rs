@@ -87,8 +87,8 @@ pub struct Timed {
     pub iops: f64,
     /// Decimal gigabytes a second.
     pub gbps: f64,
-    /// Latency from before the request is built until its thread has seen its end, by the device's clock. With
-    /// a limited rate it counts from when the request was due.
+    /// Latency from before the request is built until its thread has seen its end, by the device's clock.
+    /// With a limited rate it counts from when the request was due.
     pub latency_us: Latency,
     /// How often each latency was seen, for drawing.
     #[serde(skip, default = "no_latencies")]
