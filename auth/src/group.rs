@@ -119,10 +119,12 @@ const FFDHE3072: Odd<U3072> = Odd::<U3072>::from_be_hex(concat!(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
 
     /// 2^(p-1) = 1 modulo a prime p: a wrong digit in a constant breaks it.
     #[test]
     fn the_constants_satisfy_fermats_theorem() {
+        let _deadline = Deadline::after(LIMIT);
         let params = FixedMontyParams::new_vartime(FFDHE2048);
         let power =
             FixedMontyForm::new(&U2048::from_u8(2), &params).pow(&FFDHE2048.get().wrapping_sub(&U2048::ONE));
@@ -135,6 +137,7 @@ mod tests {
 
     #[test]
     fn both_sides_share_one_secret_and_trivial_values_are_refused() {
+        let _deadline = Deadline::after(LIMIT);
         for group in [Group::Ffdhe2048, Group::Ffdhe3072] {
             let (a, b) = ([7; PRIVATE_BYTES], [9; PRIVATE_BYTES]);
             let one = group.shared(&a, &group.public(&b)).unwrap();

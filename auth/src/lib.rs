@@ -52,4 +52,7 @@ pub use queue::{QueueProof, SessionKey};
 pub use response::Names;
 
 #[cfg(test)]
+#[path = "../../proto/testing/deadline.rs"]
+mod deadline;
+#[cfg(test)]
 mod tests;

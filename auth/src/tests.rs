@@ -2,6 +2,7 @@
 //! Both sides against each other, against wrong secrets, and against every bent message.
 
 use super::*;
+use crate::deadline::{Deadline, LIMIT};
 use crate::key::{KEY_BYTES, mac};
 use crate::message::MAX_MESSAGE;
 use proptest::prelude::*;
@@ -49,6 +50,7 @@ fn same_key(one: &SessionKey, other: &SessionKey) -> bool {
 
 #[test]
 fn both_sides_prove_the_secret_and_share_a_key_in_every_group() {
+    let _deadline = Deadline::after(LIMIT);
     for group in [Group::Null, Group::Ffdhe2048, Group::Ffdhe3072] {
         let (host, ssd) = run(secret(5), secret(5), &[group], group, |_, _| {}).unwrap();
         assert!(same_key(&host, &ssd), "{group:?}");
@@ -57,6 +59,7 @@ fn both_sides_prove_the_secret_and_share_a_key_in_every_group() {
 
 #[test]
 fn a_host_with_another_secret_is_refused_and_so_is_an_ssd() {
+    let _deadline = Deadline::after(LIMIT);
     for groups in [&[Group::Null][..], &[Group::Ffdhe2048]] {
         let failed = run(secret(5), secret(6), groups, groups[0], |_, _| {}).unwrap_err();
         assert_eq!(failed, Failure::Authentication);
@@ -75,6 +78,7 @@ fn a_host_with_another_secret_is_refused_and_so_is_an_ssd() {
 
 #[test]
 fn a_flipped_bit_anywhere_ends_the_run() {
+    let _deadline = Deadline::after(LIMIT);
     for (step, bytes) in [(1, 48), (2, 80), (3, 48)] {
         for bit in 0..bytes * 8 {
             let bent = run(secret(5), secret(5), &[Group::Null], Group::Null, |at, message| {
@@ -93,6 +97,7 @@ fn a_flipped_bit_anywhere_ends_the_run() {
 
 #[test]
 fn a_challenge_of_another_run_proves_nothing_in_this_one() {
+    let _deadline = Deadline::after(LIMIT);
     let (mut first, negotiate) = Host::begin(names(), secret(5), &[Group::Null], 77, dice(1));
     let (_, challenge) = Controller::begin(names(), secret(5), Group::Null, &negotiate, dice(2)).unwrap();
     let recorded = first.on_challenge(&challenge).unwrap();
@@ -103,6 +108,7 @@ fn a_challenge_of_another_run_proves_nothing_in_this_one() {
 
 #[test]
 fn a_run_that_failed_cannot_go_on() {
+    let _deadline = Deadline::after(LIMIT);
     let (_, negotiate) = Host::begin(names(), secret(5), &[Group::Null], 77, dice(1));
     let (mut ssd, challenge) =
         Controller::begin(names(), secret(5), Group::Null, &negotiate, dice(2)).unwrap();
@@ -116,6 +122,7 @@ fn a_run_that_failed_cannot_go_on() {
 
 #[test]
 fn another_group_than_the_ssd_demands_is_refused() {
+    let _deadline = Deadline::after(LIMIT);
     for (offered, demanded) in [(Group::Null, Group::Ffdhe2048), (Group::Ffdhe3072, Group::Null)] {
         let refused = run(secret(5), secret(5), &[offered], demanded, |_, _| {}).unwrap_err();
         assert_eq!(refused, Failure::Group);
@@ -131,6 +138,7 @@ fn another_group_than_the_ssd_demands_is_refused() {
 
 #[test]
 fn the_failure_that_the_other_side_states_is_told() {
+    let _deadline = Deadline::after(LIMIT);
     let (mut host, _) = Host::begin(names(), secret(5), &[Group::Null], 77, dice(1));
     let told = message::failure(message::id::FAILURE1, 77, Failure::Hash);
     assert_eq!(host.on_challenge(&told).unwrap_err(), Failure::Hash);
@@ -138,6 +146,7 @@ fn the_failure_that_the_other_side_states_is_told() {
 
 #[test]
 fn a_secret_survives_its_text_form_and_damaged_texts_are_named() {
+    let _deadline = Deadline::after(LIMIT);
     let text = secret(9).to_text();
     assert!(text.starts_with("DHHC-1:01:") && text.ends_with(':'));
     assert_eq!(Secret::parse(&text).unwrap().fingerprint(), secret(9).fingerprint());
@@ -152,12 +161,14 @@ fn a_secret_survives_its_text_form_and_damaged_texts_are_named() {
 /// As `nvme gen-dhchap-key --nqn HOST --hmac 1 --secret 00..` transforms it: HMAC(key, NQN | suffix).
 #[test]
 fn the_transformed_key_is_the_specifications() {
+    let _deadline = Deadline::after(LIMIT);
     let expected = mac(&[0; 32], &[b"nqn.2014-08.org.nvmexpress:uuid:x", b"NVMe-over-Fabrics"]);
     assert_eq!(*Secret::new([0; 32]).transformed("nqn.2014-08.org.nvmexpress:uuid:x"), expected);
 }
 
 #[test]
 fn hosts_have_keys_of_their_own() {
+    let _deadline = Deadline::after(LIMIT);
     let manager = secret(1);
     let keys = [HOST, "nqn.2026-11.dev.gnstor:client.0007.2", "nqn.2026-11.dev.gnstor:daemon"];
     let mut prints: Vec<_> = keys.iter().map(|name| manager.of_host(name).fingerprint()).collect();
@@ -169,6 +180,7 @@ fn hosts_have_keys_of_their_own() {
 
 #[test]
 fn a_proof_opens_its_own_queue_only() {
+    let _deadline = Deadline::after(LIMIT);
     let (key, other) = run(secret(5), secret(5), &[Group::Null], Group::Null, |_, _| {}).unwrap();
     let proof = key.prove(3, 5, 9);
     assert!(other.accepts(3, 5, &proof));
@@ -184,6 +196,7 @@ proptest! {
     /// Any bytes in the place of any message: no panic, and no key.
     #[test]
     fn any_bytes_end_the_run(step in 0usize..5, bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
+        let _deadline = Deadline::after(LIMIT);
         let bent = run(secret(5), secret(5), &[Group::Ffdhe2048, Group::Null], Group::Null, |at, message| {
             if at == step {
                 *message = bytes.clone();
@@ -196,6 +209,7 @@ proptest! {
 /// The host's buffer is larger than the message; the controller fills it up with zeros.
 #[test]
 fn a_padded_message_is_read_as_the_message() {
+    let _deadline = Deadline::after(LIMIT);
     for group in [Group::Null, Group::Ffdhe2048] {
         let (host, ssd) = run(secret(5), secret(5), &[group], group, |at, message| {
             if at == 1 || at == 3 {
@@ -209,6 +223,7 @@ fn a_padded_message_is_read_as_the_message() {
 
 #[test]
 fn random_bytes_differ() {
+    let _deadline = Deadline::after(LIMIT);
     let (mut one, mut other) = ([0; 32], [0; 32]);
     random::fill(&mut one);
     random::fill(&mut other);

@@ -7,7 +7,7 @@
 //! | [`region`] | memory that several agents touch |
 //! | [`controller`] | the border between target offload and an SSD |
 //! | [`ahead`] | how long before its modelled time something is done |
-//! | [`padding`], [`spin`] | cache lines, and the wait for a short lock |
+//! | [`padding`] | cache lines |
 //!
 //! This crate builds no C++, reads no clock and starts no thread, except for the deadlines of tests
 //! (`testing`). The layers of an SSD depend on it alone.
@@ -16,7 +16,6 @@ pub mod ahead;
 pub mod controller;
 pub mod padding;
 pub mod region;
-pub mod spin;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod time;

@@ -77,8 +77,10 @@ struct args {
   gn_u32 flags;
   gn_u32 replica;         // to read from: 0 = any, k = the k-th serving one
   gn_u32* multiprocessors;  // out: of the device
+  gn_u64 interval;        // between two starts of a client, 2^-16 ns; 0: the rate is not limited
+  gn_u64 read_share;      // of the starts, 2^-32; only where the rate is limited
 };
-static_assert(sizeof(args) == 72, "");
+static_assert(sizeof(args) == 88, "");
 
 // Log-linear: 64 buckets for each power of two, so that a bucket's middle is within 0.8 % of what fell into
 // it.

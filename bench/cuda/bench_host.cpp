@@ -28,6 +28,8 @@ extern "C" const gn_layout_row gn_bench_layout[] = {
     {FIELD(args, flags)},
     {FIELD(args, replica)},
     {FIELD(args, multiprocessors)},
+    {FIELD(args, interval)},
+    {FIELD(args, read_share)},
     {SIZE(shared)},
     {"buckets", BUCKETS},
     {nullptr, 0},

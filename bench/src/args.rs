@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The words of the load generator, which are fio's.
 
+use super::rate::RateIops;
 use clap::{ArgGroup, Args, ValueEnum};
 use gnstor_console::words::{DeviceArg, EngineArgs, parse_size, parse_time};
 use serde::{Deserialize, Serialize};
@@ -161,6 +162,9 @@ pub struct BenchArgs {
     /// Requests in flight for each client, 1 to 128
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub iodepth: u32,
+    /// I/Os a second of each client, or READS,WRITES; latency then counts from when a request was due
+    #[arg(long, value_name = "N[,N]", conflicts_with = "set")]
+    pub rate_iops: Option<RateIops>,
     /// Number of clients, each with a volume of its own, 1 to 64
     #[arg(long, visible_alias = "numjobs", default_value_t = 1, value_name = "N")]
     pub clients: u32,

@@ -170,6 +170,7 @@ const _: () = assert!(RECORD == 4 * size_of::<u32>());
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
     use std::sync::Arc;
 
     fn load() -> Load {
@@ -179,6 +180,7 @@ mod tests {
 
     #[test]
     fn a_unit_is_where_its_last_commit_says_and_no_place_is_lost() {
+        let _deadline = deadline();
         let central = Central::new(&load()).expect("an engine");
         assert_eq!(central.find(0, 3), None);
         assert_eq!((central.find(0, 16), central.allocate(1, 16)), (None, None), "beyond the volume");
@@ -198,6 +200,7 @@ mod tests {
 
     #[test]
     fn clients_that_commit_at_once_all_get_their_records_flushed() {
+        let _deadline = deadline();
         let central = Arc::new(Central::new(&load()).expect("an engine"));
         std::thread::scope(|scope| {
             for client in 0..2 {
@@ -215,6 +218,7 @@ mod tests {
 
     #[test]
     fn a_log_that_cannot_be_written_acknowledges_nothing_any_more() {
+        let _deadline = deadline();
         let central = Central::new(&load()).expect("an engine");
         // A file that is open for reading only takes no record.
         let name = tempfile::NamedTempFile::new().expect("a file");

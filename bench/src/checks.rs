@@ -2,10 +2,14 @@
 //! The checks of the load generator's kernel (`bench/cuda/bench.cu`) against storage that brings too little
 //! or something else: here it is a thread that keeps what is written and brings what the test says.
 
+mod rate;
+
 use super::kernel::{
     ArgsAbi, BUCKETS, ClientAbi, FRESH, LaneResult, ONCE, SHARED_BYTES, VERIFY, WHOLE, Who, kernel,
 };
+use super::rate::Pace;
 use gnstor_base::region::HostRegion;
+use gnstor_base::testing::deadline;
 use gnstor_fabric::device::{AgentWords, Launch, Together};
 use libgnstor::{Choice, Device, DeviceFile, DeviceMem, Residency};
 use std::sync::Arc;
@@ -35,6 +39,20 @@ struct ClientLaunch {
     args: u64,
     blocks: u32,
     done: u32,
+}
+
+/// What a launch does.
+#[derive(Clone, Copy)]
+struct Asked {
+    flags: u32,
+    read_percent: u32,
+    runtime: Duration,
+    pace: Option<Pace>,
+}
+
+/// Every unit once.
+fn once(flags: u32, read_percent: u32) -> Asked {
+    Asked { flags: VERIFY | ONCE | flags, read_percent, runtime: LIMIT, pace: None }
 }
 
 /// What a read brings: bytes by their offsets in its buffer.
@@ -83,7 +101,7 @@ impl Bed {
             units,
             unit_blocks,
         };
-        let written = bed.run(0, 0, |_, _| Vec::new());
+        let written = bed.run(once(0, 0), |_, _| Vec::new());
         assert_eq!(written.iter().map(|lane| lane.ios[1]).sum::<u64>(), u64::from(units));
         bed
     }
@@ -91,32 +109,34 @@ impl Bed {
     /// Reads every unit once, checked; a read of a unit brings what `brings` makes of the unit's number and
     /// what was written there.
     fn read(&mut self, flags: u32, brings: impl Fn(usize, &[u8]) -> Brought + Sync) -> Vec<LaneResult> {
-        let lanes = self.run(flags, 100, brings);
+        let lanes = self.run(once(flags, 100), brings);
         assert_eq!(lanes.iter().map(|lane| lane.ios[0]).sum::<u64>(), u64::from(self.units));
         assert!(lanes.iter().all(|lane| lane.verified + lane.wrong == lane.ios[0]));
         lanes
     }
 
     /// Writes what the kernel reads: its arguments, its client, its volume.
-    fn prepare(&self, flags: u32, read_percent: u32) {
+    fn prepare(&self, asked: &Asked) {
         let [stop, multiprocessors, volume, generations, histograms] = &self.rest;
-        let ns = u64::try_from(LIMIT.as_nanos()).expect("a minute");
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).expect("a minute");
         let args = ArgsAbi {
             clients: self.client.address(),
             stop: stop.address(),
             warmup_ns: 0,
-            runtime_ns: ns,
+            runtime_ns: ns(asked.runtime),
             seed: 3,
             depth: self.depth,
             unit_blocks: self.unit_blocks,
             units: self.units,
-            read_percent,
-            flags: VERIFY | ONCE | flags,
+            read_percent: asked.read_percent,
+            flags: asked.flags,
             replica: 0,
             multiprocessors: multiprocessors.address(),
+            interval: asked.pace.map_or(0, |pace| pace.interval()),
+            read_share: asked.pace.map_or(0, |pace| pace.read_share()),
         };
         let client = ClientAbi {
-            file: DeviceFile { channel: 0, volume: volume.address(), timeout_ns: ns },
+            file: DeviceFile { channel: 0, volume: volume.address(), timeout_ns: ns(LIMIT) },
             buffers: self.buffers.address(),
             generations: generations.address(),
             lanes: self.lanes.address(),
@@ -133,16 +153,12 @@ impl Bed {
         write(&self.launch, 0, launch.as_bytes());
         write(volume, VID_AT, &[VID, 0]);
         write(&self.lanes, 0, [FRESH].repeat(self.depth as usize).as_bytes());
+        write(histograms, 0, &vec![0; 2 * BUCKETS * 8]);
         self.words.fill(0, 2 * LANES * 8, 0);
     }
 
-    fn run(
-        &mut self,
-        flags: u32,
-        read_percent: u32,
-        brings: impl Fn(usize, &[u8]) -> Brought + Sync,
-    ) -> Vec<LaneResult> {
-        self.prepare(flags, read_percent);
+    fn run(&mut self, asked: Asked, brings: impl Fn(usize, &[u8]) -> Brought + Sync) -> Vec<LaneResult> {
+        self.prepare(&asked);
         let launch = Launch {
             kernel: kernel(Who::Cpu).beside_agent,
             blocks: 1,
@@ -229,6 +245,7 @@ fn whole(data: &[u8]) -> Brought {
 
 #[test]
 fn what_was_written_is_right_and_one_block_of_64_is_compared_in_full() {
+    let _deadline = deadline();
     let mut bed = Bed::new(3, 6, 64);
     let lanes = bed.read(0, |_, data| whole(data));
     assert_eq!((sum(&lanes, |lane| lane.verified), sum(&lanes, |lane| lane.wrong)), (6, 0));
@@ -240,6 +257,7 @@ fn what_was_written_is_right_and_one_block_of_64_is_compared_in_full() {
 
 #[test]
 fn a_read_that_brings_nothing_is_wrong_though_its_buffer_held_the_right_bytes() {
+    let _deadline = deadline();
     // A unit for each thread: what is in its buffer is what it wrote, and what it read last.
     let mut bed = Bed::new(2, 2, 2);
     let lanes = bed.read(0, |_, _| Vec::new());
@@ -263,6 +281,7 @@ fn a_read_that_brings_nothing_is_wrong_though_its_buffer_held_the_right_bytes() 
 
 #[test]
 fn a_wrong_bit_is_found_wherever_it_lies_in_a_block() {
+    let _deadline = deadline();
     // In unit p it lies in piece p.
     let pieces = u32::try_from(BLOCK / PIECE).expect("a few");
     let mut bed = Bed::new(4, pieces, 1);
@@ -276,6 +295,7 @@ fn a_wrong_bit_is_found_wherever_it_lies_in_a_block() {
 
 #[test]
 fn wrong_bytes_inside_sectors_are_found_in_the_block_that_is_drawn() {
+    let _deadline = deadline();
     let mut bed = Bed::new(2, 4, 64);
     let lanes = bed.read(0, |_, data| {
         let mut data = data.to_vec();

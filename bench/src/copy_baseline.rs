@@ -246,6 +246,7 @@ mod tests {
     #![expect(unsafe_code, reason = "asks the C++ compiler")]
     use super::*;
     use crate::layout::{Row, assert_same};
+    use gnstor_base::testing::deadline;
     use libgnstor::Choice;
     use std::mem::offset_of;
 
@@ -255,6 +256,7 @@ mod tests {
 
     #[test]
     fn every_size_and_offset_is_the_same_in_both_languages() {
+        let _deadline = deadline();
         let mirror = [
             ("result", size_of::<WarpResult>()),
             ("result.host_at", offset_of!(WarpResult, host_at)),
@@ -273,6 +275,7 @@ mod tests {
 
     #[test]
     fn copies_bring_what_was_there_both_ways() {
+        let _deadline = deadline();
         let device = Device::open(Choice::Host).expect("the CPU");
         let copy_baseline = measure(&device, 2, Duration::from_millis(10)).expect("copies");
         assert_eq!(copy_baseline.copies.len(), 8);
@@ -290,6 +293,7 @@ mod tests {
 
     #[test]
     fn a_piece_that_was_not_copied_is_found() {
+        let _deadline = deadline();
         let device = Device::open(Choice::Host).expect("the CPU");
         let bed = Bed::new(&device, 1 << 20, 1).expect("memory");
         let mut warp = WarpResult { pieces: 1, first_ns: 0, last_ns: 1, host_at: 4096, device_at: 0 };

@@ -120,21 +120,25 @@ fn job(section: Section) -> Result<Job, String> {
 mod tests {
     use super::*;
     use crate::args::Rw;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn sections_are_jobs_with_the_global_words() {
-        let text = "; a comment\n[global]\nbs=8k\nsize=4MiB\nstonewall\none_grid=1\n\n[first]\nrw=readwrite\n\
+        let _deadline = deadline();
+        let text = "; a comment\n[global]\nbs=8k\nsize=4MiB\nrate_iops=70,\nstonewall\none_grid=1\n\n[first]\nrw=readwrite\n\
                     numjobs = 2\n# more\n[second]\nreadwrite=randwrite\nbs=16k\nstatus_interval=1s\n";
         let jobs = parse(text).expect("two jobs");
         assert_eq!(jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["first", "second"]);
         let [first, second] = [&jobs[0].args, &jobs[1].args];
         assert_eq!((first.rw, first.bs, first.clients, first.one_grid), (Rw::Rw, 8192, 2, true));
         assert_eq!((second.rw, second.clients, second.size), (Rw::Randwrite, 1, 4 << 20));
+        assert_eq!(first.rate_iops.and_then(|rate| rate.read), Some(70));
         assert!(second.status_interval.is_some() && first.status_interval.is_none());
     }
 
     #[test]
     fn what_is_wrong_names_the_job_and_its_line() {
+        let _deadline = deadline();
         let wrong = |text: &str| parse(text).expect_err("it is wrong");
         assert!(wrong("").contains("there is no job"));
         assert!(wrong("bs=4k\n[a]\n").contains("line 1"));

@@ -83,8 +83,8 @@ pub(super) const WHOLE: u32 = 4;
 pub(super) const ONCE: u32 = 8;
 pub(super) const STAMPS: u32 = 16;
 
-/// `sizeof(shared)`: a batch and a channel.
-pub(super) const SHARED_BYTES: u32 = 32 * 4 + 1024 * 8 + 6_376;
+/// `sizeof(shared)`: a batch, a channel and a schedule.
+pub(super) const SHARED_BYTES: u32 = 32 * 4 + 1024 * 8 + 6_376 + 16;
 /// Buckets of a histogram.
 pub(super) const BUCKETS: usize = 2240;
 const SUB: u64 = 64;
@@ -171,6 +171,8 @@ pub(super) struct ArgsAbi {
     pub(super) flags: u32,
     pub(super) replica: u32,
     pub(super) multiprocessors: u64,
+    pub(super) interval: u64,
+    pub(super) read_share: u64,
 }
 
 #[cfg(test)]
@@ -178,6 +180,7 @@ mod tests {
     #![expect(unsafe_code, reason = "asks the C++ compiler")]
     use super::*;
     use crate::layout::{Row, assert_same};
+    use gnstor_base::testing::deadline;
     use std::mem::offset_of;
 
     unsafe extern "C" {
@@ -187,6 +190,7 @@ mod tests {
 
     #[test]
     fn every_size_and_offset_is_the_same_in_both_languages() {
+        let _deadline = deadline();
         let mirror = [
             ("lane_result", size_of::<LaneResult>()),
             ("lane_result.verified", offset_of!(LaneResult, verified)),
@@ -210,6 +214,8 @@ mod tests {
             ("args.flags", offset_of!(ArgsAbi, flags)),
             ("args.replica", offset_of!(ArgsAbi, replica)),
             ("args.multiprocessors", offset_of!(ArgsAbi, multiprocessors)),
+            ("args.interval", offset_of!(ArgsAbi, interval)),
+            ("args.read_share", offset_of!(ArgsAbi, read_share)),
             ("shared", SHARED_BYTES as usize),
             ("buckets", BUCKETS),
         ];
@@ -219,6 +225,7 @@ mod tests {
 
     #[test]
     fn a_bucket_is_within_one_per_cent_of_its_values() {
+        let _deadline = deadline();
         let near_powers = (0..40).flat_map(|p| [(1u64 << p) - 1, 1 << p, (1 << p) + 1]);
         let spread = (0..100_000u64).map(|i| gnstor_proto::placement::mix64(i) >> (24 + i % 40));
         let mut last = (0, 0);

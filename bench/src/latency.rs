@@ -6,6 +6,7 @@ use super::kernel::{BUCKETS, LaneResult, bucket_ns};
 use super::repeat::Spread;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Latencies in microseconds.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -87,6 +88,7 @@ pub struct Timed {
     /// Decimal gigabytes a second.
     pub gbps: f64,
     /// Latency from before the request is built until its thread has seen its end, by the device's clock.
+    /// With a limited rate it counts from when the request was due.
     pub latency_us: Latency,
     /// How often each latency was seen, for drawing.
     #[serde(skip, default = "no_latencies")]
@@ -98,16 +100,18 @@ pub(super) fn no_latencies() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 1 << 41, 3).expect("bounds and digits are allowed")
 }
 
-/// Length of the measured part: from the end of the warm-up to the end of the last I/O of any thread.
-pub(super) fn elapsed_ns(outcome: &Outcome) -> u64 {
+/// Length of the measured part: from the end of the warm-up to the end of the last I/O of any thread, and at
+/// least `least`.
+pub(super) fn elapsed_ns(outcome: &Outcome, least: Duration) -> u64 {
     let lanes = || outcome.lanes.iter().flatten().filter(|lane| lane.last_ns != 0);
     let first = lanes().map(|lane| lane.first_ns).min().unwrap_or(0);
-    lanes().map(|lane| lane.last_ns).max().unwrap_or(0).saturating_sub(first)
+    let elapsed = lanes().map(|lane| lane.last_ns).max().unwrap_or(0).saturating_sub(first);
+    elapsed.max(u64::try_from(least.as_nanos()).expect("at most days"))
 }
 
-/// The reads (0) or writes (1) of a launch; `None` where there were none.
+/// The reads (0) or writes (1) of a launch whose measured part took `ns`; `None` where there were none.
 #[expect(clippy::cast_precision_loss, reason = "figures to print")]
-pub(super) fn timed(outcome: &Outcome, op: usize, bs: u64) -> Option<Timed> {
+pub(super) fn timed(outcome: &Outcome, op: usize, bs: u64, ns: u64) -> Option<Timed> {
     let lanes = || outcome.lanes.iter().flatten();
     let max_ns = lanes().map(|lane: &LaneResult| lane.max_ns[op]).max().unwrap_or(0);
     let sum_ns: u64 = lanes().map(|lane| lane.sum_ns[op]).sum();
@@ -134,16 +138,18 @@ pub(super) fn timed(outcome: &Outcome, op: usize, bs: u64) -> Option<Timed> {
         p99_99: at(0.9999),
         max: us(max_ns),
     };
-    let ns = elapsed_ns(outcome).max(1) as f64;
+    let ns = ns.max(1) as f64;
     Some(Timed { ios, iops: ios as f64 * 1e9 / ns, gbps: (ios * bs) as f64 / ns, latency_us, histogram })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn tails_of_runs_are_medians_and_stand_below_their_heads() {
+        let _deadline = deadline();
         let run = |factor: f64| Timed {
             ios: 1,
             iops: 1.0,

@@ -83,9 +83,11 @@ impl Lateness {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn shares_fall_into_the_bucket_that_holds_them() {
+        let _deadline = deadline();
         let mut counts = [0; 32];
         (counts[0], counts[9], counts[10], counts[20]) = (500, 400, 99, 1);
         let summary = of(&counts).expect("some were counted");
@@ -101,6 +103,7 @@ mod tests {
 
     #[test]
     fn only_the_counts_of_the_launch_are_reported() {
+        let _deadline = deadline();
         let (mut before, mut after) = ([0; 32], [0; 32]);
         (before[3], after[3], after[5]) = (7, 7, 2);
         let summary = between(&before, &after).expect("some were counted");
@@ -112,6 +115,7 @@ mod tests {
 
     #[test]
     fn the_last_bucket_has_an_end() {
+        let _deadline = deadline();
         let mut counts = [0; 32];
         counts[31] = u64::MAX / 4;
         assert_eq!(of(&counts).map(|summary| summary.max_us), Some(4_294_967.296));

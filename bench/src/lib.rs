@@ -37,6 +37,7 @@ mod machine;
 mod made_up;
 mod plot;
 mod proxy;
+mod rate;
 mod repeat;
 mod report;
 mod served;
@@ -49,6 +50,7 @@ pub use harness::Harness;
 pub use latency::{Latency, Timed};
 pub use lateness::Lateness;
 pub use load::Load;
+pub use rate::{Pace, RateIops, RateSummary};
 pub use repeat::Spread;
 pub use report::Report;
 
@@ -129,6 +131,7 @@ pub fn fill(harness: &Harness, steps: &Steps) -> Result<(), CliError> {
         warmup: Duration::ZERO,
         runtime: ONCE_LIMIT,
         replica: 0,
+        pace: None,
     };
     let outcome = harness.run(&phase, steps)?;
     if outcome.interrupted {
@@ -160,6 +163,7 @@ pub fn measure(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Rep
         warmup: args.warmup,
         runtime: args.runtime(),
         replica: 0,
+        pace: load.rate_iops,
     };
     let (stages_before, cpu_before) = (harness.stages()?, CpuTime::now());
     let outcome = harness.run(&phase, steps)?;
@@ -171,18 +175,16 @@ pub fn measure(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Rep
     let (array, ios) =
         (summary::array(harness, &stages_before, &stages), sum(&outcome, |lane| lane.ios.iter().sum()));
     let errors = errors(&outcome);
-    let verify = checked.then(|| Verify {
-        ios,
-        verified_ios: sum(&outcome, |lane| lane.verified),
-        whole_blocks: sum(&outcome, |lane| lane.whole_blocks),
-        replicas_read_back: 0,
-        first_wrong: first_wrong(harness, &outcome, "any replica"),
-    });
-    let (read, write) = (latency::timed(&outcome, 0, load.bs), latency::timed(&outcome, 1, load.bs));
+    let verify = checked.then(|| verified(harness, &outcome, ios));
+    // A limited rate is kept over the whole time, also where the last request ends before it.
+    let kept = load.rate_iops.filter(|_| !outcome.interrupted && errors.is_empty());
+    let least = if kept.is_some() { args.runtime() } else { Duration::ZERO };
+    let ns = latency::elapsed_ns(&outcome, least);
+    let (read, write) = (latency::timed(&outcome, 0, load.bs, ns), latency::timed(&outcome, 1, load.bs, ns));
     let both = |f: fn(&Timed) -> f64| read.iter().chain(&write).map(f).sum::<f64>();
     let (iops, gbps) = (both(|t| t.iops), both(|t| t.gbps));
     #[expect(clippy::cast_precision_loss, reason = "figures to print")]
-    let elapsed_s = latency::elapsed_ns(&outcome) as f64 / 1e9;
+    let elapsed_s = ns as f64 / 1e9;
     let device = harness.device();
     Ok(Report {
         schema: SCHEMA,
@@ -195,6 +197,7 @@ pub fn measure(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Rep
         iops,
         gbps,
         ideal: ideal::ideal(load, harness.preset(), harness.link(), harness.ssds(), iops),
+        rate: load.rate_iops.and_then(|pace| summary::rate(load, pace, &phase, &outcome)),
         read,
         write,
         verify,
@@ -205,6 +208,17 @@ pub fn measure(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Rep
         stages: summary::stages(&stages_before, &stages, &array, ios),
         array,
     })
+}
+
+/// What the reads of a launch with so many I/Os have checked.
+fn verified(harness: &Harness, outcome: &Outcome, ios: u64) -> Verify {
+    Verify {
+        ios,
+        verified_ios: sum(outcome, |lane| lane.verified),
+        whole_blocks: sum(outcome, |lane| lane.whole_blocks),
+        replicas_read_back: 0,
+        first_wrong: first_wrong(harness, outcome, "any replica"),
+    }
 }
 
 impl Report {
@@ -277,6 +291,7 @@ pub fn read_back(harness: &Harness, report: &mut Report, steps: &Steps) -> Resul
             warmup: Duration::ZERO,
             runtime: ONCE_LIMIT,
             replica,
+            pace: None,
         };
         let back = harness.run(&phase, steps)?;
         if back.interrupted {

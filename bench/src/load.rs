@@ -2,6 +2,7 @@
 //! The checked load that the words describe.
 
 use super::args::{BenchArgs, Bounce, Buffers, Mode, Rw, Switch};
+use super::rate::Pace;
 use gnstor_array::check_ssds;
 use gnstor_console::CliError;
 use gnstor_console::human_bytes;
@@ -19,8 +20,11 @@ pub struct Load {
     pub read_percent: u32,
     /// Bytes of a request.
     pub bs: u64,
-    /// Requests in flight, each client.
+    /// Requests in flight, each client; with a limited rate, at most.
     pub iodepth: u32,
+    /// I/Os a second of each client, where the rate is limited.
+    #[serde(default)]
+    pub rate_iops: Option<Pace>,
     /// Clients.
     pub clients: u32,
     /// Bytes of each client's volume that are used.
@@ -189,10 +193,13 @@ impl Load {
         let units = units(args)?;
         check_times(args)?;
         let size = u64::from(units) * args.bs;
-        let read_percent = match args.rw {
-            Rw::Read | Rw::Randread => 100,
-            Rw::Write | Rw::Randwrite => 0,
-            Rw::Randrw | Rw::Rw => args.rwmixread,
+        let pace = args.rate_iops.map(|rate| Pace::of(rate, args.rw)).transpose();
+        let rate_iops = pace.map_err(CliError::Usage)?.flatten();
+        let read_percent = match (args.rw, rate_iops) {
+            (_, Some(pace)) => pace.read_percent(),
+            (Rw::Read | Rw::Randread, None) => 100,
+            (Rw::Write | Rw::Randwrite, None) => 0,
+            (Rw::Randrw | Rw::Rw, None) => args.rwmixread,
         };
         Ok(Self {
             mode: args.mode,
@@ -200,6 +207,7 @@ impl Load {
             read_percent,
             bs: args.bs,
             iodepth: args.iodepth,
+            rate_iops,
             clients: args.clients,
             size,
             warmup_s: args.warmup.as_secs_f64(),

@@ -100,9 +100,11 @@ pub(super) fn now() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn driver_and_processor_are_found_in_what_the_system_says() {
+        let _deadline = deadline();
         let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: 12.2.0";
         let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19";
         assert_eq!(
@@ -118,6 +120,7 @@ mod tests {
 
     #[test]
     fn a_build_is_known_by_its_bytes_and_a_time_by_its_day() {
+        let _deadline = deadline();
         let build = Build::this().expect("the test can be read");
         assert!(build.sha256.len() == 64 && build == Build::this().expect("again"));
         let now = now();

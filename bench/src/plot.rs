@@ -114,6 +114,7 @@ fn register() -> Drawn {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     struct Words;
 
@@ -132,6 +133,7 @@ mod tests {
 
     #[test]
     fn letters_are_drawn_without_any_font_of_the_system() {
+        let _deadline = deadline();
         let pixels = pixels(&Words).expect("a drawing");
         let dark = pixels.chunks_exact(3).filter(|pixel| pixel.iter().all(|&value| value < 100)).count();
         assert!((100..4000).contains(&dark), "{dark} dark pixels");
@@ -139,6 +141,7 @@ mod tests {
 
     #[test]
     fn only_names_that_say_a_format_are_taken() {
+        let _deadline = deadline();
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["a.svg", "a.png"] {
             reserve(&folder.path().join(name)).expect("a format");

@@ -157,9 +157,11 @@ impl Repeated {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn the_median_is_a_figure_of_a_run() {
+        let _deadline = deadline();
         let of = |figures: &[f64]| Spread::of(figures.iter().copied()).map(|s| (s.median, s.least, s.most));
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[f64::NAN]), None);

@@ -7,6 +7,7 @@ use super::ideal::Ideal;
 use super::latency::Timed;
 use super::lateness::Lateness;
 use super::load::Load;
+use super::rate::RateSummary;
 use super::served::{Served, shares};
 use gnstor_console::outln;
 use gnstor_console::{human_bytes, print_json};
@@ -44,6 +45,9 @@ pub struct Report {
     pub write: Option<Timed>,
     /// What the models allow.
     pub ideal: Option<Ideal>,
+    /// The schedule, where the rate is limited; `None` also after Ctrl-C.
+    #[serde(default)]
+    pub rate: Option<RateSummary>,
     /// What was checked; `None` without checks.
     pub verify: Option<Verify>,
     /// I/Os that failed, by status.
@@ -247,6 +251,11 @@ impl Report {
 
     /// Rate and latency of reads and writes.
     fn print_latency(&self) {
+        if let Some(RateSummary { asked_iops, due, begun }) = self.rate {
+            outln!(
+                "  rate        {asked_iops} IOPS asked for; {begun} of {due} requests that were due began"
+            );
+        }
         for (what, timed) in [("read", &self.read), ("write", &self.write)] {
             let Some(timed) = timed else { continue };
             let us = &timed.latency_us;

@@ -148,9 +148,11 @@ fn get_log(ssd: u16, queue: &mut HostQueue, page: u8, data: &mut [u8]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn only_the_rows_that_the_header_counts_are_summed() {
+        let _deadline = deadline();
         let row = |reads: u64| CountersRow {
             reads: reads.into(),
             writes: 2.into(),
@@ -178,6 +180,7 @@ mod tests {
 
     #[test]
     fn shares_are_of_all_commands() {
+        let _deadline = deadline();
         let ssd = |reads, writes| Served { reads, writes, ..Served::default() };
         assert_eq!(shares(&[ssd(1, 2), ssd(4, 1), ssd(2, 0)]), Some((0.2, 0.5)));
         assert_eq!(shares(&[ssd(0, 0), ssd(0, 0)]), None);

@@ -2,8 +2,10 @@
 //! What a report says of the parts beside the load: counters, and what was not real.
 
 use super::args::Mode;
-use super::harness::{Harness, Stages};
+use super::harness::{Harness, Outcome, Phase, Stages};
 use super::lateness;
+use super::load::Load;
+use super::rate::{Pace, RateSummary};
 use super::report::{AgentSummary, ArraySummary, Late, StagesSummary};
 use super::served::Served;
 use gnstor_base::time::Span;
@@ -39,6 +41,16 @@ pub(super) fn array(harness: &Harness, before: &Stages, after: &Stages) -> Array
         .into(),
         served: served.filter_map(|(after, before)| Some((*after)?.since(&(*before)?))).collect(),
     }
+}
+
+/// What came of the schedule of each client; `None` after Ctrl-C, when it is not known how much was due.
+pub(super) fn rate(load: &Load, pace: Pace, phase: &Phase, outcome: &Outcome) -> Option<RateSummary> {
+    let ns = u64::try_from((phase.warmup + phase.runtime).as_nanos()).expect("at most days");
+    let lanes = outcome.lanes.iter().flatten();
+    let begun = lanes.map(|lane| lane.ios.iter().sum::<u64>() + u64::from(lane.status != 0)).sum();
+    let clients = u64::from(load.clients);
+    let (asked_iops, due) = (u64::from(pace.iops()) * clients, pace.due(ns) * clients);
+    (!outcome.interrupted).then_some(RateSummary { asked_iops, due, begun })
 }
 
 /// Responses against the model.

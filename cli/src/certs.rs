@@ -104,10 +104,12 @@ fn file(path: &Path, cause: impl std::fmt::Display) -> CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
     use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn keys_are_the_owners_alone_and_no_file_is_written_twice() {
+        let _deadline = deadline();
         let folder = tempfile::tempdir().expect("a folder");
         let dir = folder.path().join("certs");
         init(&dir).expect("a CA");

@@ -79,9 +79,11 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn patterns_match_whole_names() {
+        let _deadline = deadline();
         for (pattern, text) in [("*", ""), ("a*c", "abbc"), ("a?c", "abc"), ("*-1", "train-1"), ("**x", "x")]
         {
             assert!(glob(pattern.as_bytes(), text.as_bytes()), "{pattern} {text}");
@@ -93,6 +95,7 @@ mod tests {
 
     #[test]
     fn a_filter_is_a_word_and_a_value() {
+        let _deadline = deadline();
         assert_eq!(parse("label=kind=text"), Ok(Filter::Label("kind".into(), Some("text".into()))));
         assert_eq!(parse("writer=none"), Ok(Filter::Writer(None)));
         assert!(["name", "size=1", "replicas=two", "writer="].iter().all(|wrong| parse(wrong).is_err()));

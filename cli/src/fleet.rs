@@ -174,15 +174,18 @@ fn filling(map: &FleetMap) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn the_metadata_names_an_ssd_and_a_reason() {
+        let _deadline = deadline();
         assert_eq!(parse("3 it does not answer"), Some((3, "it does not answer".into())));
         assert_eq!((parse(""), parse("x y"), parse("70000 y"), parse("1")), (None, None, None, None));
     }
 
     #[test]
     fn places_are_filling_after_a_loss() {
+        let _deadline = deadline();
         let map = FleetMap::equal(8, 64, 7, 1).expect("a map");
         assert_eq!(filling(&map), [0; 8]);
         assert!(filling(&map.without(1)).iter().sum::<u64>() > 0);

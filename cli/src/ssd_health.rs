@@ -53,7 +53,7 @@ pub(crate) struct Pages {
 impl Pages {
     /// As a client, which sees what every host may see.
     fn of_client(args: &SsdPageArgs) -> Result<Self, CliError> {
-        Self::open(args, fleet::register(&args.array, "gnstor ssd")?)
+        Self::open(args, fleet::register(&args.array, "gnstor ssd")?).map_err(Failed::into)
     }
 
     /// As an operator beside the daemon: the SSD keeps counters and the errors of all hosts for the daemon.
@@ -62,10 +62,17 @@ impl Pages {
     /// [`CliError`]: no such SSD, or it cannot be reached.
     pub(crate) fn of_daemon(args: &SsdPageArgs) -> Result<Self, CliError> {
         let key = key::given(args.manager_key.as_deref())?;
-        Self::open(args, Credentials::daemon(key.as_ref()))
+        Self::open(args, Credentials::daemon(key.as_ref())).map_err(|failed| match failed {
+            Failed::Connect(ChannelError::Unproven { .. }) if key.is_none() => CliError::Stopped(format!(
+                "SSD {} asks for the array's key: name its file with --manager-key. `gnstor up --manager-key \
+                 FILE` makes the file, and `gnstor up --data DIR` makes it in DIR",
+                args.index
+            )),
+            failed => failed.into(),
+        })
     }
 
-    fn open(args: &SsdPageArgs, who: Credentials) -> Result<Self, CliError> {
+    fn open(args: &SsdPageArgs, who: Credentials) -> Result<Self, Failed> {
         let fleet = Fleet::ask(&args.array)?;
         let last = fleet.ssds.len().saturating_sub(1);
         let found = fleet.ssds.into_iter().find(|ssd| ssd.info.index == args.index);
@@ -74,7 +81,9 @@ impl Pages {
         let ssd = found.ok_or_else(none)?;
         if ssd.info.transport != "tcp" {
             let index = ssd.info.index;
-            return Err(CliError::Stopped(format!("SSD {index} is reached in the array's process only")));
+            return Err(
+                CliError::Stopped(format!("SSD {index} is reached in the array's process only")).into()
+            );
         }
         let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
             .map_err(|cause| CliError::Os { what: "starting the engine".into(), cause })?;
@@ -90,7 +99,29 @@ impl Pages {
     }
 }
 
-fn connect(engine: &TransportThreads, ssd: &Ssd, who: Credentials) -> Result<HostQueue, CliError> {
+/// Why there is no queue.
+enum Failed {
+    Other(CliError),
+    /// The SSD was reached, and did not let this host in.
+    Connect(ChannelError),
+}
+
+impl From<CliError> for Failed {
+    fn from(error: CliError) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl From<Failed> for CliError {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Other(error) => error,
+            Failed::Connect(error) => ArrayError::from(error).into(),
+        }
+    }
+}
+
+fn connect(engine: &TransportThreads, ssd: &Ssd, who: Credentials) -> Result<HostQueue, Failed> {
     let failed = |cause| CliError::Os {
         what: format!("connecting to SSD {} at {}", ssd.info.index, ssd.info.address),
         cause,
@@ -100,9 +131,13 @@ fn connect(engine: &TransportThreads, ssd: &Ssd, who: Credentials) -> Result<Hos
         ssd.info.address.to_socket_addrs().and_then(|mut all| all.next().ok_or_else(none)).map_err(failed)?;
     let wire = TcpStream::connect_timeout(&target, DEADLINE).and_then(Wire::new).map_err(failed)?;
     let handle = engine.handle();
-    let soft = handle.call(|engine, _| engine.add_soft()).map_err(ArrayError::from)?;
-    let remote =
-        handle.call(move |engine, _| engine.add_remote(wire)).map_err(ArrayError::from)?.map_err(failed)?;
+    let soft =
+        handle.call(|engine, _| engine.add_soft()).map_err(ArrayError::from).map_err(CliError::from)?;
+    let remote = handle
+        .call(move |engine, _| engine.add_remote(wire))
+        .map_err(ArrayError::from)
+        .map_err(CliError::from)?
+        .map_err(failed)?;
     let index = u16::try_from(ssd.info.index)
         .map_err(|_| CliError::Stopped(format!("SSD number {}", ssd.info.index)))?;
     let port = Port::Remote { remote, ssd: index };
@@ -112,7 +147,7 @@ fn connect(engine: &TransportThreads, ssd: &Ssd, who: Credentials) -> Result<Hos
         Duration::ZERO,
         DEADLINE,
     );
-    queue.map_err(|e| ArrayError::from(e).into())
+    queue.map_err(Failed::Connect)
 }
 
 fn get_log(queue: &mut HostQueue, ssd: &Ssd, page: u8, data: &mut [u8]) -> Result<(), ChannelError> {
@@ -210,10 +245,12 @@ fn units(units: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
     use zerocopy::FromBytes;
 
     #[test]
     fn the_smart_page_is_read_at_the_offsets_of_the_specification() {
+        let _deadline = deadline();
         let mut page = [0; 512];
         page[..6].copy_from_slice(&[0b1001, 0x39, 0x01, 97, 10, 3]);
         for (at, value) in

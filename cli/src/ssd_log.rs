@@ -178,9 +178,11 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn an_error_names_volume_status_and_reason() {
+        let _deadline = deadline();
         let mut entry = ErrorEntry::new_zeroed();
         (entry.number, entry.lba, entry.status) = (7.into(), (5 << 48).into(), (0x4286 << 1).into());
         let line = ErrorLine::of(&entry);
@@ -190,6 +192,7 @@ mod tests {
 
     #[test]
     fn only_counted_rows_are_listed() {
+        let _deadline = deadline();
         let header = CountersHeader {
             magic: log_page::CLIENT_MAGIC,
             format: log_page::FORMAT.into(),

@@ -185,6 +185,7 @@ fn percent(part: u64, whole: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
     use gnstor_proto::placement::FleetMap;
     use libgnstor::SsdInfo;
 
@@ -206,6 +207,7 @@ mod tests {
 
     #[test]
     fn each_state_of_an_ssd_is_a_problem_with_an_action() {
+        let _deadline = deadline();
         let map = FleetMap::equal(4, 64, 7, 1).expect("a map");
         let mut fleet = Fleet { ssds: (0..4).map(ssd).collect(), map, volumes: Vec::new() };
         assert_eq!(problems(&fleet), []);

@@ -68,4 +68,7 @@ pub use smart::stats::Stats;
 #[path = "../testing/deadline.rs"]
 mod deadline;
 #[cfg(test)]
+#[path = "../testing/handed_over.rs"]
+mod handed_over;
+#[cfg(test)]
 mod tests;

@@ -202,6 +202,7 @@ fn a_delay_before_the_engine_sees_a_command_is_late_for_the_client_alone() {
 
 #[test]
 fn a_delay_before_the_executor_takes_a_command_is_late_for_the_client_alone() {
+    let _deadline = deadline();
     for (opcode, is_fused) in [(io::READ, false), (io::READ, true), (io::WRITE, false)] {
         let delays = Delays { commit: Some(DELAY), ..Delays::default() };
         assert_eq!(run(opcode, is_fused, delays), (SERVICE + DELAY, false, true));
@@ -214,6 +215,7 @@ fn a_delay_before_the_executor_takes_a_command_is_late_for_the_client_alone() {
 
 #[test]
 fn immediate_data_is_no_clients_stamp() {
+    let _deadline = deadline();
     let stamp = |kind, flags| UpEntry { kind, flags, arg: [7, 0], ..UpEntry::default() }.client_stamp();
     assert_eq!((stamp(UP_SEND, 0), stamp(UP_SEND, UP_IMMEDIATE), stamp(UP_SEND_INVAL, 0)), (7, 0, 0));
 }

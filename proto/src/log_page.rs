@@ -240,6 +240,7 @@ const _: () = assert!(size_of::<FlashPage>() == 128 && offset_of!(FlashPage, mov
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deadline::{Deadline, LIMIT};
     use alloc::vec::Vec;
 
     /// Bytes 1, 2, 3, ... so that each offset has a value of its own.
@@ -253,6 +254,7 @@ mod tests {
 
     #[test]
     fn smart_fields_lie_where_the_specification_has_them() {
+        let _deadline = Deadline::after(LIMIT);
         let bytes = counted(512);
         let page = SmartPage::read_from_bytes(&bytes).expect("512 bytes");
         assert_eq!((page.critical_warning, page.kelvin.get()), (1, 0x0302));
@@ -278,6 +280,7 @@ mod tests {
 
     #[test]
     fn a_page_of_counters_has_golden_bytes() {
+        let _deadline = Deadline::after(LIMIT);
         let header = CountersHeader {
             magic: VOLUME_MAGIC,
             format: FORMAT.into(),
@@ -299,6 +302,7 @@ mod tests {
 
     #[test]
     fn the_flash_page_has_golden_bytes() {
+        let _deadline = Deadline::after(LIMIT);
         let mut bytes = counted(128);
         bytes[..8].copy_from_slice(b"GNLF\x01\0\0\0");
         let page = FlashPage::read_from_bytes(&bytes).expect("128 bytes");
@@ -327,6 +331,7 @@ mod tests {
 
     #[test]
     fn an_error_has_golden_bytes() {
+        let _deadline = Deadline::after(LIMIT);
         let bytes = counted(64);
         let entry = ErrorEntry::read_from_bytes(&bytes).expect("64 bytes");
         assert_eq!((entry.number.get(), entry.sqid.get()), (0x0807_0605_0403_0201, 0x0A09));
@@ -337,6 +342,7 @@ mod tests {
 
     #[test]
     fn a_command_carries_page_and_length() {
+        let _deadline = Deadline::after(LIMIT);
         let sqe = get_log(SMART, 512);
         assert_eq!((sqe.opcode, sqe.cdw10.get(), sqe.cdw11.get()), (0x02, 127 << 16 | 0x02, 0));
         let long = get_log(VOLUME_COUNTERS, 64 * (1 + 65_535));

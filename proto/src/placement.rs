@@ -281,6 +281,7 @@ mod tests {
         fn each_stripe_of_a_volume_loads_the_ssds_evenly(
             count in 1usize..40, seed: u64, factor: u64, vid in 1u16..0xFFFE, stripe in 0u32..1 << 10,
         ) {
+            let _deadline = Deadline::after(LIMIT);
             let map = FleetMap::equal(count, 4096, seed, 1).unwrap();
             let vid = Vid::new(vid).unwrap();
             let mut chunks = vec![[0usize; MAX_WIDTH]; count];

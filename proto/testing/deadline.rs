@@ -17,6 +17,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(300);
 const VARIABLE: &str = "GNSTOR_TEST_DEADLINE_S";
 
 /// Ends when it is dropped.
+#[derive(Debug)]
 pub(crate) struct Deadline {
     _end: Sender<()>,
 }

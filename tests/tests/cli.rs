@@ -529,7 +529,7 @@ fn the_status_is_one_screen_and_json() {
         ask(&["ssd", "smart", "9"]).failed(&["no SSD 9", "0 to 2"]);
         let input = file(&folder, "input", &pattern(1, 100_000));
         up.cp(&[&input, "gn://safe", "--size", "98304"]).worked();
-        ask(&["ssd", "log", "1"]).failed(&["asks who this host is"]);
+        ask(&["ssd", "log", "1"]).failed(&["SSD 1 asks for the array's key", "--manager-key"]);
         let log = ask(&["ssd", "log", "1", "--json", "--manager-key", &key]).json();
         let volumes = log["volumes"].as_array().expect("rows");
         assert!(volumes.iter().any(|row| row["blocks_written"].as_u64() > Some(0)), "{log}");

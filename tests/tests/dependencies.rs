@@ -54,7 +54,7 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-proto",
         ],
     ),
-    ("gnstor-console", &["gnstor-array", "libgnstor", "gnstor-fabric"]),
+    ("gnstor-console", &["gnstor-array", "libgnstor", "gnstor-fabric", "gnstor-base"]),
     (
         "gnstor-bench",
         &[

@@ -3,6 +3,10 @@
 //! names, and each function with an access that orders something towards others is named. That an access is
 //! the PTX instruction it says is `fabric/simt/tests/check_ptx.sh`.
 
+#[path = "../../proto/testing/deadline.rs"]
+mod deadline;
+
+use deadline::{Deadline, LIMIT};
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -71,6 +75,7 @@ fn words(cell: &str) -> Vec<String> {
 
 #[test]
 fn the_table_of_orders_says_what_the_device_code_does() {
+    let _deadline = Deadline::after(LIMIT);
     let headers = headers();
     let functions = functions(&headers);
     // Accesses of `gn::mem` at their calls, and accesses of a channel's sharing, which stand for them.
@@ -82,9 +87,13 @@ fn the_table_of_orders_says_what_the_device_code_does() {
     accesses
         .extend(shared.captures_iter(&read("gnor/cuda/gnor/sharing.cuh")).map(|found| found[1].to_owned()));
     let (mut named, mut checked, mut wrong) = (BTreeSet::new(), 0, Vec::new());
+    let mut numbers = BTreeSet::new();
     let row = regex(r"^\| (\d+[a-z]?) \|");
     for line in read("docs/ordering.md").lines() {
         let Some(number) = row.captures(line).map(|found| found[1].to_owned()) else { continue };
+        if !numbers.insert(number.clone()) {
+            wrong.push(format!("two rows have the number {number}"));
+        }
         let cells: Vec<&str> = line.split(" | ").collect();
         let pair = words(cells[1]).into_iter().chain(words(cells[2]));
         let (used, rest): (Vec<_>, Vec<_>) = pair.partition(|word| accesses.contains(word));

@@ -3,6 +3,9 @@
 //! line, and many callers that do good and bad things at once.
 #![expect(clippy::disallowed_methods, reason = "processes and calls are timed in real time")]
 
+#[path = "../../daemon/testing/raw_codec.rs"]
+mod raw_codec;
+
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
 use gnstor_proto::grpc::{
@@ -11,6 +14,7 @@ use gnstor_proto::grpc::{
 };
 use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, Up, gnstor, gnstor_with};
 use gnstor_tests::{long, within};
+use raw_codec::Bytes;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
@@ -144,44 +148,6 @@ fn resources(pid: u32) -> (u64, usize) {
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("the process runs");
     let pages: u64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number");
     (pages * 4096, std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors").count())
-}
-
-/// A codec that writes bytes as they are, and reads no answer.
-#[derive(Clone, Copy)]
-struct Bytes;
-
-impl tonic::codec::Codec for Bytes {
-    type Encode = Vec<u8>;
-    type Decode = ();
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl tonic::codec::Encoder for Bytes {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, item: Vec<u8>, out: &mut tonic::codec::EncodeBuf<'_>) -> Result<(), Status> {
-        bytes::BufMut::put_slice(out, &item);
-        Ok(())
-    }
-}
-
-impl tonic::codec::Decoder for Bytes {
-    type Item = ();
-    type Error = Status;
-
-    fn decode(&mut self, _: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<()>, Status> {
-        Ok(Some(()))
-    }
 }
 
 /// The bearer of a principal's token.

@@ -158,6 +158,7 @@ impl Claim {
 mod tests {
     use super::*;
     use crate::args::Rw;
+    use gnstor_base::testing::deadline;
 
     fn point(mode: Mode, rw: Rw, bs: u64) -> Point {
         Point { mode, rw, bs, clients: 1, ssds: 4, paper: None }
@@ -169,6 +170,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_mean_over_pairs_that_count() {
+        let _deadline = deadline();
         let points = [
             (&point(Mode::Gd, Rw::Read, 4096), measured(1.0, 40.0)),
             (&point(Mode::Gnstor, Rw::Read, 4096), measured(2.0, 30.0)),
@@ -189,6 +191,7 @@ mod tests {
 
     #[test]
     fn a_best_value_is_the_most_of_its_series() {
+        let _deadline = deadline();
         let points = [
             (&point(Mode::Gnstor, Rw::Randread, 4096), measured(3.0, 1.0)),
             (&Point { clients: 2, ..point(Mode::Gnstor, Rw::Randread, 4096) }, measured(5.0, 1.0)),

@@ -155,9 +155,11 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn lateness_is_drawn_with_a_bar_for_each_bucket() {
+        let _deadline = deadline();
         super::super::register().expect("the command's own font");
         let mut counts = [0; 32];
         (counts[0], counts[9], counts[12]) = (70, 25, 5);

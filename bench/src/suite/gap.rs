@@ -100,6 +100,7 @@ pub(super) fn write(text: &mut String, gaps: &[Gap]) {
 mod tests {
     use super::*;
     use crate::made_up::{kept, report};
+    use gnstor_base::testing::deadline;
 
     /// A row of three runs, whose middle has these figures.
     fn row(mode: &str, rw: &str, [mean_us, fetch_us, copy_us]: [f64; 3]) -> Kept {
@@ -113,6 +114,7 @@ mod tests {
 
     #[test]
     fn the_stages_explain_a_share_of_the_gap() {
+        let _deadline = deadline();
         let rows = [
             row("gnstor", "randread", [60.0, 5.0, 10.0]),
             row("gd+deengine", "randread", [65.0, 1.0, 1.0]),
@@ -139,6 +141,7 @@ mod tests {
 
     #[test]
     fn a_gap_needs_both_rows_and_enough_cores() {
+        let _deadline = deadline();
         let gnstor = row("gnstor", "randread", [60.0, 5.0, 10.0]);
         assert_eq!(gaps(std::slice::from_ref(&gnstor)), []);
         let mut gd = row("gd", "randread", [70.0, 8.0, 11.0]);

@@ -207,6 +207,7 @@ fn failed(path: &Path, cause: &impl ToString) -> CliError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     fn label(sha256: &str, seed: u64) -> Label {
         let machine =
@@ -228,6 +229,7 @@ mod tests {
 
     #[test]
     fn rows_of_another_build_machine_or_option_are_not_mixed_in() {
+        let _deadline = deadline();
         let folder = tempfile::tempdir().expect("a folder");
         let first = label("a", 1);
         let mut store = Store::open(folder.path(), &first).expect("a fresh folder");
@@ -251,6 +253,7 @@ mod tests {
 
     #[test]
     fn a_row_comes_back_as_it_was_kept() {
+        let _deadline = deadline();
         let folder = tempfile::tempdir().expect("a folder");
         let open = || Store::open(folder.path(), &label("a", 1)).expect("a folder");
         let mut store = open();

@@ -321,11 +321,13 @@ mod tests {
     use super::*;
     use crate::args::parsed;
     use crate::made_up::{kept, report};
+    use gnstor_base::testing::deadline;
 
     const WORDS: [&str; 4] = ["--mode", "gnstor", "--rw", "randread"];
 
     #[test]
     fn a_row_with_too_few_cores_has_no_ratio() {
+        let _deadline = deadline();
         for (core_bound, ratio) in [(false, Some(0.5)), (true, None)] {
             let mut run = report(&WORDS, 50.0);
             run.busy.core_bound = core_bound;
@@ -340,6 +342,7 @@ mod tests {
 
     #[test]
     fn a_row_has_tails_both_late_shares_and_the_state_of_its_ssds() {
+        let _deadline = deadline();
         let mut run = report(&WORDS, 50.0);
         (run.late.share, run.late.client_share) = (Some(0.031), Some(0.247));
         let mut collecting = run.clone();
@@ -362,6 +365,7 @@ mod tests {
 
     #[test]
     fn every_row_of_writes_has_room_for_all_that_its_depth_can_write() {
+        let _deadline = deadline();
         let rows = rows(&parsed(&["--suite", "targets", "--out", "x", "--runtime", "1s", "--warmup", "1s"]));
         let mut checked = 0;
         for row in &rows {

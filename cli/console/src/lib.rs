@@ -98,9 +98,11 @@ pub fn printable(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn text_of_others_cannot_move_the_cursor_or_pass_for_an_escape() {
+        let _deadline = deadline();
         assert_eq!(printable("kind \u{e9}"), "kind \u{e9}");
         assert_eq!(printable("a\u{1b}[31mb\u{202e}"), "a\\u{1b}[31mb\\u{202e}");
         assert_eq!(printable("\\u{1b}"), "\\\\u{1b}");
@@ -108,6 +110,7 @@ mod tests {
 
     #[test]
     fn wrong_arguments_exit_with_2_and_failures_with_1() {
+        let _deadline = deadline();
         let preset = gnstor_array::media::preset("floppy").expect_err("there is none");
         assert_eq!(CliError::from(preset).exit_code(), 2);
         assert_eq!(CliError::from(ArrayError::SsdCount(0)).exit_code(), 2);
@@ -117,6 +120,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_timed_out_is_one_sentence_without_the_places_of_its_threads() {
+        let _deadline = deadline();
         let dump = "kernel gn_transfer did not end (simt: deadline of 15000 ms exceeded; grid 0\n  grid 0 lanes fffd";
         let timeout = gnstor_fabric::device::DeviceError::Timeout {
             what: dump.into(),

@@ -103,9 +103,11 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_base::testing::deadline;
 
     #[test]
     fn sizes_have_binary_and_decimal_units() {
+        let _deadline = deadline();
         assert_eq!(parse_size("4096"), Ok(4096));
         assert_eq!(parse_size("1GiB"), Ok(1 << 30));
         assert_eq!(parse_size("2 MB"), Ok(2_000_000));
@@ -116,6 +118,7 @@ mod tests {
 
     #[test]
     fn times_have_units() {
+        let _deadline = deadline();
         assert_eq!(parse_time("10"), Ok(Duration::from_secs(10)));
         assert_eq!(parse_time("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(parse_time("500ms"), Ok(Duration::from_millis(500)));

@@ -3,6 +3,9 @@
 //! deadlines, bytes that are no messages, silence.
 #![expect(clippy::disallowed_methods, reason = "deadlines of calls are measured")]
 
+#[path = "../../testing/raw_codec.rs"]
+mod raw_codec;
+
 use crate::array::SimArray;
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::{CoreConfig, Quotas};
@@ -13,6 +16,7 @@ use gnstor_proto::grpc::{
     CreateRequest, DeleteRequest, GetMapRequest, GetRequest, KeepRequest, ListRequest, OpenRequest,
     RegisterRequest, ReleaseRequest, RenewRequest, RevokeRequest, Right, Rights, ShareRequest,
 };
+use raw_codec::Bytes;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -511,44 +515,6 @@ async fn raw(daemon: &Daemon, path: &'static str, message: Vec<u8>) -> Status {
     grpc.ready().await.unwrap();
     let path = http::uri::PathAndQuery::from_static(path);
     grpc.unary(Request::new(message), path, Bytes).await.expect_err("a refusal")
-}
-
-/// A codec that writes bytes as they are, and reads no answer.
-#[derive(Clone, Copy)]
-struct Bytes;
-
-impl tonic::codec::Codec for Bytes {
-    type Encode = Vec<u8>;
-    type Decode = ();
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl tonic::codec::Encoder for Bytes {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, item: Vec<u8>, out: &mut tonic::codec::EncodeBuf<'_>) -> Result<(), Status> {
-        bytes::BufMut::put_slice(out, &item);
-        Ok(())
-    }
-}
-
-impl tonic::codec::Decoder for Bytes {
-    type Item = ();
-    type Error = Status;
-
-    fn decode(&mut self, _: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<()>, Status> {
-        Ok(Some(()))
-    }
 }
 
 #[test]

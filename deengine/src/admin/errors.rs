@@ -9,13 +9,11 @@ use crate::io::command::Answer;
 use crate::io::permit::CompletionPermit;
 use crate::session::{Queue, Role};
 use gnstor_proto::fabrics::Identity;
+use gnstor_proto::log_page::{self, ERROR_ENTRIES};
 use gnstor_proto::status::Status;
 use std::collections::VecDeque;
+use zerocopy::{FromZeros, IntoBytes};
 
-/// Entries kept; Identify ELPE is one less.
-pub(crate) const ERROR_ENTRIES: usize = 64;
-/// Bytes of an entry.
-pub(crate) const ERROR_ENTRY_BYTES: usize = 64;
 /// Parameter error location: not told.
 const NO_LOCATION: u16 = 0xFFFF;
 
@@ -26,8 +24,28 @@ pub(crate) struct ErrorEntry {
     pub(crate) cid: u16,
     pub(crate) status: Status,
     pub(crate) vid: u16,
-    /// DW0 and DW1 of the completion.
-    pub(crate) detail: u64,
+    /// Of the completion.
+    pub(crate) dw0: u32,
+    pub(crate) dw1: u32,
+}
+
+impl ErrorEntry {
+    /// As the page has it.
+    fn numbered(&self, number: u64) -> log_page::ErrorEntry {
+        log_page::ErrorEntry {
+            number: number.into(),
+            sqid: self.qid.into(),
+            cid: self.cid.into(),
+            status: (self.status.0 << 1).into(),
+            location: NO_LOCATION.into(),
+            // The volume's first block.
+            lba: (u64::from(self.vid) << 48).into(),
+            nsid: crate::request::NSID.into(),
+            dw0: self.dw0.into(),
+            dw1: self.dw1.into(),
+            ..log_page::ErrorEntry::new_zeroed()
+        }
+    }
 }
 
 /// The last [`ERROR_ENTRIES`] of them, and how many there were.
@@ -52,31 +70,20 @@ impl ErrorLog {
 
     /// The page. The error count of an entry is its number since the SSD was made; unused entries are zero.
     pub(crate) fn page(&self) -> Vec<u8> {
-        let mut page = vec![0; ERROR_ENTRIES * ERROR_ENTRY_BYTES];
+        let mut page = [log_page::ErrorEntry::new_zeroed(); ERROR_ENTRIES];
         let numbers = (1..=self.count).rev();
-        for ((bytes, entry), number) in
-            page.as_chunks_mut::<ERROR_ENTRY_BYTES>().0.iter_mut().zip(&self.entries).zip(numbers)
-        {
-            bytes[0..8].copy_from_slice(&number.to_le_bytes());
-            bytes[8..10].copy_from_slice(&entry.qid.to_le_bytes());
-            bytes[10..12].copy_from_slice(&entry.cid.to_le_bytes());
-            bytes[12..14].copy_from_slice(&(entry.status.0 << 1).to_le_bytes());
-            bytes[14..16].copy_from_slice(&NO_LOCATION.to_le_bytes());
-            // LBA: the volume's first.
-            bytes[16..24].copy_from_slice(&(u64::from(entry.vid) << 48).to_le_bytes());
-            bytes[24..28].copy_from_slice(&crate::request::NSID.to_le_bytes());
-            // Command specific information.
-            bytes[32..40].copy_from_slice(&entry.detail.to_le_bytes());
+        for ((place, entry), number) in page.iter_mut().zip(&self.entries).zip(numbers) {
+            *place = entry.numbered(number);
         }
-        page
+        page.as_bytes().to_vec()
     }
 }
 
 impl Ssd {
     pub(crate) fn log_error(&mut self, permit: &CompletionPermit, vid: u16, answer: &Answer) {
         let Some(&mut Queue { qid, role, .. }) = self.hosts.queue(permit.queue()) else { return };
-        let detail = u64::from(answer.dw0) | u64::from(answer.dw1) << 32;
-        let entry = ErrorEntry { qid, cid: permit.cid(), status: answer.status, vid, detail };
+        let Answer { status, dw0, dw1, .. } = *answer;
+        let entry = ErrorEntry { qid, cid: permit.cid(), status, vid, dw0, dw1 };
         self.smart.log_error(entry);
         let (Role::Admin(cntlid) | Role::Io(cntlid, _)) = role else { return };
         if let Some(host) = self.hosts.host(cntlid) {
@@ -98,7 +105,7 @@ mod tests {
         let mut log = ErrorLog::default();
         assert_eq!(log.page(), [0; 4096]);
         for cid in 1..=100u16 {
-            log.add(ErrorEntry { qid: 3, cid, status: Status(0x4286), vid: 5, detail: 0x0102 });
+            log.add(ErrorEntry { qid: 3, cid, status: Status(0x4286), vid: 5, dw0: 0x0102, dw1: 0 });
         }
         let page = log.page();
         for (index, entry) in page.chunks(64).enumerate() {

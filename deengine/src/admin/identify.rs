@@ -2,7 +2,6 @@
 //! Admin commands of the specification: Identify, keep-alive, and who does the others.
 
 use crate::admin::abort::ABORT_LIMIT_Z;
-use crate::admin::errors::ERROR_ENTRIES;
 use crate::admin::events::{MAX_EVENTS, NOTICES};
 use crate::admin::scratch::LARGE_BYTES;
 use crate::controller::Ssd;
@@ -14,6 +13,7 @@ use crate::smart::health::{CRITICAL_KELVIN, WARNING_KELVIN};
 use gnstor_base::time::Time;
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::fabrics::ssd_subnqn;
+use gnstor_proto::log_page::ERROR_ENTRIES;
 use gnstor_proto::nvme::{IdentifyController, Sqe, admin, cns};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::opcode;

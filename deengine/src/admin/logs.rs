@@ -11,17 +11,12 @@ use crate::smart::counters;
 use crate::smart::health::{Activity, flash_page, smart_page};
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
+use gnstor_proto::log_page;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 
 const SUPPORTED_PAGES: u8 = 0x00;
 const EFFECTS: u8 = 0x05;
-/// Counters of each volume.
-const VOLUMES: u8 = 0xC0;
-/// Counters of each client.
-const CLIENTS: u8 = 0xC1;
-/// Wear and what collection costs.
-const FLASH: u8 = 0xC2;
 /// Every page there is.
 const PAGES: [u8; 9] = [
     SUPPORTED_PAGES,
@@ -30,9 +25,9 @@ const PAGES: [u8; 9] = [
     page::FIRMWARE,
     page::CHANGED_NAMESPACES,
     EFFECTS,
-    VOLUMES,
-    CLIENTS,
-    FLASH,
+    log_page::VOLUME_COUNTERS,
+    log_page::CLIENT_COUNTERS,
+    log_page::FLASH,
 ];
 /// CDW10: the events that the page tells of are kept.
 const RETAIN: u32 = 1 << 15;
@@ -60,7 +55,7 @@ impl Ssd {
         }
         // Every page is of the controller or of the SSD; pages of ours take the namespace as well, because
         // targets that pass commands through want to see one.
-        let vendor = matches!(page, VOLUMES | CLIENTS | FLASH);
+        let vendor = matches!(page, log_page::VOLUME_COUNTERS | log_page::CLIENT_COUNTERS | log_page::FLASH);
         let known = matches!(sqe.nsid.get(), 0 | ALL_NAMESPACES) || vendor && sqe.nsid.get() == NSID;
         if !known {
             return Err(Refusal::InvalidNamespace.into());
@@ -89,8 +84,8 @@ impl Ssd {
                 data
             }
             EFFECTS => effects::page(),
-            VOLUMES => counters::page(*b"GNLV", self.table.volume_counters()),
-            CLIENTS => counters::page(*b"GNLC", self.table.client_counters()),
+            log_page::VOLUME_COUNTERS => counters::page(log_page::VOLUME_MAGIC, self.table.volume_counters()),
+            log_page::CLIENT_COUNTERS => counters::page(log_page::CLIENT_MAGIC, self.table.client_counters()),
             _ => flash_page(&self.ftl.health(), &self.ftl.stats()),
         })
     }

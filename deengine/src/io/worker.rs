@@ -179,6 +179,12 @@ impl Worker {
         self.shared.lock()
     }
 
+    /// `None` where another worker has it.
+    #[cfg(test)]
+    pub(crate) fn try_ssd(&self) -> Option<SsdGuard<'_>> {
+        self.shared.try_lock()
+    }
+
     /// The memory that transfers touch, to be registered with the mover.
     pub fn regions(&self) -> Vec<Arc<HostRegion>> {
         self.ssd().regions()

@@ -1,26 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What each volume and each client did: the rows of the vendor log pages C0h and C1h.
-//!
-//! ```text
-//!   0        4     6    8      12                     64
-//!  +--------+-----+----+------+----------------------+----------- - -
-//!  | magic  |  1  | 64 | rows |  0                   | rows x 64
-//!  +--------+-----+----+------+----------------------+----------- - -
-//!   0    2    4            8       16       24            32               40         48          56
-//!  +----+----+------------+-------+--------+-------------+----------------+----------+-----------+---+
-//!  | id | 0  | generation | reads | writes | blocks read | blocks written | refusals | throttled | 0 |
-//!  +----+----+------------+-------+--------+-------------+----------------+----------+-----------+---+
-//! ```
+//! What each volume and each client did: the rows of the vendor log pages C0h and C1h, in
+//! the form of `proto/src/log_page.rs`.
 
 use crate::controller::Ssd;
 use crate::permission::Authorized;
 use crate::request::{Request, Verb};
 use gnstor_base::controller::QueueKey;
+use gnstor_proto::log_page::{CountersHeader, CountersRow, FORMAT};
 use gnstor_proto::slba::ClientId;
 use std::collections::HashMap;
 use std::ops::{Add, Sub};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use zerocopy::IntoBytes;
 
 /// Counters of one volume or client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,9 +31,6 @@ pub struct Counters {
     pub throttled: u64,
 }
 
-/// Bytes of the header, and of a row.
-pub(crate) const ROW_BYTES: usize = 64;
-
 impl Counters {
     /// Workers have done this for it.
     pub(crate) fn add(&mut self, done: Done) {
@@ -51,32 +40,33 @@ impl Counters {
         self.blocks_written += done.writes.blocks;
     }
 
-    fn row(&self, id: u16, generation: u32) -> [u8; ROW_BYTES] {
-        let mut row = [0; ROW_BYTES];
-        row[0..2].copy_from_slice(&id.to_le_bytes());
-        row[4..8].copy_from_slice(&generation.to_le_bytes());
-        let values =
-            [self.reads, self.writes, self.blocks_read, self.blocks_written, self.refusals, self.throttled];
-        for (field, value) in row[8..].as_chunks_mut::<8>().0.iter_mut().zip(values) {
-            *field = value.to_le_bytes();
+    fn row(&self, id: u16, generation: u32) -> CountersRow {
+        CountersRow {
+            id: id.into(),
+            generation: generation.into(),
+            reads: self.reads.into(),
+            writes: self.writes.into(),
+            blocks_read: self.blocks_read.into(),
+            blocks_written: self.blocks_written.into(),
+            refusals: self.refusals.into(),
+            throttled: self.throttled.into(),
+            ..CountersRow::default()
         }
-        row
     }
 }
 
 /// A page of rows: id, generation and counters of each.
 pub(crate) fn page(magic: [u8; 4], rows: impl Iterator<Item = (u16, u32, Counters)>) -> Vec<u8> {
-    let mut page = vec![0; ROW_BYTES];
-    let mut count = 0u32;
-    for (id, generation, counters) in rows {
-        page.extend_from_slice(&counters.row(id, generation));
-        count += 1;
-    }
-    page[0..4].copy_from_slice(&magic);
-    page[4..6].copy_from_slice(&1u16.to_le_bytes());
-    page[6..8].copy_from_slice(&64u16.to_le_bytes());
-    page[8..12].copy_from_slice(&count.to_le_bytes());
-    page
+    let rows: Vec<CountersRow> =
+        rows.map(|(id, generation, counters)| counters.row(id, generation)).collect();
+    let header = CountersHeader {
+        magic,
+        format: FORMAT.into(),
+        row_bytes: 64.into(),
+        rows: u32::try_from(rows.len()).expect("ids have 16 bits").into(),
+        reserved_12: [0; 52],
+    };
+    [header.as_bytes(), rows.as_bytes()].concat()
 }
 
 /// Reads and writes that have succeeded.
@@ -260,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_as_the_drawing_says() {
+    fn a_page_has_its_fields_where_the_format_says() {
         let _deadline = crate::deadline::deadline();
         let counters =
             Counters { reads: 1, writes: 2, blocks_read: 3, blocks_written: 4, refusals: 5, throttled: 6 };

@@ -4,7 +4,9 @@
 use crate::controller::Ssd;
 use gnstor_base::time::{Span, Time};
 use gnstor_ftl::{Health, LayerStats};
+use gnstor_proto::log_page::{FLASH_MAGIC, FORMAT, FlashPage, SmartPage};
 use gnstor_proto::status::Refusal;
+use zerocopy::IntoBytes;
 
 /// Temperature that the model reports, always: 40 C in kelvin. Nothing here gets warm.
 pub(crate) const MODELLED_KELVIN: u16 = 313;
@@ -12,8 +14,6 @@ pub(crate) const MODELLED_KELVIN: u16 = 313;
 pub(crate) const WARNING_KELVIN: u16 = 343;
 /// Identify CCTEMP: 80 C.
 pub(crate) const CRITICAL_KELVIN: u16 = 353;
-/// Bytes of the SMART page.
-pub(crate) const SMART_BYTES: usize = 512;
 
 /// Bits of the critical warning.
 pub(crate) mod warning {
@@ -97,25 +97,26 @@ pub(crate) struct Activity {
 /// The SMART / Health page.
 pub(crate) fn smart_page(now: Time, warnings: u8, flash: &FlashHealth, activity: &Activity) -> Vec<u8> {
     const MINUTE_NS: u64 = 60_000_000_000;
-    let mut page = vec![0; SMART_BYTES];
-    page[0] = warnings;
-    page[1..3].copy_from_slice(&MODELLED_KELVIN.to_le_bytes());
-    page[3] = flash.available_spare;
-    page[4] = flash.spare_threshold;
-    page[5] = flash.percentage_used;
-    let mut counter = |at: usize, value: u64| page[at..at + 8].copy_from_slice(&value.to_le_bytes());
-    counter(32, data_units(activity.blocks_read));
-    counter(48, data_units(activity.blocks_written));
-    counter(64, activity.read_commands);
-    counter(80, activity.write_commands);
-    counter(96, activity.busy.as_ns() / MINUTE_NS);
-    counter(112, flash.earlier_power_cycles.saturating_add(1));
     let minutes = flash.earlier_minutes.saturating_add(now.as_ns() / MINUTE_NS);
-    counter(128, minutes / 60);
-    counter(144, flash.unsafe_shutdowns);
-    counter(160, flash.media_errors);
-    counter(176, activity.error_entries);
-    page
+    let page = SmartPage {
+        critical_warning: warnings,
+        kelvin: MODELLED_KELVIN.into(),
+        available_spare: flash.available_spare,
+        spare_threshold: flash.spare_threshold,
+        percentage_used: flash.percentage_used,
+        data_units_read: data_units(activity.blocks_read).into(),
+        data_units_written: data_units(activity.blocks_written).into(),
+        read_commands: activity.read_commands.into(),
+        write_commands: activity.write_commands.into(),
+        busy_minutes: (activity.busy.as_ns() / MINUTE_NS).into(),
+        power_cycles: flash.earlier_power_cycles.saturating_add(1).into(),
+        power_on_hours: (minutes / 60).into(),
+        unsafe_shutdowns: flash.unsafe_shutdowns.into(),
+        media_errors: flash.media_errors.into(),
+        error_entries: activity.error_entries.into(),
+        ..SmartPage::default()
+    };
+    page.as_bytes().to_vec()
 }
 
 /// Erase cycles that a block is taken to be made for: modelled, some 3,000 are usual for TLC flash.
@@ -169,32 +170,29 @@ impl Ssd {
     }
 }
 
-/// The vendor page of the flash, 128 bytes: `GNLF`, format 1, 2 reserved bytes, and then 64-bit numbers.
+/// The vendor page of the flash.
 pub(crate) fn flash_page(health: &Health, stats: &LayerStats) -> Vec<u8> {
-    let mut page = vec![0; 128];
-    page[0..4].copy_from_slice(b"GNLF");
-    page[4..6].copy_from_slice(&1u16.to_le_bytes());
-    let numbers = [
-        health.wear.least.into(),
-        health.wear.most.into(),
-        health.wear.mean_milli,
-        stats.host_pages,
-        stats.flash_pages,
-        stats.moved_pages,
-        stats.padded_pages,
-        stats.erases,
-        stats.stalls,
-        stats.checkpoints,
-        stats.program_failures,
-        stats.bad_blocks,
-        stats.lost_pages,
-        health.free_superblocks.into(),
-        health.spare_percent.into(),
-    ];
-    for (field, number) in page[8..].as_chunks_mut::<8>().0.iter_mut().zip(numbers) {
-        *field = number.to_le_bytes();
-    }
-    page
+    let page = FlashPage {
+        magic: FLASH_MAGIC,
+        format: FORMAT.into(),
+        reserved_6: 0.into(),
+        least_erases: u64::from(health.wear.least).into(),
+        most_erases: u64::from(health.wear.most).into(),
+        mean_milli_erases: health.wear.mean_milli.into(),
+        host_pages: stats.host_pages.into(),
+        flash_pages: stats.flash_pages.into(),
+        moved_pages: stats.moved_pages.into(),
+        padded_pages: stats.padded_pages.into(),
+        erases: stats.erases.into(),
+        stalls: stats.stalls.into(),
+        checkpoints: stats.checkpoints.into(),
+        failed_programs: stats.program_failures.into(),
+        bad_blocks: stats.bad_blocks.into(),
+        lost_pages: stats.lost_pages.into(),
+        free_superblocks: u64::from(health.free_superblocks).into(),
+        spare_percent: u64::from(health.spare_percent).into(),
+    };
+    page.as_bytes().to_vec()
 }
 
 /// Thousands of 512 bytes, rounded up.

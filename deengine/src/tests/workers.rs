@@ -211,3 +211,13 @@ fn a_key_may_be_used_again() {
     assert_eq!((harness.in_flight(), harness.stats().permits_forfeited), (0, 600));
     assert!(harness.frames_are_whole());
 }
+
+#[test]
+fn the_lock_of_the_firmware_is_handed_over_to_a_thread_that_sleeps_for_it() {
+    const ROUNDS: usize = 20;
+    let harness = harness();
+    let [own, other, ..] = harness.workers.as_slice() else { panic!("there are several workers") };
+    let try_lock = || own.try_ssd();
+    let handed_over = crate::handed_over::rounds_handed_over(ROUNDS, || other.ssd(), try_lock);
+    assert!(handed_over * 4 >= ROUNDS * 3, "in {handed_over} of {ROUNDS} rounds");
+}

@@ -67,6 +67,7 @@ fn a_closed_stream_and_a_long_frame_are_seen() {
 proptest! {
     #[test]
     fn any_body_decodes_without_panic(body in proptest::collection::vec(any::<u8>(), 0..MAX_FRAME)) {
+        let _deadline = deadline();
         let _ = Frame::decode(&body);
     }
 }

@@ -183,3 +183,32 @@ fn requests_with_buffers_in_pieces_are_verified_and_their_operations_counted() {
         assert_eq!(report["stages"]["rdma_per_io"].as_f64(), Some(2.0));
     });
 }
+
+#[test]
+fn a_limited_rate_is_kept_in_every_mode_and_reported() {
+    within(BUILD_LIMIT, || {
+        for mode in ["gnstor", "gd"] {
+            let words = ["--preset", "null", "--runtime", "1s", "--mode", mode, "--rw", "randrw"];
+            let report = bench(
+                &[&words[..], &["--rate-iops", "100,50", "--clients", "2", "--iodepth", "40"]].concat(),
+            );
+            summary(&report, true, true);
+            assert_eq!(report["load"]["rate_iops"], serde_json::json!({"read": 100, "write": 50}));
+            let number = |at: &str| report.pointer(at).and_then(Value::as_f64).expect("a number");
+            assert_eq!((number("/rate/asked_iops"), number("/rate/due")), (300.0, 330.0), "{mode}");
+            // A loaded machine may not begin the last ones in time. The order of reads and writes is random
+            // within 64 starts.
+            let counts =
+                [("/rate/begun", 330.0, 1.0), ("/read/ios", 200.0, 1.15), ("/write/ios", 100.0, 1.3)];
+            for (at, asked, most) in counts {
+                let ratio = number(at) / asked;
+                assert!(ratio > 0.7 && ratio <= most, "{mode}: {at} is {}", number(at));
+            }
+            assert!(number("/iops") < 1.02 * 300.0, "{mode}: {}", number("/iops"));
+        }
+        let ended =
+            gnstor(&[&SMALL[..], &["--preset", "null", "--runtime", "1s", "--rate-iops", "90"]].concat());
+        ended.worked();
+        assert!(ended.stdout.contains("90 IOPS asked for"), "{}", ended.stdout);
+    });
+}

@@ -32,6 +32,7 @@ fn small(mode: Mode, rw: Rw) -> BenchArgs {
         rwmixread: 50,
         bs: 8192,
         iodepth: 32,
+        rate_iops: None,
         clients: 2,
         size: 1 << 20,
         runtime: Some(Duration::from_millis(500)),

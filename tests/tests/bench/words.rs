@@ -35,6 +35,7 @@ fn fio_s_words_are_all_there_and_explained() {
             "overwrite",
             "status-interval",
             "job",
+            "rate-iops",
         ] {
             let mut lines = help.lines().skip_while(|line| {
                 let mut words = line.split_whitespace();
@@ -84,6 +85,7 @@ fn wrong_words_are_refused_in_a_sentence() {
             );
         }
         refused(&["--runtime", "0"], &["more than 0"]);
+        refused(&["--rw", "randrw", "--rate-iops", "100,"], &["--rate-iops 100,", "one direction"]);
         refused(&["--io-timeout", "0"], &["1ms"]);
         refused(&["--preset", "floppy"], &["'floppy'", "null"]);
         refused(&["--plot", "latency.pdf"], &["latency.pdf", ".svg or .png"]);
@@ -101,6 +103,7 @@ fn wrong_words_are_refused_in_a_sentence() {
             (["--mode", "floppy"], "gnstor"),
             (["--bounce", "floppy"], "kernel"),
             (["--buffers", "floppy"], "pieces"),
+            (["--rate-iops", "fast"], "a number of I/Os a second"),
         ] {
             gnstor(&[&["bench"], &words[..]].concat()).not_understood(&[why]);
         }

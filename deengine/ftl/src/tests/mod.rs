@@ -9,7 +9,10 @@ mod disk_space;
 mod dump;
 mod faults;
 mod full_disk;
+#[path = "../../../testing/handed_over.rs"]
+mod handed_over;
 mod killed;
+mod locks;
 #[path = "../../../testing/long.rs"]
 mod long;
 mod model;

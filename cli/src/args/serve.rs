@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Words of the commands that serve: `gnstor up`, `gnstor ssd`, and `gnstor certs` for both.
+
+use super::ArrayArgs;
+use clap::{Args, Subcommand};
+use gnstor_console::words::{EngineArgs, parse_address, parse_size};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What an SSD is and how it keeps its contents: words of `gnstor up` and `gnstor ssd`.
+#[derive(Clone, Debug, Args)]
+pub struct MediaArgs {
+    /// Preset of the SSD, or a file with one [default: that of --data, else gnstor-980pro]
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub preset: Option<String>,
+    /// Change a value of the preset, or of the SSD in --data, for good: collection.policy=cost-benefit,
+    /// faults.read_errors=1e-6; the keys are those of a preset file. Repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    pub settings: Vec<String>,
+    /// Apply the changeable values of --preset to the SSD in --data
+    #[arg(long, requires_all = ["data", "preset"])]
+    pub retime: bool,
+    /// Put contents in shared memory that other processes can map; --json prints its path
+    #[arg(long, conflicts_with = "data")]
+    pub shared_memory: bool,
+    /// Let new files take disk space as they are written; writes wait while the disk is full
+    #[arg(long, requires = "data")]
+    pub sparse: bool,
+}
+
+/// `gnstor up`.
+#[derive(Clone, Debug, Args)]
+pub struct UpArgs {
+    /// Address of the daemon; embedded SSDs are reached on the next port
+    #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Number of SSDs [default: 4, or as many as --data contains]
+    #[arg(long, value_name = "N")]
+    pub ssds: Option<u16>,
+    /// Logical capacity of each SSD [default: 1GiB, or that of --data]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub ssd_size: Option<u64>,
+    /// Placement groups of a fresh array, a power of two
+    #[arg(long, default_value_t = 65_536, value_name = "N")]
+    pub groups: u32,
+    /// Keep the SSDs' contents in this folder, one file each (ssd-N.gns) [default: in memory]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// What the SSDs are and how they keep their contents.
+    #[command(flatten)]
+    pub media: MediaArgs,
+    /// SSDs in processes of their own (gnstor ssd), in the order of their numbers; repeatable
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = parse_address, conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data"])]
+    pub ssd_at: Vec<String>,
+    /// File with the array's manager key, by which daemon, SSDs and clients prove who they are; made where
+    /// the SSDs are embedded and there is none [default: manager.key in --data; in memory without --data]
+    #[arg(long, value_name = "FILE")]
+    pub manager_key: Option<PathBuf>,
+    /// Who may call.
+    #[command(flatten)]
+    pub access: AccessArgs,
+    /// Threads.
+    #[command(flatten)]
+    pub engines: EngineArgs,
+    /// Print one JSON object when the array serves
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Who may call the daemon of `gnstor up`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Access")]
+pub struct AccessArgs {
+    /// Certificate and key of the daemon (PEM): callers use TLS
+    #[arg(long, num_args = 2, value_names = ["CERT", "KEY"])]
+    pub tls: Vec<PathBuf>,
+    /// CA of callers' certificates (PEM); a caller is the principal that its certificate names
+    #[arg(long, value_name = "CA", requires = "tls")]
+    pub client_ca: Option<PathBuf>,
+    /// File with a line 'NAME TOKEN' for each principal; mode 0600
+    #[arg(long, value_name = "FILE")]
+    pub tokens: Option<PathBuf>,
+    /// Principals with every right to every volume
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub admins: Vec<String>,
+    /// Principals that may create volumes [default: each that is proven]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub creators: Option<Vec<String>>,
+    /// Serve an address that others reach without TLS or without proof of callers
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+/// `gnstor certs`.
+#[derive(Clone, Debug, Args)]
+pub struct CertsArgs {
+    /// What to make.
+    #[command(subcommand)]
+    pub command: CertsCommand,
+}
+
+/// `gnstor certs ...`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum CertsCommand {
+    /// Make a certificate authority: ca.crt and ca.key
+    Init {
+        /// Folder of the files; made when there is none.
+        dir: PathBuf,
+    },
+    /// Issue a certificate: NAME.crt and NAME.key
+    Issue {
+        /// Folder with ca.crt and ca.key.
+        dir: PathBuf,
+        /// The principal, or a name for the daemon's certificate.
+        name: String,
+        /// Host name or IP address of a daemon that uses the certificate; repeatable
+        #[arg(long = "server", value_name = "HOST")]
+        servers: Vec<String>,
+    },
+}
+
+/// `gnstor ssd`.
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct SsdArgs {
+    /// What to show of an SSD of a running array, instead of running one.
+    #[command(subcommand)]
+    pub command: Option<SsdCommand>,
+    /// File or block device that holds the SSD; made when there is none, with --size [default: contents in
+    /// memory]
+    #[arg(long, value_name = "FILE|DEVICE")]
+    pub data: Option<PathBuf>,
+    /// What the SSD is and how it keeps its contents.
+    #[command(flatten)]
+    pub media: MediaArgs,
+    /// Format what --data names (needs --size); its contents are lost
+    #[arg(long, requires_all = ["data", "size"])]
+    pub format: bool,
+    /// Logical capacity [default: that of the file; 1GiB in memory]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub size: Option<u64>,
+    /// Address on which daemons and clients reach this SSD
+    #[arg(long, default_value = DEFAULT_SSD, value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// File with the array's manager key: daemon and clients must prove who they are
+    #[arg(long, value_name = "FILE")]
+    pub manager_key: Option<PathBuf>,
+    /// Listen for other machines without a manager key: every host that reaches the port is trusted
+    #[arg(long)]
+    pub insecure: bool,
+    /// Number of the SSD in its array [default: that of the file, else 0]
+    #[arg(long, value_name = "N")]
+    pub index: Option<u16>,
+    /// Threads.
+    #[command(flatten)]
+    pub engines: EngineArgs,
+    /// Print JSON, one object a line: when it serves, and when it ends
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where `gnstor ssd` listens unless told otherwise.
+pub const DEFAULT_SSD: &str = "127.0.0.1:4421";
+
+/// Where `gnstor up` listens unless told otherwise.
+pub const DEFAULT_ARRAY: &str = "127.0.0.1:7117";
+
+/// `gnstor ssd smart` and `gnstor ssd log`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SsdCommand {
+    /// Show the SMART / Health page of an SSD of a running array
+    #[command(after_help = "Examples:\n  gnstor ssd smart 0\n  gnstor ssd smart 2 --json | jq .media_errors")]
+    Smart(SsdPageArgs),
+    /// Show errors, counters of volumes and clients, and wear of an SSD of a running array
+    #[command(after_help = "Examples:\n  gnstor ssd log 0\n  gnstor ssd log 2 --json | jq .errors")]
+    Log(SsdPageArgs),
+}
+
+/// Which SSD.
+#[derive(Clone, Debug, Args)]
+pub struct SsdPageArgs {
+    /// Number of the SSD in the array, as `gnstor status` shows it
+    #[arg(value_name = "N")]
+    pub index: u32,
+    /// File with the array's manager key; `log` needs it where the array has one
+    #[arg(long, value_name = "FILE")]
+    pub manager_key: Option<PathBuf>,
+    /// The array.
+    #[command(flatten)]
+    pub array: ArrayArgs,
+}

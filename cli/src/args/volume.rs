@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Words of `gnstor volume`.
+
+use super::ArrayArgs;
+use crate::filter::Filter;
+use clap::{Args, Subcommand, ValueEnum};
+use gnstor_console::words::parse_size;
+
+/// `gnstor volume`.
+#[derive(Clone, Debug, Args)]
+pub struct VolumeArgs {
+    /// What to do with volumes.
+    #[command(subcommand)]
+    pub command: VolumeCommand,
+}
+
+/// `gnstor volume ...`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum VolumeCommand {
+    /// Create a volume
+    Create {
+        /// Name: letters, digits, '.', '_', '-'
+        name: String,
+        /// Capacity, such as 512MiB
+        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        size: u64,
+        /// Copies of every block [default: 2, or 1 on an array of one SSD]
+        #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+        replicas: u32,
+        /// Chunk size: consecutive bytes kept on one SSD [default: 64KiB]
+        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        chunk: Option<u64>,
+        /// Label, repeatable
+        #[arg(long = "label", value_name = "KEY=VALUE")]
+        labels: Vec<String>,
+        /// Limit in commands per second on each SSD; further commands wait [default: no limit]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        max_iops: Option<u32>,
+        /// Limit in bytes per second on each SSD, such as 500MB; further commands wait [default: no limit]
+        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        max_bandwidth: Option<u64>,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
+    /// List volumes
+    #[command(visible_alias = "ls")]
+    List(ListArgs),
+    /// Show one volume
+    Show {
+        /// Name.
+        name: String,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
+    /// Give a principal a right to a volume; it replaces the one that the principal had
+    Share {
+        /// Name.
+        name: String,
+        /// The principal: the name that a certificate or a token proves
+        principal: String,
+        /// The right; each includes those before it
+        #[arg(value_enum)]
+        right: RightArg,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
+    /// Take a principal's right to a volume away; what it has open ends
+    Revoke {
+        /// Name.
+        name: String,
+        /// The principal
+        principal: String,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
+    /// Delete volumes; their data is unreadable at once
+    #[command(visible_alias = "rm")]
+    Delete(DeleteArgs),
+}
+
+/// A right to a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RightArg {
+    /// See and read
+    Read,
+    /// Write
+    Write,
+    /// Delete, share and revoke
+    Admin,
+}
+
+/// `gnstor volume list`.
+#[derive(Clone, Debug, Args)]
+pub struct ListArgs {
+    /// Order of the list
+    #[arg(long, value_enum, default_value = "vid", value_name = "COLUMN")]
+    pub sort: SortKey,
+    /// Reverse the order
+    #[arg(long)]
+    pub reverse: bool,
+    /// List only volumes that match: name=PATTERN (with * and ?), label=KEY or label=KEY=VALUE, replicas=N,
+    /// writer=ID, writer=none. Repeatable: a volume must match all
+    #[arg(long = "filter", value_name = "WORD=VALUE", value_parser = crate::filter::parse)]
+    pub filters: Vec<Filter>,
+    /// The array.
+    #[command(flatten)]
+    pub array: ArrayArgs,
+}
+
+/// What a list is sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SortKey {
+    /// Name
+    Name,
+    /// Volume id: the order in which the volumes were made
+    Vid,
+    /// Capacity
+    Size,
+    /// Copies of every block
+    Replicas,
+}
+
+/// `gnstor volume delete`.
+#[derive(Clone, Debug, Args)]
+pub struct DeleteArgs {
+    /// Names
+    #[arg(required = true, value_name = "NAME")]
+    pub names: Vec<String>,
+    /// The array.
+    #[command(flatten)]
+    pub array: ArrayArgs,
+}
