@@ -18,7 +18,7 @@ use crate::permission::fleet::Fleet;
 use crate::request::Refused;
 use gnstor_base::time::Time;
 use gnstor_durable::cell::Kind;
-use gnstor_durable::{DurableError, MetadataStore, Tombstone};
+use gnstor_durable::{DurableError, MetadataStore};
 use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
 use gnstor_model::{Difference, Preset};
@@ -30,13 +30,12 @@ use gnstor_proto::vendor::VolumeEntry;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 /// Frames beyond the write buffer: data that has not arrived yet, loads, collection.
 const FRAMES: u32 = 8192;
 
 /// Stands in the metadata for the epoch of a map that is lost: no map is newer.
-const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
+pub(crate) const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
 
 /// Why an SSD cannot be made or opened, or has not shut down in order.
 #[derive(Debug, thiserror::Error)]
@@ -239,6 +238,7 @@ impl Ssd {
     /// # Errors
     /// [`SsdError`]; then the next start is one after a power failure.
     pub fn shut_down(&mut self) -> Result<(), SsdError> {
+        self.finish_changes();
         self.save_smart_counters();
         Ok(self.ftl.shut_down()?)
     }
@@ -256,6 +256,13 @@ impl Ssd {
         self.smart.set_backup_failed(dump.is_err());
         self.save_smart_counters();
         Ok(dump?)
+    }
+
+    /// A change that has begun ends on the disk. No command waits for it any more.
+    fn finish_changes(&mut self) {
+        if let Err(error) = self.volumes.metadata_mut().finish() {
+            tracing::warn!("a change of the metadata was not acknowledged and is not kept: {error}");
+        }
     }
 
     /// Table and map from the metadata; unfinished sweeps go on.
@@ -312,10 +319,9 @@ impl Ssd {
 
     /// Writes were lost under a map that is lost as well: the first one that is known again is taken for
     /// it, and only one that is newer says that they are back.
-    pub(crate) fn date_filling(&mut self, map: &FleetMap) -> Result<(), DurableError> {
+    fn date_filling(&mut self, map: &FleetMap) -> Result<(), DurableError> {
         if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
             self.volumes.metadata_mut().set_filling(map.epoch)?;
-            self.volumes.set_filling_since(Some(map.epoch));
         }
         Ok(())
     }
@@ -323,55 +329,6 @@ impl Ssd {
     /// The map as this SSD sees it now.
     pub(crate) fn seen(&self, map: FleetMap) -> Fleet {
         Fleet::new(map, self.config.index, self.volumes.is_filling())
-    }
-
-    /// Writes through what a volume's entry is about to be, and the term it came with: first here, then in
-    /// the table, so that the table is never ahead.
-    pub(crate) fn write_through(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
-        self.remember_term(self.table.term())?;
-        self.volumes
-            .metadata_mut()
-            .put_entry(entry.vid, entry.encode().as_bytes())
-            .map_err(|error| not_durable(&error))
-    }
-
-    /// Writes the daemon's term through, where it is a new one.
-    pub(crate) fn remember_term(&mut self, term: u64) -> Result<(), Refused> {
-        if term <= self.volumes.metadata().contents().term {
-            return Ok(());
-        }
-        self.volumes.metadata_mut().set_term(term).map_err(|error| not_durable(&error))
-    }
-
-    /// Writes through that serving leases are granted, and the term of who does it.
-    pub(crate) fn remember_lease(&mut self, term: u64) -> Result<(), Refused> {
-        if self.volumes.metadata().contents().leased {
-            return self.remember_term(term);
-        }
-        self.volumes.metadata_mut().set_leased(term).map_err(|error| not_durable(&error))
-    }
-
-    /// Writes the fleet map through.
-    pub(crate) fn remember_map(&mut self, data: &[u8]) -> Result<(), Refused> {
-        self.remember_term(self.table.term())?;
-        self.volumes.metadata_mut().set_map(data).map_err(|error| not_durable(&error))
-    }
-
-    /// A sweep is durable: the volume's entry gives way to a tombstone, and then its id may live again.
-    pub(crate) fn bury(&mut self, now: Time, vid: Vid, generation: u32) {
-        let ms = now.as_ns() / 1_000_000;
-        let mut tombstone = Tombstone { generation, buried_at: ms, ..Tombstone::default() };
-        if let Some(entry) = self.table.volume(vid).map(|volume| volume.entry()) {
-            (tombstone.term, tombstone.version) = (entry.term, entry.version);
-            tombstone.ids = entry.request_ids.iter().map(|id| (*id, ms)).collect();
-        }
-        match self.volumes.metadata_mut().bury(vid, tombstone) {
-            Ok(()) => self.table.bury(now, vid),
-            Err(error) => {
-                tracing::error!("the tombstone of volume {} cannot be written: {error}", vid.get());
-                self.ftl.sweep(vid, generation);
-            }
-        }
     }
 }
 

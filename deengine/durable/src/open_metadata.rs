@@ -4,6 +4,7 @@
 
 use crate::bytes::{CHUNK, Fields, index, u64_at};
 use crate::cell::{Cell, Kind, Notes};
+use crate::changes::Changes;
 use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
 use crate::layout::Twin;
@@ -120,6 +121,7 @@ impl MetadataStore {
             damaged: Vec::new(),
             lost: Vec::new(),
             counting: None,
+            changes: Changes::default(),
         }
     }
 
