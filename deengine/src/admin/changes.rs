@@ -75,7 +75,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// The queue of this command is gone. What has begun goes on without it.
+    /// The queue of this command is gone. A change that has begun goes on without it.
     pub(crate) fn drop_command(&mut self, id: u32) {
         self.waiting.retain(|asked| asked.command != Some(id));
         if let Some(begun) = self.begun.as_mut().filter(|begun| begun.command == Some(id)) {
