@@ -57,6 +57,25 @@ pub enum SsdError {
     Refused(String),
 }
 
+impl SsdError {
+    /// What the file or the system area holds cannot be used. Another argument, or room on the disk, would not
+    /// help.
+    pub fn is_damage(&self) -> bool {
+        let is_bad = |kind: io::ErrorKind| !matches!(kind, io::ErrorKind::StorageFull);
+        match self {
+            Self::Layer(OpenError::Damaged(_)) => true,
+            Self::Layer(OpenError::Durable(DurableError::Io { source, .. }))
+            | Self::Durable(DurableError::Io { source, .. }) => is_bad(source.kind()),
+            Self::Layer(OpenError::Durable(_)) | Self::Durable(_) => true,
+            Self::Layer(OpenError::Media(error)) => error.kind() == io::ErrorKind::InvalidData,
+            Self::File(error) => matches!(error, DataFileError::Refused { .. }),
+            Self::Layer(OpenError::Capacity(_) | OpenError::Geometry(_))
+            | Self::Memory(_)
+            | Self::Refused(_) => false,
+        }
+    }
+}
+
 /// What a data file says of the SSD in it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DataFileInfo {
@@ -142,9 +161,11 @@ impl Ssd {
                     .unwrap_or_else(|| Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
                 (MediaConfig::Ram { shared: config.media == SsdMedia::SharedRam }, store)
             }
-            SsdMedia::File(path) => {
+            SsdMedia::File(path) | SsdMedia::VolatileFile(path) => {
                 let geometry = geometry_for(&config.preset, pages)?;
-                let file = Arc::new(DataFile::create(path, &geometry, bytes, &label(&config))?);
+                let file = DataFile::create(path, &geometry, bytes, &label(&config))?;
+                let is_volatile = matches!(config.media, SsdMedia::VolatileFile(_));
+                let file = Arc::new(if is_volatile { file.volatile() } else { file });
                 file.set_note(&plain(&config.preset).to_toml())?;
                 (
                     MediaConfig::File(Arc::clone(&file)),
@@ -167,10 +188,11 @@ impl Ssd {
     /// [`SsdError`]: no such file, another capacity, a preset that differs in more than can be changed, in
     /// use by another process.
     pub fn open(config: SsdConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self, SsdError> {
-        let SsdMedia::File(path) = &config.media else {
+        let Some((path, is_volatile)) = config.media.file() else {
             return Err(SsdError::Refused("an SSD in memory has nothing to open".into()));
         };
-        let file = Arc::new(DataFile::open(path)?);
+        let file = DataFile::open(path)?;
+        let file = Arc::new(if is_volatile { file.volatile() } else { file });
         let info = info(&file)?;
         let refused = |what: String| Err(SsdError::Refused(format!("{}: {what}", path.display())));
         if info.capacity_bytes != config.capacity_bytes {
@@ -258,6 +280,60 @@ impl Ssd {
         Ok(dump?)
     }
 
+    /// How often each SSD of its array has been opened and shut down, as far as this SSD knows.
+    pub fn openings(&self) -> &[u64] {
+        &self.volumes.metadata().contents().openings
+    }
+
+    /// Writes down how often each SSD of its array has been opened. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`SsdError`]: the system area does not take it.
+    pub fn set_openings(&mut self, openings: &[u64]) -> Result<(), SsdError> {
+        Ok(self.volumes.metadata_mut().set_openings(openings)?)
+    }
+
+    /// Acknowledged writes may be missing: it takes writes and serves no reads.
+    pub fn is_filling(&self) -> bool {
+        self.volumes.is_filling() || self.volumes.stands_in
+    }
+
+    /// The fleet map that it holds.
+    pub fn fleet_map(&self) -> Option<&FleetMap> {
+        self.table.fleet().map(Fleet::map)
+    }
+
+    /// An SSD whose metadata lost the fleet map takes it from another SSD of the array. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`SsdError`]: the bytes are no map, or the system area does not take it.
+    pub fn recall_map(&mut self, bytes: &[u8]) -> Result<(), SsdError> {
+        if self.table.fleet().is_some() || !self.volumes.metadata().lost().contains(&Kind::Map) {
+            return Ok(());
+        }
+        self.take_map(bytes)
+    }
+
+    fn take_map(&mut self, bytes: &[u8]) -> Result<(), SsdError> {
+        let map = FleetMap::decode(bytes).map_err(|e| SsdError::Refused(format!("the fleet map: {e:?}")))?;
+        self.volumes.metadata_mut().set_map(bytes)?;
+        self.date_filling(&map)?;
+        self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
+        let fleet = self.seen(map);
+        self.table.set_fleet(Some(fleet));
+        Ok(())
+    }
+
+    /// This SSD, which is empty, stands in for one of an array that cannot be used: it takes connections and
+    /// permission entries, and refuses every read and write.
+    ///
+    /// # Errors
+    /// [`SsdError`]: the bytes are no fleet map.
+    pub fn stand_in(&mut self, map: &[u8]) -> Result<(), SsdError> {
+        self.volumes.stands_in = true;
+        self.take_map(map)
+    }
+
     /// A change that has begun ends on the disk. No command waits for it any more.
     fn finish_changes(&mut self) {
         if let Err(error) = self.volumes.metadata_mut().finish() {
@@ -328,7 +404,8 @@ impl Ssd {
 
     /// The map as this SSD sees it now.
     pub(crate) fn seen(&self, map: FleetMap) -> Fleet {
-        Fleet::new(map, self.config.index, self.volumes.is_filling())
+        let filling = self.volumes.is_filling() || self.volumes.stands_in;
+        Fleet::new(map, self.config.index, filling).standing_in(self.volumes.stands_in)
     }
 }
 

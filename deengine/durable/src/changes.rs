@@ -11,7 +11,8 @@ use crate::cell::{Cell, CellWrite, Kind};
 use crate::durable::UpdateNumber;
 use crate::error::{DurableError, Patience, end_sync, start_sync};
 use crate::metadata::{
-    ENTRY_HEAD, MetadataStore, PLACES_AT_ONCE, TERM_BYTES, TOMBSTONE_BYTES, Tombstone, entry_generation,
+    ENTRY_HEAD, MOST_SSDS, Metadata, MetadataStore, PLACES_AT_ONCE, TOMBSTONE_BYTES, Tombstone,
+    entry_generation,
 };
 use gnstor_flash::SyncTicket;
 use gnstor_proto::slba::Vid;
@@ -27,6 +28,8 @@ const PREPARING: &str = "preparing places of the metadata store";
 enum Step {
     /// Of the term's cell: what is given.
     Term { term: Option<u64>, filling: Option<u64>, leased: bool },
+    /// How often each SSD of the array has been opened; also in the term's cell.
+    Openings(Vec<u64>),
     /// The fleet map.
     Map(Vec<u8>),
     /// The entry of a volume.
@@ -70,6 +73,11 @@ impl MetadataStore {
     /// Starts to set the daemon's term.
     pub fn start_term(&mut self, term: u64) {
         self.changes.steps.push_back(Step::Term { term: Some(term), filling: None, leased: false });
+    }
+
+    /// Starts to note how often each SSD of the array has been opened, as [`Self::set_openings`].
+    pub fn start_openings(&mut self, openings: &[u64]) {
+        self.changes.steps.push_back(Step::Openings(openings.to_vec()));
     }
 
     /// Starts to note that acknowledged writes were lost when the map had this epoch.
@@ -181,7 +189,16 @@ impl MetadataStore {
             Step::Term { term, filling, leased } => {
                 let term = term.unwrap_or(self.contents.term);
                 let filling = filling.or(self.contents.filling);
-                (Kind::Term, Some(0), term_content(term, filling, *leased || self.contents.leased))
+                let leased = *leased || self.contents.leased;
+                (Kind::Term, Some(0), term_content(term, filling, leased, &self.contents.openings))
+            }
+            Step::Openings(openings) => {
+                let (has, room) = (openings.len() as u64, MOST_SSDS as u64);
+                if has > room {
+                    return Err(DurableError::TooLarge { what: "SSDs of an array", has, room });
+                }
+                let Metadata { term, filling, leased, .. } = self.contents;
+                (Kind::Term, Some(0), term_content(term, filling, leased, openings))
             }
             Step::Map(bytes) => {
                 let (has, room) = (bytes.len() as u64, u64::from(self.durable.sizes().map_bytes));
@@ -280,6 +297,7 @@ impl MetadataStore {
                 contents.filling = filling.or(contents.filling);
                 contents.leased |= leased;
             }
+            Step::Openings(openings) => self.contents.openings = openings,
             Step::Map(bytes) => self.contents.map = Some(bytes),
             Step::Entry { vid, bytes } => {
                 self.entries.take(vid, place);
@@ -303,12 +321,10 @@ impl MetadataStore {
     }
 }
 
-fn term_content(term: u64, filling: Option<u64>, leased: bool) -> Vec<u8> {
+fn term_content(term: u64, filling: Option<u64>, leased: bool, openings: &[u64]) -> Vec<u8> {
     let filling = filling.map_or(0, |epoch| epoch.saturating_add(1));
-    let content: Vec<u8> =
-        [term, filling, u64::from(leased)].into_iter().flat_map(u64::to_le_bytes).collect();
-    debug_assert_eq!(content.len(), TERM_BYTES);
-    content
+    let numbers = [term, filling, u64::from(leased)].into_iter().chain(openings.iter().copied());
+    numbers.flat_map(u64::to_le_bytes).collect()
 }
 
 fn entry_content(vid: Vid, generation: u32, bytes: &[u8]) -> Vec<u8> {

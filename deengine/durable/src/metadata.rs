@@ -11,7 +11,7 @@
 //!
 //! ```text
 //!   term      term (8) filling since (8: 0 no, else one more than the map's epoch)
-//!             serving lease (8: 1 one was granted)
+//!             serving lease (8: 1 one was granted), openings of the array's SSDs 0, 1, .. (8 each)
 //!   map       the bytes of the fleet map; no content: there is none
 //!   entry     VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
 //!   tombstone VID (2) ids (2) generation (4) buried at (8) term (8) version (8),
@@ -35,6 +35,8 @@ pub(crate) const PLACES_AT_ONCE: u64 = if cfg!(test) { 8192 } else { 1 << 16 };
 
 pub(crate) const ENTRY_HEAD: usize = 16;
 pub(crate) const TERM_BYTES: usize = 24;
+/// Most SSDs of an array.
+pub(crate) const MOST_SSDS: usize = 64;
 pub(crate) const TOMBSTONE_BYTES: usize = 32 + REQUEST_IDS * 24;
 
 /// A volume id whose last life is over.
@@ -66,6 +68,9 @@ pub struct Metadata {
     pub filling: Option<u64>,
     /// A serving lease was granted once: without a running lease the SSD does not serve.
     pub leased: bool,
+    /// How often each SSD of the array has been opened and shut down, by its number; its own number among
+    /// them. Empty: no array has told it.
+    pub openings: Vec<u64>,
     /// The fleet map.
     pub map: Option<Vec<u8>>,
     /// SMART counters of the SSD.
@@ -160,6 +165,15 @@ impl MetadataStore {
     /// Where the store fails.
     pub fn set_filling(&mut self, epoch: u64) -> Result<(), DurableError> {
         self.start_filling(epoch);
+        self.finish()
+    }
+
+    /// Sets how often each SSD of the array has been opened.
+    ///
+    /// # Errors
+    /// Where there are more than 64 of them, or the store fails.
+    pub fn set_openings(&mut self, openings: &[u64]) -> Result<(), DurableError> {
+        self.start_openings(openings);
         self.finish()
     }
 

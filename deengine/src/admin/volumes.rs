@@ -48,6 +48,8 @@ pub(crate) struct Volumes {
     metadata: MetadataStore,
     /// Acknowledged writes may be missing: the SSD is filling until a map newer than this epoch is set.
     filling_since: Option<u64>,
+    /// It stands in for an SSD that cannot be used, and holds nothing.
+    pub(crate) stands_in: bool,
     /// Commands that wait for a fence, oldest first.
     fences: Vec<u32>,
     /// When the sweeps of deleted volumes go on.
@@ -58,7 +60,8 @@ pub(crate) struct Volumes {
 
 impl Volumes {
     pub(crate) fn new(metadata: MetadataStore) -> Self {
-        Self { metadata, filling_since: None, fences: Vec::new(), sweep_at: Time::NEVER, swept: Vec::new() }
+        let (filling_since, stands_in, fences, swept) = (None, false, Vec::new(), Vec::new());
+        Self { metadata, filling_since, stands_in, fences, sweep_at: Time::NEVER, swept }
     }
 
     pub(crate) fn metadata(&self) -> &MetadataStore {
