@@ -48,7 +48,7 @@ impl Three {
         up.cp(&[&self.text("in"), &format!("gn://{volume}")])
     }
 
-    /// What is copied out of a volume is this, whoever serves it.
+    /// A copy out of the volume has these bytes, whichever SSD serves it.
     fn check(&self, up: &Up, when: &str, volume: &str, data: &[u8]) {
         let copied = up.cp(&[&format!("gn://{volume}"), &self.text("out")]);
         assert_eq!(copied.code, 0, "{when}: {}", copied.stderr);
