@@ -7,8 +7,9 @@
 //!   Ssds::At     daemon --> engine: links ----> gnstor ssd, one process each <-- clients
 //! ```
 
+use crate::degraded::make_array;
 use crate::listener::Listener;
-use crate::media::{About, MediaError, Plan, make_ssds};
+use crate::media::{About, MediaError, Plan};
 use crate::power::{Powered, Threads};
 use crate::remote_ssd::RemoteSsd;
 use gnstor_auth::Secret;
@@ -159,7 +160,7 @@ impl Array {
             "listening on {at}, where the SSDs are reached (the port after the daemon's)"
         )))?;
         let mut made = match &config.ssds {
-            Ssds::Here(plans) => make_ssds(plans)?,
+            Ssds::Here(plans) => make_array(plans)?,
             Ssds::At(_) => Vec::new(),
         };
         if let Some(key) = &config.manager_key {
@@ -177,6 +178,9 @@ impl Array {
         };
         let mut daemon_config = DaemonConfig { access, ..DaemonConfig::default() };
         daemon_config.core.groups = config.groups;
+        let here = ssds.iter().filter_map(|ssd| ssd.here.as_ref());
+        daemon_config.stands_in =
+            here.filter(|about| about.came_up.stands_in()).map(About::absence).collect();
         daemon_config.manager_key.clone_from(&config.manager_key);
         let daemon = Daemon::start(config.listen, ports, daemon_config)?;
         let listener = listener
@@ -230,7 +234,7 @@ impl Array {
     pub fn stop(mut self) -> Result<(), ArrayError> {
         let daemon = self.stop_daemon();
         self.listener = None;
-        self.powered.take().map_or(Ok(()), Powered::shut_down)?;
+        self.powered.take().map_or(Ok(()), Powered::shut_down_array)?;
         Ok(daemon?)
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn look(path: &Path, format: bool) -> Result<Option<DataFileInfo>, Me
         Err(error) => (format!("{}: {error}", path.display()), ErrorKind::InvalidData),
     };
     match kind {
-        ErrorKind::InvalidData if !format => Err(MediaError::File(given_up(&reason))),
+        ErrorKind::InvalidData if !format => Err(MediaError::Damaged(given_up(&reason))),
         ErrorKind::NotFound | ErrorKind::InvalidData => {
             if format {
                 wipe(path)

@@ -15,10 +15,12 @@
 
 mod array;
 mod data_file;
+mod degraded;
 pub mod listener;
 pub mod manager_key;
 pub mod media;
 mod media_error;
+mod openings;
 mod plan;
 pub mod power;
 mod preset;

@@ -2,6 +2,7 @@
 //! Makes emulated SSDs and turns them off. Only this module knows where their contents are.
 
 use crate::data_file::{self, Before};
+pub use crate::degraded::make_array;
 pub use crate::media_error::MediaError;
 pub use crate::plan::{DEFAULT_BYTES, DEFAULT_PRESET, DEFAULT_SSDS, Plan, in_folder, in_memory};
 pub use crate::preset::preset;
@@ -33,9 +34,18 @@ pub enum CameUp {
     Dump,
     /// After a power failure without one: what was not flushed may be lost.
     Lossy,
+    /// Its file is an older image than the array's other SSDs know: another SSD stands in its place.
+    Behind,
+    /// Its file cannot be opened: another SSD stands in its place.
+    Damaged,
 }
 
 impl CameUp {
+    /// The SSD is not there: another one stands in its place, and serves nothing.
+    pub fn stands_in(self) -> bool {
+        matches!(self, Self::Behind | Self::Damaged)
+    }
+
     /// For people.
     pub fn sentence(self) -> &'static str {
         match self {
@@ -47,6 +57,10 @@ impl CameUp {
                 "lossy, after a power failure without a dump: writes that were not flushed may \
                  be lost; it is filling and serves no reads until a newer fleet map"
             }
+            Self::Behind => {
+                "behind: its file is older than the other SSDs know; the array runs without it, degraded"
+            }
+            Self::Damaged => "damaged: its file cannot be opened; the array runs without it, degraded",
         }
     }
 }
@@ -99,6 +113,13 @@ pub struct About {
     pub lost: Option<String>,
 }
 
+impl About {
+    /// Number of an SSD that is not there, and why.
+    pub(crate) fn absence(&self) -> (u16, String) {
+        (self.index, self.lost.clone().unwrap_or_else(|| self.came_up.sentence().into()))
+    }
+}
+
 /// The number of the SSD that a file holds, where it holds one that will be restored.
 pub fn held_index(plan: &Plan) -> Option<u16> {
     let path = plan.file.as_deref().filter(|_| !plan.format)?;
@@ -118,7 +139,7 @@ pub fn new_file_bytes(plan: &Plan) -> Result<Option<u64>, MediaError> {
     if !is_file {
         return Ok(None);
     }
-    let config = config(plan, SsdMedia::File(path.clone()), bytes)?;
+    let config = config(plan, plan.media(path), bytes)?;
     let pages = bytes / u64::from(BLOCK_BYTES);
     let size = FtlConfig::data_file_bytes(&config.preset, pages, DUMP_BYTES);
     size.map(Some).map_err(|e| {
@@ -144,14 +165,19 @@ pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
         let restoring = Restoring::new(format!("restoring SSD {}", config.index));
         let ssd = Ssd::open(config.clone(), &|done, of| restoring.tell(done, of));
         drop(restoring);
-        let ssd = ssd.map_err(|e| failed(what, Some(path), e.to_string()))?;
+        let ssd = ssd.map_err(|e| match e.is_damage() {
+            true => MediaError::Damaged(failed(what, Some(path), e.to_string()).to_string()),
+            false => failed(what, Some(path), e.to_string()),
+        })?;
         return Ok(made(ssd, config, Some(path)));
     }
-    let bytes = plan.bytes.ok_or_else(|| MediaError::Mismatch {
-        path: path.display().to_string(),
-        what: "there is no SSD in it yet: give its capacity with --size to make one".into(),
+    let bytes = plan.bytes.ok_or_else(|| {
+        let path = path.display();
+        MediaError::Damaged(format!(
+            "{path}: there is no SSD in it yet: give its capacity with --size to make one"
+        ))
     })?;
-    let config = config(plan, SsdMedia::File(path.clone()), bytes)?;
+    let config = config(plan, plan.media(path), bytes)?;
     let what = format!("making SSD {} of {} in {}", config.index, human_bytes(bytes), path.display());
     let before =
         Before::new(path, plan.sparse).map_err(|e| failed(what.clone(), Some(path), e.to_string()))?;
@@ -159,30 +185,17 @@ pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
     Ok(made(ssd, config, Some(path)))
 }
 
-/// Turns the power of several SSDs on. Where one does not come up, the others are shut down again, and the
-/// files made for them are removed. A folder with half an array would look like a whole one.
-///
-/// # Errors
-/// As [`make_ssd`].
-pub fn make_ssds(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
-    let mut all: Vec<Made> = Vec::with_capacity(plans.len());
-    for plan in plans {
-        match make_ssd(plan) {
-            Ok(made) => all.push(made),
-            Err(error) => {
-                for made in &mut all {
-                    if let Err(error) = shut_down(&mut made.ssd) {
-                        tracing::error!("SSD {}: {error}", made.about.index);
-                    }
-                    if let (CameUp::Fresh, Some(path)) = (made.about.came_up, &made.about.data) {
-                        data_file::remove(path);
-                    }
-                }
-                return Err(error);
-            }
+/// These SSDs are not used: they are shut down again, and files that were made for them are removed. A folder
+/// with half an array would look like a whole one.
+pub(crate) fn take_back(all: impl IntoIterator<Item = Made>) {
+    for mut made in all {
+        if let Err(error) = shut_down(&mut made.ssd) {
+            tracing::error!("SSD {}: {error}", made.about.index);
+        }
+        if let (CameUp::Fresh, Some(path)) = (made.about.came_up, &made.about.data) {
+            data_file::remove(path);
         }
     }
-    Ok(all)
 }
 
 fn config(plan: &Plan, media: SsdMedia, capacity_bytes: u64) -> Result<SsdConfig, MediaError> {
@@ -191,7 +204,7 @@ fn config(plan: &Plan, media: SsdMedia, capacity_bytes: u64) -> Result<SsdConfig
     Ok(SsdConfig { index, preset, capacity_bytes, serial: format!("GN{index:06}"), media })
 }
 
-fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
+pub(crate) fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
     let SsdConfig { index, preset, capacity_bytes: bytes, serial, .. } = config;
     let (came_up, lost) = match &ssd.boot().origin {
         Origin::Fresh if path.is_none() => (CameUp::InMemory, None),

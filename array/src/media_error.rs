@@ -26,6 +26,9 @@ pub enum MediaError {
     /// The file, in the words of its reader.
     #[error("{0}")]
     File(String),
+    /// The file holds an SSD, or should, and cannot be read.
+    #[error("{0}")]
+    Damaged(String),
     /// A change to the preset that is not possible.
     #[error("--set {0}")]
     Setting(String),

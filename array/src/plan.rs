@@ -2,7 +2,7 @@
 //! What is asked of SSDs, before any is made.
 
 use crate::media_error::MediaError;
-use gnstor_deengine::Preset;
+use gnstor_deengine::{Preset, SsdMedia};
 use std::path::{Path, PathBuf};
 
 /// Preset of an SSD for which none is named.
@@ -32,6 +32,8 @@ pub struct Plan {
     pub shared: bool,
     /// A new file takes disk space as it is written, instead of all at once.
     pub sparse: bool,
+    /// Buffered data of a file's SSD ends with the process.
+    pub volatile: bool,
     /// What the file holds is given up for a new SSD.
     pub format: bool,
 }
@@ -96,4 +98,14 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
         Plan { index: Some(index), bytes, file, ..like.clone() }
     };
     Ok((0..count).map(plan).collect())
+}
+
+impl Plan {
+    /// Where the contents of an SSD in this file are.
+    pub(crate) fn media(&self, path: &Path) -> SsdMedia {
+        match self.volatile {
+            true => SsdMedia::VolatileFile(path.into()),
+            false => SsdMedia::File(path.into()),
+        }
+    }
 }

@@ -9,6 +9,7 @@
 //! ```
 
 use crate::media::{self, Made, MediaError};
+use crate::openings;
 use gnstor_deengine::{Ssd, Worker};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportHandle, TransportThreads};
@@ -84,7 +85,15 @@ impl Powered {
     /// # Errors
     /// The first SSD's that cannot write; the others are shut down all the same.
     pub fn shut_down(mut self) -> Result<(), MediaError> {
-        self.end(|ssd| media::shut_down(ssd).map(|()| 0)).map(drop)
+        self.end(|ssd| media::shut_down(ssd).map(|()| 0), false).map(drop)
+    }
+
+    /// As [`Self::shut_down`], of all SSDs of an array: their numbers of openings are raised.
+    ///
+    /// # Errors
+    /// As [`Self::shut_down`].
+    pub fn shut_down_array(mut self) -> Result<(), MediaError> {
+        self.end(|ssd| media::shut_down(ssd).map(|()| 0), true).map(drop)
     }
 
     /// Cuts the power of every SSD; the bytes of their dumps.
@@ -92,35 +101,54 @@ impl Powered {
     /// # Errors
     /// The first SSD's whose dump fails.
     pub fn power_fail(mut self) -> Result<u64, MediaError> {
-        self.end(media::power_fail)
+        self.end(media::power_fail, false)
     }
 
-    fn end(&mut self, how: impl Fn(&mut Ssd) -> Result<u64, MediaError>) -> Result<u64, MediaError> {
+    /// Ends all SSDs at once: each may wait for its disk.
+    fn end(
+        &mut self,
+        how: impl Fn(&mut Ssd) -> Result<u64, MediaError> + Sync,
+        raise: bool,
+    ) -> Result<u64, MediaError> {
         // Clients find their connections closed, and the SSDs come back.
         self.engines = None;
-        let mut bytes = 0;
-        let mut failed = None;
-        for (index, back) in (0u32..).zip(self.ssds.drain(..)) {
-            // A core that does not come back was lost in a panic, and the state of its SSD cannot be
-            // trusted.
-            let cores = back.iter().map(|core| core.try_recv().map_err(|_| MediaError::Broken { index }));
-            let ended = cores.collect::<Result<Vec<_>, _>>().and_then(|mut cores| {
-                // Commands in flight at the other cores end first.
-                cores.truncate(1);
-                how(&mut cores[0].ssd())
-            });
-            match ended {
-                Ok(more) => bytes += more,
-                Err(error) => failed = failed.or(Some(error)),
+        let ssds: Vec<_> =
+            (0u32..).zip(self.ssds.drain(..)).map(|(index, back)| come_back(index, &back)).collect();
+        if raise && ssds.iter().all(Result::is_ok) {
+            let mut locked: Vec<_> = ssds.iter().flatten().map(Worker::ssd).collect();
+            let mut all: Vec<&mut Ssd> = locked.iter_mut().map(|ssd| &mut **ssd).collect();
+            if let Err(error) = openings::raise(&mut all) {
+                // The numbers from the start stand.
+                tracing::warn!("{error}");
             }
         }
-        failed.map_or(Ok(bytes), Err)
+        let ended: Vec<_> = std::thread::scope(|scope| {
+            let how = &how;
+            let end = |ssd: Result<Worker, MediaError>| scope.spawn(move || how(&mut ssd?.ssd()));
+            let threads: Vec<_> = ssds.into_iter().map(end).collect();
+            let broken = |index| Err(MediaError::Broken { index });
+            (0..)
+                .zip(threads)
+                .map(|(index, thread)| thread.join().unwrap_or_else(|_| broken(index)))
+                .collect()
+        });
+        ended.into_iter().try_fold(0, |bytes, more| Ok(bytes + more?))
     }
+}
+
+/// The SSD whose cores come back. A core that does not was lost in a panic, and the state of its SSD cannot
+/// be trusted.
+fn come_back(index: u32, back: &[Receiver<Worker>]) -> Result<Worker, MediaError> {
+    let cores = back.iter().map(|core| core.try_recv().map_err(|_| MediaError::Broken { index }));
+    let mut cores = cores.collect::<Result<Vec<_>, _>>()?;
+    // Commands in flight at the other cores end first.
+    cores.truncate(1);
+    cores.pop().ok_or(MediaError::Broken { index })
 }
 
 impl Drop for Powered {
     fn drop(&mut self) {
-        if let Err(error) = self.end(|ssd| media::shut_down(ssd).map(|()| 0)) {
+        if let Err(error) = self.end(|ssd| media::shut_down(ssd).map(|()| 0), false) {
             tracing::error!("{error}");
         }
     }

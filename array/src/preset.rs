@@ -4,7 +4,7 @@
 use crate::media_error::MediaError;
 use crate::plan::{DEFAULT_PRESET, Plan};
 use crate::units::human_bytes;
-use gnstor_deengine::{DataFileInfo, Difference, Preset, SsdConfig, SsdMedia};
+use gnstor_deengine::{DataFileInfo, Difference, Preset, SsdConfig};
 use std::path::Path;
 
 /// The preset of this name, or in this file.
@@ -59,7 +59,7 @@ pub(crate) fn matched(plan: &Plan, path: &Path, info: DataFileInfo) -> Result<Ss
             holds(first)
         )));
     }
-    let media = SsdMedia::File(path.into());
+    let media = plan.media(path);
     Ok(SsdConfig {
         index: info.index,
         preset,

@@ -75,6 +75,17 @@ impl Fleet {
     }
 }
 
+/// Copies that each block of a volume has left where so many SSDs serve nothing: the least of all blocks.
+pub(crate) fn copies_left(volume: &VolumeInfo, gone: usize) -> u32 {
+    volume.replicas.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX))
+}
+
+/// Whether copies of a block may differ: the SSDs that serve nothing lack what was written meanwhile, and
+/// what failed there may be on the others.
+pub(crate) fn may_differ(volume: &VolumeInfo, gone: usize) -> bool {
+    gone > 0 && volume.replicas > 1
+}
+
 /// Bytes that a volume takes, all replicas counted.
 pub(crate) fn taken_bytes(volume: &VolumeInfo) -> u64 {
     volume.capacity_bytes.saturating_mul(volume.replicas.into())

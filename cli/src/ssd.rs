@@ -50,9 +50,9 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let listener = TcpListener::bind(args.listen).map_err(os(format!("listening on {}", args.listen)))?;
     let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
     let SsdArgs { index, size: bytes, format, .. } = *args;
-    let MediaArgs { shared_memory: shared, sparse, retime, .. } = args.media;
+    let MediaArgs { shared_memory: shared, sparse, retime, volatile, .. } = args.media;
     let (settings, file) = (args.media.settings.clone(), args.data.clone());
-    let plan = Plan { index, preset, settings, retime, bytes, file, shared, sparse, format };
+    let plan = Plan { index, preset, settings, retime, bytes, file, shared, sparse, volatile, format };
     // Until the SSD is up, a host that connects is told to try again.
     let recovering =
         media::held_index(&plan).map(|index| RecoveryListener::answer(&listener, index)).transpose();

@@ -2,7 +2,7 @@
 //! `gnstor status` and `gnstor df`: a running array on one screen.
 
 use crate::args::ArrayArgs;
-use crate::fleet::{Fleet, Ssd, taken_bytes};
+use crate::fleet::{Fleet, Ssd, copies_left, may_differ, taken_bytes};
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
 use libgnstor::VolumeInfo;
 use serde::Serialize;
@@ -28,8 +28,12 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
             json!({ "index": s.info.index, "state": state_of(s), "why": s.down, "capacity_bytes": s.info.capacity_bytes,
                     "model": s.info.model, "address": s.info.address, "filling_places": s.filling })
         };
-        let volume =
-            |v: &VolumeInfo| json!({ "name": v.name, "replicas": v.replicas, "redundant": v.replicas > 1 });
+        let gone = fleet.ssds.iter().filter(|ssd| serves_nothing(ssd)).count();
+        let volume = |v: &VolumeInfo| {
+            let left = copies_left(v, gone);
+            json!({ "name": v.name, "replicas": v.replicas, "copies_left": left, "redundant": left > 1,
+                    "replicas_may_differ": may_differ(v, gone) })
+        };
         print_json(&json!({
             "array": args.array, "state": state, "map_epoch": fleet.map.epoch,
             "ssds": fleet.ssds.iter().map(ssd).collect::<Vec<_>>(),
@@ -47,6 +51,10 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     print_ssds(&fleet.ssds);
     outln!();
     outln!("volumes     {}", volumes_line(&fleet.volumes));
+    let gone = fleet.ssds.iter().filter(|ssd| serves_nothing(ssd)).count();
+    if let Some(line) = degraded_line(&fleet.volumes, gone) {
+        outln!("degraded    {line}");
+    }
     let (taken, capacity) = (fleet.taken_bytes(), fleet.capacity_bytes());
     outln!("capacity    {} of {} taken", human_bytes(taken), human_bytes(capacity));
     outln!(
@@ -69,6 +77,24 @@ fn print_ssds(ssds: &[Ssd]) {
             printable(ssd.info.model.trim())
         );
     }
+}
+
+fn serves_nothing(ssd: &Ssd) -> bool {
+    ssd.down.is_some() || ssd.is_out
+}
+
+/// What the volumes have lost while so many SSDs serve nothing.
+fn degraded_line(volumes: &[VolumeInfo], gone: usize) -> Option<String> {
+    let count =
+        |copies: &dyn Fn(u32) -> bool| volumes.iter().filter(|v| copies(copies_left(v, gone))).count();
+    let (none, single) = (count(&|left| left == 0), count(&|left| left == 1));
+    let differ = volumes.iter().filter(|v| may_differ(v, gone)).count();
+    (gone > 0 && !volumes.is_empty()).then(|| {
+        format!(
+            "{none} volumes have blocks without a copy that is served, {single} blocks with a single one; \
+             copies of {differ} may differ"
+        )
+    })
 }
 
 fn state_of(ssd: &Ssd) -> &'static str {
@@ -96,6 +122,8 @@ fn volumes_line(volumes: &[VolumeInfo]) -> String {
 /// What is wrong, the worst first.
 fn problems(fleet: &Fleet) -> Vec<Problem> {
     let mut problems = Vec::new();
+    // SSDs of one process share its address.
+    let is_shared = |address: &str| fleet.ssds.iter().filter(|ssd| ssd.info.address == address).count() > 1;
     for ssd in &fleet.ssds {
         let index = ssd.info.index;
         if let Some(why) = &ssd.down {
@@ -104,8 +132,9 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
                     "SSD {index} is down: {}; the daemon refuses changes to volumes",
                     printable(why)
                 ),
-                action: if ssd.info.address.is_empty() {
-                    "read the log of gnstor up (--log info), then start gnstor up again".into()
+                action: if ssd.info.address.is_empty() || is_shared(&ssd.info.address) {
+                    "put its file right, then start gnstor up again; its output and log (--log info) say more"
+                        .into()
                 } else {
                     format!(
                         "start it again: gnstor ssd --data FILE --index {index} --listen {}",

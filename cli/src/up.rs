@@ -6,7 +6,7 @@ use crate::key;
 use gnstor_array::media::{self, CameUp, Plan};
 use gnstor_array::{Array, ArrayConfig, SsdSummary, Ssds, check_ssds};
 use gnstor_console::{CliError, outln};
-use gnstor_console::{Steps, human_bytes, print_json};
+use gnstor_console::{Steps, human_bytes, print_json, printable};
 use gnstor_daemon::{Access, Tls, Tokens};
 use gnstor_fabric::link::LinkConfig;
 use serde::Serialize;
@@ -131,6 +131,7 @@ fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
     let (settings, bytes) = (args.media.settings.clone(), args.ssd_size);
     let like = Plan { preset, settings, retime: args.media.retime, bytes, ..Plan::default() };
     let like = Plan { shared: args.media.shared_memory, sparse: args.media.sparse, ..like };
+    let like = Plan { volatile: args.media.volatile, ..like };
     if let Some(folder) = &args.data {
         return Ok(Ssds::Here(media::in_folder(folder, args.ssds, &like)?));
     }
@@ -158,7 +159,10 @@ fn tell(args: &UpArgs, array: &Array) {
             None => outln!("  SSD {index:<7} {address}: {model}, {size}"),
             Some(about) if about.came_up == CameUp::InMemory => {}
             Some(about) => {
-                outln!("  SSD {index:<7} {} of {size}, {}", about.preset, about.came_up.sentence())
+                outln!("  SSD {index:<7} {} of {size}, {}", about.preset, about.came_up.sentence());
+                if let Some(why) = &about.lost {
+                    outln!("  because     {}", printable(why));
+                }
             }
         }
     }

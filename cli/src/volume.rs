@@ -67,6 +67,10 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
         let with_down = |v: &VolumeInfo| {
             let mut value = to_json(v);
             value["ssds_down"] = json!(numbers);
+            let left = fleet::copies_left(v, down.len());
+            value["copies_left"] = json!(left);
+            value["redundant"] = json!(left > 1);
+            value["replicas_may_differ"] = json!(fleet::may_differ(v, down.len()));
             value
         };
         print_json(&volumes.iter().map(with_down).collect::<Vec<_>>());
@@ -75,7 +79,7 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     } else if volumes.is_empty() {
         outln!("no volume matches the filters");
     } else {
-        print_table(&volumes);
+        print_table(&volumes, down.len());
     }
     // On standard error, so that a script that reads the list sees volumes only.
     for (index, why) in &down {
@@ -99,7 +103,7 @@ fn selected(mut volumes: Vec<VolumeInfo>, args: &ListArgs) -> Vec<VolumeInfo> {
     volumes
 }
 
-fn print_table(volumes: &[VolumeInfo]) {
+fn print_table(volumes: &[VolumeInfo], gone: usize) {
     outln!("{:<24} {:>6} {:>10} {:>8} {:>8} {:>7}", "NAME", "VID", "SIZE", "REPLICAS", "READERS", "WRITER");
     for v in volumes {
         let readers = if v.any_reader { "any".into() } else { v.readers.len().to_string() };
@@ -109,8 +113,20 @@ fn print_table(volumes: &[VolumeInfo]) {
             format!("{:<24} {:>6} {size:>10} {:>8} {readers:>8} {writer:>7}", v.name, v.vid, v.replicas);
         match v.labels.get(PARTIAL) {
             Some(whole) => outln!("{row}  partial: a copy into {} that is not whole", printable(whole)),
-            None => outln!("{row}"),
+            None => outln!("{row}{}", lost_redundancy(v, gone)),
         }
+    }
+}
+
+/// What a volume has lost while so many SSDs serve nothing, in words.
+fn lost_redundancy(volume: &VolumeInfo, gone: usize) -> String {
+    match (fleet::copies_left(volume, gone), gone) {
+        (_, 0) => String::new(),
+        (0, _) => "  degraded: some blocks have no copy that is served".into(),
+        (left, _) => format!(
+            "  degraded: some blocks have {left} of {} copies, and copies may differ",
+            volume.replicas
+        ),
     }
 }
 

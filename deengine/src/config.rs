@@ -2,7 +2,7 @@
 //! What an SSD is made from.
 
 use gnstor_model::Preset;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What an SSD is made from.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,6 +19,17 @@ pub struct SsdConfig {
     pub media: SsdMedia,
 }
 
+impl SsdMedia {
+    /// The file, and whether buffered data ends with the process.
+    pub(crate) fn file(&self) -> Option<(&Path, bool)> {
+        match self {
+            Self::Ram | Self::SharedRam => None,
+            Self::File(path) => Some((path, false)),
+            Self::VolatileFile(path) => Some((path, true)),
+        }
+    }
+}
+
 /// Where the contents of an SSD are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SsdMedia {
@@ -29,4 +40,7 @@ pub enum SsdMedia {
     SharedRam,
     /// In a file or on a block device.
     File(PathBuf),
+    /// As [`Self::File`], with buffered data in memory that ends with the process: a kill is a power failure
+    /// without a dump.
+    VolatileFile(PathBuf),
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The SSD as target offload drives it: commands in flight, their transfers and their completions.
 
+use crate::admin::changes::Changes;
 use crate::admin::features::WriteCache;
 use crate::admin::scratch::Scratch;
 use crate::admin::volumes::Volumes;
@@ -35,6 +36,7 @@ pub struct Ssd {
     pub(crate) workers: Arc<WorkerSet>,
     pub(crate) table: Table,
     pub(crate) volumes: Volumes,
+    pub(crate) changes: Changes,
     pub(crate) hosts: Hosts,
     pub(crate) gate: Gate,
     pub(crate) commands: Commands,
@@ -58,6 +60,7 @@ impl Ssd {
             workers: Arc::default(),
             table: Table::default(),
             volumes: Volumes::new(metadata),
+            changes: Changes::default(),
             hosts: Hosts::default(),
             gate: Gate::default(),
             commands: Commands::new(),
@@ -251,6 +254,7 @@ impl Ssd {
             | Work::Stalled(_)
             | Work::Trim(_)
             | Work::MakeDurable(_)
+            | Work::Change
             | Work::Fence { .. }
             | Work::AwaitEvent
             | Work::Abort
@@ -303,7 +307,7 @@ impl Ssd {
             }
             (Work::SetMap { buffer }, None) => {
                 self.scratch.give(buffer);
-                self.finish_set_map(now, permit, &data);
+                self.finish_set_map(now, permit, data);
             }
             (
                 Work::Deallocate { buffer, .. }
@@ -417,6 +421,7 @@ impl Ssd {
         // What is done here may ask to be woken, too.
         self.alarm = Time::NEVER;
         let (sweep, layer) = (self.sweep(now), self.maintain(now));
+        let change = self.change_on(now).min(self.poll_smart_counters(now));
         self.alarm = self
             .alarm
             .max(now + SOON)
@@ -425,6 +430,7 @@ impl Ssd {
             .min(sweep)
             .min(layer)
             .min(delayed)
+            .min(change)
             .min(self.smart.save_at());
     }
 }

@@ -18,7 +18,7 @@ use crate::permission::fleet::Fleet;
 use crate::request::Refused;
 use gnstor_base::time::Time;
 use gnstor_durable::cell::Kind;
-use gnstor_durable::{DurableError, MetadataStore, Tombstone};
+use gnstor_durable::{DurableError, MetadataStore};
 use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
 use gnstor_model::{Difference, Preset};
@@ -30,13 +30,12 @@ use gnstor_proto::vendor::VolumeEntry;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 /// Frames beyond the write buffer: data that has not arrived yet, loads, collection.
 const FRAMES: u32 = 8192;
 
 /// Stands in the metadata for the epoch of a map that is lost: no map is newer.
-const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
+pub(crate) const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
 
 /// Why an SSD cannot be made or opened, or has not shut down in order.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +55,25 @@ pub enum SsdError {
     /// What was asked for is not possible.
     #[error("{0}")]
     Refused(String),
+}
+
+impl SsdError {
+    /// What the file or the system area holds cannot be used. Another argument, or room on the disk, would not
+    /// help.
+    pub fn is_damage(&self) -> bool {
+        let is_bad = |kind: io::ErrorKind| !matches!(kind, io::ErrorKind::StorageFull);
+        match self {
+            Self::Layer(OpenError::Damaged(_)) => true,
+            Self::Layer(OpenError::Durable(DurableError::Io { source, .. }))
+            | Self::Durable(DurableError::Io { source, .. }) => is_bad(source.kind()),
+            Self::Layer(OpenError::Durable(_)) | Self::Durable(_) => true,
+            Self::Layer(OpenError::Media(error)) => error.kind() == io::ErrorKind::InvalidData,
+            Self::File(error) => matches!(error, DataFileError::Refused { .. }),
+            Self::Layer(OpenError::Capacity(_) | OpenError::Geometry(_))
+            | Self::Memory(_)
+            | Self::Refused(_) => false,
+        }
+    }
 }
 
 /// What a data file says of the SSD in it.
@@ -143,9 +161,11 @@ impl Ssd {
                     .unwrap_or_else(|| Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
                 (MediaConfig::Ram { shared: config.media == SsdMedia::SharedRam }, store)
             }
-            SsdMedia::File(path) => {
+            SsdMedia::File(path) | SsdMedia::VolatileFile(path) => {
                 let geometry = geometry_for(&config.preset, pages)?;
-                let file = Arc::new(DataFile::create(path, &geometry, bytes, &label(&config))?);
+                let file = DataFile::create(path, &geometry, bytes, &label(&config))?;
+                let is_volatile = matches!(config.media, SsdMedia::VolatileFile(_));
+                let file = Arc::new(if is_volatile { file.volatile() } else { file });
                 file.set_note(&plain(&config.preset).to_toml())?;
                 (
                     MediaConfig::File(Arc::clone(&file)),
@@ -168,10 +188,11 @@ impl Ssd {
     /// [`SsdError`]: no such file, another capacity, a preset that differs in more than can be changed, in
     /// use by another process.
     pub fn open(config: SsdConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self, SsdError> {
-        let SsdMedia::File(path) = &config.media else {
+        let Some((path, is_volatile)) = config.media.file() else {
             return Err(SsdError::Refused("an SSD in memory has nothing to open".into()));
         };
-        let file = Arc::new(DataFile::open(path)?);
+        let file = DataFile::open(path)?;
+        let file = Arc::new(if is_volatile { file.volatile() } else { file });
         let info = info(&file)?;
         let refused = |what: String| Err(SsdError::Refused(format!("{}: {what}", path.display())));
         if info.capacity_bytes != config.capacity_bytes {
@@ -239,6 +260,7 @@ impl Ssd {
     /// # Errors
     /// [`SsdError`]; then the next start is one after a power failure.
     pub fn shut_down(&mut self) -> Result<(), SsdError> {
+        self.finish_changes();
         self.save_smart_counters();
         Ok(self.ftl.shut_down()?)
     }
@@ -256,6 +278,67 @@ impl Ssd {
         self.smart.set_backup_failed(dump.is_err());
         self.save_smart_counters();
         Ok(dump?)
+    }
+
+    /// How often each SSD of its array has been opened and shut down, as far as this SSD knows.
+    pub fn openings(&self) -> &[u64] {
+        &self.volumes.metadata().contents().openings
+    }
+
+    /// Writes down how often each SSD of its array has been opened. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`SsdError`]: the system area does not take it.
+    pub fn set_openings(&mut self, openings: &[u64]) -> Result<(), SsdError> {
+        Ok(self.volumes.metadata_mut().set_openings(openings)?)
+    }
+
+    /// Acknowledged writes may be missing: it takes writes and serves no reads.
+    pub fn is_filling(&self) -> bool {
+        self.volumes.is_filling() || self.volumes.stands_in
+    }
+
+    /// The fleet map that it holds.
+    pub fn fleet_map(&self) -> Option<&FleetMap> {
+        self.table.fleet().map(Fleet::map)
+    }
+
+    /// An SSD whose metadata lost the fleet map takes it from another SSD of the array. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`SsdError`]: the bytes are no map, or the system area does not take it.
+    pub fn recall_map(&mut self, bytes: &[u8]) -> Result<(), SsdError> {
+        if self.table.fleet().is_some() || !self.volumes.metadata().lost().contains(&Kind::Map) {
+            return Ok(());
+        }
+        self.take_map(bytes)
+    }
+
+    fn take_map(&mut self, bytes: &[u8]) -> Result<(), SsdError> {
+        let map = FleetMap::decode(bytes).map_err(|e| SsdError::Refused(format!("the fleet map: {e:?}")))?;
+        self.volumes.metadata_mut().set_map(bytes)?;
+        self.date_filling(&map)?;
+        self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
+        let fleet = self.seen(map);
+        self.table.set_fleet(Some(fleet));
+        Ok(())
+    }
+
+    /// This SSD, which is empty, stands in for one of an array that cannot be used: it takes connections and
+    /// permission entries, and refuses every read and write.
+    ///
+    /// # Errors
+    /// [`SsdError`]: the bytes are no fleet map.
+    pub fn stand_in(&mut self, map: &[u8]) -> Result<(), SsdError> {
+        self.volumes.stands_in = true;
+        self.take_map(map)
+    }
+
+    /// A change that has begun ends on the disk. No command waits for it any more.
+    fn finish_changes(&mut self) {
+        if let Err(error) = self.volumes.metadata_mut().finish() {
+            tracing::warn!("a change of the metadata was not acknowledged and is not kept: {error}");
+        }
     }
 
     /// Table and map from the metadata; unfinished sweeps go on.
@@ -312,66 +395,17 @@ impl Ssd {
 
     /// Writes were lost under a map that is lost as well: the first one that is known again is taken for
     /// it, and only one that is newer says that they are back.
-    pub(crate) fn date_filling(&mut self, map: &FleetMap) -> Result<(), DurableError> {
+    fn date_filling(&mut self, map: &FleetMap) -> Result<(), DurableError> {
         if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
             self.volumes.metadata_mut().set_filling(map.epoch)?;
-            self.volumes.set_filling_since(Some(map.epoch));
         }
         Ok(())
     }
 
     /// The map as this SSD sees it now.
     pub(crate) fn seen(&self, map: FleetMap) -> Fleet {
-        Fleet::new(map, self.config.index, self.volumes.is_filling())
-    }
-
-    /// Writes through what a volume's entry is about to be, and the term it came with: first here, then in
-    /// the table, so that the table is never ahead.
-    pub(crate) fn write_through(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
-        self.remember_term(self.table.term())?;
-        self.volumes
-            .metadata_mut()
-            .put_entry(entry.vid, entry.encode().as_bytes())
-            .map_err(|error| not_durable(&error))
-    }
-
-    /// Writes the daemon's term through, where it is a new one.
-    pub(crate) fn remember_term(&mut self, term: u64) -> Result<(), Refused> {
-        if term <= self.volumes.metadata().contents().term {
-            return Ok(());
-        }
-        self.volumes.metadata_mut().set_term(term).map_err(|error| not_durable(&error))
-    }
-
-    /// Writes through that serving leases are granted, and the term of who does it.
-    pub(crate) fn remember_lease(&mut self, term: u64) -> Result<(), Refused> {
-        if self.volumes.metadata().contents().leased {
-            return self.remember_term(term);
-        }
-        self.volumes.metadata_mut().set_leased(term).map_err(|error| not_durable(&error))
-    }
-
-    /// Writes the fleet map through.
-    pub(crate) fn remember_map(&mut self, data: &[u8]) -> Result<(), Refused> {
-        self.remember_term(self.table.term())?;
-        self.volumes.metadata_mut().set_map(data).map_err(|error| not_durable(&error))
-    }
-
-    /// A sweep is durable: the volume's entry gives way to a tombstone, and then its id may live again.
-    pub(crate) fn bury(&mut self, now: Time, vid: Vid, generation: u32) {
-        let ms = now.as_ns() / 1_000_000;
-        let mut tombstone = Tombstone { generation, buried_at: ms, ..Tombstone::default() };
-        if let Some(entry) = self.table.volume(vid).map(|volume| volume.entry()) {
-            (tombstone.term, tombstone.version) = (entry.term, entry.version);
-            tombstone.ids = entry.request_ids.iter().map(|id| (*id, ms)).collect();
-        }
-        match self.volumes.metadata_mut().bury(vid, tombstone) {
-            Ok(()) => self.table.bury(now, vid),
-            Err(error) => {
-                tracing::error!("the tombstone of volume {} cannot be written: {error}", vid.get());
-                self.ftl.sweep(vid, generation);
-            }
-        }
+        let filling = self.volumes.is_filling() || self.volumes.stands_in;
+        Fleet::new(map, self.config.index, filling).standing_in(self.volumes.stands_in)
     }
 }
 

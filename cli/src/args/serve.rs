@@ -26,6 +26,10 @@ pub struct MediaArgs {
     /// Let new files take disk space as they are written; writes wait while the disk is full
     #[arg(long, requires = "data")]
     pub sparse: bool,
+    /// Keep buffered data in memory that ends with the process: a kill is then a power failure without a
+    /// dump, and takes no room in /dev/shm (also: GNSTOR_VOLATILE=1)
+    #[arg(long, requires = "data")]
+    pub volatile: bool,
 }
 
 /// `gnstor up`.

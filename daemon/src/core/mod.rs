@@ -128,6 +128,8 @@ pub struct Core {
     tombstones: ids::Tombstones,
     clients: clients::Clients,
     absent: BTreeMap<u16, presence::Absence>,
+    /// SSDs for which others stand in that serve nothing, and why.
+    stands_in: BTreeMap<u16, String>,
     commands: BTreeMap<CommandId, (u16, Owner, &'static str)>,
     next_command: u64,
     tickets: BTreeMap<Ticket, u64>,
@@ -156,6 +158,7 @@ impl Core {
             tombstones: ids::Tombstones::default(),
             clients: clients::Clients::new(config.quotas),
             absent: BTreeMap::new(),
+            stands_in: BTreeMap::new(),
             commands: BTreeMap::new(),
             next_command: 0,
             tickets: BTreeMap::new(),

@@ -26,6 +26,10 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeMap;
 
+/// Changes that an SSD which stands in for another one may take: the other one gets them when it is back.
+const OPENED: &str = "opened";
+const SHARED: &str = "shared";
+
 /// An SSD that is not there, or not yet up to date.
 #[derive(Debug)]
 pub(super) struct Absence {
@@ -70,18 +74,29 @@ impl Core {
         }
     }
 
+    /// SSDs of this array are not there, for these reasons. Others stand in for them: they take permission
+    /// entries, and serve nothing. Volumes can be opened, and neither made nor deleted: the SSD that is not
+    /// there would bring them back.
+    #[must_use]
+    pub fn standing_in(self, stands_in: BTreeMap<u16, String>) -> Self {
+        Self { stands_in, ..self }
+    }
+
     /// The SSDs that are not there or not up to date, and why.
     pub fn absent(&self) -> BTreeMap<u16, String> {
-        self.absent.iter().map(|(&ssd, absence)| (ssd, absence.why.clone())).collect()
+        let absent = self.absent.iter().map(|(&ssd, absence)| (ssd, absence.why.clone()));
+        self.stands_in.clone().into_iter().chain(absent).collect()
     }
 
     /// A sentence if some SSD is absent: a change needs every SSD.
     pub(super) fn needs_everyone(&self, name: &VolumeName, what: &str) -> Option<String> {
-        if self.absent.is_empty() {
+        let stood_in = self.stands_in.iter().filter(|_| what != OPENED && what != SHARED);
+        let absent = self.absent.iter().map(|(ssd, absence)| (ssd, &absence.why));
+        let down: Vec<_> =
+            absent.chain(stood_in).map(|(ssd, why)| format!("SSD {ssd} is down ({why})")).collect();
+        if down.is_empty() {
             return None;
         }
-        let down: Vec<_> =
-            self.absent.iter().map(|(ssd, a)| format!("SSD {ssd} is down ({})", a.why)).collect();
         Some(format!(
             "volume {name} cannot be {what} now: {}; a change needs every SSD, try again when all are back",
             down.join(", ")

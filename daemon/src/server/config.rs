@@ -4,6 +4,7 @@
 use super::access::Access;
 use crate::core::CoreConfig;
 use gnstor_auth::Secret;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Settings of the daemon.
@@ -20,6 +21,8 @@ pub struct DaemonConfig {
     pub start_timeout: Duration,
     /// Longest wait for calls under way at the end.
     pub stop_timeout: Duration,
+    /// SSDs that are not there, and why: others stand in for them, and serve nothing.
+    pub stands_in: BTreeMap<u16, String>,
     /// Who may call, and how it is proven.
     pub access: Access,
     /// How often a silent connection is probed. One that is silent for three of these is closed.
@@ -36,6 +39,7 @@ impl Default for DaemonConfig {
             command_timeout: Duration::from_secs(5),
             start_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
+            stands_in: BTreeMap::new(),
             access: Access::default(),
             keep_alive: Duration::from_secs(20),
             max_connections: 1024,

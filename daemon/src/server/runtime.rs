@@ -103,7 +103,7 @@ impl Driver {
         let (state, states) = watch::channel(State::Starting(String::new()));
         let (absent, absents) = watch::channel(Absent::default());
         let driver = Self {
-            core: Core::new(config.core, &capacities),
+            core: Core::new(config.core, &capacities).standing_in(config.stands_in.clone()),
             clock,
             inputs,
             ports,

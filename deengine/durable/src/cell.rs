@@ -123,19 +123,6 @@ impl Twin {
         self.copies[copy] + u64::from(place) * self.pitch
     }
 
-    /// Writes both copies, one durable before the other is touched.
-    pub(crate) fn write(
-        &self,
-        store: &dyn Store,
-        kind: Kind,
-        place: u32,
-        cell: &Cell<'_>,
-    ) -> Result<(), DurableError> {
-        let mut write = CellWrite::start(*self, store, kind, place, cell)?;
-        while write.advance(store, Patience::Blocks)?.is_pending() {}
-        Ok(())
-    }
-
     fn write_copy(
         &self,
         store: &dyn Store,
@@ -182,7 +169,7 @@ impl Twin {
         Ok(Some(winner))
     }
 
-    /// Writes a run of cells without content, durable in both copies.
+    /// Writes a run of cells without content, both copies; the caller syncs.
     pub(crate) fn prepare(
         &self,
         store: &dyn Store,
@@ -197,9 +184,9 @@ impl Twin {
             room[..cell.len()].copy_from_slice(&cell);
         }
         for copy in 0..2 {
-            write(store, self.at(copy, first), &bytes, "preparing places of the metadata store")?;
+            start_write(store, self.at(copy, first), &bytes, "preparing places of the metadata store")?;
         }
-        sync(store, "preparing places of the metadata store")
+        Ok(())
     }
 }
 

@@ -25,6 +25,7 @@
 
 mod bytes;
 pub mod cell;
+mod changes;
 pub mod checkpoint;
 mod checkpoint_head;
 pub mod dump;

@@ -11,7 +11,7 @@
 //!
 //! ```text
 //!   term      term (8) filling since (8: 0 no, else one more than the map's epoch)
-//!             serving lease (8: 1 one was granted)
+//!             serving lease (8: 1 one was granted), openings of the array's SSDs 0, 1, .. (8 each)
 //!   map       the bytes of the fleet map; no content: there is none
 //!   entry     VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
 //!   tombstone VID (2) ids (2) generation (4) buried at (8) term (8) version (8),
@@ -20,20 +20,23 @@
 //!   counters  [`crate::SmartCounters`]
 //! ```
 
-use crate::cell::{Cell, CellWrite, HEAD, Kind};
+use crate::cell::{CellWrite, Kind};
+use crate::changes::Changes;
 use crate::durable::Durable;
-use crate::error::DurableError;
+use crate::error::{DurableError, Patience};
 use crate::layout::Twin;
 use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
-use gnstor_proto::vendor::{ENTRY_BYTES, EntryError, REQUEST_IDS, VolumeEntry};
+use gnstor_proto::vendor::REQUEST_IDS;
 use std::collections::BTreeMap;
 
 /// Bytes of places that get their cells together.
-const BATCH: u64 = if cfg!(test) { 8192 } else { 1 << 16 };
+pub(crate) const PLACES_AT_ONCE: u64 = if cfg!(test) { 8192 } else { 1 << 16 };
 
 pub(crate) const ENTRY_HEAD: usize = 16;
 pub(crate) const TERM_BYTES: usize = 24;
+/// Most SSDs of an array.
+pub(crate) const MOST_SSDS: usize = 64;
 pub(crate) const TOMBSTONE_BYTES: usize = 32 + REQUEST_IDS * 24;
 
 /// A volume id whose last life is over.
@@ -65,13 +68,17 @@ pub struct Metadata {
     pub filling: Option<u64>,
     /// A serving lease was granted once: without a running lease the SSD does not serve.
     pub leased: bool,
+    /// How often each SSD of the array has been opened and shut down, by its number; its own number among
+    /// them. Empty: no array has told it.
+    pub openings: Vec<u64>,
     /// The fleet map.
     pub map: Option<Vec<u8>>,
     /// SMART counters of the SSD.
     pub smart_counters: SmartCounters,
 }
 
-/// The metadata store of an SSD. Each call returns when its change is durable in both copies.
+/// The metadata store of an SSD. A call whose name does not begin with `start` returns when its change is
+/// durable in both copies. Changes that were started end in their order ([`MetadataStore::poll`]).
 ///
 /// After an error the next open may or may not find the change. The contents here do not have it.
 #[derive(Debug)]
@@ -86,6 +93,8 @@ pub struct MetadataStore {
     pub(crate) lost: Vec<Kind>,
     /// SMART counters on their way to the store.
     pub(crate) counting: Option<CellWrite>,
+    /// Other changes on their way there.
+    pub(crate) changes: Changes,
 }
 
 /// Which place of a table belongs to which volume.
@@ -97,11 +106,11 @@ pub(crate) struct Places {
 
 impl Places {
     /// The volume's place, or a free one.
-    fn find(&self, vid: Vid) -> Option<u32> {
+    pub(crate) fn find(&self, vid: Vid) -> Option<u32> {
         self.of.get(&vid).or(self.free.last()).copied()
     }
 
-    fn take(&mut self, vid: Vid, place: u32) {
+    pub(crate) fn take(&mut self, vid: Vid, place: u32) {
         if self.of.insert(vid, place).is_none() {
             self.free.pop();
         }
@@ -126,28 +135,8 @@ impl MetadataStore {
     /// Where the bytes are no entry of `vid`, its generation has been buried, no place is left, or the store
     /// fails.
     pub fn put_entry(&mut self, vid: Vid, bytes: &[u8]) -> Result<(), DurableError> {
-        let entry = VolumeEntry::decode(bytes).map_err(|why| DurableError::Entry { vid, why })?;
-        if entry.vid != vid {
-            return Err(DurableError::Entry { vid, why: EntryError::Field("vid") });
-        }
-        let generation = entry.generation;
-        if let Some(tombstone) = self.contents.tombstones.get(&vid).filter(|t| t.generation >= generation) {
-            return Err(DurableError::Buried { vid, generation, buried: tombstone.generation });
-        }
-        let place = match self.entries.find(vid) {
-            Some(place) => place,
-            None => self.prepare(Kind::Entry)?,
-        };
-        let mut content = Vec::with_capacity(ENTRY_HEAD + ENTRY_BYTES);
-        content.extend_from_slice(&vid.get().to_le_bytes());
-        content.extend_from_slice(&[0; 2]);
-        content.extend_from_slice(&generation.to_le_bytes());
-        content.extend_from_slice(&[0; 8]);
-        content.extend_from_slice(bytes);
-        self.write(Kind::Entry, place, &content)?;
-        self.entries.take(vid, place);
-        self.contents.entries.insert(vid, bytes.to_vec());
-        Ok(())
+        self.start_entry(vid, bytes);
+        self.finish()
     }
 
     /// Ends a generation of a volume id: the entry is gone and the tombstone stands, both or neither. The
@@ -156,68 +145,9 @@ impl MetadataStore {
     ///
     /// # Errors
     /// Where no place is left or the store fails.
-    pub fn bury(&mut self, vid: Vid, mut tombstone: Tombstone) -> Result<(), DurableError> {
-        tombstone.ids.truncate(REQUEST_IDS);
-        let generation = tombstone.generation;
-        if self.contents.tombstones.get(&vid).is_some_and(|tombstone| tombstone.generation > generation) {
-            return Ok(());
-        }
-        let place = match self.tombstones.find(vid) {
-            Some(place) => place,
-            None => self.prepare(Kind::Tombstone)?,
-        };
-        let count = u16::try_from(tombstone.ids.len()).expect("at most REQUEST_IDS");
-        let mut content = Vec::with_capacity(TOMBSTONE_BYTES);
-        content.extend_from_slice(&vid.get().to_le_bytes());
-        content.extend_from_slice(&count.to_le_bytes());
-        content.extend_from_slice(&generation.to_le_bytes());
-        content.extend_from_slice(&tombstone.buried_at.to_le_bytes());
-        content.extend_from_slice(&tombstone.term.to_le_bytes());
-        content.extend_from_slice(&tombstone.version.to_le_bytes());
-        for (id, time) in &tombstone.ids {
-            content.extend_from_slice(id);
-            content.extend_from_slice(&time.to_le_bytes());
-        }
-        content.resize(TOMBSTONE_BYTES, 0);
-        self.write(Kind::Tombstone, place, &content)?;
-        self.tombstones.take(vid, place);
-        self.contents.tombstones.insert(vid, tombstone);
-        let dead = self.contents.entries.get(&vid).is_some_and(|bytes| entry_generation(bytes) <= generation);
-        if dead {
-            self.contents.entries.remove(&vid);
-            if let Some(place) = self.entries.of.remove(&vid) {
-                // The tombstone has decided already; where this fails, the next open does it.
-                if let Err(error) = self.write(Kind::Entry, place, &[]) {
-                    tracing::warn!(%vid, %error, "the place of a buried entry was not cleared");
-                }
-                self.entries.free.push(place);
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives the next places of a table their cells, durably, and then counts them in the header. Returns the
-    /// first place.
-    fn prepare(&mut self, kind: Kind) -> Result<u32, DurableError> {
-        let (twin, header) = (*self.twin(kind), self.durable.header());
-        let (what, first) = match kind {
-            Kind::Tombstone => ("a tombstone", header.tombstones),
-            _ => ("an entry", header.entries),
-        };
-        let batch = u32::try_from(BATCH / twin.pitch).expect("a small batch");
-        let places = first..twin.count.min(first + batch);
-        if places.is_empty() {
-            return Err(DurableError::MetadataFull { what, slots: twin.count });
-        }
-        self.version += 1;
-        twin.prepare(self.durable.store(), kind, places.clone(), (self.durable.tag(), self.version))?;
-        self.durable.update(|header| match kind {
-            Kind::Tombstone => header.tombstones = places.end,
-            _ => header.entries = places.end,
-        })?;
-        let table = if kind == Kind::Tombstone { &mut self.tombstones } else { &mut self.entries };
-        table.free.extend(places.rev());
-        Ok(first)
+    pub fn bury(&mut self, vid: Vid, tombstone: Tombstone) -> Result<(), DurableError> {
+        self.start_bury(vid, tombstone);
+        self.finish()
     }
 
     /// Sets the daemon's term.
@@ -225,7 +155,8 @@ impl MetadataStore {
     /// # Errors
     /// Where the store fails.
     pub fn set_term(&mut self, term: u64) -> Result<(), DurableError> {
-        self.write_term(term, self.contents.filling, self.contents.leased)
+        self.start_term(term);
+        self.finish()
     }
 
     /// Acknowledged writes were lost when the map had this epoch.
@@ -233,25 +164,17 @@ impl MetadataStore {
     /// # Errors
     /// Where the store fails.
     pub fn set_filling(&mut self, epoch: u64) -> Result<(), DurableError> {
-        self.write_term(self.contents.term, Some(epoch), self.contents.leased)
+        self.start_filling(epoch);
+        self.finish()
     }
 
-    /// A daemon of this term grants serving leases from now on.
+    /// Sets how often each SSD of the array has been opened.
     ///
     /// # Errors
-    /// Where the store fails.
-    pub fn set_leased(&mut self, term: u64) -> Result<(), DurableError> {
-        self.write_term(term, self.contents.filling, true)
-    }
-
-    fn write_term(&mut self, term: u64, filling: Option<u64>, leased: bool) -> Result<(), DurableError> {
-        let mut content = [0; TERM_BYTES];
-        content[..8].copy_from_slice(&term.to_le_bytes());
-        content[8..16].copy_from_slice(&filling.map_or(0, |epoch| epoch.saturating_add(1)).to_le_bytes());
-        content[16..].copy_from_slice(&u64::from(leased).to_le_bytes());
-        self.write(Kind::Term, 0, &content)?;
-        (self.contents.term, self.contents.filling, self.contents.leased) = (term, filling, leased);
-        Ok(())
+    /// Where there are more than 64 of them, or the store fails.
+    pub fn set_openings(&mut self, openings: &[u64]) -> Result<(), DurableError> {
+        self.start_openings(openings);
+        self.finish()
     }
 
     /// Sets the fleet map.
@@ -259,17 +182,8 @@ impl MetadataStore {
     /// # Errors
     /// Where it is longer than the place for it, or the store fails.
     pub fn set_map(&mut self, bytes: &[u8]) -> Result<(), DurableError> {
-        let room = u64::from(self.durable.sizes().map_bytes);
-        if bytes.len() as u64 > room {
-            return Err(DurableError::TooLarge {
-                what: "bytes of the fleet map",
-                has: bytes.len() as u64,
-                room,
-            });
-        }
-        self.write(Kind::Map, 0, bytes)?;
-        self.contents.map = Some(bytes.to_vec());
-        Ok(())
+        self.start_map(bytes);
+        self.finish()
     }
 
     /// Contents of the metadata store.
@@ -289,12 +203,13 @@ impl MetadataStore {
     }
 
     pub(crate) fn write(&mut self, kind: Kind, place: u32, content: &[u8]) -> Result<(), DurableError> {
-        let twin = *self.twin(kind);
-        // Also after a failed write: two copies of a cell never have the same version and different contents.
-        self.version += 1;
-        let cell = Cell { tag: self.durable.tag(), version: self.version, content };
-        debug_assert!(HEAD + content.len() <= crate::bytes::index(twin.pitch));
-        twin.write(self.durable.store(), kind, place, &cell)
+        let mut write = self.start_cell(kind, place, content)?;
+        while write.advance(self.durable.store(), Patience::Blocks)?.is_pending() {}
+        Ok(())
+    }
+
+    pub(crate) fn table(&mut self, kind: Kind) -> &mut Places {
+        if kind == Kind::Tombstone { &mut self.tombstones } else { &mut self.entries }
     }
 
     pub(crate) fn twin(&self, kind: Kind) -> &Twin {

@@ -4,11 +4,13 @@
 
 use crate::bytes::{CHUNK, Fields, index, u64_at};
 use crate::cell::{Cell, Kind, Notes};
+use crate::changes::Changes;
 use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
 use crate::layout::Twin;
 use crate::metadata::{
-    ENTRY_HEAD, Metadata, MetadataStore, Places, TERM_BYTES, TOMBSTONE_BYTES, Tombstone, entry_generation,
+    ENTRY_HEAD, MOST_SSDS, Metadata, MetadataStore, Places, TERM_BYTES, TOMBSTONE_BYTES, Tombstone,
+    entry_generation,
 };
 use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
@@ -120,6 +122,7 @@ impl MetadataStore {
             damaged: Vec::new(),
             lost: Vec::new(),
             counting: None,
+            changes: Changes::default(),
         }
     }
 
@@ -155,7 +158,10 @@ impl MetadataStore {
         let layout = durable.layout();
         let of_term = for_each(durable, (&layout.term, 1), Kind::Term, notes, |_, cell, notes| {
             let Some(cell) = cell else { return };
-            if cell.content.len() == TERM_BYTES {
+            let openings = cell.content.len().checked_sub(TERM_BYTES);
+            if openings.is_some_and(|bytes| bytes % 8 == 0 && bytes <= 8 * MOST_SSDS) {
+                contents.openings =
+                    (TERM_BYTES..cell.content.len()).step_by(8).map(|at| u64_at(cell.content, at)).collect();
                 contents.term = u64_at(cell.content, 0);
                 contents.filling = u64_at(cell.content, 8).checked_sub(1);
                 contents.leased = u64_at(cell.content, 16) != 0;

@@ -125,6 +125,14 @@ impl MetadataStore {
         self.is_counting(Patience::None).map(drop)
     }
 
+    /// Whether counters are on their way; goes on with them, without waiting for the medium.
+    ///
+    /// # Errors
+    /// Where the store fails: older counters stand.
+    pub fn poll_smart_counters(&mut self) -> Result<bool, DurableError> {
+        self.is_counting(Patience::None)
+    }
+
     /// Whether counters are on their way; goes on with them.
     fn is_counting(&mut self, patience: Patience) -> Result<bool, DurableError> {
         let Some(mut write) = self.counting.take() else { return Ok(false) };

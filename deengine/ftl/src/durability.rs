@@ -13,7 +13,7 @@
 
 use crate::layer::{Ftl, Inner};
 use crate::stream::Writing;
-use crate::types::CommitError;
+use crate::types::{CommitError, NotDurable};
 use crate::units::STREAMS;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::{DurableError, Seq};
@@ -142,6 +142,20 @@ impl Ftl {
         }
     }
 
+    /// Whether a caller that waits for room or durability waits in vain: what is acknowledged stays in memory,
+    /// and a status tells the client.
+    pub fn gives_up(&self, now: Time) -> Option<NotDurable> {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        self.note_held(inner, now);
+        let is_long = |since: Option<Time>| since.is_some_and(|since| now.since(since) >= REFUSED_AFTER);
+        match (is_long(inner.held_since), is_long(inner.failing_since)) {
+            (true, _) => Some(NotDurable::Full),
+            (false, true) => Some(NotDurable::Failing),
+            (false, false) => None,
+        }
+    }
+
     /// Starts to write the part of the journal that names only pages on flash, where it is long enough or a
     /// caller waits for it.
     fn write_journal(&self, inner: &mut Inner, now: Time) {
@@ -178,9 +192,10 @@ impl Ftl {
     /// waiting.
     fn note_flush(&self, inner: &mut Inner, now: Time, before: Seq, result: Result<(), DurableError>) {
         if inner.journal.durable() > before {
-            inner.flush_retry = None;
+            (inner.flush_retry, inner.failing_since) = (None, None);
         }
         if let Err(error) = result {
+            inner.failing_since = inner.failing_since.or(Some(now));
             if inner.flush_retry.is_none() {
                 tracing::error!("the journal cannot be written: {error}");
             }

@@ -77,6 +77,8 @@ pub(crate) struct Inner {
     pub(crate) held_since: Option<Time>,
     /// The journal could not be written: when it is tried again.
     pub(crate) flush_retry: Option<Time>,
+    /// Since when no journal page could be written.
+    pub(crate) failing_since: Option<Time>,
     /// The pages of a dump are being written to new places.
     pub(crate) restoring: bool,
     pub(crate) stats: LayerStats,

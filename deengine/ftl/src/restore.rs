@@ -308,6 +308,7 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         flush_since: Time::ZERO,
         held_since: None,
         flush_retry: None,
+        failing_since: None,
         restoring: false,
         stats: found.stats,
         #[cfg(test)]

@@ -69,6 +69,15 @@ pub enum CommitError {
     Full,
 }
 
+/// Why what is to be durable will not be soon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotDurable {
+    /// The disk under a sparse data file has been full for seconds.
+    Full,
+    /// The disk has refused the journal for seconds.
+    Failing,
+}
+
 /// Result of [`crate::Ftl::trim`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Trimmed {

@@ -2,6 +2,7 @@
 //! Admin commands of the specification and of the daemon.
 
 pub(crate) mod abort;
+pub(crate) mod changes;
 pub(crate) mod effects;
 pub(crate) mod errors;
 pub(crate) mod events;

@@ -6,9 +6,9 @@
 //! at its deadline the queues of the stragglers are closed. A deleted volume's pages are unmapped in the
 //! background (a *sweep*, rule 10), a bounded part of the table at a time.
 
+use crate::admin::changes::Change;
 use crate::admin::identify::data_bytes;
 use crate::controller::Ssd;
-use crate::durable::not_durable;
 use crate::io::command::{OK, Work};
 use crate::io::permit::CompletionPermit;
 use crate::permission::Authorized;
@@ -18,7 +18,6 @@ use gnstor_base::time::{Span, Time};
 use gnstor_durable::MetadataStore;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
-use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{ENTRY_BYTES, TOMBSTONE_BYTES, VolumeEntry, opcode};
@@ -49,6 +48,8 @@ pub(crate) struct Volumes {
     metadata: MetadataStore,
     /// Acknowledged writes may be missing: the SSD is filling until a map newer than this epoch is set.
     filling_since: Option<u64>,
+    /// It stands in for an SSD that cannot be used, and holds nothing.
+    pub(crate) stands_in: bool,
     /// Commands that wait for a fence, oldest first.
     fences: Vec<u32>,
     /// When the sweeps of deleted volumes go on.
@@ -59,7 +60,8 @@ pub(crate) struct Volumes {
 
 impl Volumes {
     pub(crate) fn new(metadata: MetadataStore) -> Self {
-        Self { metadata, filling_since: None, fences: Vec::new(), sweep_at: Time::NEVER, swept: Vec::new() }
+        let (filling_since, stands_in, fences, swept) = (None, false, Vec::new(), Vec::new());
+        Self { metadata, filling_since, stands_in, fences, sweep_at: Time::NEVER, swept }
     }
 
     pub(crate) fn metadata(&self) -> &MetadataStore {
@@ -77,6 +79,16 @@ impl Volumes {
 
     pub(crate) fn set_filling_since(&mut self, epoch: Option<u64>) {
         self.filling_since = epoch;
+    }
+
+    /// The epoch under which acknowledged writes were lost.
+    pub(crate) fn filling_since(&self) -> Option<u64> {
+        self.filling_since
+    }
+
+    /// The volume's sweep is durable, and its last transfers are awaited.
+    pub(crate) fn awaits_burial(&self, vid: Vid) -> bool {
+        self.swept.iter().any(|&(waiting, _)| waiting == vid)
     }
 
     pub(crate) fn has_fences(&self) -> bool {
@@ -164,25 +176,8 @@ impl Ssd {
         let Some(vid) = Vid::new(raw) else {
             return self.refuse(permit, raw, Refusal::InvalidField.into(), now);
         };
-        let judged = self.table.check_delete(vid, sqe.cdw13.get(), version, term);
-        // Durable before anything is unmapped (protocol rule 10).
-        let written = judged
-            .and_then(|entry| entry.map(|entry| self.write_through(&entry).map(|()| entry)).transpose());
-        match written {
-            Err(refused) => self.refuse(permit, raw, refused, now),
-            Ok(None) => self.complete(permit, OK, now, 0),
-            Ok(Some(entry)) => {
-                self.table.mark_deleting(&entry);
-                // Asked for again while the last transfers are awaited, a second sweep would reach into
-                // the id's next life.
-                if self.volumes.swept.iter().all(|(waiting, _)| *waiting != vid) {
-                    self.ftl.sweep(vid, sqe.cdw13.get());
-                }
-                self.volumes.sweep_at = now;
-                self.wake_at(now);
-                self.fence(now, permit, vid);
-            }
-        }
+        let change = Change::Delete { vid, generation: sqe.cdw13.get(), version, term };
+        self.ask_change(now, permit, raw, change);
     }
 
     /// The permission entry of an ADD or CHMOD is there.
@@ -190,45 +185,17 @@ impl Ssd {
         let Ok(entry) = VolumeEntry::decode(data) else {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
         };
-        let vid = entry.vid;
-        let is_new = code == opcode::VOLUME_ADD;
-        let judged = if is_new { self.table.check_add(&entry) } else { self.table.check_chmod(&entry) };
-        let has_room = !is_new || self.volumes.metadata.has_room(vid);
-        let judged = judged.and_then(|()| if has_room { Ok(()) } else { Err(Refusal::TableFull.into()) });
-        let taken = judged
-            .and_then(|()| self.write_through(&entry))
-            .and_then(|()| if is_new { self.table.add(now, entry) } else { self.table.chmod(now, entry) });
-        match taken {
-            Err(refused) => self.refuse(permit, vid.get(), refused, now),
-            Ok(()) => self.fence(now, permit, vid),
-        }
+        let (vid, entry) = (entry.vid.get(), Box::new(entry));
+        self.ask_change(now, permit, vid, Change::Entry { code, entry });
     }
 
-    pub(crate) fn finish_set_map(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
-        match self.take_map(data) {
-            Ok(()) => self.complete(permit, OK, now, 0),
-            Err(refused) => self.refuse(permit, 0, refused, now),
-        }
-    }
-
-    fn take_map(&mut self, data: &[u8]) -> Result<(), Refused> {
-        let map = FleetMap::decode(data).map_err(|_| Refusal::InvalidField)?;
-        self.table.take_term(map.term)?;
-        if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch < fleet.map().epoch) {
-            return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
-        }
-        self.remember_map(data)?;
-        self.date_filling(&map).map_err(|error| not_durable(&error))?;
-        if self.volumes.filling_since.is_some_and(|epoch| map.epoch > epoch) {
-            self.volumes.filling_since = None;
-        }
-        let fleet = self.seen(map);
-        self.table.set_fleet(Some(fleet));
-        Ok(())
+    /// The fleet map of a MAP SET is there.
+    pub(crate) fn finish_set_map(&mut self, now: Time, permit: CompletionPermit, data: Vec<u8>) {
+        self.ask_change(now, permit, 0, Change::Map { data });
     }
 
     /// Completes the command when nothing judged by an older entry of the volume is in flight.
-    fn fence(&mut self, now: Time, permit: CompletionPermit, vid: Vid) {
+    pub(crate) fn fence(&mut self, now: Time, permit: CompletionPermit, vid: Vid) {
         let deadline = now + FENCE_DEADLINE;
         let id = self.start(permit, vid.get(), now, Work::Fence { vid, deadline });
         self.volumes.fences.push(id);
@@ -321,13 +288,11 @@ impl Ssd {
             self.volumes.swept.push((vid, generation));
         }
         // A transfer that was judged by the living entry may still be under way.
-        for (vid, generation) in std::mem::take(&mut self.volumes.swept) {
-            if self.table.is_fenced(vid) {
-                self.bury(now, vid, generation);
-            } else {
-                self.volumes.swept.push((vid, generation));
-            }
-        }
+        let (over, waiting) = std::mem::take(&mut self.volumes.swept)
+            .into_iter()
+            .partition::<Vec<_>, _>(|&(vid, _)| self.table.is_fenced(vid));
+        self.volumes.swept = waiting;
+        self.ask_burials(now, over);
         self.volumes.sweep_at = now + SWEEP_PAUSE;
         if self.ftl.is_sweeping() || !self.volumes.swept.is_empty() {
             self.volumes.sweep_at

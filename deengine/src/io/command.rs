@@ -72,6 +72,8 @@ pub(crate) enum Work {
     Entry { opcode: u8, buffer: Buffer },
     /// Takes the fleet map in the buffer.
     SetMap { buffer: Buffer },
+    /// Waits for a change of the metadata.
+    Change,
     /// A VOLUME CHMOD or DELETE that waits until nothing judged by the older entry is in flight.
     Fence { vid: Vid, deadline: Time },
     /// An Asynchronous Event Request: held until the queue ends.

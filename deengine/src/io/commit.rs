@@ -157,7 +157,7 @@ impl Worker {
         for Submitted { write: id, is_job } in submitted.drain(..) {
             let outcome = if is_job { next.next() } else { None };
             if let Some(CommitOutcome::Stalled) = outcome {
-                self.writes.stall(id, now);
+                self.writes.stall(id, now, self.shared.ftl.flash().is_held());
             }
             if let Some(CommitOutcome::Stale | CommitOutcome::Stalled) = outcome {
                 again.push(id);

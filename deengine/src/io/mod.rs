@@ -40,6 +40,8 @@ pub(crate) struct Commands {
     delays: Delays,
     /// Commands that wait for the translation layer, oldest first.
     waiting: VecDeque<u32>,
+    /// They are being tried again.
+    is_retrying: bool,
     /// Pages on their way from the medium.
     loads: HashMap<Ticket, Load>,
     /// For the workers; not yet left with them.
@@ -53,6 +55,7 @@ impl Commands {
             transfers: Slab::new(),
             delays: Delays::default(),
             waiting: VecDeque::new(),
+            is_retrying: false,
             loads: HashMap::new(),
             effects: VecDeque::new(),
         }

@@ -4,6 +4,7 @@
 use super::command::{OK, TransferKind, Work};
 use super::commit::target;
 use super::permit::CompletionPermit;
+use super::waiting::not_durable;
 use crate::controller::Ssd;
 use crate::io::command::Accepted;
 use crate::permission::Authorized;
@@ -82,6 +83,11 @@ impl Ssd {
             let Request { address, blocks, .. } = *request.get();
             fua |= request.get().fua;
             let Ok(trimmed) = self.ftl.trim(now, &target(request), blocks) else {
+                if let Some(why) = self.ftl.gives_up(now) {
+                    let vid = address.vid.get();
+                    requests.into_iter().for_each(|request| self.leave(now, request));
+                    return self.refuse(permit, vid, not_durable(why).into(), accepted.max(now));
+                }
                 let id = self.start(permit, address.vid.get(), accepted, Work::Trim(requests));
                 return self.wait(now, id);
             };

@@ -3,18 +3,22 @@
 //! medium.
 
 use crate::controller::Ssd;
+use crate::io::Commands;
 use crate::io::command::Accepted;
 use crate::io::command::{TransferKind, Work};
 use crate::io::permit::CompletionPermit;
 use gnstor_base::controller::Remote;
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Loaded, Ppa, Ticket};
+use gnstor_ftl::NotDurable;
 use gnstor_proto::status::Refusal;
 
 /// How soon to poll the medium again.
 const MEDIUM_PAUSE: Span = Span::from_ns(2_000);
 /// How soon to try a waiting command again, where the layer does not know better.
 const RETRY_PAUSE: Span = Span::from_ns(20_000);
+/// The same on a full disk, and where commands wait for syncs only: the layer knows better when those end.
+const LONG_PAUSE: Span = Span::from_ms(1);
 
 /// A page on its way from the medium.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +33,9 @@ impl Ssd {
     /// The command is tried again when the layer has got on.
     pub(crate) fn wait(&mut self, now: Time, id: u32) {
         self.commands.waiting.push_back(id);
-        self.wake_at(now);
+        if !self.commands.is_retrying {
+            self.wake_at(now);
+        }
     }
 
     /// A page is being loaded for the command.
@@ -91,9 +97,14 @@ impl Ssd {
     pub(crate) fn maintain(&mut self, now: Time) -> Time {
         let layer = self.ftl.maintain(now);
         self.take_loads(now);
-        for _ in 0..self.commands.waiting.len() {
-            let Some(id) = self.commands.waiting.pop_front() else { break };
-            self.try_again(now, id);
+        if !self.commands.waiting.is_empty() {
+            self.commands.is_retrying = true;
+            let gives_up = self.ftl.gives_up(now);
+            for _ in 0..self.commands.waiting.len() {
+                let Some(id) = self.commands.waiting.pop_front() else { break };
+                self.try_again(now, id, gives_up);
+            }
+            self.commands.is_retrying = false;
         }
         // If no command here waits for the layer, the workers maintain it without this lock.
         let mut next = if self.commands.waiting.is_empty() {
@@ -103,7 +114,7 @@ impl Ssd {
             layer
         };
         if !self.commands.waiting.is_empty() {
-            next = next.min(now + RETRY_PAUSE);
+            next = next.min(now + self.retry_pause());
         }
         if !self.commands.loads.is_empty() {
             next = next.min(now + MEDIUM_PAUSE);
@@ -111,18 +122,45 @@ impl Ssd {
         next
     }
 
-    fn try_again(&mut self, now: Time, id: u32) {
+    fn retry_pause(&mut self) -> Span {
+        let Commands { waiting, slots, .. } = &mut self.commands;
+        let mut for_syncs =
+            |&id: &u32| slots.get_mut(id).is_none_or(|command| matches!(command.work, Work::MakeDurable(_)));
+        if self.ftl.flash().is_held() || waiting.iter().all(&mut for_syncs) {
+            LONG_PAUSE
+        } else {
+            RETRY_PAUSE
+        }
+    }
+
+    fn try_again(&mut self, now: Time, id: u32, gives_up: Option<NotDurable>) {
         let Some(command) = self.commands.get_mut(id) else { return };
         if let Work::MakeDurable(seq) = command.work
             && self.ftl.durable() < seq
+            && gives_up.is_none()
         {
             return self.commands.waiting.push_back(id);
         }
         let Some(command) = self.commands.remove(id) else { return };
         let Some(permit) = command.permit else { return };
         let done_at = command.done_at;
-        match command.work {
-            Work::MakeDurable(_) => self.acknowledge(permit, command.vid, done_at.max(now)),
+        match (command.work, gives_up) {
+            // What was written stays, and is not durable yet.
+            (Work::MakeDurable(seq), Some(why)) if self.ftl.durable() < seq => {
+                self.refuse(permit, command.vid, not_durable(why).into(), done_at.max(now));
+            }
+            (Work::Starved(end), Some(why)) if self.ftl.flash().free_frames() == 0 => {
+                self.give_up(now, end);
+                self.refuse(permit, command.vid, not_durable(why).into(), done_at.max(now));
+            }
+            (work, _) => self.do_again(now, Accepted { now, at: done_at, permit }, command.vid, work),
+        }
+    }
+
+    fn do_again(&mut self, now: Time, command: Accepted, vid: u16, work: Work) {
+        let Accepted { at: done_at, permit, .. } = command;
+        match work {
+            Work::MakeDurable(_) => self.acknowledge(permit, vid, done_at.max(now)),
             Work::Starved(end) => self.pull_write(Accepted { now, at: done_at, permit }, end),
             Work::Stalled(end) => self.finish_write(Accepted { now, at: done_at, permit }, None, end),
             Work::Trim(requests) => {
@@ -136,10 +174,18 @@ impl Ssd {
                     return self.trim(Accepted { now, at: done_at, permit }, requests);
                 }
                 requests.into_iter().for_each(|request| self.leave(now, request));
-                self.refuse(permit, command.vid, Refusal::Deleting.into(), done_at.max(now));
+                self.refuse(permit, vid, Refusal::Deleting.into(), done_at.max(now));
             }
             other => unreachable!("{other:?} does not wait for the layer"),
         }
+    }
+}
+
+/// How a client hears that its command waits in vain.
+pub(crate) fn not_durable(why: NotDurable) -> Refusal {
+    match why {
+        NotDurable::Full => Refusal::CapacityExceeded,
+        NotDurable::Failing => Refusal::NotReady,
     }
 }
 

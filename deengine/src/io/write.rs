@@ -48,8 +48,9 @@ const MOST_WAITING: usize = 256;
 const FRAMES_AHEAD: u32 = 16;
 const LIVELY: usize = 8;
 const PLENTY: u32 = 1 << 14;
-/// How long a write for which there was no room waits before it is tried again.
+/// How long a write for which there was no room waits before it is tried again, also on a full disk.
 const STALL_PAUSE: Span = Span::from_ns(20_000);
+const FULL_PAUSE: Span = Span::from_ms(1);
 /// The writes of one worker.
 #[derive(Debug)]
 pub(super) struct Writes {
@@ -171,8 +172,9 @@ impl Writes {
     }
 
     /// There is no room for the write now.
-    pub(super) fn stall(&mut self, id: u32, now: Time) {
-        (self.stalled_until, self.is_stalled) = (now + STALL_PAUSE, true);
+    pub(super) fn stall(&mut self, id: u32, now: Time, is_full: bool) {
+        let pause = if is_full { FULL_PAUSE } else { STALL_PAUSE };
+        (self.stalled_until, self.is_stalled) = (now + pause, true);
         if let Some(write) = self.commands.get_mut(id) {
             write.is_stalled = true;
         }

@@ -13,6 +13,8 @@ pub struct Fleet {
     own: Option<u16>,
     /// This SSD has lost writes, so it takes part as a filling one, even if the map says otherwise.
     filling: bool,
+    /// This SSD stands in for another one, and refuses writes, too.
+    stands_in: bool,
 }
 
 /// An SSD's part in the replicas of a block.
@@ -33,7 +35,17 @@ impl Fleet {
     /// The map as SSD number `id` sees it.
     pub fn new(map: FleetMap, id: u16, filling: bool) -> Self {
         let own = (0u16..).zip(&map.ssds).find(|(_, ssd)| ssd.id == id).map(|(index, _)| index);
-        Self { map, own, filling }
+        Self { map, own, filling, stands_in: false }
+    }
+
+    /// Whether this SSD stands in for one that cannot be used.
+    #[must_use]
+    pub(crate) fn standing_in(self, stands_in: bool) -> Self {
+        Self { stands_in, ..self }
+    }
+
+    pub(crate) fn stands_in(&self) -> bool {
+        self.stands_in
     }
 
     /// The map.

@@ -11,6 +11,7 @@
 //! ever. That there was one is written down: after a restart an SSD that ever had a lease serves when it
 //! has one again.
 
+use crate::admin::changes::Change;
 use crate::controller::Ssd;
 use crate::io::command::OK;
 use crate::io::permit::CompletionPermit;
@@ -66,12 +67,7 @@ impl Ssd {
     pub(crate) fn renew_lease(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
         let (version, term) = crate::admin::volumes::version_and_term(sqe);
         let until = now + Span::from_ms(sqe.cdw12.get().into());
-        // First here: an SSD that has served under a lease never comes back as one that needs none.
-        let taken = self.table.take_term(term).and_then(|()| self.remember_lease(term));
-        match taken.and_then(|()| self.table.renew_lease(term, version, until)) {
-            Ok(()) => self.complete(permit, OK, now, 0),
-            Err(refused) => self.refuse(permit, 0, refused, now),
-        }
+        self.ask_change(now, permit, 0, Change::Lease { term, version, until });
     }
 
     /// A change of blocks is done at `at`. It is acknowledged, unless the lease is over by then. `vid` is

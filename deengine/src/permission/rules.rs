@@ -151,6 +151,7 @@ impl Rules {
             Verb::Write | Verb::Trim if place == Place::Absent => {
                 return Err(Refused::at(Refusal::WrongTarget, map_epoch));
             }
+            Verb::Write | Verb::Trim if fleet.stands_in() => return Err(Refusal::NotServing.into()),
             Verb::Write | Verb::Trim => {}
         }
         Ok((slot, volume))

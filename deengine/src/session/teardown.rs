@@ -60,6 +60,7 @@ impl Ssd {
                 command.work = Work::Orphan { blocks: Vec::new(), buffer: Some(buffer) };
             }
             Work::Fence { .. } => self.volumes.drop_fence(id),
+            Work::Change => self.changes.drop_command(id),
             Work::MakeDurable(_)
             | Work::AwaitEvent
             | Work::Delayed { .. }

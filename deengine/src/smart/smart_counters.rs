@@ -14,6 +14,8 @@ use gnstor_ftl::Origin;
 
 /// Counts are kept this often while there is something to do.
 pub(crate) const SAVE_EVERY: Span = Span::from_ms(60_000);
+/// How soon counts on their way to the disk are looked at again.
+const POLL: Span = Span::from_ms(1);
 
 impl Ssd {
     /// Power is on: one cycle more, and one unsafe shutdown more where it went without a word.
@@ -36,12 +38,33 @@ impl Ssd {
     /// Keeps the counts, where it is time.
     pub(crate) fn count_on(&mut self, now: Time) {
         self.smart.seen = self.smart.seen.max(now);
-        if now >= self.smart.save_at {
-            self.save_smart_counters();
+        if now < self.smart.save_at {
+            return;
+        }
+        self.smart.save_at = self.smart.seen + SAVE_EVERY;
+        let smart_counters = self.smart_counters();
+        if smart_counters == self.volumes.metadata().contents().smart_counters {
+            return;
+        }
+        if let Err(error) = self.volumes.metadata_mut().start_smart_counters(&smart_counters) {
+            tracing::warn!("what SMART counts cannot be kept: {error}");
+        }
+        self.wake_at(now);
+    }
+
+    /// Goes on with counts that are on their way to the disk; when to come back.
+    pub(crate) fn poll_smart_counters(&mut self, now: Time) -> Time {
+        match self.volumes.metadata_mut().poll_smart_counters() {
+            Ok(false) => Time::NEVER,
+            Ok(true) => now + POLL,
+            Err(error) => {
+                tracing::warn!("what SMART counts cannot be kept: {error}");
+                Time::NEVER
+            }
         }
     }
 
-    /// Keeps the counts. Where that cannot be, older ones stand.
+    /// Keeps the counts, and waits for the disk. Where that cannot be, older ones stand.
     pub(crate) fn save_smart_counters(&mut self) {
         self.smart.save_at = self.smart.seen + SAVE_EVERY;
         let smart_counters = self.smart_counters();

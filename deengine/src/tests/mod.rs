@@ -30,6 +30,7 @@ mod reach;
 mod read_write;
 mod refusals;
 mod shrink;
+mod slow_disk;
 mod smart_counters;
 mod threads;
 mod tombstones;

@@ -40,6 +40,8 @@ fn everything_comes_back() {
     let mut metadata = bench.format().metadata;
     metadata.set_term(9).unwrap();
     metadata.set_map(&[7; 5000]).unwrap();
+    metadata.set_openings(&[5, 7, 6]).unwrap();
+    metadata.set_filling(3).unwrap();
     for raw in 1..=4 {
         metadata.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
     }
@@ -58,6 +60,7 @@ fn everything_comes_back() {
     assert_eq!(opened.metadata.contents(), metadata.contents());
     assert_eq!((opened.state, opened.metadata.damaged()), (State::Fresh, &[] as &[String]));
     let contents = metadata.contents();
+    assert_eq!((&contents.openings[..], contents.filling), (&[5, 7, 6][..], Some(3)));
     assert_eq!(contents.entries.keys().map(|v| v.get()).collect::<Vec<_>>(), [1, 2, 4, 5]);
     assert_eq!(contents.tombstones[&vid(3)].ids, ids[..REQUEST_IDS]);
     assert_eq!((contents.tombstones[&vid(3)].term, contents.tombstones[&vid(3)].version), (5, 6));

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Slow disks: what is started counts when its syncs have ended, and not before.
 
-use super::{Bench, SIZES};
-use crate::{Checkpoint, Durable, DurableError, Journal, Meta, Record, SmartCounters};
+use super::{Bench, SIZES, entry, vid};
+use crate::{
+    Checkpoint, Durable, DurableError, Journal, Meta, MetadataStore, Record, SmartCounters, Tombstone,
+};
 use std::task::Poll;
 
 /// Polls that a sync takes.
@@ -137,4 +139,93 @@ fn counters_of_smart_are_written_beside_the_work() {
     assert_eq!(metadata.contents().smart_counters, counters(3));
     metadata.set_smart_counters(&counters(4)).unwrap();
     assert_eq!(bench.open().metadata.contents().smart_counters, counters(4));
+}
+
+/// Polls until what was started is over.
+fn finish_changes(metadata: &mut MetadataStore) -> u32 {
+    let mut polls = 1;
+    loop {
+        match metadata.poll() {
+            Poll::Pending => polls += 1,
+            Poll::Ready(result) => {
+                result.unwrap();
+                return polls;
+            }
+        }
+    }
+}
+
+#[test]
+fn changes_of_the_metadata_wait_for_no_disk_and_take_effect_when_they_are_durable() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::slow(POLLS);
+    let mut metadata = bench.format().metadata;
+    metadata.start_term(3);
+    metadata.start_entry(vid(1), &entry(vid(1), 1, 1));
+    assert!(metadata.poll().is_pending());
+    assert_eq!((metadata.contents().term, metadata.contents().entries.len()), (0, 0));
+    // Term, empty cells of new places, header, entry: each cell has two syncs.
+    let polls = finish_changes(&mut metadata);
+    assert!(polls > 6 * (POLLS - 1), "{polls}");
+    assert_eq!((metadata.contents().term, metadata.contents().entries.len()), (3, 1));
+    assert_eq!(bench.open().metadata.contents(), metadata.contents());
+    metadata.start_map(&[5; 4000]);
+    metadata.start_bury(vid(1), Tombstone { generation: 1, ..Tombstone::default() });
+    metadata.start_filling(9);
+    metadata.start_leased(4);
+    finish_changes(&mut metadata);
+    let contents = metadata.contents();
+    assert_eq!((contents.entries.len(), contents.tombstones.len()), (0, 1));
+    assert_eq!((contents.term, contents.filling, contents.leased), (4, Some(9), true));
+    assert_eq!(bench.open().metadata.contents(), contents);
+}
+
+#[test]
+fn a_change_that_is_refused_takes_those_behind_it_along() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::slow(POLLS);
+    let mut metadata = bench.format().metadata;
+    metadata.bury(vid(1), Tombstone { generation: 4, ..Tombstone::default() }).unwrap();
+    metadata.start_entry(vid(1), &entry(vid(1), 4, 1));
+    metadata.start_term(7);
+    let Poll::Ready(Err(DurableError::Buried { .. })) = metadata.poll() else { panic!("it is buried") };
+    assert!(!metadata.is_changing());
+    metadata.start_term(8);
+    finish_changes(&mut metadata);
+    assert_eq!(bench.open().metadata.contents().term, 8);
+}
+
+#[test]
+fn a_power_cut_beside_a_change_leaves_all_of_it_or_nothing() {
+    let _deadline = crate::tests::deadline();
+    let mut found = [0; 3];
+    for seed in 0..80u64 {
+        let bench = Bench::slow(POLLS);
+        let mut metadata = bench.format().metadata;
+        metadata.put_entry(vid(1), &entry(vid(1), 1, 1)).unwrap();
+        metadata.start_entry(vid(1), &entry(vid(1), 1, 2));
+        metadata.start_bury(vid(1), Tombstone { generation: 1, ..Tombstone::default() });
+        for _ in 0..seed % 25 {
+            let _ = metadata.poll();
+        }
+        bench.power.cut();
+        drop(metadata);
+        bench.power.restore();
+        bench.ram.after_power_cut(seed);
+        let metadata = bench.open().metadata;
+        assert_eq!((metadata.lost(), metadata.is_changing()), (&[] as &[crate::cell::Kind], false));
+        match metadata.contents().entries.get(&vid(1)) {
+            Some(bytes) if *bytes == entry(vid(1), 1, 1) => found[0] += 1,
+            Some(bytes) => {
+                assert_eq!(*bytes, entry(vid(1), 1, 2));
+                found[1] += 1;
+            }
+            None => found[2] += 1,
+        }
+        assert_eq!(
+            metadata.contents().entries.is_empty(),
+            metadata.contents().tombstones.contains_key(&vid(1))
+        );
+    }
+    assert!(found.iter().all(|&count| count > 5), "{found:?}");
 }

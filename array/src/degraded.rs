@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An array of which one SSD cannot be used: its file is damaged, or an older image.
+//!
+//! In place of that SSD stands another one, in memory and empty. It takes connections and permission
+//! entries, so that clients and the daemon find all SSDs, and refuses every read and every write. Reads go to
+//! the other copies. Writes of blocks that have a copy there fail. The file is left as it is.
+
+use crate::media::{CameUp, Made, MediaError, make_ssd, take_back};
+use crate::openings;
+use crate::plan::Plan;
+use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
+use std::path::Path;
+
+/// The stand-in's capacity: it holds nothing, and has as much room for volumes as the largest SSD.
+const STAND_IN_BYTES: u64 = 8 << 30;
+
+/// Turns the power of all SSDs of an array on.
+///
+/// # Errors
+/// As [`make_ssd`]. A file that is damaged or an older image is an error only where no other SSD knows the
+/// array's fleet map.
+pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
+    let mut all: Vec<Result<Made, String>> = Vec::with_capacity(plans.len());
+    for plan in plans {
+        match make_ssd(plan) {
+            Ok(made) => all.push(Ok(made)),
+            Err(MediaError::Damaged(why)) if plans.len() > 1 => all.push(Err(why)),
+            Err(error) => {
+                take_back(all.into_iter().flatten());
+                return Err(error);
+            }
+        }
+    }
+    let newest = newest_map(&all);
+    let Some(map) = newest else {
+        let Some(damage) = all.iter().find_map(|made| made.as_ref().err().cloned()) else {
+            return with_numbers(all.into_iter().flatten().collect());
+        };
+        take_back(all.into_iter().flatten());
+        return Err(MediaError::Damaged(damage));
+    };
+    for made in all.iter_mut().flatten() {
+        made.ssd.recall_map(&map).map_err(|error| failed(made.about.index, &error))?;
+    }
+    let bytes = all.iter().flatten().map(|made| made.about.bytes).max().unwrap_or(0);
+    let mut array = Vec::with_capacity(plans.len());
+    for ((index, plan), made) in (0u16..).zip(plans).zip(all) {
+        array.push(match made {
+            Ok(made) => made,
+            Err(why) => stand_in(index, plan.file.as_deref(), bytes, &map, (CameUp::Damaged, why))?,
+        });
+    }
+    for (index, came_up, why) in openings::behind_of(&array) {
+        let about = &array[index].about;
+        let number = about.index;
+        let other = stand_in(number, about.data.as_deref(), about.bytes, &map, (came_up, why))?;
+        let behind = std::mem::replace(&mut array[index], other);
+        // It ends as it was found.
+        take_back([behind]);
+    }
+    with_numbers(array)
+}
+
+/// Raises the numbers of openings, where the SSDs have another life.
+fn with_numbers(mut array: Vec<Made>) -> Result<Vec<Made>, MediaError> {
+    if array.iter().any(|made| made.about.data.is_some()) {
+        openings::raise(&mut array.iter_mut().map(|made| &mut made.ssd).collect::<Vec<_>>())?;
+    }
+    Ok(array)
+}
+
+/// The newest fleet map that an SSD holds, encoded.
+fn newest_map(all: &[Result<Made, String>]) -> Option<Vec<u8>> {
+    let ssds = all.iter().flatten().map(|made| &made.ssd);
+    ssds.filter_map(Ssd::fleet_map).max_by_key(|map| (map.epoch, map.term)).map(|map| map.encode())
+}
+
+fn stand_in(
+    index: u16,
+    file: Option<&Path>,
+    bytes: u64,
+    map: &[u8],
+    (came_up, why): (CameUp, String),
+) -> Result<Made, MediaError> {
+    tracing::error!("the array runs without SSD {index}: {why}");
+    let preset = Preset::by_name("null").ok_or_else(|| failed(index, &"no preset null"))?;
+    let config = SsdConfig {
+        index,
+        preset,
+        capacity_bytes: STAND_IN_BYTES,
+        serial: format!("GN{index:06}"),
+        media: SsdMedia::Ram,
+    };
+    let mut ssd = Ssd::format(config.clone()).map_err(|error| failed(index, &error))?;
+    ssd.stand_in(map).map_err(|error| failed(index, &error))?;
+    let mut made = crate::media::made(ssd, config, file);
+    let about = &mut made.about;
+    (about.came_up, about.lost, about.bytes) = (came_up, Some(why), bytes);
+    Ok(made)
+}
+
+fn failed(index: u16, cause: &dyn std::fmt::Display) -> MediaError {
+    MediaError::Make { what: format!("starting without SSD {index}"), cause: cause.to_string() }
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Changes of the metadata store that wait for no disk: a caller starts them and polls for their end.
+//!
+//! ```text
+//!   start_term  start_entry   poll: Pending  ..  Pending  Ready(Ok)
+//!   `-- queued, in this order --'  cell, cell (or: empty cells, header, cell)
+//! ```
+//! A step takes effect on the contents when its cell is durable in both copies. The next step begins then.
+
+use crate::cell::{Cell, CellWrite, Kind};
+use crate::durable::UpdateNumber;
+use crate::error::{DurableError, Patience, end_sync, start_sync};
+use crate::metadata::{
+    ENTRY_HEAD, MOST_SSDS, Metadata, MetadataStore, PLACES_AT_ONCE, TOMBSTONE_BYTES, Tombstone,
+    entry_generation,
+};
+use gnstor_flash::SyncTicket;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::vendor::{ENTRY_BYTES, EntryError, REQUEST_IDS, VolumeEntry};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::task::Poll;
+
+const PREPARING: &str = "preparing places of the metadata store";
+
+/// What is to change.
+#[derive(Clone, Debug)]
+enum Step {
+    /// Of the term's cell: what is given.
+    Term { term: Option<u64>, filling: Option<u64>, leased: bool },
+    /// How often each SSD of the array has been opened; also in the term's cell.
+    Openings(Vec<u64>),
+    /// The fleet map.
+    Map(Vec<u8>),
+    /// The entry of a volume.
+    Entry { vid: Vid, bytes: Vec<u8> },
+    /// The end of a generation.
+    Bury { vid: Vid, tombstone: Tombstone },
+    /// The place of an entry whose end is durable.
+    Clear { place: u32 },
+}
+
+/// How far the first step is.
+#[derive(Debug)]
+enum Stage {
+    /// Its cell is on its way.
+    Writing { place: u32, write: CellWrite },
+    /// Empty cells of new places are on their way.
+    Preparing { kind: Kind, places: Range<u32>, ticket: Option<SyncTicket> },
+    /// The header is to count the new places.
+    Counting { kind: Kind, places: Range<u32>, number: UpdateNumber },
+}
+
+/// Steps that are not done; the first of them is under way where there is a stage.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    steps: VecDeque<Step>,
+    stage: Option<Stage>,
+}
+
+impl MetadataStore {
+    /// Starts to add or replace the entry of a volume, as [`Self::put_entry`].
+    pub fn start_entry(&mut self, vid: Vid, bytes: &[u8]) {
+        self.changes.steps.push_back(Step::Entry { vid, bytes: bytes.to_vec() });
+    }
+
+    /// Starts to end a generation of a volume id, as [`Self::bury`].
+    pub fn start_bury(&mut self, vid: Vid, mut tombstone: Tombstone) {
+        tombstone.ids.truncate(REQUEST_IDS);
+        self.changes.steps.push_back(Step::Bury { vid, tombstone });
+    }
+
+    /// Starts to set the daemon's term.
+    pub fn start_term(&mut self, term: u64) {
+        self.changes.steps.push_back(Step::Term { term: Some(term), filling: None, leased: false });
+    }
+
+    /// Starts to note how often each SSD of the array has been opened, as [`Self::set_openings`].
+    pub fn start_openings(&mut self, openings: &[u64]) {
+        self.changes.steps.push_back(Step::Openings(openings.to_vec()));
+    }
+
+    /// Starts to note that acknowledged writes were lost when the map had this epoch.
+    pub fn start_filling(&mut self, epoch: u64) {
+        self.changes.steps.push_back(Step::Term { term: None, filling: Some(epoch), leased: false });
+    }
+
+    /// Starts to note that a daemon of this term grants serving leases.
+    pub fn start_leased(&mut self, term: u64) {
+        self.changes.steps.push_back(Step::Term { term: Some(term), filling: None, leased: true });
+    }
+
+    /// Starts to set the fleet map, as [`Self::set_map`].
+    pub fn start_map(&mut self, bytes: &[u8]) {
+        self.changes.steps.push_back(Step::Map(bytes.to_vec()));
+    }
+
+    /// Goes on with what was started. Ready: all of it is durable, or a step has failed and the ones behind it
+    /// are given up.
+    ///
+    /// # Errors
+    /// Of the step that failed.
+    pub fn poll(&mut self) -> Poll<Result<(), DurableError>> {
+        match self.advance(Patience::None) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(())) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Waits until what was started is durable.
+    ///
+    /// # Errors
+    /// As [`Self::poll`].
+    pub fn finish(&mut self) -> Result<(), DurableError> {
+        while self.advance(Patience::Blocks)?.is_pending() {}
+        Ok(())
+    }
+
+    fn advance(&mut self, patience: Patience) -> Result<Poll<()>, DurableError> {
+        let result = self.advance_steps(patience);
+        if result.is_err() {
+            self.changes = Changes::default();
+        }
+        result
+    }
+
+    fn advance_steps(&mut self, patience: Patience) -> Result<Poll<()>, DurableError> {
+        loop {
+            match self.changes.stage.take() {
+                None => match self.changes.steps.front().cloned() {
+                    None => return Ok(Poll::Ready(())),
+                    Some(step) => {
+                        let begun = self.begin(&step);
+                        if begun.is_err() {
+                            self.changes.steps.pop_front();
+                            self.end(step, 0, begun)?;
+                        }
+                    }
+                },
+                Some(Stage::Writing { place, mut write }) => {
+                    match write.advance(self.durable.store(), patience) {
+                        Ok(Poll::Pending) => {
+                            self.changes.stage = Some(Stage::Writing { place, write });
+                            return Ok(Poll::Pending);
+                        }
+                        result => {
+                            let step = self.changes.steps.pop_front().expect("the step of this stage");
+                            self.end(step, place, result.map(drop))?;
+                        }
+                    }
+                }
+                Some(Stage::Preparing { kind, places, ticket }) => {
+                    let store = self.durable.store();
+                    let is_busy = match ticket {
+                        Some(ticket) => end_sync(store, ticket, patience, PREPARING)?.is_pending(),
+                        // A second change of the header would wait for the one on its way.
+                        None => patience == Patience::None && self.durable.is_updating(),
+                    };
+                    if is_busy {
+                        self.changes.stage = Some(Stage::Preparing { kind, places, ticket });
+                        return Ok(Poll::Pending);
+                    }
+                    self.changes.stage = Some(match ticket {
+                        Some(_) => Stage::Preparing { kind, places, ticket: None },
+                        None => self.count(kind, places)?,
+                    });
+                }
+                Some(Stage::Counting { kind, places, number }) => {
+                    if self.durable.end_update(number, patience)?.is_pending() {
+                        self.changes.stage = Some(Stage::Counting { kind, places, number });
+                        return Ok(Poll::Pending);
+                    }
+                    let table = self.table(kind);
+                    table.free.extend(places.rev());
+                }
+            }
+        }
+    }
+
+    /// Whether something that was started is not over.
+    pub fn is_changing(&self) -> bool {
+        !self.changes.steps.is_empty()
+    }
+
+    /// Begins the first step: writes its cell, or makes places for it. A step with nothing to do ends here.
+    fn begin(&mut self, step: &Step) -> Result<(), DurableError> {
+        let (kind, place, content) = match step {
+            Step::Term { term, filling, leased } => {
+                let term = term.unwrap_or(self.contents.term);
+                let filling = filling.or(self.contents.filling);
+                let leased = *leased || self.contents.leased;
+                (Kind::Term, Some(0), term_content(term, filling, leased, &self.contents.openings))
+            }
+            Step::Openings(openings) => {
+                let (has, room) = (openings.len() as u64, MOST_SSDS as u64);
+                if has > room {
+                    return Err(DurableError::TooLarge { what: "SSDs of an array", has, room });
+                }
+                let Metadata { term, filling, leased, .. } = self.contents;
+                (Kind::Term, Some(0), term_content(term, filling, leased, openings))
+            }
+            Step::Map(bytes) => {
+                let (has, room) = (bytes.len() as u64, u64::from(self.durable.sizes().map_bytes));
+                if has > room {
+                    return Err(DurableError::TooLarge { what: "bytes of the fleet map", has, room });
+                }
+                (Kind::Map, Some(0), bytes.clone())
+            }
+            Step::Entry { vid, bytes } => {
+                let entry =
+                    VolumeEntry::decode(bytes).map_err(|why| DurableError::Entry { vid: *vid, why })?;
+                if entry.vid != *vid {
+                    return Err(DurableError::Entry { vid: *vid, why: EntryError::Field("vid") });
+                }
+                let generation = entry.generation;
+                let buried = self.contents.tombstones.get(vid).filter(|t| t.generation >= generation);
+                if let Some(tombstone) = buried {
+                    let buried = tombstone.generation;
+                    return Err(DurableError::Buried { vid: *vid, generation, buried });
+                }
+                (Kind::Entry, self.entries.find(*vid), entry_content(*vid, generation, bytes))
+            }
+            Step::Bury { vid, tombstone } => {
+                let newer = |t: &Tombstone| t.generation > tombstone.generation;
+                if self.contents.tombstones.get(vid).is_some_and(newer) {
+                    self.changes.steps.pop_front();
+                    return Ok(());
+                }
+                (Kind::Tombstone, self.tombstones.find(*vid), tombstone_content(*vid, tombstone))
+            }
+            Step::Clear { place } => (Kind::Entry, Some(*place), Vec::new()),
+        };
+        self.changes.stage = Some(match place {
+            Some(place) => Stage::Writing { place, write: self.start_cell(kind, place, &content)? },
+            None => self.prepare(kind)?,
+        });
+        Ok(())
+    }
+
+    /// The first copy of a cell is on its way.
+    pub(crate) fn start_cell(
+        &mut self,
+        kind: Kind,
+        place: u32,
+        content: &[u8],
+    ) -> Result<CellWrite, DurableError> {
+        let twin = *self.twin(kind);
+        // Also after a failed write: two copies of a cell never have the same version and different contents.
+        self.version += 1;
+        let cell = Cell { tag: self.durable.tag(), version: self.version, content };
+        CellWrite::start(twin, self.durable.store(), kind, place, &cell)
+    }
+
+    /// The next places of a table get empty cells.
+    fn prepare(&mut self, kind: Kind) -> Result<Stage, DurableError> {
+        let (twin, header) = (*self.twin(kind), self.durable.header());
+        let (what, first) = match kind {
+            Kind::Tombstone => ("a tombstone", header.tombstones),
+            _ => ("an entry", header.entries),
+        };
+        let batch = u32::try_from(PLACES_AT_ONCE / twin.pitch).expect("a small batch");
+        let places = first..twin.count.min(first + batch);
+        if places.is_empty() {
+            return Err(DurableError::MetadataFull { what, slots: twin.count });
+        }
+        self.version += 1;
+        let store = self.durable.store();
+        twin.prepare(store, kind, places.clone(), (self.durable.tag(), self.version))?;
+        Ok(Stage::Preparing { kind, places, ticket: start_sync(store, PREPARING)? })
+    }
+
+    /// The header counts new places whose cells are durable.
+    fn count(&self, kind: Kind, places: Range<u32>) -> Result<Stage, DurableError> {
+        let number = self.durable.start_update(|header| match kind {
+            Kind::Tombstone => header.tombstones = places.end,
+            _ => header.entries = places.end,
+        })?;
+        Ok(Stage::Counting { kind, places, number })
+    }
+
+    /// The cell of a step is durable, or failed.
+    fn end(&mut self, step: Step, place: u32, result: Result<(), DurableError>) -> Result<(), DurableError> {
+        if let Step::Clear { place } = step {
+            // The tombstone has decided already; where this fails, the next open does it.
+            if let Err(error) = result {
+                tracing::warn!(place, %error, "the place of a buried entry was not cleared");
+            }
+            self.entries.free.push(place);
+            return Ok(());
+        }
+        result?;
+        match step {
+            Step::Term { term, filling, leased } => {
+                let contents = &mut self.contents;
+                contents.term = term.unwrap_or(contents.term);
+                contents.filling = filling.or(contents.filling);
+                contents.leased |= leased;
+            }
+            Step::Openings(openings) => self.contents.openings = openings,
+            Step::Map(bytes) => self.contents.map = Some(bytes),
+            Step::Entry { vid, bytes } => {
+                self.entries.take(vid, place);
+                self.contents.entries.insert(vid, bytes);
+            }
+            Step::Bury { vid, tombstone } => {
+                let generation = tombstone.generation;
+                self.tombstones.take(vid, place);
+                self.contents.tombstones.insert(vid, tombstone);
+                let dead = |bytes: &Vec<u8>| entry_generation(bytes) <= generation;
+                if self.contents.entries.get(&vid).is_some_and(dead) {
+                    self.contents.entries.remove(&vid);
+                    if let Some(place) = self.entries.of.remove(&vid) {
+                        self.changes.steps.push_front(Step::Clear { place });
+                    }
+                }
+            }
+            Step::Clear { .. } => unreachable!("it has ended above"),
+        }
+        Ok(())
+    }
+}
+
+fn term_content(term: u64, filling: Option<u64>, leased: bool, openings: &[u64]) -> Vec<u8> {
+    let filling = filling.map_or(0, |epoch| epoch.saturating_add(1));
+    let numbers = [term, filling, u64::from(leased)].into_iter().chain(openings.iter().copied());
+    numbers.flat_map(u64::to_le_bytes).collect()
+}
+
+fn entry_content(vid: Vid, generation: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut content = Vec::with_capacity(ENTRY_HEAD + ENTRY_BYTES);
+    content.extend_from_slice(&vid.get().to_le_bytes());
+    content.extend_from_slice(&[0; 2]);
+    content.extend_from_slice(&generation.to_le_bytes());
+    content.extend_from_slice(&[0; 8]);
+    content.extend_from_slice(bytes);
+    content
+}
+
+fn tombstone_content(vid: Vid, tombstone: &Tombstone) -> Vec<u8> {
+    let count = u16::try_from(tombstone.ids.len()).expect("at most REQUEST_IDS");
+    let mut content = Vec::with_capacity(TOMBSTONE_BYTES);
+    content.extend_from_slice(&vid.get().to_le_bytes());
+    content.extend_from_slice(&count.to_le_bytes());
+    content.extend_from_slice(&tombstone.generation.to_le_bytes());
+    content.extend_from_slice(&tombstone.buried_at.to_le_bytes());
+    content.extend_from_slice(&tombstone.term.to_le_bytes());
+    content.extend_from_slice(&tombstone.version.to_le_bytes());
+    for (id, time) in &tombstone.ids {
+        content.extend_from_slice(id);
+        content.extend_from_slice(&time.to_le_bytes());
+    }
+    content.resize(TOMBSTONE_BYTES, 0);
+    content
+}

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands that change the metadata, and burials: one at a time, in the order in which they came.
+//!
+//! ```text
+//!   ask -> queue -> begin: judge, start the writes -> .. polls .. -> end: table, fence, completion
+//!                   `- first in the queue only -'
+//! ```
+//! No engine waits for the disk meanwhile. The table changes when the writes are durable, so that it is never
+//! ahead of the disk (protocol rule 3). In memory the writes end at once, and so does the command.
+
+use crate::controller::Ssd;
+use crate::durable::{UNKNOWN_EPOCH, not_durable};
+use crate::io::command::{OK, Work};
+use crate::io::permit::CompletionPermit;
+use crate::request::Refused;
+use gnstor_base::time::{Span, Time};
+use gnstor_durable::Tombstone;
+use gnstor_proto::placement::FleetMap;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::{VolumeEntry, opcode};
+use std::collections::VecDeque;
+use std::task::Poll;
+use zerocopy::IntoBytes;
+
+/// How soon a write of the metadata is looked at again.
+const POLL: Span = Span::from_ns(100_000);
+
+/// What is asked for.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// VOLUME ADD, or CHMOD.
+    Entry { code: u8, entry: Box<VolumeEntry> },
+    /// VOLUME DELETE.
+    Delete { vid: Vid, generation: u32, version: u64, term: u64 },
+    /// MAP SET.
+    Map { data: Vec<u8> },
+    /// LEASE RENEW.
+    Lease { term: u64, version: u64, until: Time },
+    /// A sweep is durable: the volume's entry gives way to a tombstone, and then its id may live again.
+    Bury { vid: Vid, generation: u32 },
+}
+
+/// A change whose writes are under way, as it takes effect.
+#[derive(Debug)]
+enum Begun {
+    /// An entry; whether it is a new one.
+    Entry(Box<VolumeEntry>, bool),
+    /// The entry of a volume that is being deleted.
+    Deleting(Box<VolumeEntry>),
+    Map(Box<FleetMap>),
+    Lease {
+        term: u64,
+        version: u64,
+        until: Time,
+    },
+    Bury {
+        vid: Vid,
+        generation: u32,
+    },
+}
+
+/// A change, and the command that asked for it; none where its queue is gone, or for a burial.
+#[derive(Debug)]
+struct Asked<T> {
+    command: Option<u32>,
+    change: T,
+}
+
+/// Changes that are not done.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    waiting: VecDeque<Asked<Change>>,
+    begun: Option<Asked<Begun>>,
+}
+
+impl Changes {
+    /// The queue of this command is gone. A change that has begun goes on without it.
+    pub(crate) fn drop_command(&mut self, id: u32) {
+        self.waiting.retain(|asked| asked.command != Some(id));
+        if let Some(begun) = self.begun.as_mut().filter(|begun| begun.command == Some(id)) {
+            begun.command = None;
+        }
+    }
+
+    /// Whether a volume whose sweep is over waits for its tombstone.
+    pub(crate) fn buries(&self, vid: Vid) -> bool {
+        let waits = |asked: &Asked<Change>| matches!(asked.change, Change::Bury { vid: of, .. } if of == vid);
+        let begun = |asked: &Asked<Begun>| matches!(asked.change, Begun::Bury { vid: of, .. } if of == vid);
+        self.waiting.iter().any(waits) || self.begun.as_ref().is_some_and(begun)
+    }
+}
+
+impl Ssd {
+    /// A command asks for a change of the metadata.
+    pub(crate) fn ask_change(&mut self, now: Time, permit: CompletionPermit, vid: u16, change: Change) {
+        let id = self.start(permit, vid, now, Work::Change);
+        self.changes.waiting.push_back(Asked { command: Some(id), change });
+        let next = self.change_on(now);
+        self.wake_at(next);
+    }
+
+    /// The sweeps of these volumes are over.
+    pub(crate) fn ask_burials(&mut self, now: Time, volumes: Vec<(Vid, u32)>) {
+        for (vid, generation) in volumes {
+            self.changes.waiting.push_back(Asked { command: None, change: Change::Bury { vid, generation } });
+        }
+        let next = self.change_on(now);
+        self.wake_at(next);
+    }
+
+    /// Goes on with the changes; when to come back.
+    pub(crate) fn change_on(&mut self, now: Time) -> Time {
+        loop {
+            if let Some(Asked { command, change }) = self.changes.begun.take() {
+                match self.volumes.metadata_mut().poll() {
+                    Poll::Pending => {
+                        self.changes.begun = Some(Asked { command, change });
+                        return now + POLL;
+                    }
+                    Poll::Ready(Ok(())) => self.end_change(now, command, change),
+                    Poll::Ready(Err(error)) => {
+                        if let Begun::Bury { vid, generation } = change {
+                            tracing::error!(
+                                "the tombstone of volume {} cannot be written: {error}",
+                                vid.get()
+                            );
+                            self.ftl.sweep(vid, generation);
+                            self.volumes.sweep_at(now);
+                        }
+                        self.refuse_change(now, command, not_durable(&error));
+                    }
+                }
+                continue;
+            }
+            let Some(Asked { command, change }) = self.changes.waiting.pop_front() else {
+                return Time::NEVER;
+            };
+            match self.begin_change(now, change) {
+                Ok(Some(change)) => self.changes.begun = Some(Asked { command, change }),
+                Ok(None) => self.complete_change(now, command),
+                Err(refused) => self.refuse_change(now, command, refused),
+            }
+        }
+    }
+
+    /// Judges a change and starts its writes. `None`: nothing is to be done.
+    fn begin_change(&mut self, now: Time, change: Change) -> Result<Option<Begun>, Refused> {
+        Ok(Some(match change {
+            Change::Entry { code, entry } => {
+                let is_new = code == opcode::VOLUME_ADD;
+                if is_new {
+                    self.table.check_add(&entry)?
+                } else {
+                    self.table.check_chmod(&entry)?
+                }
+                if is_new && !self.volumes.metadata().has_room(entry.vid) {
+                    return Err(Refusal::TableFull.into());
+                }
+                self.start_entry(&entry);
+                Begun::Entry(entry, is_new)
+            }
+            Change::Delete { vid, generation, version, term } => {
+                let Some(entry) = self.table.check_delete(vid, generation, version, term)? else {
+                    return Ok(None);
+                };
+                // Durable before anything is unmapped (protocol rule 10).
+                self.start_entry(&entry);
+                Begun::Deleting(Box::new(entry))
+            }
+            Change::Map { data } => {
+                let map = FleetMap::decode(&data).map_err(|_| Refusal::InvalidField)?;
+                self.table.take_term(map.term)?;
+                if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch < fleet.map().epoch) {
+                    return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
+                }
+                self.start_term(self.table.term());
+                self.volumes.metadata_mut().start_map(&data);
+                if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
+                    self.volumes.metadata_mut().start_filling(map.epoch);
+                }
+                Begun::Map(Box::new(map))
+            }
+            Change::Lease { term, version, until } => {
+                self.table.take_term(term)?;
+                // First here: an SSD that has served under a lease never comes back as one that needs none.
+                if self.volumes.metadata().contents().leased {
+                    self.start_term(term);
+                } else {
+                    self.volumes.metadata_mut().start_leased(term);
+                }
+                Begun::Lease { term, version, until }
+            }
+            Change::Bury { vid, generation } => {
+                let ms = now.as_ns() / 1_000_000;
+                let mut tombstone = Tombstone { generation, buried_at: ms, ..Tombstone::default() };
+                if let Some(entry) = self.table.volume(vid).map(|volume| volume.entry()) {
+                    (tombstone.term, tombstone.version) = (entry.term, entry.version);
+                    tombstone.ids = entry.request_ids.iter().map(|id| (*id, ms)).collect();
+                }
+                self.volumes.metadata_mut().start_bury(vid, tombstone);
+                Begun::Bury { vid, generation }
+            }
+        }))
+    }
+
+    /// What a volume's entry is about to be, and the term that it came with.
+    fn start_entry(&mut self, entry: &VolumeEntry) {
+        self.start_term(self.table.term());
+        self.volumes.metadata_mut().start_entry(entry.vid, entry.encode().as_bytes());
+    }
+
+    /// The daemon's term, where it is a new one.
+    fn start_term(&mut self, term: u64) {
+        if term > self.volumes.metadata().contents().term {
+            self.volumes.metadata_mut().start_term(term);
+        }
+    }
+
+    /// The writes of a change are durable: it takes effect.
+    fn end_change(&mut self, now: Time, command: Option<u32>, change: Begun) {
+        match change {
+            Begun::Entry(entry, is_new) => {
+                let vid = entry.vid;
+                let taken = if is_new { self.table.add(now, *entry) } else { self.table.chmod(now, *entry) };
+                match taken {
+                    Ok(()) => self.fence_change(now, command, vid),
+                    Err(refused) => self.refuse_change(now, command, refused),
+                }
+            }
+            Begun::Deleting(entry) => {
+                let (vid, generation) = (entry.vid, entry.generation);
+                self.table.mark_deleting(&entry);
+                // Asked for again while the last transfers or the tombstone are awaited, a second sweep would
+                // reach into the id's next life.
+                if !self.volumes.awaits_burial(vid) && !self.changes.buries(vid) {
+                    self.ftl.sweep(vid, generation);
+                }
+                self.volumes.sweep_at(now);
+                self.wake_at(now);
+                self.fence_change(now, command, vid);
+            }
+            Begun::Map(map) => {
+                if self.volumes.filling_since().is_some_and(|epoch| epoch == UNKNOWN_EPOCH) {
+                    self.volumes.set_filling_since(Some(map.epoch));
+                }
+                if self.volumes.filling_since().is_some_and(|epoch| map.epoch > epoch) {
+                    self.volumes.set_filling_since(None);
+                }
+                let fleet = self.seen(*map);
+                self.table.set_fleet(Some(fleet));
+                self.complete_change(now, command);
+            }
+            Begun::Lease { term, version, until } => match self.table.renew_lease(term, version, until) {
+                Ok(()) => self.complete_change(now, command),
+                Err(refused) => self.refuse_change(now, command, refused),
+            },
+            Begun::Bury { vid, .. } => self.table.bury(now, vid),
+        }
+    }
+
+    fn permit_of(&mut self, command: Option<u32>) -> Option<CompletionPermit> {
+        self.commands.remove(command?).and_then(|command| command.permit)
+    }
+
+    fn complete_change(&mut self, now: Time, command: Option<u32>) {
+        if let Some(permit) = self.permit_of(command) {
+            self.complete(permit, OK, now, 0);
+        }
+    }
+
+    fn refuse_change(&mut self, now: Time, command: Option<u32>, refused: Refused) {
+        let Some(command) = command.and_then(|id| self.commands.remove(id)) else { return };
+        if let Some(permit) = command.permit {
+            self.refuse(permit, command.vid, refused, now);
+        }
+    }
+
+    fn fence_change(&mut self, now: Time, command: Option<u32>, vid: Vid) {
+        if let Some(permit) = self.permit_of(command) {
+            self.fence(now, permit, vid);
+        }
+    }
+}
