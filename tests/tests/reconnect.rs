@@ -254,7 +254,7 @@ fn copy_out(up: &Up, folder: &Path, name: &str) -> Copy {
 const STILL: Duration = Duration::from_secs(8);
 
 fn survives(stop: impl Fn(&Up, &[Copy], &str)) {
-    let up = Up::start(&["--ssds", "2", "--ssd-size", "256MiB"]);
+    let up = Up::start_as(&["--preset", "null", "--ssds", "2", "--ssd-size", "256MiB"]);
     let folder = tempfile::tempdir().expect("a folder");
     let (old, new) = (pattern(1, BYTES), pattern(2, BYTES));
     let file = folder.path().join("old").display().to_string();
