@@ -21,6 +21,9 @@ const STANDARD: &str = "-";
 /// Renewed every ten seconds. Where this process is killed, others wait for the rest of it.
 const LEASE: Duration = Duration::from_secs(30);
 
+/// Deadline of one I/O: an array that stands still, or is started again, is waited for so long.
+const IO_TIMEOUT: Duration = Duration::from_secs(30);
+
 enum Place<'a> {
     File(&'a str),
     Volume(&'a str),
@@ -63,6 +66,7 @@ fn connect(args: &CpArgs) -> Result<Connection, CliError> {
     let mut options = ConnectOptions::new(&args.array.array);
     options.credentials = args.array.credentials();
     options.name = "gnstor cp".into();
+    options.io_timeout = IO_TIMEOUT;
     Ok(Connection { client: Client::connect(&node, &options)?, _engine: engine })
 }
 

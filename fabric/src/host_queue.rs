@@ -59,6 +59,11 @@ impl HostQueue {
         Ok(queue)
     }
 
+    /// Whether it has failed, and answers no command any more.
+    pub fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
     /// The controller id that Connect gave.
     pub fn cntlid(&self) -> u16 {
         self.cntlid

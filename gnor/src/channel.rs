@@ -9,15 +9,14 @@ use crate::abi::{self, ChannelAbi, Dumps, Pool, QueuePair};
 use crate::error::NodeError;
 use crate::growth::Growth;
 use crate::layout::{Layout, Owner};
-use crate::node::{Connection, Node};
+use crate::node::{Connection, IoQueue, Node};
 use crate::session::Session;
 use gnstor_fabric::device::{DeviceError, DeviceMem};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{AgentHca, DeviceCq, DeviceMr, DeviceQp};
 use gnstor_fabric::mlx5;
-use gnstor_proto::fabrics::CONNECT_DATA_BYTES;
 use std::mem::{offset_of, size_of};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Queue id of a channel's queues: one I/O queue per SSD and session.
@@ -57,10 +56,25 @@ pub struct Channel {
     pub(crate) layout: Layout,
     ssds: usize,
     pd: u32,
+    /// The pair of rings of each SSD's queue pair.
+    rings: Vec<usize>,
+    keys: Mutex<Vec<u32>>,
+    queues: Mutex<Queues>,
+}
+
+/// What a channel has at the HCA. It is replaced when the channel connects anew.
+#[derive(Debug, Default)]
+pub(crate) struct Queues {
+    /// Completion queue and first queue pair; `None` if they could not be replaced.
+    pub(crate) made: Option<Made>,
+    pub(crate) connections: Vec<Connection>,
+}
+
+/// A completion queue and the queue pairs that complete there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
     cq: u32,
     pub(crate) first_qpn: u32,
-    keys: Mutex<Vec<u32>>,
-    pub(crate) connections: Vec<Connection>,
 }
 
 /// Counters of a channel.
@@ -108,31 +122,26 @@ impl Channel {
         let memory = Arc::new(node.device().alloc(layout.bytes)?);
         let hca = node.hca();
         let pd = hca.alloc_pd();
-        let cq = create_cq(hca, &layout, &memory)?;
         let rings = node.rings_for(session.addresses().iter().map(|address| address.port));
-        let spec = |(ssd, ring)| layout.queue_pair(memory.address(), ssd, Owner { cq, pd, ring });
-        let specs: Vec<DeviceQp> = rings.into_iter().enumerate().map(spec).collect();
-        let first_qpn = hca.create_qps(&specs)?;
-        // From here on whatever fails takes the queue pairs away again.
-        let mut channel = Self {
+        let channel = Self {
             node: Arc::clone(node),
             memory,
             pool,
             layout,
             ssds,
             pd,
-            cq,
-            first_qpn,
+            rings,
             keys: Mutex::default(),
-            connections: Vec::new(),
+            queues: Mutex::default(),
         };
+        // From here on whatever fails takes the queue pairs away again.
+        let made = channel.create_queues()?;
         let (own, data) = (ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE);
         let queue_key = channel.register_own(channel.memory.address(), layout.queue_bytes as u64, own)?;
         let pool_bytes = u64::from(channel.pool.most()) * u64::from(abi::POOL_BLOCK);
         let pool_key = channel.register_own(channel.pool.address(), pool_bytes, own | data)?;
-        channel.write_structures(session, queue_key, pool_key)?;
-        channel.connect_rdma(session, &specs)?;
-        channel.connect_fabrics(session)?;
+        channel.write_structures(made, queue_key, pool_key)?;
+        channel.connect(session)?;
         if most > abi::POOL_BLOCKS {
             node.watch(&channel.pool);
         }
@@ -146,7 +155,44 @@ impl Channel {
         Ok(key)
     }
 
-    fn write_structures(&self, session: &Session, queue_key: u32, pool_key: u32) -> Result<(), NodeError> {
+    /// A completion queue, and a queue pair for each SSD.
+    pub(crate) fn create_queues(&self) -> Result<Made, NodeError> {
+        let hca = self.node.hca();
+        let cq = create_cq(hca, &self.layout, &self.memory)?;
+        let (base, pd) = (self.memory.address(), self.pd);
+        let spec = |(ssd, &ring)| self.layout.queue_pair(base, ssd, Owner { cq, pd, ring });
+        let specs: Vec<DeviceQp> = self.rings.iter().enumerate().map(spec).collect();
+        match hca.create_qps(&specs) {
+            Ok(first_qpn) => {
+                let made = Made { cq, first_qpn };
+                self.queues().made = Some(made);
+                Ok(made)
+            }
+            Err(e) => {
+                hca.destroy_cq(cq);
+                Err(e.into())
+            }
+        }
+    }
+
+    pub(crate) fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().expect("no panic while held")
+    }
+
+    /// The queue pair of an SSD.
+    pub(crate) fn io_queue(&self, made: Made, ssd: usize) -> IoQueue {
+        let qpn = made.first_qpn + u32::try_from(ssd).expect("at most MAX_SSDS");
+        IoQueue { ring: self.rings[ssd], qpn, ssd }
+    }
+
+    /// Takes connections and queue pairs away. The connections end before the memory they name does.
+    pub(crate) fn destroy_queues(&self) -> Result<(), DeviceError> {
+        let Queues { made, connections } = std::mem::take(&mut *self.queues());
+        drop(connections);
+        made.map_or(Ok(()), |made| self.node.hca().destroy_qps(made.first_qpn, self.ssds, made.cq))
+    }
+
+    fn write_structures(&self, made: Made, queue_key: u32, pool_key: u32) -> Result<(), NodeError> {
         let layout = &self.layout;
         let at = |offset: usize| self.memory.address() + offset as u64;
         let abi = ChannelAbi {
@@ -162,7 +208,7 @@ impl Channel {
             waiting_addr: at(layout.waiting),
             queue_lkey: queue_key,
             ssds: u32::try_from(self.ssds).expect("at most MAX_SSDS"),
-            first_qpn: self.first_qpn,
+            first_qpn: made.first_qpn,
             cq_log: layout.cq_log,
             depth: layout.depth,
             qid: QID.into(),
@@ -181,8 +227,6 @@ impl Channel {
         for i in 0..self.ssds {
             self.memory.write(layout.qps + i * size_of::<QueuePair>(), QueuePair::default().as_bytes())?;
             self.memory.write(layout.dumps + i * size_of::<Dumps>(), Dumps::default().as_bytes())?;
-            let data = session.connect_data(i, QID);
-            self.memory.write(layout.connect + i * CONNECT_DATA_BYTES, data.as_bytes())?;
         }
         Ok(())
     }
@@ -272,11 +316,10 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        // The connections end before the memory they name does.
-        self.connections.clear();
+        self.queues().connections.clear();
         let (hca, keys) = (self.node.hca(), std::mem::take(&mut *self.keys()));
         let gone = keys.into_iter().try_for_each(|key| hca.deregister(key));
-        if let Err(e) = gone.and_then(|()| hca.destroy_qps(self.first_qpn, self.ssds, self.cq)) {
+        if let Err(e) = gone.and_then(|()| self.destroy_queues()) {
             // The HCA still has queue pairs there, and looks at them in the next launch.
             tracing::warn!(
                 "a channel's memory is not given back, as its queue pairs cannot be destroyed: {e}"

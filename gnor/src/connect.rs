@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The connections of a new channel: RDMA by the CPU, Fabrics Connect by a kernel.
+//! The connections of a channel: RDMA by the CPU, Fabrics Connect by a kernel. A channel whose connections
+//! broke connects anew between two launches.
+//!
+//! ```text
+//!   broken --cut--> all flushed --launch (libgnstor drains)--> nothing in flight --reconnect--> connected
+//! ```
 
-use crate::abi::{self, ConnectArgs};
+use crate::abi::{self, ChannelAbi, ConnectArgs, QueuePair};
 use crate::channel::{Channel, QID};
 use crate::error::NodeError;
 use crate::layout::nvme_queue_entries;
-use crate::node::IoQueue;
+use crate::node::{Connection, Turn};
 use crate::session::Session;
 use gnstor_fabric::device::Kernel;
-use gnstor_fabric::hca::agent::{ClientKernel, DeviceQp, Shape};
-use gnstor_proto::fabrics::CmRequest;
+use gnstor_fabric::hca::agent::{ClientKernel, Shape};
+use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, CmRequest};
 use std::ffi::c_void;
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -47,44 +52,122 @@ fn connect_kernel() -> ClientKernel {
 }
 
 impl Channel {
-    /// Connects the queue pairs.
-    pub(crate) fn connect_rdma(&mut self, session: &Session, specs: &[DeviceQp]) -> Result<(), NodeError> {
-        let cntlids = session.controller_ids();
-        for (ssd, spec) in specs.iter().enumerate() {
-            let request = CmRequest {
-                qid: QID.into(),
-                hrqsize: u16::try_from(self.layout.depth).expect("small").into(),
-                hsqsize_z: u16::try_from(nvme_queue_entries(self.layout.depth) - 1).expect("small").into(),
-                cntlid: cntlids[ssd].into(),
-                ..CmRequest::default()
-            };
-            let qpn = self.first_qpn + u32::try_from(ssd).expect("at most MAX_SSDS");
-            self.connections.push(session.connect_io(
-                &self.node,
-                IoQueue { ring: spec.ring, qpn, ssd },
-                request,
-            )?);
-        }
-        Ok(())
+    /// Connects the queue pairs of a new channel.
+    pub(crate) fn connect(&self, session: &Session) -> Result<(), NodeError> {
+        let turn = self.node.turn();
+        let failed = self.connect_some(&turn, session, &vec![true; self.ssds()], CONNECT_DEADLINE)?;
+        failed.into_iter().next().map_or(Ok(()), |(_, cause)| Err(cause))
     }
 
-    /// Has the device post the receives and send Fabrics Connect to every SSD.
-    pub(crate) fn connect_fabrics(&self, session: &Session) -> Result<(), NodeError> {
-        let timeout_ns = u64::try_from(CONNECT_DEADLINE.as_nanos()).expect("ten seconds");
+    /// Connects the queue pairs to the SSDs that are `wanted`, and leaves the others in error. Returns what
+    /// failed: those queue pairs are in error, too.
+    fn connect_some(
+        &self,
+        turn: &Turn<'_>,
+        session: &Session,
+        wanted: &[bool],
+        deadline: Duration,
+    ) -> Result<Vec<(usize, NodeError)>, NodeError> {
+        let mut failed = Vec::new();
+        let made = self.queues().made.expect("made before");
+        for (ssd, _) in wanted.iter().enumerate().filter(|(_, wanted)| **wanted) {
+            let data = session.connect_data(ssd, QID);
+            self.memory.write(self.layout.connect + ssd * CONNECT_DATA_BYTES, data.as_bytes())?;
+        }
+        for (ssd, &wanted) in wanted.iter().enumerate() {
+            let queue = self.io_queue(made, ssd);
+            let connected = if wanted {
+                session.connect_io_within(&self.node, queue, self.request(session, ssd), deadline)
+            } else {
+                self.node.connect_to_none(queue)
+            };
+            let connection = match connected {
+                Ok(connection) => connection,
+                Err(cause) => {
+                    failed.push((ssd, cause));
+                    self.node.connect_to_none(queue)?
+                }
+            };
+            self.queues().connections.push(connection);
+        }
+        for (ssd, cause) in self.connect_fabrics(turn, deadline)? {
+            self.queues().connections[ssd].cut();
+            if wanted[ssd] && failed.iter().all(|(other, _)| *other != ssd) {
+                failed.push((ssd, NodeError::Queue { ssd, cause }));
+            }
+        }
+        Ok(failed)
+    }
+
+    fn request(&self, session: &Session, ssd: usize) -> CmRequest {
+        CmRequest {
+            qid: QID.into(),
+            hrqsize: u16::try_from(self.layout.depth).expect("small").into(),
+            hsqsize_z: u16::try_from(nvme_queue_entries(self.layout.depth) - 1).expect("small").into(),
+            cntlid: session.controller_ids()[ssd].into(),
+            ..CmRequest::default()
+        }
+    }
+
+    /// Has the device post the receives and send Fabrics Connect to every SSD. Returns the SSDs that it did
+    /// not connect to, and why.
+    fn connect_fabrics(
+        &self,
+        turn: &Turn<'_>,
+        deadline: Duration,
+    ) -> Result<Vec<(usize, String)>, NodeError> {
+        let timeout_ns = u64::try_from(deadline.as_nanos()).expect("some seconds");
         let args = ConnectArgs { channel: self.memory.address(), timeout_ns, ..ConnectArgs::default() };
         let memory = self.node.device().alloc(size_of::<ConnectArgs>())?;
         memory.write(0, args.as_bytes())?;
         let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
-        self.node.launch(connect_kernel(), shape, memory.address(), CONNECT_DEADLINE * 2)?;
+        turn.launch(connect_kernel(), shape, memory.address(), deadline + CONNECT_DEADLINE)?;
         let mut raw = vec![0; size_of::<ConnectArgs>()];
         memory.read(0, &mut raw)?;
         let args = ConnectArgs::read_from_bytes(&raw).expect("the length matches");
-        for ssd in 0..session.addresses().len() {
-            if args.status[ssd] != 0 {
-                let cause = format!("Fabrics Connect: {}", abi::describe(args.status[ssd], args.dw0[ssd]));
-                return Err(NodeError::Queue { ssd, cause });
-            }
-        }
-        Ok(())
+        let cause = |ssd: usize| {
+            (ssd, format!("Fabrics Connect: {}", abi::describe(args.status[ssd], args.dw0[ssd])))
+        };
+        Ok((0..self.ssds()).filter(|&ssd| args.status[ssd] != 0).map(cause).collect())
+    }
+
+    /// The SSDs whose queue pair is in error; between launches.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn broken(&self) -> Result<Vec<bool>, NodeError> {
+        let mut raw = vec![0; self.ssds() * size_of::<QueuePair>()];
+        self.memory.read(self.layout.qps, &mut raw)?;
+        let pairs = raw.chunks_exact(size_of::<QueuePair>());
+        Ok(pairs.map(|raw| QueuePair::read_from_bytes(raw).is_ok_and(|pair| pair.error != 0)).collect())
+    }
+
+    /// Gives all connections up: with the next launch every command that is in flight ends as flushed.
+    pub fn cut(&self) {
+        self.queues().connections.iter().for_each(Connection::cut);
+    }
+
+    /// Makes the queue pairs anew, and connects those to the SSDs that are `wanted`; the others are in error
+    /// from then on. Nothing of the channel may be in flight: its requests have ended after [`Self::cut`].
+    /// Address, keys and pool stay what they are. Returns the SSDs that could not be connected, and why.
+    ///
+    /// # Errors
+    /// Driver errors: the channel is of no use any more.
+    pub fn reconnect(
+        &self,
+        turn: &Turn<'_>,
+        session: &Session,
+        wanted: &[bool],
+        deadline: Duration,
+    ) -> Result<Vec<(usize, NodeError)>, NodeError> {
+        let layout = &self.layout;
+        self.destroy_queues()?;
+        // What queue pairs and doorbells say is of the old ones. The lists of waiting commands lie between.
+        self.memory.write(layout.qps, &vec![0; layout.parked - layout.qps])?;
+        self.memory.write(layout.per_ssd, &vec![0; layout.pool_words - layout.per_ssd])?;
+        let made = self.create_queues()?;
+        self.memory.write(offset_of!(ChannelAbi, first_qpn), &made.first_qpn.to_le_bytes())?;
+        self.memory.write(offset_of!(ChannelAbi, cq_word), &0u32.to_le_bytes())?;
+        self.connect_some(turn, session, wanted, deadline.min(CONNECT_DEADLINE))
     }
 }

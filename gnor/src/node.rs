@@ -9,7 +9,7 @@ use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::transport::{ConnId, Connect, ExecutorId, Port, REFUSED_NO_PEER};
 use gnstor_proto::fabrics::CmRequest;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
 use std::time::Duration;
 
 /// A GPU node.
@@ -24,6 +24,15 @@ pub struct Node {
     channels: AtomicUsize,
     /// Pools that may ask for more memory.
     pools: Mutex<Vec<Weak<Growth>>>,
+    /// Held during a launch, and while a channel connects anew.
+    turn: Mutex<()>,
+}
+
+/// The right to launch: no other launch begins before it is dropped.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    node: &'a Node,
+    _alone: MutexGuard<'a, ()>,
 }
 
 /// A connection of a queue pair in device memory; it ends when it is dropped.
@@ -48,12 +57,17 @@ impl Lifeline {
 }
 
 impl Connection {
+    /// As [`Lifeline::cut`].
+    pub(crate) fn cut(&self) {
+        self.line.cut();
+    }
+
     pub(crate) fn lifeline(&self) -> Weak<Lifeline> {
         Arc::downgrade(&self.line)
     }
 }
 
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
+pub(crate) const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// How often pools are looked at while kernels run. To get memory takes longer.
 const POOL_LOOK: Duration = Duration::from_micros(200);
 
@@ -96,6 +110,7 @@ impl Node {
             soft,
             channels: AtomicUsize::new(0),
             pools: Mutex::default(),
+            turn: Mutex::default(),
         };
         // Where a later one fails, dropping the node removes the earlier ones.
         for (number, executor) in executors.into_iter().enumerate() {
@@ -144,17 +159,40 @@ impl Node {
     /// # Errors
     /// [`NodeError::Queue`]: refused, or no answer in time.
     pub fn connect(&self, queue: IoQueue, port: Port, request: CmRequest) -> Result<Connection, NodeError> {
+        self.connect_within(queue, port, request, CONNECT_DEADLINE)
+    }
+
+    /// Leaves a queue pair in error: what is posted to it is flushed.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub(crate) fn connect_to_none(&self, queue: IoQueue) -> Result<Connection, NodeError> {
+        let IoQueue { ring, qpn, ssd } = queue;
+        let (engine, executor) = self.rings[ring % self.rings.len()].clone();
+        let id = engine.call(move |e, _| e.connect_to_none(executor, qpn))?;
+        let none = || NodeError::Queue { ssd, cause: "there are too many connections".into() };
+        Ok(Connection { line: Arc::new(Lifeline { engine, id: id.ok_or_else(none)? }) })
+    }
+
+    /// As [`Self::connect`], with this deadline.
+    pub(crate) fn connect_within(
+        &self,
+        queue: IoQueue,
+        port: Port,
+        request: CmRequest,
+        deadline: Duration,
+    ) -> Result<Connection, NodeError> {
         let IoQueue { ring, qpn, ssd } = queue;
         let (engine, executor) = self.rings[ring % self.rings.len()].clone();
         let (reply, answer) = mpsc::channel();
         let id =
             engine.call(move |e, now| e.connect(now, Connect { executor, qpn, port, request }, reply))?;
         let refused = |cause: String| Err(NodeError::Queue { ssd, cause });
-        match answer.recv_timeout(CONNECT_DEADLINE) {
+        match answer.recv_timeout(deadline) {
             Ok(Ok(())) => Ok(Connection { line: Arc::new(Lifeline { engine, id }) }),
             Ok(Err(REFUSED_NO_PEER)) => refused("no SSD listens there".into()),
             Ok(Err(reason)) => refused(format!("RDMA connection rejected, reason {reason}")),
-            Err(_) => refused(format!("no answer within {CONNECT_DEADLINE:?}")),
+            Err(_) => refused(format!("no answer within {deadline:?}")),
         }
     }
 
@@ -169,10 +207,12 @@ impl Node {
         args: u64,
         deadline: Duration,
     ) -> Result<(), DeviceError> {
-        for (engine, executor) in self.rings.iter().cloned() {
-            engine.cast(move |e, now| e.calibrate(now, executor));
-        }
-        self.with_growth(|| self.hca.launch(kernel, shape, args, deadline))
+        self.turn().launch(kernel, shape, args, deadline)
+    }
+
+    /// Waits until no launch is under way, and keeps others from beginning.
+    pub fn turn(&self) -> Turn<'_> {
+        Turn { node: self, _alone: self.turn.lock().expect("no panic while held") }
     }
 
     /// Answers a pool's requests from here on.
@@ -243,6 +283,26 @@ impl Node {
         for (engine, executor) in self.rings.iter().cloned() {
             engine.cast(move |e, now| e.remove_executor(now, executor));
         }
+    }
+}
+
+impl Turn<'_> {
+    /// As [`Node::launch`].
+    ///
+    /// # Errors
+    /// As [`Node::launch`].
+    pub fn launch(
+        &self,
+        kernel: ClientKernel,
+        shape: Shape,
+        args: u64,
+        deadline: Duration,
+    ) -> Result<(), DeviceError> {
+        let node = self.node;
+        for (engine, executor) in node.rings.iter().cloned() {
+            engine.cast(move |e, now| e.calibrate(now, executor));
+        }
+        node.with_growth(|| node.hca.launch(kernel, shape, args, deadline))
     }
 }
 

@@ -2,17 +2,22 @@
 //! A client's control path to every SSD: one admin queue each, which a thread keeps alive. An SSD that
 //! falls silent may have acknowledged every command of an I/O queue, so that nothing there can fail. So the
 //! heartbeat decides: if an admin queue breaks, the session gives up the I/O queues of its SSD too.
+//!
+//! A path that broke is replaced by a new one: [`Session::dial`] and [`Session::adopt`]. The new admin queue
+//! is of the same host, with the same serial and secret, and authenticates anew.
 
 use crate::error::NodeError;
-use crate::node::{Connection, IoQueue, Lifeline, Node};
+use crate::node::{CONNECT_DEADLINE, Connection, IoQueue, Lifeline, Node};
 use gnstor_auth::Secret;
+use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::{Asked, Credentials, HostQueue, SsdPath};
 use gnstor_fabric::transport::Port;
 use gnstor_proto::fabrics::{CmRequest, ConnectData, Host, Identity};
 use gnstor_proto::slba::ClientId;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender, TryRecvError};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -47,9 +52,17 @@ pub const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
 /// What leads to one SSD.
 #[derive(Debug)]
 struct Path {
+    address: SsdAddress,
     admin: HostQueue,
     /// The I/O queues, as long as they are connected.
     io: Vec<Weak<Lifeline>>,
+}
+
+impl Path {
+    /// Gives up its I/O queues.
+    fn cut(&self) {
+        self.io.iter().filter_map(Weak::upgrade).for_each(|lifeline| lifeline.cut());
+    }
 }
 
 /// Admin queues to every SSD of an array.
@@ -57,8 +70,10 @@ struct Path {
 pub struct Session {
     client: ClientId,
     host: Host,
-    addresses: Vec<SsdAddress>,
+    secret: Option<Secret>,
     paths: Arc<Mutex<Vec<Path>>>,
+    /// Whether the heartbeat found a path that is broken.
+    is_hurt: Arc<AtomicBool>,
     keep_alive: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -74,24 +89,57 @@ impl Session {
     ) -> Result<Self, NodeError> {
         let Registration { client, serial, secret } = registration;
         let host = Host { identity: Identity::Client(client), id: host_id(), serial };
-        let connect = |ssd: &SsdAddress| {
-            HostQueue::connect(
-                &SsdPath {
-                    transport: node.transport(),
-                    executor: node.soft_executor(),
-                    port: ssd.port,
-                    subnqn: &ssd.subnqn,
-                },
-                Credentials { host, secret: secret.clone() },
-                KATO,
-                ADMIN_DEADLINE,
-            )
+        let mut session =
+            Self { client, host, secret, paths: Arc::default(), is_hurt: Arc::default(), keep_alive: None };
+        for address in addresses {
+            let admin = session.dial(node, &address, ADMIN_DEADLINE)?;
+            session.paths().push(Path { address, admin, io: Vec::new() });
+        }
+        session.keep_alive = Some(start_keep_alive(Arc::clone(&session.paths), Arc::clone(&session.is_hurt)));
+        Ok(session)
+    }
+
+    /// Connects a new admin queue to one SSD, and authenticates. The session goes on with what it has until
+    /// [`Self::adopt`]: several queues of one host stand side by side.
+    ///
+    /// # Errors
+    /// The SSD refused, or did not answer within `deadline`.
+    pub fn dial(
+        &self,
+        node: &Node,
+        address: &SsdAddress,
+        deadline: Duration,
+    ) -> Result<HostQueue, ChannelError> {
+        let path = SsdPath {
+            transport: node.transport(),
+            executor: node.soft_executor(),
+            port: address.port,
+            subnqn: &address.subnqn,
         };
-        let path = |admin| Path { admin, io: Vec::new() };
-        let paths = addresses.iter().map(|ssd| connect(ssd).map(path)).collect::<Result<Vec<_>, _>>()?;
-        let paths = Arc::new(Mutex::new(paths));
-        let keep_alive = Some(start_keep_alive(Arc::clone(&paths)));
-        Ok(Self { client, host, addresses, paths, keep_alive })
+        let who = Credentials { host: self.host, secret: self.secret.clone() };
+        HostQueue::connect(&path, who, KATO, deadline)
+    }
+
+    /// Takes a new admin queue in place of the one to this SSD. The I/O queues of the old one end.
+    pub fn adopt(&self, ssd: usize, address: SsdAddress, admin: HostQueue) {
+        let old = std::mem::replace(&mut self.paths()[ssd], Path { address, admin, io: Vec::new() });
+        old.cut();
+        self.is_hurt.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the admin queue to an SSD answers, as far as is known.
+    pub fn is_up(&self, ssd: usize) -> bool {
+        !self.paths()[ssd].admin.is_broken()
+    }
+
+    /// Whether the last heartbeat found a path that is broken.
+    pub fn is_hurt(&self) -> bool {
+        // Only a reason to look: a heartbeat that is missed here is seen a second later.
+        self.is_hurt.load(Ordering::Relaxed)
+    }
+
+    fn paths(&self) -> MutexGuard<'_, Vec<Path>> {
+        self.paths.lock().expect("no panic while held")
     }
 
     /// Whose session it is.
@@ -111,13 +159,13 @@ impl Session {
     }
 
     /// The SSDs.
-    pub fn addresses(&self) -> &[SsdAddress] {
-        &self.addresses
+    pub fn addresses(&self) -> Vec<SsdAddress> {
+        self.paths().iter().map(|path| path.address.clone()).collect()
     }
 
     /// Controller id on each SSD, as I/O queues must name it.
     pub fn controller_ids(&self) -> Vec<u16> {
-        self.paths.lock().expect("no panic while held").iter().map(|path| path.admin.cntlid()).collect()
+        self.paths().iter().map(|path| path.admin.cntlid()).collect()
     }
 
     /// Connects an I/O queue. It lives as long as the admin queue of its SSD.
@@ -130,8 +178,20 @@ impl Session {
         queue: IoQueue,
         request: CmRequest,
     ) -> Result<Connection, NodeError> {
-        let connection = node.connect(queue, self.addresses[queue.ssd].port, request)?;
-        let mut paths = self.paths.lock().expect("no panic while held");
+        self.connect_io_within(node, queue, request, CONNECT_DEADLINE)
+    }
+
+    /// As [`Self::connect_io`], with a deadline.
+    pub(crate) fn connect_io_within(
+        &self,
+        node: &Node,
+        queue: IoQueue,
+        request: CmRequest,
+        deadline: Duration,
+    ) -> Result<Connection, NodeError> {
+        let port = self.paths()[queue.ssd].address.port;
+        let connection = node.connect_within(queue, port, request, deadline)?;
+        let mut paths = self.paths();
         let io = &mut paths[queue.ssd].io;
         io.retain(|lifeline| lifeline.strong_count() > 0);
         io.push(connection.lifeline());
@@ -140,7 +200,7 @@ impl Session {
 
     /// Runs `f` on the admin queue of one SSD.
     pub fn with_queue<R>(&self, ssd: usize, f: impl FnOnce(&mut HostQueue) -> R) -> R {
-        f(&mut self.paths.lock().expect("no panic while held")[ssd].admin)
+        f(&mut self.paths()[ssd].admin)
     }
 }
 
@@ -159,7 +219,7 @@ fn host_id() -> [u8; 16] {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the keep-alive thread is the runtime part of this module")]
-fn start_keep_alive(paths: Arc<Mutex<Vec<Path>>>) -> (Sender<()>, JoinHandle<()>) {
+fn start_keep_alive(paths: Arc<Mutex<Vec<Path>>>, is_hurt: Arc<AtomicBool>) -> (Sender<()>, JoinHandle<()>) {
     let (stop, stopped) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(HEARTBEAT) {
@@ -167,6 +227,7 @@ fn start_keep_alive(paths: Arc<Mutex<Vec<Path>>>) -> (Sender<()>, JoinHandle<()>
             // All are asked before one is waited for: an SSD that does not answer keeps no other one waiting.
             let asked: Vec<Option<Asked>> =
                 paths.iter_mut().map(|path| path.admin.ask_alive().ok()).collect();
+            let mut hurt = false;
             for (path, asked) in paths.iter_mut().zip(asked) {
                 // A session that ends waits for one SSD that does not answer, not for all of them.
                 if let Err(TryRecvError::Disconnected) = stopped.try_recv() {
@@ -177,9 +238,11 @@ fn start_keep_alive(paths: Arc<Mutex<Vec<Path>>>) -> (Sender<()>, JoinHandle<()>
                     tracing::warn!("keep-alive: {e}");
                 }
                 if !matches!(alive, Some(Ok(()))) {
-                    path.io.iter().filter_map(Weak::upgrade).for_each(|lifeline| lifeline.cut());
+                    hurt = true;
+                    path.cut();
                 }
             }
+            is_hurt.store(hurt, Ordering::Relaxed);
         }
     });
     (stop, thread)

@@ -4,19 +4,35 @@
 
 namespace gn {
 
+// The file of an item. A write has a copy of the volume, whose next sequence is the item's: so it is sent
+// with that one, the first time and again.
+GN_DEV file file_of_item(const transfer_args& a, gn_u32 i) {
+  file f = a.f;
+  transfer_item& t = a.items[i];
+  if (t.opcode != IO_WRITE) return f;
+  if (!t.sequence) t.sequence = mem::add_relaxed_gpu(&f.v->next_sequence, (gn_u64)1);
+  volume& own = a.volumes[i];
+  own = *f.v;
+  own.next_sequence = t.sequence;
+  f.v = &own;
+  return f;
+}
+
 GN_DEV void transfer_body(transfer_args& a, gn_u32 block, gn_u32 blocks) {
   gn_u32 stride = blocks * blockDim.x;
   for (gn_u32 base = block * blockDim.x + (threadIdx.x & ~31u); base < a.count; base += stride) {
     gn_u32 i = base + lane_id();
     bool have = i < a.count;
     io x;
+    file f = a.f;
     if (have) {
+      f = file_of_item(a, i);
       const transfer_item& t = a.items[i];
-      x = io_make(*a.f.v, t.opcode, t.vba, t.blocks, t.address, t.key,
+      x = io_make(*f.v, t.opcode, t.vba, t.blocks, t.address, t.key,
                   t.flags | (t.replica ? (gn_u32)FLAG_PINNED : 0u));
       x.attempt = t.replica;
     }
-    gn_u32 status = run_warp(a.f, have, x);
+    gn_u32 status = run_warp(f, have, x);
     if (have) {
       a.items[i].status = status;
       a.items[i].dw0 = x.dw0;

@@ -16,12 +16,16 @@ struct transfer_item {
   gn_u32 dw0, dw1; // out
   gn_u32 replica;  // of a read: 0 = any, k = the k-th serving one
   gn_u32 reserved;
+  // Of a write: its stamp's sequence. 0: it has none yet, and the kernel draws one before it sends anything.
+  // An item is one part (io_part), so it has one. An item that is run again has the same stamp.
+  gn_u64 sequence;
 };
-static_assert(sizeof(transfer_item) == 48, "");
+static_assert(sizeof(transfer_item) == 56, "");
 
 struct transfer_args {
   file f;
   transfer_item* items;
+  volume* volumes;  // room for one an item
   gn_u32 count;
   gn_u32 reserved;
 };

@@ -3,22 +3,20 @@
 
 use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::links::{LINK_CONNECT, Links};
 use crate::manager::{CreateOptions, Manager, VolumeInfo};
 use crate::rpc::Rpc;
 use crate::transfer::Transfers;
 use gnstor_fabric::device::DeviceMem;
-use gnstor_fabric::tcp::Wire;
-use gnstor_fabric::transport::Port;
 use gnstor_gnor::channel::{Channel, ChannelStats};
 use gnstor_gnor::node::Node;
-use gnstor_gnor::session::{ADMIN_DEADLINE, Session, SsdAddress};
+use gnstor_gnor::session::{ADMIN_DEADLINE, Session};
 use gnstor_proto::grpc;
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::HashMap;
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How the SSDs are reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,7 +39,7 @@ pub struct ConnectOptions {
     pub credentials: Credentials,
     /// How the SSDs are reached.
     pub fabric: Fabric,
-    /// Deadline of one I/O.
+    /// Deadline of one I/O. Until then the client connects anew where a connection breaks.
     pub io_timeout: Duration,
     /// Device memory to get and register for the caller's kernels, beside the channel's pool; see
     /// [`Client::buffer`].
@@ -121,8 +119,11 @@ pub struct Client {
     pub(crate) channel: Channel,
     buffer: Option<DeviceBuffer>,
     pub(crate) session: Session,
-    ssds: Vec<SsdInfo>,
+    pub(crate) ssds: Vec<SsdInfo>,
+    pub(crate) fabric: Fabric,
     pub(crate) io_timeout: Duration,
+    /// When a launch last tried to connect anew.
+    pub(crate) last_try: Mutex<Option<Instant>>,
 }
 
 impl Client {
@@ -143,7 +144,7 @@ impl Client {
                 ssds.len()
             )));
         }
-        let addresses = addresses(node, &ssds, options.fabric)?;
+        let addresses = Links::new(node, options.fabric, LINK_CONNECT).all(&ssds)?;
         let session = Session::connect(node, manager.registration.clone(), addresses)?;
         let channel = Channel::open(node, &session, options.pool_bytes)?;
         let places = node.device().alloc(map.places().len() * 2)?;
@@ -170,7 +171,9 @@ impl Client {
             channel,
             session,
             ssds,
+            fabric: options.fabric,
             io_timeout: options.io_timeout,
+            last_try: Mutex::default(),
         }))
     }
 
@@ -290,50 +293,6 @@ impl Client {
     pub fn delete(&self, name: &str) -> Result<(), Error> {
         self.manager.delete(name)
     }
-}
-
-/// Ports of the SSDs on the node's engine; opens one TCP link for each address.
-fn addresses(node: &Node, ssds: &[SsdInfo], fabric: Fabric) -> Result<Vec<SsdAddress>, Error> {
-    let mut links: HashMap<&str, u32> = HashMap::new();
-    let mut out = Vec::with_capacity(ssds.len());
-    for ssd in ssds {
-        let index =
-            u16::try_from(ssd.index).map_err(|_| Error::Protocol(format!("SSD number {}", ssd.index)))?;
-        let port = match (fabric, ssd.transport.as_str()) {
-            (Fabric::InProcess, _) => Port::Local(index),
-            (Fabric::Daemon, "tcp") => {
-                let remote = match links.get(ssd.address.as_str()) {
-                    Some(&remote) => remote,
-                    None => {
-                        let remote = link(node, &ssd.address)?;
-                        links.insert(&ssd.address, remote);
-                        remote
-                    }
-                };
-                Port::Remote { remote, ssd: index }
-            }
-            (Fabric::Daemon, other) => {
-                return Err(Error::Protocol(format!(
-                    "SSD {index} is reached by '{other}', which this client does not speak"
-                )));
-            }
-        };
-        out.push(SsdAddress { port, subnqn: ssd.subnqn.clone() });
-    }
-    Ok(out)
-}
-
-const LINK_CONNECT: Duration = Duration::from_secs(5);
-
-fn link(node: &Node, address: &str) -> Result<u32, Error> {
-    let failed = |cause| Error::Os { what: format!("connecting to the SSDs at {address}"), cause };
-    let none = || std::io::Error::other("the address has no meaning");
-    let target = address.to_socket_addrs().map_err(failed)?.next().ok_or_else(none).map_err(failed)?;
-    let stream = TcpStream::connect_timeout(&target, LINK_CONNECT).map_err(failed)?;
-    let wire = Wire::new(stream).map_err(failed)?;
-    let added =
-        node.transport().call(move |e, _| e.add_remote(wire)).map_err(gnstor_gnor::node::NodeError::from)?;
-    added.map_err(failed)
 }
 
 /// The volume id of a description.

@@ -156,6 +156,16 @@ impl File {
         &self.client
     }
 
+    /// Sequence of the next write's stamp; between launches.
+    ///
+    /// # Errors
+    /// Driver errors.
+    pub fn next_sequence(&self) -> Result<u64, Error> {
+        let mut raw = [0; 8];
+        self.device.read(std::mem::offset_of!(VolumeAbi, next_sequence), &mut raw)?;
+        Ok(u64::from_le_bytes(raw))
+    }
+
     /// The argument by which a kernel uses this file.
     pub fn device_file(&self) -> DeviceFile {
         let FileAbi { channel, volume, timeout_ns } = self.abi();
@@ -172,7 +182,7 @@ impl File {
 
     fn target(&self) -> Target<'_> {
         let chunk_blocks = self.info.chunk_bytes / BLOCK_BYTES;
-        Target { channel: &self.client.channel, file: self.abi(), chunk_blocks }
+        Target { channel: &self.client.channel, again: &*self.client, file: self.abi(), chunk_blocks }
     }
 
     fn check(&self, offset: u64, bytes: u64) -> Result<(), Error> {
@@ -243,7 +253,7 @@ impl File {
     /// [`Error::Io`].
     pub fn flush(&self) -> Result<(), Error> {
         let transfers = self.client.transfers.lock().expect("no panic while held");
-        transfers.flush(&self.client.channel, self.abi())
+        transfers.flush(self.target())
     }
 
     /// Waits until nothing of the channel is in flight any more, also what kernels that have ended left
@@ -254,14 +264,17 @@ impl File {
     /// [`Error::Io`] with a time-out when something is left after `timeout`; device errors.
     pub fn drain(&self, timeout: Duration) -> Result<(), Error> {
         let transfers = self.client.transfers.lock().expect("no panic while held");
-        match transfers.drain(&self.client.channel, self.abi(), timeout)? {
+        let turn = self.client.node().turn();
+        match transfers.drain((&turn, &self.client.channel), Some(self.device.address()), timeout)? {
             0 => Ok(()),
             _ => Err(IoFailure { what: "drain", vba: 0, status: GN_TIMED_OUT, dw0: 0, dw1: 0 }.into()),
         }
     }
 
     /// Runs a kernel of the user's with the HCA beside it; `args` is the device address of its argument,
-    /// which names this file by [`Self::device_file`].
+    /// which names this file by [`Self::device_file`]. Where a connection to an SSD is known to be broken, the
+    /// client tries once to connect anew first. In a kernel that runs, requests of a broken connection end
+    /// with `GN_QP_BROKEN`.
     ///
     /// # Errors
     /// Device errors; I/O errors are the kernel's to report.
@@ -272,6 +285,7 @@ impl File {
         args: u64,
         deadline: Duration,
     ) -> Result<(), Error> {
+        self.client.reconnect_if_hurt();
         Ok(self.client.node().launch(kernel, shape, args, deadline)?)
     }
 }

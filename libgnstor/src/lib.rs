@@ -12,12 +12,14 @@
 //!
 //! The C interface is `include/gnstor.h` ([`capi`]), the device headers are in `include/gnstor`.
 
+mod again;
 pub mod capi;
 mod client;
 mod credentials;
 mod error;
 mod file;
 mod io_failure;
+mod links;
 mod manager;
 mod rpc;
 mod transfer;

@@ -5,13 +5,14 @@ use crate::error::Error;
 use crate::io_failure::IoFailure;
 use gnstor_fabric::device::{DeviceMem, Kernel};
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
-use gnstor_gnor::abi::GN_TIMED_OUT;
+use gnstor_gnor::abi::{GN_QP_BROKEN, GN_TIMED_OUT, VolumeAbi};
 use gnstor_gnor::channel::Channel;
+use gnstor_gnor::node::Turn;
 use gnstor_proto::BLOCK_BYTES;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Mirror of `gn::file`.
@@ -37,6 +38,8 @@ struct Item {
     dw1: u32,
     replica: u32,
     reserved: u32,
+    /// Of a write: its stamp's sequence, which the kernel draws once.
+    sequence: u64,
 }
 
 #[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
@@ -44,10 +47,11 @@ struct Item {
 struct Args {
     file: FileAbi,
     items: u64,
+    volumes: u64,
     count: u32,
     reserved: u32,
 }
-const _: () = assert!(size_of::<Item>() == 48 && size_of::<Args>() == 40 && size_of::<FileAbi>() == 24);
+const _: () = assert!(size_of::<Item>() == 56 && size_of::<Args>() == 48 && size_of::<FileAbi>() == 24);
 
 #[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
 #[repr(C)]
@@ -63,6 +67,7 @@ const _: () = assert!(size_of::<DrainArgs>() <= ITEMS_AT);
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) channel: &'a Channel,
+    pub(crate) again: &'a dyn Again,
     pub(crate) file: FileAbi,
     /// No request crosses a border of chunks of so many blocks.
     pub(crate) chunk_blocks: u32,
@@ -97,10 +102,24 @@ pub(crate) struct Transfers {
     tainted: Cell<bool>,
 }
 
+/// Makes the connections of a channel anew.
+pub(crate) trait Again {
+    /// Makes the queue pairs anew, and so ends what is in flight on the old ones. False: no lost SSD
+    /// answers.
+    ///
+    /// # Errors
+    /// Why not, in words, where no later try can help.
+    fn reconnect(&self, transfers: &Transfers, left: Duration) -> Result<bool, String>;
+}
+
 /// Bytes one kernel moves.
 pub(crate) const STAGING_BYTES: usize = 4 << 20;
 const MAX_ITEMS: usize = STAGING_BYTES / BLOCK_BYTES as usize;
 const ITEMS_AT: usize = 64;
+const VOLUMES_AT: usize = ITEMS_AT + MAX_ITEMS * size_of::<Item>();
+const CONTROL_BYTES: usize = VOLUMES_AT + MAX_ITEMS * size_of::<VolumeAbi>();
+/// From one try to connect anew to the next.
+const REST: Duration = Duration::from_millis(100);
 /// Longest request: the array's SSDs transfer no more at once (MDTS of 1 MiB). A chunk may be longer.
 const MAX_REQUEST_BLOCKS: u32 = 256;
 
@@ -162,7 +181,7 @@ impl Transfers {
     pub(crate) fn new(channel: &Channel) -> Result<Self, Error> {
         let device = channel.node().device();
         let staging = device.alloc(STAGING_BYTES)?;
-        let control = device.alloc(ITEMS_AT + MAX_ITEMS * size_of::<Item>())?;
+        let control = device.alloc(CONTROL_BYTES)?;
         let key = channel.register(&staging)?;
         Ok(Self { staging, key, control, tainted: Cell::new(false) })
     }
@@ -173,27 +192,38 @@ impl Transfers {
     }
 
     /// Polls until none of the channel's requests is left, for at most `timeout`; returns how many slots are
-    /// still taken.
-    pub(crate) fn drain(&self, channel: &Channel, file: FileAbi, timeout: Duration) -> Result<u32, Error> {
+    /// still taken. `volume` is the one of requests that wait without a thread.
+    pub(crate) fn drain(
+        &self,
+        (turn, channel): (&Turn<'_>, &Channel),
+        volume: Option<u64>,
+        timeout: Duration,
+    ) -> Result<u32, Error> {
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        // Where no request waits, the kernel looks at no volume.
+        let volume = volume.unwrap_or(self.control.address() + VOLUMES_AT as u64);
+        let file = FileAbi { channel: channel.address(), volume, timeout_ns };
         let args = DrainArgs { file, timeout_ns, left: 0, reserved: 0 };
         self.control.write(0, args.as_bytes())?;
         let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
         let deadline = timeout.saturating_add(Duration::from_secs(5));
-        channel.node().launch(drain_kernel(), shape, self.control.address(), deadline)?;
+        turn.launch(drain_kernel(), shape, self.control.address(), deadline)?;
         let mut left = [0; 4];
         self.control.read(offset_of!(DrainArgs, left), &mut left)?;
         Ok(u32::from_le_bytes(left))
     }
 
+    /// Nothing is on its way to the staging memory any more: the channel's queue pairs are new ones.
+    pub(crate) fn is_clean(&self) {
+        self.tainted.set(false);
+    }
+
     /// Writes `data` (at most [`STAGING_BYTES`], whole blocks) at block `vba`.
     pub(crate) fn write(&self, target: Target<'_>, vba: u32, data: &[u8]) -> Result<(), Error> {
-        if self.tainted.get() {
-            return Err(Error::AfterTimeout);
-        }
+        self.clean(target)?;
         self.staging.write(0, data)?;
         let items = self.items(Verb::Write, vba, target.chunk_blocks, data.len());
-        self.run(target.channel, target.file, Verb::Write, &items)
+        self.run(target, Verb::Write, items)
     }
 
     /// Reads into `data`, as [`Self::write`]; `replica` 0 reads any replica, k the k-th that serves.
@@ -206,15 +236,15 @@ impl Transfers {
     ) -> Result<(), Error> {
         let mut items = self.items(Verb::Read, vba, target.chunk_blocks, data.len());
         items.iter_mut().for_each(|item| item.replica = replica);
-        self.run(target.channel, target.file, Verb::Read, &items)?;
+        self.run(target, Verb::Read, items)?;
         Ok(self.staging.read(0, data)?)
     }
 
     /// Flushes every SSD.
-    pub(crate) fn flush(&self, channel: &Channel, file: FileAbi) -> Result<(), Error> {
-        let ssds = u32::try_from(channel.ssds()).expect("a channel has few SSDs");
+    pub(crate) fn flush(&self, target: Target<'_>) -> Result<(), Error> {
+        let ssds = u32::try_from(target.channel.ssds()).expect("a channel has few SSDs");
         let items: Vec<Item> = (0..ssds).map(|ssd| Item { vba: ssd, blocks: 1, ..Item::default() }).collect();
-        self.run(channel, file, Verb::Flush, &items)
+        self.run(target, Verb::Flush, items)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "at most STAGING_BYTES")]
@@ -239,18 +269,64 @@ impl Transfers {
         items
     }
 
-    fn run(&self, channel: &Channel, file: FileAbi, verb: Verb, items: &[Item]) -> Result<(), Error> {
+    /// Connects anew where an earlier request timed out: then nothing of it can land any more.
+    fn clean(&self, target: Target<'_>) -> Result<(), Error> {
         if self.tainted.get() {
-            return Err(Error::AfterTimeout);
+            let left = Duration::from_nanos(target.file.timeout_ns);
+            // It says that it is clean, if it is.
+            let _ = target.again.reconnect(self, left);
         }
+        if self.tainted.get() { Err(Error::AfterTimeout) } else { Ok(()) }
+    }
+
+    /// Runs requests. Requests that a broken connection ended run again until the deadline. A write then has
+    /// the stamp that it had: an SSD that has the write completes it and does not apply it again (protocol
+    /// rule 6).
+    #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
+    fn run(&self, target: Target<'_>, verb: Verb, mut items: Vec<Item>) -> Result<(), Error> {
+        self.clean(target)?;
+        let begun = Instant::now();
+        let most = Duration::from_nanos(target.file.timeout_ns.saturating_mul(rounds(&items)));
+        let left = || most.saturating_sub(begun.elapsed());
+        let mut file = target.file;
+        loop {
+            let ended = self.run_once(target.channel, file, &items)?;
+            let failed: Vec<Item> = ended.into_iter().filter(|item| item.status != 0).collect();
+            let Some(&Item { vba, status, dw0, dw1, .. }) = failed.first() else { return Ok(()) };
+            let failure = || Err(IoFailure { what: verb.name(), vba, status, dw0, dw1 }.into());
+            if failed.iter().any(|item| item.status & GN_QP_BROKEN == 0) {
+                return failure();
+            }
+            loop {
+                if left() <= REST {
+                    return failure();
+                }
+                match target.again.reconnect(self, left()) {
+                    Ok(true) => break,
+                    Ok(false) => std::thread::sleep(REST.min(left())),
+                    Err(why) => {
+                        tracing::warn!("the connections to the SSDs are not made anew: {why}");
+                        return failure();
+                    }
+                }
+            }
+            tracing::info!("{} requests to block {vba} and others are sent again", failed.len());
+            items = failed;
+            file.timeout_ns = u64::try_from(left().as_nanos()).unwrap_or(u64::MAX);
+        }
+    }
+
+    /// Runs requests once. Returns them as they have ended.
+    fn run_once(&self, channel: &Channel, file: FileAbi, items: &[Item]) -> Result<Vec<Item>, Error> {
         let count = u32::try_from(items.len()).expect("bounded by the staging memory");
-        let args = Args { file, items: self.control.address() + ITEMS_AT as u64, count, reserved: 0 };
+        let at = |offset: usize| self.control.address() + offset as u64;
+        let args = Args { file, items: at(ITEMS_AT), volumes: at(VOLUMES_AT), count, reserved: 0 };
         self.control.write(0, args.as_bytes())?;
         self.control.write(ITEMS_AT, items.as_bytes())?;
-        let shape = Shape { blocks: 1, threads: count.next_multiple_of(32).min(THREADS), smem_bytes: 0 };
+        let shape = Shape { blocks: 1, threads: threads(items), smem_bytes: 0 };
         // Each thread runs its requests one after the other, each under the file's deadline.
-        let rounds = u64::from(count.div_ceil(shape.threads));
-        let deadline = Duration::from_nanos(file.timeout_ns.saturating_mul(rounds)) + Duration::from_secs(5);
+        let deadline =
+            Duration::from_nanos(file.timeout_ns.saturating_mul(rounds(items))) + Duration::from_secs(5);
         // Until everything is known to have ended, something may still be on its way to the staging memory.
         self.tainted.set(true);
         channel.node().launch(kernel(), shape, self.control.address(), deadline)?;
@@ -261,12 +337,18 @@ impl Transfers {
             .map(|raw| Item::read_from_bytes(raw).expect("the length matches"))
             .collect();
         self.tainted.set(ended.iter().any(|item| item.status & GN_TIMED_OUT != 0));
-        if let Some(Item { vba, status, dw0, dw1, .. }) = ended.iter().find(|item| item.status != 0).copied()
-        {
-            return Err(IoFailure { what: verb.name(), vba, status, dw0, dw1 }.into());
-        }
-        Ok(())
+        Ok(ended)
     }
+}
+
+/// Threads that run these requests.
+fn threads(items: &[Item]) -> u32 {
+    u32::try_from(items.len()).expect("bounded by the staging memory").next_multiple_of(32).min(THREADS)
+}
+
+/// Requests that one thread runs one after the other.
+fn rounds(items: &[Item]) -> u64 {
+    items.len().div_ceil(threads(items).max(1) as usize) as u64
 }
 
 #[cfg(test)]
@@ -293,8 +375,11 @@ mod tests {
             ("file", size_of::<FileAbi>()),
             ("transfer_item", size_of::<Item>()),
             ("transfer_item.status", offset_of!(Item, status)),
+            ("transfer_item.sequence", offset_of!(Item, sequence)),
             ("transfer_args", size_of::<Args>()),
             ("transfer_args.items", offset_of!(Args, items)),
+            ("transfer_args.volumes", offset_of!(Args, volumes)),
+            ("volume", size_of::<VolumeAbi>()),
             ("drain_args", size_of::<DrainArgs>()),
             ("drain_args.left", offset_of!(DrainArgs, left)),
         ];

@@ -198,6 +198,11 @@ impl Running {
         self.complaints.lock().expect("no panic while held").try_iter().collect()
     }
 
+    /// Sends it a signal that does not end it.
+    pub fn signal(&self, how: &str) {
+        signal(&self.child, how);
+    }
+
     /// Waits for its end; its exit code.
     pub fn wait(&mut self) -> i32 {
         wait(&mut self.child, LIMIT)

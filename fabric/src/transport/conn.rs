@@ -84,6 +84,11 @@ impl Conn {
         }
     }
 
+    /// A connection whose requests are all flushed.
+    pub(super) fn in_error(executor: ExecutorId, qpn: u32, to: To) -> Self {
+        Self { broken: true, ..Self::new(executor, qpn, to) }
+    }
+
     pub(super) fn broken(&self) -> bool {
         self.broken
     }

@@ -369,6 +369,15 @@ impl RcTransport {
         id
     }
 
+    /// Gives a queue pair a connection that is in error from the beginning: what its owner posts is flushed.
+    /// For a queue pair whose SSD cannot be reached. `None` where there are no names left.
+    pub fn connect_to_none(&mut self, executor: ExecutorId, qpn: u32) -> Option<ConnId> {
+        // No link has this name.
+        let id = self.conns.insert(Conn::in_error(executor, qpn, To::Remote(0)))?;
+        self.by_qp.insert((executor, qpn), id);
+        Some(id)
+    }
+
     /// Ends a connection from the initiator's side. Its queue pair is left as it is; its transfers end as
     /// soon as its executor moves nothing for it any more.
     pub fn close(&mut self, now: Time, id: ConnId) {

@@ -28,6 +28,11 @@ impl AgentHca {
         Ok(u32::try_from(index).expect("a small table"))
     }
 
+    /// Frees a completion queue that has no queue pairs.
+    pub fn destroy_cq(&self, cq: u32) {
+        self.tables().cqs[cq as usize] = false;
+    }
+
     /// Registers queue pairs with consecutive numbers, ready to send; returns the first number.
     ///
     /// # Errors

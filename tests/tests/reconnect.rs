@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Clients that lose their connections, or stand still, connect anew and send again what was in flight, with
+//! the stamps that it had.
+#![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
+
+use gnstor_proto::placement::mix64;
+use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, until};
+use gnstor_tests::{CHUNK, assert_same, long, node, pattern, volume, within};
+use libgnstor::labels::PARTIAL;
+use libgnstor::{Client, ConnectOptions, Error, RcTransport, Rights, TransportConfig, TransportThreads};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const MIB: usize = 1 << 20;
+
+/// A TCP proxy before an SSD that cuts connections in the middle.
+struct Proxy {
+    address: String,
+    /// Both streams of each connection, and whether nothing of the SSD passes any more.
+    connections: Arc<Mutex<Vec<Pair>>>,
+}
+
+struct Pair {
+    client: TcpStream,
+    ssd: TcpStream,
+    deaf: Arc<AtomicBool>,
+}
+
+impl Proxy {
+    fn before(ssd: String) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        let connections: Arc<Mutex<Vec<Pair>>> = Arc::default();
+        let list = Arc::clone(&connections);
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(to) = TcpStream::connect(&ssd) else { continue };
+                let again = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
+                let pair = Pair { client: again(&client), ssd: again(&to), deaf: Arc::default() };
+                let (deaf, always) = (Arc::clone(&pair.deaf), Arc::default());
+                let (from, back) = (again(&client), again(&to));
+                std::thread::spawn(move || pump(from, to, &always));
+                std::thread::spawn(move || pump(back, client, &deaf));
+                list.lock().expect("no panic while held").push(pair);
+            }
+        });
+        Self { address, connections }
+    }
+
+    /// Connections so far.
+    fn count(&self) -> usize {
+        self.connections.lock().expect("no panic while held").len()
+    }
+
+    /// Cuts all connections but the first `kept`. For `silence` before that, what SSDs send is lost.
+    fn cut(&self, kept: usize, silence: Duration) {
+        let connections = self.connections.lock().expect("no panic while held");
+        let cut = connections.iter().skip(kept);
+        cut.clone().for_each(|pair| pair.deaf.store(true, Ordering::Relaxed));
+        std::thread::sleep(silence);
+        cut.for_each(|Pair { client, ssd, .. }| {
+            let _ = (client.shutdown(Shutdown::Both), ssd.shutdown(Shutdown::Both));
+        });
+    }
+}
+
+/// Copies until one side ends. Bytes for the deaf are lost.
+fn pump(mut from: TcpStream, mut to: TcpStream, deaf: &AtomicBool) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes) {
+        if !deaf.load(Ordering::Relaxed) && to.write_all(&bytes[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+/// A client with an engine of its own, which is dropped last.
+struct Guest {
+    client: Arc<Client>,
+    _engine: TransportThreads,
+}
+
+fn guest(daemon: &str, io_timeout: Duration) -> Guest {
+    let transports = vec![RcTransport::new(TransportConfig::default())];
+    let engine = TransportThreads::start(transports).expect("an engine starts");
+    let mut options = ConnectOptions::new(daemon);
+    options.io_timeout = io_timeout;
+    let client = Client::connect(&node(engine.handle()), &options).expect("a client connects");
+    Guest { client, _engine: engine }
+}
+
+/// An array whose clients come through proxies.
+struct Scene {
+    up: Up,
+    ssds: Vec<SsdProcess>,
+    proxies: Vec<Proxy>,
+    /// Connections of the daemon's at each proxy.
+    daemons: Vec<usize>,
+}
+
+impl Scene {
+    fn start() -> Self {
+        let start = |index: &str| {
+            let size = ["--preset", "null", "--size", "128MiB", "--index", index];
+            SsdProcess::start("127.0.0.1:0", &size)
+        };
+        let ssds = vec![start("0"), start("1")];
+        let proxies: Vec<Proxy> = ssds.iter().map(|ssd| Proxy::before(ssd.address())).collect();
+        let at = proxies.iter().map(|proxy| proxy.address.as_str()).collect::<Vec<_>>().join(",");
+        let up = Up::start_as(&["--ssd-at", &at]);
+        let daemons = proxies.iter().map(Proxy::count).collect();
+        Self { up, ssds, proxies, daemons }
+    }
+}
+
+#[test]
+fn connections_that_are_cut_at_any_moment_are_made_anew_and_every_byte_is_right() {
+    within(BUILD_LIMIT, || {
+        const BYTES: usize = 4 * MIB;
+        let scene = Scene::start();
+        let guest = guest(&scene.up.daemon, Duration::from_secs(30));
+        volume(&guest.client, "v", BYTES as u64, 2);
+        let file = guest.client.open("v", Rights::Write).unwrap();
+        let rounds = if long() { 400 } else { 40 };
+        let (mut cuts, mut writes) = (0, 0);
+        for seed in 0..rounds {
+            let drawn = |what: u64, most: u64| mix64(seed << 8 | what) % most;
+            let data = pattern(seed + 1, BYTES);
+            let over = AtomicBool::new(false);
+            let mut back = vec![0; BYTES];
+            std::thread::scope(|scope| {
+                let (scene, over) = (&scene, &over);
+                let cutter = scope.spawn(move || {
+                    let mut cuts = 0;
+                    for cut in 0..1 + drawn(0, 3) {
+                        std::thread::sleep(Duration::from_micros(drawn(10 + cut, 40_000)));
+                        if over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let silence = Duration::from_micros(drawn(20 + cut, 2) * drawn(30 + cut, 10_000));
+                        let which = drawn(40 + cut, 2) as usize;
+                        scene.proxies[which].cut(scene.daemons[which], silence);
+                        cuts += 1;
+                    }
+                    cuts
+                });
+                file.write_at(0, &data).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+                file.read_at(0, &mut back).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+                over.store(true, Ordering::Relaxed);
+                cuts += cutter.join().expect("no panic");
+            });
+            writes += BYTES / CHUNK;
+            assert_same(&format!("seed {seed}"), &back, &data);
+            for replica in 0..2 {
+                file.read_replica_at(replica, 0, &mut back).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+                assert_same(&format!("seed {seed}, replica {replica}"), &back, &data);
+            }
+        }
+        assert!(cuts >= rounds / 2, "{cuts} cuts in {rounds} rounds");
+        let made: usize = scene.proxies.iter().map(Proxy::count).sum();
+        println!("{cuts} cuts, {made} connections, {writes} writes");
+        assert!(made > scene.daemons.iter().sum::<usize>() + 2 + 10, "connections were made anew: {made}");
+        // A write that is sent again has the stamp that it had: the numbers count the writes, not the sendings.
+        assert_eq!(file.next_sequence().unwrap(), writes as u64 + 1);
+        let stats = guest.client.channel_stats().unwrap();
+        assert_eq!((stats.leaked, stats.protocol_errors), (0, 0), "{stats:?}");
+        drop(file);
+        drop(guest);
+        scene.up.end("-TERM");
+        for ssd in scene.ssds {
+            ssd.end("-TERM");
+        }
+    });
+}
+
+#[test]
+fn an_array_that_does_not_come_back_is_given_up_at_the_requests_deadline() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "2"]);
+        let timeout = Duration::from_secs(3);
+        let guest = guest(&up.daemon, timeout);
+        volume(&guest.client, "v", MIB as u64, 2);
+        let file = guest.client.open("v", Rights::Write).unwrap();
+        file.write_at(0, &pattern(1, MIB)).unwrap();
+        up.kill();
+        let begun = Instant::now();
+        let error = file.write_at(0, &pattern(2, MIB)).expect_err("there is no array");
+        let took = begun.elapsed();
+        assert!(matches!(error, Error::Io(_)) && error.to_string().contains("broke"), "{error}");
+        assert!(took > timeout / 2 && took < timeout + Duration::from_secs(3), "{took:?}");
+        assert!(!guest.client.reconnect(Duration::from_millis(100)).unwrap(), "there is nothing there");
+    });
+}
+
+/// A copy through a pipe that the test moves bit by bit, so that it is under way for some seconds.
+struct Copy {
+    running: Running,
+    pipe: JoinHandle<Vec<u8>>,
+}
+
+/// Bytes a copy moves; the pipe takes more than two seconds for them.
+const BYTES: usize = 48 * MIB;
+const PIECE: usize = 256 << 10;
+const PACE: Duration = Duration::from_millis(12);
+
+fn fifo(folder: &Path, name: &str) -> String {
+    let path = folder.join(name).display().to_string();
+    assert!(Command::new("mkfifo").arg(&path).status().expect("mkfifo runs").success());
+    path
+}
+
+fn copy_in(up: &Up, folder: &Path, name: &str, data: Vec<u8>) -> Copy {
+    let path = fifo(folder, name);
+    let size = data.len().to_string();
+    let to = format!("gn://{name}");
+    let args = ["cp", "--device", "host", "--array", &up.daemon, "--size", &size, &path, &to];
+    let running = Running::start(&args);
+    let pipe = std::thread::spawn(move || {
+        let mut pipe = File::create(path).expect("the copy opens it");
+        for piece in data.chunks(PIECE) {
+            std::thread::sleep(PACE);
+            pipe.write_all(piece).expect("the copy reads on");
+        }
+        Vec::new()
+    });
+    Copy { running, pipe }
+}
+
+fn copy_out(up: &Up, folder: &Path, name: &str) -> Copy {
+    let path = fifo(folder, &format!("{name}-out"));
+    let from = format!("gn://{name}");
+    let running = Running::start(&["cp", "--device", "host", "--array", &up.daemon, &from, &path]);
+    let pipe = std::thread::spawn(move || {
+        let mut pipe = File::open(path).expect("the copy opens it");
+        let (mut all, mut piece) = (Vec::new(), vec![0; PIECE]);
+        while let Ok(count @ 1..) = pipe.read(&mut piece) {
+            std::thread::sleep(PACE);
+            all.extend_from_slice(&piece[..count]);
+        }
+        all
+    });
+    Copy { running, pipe }
+}
+
+/// How long a process stands still: longer than every deadline of a heartbeat.
+const STILL: Duration = Duration::from_secs(8);
+
+fn survives(stop: impl Fn(&Up, &[Copy], &str)) {
+    let up = Up::start_as(&["--preset", "null", "--ssds", "2", "--ssd-size", "256MiB"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let (old, new) = (pattern(1, BYTES), pattern(2, BYTES));
+    let file = folder.path().join("old").display().to_string();
+    std::fs::write(&file, &old).expect("a file can be written");
+    up.cp(&[&file, "gn://old"]).worked();
+    let copies = [copy_out(&up, folder.path(), "old"), copy_in(&up, folder.path(), "new", new.clone())];
+    until("the copy in writes", || {
+        let list = up.volume(&["list", "--json"]).json();
+        let list = list.as_array().expect("a list");
+        list.iter().any(|v| !v["labels"][PARTIAL].is_null() && !v["writer"].is_null())
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(copies.iter().all(|copy| !copy.pipe.is_finished()), "both copies are under way");
+    stop(&up, &copies, "-STOP");
+    std::thread::sleep(STILL);
+    stop(&up, &copies, "-CONT");
+    for (copy, what) in copies.into_iter().zip(["out", "in"]) {
+        let Copy { mut running, pipe } = copy;
+        assert_eq!(running.wait(), 0, "the copy {what} ends well");
+        let got = pipe.join().expect("no panic");
+        if what == "out" {
+            assert_same("the copy out", &got, &old);
+        }
+    }
+    let back = folder.path().join("back").display().to_string();
+    up.cp(&["gn://new", &back]).worked();
+    assert_same("the copy in", &std::fs::read(&back).expect("it was copied"), &new);
+    up.end("-TERM");
+}
+
+#[test]
+fn copies_both_ways_outlive_eight_seconds_in_which_they_stand_still() {
+    within(BUILD_LIMIT, || {
+        survives(|_, copies, how| copies.iter().for_each(|copy| copy.running.signal(how)));
+    });
+}
+
+#[test]
+fn copies_both_ways_outlive_eight_seconds_in_which_the_array_stands_still() {
+    within(BUILD_LIMIT, || survives(|up, _, how| up.signal(how)));
+}
