@@ -3,11 +3,11 @@
 
 use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::link::{TCP, TLS, connect_to_ssd};
 use crate::manager::{CreateOptions, Manager, VolumeInfo};
 use crate::rpc::Rpc;
 use crate::transfer::Transfers;
 use gnstor_fabric::device::DeviceMem;
-use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::Port;
 use gnstor_gnor::channel::{Channel, ChannelStats};
 use gnstor_gnor::node::Node;
@@ -16,7 +16,6 @@ use gnstor_proto::grpc;
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::HashMap;
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -143,7 +142,7 @@ impl Client {
                 ssds.len()
             )));
         }
-        let addresses = addresses(node, &ssds, options.fabric)?;
+        let addresses = addresses(node, &ssds, options)?;
         let session = Session::connect(node, manager.registration.clone(), addresses)?;
         let channel = Channel::open(node, &session, options.pool_bytes)?;
         let places = node.device().alloc(map.places().len() * 2)?;
@@ -293,19 +292,19 @@ impl Client {
 }
 
 /// Ports of the SSDs on the node's engine; opens one TCP link for each address.
-fn addresses(node: &Node, ssds: &[SsdInfo], fabric: Fabric) -> Result<Vec<SsdAddress>, Error> {
+fn addresses(node: &Node, ssds: &[SsdInfo], options: &ConnectOptions) -> Result<Vec<SsdAddress>, Error> {
     let mut links: HashMap<&str, u32> = HashMap::new();
     let mut out = Vec::with_capacity(ssds.len());
     for ssd in ssds {
         let index =
             u16::try_from(ssd.index).map_err(|_| Error::Protocol(format!("SSD number {}", ssd.index)))?;
-        let port = match (fabric, ssd.transport.as_str()) {
+        let port = match (options.fabric, ssd.transport.as_str()) {
             (Fabric::InProcess, _) => Port::Local(index),
-            (Fabric::Daemon, "tcp") => {
+            (Fabric::Daemon, TCP | TLS) => {
                 let remote = match links.get(ssd.address.as_str()) {
                     Some(&remote) => remote,
                     None => {
-                        let remote = link(node, &ssd.address)?;
+                        let remote = link(node, ssd, options)?;
                         links.insert(&ssd.address, remote);
                         remote
                     }
@@ -325,12 +324,9 @@ fn addresses(node: &Node, ssds: &[SsdInfo], fabric: Fabric) -> Result<Vec<SsdAdd
 
 const LINK_CONNECT: Duration = Duration::from_secs(5);
 
-fn link(node: &Node, address: &str) -> Result<u32, Error> {
-    let failed = |cause| Error::Os { what: format!("connecting to the SSDs at {address}"), cause };
-    let none = || std::io::Error::other("the address has no meaning");
-    let target = address.to_socket_addrs().map_err(failed)?.next().ok_or_else(none).map_err(failed)?;
-    let stream = TcpStream::connect_timeout(&target, LINK_CONNECT).map_err(failed)?;
-    let wire = Wire::new(stream).map_err(failed)?;
+fn link(node: &Node, ssd: &SsdInfo, options: &ConnectOptions) -> Result<u32, Error> {
+    let wire = connect_to_ssd(ssd, &options.endpoint, &options.credentials, LINK_CONNECT)?;
+    let failed = |cause| Error::Os { what: format!("connecting to the SSDs at {}", ssd.address), cause };
     let added =
         node.transport().call(move |e, _| e.add_remote(wire)).map_err(gnstor_gnor::node::NodeError::from)?;
     added.map_err(failed)

@@ -515,7 +515,7 @@ async fn raw(daemon: &Daemon, path: &'static str, message: Vec<u8>) -> Status {
 
 /// A codec that writes bytes as they are, and reads no answer.
 #[derive(Clone, Copy)]
-struct Bytes;
+pub(crate) struct Bytes;
 
 impl tonic::codec::Codec for Bytes {
     type Encode = Vec<u8>;

@@ -55,8 +55,16 @@ pub struct Tally {
     pub ended: u64,
 }
 
-/// Attacks the array for so long: a function of the seed, as far as the array's answers are.
-pub fn run(address: SocketAddr, seed: u64, time: Duration) -> Tally {
+impl Attack {
+    /// The attack with this name, as `Debug` writes it.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|attack| format!("{attack:?}").eq_ignore_ascii_case(name))
+    }
+}
+
+/// Attacks the array for so long, in one way or in all: a function of the seed, as far as the array's answers
+/// are.
+pub fn run(address: SocketAddr, seed: u64, time: Duration, only: Option<Attack>) -> Tally {
     let until = Instant::now() + time;
     let (mut random, mut tally) = (Random::new(seed), Tally::default());
     let mut recorded = Vec::new();
@@ -68,7 +76,8 @@ pub fn run(address: SocketAddr, seed: u64, time: Duration) -> Tally {
             let _ = talk.conversation(0);
             recorded = talk.sent;
         }
-        let place = random.below(Attack::ALL.len());
+        let any = random.below(Attack::ALL.len());
+        let place = Attack::ALL.iter().position(|&attack| Some(attack) == only).unwrap_or(any);
         tally.attacks[place] += 1;
         let mut attacker = Attacker { address, random: &mut random, recorded: &recorded, frames: 0 };
         let ended = match Attack::ALL[place] {

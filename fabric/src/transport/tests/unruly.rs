@@ -482,3 +482,23 @@ fn an_array_names_only_the_connections_that_lead_to_it() {
     two.memory.read(DATA, &mut after);
     assert!(after == memory && !two.client.conns.get(&conn).unwrap().broken());
 }
+
+#[test]
+fn frames_of_no_use_leave_a_turn_to_other_streams() {
+    let _deadline = deadline();
+    let mut raw = Raw::new(1);
+    const JUNK: u32 = 1000;
+    for tag in 0..JUNK {
+        raw.wire.send(&Frame::Done { conn: 1, tag, status: COPY_OK, sum: 0, data: Vec::new() });
+    }
+    raw.wire.send(&Frame::Send { conn: 1, capsule: [0; 64] });
+    let Some(AnyExecutor::Peer(peer)) = raw.array.executors.get_mut(&raw.executor) else { panic!("a peer") };
+    let mut turns = 0;
+    while peer.poll().is_none() {
+        raw.wire.flush();
+        turns += 1;
+        assert!(turns < 1_000_000, "the command arrives");
+    }
+    // Without a bound all of them would be taken in the turn in which they arrived.
+    assert!(turns >= JUNK / 16, "{turns} turns");
+}
