@@ -29,9 +29,14 @@ const PIECE: u32 = 1 << 31;
 #[expect(clippy::cast_possible_truncation, reason = "a constant of 4096")]
 const PIECE_BYTES: u32 = MAX_DATA as u32;
 
-/// What the frames of one turn may cost; then the other streams have theirs. One that reports something costs
-/// 1, one that is refused or dropped [`IDLE_FRAME`].
-const TURN: u32 = 128;
+/// What the frames of one turn may cost; then the other streams have theirs. It doubles with each response
+/// that says success and halves with each other one, and with each frame of no use: a client whose commands
+/// are refused gets the least, however many it sends.
+const LEAST_TURN: u32 = 4;
+const MOST_TURN: u32 = 128;
+/// Cost of a frame that reports something, of a Connect, and of a frame that is refused or dropped.
+const USEFUL_FRAME: u32 = 1;
+const CONNECT_FRAME: u32 = 4;
 const IDLE_FRAME: u32 = 8;
 
 /// The memory that transfers refer to. The executors of a transport share the table.
@@ -57,6 +62,8 @@ pub struct PeerExecutor {
     next_piece: u32,
     /// What its frames have cost since its turn began.
     spent: u32,
+    /// What they may cost.
+    turn: u32,
     up: VecDeque<Up>,
 }
 
@@ -125,6 +132,7 @@ impl PeerExecutor {
             has_warned: false,
             next_piece: 0,
             spent: 0,
+            turn: LEAST_TURN,
             up: VecDeque::new(),
         }
     }
@@ -157,6 +165,12 @@ impl PeerExecutor {
             self.wire.send(&Frame::Closed { conn });
             self.up.push_back(Up::Close { qpn: conn });
         }
+    }
+
+    /// Lengthens or shortens the turns of the client.
+    fn judge(&mut self, is_good: bool) {
+        let turn = if is_good { self.turn * 2 } else { self.turn / 2 };
+        self.turn = turn.clamp(LEAST_TURN, MOST_TURN);
     }
 
     /// Whether it has no queue pair: no wait for a command makes it worth to poll its stream again at once.
@@ -436,7 +450,7 @@ impl QpExecutor for PeerExecutor {
             if let Some(e) = self.up.pop_front() {
                 return Some(e);
             }
-            if self.spent >= TURN {
+            if self.spent >= self.turn {
                 self.spent = 0;
                 return None;
             }
@@ -446,8 +460,15 @@ impl QpExecutor for PeerExecutor {
                 return None;
             };
             let report = self.on_frame(frame);
-            // Frames that are of no use cost the others' time, too, and there may be more of them at any time.
-            self.spent += if report.is_some() { 1 } else { IDLE_FRAME };
+            // Frames of no use take the others' time, too, and there may be any number of them.
+            self.spent += match &report {
+                Some(Up::Connect { .. }) => CONNECT_FRAME,
+                Some(_) => USEFUL_FRAME,
+                None => IDLE_FRAME,
+            };
+            if report.is_none() {
+                self.judge(false);
+            }
             self.up.extend(report);
         }
     }
@@ -464,6 +485,8 @@ impl QpExecutor for PeerExecutor {
             }
             Down::Send { qpn, bytes, .. } => {
                 self.queues.answered(qpn);
+                // The status without its phase tag (NVMe base specification, figure of the completion entry).
+                self.judge(bytes[14] & 0xFE == 0 && bytes[15] == 0);
                 self.wire.send(&Frame::Response { conn: qpn, cqe: bytes });
             }
             Down::QpError { qpn } => self.wire.send(&Frame::Closed { conn: qpn }),
