@@ -13,14 +13,14 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Blocks sent in a round.
-const BLOCKS: u32 = 50_000;
+const BLOCKS: u32 = 20_000;
 /// Blocks under way.
 const WINDOW: u32 = 256;
 /// Blocks that are acknowledged together.
 const ACK: u32 = 64;
 /// Commands and responses, one after the other.
-const PINGS: u32 = 20_000;
-const HANDSHAKES: u32 = 100;
+const PINGS: u32 = 5000;
+const HANDSHAKES: u32 = 50;
 
 struct Tls {
     array: ServerTls,
@@ -44,7 +44,7 @@ fn pair(tls: Option<&Tls>) -> (Wire, Wire) {
     let mut array = Wire::accepted(far, tls.map(|tls| &tls.array), place).expect("a socket");
     let client = std::thread::scope(|scope| {
         let within = Duration::from_secs(10);
-        let connect = || Wire::client(near, tls.map(|tls| &tls.client), "127.0.0.1", within);
+        let connect = move || Wire::client(near, tls.map(|tls| &tls.client), "127.0.0.1", within);
         let client = scope.spawn(connect);
         while !array.shake_hands() {
             std::thread::yield_now();
@@ -60,7 +60,7 @@ fn next(wire: &mut Wire) -> Frame {
             return frame;
         }
         assert_eq!(wire.dead(), None);
-        std::hint::spin_loop();
+        std::thread::yield_now();
     }
 }
 

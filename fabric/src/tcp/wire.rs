@@ -255,15 +255,21 @@ impl Wire {
 
     /// The next frame, if one has arrived whole. While the peer does not take what it is sent, nothing is
     /// read from it.
+    ///
+    /// What is to be sent goes out before the operating system is asked for more, not for each frame: a call
+    /// for each answer would cost more than the answer.
     pub fn poll(&mut self) -> Option<Frame> {
-        self.flush();
         loop {
+            if !self.has_room() {
+                self.flush();
+            }
             if !self.has_room() {
                 return None;
             }
             if let Some(frame) = self.parse() {
                 return Some(frame);
             }
+            self.flush();
             if self.dead.is_some() || !self.read() {
                 return None;
             }

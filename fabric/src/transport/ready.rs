@@ -181,6 +181,9 @@ impl RcTransport {
     /// Whether there was something to do, and whether the stream rests.
     fn poll_peer(&mut self, now: Time, id: ExecutorId) -> (bool, Rest) {
         let mut worked = false;
+        if let Some(AnyExecutor::Peer(peer)) = self.executors.get_mut(&id) {
+            peer.wire().flush();
+        }
         for _ in 0..STEP_REPORTS {
             if !self.poll_executor(now, id, 1) {
                 break;
@@ -194,6 +197,7 @@ impl RcTransport {
             self.remove_executor(now, id);
             return (true, Rest::AtOnce);
         }
+        peer.wire().flush();
         let rests = if !peer.wire().rests() {
             Rest::No
         } else if peer.is_unconnected() {

@@ -96,6 +96,15 @@ pub fn run(address: SocketAddr, seed: u64, time: Duration, only: Option<Attack>)
     tally
 }
 
+/// The Connect command of a queue, without its data.
+fn connect_command(qid: u16) -> gnstor_proto::nvme::Sqe {
+    let fields =
+        gnstor_proto::fabrics::ConnectFields { qid: qid.into(), sqsize_z: 1.into(), ..Default::default() };
+    let mut sqe = gnstor_proto::fabrics::command(gnstor_proto::fabrics::fctype::CONNECT, &fields);
+    sqe.dptr = gnstor_proto::nvme::KeyedSgl::keyed(0, 1024, 1);
+    sqe
+}
+
 struct Attacker<'a> {
     address: SocketAddr,
     random: &'a mut Random,
@@ -151,10 +160,8 @@ impl Attacker<'_> {
         if !talk.open(1, 0, 0)? || !talk.open(2, 0, 0)? {
             return Ok(());
         }
-        talk.connect_queue(1, 0, 0, CNTLID_ANY)?;
-        for _ in 0..8 {
-            talk.post(1, identify())?;
-        }
+        // An array that asks for a proof moves nothing else before it.
+        talk.post(1, connect_command(0))?;
         while let Some(got) = talk.receive(Duration::from_millis(5))? {
             if !matches!(got.kind, kind::TO_OWNER | kind::FROM_OWNER) {
                 continue;
@@ -186,14 +193,7 @@ impl Attacker<'_> {
         for conn in 1..=512 {
             self.say(&mut talk, &frames::connect(conn, 0, &request(1, 2)))?;
             if with_capsule {
-                let fields = gnstor_proto::fabrics::ConnectFields {
-                    qid: 1.into(),
-                    sqsize_z: 1.into(),
-                    ..Default::default()
-                };
-                let mut sqe = gnstor_proto::fabrics::command(gnstor_proto::fabrics::fctype::CONNECT, &fields);
-                sqe.dptr = gnstor_proto::nvme::KeyedSgl::keyed(0, 1024, 1);
-                talk.post(conn, sqe)?;
+                talk.post(conn, connect_command(1))?;
             }
         }
         self.listen(&mut talk)
