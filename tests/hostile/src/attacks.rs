@@ -162,7 +162,7 @@ impl Attacker<'_> {
         }
         // An array that asks for a proof moves nothing else before it.
         talk.post(1, connect_command(0))?;
-        while let Some(got) = talk.receive(Duration::from_millis(5))? {
+        while let Some(got) = talk.receive(Duration::from_millis(100))? {
             if !matches!(got.kind, kind::TO_OWNER | kind::FROM_OWNER) {
                 continue;
             }
