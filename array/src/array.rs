@@ -18,6 +18,7 @@ use gnstor_fabric::admin::{AdminChannel, ChannelError};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportError, TransportHandle};
+use gnstor_fabric::tcp::ClientTls;
 use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::fabrics::ssd_subnqn;
 use std::net::{SocketAddr, TcpListener};
@@ -139,11 +140,25 @@ impl Array {
         Self::start_with(config, Access::default())
     }
 
-    /// Starts an array whose daemon asks for these proofs of its callers.
+    /// Starts an array whose daemon asks for these proofs of its callers. With TLS its SSDs are reached by
+    /// TLS, too.
     ///
     /// # Errors
     /// As [`Self::start`].
     pub fn start_with(config: &ArrayConfig, access: Access) -> Result<Self, ArrayError> {
+        Self::start_secured(config, access, None)
+    }
+
+    /// The same, with SSDs in other processes that are reached by TLS where it is named.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_secured(
+        config: &ArrayConfig,
+        access: Access,
+        ssd_tls: Option<ClientTls>,
+    ) -> Result<Self, ArrayError> {
+        let tls = access.data_tls().map_err(DaemonError::Tls)?;
         check_ssds(config.ssds.count())?;
         if !config.groups.is_power_of_two() || config.groups > MAX_GROUPS {
             return Err(ArrayError::Groups(config.groups));
@@ -173,8 +188,11 @@ impl Array {
         let soft = handle.call(|e, _| e.add_soft())?;
         let fabric_address = listener.as_ref().and_then(|d| d.local_addr().ok());
         let (ports, ssds) = match &config.ssds {
-            Ssds::Here(_) => embedded(&handle, soft, fabric_address, abouts, &daemon)?,
-            Ssds::At(addresses) => elsewhere(&handle, soft, addresses, &daemon)?,
+            Ssds::Here(_) => {
+                let way = Way { address: fabric_address, is_tls: tls.is_some() };
+                embedded(&handle, soft, way, abouts, &daemon)?
+            }
+            Ssds::At(addresses) => elsewhere(&handle, soft, addresses, &daemon, ssd_tls.as_ref())?,
         };
         let mut daemon_config = DaemonConfig { access, ..DaemonConfig::default() };
         daemon_config.core.groups = config.groups;
@@ -184,7 +202,7 @@ impl Array {
         daemon_config.manager_key.clone_from(&config.manager_key);
         let daemon = Daemon::start(config.listen, ports, daemon_config)?;
         let listener = listener
-            .map(|listener| Listener::open(listener, handle))
+            .map(|listener| Listener::open(listener, handle, tls))
             .transpose()
             .map_err(os("opening the TCP listener"))?;
         let daemon_address = daemon.local_addr();
@@ -248,10 +266,22 @@ impl Drop for Array {
     }
 }
 
+/// How SSDs of this process are reached from others.
+#[derive(Clone, Copy)]
+struct Way {
+    address: Option<SocketAddr>,
+    is_tls: bool,
+}
+
+/// The name of TCP with TLS or without, as the daemon's clients hear it.
+fn tcp(is_tls: bool) -> String {
+    if is_tls { "tls" } else { "tcp" }.into()
+}
+
 fn embedded(
     engine: &TransportHandle,
     soft: ExecutorId,
-    fabric: Option<SocketAddr>,
+    way: Way,
     abouts: Vec<About>,
     daemon: &Credentials,
 ) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
@@ -267,7 +297,7 @@ fn embedded(
             ADMIN_DEADLINE,
         )?;
         let model = queue.identify(ADMIN_DEADLINE)?.model;
-        let address = fabric.map(|a| a.to_string()).unwrap_or_default();
+        let address = way.address.map(|a| a.to_string()).unwrap_or_default();
         let bytes = about.bytes;
         summary.push(SsdSummary {
             index,
@@ -279,7 +309,7 @@ fn embedded(
         ports.push(SsdPort {
             index,
             subnqn,
-            transport: if fabric.is_some() { "tcp" } else { "inproc" }.into(),
+            transport: if way.address.is_some() { tcp(way.is_tls) } else { "inproc".into() },
             address,
             capacity_bytes: bytes,
             model,
@@ -295,11 +325,13 @@ fn elsewhere(
     soft: ExecutorId,
     addresses: &[String],
     daemon: &Credentials,
+    tls: Option<&ClientTls>,
 ) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
     let mut ports = Vec::new();
     let mut summary = Vec::new();
     for (index, address) in (0u16..).zip(addresses) {
         let mut remote = RemoteSsd::new(engine.clone(), soft, index, address.clone(), daemon.clone());
+        remote.use_tls(tls);
         let mut queue = remote.connect_patiently()?;
         let model = queue.identify(ADMIN_DEADLINE)?.model;
         let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
@@ -314,7 +346,7 @@ fn elsewhere(
         ports.push(SsdPort {
             index,
             subnqn: ssd_subnqn(index),
-            transport: "tcp".into(),
+            transport: tcp(tls.is_some()),
             address: address.clone(),
             capacity_bytes,
             model,

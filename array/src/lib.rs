@@ -6,7 +6,7 @@
 //!   media              Plan -> SSD: formatted, or restored from its data file; plan, data_file, preset
 //!   manager_key        the array's manager key in a file
 //!   power              SSDs in their engines, until a shutdown or a power failure
-//!   listener           accepts clients of other processes
+//!   listener           accepts clients of other processes; handshakes: of TLS, before an engine has them
 //!   remote_ssd         the daemon's connection to an SSD in another process
 //!   recovery_listener  answers "not ready" on the port of an SSD that is being restored
 //! ```
@@ -16,6 +16,7 @@
 mod array;
 mod data_file;
 mod degraded;
+mod handshakes;
 pub mod listener;
 pub mod manager_key;
 pub mod media;

@@ -3,60 +3,75 @@
 //!
 //! ```text
 //!   accept -- no descriptor, no memory --> log once, wait 100 ms to 2 s, again
-//!      |----- all places taken ----------> Frame::End, closed at once
-//!      `----- place ---------------------> RcTransport::add_peer
+//!      |----- all places taken, or the host's --> Frame::End, closed at once
+//!      |----- place, no TLS -------------> RcTransport::add_peer
+//!      `----- place, TLS --> Handshakes -- good --> RcTransport::add_peer
+//!                               `-------- bad, or later than 10 s --> closed
 //! ```
+//! One thread accepts, and carries out the TLS handshakes of all streams that it has accepted. A peer whose
+//! handshake has not ended takes no time of an engine.
 
+use crate::handshakes::Handshakes;
 use gnstor_fabric::runtime::TransportHandle;
-use gnstor_fabric::tcp::limits::{CONNECTIONS, End};
-use gnstor_fabric::tcp::{Places, Wire};
+use gnstor_fabric::tcp::limits::{CONNECTIONS, End, HOST_CONNECTIONS};
+use gnstor_fabric::tcp::{NoPlace, Places, ServerTls, Wire};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Wait after the first `accept` that fails, and for the connection that ends the thread.
+/// Wait after the first `accept` that fails.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Longest wait after an `accept` that fails. A drop of the listener may wait for so long.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// Connections accepted before handshakes go on.
+const BATCH: usize = 64;
 
 /// An open listener; dropping it closes it. Connected clients stay.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
     stop: Arc<AtomicBool>,
+    waker: Waker,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Listener {
-    /// Accepts connections to `listener`, at most [`CONNECTIONS`] at a time.
+    /// Accepts connections to `listener`, at most [`CONNECTIONS`] at a time, of one host
+    /// [`HOST_CONNECTIONS`]; by TLS where it is named.
     ///
     /// # Errors
     /// The operating system's error.
-    pub fn open(listener: TcpListener, engine: TransportHandle) -> std::io::Result<Self> {
-        Self::open_for(listener, engine, CONNECTIONS)
+    pub fn open(
+        listener: TcpListener,
+        engine: TransportHandle,
+        tls: Option<ServerTls>,
+    ) -> std::io::Result<Self> {
+        Self::open_for(listener, engine, tls, Places::new(CONNECTIONS, HOST_CONNECTIONS))
     }
 
-    /// The same with another limit.
+    /// The same with other limits.
     #[expect(clippy::disallowed_methods, reason = "the accepting thread is the runtime part of this module")]
-    fn open_for(listener: TcpListener, engine: TransportHandle, most: usize) -> std::io::Result<Self> {
+    fn open_for(
+        listener: TcpListener,
+        engine: TransportHandle,
+        tls: Option<ServerTls>,
+        places: Places,
+    ) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
+        listener.set_nonblocking(true)?;
+        let poll = Poll::new()?;
+        poll.registry().register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
+        let waker = Waker::new(poll.registry(), WAKER)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let mut accepting = Accepting {
-            engine,
-            places: Places::new(most),
-            turn: 0,
-            is_full: false,
-            pause: None,
-            stop: Arc::clone(&stop),
-        };
-        let thread = std::thread::spawn(move || {
-            while !accepting.stop.load(Ordering::Acquire) {
-                accepting.take(listener.accept());
-            }
-        });
-        Ok(Self { address, stop, thread: Some(thread) })
+        let accepting = Accepting::new(engine, tls, places, &stop);
+        let thread = std::thread::spawn(move || accepting.run(&listener, poll));
+        Ok(Self { address, stop, waker, thread: Some(thread) })
     }
 
     /// Where it is.
@@ -68,18 +83,25 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // The thread waits in `accept`.
-        let _ = TcpStream::connect_timeout(&self.address, PAUSE);
+        if let Err(error) = self.waker.wake() {
+            tracing::warn!(%error, "the accepting thread is not woken");
+            return;
+        }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
+const LISTENER: Token = Token(usize::MAX);
+const WAKER: Token = Token(usize::MAX - 1);
+
 /// The accepting thread.
 struct Accepting {
     engine: TransportHandle,
+    tls: Option<ServerTls>,
     places: Places,
+    handshakes: Handshakes,
     /// The engine that gets the next client.
     turn: usize,
     /// The last client found no place.
@@ -90,33 +112,104 @@ struct Accepting {
 }
 
 impl Accepting {
-    fn take(&mut self, accepted: std::io::Result<(TcpStream, SocketAddr)>) {
+    fn new(engine: TransportHandle, tls: Option<ServerTls>, places: Places, stop: &Arc<AtomicBool>) -> Self {
+        Self {
+            engine,
+            tls,
+            places,
+            handshakes: Handshakes::default(),
+            turn: 0,
+            is_full: false,
+            pause: None,
+            stop: Arc::clone(stop),
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the runtime part of this module reads the clock")]
+    fn run(mut self, listener: &TcpListener, mut poll: Poll) {
+        let mut events = Events::with_capacity(1024);
+        // Connections may wait already.
+        let mut may_accept = true;
+        while !self.stop.load(Ordering::Acquire) {
+            let timeout =
+                if may_accept { Some(Duration::ZERO) } else { self.handshakes.wait(Instant::now()) };
+            if let Err(error) = poll.poll(&mut events, timeout)
+                && error.kind() != ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "no client is accepted any more");
+                return;
+            }
+            for event in &events {
+                match event.token() {
+                    LISTENER => may_accept = true,
+                    WAKER => {}
+                    Token(place) => {
+                        let ended = self.handshakes.go_on(poll.registry(), place);
+                        ended.into_iter().for_each(|wire| self.hand_over(wire));
+                    }
+                }
+            }
+            self.handshakes.end_late(Instant::now());
+            if may_accept {
+                may_accept = self.accept_some(listener, &poll);
+            }
+        }
+    }
+
+    /// Accepts a few connections; whether there may be more.
+    #[expect(clippy::disallowed_methods, reason = "the runtime part of this module reads the clock")]
+    fn accept_some(&mut self, listener: &TcpListener, poll: &Poll) -> bool {
+        for _ in 0..BATCH {
+            match listener.accept() {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return false,
+                accepted => {
+                    let Some(wire) = self.take(accepted) else { continue };
+                    if self.tls.is_none() {
+                        self.hand_over(wire);
+                    } else if let Some(wire) = self.handshakes.begin(poll.registry(), wire, Instant::now()) {
+                        self.hand_over(wire);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn hand_over(&mut self, wire: Wire) {
+        self.engine.nth(self.turn).cast(move |e, _| _ = e.add_peer(wire));
+        self.turn = self.turn.wrapping_add(1);
+    }
+
+    fn take(&mut self, accepted: std::io::Result<(TcpStream, SocketAddr)>) -> Option<Wire> {
         let (stream, from) = match accepted {
             Ok(accepted) => accepted,
-            Err(error) => return self.fail(&error),
+            Err(error) => {
+                self.fail(&error);
+                return None;
+            }
         };
         if self.pause.take().is_some() {
             tracing::info!("clients are accepted again");
         }
-        // The connection of `drop` ends the wait.
-        if self.stop.load(Ordering::Acquire) {
-            return;
-        }
-        let Some(place) = self.places.take() else {
-            if !self.is_full {
-                tracing::warn!("client {from} is turned away: {} are connected", self.places.taken());
+        let place = match self.places.take(from.ip()) {
+            Ok(place) => place,
+            Err(why) => {
+                if !self.is_full {
+                    let taken = self.places.taken();
+                    tracing::warn!("client {from} is turned away ({why:?}): {taken} are connected");
+                }
+                self.is_full = true;
+                // A peer that is to speak TLS would not understand a frame.
+                if self.tls.is_none() {
+                    turn_away(stream, why);
+                }
+                return None;
             }
-            self.is_full = true;
-            return turn_away(stream);
         };
         self.is_full = false;
-        match Wire::placed(stream, place) {
-            Ok(wire) => {
-                self.engine.nth(self.turn).cast(move |e, _| _ = e.add_peer(wire));
-                self.turn = self.turn.wrapping_add(1);
-            }
-            Err(e) => tracing::warn!("client {from}: {e}"),
-        }
+        Wire::accepted(stream, self.tls.as_ref(), place)
+            .inspect_err(|e| tracing::warn!("client {from}: {e}"))
+            .ok()
     }
 
     /// Waits, since the client stays in the queue of the operating system and `accept` would fail again at
@@ -132,9 +225,13 @@ impl Accepting {
 }
 
 /// Tells a client why it gets no place. It may hear it, or only that the stream has ended.
-fn turn_away(stream: TcpStream) {
+fn turn_away(stream: TcpStream, why: NoPlace) {
+    let end = match why {
+        NoPlace::Full => End::TooMany,
+        NoPlace::OfHost => End::TooManyOfHost,
+    };
     if let Ok(wire) = Wire::new(stream) {
-        wire.refuse(End::TooMany);
+        wire.refuse(end);
     }
 }
 
@@ -150,7 +247,8 @@ mod tests {
     fn opened(most: usize) -> (Listener, TransportThreads) {
         let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        (Listener::open_for(listener, threads.handle(), most).unwrap(), threads)
+        let places = Places::new(most, most);
+        (Listener::open_for(listener, threads.handle(), None, places).unwrap(), threads)
     }
 
     #[test]
@@ -181,25 +279,18 @@ mod tests {
     fn an_accept_that_fails_is_tried_again_ever_later() {
         let _deadline = deadline();
         let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]).unwrap();
-        let mut accepting = Accepting {
-            engine: threads.handle(),
-            places: Places::new(1),
-            turn: 0,
-            is_full: false,
-            pause: None,
-            stop: Arc::default(),
-        };
+        let mut accepting = Accepting::new(threads.handle(), None, Places::new(1, 1), &Arc::default());
         let no_descriptor = || Err(std::io::Error::from_raw_os_error(24));
         let mut pauses = Vec::new();
         for _ in 0..2 {
-            accepting.take(no_descriptor());
+            assert!(accepting.take(no_descriptor()).is_none());
             pauses.extend(accepting.pause);
         }
         assert_eq!(pauses, [PAUSE * 2, PAUSE * 4]);
         accepting.pause = Some(LONGEST_PAUSE.mul_f32(0.1));
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        accepting.take(listener.accept());
+        assert!(accepting.take(listener.accept()).is_some());
         assert_eq!(accepting.pause, None);
     }
 }

@@ -5,6 +5,7 @@
 use crate::listener::Listener;
 use gnstor_deengine::Recovering;
 use gnstor_fabric::runtime::TransportThreads;
+use gnstor_fabric::tcp::ServerTls;
 use gnstor_fabric::transport::{RcTransport, TransportConfig};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
@@ -22,16 +23,17 @@ pub struct RecoveryListener {
 }
 
 impl RecoveryListener {
-    /// Answers for SSD `index` on this port.
+    /// Answers for SSD `index` on this port, by TLS where it is named.
     ///
     /// # Errors
     /// The operating system's: no descriptor, no thread.
-    pub fn answer(listener: &TcpListener, index: u16) -> std::io::Result<Self> {
+    pub fn answer(listener: &TcpListener, index: u16, tls: Option<ServerTls>) -> std::io::Result<Self> {
         let mut engine = RcTransport::new(TransportConfig::default());
         engine.set_first_ssd(index);
         engine.add_target(Box::new(Recovering::default()), Vec::new());
         let engine = TransportThreads::start(vec![engine])?;
-        Ok(Self { _listener: Listener::open(listener.try_clone()?, engine.handle())?, _engine: engine })
+        let listener = Listener::open(listener.try_clone()?, engine.handle(), tls)?;
+        Ok(Self { _listener: listener, _engine: engine })
     }
 }
 

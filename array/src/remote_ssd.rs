@@ -5,9 +5,10 @@
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::runtime::TransportHandle;
-use gnstor_fabric::tcp::Wire;
+use gnstor_fabric::tcp::{ClientTls, Wire};
 use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::fabrics::ssd_subnqn;
+use std::io::ErrorKind;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,7 @@ pub(crate) struct RemoteSsd {
     index: u16,
     address: String,
     daemon: Credentials,
+    tls: Option<ClientTls>,
     link: Option<u32>,
 }
 
@@ -40,7 +42,12 @@ impl RemoteSsd {
         address: String,
         daemon: Credentials,
     ) -> Self {
-        Self { engine, soft, index, address, daemon, link: None }
+        Self { engine, soft, index, address, daemon, tls: None, link: None }
+    }
+
+    /// Reaches the SSD by TLS from here on, where it is named.
+    pub(crate) fn use_tls(&mut self, tls: Option<&ClientTls>) {
+        self.tls = tls.cloned();
     }
 
     /// Connects, ending the link there was.
@@ -69,7 +76,11 @@ impl RemoteSsd {
 
     fn try_connect(&mut self) -> Result<HostQueue, Why> {
         self.end();
-        let link = self.open_link().map_err(|cause| Why::Absent(cause.to_string()))?;
+        let link = self.open_link().map_err(|cause| match cause.kind() {
+            // A certificate is not good: another try finds the same.
+            ErrorKind::InvalidData => Why::Untrusted(cause.to_string()),
+            _ => Why::Absent(cause.to_string()),
+        })?;
         self.link = Some(link);
         let port = Port::Remote { remote: link, ssd: self.index };
         let subnqn = ssd_subnqn(self.index);
@@ -93,7 +104,7 @@ impl RemoteSsd {
     fn error(&self, why: Why) -> ChannelError {
         let index = self.index;
         let cause = match why {
-            Why::Absent(cause) => cause,
+            Why::Absent(cause) | Why::Untrusted(cause) => cause,
             Why::Recovering => {
                 return ChannelError::NotReady { peer: format!("SSD {index} at {}", self.address) };
             }
@@ -109,7 +120,10 @@ impl RemoteSsd {
     fn open_link(&self) -> std::io::Result<u32> {
         let none = || std::io::Error::other("the address has no meaning");
         let target = self.address.to_socket_addrs()?.next().ok_or_else(none)?;
-        let wire = Wire::new(TcpStream::connect_timeout(&target, STEP)?)?;
+        let host = self.address.rsplit_once(':').map_or(self.address.as_str(), |(host, _)| host);
+        let host = host.trim_matches(['[', ']']);
+        let stream = TcpStream::connect_timeout(&target, STEP)?;
+        let wire = Wire::client(stream, self.tls.as_ref(), host, STEP)?;
         self.engine.call(move |engine, _| engine.add_remote(wire)).map_err(std::io::Error::other)?
     }
 
@@ -124,6 +138,8 @@ impl RemoteSsd {
 enum Why {
     /// No process answers at the address, yet.
     Absent(String),
+    /// No TLS connection is possible: a certificate is not good.
+    Untrusted(String),
     /// The SSD is being restored, and answers "not ready".
     Recovering,
     /// It answers, and one of both sides has not proven who it is.

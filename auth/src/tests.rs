@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Both sides against each other, against wrong secrets, and against every bent message.
 
+mod fuzz;
+
 use super::*;
 use crate::deadline::{Deadline, LIMIT};
 use crate::key::{KEY_BYTES, mac};

@@ -50,12 +50,12 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
     }
     let key = given(args.manager_key.as_deref())?;
     if let Some(far) = args.ssd_at.iter().find(|at| !is_loopback(at.as_str()))
-        && key.is_none()
+        && (key.is_none() || args.ssd_ca.is_none())
         && !args.access.insecure
     {
         return Err(CliError::Usage(format!(
-            "the SSD at {far} is reached over a network: name the array's key with --manager-key, or trust \
-             every SSD and every host there with --insecure"
+            "the SSD at {far} is reached over a network: name the array's key with --manager-key and the CA of \
+             the SSDs with --ssd-ca, or trust the wire and every host there with --insecure"
         )));
     }
     Ok(ArrayKey { secret: key, made: None })
@@ -64,17 +64,29 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
 /// The key of `gnstor ssd`.
 ///
 /// # Errors
-/// As [`given`]; it listens for other machines, and there is no key.
+/// As [`given`]; it listens for other machines, and there is no key or no TLS.
 pub(crate) fn of_ssd(args: &SsdArgs) -> Result<Option<Secret>, CliError> {
     let key = given(args.manager_key.as_deref())?;
-    if key.is_none() && !args.insecure && !args.listen.ip().is_loopback() {
+    if (key.is_none() || args.tls.is_empty()) && !args.insecure && !args.listen.ip().is_loopback() {
         return Err(CliError::Usage(format!(
-            "other machines reach {}: name the array's key with --manager-key, or trust every host that \
-             reaches the port with --insecure",
+            "other machines reach {}: name the array's key with --manager-key and a certificate with --tls CERT \
+             KEY, or trust the wire and every host that reaches the port with --insecure",
             args.listen
         )));
     }
     Ok(key)
+}
+
+/// What `--insecure` means for `gnstor ssd`; `None` where it means nothing.
+pub(crate) fn ssd_warning(args: &SsdArgs) -> Option<String> {
+    if args.listen.ip().is_loopback() || !args.insecure {
+        return None;
+    }
+    let hosts = "each host may read, change and delete what the SSD holds";
+    let wire = "an attacker on the wire reads and changes what is sent";
+    let said = [(args.manager_key.is_none(), hosts), (args.tls.is_empty(), wire)];
+    let said: Vec<_> = said.iter().filter(|(is_so, _)| *is_so).map(|(_, words)| *words).collect();
+    (!said.is_empty()).then(|| format!("insecure: others reach {}; {}", args.listen, said.join("; ")))
 }
 
 fn is_loopback(address: &str) -> bool {

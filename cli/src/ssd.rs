@@ -18,7 +18,9 @@ use gnstor_array::power::Powered;
 use gnstor_array::recovery_listener::RecoveryListener;
 use gnstor_console::{CliError, outln};
 use gnstor_console::{Steps, human_bytes};
+use gnstor_daemon::{Access, Tls};
 use gnstor_fabric::link::LinkConfig;
+use gnstor_fabric::tcp::ServerTls;
 use serde::Serialize;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::Ordering;
@@ -46,6 +48,10 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let os = |what: String| move |cause: std::io::Error| CliError::Os { what, cause };
     let power_failure = signals::power_failure().map_err(os("waiting for signals".into()))?;
     let manager_key = key::of_ssd(args)?;
+    let tls = tls(args)?;
+    if let Some(warning) = key::ssd_warning(args) {
+        eprintln!("gnstor: {warning}");
+    }
     // A port in use is the likeliest error, and needs no SSD to be found.
     let listener = TcpListener::bind(args.listen).map_err(os(format!("listening on {}", args.listen)))?;
     let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
@@ -54,8 +60,8 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let (settings, file) = (args.media.settings.clone(), args.data.clone());
     let plan = Plan { index, preset, settings, retime, bytes, file, shared, sparse, volatile, format };
     // Until the SSD is up, a host that connects is told to try again.
-    let recovering =
-        media::held_index(&plan).map(|index| RecoveryListener::answer(&listener, index)).transpose();
+    let answer = |index| RecoveryListener::answer(&listener, index, tls.clone());
+    let recovering = media::held_index(&plan).map(answer).transpose();
     let recovering = recovering.map_err(os("answering before the SSD is up".into()))?;
     if let (Some(bytes), Some(path)) = (media::new_file_bytes(&plan)?, &plan.file) {
         steps.done(disk_line(1, bytes, &path.display().to_string(), plan.sparse));
@@ -69,7 +75,7 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.threads())
         .map_err(os("starting the engine".into()))?;
     let door =
-        Listener::open(listener, powered.transport()).map_err(os("opening the TCP listener".into()))?;
+        Listener::open(listener, powered.transport(), tls).map_err(os("opening the TCP listener".into()))?;
     tell_start(args, &about, door.address());
     while !steps.interrupted() && !power_failure.load(Ordering::Acquire) && powered.is_running() {
         std::thread::sleep(Duration::from_millis(20));
@@ -83,6 +89,13 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     };
     tell_end(args, &ended);
     Ok(())
+}
+
+/// Reads the files of `--tls` and `--client-ca`.
+fn tls(args: &SsdArgs) -> Result<Option<ServerTls>, CliError> {
+    let [certificate, key] = args.tls.as_slice() else { return Ok(None) };
+    let tls = Tls::read(certificate, key, args.client_ca.as_deref()).map_err(CliError::Usage)?;
+    Access { tls: Some(tls), ..Access::default() }.data_tls().map_err(CliError::Usage)
 }
 
 fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {

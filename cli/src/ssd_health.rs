@@ -6,7 +6,7 @@
 //! ```
 //! `gnstor ssd log` reads its pages in the same way (`ssd_log`).
 
-use crate::args::{SsdCommand, SsdPageArgs};
+use crate::args::{ArrayArgs, SsdCommand, SsdPageArgs};
 use crate::fleet::{self, Fleet, Ssd};
 use crate::key;
 use crate::ssd_log;
@@ -14,13 +14,11 @@ use gnstor_array::ArrayError;
 use gnstor_console::{CliError, outln, print_json};
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
-use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::Port;
 use gnstor_proto::log_page::{self, SmartPage};
 use gnstor_proto::status::Status;
 use libgnstor::{RcTransport, TransportConfig, TransportThreads};
 use serde::Serialize;
-use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -79,7 +77,7 @@ impl Pages {
         let none =
             || CliError::Usage(format!("the array has no SSD {}; it has SSDs 0 to {last}", args.index));
         let ssd = found.ok_or_else(none)?;
-        if ssd.info.transport != "tcp" {
+        if !matches!(ssd.info.transport.as_str(), libgnstor::TCP | libgnstor::TLS) {
             let index = ssd.info.index;
             return Err(
                 CliError::Stopped(format!("SSD {index} is reached in the array's process only")).into()
@@ -87,7 +85,7 @@ impl Pages {
         }
         let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
             .map_err(|cause| CliError::Os { what: "starting the engine".into(), cause })?;
-        Ok(Self { queue: connect(&engine, &ssd, who)?, ssd, _engine: engine })
+        Ok(Self { queue: connect(&engine, &ssd, &args.array, who)?, ssd, _engine: engine })
     }
 
     /// The first bytes of a page.
@@ -121,15 +119,17 @@ impl From<Failed> for CliError {
     }
 }
 
-fn connect(engine: &TransportThreads, ssd: &Ssd, who: Credentials) -> Result<HostQueue, Failed> {
+fn connect(
+    engine: &TransportThreads,
+    ssd: &Ssd,
+    array: &ArrayArgs,
+    who: Credentials,
+) -> Result<HostQueue, Failed> {
     let failed = |cause| CliError::Os {
         what: format!("connecting to SSD {} at {}", ssd.info.index, ssd.info.address),
         cause,
     };
-    let none = || std::io::Error::other("the address has no meaning");
-    let target =
-        ssd.info.address.to_socket_addrs().and_then(|mut all| all.next().ok_or_else(none)).map_err(failed)?;
-    let wire = TcpStream::connect_timeout(&target, DEADLINE).and_then(Wire::new).map_err(failed)?;
+    let wire = libgnstor::connect_to_ssd(&ssd.info, &array.array, &array.credentials(), DEADLINE)?;
     let handle = engine.handle();
     let soft =
         handle.call(|engine, _| engine.add_soft()).map_err(ArrayError::from).map_err(CliError::from)?;

@@ -9,8 +9,10 @@ use gnstor_console::{CliError, outln};
 use gnstor_console::{Steps, human_bytes, print_json, printable};
 use gnstor_daemon::{Access, Tls, Tokens};
 use gnstor_fabric::link::LinkConfig;
+use gnstor_fabric::tcp::ClientTls;
 use serde::Serialize;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 #[derive(Serialize)]
@@ -57,7 +59,8 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         threads: args.engines.threads(),
         manager_key: key.secret.clone(),
     };
-    let array = match Array::start_with(&config, access) {
+    let ssd_tls = args.ssd_ca.as_deref().map(|ca| ssd_tls(ca, &access)).transpose()?;
+    let array = match Array::start_secured(&config, access, ssd_tls) {
         Ok(array) => array,
         Err(error) => {
             key.take_back();
@@ -74,6 +77,14 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     array.stop()?;
     steps.done("stopped");
     Ok(())
+}
+
+/// How the SSDs of `--ssd-at` are reached by TLS: the daemon's own certificate proves it.
+fn ssd_tls(ca: &Path, access: &Access) -> Result<ClientTls, CliError> {
+    let file = |cause: String| CliError::File { path: ca.display().to_string(), cause };
+    let text = std::fs::read(ca).map_err(|e| file(e.to_string()))?;
+    let own = access.tls.as_ref().map(|tls| (tls.certificate.as_slice(), tls.key.as_slice()));
+    ClientTls::new(&text, own).map_err(file)
 }
 
 /// Reads the files that callers are proven by.

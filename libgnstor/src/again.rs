@@ -12,7 +12,7 @@
 
 use crate::client::{Client, Fabric};
 use crate::error::Error;
-use crate::links::Links;
+use crate::link::Links;
 use crate::transfer::{Again, Transfers};
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::HostQueue;
@@ -68,7 +68,7 @@ impl Client {
     #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
     fn try_again(&self, transfers: &Transfers, left: Duration, always: bool) -> Result<bool, String> {
         // Within one process there is no connection to be lost: an SSD that is cut off there is a fault.
-        if self.fabric == Fabric::InProcess {
+        if self.way.fabric == Fabric::InProcess {
             return Err("the SSDs are in this process".into());
         }
         let begun = Instant::now();
@@ -82,7 +82,7 @@ impl Client {
         if self.channel_stats().map_err(|e| e.to_string())?.parked != 0 {
             return Err("requests of submit_async wait: drain them first".into());
         }
-        let mut links = Links::new(self.node(), self.fabric, left());
+        let mut links = Links::new(self.node(), &self.way, left());
         let mut reached: Vec<Option<(SsdAddress, HostQueue)>> = lost.iter().map(|_| None).collect();
         // The lost ones first: what still works is left alone until one of them answers.
         let order = (0..lost.len()).filter(|&ssd| lost[ssd]).chain((0..lost.len()).filter(|&ssd| !lost[ssd]));

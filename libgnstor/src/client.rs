@@ -3,7 +3,7 @@
 
 use crate::credentials::Credentials;
 use crate::error::Error;
-use crate::links::{LINK_CONNECT, Links};
+use crate::link::{LINK_CONNECT, Links, Way};
 use crate::manager::{CreateOptions, Manager, VolumeInfo};
 use crate::rpc::Rpc;
 use crate::transfer::Transfers;
@@ -120,7 +120,7 @@ pub struct Client {
     buffer: Option<DeviceBuffer>,
     pub(crate) session: Session,
     pub(crate) ssds: Vec<SsdInfo>,
-    pub(crate) fabric: Fabric,
+    pub(crate) way: Way,
     pub(crate) io_timeout: Duration,
     /// When a launch last tried to connect anew.
     pub(crate) last_try: Mutex<Option<Instant>>,
@@ -144,7 +144,12 @@ impl Client {
                 ssds.len()
             )));
         }
-        let addresses = Links::new(node, options.fabric, LINK_CONNECT).all(&ssds)?;
+        let way = Way {
+            fabric: options.fabric,
+            daemon: options.endpoint.clone(),
+            credentials: options.credentials.clone(),
+        };
+        let addresses = Links::new(node, &way, LINK_CONNECT).all(&ssds)?;
         let session = Session::connect(node, manager.registration.clone(), addresses)?;
         let channel = Channel::open(node, &session, options.pool_bytes)?;
         let places = node.device().alloc(map.places().len() * 2)?;
@@ -171,7 +176,7 @@ impl Client {
             channel,
             session,
             ssds,
-            fabric: options.fabric,
+            way,
             io_timeout: options.io_timeout,
             last_try: Mutex::default(),
         }))

@@ -2,6 +2,7 @@
 //! The proofs that a client has for the daemon, and the daemon's for the client: TLS files and a token.
 
 use crate::error::Error;
+use gnstor_fabric::tcp::ClientTls;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -80,6 +81,24 @@ impl Credentials {
             }
         };
         Ok((endpoint, Proof(token)))
+    }
+}
+
+impl Credentials {
+    /// How the SSDs of an array are reached by TLS: with the same files as the daemon.
+    ///
+    /// # Errors
+    /// [`Error::Credentials`]: no CA is named, a file cannot be read or holds something else.
+    pub fn data_tls(&self) -> Result<ClientTls, Error> {
+        let Some(ca) = &self.tls_ca else {
+            return Err(wrong("the SSDs are reached by TLS: name the CA of their certificates (--tls-ca)"));
+        };
+        let proof = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some((read(certificate)?, read(key)?)),
+            _ => None,
+        };
+        let proof = proof.as_ref().map(|(certificate, key)| (certificate.as_slice(), key.as_slice()));
+        ClientTls::new(&read(ca)?, proof).map_err(wrong)
     }
 }
 

@@ -19,7 +19,7 @@ mod credentials;
 mod error;
 mod file;
 mod io_failure;
-mod links;
+mod link;
 mod manager;
 mod rpc;
 mod transfer;
@@ -42,6 +42,7 @@ pub use gnstor_gnor::node::Node;
 pub use gnstor_gnor::session::Session;
 pub use gnstor_proto::labels;
 pub use io_failure::IoFailure;
+pub use link::{TCP, TLS, connect_to_ssd};
 pub use manager::{CreateOptions, Manager, Right, VolumeInfo};
 
 /// The gRPC code of a volume that is not there, in [`Error::Daemon`].

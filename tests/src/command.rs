@@ -21,7 +21,12 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 pub const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
 /// The command, built by the cargo and into the folder that this test comes from: never an old one.
-pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| {
+pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| built("gnstor", "gnstor"));
+
+/// The hostile client, in the same way.
+pub static HOSTILE: LazyLock<PathBuf> = LazyLock::new(|| built("gnstor-hostile", "gnstor-hostile"));
+
+fn built(package: &str, bin: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its path");
     let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
     let profile = match folder.file_name().and_then(|n| n.to_str()).expect("a name") {
@@ -29,13 +34,13 @@ pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| {
         other => other,
     };
     let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    build.args(["build", "--quiet", "--bin", "gnstor", "--profile", profile]);
+    build.args(["build", "--quiet", "-p", package, "--bin", bin, "--profile", profile]);
     build.arg("--target-dir").arg(folder.parent().expect("the target folder"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
     let built = run_for(build, BUILD_LIMIT);
     assert!(built.code == 0, "{}", built.stderr);
-    folder.join("gnstor")
-});
+    folder.join(bin)
+}
 
 /// A command that has ended.
 #[derive(Debug)]

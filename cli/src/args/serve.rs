@@ -56,6 +56,10 @@ pub struct UpArgs {
     /// SSDs in processes of their own (gnstor ssd), in the order of their numbers; repeatable
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = parse_address, conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data"])]
     pub ssd_at: Vec<String>,
+    /// CA of the certificates of the SSDs of --ssd-at (PEM): they are reached by TLS, with the certificate of
+    /// --tls where there is one
+    #[arg(long, value_name = "CA", requires = "ssd_at")]
+    pub ssd_ca: Option<PathBuf>,
     /// File with the array's manager key, by which daemon, SSDs and clients prove who they are; made where
     /// the SSDs are embedded and there is none [default: manager.key in --data; in memory without --data]
     #[arg(long, value_name = "FILE")]
@@ -75,7 +79,7 @@ pub struct UpArgs {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Access")]
 pub struct AccessArgs {
-    /// Certificate and key of the daemon (PEM): callers use TLS
+    /// Certificate and key of the daemon (PEM): callers use TLS, also to reach the SSDs of this process
     #[arg(long, num_args = 2, value_names = ["CERT", "KEY"])]
     pub tls: Vec<PathBuf>,
     /// CA of callers' certificates (PEM); a caller is the principal that its certificate names
@@ -149,7 +153,13 @@ pub struct SsdArgs {
     /// File with the array's manager key: daemon and clients must prove who they are
     #[arg(long, value_name = "FILE")]
     pub manager_key: Option<PathBuf>,
-    /// Listen for other machines without a manager key: every host that reaches the port is trusted
+    /// Certificate and key of the SSD (PEM): daemon and clients use TLS
+    #[arg(long, num_args = 2, value_names = ["CERT", "KEY"])]
+    pub tls: Vec<PathBuf>,
+    /// CA of the daemon's and the clients' certificates (PEM): a host without one is turned away
+    #[arg(long, value_name = "CA", requires = "tls")]
+    pub client_ca: Option<PathBuf>,
+    /// Listen for other machines without TLS or without a manager key
     #[arg(long)]
     pub insecure: bool,
     /// Number of the SSD in its array [default: that of the file, else 0]

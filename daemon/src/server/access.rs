@@ -2,6 +2,7 @@
 //! Proofs of callers: client certificates and tokens, and what may listen without them.
 
 use crate::core::rights::{Caller, is_principal};
+use gnstor_fabric::tcp::{Callers, ServerTls};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -161,6 +162,20 @@ impl Access {
         let calls = if self.is_proven() { "" } else { calls };
         let both = [calls, wire].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
         Some(format!("insecure: others reach {address}; {both}"))
+    }
+
+    /// TLS of the data port, with the same certificates; `None`: without TLS.
+    ///
+    /// # Errors
+    /// A sentence: a file does not hold what it is to hold.
+    pub fn data_tls(&self) -> Result<Option<ServerTls>, String> {
+        let Some(Tls { certificate, key, client_ca }) = &self.tls else { return Ok(None) };
+        let callers = match client_ca.as_deref() {
+            None => Callers::Any,
+            Some(ca) if self.tokens.is_some() => Callers::KnownOrSilent(ca),
+            Some(ca) => Callers::Known(ca),
+        };
+        ServerTls::new(certificate, key, callers).map(Some)
     }
 
     pub(super) fn tls_config(&self) -> Option<ServerTlsConfig> {

@@ -6,6 +6,7 @@ mod bench;
 #[path = "../../../proto/testing/deadline.rs"]
 mod deadline;
 mod faults;
+mod fuzz;
 mod grpc;
 mod presence;
 mod publish;

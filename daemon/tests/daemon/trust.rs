@@ -16,7 +16,7 @@ use gnstor_proto::grpc::{
     CreateRequest, DeleteRequest, GetMapRequest, GetRequest, KeepRequest, ListRequest, OpenRequest,
     RegisterRequest, ReleaseRequest, RenewRequest, RevokeRequest, Right, Rights, ShareRequest,
 };
-use raw_codec::Bytes;
+pub(crate) use raw_codec::Bytes;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};

@@ -70,7 +70,7 @@ impl Ssd {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, now),
         };
-        let Some(buffer) = self.scratch.take(bytes) else {
+        let Some(buffer) = self.scratch_for(permit.queue(), bytes) else {
             return self.refuse(permit, 0, Refusal::NotReady.into(), now);
         };
         self.scratch.fill(&buffer, data);
@@ -92,7 +92,7 @@ impl Ssd {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, now),
         };
-        let Some(buffer) = self.scratch.take(bytes) else {
+        let Some(buffer) = self.scratch_for(permit.queue(), bytes) else {
             return self.refuse(permit, 0, Refusal::NotReady.into(), now);
         };
         let local = self.scratch.local(&buffer);

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Buffers for the data of commands that are not about blocks: Connect, Identify, permission entries,
-//! maps, ranges.
+//! maps, ranges. No host can have all of them: the daemon's commands and another host's Connect find some.
 
 use gnstor_base::region::{HostRegion, LocalRef};
+use gnstor_proto::fabrics::Identity;
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
@@ -12,20 +14,40 @@ const SMALL_COUNT: u32 = 4096;
 pub(crate) const LARGE_BYTES: u32 = 1 << 20;
 const LARGE_COUNT: u32 = 8;
 
+/// Who a buffer is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Owner {
+    /// The daemon, which may have all.
+    Daemon,
+    /// Another host.
+    Host(Identity),
+    /// All hosts whose Connect is under way, together.
+    Stranger,
+}
+
+/// Buffers of each size that one owner may have.
+const OF_HOST: [u32; 2] = [SMALL_COUNT / 4, LARGE_COUNT / 2];
+const OF_STRANGERS: [u32; 2] = [SMALL_COUNT / 4 * 3, 0];
+/// Buffers of each size that only the daemon gets.
+const OF_DAEMON: [usize; 2] = [64, 1];
+
 /// A buffer in use. It goes back with [`Scratch::give`] once no transfer can touch it any more.
 #[derive(Debug)]
 #[must_use = "a buffer that is not given back is lost"]
 pub(crate) struct Buffer {
     offset: u64,
     bytes: u32,
+    owner: Owner,
 }
 
 /// The scratch region of an SSD. Memory that is never touched costs nothing.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     region: Arc<HostRegion>,
-    small: Vec<u64>,
-    large: Vec<u64>,
+    /// Small and large ones.
+    free: [Vec<u64>; 2],
+    /// What owners have of each size.
+    held: HashMap<Owner, [u32; 2]>,
 }
 
 impl Scratch {
@@ -34,8 +56,11 @@ impl Scratch {
         let bytes = large_at + u64::from(LARGE_BYTES * LARGE_COUNT);
         Ok(Self {
             region: HostRegion::alloc(usize::try_from(bytes).map_err(io::Error::other)?)?,
-            small: (0..SMALL_COUNT).rev().map(|i| u64::from(i * SMALL_BYTES)).collect(),
-            large: (0..LARGE_COUNT).rev().map(|i| large_at + u64::from(i * LARGE_BYTES)).collect(),
+            free: [
+                (0..SMALL_COUNT).rev().map(|i| u64::from(i * SMALL_BYTES)).collect(),
+                (0..LARGE_COUNT).rev().map(|i| large_at + u64::from(i * LARGE_BYTES)).collect(),
+            ],
+            held: HashMap::new(),
         })
     }
 
@@ -43,18 +68,36 @@ impl Scratch {
         &self.region
     }
 
-    /// A buffer of `bytes`, where one is free and that is not more than [`LARGE_BYTES`].
-    pub(crate) fn take(&mut self, bytes: u32) -> Option<Buffer> {
-        let list = if bytes <= SMALL_BYTES { &mut self.small } else { &mut self.large };
+    /// A buffer of `bytes`, where one is free that the owner may have, and that is not more than
+    /// [`LARGE_BYTES`].
+    pub(crate) fn take(&mut self, owner: Owner, bytes: u32) -> Option<Buffer> {
         if bytes > LARGE_BYTES {
             return None;
         }
-        list.pop().map(|offset| Buffer { offset, bytes })
+        let size = size_of(bytes);
+        let (most, left) = match owner {
+            Owner::Daemon => (u32::MAX, 0),
+            Owner::Host(_) => (OF_HOST[size], OF_DAEMON[size]),
+            Owner::Stranger => (OF_STRANGERS[size], OF_DAEMON[size]),
+        };
+        let held = self.held.get(&owner).map_or(0, |held| held[size]);
+        if held >= most || self.free[size].len() <= left {
+            return None;
+        }
+        let offset = self.free[size].pop()?;
+        self.held.entry(owner).or_default()[size] += 1;
+        Some(Buffer { offset, bytes, owner })
     }
 
     pub(crate) fn give(&mut self, buffer: Buffer) {
-        let list = if buffer.bytes <= SMALL_BYTES { &mut self.small } else { &mut self.large };
-        list.push(buffer.offset);
+        let size = size_of(buffer.bytes);
+        self.free[size].push(buffer.offset);
+        if let Some(held) = self.held.get_mut(&buffer.owner) {
+            held[size] -= 1;
+            if *held == [0, 0] {
+                self.held.remove(&buffer.owner);
+            }
+        }
     }
 
     pub(crate) fn local(&self, buffer: &Buffer) -> LocalRef {
@@ -82,6 +125,11 @@ impl Scratch {
     }
 }
 
+/// The place of a buffer's size.
+fn size_of(bytes: u32) -> usize {
+    usize::from(bytes > SMALL_BYTES)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,13 +138,40 @@ mod tests {
     fn buffers_in_use_never_overlap() {
         let _deadline = crate::deadline::deadline();
         let mut scratch = Scratch::new().unwrap();
-        let mut taken: Vec<Buffer> = std::iter::from_fn(|| scratch.take(1024)).collect();
-        taken.extend(std::iter::from_fn(|| scratch.take(LARGE_BYTES)));
+        let mut taken: Vec<Buffer> = std::iter::from_fn(|| scratch.take(Owner::Daemon, 1024)).collect();
+        taken.extend(std::iter::from_fn(|| scratch.take(Owner::Daemon, LARGE_BYTES)));
+        assert_eq!(taken.len(), (SMALL_COUNT + LARGE_COUNT) as usize);
         let mut ranges: Vec<_> = taken.iter().map(|b| (b.offset, b.offset + u64::from(b.bytes))).collect();
         ranges.sort_unstable();
         assert!(ranges.windows(2).all(|w| w[0].1 <= w[1].0));
-        assert!(scratch.take(LARGE_BYTES + 1).is_none());
+        assert!(scratch.take(Owner::Daemon, LARGE_BYTES + 1).is_none());
         taken.into_iter().for_each(|buffer| scratch.give(buffer));
-        assert!(scratch.take(4096).is_some());
+        assert!(scratch.take(Owner::Daemon, 4096).is_some());
+    }
+
+    #[test]
+    fn no_host_and_not_all_strangers_together_have_all_buffers() {
+        let _deadline = crate::deadline::deadline();
+        let mut scratch = Scratch::new().unwrap();
+        let client =
+            |raw| Owner::Host(Identity::Client(gnstor_proto::slba::ClientId::new(raw).expect("an id")));
+        let all = |scratch: &mut Scratch, owner, bytes| -> Vec<Buffer> {
+            std::iter::from_fn(|| scratch.take(owner, bytes)).collect()
+        };
+        let strangers = all(&mut scratch, Owner::Stranger, 1024);
+        assert_eq!(strangers.len(), (SMALL_COUNT / 4 * 3) as usize);
+        let large = all(&mut scratch, client(1), LARGE_BYTES);
+        assert_eq!(large.len(), (LARGE_COUNT / 2) as usize);
+        assert!(scratch.take(client(1), LARGE_BYTES).is_none());
+        // Another host finds some of both, and then the daemon does.
+        let others = [all(&mut scratch, client(2), 4096), all(&mut scratch, client(2), LARGE_BYTES)];
+        assert!(others.iter().all(|taken| !taken.is_empty()));
+        assert!(scratch.take(client(3), LARGE_BYTES).is_none());
+        let daemon = [scratch.take(Owner::Daemon, 4096), scratch.take(Owner::Daemon, LARGE_BYTES)];
+        assert!(daemon.iter().all(Option::is_some));
+        let taken = strangers.into_iter().chain(large).chain(others.into_iter().flatten());
+        taken.chain(daemon.into_iter().flatten()).for_each(|buffer| scratch.give(buffer));
+        assert!(scratch.held.is_empty());
+        assert_eq!(all(&mut scratch, client(1), LARGE_BYTES).len(), (LARGE_COUNT / 2) as usize);
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fabrics commands: Connect, Disconnect and the properties of a controller.
 
+use crate::admin::scratch::Buffer;
 use crate::controller::Ssd;
 use crate::io::arbiter::{Arbiter, Class};
 use crate::io::command::{Answer, OK, TransferKind, Work};
@@ -70,7 +71,9 @@ impl Ssd {
         let checked = check_frame(sqe)
             .and_then(|()| self.connect_fields(permit.queue(), sqe))
             .and_then(|fields| Ok((fields, data_pointer(sqe, CONNECT_BYTES)?)))
-            .and_then(|found| Ok((found, self.scratch.take(CONNECT_BYTES).ok_or(Refusal::NotReady)?)));
+            .and_then(|found| {
+                Ok((found, self.scratch_for(permit.queue(), CONNECT_BYTES).ok_or(Refusal::NotReady)?))
+            });
         let ((fields, remote), buffer) = match checked {
             Ok(found) => found,
             Err(refused) => return self.refuse(permit, 0, refused, now),
@@ -81,6 +84,12 @@ impl Ssd {
         let local = self.scratch.local(&buffer);
         let id = self.start(permit, 0, now, Work::Connect { fields, buffer });
         self.pull(id, TransferKind::Other, remote, local);
+    }
+
+    /// Scratch memory for a command of this queue, as far as its host may have it.
+    pub(crate) fn scratch_for(&mut self, key: QueueKey, bytes: u32) -> Option<Buffer> {
+        let owner = self.hosts.owner(key);
+        self.scratch.take(owner, bytes)
     }
 
     fn connect_fields(&mut self, key: QueueKey, sqe: &Sqe) -> Result<ConnectFields, Refused> {

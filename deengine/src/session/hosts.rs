@@ -4,6 +4,7 @@
 use crate::admin::errors::ErrorLog;
 use crate::admin::events::Events;
 use crate::admin::features::Features;
+use crate::admin::scratch::Owner;
 use crate::io::arbiter::{Arbiter, Class};
 use crate::session::Proof;
 use gnstor_base::controller::QueueKey;
@@ -218,6 +219,20 @@ impl Hosts {
                 Some(Vec::new())
             }
             Role::Fresh | Role::Connecting | Role::Ended => Some(Vec::new()),
+        }
+    }
+
+    /// Whose scratch memory a command of this queue takes.
+    pub(crate) fn owner(&mut self, key: QueueKey) -> Owner {
+        let identity = match self.queues.get(&key).map(|queue| queue.role) {
+            Some(Role::Io(_, identity)) => Some(identity),
+            Some(Role::Admin(cntlid)) => self.host(cntlid).map(|host| host.identity),
+            _ => None,
+        };
+        match identity {
+            Some(Identity::Daemon) => Owner::Daemon,
+            Some(identity) => Owner::Host(identity),
+            None => Owner::Stranger,
         }
     }
 

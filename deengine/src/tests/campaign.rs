@@ -8,6 +8,7 @@
 
 use super::media::seeds;
 use super::*;
+use crate::admin::scratch::Owner;
 use crate::session::Role;
 use crate::{Event, FlashHealth};
 use gnstor_proto::placement::mix64;
@@ -372,7 +373,8 @@ impl Campaign {
         assert_eq!((self.harness.in_flight(), self.open.len()), (0, 0));
         assert!(self.harness.frames_are_whole(), "no frame is lost");
         for bytes in [4096, 8192] {
-            let taken: Vec<_> = std::iter::from_fn(|| self.harness.ssd().scratch.take(bytes)).collect();
+            let taken: Vec<_> =
+                std::iter::from_fn(|| self.harness.ssd().scratch.take(Owner::Daemon, bytes)).collect();
             assert_eq!(taken.len(), if bytes == 4096 { 4096 } else { 8 }, "no buffer is lost");
         }
     }

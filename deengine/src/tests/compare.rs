@@ -2,6 +2,7 @@
 //! Compare says whether the stored blocks are the host's, to hosts that may read them.
 
 use super::*;
+use crate::admin::scratch::Owner;
 
 fn compare(harness: &mut Harness, key: QueueKey, vba: u32, tags: &[Option<u64>]) -> Option<Refusal> {
     for (index, tag) in tags.iter().enumerate() {
@@ -111,14 +112,15 @@ fn a_compare_without_a_buffer_may_be_tried_again_and_one_whose_queue_goes_gives_
             harness.take(READER, cid).map(|cqe| refusal(&cqe))
         })
         .collect();
-    assert_eq!(results[..8], [None; 8]);
-    assert_eq!(results[8], Some(Some(Refusal::NotReady)));
+    // A client may have half of the large buffers.
+    assert_eq!(results[..4], [None; 4]);
+    assert!(results[4..].iter().all(|result| *result == Some(Some(Refusal::NotReady))), "{results:?}");
     harness.memory.remove(&READER);
     harness.close_queue(harness.now, READER);
     harness.release(|_| 0);
     assert_eq!(harness.in_flight(), 0);
     for _ in 0..8 {
-        assert!(harness.ssd().scratch.take(65_536).is_some_and(|buffer| {
+        assert!(harness.ssd().scratch.take(Owner::Daemon, 65_536).is_some_and(|buffer| {
             let _ = buffer;
             true
         }));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What one TCP connection may take, and for how long it may wait. A Connect beyond a quota is refused with
-//! `NO_RESOURCES`; a connection that is closed gets [`super::Frame::End`] with the reason first, where its
-//! peer reads.
+//! What one TCP connection and one host may take, and for how long they may wait. A Connect beyond a quota is
+//! refused with `NO_RESOURCES`; a connection that is closed gets [`super::Frame::End`] with the reason first,
+//! where its peer reads.
 
 use gnstor_base::time::Span;
 
@@ -34,12 +34,27 @@ pub const IDLE: Span = Span::from_ms(60_000);
 
 /// TCP connections of a listener.
 pub const CONNECTIONS: usize = 16_384;
+/// TLS handshakes of a listener that are under way.
+pub const HANDSHAKES: usize = 1024;
+
+// What all connections of one host may take together: three quarters, or less.
+/// TCP connections.
+pub const HOST_CONNECTIONS: usize = CONNECTIONS / 4 * 3;
+/// TLS handshakes that are under way.
+pub const HOST_HANDSHAKES: usize = HANDSHAKES / 4;
+/// Queue pairs of one SSD, which has 65,536, and ids for 16,384 controllers.
+pub const HOST_QUEUE_PAIRS: u32 = 12_288;
+/// Queue pairs of one SSD without a response yet. Each may hold one of its 4,096 small buffers.
+pub const HOST_PENDING_CONNECTS: u32 = 1024;
+/// Entries of the queues of one SSD, which has 2^18.
+pub const HOST_ENTRIES: u32 = (1 << 18) / 4 * 3;
 
 // Each connection must be able to hold one frame and to have one transfer under way.
 const _: () = assert!(OUTBOX_BYTES >= 4 * super::MAX_DATA && TRANSFERS >= 1);
 // What an array may ask for at a time fits a client's outbox, with its headers.
 const _: () = assert!(TRANSFERS * (super::MAX_DATA + 64) + OUTBOX_BYTES <= CLIENT_OUTBOX_BYTES);
-const _: () = assert!(PENDING_CONNECTS <= QUEUE_PAIRS);
+const _: () = assert!(PENDING_CONNECTS <= QUEUE_PAIRS && QUEUE_PAIRS <= HOST_QUEUE_PAIRS as usize);
+const _: () = assert!(PENDING_CONNECTS <= HOST_PENDING_CONNECTS as usize && HOST_CONNECTIONS < CONNECTIONS);
 
 /// Why the array ends a connection, as [`super::Frame::End`] carries it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,12 +71,21 @@ pub enum End {
     TooMany,
     /// No transfer ended for [`ANSWER`].
     Unanswered,
+    /// The client's host has [`HOST_CONNECTIONS`].
+    TooManyOfHost,
 }
 
 impl End {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::NoHandshake, Self::Idle, Self::Stalled, Self::Outbox, Self::TooMany, Self::Unanswered];
+    pub const ALL: [Self; 7] = [
+        Self::NoHandshake,
+        Self::Idle,
+        Self::Stalled,
+        Self::Outbox,
+        Self::TooMany,
+        Self::Unanswered,
+        Self::TooManyOfHost,
+    ];
 
     /// Its number in a frame.
     pub fn code(self) -> u16 {
@@ -72,6 +96,7 @@ impl End {
             Self::Outbox => 4,
             Self::TooMany => 5,
             Self::Unanswered => 6,
+            Self::TooManyOfHost => 7,
         }
     }
 
@@ -89,6 +114,7 @@ impl End {
             Self::Outbox => "the peer does not take its responses",
             Self::TooMany => "the array has as many TCP connections as it takes: close some, or try again",
             Self::Unanswered => "the client ended none of its transfers for 30 s",
+            Self::TooManyOfHost => "this host has as many TCP connections as one host may have: close some",
         }
     }
 }

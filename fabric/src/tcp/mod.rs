@@ -25,12 +25,14 @@ mod frame;
 pub mod limits;
 mod peer;
 mod places;
+mod tls;
 mod wire;
 
 pub use frame::{Frame, MAX_DATA, data_sum};
 pub use peer::PeerExecutor;
 pub(crate) use peer::Regions;
-pub use places::{Place, Places};
+pub use places::{NoPlace, Place, Places};
+pub use tls::{Callers, ClientTls, ServerTls};
 pub(crate) use wire::Alarm;
 pub use wire::Wire;
 

@@ -12,13 +12,14 @@ use super::frame::{Frame, MAX_DATA, data_sum};
 use super::limits::{
     ANSWER, End, HANDSHAKE, IDLE, OUTBOX_BYTES, PENDING, PENDING_CONNECTS, QUEUE_PAIRS, TRANSFERS,
 };
+use super::places::Host;
 use super::wire::Wire;
 use crate::cm::{REFUSED_NO_PEER, Refused};
 use crate::hca::abi::{COPY_BAD_KEY, COPY_BAD_SUM, COPY_OK};
 use crate::hca::{Copied, Down, Operation, QpExecutor, Up, WorkRequest};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use gnstor_base::time::Time;
-use gnstor_proto::fabrics::cm_reject;
+use gnstor_proto::fabrics::{CmRequest, cm_reject};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,6 +28,16 @@ use std::sync::Arc;
 const PIECE: u32 = 1 << 31;
 #[expect(clippy::cast_possible_truncation, reason = "a constant of 4096")]
 const PIECE_BYTES: u32 = MAX_DATA as u32;
+
+/// What the frames of one turn may cost; then the other streams have theirs. It doubles with each response
+/// that says success and halves with each other one, and with each frame of no use: a client whose commands
+/// are refused gets the least, however many it sends.
+const LEAST_TURN: u32 = 4;
+const MOST_TURN: u32 = 128;
+/// Cost of a frame that reports something, of a Connect, and of a frame that is refused or dropped.
+const USEFUL_FRAME: u32 = 1;
+const CONNECT_FRAME: u32 = 4;
+const IDLE_FRAME: u32 = 8;
 
 /// The memory that transfers refer to. The executors of a transport share the table.
 pub(crate) type Regions = Arc<HashMap<RegionId, Arc<HostRegion>>>;
@@ -49,18 +60,32 @@ pub struct PeerExecutor {
     /// Damaged data has been logged.
     has_warned: bool,
     next_piece: u32,
+    /// What its frames have cost since its turn began.
+    spent: u32,
+    /// What they may cost.
+    turn: u32,
     up: VecDeque<Up>,
 }
 
 /// The client's queue pairs, by its numbers of their connections.
 #[derive(Debug, Default)]
 struct Queues {
-    /// Since when one waits for its first response; `None`: it has had one.
-    pending_since: HashMap<u32, Option<Time>>,
+    open: HashMap<u32, Pair>,
     pending: usize,
+    /// What all connections of the client's host hold.
+    host: Option<Arc<Host>>,
     has_connected: bool,
     /// Since when there is none.
     empty_since: Option<Time>,
+}
+
+/// A queue pair of a client.
+#[derive(Debug)]
+struct Pair {
+    /// Since when it waits for its first response; `None`: it has had one.
+    pending_since: Option<Time>,
+    ssd: u16,
+    entries: u32,
 }
 
 /// A transfer of one frame.
@@ -94,16 +119,20 @@ impl PeerExecutor {
     /// A client that has just connected, and the memory that its transfers may refer to.
     pub(crate) fn new(mut wire: Wire, regions: Regions) -> Self {
         wire.limit_outbox(OUTBOX_BYTES);
+        let mut queues = Queues::default();
+        queues.host = wire.host();
         Self {
             wire,
             regions,
-            queues: Queues::default(),
+            queues,
             transfers: HashMap::default(),
             held: VecDeque::new(),
             wholes: HashMap::default(),
             waits_since: None,
             has_warned: false,
             next_piece: 0,
+            spent: 0,
+            turn: LEAST_TURN,
             up: VecDeque::new(),
         }
     }
@@ -138,6 +167,17 @@ impl PeerExecutor {
         }
     }
 
+    /// Lengthens or shortens the turns of the client.
+    fn judge(&mut self, is_good: bool) {
+        let turn = if is_good { self.turn * 2 } else { self.turn / 2 };
+        self.turn = turn.clamp(LEAST_TURN, MOST_TURN);
+    }
+
+    /// Whether it has no queue pair: no wait for a command makes it worth to poll its stream again at once.
+    pub(crate) fn is_unconnected(&self) -> bool {
+        self.queues.open.is_empty()
+    }
+
     /// Whether it has something to say, such as that it is dead, without any byte from the client.
     pub(crate) fn has_reports(&self) -> bool {
         !self.up.is_empty() || self.wire.dead().is_some()
@@ -145,7 +185,7 @@ impl PeerExecutor {
 
     fn on_frame(&mut self, frame: Frame) -> Option<Up> {
         match frame {
-            Frame::Connect { conn, ssd, request } => match self.queues.open(conn) {
+            Frame::Connect { conn, ssd, request } => match self.queues.open(conn, ssd, &request) {
                 Ok(()) => Some(Up::Connect { qpn: conn, ssd, request }),
                 Err(refused) => {
                     self.wire.send(&Frame::Accept { conn, refused });
@@ -306,16 +346,18 @@ impl PeerExecutor {
 
 impl Queues {
     /// The client asks for another queue pair.
-    fn open(&mut self, conn: u32) -> Result<(), Refused> {
+    fn open(&mut self, conn: u32, ssd: u16, request: &CmRequest) -> Result<(), Refused> {
         // A number names one connection: a second one of the same number would make the first unreachable.
-        if self.pending_since.contains_key(&conn) {
+        if self.open.contains_key(&conn) {
             return Err(REFUSED_NO_PEER);
         }
-        if self.pending_since.len() >= QUEUE_PAIRS || self.pending >= PENDING_CONNECTS {
+        let entries = u32::from(request.hsqsize_z.get()) + 1;
+        let is_over = self.open.len() >= QUEUE_PAIRS || self.pending >= PENDING_CONNECTS;
+        if is_over || self.host.as_ref().is_some_and(|host| !host.open(ssd, entries)) {
             return Err(cm_reject::NO_RESOURCES);
         }
         // The next tick sets the time.
-        self.pending_since.insert(conn, Some(Time::NEVER));
+        self.open.insert(conn, Pair { pending_since: Some(Time::NEVER), ssd, entries });
         self.pending += 1;
         self.has_connected = true;
         self.empty_since = None;
@@ -323,24 +365,30 @@ impl Queues {
     }
 
     fn close(&mut self, conn: u32) {
-        if let Some(pending) = self.pending_since.remove(&conn) {
-            self.pending -= usize::from(pending.is_some());
+        if let Some(Pair { pending_since, ssd, entries }) = self.open.remove(&conn) {
+            self.pending -= usize::from(pending_since.is_some());
+            if let Some(host) = &self.host {
+                host.close(ssd, entries, pending_since.is_some());
+            }
         }
     }
 
     /// A response goes to the client.
     fn answered(&mut self, conn: u32) {
         if self.pending > 0
-            && let Some(pending) = self.pending_since.get_mut(&conn)
-            && pending.take().is_some()
+            && let Some(pair) = self.open.get_mut(&conn)
+            && pair.pending_since.take().is_some()
         {
             self.pending -= 1;
+            if let Some(host) = &self.host {
+                host.answered(pair.ssd);
+            }
         }
     }
 
     /// Why the client is to go.
     fn overdue(&mut self, now: Time) -> Option<End> {
-        if !self.pending_since.is_empty() {
+        if !self.open.is_empty() {
             return None;
         }
         let idle = now.since(*self.empty_since.get_or_insert(now));
@@ -355,12 +403,19 @@ impl Queues {
         if self.pending == 0 {
             return Vec::new();
         }
-        let late = |(conn, since): (&u32, &mut Option<Time>)| {
-            let since = since.as_mut()?;
+        let late = |(conn, pair): (&u32, &mut Pair)| {
+            let since = pair.pending_since.as_mut()?;
             *since = (*since).min(now);
             (now.since(*since) >= PENDING).then_some(*conn)
         };
-        self.pending_since.iter_mut().filter_map(late).collect()
+        self.open.iter_mut().filter_map(late).collect()
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        let conns: Vec<u32> = self.open.keys().copied().collect();
+        conns.into_iter().for_each(|conn| self.close(conn));
     }
 }
 
@@ -395,11 +450,26 @@ impl QpExecutor for PeerExecutor {
             if let Some(e) = self.up.pop_front() {
                 return Some(e);
             }
-            self.ask_held();
-            let frame = self.wire.poll()?;
-            if let Some(e) = self.on_frame(frame) {
-                self.up.push_back(e);
+            if self.spent >= self.turn {
+                self.spent = 0;
+                return None;
             }
+            self.ask_held();
+            let Some(frame) = self.wire.poll() else {
+                self.spent = 0;
+                return None;
+            };
+            let report = self.on_frame(frame);
+            // Frames of no use take the others' time, too, and there may be any number of them.
+            self.spent += match &report {
+                Some(Up::Connect { .. }) => CONNECT_FRAME,
+                Some(_) => USEFUL_FRAME,
+                None => IDLE_FRAME,
+            };
+            if report.is_none() {
+                self.judge(false);
+            }
+            self.up.extend(report);
         }
     }
 
@@ -415,6 +485,8 @@ impl QpExecutor for PeerExecutor {
             }
             Down::Send { qpn, bytes, .. } => {
                 self.queues.answered(qpn);
+                // The status without its phase tag (NVMe base specification, figure of the completion entry).
+                self.judge(bytes[14] & 0xFE == 0 && bytes[15] == 0);
                 self.wire.send(&Frame::Response { conn: qpn, cqe: bytes });
             }
             Down::QpError { qpn } => self.wire.send(&Frame::Closed { conn: qpn }),

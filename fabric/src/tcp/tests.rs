@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Frames over real sockets.
 
+mod tls;
+
 use super::frame::{Frame, MAX_DATA, MAX_FRAME};
 use super::wire::Wire;
 use gnstor_base::testing::deadline;

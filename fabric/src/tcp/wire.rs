@@ -6,17 +6,19 @@
 
 use super::frame::{Frame, MAX_FRAME};
 use super::limits::{CLIENT_OUTBOX_BYTES, End, MOST_OUTBOX_BYTES, STALL};
-use super::places::Place;
+use super::places::{Host, Place};
+use super::tls::{ClientTls, ServerTls, Stream};
 use gnstor_base::time::Time;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::AsRawFd;
+use std::io::ErrorKind;
+use std::net::{IpAddr, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Bytes that one call to the operating system may read.
 const READ_BYTES: usize = 64 << 10;
@@ -49,10 +51,10 @@ impl Alarm {
     }
 }
 
-/// A TCP stream that never blocks.
+/// A TCP stream that never blocks, with TLS or without.
 #[derive(Debug)]
 pub struct Wire {
-    stream: TcpStream,
+    stream: Stream,
     inbox: Vec<u8>,
     taken: usize,
     pub(super) outbox: VecDeque<u8>,
@@ -67,7 +69,7 @@ pub struct Wire {
     stalled_since: Option<Time>,
     alarm: Option<(u32, Arc<Alarm>)>,
     has_rung: bool,
-    _place: Option<Place>,
+    place: Option<Place>,
 }
 
 impl Wire {
@@ -76,8 +78,42 @@ impl Wire {
     /// # Errors
     /// The operating system's error.
     pub fn new(stream: TcpStream) -> std::io::Result<Self> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
+        Self::over(Stream::Plain(stream))
+    }
+
+    /// A client's end: takes over a connected stream, with TLS where it is named. Then this waits for the
+    /// handshake with `host`, no longer than `within`.
+    ///
+    /// # Errors
+    /// The operating system's error, or what is wrong with a certificate.
+    pub fn client(
+        stream: TcpStream,
+        tls: Option<&ClientTls>,
+        host: &str,
+        within: Duration,
+    ) -> std::io::Result<Self> {
+        match tls {
+            None => Self::new(stream),
+            Some(tls) => Self::over(tls.hello(stream, host, within)?),
+        }
+    }
+
+    /// An array's end: takes over an accepted stream, which holds a place among its listener's. With TLS its
+    /// handshake is still to come.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn accepted(stream: TcpStream, tls: Option<&ServerTls>, place: Place) -> std::io::Result<Self> {
+        let stream = match tls {
+            None => Stream::Plain(stream),
+            Some(tls) => Stream::accept(stream, tls)?,
+        };
+        Ok(Self { place: Some(place), ..Self::over(stream)? })
+    }
+
+    fn over(stream: Stream) -> std::io::Result<Self> {
+        stream.tcp().set_nonblocking(true)?;
+        stream.tcp().set_nodelay(true)?;
         Ok(Self {
             stream,
             inbox: Vec::new(),
@@ -90,16 +126,32 @@ impl Wire {
             stalled_since: None,
             alarm: None,
             has_rung: false,
-            _place: None,
+            place: None,
         })
     }
 
-    /// The same for a stream that takes a place among its listener's.
-    ///
-    /// # Errors
-    /// The operating system's error.
-    pub fn placed(stream: TcpStream, place: Place) -> std::io::Result<Self> {
-        Ok(Self { _place: Some(place), ..Self::new(stream)? })
+    /// Carries the TLS handshake on as far as bytes have arrived. True: it has ended, perhaps badly; see
+    /// [`Wire::dead`].
+    pub fn shake_hands(&mut self) -> bool {
+        self.flush();
+        while self.stream.is_handshaking() && self.dead.is_none() && self.read() {}
+        self.flush();
+        self.dead.is_some() || !self.stream.is_handshaking()
+    }
+
+    /// The descriptor, for a poll of another than the transport.
+    pub fn descriptor(&self) -> RawFd {
+        self.stream.tcp().as_raw_fd()
+    }
+
+    /// What names the host that it comes from, where its listener keeps an account of it.
+    pub fn host_address(&self) -> Option<IpAddr> {
+        self.place.as_ref().map(Place::host_address)
+    }
+
+    /// The account of the host that it comes from, where its listener keeps one.
+    pub(super) fn host(&self) -> Option<Arc<Host>> {
+        self.place.as_ref().map(Place::host)
     }
 
     /// Sets how many bytes the outbox may hold before nothing is read any more.
@@ -111,7 +163,7 @@ impl Wire {
     pub(crate) fn watch(&mut self, registry: &Registry, token: u32, alarm: &Arc<Alarm>) -> bool {
         self.alarm = Some((token, Arc::clone(alarm)));
         let interest = Interest::READABLE | Interest::WRITABLE;
-        registry.register(&mut SourceFd(&self.stream.as_raw_fd()), Token(token as usize), interest).is_ok()
+        registry.register(&mut SourceFd(&self.descriptor()), Token(token as usize), interest).is_ok()
     }
 
     /// Its name at the transport that polls it.
@@ -164,17 +216,12 @@ impl Wire {
     /// Sends what the stream takes.
     pub fn flush(&mut self) {
         self.has_rung = false;
-        while self.dead.is_none() && !self.outbox.is_empty() {
-            match self.stream.write(self.outbox.as_slices().0) {
-                Ok(0) => self.die("the stream takes no more bytes"),
-                Ok(n) => {
-                    self.moved = true;
-                    drop(self.outbox.drain(..n));
-                }
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => self.die(&e.to_string()),
-            }
+        if self.dead.is_some() {
+            return;
+        }
+        match self.stream.write(&mut self.outbox) {
+            Ok(moved) => self.moved |= moved,
+            Err(e) => self.die(&e.to_string()),
         }
     }
 
@@ -190,11 +237,12 @@ impl Wire {
 
     /// Ends a stream whose peer takes nothing, and gives unused memory back. Call this now and then.
     pub(crate) fn tick(&mut self, now: Time) {
-        if self.outbox.is_empty() || self.moved {
+        let is_sent = self.outbox.is_empty() && !self.stream.wants_write();
+        if is_sent || self.moved {
             self.stalled_since = None;
         }
         self.moved = false;
-        if !self.outbox.is_empty() && now.since(*self.stalled_since.get_or_insert(now)) >= STALL {
+        if !is_sent && now.since(*self.stalled_since.get_or_insert(now)) >= STALL {
             self.die(End::Stalled.why());
         }
         if self.outbox.is_empty() {
@@ -207,15 +255,21 @@ impl Wire {
 
     /// The next frame, if one has arrived whole. While the peer does not take what it is sent, nothing is
     /// read from it.
+    ///
+    /// What is to be sent goes out before the operating system is asked for more, not for each frame: a call
+    /// for each answer would cost more than the answer.
     pub fn poll(&mut self) -> Option<Frame> {
-        self.flush();
         loop {
+            if !self.has_room() {
+                self.flush();
+            }
             if !self.has_room() {
                 return None;
             }
             if let Some(frame) = self.parse() {
                 return Some(frame);
             }
+            self.flush();
             if self.dead.is_some() || !self.read() {
                 return None;
             }
@@ -228,13 +282,8 @@ impl Wire {
         self.taken = 0;
         self.is_drained = false;
         loop {
-            let got = READ.with_borrow_mut(|buffer| {
-                let got = self.stream.read(buffer);
-                if let Ok(n) = got {
-                    self.inbox.extend_from_slice(&buffer[..n]);
-                }
-                got
-            });
+            let (stream, inbox) = (&mut self.stream, &mut self.inbox);
+            let got = READ.with_borrow_mut(|buffer| stream.read(buffer, inbox));
             match got {
                 Ok(0) => self.die("the peer closed the stream"),
                 Ok(_) => return true,
@@ -250,7 +299,10 @@ impl Wire {
         let unread = &self.inbox[self.taken..];
         let length = u32::from_le_bytes(*unread.first_chunk()?) as usize;
         if length > MAX_FRAME {
-            self.die(&format!("a frame of {length} bytes is longer than any"));
+            // Type and version of a TLS record: an alert, or the first message of a client.
+            let is_tls = matches!(unread, [0x15 | 0x16, 3, ..]);
+            let why = format!("a frame of {length} bytes is longer than any");
+            self.die(if is_tls { "the peer speaks TLS, and this end does not" } else { &why });
             return None;
         }
         let body = unread.get(4..4 + length)?;

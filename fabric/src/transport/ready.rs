@@ -35,6 +35,17 @@ pub(super) enum Owner {
     Remote(u32),
 }
 
+/// Whether only new bytes, or room in the stream, give a stream something to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rest {
+    /// It has something to do at once.
+    No,
+    /// More is likely to come soon.
+    Soon,
+    /// Nothing is likely to come.
+    AtOnce,
+}
+
 #[derive(Debug, Default)]
 struct Slot {
     owner: Option<Owner>,
@@ -118,11 +129,17 @@ impl Ready {
     }
 
     /// The stream at this place of the awake ones has been polled; whether it stays awake.
-    fn stays(&mut self, place: usize, worked: bool, rests: bool) -> bool {
+    fn stays(&mut self, place: usize, worked: bool, rest: Rest) -> bool {
         let token = self.awake[place];
         let slot = &mut self.slots[token as usize];
-        slot.rests = if worked { 0 } else { slot.rests + 1 };
-        let stays = slot.owner.is_some() && (slot.is_unwatched || !rests || slot.rests < RESTS);
+        slot.rests = if worked { 0 } else { slot.rests.saturating_add(1) };
+        let has_more = match rest {
+            Rest::No => true,
+            Rest::Soon => slot.rests < RESTS,
+            // Most streams without a queue pair are idle ones, or come and go.
+            Rest::AtOnce => worked,
+        };
+        let stays = slot.owner.is_some() && (slot.is_unwatched || has_more);
         if !stays {
             slot.is_awake = false;
             self.awake.swap_remove(place);
@@ -147,32 +164,48 @@ impl RcTransport {
         let mut worked = false;
         let mut place = 0;
         while let Some(&token) = self.ready.awake.get(place) {
-            let (did, rests) = match self.ready.slots[token as usize].owner {
+            let (did, rest) = match self.ready.slots[token as usize].owner {
                 Some(Owner::Peer(id)) => self.poll_peer(now, id),
-                Some(Owner::Remote(name)) => self.poll_remote(now, name),
-                None => (false, true),
+                Some(Owner::Remote(name)) => {
+                    let (did, rests) = self.poll_remote(now, name);
+                    (did, if rests { Rest::Soon } else { Rest::No })
+                }
+                None => (false, Rest::AtOnce),
             };
             worked |= did;
-            place += usize::from(self.ready.stays(place, did, rests));
+            place += usize::from(self.ready.stays(place, did, rest));
         }
         worked
     }
 
     /// Whether there was something to do, and whether the stream rests.
-    fn poll_peer(&mut self, now: Time, id: ExecutorId) -> (bool, bool) {
+    fn poll_peer(&mut self, now: Time, id: ExecutorId) -> (bool, Rest) {
         let mut worked = false;
+        if let Some(AnyExecutor::Peer(peer)) = self.executors.get_mut(&id) {
+            peer.wire().flush();
+        }
         for _ in 0..STEP_REPORTS {
             if !self.poll_executor(now, id, 1) {
                 break;
             }
             worked = true;
         }
-        let Some(AnyExecutor::Peer(peer)) = self.executors.get_mut(&id) else { return (worked, true) };
+        let Some(AnyExecutor::Peer(peer)) = self.executors.get_mut(&id) else {
+            return (worked, Rest::AtOnce);
+        };
         if peer.is_dead() {
             self.remove_executor(now, id);
-            return (true, true);
+            return (true, Rest::AtOnce);
         }
-        (worked, peer.wire().rests())
+        peer.wire().flush();
+        let rests = if !peer.wire().rests() {
+            Rest::No
+        } else if peer.is_unconnected() {
+            Rest::AtOnce
+        } else {
+            Rest::Soon
+        };
+        (worked, rests)
     }
 
     /// Checks the deadlines of some streams; several calls get round to all.

@@ -3,6 +3,7 @@
 //! client or array that has gone.
 
 mod fused;
+mod fuzz;
 mod leaving;
 mod unruly;
 

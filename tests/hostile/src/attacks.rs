@@ -55,8 +55,16 @@ pub struct Tally {
     pub ended: u64,
 }
 
-/// Attacks the array for so long: a function of the seed, as far as the array's answers are.
-pub fn run(address: SocketAddr, seed: u64, time: Duration) -> Tally {
+impl Attack {
+    /// The attack with this name, as `Debug` writes it.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|attack| format!("{attack:?}").eq_ignore_ascii_case(name))
+    }
+}
+
+/// Attacks the array for so long, in one way or in all: a function of the seed, as far as the array's answers
+/// are.
+pub fn run(address: SocketAddr, seed: u64, time: Duration, only: Option<Attack>) -> Tally {
     let until = Instant::now() + time;
     let (mut random, mut tally) = (Random::new(seed), Tally::default());
     let mut recorded = Vec::new();
@@ -68,7 +76,8 @@ pub fn run(address: SocketAddr, seed: u64, time: Duration) -> Tally {
             let _ = talk.conversation(0);
             recorded = talk.sent;
         }
-        let place = random.below(Attack::ALL.len());
+        let any = random.below(Attack::ALL.len());
+        let place = Attack::ALL.iter().position(|&attack| Some(attack) == only).unwrap_or(any);
         tally.attacks[place] += 1;
         let mut attacker = Attacker { address, random: &mut random, recorded: &recorded, frames: 0 };
         let ended = match Attack::ALL[place] {
@@ -85,6 +94,15 @@ pub fn run(address: SocketAddr, seed: u64, time: Duration) -> Tally {
         tally.ended += u64::from(ended.is_err());
     }
     tally
+}
+
+/// The Connect command of a queue, without its data.
+fn connect_command(qid: u16) -> gnstor_proto::nvme::Sqe {
+    let fields =
+        gnstor_proto::fabrics::ConnectFields { qid: qid.into(), sqsize_z: 1.into(), ..Default::default() };
+    let mut sqe = gnstor_proto::fabrics::command(gnstor_proto::fabrics::fctype::CONNECT, &fields);
+    sqe.dptr = gnstor_proto::nvme::KeyedSgl::keyed(0, 1024, 1);
+    sqe
 }
 
 struct Attacker<'a> {
@@ -142,11 +160,9 @@ impl Attacker<'_> {
         if !talk.open(1, 0, 0)? || !talk.open(2, 0, 0)? {
             return Ok(());
         }
-        talk.connect_queue(1, 0, 0, CNTLID_ANY)?;
-        for _ in 0..8 {
-            talk.post(1, identify())?;
-        }
-        while let Some(got) = talk.receive(Duration::from_millis(5))? {
+        // An array that asks for a proof moves nothing else before it.
+        talk.post(1, connect_command(0))?;
+        while let Some(got) = talk.receive(Duration::from_millis(100))? {
             if !matches!(got.kind, kind::TO_OWNER | kind::FROM_OWNER) {
                 continue;
             }
@@ -177,14 +193,7 @@ impl Attacker<'_> {
         for conn in 1..=512 {
             self.say(&mut talk, &frames::connect(conn, 0, &request(1, 2)))?;
             if with_capsule {
-                let fields = gnstor_proto::fabrics::ConnectFields {
-                    qid: 1.into(),
-                    sqsize_z: 1.into(),
-                    ..Default::default()
-                };
-                let mut sqe = gnstor_proto::fabrics::command(gnstor_proto::fabrics::fctype::CONNECT, &fields);
-                sqe.dptr = gnstor_proto::nvme::KeyedSgl::keyed(0, 1024, 1);
-                talk.post(conn, sqe)?;
+                talk.post(conn, connect_command(1))?;
             }
         }
         self.listen(&mut talk)

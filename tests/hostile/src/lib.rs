@@ -4,10 +4,12 @@
 //!
 //! ```text
 //!   Talk::conversation --> recorded frames --> attacks::run: bent, shuffled, cut, repeated, never read, ...
+//!                              `--> corpus/conversation.bin --> mutate: what the fuzz targets are given
 //! ```
 //! What it does not do: it judges nothing. A test runs an honest load beside it and looks at that.
 
 pub mod attacks;
 pub mod frames;
+pub mod mutate;
 pub mod random;
 pub mod talk;

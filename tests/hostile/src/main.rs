@@ -1,24 +1,75 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor-hostile ADDRESS SECONDS SEED`: attacks the array that listens there.
+//! `gnstor-hostile ADDRESS SECONDS SEED [ATTACK]`: attacks the array that listens there.
+//! `gnstor-hostile record ADDRESS FILE`: writes a conversation that keeps the rules as a corpus file.
+//! `gnstor-hostile hold ADDRESS COUNT SECONDS`: keeps so many connections open without a byte.
 
 use gnstor_hostile::attacks::{Attack, run};
+use gnstor_hostile::mutate::file_of;
+use gnstor_hostile::talk::Talk;
+use std::net::{SocketAddr, TcpStream};
 use std::process::ExitCode;
 use std::time::Duration;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let parsed = match &arguments[..] {
+    match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["record", address, file] => return record(address, file),
+        ["hold", address, count, seconds] => return hold(address, count, seconds),
+        _ => {}
+    }
+    let (first, only) = arguments.split_at(arguments.len().min(3));
+    let parsed = match first {
         [address, seconds, seed] => address.parse().ok().zip(seconds.parse().ok()).zip(seed.parse().ok()),
         _ => None,
     };
-    let Some(((address, seconds), seed)) = parsed else {
-        eprintln!("gnstor-hostile ADDRESS SECONDS SEED: attacks the array whose SSDs are reached at ADDRESS");
+    let only = only.first().map(|name| Attack::named(name));
+    let (Some(((address, seconds), seed)), Some(only)) =
+        (parsed, only.map_or(Some(None), |found| found.map(Some)))
+    else {
+        eprintln!(
+            "gnstor-hostile ADDRESS SECONDS SEED [ATTACK]: attacks the array whose SSDs are reached at ADDRESS"
+        );
         return ExitCode::from(2);
     };
-    let tally = run(address, seed, Duration::from_secs(seconds));
+    let tally = run(address, seed, Duration::from_secs(seconds), only);
     println!("{} frames; {} attacks ended by the array", tally.frames, tally.ended);
     for (attack, count) in Attack::ALL.iter().zip(tally.attacks) {
         println!("{count:8} {attack:?}");
     }
+    ExitCode::SUCCESS
+}
+
+fn fail(why: impl std::fmt::Display) -> ExitCode {
+    eprintln!("gnstor-hostile: {why}");
+    ExitCode::FAILURE
+}
+
+fn record(address: &str, file: &str) -> ExitCode {
+    let talk = || -> Result<Vec<Vec<u8>>, Box<dyn std::error::Error>> {
+        let mut talk = Talk::connect(address.parse()?)?;
+        talk.conversation(0)?;
+        Ok(talk.sent)
+    };
+    match talk().and_then(|frames| Ok(std::fs::write(file, file_of(&frames))?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(error),
+    }
+}
+
+/// Prints a line when all connections are there, and ends after so many seconds.
+fn hold(address: &str, count: &str, seconds: &str) -> ExitCode {
+    let parsed = address.parse::<SocketAddr>().ok().zip(count.parse::<usize>().ok());
+    let Some(((address, count), seconds)) = parsed.zip(seconds.parse().ok()) else {
+        return fail("hold ADDRESS COUNT SECONDS");
+    };
+    let mut held = Vec::with_capacity(count);
+    while held.len() < count {
+        match TcpStream::connect(address) {
+            Ok(stream) => held.push(stream),
+            Err(error) => return fail(format!("{} connections, then: {error}", held.len())),
+        }
+    }
+    println!("{count} connections");
+    std::thread::sleep(Duration::from_secs(seconds));
     ExitCode::SUCCESS
 }

@@ -6,14 +6,19 @@
 )]
 
 mod proxy;
+mod tls;
 
-use gnstor_hostile::attacks::{self, Attack};
+use gnstor_hostile::attacks::Attack;
 use gnstor_hostile::talk::Talk;
-use gnstor_tests::command::{SsdProcess, Up};
+use gnstor_tests::command::{Guard, HOSTILE, SsdProcess, Up, wait};
 use gnstor_tests::{BLOCK, assert_same, io_failure, node, pattern, volume, within};
-use libgnstor::{Client, ConnectOptions, RcTransport, Rights, TransportConfig, TransportThreads};
+use libgnstor::{
+    Client, ConnectOptions, Credentials, RcTransport, Rights, TransportConfig, TransportThreads,
+};
 use proxy::Proxy;
-use std::net::{SocketAddr, TcpStream};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -33,10 +38,15 @@ struct Guest {
 }
 
 fn guest(daemon: &str, name: &str) -> Guest {
+    guest_with(daemon, name, Credentials::default())
+}
+
+fn guest_with(daemon: &str, name: &str, credentials: Credentials) -> Guest {
     let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
         .expect("an engine starts");
     let mut options = ConnectOptions::new(daemon.to_owned());
     options.name = name.into();
+    options.credentials = credentials;
     options.io_timeout = IO_TIMEOUT;
     let client = Client::connect(&node(engine.handle()), &options).expect("a client connects over TCP");
     Guest { client, _engine: engine }
@@ -83,53 +93,141 @@ fn resident_mib(up: &Up) -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("KiB") / 1024
 }
 
+/// Hostile clients in a process of their own, which gives way where the processor is short: what they take of
+/// the array is measured, not what they take of the machine.
+struct Attackers(Guard);
+
+impl Attackers {
+    fn start(address: SocketAddr, time: Duration, seed: u64, only: Option<Attack>) -> Self {
+        let mut command = Command::new("nice");
+        command.args(["-n", "19"]).arg(&*HOSTILE).arg(address.to_string());
+        command.arg(time.as_secs().to_string()).arg(seed.to_string());
+        command.args(only.map(|attack| format!("{attack:?}")));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        Self(Guard(command.spawn().expect("nice runs the hostile client")))
+    }
+
+    /// What they did, in words, and how many frames they sent.
+    fn wait(mut self) -> (String, u64) {
+        let code = wait(&mut self.0, LIMIT).expect("they end in time");
+        let mut said = String::new();
+        self.0.0.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
+        assert_eq!(code, 0, "{said}");
+        let frames = said.split_whitespace().next().and_then(|word| word.parse().ok());
+        (said.clone(), frames.unwrap_or_else(|| panic!("{said}")))
+    }
+}
+
+/// A checked load on one file, which goes on where it was.
+struct Load {
+    file: Arc<libgnstor::File>,
+    next: u64,
+}
+
+impl Load {
+    /// Loads for so long; the times of the rounds, ms.
+    fn run(&mut self, over: Duration) -> Vec<f64> {
+        let stop = AtomicBool::new(false);
+        let (file, first) = (&self.file, self.next);
+        let times = std::thread::scope(|scope| {
+            let load = scope.spawn(|| checked_load(file, first, &stop));
+            std::thread::sleep(over);
+            stop.store(true, Ordering::Release);
+            load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        self.next += times.len() as u64;
+        times
+    }
+}
+
+/// A new client is let in, and finds what was written.
+fn another_client_reads(up: &Up, file: &libgnstor::File) {
+    let (mut last, mut back) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    file.read_at(0, &mut last).unwrap();
+    let other = guest(&up.daemon, "other");
+    other.client.open("v", Rights::Read).unwrap().read_at(0, &mut back).unwrap();
+    assert_same("after the attacks", &back, &last);
+}
+
 #[test]
 fn an_honest_load_beside_hostile_clients_has_no_error() {
-    within(LIMIT + Duration::from_secs(number("GNSTOR_HOSTILE_SECONDS", 12)), || {
+    within(LIMIT + Duration::from_secs(3 * number("GNSTOR_HOSTILE_SECONDS", 12)), || {
         let time = Duration::from_secs(number("GNSTOR_HOSTILE_SECONDS", 12));
         let seed = number("GNSTOR_HOSTILE_SEED", 1);
         let up = Up::start(&["--ssds", "2"]);
         let address = ssd_address(&up);
         let guest = guest(&up.daemon, "honest");
         volume(&guest.client, "v", 1 << 20, 2);
-        let file = guest.client.open("v", Rights::Write).unwrap();
-        let alone = time / 4;
-        let load = |first, over: Duration| {
-            let stop = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                let load = scope.spawn(|| checked_load(&file, first, &stop));
-                std::thread::sleep(over);
-                stop.store(true, Ordering::Release);
-                load.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            })
-        };
-        let mut quiet = load(0, alone);
+        let mut load = Load { file: Arc::new(guest.client.open("v", Rights::Write).unwrap()), next: 0 };
+        let alone = time / 8;
+        let _ = load.run(alone / 4);
+        let mut quiet = load.run(alone);
         let before = resident_mib(&up);
-        let attackers: Vec<_> = (0..2)
-            .map(|i| std::thread::spawn(move || attacks::run(address, seed.wrapping_mul(1000) + i, time)))
-            .collect();
-        let mut beside = load(1 << 20, time);
+        let attackers =
+            [0, 1].map(|i| Attackers::start(address, time, seed.wrapping_mul(1000).wrapping_add(i), None));
+        let mut beside = load.run(time);
         let most = resident_mib(&up);
-        let tallies: Vec<_> = attackers.into_iter().map(|a| a.join().expect("it ends")).collect();
+        let told = attackers.map(Attackers::wait);
+        quiet.extend(load.run(alone));
         println!("seed {seed}, {} s", time.as_secs());
-        println!("  alone:           {}", summary(&mut quiet, alone));
+        println!("  alone:           {}", summary(&mut quiet, 2 * alone));
         println!("  beside attacks:  {}", summary(&mut beside, time));
         println!("  array's memory:  {before} MiB before, {most} MiB at the end of the attacks");
-        for (place, attack) in Attack::ALL.iter().enumerate() {
-            let count: u64 = tallies.iter().map(|tally| tally.attacks[place]).sum();
-            println!("  {count:6} times {attack:?}");
-        }
-        let frames: u64 = tallies.iter().map(|tally| tally.frames).sum();
-        println!("  {frames} frames, 0 errors of the honest load");
-        assert!(frames > 1000, "the attackers did something");
+        told.iter().for_each(|(words, _)| println!("{words}"));
+        println!("  0 errors of the honest load");
+        assert!(told.iter().all(|(_, frames)| *frames > 500), "the attackers did something");
         assert!(most < before + 256, "the attackers take memory");
-        // A new client is let in, and finds what was written.
-        let (mut last, mut back) = (vec![0; 1 << 20], vec![0; 1 << 20]);
-        file.read_at(0, &mut last).unwrap();
-        drop(file);
-        let other = self::guest(&up.daemon, "other");
-        other.client.open("v", Rights::Read).unwrap().read_at(0, &mut back).unwrap();
-        assert_same("after the attacks", &back, &last);
+        another_client_reads(&up, &load.file);
+        drop(load);
+        up.end("-TERM");
+    });
+}
+
+/// Every attack for itself, in pairs of a time without and a time beside it. No round may fail. What the load
+/// keeps is a matter of the machine, too: `GNSTOR_HOSTILE_KEEP` is what it must keep, in percent. Without it,
+/// only a load that nearly stands still is a failure.
+#[test]
+fn the_load_beside_each_attack_has_no_error_and_goes_on() {
+    within(LIMIT + Duration::from_secs(300), || {
+        let pairs = number("GNSTOR_HOSTILE_PAIRS", 1);
+        let slice = Duration::from_millis(number("GNSTOR_HOSTILE_SLICE_MS", 1000));
+        let keep = number("GNSTOR_HOSTILE_KEEP", 10);
+        let up = Up::start(&["--ssds", "2"]);
+        let address = ssd_address(&up);
+        let guest = guest(&up.daemon, "honest");
+        volume(&guest.client, "v", 1 << 20, 2);
+        let mut load = Load { file: Arc::new(guest.client.open("v", Rights::Write).unwrap()), next: 0 };
+        let _ = load.run(slice / 2);
+        let mut poor = Vec::new();
+        for attack in Attack::ALL {
+            let (mut quiet, mut beside, mut ratios, mut sent) = (Vec::new(), Vec::new(), Vec::new(), 0);
+            for pair in 0..pairs {
+                let alone = load.run(slice);
+                // The attackers begin a little before, and end after the load that is measured.
+                let time = slice + Duration::from_secs(1);
+                let attackers = [0, 1].map(|i| Attackers::start(address, time, 2 * pair + i, Some(attack)));
+                std::thread::sleep(Duration::from_millis(100));
+                let attacked = load.run(slice);
+                sent += attackers.map(|attackers| attackers.wait().1).iter().sum::<u64>();
+                ratios.push(attacked.len() as f64 / alone.len().max(1) as f64);
+                quiet.extend(alone);
+                beside.extend(attacked);
+            }
+            ratios.sort_by(f64::total_cmp);
+            let ratio = ratios[ratios.len() / 2];
+            let over = slice * u32::try_from(pairs).expect("a few");
+            println!(
+                "{attack:?}: keeps {ratio:.2} of {pairs} pairs' median, 0 errors, {sent} frames of attackers"
+            );
+            println!("  alone:  {}", summary(&mut quiet, over));
+            println!("  beside: {}", summary(&mut beside, over));
+            if ratio * 100.0 < keep as f64 {
+                poor.push(format!("{attack:?} leaves {ratio:.2}"));
+            }
+        }
+        assert!(poor.is_empty(), "{poor:?}");
+        another_client_reads(&up, &load.file);
+        drop(load);
         up.end("-TERM");
     });
 }
@@ -174,9 +272,32 @@ fn read_us(file: &libgnstor::File) -> f64 {
     times[times.len() / 2]
 }
 
+/// Idle connections of a process of its own: each process has a descriptor of each.
+struct Idle {
+    _process: Guard,
+}
+
+impl Idle {
+    fn hold(address: SocketAddr, count: u64) -> Self {
+        let mut command = Command::new(&*HOSTILE);
+        command.arg("hold").arg(address.to_string()).args([count.to_string(), "600".into()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = Guard(command.spawn().expect("the hostile client runs"));
+        let mut line = String::new();
+        let stdout = child.0.stdout.as_mut().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        assert!(line.contains(" connections"), "{count} connections are let in: {line}");
+        Self { _process: child }
+    }
+}
+
+/// Reads beside idle connections, in turn with reads without any. `GNSTOR_IDLE=10000` and
+/// `GNSTOR_IDLE_PAIRS=5` give the figures of the documents. The time of a handshake is shorter than that of a
+/// measurement, so the array closes the connections of each turn while the next one runs.
 #[test]
 fn idle_connections_cost_an_active_client_little() {
     within(LIMIT, || {
+        let (count, pairs) = (number("GNSTOR_IDLE", 2000), number("GNSTOR_IDLE_PAIRS", 1));
         let up = Up::start(&["--ssds", "1"]);
         let address = ssd_address(&up);
         let guest = guest(&up.daemon, "reader");
@@ -184,20 +305,26 @@ fn idle_connections_cost_an_active_client_little() {
         let file = guest.client.open("v", Rights::Write).unwrap();
         file.write_at(0, &pattern(1, BLOCK)).unwrap();
         let _ = read_us(&file);
-        let (alone, memory) = (read_us(&file), resident_mib(&up));
-        println!("  read beside     0 idle connections: {alone:8.1} us, array's memory {memory} MiB");
-        let mut idle: Vec<TcpStream> = Vec::new();
-        for count in [1000, 5000] {
-            while idle.len() < count {
-                idle.push(TcpStream::connect(address).expect("it is let in"));
-            }
+        let memory = resident_mib(&up);
+        let (mut most, mut ratios) = (memory, Vec::new());
+        for _ in 0..pairs {
+            let alone = read_us(&file);
+            let idle = Idle::hold(address, count);
             // The array is to take them in before the reads are measured.
             let mut last = Talk::connect(address).expect("it is let in");
             assert!(last.open(1, 0, 0).expect("it is answered"));
             let (took, now) = (read_us(&file), resident_mib(&up));
-            println!("  read beside {count:5} idle connections: {took:8.1} us, array's memory {now} MiB");
-            assert!(took < 20.0 * alone, "{took} us rather than {alone} us");
-            assert!(now < memory + 64, "{now} MiB rather than {memory} MiB");
+            println!(
+                "  read: {alone:7.1} us alone, {took:7.1} us beside {count} idle; {memory} and {now} MiB"
+            );
+            most = most.max(now);
+            ratios.push(took / alone);
+            drop(idle);
         }
+        ratios.sort_by(f64::total_cmp);
+        let ratio = ratios[ratios.len() / 2];
+        println!("  {ratio:.3} of the time alone, median of {pairs} pairs; {} MiB more", most - memory);
+        assert!(ratio < 20.0, "{ratio} times as long");
+        assert!(most < memory + 64, "{most} MiB rather than {memory} MiB");
     });
 }

@@ -482,3 +482,59 @@ fn an_array_names_only_the_connections_that_lead_to_it() {
     two.memory.read(DATA, &mut after);
     assert!(after == memory && !two.client.conns.get(&conn).unwrap().broken());
 }
+
+#[test]
+fn frames_of_no_use_leave_a_turn_to_other_streams() {
+    let _deadline = deadline();
+    let mut raw = Raw::new(1);
+    const JUNK: u32 = 1000;
+    for tag in 0..JUNK {
+        raw.wire.send(&Frame::Done { conn: 1, tag, status: COPY_OK, sum: 0, data: Vec::new() });
+    }
+    raw.wire.send(&Frame::Send { conn: 1, capsule: [0; 64] });
+    let Some(AnyExecutor::Peer(peer)) = raw.array.executors.get_mut(&raw.executor) else { panic!("a peer") };
+    let mut turns = 0;
+    while peer.poll().is_none() {
+        raw.wire.flush();
+        turns += 1;
+        assert!(turns < 1_000_000, "the command arrives");
+    }
+    // Without a bound all of them would be taken in the turn in which they arrived.
+    assert!(turns >= JUNK / 16, "{turns} turns");
+}
+
+#[test]
+fn a_client_whose_commands_are_refused_has_short_turns_and_another_has_long_ones() {
+    let _deadline = deadline();
+    let mut raw = Raw::new(1);
+    let turn = |raw: &mut Raw| {
+        (0..200).for_each(|_| raw.wire.send(&Frame::Send { conn: 1, capsule: [0; 64] }));
+        raw.wire.flush();
+        let Some(AnyExecutor::Peer(peer)) = raw.array.executors.get_mut(&raw.executor) else {
+            panic!("a peer")
+        };
+        let mut turns = Vec::new();
+        while turns.iter().sum::<usize>() < 200 {
+            let count = std::iter::from_fn(|| peer.poll()).count();
+            turns.extend((count > 0).then_some(count));
+        }
+        *turns.iter().max().expect("one")
+    };
+    let respond = |raw: &mut Raw, status: u8| {
+        let Some(AnyExecutor::Peer(peer)) = raw.array.executors.get_mut(&raw.executor) else {
+            panic!("a peer")
+        };
+        let mut bytes = [0; 16];
+        // The phase tag is no part of the status.
+        bytes[14] = status << 1 | 1;
+        (0..8).for_each(|_| {
+            peer.push(Down::Send { qpn: 1, bytes, due_ns: 0, allowance: crate::hca::Allowance::NEVER })
+        });
+    };
+    let first = turn(&mut raw);
+    respond(&mut raw, 0);
+    let trusted = turn(&mut raw);
+    respond(&mut raw, 0x02);
+    let refused = turn(&mut raw);
+    assert!(first <= 4 && trusted >= 64 && refused <= 4, "{first}, {trusted}, {refused}");
+}

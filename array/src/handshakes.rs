@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! TLS handshakes that are under way at a listener. Each has a deadline; their number is bounded, and so is
+//! that of one host.
+
+use gnstor_fabric::tcp::Wire;
+use gnstor_fabric::tcp::limits::{HANDSHAKE, HANDSHAKES, HOST_HANDSHAKES};
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// From accepting a TCP connection to the end of its handshake.
+const DEADLINE: Duration = Duration::from_millis(HANDSHAKE.as_ns() / 1_000_000);
+
+struct Handshake {
+    wire: Wire,
+    until: Instant,
+}
+
+/// The handshakes of a listener.
+#[derive(Default)]
+pub(crate) struct Handshakes {
+    under_way: HashMap<usize, Handshake>,
+    next: usize,
+}
+
+impl Handshakes {
+    /// Begins one. Returns the stream where it has ended well already; a stream beyond the bounds is closed.
+    pub(crate) fn begin(&mut self, registry: &Registry, mut wire: Wire, now: Instant) -> Option<Wire> {
+        if self.under_way.len() >= HANDSHAKES || self.of_host(&wire) >= HOST_HANDSHAKES {
+            tracing::debug!(from = ?wire.host_address(), "too many TLS handshakes are under way");
+            return None;
+        }
+        if wire.shake_hands() {
+            return good(wire);
+        }
+        self.next = self.next.wrapping_add(1) & (usize::MAX >> 1);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = registry.register(&mut SourceFd(&wire.descriptor()), Token(self.next), interest) {
+            tracing::warn!(%error, "a TLS handshake cannot be watched");
+            return None;
+        }
+        self.under_way.insert(self.next, Handshake { wire, until: now + DEADLINE });
+        None
+    }
+
+    fn of_host(&self, wire: &Wire) -> usize {
+        let host = wire.host_address();
+        self.under_way.values().filter(|other| other.wire.host_address() == host).count()
+    }
+
+    /// Bytes have come, or there is room for some. Returns the stream when its handshake has ended well.
+    pub(crate) fn go_on(&mut self, registry: &Registry, place: usize) -> Option<Wire> {
+        if !self.under_way.get_mut(&place)?.wire.shake_hands() {
+            return None;
+        }
+        let Handshake { wire, .. } = self.under_way.remove(&place)?;
+        // The stream's events go to its engine from here on.
+        let _ = registry.deregister(&mut SourceFd(&wire.descriptor()));
+        good(wire)
+    }
+
+    /// Closes the streams whose time is over.
+    pub(crate) fn end_late(&mut self, now: Instant) {
+        self.under_way.retain(|_, handshake| {
+            let stays = now < handshake.until;
+            if !stays {
+                tracing::debug!(from = ?handshake.wire.host_address(), "a TLS handshake took too long");
+            }
+            stays
+        });
+    }
+
+    /// How long nothing is to be done unless an event comes.
+    pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
+        let first = self.under_way.values().map(|handshake| handshake.until).min()?;
+        // A millisecond more: the operating system's clock for waits is coarser.
+        Some(first.saturating_duration_since(now) + Duration::from_millis(1))
+    }
+
+    /// How many are under way.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.under_way.len()
+    }
+}
+
+fn good(wire: Wire) -> Option<Wire> {
+    if let Some(why) = wire.dead() {
+        tracing::debug!(from = ?wire.host_address(), why, "a TLS handshake failed");
+        return None;
+    }
+    Some(wire)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+    use gnstor_fabric::tcp::{Callers, ClientTls, Places, ServerTls};
+    use mio::{Events, Poll};
+    use std::net::{TcpListener, TcpStream};
+
+    fn tls() -> (ServerTls, ClientTls) {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let array = ServerTls::new(certificate.as_bytes(), key.as_bytes(), Callers::Any).unwrap();
+        (array, ClientTls::new(certificate.as_bytes(), None).unwrap())
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "handshakes have deadlines in real time")]
+    fn a_handshake_that_stalls_ends_and_one_host_has_only_so_many() {
+        let _deadline = deadline();
+        let (array, client) = tls();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, places) = (listener.local_addr().unwrap(), Places::new(4096, 4096));
+        let mut poll = Poll::new().unwrap();
+        let mut handshakes = Handshakes::default();
+        let now = Instant::now();
+        let accept = |from: &str| {
+            let near = TcpStream::connect(address).unwrap();
+            let (far, _) = listener.accept().unwrap();
+            let place = places.take(from.parse().unwrap()).unwrap();
+            (near, Wire::accepted(far, Some(&array), place).unwrap())
+        };
+        let mut silent = Vec::new();
+        for _ in 0..HOST_HANDSHAKES + 10 {
+            let (near, wire) = accept("10.0.0.1");
+            assert!(handshakes.begin(poll.registry(), wire, now).is_none());
+            silent.push(near);
+        }
+        assert_eq!((handshakes.len(), places.taken()), (HOST_HANDSHAKES, HOST_HANDSHAKES));
+        // Another host's handshake ends beside them.
+        let (near, wire) = accept("10.0.0.2");
+        let mut ended = handshakes.begin(poll.registry(), wire, now);
+        std::thread::scope(|scope| {
+            let honest = scope.spawn(|| Wire::client(near, Some(&client), "127.0.0.1", DEADLINE));
+            let mut events = Events::with_capacity(64);
+            while ended.is_none() {
+                poll.poll(&mut events, Some(DEADLINE)).unwrap();
+                for event in &events {
+                    ended = ended.take().or_else(|| handshakes.go_on(poll.registry(), event.token().0));
+                }
+            }
+            honest.join().unwrap().expect("a good handshake");
+        });
+        assert!(ended.is_some_and(|wire| wire.dead().is_none()));
+        handshakes.end_late(now + DEADLINE - Duration::from_millis(1));
+        assert_eq!(handshakes.len(), HOST_HANDSHAKES);
+        assert!(handshakes.wait(now).is_some_and(|wait| wait <= DEADLINE + Duration::from_millis(1)));
+        handshakes.end_late(now + DEADLINE);
+        assert_eq!((handshakes.len(), places.taken(), handshakes.wait(now)), (0, 0, None));
+    }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Any bytes as frames, and recorded conversations that are bent, against an array with an SSD.
+
+use super::*;
+use crate::tcp::limits;
+use gnstor_base::testing::deadline;
+use gnstor_hostile::mutate::{bent, inputs, seeds};
+use gnstor_hostile::random::Random;
+use std::collections::VecDeque;
+use std::io::Write;
+
+/// Frames of a client with an SSD: Connect, capsules, data and ends of transfers (`gnstor-hostile record`).
+const CONVERSATION: &[u8] = include_bytes!("../../../../tests/hostile/corpus/conversation.bin");
+
+/// The bytes of the recorded frames, each with its length.
+fn recorded() -> Vec<Vec<u8>> {
+    inputs(CONVERSATION)
+}
+
+/// What an array sends.
+fn of_an_array() -> Vec<Vec<u8>> {
+    let frames = [
+        Frame::Accept { conn: 1, refused: 0 },
+        Frame::Ack { conn: 1, count: 1 },
+        Frame::ToOwner { conn: 1, tag: 7, address: 0, key: 1, sum: Some(9), data: vec![5; 64] },
+        Frame::FromOwner { conn: 1, tag: 8, address: 64, key: 1, bytes: 4096 },
+        Frame::Response { conn: 1, cqe: [1; 16] },
+        Frame::Closed { conn: 1 },
+        Frame::End { why: 2 },
+    ];
+    let encoded = frames.iter().map(|frame| {
+        let mut out = VecDeque::new();
+        frame.encode(&mut out);
+        Vec::from(out)
+    });
+    encoded.collect()
+}
+
+#[test]
+fn any_bytes_are_one_frame_or_none_and_a_frame_is_the_same_after_a_round() {
+    let _deadline = deadline();
+    let corpus = [recorded(), of_an_array()].concat();
+    assert!(corpus.iter().all(|frame| Frame::decode(&frame[4..]).is_some()), "the corpus holds frames");
+    let mut taken = 0;
+    let count = seeds(200, |seed| {
+        let mut random = Random::new(seed);
+        for _ in 0..100 {
+            let input = bent(&mut random, &corpus);
+            let Some(frame) = Frame::decode(input.get(4..).unwrap_or(&input)) else { continue };
+            taken += 1;
+            let mut again = VecDeque::new();
+            frame.encode(&mut again);
+            let again = Vec::from(again);
+            assert_eq!(Frame::decode(&again[4..]).as_ref(), Some(&frame), "seed {seed}");
+        }
+    });
+    assert!(taken > 10 * count, "{taken} frames in {count} seeds");
+}
+
+/// The queues that a controller may have commands of.
+fn open_queues(puppet: &Puppet) -> Vec<QueueKey> {
+    let seen = puppet.seen();
+    let count = |list: &[QueueKey], queue| list.iter().filter(|&&other| other == queue).count();
+    let is_open = |&queue: &QueueKey| count(&seen.opened, queue) > count(&seen.closed, queue);
+    seen.opened.iter().copied().filter(is_open).collect()
+}
+
+/// Gives an array time.
+fn steps(array: &mut RcTransport, now: &mut Time, count: u32) {
+    for _ in 0..count {
+        *now = *now + Span::from_ns(1000);
+        array.step(*now);
+    }
+}
+
+#[test]
+fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
+    let _deadline = deadline();
+    let recorded = recorded();
+    seeds(150, |seed| {
+        let mut random = Random::new(seed);
+        let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
+        let config = TransportConfig { link: LinkConfig::UNLIMITED, ..TransportConfig::default() };
+        let mut array = RcTransport::new(config);
+        array.add_target(Box::new(puppet.clone()), vec![Arc::clone(&flash)]);
+        let (mut now, mut streams) = (Time::ZERO, Vec::new());
+        for _ in 0..3 {
+            let (mut client, far) = super::streams();
+            array.add_peer(Wire::new(far).unwrap());
+            for frame in &recorded {
+                let frame = match random.below(4) {
+                    0 => bent(&mut random, &recorded),
+                    1 => recorded[random.below(recorded.len())].clone(),
+                    _ => frame.clone(),
+                };
+                // The length is right, so that what follows is heard, or it is not.
+                let mut frame = frame;
+                if let Some(head) = frame.get(..4).map(<[u8]>::len)
+                    && random.below(8) > 0
+                {
+                    let length = u32::try_from(frame.len() - head).unwrap().to_le_bytes();
+                    frame[..4].copy_from_slice(&length);
+                }
+                // A transfer that the client may end, as it likes.
+                let open = open_queues(&puppet);
+                if let Some(&queue) = open.get(random.below(open.len().max(1))) {
+                    let memory = Memory { address: 0, key: 0 };
+                    let transfer = TransferId(random.word());
+                    let local = flash.slice(0, 4096);
+                    let pull = Effect::Pull { transfer, queue, cid: 0, remote: memory, local };
+                    puppet.seen().on_submit = vec![pull];
+                }
+                // The array may have closed the stream.
+                let _ = client.write_all(&frame);
+                steps(&mut array, &mut now, 3);
+            }
+            streams.push(client);
+        }
+        assert!(array.transfers.len() <= 3 * limits::TRANSFERS + recorded.len(), "seed {seed}");
+        // An honest client beside them is let in.
+        let before = puppet.seen().opened.len();
+        let (mut honest, far) = pair();
+        array.add_peer(far);
+        honest.send(&Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() });
+        let mut answer = None;
+        for _ in 0..100_000 {
+            honest.flush();
+            steps(&mut array, &mut now, 1);
+            answer = honest.poll();
+            if answer.is_some() {
+                break;
+            }
+        }
+        assert_eq!(answer, Some(Frame::Accept { conn: 1, refused: 0 }), "seed {seed}");
+        assert_eq!(puppet.seen().opened.len(), before + 1, "seed {seed}");
+        // All leave; nothing of them stays.
+        drop((streams, honest));
+        for _ in 0..100_000 {
+            steps(&mut array, &mut now, 1);
+            if array.transfers.is_empty() && array.conns.iter().next().is_none() {
+                return;
+            }
+        }
+        panic!("seed {seed}: {} transfers and some connections stay", array.transfers.len());
+    });
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The data port by TLS, in processes of their own: who gets in, what a wire can change, what is listened on.
+
+use crate::{IO_TIMEOUT, guest_with, resident_mib, ssd_address};
+use gnstor_hostile::attacks;
+use gnstor_hostile::talk::Talk;
+use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, gnstor_with};
+use gnstor_tests::{BLOCK, assert_same, pattern, volume, within};
+use libgnstor::{Credentials, Rights};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Certificates of a CA.
+struct Certs(tempfile::TempDir);
+
+impl Certs {
+    /// For a daemon, SSDs and these callers.
+    fn new(callers: &[&str]) -> Self {
+        let certs = Self(tempfile::tempdir().expect("a folder"));
+        gnstor(&["certs", "init", &certs.path("")]).worked();
+        for server in ["daemon", "ssd"] {
+            gnstor(&["certs", "issue", &certs.path(""), server, "--server", "127.0.0.1"]).worked();
+        }
+        for caller in callers {
+            gnstor(&["certs", "issue", &certs.path(""), caller]).worked();
+        }
+        certs
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    fn of(&self, who: &str) -> Credentials {
+        Credentials {
+            tls_ca: Some(self.path("ca.crt").into()),
+            tls_cert: Some(self.path(&format!("{who}.crt")).into()),
+            tls_key: Some(self.path(&format!("{who}.key")).into()),
+            token_file: None,
+        }
+    }
+}
+
+fn array(certs: &Certs) -> Up {
+    let (ca, cert, key) = (certs.path("ca.crt"), certs.path("daemon.crt"), certs.path("daemon.key"));
+    Up::start(&["--ssds", "2", "--tls", &cert, &key, "--client-ca", &ca])
+}
+
+#[test]
+fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
+    within(BUILD_LIMIT, || {
+        let certs = Certs::new(&["anna"]);
+        let up = array(&certs);
+        let address = ssd_address(&up);
+        let guest = guest_with(&up.daemon, "anna", certs.of("anna"));
+        assert!(guest.client.ssds().iter().all(|ssd| ssd.transport == "tls"), "{:?}", guest.client.ssds());
+        volume(&guest.client, "v", 1 << 20, 2);
+        let file = guest.client.open("v", Rights::Write).unwrap();
+        let before = resident_mib(&up);
+        let time = Duration::from_secs(4);
+        let attackers: Vec<_> =
+            (0..2).map(|seed| std::thread::spawn(move || attacks::run(address, seed, time, None))).collect();
+        let mut back = vec![0; 16 * BLOCK];
+        for round in 0..64 {
+            let (data, at) = (pattern(round, back.len()), round % 16 * back.len() as u64);
+            file.write_at(at, &data).expect("no error is allowed");
+            file.read_at(at, &mut back).expect("no error is allowed");
+            assert_same("what was written", &back, &data);
+        }
+        let frames: u64 = attackers.into_iter().map(|a| a.join().expect("it ends").frames).sum();
+        assert!(frames > 20, "the attackers did something: {frames} frames");
+        assert!(resident_mib(&up) < before + 128, "the attackers take memory");
+        // A client without TLS opens nothing.
+        let mut plain = Talk::connect(address).expect("the port is open");
+        assert!(!plain.open(1, 0, 0).unwrap_or(false));
+        // The command takes the same files, for data too.
+        let (ca, cert, key) = (certs.path("ca.crt"), certs.path("anna.crt"), certs.path("anna.key"));
+        let environment =
+            [("GNSTOR_TLS_CA", ca.as_str()), ("GNSTOR_TLS_CERT", &cert), ("GNSTOR_TLS_KEY", &key)];
+        let (from, to) = (certs.path("anna.crt"), certs.path("copy"));
+        let cp = |args: &[&str]| {
+            let fixed = ["cp", "--device", "host", "--array", &up.daemon];
+            gnstor_with(&[&fixed[..], args].concat(), &environment)
+        };
+        cp(&[&from, "gn://copy"]).worked();
+        cp(&["gn://copy", &to]).worked();
+        assert_eq!(std::fs::read(&from).unwrap(), std::fs::read(&to).unwrap());
+        drop(file);
+        drop(guest);
+        up.end("-TERM");
+    });
+}
+
+#[test]
+fn an_ssd_and_its_daemon_prove_themselves_by_certificates_before_any_frame() {
+    within(BUILD_LIMIT, || {
+        let (certs, strangers) = (Certs::new(&["anna"]), Certs::new(&[]));
+        let (ca, cert, key) = (certs.path("ca.crt"), certs.path("ssd.crt"), certs.path("ssd.key"));
+        let settings = ["--preset", "null", "--size", "64MiB", "--tls", &cert, &key, "--client-ca", &ca];
+        let ssd = SsdProcess::start("127.0.0.1:0", &settings);
+        let at = ssd.address();
+        let up = |extra: &[&str]| {
+            let fixed = ["up", "--listen", "127.0.0.1:0", "--groups", "256", "--json", "--ssd-at", &at];
+            gnstor(&[&fixed[..], extra].concat())
+        };
+        let daemon = ["--tls", &certs.path("daemon.crt"), &certs.path("daemon.key")];
+        up(&[&daemon[..], &["--ssd-ca", &strangers.path("ca.crt")]].concat())
+            .failed(&["TLS: invalid peer certificate"]);
+        up(&["--ssd-ca", &ca]).failed(&["CertificateRequired"]);
+        let other = ["--tls", &strangers.path("daemon.crt"), &strangers.path("daemon.key"), "--ssd-ca", &ca];
+        up(&other).failed(&["TLS"]);
+        let up = Up::start_as(&[&["--ssd-at", &at, "--ssd-ca", &ca], &daemon[..]].concat());
+        let guest = guest_with(&up.daemon, "anna", certs.of("anna"));
+        volume(&guest.client, "v", 1 << 20, 1);
+        let file = guest.client.open("v", Rights::Write).unwrap();
+        let (data, mut back) = (pattern(1, 8 * BLOCK), vec![0; 8 * BLOCK]);
+        file.write_at(0, &data).unwrap();
+        file.read_at(0, &mut back).unwrap();
+        assert_same("what was written", &back, &data);
+    });
+}
+
+/// A wire that passes bytes on, and flips a bit of a long record from the client while it is told to.
+struct Wire {
+    address: SocketAddr,
+    flips: Arc<AtomicBool>,
+    flipped: Arc<AtomicU64>,
+}
+
+impl Wire {
+    fn start(to: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("it has one");
+        let (flips, flipped) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let wire = Self { address, flips: Arc::clone(&flips), flipped: Arc::clone(&flipped) };
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let ssd = TcpStream::connect(to).expect("the SSD is there");
+                let (back_from, back_into) = (ssd.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || pass(back_from, back_into, |_| {}));
+                let (flips, flipped) = (Arc::clone(&flips), Arc::clone(&flipped));
+                std::thread::spawn(move || {
+                    pass(client, ssd, |bytes| {
+                        if bytes.len() > BLOCK && flips.swap(false, Ordering::SeqCst) {
+                            bytes[BLOCK / 2] ^= 4;
+                            flipped.fetch_add(1, Ordering::SeqCst);
+                        }
+                    });
+                });
+            }
+        });
+        wire
+    }
+}
+
+fn pass(mut from: TcpStream, mut into: TcpStream, mut bend: impl FnMut(&mut [u8])) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        bend(&mut buffer[..count]);
+        if into.write_all(&buffer[..count]).is_err() {
+            break;
+        }
+    }
+    let _ = (from.shutdown(std::net::Shutdown::Both), into.shutdown(std::net::Shutdown::Both));
+}
+
+#[test]
+fn a_bit_that_flips_under_tls_ends_the_connection_and_changes_nothing() {
+    within(BUILD_LIMIT, || {
+        let certs = Certs::new(&["anna"]);
+        let (ca, cert, key) = (certs.path("ca.crt"), certs.path("ssd.crt"), certs.path("ssd.key"));
+        let settings = ["--preset", "null", "--size", "64MiB", "--tls", &cert, &key, "--client-ca", &ca];
+        let ssd = SsdProcess::start("127.0.0.1:0", &settings);
+        let wire = Wire::start(ssd.address().parse().expect("an address"));
+        let daemon = ["--tls", &certs.path("daemon.crt"), &certs.path("daemon.key")];
+        let at = wire.address.to_string();
+        let up = Up::start_as(&[&["--ssd-at", &at, "--ssd-ca", &ca], &daemon[..]].concat());
+        let guest = guest_with(&up.daemon, "anna", certs.of("anna"));
+        volume(&guest.client, "v", 1 << 20, 1);
+        let file = guest.client.open("v", Rights::Write).unwrap();
+        let (old, new) = (pattern(1, 8 * BLOCK), pattern(2, 8 * BLOCK));
+        file.write_at(0, &old).unwrap();
+        wire.flips.store(true, Ordering::SeqCst);
+        // The connection ends. A client that connects anew may finish the write; else it fails.
+        let result = file.write_at(0, &new);
+        assert!(wire.flipped.load(Ordering::SeqCst) > 0, "a bit was flipped");
+        drop(file);
+        drop(guest);
+        let guest = guest_with(&up.daemon, "anna", certs.of("anna"));
+        let mut back = vec![0; old.len()];
+        guest.client.open("v", Rights::Read).unwrap().read_at(0, &mut back).unwrap();
+        for (block, got) in back.chunks(BLOCK).enumerate() {
+            let at = block * BLOCK..(block + 1) * BLOCK;
+            let is_old = got == &old[at.clone()] && result.is_err();
+            assert!(is_old || got == &new[at], "block {block} is neither old nor new; {result:?}");
+        }
+        println!("  the write ended as {result:?}, within {IO_TIMEOUT:?}");
+    });
+}
+
+#[test]
+fn an_ssd_that_others_reach_needs_a_key_and_tls_or_says_that_it_is_insecure() {
+    within(BUILD_LIMIT, || {
+        let certs = Certs::new(&[]);
+        let (cert, key) = (certs.path("ssd.crt"), certs.path("ssd.key"));
+        let ssd = |extra: &[&str]| {
+            gnstor(
+                &[&["ssd", "--listen", "0.0.0.0:0", "--preset", "null", "--size", "64MiB"], extra].concat(),
+            )
+        };
+        for extra in [&[][..], &["--tls", &cert, &key]] {
+            let ended = ssd(extra);
+            assert_eq!(ended.code, 2, "{extra:?}: {}", ended.stderr);
+            ended.failed(&["--manager-key", "--tls CERT KEY", "--insecure"]);
+        }
+        ssd(&["--client-ca", &cert]).not_understood(&["--tls"]);
+        ssd(&["--tls", &key, &key, "--insecure"]).failed(&["certificate"]);
+        let far = gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-at", "10.255.255.1:4421"]);
+        assert_eq!(far.code, 2, "{}", far.stderr);
+        far.failed(&["--manager-key", "--ssd-ca"]);
+    });
+}
