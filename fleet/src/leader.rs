@@ -100,9 +100,9 @@ impl<M: FleetView> Round<M> {
 
     /// Whether the map may be made active: a majority holds it, and each lease that it ends is over, or was
     /// given up by its SSD (`goodbyes`).
-    pub fn may_activate(&self, now: u64, timing: Timing, deprived: SsdSet, goodbyes: SsdSet) -> bool {
+    pub fn may_activate(&self, now: u64, timing: Timing, goodbyes: SsdSet) -> bool {
         let Some(decided_at) = self.decided_at else { return false };
-        let waits = self.map.deprives() && !deprived.is_subset_of(goodbyes);
+        let waits = !self.map.deprived().is_subset_of(goodbyes);
         !waits || now.saturating_sub(decided_at) >= timing.lease + timing.drift
     }
 }

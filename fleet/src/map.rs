@@ -159,8 +159,8 @@ pub trait FleetView: Clone + PartialEq {
     /// The last epoch that took a place from the SSD or called it absent; `None` where the map does not name
     /// the SSD.
     fn shrunk_at(&self, ssd: SsdId) -> Option<Epoch>;
-    /// Some SSD loses a place in this map: it takes effect only when that SSD's lease is over.
-    fn deprives(&self) -> bool;
+    /// The SSDs that lose a place in this map: it takes effect only when their leases are over.
+    fn deprived(&self) -> SsdSet;
 }
 
 impl FleetView for Map {
@@ -180,8 +180,9 @@ impl FleetView for Map {
         self.ssd(ssd).map(|ssd| ssd.shrunk_at)
     }
 
-    fn deprives(&self) -> bool {
-        self.ssds.iter().any(|ssd| ssd.shrunk_at == self.epoch)
+    fn deprived(&self) -> SsdSet {
+        let ssds = (0..).zip(&self.ssds);
+        ssds.filter(|(_, ssd)| ssd.shrunk_at == self.epoch).map(|(id, _)| id).collect()
     }
 }
 
@@ -202,7 +203,7 @@ impl<M: FleetView> FleetView for Arc<M> {
         (**self).shrunk_at(ssd)
     }
 
-    fn deprives(&self) -> bool {
-        (**self).deprives()
+    fn deprived(&self) -> SsdSet {
+        (**self).deprived()
     }
 }

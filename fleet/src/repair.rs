@@ -34,6 +34,12 @@ impl Held {
         }
     }
 
+    /// Whether a write with this stamp changes the block. At or below the stamp that is held a write completes
+    /// without being applied, so a retry with the same stamp does nothing twice (rule 6).
+    pub fn is_older_than(self, stamp: Stamp) -> bool {
+        stamp > self.stamp()
+    }
+
     /// Both read the same: a tombstone that one of them has forgotten is no difference.
     pub fn reads_as(self, other: Self) -> bool {
         match (self, other) {
@@ -86,6 +92,18 @@ pub fn compare(roles: Roles, own: Held, peer: Held, mark: Option<Stamp>) -> Verd
         }
     };
     if take { Verdict::Take } else { Verdict::Keep }
+}
+
+/// As [`compare`] for a scrub. Each SSD has read its copy and says whether it matches its own sum: a copy that
+/// does not never replaces another one.
+pub fn scrub(roles: Roles, own: (Held, bool), peer: (Held, bool), mark: Option<Stamp>) -> Verdict {
+    let ((own, own_is_good), (peer, peer_is_good)) = (own, peer);
+    match (own_is_good, peer_is_good) {
+        (true, true) => compare(roles, own, peer, mark),
+        (_, false) => Verdict::Keep,
+        (false, true) if peer.stamp() < own.stamp() => Verdict::Keep,
+        (false, true) => Verdict::Take,
+    }
 }
 
 /// A copy that was asked for.
