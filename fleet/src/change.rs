@@ -101,7 +101,8 @@ impl Map {
         if target.members().contains(ssd) || target.serving().is_empty() {
             return Err(Unchanged::NoPlace);
         }
-        let hole = target.places.iter_mut().find(|place| **place == Place::Empty).ok_or(Unchanged::NoPlace)?;
+        let hole =
+            target.places.iter_mut().find(|place| **place == Place::Empty).ok_or(Unchanged::NoPlace)?;
         *hole = Place::Filling(ssd);
         let known = &mut next.ssds[usize::from(ssd)];
         (known.state, known.incarnation) = (SsdState::In, incarnation);

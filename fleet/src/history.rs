@@ -7,6 +7,7 @@
 //!                    mark ^     window                 above it: in the window, or its region has a bit
 //! ```
 
+use crate::Epoch;
 use alloc::vec::Vec;
 use gnstor_proto::slba::Stamp;
 
@@ -21,6 +22,8 @@ pub const ALL: Stamp = Stamp { lease_epoch: u32::MAX, sequence: u64::MAX };
 pub struct History {
     capacity: usize,
     mark: Stamp,
+    /// The newest epoch that a holder had when it reported a mark.
+    marked_in: Epoch,
     /// Block and stamp, ascending by stamp.
     window: Vec<(u32, Stamp)>,
     /// Regions of stamps above the mark that left the window, ascending.
@@ -50,7 +53,9 @@ impl Unsettled {
     pub fn includes(&self, vba: u32) -> bool {
         match self {
             Self::Everything => true,
-            Self::Some { blocks, regions } => blocks.contains(&vba) || regions.contains(&(vba / REGION_BLOCKS)),
+            Self::Some { blocks, regions } => {
+                blocks.contains(&vba) || regions.contains(&(vba / REGION_BLOCKS))
+            }
         }
     }
 }
@@ -59,7 +64,8 @@ impl History {
     /// An empty history with room for so many stamps.
     pub fn new(capacity: usize) -> Self {
         let zero = Stamp::default();
-        Self { capacity, mark: zero, window: Vec::new(), regions: Vec::new(), left: zero, torn: false }
+        let (window, regions) = (Vec::new(), Vec::new());
+        Self { capacity, mark: zero, marked_in: 0, window, regions, left: zero, torn: false }
     }
 
     /// A write was applied. The lowest stamp leaves a full window.
@@ -90,9 +96,12 @@ impl History {
         }
     }
 
-    /// MARK: everything at or below the stamp is the same on all replicas. The regions end together, when
-    /// the mark passes the highest stamp that left the window: one word instead of one for each region.
-    pub fn settle(&mut self, mark: Stamp) {
+    /// MARK: everything at or below the stamp is the same on all replicas. `epoch` is that of the holder's map
+    /// when it reported: a write beyond the mark can only end in that epoch or a later one. The regions end
+    /// together, when the mark passes the highest stamp that left the window: one word instead of one for
+    /// each region.
+    pub fn settle(&mut self, mark: Stamp, epoch: Epoch) {
+        self.marked_in = self.marked_in.max(epoch);
         self.mark = self.mark.max(mark);
         self.window.retain(|&(_, stamp)| stamp > self.mark);
         if self.mark >= self.left {
@@ -112,12 +121,18 @@ impl History {
 
     /// The power went and the window with it.
     pub fn tear(&mut self) {
-        *self = Self { torn: true, mark: self.mark, ..Self::new(self.capacity) };
+        let (mark, marked_in) = (self.mark, self.marked_in);
+        *self = Self { torn: true, mark, marked_in, ..Self::new(self.capacity) };
     }
 
     /// The mark.
     pub fn mark(&self) -> Stamp {
         self.mark
+    }
+
+    /// The epoch of the holder that reported it.
+    pub fn marked_in(&self) -> Epoch {
+        self.marked_in
     }
 
     /// All replicas are the same.

@@ -3,7 +3,7 @@
 //! activation.
 //!
 //! ```text
-//!   Candidate --majority of promises--> Lead { active, again } --Round: held by a majority--> wait --> active
+//!   Candidate --majority of promises--> Lead { active, again } --Round: held by a majority--> wait, active
 //! ```
 
 use crate::lease::Timing;

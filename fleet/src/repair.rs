@@ -3,6 +3,7 @@
 //! Return, rebuild, drain, scrub and settle are this comparison.
 
 use crate::Epoch;
+use crate::history::{ALL, History};
 use gnstor_proto::slba::Stamp;
 
 /// What an SSD holds of a block.
@@ -87,15 +88,13 @@ pub fn compare(roles: Roles, own: Held, peer: Held, mark: Option<Stamp>) -> Verd
     }
     let take = match roles {
         Roles::FillingFromServing => true,
-        Roles::BothServing { peer_is_first } => {
-            (peer.stamp(), peer_is_first) > (own.stamp(), !peer_is_first)
-        }
+        Roles::BothServing { peer_is_first } => (peer.stamp(), peer_is_first) > (own.stamp(), !peer_is_first),
     };
     if take { Verdict::Take } else { Verdict::Keep }
 }
 
-/// As [`compare`] for a scrub. Each SSD has read its copy and says whether it matches its own sum: a copy that
-/// does not never replaces another one.
+/// As [`compare`] for a scrub. Each SSD has read its copy and says whether it matches its own sum: a copy
+/// that does not never replaces another one.
 pub fn scrub(roles: Roles, own: (Held, bool), peer: (Held, bool), mark: Option<Stamp>) -> Verdict {
     let ((own, own_is_good), (peer, peer_is_good)) = (own, peer);
     match (own_is_good, peer_is_good) {
@@ -124,16 +123,20 @@ pub struct Pass {
     pub number: u64,
     /// The epoch that it began in. A pass of an earlier epoch counts nothing.
     pub epoch: Epoch,
-    /// The mark at its beginning.
+    /// The higher of the two SSDs' marks at its beginning: what this SSD forgot of a TRIM is at or below its
+    /// own.
     pub mark: Stamp,
+    /// The epoch of the holder that reported the mark.
+    pub marked_in: Epoch,
     /// It met a difference at or below the mark.
     pub differs: bool,
 }
 
 impl Pass {
     /// A pass begins.
-    pub fn new(number: u64, epoch: Epoch, mark: Stamp) -> Self {
-        Self { number, epoch, mark, differs: false }
+    pub fn new(number: u64, epoch: Epoch, own: &History, peer: &History) -> Self {
+        let marked_in = own.marked_in().max(peer.marked_in());
+        Self { number, epoch, mark: own.mark().max(peer.mark()), marked_in, differs: false }
     }
 
     /// Compares one block; a pull where the copy is to be taken.
@@ -149,9 +152,12 @@ impl Pass {
         pull.pass == self.number && own == pull.compared
     }
 
-    /// The pass is over: whether it confirms the content in this epoch.
+    /// The pass is over: whether it confirms the content in this epoch. The mark must come from a holder that
+    /// knows the epoch of the pass. With an older map it may have ended writes without this SSD that the mark
+    /// does not cover; with this one it can end no write without it. A settled volume has no holder.
     pub fn confirms(&self, epoch: Epoch) -> bool {
-        self.epoch == epoch && !self.differs
+        let covers = self.mark == ALL || self.marked_in >= self.epoch;
+        self.epoch == epoch && !self.differs && covers
     }
 }
 

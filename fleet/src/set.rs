@@ -101,10 +101,7 @@ mod tests {
         for before in (1u64..128).map(SsdSet) {
             for after in (1u64..256).map(SsdSet).filter(|&after| may_become(before, after)) {
                 for old in majorities(before) {
-                    assert!(
-                        majorities(after).all(|new| !old.common(new).is_empty()),
-                        "{before:?} {after:?}"
-                    );
+                    assert!(majorities(after).all(|new| !old.common(new).is_empty()), "{before:?} {after:?}");
                 }
             }
         }

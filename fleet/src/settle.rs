@@ -47,7 +47,7 @@ impl Settle {
     pub fn needed(&self, members: SsdSet, serving: SsdSet, first: SsdId) -> SsdSet {
         match self.step {
             Step::Barrier | Step::Mark => members,
-            // The first pulls from each of them; those that fill have nothing that counts.
+            // The first pulls from each of them; a filling member has nothing that counts.
             Step::Gather => serving.without(first),
             Step::Spread => members.without(first),
             Step::Done => SsdSet::EMPTY,

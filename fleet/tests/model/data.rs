@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The actions of the client, of readers, of a settle and of a repair.
+//! The actions of the client and of readers.
 
 use crate::model::{Action, FleetModel};
 use crate::planted::Planted;
-use crate::state::{ARRAY, Client, Grant, REPLICAS, Role, Sent, State, bit};
+use crate::state::{Client, REPLICAS, Sent, State, bit};
 use gnstor_fleet::client::{Ended, Request};
-use gnstor_fleet::history::ALL;
-use gnstor_fleet::repair::{Held, Pass, Roles, Verdict, compare};
-use gnstor_fleet::set::SsdSet;
-use gnstor_fleet::settle::{Settle, Step};
+use gnstor_fleet::repair::Held;
 use gnstor_fleet::{Epoch, SsdId};
 use gnstor_proto::slba::Stamp;
 
@@ -34,31 +31,29 @@ impl FleetModel {
                     actions.push(Action::Commit(s, w));
                 }
             }
-            actions.extend([Action::Read(s), Action::StartPass(s), Action::Arrive(s)]);
-            if self.bounds.marks {
+            let ssd = state.ssd(s);
+            if ssd.held.stamp() > state.ghost.acked {
+                actions.push(Action::Read(s));
+            }
+            if ssd.is_filling(s) {
+                actions.push(Action::StartPass(s));
+            }
+            if ssd.pull.is_some() {
+                actions.push(Action::Arrive(s));
+            }
+            let (mark, epoch) = (client.ended.mark, client.map.epoch);
+            let is_news = mark > ssd.history.mark() || epoch > ssd.history.marked_in();
+            if self.bounds.marks && is_news {
                 actions.push(Action::Mark(s));
             }
-            if self.bounds.forget {
+            if self.bounds.forget && !state.writes.is_empty() {
                 actions.push(Action::Forget(s));
             }
-            if self.bounds.trims {
+            if matches!(ssd.held, Held::Tombstone { .. }) {
                 actions.push(Action::ForgetTombstone(s));
             }
         }
-        for (d, daemon) in state.daemons.iter().enumerate() {
-            if let Role::Leader { settle, grant, .. } = &daemon.role {
-                if settle.is_none() && grant.is_none() && state.ghost.granted < self.bounds.leases {
-                    actions.push(Action::StartSettle(d));
-                }
-                if settle.is_some() {
-                    actions.extend((0..REPLICAS).map(|s| Action::Settle(d, s)));
-                    actions.push(Action::StartGrant(d));
-                }
-                if grant.is_some() {
-                    actions.extend((0..REPLICAS).map(|s| Action::Grant(d, s)));
-                }
-            }
-        }
+        self.settle_actions(state, actions);
     }
 
     pub(crate) fn data(&self, state: &mut State, action: Action) -> Option<()> {
@@ -93,12 +88,12 @@ impl FleetModel {
             Action::Commit(s, w) => self.commit(state, s, w)?,
             Action::Read(s) => self.read(state, s)?,
             Action::Mark(s) => {
-                let mark = state.client.ended.mark;
+                let (mark, epoch) = (state.client.ended.mark, state.client.map.epoch);
                 let ssd = &mut state.ssds[usize::from(s)];
                 if ssd.entry.lease_epoch != mark.lease_epoch || !ssd.entry.has_writer {
                     return None;
                 }
-                ssd.history.settle(mark);
+                ssd.history.settle(mark, epoch);
             }
             Action::Forget(s) => state.ssds[usize::from(s)].history.forget_lowest(),
             Action::ForgetTombstone(s) => {
@@ -151,18 +146,12 @@ impl FleetModel {
 
     fn commit(&self, state: &mut State, s: SsdId, w: usize) -> Option<()> {
         let sent = state.writes[w].clone();
-        let has_lease = self.rules.has_lease(state, s, self.bounds.timing.is_some());
+        let has_lease = self.rules.has_lease(state, s, s < self.bounds.clocks);
         let ssd = &mut state.ssds[usize::from(s)];
         let epoch = ssd.map().epoch;
         let standing = ssd.standing(s, self.rules.incarnation(ssd, s), has_lease);
-        let verdict = standing.judge_write(
-            ssd.row(),
-            epoch,
-            sent.stamp,
-            ssd.entry,
-            &ssd.history,
-            REPLICAS.into(),
-        );
+        let verdict =
+            standing.judge_write(ssd.row(), epoch, sent.stamp, ssd.entry, &ssd.history, REPLICAS.into());
         self.rules.write_verdict(verdict).ok()?;
         if ssd.held.is_older_than(sent.stamp) {
             ssd.held = if sent.is_trim {
@@ -180,7 +169,7 @@ impl FleetModel {
     /// Whether an SSD would answer a read now.
     pub(crate) fn answers(&self, state: &State, s: SsdId, is_writer: bool) -> bool {
         let ssd = state.ssd(s);
-        let has_lease = self.rules.has_lease(state, s, self.bounds.timing.is_some());
+        let has_lease = self.rules.has_lease(state, s, s < self.bounds.clocks);
         let standing = ssd.standing(s, self.rules.incarnation(ssd, s), has_lease);
         let verdict = standing.judge_read(ssd.row(), ssd.map().epoch, is_writer, &ssd.history);
         self.rules.read_verdict(verdict).is_ok()
@@ -193,132 +182,6 @@ impl FleetModel {
             return None;
         }
         state.ghost.seen = Some((stamp, s, state.ssd(s).map().epoch));
-        Some(())
-    }
-
-    /// The first of the group, if it is at the same epoch and has what the map gives it.
-    fn peer(state: &State, s: SsdId) -> Option<SsdId> {
-        let ssd = state.ssd(s);
-        let first = ssd.row().first().filter(|&first| first != s)?;
-        let peer = state.ssd(first);
-        (peer.map().epoch == ssd.map().epoch && peer.is_content_of_map(first)).then_some(first)
-    }
-
-    fn start_pass(&self, state: &mut State, s: SsdId) -> Option<()> {
-        if !state.ssd(s).is_filling(s) {
-            return None;
-        }
-        let peer = state.ssd(Self::peer(state, s)?).clone();
-        let ssd = &mut state.ssds[usize::from(s)];
-        ssd.entry = peer.entry;
-        let number = 3 - ssd.pull.map_or(1, |pull| pull.pass);
-        let mut pass = Pass::new(number, ssd.map().epoch, peer.history.mark());
-        let pull = self.rules.compare(&mut pass, ssd.held, peer.held);
-        ssd.pull = ssd.pull.or(pull);
-        ssd.is_confirmed = pass.confirms(ssd.map().epoch);
-        ssd.pass = Some(pass);
-        Some(())
-    }
-
-    fn settle(&self, state: &mut State, action: Action) -> Option<()> {
-        let (Action::StartSettle(d) | Action::Settle(d, _) | Action::StartGrant(d) | Action::Grant(d, _)) = action
-        else {
-            return None;
-        };
-        match action {
-            Action::StartSettle(_) => {
-                let Role::Leader { lead, settle, .. } = &mut state.daemons[d].role else { return None };
-                let row = &lead.active.rows[0];
-                if lead.active.waits(row) || row.first().is_none() {
-                    return None;
-                }
-                *settle = Some(Settle::new(lead.active.epoch));
-            }
-            Action::Settle(_, s) => self.settle_step(state, d, s)?,
-            Action::StartGrant(_) => {
-                let Role::Leader { lead, settle, grant, .. } = &mut state.daemons[d].role else { return None };
-                let lease_epoch = self.rules.may_grant(settle.as_ref()?, lead.active.epoch)?;
-                *grant = Some(Grant { lease_epoch, epoch: lead.active.epoch, done: SsdSet::EMPTY });
-                *settle = None;
-            }
-            Action::Grant(_, s) => self.grant(state, d, s)?,
-            _ => return None,
-        }
-        Some(())
-    }
-
-    /// An SSD obeys a daemon in an epoch: it knows that epoch, has granted no higher term to another, and
-    /// its content is what the map gives its places to.
-    fn obeys(&self, state: &mut State, d: usize, s: SsdId, epoch: Epoch) -> Option<()> {
-        let ssd = &mut state.ssds[usize::from(s)];
-        if ssd.map().epoch != epoch || !ssd.is_content_of_map(s) {
-            return None;
-        }
-        let term = state.daemons[d].term;
-        self.rules.take_term(&mut ssd.voter, ARRAY, term, d as u64 + 1).ok()?;
-        Some(())
-    }
-
-    fn settle_step(&self, state: &mut State, d: usize, s: SsdId) -> Option<()> {
-        let Role::Leader { lead, settle: Some(settle), .. } = &state.daemons[d].role else { return None };
-        let (mut settle, row) = (*settle, lead.active.rows[0]);
-        let (members, serving, first) = (row.members(), row.serving(), row.first()?);
-        let step = settle.step;
-        if !settle.needed(members, serving, first).contains(s) || settle.done.contains(s) {
-            return None;
-        }
-        self.obeys(state, d, s, settle.epoch)?;
-        if matches!(step, Step::Gather | Step::Spread) {
-            self.obeys(state, d, first, settle.epoch)?;
-            let is_unsettled =
-                self.rules.is_unsettled(state.ssd(first)) || self.rules.is_unsettled(state.ssd(s));
-            let (puller, peer) = if step == Step::Gather { (first, s) } else { (s, first) };
-            let roles = if row.serving().contains(puller) {
-                Roles::BothServing { peer_is_first: peer == first }
-            } else {
-                Roles::FillingFromServing
-            };
-            let (own, theirs) = (state.ssd(puller).held, state.ssd(peer).held);
-            if is_unsettled && compare(roles, own, theirs, None) == Verdict::Take {
-                state.ssds[usize::from(puller)].held = theirs;
-            }
-        }
-        let ssd = &mut state.ssds[usize::from(s)];
-        match step {
-            Step::Barrier => ssd.entry.has_writer = false,
-            Step::Mark => ssd.history.settle(ALL),
-            _ => {}
-        }
-        settle.done(s, ssd.entry.lease_epoch);
-        settle.advance(members, serving, first);
-        if let Role::Leader { settle: slot, .. } = &mut state.daemons[d].role {
-            *slot = Some(settle);
-        }
-        Some(())
-    }
-
-    fn grant(&self, state: &mut State, d: usize, s: SsdId) -> Option<()> {
-        let Role::Leader { lead, grant: Some(grant), .. } = &state.daemons[d].role else { return None };
-        let (mut grant, members) = (*grant, lead.active.rows[0].members());
-        if grant.done.contains(s) || !members.contains(s) {
-            return None;
-        }
-        self.obeys(state, d, s, grant.epoch)?;
-        let ssd = &mut state.ssds[usize::from(s)];
-        ssd.entry.lease_epoch = grant.lease_epoch;
-        ssd.entry.has_writer = true;
-        ssd.history.granted(grant.lease_epoch);
-        grant.done = grant.done.with(s);
-        let is_done = members.is_subset_of(grant.done);
-        if let Role::Leader { grant: slot, .. } = &mut state.daemons[d].role {
-            *slot = (!is_done).then_some(grant);
-        }
-        if is_done {
-            state.ghost.granted = state.ghost.granted.max(grant.lease_epoch);
-            state.client.lease_epoch = grant.lease_epoch;
-            state.client.request = None;
-            state.client.ended = Ended::new(grant.lease_epoch);
-        }
         Some(())
     }
 }

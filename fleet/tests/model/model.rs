@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The model as the checker sees it: actions and properties.
 
-use crate::planted::Rules;
-use crate::state::{Bounds, REPLICAS, State};
+use crate::bounds::Bounds;
+use crate::planted::{Planted, Rules};
+use crate::state::{REPLICAS, State};
 use gnstor_fleet::SsdId;
 use gnstor_fleet::lease::Timing;
 use gnstor_fleet::map::{FleetView, Map};
@@ -63,10 +64,10 @@ pub(crate) struct FleetModel {
 
 impl FleetModel {
     pub(crate) fn timing(&self) -> Timing {
-        self.bounds.timing.unwrap_or(Timing { lease: 0, drift: 0 })
+        if self.bounds.clocks > 0 { self.bounds.timing } else { Timing { lease: 0, drift: 0 } }
     }
 
-    /// Whether a reader who has been promised everything up to `floor` may see this.
+    /// Whether a reader that was promised everything up to `floor` may see this.
     fn is_legitimate(state: &State, held: Held, floor: Stamp) -> bool {
         match held {
             Held::Block { stamp, .. } | Held::Tombstone { stamp } => stamp >= floor,
@@ -78,16 +79,14 @@ impl FleetModel {
 
     fn acknowledged_is_durable(&self, state: &State) -> bool {
         (0..REPLICAS).all(|s| {
-            !self.answers(state, s, true)
-                || Self::is_legitimate(state, state.ssd(s).held, state.ghost.acked)
+            !self.answers(state, s, true) || Self::is_legitimate(state, state.ssd(s).held, state.ghost.acked)
         })
     }
 
     fn seen_stays_seen(&self, state: &State) -> bool {
         let Some((seen, ..)) = state.ghost.seen else { return true };
-        (0..REPLICAS).all(|s| {
-            !self.answers(state, s, false) || Self::is_legitimate(state, state.ssd(s).held, seen)
-        })
+        (0..REPLICAS)
+            .all(|s| !self.answers(state, s, false) || Self::is_legitimate(state, state.ssd(s).held, seen))
     }
 
     fn readers_see_one_value(&self, state: &State) -> bool {
@@ -95,20 +94,26 @@ impl FleetModel {
         !(self.answers(state, 0, false) && self.answers(state, 1, false)) || a.held.reads_as(b.held)
     }
 
+    /// The outcome of each write was told when its lease was settled.
+    fn settled_stays_settled(&self, state: &State) -> bool {
+        let Some((lease_epoch, then)) = state.ghost.settled else { return true };
+        (0..REPLICAS).all(|s| {
+            let held = state.ssd(s).held;
+            let is_newer = held.stamp().lease_epoch > lease_epoch;
+            is_newer || held.reads_as(then) || !self.answers(state, s, true)
+        })
+    }
+
     fn one_owner_a_term(&self, state: &State) -> bool {
         state.ghost.owners.windows(2).all(|pair| pair[0].0 != pair[1].0)
     }
 
     fn lease_within_bound(&self, state: &State) -> bool {
-        let is_timed = self.bounds.timing.is_some();
-        (0..REPLICAS).all(|s| {
-            !is_timed || !self.rules.has_lease(state, s, true) || state.ssd(s).lease_bound > 0
-        })
+        (0..self.bounds.clocks).all(|s| !self.rules.has_lease(state, s, true) || state.ssd(s).lease_bound > 0)
     }
 
     fn deprived_does_not_serve(&self, state: &State) -> bool {
-        let is_timed = self.bounds.timing.is_some();
-        (0..REPLICAS).all(|s| !self.rules.has_lease(state, s, is_timed) || !state.is_deprived(s))
+        (0..self.bounds.clocks).all(|s| !self.rules.has_lease(state, s, true) || !state.is_deprived(s))
     }
 
     fn last_copy_stays(&self, state: &State) -> bool {
@@ -161,6 +166,7 @@ impl Model for FleetModel {
                 | Action::Grant(..)
         );
         if is_data { self.data(&mut next, action) } else { self.control(&mut next, action) }?;
+        next.tidy(self.rules.is(Planted::AckOverTwoEpochs));
         Some(next)
     }
 
@@ -169,6 +175,7 @@ impl Model for FleetModel {
             Property::always("durable if acknowledged", Self::acknowledged_is_durable),
             Property::always("what a reader saw stays (7a)", Self::seen_stays_seen),
             Property::always("replicas that answer readers agree", Self::readers_see_one_value),
+            Property::always("what a settle decided stays", Self::settled_stays_settled),
             Property::always("single writer", |_, state: &State| !state.ghost.stale_commit),
             Property::always("one activated map an epoch", |_, state: &State| !state.ghost.two_maps),
             Property::always("one owner a term", Self::one_owner_a_term),
@@ -177,13 +184,15 @@ impl Model for FleetModel {
             Property::always("last copy never dropped", Self::last_copy_stays),
             Property::always("no acknowledgement over two epochs", |_, state: &State| !state.ghost.mixed_ack),
             Property::always("one array", Self::one_array),
-            Property::sometimes("a write is acknowledged", |_, state: &State| {
-                state.ghost.acked > Stamp::default()
-            }),
             Property::sometimes("the last map is active", |model, state: &State| {
                 state.decided.last().is_some_and(|map| map.epoch == model.bounds.epochs)
             }),
         ];
+        if self.bounds.writes > 0 {
+            all.push(Property::sometimes("a write is acknowledged", |_, state: &State| {
+                state.ghost.acked > Stamp::default()
+            }));
+        }
         if self.bounds.returns {
             all.push(Property::sometimes("two copies serve again after a loss", Self::is_whole_again));
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The rules of the crate, and the bugs that the checker has to find: each planted bug replaces one rule.
 
+use crate::map_ref::MapRef;
 use crate::state::{NOW, Ssd, State};
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::client::Request;
@@ -13,7 +14,6 @@ use gnstor_fleet::settle::{Settle, Step};
 use gnstor_fleet::voter::{Promise, Voter};
 use gnstor_fleet::{ArrayId, Epoch, Incarnation, Refused, SsdId, Term};
 use gnstor_proto::slba::Stamp;
-use std::sync::Arc;
 
 /// A bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +37,8 @@ pub(crate) enum Planted {
     HeldMapNotProposedAgain,
     FirstByPlaceAlone,
     MarkPassesIndeterminate,
+    MarkOfAnEarlierEpoch,
+    MarkOfThePeerAlone,
 }
 
 /// The crate's rules, with at most one replaced.
@@ -50,11 +52,11 @@ impl Rules {
 
     pub(crate) fn take_term(
         self,
-        voter: &mut Voter<Arc<Map>>,
+        voter: &mut Voter<MapRef>,
         array: ArrayId,
         term: Term,
         instance: u64,
-    ) -> Result<Promise<Arc<Map>>, Refused> {
+    ) -> Result<Promise<MapRef>, Refused> {
         if self.is(Planted::TermGrantedTwice) && term >= voter.term {
             voter.term = term;
             voter.instance = instance;
@@ -62,12 +64,7 @@ impl Rules {
         voter.take_term(array, term, instance)
     }
 
-    pub(crate) fn promised(
-        self,
-        candidate: &mut Candidate<Arc<Map>>,
-        voter: SsdId,
-        promise: Promise<Arc<Map>>,
-    ) {
+    pub(crate) fn promised(self, candidate: &mut Candidate<MapRef>, voter: SsdId, promise: Promise<MapRef>) {
         if self.is(Planted::ForeignSsdTaken) {
             candidate.granted = candidate.granted.with(voter);
             if candidate.active.as_ref().is_none_or(|known| promise.active.epoch > known.epoch) {
@@ -81,7 +78,7 @@ impl Rules {
         }
     }
 
-    pub(crate) fn may_activate(self, round: &Round<Arc<Map>>, timing: Timing) -> bool {
+    pub(crate) fn may_activate(self, round: &Round<MapRef>, timing: Timing) -> bool {
         if self.is(Planted::HoldSkipped) {
             return true;
         }
@@ -102,7 +99,13 @@ impl Rules {
         Ok(next)
     }
 
-    pub(crate) fn serve(self, map: &Map, ssd: SsdId, incarnation: Incarnation, term: Term) -> Result<Map, Unchanged> {
+    pub(crate) fn serve(
+        self,
+        map: &Map,
+        ssd: SsdId,
+        incarnation: Incarnation,
+        term: Term,
+    ) -> Result<Map, Unchanged> {
         let mut next = map.serve(0, ssd, incarnation, term)?;
         if self.is(Planted::FirstByPlaceAlone) {
             let row = &mut next.rows[0];
@@ -120,7 +123,11 @@ impl Rules {
         timing: Timing,
     ) -> Option<Lease> {
         let lease = asking.lease(voters, incarnation, timing)?;
-        if self.is(Planted::LeaseFromReceipt) { Some(Lease { until: NOW + timing.lease }) } else { Some(lease) }
+        if self.is(Planted::LeaseFromReceipt) {
+            Some(Lease { until: NOW + timing.lease })
+        } else {
+            Some(lease)
+        }
     }
 
     /// The clock as the SSD judges by it.
@@ -166,6 +173,18 @@ impl Rules {
             return None;
         }
         pass.compare(own, peer)
+    }
+
+    pub(crate) fn pass(self, number: u64, ssd: &Ssd, peer: &Ssd) -> Pass {
+        let own = if self.is(Planted::MarkOfThePeerAlone) { &peer.history } else { &ssd.history };
+        Pass::new(number, ssd.map().epoch, own, &peer.history)
+    }
+
+    pub(crate) fn confirms(self, pass: &Pass, epoch: Epoch) -> bool {
+        if self.is(Planted::MarkOfAnEarlierEpoch) {
+            return pass.epoch == epoch && !pass.differs;
+        }
+        pass.confirms(epoch)
     }
 
     pub(crate) fn takes(self, pass: Option<&Pass>, pull: &Pull, own: Held) -> bool {

@@ -5,10 +5,12 @@
 //! epochs that they were sent in. A message that never comes is an action that is never taken, so partitions,
 //! one-way cuts and stopped processes need no action of their own.
 
+use crate::bounds::Bounds;
+use crate::map_ref::MapRef;
 use gnstor_fleet::client::{Ended, Request};
 use gnstor_fleet::history::History;
 use gnstor_fleet::leader::{Candidate, Lead, Round};
-use gnstor_fleet::lease::{Asking, Lease, LeaseAsk, Timing};
+use gnstor_fleet::lease::{Asking, Lease, LeaseAsk};
 use gnstor_fleet::map::{FleetView, Map, Place, Row, Ssd as MapSsd, SsdState};
 use gnstor_fleet::repair::{Held, Pass, Pull};
 use gnstor_fleet::serve::{Entry, Standing};
@@ -17,7 +19,6 @@ use gnstor_fleet::settle::Settle;
 use gnstor_fleet::voter::Voter;
 use gnstor_fleet::{ArrayId, Epoch, Incarnation, SsdId, Term};
 use gnstor_proto::slba::Stamp;
-use std::sync::Arc;
 
 /// The array of the model.
 pub(crate) const ARRAY: ArrayId = ArrayId([1; 16]);
@@ -28,41 +29,9 @@ pub(crate) const REPLICAS: u16 = 2;
 /// SSDs, all of them voters.
 pub(crate) const SSDS: u16 = 3;
 
-/// How far the model goes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// Name of the scope.
-    pub(crate) name: &'static str,
-    /// Lease and drift in ticks; `None`: no clocks. An SSD then serves until a map that deprives it is
-    /// active, which is what the scopes with clocks prove.
-    pub(crate) timing: Option<Timing>,
-    /// Highest term.
-    pub(crate) terms: Term,
-    /// Highest epoch; the first map is 1.
-    pub(crate) epochs: Epoch,
-    /// Writes of the client.
-    pub(crate) writes: usize,
-    /// Every second write is a TRIM.
-    pub(crate) trims: bool,
-    /// Write leases; the first is granted at the start.
-    pub(crate) leases: u32,
-    /// Power cuts of SSDs that lose every write.
-    pub(crate) lossy: u8,
-    /// Restarts of SSDs that lose nothing but their leases.
-    pub(crate) restarts: u8,
-    /// Writes that the client gives up.
-    pub(crate) give_ups: u8,
-    /// SSDs may forget what leaves their window.
-    pub(crate) forget: bool,
-    /// SSDs that were dropped may return.
-    pub(crate) returns: bool,
-    /// Stamps are marked as settled while the writer goes on.
-    pub(crate) marks: bool,
-}
-
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Ssd {
-    pub(crate) voter: Voter<Arc<Map>>,
+    pub(crate) voter: Voter<MapRef>,
     pub(crate) incarnation: Incarnation,
     /// The epoch of the power cut, where a planted rule goes by it.
     pub(crate) lossy_at: Option<Epoch>,
@@ -88,8 +57,8 @@ pub(crate) struct Ssd {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Role {
     Idle,
-    Candidate(Candidate<Arc<Map>>),
-    Leader { lead: Lead<Arc<Map>>, round: Option<Round<Arc<Map>>>, settle: Option<Settle>, grant: Option<Grant> },
+    Candidate(Candidate<MapRef>),
+    Leader { lead: Lead<MapRef>, round: Option<Round<MapRef>>, settle: Option<Settle>, grant: Option<Grant> },
 }
 
 /// A write lease that the members are told of.
@@ -109,7 +78,7 @@ pub(crate) struct Daemon {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Client {
-    pub(crate) map: Arc<Map>,
+    pub(crate) map: MapRef,
     pub(crate) lease_epoch: u32,
     pub(crate) request: Option<Request>,
     pub(crate) ended: Ended,
@@ -135,6 +104,8 @@ pub(crate) struct Ghost {
     pub(crate) seen: Option<(Stamp, SsdId, Epoch)>,
     /// The last lease epoch that every member knew.
     pub(crate) granted: u32,
+    /// The lease epoch that was settled last, and what the block was then.
+    pub(crate) settled: Option<(u32, Held)>,
     /// Who was elected, term by term.
     pub(crate) owners: Vec<(Term, u64)>,
     pub(crate) stale_commit: bool,
@@ -150,8 +121,8 @@ pub(crate) struct State {
     pub(crate) ssds: [Ssd; SSDS as usize],
     pub(crate) daemons: [Daemon; 2],
     pub(crate) client: Client,
-    pub(crate) proposals: Vec<(Term, u64, Arc<Map>)>,
-    pub(crate) decided: Vec<Arc<Map>>,
+    pub(crate) proposals: Vec<(Term, u64, MapRef)>,
+    pub(crate) decided: Vec<MapRef>,
     pub(crate) writes: Vec<Sent>,
     pub(crate) ghost: Ghost,
 }
@@ -160,26 +131,25 @@ pub(crate) fn bit(epoch: Epoch) -> u8 {
     1 << epoch
 }
 
-pub(crate) fn first_map() -> Arc<Map> {
+pub(crate) fn first_map() -> MapRef {
     let ssd = MapSsd { state: SsdState::In, incarnation: 1, shrunk_at: 0 };
     let mut row = Row::default();
     row.places[0] = Place::Serving(0);
     row.places[1] = Place::Serving(1);
     let (voters, rows) = ((0..SSDS).collect(), vec![row]);
-    Arc::new(Map { array: ARRAY, term: 0, epoch: 1, voters, ssds: vec![ssd; SSDS.into()], rows })
+    MapRef::new(Map { array: ARRAY, term: 0, epoch: 1, voters, ssds: vec![ssd; SSDS.into()], rows })
 }
 
 impl State {
     pub(crate) fn first(bounds: &Bounds) -> Self {
         let map = first_map();
-        let lease = bounds.timing.map_or(0, |timing| timing.lease);
-        let bound = bounds.timing.map_or(0, |timing| timing.lease + timing.drift);
+        let (lease, bound) = (bounds.timing.lease, bounds.timing.lease + bounds.timing.drift);
         let ssd = |id: u16| Ssd {
             voter: Voter::new(map.clone()),
             incarnation: 1,
             lossy_at: None,
-            lease: if id < REPLICAS && lease > 0 { Lease { until: NOW + lease } } else { Lease::default() },
-            lease_bound: if id < REPLICAS { bound } else { 0 },
+            lease: if id < bounds.clocks { Lease { until: NOW + lease } } else { Lease::default() },
+            lease_bound: if id < bounds.clocks { bound } else { 0 },
             asking: None,
             ask_bound: 0,
             answers: SsdSet::EMPTY,
@@ -192,9 +162,15 @@ impl State {
             is_confirmed: false,
         };
         let idle = Daemon { term: 0, role: Role::Idle };
+        let lead = Lead { active: map.clone(), again: None };
+        let leads = Daemon { term: 1, role: Role::Leader { lead, round: None, settle: None, grant: None } };
+        let mut ssds = [ssd(0), ssd(1), ssd(2)];
+        if bounds.is_led {
+            ssds.iter_mut().for_each(|ssd| (ssd.voter.term, ssd.voter.instance) = (1, 1));
+        }
         Self {
-            ssds: [ssd(0), ssd(1), ssd(2)],
-            daemons: [idle.clone(), idle],
+            ssds,
+            daemons: [if bounds.is_led { leads } else { idle.clone() }, idle],
             client: Client { map: map.clone(), lease_epoch: 1, request: None, ended: Ended::new(1) },
             proposals: Vec::new(),
             decided: vec![map],
@@ -207,6 +183,19 @@ impl State {
         &self.ssds[usize::from(id)]
     }
 
+    /// Drops what can have no consequence any more, so that states that differ in nothing else are one.
+    pub(crate) fn tidy(&mut self, keeps_answers: bool) {
+        let oldest = self.ssds[..usize::from(REPLICAS)].iter().map(|ssd| ssd.map().epoch).min().unwrap_or(0);
+        let (now, acked) = (self.client.request, self.ghost.acked);
+        for sent in &mut self.writes {
+            sent.epochs &= u8::MAX << oldest;
+            let under_way = now.filter(|now| now.stamp == sent.stamp);
+            let counts = under_way.map_or(0, |now| if keeps_answers { u8::MAX } else { bit(now.epoch) });
+            sent.done.iter_mut().for_each(|done| *done &= counts);
+        }
+        self.ghost.seen.take_if(|(seen, ..)| *seen <= acked);
+    }
+
     /// The newest active map takes a place from the SSD that it still believes to have.
     pub(crate) fn is_deprived(&self, id: SsdId) -> bool {
         let own = self.ssd(id).voter.active.epoch;
@@ -215,7 +204,7 @@ impl State {
 }
 
 impl Ssd {
-    pub(crate) fn map(&self) -> &Arc<Map> {
+    pub(crate) fn map(&self) -> &MapRef {
         &self.voter.active
     }
 

@@ -42,7 +42,8 @@ fn map() -> impl Strategy<Value = FleetMap3> {
     let numbers = (any::<[u8; 16]>(), any::<u64>(), 2u64..u64::MAX, any::<u64>());
     (prop::collection::vec(ssd(), 1..7), 0u8..=4, 0u32..5, draws, numbers).prop_map(
         |(ssds, width, shift, draws, (array, term, epoch, seed))| {
-            let rows = draws[..1 << shift].iter().map(|&(d, filling)| row(&ssds, width, d, filling)).collect();
+            let rows =
+                draws[..1 << shift].iter().map(|&(d, filling)| row(&ssds, width, d, filling)).collect();
             FleetMap3 { array, term, epoch, seed, width, ssds, rows }
         },
     )
