@@ -3,6 +3,7 @@
 //! `docs/formats-fleet.md`. No part of the array uses this format yet.
 
 mod bytes;
+mod draw;
 mod patch;
 #[cfg(test)]
 mod tests;

@@ -64,8 +64,87 @@ fn next_of(map: &FleetMap3, other: &FleetMap3, changed: u16) -> FleetMap3 {
     next
 }
 
+fn in_nodes(nodes: &[u16], groups: u32, seed: u64) -> FleetMap3 {
+    let ssd = |(id, &node): (u16, &u16)| Ssd3 {
+        uuid: [0; 16],
+        shrunk_at: 0,
+        incarnation: 1,
+        weight: 1 << 16,
+        id,
+        node,
+        rack: 0,
+        state: State3::In,
+        vote: Vote::None,
+        address: String::new(),
+    };
+    let ssds = (0u16..).zip(nodes).map(ssd).collect();
+    let rows = alloc::vec![Row3::default(); groups as usize];
+    FleetMap3 { array: [1; 16], term: 1, epoch: 1, seed, width: 3, ssds, rows }
+}
+
+fn fill(map: &mut FleetMap3) {
+    for group in 0..map.rows.len() {
+        for place in 0..usize::from(map.width) {
+            if map.rows[group].places[place].is_none() {
+                let ssd = map.draw(u32::try_from(group).unwrap());
+                map.rows[group].places[place] = ssd.map(|ssd| Place3 { ssd, filling: true });
+            }
+        }
+    }
+}
+
+#[test]
+fn an_ssd_is_drawn_by_its_weight() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut map = in_nodes(&[0, 0, 1, 1], 16_384, 7);
+    map.width = 1;
+    map.ssds[2].weight *= 3;
+    fill(&mut map);
+    let mut count = [0i32; 4];
+    map.rows.iter().for_each(|row| count[usize::from(row.places[0].unwrap().ssd)] += 1);
+    for (count, of_six) in count.into_iter().zip([1, 1, 3, 1]) {
+        let expected = 16_384 * of_six / 6;
+        assert!((count - expected).abs() < 16_384 / 50, "{count}, not about {expected}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// No two places of a group lie on one node while there are nodes enough, and a lost SSD moves only its
+    /// own places, about 1/N of all.
+    #[test]
+    fn places_lie_on_different_nodes_and_a_loss_moves_its_own(
+        nodes in prop::collection::vec(0u16..6, 4..12), seed: u64, lost: prop::sample::Index,
+    ) {
+        let _deadline = Deadline::after(LIMIT);
+        let mut map = in_nodes(&nodes, 512, seed);
+        fill(&mut map);
+        let lost = u16::try_from(lost.index(nodes.len())).unwrap();
+        let mut next = map.clone();
+        next.ssds[usize::from(lost)].state = State3::Out;
+        for place in next.rows.iter_mut().flat_map(|row| &mut row.places) {
+            *place = place.filter(|place| place.ssd != lost);
+        }
+        fill(&mut next);
+        for (map, without) in [(&map, None), (&next, Some(lost))] {
+            prop_assert_eq!(map.check(), Ok(()));
+            let left = (0u16..).zip(&nodes).filter(|(i, _)| Some(*i) != without).map(|(_, &node)| node);
+            let distinct = left.collect::<std::collections::BTreeSet<_>>().len().min(3);
+            for row in &map.rows {
+                let used: Vec<u16> = row.places.iter().flatten().map(|p| nodes[usize::from(p.ssd)]).collect();
+                let apart = used.iter().collect::<std::collections::BTreeSet<_>>().len();
+                prop_assert_eq!(used.len(), 3.min(nodes.len() - usize::from(without.is_some())));
+                // A loss does not move the places that are left, so it may leave them as they were.
+                prop_assert!(apart == distinct || without.is_some() && apart + 1 >= distinct);
+            }
+        }
+        for (before, after) in map.rows.iter().zip(&next.rows) {
+            for (before, after) in before.places.iter().zip(&after.places) {
+                prop_assert!(before == after || before.is_some_and(|place| place.ssd == lost));
+            }
+        }
+    }
 
     #[test]
     fn maps_round_trip(map in map()) {
