@@ -22,6 +22,8 @@ pub(crate) struct Bounds {
     pub(crate) terms: Term,
     /// Highest epoch; the first map is 1.
     pub(crate) epochs: Epoch,
+    /// The SSDs below this are lost and return.
+    pub(crate) changing: u16,
     /// Writes of the client.
     pub(crate) writes: usize,
     /// Every second write is a TRIM.

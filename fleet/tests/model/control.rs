@@ -29,7 +29,7 @@ impl FleetModel {
                     actions.extend([Action::ForeignPromise(d), Action::Lead(d)]);
                 }
                 Role::Leader { lead, round: None, .. } if lead.active.epoch < self.bounds.epochs => {
-                    for s in 0..REPLICAS {
+                    for s in 0..self.bounds.changing {
                         let all = [Change::Lose, Change::Back, Change::Fill, Change::Serve];
                         actions.extend(all.map(|change| Action::Propose(d, change, s)));
                     }

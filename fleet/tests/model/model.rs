@@ -177,6 +177,9 @@ impl Model for FleetModel {
             Property::always("replicas that answer readers agree", Self::readers_see_one_value),
             Property::always("what a settle decided stays", Self::settled_stays_settled),
             Property::always("single writer", |_, state: &State| !state.ghost.stale_commit),
+            Property::always("a lease begins with equal replicas", |_, state: &State| {
+                !state.ghost.unequal_grant
+            }),
             Property::always("one activated map an epoch", |_, state: &State| !state.ghost.two_maps),
             Property::always("one owner a term", Self::one_owner_a_term),
             Property::always("no lease beyond its bound", Self::lease_within_bound),

@@ -137,7 +137,8 @@ impl FleetModel {
 
     fn grant(&self, state: &mut State, d: usize, s: SsdId) -> Option<()> {
         let Role::Leader { lead, grant: Some(grant), .. } = &state.daemons[d].role else { return None };
-        let (mut grant, members) = (*grant, lead.active.rows[0].members());
+        let (mut grant, row) = (*grant, lead.active.rows[0]);
+        let (members, serving) = (row.members(), row.serving());
         if grant.done.contains(s) || !members.contains(s) {
             return None;
         }
@@ -152,6 +153,9 @@ impl FleetModel {
             *slot = (!is_done).then_some(grant);
         }
         if is_done {
+            let serving: Vec<SsdId> = serving.iter().collect();
+            state.ghost.unequal_grant |=
+                serving.windows(2).any(|pair| !state.ssd(pair[0]).held.reads_as(state.ssd(pair[1]).held));
             state.ghost.granted = state.ghost.granted.max(grant.lease_epoch);
             state.client.lease_epoch = grant.lease_epoch;
             state.client.request = None;

@@ -110,6 +110,7 @@ pub(crate) struct Ghost {
     pub(crate) owners: Vec<(Term, u64)>,
     pub(crate) stale_commit: bool,
     pub(crate) mixed_ack: bool,
+    pub(crate) unequal_grant: bool,
     pub(crate) two_maps: bool,
     pub(crate) lossy: u8,
     pub(crate) restarts: u8,
