@@ -112,9 +112,10 @@ impl History {
         }
     }
 
-    /// A new write lease: the volume is not settled any more. Stamps of earlier leases stay settled.
+    /// A new write lease: the volume is not settled any more. Stamps of earlier leases stay settled. A mark
+    /// within a lease stays as it is.
     pub fn granted(&mut self, lease_epoch: u32) {
-        if self.mark.lease_epoch >= lease_epoch {
+        if self.mark == ALL {
             self.mark = Stamp { lease_epoch: lease_epoch.saturating_sub(1), sequence: u64::MAX };
         }
     }

@@ -29,6 +29,17 @@ pub struct Entry {
     pub has_writer: bool,
 }
 
+impl Entry {
+    /// The SSD takes a newer entry, also one that it missed while it was away. What it was settled for is
+    /// over: its mark is no longer *all*.
+    pub fn put(&mut self, newer: Self, history: &mut History) {
+        if newer.has_writer || newer.lease_epoch > self.lease_epoch {
+            history.granted(newer.lease_epoch);
+        }
+        *self = newer;
+    }
+}
+
 impl Standing<'_> {
     /// The map gives this content its places, and the lease runs.
     fn check_serving(&self) -> Result<(), Refused> {

@@ -76,6 +76,7 @@ const BUGS: &[(Planted, Bounds)] = &[
     (Planted::FillingServes, LOSSY),
     (Planted::LastCopyDropped, LOSSY),
     (Planted::HighestBeatsServing, RETURN),
+    (Planted::SettledWhileAway, RETURN),
 ];
 
 struct Checked {

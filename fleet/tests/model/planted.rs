@@ -9,6 +9,7 @@ use gnstor_fleet::leader::{Candidate, Round};
 use gnstor_fleet::lease::{Asking, Lease, Timing};
 use gnstor_fleet::map::{Map, Place, SsdState};
 use gnstor_fleet::repair::{Held, Pass, Pull, may_forget_tombstone};
+use gnstor_fleet::serve::Entry;
 use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::settle::{Settle, Step};
 use gnstor_fleet::voter::{Promise, Voter};
@@ -39,6 +40,7 @@ pub(crate) enum Planted {
     MarkPassesIndeterminate,
     MarkOfAnEarlierEpoch,
     MarkOfThePeerAlone,
+    SettledWhileAway,
 }
 
 /// The crate's rules, with at most one replaced.
@@ -178,6 +180,14 @@ impl Rules {
     pub(crate) fn pass(self, number: u64, ssd: &Ssd, peer: &Ssd) -> Pass {
         let own = if self.is(Planted::MarkOfThePeerAlone) { &peer.history } else { &ssd.history };
         Pass::new(number, ssd.map().epoch, own, &peer.history)
+    }
+
+    pub(crate) fn put(self, ssd: &mut Ssd, newer: Entry) {
+        if self.is(Planted::SettledWhileAway) {
+            ssd.entry = newer;
+        } else {
+            ssd.entry.put(newer, &mut ssd.history);
+        }
     }
 
     pub(crate) fn confirms(self, pass: &Pass, epoch: Epoch) -> bool {

@@ -6,6 +6,7 @@ use crate::state::{ARRAY, Grant, REPLICAS, Role, State};
 use gnstor_fleet::client::Ended;
 use gnstor_fleet::history::ALL;
 use gnstor_fleet::repair::{Roles, Verdict, compare};
+use gnstor_fleet::serve::Entry;
 use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::settle::{Settle, Step};
 use gnstor_fleet::{Epoch, SsdId};
@@ -42,7 +43,7 @@ impl FleetModel {
         }
         let peer = state.ssd(Self::peer(state, s)?).clone();
         let ssd = &mut state.ssds[usize::from(s)];
-        ssd.entry = peer.entry;
+        self.rules.put(ssd, peer.entry);
         let number = 3 - ssd.pull.map_or(1, |pull| pull.pass);
         let mut pass = self.rules.pass(number, ssd, &peer);
         let pull = self.rules.compare(&mut pass, ssd.held, peer.held);
@@ -144,9 +145,8 @@ impl FleetModel {
         }
         self.obeys(state, d, s, grant.epoch)?;
         let ssd = &mut state.ssds[usize::from(s)];
-        ssd.entry.lease_epoch = grant.lease_epoch;
-        ssd.entry.has_writer = true;
-        ssd.history.granted(grant.lease_epoch);
+        let entry = Entry { lease_epoch: grant.lease_epoch, has_writer: true };
+        ssd.entry.put(entry, &mut ssd.history);
         grant.done = grant.done.with(s);
         let is_done = members.is_subset_of(grant.done);
         if let Role::Leader { grant: slot, .. } = &mut state.daemons[d].role {
