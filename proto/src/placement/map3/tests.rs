@@ -25,10 +25,10 @@ fn row(ssds: &[Ssd3], width: u8, draw: [u16; MAX_WIDTH + 1], filling: u8) -> Row
     let mut row = Row3::default();
     let mut take = |draw: u16| {
         // One draw in four leaves the place empty.
-        (!open.is_empty() && draw % 4 != 0).then(|| open.remove(usize::from(draw) / 4 % open.len()))
+        (!open.is_empty() && !draw.is_multiple_of(4)).then(|| open.remove(usize::from(draw) / 4 % open.len()))
     };
-    for at in 0..usize::from(width) {
-        row.places[at] = take(draw[at]).map(|ssd| Place3 { ssd, filling: filling >> at & 1 == 1 });
+    for (at, &draw) in draw[..usize::from(width)].iter().enumerate() {
+        row.places[at] = take(draw).map(|ssd| Place3 { ssd, filling: filling >> at & 1 == 1 });
     }
     row.first = (0u8..).zip(&row.places).find(|(_, p)| p.is_some_and(|p| !p.filling)).map(|(at, _)| at);
     if let (Some(place), Some(ssd)) = (row.first, take(draw[MAX_WIDTH])) {
