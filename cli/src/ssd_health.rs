@@ -129,7 +129,8 @@ fn connect(
         what: format!("connecting to SSD {} at {}", ssd.info.index, ssd.info.address),
         cause,
     };
-    let wire = libgnstor::connect_to_ssd(&ssd.info, &array.array, &array.credentials(), DEADLINE)?;
+    let wire = libgnstor::connect_to_ssd(&ssd.info, &array.array, &array.credentials(), DEADLINE)
+        .map_err(CliError::from)?;
     let handle = engine.handle();
     let soft =
         handle.call(|engine, _| engine.add_soft()).map_err(ArrayError::from).map_err(CliError::from)?;

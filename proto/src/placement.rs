@@ -12,6 +12,7 @@
 
 mod bytes;
 mod draw;
+pub mod map3;
 mod straw2;
 
 use crate::slba::Vid;

@@ -15,6 +15,7 @@ const RULES: &[(&str, &[&str])] = &[
     ("gnstor-proto", &[]),
     ("gnstor-base", &["gnstor-proto"]),
     ("gnstor-auth", &[]),
+    ("gnstor-fleet", &["gnstor-proto"]),
     ("gnstor-hostile", &["gnstor-proto"]),
     ("gnstor-fabric", &["gnstor-auth", "gnstor-base", "gnstor-proto"]),
     ("gnstor-gnor", &["gnstor-fabric", "gnstor-auth", "gnstor-base", "gnstor-proto"]),

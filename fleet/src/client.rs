@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One write of a client. It is acknowledged when all members of the group have it in one and the same epoch
+//! (rule 5a).
+
+use crate::set::SsdSet;
+use crate::{Epoch, SsdId};
+use gnstor_proto::slba::Stamp;
+
+/// A write that is under way.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Request {
+    /// Its stamp: the same in every retry.
+    pub stamp: Stamp,
+    /// The epoch that it was last sent in.
+    pub epoch: Epoch,
+    /// The members that have it in that epoch.
+    pub has_it: SsdSet,
+}
+
+impl Request {
+    /// A write is sent.
+    pub fn new(stamp: Stamp, epoch: Epoch) -> Self {
+        Self { stamp, epoch, has_it: SsdSet::EMPTY }
+    }
+
+    /// The client has a newer map: the request starts over, with the same stamp.
+    pub fn restart(&mut self, epoch: Epoch) {
+        *self = Self::new(self.stamp, epoch);
+    }
+
+    /// An SSD completed the command that was sent in `epoch`. A completion of an earlier epoch counts nothing.
+    pub fn completed(&mut self, ssd: SsdId, epoch: Epoch) {
+        if epoch == self.epoch {
+            self.has_it = self.has_it.with(ssd);
+        }
+    }
+
+    /// Whether the write is acknowledged; `members` are those of the group in its epoch.
+    pub fn is_acknowledged(&self, members: SsdSet) -> bool {
+        !members.is_empty() && members.is_subset_of(self.has_it)
+    }
+}
+
+/// The sequences of one holder of a write lease: what it reports as ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Ended {
+    /// Everything at or below has been acknowledged.
+    pub mark: Stamp,
+    /// A write ended without an outcome: the mark does not pass it until the volume is settled.
+    pub is_stuck: bool,
+}
+
+impl Ended {
+    /// Nothing has ended.
+    pub fn new(lease_epoch: u32) -> Self {
+        Self { mark: Stamp { lease_epoch, sequence: 0 }, is_stuck: false }
+    }
+
+    /// The lowest write that was under way was acknowledged.
+    pub fn acknowledged(&mut self, stamp: Stamp) {
+        if !self.is_stuck {
+            self.mark = self.mark.max(stamp);
+        }
+    }
+
+    /// The lowest write that was under way reached its deadline: it is indeterminate.
+    pub fn indeterminate(&mut self) {
+        self.is_stuck = true;
+    }
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! When a client gets its id back (rule 16).
+
+use crate::set::SsdSet;
+
+/// A client that comes back with its own key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Returning {
+    /// The SSDs that have ended its old queues (CLIENT END).
+    pub ended: SsdSet,
+}
+
+impl Returning {
+    /// Whether it gets its id: on every member of the map its old queues are gone. A command that an old
+    /// queue still carried would pass as one of the new process.
+    pub fn may_have_its_id(self, members: SsdSet) -> bool {
+        members.is_subset_of(self.ended)
+    }
+}
+
+/// Whether an id may be given to a new client: no SSD has a connection of it. `connected` is asked of every
+/// member after a restart of the daemon.
+pub fn may_give_out(answered: SsdSet, members: SsdSet, connected: SsdSet) -> bool {
+    members.is_subset_of(answered) && connected.is_empty()
+}

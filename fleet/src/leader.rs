@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a daemon makes of the voters' answers: it is elected, and it brings one map after another to
+//! activation.
+//!
+//! ```text
+//!   Candidate --majority of promises--> Lead { active, again } --Round: held by a majority--> wait, active
+//! ```
+
+use crate::lease::Timing;
+use crate::map::FleetView;
+use crate::set::SsdSet;
+use crate::voter::{Held, Promise};
+use crate::{ArrayId, Instance, SsdId, Term};
+
+/// A daemon that asks for a term.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Candidate<M> {
+    /// The array that it serves.
+    pub array: ArrayId,
+    /// The term.
+    pub term: Term,
+    /// This start of the daemon.
+    pub instance: Instance,
+    /// The SSDs that granted it.
+    pub granted: SsdSet,
+    /// The newest active map that one of them knows.
+    pub active: Option<M>,
+    /// The newest map that one of them holds.
+    pub held: Option<Held<M>>,
+}
+
+/// A daemon that a majority has elected.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Lead<M> {
+    /// The map that is active.
+    pub active: M,
+    /// A newer map that may have been decided: it comes first, unchanged.
+    pub again: Option<M>,
+}
+
+impl<M: FleetView> Candidate<M> {
+    /// A daemon begins to ask.
+    pub fn new(array: ArrayId, term: Term, instance: Instance) -> Self {
+        Self { array, term, instance, granted: SsdSet::EMPTY, active: None, held: None }
+    }
+
+    /// A voter granted the term. An SSD of another array does not count, whatever its epoch (rule 3b).
+    pub fn promised(&mut self, voter: SsdId, promise: Promise<M>) {
+        if promise.array != self.array || promise.active.array() != self.array {
+            return;
+        }
+        self.granted = self.granted.with(voter);
+        if self.active.as_ref().is_none_or(|known| promise.active.epoch() > known.epoch()) {
+            self.active = Some(promise.active);
+        }
+        let order = |held: &Held<M>| (held.map.epoch(), held.term);
+        if let Some(held) = promise.held
+            && self.held.as_ref().is_none_or(|known| order(&held) > order(known))
+        {
+            self.held = Some(held);
+        }
+    }
+
+    /// The daemon leads, once a majority of the voters of the newest active map has granted the term.
+    pub fn elected(&self) -> Option<Lead<M>> {
+        let active = self.active.clone()?;
+        if !self.granted.is_majority_of(active.voters()) {
+            return None;
+        }
+        let again = self.held.as_ref().map(|held| held.map.clone());
+        let again = again.filter(|map| map.epoch() > active.epoch());
+        Some(Lead { active, again })
+    }
+}
+
+/// A map on its way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Round<M> {
+    /// The map.
+    pub map: M,
+    /// The voters that hold it.
+    pub held_by: SsdSet,
+    /// When a majority was known to hold it, on the leader's clock.
+    pub decided_at: Option<u64>,
+}
+
+impl<M: FleetView> Round<M> {
+    /// A map that no voter holds yet.
+    pub fn new(map: M) -> Self {
+        Self { map, held_by: SsdSet::EMPTY, decided_at: None }
+    }
+
+    /// A voter holds the map. `voters` are those of the active map.
+    pub fn held(&mut self, voter: SsdId, voters: SsdSet, now: u64) {
+        self.held_by = self.held_by.with(voter);
+        if self.decided_at.is_none() && self.held_by.is_majority_of(voters) {
+            self.decided_at = Some(now);
+        }
+    }
+
+    /// Whether the map may be made active: a majority holds it, and each lease that it ends is over, or was
+    /// given up by its SSD (`goodbyes`).
+    pub fn may_activate(&self, now: u64, timing: Timing, goodbyes: SsdSet) -> bool {
+        let Some(decided_at) = self.decided_at else { return false };
+        let waits = !self.map.deprived().is_subset_of(goodbyes);
+        !waits || now.saturating_sub(decided_at) >= timing.lease + timing.drift
+    }
+}

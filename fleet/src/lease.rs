@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The serving lease of one SSD (Gray and Cheriton). The SSD asks the voters, and the lease counts from the
+//! moment of asking, on the asker's clock (rule 2a).
+//!
+//! ```text
+//!   asks            a majority says yes         the lease is over
+//!    |------------------->|                             |
+//!    |<------------------- lease ---------------------->|      a late answer makes it no longer
+//! ```
+
+use crate::set::SsdSet;
+use crate::{ArrayId, Epoch, Incarnation, SsdId};
+
+/// How long leases run, in the unit of the caller's clock.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Timing {
+    /// The lease.
+    pub lease: u64,
+    /// By how much two clocks may differ over one lease.
+    pub drift: u64,
+}
+
+impl Timing {
+    /// The lease of an array, in ms.
+    pub const DEFAULT_MS: Self = Self { lease: 300, drift: 10 };
+}
+
+/// LEASE ASK.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LeaseAsk {
+    /// The array.
+    pub array: ArrayId,
+    /// The SSD that asks.
+    pub ssd: SsdId,
+    /// The map that it serves by.
+    pub epoch: Epoch,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+}
+
+/// An SSD that has asked.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Asking {
+    /// What it asked.
+    pub ask: LeaseAsk,
+    /// When, on its own clock: read before the first message left.
+    pub asked_at: u64,
+    /// The voters that said yes.
+    pub yes: SsdSet,
+}
+
+/// The lease of an SSD. An SSD that never had one does not serve.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Lease {
+    /// When it ends, on the SSD's own clock.
+    pub until: u64,
+}
+
+impl Lease {
+    /// Whether it runs. `now` is read after the command was taken in: a process that was stopped in between
+    /// would judge by the time before.
+    pub fn runs(self, now: u64) -> bool {
+        now < self.until
+    }
+}
+
+impl Asking {
+    /// An SSD asks.
+    pub fn new(ask: LeaseAsk, now: u64) -> Self {
+        Self { ask, asked_at: now, yes: SsdSet::EMPTY }
+    }
+
+    /// A voter said yes to this ask.
+    pub fn said_yes(&mut self, voter: SsdId) {
+        self.yes = self.yes.with(voter);
+    }
+
+    /// The lease that the answers give: none without a majority, and none where the SSD's content has become
+    /// another one since it asked. A newer map does not matter: the voters were asked for the older one, and
+    /// so said yes to less.
+    pub fn lease(&self, voters: SsdSet, incarnation: Incarnation, timing: Timing) -> Option<Lease> {
+        let same = self.ask.incarnation == incarnation;
+        (same && self.yes.is_majority_of(voters)).then_some(Lease { until: self.asked_at + timing.lease })
+    }
+}

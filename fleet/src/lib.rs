@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The fleet's rules as state machines: which SSDs serve, which daemon leads, what a repair copies.
+//!
+//! ```text
+//!   daemon                          SSD as a voter                SSD as a server            client
+//!   leader::Candidate --TERM TAKE-> voter::Voter                  lease::Ask, Lease          client::Request
+//!   leader::Round     --MAP HOLD--> voter::Voter <--LEASE ASK---- serve::judge_read/write <- writes, reads
+//!   map::Map (next epoch)           voter::Voter                  history::History <-------- MARK
+//!   settle::Settle    --SETTLE----------------------------------> repair::compare, Pass
+//! ```
+//! Daemon, firmware and client are to share these functions, and a model checks them
+//! (`fleet/tests/model`). No part of the array uses them yet; `docs/protocol-fleet.md` has the rules.
+//!
+//! No I/O, no clock, no unsafe. A time is a `u64` that the caller reads from its own monotonic clock; all
+//! times of one machine have one unit.
+//!
+//! | module | rules | what |
+//! |---|---|---|
+//! | [`set`] | 3a | sets of SSDs, majorities, changes of voters |
+//! | [`map`] | 1, 7a | the map of one epoch: SSDs, their incarnations, the rows of the groups |
+//! | [`change`] | 1a, 1b, 1c | from one map to the next |
+//! | [`voter`] | 2a, 2b, 3, 3b | what an SSD grants: terms, maps, serving leases |
+//! | [`leader`] | 2b, 3 | what a daemon does with the answers |
+//! | [`lease`] | 2, 2a | the serving lease of one SSD |
+//! | [`serve`] | 1, 2, 6a, 7a, 8 | whether an SSD carries out a read or a write |
+//! | [`history`] | 6, 6a | window, settled mark, regions: what may differ between replicas |
+//! | [`repair`] | 13 | which of two copies is right; a pass over the blocks |
+//! | [`settle`] | 14 | from the end of a write lease to the next grant |
+//! | [`client`] | 5, 5a | one write until it is acknowledged |
+//! | [`space`] | 15 | full SSDs |
+//! | [`identity`] | 16 | when a client gets its id back |
+//! | [`salvage`] | 17 | copies of a group that are all lossy |
+#![no_std]
+
+extern crate alloc;
+
+pub mod change;
+pub mod client;
+pub mod history;
+pub mod identity;
+pub mod leader;
+pub mod lease;
+pub mod map;
+pub mod repair;
+pub mod salvage;
+pub mod serve;
+pub mod set;
+pub mod settle;
+pub mod space;
+pub mod voter;
+
+/// Number of an SSD in its array, below 64: a channel reaches so many.
+pub type SsdId = u16;
+/// Number of a leadership; each has one owner at the most.
+pub type Term = u64;
+/// Which start of a daemon asks: drawn at random at each start, so it never repeats.
+pub type Instance = u64;
+/// Number of a map.
+pub type Epoch = u64;
+/// Fencing token of an SSD's content: counted up, durably, when the content may be incomplete.
+pub type Incarnation = u32;
+
+/// Which array an SSD, a map or a command belongs to (rule 3b).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ArrayId(pub [u8; 16]);
+
+/// Why a machine refuses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Refused {
+    /// The command belongs to another array.
+    OtherArray,
+    /// A higher term, or this term of another instance, was granted.
+    StaleTerm,
+    /// The map is not newer than the one that is known.
+    StaleVersion,
+    /// A map that is held or active has taken a place from the SSD that asks.
+    Deprived,
+    /// The command was placed by an older map.
+    StaleMap,
+    /// The command was placed by a newer map.
+    MapBehind,
+    /// The SSD has no lease, or the map's place is not for this incarnation.
+    NotServing,
+    /// The place is filling.
+    NotHereYet,
+    /// Until the volume is settled, others than its writer read the first.
+    AskTheFirst,
+    /// The group waits for an SSD that is absent, or has fewer copies than it may be written with.
+    GroupWaits,
+    /// The SSD has no place in the group.
+    WrongTarget,
+    /// The writer's lease is over.
+    LeaseExpired,
+    /// The stamp is at or below the settled mark.
+    SettledAlready,
+    /// An SSD of the group is full and the block is not mapped.
+    GroupFull,
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether an SSD carries out a read or a write: its part of rules 1, 2, 6a, 7a and 8.
+
+use crate::change::min_copies;
+use crate::history::History;
+use crate::map::{Map, Place, Row, SsdState};
+use crate::{Epoch, Incarnation, Refused, SsdId};
+use gnstor_proto::slba::Stamp;
+
+/// An SSD as it judges.
+#[derive(Clone, Copy, Debug)]
+pub struct Standing<'a> {
+    /// The newest active map that it knows.
+    pub map: &'a Map,
+    /// Its number.
+    pub ssd: SsdId,
+    /// Its content's incarnation.
+    pub incarnation: Incarnation,
+    /// Its serving lease runs, by a clock that was read after the command was taken in.
+    pub has_lease: bool,
+}
+
+/// What the permission entry of a volume says about writes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Entry {
+    /// The last write lease granted.
+    pub lease_epoch: u32,
+    /// It has not been taken back.
+    pub has_writer: bool,
+}
+
+impl Entry {
+    /// The SSD takes a newer entry, also one that it missed while it was away. What it was settled for is
+    /// over: its mark is no longer *all*.
+    pub fn put(&mut self, newer: Self, history: &mut History) {
+        if newer.has_writer || newer.lease_epoch > self.lease_epoch {
+            history.granted(newer.lease_epoch);
+        }
+        *self = newer;
+    }
+}
+
+impl Standing<'_> {
+    /// The map gives this content its places, and the lease runs.
+    fn check_serving(&self) -> Result<(), Refused> {
+        let known = self.map.ssd(self.ssd).ok_or(Refused::NotServing)?;
+        let is_in = matches!(known.state, SsdState::In | SsdState::Full);
+        if self.has_lease && is_in && known.incarnation == self.incarnation {
+            Ok(())
+        } else {
+            Err(Refused::NotServing)
+        }
+    }
+
+    fn check_epoch(&self, epoch: Epoch) -> Result<(), Refused> {
+        match epoch.cmp(&self.map.epoch) {
+            core::cmp::Ordering::Less => Err(Refused::StaleMap),
+            core::cmp::Ordering::Equal => Ok(()),
+            core::cmp::Ordering::Greater => Err(Refused::MapBehind),
+        }
+    }
+
+    /// Whether a read of a block of the group is answered. It is judged again when the data is ready.
+    ///
+    /// # Errors
+    /// The first rule that refuses.
+    pub fn judge_read(
+        &self,
+        row: &Row,
+        epoch: Epoch,
+        is_writer: bool,
+        history: &History,
+    ) -> Result<(), Refused> {
+        self.check_epoch(epoch)?;
+        self.check_serving()?;
+        if self.map.waits(row) {
+            return Err(Refused::GroupWaits);
+        }
+        let is_mine = |place: &&Place| place.ssd() == Some(self.ssd);
+        match row.places.iter().find(is_mine) {
+            Some(Place::Serving(_)) => {}
+            Some(Place::Filling(_)) => return Err(Refused::NotHereYet),
+            _ if row.members().contains(self.ssd) => return Err(Refused::NotHereYet),
+            _ => return Err(Refused::WrongTarget),
+        }
+        if is_writer || history.is_settled() || row.first() == Some(self.ssd) {
+            Ok(())
+        } else {
+            Err(Refused::AskTheFirst)
+        }
+    }
+
+    /// Whether a write is applied. It is judged so at its commit, not only when it comes in: mark, lease and
+    /// map may have changed in between.
+    ///
+    /// # Errors
+    /// The first rule that refuses.
+    pub fn judge_write(
+        &self,
+        row: &Row,
+        epoch: Epoch,
+        stamp: Stamp,
+        entry: Entry,
+        history: &History,
+        replicas: u32,
+    ) -> Result<(), Refused> {
+        self.check_epoch(epoch)?;
+        self.check_serving()?;
+        if !row.members().contains(self.ssd) {
+            return Err(Refused::WrongTarget);
+        }
+        if self.map.waits(row) || row.members().len() < min_copies(replicas) {
+            return Err(Refused::GroupWaits);
+        }
+        if !entry.has_writer || entry.lease_epoch != stamp.lease_epoch {
+            return Err(Refused::LeaseExpired);
+        }
+        if stamp <= history.mark() {
+            return Err(Refused::SettledAlready);
+        }
+        Ok(())
+    }
+}
