@@ -63,7 +63,7 @@ impl Worker {
         if is_command {
             self.state().entered();
         }
-        // A command behind others of its queue changes nothing that anybody waits for.
+        // A command behind others of its queue changes neither what is next nor what other workers see.
         if is_first {
             self.publish_pending();
         }
