@@ -126,10 +126,16 @@ static gn_u32 gn_set_page(struct gn_map *map, struct gn_at at, gn_u32 page) {
   return gn_shape_page(&map->shape, old);
 }
 
+/* Ones among eight bits; the kernel has no function of the compiler's for it. */
+static int gn_ones(gn_u32 bits) {
+  static const gn_u8 ones[16] = {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4};
+  return ones[bits & 15] + ones[bits >> 4 & 15];
+}
+
 /* Puts a key that is not in the table into one of its buckets, moving others where it must. */
 static bool gn_place(struct gn_map *map, const struct gn_probe *probe, gn_u64 content) {
   gn_u32 first = gn_map_empty(map, probe->first), second = gn_map_empty(map, probe->second);
-  int firsts = __builtin_popcount(first), seconds = __builtin_popcount(second);
+  int firsts = gn_ones(first), seconds = gn_ones(second);
   bool other = firsts < GN_ENOUGH && seconds > firsts;
   gn_u32 empty = other ? second : first;
   struct gn_at at;
