@@ -148,6 +148,19 @@ static void gn_begin_ranges(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sq
   v->bytes = bytes;
 }
 
+void gn_announce(const struct gn_dev *dev, const gnp_sqe *sqes, gn_u32 count) {
+  gn_u32 at;
+  for (at = 0; at < count; ++at) {
+    struct gn_probe probe = gn_map_place(dev->map, (gn_u16)(sqes[at].cdw11 >> 16), sqes[at].cdw10);
+    gn_map_prefetch(dev->map, &probe);
+  }
+  for (at = 0; at < count; ++at) {
+    struct gn_probe probe = gn_map_place(dev->map, (gn_u16)(sqes[at].cdw11 >> 16), sqes[at].cdw10);
+    gn_u32 page = gn_map_find(dev->map, &probe);
+    if (page != GN_NO_PAGE) __builtin_prefetch(&dev->pages[page]);
+  }
+}
+
 void gn_command(struct gn_dev *dev, gn_u64 now_ns, gn_u16 client, const gnp_sqe *sqe, struct gn_verdict *v) {
   struct gn_request request;
   struct gn_refused refused = gn_ok();

@@ -92,6 +92,9 @@ struct gn_dev;
 struct gn_dev *gn_dev_new(const struct gn_config *config);
 void gn_dev_delete(struct gn_dev *dev);
 
+/* Asks for memory that these commands will need: first the buckets of all, then the records of the pages
+ * found there. A dispatcher that has several commands calls it before the first gn_command. */
+void gn_announce(const struct gn_dev *dev, const gnp_sqe *sqes, gn_u32 count);
 /* The head of a read, write, compare, write zeroes, flush or dataset management. */
 void gn_command(struct gn_dev *dev, gn_u64 now_ns, gn_u16 client, const gnp_sqe *sqe, struct gn_verdict *v);
 /* The data of a GN_WRITE is in its pages, with these block sums (NULL: not computed); `failed`: it is not. */

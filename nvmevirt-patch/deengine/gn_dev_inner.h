@@ -65,6 +65,8 @@ struct gn_dev {
   gn_u32 found_count;
   gn_u32 found_most;
   struct gn_sweep *finding;
+  /* Words of an insertion that are being looked at. */
+  struct gn_change written[GN_MAX_CHANGES];
   /* Clients to be closed, as bits. */
   gn_u8 closed[65536 / 8];
   gn_u32 closed_count;

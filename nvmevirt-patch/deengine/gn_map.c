@@ -110,6 +110,10 @@ static void gn_stash_set(struct gn_map *map, gn_u32 at, gn_u64 key, gn_u64 page)
   gn_note(map, gn_shape_slots(&map->shape) + 2 * at + 1, page);
 }
 
+void gn_map_prefetch(const struct gn_map *map, const struct gn_probe *probe) {
+  __builtin_prefetch(gn_map_line(map, probe->first));
+}
+
 gn_u32 gn_map_find(const struct gn_map *map, const struct gn_probe *probe) {
   struct gn_at at;
   gn_u32 stash;

@@ -43,6 +43,8 @@ void gn_map_delete(struct gn_map *map);
 void gn_map_clear(struct gn_map *map);
 
 struct gn_probe gn_map_place(const struct gn_map *map, gn_u16 vid, gn_u32 vba);
+/* Asks for the first bucket, ahead of a look-up. */
+void gn_map_prefetch(const struct gn_map *map, const struct gn_probe *probe);
 /* The page of a block, or GN_NO_PAGE. */
 gn_u32 gn_map_find(const struct gn_map *map, const struct gn_probe *probe);
 /* Maps a block to a page: the page before, GN_NO_PAGE for a new block, GN_MAP_FULL without a place. */

@@ -54,8 +54,8 @@ static void gn_sweep_step(struct gn_dev *dev, struct gn_sweep *sweep) {
 void gn_sweep_written(struct gn_dev *dev) {
   const struct gn_change *changes;
   gn_u32 count = gn_map_changes(dev->map, &changes), at, which;
-  struct gn_change written[GN_MAX_CHANGES];
-  /* Unmapping writes words, too. */
+  struct gn_change *written = dev->written;
+  /* Unmapping writes words, too, and the stack is small. */
   memcpy(written, changes, count * sizeof *written);
   for (at = 0; at < count; ++at) {
     gn_u16 vid;

@@ -140,14 +140,15 @@ impl Device {
         self.seen = Seen::default();
         match op {
             Op::Command { now_ns, client, token, sqe } => {
-                self.go_to(*now_ns);
                 let who = if *client == 0 { named_client(sqe) } else { *client };
+                // Connected before time passes: what is due then comes behind this command.
                 let queue = self.queue_of(who);
+                self.go_to(*now_ns);
                 self.submit(queue, *token, sqe);
             }
             Op::Admin { now_ns, client, token, sqe, data } => {
-                self.go_to(*now_ns);
                 let queue = if *client == DAEMON { self.daemon } else { self.host_of(*client).admin };
+                self.go_to(*now_ns);
                 self.seen.is_admin = true;
                 self.seen.data.clone_from(data);
                 self.submit(queue, *token, sqe);

@@ -180,15 +180,14 @@ impl Session {
             }
         }
         self.now_ns += ns;
+        self.due.push_back(Op::Tick { now_ns: self.now_ns });
         if ns > 1000 * MS {
             self.lease_version += 1;
             let sqe = Sqe { cdw12: 60_000.into(), ..vendor(opcode::LEASE_RENEW, 0) };
-            let (version, term) = (self.lease_version, 1);
-            self.due.push_back(Op::Tick { now_ns: self.now_ns });
-            self.admin(DAEMON, versioned(sqe, version, term), Vec::new());
-            return self.due.pop_front().expect("just put in");
+            let version = self.lease_version;
+            self.admin(DAEMON, versioned(sqe, version, 1), Vec::new());
         }
-        Op::Tick { now_ns: self.now_ns }
+        self.due.pop_front().expect("just put in")
     }
 
     /// A volume that is probably there, or any.
