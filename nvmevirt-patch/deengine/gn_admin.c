@@ -42,7 +42,8 @@ static gn_u8 gn_admin_fault(const struct gn_dev *dev, gn_u16 client, const gnp_s
   return gnp_sgl_bytes(&sqe->dptr) == *bytes ? 0 : GN_INVALID_SGL;
 }
 
-void gn_admin_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, bool *to_ssd, struct gn_verdict *v) {
+void gn_admin_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, bool *to_ssd,
+                    struct gn_verdict *v) {
   gn_u32 bytes;
   gn_answer(dev, v, 0, gn_ok());
   if (!gn_is_ours(sqe->opcode)) {

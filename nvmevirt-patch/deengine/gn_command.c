@@ -206,7 +206,8 @@ static struct gn_refused gn_confirm(struct gn_dev *dev, gn_u64 now_ns, const str
 }
 
 /* The command of a handle that waits for this; else the verdict says that there is none. */
-static struct gn_io *gn_expect(struct gn_dev *dev, gn_u32 handle, enum gn_action action, struct gn_verdict *v) {
+static struct gn_io *gn_expect(struct gn_dev *dev, gn_u32 handle, enum gn_action action,
+                               struct gn_verdict *v) {
   struct gn_io *io = gn_io_of(dev, handle);
   gn_answer(dev, v, 0, gn_ok());
   v->action = GN_GONE;
@@ -263,10 +264,12 @@ static gn_u32 gn_u32_at(const gn_u8 *at) {
 
 static struct gn_refused gn_judge_range(struct gn_dev *dev, gn_u64 now_ns, const struct gn_io *io,
                                         const gn_u8 *range, struct gn_request *request, gn_u16 *slot) {
+  gn_u64 slba;
   *request = io->request;
   request->writes = true;
   request->blocks = gn_u32_at(range + 4);
-  if (request->blocks == 0 || gn_set_address(request, gn_u32_at(range + 8) | (gn_u64)gn_u32_at(range + 12) << 32))
+  slba = gn_u32_at(range + 8) | (gn_u64)gn_u32_at(range + 12) << 32;
+  if (request->blocks == 0 || gn_set_address(request, slba))
     return gn_no(GN_INVALID_FIELD, 0);
   return gn_table_judge(dev->table, &dev->fleet, now_ns, io->client, request, slot);
 }

@@ -27,7 +27,8 @@ struct gn_dev *gn_dev_new(const struct gn_config *config) {
   dev->ios = gn_alloc((gn_u64)config->commands * sizeof *dev->ios);
   dev->io_pages = gn_alloc((gn_u64)config->commands * GN_MAX_BLOCKS * sizeof *dev->io_pages);
   dev->found = gn_alloc((gn_u64)dev->found_most * sizeof *dev->found);
-  if (!dev->map || !dev->table || !dev->pages || !dev->free_pages || !dev->ios || !dev->io_pages || !dev->found) {
+  if (!dev->map || !dev->table || !dev->pages || !dev->free_pages || !dev->ios || !dev->io_pages ||
+      !dev->found) {
     gn_dev_delete(dev);
     return NULL;
   }
@@ -132,7 +133,7 @@ void gn_io_end(struct gn_dev *dev, struct gn_io *io) {
 void gn_complete_fences(struct gn_dev *dev) {
   gn_u32 at;
   for (at = 0; at < dev->fence_count; ++at)
-    if (!dev->fences[at].done && gn_table_fenced(dev->table, dev->fences[at].vid)) dev->fences[at].done = true;
+    if (gn_table_fenced(dev->table, dev->fences[at].vid)) dev->fences[at].done = true;
 }
 
 void gn_fence(struct gn_dev *dev, gn_u64 now_ns, gn_u16 vid, struct gn_verdict *v) {

@@ -111,7 +111,8 @@ void gn_compared(struct gn_dev *dev, gn_u32 handle, bool differs, struct gn_verd
 
 /* A command of the daemon's, as `client` sends it. GN_DONE: `bytes` bytes are to be moved, to the SSD where
  * `to_ssd`, and then comes gn_admin. GN_GONE: the opcode is not the daemon's, so it is the emulator's. */
-void gn_admin_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, bool *to_ssd, struct gn_verdict *v);
+void gn_admin_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, bool *to_ssd,
+                    struct gn_verdict *v);
 /* `data` has the bytes; for LIST and GET it gets them. */
 void gn_admin(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8 *data, gn_u32 bytes,
               struct gn_verdict *v);

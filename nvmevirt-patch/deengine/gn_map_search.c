@@ -26,7 +26,8 @@ static void gn_ways_from(const struct gn_map *map, gn_u64 bucket, struct gn_ways
   }
 }
 
-static void gn_push(struct gn_map *map, gn_u32 *count, gn_u64 bucket, gn_u32 parent, gn_u8 slot, gn_u8 depth) {
+static void gn_push(struct gn_map *map, gn_u32 *count, gn_u64 bucket, gn_u32 parent, gn_u8 slot,
+                    gn_u8 depth) {
   struct gn_node *node = &map->nodes[(*count)++];
   node->bucket = bucket;
   node->parent = parent;

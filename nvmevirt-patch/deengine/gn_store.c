@@ -59,8 +59,8 @@ bool gn_is_newer(const struct gn_dev *dev, const struct gn_volume *volume, const
   return !gn_history_held(&volume->history, vba, &held) || gn_stamp_above(request->stamp, held);
 }
 
-static void gn_apply(struct gn_dev *dev, struct gn_volume *volume, const struct gn_request *request, gn_u32 vba,
-                     const struct gn_probe *probe, gn_u32 page, gn_u32 sum) {
+static void gn_apply(struct gn_dev *dev, struct gn_volume *volume, const struct gn_request *request,
+                     gn_u32 vba, const struct gn_probe *probe, gn_u32 page, gn_u32 sum) {
   struct gn_oob *oob = &dev->pages[page];
   gn_u32 old;
   oob->vid = request->vid;

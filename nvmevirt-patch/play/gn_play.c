@@ -94,7 +94,7 @@ static void gn_end_quietly(struct gn_player *p, struct gn_token *named) {
   named->handle = 0;
 }
 
-/* What has come of the operation beside its own answer: time passes, queues close, fences are done. */
+/* What follows from the operation beside its own answer: time passes, queues close, fences are done. */
 static void gn_follow_up(struct gn_player *p, gn_u64 now_ns) {
   struct gn_verdict v;
   gn_u16 client;
@@ -107,7 +107,7 @@ static void gn_follow_up(struct gn_player *p, gn_u64 now_ns) {
       if (p->tokens[at].handle && p->tokens[at].client == client) gn_end_quietly(p, &p->tokens[at]);
   }
   memset(&v, 0, sizeof v);
-  /* In the order of their tokens. Those that are done lose their handles first. */
+  /* In the order of their tokens. Each that is done loses its handle first. */
   while (gn_poll(p->dev, &handle))
     for (at = 0; at < p->wait_count; ++at)
       if (p->waits[at].handle == handle) p->waits[at].handle = 0;
@@ -196,7 +196,8 @@ static void gn_op_data(struct gn_player *p) {
     for (index = 0; index < named->bytes && p->at < p->end; ++index) p->buffer[index] = *p->at++;
     gn_ranges(p->dev, now_ns, named->handle, failed, p->buffer, &v);
   } else {
-    for (index = 0; index < named->blocks; ++index) p->block_sums[index] = p->sums[p->at < p->end ? *p->at++ : 0];
+    for (index = 0; index < named->blocks; ++index)
+      p->block_sums[index] = p->sums[p->at < p->end ? *p->at++ : 0];
     if (named->action == GN_WRITE)
       gn_data(p->dev, now_ns, named->handle, failed, p->block_sums, &v);
     else
@@ -281,7 +282,8 @@ static void gn_op_state(struct gn_player *p) {
   gn_u64 mapped = gn_map_len(gn_map_of(p->dev));
   gn_put(p, GN_EV_STATE, 1);
   gn_put(p, mapped, 8);
-  if (!gn_in_flight(p->dev) && gn_free_pages(p->dev) + mapped != gn_pages_of(p->dev)) gn_put(p, GN_EV_BROKEN, 1);
+  if (!gn_in_flight(p->dev) && gn_free_pages(p->dev) + mapped != gn_pages_of(p->dev))
+    gn_put(p, GN_EV_BROKEN, 1);
 }
 
 int gn_play(struct gn_player *p, const gn_u8 *op, gn_u32 bytes, gn_u8 *answer, const char **why) {

@@ -27,7 +27,8 @@ static gn_u8 *gn_read_file(const char *path, gn_u32 *len) {
   gn_u8 *bytes = NULL;
   long end;
   if (!file) return NULL;
-  if (!fseek(file, 0, SEEK_END) && (end = ftell(file)) >= 0 && end <= (long)GN_FILE_MOST && !fseek(file, 0, SEEK_SET)) {
+  if (!fseek(file, 0, SEEK_END) && (end = ftell(file)) >= 0 && end <= (long)GN_FILE_MOST &&
+      !fseek(file, 0, SEEK_SET)) {
     bytes = malloc((size_t)end + 1);
     *len = (gn_u32)end;
     if (bytes && fread(bytes, 1, (size_t)end, file) != (size_t)end) {

@@ -54,7 +54,7 @@ pub(crate) fn entry(raw: u16) -> VolumeEntry {
 #[derive(Clone, Copy)]
 pub(crate) struct Io {
     pub(crate) opcode: u8,
-    /// Whom the queue is bound to, and whom the command names.
+    /// The client that the queue is bound to, and the one that the command names.
     pub(crate) from: u16,
     pub(crate) client: u16,
     pub(crate) vid: u16,
