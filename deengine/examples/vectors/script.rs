@@ -162,7 +162,7 @@ impl Writing {
 
     /// Sends a command; its data is under way.
     pub(crate) fn begin(&mut self, io: Io) -> u32 {
-        self.sequence += 1;
+        self.sequence = self.sequence.wrapping_add(1);
         self.send(io.from, io.sqe(self.sequence))
     }
 
