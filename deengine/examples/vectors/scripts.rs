@@ -47,7 +47,10 @@ fn checks(scripts: &mut Vec<Script>) {
         s.run(own);
         s.run(Io { from: READER, ..own });
         s.run(Io { from: STRANGER, ..own });
-        s.run(Io { from: 0, ..own });
+        // Ranges name their client in the data, so a queue of no client has no player there.
+        if opcode != io::DATASET_MANAGEMENT {
+            s.run(Io { from: 0, ..own });
+        }
         scripts.push(
             s.finish(format!("identity-{name}"), format!("identity: {name} names its connection's client")),
         );
@@ -406,9 +409,11 @@ fn stamps(scripts: &mut Vec<Script>) {
         let mut left = between;
         let mut vba = 4096;
         while left > 0 {
-            let blocks = left.min(4096);
+            // Of many blocks at once the firmware waits for room in its journal.
+            let blocks = left.min(256);
             s.run(Io::new(io::WRITE_ZEROES, WRITER, vba, blocks));
             (left, vba) = (left - blocks, vba + 4096);
+            s.advance(1000);
         }
         // Below the stamp of block 0, which may be forgotten by now.
         let old = Io::new(io::WRITE, WRITER, 0, 1);

@@ -263,6 +263,14 @@ impl Session {
         if sqe.opcode == 0x7F {
             sqe.opcode = io::READ;
         }
+        // The client of ranges is not in the command, so there a queue of no client has no player.
+        if !self.bound && sqe.opcode == io::DATASET_MANAGEMENT {
+            sqe.opcode = io::READ;
+        }
+        // Of many blocks at once the firmware waits for room in its journal.
+        if sqe.opcode == io::WRITE_ZEROES {
+            sqe.cdw12 = (sqe.cdw12.get() & 0xFFFF_00FF).into();
+        }
         if !self.bound && !CLIENTS.contains(&u16::try_from(sqe.cdw11.get() & 0xFFFF).expect("16 bits")) {
             sqe.cdw11 = (sqe.cdw11.get() & 0xFFFF_0000 | 7).into();
         }
