@@ -242,6 +242,8 @@ void gn_compare(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, s
   if (!io->orphan) {
     refused = gn_confirm(dev, now_ns, io, failed);
     if (!refused.code && !gn_resolve(dev, io)) refused = gn_no(GN_WRONG_KEY, 0);
+    /* The firmware looks at the serving lease last, whatever else went wrong. */
+    if (!gn_serves(&dev->fleet, now_ns)) refused = gn_no(GN_NOT_SERVING, 0);
   }
   if (io->orphan || refused.code) {
     gn_end(dev, io, io->request.vid, refused, v);
