@@ -117,8 +117,9 @@ static void gn_close_stragglers(struct gn_dev *dev, gn_u64 now_ns) {
 }
 
 void gn_tick(struct gn_dev *dev, gn_u64 now_ns) {
-  gn_close_stragglers(dev, now_ns);
+  /* A volume whose last transfers end with their queue is buried by the next step of its sweep. */
   gn_sweep_all(dev, now_ns);
+  gn_close_stragglers(dev, now_ns);
 }
 
 gn_u64 gn_next_ns(const struct gn_dev *dev) {
