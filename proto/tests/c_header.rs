@@ -417,3 +417,41 @@ fn the_header_agrees_with_rust_as_cpp17() {
     let _deadline = Deadline::after(LIMIT);
     header_agrees(&compiler("CXX", "c++"), "c++", "-std=c++17");
 }
+
+/// Two headers of the kernel, as far as this one needs them, and no header of a C library.
+#[test]
+fn the_header_compiles_with_the_types_of_the_linux_kernel() {
+    let _deadline = Deadline::after(LIMIT);
+    let folder = tempfile::tempdir().unwrap();
+    let linux = folder.path().join("linux");
+    std::fs::create_dir(&linux).unwrap();
+    std::fs::write(
+        linux.join("types.h"),
+        "typedef unsigned char u8;\ntypedef unsigned short u16;\ntypedef unsigned int u32;\n\
+         typedef unsigned long long u64;\n",
+    )
+    .unwrap();
+    std::fs::write(
+        linux.join("stddef.h"),
+        "#define offsetof(TYPE, MEMBER) __builtin_offsetof(TYPE, MEMBER)\n",
+    )
+    .unwrap();
+    let source = folder.path().join("kernel.c");
+    let uses = "#include <gnproto/nvme.h>\n\
+        u32 f(const u32 *words);\n\
+        u32 f(const u32 *words) { return gnp_block_sum(words) + gnp_group_of(3, 16, 4, 42, 65536); }\n";
+    std::fs::write(&source, uses).unwrap();
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("include");
+    let compiled = Command::new(compiler("CC", "cc"))
+        .args(["-std=gnu11", "-D__KERNEL__", "-ffreestanding", "-nostdinc", "-Wall", "-Wextra", "-Werror"])
+        .args(["-Wno-unused-function", "-c", "-I"])
+        .arg(folder.path())
+        .arg("-I")
+        .arg(include)
+        .arg(&source)
+        .arg("-o")
+        .arg(folder.path().join("kernel.o"))
+        .output()
+        .unwrap();
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+}

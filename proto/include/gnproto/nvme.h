@@ -5,8 +5,9 @@
 // src/nvme.rs, fabrics.rs, slba.rs, status.rs, vendor.rs, placement.rs, checksum.rs. A test compares every
 // number.
 //
-// C99, C++11 or CUDA; NVRTC needs no include path. All fields are little-endian, so the compiler's target
-// must be. Fields and names that end in _z are zero-based.
+// C99, C++11 or CUDA; NVRTC needs no include path. In the Linux kernel (C11) the types are the kernel's. All
+// fields are little-endian, so the compiler's target must be. Fields and names that end in _z are
+// zero-based.
 #ifndef GNPROTO_NVME_H
 #define GNPROTO_NVME_H
 
@@ -19,6 +20,13 @@ typedef unsigned char gnp_u8;
 typedef unsigned short gnp_u16;
 typedef unsigned int gnp_u32;
 typedef unsigned long long gnp_u64;
+#elif defined(__KERNEL__)
+#include <linux/stddef.h>
+#include <linux/types.h>
+typedef u8 gnp_u8;
+typedef u16 gnp_u16;
+typedef u32 gnp_u32;
+typedef u64 gnp_u64;
 #else
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The firmware's answers for `nvmevirt-patch/`, the same checks in C for a kernel's emulator.
+//!
+//! ```text
+//!   cargo run -p gnstor-deengine --example vectors -- write             the golden files
+//!   ... -- check                                                        are they what the firmware says?
+//!   ... -- fuzz PROGRAM [SECONDS]     plays drawn commands to the firmware and, through a pipe, to PROGRAM
+//!   ... -- record FILE COMMANDS       drawn commands into a file, for the module
+//! ```
+//! Two processes: nothing of that folder is linked into a program of this crate.
+#![expect(clippy::disallowed_methods, reason = "a tool that runs for so many seconds reads the clock")]
+
+mod device;
+mod file;
+mod fuzz;
+mod op;
+mod pipe;
+mod play;
+mod script;
+mod scripts;
+mod scripts_admin;
+mod scripts_map;
+mod session;
+mod shrink;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../nvmevirt-patch/vectors")
+}
+
+fn write() -> std::io::Result<()> {
+    let scripts = scripts::all();
+    for script in &scripts {
+        std::fs::write(folder().join(format!("{}.gnv", script.file)), script.file_bytes())?;
+    }
+    println!("{} scripts", scripts.len());
+    Ok(())
+}
+
+/// Files that are not what the firmware says.
+fn stale() -> std::io::Result<Vec<String>> {
+    let scripts = scripts::all();
+    let mut stale = Vec::new();
+    for script in &scripts {
+        let found = std::fs::read(folder().join(format!("{}.gnv", script.file))).unwrap_or_default();
+        if found != script.file_bytes() {
+            stale.push(script.file.clone());
+        }
+    }
+    // Scripts that the fuzzer has found: played as they are.
+    for entry in std::fs::read_dir(folder())? {
+        let path = entry?.path();
+        let file = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if path.extension().is_none_or(|kind| kind != "gnv") || scripts.iter().any(|s| s.file == file) {
+            continue;
+        }
+        let bytes = std::fs::read(&path)?;
+        if file::Script::read(&file, &bytes).is_none_or(|script| script.file_bytes() != bytes) {
+            stale.push(file);
+        }
+    }
+    Ok(stale)
+}
+
+fn run(arguments: &[&str]) -> Result<(), String> {
+    let number = |at: usize, default: u64| match arguments.get(at) {
+        Some(text) => text.parse().map_err(|_| format!("{text}: not a number")),
+        None => Ok(default),
+    };
+    match arguments {
+        ["write"] => write().map_err(|error| error.to_string()),
+        ["check"] => {
+            let stale = stale().map_err(|error| error.to_string())?;
+            if stale.is_empty() { Ok(()) } else { Err(format!("not what the firmware says: {stale:?}")) }
+        }
+        ["fuzz", program, ..] => fuzz::fuzz(program, number(2, 60)?),
+        ["record", file, ..] => fuzz::record(file, number(2, 1_000_000)?),
+        _ => Err("vectors write | check | fuzz PROGRAM [SECONDS] | record FILE [COMMANDS]".into()),
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("vectors: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Plays operations to the real firmware, or to the real map.
+
+use crate::device::Device;
+use crate::op::{Op, Out};
+use gnstor_map::{BadImage, Map, MapWriter};
+use gnstor_proto::placement::mix64;
+use gnstor_proto::slba::Vid;
+use std::sync::Arc;
+
+/// What an operation answers; the numbers are those of `gn_play.h`.
+pub(crate) mod event {
+    pub(crate) const COMPLETE: u8 = 1;
+    pub(crate) const PAGES: u8 = 2;
+    pub(crate) const WANTS: u8 = 3;
+    pub(crate) const OUT: u8 = 4;
+    pub(crate) const CLOSED: u8 = 5;
+    pub(crate) const STATE: u8 = 6;
+    pub(crate) const VALUE: u8 = 7;
+}
+
+/// No page, and no place in the map.
+const NO_PAGE: u32 = u32::MAX;
+const FULL: u32 = u32::MAX - 1;
+
+/// The SSD or the map of a script.
+#[derive(Default)]
+pub(crate) struct Player {
+    device: Option<Device>,
+    map: Option<(Arc<Map>, MapWriter)>,
+}
+
+impl Player {
+    /// The answer.
+    ///
+    /// # Panics
+    /// Where the script is none: an operation before its SSD or map.
+    pub(crate) fn play(&mut self, op: &Op) -> Vec<u8> {
+        if let &Op::Device { logical_pages, id, .. } = op {
+            // The old one first: its memory is large.
+            self.device = None;
+            self.device = Some(Device::new(logical_pages, id));
+            return Vec::new();
+        }
+        if let &Op::Map { entries, pages, seed } = op {
+            let made = Map::new(entries, pages, seed).expect("possible sizes");
+            let words = made.0.words();
+            self.map = Some(made);
+            return values(&[words]);
+        }
+        match op {
+            Op::Command { .. }
+            | Op::Data { .. }
+            | Op::Done { .. }
+            | Op::Admin { .. }
+            | Op::Tick { .. }
+            | Op::Move { .. }
+            | Op::State => self.device.as_mut().expect("a script begins with its SSD").play(op),
+            _ => {
+                let (map, writer) = self.map.as_mut().expect("a script begins with its map");
+                values(&play_map(map, writer, op))
+            }
+        }
+    }
+}
+
+fn values(values: &[u64]) -> Vec<u8> {
+    let mut out = Out::default();
+    for &value in values {
+        out.u8(event::VALUE).u64(value);
+    }
+    out.0
+}
+
+fn vid_of(raw: u16) -> Vid {
+    Vid::new(raw).expect("scripts of maps name volumes")
+}
+
+fn play_map(map: &Arc<Map>, writer: &mut MapWriter, op: &Op) -> Vec<u64> {
+    let mut log = |_, _| {};
+    match *op {
+        Op::Insert { vid, vba, page } => {
+            let old = writer.insert(vid_of(vid), vba, page, &mut log);
+            vec![old.map_or(FULL, |old| old.unwrap_or(NO_PAGE)).into()]
+        }
+        Op::Remove { vid, vba } => {
+            vec![writer.remove(vid_of(vid), vba, &mut log).unwrap_or(NO_PAGE).into()]
+        }
+        Op::Replace { vid, vba, from, to } => {
+            vec![writer.replace(vid_of(vid), vba, from, to, &mut log).into()]
+        }
+        Op::Find { vid, vba } => vec![map.get(vid_of(vid), vba).unwrap_or(NO_PAGE).into()],
+        Op::Sweep { vid, first, count } => {
+            let found: Vec<u32> = map
+                .scan(first, count)
+                .filter(|(owner, ..)| owner.get() == vid)
+                .map(|(_, vba, _)| vba)
+                .collect();
+            for &vba in &found {
+                writer.remove(vid_of(vid), vba, &mut log);
+            }
+            vec![found.len() as u64]
+        }
+        Op::Image => {
+            let mut words = vec![0; usize::try_from(map.words()).expect("a small map")];
+            map.read_words(0, &mut words);
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            vec![map.len(), map.stashed() as u64, crc32c::crc32c(&bytes).into()]
+        }
+        Op::SetWord { index, value } => vec![writer.redo(index, value).is_ok().into()],
+        Op::Check => match writer.finish_load(|_| {}) {
+            Ok(()) => vec![0, 0],
+            Err(BadImage::Beyond { .. }) => unreachable!("no word was beyond the image"),
+            Err(BadImage::Word { index, .. }) => vec![1, index],
+            Err(BadImage::Page { index, .. }) => vec![2, index],
+            Err(BadImage::Key { index, .. }) => vec![3, index],
+            Err(BadImage::Twice { index }) => vec![4, index],
+        },
+        Op::Clear => {
+            writer.clear();
+            vec![]
+        }
+        Op::Scan { first, count } => {
+            let (mut found, mut hash) = (0, 0);
+            for (vid, vba, page) in map.scan(first, count) {
+                found += 1;
+                let key = u64::from(vid.get()) << 32 | u64::from(vba);
+                hash = mix64(hash ^ key).wrapping_add(page.into());
+            }
+            vec![found, hash]
+        }
+        _ => unreachable!("operations of an SSD go to the SSD"),
+    }
+}

@@ -1,0 +1,516 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Drawn sessions: commands good, bent and random, volumes that come and go, data that ends in any order,
+//! moves.
+
+use crate::device::device_op;
+use crate::op::{DAEMON, Op};
+use crate::play::event;
+use crate::script::{Io, MS, bent, client, entry, vendor, versioned};
+use gnstor_proto::nvme::{FLAGS_SGL, KeyedSgl, Sqe, io};
+use gnstor_proto::placement::{FleetMap, mix64};
+use gnstor_proto::slba::ClientId;
+use gnstor_proto::vendor::{VolumeEntry, opcode};
+use std::collections::VecDeque;
+use zerocopy::{FromBytes, IntoBytes};
+
+const CLIENTS: [u16; 5] = [1, 7, 8, 9, 0xFFFE];
+const VIDS: [u16; 7] = [1, 2, 3, 5, 0x0100, 0xFFFE, 0x1234];
+/// Most commands under way, and most blocks of writes.
+const MOST_OPEN: usize = 60;
+const MOST_BLOCKS: u32 = 3000;
+/// Most under way whose data goes through the firmware's few large buffers.
+const MOST_LARGE: usize = 4;
+
+/// Numbers from a seed.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix64(self.0)
+    }
+
+    fn below(&mut self, end: u32) -> u32 {
+        u32::try_from(self.roll() % u64::from(end)).expect("below a u32")
+    }
+
+    fn one_in(&mut self, count: u32) -> bool {
+        self.below(count) == 0
+    }
+
+    fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.roll() % len as u64).expect("below a usize")
+    }
+
+    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.index(list.len())]
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.roll().to_le_bytes()[0]
+    }
+}
+
+/// A command whose data is under way.
+#[derive(Clone, Copy)]
+struct Open {
+    token: u32,
+    opcode: u8,
+    blocks: u32,
+    bytes: u32,
+}
+
+pub(crate) struct Session {
+    dice: Dice,
+    now_ns: u64,
+    token: u32,
+    sequence: u64,
+    /// Each command's queue is bound to a client, or none is.
+    bound: bool,
+    map: FleetMap,
+    volumes: Vec<VolumeEntry>,
+    open: Vec<Open>,
+    /// The command whose answer comes next.
+    asked: Option<Open>,
+    /// To be done first.
+    due: VecDeque<Op>,
+    lease_version: u64,
+}
+
+impl Session {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut dice = Dice(mix64(seed));
+        let blocks = dice.of(&[2048u64, 1 << 14, 1 << 16]);
+        let count = dice.of(&[1usize, 2, 3, 5, 40]);
+        let id = u16::try_from(dice.index(count)).expect("few");
+        let mut map = FleetMap::equal(count, 64, dice.roll(), 1).expect("a map");
+        map.epoch = dice.of(&[1, 1 << 31, (1 << 32) - 2, 1 << 40]);
+        let volumes = VIDS[..6].iter().map(|&vid| drawn_entry(&mut dice, vid)).collect();
+        let mut session = Self {
+            bound: !dice.one_in(4),
+            dice,
+            now_ns: 1000,
+            token: 0,
+            sequence: 0,
+            map,
+            volumes,
+            open: Vec::new(),
+            asked: None,
+            due: VecDeque::new(),
+            lease_version: 0,
+        };
+        session.due.push_back(device_op(blocks, id, 1 << 15));
+        let map = session.map.encode();
+        session.order_bytes(opcode::MAP_SET, &map);
+        for entry in session.volumes.clone() {
+            session.order_bytes(opcode::VOLUME_ADD, entry.encode().as_bytes());
+        }
+        session
+    }
+
+    /// The next operation; `answer` is that to the one before.
+    pub(crate) fn next(&mut self, answer: &[u8]) -> Op {
+        if let Some(asked) = self.asked.take() {
+            match answer.first() {
+                Some(&event::PAGES) => self.open.push(asked),
+                Some(&event::WANTS) => {
+                    let bytes = u32::from_le_bytes([answer[5], answer[6], answer[7], answer[8]]);
+                    self.open.push(Open { bytes, ..asked });
+                }
+                _ => {}
+            }
+        }
+        if let Some(op) = self.due.pop_front() {
+            return op;
+        }
+        let blocks: u32 =
+            self.open.iter().filter(|open| open.opcode == io::WRITE).map(|open| open.blocks).sum();
+        let large = self.open.iter().filter(|open| open.opcode == io::COMPARE).count();
+        if self.open.len() >= MOST_OPEN || blocks >= MOST_BLOCKS || large >= MOST_LARGE {
+            return self.end_data(large >= MOST_LARGE);
+        }
+        self.now_ns += u64::from(self.dice.below(300));
+        match self.dice.below(100) {
+            0..62 => self.command(),
+            62..90 => self.end_data(false),
+            90..93 => self.pass_time(),
+            93..97 => self.order(),
+            97..99 => Op::Move { count: self.dice.below(30), seed: self.dice.roll() },
+            _ => Op::State,
+        }
+    }
+
+    fn end_data(&mut self, large: bool) -> Op {
+        let now_ns = self.now_ns;
+        if self.open.is_empty() {
+            return Op::Tick { now_ns };
+        }
+        let at = match self.open.iter().position(|open| large && open.opcode == io::COMPARE) {
+            Some(at) => at,
+            None if self.dice.one_in(2) => 0,
+            None => self.dice.index(self.open.len()),
+        };
+        let Open { token, opcode, blocks, bytes } = self.open.remove(at);
+        let failed = self.dice.one_in(40);
+        match opcode {
+            io::READ => Op::Done { now_ns, token, failed },
+            io::DATASET_MANAGEMENT => {
+                let count = bytes / 16;
+                let bytes = (0..count.min(4)).flat_map(|_| self.range()).collect();
+                Op::Data { now_ns, token, failed, bytes }
+            }
+            _ => {
+                let bytes = (0..blocks).map(|_| self.dice.byte()).collect();
+                Op::Data { now_ns, token, failed, bytes }
+            }
+        }
+    }
+
+    fn pass_time(&mut self) -> Op {
+        let ns = match self.dice.below(60) {
+            0 => u64::from(self.dice.below(11_000)) * MS,
+            1..6 => u64::from(self.dice.below(200)) * MS,
+            _ => u64::from(self.dice.below(200_000)),
+        };
+        // A fence that is overdue closes queues, of which a command of no client knows nothing.
+        if ns > 500 * MS && !self.bound {
+            while !self.open.is_empty() {
+                let op = self.end_data(false);
+                self.due.push_back(op);
+            }
+        }
+        self.now_ns += ns;
+        self.due.push_back(Op::Tick { now_ns: self.now_ns });
+        if ns > 1000 * MS {
+            self.lease_version += 1;
+            let sqe = Sqe { cdw12: 60_000.into(), ..vendor(opcode::LEASE_RENEW, 0) };
+            let version = self.lease_version;
+            self.admin(DAEMON, versioned(sqe, version, 1), Vec::new());
+        }
+        self.due.pop_front().expect("just put in")
+    }
+
+    /// A volume that is probably there, or any.
+    fn volume(&mut self) -> VolumeEntry {
+        let at = self.dice.index(self.volumes.len());
+        self.volumes[at].clone()
+    }
+
+    fn io(&mut self, opcode: u8) -> Io {
+        let volume = self.volume();
+        let who = match self.dice.below(10) {
+            0..7 => volume.writer.map_or(7, ClientId::get),
+            7 => 8,
+            _ => self.dice.of(&CLIENTS),
+        };
+        let blocks = self.dice.of(&[1u32, 1, 1, 2, 4, 16]);
+        let near = u32::try_from(volume.capacity_blocks.min(1 << 31)).expect("31 bits");
+        let vba = match self.dice.below(40) {
+            0 => near.wrapping_sub(self.dice.below(4)),
+            1 => self.dice.below(near),
+            _ => self.dice.below(96) / blocks * blocks,
+        };
+        let wire = self.map.wire_epoch();
+        let map_epoch = if self.dice.one_in(25) {
+            wire.wrapping_add(self.dice.of(&[1, u32::MAX, 1 << 31, (1 << 31) - 1, 5]))
+        } else {
+            wire
+        };
+        let lease_epoch = volume.lease_epoch.wrapping_sub(u32::from(self.dice.one_in(30)));
+        let from = if !self.bound {
+            0
+        } else if self.dice.one_in(30) {
+            self.dice.of(&CLIENTS)
+        } else {
+            who
+        };
+        let vid = if self.dice.one_in(40) { 0x1234 } else { volume.vid.get() };
+        Io { opcode, from, client: who, vid, vba, blocks, map_epoch, lease_epoch }
+    }
+
+    fn range(&mut self) -> Vec<u8> {
+        let io = self.io(io::DATASET_MANAGEMENT);
+        io.range()
+    }
+
+    fn command(&mut self) -> Op {
+        let opcode = match self.dice.below(20) {
+            0..8 => io::WRITE,
+            8..15 => io::READ,
+            15..17 => io::WRITE_ZEROES,
+            17 => io::COMPARE,
+            18 => io::DATASET_MANAGEMENT,
+            _ => io::FLUSH,
+        };
+        let io = self.io(opcode);
+        self.sequence += 1;
+        let sequence = match self.dice.below(10) {
+            0 => self.sequence.saturating_sub(u64::from(self.dice.below(60))),
+            1 => self.sequence.saturating_sub(u64::from(self.dice.below(6000))),
+            _ => self.sequence,
+        };
+        let mut sqe = io.sqe(sequence);
+        if self.dice.one_in(200) {
+            let bytes: Vec<u8> = (0..8).flat_map(|_| self.dice.roll().to_le_bytes()).collect();
+            sqe = Sqe::read_from_bytes(&bytes).expect("64 bytes");
+        } else if self.dice.one_in(12) {
+            for _ in 0..=self.dice.below(2) {
+                let bit = self.dice.index(512);
+                sqe.as_mut_bytes()[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+        // No Fabrics there; and a queue of no client is played by one of few.
+        if sqe.opcode == 0x7F {
+            sqe.opcode = io::READ;
+        }
+        // The client of ranges is not in the command, so there a queue of no client has no player.
+        if !self.bound && sqe.opcode == io::DATASET_MANAGEMENT {
+            sqe.opcode = io::READ;
+        }
+        // Of many blocks at once the firmware waits for room in its journal.
+        if sqe.opcode == io::WRITE_ZEROES {
+            sqe.cdw12 = (sqe.cdw12.get() & 0xFFFF_00FF).into();
+        }
+        if !self.bound && !CLIENTS.contains(&u16::try_from(sqe.cdw11.get() & 0xFFFF).expect("16 bits")) {
+            sqe.cdw11 = (sqe.cdw11.get() & 0xFFFF_0000 | 7).into();
+        }
+        self.token += 1;
+        let blocks = (sqe.cdw12.get() & 0xFFFF) + 1;
+        self.asked = Some(Open { token: self.token, opcode: sqe.opcode, blocks, bytes: 0 });
+        Op::Command { now_ns: self.now_ns, client: io.from, token: self.token, sqe }
+    }
+
+    fn admin(&mut self, client: u16, sqe: Sqe, data: Vec<u8>) {
+        self.token += 1;
+        self.due.push_back(Op::Admin { now_ns: self.now_ns, client, token: self.token, sqe, data });
+    }
+
+    fn order_bytes(&mut self, code: u8, data: &[u8]) {
+        let bytes = u32::try_from(data.len().div_ceil(4) * 4).expect("small");
+        self.admin(DAEMON, vendor(code, bytes), data.to_vec());
+    }
+
+    /// A command of the daemon's.
+    fn order(&mut self) -> Op {
+        match self.dice.below(24) {
+            0..9 => self.change(),
+            9..11 => self.delete(),
+            11..13 => self.add(),
+            13..15 => {
+                self.lease_version += u64::from(!self.dice.one_in(4));
+                let ms = if self.dice.one_in(6) { self.dice.below(3) } else { 60_000 };
+                let sqe = Sqe { cdw12: ms.into(), ..vendor(opcode::LEASE_RENEW, 0) };
+                let term = u64::from(!self.dice.one_in(20));
+                self.admin(DAEMON, versioned(sqe, self.lease_version, term), Vec::new());
+            }
+            15..18 => self.change_map(),
+            18..20 => {
+                let (first, tombstones) =
+                    (self.dice.of(&[0u32, 2, 5, 0x0100, 0x0001_0003]), self.dice.below(2));
+                let bytes = self.dice.of(&[4096u32, 8192, 192, 4]);
+                let sqe = Sqe {
+                    cdw12: first.into(),
+                    cdw13: tombstones.into(),
+                    ..vendor(opcode::VOLUME_LIST, bytes)
+                };
+                self.admin(DAEMON, sqe, Vec::new());
+            }
+            20 => {
+                let bytes = self.dice.of(&[4u32, 4096, 8192]);
+                self.admin(DAEMON, vendor(opcode::MAP_GET, bytes), Vec::new());
+            }
+            _ => self.bent_order(),
+        }
+        self.due.pop_front().expect("just put in")
+    }
+
+    /// CHMOD of a volume.
+    fn change(&mut self) {
+        let at = self.dice.index(self.volumes.len());
+        let mut entry = drawn_entry(&mut self.dice, self.volumes[at].vid.get());
+        let old = &self.volumes[at];
+        (entry.generation, entry.replicas) = (old.generation, old.replicas);
+        (entry.chunk_shift, entry.factor) = (old.chunk_shift, old.factor);
+        entry.version = old.version + u64::from(!self.dice.one_in(12));
+        entry.lease_epoch = old.lease_epoch + u32::from(entry.writer != old.writer);
+        entry.capacity_blocks = old.capacity_blocks + u64::from(self.dice.below(2));
+        self.order_bytes(opcode::VOLUME_CHMOD, entry.encode().as_bytes());
+        if entry.version > self.volumes[at].version {
+            self.volumes[at] = entry;
+        }
+    }
+
+    fn delete(&mut self) {
+        let at = self.dice.index(self.volumes.len());
+        let entry = &mut self.volumes[at];
+        entry.version += 1;
+        let (vid, generation, version) = (entry.vid.get(), entry.generation, entry.version);
+        let generation = if self.dice.one_in(6) { generation.wrapping_add(1) } else { generation };
+        let sqe = Sqe {
+            cdw12: u32::from(vid).into(),
+            cdw13: generation.into(),
+            ..vendor(opcode::VOLUME_DELETE, 0)
+        };
+        self.admin(DAEMON, versioned(sqe, version, 1), Vec::new());
+        // Mostly it comes back at once or a little later.
+        if !self.dice.one_in(3) {
+            self.now_ns += u64::from(self.dice.below(1_000_000));
+            self.due.push_back(Op::Tick { now_ns: self.now_ns });
+            self.revive(at);
+        }
+    }
+
+    fn add(&mut self) {
+        let at = self.dice.index(self.volumes.len());
+        self.revive(at);
+    }
+
+    /// ADD, mostly of the next generation.
+    fn revive(&mut self, at: usize) {
+        let old = &self.volumes[at];
+        let step = u32::from(!self.dice.one_in(4));
+        let (generation, version, lease_epoch) = (old.generation + step, old.version + 1, old.lease_epoch);
+        let mut entry = drawn_entry(&mut self.dice, old.vid.get());
+        (entry.generation, entry.version, entry.lease_epoch) = (generation, version, lease_epoch);
+        self.order_bytes(opcode::VOLUME_ADD, entry.encode().as_bytes());
+        self.volumes[at] = entry;
+    }
+
+    fn change_map(&mut self) {
+        let mut map = if self.dice.one_in(3) && self.map.ssds.len() > 1 {
+            let lost = u16::try_from(self.dice.index(self.map.ssds.len())).expect("few");
+            let next = self.map.without(lost);
+            // No map without any SSD that is in: nothing would be served any more.
+            if next.ssds.iter().filter(|ssd| ssd.state == gnstor_proto::placement::SsdState::In).count() > 1 {
+                next
+            } else {
+                FleetMap::equal(self.map.ssds.len(), 64, self.dice.roll(), 1).expect("a map")
+            }
+        } else {
+            FleetMap::equal(self.map.ssds.len(), 64, self.dice.roll(), 1).expect("a map")
+        };
+        map.epoch = self.map.epoch + 1;
+        if self.dice.one_in(6) {
+            map.epoch = self.map.epoch - 1;
+        }
+        let bytes = map.encode();
+        if map.epoch > self.map.epoch {
+            self.map = map;
+        }
+        self.order_bytes(opcode::MAP_SET, &bytes);
+    }
+
+    /// An order that is wrong in some way.
+    fn bent_order(&mut self) {
+        let entry = self.volume();
+        let code = self.dice.of(&[opcode::VOLUME_ADD, opcode::VOLUME_CHMOD]);
+        match self.dice.below(5) {
+            0 => {
+                let mut raw = entry.encode();
+                let bit = self.dice.index(4096 * 8);
+                raw.as_mut_bytes()[bit / 8] ^= 1 << (bit % 8);
+                self.order_bytes(code, raw.as_bytes());
+            }
+            1 => {
+                // Fields of the head, under a right checksum; not the last ones, which limit rates.
+                let at = 6 + self.dice.index(66);
+                let value = self.dice.byte();
+                let raw = bent(&entry, |raw| raw.as_mut_bytes()[at] = value);
+                if VolumeEntry::decode(raw.as_bytes()).is_err() {
+                    self.order_bytes(code, raw.as_bytes());
+                } else {
+                    self.due.push_back(Op::State);
+                }
+            }
+            2 => {
+                let mut map = self.map.encode();
+                let at = self.dice.index(map.len());
+                map[at] ^= 1 << self.dice.below(8);
+                self.order_bytes(opcode::MAP_SET, &map);
+            }
+            3 => {
+                let who = self.dice.of(&CLIENTS);
+                self.admin(who, vendor(code, 4096), entry.encode().as_bytes().to_vec());
+            }
+            _ => {
+                let mut sqe = vendor(self.dice.of(&crate::device::VENDOR), 4096);
+                match self.dice.below(4) {
+                    0 => sqe.flags = self.dice.of(&[0, FLAGS_SGL]),
+                    1 => sqe.nsid = self.dice.below(3).into(),
+                    2 => sqe.dptr = KeyedSgl::keyed(0, self.dice.of(&[4095, 4096, 0]), 1),
+                    _ => sqe.cdw10 = self.dice.of(&[0u32, 1, 1024, 1 << 18, u32::MAX]).into(),
+                }
+                sqe.cdw12 = 0x4321.into();
+                self.admin(DAEMON, sqe, Vec::new());
+            }
+        }
+    }
+}
+
+/// An entry of a volume; rates are not limited.
+fn drawn_entry(dice: &mut Dice, vid: u16) -> VolumeEntry {
+    let writers =
+        [ClientId::new(7), ClientId::new(7), ClientId::new(7), ClientId::new(0xFFFE), ClientId::new(1), None];
+    let count = dice.of(&[0usize, 1, 2, 5]);
+    VolumeEntry {
+        capacity_blocks: dice.of(&[90, 100, 512, 1 << 20, (1 << 32) - 1, 1 << 32]),
+        replicas: dice.of(&[1u8, 1, 2, 3, 4]),
+        chunk_shift: dice.of(&[4u8, 4, 4, 8, 12, 0]),
+        factor: dice.roll(),
+        any_reader: dice.one_in(4),
+        readers: (0..count).map(|_| client(dice.of(&CLIENTS))).collect(),
+        writer: dice.of(&writers),
+        lease_ms: dice.of(&[60_000u32, 60_000, 10_000, 1, 0]),
+        ..entry(vid)
+    }
+}
+
+/// A session of a map alone.
+pub(crate) struct MapSession {
+    dice: Dice,
+    pages: u32,
+    keys: u32,
+    due: VecDeque<Op>,
+}
+
+pub(crate) fn map_session(seed: u64) -> MapSession {
+    let mut dice = Dice(mix64(seed ^ 0x4D41_5000));
+    let entries = dice.of(&[1u64, 30, 59, 200, 1000]);
+    let pages = dice.of(&[1u64, 100, 4096, 1 << 15]);
+    let made = Op::Map { entries, pages, seed: dice.roll() };
+    let slots = u32::try_from(entries * 100 / 93).expect("small").max(64);
+    // More keys than slots and stash together in some sessions, fewer in others.
+    let keys = slots * dice.of(&[80, 96, 105, 150, 180]) / 100;
+    MapSession { dice, pages: u32::try_from(pages).expect("small"), keys, due: VecDeque::from([made]) }
+}
+
+impl MapSession {
+    pub(crate) fn next(&mut self) -> Op {
+        if let Some(op) = self.due.pop_front() {
+            return op;
+        }
+        let number = self.dice.below(self.keys);
+        let vid = [1u16, 7, 0xFFFE][usize::try_from(number % 3).expect("small")];
+        let vba = u32::try_from(mix64(number.into()) >> 32).expect("32 bits");
+        let page = self.dice.below(self.pages);
+        match self.dice.below(1000) {
+            0..650 => Op::Insert { vid, vba, page },
+            650..800 => Op::Remove { vid, vba },
+            800..860 => Op::Replace { vid, vba, from: self.dice.below(self.pages), to: page },
+            860..960 => Op::Find { vid, vba },
+            960..990 => Op::Image,
+            990..996 => Op::Scan { first: self.dice.below(9).into(), count: self.dice.below(20).into() },
+            996..998 => {
+                let count = self.dice.of(&[1, 3, u64::MAX]);
+                self.due.push_back(Op::Image);
+                Op::Sweep { vid, first: 0, count }
+            }
+            998 if self.dice.one_in(8) => {
+                let index = self.dice.below(140).into();
+                self.due.extend([Op::Check, Op::Clear]);
+                Op::SetWord { index, value: self.dice.roll() | u64::from(self.dice.below(2)) << 63 }
+            }
+            _ => Op::Image,
+        }
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Reads, writes and their kin: from the 64 bytes of a command to a verdict. Rust: deengine/src/request.rs,
+ * deengine/src/io. */
+#include "gn_dev_inner.h"
+
+#define GN_NSID 1u
+#define GN_ALL_NAMESPACES 0xFFFFFFFFu
+/* A keyed descriptor whose key the response may invalidate. */
+#define GN_SGL_INVALIDATE 0x4Fu
+#define GN_DSM_DEALLOCATE 4u
+#define GN_RANGE_BYTES 16u
+
+static gn_u8 gn_check_frame(const struct gn_dev *dev, const gnp_sqe *sqe) {
+  return sqe->flags == (dev->config.keyed ? GNP_FLAGS_SGL : 0) ? 0 : GN_INVALID_FIELD;
+}
+
+static gn_u8 gn_check_pointer(const struct gn_dev *dev, const gnp_sqe *sqe, gn_u32 bytes) {
+  if (!dev->config.keyed) return 0;
+  if (sqe->dptr.kind != GNP_SGL_KEYED && sqe->dptr.kind != GN_SGL_INVALIDATE) return GN_INVALID_SGL;
+  return gnp_sgl_bytes(&sqe->dptr) == bytes ? 0 : GN_INVALID_SGL;
+}
+
+static gn_u8 gn_set_address(struct gn_request *request, gn_u64 slba) {
+  request->vid = gnp_slba_vid(slba);
+  request->client = gnp_slba_client(slba);
+  request->vba = gnp_slba_vba(slba);
+  return gnp_id_is_valid(request->vid) && gnp_id_is_valid(request->client) ? 0 : GN_INVALID_FIELD;
+}
+
+/* The first step: whether the command is well formed. */
+static gn_u8 gn_parse(const struct gn_dev *dev, const gnp_sqe *sqe, struct gn_request *request) {
+  gn_u8 fault = gn_check_frame(dev, sqe);
+  if (fault) return fault;
+  if (sqe->nsid != GN_NSID) return GN_INVALID_NAMESPACE;
+  request->blocks = (sqe->cdw12 & 0xFFFF) + 1;
+  request->map_epoch = sqe->cdw2;
+  request->stamp.lease_epoch = sqe->cdw3;
+  request->stamp.sequence = sqe->cdw14 | (gn_u64)sqe->cdw15 << 32;
+  request->writes = sqe->opcode == GNP_IO_WRITE || sqe->opcode == GNP_IO_WRITE_ZEROES;
+  if (sqe->opcode != GNP_IO_WRITE_ZEROES) {
+    if (request->blocks > GN_MAX_BLOCKS) return GN_INVALID_FIELD;
+    fault = gn_check_pointer(dev, sqe, request->blocks << GNP_BLOCK_SHIFT);
+    if (fault) return fault;
+  }
+  return gn_set_address(request, sqe->cdw10 | (gn_u64)sqe->cdw11 << 32);
+}
+
+static void gn_count_in(struct gn_dev *dev, struct gn_io *io, gn_u16 slot) {
+  struct gn_volume *volume = dev->table->slots[slot];
+  io->slot = slot;
+  io->serial = volume->serial;
+  io->generation = volume->entry.generation;
+  io->counted = true;
+  ++volume->in_flight;
+}
+
+/* Pins the pages of the blocks; false: one is another block's. */
+static bool gn_resolve(struct gn_dev *dev, struct gn_io *io) {
+  gn_u32 index;
+  bool right = true;
+  for (index = 0; index < io->request.blocks; ++index) {
+    gn_u32 *page = &io->pages[index];
+    if (!gn_extent(dev, io->request.vid, io->generation, io->request.vba + index, page)) {
+      *page = GN_NO_PAGE;
+      right = false;
+    }
+    if (*page != GN_NO_PAGE) ++dev->pages[*page].pins;
+  }
+  io->has_pages = true;
+  return right;
+}
+
+static bool gn_take_pages(struct gn_dev *dev, struct gn_io *io) {
+  gn_u32 index;
+  if (dev->free_count < io->request.blocks) return false;
+  for (index = 0; index < io->request.blocks; ++index) io->pages[index] = gn_take_page(dev);
+  io->has_pages = true;
+  return true;
+}
+
+static void gn_say_pages(const struct gn_io *io, struct gn_verdict *v) {
+  v->blocks = io->request.blocks;
+  v->bytes = io->request.blocks << GNP_BLOCK_SHIFT;
+  v->pages = io->pages;
+}
+
+/* The command has ended: its verdict is that of `refused`. */
+static void gn_end(struct gn_dev *dev, struct gn_io *io, gn_u16 vid, struct gn_refused refused,
+                   struct gn_verdict *v) {
+  bool orphan = io->orphan;
+  gn_io_end(dev, io);
+  gn_answer(dev, v, vid, refused);
+  if (orphan) v->action = GN_GONE;
+}
+
+static void gn_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, const struct gn_request *request,
+                     gn_u16 slot, struct gn_verdict *v) {
+  struct gn_io *io;
+  gn_u32 handle;
+  if (sqe->opcode == GNP_IO_WRITE_ZEROES) {
+    gn_trim(dev, dev->table->slots[slot], request);
+    ++dev->counts.forgets;
+    v->action = GN_FORGET;
+    return;
+  }
+  io = gn_io_new(dev, &handle);
+  if (!io) {
+    gn_answer(dev, v, request->vid, gn_no(GN_NOT_READY, 0));
+    return;
+  }
+  io->client = client;
+  io->request = *request;
+  io->action = sqe->opcode == GNP_IO_READ ? GN_READ : sqe->opcode == GNP_IO_WRITE ? GN_WRITE : GN_COMPARE;
+  gn_count_in(dev, io, slot);
+  if (io->action == GN_READ && !gn_resolve(dev, io)) {
+    gn_end(dev, io, request->vid, gn_no(GN_WRONG_KEY, 0), v);
+    return;
+  }
+  if (io->action == GN_WRITE && !gn_take_pages(dev, io)) {
+    gn_end(dev, io, request->vid, gn_no(GN_NOT_READY, 0), v);
+    return;
+  }
+  v->action = io->action;
+  v->handle = handle;
+  gn_say_pages(io, v);
+}
+
+static void gn_begin_ranges(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, struct gn_verdict *v) {
+  gn_u32 bytes = ((sqe->cdw10 & 0xFF) + 1) * GN_RANGE_BYTES, handle;
+  gn_u8 fault = gn_check_frame(dev, sqe);
+  struct gn_io *io;
+  if (!fault && sqe->nsid != GN_NSID) fault = GN_INVALID_NAMESPACE;
+  if (!fault) fault = gn_check_pointer(dev, sqe, bytes);
+  io = fault ? NULL : gn_io_new(dev, &handle);
+  if (!io) {
+    gn_answer(dev, v, 0, gn_no(fault ? fault : GN_NOT_READY, 0));
+    return;
+  }
+  io->client = client;
+  io->action = GN_RANGES;
+  io->bytes = bytes;
+  io->request.map_epoch = sqe->cdw2;
+  io->request.stamp.lease_epoch = sqe->cdw3;
+  io->request.stamp.sequence = sqe->cdw14 | (gn_u64)sqe->cdw15 << 32;
+  io->request.writes = (sqe->cdw11 & GN_DSM_DEALLOCATE) != 0;
+  v->action = GN_RANGES;
+  v->handle = handle;
+  v->bytes = bytes;
+}
+
+void gn_announce(const struct gn_dev *dev, const gnp_sqe *sqes, gn_u32 count) {
+  gn_u32 at;
+  for (at = 0; at < count; ++at) {
+    struct gn_probe probe = gn_map_place(dev->map, (gn_u16)(sqes[at].cdw11 >> 16), sqes[at].cdw10);
+    gn_map_prefetch(dev->map, &probe);
+  }
+  for (at = 0; at < count; ++at) {
+    struct gn_probe probe = gn_map_place(dev->map, (gn_u16)(sqes[at].cdw11 >> 16), sqes[at].cdw10);
+    gn_u32 page = gn_map_find(dev->map, &probe);
+    if (page != GN_NO_PAGE) __builtin_prefetch(&dev->pages[page]);
+  }
+}
+
+void gn_command(struct gn_dev *dev, gn_u64 now_ns, gn_u16 client, const gnp_sqe *sqe, struct gn_verdict *v) {
+  struct gn_request request;
+  struct gn_refused refused = gn_ok();
+  gn_u16 slot = GN_NO_SLOT;
+  gn_answer(dev, v, 0, refused);
+  dev->counts.believed += client == GN_UNKNOWN_CLIENT;
+  switch (sqe->opcode) {
+    case GNP_IO_FLUSH:
+      refused.code = gn_check_frame(dev, sqe);
+      if (!refused.code && sqe->nsid != GN_NSID && sqe->nsid != GN_ALL_NAMESPACES)
+        refused.code = GN_INVALID_NAMESPACE;
+      gn_answer(dev, v, 0, refused);
+      return;
+    case GNP_IO_DATASET_MANAGEMENT:
+      gn_begin_ranges(dev, client, sqe, v);
+      return;
+    case GNP_IO_READ:
+    case GNP_IO_WRITE:
+    case GNP_IO_WRITE_ZEROES:
+    case GNP_IO_COMPARE:
+      refused.code = gn_parse(dev, sqe, &request);
+      if (!refused.code)
+        refused = gn_table_judge(dev->table, &dev->fleet, now_ns, client, &request, &slot);
+      if (refused.code)
+        gn_answer(dev, v, (gn_u16)(sqe->cdw11 >> 16), refused);
+      else
+        gn_begin(dev, client, sqe, &request, slot, v);
+      return;
+    default:
+      gn_answer(dev, v, 0, gn_no(GN_INVALID_OPCODE, 0));
+  }
+}
+
+/* Judges a command again, when its data is there and before it changes anything (protocol rules 2, 8). */
+static struct gn_refused gn_confirm(struct gn_dev *dev, gn_u64 now_ns, const struct gn_io *io, bool failed) {
+  struct gn_refused refused;
+  gn_u16 slot = GN_NO_SLOT;
+  if (failed) return gn_no(GN_TRANSFER_ERROR, 0);
+  refused = gn_table_judge(dev->table, &dev->fleet, now_ns, io->client, &io->request, &slot);
+  if (!refused.code && dev->table->slots[slot]->entry.generation != io->generation)
+    refused = gn_no(GN_UNKNOWN_VOLUME, 0);
+  return refused;
+}
+
+/* The command of a handle that waits for this; else the verdict says that there is none. */
+static struct gn_io *gn_expect(struct gn_dev *dev, gn_u32 handle, enum gn_action action,
+                               struct gn_verdict *v) {
+  struct gn_io *io = gn_io_of(dev, handle);
+  gn_answer(dev, v, 0, gn_ok());
+  v->action = GN_GONE;
+  return io && io->action == action ? io : NULL;
+}
+
+void gn_data(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, const gn_u32 *sums,
+             struct gn_verdict *v) {
+  struct gn_io *io = gn_expect(dev, handle, GN_WRITE, v);
+  struct gn_refused refused = gn_ok();
+  if (!io) return;
+  if (!io->orphan) {
+    refused = gn_confirm(dev, now_ns, io, failed);
+    if (!refused.code) refused = gn_commit(dev, io, sums);
+    dev->counts.writes += !refused.code;
+  }
+  gn_end(dev, io, io->request.vid, refused, v);
+}
+
+void gn_done(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, struct gn_verdict *v) {
+  struct gn_io *io = gn_expect(dev, handle, GN_READ, v);
+  (void)now_ns;
+  if (!io) return;
+  dev->counts.reads += !failed;
+  gn_end(dev, io, io->request.vid, failed ? gn_no(GN_TRANSFER_ERROR, 0) : gn_ok(), v);
+}
+
+void gn_compare(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, struct gn_verdict *v) {
+  struct gn_io *io = gn_expect(dev, handle, GN_COMPARE, v);
+  struct gn_refused refused = gn_ok();
+  if (!io || io->has_pages) return;
+  if (!io->orphan) {
+    refused = gn_confirm(dev, now_ns, io, failed);
+    if (!refused.code && !gn_resolve(dev, io)) refused = gn_no(GN_WRONG_KEY, 0);
+    /* The firmware looks at the serving lease last, whatever else went wrong. */
+    if (!gn_serves(&dev->fleet, now_ns)) refused = gn_no(GN_NOT_SERVING, 0);
+  }
+  if (io->orphan || refused.code) {
+    gn_end(dev, io, io->request.vid, refused, v);
+    return;
+  }
+  v->action = GN_READ;
+  v->handle = handle;
+  gn_say_pages(io, v);
+}
+
+void gn_compared(struct gn_dev *dev, gn_u32 handle, bool differs, struct gn_verdict *v) {
+  struct gn_io *io = gn_expect(dev, handle, GN_COMPARE, v);
+  if (!io || !io->has_pages) return;
+  gn_end(dev, io, io->request.vid, differs ? gn_no(GN_COMPARE_FAILED, 0) : gn_ok(), v);
+}
+
+static gn_u32 gn_u32_at(const gn_u8 *at) {
+  return at[0] | (gn_u32)at[1] << 8 | (gn_u32)at[2] << 16 | (gn_u32)at[3] << 24;
+}
+
+static struct gn_refused gn_judge_range(struct gn_dev *dev, gn_u64 now_ns, const struct gn_io *io,
+                                        const gn_u8 *range, struct gn_request *request, gn_u16 *slot) {
+  gn_u64 slba;
+  *request = io->request;
+  request->writes = true;
+  request->blocks = gn_u32_at(range + 4);
+  slba = gn_u32_at(range + 8) | (gn_u64)gn_u32_at(range + 12) << 32;
+  if (request->blocks == 0 || gn_set_address(request, slba))
+    return gn_no(GN_INVALID_FIELD, 0);
+  return gn_table_judge(dev->table, &dev->fleet, now_ns, io->client, request, slot);
+}
+
+void gn_ranges(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, const gn_u8 *ranges,
+               struct gn_verdict *v) {
+  struct gn_io *io = gn_expect(dev, handle, GN_RANGES, v);
+  struct gn_refused refused = gn_ok();
+  struct gn_request request;
+  gn_u32 at, vid = 0;
+  gn_u16 slot;
+  if (!io) return;
+  if (failed) refused = gn_no(GN_TRANSFER_ERROR, 0);
+  /* Every range is judged before any is applied, so a refused command has done nothing. */
+  for (at = 0; at < io->bytes && !refused.code && !io->orphan; at += GN_RANGE_BYTES) {
+    refused = gn_judge_range(dev, now_ns, io, ranges + at, &request, &slot);
+    vid = ranges[at + 14] | (gn_u32)ranges[at + 15] << 8;
+  }
+  if (failed || !gnp_id_is_valid((gn_u16)vid)) vid = 0;
+  for (at = io->bytes; io->request.writes && !refused.code && !io->orphan && at >= GN_RANGE_BYTES;) {
+    at -= GN_RANGE_BYTES;
+    /* Nothing has changed since, so this judges as before; it is for the slot. */
+    if (gn_judge_range(dev, now_ns, io, ranges + at, &request, &slot).code) continue;
+    gn_trim(dev, dev->table->slots[slot], &request);
+  }
+  dev->counts.forgets += !refused.code;
+  gn_end(dev, io, (gn_u16)vid, refused, v);
+}

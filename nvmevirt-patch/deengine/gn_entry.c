@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Permission entries. */
+#include "gn_entry.h"
+
+#define GN_CRC_BYTES 4092u
+
+static bool gn_is_zero(const gn_u8 *at, gn_u32 bytes) {
+  while (bytes--)
+    if (*at++) return false;
+  return true;
+}
+
+/* Length of the UTF-8 sequence at `at`, within `bytes`; 0 if it is none. Overlong forms, surrogates and
+ * numbers above 10FFFFh are none. */
+static gn_u32 gn_utf8_one(const gn_u8 *at, gn_u32 bytes) {
+  gn_u8 low = 0x80, high = 0xBF;
+  gn_u32 len, more;
+  if (at[0] < 0x80) return 1;
+  if (at[0] < 0xC2 || at[0] > 0xF4) return 0;
+  len = at[0] < 0xE0 ? 2 : at[0] < 0xF0 ? 3 : 4;
+  if (bytes < len) return 0;
+  if (at[0] == 0xE0) low = 0xA0;
+  if (at[0] == 0xED) high = 0x9F;
+  if (at[0] == 0xF0) low = 0x90;
+  if (at[0] == 0xF4) high = 0x8F;
+  if (at[1] < low || at[1] > high) return 0;
+  for (more = 2; more < len; ++more)
+    if ((at[more] & 0xC0) != 0x80) return 0;
+  return len;
+}
+
+static bool gn_is_utf8(const gn_u8 *at, gn_u32 bytes) {
+  while (bytes) {
+    gn_u32 len = gn_utf8_one(at, bytes);
+    if (!len) return false;
+    at += len;
+    bytes -= len;
+  }
+  return true;
+}
+
+static bool gn_fields_are_right(const gnp_entry *e) {
+  gn_u32 at;
+  if (e->state != GNP_VOLUME_ACTIVE && e->state != GNP_VOLUME_DELETING) return false;
+  if (e->replicas < 1 || e->replicas > GNP_MAX_REPLICAS) return false;
+  if (e->chunk_shift > 12 || e->any_reader > 1) return false;
+  if (e->capacity_blocks < 1 || e->capacity_blocks > 1ull << 32) return false;
+  if (!gn_is_zero(e->reserved, sizeof e->reserved) || !gn_is_zero(e->reserved2, sizeof e->reserved2))
+    return false;
+  if (e->name_len < 1 || e->name_len > GNP_NAME_BYTES || e->labels_len > GNP_LABEL_BYTES) return false;
+  if (!gn_is_utf8(e->name, e->name_len) || !gn_is_utf8(e->labels, e->labels_len)) return false;
+  if (!gnp_id_is_valid(e->vid) || !gnp_id_is_valid(e->owner)) return false;
+  if (e->writer != 0 && !gnp_id_is_valid(e->writer)) return false;
+  if (e->reader_count > GNP_MAX_READERS) return false;
+  for (at = 0; at < e->reader_count; ++at)
+    if (!gnp_id_is_valid(e->readers[at])) return false;
+  return true;
+}
+
+void gn_entry_seal(gnp_entry *entry) {
+  entry->crc = gn_crc32c(0, entry, GN_CRC_BYTES);
+}
+
+bool gn_entry_take(const gn_u8 *bytes, gnp_entry *out) {
+  gn_u32 from, to = 0;
+  memcpy(out, bytes, sizeof *out);
+  if (memcmp(out->magic, "GNVE", 4) != 0 || out->format != GNP_ENTRY_FORMAT) return false;
+#ifdef GN_PLANT_SUM
+  if (out->crc != gn_crc32c(0, out, GN_CRC_BYTES - 1)) return false;
+#else
+  if (out->crc != gn_crc32c(0, out, GN_CRC_BYTES)) return false;
+#endif
+  if (!gn_fields_are_right(out)) return false;
+  memset(out->name + out->name_len, 0, GNP_NAME_BYTES - (gn_u32)out->name_len);
+  memset(out->labels + out->labels_len, 0, GNP_LABEL_BYTES - (gn_u32)out->labels_len);
+  for (from = out->reader_count; from < GNP_MAX_READERS; ++from) out->readers[from] = 0;
+  for (from = 0; from < GNP_REQUEST_IDS; ++from) {
+    if (gn_is_zero(out->request_ids[from], 16)) continue;
+    if (from != to) {
+      memcpy(out->request_ids[to], out->request_ids[from], 16);
+      memset(out->request_ids[from], 0, 16);
+    }
+    ++to;
+  }
+  gn_entry_seal(out);
+  return true;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The fleet map as one SSD sees it, and the serving lease (protocol rules 1, 2). Rust: proto/src/placement,
+ * deengine/src/permission/{fleet,lease}.rs.
+ */
+#ifndef GN_FLEET_H
+#define GN_FLEET_H
+
+#include "gn_slba.h"
+
+/* Most bytes of an encoded map, and so of a transfer of the daemon's. */
+#define GN_MAP_BYTES (1u << 20)
+
+enum { GN_ABSENT = 0, GN_FILLING = 1, GN_SERVING = 2, GN_SERVING_FIRST = 3 };
+
+struct gn_fleet {
+  /* The map as it came, less what was behind it; NULL: none yet. */
+  gn_u8 *bytes;
+  gn_u32 len;
+  gn_u32 groups;
+  gn_u32 width;
+  gn_u64 epoch;
+  const gn_u8 *places;
+  /* This SSD's index in the map, or GNP_PLACE_NONE. */
+  gn_u16 own;
+  /* The serving lease; none before the first renewal. */
+  bool has_lease;
+  gn_u64 until_ns;
+  gn_u64 lease_term;
+  gn_u64 lease_version;
+};
+
+/* Bytes of the map at the start of `bytes`; 0 if it is none. Nothing of a wrong map is used. */
+gn_u32 gn_fleet_check(const gn_u8 *bytes, gn_u32 len, gn_u64 *term, gn_u64 *epoch);
+/* Takes a map of `len` bytes that gn_fleet_check has passed. False: no memory, and nothing has changed. */
+bool gn_fleet_take(struct gn_fleet *fleet, const gn_u8 *bytes, gn_u32 len, gn_u16 id);
+void gn_fleet_drop(struct gn_fleet *fleet);
+
+/* This SSD's place among the replicas of a block: GN_ABSENT and so on. */
+int gn_fleet_place(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba);
+
+/* Whether a lease that ends at `until` still runs. Every comparison with the end of a lease is this one. */
+static inline bool gn_runs(gn_u64 until_ns, gn_u64 now_ns) { return now_ns < until_ns; }
+
+/* When a lease of so many milliseconds is over. */
+static inline gn_u64 gn_lease_end(gn_u64 now_ns, gn_u32 ms) {
+  gn_u64 span = (gn_u64)ms * 1000000;
+  return now_ns > ~0ull - span ? ~0ull : now_ns + span;
+}
+
+static inline bool gn_serves(const struct gn_fleet *fleet, gn_u64 now_ns) {
+  return !fleet->has_lease || gn_runs(fleet->until_ns, now_ns);
+}
+
+#endif

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The only file that knows where it runs: a user program or the Linux kernel. Memory, logging and 128-bit
+ * products. Every byte of memory is counted, so that a leak shows when a device is gone.
+ */
+#ifndef GN_OS_H
+#define GN_OS_H
+
+#include <gnproto/nvme.h>
+
+#ifdef __KERNEL__
+
+#include <linux/kernel.h>
+#include <linux/module.h>
+#include <linux/string.h>
+#include <linux/types.h>
+#include <linux/vmalloc.h>
+
+#define gn_log(...) pr_info("gn: " __VA_ARGS__)
+#define GN_LARGE_ALLOC(BYTES) vzalloc(BYTES)
+#define GN_LARGE_FREE(AT) vfree(AT)
+
+#else
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define gn_log(...) fprintf(stderr, "gn: " __VA_ARGS__)
+#define GN_LARGE_ALLOC(BYTES) calloc(1, BYTES)
+#define GN_LARGE_FREE(AT) free(AT)
+
+#endif
+
+typedef gnp_u8 gn_u8;
+typedef gnp_u16 gn_u16;
+typedef gnp_u32 gn_u32;
+typedef gnp_u64 gn_u64;
+__extension__ typedef unsigned __int128 gn_u128;
+
+/* Bytes given out by gn_alloc and not yet taken back; one caller at a time. */
+extern gn_u64 gn_os_bytes;
+
+/* Zeroed memory, or NULL. Never on the way of a read or write. */
+void *gn_alloc(gn_u64 bytes);
+/* Takes back what gn_alloc gave; NULL is allowed. */
+void gn_free(void *memory);
+
+/* The upper half of a product. */
+static inline gn_u64 gn_high(gn_u64 a, gn_u64 b) { return (gn_u64)((gn_u128)a * b >> 64); }
+
+/* CRC-32C (Castagnoli) of bytes behind others whose CRC is `crc`; 0 to begin with. */
+gn_u32 gn_crc32c(gn_u32 crc, const void *data, gn_u64 bytes);
+
+#endif

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Sweeps: unmap every block of a deleted volume, some buckets at a time (protocol rule 10). Rust:
+ * deengine/ftl/src/sweep.rs, deengine/src/admin/volumes.rs.
+ *
+ * An insertion of another volume may move a word from a part that the sweep has not reached to a part that
+ * it has passed. So each word that is written behind the front is looked at, and one pass finds everything.
+ */
+#include "gn_dev_inner.h"
+
+static bool gn_is_swept(const struct gn_dev *dev, const struct gn_sweep *sweep, gn_u16 vid, gn_u32 page) {
+  return vid == sweep->vid && dev->pages[page].generation <= sweep->generation;
+}
+
+void gn_sweep_start(struct gn_dev *dev, gn_u64 now_ns, gn_u16 vid, gn_u32 generation) {
+  gn_u32 at;
+  dev->sweep_at_ns = now_ns;
+  for (at = 0; at < dev->sweep_count; ++at)
+    if (dev->sweeps[at].vid == vid) return;
+  /* As many volumes as sweeps, so there is room. */
+  if (dev->sweep_count == GN_MAX_VOLUMES) return;
+  dev->sweeps[dev->sweep_count].vid = vid;
+  dev->sweeps[dev->sweep_count].generation = generation;
+  dev->sweeps[dev->sweep_count].next_bucket = 0;
+  dev->sweeps[dev->sweep_count].ended = false;
+  ++dev->sweep_count;
+}
+
+static void gn_unmap(struct gn_dev *dev, gn_u16 vid, gn_u32 vba) {
+  struct gn_probe probe = gn_map_place(dev->map, vid, vba);
+  gn_u32 old = gn_map_remove(dev->map, &probe);
+  if (old == GN_NO_PAGE) return;
+  ++dev->counts.swept;
+  gn_release_page(dev, old);
+}
+
+static void gn_find(void *context, gn_u16 vid, gn_u32 vba, gn_u32 page) {
+  struct gn_dev *dev = context;
+  if (dev->found_count < dev->found_most && gn_is_swept(dev, dev->finding, vid, page))
+    dev->found[dev->found_count++] = vba;
+}
+
+static void gn_sweep_step(struct gn_dev *dev, struct gn_sweep *sweep) {
+  gn_u32 at;
+  if (sweep->ended) return;
+  dev->finding = sweep;
+  dev->found_count = 0;
+  gn_map_scan(dev->map, sweep->next_bucket, dev->config.sweep_buckets, gn_find, dev);
+  for (at = 0; at < dev->found_count; ++at) gn_unmap(dev, sweep->vid, dev->found[at]);
+  sweep->next_bucket += dev->config.sweep_buckets;
+  if (sweep->next_bucket >= gn_map_buckets(dev->map)) sweep->ended = true;
+}
+
+void gn_sweep_written(struct gn_dev *dev) {
+  const struct gn_change *changes;
+  gn_u32 count = gn_map_changes(dev->map, &changes), at, which;
+  struct gn_change *written = dev->written;
+  /* Unmapping writes words, too, and the stack is small. */
+  memcpy(written, changes, count * sizeof *written);
+  for (at = 0; at < count; ++at) {
+    gn_u16 vid;
+    gn_u32 vba, page;
+    if (!gn_map_entry(dev->map, written[at].index, written[at].value, &vid, &vba, &page)) continue;
+    for (which = 0; which < dev->sweep_count; ++which) {
+      const struct gn_sweep *sweep = &dev->sweeps[which];
+      if (sweep->ended || written[at].index / GN_SLOTS >= sweep->next_bucket) continue;
+      if (!gn_is_swept(dev, sweep, vid, page)) continue;
+      gn_unmap(dev, vid, vba);
+      break;
+    }
+  }
+}
+
+static void gn_sweep_all(struct gn_dev *dev, gn_u64 now_ns) {
+  gn_u32 at, kept = 0;
+  if (!dev->sweep_count || dev->sweep_at_ns > now_ns) return;
+  for (at = 0; at < dev->sweep_count; ++at) gn_sweep_step(dev, &dev->sweeps[at]);
+  for (at = 0; at < dev->sweep_count; ++at) {
+    /* A transfer that was judged by the living entry may still be under way. */
+    if (dev->sweeps[at].ended && gn_table_fenced(dev->table, dev->sweeps[at].vid))
+      gn_table_bury(dev->table, now_ns, dev->sweeps[at].vid);
+    else
+      dev->sweeps[kept++] = dev->sweeps[at];
+  }
+  dev->sweep_count = kept;
+  dev->sweep_at_ns = now_ns + GN_SWEEP_PAUSE_NS;
+}
+
+/* The queues of commands that keep a fence past its deadline are closed, with all of their commands. */
+static void gn_close(struct gn_dev *dev, gn_u16 client) {
+  gn_u32 at;
+  if (!(dev->closed[client / 8] >> (client % 8) & 1)) {
+    dev->closed[client / 8] |= (gn_u8)(1u << (client % 8));
+    ++dev->closed_count;
+    ++dev->counts.closed;
+  }
+  for (at = 0; at < dev->config.commands; ++at) {
+    struct gn_io *io = &dev->ios[at];
+    if (!io->used || io->orphan || io->client != client) continue;
+    io->orphan = true;
+    gn_leave(dev, io);
+  }
+}
+
+static void gn_close_stragglers(struct gn_dev *dev, gn_u64 now_ns) {
+  gn_u32 at, fence;
+  for (fence = 0; fence < dev->fence_count; ++fence) {
+    gn_u16 vid = dev->fences[fence].vid;
+    const struct gn_volume *volume = gn_table_find(dev->table, vid);
+    if (dev->fences[fence].done || dev->fences[fence].deadline_ns > now_ns || !volume) continue;
+    for (at = 0; at < dev->config.commands; ++at) {
+      const struct gn_io *io = &dev->ios[at];
+      if (io->used && io->counted && io->request.vid == vid && io->serial != volume->serial)
+        gn_close(dev, io->client);
+    }
+  }
+}
+
+void gn_tick(struct gn_dev *dev, gn_u64 now_ns) {
+  /* A volume whose last transfers end with their queue is buried by the next step of its sweep. */
+  gn_sweep_all(dev, now_ns);
+  gn_close_stragglers(dev, now_ns);
+}
+
+gn_u64 gn_next_ns(const struct gn_dev *dev) {
+  gn_u64 next = dev->sweep_count ? dev->sweep_at_ns : ~0ull;
+  gn_u32 fence;
+  for (fence = 0; fence < dev->fence_count; ++fence)
+    if (!dev->fences[fence].done && dev->fences[fence].deadline_ns < next)
+      next = dev->fences[fence].deadline_ns;
+  return next;
+}
+
+bool gn_closed(struct gn_dev *dev, gn_u16 *client) {
+  gn_u32 at;
+  if (!dev->closed_count) return false;
+  for (at = 0; at < 65536; ++at) {
+    if (!(dev->closed[at / 8] >> (at % 8) & 1)) continue;
+    dev->closed[at / 8] &= (gn_u8)~(1u << (at % 8));
+    --dev->closed_count;
+    *client = (gn_u16)at;
+    return true;
+  }
+  return false;
+}

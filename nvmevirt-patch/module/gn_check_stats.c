@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* /sys/kernel/debug/gn_check/: refusals by rule, load of the map, moves, of the script that played last. */
+#include <linux/debugfs.h>
+#include <linux/seq_file.h>
+
+#include "gn_check.h"
+
+static struct dentry *gn_folder;
+
+static struct gn_dev *gn_shown(void) {
+  return gn_check_shown ? gn_player_device(gn_check_shown) : NULL;
+}
+
+static int refusals_show(struct seq_file *out, void *unused) {
+  struct gn_dev *dev;
+  gn_u32 code;
+  mutex_lock(&gn_check_lock);
+  dev = gn_shown();
+  for (code = 1; dev && code < GN_REFUSALS_END; ++code)
+    seq_printf(out, "%llu %s (%s)\n", gn_counts_of(dev)->refusals[code], gn_name_of(code), gn_rule_of(code));
+  mutex_unlock(&gn_check_lock);
+  return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(refusals);
+
+static int load_show(struct seq_file *out, void *unused) {
+  struct gn_dev *dev;
+  mutex_lock(&gn_check_lock);
+  dev = gn_shown();
+  if (dev) {
+    const struct gn_map *map = gn_map_of(dev);
+    seq_printf(out, "%llu keys in %llu slots, %u in the stash\n", gn_map_len(map), gn_map_buckets(map) * GN_SLOTS,
+               gn_map_stashed(map));
+  }
+  mutex_unlock(&gn_check_lock);
+  return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(load);
+
+static int moves_show(struct seq_file *out, void *unused) {
+  struct gn_dev *dev;
+  mutex_lock(&gn_check_lock);
+  dev = gn_shown();
+  if (dev)
+    seq_printf(out, "%llu slots of the map, %llu pages of the collector, %llu blocks swept\n",
+               gn_map_moves(gn_map_of(dev)), gn_counts_of(dev)->moved, gn_counts_of(dev)->swept);
+  mutex_unlock(&gn_check_lock);
+  return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(moves);
+
+static int commands_show(struct seq_file *out, void *unused) {
+  struct gn_dev *dev;
+  mutex_lock(&gn_check_lock);
+  dev = gn_shown();
+  if (dev) {
+    const struct gn_counts *counts = gn_counts_of(dev);
+    seq_printf(out, "reads %llu\nwrites %llu\nforgets %llu\novertaken blocks %llu\nbelieved %llu\nclosed %llu\n",
+               counts->reads, counts->writes, counts->forgets, counts->overtaken, counts->believed,
+               counts->closed);
+  }
+  mutex_unlock(&gn_check_lock);
+  return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(commands);
+
+static int bytes_show(struct seq_file *out, void *unused) {
+  seq_printf(out, "%llu\n", gn_os_bytes);
+  return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(bytes);
+
+int gn_check_stats_start(void) {
+  gn_folder = debugfs_create_dir("gn_check", NULL);
+  if (IS_ERR(gn_folder)) return PTR_ERR(gn_folder);
+  debugfs_create_file("refusals", 0400, gn_folder, NULL, &refusals_fops);
+  debugfs_create_file("load", 0400, gn_folder, NULL, &load_fops);
+  debugfs_create_file("moves", 0400, gn_folder, NULL, &moves_fops);
+  debugfs_create_file("commands", 0400, gn_folder, NULL, &commands_fops);
+  debugfs_create_file("bytes", 0400, gn_folder, NULL, &bytes_fops);
+  return 0;
+}
+
+void gn_check_stats_end(void) {
+  debugfs_remove_recursive(gn_folder);
+}

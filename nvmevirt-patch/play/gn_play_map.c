@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Operations on a map alone: every answer is one value. */
+#include "gn_play_inner.h"
+
+#define GN_FOUND_MOST 65536u
+
+static void gn_value(struct gn_player *p, gn_u64 value) {
+  gn_put(p, GN_EV_VALUE, 1);
+  gn_put(p, value, 8);
+}
+
+static void gn_find_of_vid(void *context, gn_u16 vid, gn_u32 vba, gn_u32 page) {
+  struct gn_player *p = context;
+  (void)page;
+  if (vid == p->scan_vid && p->scan_count < GN_FOUND_MOST) p->found[p->scan_count++] = vba;
+}
+
+static void gn_hash_all(void *context, gn_u16 vid, gn_u32 vba, gn_u32 page) {
+  struct gn_player *p = context;
+  ++p->scan_count;
+  p->scan_hash = gnp_mix64(p->scan_hash ^ ((gn_u64)vid << 32 | vba)) + page;
+}
+
+static void gn_make(struct gn_player *p, const char **why) {
+  gn_u64 entries = gn_get(p, 8), pages = gn_get(p, 8), seed = gn_get(p, 8);
+  gn_map_delete(p->map);
+  p->map = entries <= GN_PAGES_MOST && pages <= GN_PAGES_MOST ? gn_map_new(entries, pages, seed) : NULL;
+  if (!p->found) p->found = gn_alloc(GN_FOUND_MOST * sizeof *p->found);
+  if (!p->map || !p->found)
+    *why = "a map of these sizes cannot be made";
+  else
+    gn_value(p, gn_map_words(p->map));
+}
+
+static void gn_sweep_map(struct gn_player *p) {
+  gn_u64 first, count;
+  gn_u32 at;
+  p->scan_vid = (gn_u16)gn_get(p, 2);
+  first = gn_get(p, 8);
+  count = gn_get(p, 8);
+  p->scan_count = 0;
+  gn_map_scan(p->map, first, count, gn_find_of_vid, p);
+  for (at = 0; at < p->scan_count; ++at) {
+    struct gn_probe probe = gn_map_place(p->map, p->scan_vid, p->found[at]);
+    gn_map_remove(p->map, &probe);
+  }
+  gn_value(p, p->scan_count);
+}
+
+static void gn_say_image(struct gn_player *p) {
+  gn_u64 words = gn_map_words(p->map);
+  gn_value(p, gn_map_len(p->map));
+  gn_value(p, gn_map_stashed(p->map));
+  gn_value(p, gn_crc32c(0, gn_map_image(p->map), words * 8));
+}
+
+static void gn_check_map(struct gn_player *p) {
+  gn_u64 index = 0;
+  gn_value(p, (gn_u64)gn_map_check(p->map, &index));
+  gn_value(p, index);
+}
+
+static void gn_scan_map(struct gn_player *p) {
+  gn_u64 first = gn_get(p, 8), count = gn_get(p, 8);
+  p->scan_count = 0;
+  p->scan_hash = 0;
+  gn_map_scan(p->map, first, count, gn_hash_all, p);
+  gn_value(p, p->scan_count);
+  gn_value(p, p->scan_hash);
+}
+
+/* Operations on one block. */
+static void gn_block_op(struct gn_player *p, gn_u8 op, const char **why) {
+  gn_u16 vid = (gn_u16)gn_get(p, 2);
+  gn_u32 vba = (gn_u32)gn_get(p, 4);
+  struct gn_probe probe = gn_map_place(p->map, vid, vba);
+  gn_u32 from = 0, to = 0;
+  if (op == GN_OP_REPLACE) from = (gn_u32)gn_get(p, 4);
+  if (op == GN_OP_REPLACE || op == GN_OP_INSERT) to = (gn_u32)gn_get(p, 4);
+  if (!gnp_id_is_valid(vid) || to >= gn_map_pages(p->map)) {
+    *why = "a block or page that there is not";
+    return;
+  }
+  if (op == GN_OP_INSERT) gn_value(p, gn_map_insert(p->map, &probe, to));
+  if (op == GN_OP_REMOVE) gn_value(p, gn_map_remove(p->map, &probe));
+  if (op == GN_OP_REPLACE) gn_value(p, gn_map_replace(p->map, &probe, from, to));
+  if (op == GN_OP_FIND) gn_value(p, gn_map_find(p->map, &probe));
+}
+
+bool gn_play_map(struct gn_player *p, gn_u8 op, const char **why) {
+  if (op == GN_OP_MAP) {
+    gn_make(p, why);
+    return true;
+  }
+  if (op < GN_OP_MAP || op > GN_OP_SCAN) return false;
+  if (!p->map) {
+    *why = "there is no map yet";
+    return true;
+  }
+  if (op == GN_OP_SET_WORD) {
+    gn_u64 index = gn_get(p, 8), value = gn_get(p, 8);
+    gn_value(p, gn_map_set_word(p->map, index, value));
+    return true;
+  }
+  if (op == GN_OP_CHECK) {
+    gn_check_map(p);
+    return true;
+  }
+  if (op == GN_OP_CLEAR) {
+    gn_map_clear(p->map);
+    return true;
+  }
+  if (gn_map_loading(p->map)) {
+    *why = "the map was loaded and not checked";
+    return true;
+  }
+  if (op == GN_OP_SWEEP)
+    gn_sweep_map(p);
+  else if (op == GN_OP_IMAGE)
+    gn_say_image(p);
+  else if (op == GN_OP_SCAN)
+    gn_scan_map(p);
+  else
+    gn_block_op(p, op, why);
+  return true;
+}

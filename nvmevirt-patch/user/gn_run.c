@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* The checks as a program: operations on standard input, answers on standard output; or vector files. */
+#include "gn_user.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+static const char gn_help[] =
+    "gn_run: GNStor's firmware checks in C, as a program\n"
+    "\n"
+    "  gn_run                     operations on standard input, answers on standard output, each behind its\n"
+    "                             length in four bytes, little-endian\n"
+    "  gn_run --vectors DIR       plays every *.gnv file of DIR: one line a script, and of a script that\n"
+    "                             differs the first difference in words; status 1 where one differs\n"
+    "  gn_run --cost [BLOCKS]     CPU time of the verdict and look-up of a mapped 4 KiB read\n"
+    "  gn_run --through PATH ...  the same with operations played by the module, by its device PATH\n"
+    "  gn_run --help              this text\n";
+
+/* Reads operations until the end of input and answers them. The output is written when the input has
+ * nothing more for now: both ends of a pipe go on. */
+static int gn_serve(struct gn_way *way) {
+  static gn_u8 in[GN_OP_MOST + 4];
+  gn_u32 have = 0;
+  for (;;) {
+    ssize_t got = read(0, in + have, sizeof in - have);
+    gn_u32 at = 0, used;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return gn_complain("standard input", strerror(errno));
+    if (got == 0) break;
+    have += (gn_u32)got;
+    while (have - at >= 4) {
+      gn_u32 length = gn_u32_of(in + at);
+      if (length == 0 || length > GN_OP_MOST) return gn_complain("standard input", "an operation of no possible length");
+      if (have - at - 4 < length) break;
+      at += 4 + length;
+    }
+    if (at && gn_way_play(way, in, at, 1)) return 1;
+    used = at;
+    memmove(in, in + used, have - used);
+    have -= used;
+  }
+  return have ? gn_complain("standard input", "the last operation is cut short") : 0;
+}
+
+int main(int argc, char **argv) {
+  struct gn_way way;
+  const char *through = NULL, *folder = NULL;
+  int at, result;
+  for (at = 1; at < argc; ++at) {
+    if (!strcmp(argv[at], "--help")) {
+      fputs(gn_help, stdout);
+      return 0;
+    }
+    if (!strcmp(argv[at], "--cost")) return gn_cost(at + 1 < argc ? strtoull(argv[at + 1], NULL, 10) : 0);
+    if (!strcmp(argv[at], "--vectors") && at + 1 < argc) {
+      folder = argv[++at];
+    } else if (!strcmp(argv[at], "--through") && at + 1 < argc) {
+      through = argv[++at];
+    } else {
+      fprintf(stderr, "gn_run: %s: not an option; `gn_run --help` lists them\n", argv[at]);
+      return 2;
+    }
+  }
+  if (gn_way_open(&way, through)) return 1;
+  result = folder ? gn_vectors(&way, folder) : gn_serve(&way);
+  gn_way_close(&way);
+  if (gn_os_bytes) return gn_complain("memory", "bytes are left that were never taken back");
+  return result;
+}

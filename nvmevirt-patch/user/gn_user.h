@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the files of the program share. */
+#ifndef GN_USER_H
+#define GN_USER_H
+
+#include "../play/gn_play.h"
+
+/* Who plays: this program, or the module behind its device. */
+struct gn_way {
+  struct gn_player *player;
+  int device;
+};
+
+static inline gn_u32 gn_u32_of(const gn_u8 *at) {
+  return at[0] | (gn_u32)at[1] << 8 | (gn_u32)at[2] << 16 | (gn_u32)at[3] << 24;
+}
+
+int gn_complain(const char *what, const char *why);
+int gn_way_open(struct gn_way *way, const char *path);
+/* Forgets the script: device and map are gone. */
+int gn_way_reset(struct gn_way *way);
+void gn_way_close(struct gn_way *way);
+/* Plays whole operations, each behind its length, and writes the answers to descriptor `out`. */
+int gn_way_play(struct gn_way *way, const gn_u8 *ops, gn_u32 bytes, int out);
+/* Plays one; the length of the answer, or -1. */
+int gn_way_one(struct gn_way *way, const gn_u8 *op, gn_u32 bytes, gn_u8 *answer);
+
+int gn_vectors(struct gn_way *way, const char *folder);
+int gn_cost(gn_u64 blocks);
+
+/* Words for a completion's refusal, or for success. */
+void gn_say_refusal(FILE *out, gn_u16 status, gn_u32 dw0, gn_u32 dw1);
+
+#endif
