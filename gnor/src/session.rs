@@ -3,8 +3,8 @@
 //! falls silent may have acknowledged every command of an I/O queue, so that nothing there can fail. So the
 //! heartbeat decides: if an admin queue breaks, the session gives up the I/O queues of its SSD too.
 //!
-//! A path that broke is replaced by a new one: [`Session::dial`] and [`Session::adopt`]. The new admin queue is
-//! of the same host, with the same serial and secret, and authenticates anew.
+//! A path that broke is replaced by a new one: [`Session::dial`] and [`Session::adopt`]. The new admin queue
+//! is of the same host, with the same serial and secret, and authenticates anew.
 
 use crate::error::NodeError;
 use crate::node::{CONNECT_DEADLINE, Connection, IoQueue, Lifeline, Node};

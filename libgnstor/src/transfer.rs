@@ -104,8 +104,8 @@ pub(crate) struct Transfers {
 
 /// Makes the connections of a channel anew.
 pub(crate) trait Again {
-    /// Makes the queue pairs anew, and so ends what is in flight on the old ones. False: no SSD of those that
-    /// are lost is reached.
+    /// Makes the queue pairs anew, and so ends what is in flight on the old ones. False: no lost SSD
+    /// answers.
     ///
     /// # Errors
     /// Why not, in words, where no later try can help.
@@ -279,8 +279,9 @@ impl Transfers {
         if self.tainted.get() { Err(Error::AfterTimeout) } else { Ok(()) }
     }
 
-    /// Runs requests. Those that a broken connection ended run again, a write with the stamp that it had, until
-    /// the deadline: an SSD that has such a write completes it and does not apply it again (protocol rule 6).
+    /// Runs requests. Requests that a broken connection ended run again until the deadline. A write then has
+    /// the stamp that it had: an SSD that has the write completes it and does not apply it again (protocol
+    /// rule 6).
     #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
     fn run(&self, target: Target<'_>, verb: Verb, mut items: Vec<Item>) -> Result<(), Error> {
         self.clean(target)?;
