@@ -4,7 +4,7 @@
 
 use tonic::Status;
 
-/// A codec that writes bytes as they are, and reads no answer.
+/// A codec that writes bytes as they are, and drops the answer.
 #[derive(Clone, Copy)]
 pub(crate) struct Bytes;
 
@@ -37,7 +37,9 @@ impl tonic::codec::Decoder for Bytes {
     type Item = ();
     type Error = Status;
 
-    fn decode(&mut self, _: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<()>, Status> {
+    fn decode(&mut self, answer: &mut tonic::codec::DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        let length = bytes::Buf::remaining(answer);
+        bytes::Buf::advance(answer, length);
         Ok(Some(()))
     }
 }
