@@ -221,13 +221,12 @@ fn median(samples: &[u64]) -> u64 {
 
 #[test]
 fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
-    // Long form only: on an idle machine the callers reach the quota of ids of their principal.
-    if std::env::var_os("GNSTOR_LONG").is_none() {
-        return;
-    }
     within(BUILD_LIMIT, || {
         let (callers, time) =
             if long() { (500, Duration::from_secs(300)) } else { (100, Duration::from_secs(10)) };
+        // GNSTOR_STRESS_S: another time, in seconds.
+        let other = std::env::var("GNSTOR_STRESS_S").ok().and_then(|secs| secs.parse().ok());
+        let time = other.map_or(time, Duration::from_secs);
         let files = Files::new();
         let tokens = files.secret("tokens", "anna anna-0123456789abcdef\nben ben-0123456789abcdef\n");
         let up = Up::start(&["--ssds", "2", "--tokens", &tokens]);
@@ -248,8 +247,6 @@ fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
                                 return;
                             }
                             calls.fetch_add(visit(&daemon, caller + round).await, Ordering::Relaxed);
-                            // An id counts for up to 30 s after its connection: below its principal's quota.
-                            tokio::time::sleep(Duration::from_millis(300)).await;
                         }
                     })
                 })
@@ -267,14 +264,23 @@ fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
         let third = samples.len() / 3;
         let (early, late) = (median(&samples[third..2 * third]), median(&samples[2 * third..]));
         let calls = calls.load(Ordering::Relaxed);
-        println!("{calls} calls; {early} bytes, then {late}");
+        let visits = calls / 12;
+        println!("{calls} calls, {visits} connections or more; {early} bytes, then {late}");
         assert!(calls >= callers * 12, "each caller was there");
         assert!(late as f64 <= early as f64 * 1.05, "memory grows: {early} bytes, then {late}");
         gnstor_tests::command::until("the descriptors are given back", || {
             resources(up.pid()).1 <= before.1 + 1
         });
-        let volume = gnstor(&[&["volume", "show", "shared", "--json"], &proof[..]].concat()).json();
-        assert_eq!(volume["readers"].as_array().map(Vec::len), Some(0), "every open was released");
+        // A release that was refused, as too many waited, is made up for when the open's lease ends.
+        let begun = Instant::now();
+        loop {
+            let volume = gnstor(&[&["volume", "show", "shared", "--json"], &proof[..]].concat()).json();
+            if volume["readers"].as_array().map(Vec::len) == Some(0) {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(100), "every open is released: {volume}");
+            std::thread::sleep(Duration::from_millis(500));
+        }
         up.end("-TERM");
     });
 }

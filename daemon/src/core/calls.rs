@@ -143,8 +143,18 @@ impl Core {
         let Some(client) = client else { return Ok(()) };
         // A daemon before this one gave the id. Its client renews and releases, with a right to the volume.
         if self.clients.is_inherited(client) {
+            let has_right = |vid| {
+                self.volumes.get(&vid).is_some_and(|v: &Volume| caller.right(&v.entry.labels).is_some())
+            };
+            let names_it = matches!(request, Request::Renew { .. } | Request::Keep { .. });
+            if names_it && self.clients.inherited_opens(client).all(has_right) {
+                self.clients.adopt(caller, client);
+            }
             match (request, entry) {
-                (Request::Renew { .. }, Some(_)) => return Ok(()),
+                (Request::Renew { .. }, Some(_)) => {
+                    self.clients.heard(client);
+                    return Ok(());
+                }
                 (Request::Release { .. }, Some(entry)) => {
                     let right = if entry.writer == Some(client) { Right::Write } else { Right::Read };
                     return caller.needs(right, &entry.labels, &entry.name);
@@ -455,10 +465,12 @@ impl Core {
         let term = self.term;
         let holds_none = |v: &Volume| v.entry.writer != Some(client) && !v.entry.readers.contains(&client);
         let volume = self.names.get(name.as_str()).and_then(|vid| self.volumes.get(vid));
-        let Some(volume) = volume.filter(|v| v.stage == Stage::Active && !holds_none(v)) else {
-            return self.reply(ticket, Ok(Reply::Done));
-        };
+        let Some(volume) = volume else { return self.reply(ticket, Ok(Reply::Done)) };
         let vid = volume.entry.vid;
+        if volume.stage != Stage::Active || holds_none(volume) {
+            self.clients.released(now, client, vid);
+            return self.reply(ticket, Ok(Reply::Done));
+        }
         let mut entry = volume.basis(now, term);
         entry.readers.retain(|&reader| reader != client);
         if entry.writer == Some(client) {

@@ -8,6 +8,10 @@
 //! ```
 //! An id whose connection closed waits: a client that lost its connection comes back with a call. An id
 //! without opens waits a short time, and gives way at once when ids run out.
+//!
+//! An id that a daemon before this one gave is *inherited*. It waits like one whose connection closed, so
+//! what a dead client had open ends after a restart, too. A caller with a right to all that it has open
+//! adopts it.
 
 use super::failure::Failure;
 use super::rights::Caller;
@@ -41,7 +45,7 @@ impl Default for Quotas {
             principal_opens: 16_384,
             opens: 65_536,
             idle_ms: 30_000,
-            open_ms: 300_000,
+            open_ms: 60_000,
         }
     }
 }
@@ -58,6 +62,8 @@ struct Client {
     /// Volumes opened with it. Some may be released again: the entries decide.
     opens: BTreeSet<Vid>,
     ending: bool,
+    /// A daemon before this one gave it; its principal is not known.
+    inherited: bool,
 }
 
 /// All ids.
@@ -156,6 +162,7 @@ impl Clients {
             ends_at: None,
             opens: BTreeSet::new(),
             ending: false,
+            inherited: false,
         };
         self.given.insert(id, client);
         self.by_connection.entry(caller.connection).or_default().insert(id);
@@ -196,6 +203,9 @@ impl Clients {
     /// # Errors
     /// `PERMISSION_DENIED`: another principal has registered the id, or none has.
     pub(super) fn take(&mut self, caller: &Caller, id: ClientId) -> Result<(), Failure> {
+        if caller.single && self.given.get(&id).is_some_and(|client| client.inherited && !client.ending) {
+            self.adopt(caller, id);
+        }
         let Some(client) = self.given.get_mut(&id) else {
             if caller.single {
                 // A daemon before this one may have given it: no other client gets it.
@@ -204,7 +214,8 @@ impl Clients {
             }
             return Err(foreign(caller, id));
         };
-        if (!caller.single && client.principal != caller.name) || client.ending {
+        let is_own = caller.single || client.principal == caller.name;
+        if !is_own || client.inherited || client.ending {
             return Err(foreign(caller, id));
         }
         if client.connection == Some(caller.connection) {
@@ -222,7 +233,65 @@ impl Clients {
 
     /// An id that entries name and that this daemon has not given out: a daemon before this one gave it.
     pub(super) fn is_inherited(&self, id: ClientId) -> bool {
-        !self.given.contains_key(&id) && self.seen[usize::from(id.get())]
+        self.given.get(&id).map_or(self.seen[usize::from(id.get())], |client| client.inherited)
+    }
+
+    /// An entry that a daemon before this one made names the id as reader or writer: its client is to be heard
+    /// of soon.
+    pub(super) fn inherit(&mut self, now: u64, id: ClientId, vid: Vid) {
+        self.note(id);
+        let ends_at = now + self.quotas.open_ms;
+        let client = self.given.entry(id).or_insert_with(|| Client {
+            principal: "".into(),
+            connection: None,
+            ends_at: Some(ends_at),
+            opens: BTreeSet::new(),
+            ending: false,
+            inherited: true,
+        });
+        client.opens.insert(vid);
+        if client.inherited {
+            self.ends.insert((ends_at, id));
+        }
+    }
+
+    /// What an inherited id has open.
+    pub(super) fn inherited_opens(&self, id: ClientId) -> impl Iterator<Item = Vid> {
+        self.given.get(&id).into_iter().flat_map(|client| client.opens.iter().copied())
+    }
+
+    /// An inherited id is the caller's from now on, and kept by its connection.
+    pub(super) fn adopt(&mut self, caller: &Caller, id: ClientId) {
+        self.heard(id);
+        let Some(client) = self.given.get_mut(&id).filter(|client| client.inherited) else { return };
+        client.inherited = false;
+        client.principal = caller.name.clone();
+        client.connection = Some(caller.connection);
+        self.by_connection.entry(caller.connection).or_default().insert(id);
+        self.by_principal.entry(caller.name.clone()).or_default().insert(id);
+    }
+
+    /// An inherited id's client is there.
+    pub(super) fn heard(&mut self, id: ClientId) {
+        let client = self.given.get_mut(&id).filter(|client| client.inherited && !client.ending);
+        if let Some(at) = client.and_then(|client| client.ends_at.take()) {
+            self.ends.remove(&(at, id));
+        }
+    }
+
+    /// The id has no right to the volume any more. Where that was its last one, and its connection closed, it
+    /// waits as an id without opens does.
+    pub(super) fn released(&mut self, now: u64, id: ClientId, vid: Vid) {
+        let Some(client) = self.given.get_mut(&id) else { return };
+        client.opens.remove(&vid);
+        let end = now + self.quotas.idle_ms;
+        let Some(at) = client.ends_at.filter(|&at| client.opens.is_empty() && !client.ending && at > end)
+        else {
+            return;
+        };
+        client.ends_at = Some(end);
+        self.ends.remove(&(at, id));
+        self.ends.insert((end, id));
     }
 
     /// The ids of a principal.
@@ -408,6 +477,69 @@ mod tests {
     }
 
     #[test]
+    fn an_id_that_has_released_all_gives_way_at_once_when_its_connection_closes() {
+        let _deadline = Deadline::after(LIMIT);
+        let mut clients = Clients::new(Quotas { principal_ids: 2, ..Quotas::default() });
+        let vid = Vid::new(1).unwrap();
+        let visits = |clients: &mut Clients, connection: u64, releases: bool| {
+            let own = clients.register(&caller("anna", connection), none);
+            if let Ok(own) = own {
+                clients.open(&caller("anna", connection), own, vid, |_, _| true).unwrap();
+                if releases {
+                    clients.released(0, own, vid);
+                }
+            }
+            clients.closed(0, connection);
+            own
+        };
+        for connection in 0..100 {
+            assert!(visits(&mut clients, connection, true).is_ok(), "connection {connection}");
+        }
+        // What is open is kept, until the client comes back or its time is over.
+        assert!(visits(&mut clients, 100, false).is_ok());
+        assert!(visits(&mut clients, 101, false).is_ok());
+        assert!(visits(&mut clients, 102, true).is_err());
+        let late: Vec<_> = clients.step(60_000, |_, _| true);
+        assert_eq!(late.len(), 2);
+        // A release that is done after the connection closed counts, too.
+        let mut clients = Clients::new(Quotas { principal_ids: 1, ..Quotas::default() });
+        let own = visits(&mut clients, 1, false).unwrap();
+        assert!(visits(&mut clients, 2, true).is_err());
+        clients.released(10, own, vid);
+        assert_eq!(clients.wakes_at(), Some(30_010));
+        assert!(visits(&mut clients, 3, true).is_ok());
+    }
+
+    #[test]
+    fn an_inherited_id_ends_unless_its_client_is_heard_of() {
+        let _deadline = Deadline::after(LIMIT);
+        let mut clients = Clients::new(Quotas::default());
+        let (vid, other) = (Vid::new(1).unwrap(), Vid::new(2).unwrap());
+        for raw in [5, 6, 7] {
+            clients.inherit(100, id(raw), vid);
+            clients.inherit(100, id(raw), other);
+            assert!(clients.is_inherited(id(raw)));
+            assert!(
+                clients.take(&caller("anna", 1), id(raw)).is_err(),
+                "it is not proven to be the caller's"
+            );
+        }
+        clients.heard(id(5));
+        clients.adopt(&caller("anna", 1), id(6));
+        assert!(!clients.is_inherited(id(6)) && clients.take(&caller("anna", 1), id(6)).is_ok());
+        assert!(clients.take(&caller("ben", 2), id(6)).is_err());
+        assert_eq!(clients.step(60_100, |_, _| true), [(id(7), vid), (id(7), other)]);
+        clients.released(60_200, id(7), vid);
+        clients.released(60_200, id(7), other);
+        assert!(clients.step(60_700, |_, _| true).is_empty());
+        assert!(!clients.given.contains_key(&id(7)));
+        assert_eq!(clients.wakes_at(), None);
+        // A daemon without proofs has one principal: naming the id is enough.
+        clients.inherit(0, id(9), vid);
+        assert!(clients.take(&Caller::local(4), id(9)).is_ok() && clients.wakes_at().is_none());
+    }
+
+    #[test]
     fn quotas_are_for_each_and_are_given_back() {
         let _deadline = Deadline::after(LIMIT);
         let quotas =
@@ -435,10 +567,10 @@ mod tests {
         assert!(clients.step(29_999, |_, _| true).is_empty() && clients.len() == 5);
         assert!(clients.step(30_000, |_, _| true).is_empty());
         assert_eq!(clients.len(), 3, "the ids without opens have ended");
-        assert_eq!(clients.step(300_000, |_, _| true), [(own[1], vid(1)), (own[1], vid(2))]);
+        assert_eq!(clients.step(60_000, |_, _| true), [(own[1], vid(1)), (own[1], vid(2))]);
         assert!(clients.take(&caller("anna", 9), own[1]).is_err(), "it ends");
-        assert_eq!(clients.step(300_500, |_, _| true).len(), 2, "an SSD has not taken the release");
-        assert!(clients.step(301_000, |_, _| false).is_empty());
+        assert_eq!(clients.step(60_500, |_, _| true).len(), 2, "an SSD has not taken the release");
+        assert!(clients.step(61_000, |_, _| false).is_empty());
         assert_eq!(clients.len(), 2);
     }
 }

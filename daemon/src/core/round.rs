@@ -15,7 +15,7 @@
 use super::failure::{Failure, Trouble, blame, code_of};
 use super::volume::{Action, Change, Creation, Purpose, Retry, Round, Stage, Then, Undo};
 use super::{Answer, Command, Core, Owner, Reply, Stop, Ticket};
-use gnstor_proto::slba::Vid;
+use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -186,8 +186,11 @@ impl Core {
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
         if round.failed.is_empty() {
             let granted = matches!(then, Then::OpenedWrite | Then::Renewed);
+            let takes = matches!(then, Then::Released | Then::Revoked | Then::Published);
+            let gone = if takes { no_longer_named(&volume.entry, entry) } else { Vec::new() };
             volume.commit(now, entry, granted, drift_ms);
             let view = volume.view(now);
+            gone.into_iter().for_each(|id| self.clients.released(now, id, entry.vid));
             self.note_behind(now, entry.vid, BTreeMap::new());
             if then == Then::Published {
                 self.settle_name(entry.vid, true);
@@ -289,4 +292,10 @@ impl Core {
             }
         }
     }
+}
+
+/// The clients that had a right by the old entry, and have none by the new one.
+fn no_longer_named(old: &VolumeEntry, new: &VolumeEntry) -> Vec<ClientId> {
+    let named: BTreeSet<_> = new.readers.iter().chain(&new.writer).collect();
+    old.readers.iter().chain(&old.writer).filter(|id| !named.contains(id)).copied().collect()
 }

@@ -275,12 +275,9 @@ impl Core {
         let superseded = superseded(&volumes);
         for (vid, copies) in volumes {
             for entry in copies.values() {
-                entry
-                    .readers
-                    .iter()
-                    .chain(&entry.writer)
-                    .chain([&entry.owner])
-                    .for_each(|&id| self.clients.note(id));
+                self.clients.note(entry.owner);
+                let named = entry.readers.iter().chain(&entry.writer);
+                named.for_each(|&id| self.clients.inherit(now, id, vid));
             }
             if let Err(stop) = self.adopt(now, vid, &copies, superseded.get(&vid).copied()) {
                 return self.stop(stop);

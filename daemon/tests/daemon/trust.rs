@@ -279,6 +279,40 @@ fn rights_and_opens_outlive_the_daemon() {
     });
 }
 
+#[test]
+fn what_dead_clients_had_open_ends_after_a_restart_too_and_live_ones_keep_theirs() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(2);
+    let first = Daemon::start(ANY, array.ports(), with_tokens()).unwrap();
+    let (dead, live) = run(async {
+        let mut anna = Client::connect(&first, Some("anna")).await;
+        let (dead, live) = (anna.register().await.unwrap(), anna.register().await.unwrap());
+        anna.create("v", live).await.unwrap();
+        anna.open("v", dead, Rights::Read).await.unwrap();
+        anna.open("v", live, Rights::Read).await.unwrap();
+        (dead, live)
+    });
+    first.stop().unwrap();
+    let mut config = with_tokens();
+    config.core.quotas = Quotas { idle_ms: 300, open_ms: 600, ..Quotas::default() };
+    let second = Daemon::start(ANY, array.ports(), config).unwrap();
+    run(async {
+        let mut anna = Client::connect(&second, Some("anna")).await;
+        let mut ben = Client::connect(&second, Some("ben")).await;
+        let keep = ben.sign(KeepRequest { client_id: live });
+        refused(ben.fleet.keep(keep).await, Code::PermissionDenied, "client id");
+        let keep = anna.sign(KeepRequest { client_id: live });
+        anna.fleet.keep(keep).await.unwrap();
+        assert!(anna.get("v").await.unwrap().readers.contains(&dead), "it may come back yet");
+        while anna.get("v").await.unwrap().readers.contains(&dead) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        assert_eq!(anna.get("v").await.unwrap().readers, [live]);
+    });
+    assert_eq!(array.agreed()[0].readers.len(), 1, "on every SSD");
+}
+
 /// A CA, and PEM of certificates that it issued.
 struct Ca(rcgen::CertificateParams, rcgen::KeyPair, String);
 

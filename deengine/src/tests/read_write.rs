@@ -79,6 +79,33 @@ fn a_lower_or_equal_stamp_completes_without_being_applied() {
 }
 
 #[test]
+fn a_write_that_is_sent_again_on_a_new_connection_is_applied_once() {
+    let mut harness = Harness::new();
+    let (admin, again) = (QueueKey(72), QueueKey(73));
+    // It is done, and the answer is lost with the connection. A newer write of the next block follows.
+    harness.poke(WRITER, 0, &block(1));
+    let write = harness.io(io::WRITE, WRITER, 3, 1);
+    assert_eq!(harness.refused(WRITER, write), None);
+    let identity = Identity::Client(client(7));
+    let cqe = harness.connect(admin, 0, identity, CNTLID_ANY);
+    harness.enable(admin);
+    let cntlid = u16::try_from(cqe.dw0.get()).unwrap();
+    assert_eq!(refusal(&harness.connect(again, 1, identity, cntlid)), None);
+    // Other data shows whether it is applied.
+    harness.poke(again, 0, &block(2));
+    assert_eq!(harness.refused(again, write), None, "it completes as the first one did");
+    assert_eq!(harness.stats().old_stamps, 1);
+    assert_eq!(harness.read(3), block(1));
+    // One that had not arrived is applied by the second sending, also behind a newer write of another block.
+    let lost = harness.io(io::WRITE, WRITER, 5, 1);
+    harness.write(3, &[4]);
+    harness.poke(again, 0, &block(5));
+    assert_eq!(harness.refused(again, lost), None);
+    assert_eq!((harness.read(5), harness.read(3)), (block(5), block(4)));
+    assert_eq!(harness.stats().old_stamps, 1);
+}
+
+#[test]
 fn two_writes_of_a_block_end_with_the_higher_stamp_in_either_order() {
     for first_ends_first in [true, false] {
         let mut harness = Harness::new();

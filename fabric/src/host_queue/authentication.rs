@@ -93,7 +93,14 @@ impl HostQueue {
         step.map_err(|failure| {
             // The controller may have ended the run itself: its answer does not matter.
             let _ = self.auth_send(&run.failure(failure), deadline);
-            self.unproven(&format!("authentication as {}: {failure}", self.host.nqn()))
+            let advice = match failure {
+                Failure::Authentication => {
+                    "; a client registers again with the daemon of this array, and the daemon and its SSDs \
+                     need one manager key"
+                }
+                _ => "",
+            };
+            self.unproven(&format!("authentication as {}: {failure}{advice}", self.host.nqn()))
         })
     }
 
