@@ -224,7 +224,7 @@ mod tests {
                 index,
                 subnqn: String::new(),
                 transport: "tcp".into(),
-                address: "127.0.0.1:4421".into(),
+                address: format!("127.0.0.1:{}", 4421 + index),
                 capacity_bytes: 1 << 20,
                 model: "emulated".into(),
             },
@@ -250,6 +250,9 @@ mod tests {
             "{found:?}"
         );
         assert!(!found[0].what.contains('\u{1b}'), "an escape of the daemon's reaches the terminal");
+        // SSDs of one process cannot be started one by one.
+        fleet.ssds[0].info.address = fleet.ssds[1].info.address.clone();
+        assert!(problems(&fleet)[0].action.contains("gnstor up"));
         let states: Vec<_> = fleet.ssds.iter().map(state_of).collect();
         assert_eq!(states, ["online", "down", "filling", "out"]);
     }

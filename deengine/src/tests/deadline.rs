@@ -26,5 +26,5 @@ fn a_test_that_hangs_ends_with_its_name() {
         .expect("the test binary runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(text.contains("hangs_when_asked_to") && text.contains("still runs after 1 s"), "{text}");
+    assert!(text.contains("hangs_when_asked_to") && text.contains("still runs after 1s"), "{text}");
 }
