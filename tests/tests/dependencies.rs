@@ -14,10 +14,11 @@ use std::process::Command;
 const RULES: &[(&str, &[&str])] = &[
     ("gnstor-proto", &[]),
     ("gnstor-base", &["gnstor-proto"]),
-    ("gnstor-auth", &[]),
+    // The tests of three crates draw hostile bytes.
+    ("gnstor-auth", &["gnstor-hostile"]),
     ("gnstor-fleet", &["gnstor-proto"]),
     ("gnstor-hostile", &["gnstor-proto"]),
-    ("gnstor-fabric", &["gnstor-auth", "gnstor-base", "gnstor-proto"]),
+    ("gnstor-fabric", &["gnstor-hostile", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
     ("gnstor-gnor", &["gnstor-fabric", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
     (
         "gnstor-deengine",
@@ -41,7 +42,17 @@ const RULES: &[(&str, &[&str])] = &[
     ("gnstor-durable", &["gnstor-flash", "gnstor-proto"]),
     ("gnstor-model", &["gnstor-flash", "gnstor-base", "gnstor-proto"]),
     ("gnstor-flash", &["gnstor-base", "gnstor-proto"]),
-    ("gnstor-daemon", &["gnstor-deengine", "gnstor-fabric", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
+    (
+        "gnstor-daemon",
+        &[
+            "gnstor-deengine",
+            "gnstor-fabric",
+            "gnstor-hostile",
+            "gnstor-auth",
+            "gnstor-base",
+            "gnstor-proto",
+        ],
+    ),
     ("libgnstor", &["gnstor-gnor", "gnstor-fabric", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
     (
         "gnstor-array",
