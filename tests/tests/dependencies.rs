@@ -44,14 +44,7 @@ const RULES: &[(&str, &[&str])] = &[
     ("gnstor-flash", &["gnstor-base", "gnstor-proto"]),
     (
         "gnstor-daemon",
-        &[
-            "gnstor-deengine",
-            "gnstor-fabric",
-            "gnstor-hostile",
-            "gnstor-auth",
-            "gnstor-base",
-            "gnstor-proto",
-        ],
+        &["gnstor-deengine", "gnstor-fabric", "gnstor-hostile", "gnstor-auth", "gnstor-base", "gnstor-proto"],
     ),
     ("libgnstor", &["gnstor-gnor", "gnstor-fabric", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
     (
