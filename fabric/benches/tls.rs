@@ -130,12 +130,15 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
+/// Measures plain streams, or streams with TLS.
+type Measure = fn(Option<&Tls>) -> f64;
+
 fn main() {
     let rounds = std::env::args().skip(1).find_map(|word| word.parse::<usize>().ok()).unwrap_or(5).max(1);
     let tls = tls();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("load of the machine before: {}", load.trim());
-    let measures: [(&str, fn(Option<&Tls>) -> f64); 3] = [
+    let measures: [(&str, Measure); 3] = [
         ("blocks of 4 KiB one way, GB/s", throughput),
         ("command and response, us", round_trip),
         ("connecting, both ends with certificates, us", connecting),

@@ -146,7 +146,7 @@ fn connections_that_are_cut_at_any_moment_are_made_anew_and_every_byte_is_right(
                             break;
                         }
                         let silence = Duration::from_micros(drawn(20 + cut, 2) * drawn(30 + cut, 10_000));
-                        let which = drawn(40 + cut, 2) as usize;
+                        let which = usize::from(drawn(40 + cut, 2) != 0);
                         scene.proxies[which].cut(scene.daemons[which], silence);
                         cuts += 1;
                     }

@@ -221,7 +221,7 @@ fn between(from: TcpStream, into: TcpStream, mut bend: impl FnMut(usize, &mut Ve
             return;
         }
         let mut record = head.to_vec();
-        record.resize(5 + usize::from(u16::from_be_bytes([head[3], head[4]])), 0);
+        record.resize(5 + (usize::from(head[3]) << 8 | usize::from(head[4])), 0);
         if from.read_exact(&mut record[5..]).is_err() {
             return;
         }
@@ -256,7 +256,7 @@ fn received(bend: impl FnMut(usize, &mut Vec<u8>) -> bool + Send) -> (Vec<Frame>
             }
         }
         while array.dead().is_none() {
-            array.poll().map(|frame| got.push(frame));
+            got.extend(array.poll());
         }
         let why = array.dead().unwrap().to_owned();
         drop((client, array));
