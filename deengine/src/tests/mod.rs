@@ -31,6 +31,8 @@ mod read_write;
 mod refusals;
 mod shrink;
 mod slow_disk;
+#[path = "../../testing/slow_store.rs"]
+mod slow_store;
 mod smart_counters;
 mod threads;
 mod tombstones;

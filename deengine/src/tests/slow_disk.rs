@@ -2,13 +2,11 @@
 //! A slow disk: the commands that change the metadata wait for it, and nothing else does.
 #![expect(clippy::disallowed_methods, reason = "one test is about real time")]
 
+use super::slow_store::{BARRIER, STILL, SlowStore};
 use super::*;
-use gnstor_flash::{DataFile, FileStore, Power, RamStore, Started, Store, SyncTicket};
+use gnstor_flash::{DataFile, FileStore, Power, RamStore, Store};
 use gnstor_ftl::{DUMP_BYTES, FtlConfig, geometry_for};
-use std::collections::HashMap;
 use std::io as os;
-use std::sync::Mutex;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// Polls that a sync takes.
@@ -122,80 +120,6 @@ fn counters_of_smart_hold_nothing_up() {
     assert_ne!(ssd.volumes.metadata().contents().smart_counters, before);
 }
 
-/// Time that a sync takes.
-const BARRIER: Duration = Duration::from_secs(1);
-/// A call that takes so long has stood still: for a disk, or because the machine is busy otherwise.
-const STILL: Duration = Duration::from_millis(300);
-
-/// The system area of a file on a slow disk.
-#[derive(Debug)]
-struct SlowStore {
-    inner: FileStore,
-    due: Mutex<HashMap<SyncTicket, Instant>>,
-}
-
-impl SlowStore {
-    fn slowly(&self, started: os::Result<Started>) -> os::Result<Started> {
-        let started = started?;
-        if let Started::Running(ticket) = started {
-            self.due.lock().unwrap().insert(ticket, Instant::now() + BARRIER);
-        }
-        Ok(started)
-    }
-}
-
-impl Store for SlowStore {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read(&self, at: u64, out: &mut [u8]) -> os::Result<()> {
-        self.inner.read(at, out)
-    }
-
-    fn write(&self, at: u64, data: &[u8]) -> os::Result<()> {
-        self.inner.write(at, data)
-    }
-
-    fn sync(&self) -> os::Result<()> {
-        std::thread::sleep(BARRIER);
-        self.inner.sync()
-    }
-
-    fn barrier(&self) -> os::Result<bool> {
-        let took = self.inner.barrier()?;
-        std::thread::sleep(BARRIER * u32::from(took));
-        Ok(took)
-    }
-
-    fn start_write(&self, at: u64, data: &[u8]) -> os::Result<()> {
-        self.inner.start_write(at, data)
-    }
-
-    fn start_sync(&self) -> os::Result<Started> {
-        self.slowly(self.inner.start_sync())
-    }
-
-    fn start_barrier(&self) -> os::Result<Started> {
-        self.slowly(self.inner.start_barrier())
-    }
-
-    fn poll_sync(&self, ticket: SyncTicket) -> Poll<os::Result<()>> {
-        let due = self.due.lock().unwrap()[&ticket];
-        if Instant::now() < due { Poll::Pending } else { self.inner.poll_sync(ticket) }
-    }
-
-    fn wait_sync(&self, ticket: SyncTicket) -> os::Result<()> {
-        let due = self.due.lock().unwrap()[&ticket];
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        self.inner.wait_sync(ticket)
-    }
-
-    fn queued_bytes(&self) -> u64 {
-        self.inner.queued_bytes()
-    }
-}
-
 /// An SSD in a file in a folder, behind another store.
 fn on_file(folder: &std::path::Path, store: impl FnOnce(FileStore) -> Arc<dyn Store>) -> Harness {
     let path = folder.join("ssd");
@@ -222,7 +146,7 @@ fn on_file(folder: &std::path::Path, store: impl FnOnce(FileStore) -> Arc<dyn St
 /// An SSD in a file whose syncs take a second from here on, and the file's folder.
 fn on_slow_file() -> (Harness, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
-    let slow = |inner| Arc::new(SlowStore { inner, due: Mutex::default() }) as _;
+    let slow = |inner| Arc::new(SlowStore::new(inner)) as _;
     (on_file(folder.path(), slow), folder)
 }
 

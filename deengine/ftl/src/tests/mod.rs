@@ -18,6 +18,8 @@ mod long;
 mod model;
 mod rebuild;
 mod slow_disk;
+#[path = "../../../testing/slow_store.rs"]
+mod slow_store;
 
 use crate::config::FtlConfig;
 use crate::layer::Ftl;

@@ -3,89 +3,10 @@
 //! does not.
 #![expect(clippy::disallowed_methods, reason = "the test is about real time")]
 
+use super::slow_store::{BARRIER, STILL, SlowStore};
 use super::*;
-use gnstor_flash::{DataFile, FileStore, Started, Store, SyncTicket};
-use std::collections::HashMap;
-use std::io;
-use std::sync::Mutex;
-use std::task::Poll;
+use gnstor_flash::{DataFile, FileStore};
 use std::time::{Duration, Instant};
-
-/// Time that a barrier takes.
-const BARRIER: Duration = Duration::from_secs(1);
-/// A call that takes so long has stood still, for a disk or because the machine is busy otherwise.
-const STILL: Duration = Duration::from_millis(300);
-
-/// The system area of a file on a slow disk.
-#[derive(Debug)]
-struct SlowStore {
-    inner: FileStore,
-    due: Mutex<HashMap<SyncTicket, Instant>>,
-}
-
-impl SlowStore {
-    fn slowly(&self, started: io::Result<Started>) -> io::Result<Started> {
-        let started = started?;
-        if let Started::Running(ticket) = started {
-            self.due.lock().unwrap().insert(ticket, Instant::now() + BARRIER);
-        }
-        Ok(started)
-    }
-
-    fn due(&self, ticket: SyncTicket) -> Instant {
-        self.due.lock().unwrap()[&ticket]
-    }
-}
-
-impl Store for SlowStore {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
-        self.inner.read(at, out)
-    }
-
-    fn write(&self, at: u64, data: &[u8]) -> io::Result<()> {
-        self.inner.write(at, data)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        std::thread::sleep(BARRIER);
-        self.inner.sync()
-    }
-
-    fn barrier(&self) -> io::Result<bool> {
-        let took = self.inner.barrier()?;
-        std::thread::sleep(BARRIER * u32::from(took));
-        Ok(took)
-    }
-
-    fn start_write(&self, at: u64, data: &[u8]) -> io::Result<()> {
-        self.inner.start_write(at, data)
-    }
-
-    fn start_sync(&self) -> io::Result<Started> {
-        self.slowly(self.inner.start_sync())
-    }
-
-    fn start_barrier(&self) -> io::Result<Started> {
-        self.slowly(self.inner.start_barrier())
-    }
-
-    fn poll_sync(&self, ticket: SyncTicket) -> Poll<io::Result<()>> {
-        if Instant::now() < self.due(ticket) { Poll::Pending } else { self.inner.poll_sync(ticket) }
-    }
-
-    fn wait_sync(&self, ticket: SyncTicket) -> io::Result<()> {
-        std::thread::sleep(self.due(ticket).saturating_duration_since(Instant::now()));
-        self.inner.wait_sync(ticket)
-    }
-
-    fn queued_bytes(&self) -> u64 {
-        self.inner.queued_bytes()
-    }
-}
 
 /// Calls of the layer, and the longest of them.
 struct Clock {
@@ -128,7 +49,7 @@ fn a_barrier_of_a_second_stops_no_engine_and_fails_no_write() {
     config.store = Arc::new(FileStore::new(file, power));
     config.spare_frames = 1024;
     Ftl::format(&config).unwrap().ftl.shut_down().unwrap();
-    config.store = Arc::new(SlowStore { inner, due: Mutex::default() });
+    config.store = Arc::new(SlowStore::new(inner));
     let OpenedFtl { ftl, .. } = Ftl::open(&config, |_, _, _| true, &|_, _| {}).unwrap();
 
     let mut clock = Clock { start: Instant::now(), longest: (Duration::ZERO, ""), still: Duration::ZERO };

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tests of the registered clients: ids, quotas, and when both end.
+
+use super::*;
+use crate::deadline::{Deadline, LIMIT};
+
+fn id(raw: u16) -> ClientId {
+    ClientId::new(raw).unwrap()
+}
+
+fn caller(name: &str, connection: u64) -> Caller {
+    Caller { name: name.into(), admin: false, creator: true, single: false, connection }
+}
+
+fn none() -> BTreeSet<ClientId> {
+    BTreeSet::new()
+}
+
+#[test]
+fn client_ids_are_unique_until_none_is_left() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut clients = Clients::new(Quotas::default());
+    clients.note(id(65_000));
+    let mut given = BTreeSet::new();
+    let named = || BTreeSet::from([id(65_000)]);
+    let mut connection = 0;
+    while given.len() < 65_533 {
+        connection += 1;
+        for _ in 0..Quotas::default().connection_ids.min(65_533 - given.len()) {
+            let new = clients.register(&Caller::local(connection), named).unwrap();
+            assert!(given.insert(new) && new.get() != 65_000);
+        }
+    }
+    let refused = clients.register(&Caller::local(0), named).unwrap_err();
+    assert_eq!(refused.code, ResourceExhausted);
+    clients.closed(0, 1);
+    assert!(clients.register(&Caller::local(0), named).is_ok(), "an id that waits gives way");
+}
+
+#[test]
+fn the_first_id_is_above_every_id_in_use() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut clients = Clients::new(Quotas::default());
+    clients.note(id(7));
+    assert_eq!(clients.register(&Caller::local(0), none), Ok(id(8)));
+}
+
+#[test]
+fn ids_that_no_entry_names_any_more_are_found_when_the_others_are_gone() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut clients = Clients::new(Quotas::default());
+    (1..=65_534).for_each(|raw| clients.note(id(raw)));
+    let named = || (1..=65_534).filter(|&raw| raw != 99).map(id).collect();
+    assert_eq!(clients.register(&Caller::local(0), named), Ok(id(99)));
+    assert!(clients.register(&Caller::local(1), named).is_err());
+}
+
+#[test]
+fn an_id_is_its_principals_alone() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut clients = Clients::new(Quotas::default());
+    let own = clients.register(&caller("anna", 1), none).unwrap();
+    assert_eq!(clients.take(&caller("anna", 2), own), Ok(()));
+    assert_eq!(clients.take(&caller("ben", 1), own).unwrap_err().code, PermissionDenied);
+    assert_eq!(clients.take(&caller("anna", 1), id(77)).unwrap_err().code, PermissionDenied);
+    clients.closed(0, 1);
+    assert_eq!(clients.wakes_at(), None, "the second connection keeps it");
+    clients.closed(10, 2);
+    assert_eq!(clients.wakes_at(), Some(30_010));
+    assert_eq!(clients.take(&caller("anna", 3), own), Ok(()));
+    assert_eq!(clients.wakes_at(), None);
+}
+
+#[test]
+fn an_id_that_has_released_all_gives_way_at_once_when_its_connection_closes() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut clients = Clients::new(Quotas { principal_ids: 2, ..Quotas::default() });
+    let vid = Vid::new(1).unwrap();
+    let visits = |clients: &mut Clients, connection: u64, releases: bool| {
+        let own = clients.register(&caller("anna", connection), none);
+        if let Ok(own) = own {
+            clients.open(&caller("anna", connection), own, vid, |_, _| true).unwrap();
+            if releases {
+                clients.released(0, own, vid);
+            }
+        }
+        clients.closed(0, connection);
+        own
+    };
+    for connection in 0..100 {
+        assert!(visits(&mut clients, connection, true).is_ok(), "connection {connection}");
+    }
+    // What is open is kept, until the client comes back or its time is over.
+    assert!(visits(&mut clients, 100, false).is_ok());
+    assert!(visits(&mut clients, 101, false).is_ok());
+    assert!(visits(&mut clients, 102, true).is_err());
+    let late: Vec<_> = clients.step(60_000, |_, _| true);
+    assert_eq!(late.len(), 2);
+    // A release that is done after the connection closed counts, too.
+    let mut clients = Clients::new(Quotas { principal_ids: 1, ..Quotas::default() });
+    let own = visits(&mut clients, 1, false).unwrap();
+    assert!(visits(&mut clients, 2, true).is_err());
+    clients.released(10, own, vid);
+    assert_eq!(clients.wakes_at(), Some(30_010));
+    assert!(visits(&mut clients, 3, true).is_ok());
+}
+
+#[test]
+fn an_inherited_id_ends_unless_its_client_is_heard_of() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut clients = Clients::new(Quotas::default());
+    let (vid, other) = (Vid::new(1).unwrap(), Vid::new(2).unwrap());
+    for raw in [5, 6, 7] {
+        clients.inherit(100, id(raw), vid);
+        clients.inherit(100, id(raw), other);
+        assert!(clients.is_inherited(id(raw)));
+        assert!(clients.take(&caller("anna", 1), id(raw)).is_err(), "it is not proven to be the caller's");
+    }
+    clients.heard(id(5));
+    clients.adopt(&caller("anna", 1), id(6));
+    assert!(!clients.is_inherited(id(6)) && clients.take(&caller("anna", 1), id(6)).is_ok());
+    assert!(clients.take(&caller("ben", 2), id(6)).is_err());
+    assert_eq!(clients.step(60_100, |_, _| true), [(id(7), vid), (id(7), other)]);
+    clients.released(60_200, id(7), vid);
+    clients.released(60_200, id(7), other);
+    assert!(clients.step(60_700, |_, _| true).is_empty());
+    assert!(!clients.given.contains_key(&id(7)));
+    assert_eq!(clients.wakes_at(), None);
+    // A daemon without proofs has one principal: naming the id is enough.
+    clients.inherit(0, id(9), vid);
+    assert!(clients.take(&Caller::local(4), id(9)).is_ok() && clients.wakes_at().is_none());
+}
+
+#[test]
+fn quotas_are_for_each_and_are_given_back() {
+    let _deadline = Deadline::after(LIMIT);
+    let quotas =
+        Quotas { connection_ids: 3, principal_ids: 4, principal_opens: 2, opens: 3, ..Quotas::default() };
+    let mut clients = Clients::new(quotas);
+    let own: Vec<_> = (0..3).map(|_| clients.register(&caller("anna", 1), none).unwrap()).collect();
+    let refused = clients.register(&caller("anna", 1), none).unwrap_err();
+    assert!(refused.code == ResourceExhausted && refused.message.contains("connection"), "{refused}");
+    clients.register(&caller("anna", 2), none).unwrap();
+    let refused = clients.register(&caller("anna", 2), none).unwrap_err();
+    assert!(refused.message.contains("one principal"), "{refused}");
+    let other = clients.register(&caller("ben", 3), none).unwrap();
+
+    let vid = |raw| Vid::new(raw).unwrap();
+    clients.open(&caller("anna", 1), own[0], vid(1), |_, _| true).unwrap();
+    clients.open(&caller("anna", 1), own[1], vid(1), |_, _| true).unwrap();
+    clients.open(&caller("anna", 1), own[1], vid(1), |_, _| true).unwrap();
+    let refused = clients.open(&caller("anna", 1), own[1], vid(2), |_, _| true).unwrap_err();
+    assert_eq!(refused.code, ResourceExhausted);
+    clients.open(&caller("ben", 3), other, vid(1), |_, _| true).unwrap();
+    assert!(clients.open(&caller("ben", 3), other, vid(2), |_, _| true).is_err(), "in all");
+    clients.open(&caller("anna", 1), own[1], vid(2), |id, _| id != own[0]).unwrap();
+
+    clients.closed(0, 1);
+    assert!(clients.step(29_999, |_, _| true).is_empty() && clients.len() == 5);
+    assert!(clients.step(30_000, |_, _| true).is_empty());
+    assert_eq!(clients.len(), 3, "the ids without opens have ended");
+    assert_eq!(clients.step(60_000, |_, _| true), [(own[1], vid(1)), (own[1], vid(2))]);
+    assert!(clients.take(&caller("anna", 9), own[1]).is_err(), "it ends");
+    assert_eq!(clients.step(60_500, |_, _| true).len(), 2, "an SSD has not taken the release");
+    assert!(clients.step(61_000, |_, _| false).is_empty());
+    assert_eq!(clients.len(), 2);
+}
