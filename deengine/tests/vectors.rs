@@ -56,7 +56,12 @@ fn the_vectors_are_what_the_firmware_says() {
 }
 
 fn make(target: &str, build: &Path) -> PathBuf {
+    make_with("cc", target, build)
+}
+
+fn make_with(compiler: &str, target: &str, build: &Path) -> PathBuf {
     let made = Command::new("make")
+        .arg(format!("CC={compiler}"))
         .args(["-s", "-C"])
         .arg(root().join("nvmevirt-patch"))
         .arg(format!("BUILD={}", build.display()))
@@ -70,12 +75,34 @@ fn make(target: &str, build: &Path) -> PathBuf {
 #[test]
 fn the_c_program_answers_the_vectors_as_the_firmware_does() {
     let _deadline = deadline::deadline();
+    let found = |compiler: &&str| Command::new(compiler).arg("--version").output().is_ok();
+    let compilers: Vec<&str> = ["gcc", "clang"].into_iter().filter(found).collect();
+    assert!(!compilers.is_empty(), "this test needs gcc or clang");
+    for compiler in compilers {
+        let build = tempfile::tempdir().unwrap();
+        // Debian's clang comes without its sanitizers: there the plain program is built.
+        let target = if compiler == "gcc" { "checked" } else { "all" };
+        let program = make_with(compiler, target, build.path());
+        let ran = Command::new(&program).arg("--vectors").arg(folder()).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout);
+        let bad: Vec<&str> = said.lines().filter(|line| !line.starts_with("same")).collect();
+        assert!(ran.status.success(), "{compiler}: {bad:#?}\n{}", String::from_utf8_lossy(&ran.stderr));
+    }
+}
+
+/// Operations of random bytes are answered or refused, and leave no memory behind.
+#[test]
+fn the_c_program_takes_any_bytes() {
+    let _deadline = deadline::deadline();
     let build = tempfile::tempdir().unwrap();
     let program = make("checked", build.path());
-    let ran = Command::new(&program).arg("--vectors").arg(folder()).output().unwrap();
-    let said = String::from_utf8_lossy(&ran.stdout);
-    let bad: Vec<&str> = said.lines().filter(|line| !line.starts_with("same")).collect();
-    assert!(ran.status.success(), "{bad:#?}\n{}", String::from_utf8_lossy(&ran.stderr));
+    for seed in ["1", "2", "3"] {
+        let ran = Command::new(&program).args(["--hostile", seed, "20000"]).output().unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success(), "seed {seed}: {said}\n{}", String::from_utf8_lossy(&ran.stderr));
+        let numbers: Vec<u64> = said.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        assert!(numbers[1] > 1000 && numbers[2] > 1000, "too one-sided to show anything: {said}");
+    }
 }
 
 /// A file that is damaged, and operations that there are not: a sentence and a status, and no crash.

@@ -79,7 +79,7 @@ struct gn_io *gn_io_new(struct gn_dev *dev, gn_u32 *handle) {
   io = &dev->ios[at];
   dev->free_io = io->next_free;
   io->used = true;
-  io->counted = io->orphan = io->has_pages = false;
+  io->counted = io->orphan = io->closing = io->has_pages = false;
   *handle = (io->age << GN_INDEX_BITS | at) + 1;
   ++dev->in_flight;
   return io;

@@ -14,6 +14,8 @@ struct gn_io {
   bool counted;
   /* Its queue was closed: no completion. */
   bool orphan;
+  /* Its queue is being closed: an orphan at the end of the step. */
+  bool closing;
   /* Pages of a read are pinned; pages of a write are taken. */
   bool has_pages;
   gn_u16 client;

@@ -17,7 +17,8 @@
 #include <linux/vmalloc.h>
 
 #define gn_log(...) pr_info("gn: " __VA_ARGS__)
-#define GN_LARGE_ALLOC(BYTES) vzalloc(BYTES)
+/* Too large is NULL: without a warning in the log, and without the end of another process. */
+#define GN_LARGE_ALLOC(BYTES) __vmalloc(BYTES, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN | __GFP_RETRY_MAYFAIL)
 #define GN_LARGE_FREE(AT) vfree(AT)
 
 #else

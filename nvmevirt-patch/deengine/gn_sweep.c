@@ -86,40 +86,66 @@ static void gn_sweep_all(struct gn_dev *dev, gn_u64 now_ns) {
   dev->sweep_at_ns = now_ns + GN_SWEEP_PAUSE_NS;
 }
 
-/* The queues of commands that keep a fence past its deadline are closed, with all of their commands. */
+static void gn_orphan(struct gn_dev *dev, struct gn_io *io) {
+  io->orphan = true;
+  gn_leave(dev, io);
+}
+
+/* Names a client whose queues are to be closed. */
+static void gn_name_closed(struct gn_dev *dev, gn_u16 client) {
+  if (dev->closed[client / 8] >> (client % 8) & 1) return;
+  dev->closed[client / 8] |= (gn_u8)(1u << (client % 8));
+  ++dev->closed_count;
+  ++dev->counts.closed;
+}
+
+static bool gn_is_late(const struct gn_dev *dev, const struct gn_io *io, const struct gn_fence *fence) {
+  const struct gn_volume *volume = gn_table_find(dev->table, fence->vid);
+  return volume && io->used && io->counted && io->request.vid == fence->vid && io->serial != volume->serial;
+}
+
+/* The commands of a client end with its queues: compares at once, as the firmware's controller holds them.
+ * Its workers hold reads and writes, and end them after the step. */
 static void gn_close(struct gn_dev *dev, gn_u16 client) {
   gn_u32 at;
-  if (!(dev->closed[client / 8] >> (client % 8) & 1)) {
-    dev->closed[client / 8] |= (gn_u8)(1u << (client % 8));
-    ++dev->closed_count;
-    ++dev->counts.closed;
-  }
+  gn_name_closed(dev, client);
   for (at = 0; at < dev->config.commands; ++at) {
     struct gn_io *io = &dev->ios[at];
     if (!io->used || io->orphan || io->client != client) continue;
-    io->orphan = true;
-    gn_leave(dev, io);
+    if (io->action == GN_COMPARE)
+      gn_orphan(dev, io);
+    else
+      io->closing = true;
   }
 }
 
-static void gn_close_stragglers(struct gn_dev *dev, gn_u64 now_ns) {
-  gn_u32 at, fence;
-  for (fence = 0; fence < dev->fence_count; ++fence) {
-    gn_u16 vid = dev->fences[fence].vid;
-    const struct gn_volume *volume = gn_table_find(dev->table, vid);
-    if (dev->fences[fence].done || dev->fences[fence].deadline_ns > now_ns || !volume) continue;
-    for (at = 0; at < dev->config.commands; ++at) {
+/* Closes the queues of commands that keep a fence past its deadline, if they are compares, or are not. */
+static void gn_close_late(struct gn_dev *dev, gn_u64 now_ns, bool compares) {
+  gn_u32 at, which;
+  for (which = 0; which < dev->fence_count; ++which) {
+    const struct gn_fence *fence = &dev->fences[which];
+    if (fence->deadline_ns > now_ns) continue;
+    for (at = 0; at < dev->config.commands && !fence->done; ++at) {
       const struct gn_io *io = &dev->ios[at];
-      if (io->used && io->counted && io->request.vid == vid && io->serial != volume->serial)
-        gn_close(dev, io->client);
+      if ((io->action == GN_COMPARE) == compares && gn_is_late(dev, io, fence)) gn_close(dev, io->client);
     }
   }
 }
 
+static void gn_end_closing(struct gn_dev *dev) {
+  gn_u32 at;
+  for (at = 0; at < dev->config.commands; ++at) {
+    struct gn_io *io = &dev->ios[at];
+    if (io->used && io->closing && !io->orphan) gn_orphan(dev, io);
+  }
+}
+
 void gn_tick(struct gn_dev *dev, gn_u64 now_ns) {
+  gn_close_late(dev, now_ns, true);
   /* A volume whose last transfers end with their queue is buried by the next step of its sweep. */
   gn_sweep_all(dev, now_ns);
-  gn_close_stragglers(dev, now_ns);
+  gn_close_late(dev, now_ns, false);
+  gn_end_closing(dev);
 }
 
 gn_u64 gn_next_ns(const struct gn_dev *dev) {

@@ -134,12 +134,20 @@ static ssize_t gn_check_read(struct file *opened, char __user *to, size_t bytes,
   return part;
 }
 
+/* There is none: whoever tries finds out here what to do instead. */
+static long gn_check_ioctl(struct file *opened, unsigned int request, unsigned long at) {
+  pr_info_ratelimited("gn: no ioctl %#x here: write operations, and read their answers\n", request);
+  return -ENOTTY;
+}
+
 static const struct file_operations gn_check_ops = {
     .owner = THIS_MODULE,
     .open = gn_check_open,
     .release = gn_check_release,
     .read = gn_check_read,
     .write = gn_check_write,
+    .unlocked_ioctl = gn_check_ioctl,
+    .compat_ioctl = gn_check_ioctl,
 };
 
 static struct miscdevice gn_check_device = {

@@ -13,6 +13,8 @@ static const char gn_help[] =
     "  gn_run --vectors DIR       plays every *.gnv file of DIR: one line a script, and of a script that\n"
     "                             differs the first difference in words; status 1 where one differs\n"
     "  gn_run --cost [BLOCKS]     CPU time of the verdict and look-up of a mapped 4 KiB read\n"
+    "  gn_run --hostile SEED COUNT\n"
+    "                             plays COUNT operations of random bytes, none of which may do harm\n"
     "  gn_run --through PATH ...  the same with operations played by the module, by its device PATH\n"
     "  gn_run --help              this text\n";
 
@@ -42,10 +44,17 @@ static int gn_serve(struct gn_way *way) {
   return have ? gn_complain("standard input", "the last operation is cut short") : 0;
 }
 
-int main(int argc, char **argv) {
-  struct gn_way way;
-  const char *through = NULL, *folder = NULL;
-  int at, result;
+/* What the arguments ask for. */
+struct gn_ask {
+  const char *through;
+  const char *folder;
+  gn_u64 seed;
+  gn_u64 hostile;
+};
+
+/* -1: go on; otherwise the status to end with. */
+static int gn_read_arguments(int argc, char **argv, struct gn_ask *ask) {
+  int at;
   for (at = 1; at < argc; ++at) {
     if (!strcmp(argv[at], "--help")) {
       fputs(gn_help, stdout);
@@ -53,16 +62,30 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(argv[at], "--cost")) return gn_cost(at + 1 < argc ? strtoull(argv[at + 1], NULL, 10) : 0);
     if (!strcmp(argv[at], "--vectors") && at + 1 < argc) {
-      folder = argv[++at];
+      ask->folder = argv[++at];
     } else if (!strcmp(argv[at], "--through") && at + 1 < argc) {
-      through = argv[++at];
+      ask->through = argv[++at];
+    } else if (!strcmp(argv[at], "--hostile") && at + 2 < argc) {
+      ask->seed = strtoull(argv[++at], NULL, 10);
+      ask->hostile = strtoull(argv[++at], NULL, 10);
     } else {
       fprintf(stderr, "gn_run: %s: not an option; `gn_run --help` lists them\n", argv[at]);
       return 2;
     }
   }
-  if (gn_way_open(&way, through)) return 1;
-  result = folder ? gn_vectors(&way, folder) : gn_serve(&way);
+  return -1;
+}
+
+int main(int argc, char **argv) {
+  struct gn_ask ask = {NULL, NULL, 0, 0};
+  struct gn_way way;
+  int result = gn_read_arguments(argc, argv, &ask);
+  if (result >= 0) return result;
+  if (gn_way_open(&way, ask.through)) return 1;
+  if (ask.hostile)
+    result = gn_hostile(&way, ask.seed, ask.hostile);
+  else
+    result = ask.folder ? gn_vectors(&way, ask.folder) : gn_serve(&way);
   gn_way_close(&way);
   if (gn_os_bytes) return gn_complain("memory", "bytes are left that were never taken back");
   return result;

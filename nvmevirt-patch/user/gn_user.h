@@ -27,6 +27,8 @@ int gn_way_one(struct gn_way *way, const gn_u8 *op, gn_u32 bytes, gn_u8 *answer)
 
 int gn_vectors(struct gn_way *way, const char *folder);
 int gn_cost(gn_u64 blocks);
+/* Plays so many operations of random bytes, and to a device any ioctl, too. */
+int gn_hostile(struct gn_way *way, gn_u64 seed, gn_u64 count);
 
 /* Words for a completion's refusal, or for success. */
 void gn_say_refusal(FILE *out, gn_u16 status, gn_u32 dw0, gn_u32 dw1);

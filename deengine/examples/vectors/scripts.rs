@@ -488,6 +488,7 @@ fn fences(scripts: &mut Vec<Script>) {
             format!("fence: after 2 s the queues of a late {name} are closed"),
         ));
     }
+    late_deletes(scripts);
     let mut s = Writing::new();
     s.add(&entry(6));
     let held = s.begin(Io::new(io::READ, READER, 0, 1));
@@ -508,6 +509,42 @@ fn fences(scripts: &mut Vec<Script>) {
     scripts.push(
         s.finish("fence-life", "fence: a volume is not reborn while a write of its last life is under way"),
     );
+}
+
+/// The fence of a DELETE is overdue when its sweep has long ended: whether the volume is buried in that step
+/// or in the next one depends on what was late.
+fn late_deletes(scripts: &mut Vec<Script>) {
+    for (name, late) in [
+        ("read", &[io::READ][..]),
+        ("write", &[io::WRITE]),
+        ("compare", &[io::COMPARE]),
+        ("both", &[io::COMPARE, io::READ]),
+    ] {
+        let mut s = Writing::new();
+        s.add(&entry(6));
+        s.run(Io::new(io::WRITE, WRITER, 0, 2));
+        for &opcode in late {
+            s.begin(Io::new(opcode, WRITER, 0, 1));
+        }
+        let other = Io { vid: 6, ..Io::new(io::WRITE, WRITER, 0, 1) };
+        let neighbour = s.begin(other);
+        s.delete(VOLUME, 1, 2, 1);
+        s.settle();
+        let deadline = s.now_ns + 2_000 * MS;
+        while s.now_ns < deadline {
+            s.advance(100 * MS);
+        }
+        for _ in 0..4 {
+            s.add(&VolumeEntry { generation: 2, version: 3, ..entry(VOLUME) });
+            s.advance(40_000);
+        }
+        s.end(other, neighbour);
+        s.look([0, 1]);
+        scripts.push(s.finish(
+            format!("fence-late-delete-{name}"),
+            format!("fence: when the volume of a DELETE with a late {name} is buried"),
+        ));
+    }
 }
 
 /// Contents: what is read is what was written last.
