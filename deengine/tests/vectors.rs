@@ -18,6 +18,12 @@ mod script;
 mod scripts;
 #[path = "../examples/vectors/scripts_admin.rs"]
 mod scripts_admin;
+#[path = "../examples/vectors/scripts_checks.rs"]
+mod scripts_checks;
+#[path = "../examples/vectors/scripts_data.rs"]
+mod scripts_data;
+#[path = "../examples/vectors/scripts_fences.rs"]
+mod scripts_fences;
 #[path = "../examples/vectors/scripts_map.rs"]
 mod scripts_map;
 

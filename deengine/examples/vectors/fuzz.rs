@@ -2,10 +2,11 @@
 //! Differential fuzzing: sessions of drawn operations, played to the firmware and to a program.
 
 use crate::file::Script;
+use crate::map_session::map_session;
 use crate::op::Op;
 use crate::pipe::{Peer, first_difference, frame};
 use crate::play::Player;
-use crate::session::{Session, map_session};
+use crate::session::Session;
 use crate::shrink::shrink;
 use std::collections::VecDeque;
 use std::io::Write;

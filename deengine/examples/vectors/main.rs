@@ -11,14 +11,19 @@
 #![expect(clippy::disallowed_methods, reason = "a tool that runs for so many seconds reads the clock")]
 
 mod device;
+mod dice;
 mod file;
 mod fuzz;
+mod map_session;
 mod op;
 mod pipe;
 mod play;
 mod script;
 mod scripts;
 mod scripts_admin;
+mod scripts_checks;
+mod scripts_data;
+mod scripts_fences;
 mod scripts_map;
 mod session;
 mod shrink;

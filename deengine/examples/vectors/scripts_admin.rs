@@ -87,6 +87,20 @@ pub(crate) fn entries(scripts: &mut Vec<Script>) {
     }
     s.list(0, 32 * 4096, false);
     scripts.push(s.finish("entry-utf8", "entry: names are UTF-8"));
+    changes(scripts);
+    frames(scripts);
+    let mut s = Writing::bare();
+    for vid in 1..=70 {
+        s.add(&VolumeEntry { name: "v".into(), labels: String::new(), request_ids: vec![], ..entry(vid) });
+    }
+    s.delete(3, 1, 2, 1);
+    s.settle();
+    s.add(&entry(69));
+    s.add(&entry(70));
+    scripts.push(s.finish("table-full", "ADD: 64 volumes fit into a small SSD"));
+}
+
+fn changes(scripts: &mut Vec<Script>) {
     let mut s = Writing::new();
     let next = VolumeEntry { version: 2, ..entry(VOLUME) };
     for (number, wrong) in [
@@ -112,6 +126,10 @@ pub(crate) fn entries(scripts: &mut Vec<Script>) {
         s.run(Io::new(io::WRITE, WRITER, u32::try_from(number).expect("few"), 1));
     }
     scripts.push(s.finish("chmod", "CHMOD: versions rise, and what placement is computed from stays"));
+}
+
+/// Who may send the commands of the daemon, and in which frame.
+fn frames(scripts: &mut Vec<Script>) {
     let mut s = Writing::new();
     for who in [WRITER, 8, 9, DAEMON] {
         for code in VENDOR {
@@ -147,15 +165,6 @@ pub(crate) fn entries(scripts: &mut Vec<Script>) {
             format!("frame: flags, namespace, length and pointer of {code:x}h"),
         ));
     }
-    let mut s = Writing::bare();
-    for vid in 1..=70 {
-        s.add(&VolumeEntry { name: "v".into(), labels: String::new(), request_ids: vec![], ..entry(vid) });
-    }
-    s.delete(3, 1, 2, 1);
-    s.settle();
-    s.add(&entry(69));
-    s.add(&entry(70));
-    scripts.push(s.finish("table-full", "ADD: 64 volumes fit into a small SSD"));
 }
 
 pub(crate) fn lists(scripts: &mut Vec<Script>) {
@@ -246,6 +255,10 @@ pub(crate) fn terms(scripts: &mut Vec<Script>) {
         s.get_map(4096);
     }
     scripts.push(s.finish("term-map", "terms: MAP SET by term, then epoch"));
+    bent_maps(scripts);
+}
+
+fn bent_maps(scripts: &mut Vec<Script>) {
     let mut s = Writing::bare();
     let bytes = FleetMap::equal(4, 16, 7, 1).expect("a map").without(3).encode();
     for (at, value) in [

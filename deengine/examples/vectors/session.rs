@@ -3,6 +3,7 @@
 //! moves.
 
 use crate::device::device_op;
+use crate::dice::Dice;
 use crate::op::{DAEMON, Op};
 use crate::play::event;
 use crate::script::{Io, MS, bent, client, entry, vendor, versioned};
@@ -20,36 +21,6 @@ const MOST_OPEN: usize = 60;
 const MOST_BLOCKS: u32 = 3000;
 /// Most under way whose data goes through the firmware's few large buffers.
 const MOST_LARGE: usize = 4;
-
-/// Numbers from a seed.
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        mix64(self.0)
-    }
-
-    fn below(&mut self, end: u32) -> u32 {
-        u32::try_from(self.roll() % u64::from(end)).expect("below a u32")
-    }
-
-    fn one_in(&mut self, count: u32) -> bool {
-        self.below(count) == 0
-    }
-
-    fn index(&mut self, len: usize) -> usize {
-        usize::try_from(self.roll() % len as u64).expect("below a usize")
-    }
-
-    fn of<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.index(list.len())]
-    }
-
-    fn byte(&mut self) -> u8 {
-        self.roll().to_le_bytes()[0]
-    }
-}
 
 /// A command whose data is under way.
 #[derive(Clone, Copy)]
@@ -462,55 +433,5 @@ fn drawn_entry(dice: &mut Dice, vid: u16) -> VolumeEntry {
         writer: dice.of(&writers),
         lease_ms: dice.of(&[60_000u32, 60_000, 10_000, 1, 0]),
         ..entry(vid)
-    }
-}
-
-/// A session of a map alone.
-pub(crate) struct MapSession {
-    dice: Dice,
-    pages: u32,
-    keys: u32,
-    due: VecDeque<Op>,
-}
-
-pub(crate) fn map_session(seed: u64) -> MapSession {
-    let mut dice = Dice(mix64(seed ^ 0x4D41_5000));
-    let entries = dice.of(&[1u64, 30, 59, 200, 1000]);
-    let pages = dice.of(&[1u64, 100, 4096, 1 << 15]);
-    let made = Op::Map { entries, pages, seed: dice.roll() };
-    let slots = u32::try_from(entries * 100 / 93).expect("small").max(64);
-    // More keys than slots and stash together in some sessions, fewer in others.
-    let keys = slots * dice.of(&[80, 96, 105, 150, 180]) / 100;
-    MapSession { dice, pages: u32::try_from(pages).expect("small"), keys, due: VecDeque::from([made]) }
-}
-
-impl MapSession {
-    pub(crate) fn next(&mut self) -> Op {
-        if let Some(op) = self.due.pop_front() {
-            return op;
-        }
-        let number = self.dice.below(self.keys);
-        let vid = [1u16, 7, 0xFFFE][usize::try_from(number % 3).expect("small")];
-        let vba = u32::try_from(mix64(number.into()) >> 32).expect("32 bits");
-        let page = self.dice.below(self.pages);
-        match self.dice.below(1000) {
-            0..650 => Op::Insert { vid, vba, page },
-            650..800 => Op::Remove { vid, vba },
-            800..860 => Op::Replace { vid, vba, from: self.dice.below(self.pages), to: page },
-            860..960 => Op::Find { vid, vba },
-            960..990 => Op::Image,
-            990..996 => Op::Scan { first: self.dice.below(9).into(), count: self.dice.below(20).into() },
-            996..998 => {
-                let count = self.dice.of(&[1, 3, u64::MAX]);
-                self.due.push_back(Op::Image);
-                Op::Sweep { vid, first: 0, count }
-            }
-            998 if self.dice.one_in(8) => {
-                let index = self.dice.below(140).into();
-                self.due.extend([Op::Check, Op::Clear]);
-                Op::SetWord { index, value: self.dice.roll() | u64::from(self.dice.below(2)) << 63 }
-            }
-            _ => Op::Image,
-        }
     }
 }
