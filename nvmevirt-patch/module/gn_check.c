@@ -134,7 +134,7 @@ static ssize_t gn_check_read(struct file *opened, char __user *to, size_t bytes,
   return part;
 }
 
-/* There is none: whoever tries finds out here what to do instead. */
+/* There is no ioctl. The sentence says what to do instead. */
 static long gn_check_ioctl(struct file *opened, unsigned int request, unsigned long at) {
   pr_info_ratelimited("gn: no ioctl %#x here: write operations, and read their answers\n", request);
   return -ENOTTY;

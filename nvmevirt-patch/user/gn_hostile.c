@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Bytes that nobody should send: operations of random bytes, lengths that cannot be, and any ioctl. What is
+/* Operations of random bytes, lengths that cannot be, and any ioctl. What is
  * played answers or is refused; a crash, a hang or an ioctl that succeeds is a fault. */
 #define _POSIX_C_SOURCE 200809L
 #include "gn_user.h"
