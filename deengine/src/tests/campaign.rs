@@ -343,7 +343,10 @@ impl Campaign {
             50..82 => (0..=self.dice.below(10)).for_each(|_| self.end_a_transfer()),
             82..85 => {
                 let stray = self.dice.small(u32::MAX);
-                let is_held = |effect: &Effect| matches!(effect, Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } if transfer.0 == stray);
+                let is_held = |effect: &Effect| match effect {
+                    Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } => transfer.0 == stray,
+                    _ => false,
+                };
                 if !self.harness.held.iter().any(is_held) {
                     self.harness.answer(DAEMON, TransferId(stray), Outcome::Done { sum: 0 });
                 }

@@ -173,3 +173,49 @@ fn copies_go_through_pipes() {
         up.end("-TERM");
     });
 }
+
+/// A loop device over a file, until the end of a test; `None` where this process may make none.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &str) -> Option<Self> {
+        let made = Command::new("losetup").args(["--find", "--show", file]).output();
+        match made {
+            Ok(made) if made.status.success() => {
+                Some(Self(String::from_utf8_lossy(&made.stdout).trim().to_owned()))
+            }
+            made => {
+                eprintln!(
+                    "no loop device can be made here ({made:?}): copies of block devices are not tested"
+                );
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_is_copied_whole_or_in_part() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let data = pattern(9, 1 << 20);
+        let Some(device) = Loop::over(&file(&folder, "device", &data)) else { return };
+        let out = folder.path().join("out").display().to_string();
+        let up = Up::start(&["--ssds", "2"]);
+        let stored = up.cp(&["--json", &device.0, "gn://whole"]).json();
+        assert_eq!(stored["bytes"], 1 << 20, "the length is that of the device");
+        up.cp(&["gn://whole", &out]).worked();
+        assert!(std::fs::read(&out).unwrap() == data, "a device came back changed");
+        up.cp(&[&device.0, "gn://part", "--size", "5000"]).worked();
+        up.cp(&["gn://part", &out]).worked();
+        assert!(std::fs::read(&out).unwrap() == data[..5000], "--size is not the length");
+        up.cp(&[&device.0, "gn://more", "--size", "2MiB"]).failed(&[&device.0, "1048576 bytes"]);
+        up.end("-TERM");
+    });
+}

@@ -73,3 +73,43 @@ fn a_status_names_the_ssd_that_is_down_and_what_to_do() {
         drop(kept);
     });
 }
+
+#[test]
+fn a_stopped_daemon_is_named_when_a_call_reaches_its_deadline() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "2"]);
+        up.signal("-STOP");
+        let array = ["--array", &up.daemon];
+        let (list, status) = std::thread::scope(|scope| {
+            let list = scope.spawn(|| gnstor(&[&["volume", "list"], &array[..]].concat()));
+            (list.join().expect("it ends"), gnstor(&[&["status"], &array[..]].concat()))
+        });
+        up.signal("-CONT");
+        list.failed(&[&up.daemon, "did not answer"]);
+        status.failed(&[&up.daemon, "did not answer within", "stopped"]);
+        gnstor(&[&["status"], &array[..]].concat()).worked();
+        up.end("-TERM");
+    });
+}
+
+#[test]
+fn an_array_says_where_its_key_is_and_the_key_opens_the_log() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let data = folder.path().display().to_string();
+        let up = Up::start(&["--ssds", "2", "--sparse", "--data", &data]);
+        let key = up.serving["manager_key"].as_str().expect("a file").to_owned();
+        assert_eq!(Path::new(&key).parent(), Some(folder.path()));
+        let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&key).unwrap());
+        assert_eq!(mode & 0o777, 0o600, "only its owner reads it");
+        let log = |extra: &[&str]| gnstor(&[&["ssd", "log", "0", "--array", &up.daemon], extra].concat());
+        log(&[]).failed(&["SSD 0 asks for the array's key", "--manager-key"]);
+        log(&["--manager-key", &key]).worked();
+        up.end("-TERM");
+        // In memory the key is in no file, and the error says how to have it in one.
+        let up = Up::start(&["--ssds", "2"]);
+        assert!(up.serving["manager_key"].is_null(), "{}", up.serving);
+        gnstor(&["ssd", "log", "0", "--array", &up.daemon]).failed(&["gnstor up --manager-key FILE"]);
+        up.end("-TERM");
+    });
+}

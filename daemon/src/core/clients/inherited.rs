@@ -12,8 +12,8 @@ impl Clients {
         self.given.get(&id).map_or(self.seen[usize::from(id.get())], |client| client.inherited)
     }
 
-    /// An entry that a daemon before this one made names the id as reader or writer: its client is to be heard
-    /// of soon.
+    /// An entry that a daemon before this one made names the id as reader or writer: its client is to be
+    /// heard of soon.
     pub(in crate::core) fn inherit(&mut self, now: u64, id: ClientId, vid: Vid) {
         self.note(id);
         let ends_at = now + self.quotas.open_ms;
