@@ -36,5 +36,14 @@ extern "C" const gn_layout_row gn_bench_layout[] = {
 };
 }}  // namespace gn::bench
 
+// The next start of a client's schedule, for the test of its times and directions.
+extern "C" unsigned long long gn_bench_take_start(const gn::bench::args* a, gn::bench::schedule* s,
+                                                  unsigned* writes) {
+  bool is_write;
+  gn_u64 due = gn::bench::take_start(*a, *s, is_write);
+  *writes = is_write;
+  return due;
+}
+
 // Bucket of a latency, for the test that compares it with the host's reading of it.
 extern "C" unsigned gn_bench_bucket_of(unsigned long long ns) { return gn::bench::bucket_of(ns); }

@@ -243,7 +243,8 @@ fn main() {
         Some(_) => return eprintln!("usage: closed_loop [SECONDS [200gbe|100gbe|none]]"),
     };
     println!(
-        "| load | SSDs | replicas | thousand I/Os a second | p50 us | p99 us | p99.9 us | max us | p99.9 / p50 | max / p50 |"
+        "| load | SSDs | replicas | thousand I/Os a second | p50 us | p99 us | p99.9 us | max us | \
+         p99.9 / p50 | max / p50 |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for is_write in [false, true] {

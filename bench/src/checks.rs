@@ -3,6 +3,7 @@
 //! or something else: here it is a thread that keeps what is written and brings what the test says.
 
 mod rate;
+mod starts;
 
 use super::kernel::{
     ArgsAbi, BUCKETS, ClientAbi, FRESH, LaneResult, ONCE, SHARED_BYTES, VERIFY, WHOLE, Who, kernel,

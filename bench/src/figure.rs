@@ -44,7 +44,8 @@ fn run(args: &BenchArgs, steps: &Steps) -> Result<FigureReport, CliError> {
     let each = args.warmup + args.runtime();
     let all = each * args.runs() * u32::try_from(loads.len()).expect("far fewer points");
     steps.done(format!(
-        "figure {number}   {} points of {} x {each:?} load, {}; starting, filling and reading back come on top",
+        "figure {number}   {} points of {} x {each:?} load, {}; starting, filling and reading back come on \
+         top",
         loads.len(),
         args.runs(),
         human_time(all)

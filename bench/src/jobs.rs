@@ -125,7 +125,9 @@ mod tests {
     #[test]
     fn sections_are_jobs_with_the_global_words() {
         let _deadline = deadline();
-        let text = "; a comment\n[global]\nbs=8k\nsize=4MiB\nrate_iops=70,\nstonewall\none_grid=1\n\n[first]\nrw=readwrite\n\
+        let text = "; a comment\n[global]\nbs=8k\nsize=4MiB\nrate_iops=70,\nstonewall\none_grid=1\n\n\
+                    [first]\n\
+                    rw=readwrite\n\
                     numjobs = 2\n# more\n[second]\nreadwrite=randwrite\nbs=16k\nstatus_interval=1s\n";
         let jobs = parse(text).expect("two jobs");
         assert_eq!(jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["first", "second"]);

@@ -330,7 +330,8 @@ fn first_wrong(harness: &Harness, outcome: &Outcome, whose: &str) -> Option<Stri
         _ => format!("what says VID {vid}, block {}, sector {}, generation {generation}", at / 8, at % 8),
     };
     Some(format!(
-        "{wrong} reads of {whose}; first volume {}, block {vba}, sector {sector}, generation {}: found {found}",
+        "{wrong} reads of {whose}; first volume {}, block {vba}, sector {sector}, generation {}: found \
+         {found}",
         harness.volume(client),
         lane.wanted
     ))

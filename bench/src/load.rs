@@ -84,7 +84,8 @@ fn check_clients(args: &BenchArgs) -> Result<(), CliError> {
     let (depth, clients) = (args.iodepth, args.clients);
     if depth == 0 || depth > MAX_DEPTH {
         return usage(format!(
-            "--iodepth {depth} must be 1 to {MAX_DEPTH}, the slots of a channel; for more in flight use more --clients"
+            "--iodepth {depth} must be 1 to {MAX_DEPTH}, the slots of a channel; for more in flight use \
+             more --clients"
         ));
     }
     if clients == 0 || clients > MAX_CLIENTS {
@@ -174,7 +175,8 @@ impl Load {
         match free.filter(|free| *free < needed) {
             None => Ok(()),
             Some(free) => Err(CliError::Usage(format!(
-                "the volumes of all clients and their replicas hold {}, and this machine has {} of memory free; make --size, --clients or --replicas smaller",
+                "the volumes of all clients and their replicas hold {}, and this machine has {} of memory \
+                 free; make --size, --clients or --replicas smaller",
                 human_bytes(needed),
                 human_bytes(free)
             ))),

@@ -105,7 +105,8 @@ mod tests {
     #[test]
     fn driver_and_processor_are_found_in_what_the_system_says() {
         let _deadline = deadline();
-        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: 12.2.0";
+        let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  \
+                    Release Build\nGCC version: 12.2.0";
         let closed = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19";
         assert_eq!(
             [driver(open), driver(closed)].map(Option::unwrap_or_default),

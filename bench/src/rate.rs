@@ -77,7 +77,8 @@ impl Pace {
                 Ok(pace(rate.read, rate.write))
             }
             Rw::Rw | Rw::Randrw => Err(format!(
-                "--rate-iops {rate} limits one direction of a mix: give one number, or one for reads and one for writes"
+                "--rate-iops {rate} limits one direction of a mix: give one number, or one for reads and \
+                 one for writes"
             )),
         }
     }

@@ -111,7 +111,8 @@ fn check(args: &BenchArgs, load: &Load, info: &VolumeInfo) -> Result<(), CliErro
     let VolumeInfo { name, capacity_bytes, .. } = info;
     if !args.overwrite {
         return Err(CliError::Usage(format!(
-            "volume {name} exists, and the load writes over its data: give --overwrite, or name another volume"
+            "volume {name} exists, and the load writes over its data: give --overwrite, or name another \
+             volume"
         )));
     }
     if *capacity_bytes < load.size {

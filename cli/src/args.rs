@@ -28,32 +28,75 @@ pub struct Cli {
 pub enum Command {
     /// Run one complete example: array, volume, file, kernel, checks
     #[command(
-        after_help = "Examples:\n  gnstor demo\n  gnstor demo --input model.safetensors --device cuda\n  gnstor demo --json | jq .gbps"
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor demo\n",
+            "  gnstor demo --input model.safetensors --device cuda\n",
+            "  gnstor demo --json | jq .gbps",
+        )
     )]
     Demo(DemoArgs),
     /// Measure throughput and latency, and check every read
     #[command(
-        after_help = "Examples:\n  gnstor bench\n  gnstor bench --rw randwrite --bs 64k --clients 4 --runtime 30s\n  gnstor bench --device cuda --iodepth 128 --json | jq .read.latency_us\n  gnstor bench --figure 11 --points gnstor,gd,4k --plot figure-11.png\n\nExit codes: 0 all well; 1 an I/O failed, or something read was not what was written, or it could not run; 2 the\ncommand line was not understood; 130 Ctrl-C (the figures so far are printed)."
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor bench\n",
+            "  gnstor bench --rw randwrite --bs 64k --clients 4 --runtime 30s\n",
+            "  gnstor bench --device cuda --iodepth 128 --json | jq .read.latency_us\n",
+            "  gnstor bench --figure 11 --points gnstor,gd,4k --plot figure-11.png\n\n",
+            "Exit codes: 0 all well; 1 an I/O failed, or something read was not what was written, ",
+            "or it could not run; 2 the\n",
+            "command line was not understood; 130 Ctrl-C (the figures so far are printed).",
+        )
     )]
     Bench(Box<gnstor_bench::BenchArgs>),
     /// Run an array in the foreground
     #[command(
-        after_help = "Examples:\n  gnstor up\n  gnstor up --ssds 8 --ssd-size 4GiB --listen 127.0.0.1:7117\n  gnstor up --data /var/lib/gnstor\n  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422\n\nEnvironment: GNSTOR_NO_IO_URING=1 has files read and written by blocking calls; --log info says what is used."
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor up\n",
+            "  gnstor up --ssds 8 --ssd-size 4GiB --listen 127.0.0.1:7117\n",
+            "  gnstor up --data /var/lib/gnstor\n",
+            "  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422\n\n",
+            "Environment: GNSTOR_NO_IO_URING=1 has files read and written by blocking calls; --log ",
+            "info says what is used.",
+        )
     )]
     Up(UpArgs),
     /// Run one SSD in a process of its own
     #[command(
-        after_help = "Examples:\n  gnstor ssd --data ssd0.gns --size 1GiB\n  gnstor ssd --data ssd1.gns --size 1GiB --index 1 --listen 127.0.0.1:4422\n  gnstor ssd --data /dev/nvme1n1 --size 800GiB\n  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422\n\nSignals: TERM and INT shut the SSD down in order; USR1 is a power failure whose dump succeeds; KILL is one without.\n\nEnvironment: GNSTOR_NO_IO_URING=1 has the file read and written by blocking calls; --log info says what is used."
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor ssd --data ssd0.gns --size 1GiB\n",
+            "  gnstor ssd --data ssd1.gns --size 1GiB --index 1 --listen 127.0.0.1:4422\n",
+            "  gnstor ssd --data /dev/nvme1n1 --size 800GiB\n",
+            "  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422\n\n",
+            "Signals: TERM and INT shut the SSD down in order; USR1 is a power failure whose dump ",
+            "succeeds; KILL is one without.\n\n",
+            "Environment: GNSTOR_NO_IO_URING=1 has the file read and written by blocking calls; ",
+            "--log info says what is used.",
+        )
     )]
     Ssd(SsdArgs),
     /// Create, list, show and delete volumes of a running array
     #[command(
-        after_help = "Examples:\n  gnstor volume create corpus --size 1GiB\n  gnstor volume list --json\n  gnstor volume show corpus\n  gnstor volume delete corpus"
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor volume create corpus --size 1GiB\n",
+            "  gnstor volume list --json\n",
+            "  gnstor volume show corpus\n",
+            "  gnstor volume delete corpus",
+        )
     )]
     Volume(VolumeArgs),
     /// List volumes, as `gnstor volume list`
     #[command(
-        after_help = "Examples:\n  gnstor ls\n  gnstor ls --sort size --reverse\n  gnstor ls --filter 'name=train-*' --filter label=kind=text"
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor ls\n",
+            "  gnstor ls --sort size --reverse\n",
+            "  gnstor ls --filter 'name=train-*' --filter label=kind=text",
+        )
     )]
     Ls(ListArgs),
     /// Delete volumes, as `gnstor volume delete`
@@ -67,12 +110,33 @@ pub enum Command {
     Status(ArrayArgs),
     /// Copy a file into a volume, or a volume into a file
     #[command(
-        after_help = "Examples:\n  gnstor cp model.bin gn://corpus          (a new volume gets the name when it is whole)\n  gnstor cp gn://corpus copy.bin\n  gnstor cp gn://corpus copy.bin --size 5000\n  tar c folder | gnstor cp - gn://backup   (kept in a temporary file until its length is known; --size says it)\n  gnstor cp gn://backup - | tar x\n  gnstor cp /dev/nvme1n1 gn://image"
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor cp model.bin gn://corpus          (a new volume gets the name when it is whole)\n",
+            "  gnstor cp gn://corpus copy.bin\n",
+            "  gnstor cp gn://corpus copy.bin --size 5000\n",
+            "  tar c folder | gnstor cp - gn://backup   (kept in a temporary file until its length ",
+            "is known; --size says it)\n",
+            "  gnstor cp gn://backup - | tar x\n",
+            "  gnstor cp /dev/nvme1n1 gn://image",
+        )
     )]
     Cp(CpArgs),
     /// Make certificates for TLS: an authority, and certificates for a daemon and for callers
     #[command(
-        after_help = "Examples:\n  gnstor certs init certs\n  gnstor certs issue certs daemon --server localhost --server 10.0.0.7\n  gnstor certs issue certs anna\n  gnstor up --listen 0.0.0.0:7117 --tls certs/daemon.crt certs/daemon.key --client-ca certs/ca.crt\n  gnstor ls --array 10.0.0.7:7117 --tls-ca certs/ca.crt --tls-cert certs/anna.crt --tls-key certs/anna.key\n\nKeys are written with mode 0600. A certificate's common name is the principal that owns volumes and is granted\nrights (gnstor volume share)."
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor certs init certs\n",
+            "  gnstor certs issue certs daemon --server localhost --server 10.0.0.7\n",
+            "  gnstor certs issue certs anna\n",
+            "  gnstor up --listen 0.0.0.0:7117 --tls certs/daemon.crt certs/daemon.key --client-ca ",
+            "certs/ca.crt\n",
+            "  gnstor ls --array 10.0.0.7:7117 --tls-ca certs/ca.crt --tls-cert certs/anna.crt ",
+            "--tls-key certs/anna.key\n\n",
+            "Keys are written with mode 0600. A certificate's common name is the principal that ",
+            "owns volumes and is granted\n",
+            "rights (gnstor volume share).",
+        )
     )]
     Certs(CertsArgs),
     /// Print a completion script for a shell
@@ -85,7 +149,12 @@ pub enum Command {
     },
     /// Print a manual page (troff)
     #[command(
-        after_help = "Examples:\n  gnstor man | man -l -\n  gnstor man bench | man -l -\n  gnstor man volume create | man -l -"
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor man | man -l -\n",
+            "  gnstor man bench | man -l -\n",
+            "  gnstor man volume create | man -l -",
+        )
     )]
     Man {
         /// The command to have the page of [default: gnstor itself].
@@ -115,7 +184,12 @@ pub struct DemoArgs {
     #[arg(long, value_name = "N")]
     pub replicas: Option<u32>,
     /// Blocks of the kernel; threads beyond the 128 command slots of a channel wait
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=1024)
+    )]
     pub blocks: u32,
     /// Threads of a block, a multiple of 32
     #[arg(long, default_value_t = 128, value_name = "N")]
@@ -127,7 +201,12 @@ pub struct DemoArgs {
     #[command(flatten)]
     pub engines: EngineArgs,
     /// Deadline of one I/O, seconds
-    #[arg(long, default_value_t = 10, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(
+        long,
+        default_value_t = 10,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
     pub io_timeout: u64,
     /// Let a kernel fail instead, and check that the array keeps serving
     #[arg(long, value_enum, hide = true)]

@@ -48,8 +48,8 @@ fn issue(dir: &Path, name: &str, servers: &[String]) -> Result<(), CliError> {
     let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'));
     if !plain || name.is_empty() || name.len() > NAME_BYTES || name.starts_with(['.', '-']) || name == "ca" {
         return Err(CliError::Usage(format!(
-            "'{name}' is not a name to issue a certificate for: use 1 to {NAME_BYTES} letters, digits, '.', '_' \
-             and '-', not 'ca'"
+            "'{name}' is not a name to issue a certificate for: use 1 to {NAME_BYTES} letters, digits, \
+             '.', '_' and '-', not 'ca'"
         )));
     }
     let (ca, ca_key) = (dir.join("ca.crt"), dir.join("ca.key"));

@@ -145,8 +145,8 @@ where
 
 fn silent(array: &str) -> CliError {
     CliError::Stopped(format!(
-        "the daemon at {array} did not answer within {} s: see whether its process (gnstor up) is stopped or busy, \
-         or name another with --array",
+        "the daemon at {array} did not answer within {} s: see whether its process (gnstor up) is stopped \
+         or busy, or name another with --array",
         CALL.as_secs()
     ))
 }

@@ -19,14 +19,16 @@ pub(crate) fn given(file: Option<&Path>) -> Result<Option<Secret>, CliError> {
 /// The key of an array that starts.
 pub(crate) struct ArrayKey {
     pub(crate) secret: Option<Secret>,
-    /// The file that was made for it now.
-    made: Option<PathBuf>,
+    /// The file that holds it; `None`: it is in memory only, or there is none.
+    pub(crate) file: Option<PathBuf>,
+    /// The file was made now.
+    is_new: bool,
 }
 
 impl ArrayKey {
     /// The array does not start: no file is left.
     pub(crate) fn take_back(self) {
-        if let Some(path) = self.made
+        if let Some(path) = self.file.filter(|_| self.is_new)
             && let Err(error) = std::fs::remove_file(&path)
         {
             tracing::warn!(path = %path.display(), %error, "the new manager key could not be taken back");
@@ -42,11 +44,11 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
     if args.ssd_at.is_empty() {
         let file = args.manager_key.clone();
         let Some(file) = file.or_else(|| Some(args.data.as_ref()?.join(manager_key::FILE_NAME))) else {
-            return Ok(ArrayKey { secret: Some(Secret::random()), made: None });
+            return Ok(ArrayKey { secret: Some(Secret::random()), file: None, is_new: false });
         };
-        let is_there = file.exists();
+        let is_new = !file.exists();
         let secret = Some(manager_key::read_or_make(&file).map_err(failed)?);
-        return Ok(ArrayKey { secret, made: Some(file).filter(|_| !is_there) });
+        return Ok(ArrayKey { secret, file: Some(file), is_new });
     }
     let key = given(args.manager_key.as_deref())?;
     if let Some(far) = args.ssd_at.iter().find(|at| !is_loopback(at.as_str()))
@@ -54,11 +56,11 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
         && !args.access.insecure
     {
         return Err(CliError::Usage(format!(
-            "the SSD at {far} is reached over a network: name the array's key with --manager-key and the CA of \
-             the SSDs with --ssd-ca, or trust the wire and every host there with --insecure"
+            "the SSD at {far} is reached over a network: name the array's key with --manager-key and the \
+             CA of the SSDs with --ssd-ca, or trust the wire and every host there with --insecure"
         )));
     }
-    Ok(ArrayKey { secret: key, made: None })
+    Ok(ArrayKey { secret: key, file: args.manager_key.clone(), is_new: false })
 }
 
 /// The key of `gnstor ssd`.
@@ -69,8 +71,8 @@ pub(crate) fn of_ssd(args: &SsdArgs) -> Result<Option<Secret>, CliError> {
     let key = given(args.manager_key.as_deref())?;
     if (key.is_none() || args.tls.is_empty()) && !args.insecure && !args.listen.ip().is_loopback() {
         return Err(CliError::Usage(format!(
-            "other machines reach {}: name the array's key with --manager-key and a certificate with --tls CERT \
-             KEY, or trust the wire and every host that reaches the port with --insecure",
+            "other machines reach {}: name the array's key with --manager-key and a certificate with --tls \
+             CERT KEY, or trust the wire and every host that reaches the port with --insecure",
             args.listen
         )));
     }

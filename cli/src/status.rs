@@ -25,8 +25,9 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     let state = if problems.is_empty() { "online" } else { "degraded" };
     if args.json {
         let ssd = |s: &Ssd| {
-            json!({ "index": s.info.index, "state": state_of(s), "why": s.down, "capacity_bytes": s.info.capacity_bytes,
-                    "model": s.info.model, "address": s.info.address, "filling_places": s.filling })
+            json!({ "index": s.info.index, "state": state_of(s), "why": s.down,
+                    "capacity_bytes": s.info.capacity_bytes, "model": s.info.model,
+                    "address": s.info.address, "filling_places": s.filling })
         };
         let gone = fleet.ssds.iter().filter(|ssd| serves_nothing(ssd)).count();
         let volume = |v: &VolumeInfo| {
@@ -38,7 +39,8 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
             "array": args.array, "state": state, "map_epoch": fleet.map.epoch,
             "ssds": fleet.ssds.iter().map(ssd).collect::<Vec<_>>(),
             "volumes": fleet.volumes.iter().map(volume).collect::<Vec<_>>(),
-            "capacity_bytes": fleet.capacity_bytes(), "taken_bytes": fleet.taken_bytes(), "problems": problems,
+            "capacity_bytes": fleet.capacity_bytes(), "taken_bytes": fleet.taken_bytes(),
+            "problems": problems,
         }));
         return Ok(());
     }

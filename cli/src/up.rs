@@ -25,6 +25,8 @@ struct Serving<'a> {
     preset: Option<&'a str>,
     ssd_bytes: u64,
     ssd_list: &'a [SsdSummary],
+    /// The file with the manager key; null where the key is in memory only, or there is none.
+    manager_key: Option<&'a Path>,
 }
 
 /// Runs an array until Ctrl-C.
@@ -67,7 +69,7 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
             return Err(error.into());
         }
     };
-    tell(args, &array);
+    tell(args, &array, key.file.as_deref());
     while !steps.interrupted() {
         if !array.is_serving() {
             return Err(CliError::Stopped("the daemon has stopped; see the log (--log info)".into()));
@@ -127,7 +129,8 @@ pub(crate) fn disk_line(files: usize, bytes: u64, path: &str, sparse: bool) -> S
     let noun = if files == 1 { "file takes" } else { "files take" };
     let size = human_bytes(bytes);
     format!(
-        "disk        {files} new {noun} {size} of {path} {when} (flash spare space, records and dump included)"
+        "disk        {files} new {noun} {size} of {path} {when} (flash spare space, records and dump \
+         included)"
     )
 }
 
@@ -150,7 +153,7 @@ fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
     Ok(Ssds::Here((0..args.ssds.unwrap_or(media::DEFAULT_SSDS)).map(plan).collect()))
 }
 
-fn tell(args: &UpArgs, array: &Array) {
+fn tell(args: &UpArgs, array: &Array, manager_key: Option<&Path>) {
     let list = array.ssds();
     let first = list.first().and_then(|ssd| ssd.here.as_ref());
     let fabric = array.fabric_address();
@@ -162,6 +165,7 @@ fn tell(args: &UpArgs, array: &Array) {
             preset: first.map(|about| about.preset.as_str()),
             ssd_bytes: list.first().map_or(0, |ssd| ssd.bytes),
             ssd_list: list,
+            manager_key,
         });
     }
     for SsdSummary { index, bytes, model, address, here } in list {
@@ -185,6 +189,9 @@ fn tell(args: &UpArgs, array: &Array) {
     outln!("  daemon      {} (gRPC gnstor.v1)", array.daemon_address());
     if let Some(fabric) = fabric {
         outln!("  SSDs        {fabric} (RDMA messages over TCP; the link is real and not modelled)");
+    }
+    if let Some(key) = manager_key {
+        outln!("  key         {} (gnstor ssd log --manager-key)", printable(&key.display().to_string()));
     }
     if in_memory {
         outln!("  stop        Ctrl-C: what the volumes hold is gone then");

@@ -161,7 +161,8 @@ fn parse_labels(labels: &[String]) -> Result<BTreeMap<String, String>, CliError>
 
 fn to_json(v: &VolumeInfo) -> Value {
     json!({
-        "name": v.name, "vid": v.vid, "generation": v.generation, "capacity_bytes": v.capacity_bytes, "replicas": v.replicas,
+        "name": v.name, "vid": v.vid, "generation": v.generation, "capacity_bytes": v.capacity_bytes,
+        "replicas": v.replicas,
         "chunk_bytes": v.chunk_bytes, "owner": v.owner, "readers": v.readers, "any_reader": v.any_reader,
         "writer": v.writer, "lease_epoch": v.lease_epoch, "labels": v.labels,
         "max_iops": v.max_iops, "max_bytes_per_s": v.max_bytes_per_s,

@@ -225,7 +225,8 @@ fn main() {
         }
         let (ns, cpu) = (start.elapsed().as_nanos() / u128::from(count), (cpu_ns() - cpu) / count);
         println!(
-            "{what}: {ns} ns per 4 KiB command, {cpu} ns of them on a worker, {} ns modelled; preset {}, no data moved",
+            "{what}: {ns} ns per 4 KiB command, {cpu} ns of them on a worker, {} ns modelled; preset {}, \
+             no data moved",
             bench.now.since(modelled).as_ns() / count,
             args.preset
         );

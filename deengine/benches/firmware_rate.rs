@@ -309,7 +309,8 @@ fn read_tables(seconds: f64, counts: &[usize]) {
 #[expect(clippy::cast_precision_loss, reason = "rates to print")]
 fn write_table(seconds: f64, counts: &[usize]) {
     println!(
-        "\nwrites   workers   one SSD, M/s   times one worker   as many SSDs, M/s   times one   blocks a hold   put off a block"
+        "\nwrites   workers   one SSD, M/s   times one worker   as many SSDs, M/s   \
+         times one   blocks a hold   put off a block"
     );
     for (what, pattern) in [("first", Pattern::First), ("again", Pattern::Again), ("random", Pattern::Random)]
     {
@@ -340,7 +341,8 @@ fn write_table(seconds: f64, counts: &[usize]) {
             }
             let (times, apart_times) = (together / one, apart / apart_one);
             println!(
-                "{what:<6}   {count:>5}   {together:>12.3}   {times:>14.2}   {apart:>17.3}   {apart_times:>9.2}   {held:>13.1}   {put_off:>15.3}"
+                "{what:<6}   {count:>5}   {together:>12.3}   {times:>14.2}   {apart:>17.3}   \
+                 {apart_times:>9.2}   {held:>13.1}   {put_off:>15.3}"
             );
         }
     }

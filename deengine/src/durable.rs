@@ -58,8 +58,8 @@ pub enum SsdError {
 }
 
 impl SsdError {
-    /// What the file or the system area holds cannot be used. Another argument, or room on the disk, would not
-    /// help.
+    /// What the file or the system area holds cannot be used. Another argument, or room on the disk, would
+    /// not help.
     pub fn is_damage(&self) -> bool {
         let is_bad = |kind: io::ErrorKind| !matches!(kind, io::ErrorKind::StorageFull);
         match self {
@@ -364,7 +364,8 @@ impl Ssd {
         if !lost.is_empty() {
             let places = lost.len();
             tracing::error!(
-                "{places} places of the permission metadata could not be read: volumes or changes of them may be missing"
+                "{places} places of the permission metadata could not be read: volumes or changes of them \
+                 may be missing"
             );
         }
         let map = contents.map.as_ref().map(|bytes| FleetMap::decode(bytes)).transpose();

@@ -44,6 +44,10 @@ macro_rules! table {
 
 /// What Rust thinks.
 fn mirror() -> Vec<(&'static str, usize)> {
+    [queues(), agents(), limits()].concat()
+}
+
+fn queues() -> Vec<(&'static str, usize)> {
     table! {
     "qp_ctx" => size_of::<QpCtx>();
     "qp_ctx.last_kick" => offset_of!(QpCtx, last_kick);
@@ -85,6 +89,12 @@ fn mirror() -> Vec<(&'static str, usize)> {
     "fused_slot" => size_of::<FusedSlot>();
     "fused_slot.until" => offset_of!(FusedSlot, until);
     "fused_slot.response" => offset_of!(FusedSlot, response);
+    }
+    .to_vec()
+}
+
+fn agents() -> Vec<(&'static str, usize)> {
+    table! {
     "agent_args" => size_of::<AgentArgs>();
     "agent_args.rings" => offset_of!(AgentArgs, rings);
     "agent_args.qp_count" => offset_of!(AgentArgs, qp_count);
@@ -98,6 +108,12 @@ fn mirror() -> Vec<(&'static str, usize)> {
     "agent_args.held_messages" => offset_of!(AgentArgs, held_messages);
     "agent_args.cqs_home" => offset_of!(AgentArgs, cqs_home);
     "agent_args.mrs_home" => offset_of!(AgentArgs, mrs_home);
+    }
+    .to_vec()
+}
+
+fn limits() -> Vec<(&'static str, usize)> {
+    table! {
     "held_places" => HELD_PLACES;
     "max_qps" => MAX_QPS as usize;
     "held_ctx" => size_of::<HeldCtx>();

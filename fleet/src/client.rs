@@ -28,7 +28,8 @@ impl Request {
         *self = Self::new(self.stamp, epoch);
     }
 
-    /// An SSD completed the command that was sent in `epoch`. A completion of an earlier epoch counts nothing.
+    /// An SSD completed the command that was sent in `epoch`. A completion of an earlier epoch counts
+    /// nothing.
     pub fn completed(&mut self, ssd: SsdId, epoch: Epoch) {
         if epoch == self.epoch {
             self.has_it = self.has_it.with(ssd);

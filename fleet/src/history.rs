@@ -96,9 +96,9 @@ impl History {
         }
     }
 
-    /// MARK: everything at or below the stamp is the same on all replicas. `epoch` is that of the holder's map
-    /// when it reported: a write beyond the mark can only end in that epoch or a later one. The regions end
-    /// together, when the mark passes the highest stamp that left the window: one word instead of one for
+    /// MARK: everything at or below the stamp is the same on all replicas. `epoch` is that of the holder's
+    /// map when it reported: a write beyond the mark can only end in that epoch or a later one. The regions
+    /// end together, when the mark passes the highest stamp that left the window: one word instead of one for
     /// each region.
     pub fn settle(&mut self, mark: Stamp, epoch: Epoch) {
         self.marked_in = self.marked_in.max(epoch);

@@ -27,7 +27,10 @@ static void *contents(const char *path, size_t *bytes) {
   FILE *file = fopen(path, "rb");
   void *data = file && fseek(file, 0, SEEK_END) == 0 ? malloc(*bytes = (size_t)ftell(file)) : NULL;
   if (data) rewind(file);
-  if (!data || fread(data, 1, *bytes, file) != *bytes) fprintf(stderr, "read_volume: cannot read %s\n", path), exit(1);
+  if (!data || fread(data, 1, *bytes, file) != *bytes) {
+    fprintf(stderr, "read_volume: cannot read %s\n", path);
+    exit(1);
+  }
   fclose(file);
   return data;
 }

@@ -272,9 +272,9 @@ impl File {
     }
 
     /// Runs a kernel of the user's with the HCA beside it; `args` is the device address of its argument,
-    /// which names this file by [`Self::device_file`]. Where a connection to an SSD is known to be broken, the
-    /// client tries once to connect anew first. In a kernel that runs, requests of a broken connection end
-    /// with `GN_QP_BROKEN`.
+    /// which names this file by [`Self::device_file`]. Where a connection to an SSD is known to be broken,
+    /// the client tries once to connect anew first. In a kernel that runs, requests of a broken connection
+    /// end with `GN_QP_BROKEN`.
     ///
     /// # Errors
     /// Device errors; I/O errors are the kernel's to report.

@@ -287,7 +287,8 @@ mod tests {
             let vid = Vid::new(vid).unwrap();
             let mut chunks = vec![[0usize; MAX_WIDTH]; count];
             for chunk in stripe * STRIPE_GROUPS..(stripe + 1) * STRIPE_GROUPS {
-                let group = group_of(vid, chunk << DEFAULT_CHUNK_SHIFT, DEFAULT_CHUNK_SHIFT, factor, map.groups());
+                let vba = chunk << DEFAULT_CHUNK_SHIFT;
+                let group = group_of(vid, vba, DEFAULT_CHUNK_SHIFT, factor, map.groups());
                 for (place, member) in map.row(group).enumerate() {
                     chunks[usize::from(member.unwrap().ssd)][place] += 1;
                 }

@@ -2,7 +2,7 @@
 //! Capacity is a promise: volumes that the daemon creates can be written to their last block.
 
 use gnstor_array::{Array, ArrayConfig, Ssds, media};
-use gnstor_tests::{client, node, pattern, small_config, within};
+use gnstor_tests::{assert_same, client, node, pattern, small_config, within};
 use libgnstor::{Client, CreateOptions, Rights};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,15 +32,29 @@ fn largest(client: &Client, replicas: u32) -> u64 {
 
 fn fill(client: &Arc<Client>, name: &str, bytes: u64) {
     let file = client.open(name, Rights::Write).expect("a volume opens");
-    let data = pattern(7, MIB);
-    let mut at = 0;
-    while at < bytes {
-        let part = data.len().min(usize::try_from(bytes - at).expect("a part"));
-        file.write_at(at, &data[..part])
-            .unwrap_or_else(|e| panic!("{name}: {part} bytes at {at} of {bytes}: {e}"));
-        at += part as u64;
+    for (at, data) in parts(bytes) {
+        file.write_at(at, &data)
+            .unwrap_or_else(|e| panic!("{name}: {} bytes at {at} of {bytes}: {e}", data.len()));
     }
     file.flush().expect("a flush");
+}
+
+/// What a volume of so many bytes holds: offsets and data.
+fn parts(bytes: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
+    (0..bytes).step_by(MIB).map(move |at| {
+        let part = MIB.min(usize::try_from(bytes - at).expect("a part"));
+        (at, pattern(7 + at, part))
+    })
+}
+
+/// Every block is there.
+fn check(client: &Arc<Client>, name: &str, bytes: u64) {
+    let file = client.open(name, Rights::Read).expect("a volume opens");
+    for (at, data) in parts(bytes) {
+        let mut back = vec![0; data.len()];
+        file.read_at(at, &mut back).unwrap_or_else(|e| panic!("{name} at {at} of {bytes}: {e}"));
+        assert_same(name, &back, &data);
+    }
 }
 
 #[test]
@@ -62,6 +76,8 @@ fn volumes_that_fill_an_array_are_written_to_their_last_block() {
             create(&writer, "second", second, replicas).unwrap();
             fill(&writer, "first", first);
             fill(&writer, "second", second);
+            check(&writer, "first", first);
+            check(&writer, "second", second);
         }
     });
 }

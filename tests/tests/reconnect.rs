@@ -168,7 +168,8 @@ fn connections_that_are_cut_at_any_moment_are_made_anew_and_every_byte_is_right(
         let made: usize = scene.proxies.iter().map(Proxy::count).sum();
         println!("{cuts} cuts, {made} connections, {writes} writes");
         assert!(made > scene.daemons.iter().sum::<usize>() + 2 + 10, "connections were made anew: {made}");
-        // A write that is sent again has the stamp that it had: the numbers count the writes, not the sendings.
+        // A write that is sent again has the stamp that it had: the numbers count the writes, not the
+        // sendings.
         assert_eq!(file.next_sequence().unwrap(), writes as u64 + 1);
         let stats = guest.client.channel_stats().unwrap();
         assert_eq!((stats.leaked, stats.protocol_errors), (0, 0), "{stats:?}");

@@ -128,7 +128,8 @@ impl PointSummary {
             marks += if is { name } else { "" };
         }
         format!(
-            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {spread:>6} {:>8} {tails} {:>7} {:>7}  {state}{full}{marks}",
+            "{:<34} {paper:>9} {ideal:>9} {measured:>9} {spread:>6} {:>8} {tails} {:>7} {:>7}  \
+             {state}{full}{marks}",
             self.name,
             percent(self.ratio),
             percent(self.late_share),

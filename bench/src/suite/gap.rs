@@ -79,7 +79,8 @@ impl Gap {
             None => "gnstor is not ahead".into(),
         };
         format!(
-            "{rw}, gd less gnstor: {gap_us:+.1} us an I/O (mean); fetch {fetch_us:+.1} us, copy {copy_us:+.1} us: {share}"
+            "{rw}, gd less gnstor: {gap_us:+.1} us an I/O (mean); fetch {fetch_us:+.1} us, copy \
+             {copy_us:+.1} us: {share}"
         )
     }
 }

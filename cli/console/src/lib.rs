@@ -121,7 +121,8 @@ mod tests {
     #[test]
     fn a_kernel_that_timed_out_is_one_sentence_without_the_places_of_its_threads() {
         let _deadline = deadline();
-        let dump = "kernel gn_transfer did not end (simt: deadline of 15000 ms exceeded; grid 0\n  grid 0 lanes fffd";
+        let dump = "kernel gn_transfer did not end (simt: deadline of 15000 ms exceeded; \
+                    grid 0\n  grid 0 lanes fffd";
         let timeout = gnstor_fabric::device::DeviceError::Timeout {
             what: dump.into(),
             after: std::time::Duration::from_secs(15),

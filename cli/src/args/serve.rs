@@ -54,7 +54,13 @@ pub struct UpArgs {
     #[command(flatten)]
     pub media: MediaArgs,
     /// SSDs in processes of their own (gnstor ssd), in the order of their numbers; repeatable
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = parse_address, conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data"])]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        value_delimiter = ',',
+        value_parser = parse_address,
+        conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data"]
+    )]
     pub ssd_at: Vec<String>,
     /// CA of the certificates of the SSDs of --ssd-at (PEM): they are reached by TLS, with the certificate of
     /// --tls where there is one

@@ -13,6 +13,8 @@
 //! what a dead client had open ends after a restart, too. A caller with a right to all that it has open
 //! adopts it.
 
+mod inherited;
+
 use super::failure::Failure;
 use super::rights::Caller;
 use gnstor_proto::slba::{ClientId, Vid};
@@ -231,54 +233,6 @@ impl Clients {
         Ok(())
     }
 
-    /// An id that entries name and that this daemon has not given out: a daemon before this one gave it.
-    pub(super) fn is_inherited(&self, id: ClientId) -> bool {
-        self.given.get(&id).map_or(self.seen[usize::from(id.get())], |client| client.inherited)
-    }
-
-    /// An entry that a daemon before this one made names the id as reader or writer: its client is to be heard
-    /// of soon.
-    pub(super) fn inherit(&mut self, now: u64, id: ClientId, vid: Vid) {
-        self.note(id);
-        let ends_at = now + self.quotas.open_ms;
-        let client = self.given.entry(id).or_insert_with(|| Client {
-            principal: "".into(),
-            connection: None,
-            ends_at: Some(ends_at),
-            opens: BTreeSet::new(),
-            ending: false,
-            inherited: true,
-        });
-        client.opens.insert(vid);
-        if client.inherited {
-            self.ends.insert((ends_at, id));
-        }
-    }
-
-    /// What an inherited id has open.
-    pub(super) fn inherited_opens(&self, id: ClientId) -> impl Iterator<Item = Vid> {
-        self.given.get(&id).into_iter().flat_map(|client| client.opens.iter().copied())
-    }
-
-    /// An inherited id is the caller's from now on, and kept by its connection.
-    pub(super) fn adopt(&mut self, caller: &Caller, id: ClientId) {
-        self.heard(id);
-        let Some(client) = self.given.get_mut(&id).filter(|client| client.inherited) else { return };
-        client.inherited = false;
-        client.principal = caller.name.clone();
-        client.connection = Some(caller.connection);
-        self.by_connection.entry(caller.connection).or_default().insert(id);
-        self.by_principal.entry(caller.name.clone()).or_default().insert(id);
-    }
-
-    /// An inherited id's client is there.
-    pub(super) fn heard(&mut self, id: ClientId) {
-        let client = self.given.get_mut(&id).filter(|client| client.inherited && !client.ending);
-        if let Some(at) = client.and_then(|client| client.ends_at.take()) {
-            self.ends.remove(&(at, id));
-        }
-    }
-
     /// The id has no right to the volume any more. Where that was its last one, and its connection closed, it
     /// waits as an id without opens does.
     pub(super) fn released(&mut self, now: u64, id: ClientId, vid: Vid) {
@@ -322,7 +276,8 @@ impl Clients {
             let (own, all) = (self.opens(Some(&caller.name)), self.opens(None));
             if self.is_full(caller, own, all) {
                 let message = format!(
-                    "{:?} has {own} volumes open and all clients have {all}: release volumes that are not in use",
+                    "{:?} has {own} volumes open and all clients have {all}: release volumes that are not in \
+                     use",
                     caller.name
                 );
                 return Err(Failure::new(ResourceExhausted, message));

@@ -65,7 +65,8 @@ fn merged(there: &str, new: &str, replaces: Option<&VolumeEntry>) -> Result<Stri
 }
 
 impl Core {
-    /// Checks that the caller speaks for the client, owns the volume, and may delete the one that has the name.
+    /// Checks that the caller speaks for the client, owns the volume, and may delete the one that has the
+    /// name.
     pub(super) fn may_publish(&mut self, caller: &Caller, request: &Publish) -> Result<(), Failure> {
         let old = self.names.get(request.name.as_str()).filter(|&&old| old != request.vid);
         for vid in [Some(&request.vid), old].into_iter().flatten() {
@@ -117,8 +118,8 @@ impl Core {
         let behind = &self.volumes[&old].behind;
         let whose = if behind.is_empty() { String::new() } else { format!(" on {}", blame(behind)) };
         Some(format!(
-            "volume {name:?} cannot be {what} yet: the volume that it replaced is still being deleted{whose}; \
-             try again later"
+            "volume {name:?} cannot be {what} yet: the volume that it replaced is still being \
+             deleted{whose}; try again later"
         ))
     }
 

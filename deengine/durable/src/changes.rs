@@ -95,8 +95,8 @@ impl MetadataStore {
         self.changes.steps.push_back(Step::Map(bytes.to_vec()));
     }
 
-    /// Goes on with what was started. Ready: all of it is durable, or a step has failed and the ones behind it
-    /// are given up.
+    /// Goes on with what was started. Ready: all of it is durable, or a step has failed and the ones behind
+    /// it are given up.
     ///
     /// # Errors
     /// Of the step that failed.

@@ -38,7 +38,9 @@ fn main() {
         let mean = wear.mean_milli / 1000;
         if json {
             println!(
-                r#"{{"bench":"collection","overwrites":"{skew}","spare_percent":{spare},"policy":"{name}","wear_bound":{},"write_amplification":{wa:.4},"erases_least":{},"erases_mean":{mean},"erases_most":{}}}"#,
+                "{{\"bench\":\"collection\",\"overwrites\":\"{skew}\",\"spare_percent\":{spare},\
+                 \"policy\":\"{name}\",\"wear_bound\":{},\"write_amplification\":{wa:.4},\
+                 \"erases_least\":{},\"erases_mean\":{mean},\"erases_most\":{}}}",
                 bound.map_or("null".into(), |bound| bound.to_string()),
                 wear.least,
                 wear.most

@@ -96,7 +96,8 @@ fn main() {
             let [one, other] = figures[kind].each_mut().map(|values| at(values, percent));
             let difference = (other / one - 1.0) * 100.0;
             println!(
-                "{name:<5} percentile {percent:>2}: volatile {one:7.0} ns  kept {other:7.0} ns  {difference:+.2} %"
+                "{name:<5} percentile {percent:>2}: volatile {one:7.0} ns  kept {other:7.0} ns  \
+                 {difference:+.2} %"
             );
         }
     }

@@ -51,7 +51,8 @@ fn measure(gib: u64, threads: usize) {
     let ns = took * 1e9 / pages as f64;
     if flag("--json") {
         println!(
-            r#"{{"bench":"rebuild","gib":{gib},"pages":{pages},"threads":{threads},"wall_s":{took:.4},"ns_per_page":{ns:.1}}}"#
+            "{{\"bench\":\"rebuild\",\"gib\":{gib},\"pages\":{pages},\"threads\":{threads},\
+             \"wall_s\":{took:.4},\"ns_per_page\":{ns:.1}}}"
         );
     } else {
         println!(

@@ -126,7 +126,9 @@ fn measure(path: &Path, preset: &Preset, logical_pages: u64, made: &Made) {
             .map(|(name, [s, cpu])| format!(r#""{name}_s":{s:.4},"{name}_cpu_s":{cpu:.4}"#))
             .collect();
         println!(
-            r#"{{"bench":"recovery","preset":"{}","logical_pages":{logical_pages},"replayed":{},"rewritten":{},"journal_bytes":{},"dump_bytes":{},"wall_s":{took:.4},"cpu_s":{cpu:.4},{},"modelled_s":{modelled:.4},"peak_mib":{peak}}}"#,
+            "{{\"bench\":\"recovery\",\"preset\":\"{}\",\"logical_pages\":{logical_pages},\"replayed\":{},\
+             \"rewritten\":{},\"journal_bytes\":{},\"dump_bytes\":{},\"wall_s\":{took:.4},\
+             \"cpu_s\":{cpu:.4},{},\"modelled_s\":{modelled:.4},\"peak_mib\":{peak}}}",
             preset.name,
             boot.replayed,
             boot.rewritten,

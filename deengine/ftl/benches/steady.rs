@@ -89,7 +89,11 @@ fn row(preset: &Preset, figure: &Figure, logical_pages: u64) -> f64 {
     let (source, stalls) = (&figure.source, ssd.writer.stalls);
     if flag("--json") {
         println!(
-            r#"{{"bench":"steady","preset":"{}","load":"{what}","state":"{state}","figure":{},"unit":"{unit}","layer":{value:.3},"off_percent":{off:.3},"model_off_percent":{model_off:.3},"write_amplification":{wa:.4},"model_write_amplification":{model_wa:.4},"erases_least":{},"erases_most":{},"stalls":{stalls},"source":"{source}"}}"#,
+            "{{\"bench\":\"steady\",\"preset\":\"{}\",\"load\":\"{what}\",\"state\":\"{state}\",\
+             \"figure\":{},\"unit\":\"{unit}\",\"layer\":{value:.3},\"off_percent\":{off:.3},\
+             \"model_off_percent\":{model_off:.3},\"write_amplification\":{wa:.4},\
+             \"model_write_amplification\":{model_wa:.4},\"erases_least\":{},\"erases_most\":{},\
+             \"stalls\":{stalls},\"source\":\"{source}\"}}",
             preset.name, figure.value, wear.least, wear.most
         );
     } else {

@@ -142,8 +142,8 @@ impl Ftl {
         }
     }
 
-    /// Whether a caller that waits for room or durability waits in vain: what is acknowledged stays in memory,
-    /// and a status tells the client.
+    /// Whether a caller that waits for room or durability waits in vain: what is acknowledged stays in
+    /// memory, and a status tells the client.
     pub fn gives_up(&self, now: Time) -> Option<NotDurable> {
         let mut guard = self.lock();
         let inner = &mut *guard;

@@ -165,58 +165,24 @@ impl Ftl {
         let opened = Durable::open(Arc::clone(&config.store), sizes)?;
         let (durable, metadata) = (opened.durable, opened.metadata);
         let clean = opened.state == gnstor_durable::State::Clean;
-        let mut dump = durable.read_dump();
-        let owner = KeptOwner { filling: metadata.contents().filling, ..durable.kept_owner() };
-        let left = parts.flash.left_behind().filter(|left| left.owner.is_of(&owner) && !clean);
-        if let (Some(left), false) = (&left, matches!(dump, DumpState::Intact(_))) {
-            match dump_left_behind(&parts.flash, &durable, left) {
-                Ok(()) => dump = durable.read_dump(),
-                Err(error) => tracing::error!("memory of a killed process cannot be used: {error}"),
-            }
-        }
-        // The process before was killed before it could note that writes were lost.
-        let was_lossy = left.is_some_and(|left| left.owner.lossy && left.owner.filling == owner.filling);
-        let is_whole = clean || matches!(dump, DumpState::Intact(_));
-        if is_whole {
-            // A kill from here on loses nothing: there is nothing new yet.
-            let (boot, dump) = (owner.boot + 1, owner.dump + 1);
-            arm(&parts.flash, KeptOwner { boot, dump, lossy: was_lossy, ..owner });
-        }
+        let before = look_before(&parts.flash, &durable, metadata.contents().filling, clean);
         let mut bytes_read = parts.map.words() * 8;
-        let (found, mut journal, origin) = match from_journal(&mut parts, &durable, &dump, progress) {
+        let (found, mut journal, origin) = match from_journal(&mut parts, &durable, &before.dump, progress) {
             Ok((found, journal)) => {
-                let origin = match &dump {
-                    _ if was_lossy => Origin::NoDump(
-                        "writes were lost before, and a kill came before that was noted".into(),
-                    ),
-                    _ if clean => Origin::Clean,
-                    DumpState::Intact(_) => Origin::Dump,
-                    DumpState::Torn { reason } => Origin::NoDump(format!("the dump is torn: {reason}")),
-                    DumpState::Missing => Origin::NoDump("there is no dump".into()),
-                };
                 bytes_read += found.records * RECORD_BYTES;
-                (found, journal, origin)
+                (found, journal, before.origin())
             }
             Err(reason) => {
                 tracing::warn!("{reason}; the map is rebuilt from the out-of-band records");
-                if let Some(kept) = parts.flash.kept() {
-                    kept.disarm();
-                }
-                let live = |vid, generation| is_live(&metadata, vid, generation);
-                let mut found =
-                    rebuild(&parts.flash, &mut parts.writer, &live, progress).map_err(OpenError::Damaged)?;
-                let mean = metadata.contents().smart_counters.mean_erases_milli / 1000;
-                found.space.assume_erases(u32::try_from(mean).unwrap_or(u32::MAX));
-                tracing::warn!(
-                    "the erase counts of single superblocks are lost: each counts as the mean of all, {mean}"
-                );
                 bytes_read = parts.flash.geometry().pages() * 64;
+                let live = |vid, generation| is_live(&metadata, vid, generation);
+                let found = from_records(&mut parts, &metadata, &live, progress)?;
                 (found, durable.fresh_journal()?, Origin::Rebuilt(reason))
             }
         };
         let rebuilt = matches!(origin, Origin::Rebuilt(_));
         let mut replayed = found.replayed;
-        if let (false, DumpState::Intact(dump)) = (rebuilt, &dump) {
+        if let (false, DumpState::Intact(dump)) = (rebuilt, &before.dump) {
             replayed += dump.last().saturating_sub(journal.last());
             journal.adopt(dump)?;
         }
@@ -224,7 +190,7 @@ impl Ftl {
         let ftl = assemble(config, parts, durable, journal, found);
         ftl.tidy();
         let mut rewritten = 0;
-        if let (false, DumpState::Intact(dump)) = (rebuilt, &dump) {
+        if let (false, DumpState::Intact(dump)) = (rebuilt, &before.dump) {
             rewritten = ftl.rewrite(dump)?;
         }
         if rebuilt {
@@ -233,13 +199,82 @@ impl Ftl {
         ftl.durable.invalidate_dump()?;
         ftl.durable.mark_running()?;
         ftl.keep_tail();
-        if !is_whole || rebuilt {
+        if !before.is_whole() || rebuilt {
             let owner = ftl.durable.kept_owner();
             arm(&ftl.flash, KeptOwner { lossy: true, filling: metadata.contents().filling, ..owner });
         }
         let boot = Boot { origin, mapped: ftl.mapped(), replayed, last, rewritten, bytes_read };
         Ok(OpenedFtl { ftl, metadata, boot })
     }
+}
+
+/// How the process before left the SSD.
+struct Before {
+    /// It shut the SSD down.
+    clean: bool,
+    /// Its dump, or one of what a killed process left in memory.
+    dump: DumpState,
+    /// It was killed before it could note that writes were lost.
+    was_lossy: bool,
+}
+
+impl Before {
+    /// All acknowledged writes of the process before can be restored.
+    fn is_whole(&self) -> bool {
+        self.clean || matches!(self.dump, DumpState::Intact(_))
+    }
+
+    /// The origin of an SSD that is restored from its journal.
+    fn origin(&self) -> Origin {
+        match &self.dump {
+            _ if self.was_lossy => {
+                Origin::NoDump("writes were lost before, and a kill came before that was noted".into())
+            }
+            _ if self.clean => Origin::Clean,
+            DumpState::Intact(_) => Origin::Dump,
+            DumpState::Torn { reason } => Origin::NoDump(format!("the dump is torn: {reason}")),
+            DumpState::Missing => Origin::NoDump("there is no dump".into()),
+        }
+    }
+}
+
+/// Reads the dump, or makes one of what a killed process left in memory, and arms the memory where nothing is
+/// lost so far. `filling` is the metadata store's.
+fn look_before(flash: &Flash, durable: &Durable, filling: Option<u64>, clean: bool) -> Before {
+    let mut dump = durable.read_dump();
+    let owner = KeptOwner { filling, ..durable.kept_owner() };
+    let left = flash.left_behind().filter(|left| left.owner.is_of(&owner) && !clean);
+    if let (Some(left), false) = (&left, matches!(dump, DumpState::Intact(_))) {
+        match dump_left_behind(flash, durable, left) {
+            Ok(()) => dump = durable.read_dump(),
+            Err(error) => tracing::error!("memory of a killed process cannot be used: {error}"),
+        }
+    }
+    let was_lossy = left.is_some_and(|left| left.owner.lossy && left.owner.filling == owner.filling);
+    let before = Before { clean, dump, was_lossy };
+    if before.is_whole() {
+        // A kill from here on loses nothing: there is nothing new yet.
+        let (boot, dump) = (owner.boot + 1, owner.dump + 1);
+        arm(flash, KeptOwner { boot, dump, lossy: was_lossy, ..owner });
+    }
+    before
+}
+
+/// Rebuilds the map from the out-of-band records.
+fn from_records(
+    parts: &mut Parts,
+    metadata: &MetadataStore,
+    live: &(impl Fn(Vid, u32) -> bool + Sync),
+    progress: Progress<'_>,
+) -> Result<Found, OpenError> {
+    if let Some(kept) = parts.flash.kept() {
+        kept.disarm();
+    }
+    let mut found = rebuild(&parts.flash, &mut parts.writer, live, progress).map_err(OpenError::Damaged)?;
+    let mean = metadata.contents().smart_counters.mean_erases_milli / 1000;
+    found.space.assume_erases(u32::try_from(mean).unwrap_or(u32::MAX));
+    tracing::warn!("the erase counts of single superblocks are lost: each counts as the mean of all, {mean}");
+    Ok(found)
 }
 
 /// Makes a dump of what a killed process left in memory.

@@ -5,8 +5,8 @@
 //! |---|---|
 //! | an Asynchronous Event Request that is held | aborted |
 //! | one that waits for the firmware or for its volume's rate limit | aborted: nothing has been done for it |
-//! | one with data on its way | not aborted: an end in the middle would leave transfers that no command expects |
-//! | a VOLUME command that waits for its fence | not aborted: the table has changed, only the drain is awaited |
+//! | one with data on its way | not aborted: its transfers would be left without a command |
+//! | a VOLUME command that waits for its fence | not aborted: the table has changed already |
 //!
 //! Not aborted means DW0 bit 0 = 1; the command completes by itself. Reads may wait with the worker of
 //! their queue: then that worker answers.

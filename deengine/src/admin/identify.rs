@@ -162,7 +162,8 @@ fn put_abilities(data: &mut [u8]) {
     data[262] = const { less_one(ERROR_ENTRIES) }; // ELPE
     data[266..268].copy_from_slice(&WARNING_KELVIN.to_le_bytes()); // WCTEMP
     data[268..270].copy_from_slice(&CRITICAL_KELVIN.to_le_bytes()); // CCTEMP
-    data[520] = 1 | 1 << 2 | 1 << 3 | 1 << 4; // ONCS: Compare, Dataset Management, Write Zeroes, select in features
+    // ONCS: Compare, Dataset Management, Write Zeroes, select in features
+    data[520] = 1 | 1 << 2 | 1 << 3 | 1 << 4;
 }
 
 /// A count as the specification's zero-based byte.

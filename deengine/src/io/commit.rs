@@ -2,7 +2,8 @@
 //! The life of a write, second part: its data is there. It is submitted in the worker's combining queue,
 //! committed by the holder of the layer's lock, and completed.
 
-use super::worker::{Shared, SsdGuard, Worker};
+use super::guard::{Shared, SsdGuard};
+use super::worker::Worker;
 use super::write::{Submitted, Writes};
 use crate::controller::Ssd;
 use crate::io::command::Accepted;

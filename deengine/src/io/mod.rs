@@ -7,6 +7,8 @@ mod commit;
 mod compare;
 pub(crate) mod delay;
 pub(crate) mod dispatch;
+mod effects;
+mod guard;
 mod pending;
 pub(crate) mod permit;
 mod port;
@@ -18,7 +20,8 @@ pub(crate) mod waiting;
 mod worker;
 mod write;
 
-pub use worker::{SsdGuard, Worker};
+pub use guard::SsdGuard;
+pub use worker::Worker;
 
 use command::{Command, Transfer};
 use delay::Delays;

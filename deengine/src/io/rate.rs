@@ -89,7 +89,10 @@ mod tests {
             for gap in gaps {
                 now += gap * 1000;
                 let need = i128::from(per_token.min(burst));
-                let filled = |level: i128, from: u64, to: u64| (level + i128::from(to - from)).min(i128::from(burst));
+                let filled = |level: i128, from: u64, to: u64| {
+                    let level = level + i128::from(to - from);
+                    level.min(i128::from(burst))
+                };
                 let seen = if now >= at { filled(level, at, now) } else { level };
                 let begin = now.max(at);
                 let start = begin + u64::try_from((need - seen).max(0)).expect("positive");

@@ -15,33 +15,24 @@
 //! ever says yes.
 
 use super::dispatch::is_plain;
+use super::guard::{Shared, SsdGuard};
 use super::pending::{Pending, Taken, Waiting};
 use super::port::{Port, Ports};
 use super::read::{Found, Judged, Read};
+use super::write::Writes;
 use crate::controller::Ssd;
 use crate::io::slab::{MARK, OTHER_MARK, Slab};
 use crate::permission::Rules;
+use crate::workers::{MAX_WORKERS, Note, Place, WorkerSet, WorkerState};
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
-use gnstor_ftl::{Batch, Ftl};
+use gnstor_ftl::Batch;
 use gnstor_proto::fabrics::{CmRequest, Identity, cm_reject};
 use gnstor_proto::nvme::{self, ReadWrite, Sqe};
-use parking_lot::{Mutex, MutexGuard};
-
-use super::write::Writes;
-use crate::workers::{MAX_WORKERS, Note, Place, WorkerSet, WorkerState};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-
-/// What the workers of an SSD have in common.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) ssd: Mutex<Ssd>,
-    pub(super) workers: Arc<WorkerSet>,
-    pub(super) ftl: Arc<Ftl>,
-}
 
 /// One worker of an SSD. Apart from its neighbours in memory, or each would take the cache lines of the
 /// other.
@@ -74,37 +65,6 @@ pub struct Worker {
     pub(super) zero_sum: u32,
     /// The time of the last call.
     pub(super) now: Time,
-}
-
-/// The SSD behind its workers, locked.
-#[derive(Debug)]
-pub struct SsdGuard<'a> {
-    ssd: MutexGuard<'a, Ssd>,
-    workers: &'a WorkerSet,
-}
-
-impl Deref for SsdGuard<'_> {
-    type Target = Ssd;
-
-    fn deref(&self) -> &Ssd {
-        &self.ssd
-    }
-}
-
-impl DerefMut for SsdGuard<'_> {
-    fn deref_mut(&mut self) -> &mut Ssd {
-        &mut self.ssd
-    }
-}
-
-impl Drop for SsdGuard<'_> {
-    /// Leaves the effects with their workers and publishes the firmware's state.
-    fn drop(&mut self) {
-        let ssd = &mut *self.ssd;
-        self.workers.post(ssd.commands.effects());
-        let at = (ssd.alarm, ssd.smart.look_at());
-        self.workers.publish(at, ssd.volumes.has_fences(), !ssd.write_cache_enabled());
-    }
 }
 
 impl Ssd {
@@ -148,27 +108,6 @@ impl Ssd {
         if let Some((Identity::Client(client), done)) = port.refresh(state) {
             self.table.watch(port.name, client, done);
         }
-    }
-}
-
-/// How often a thread tries the lock before it sleeps for it. The lock is held for a microsecond or two,
-/// and waking a thread takes longer.
-const LOOKS: u32 = 200;
-
-impl Shared {
-    pub(super) fn lock(&self) -> SsdGuard<'_> {
-        for _ in 0..LOOKS {
-            if let Some(ssd) = self.try_lock() {
-                return ssd;
-            }
-            std::hint::spin_loop();
-        }
-        SsdGuard { ssd: self.ssd.lock(), workers: &self.workers }
-    }
-
-    /// `None` where another worker has it.
-    pub(super) fn try_lock(&self) -> Option<SsdGuard<'_>> {
-        Some(SsdGuard { ssd: self.ssd.try_lock()?, workers: &self.workers })
     }
 }
 
@@ -276,62 +215,6 @@ impl Worker {
         (self.rules, self.version) = (rules, version);
         // A fence may wait for writes that wait for room: they are judged at once.
         self.writes.try_again();
-    }
-
-    /// The queue is gone on one side: the worker's part of it ends.
-    fn end(&mut self, name: QueueKey) {
-        self.finish_submitted(self.now);
-        self.orphan_commands(name);
-        self.drop_pending(name);
-        self.ports.close(name);
-        self.shared.lock().table.unwatch(name);
-    }
-
-    /// Closes the queues whose reads of the volume in this slot were judged by an older entry.
-    fn close_older(&mut self, slot: u16) {
-        self.refresh();
-        let queues = self.older_queues(slot);
-        let mut ssd = self.shared.lock();
-        for name in queues {
-            ssd.smart.stats_mut().stragglers_closed += 1;
-            ssd.shut(self.now, name);
-        }
-    }
-
-    /// An effect of the firmware, as the engine is to see it. `None`: it is not for the engine.
-    fn translate(&mut self, effect: Effect) -> Option<Effect> {
-        let (Effect::Pull { queue: name, .. }
-        | Effect::Push { queue: name, .. }
-        | Effect::Complete { queue: name, .. }
-        | Effect::Close { queue: name }) = effect;
-        let Some(port) = self.ports.get(name) else {
-            // The queue went while the effect was on its way.
-            if let Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } = effect {
-                self.transferred(self.now, transfer, Outcome::ConnectionLost);
-            }
-            return None;
-        };
-        let key = port.key;
-        Some(match effect {
-            Effect::Pull { transfer, cid, remote, local, .. } => {
-                Effect::Pull { transfer, queue: key, cid, remote, local }
-            }
-            Effect::Push { transfer, remote, local, sum, role, .. } => {
-                Effect::Push { transfer, queue: key, remote, local, sum, role }
-            }
-            Effect::Complete { mut cqe, at, pushed_bytes, .. } => {
-                // It may be that of a Connect.
-                if !port.is_connected() {
-                    self.shared.lock().refresh(port);
-                }
-                cqe.sqhd = port.complete().into();
-                Effect::Complete { queue: key, cqe, at, pushed_bytes }
-            }
-            Effect::Close { .. } => {
-                self.end(name);
-                Effect::Close { queue: key }
-            }
-        })
     }
 }
 

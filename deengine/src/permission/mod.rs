@@ -7,30 +7,25 @@
 //! CHMOD and DELETE wait for (protocol rule 8). The workers of an SSD judge by the same rules and count
 //! for themselves (`crate::io`).
 
+mod changes;
 pub mod fleet;
 pub(crate) mod lease;
 mod rules;
 mod volume;
 
 use crate::admin::tombstones::Tombstones;
-use crate::io::rate::Rate;
 use crate::permission::fleet::Fleet;
 use crate::request::{Refused, Request, Verb};
 use crate::smart::counters::{Clients, Counters, QueueCounters};
 use crate::workers::WorkerSet;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
-use gnstor_durable::Tombstone;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::slba::{ClientId, Vid};
-use gnstor_proto::status::Refusal;
-use gnstor_proto::vendor::{RawTombstone, VolumeEntry};
 pub(crate) use rules::Rules;
 use std::sync::Arc;
 use volume::{Use, VolumeRules};
 
-/// A daemon's term is at most so far above the last.
-const TERM_JUMP: u64 = 1 << 32;
 /// Most volumes an SSD knows at once.
 pub const MAX_VOLUMES: usize = 4096;
 
@@ -224,144 +219,6 @@ impl Table {
         self.rules.from(first).map(|(_, volume)| volume)
     }
 
-    /// Takes note of a daemon's term; a lower one than seen before is refused (protocol rule 3).
-    pub(crate) fn take_term(&mut self, term: u64) -> Result<(), Refused> {
-        if term < self.term {
-            return Err(Refusal::StaleTerm.into());
-        }
-        // Terms rise by one for each daemon. A jump would use them up, and lock out every later daemon.
-        if term - self.term > TERM_JUMP {
-            return Err(Refusal::InvalidField.into());
-        }
-        self.term = term;
-        Ok(())
-    }
-
-    /// Whether VOLUME ADD may add this.
-    pub(crate) fn check_add(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
-        self.take_term(entry.term)?;
-        match self.volume(entry.vid) {
-            Some(volume) if volume.entry.deleting => return Err(Refusal::SweepPending.into()),
-            Some(_) => return Err(Refusal::VolumeExists.into()),
-            None if entry.deleting => return Err(Refusal::InvalidField.into()),
-            None => {}
-        }
-        if self.tombstones.generation(entry.vid).is_some_and(|dead| entry.generation <= dead) {
-            return Err(Refusal::StaleVersion.into());
-        }
-        if self.rules.free_slot() == MAX_VOLUMES { Err(Refusal::TableFull.into()) } else { Ok(()) }
-    }
-
-    /// VOLUME ADD.
-    pub(crate) fn add(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
-        self.check_add(&entry)?;
-        let free = self.rules.free_slot();
-        let slot = u16::try_from(free).expect("below MAX_VOLUMES");
-        let done_before = self.workers.done_in(slot);
-        let used = Use { rate: Rate::new(entry.limits), done_before, ..Use::default() };
-        if free == self.uses.len() {
-            self.uses.push(used);
-        } else {
-            self.uses[free] = used;
-        }
-        // Serials are the table's, not the volume's: a re-created volume never repeats one.
-        self.serial += 1 << 32;
-        let serial = self.serial;
-        self.change().put(free, VolumeRules::new(entry, now, serial));
-        Ok(())
-    }
-
-    /// Whether VOLUME CHMOD may make this of a volume. What placement is computed from cannot change under
-    /// mapped blocks.
-    pub(crate) fn check_chmod(&mut self, entry: &VolumeEntry) -> Result<(), Refused> {
-        self.take_term(entry.term)?;
-        let old = &self.rules.volume(entry.vid).ok_or(Refusal::VolumeAbsent)?.entry;
-        if old.deleting {
-            return Err(Refusal::Deleting.into());
-        }
-        if entry.version <= old.version {
-            return Err(Refusal::StaleVersion.into());
-        }
-        let same = (entry.generation, entry.replicas, entry.chunk_shift, entry.factor)
-            == (old.generation, old.replicas, old.chunk_shift, old.factor);
-        let grows = entry.capacity_blocks >= old.capacity_blocks && entry.lease_epoch >= old.lease_epoch;
-        if same && grows && !entry.deleting { Ok(()) } else { Err(Refusal::InvalidField.into()) }
-    }
-
-    /// VOLUME CHMOD.
-    pub(crate) fn chmod(&mut self, now: Time, entry: VolumeEntry) -> Result<(), Refused> {
-        self.check_chmod(&entry)?;
-        let slot = self.rules.slot_of(entry.vid).ok_or(Refusal::VolumeAbsent)?;
-        let used = &mut self.uses[usize::from(slot)];
-        // The same limits go on where they are: a renewal of the lease fills no bucket.
-        if entry.limits != used.rate.limits() {
-            used.rate = Rate::new(entry.limits);
-        }
-        self.replace(slot, |volume| volume.take(entry, now));
-        Ok(())
-    }
-
-    /// What VOLUME DELETE makes of the volume's entry; `None` if that generation is gone already.
-    pub(crate) fn check_delete(
-        &mut self,
-        vid: Vid,
-        generation: u32,
-        version: u64,
-        term: u64,
-    ) -> Result<Option<VolumeEntry>, Refused> {
-        self.take_term(term)?;
-        if self.volume(vid).is_none() && self.tombstones.generation(vid) == Some(generation) {
-            return Ok(None);
-        }
-        let entry = &self.rules.volume(vid).ok_or(Refusal::VolumeAbsent)?.entry;
-        if generation != entry.generation {
-            let newer_here = generation < entry.generation;
-            return Err(if newer_here { Refusal::StaleVersion } else { Refusal::VolumeAbsent }.into());
-        }
-        if entry.deleting {
-            return Ok(Some(entry.clone()));
-        }
-        if version <= entry.version {
-            return Err(Refusal::StaleVersion.into());
-        }
-        Ok(Some(VolumeEntry { deleting: true, version, term, ..entry.clone() }))
-    }
-
-    /// VOLUME DELETE: takes what [`Self::check_delete`] has made.
-    pub(crate) fn mark_deleting(&mut self, entry: &VolumeEntry) {
-        let Some(slot) = self.rules.slot_of(entry.vid) else { return };
-        if self.rules.volume(entry.vid).is_some_and(|volume| volume.entry != *entry) {
-            self.replace(slot, |volume| {
-                volume.serial += 1;
-                volume.entry = entry.clone();
-            });
-        }
-    }
-
-    /// The volume's sweep is done: its id may live again, in a higher generation.
-    pub(crate) fn bury(&mut self, now: Time, vid: Vid) {
-        let (_, volume) = self.change().remove(vid).expect("the volume was swept");
-        self.tombstones.add(now, &volume.entry);
-    }
-
-    /// Volumes that died within the last day; see [`Tombstones::list`].
-    pub(crate) fn tombstones(&mut self, now: Time, first: u16, skip: u16) -> Vec<RawTombstone> {
-        self.tombstones.list(now, first, skip)
-    }
-
-    /// LEASE RENEW.
-    pub(crate) fn renew_lease(&mut self, term: u64, version: u64, until: Time) -> Result<(), Refused> {
-        self.take_term(term)?;
-        self.change().lease.renew(term, version, until)
-    }
-
-    /// Whether the serving lease runs at this time.
-    #[inline]
-    pub(crate) fn serves(&self, at: Time) -> bool {
-        self.rules.serves(at)
-    }
-
-    /// The fleet map as this SSD sees it.
     pub(crate) fn fleet(&self) -> Option<&Fleet> {
         self.rules.fleet.as_deref()
     }
@@ -378,34 +235,6 @@ impl Table {
         if recovering != self.rules.recovering {
             self.change().recovering = recovering;
         }
-    }
-
-    /// An entry from the metadata. No lease runs: its clock stopped with the power.
-    pub(crate) fn recall(&mut self, entry: VolumeEntry) {
-        let (vid, term) = (entry.vid, entry.term);
-        let deleting = entry.deleting;
-        let added = self.add(Time::ZERO, VolumeEntry { term: self.term.max(term), deleting: false, ..entry });
-        assert!(added.is_ok(), "the metadata store holds each volume once, and no more than the table");
-        if let Some(slot) = self.rules.slot_of(vid)
-            && let Some(volume) = self.change().volume_mut(slot)
-        {
-            volume.recall(term, deleting);
-        }
-    }
-
-    /// A tombstone from the metadata.
-    pub(crate) fn recall_tombstone(&mut self, vid: Vid, tombstone: &Tombstone) {
-        self.tombstones.recall(vid, tombstone);
-    }
-
-    /// The highest term of a daemon, from the metadata.
-    pub(crate) fn recall_term(&mut self, term: u64) {
-        self.term = self.term.max(term);
-    }
-
-    /// There was a serving lease, from the metadata.
-    pub(crate) fn recall_lease(&mut self) {
-        self.change().lease.recall();
     }
 
     /// [`Rules::runs_until`] states an end that is this much too early.

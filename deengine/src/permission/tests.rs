@@ -2,6 +2,7 @@
 //! The prepared form of an entry answers as the entry does.
 
 use super::*;
+use gnstor_proto::vendor::VolumeEntry;
 use proptest::prelude::*;
 
 fn entry(any_reader: bool, readers: Vec<u16>, writer: u16) -> VolumeEntry {

@@ -119,14 +119,7 @@ impl Campaign {
         let vba = self.dice.small(40) / blocks * blocks + u32::from(self.dice.one_in(30));
         let kind = self.dice.below(10);
         let mut sqe = match kind {
-            0..4 => {
-                let opcode = self.dice.of(&[io::READ, io::WRITE, io::WRITE_ZEROES, io::COMPARE]);
-                let mut sqe = self.harness.io(opcode, key, vba, blocks);
-                if self.dice.one_in(3) {
-                    sqe.cdw11 = (6 << 16 | sqe.cdw11.get() & 0xFFFF).into();
-                }
-                sqe
-            }
+            0..4 => self.read_or_write(key, vba, blocks),
             4 => {
                 let mut sqe = self.harness.io(io::DATASET_MANAGEMENT, key, vba, 1);
                 sqe.dptr = KeyedSgl::keyed(0, 16, KEY);
@@ -137,81 +130,107 @@ impl Campaign {
                 let page = self.dice.of(&[0, 1, 2, 3, 4, 5, 0xC0, 0xC1, 0x70]);
                 log_sqe(page, self.dice.small(300) * 2, self.dice.small(1024) + 1, self.dice.one_in(2))
             }
-            6 => Sqe {
-                cdw10: (self.dice.of(&[1, 2, 4, 5, 6, 7, 0xB, 0xF, 0x81]) | self.dice.small(4) << 8).into(),
-                cdw11: self.dice.of(&[0u32, 1, 5, 313, 1 << 16, 0x31F, 500]).into(),
-                dptr: KeyedSgl::keyed(0, 16, KEY),
-                ..sqe(self.dice.of(&[admin::SET_FEATURES, admin::GET_FEATURES]))
-            },
-            7 => {
-                let fields = ConnectFields { sqsize_z: 15.into(), cattr: 2, ..Default::default() };
-                let property = PropertyFields {
-                    attrib: self.dice.small(2).to_le_bytes()[0],
-                    offset: self.dice.of(&[property::CAP, property::CC, property::CSTS]).into(),
-                    value: self.dice.of(&[0u64, 1, 1 | 1 << 11, 1 | 2 << 11]).into(),
-                    ..Default::default()
-                };
-                match self.dice.below(8) {
-                    0 => command(fctype::DISCONNECT, &property),
-                    1..3 => {
-                        let mut sqe = command(fctype::CONNECT, &fields);
-                        sqe.dptr = KeyedSgl::keyed(0, 1024, KEY);
-                        sqe
-                    }
-                    3 => command(fctype::PROPERTY_SET, &property),
-                    _ => command(fctype::PROPERTY_GET, &property),
-                }
-            }
-            8 => {
-                let code = self.dice.of(&[
-                    opcode::VOLUME_ADD,
-                    opcode::VOLUME_LIST,
-                    opcode::VOLUME_DELETE,
-                    opcode::VOLUME_CHMOD,
-                    opcode::LEASE_RENEW,
-                    opcode::MAP_SET,
-                    opcode::MAP_GET,
-                ]);
-                // Most leases are long and most volumes live on, or little else would happen.
-                let long = code == opcode::LEASE_RENEW && !self.dice.one_in(8);
-                let harmless = code == opcode::VOLUME_DELETE && !self.dice.one_in(8);
-                let cdw12 = if long { u32::MAX } else { self.dice.of(&[0u32, 5, 6, 7, 400]) };
-                Sqe {
-                    dptr: KeyedSgl::keyed(0, 4096, KEY),
-                    cdw2: self.dice.small(12).into(),
-                    cdw10: 1024.into(),
-                    cdw12: if harmless { 77 } else { cdw12 }.into(),
-                    cdw13: self.dice.small(4).into(),
-                    cdw14: 1.into(),
-                    ..sqe(code)
-                }
-            }
-            _ => {
-                let named = self.open.iter().nth(self.dice.small(20) as usize).map_or(0, |&(_, cid)| cid);
-                Sqe {
-                    dptr: KeyedSgl::keyed(0, 4096, KEY),
-                    cdw10: (u32::from(named) << 16 | self.dice.small(2)).into(),
-                    ..sqe(self.dice.of(&[
-                        admin::IDENTIFY,
-                        admin::ABORT,
-                        admin::ASYNC_EVENT_REQUEST,
-                        admin::KEEP_ALIVE,
-                        io::FLUSH,
-                    ]))
-                }
-            }
+            6 => self.feature(),
+            7 => self.fabrics(),
+            8 => self.vendor(),
+            _ => self.other(),
         };
+        self.bend(&mut sqe);
+        let is_flush = sqe.opcode == io::FLUSH;
+        (sqe, kind > 4 && !is_flush)
+    }
+
+    fn read_or_write(&mut self, key: QueueKey, vba: u32, blocks: u32) -> Sqe {
+        let opcode = self.dice.of(&[io::READ, io::WRITE, io::WRITE_ZEROES, io::COMPARE]);
+        let mut sqe = self.harness.io(opcode, key, vba, blocks);
+        if self.dice.one_in(3) {
+            sqe.cdw11 = (6 << 16 | sqe.cdw11.get() & 0xFFFF).into();
+        }
+        sqe
+    }
+
+    fn feature(&mut self) -> Sqe {
+        Sqe {
+            cdw10: (self.dice.of(&[1, 2, 4, 5, 6, 7, 0xB, 0xF, 0x81]) | self.dice.small(4) << 8).into(),
+            cdw11: self.dice.of(&[0u32, 1, 5, 313, 1 << 16, 0x31F, 500]).into(),
+            dptr: KeyedSgl::keyed(0, 16, KEY),
+            ..sqe(self.dice.of(&[admin::SET_FEATURES, admin::GET_FEATURES]))
+        }
+    }
+
+    /// A Fabrics command.
+    fn fabrics(&mut self) -> Sqe {
+        let fields = ConnectFields { sqsize_z: 15.into(), cattr: 2, ..Default::default() };
+        let property = PropertyFields {
+            attrib: self.dice.small(2).to_le_bytes()[0],
+            offset: self.dice.of(&[property::CAP, property::CC, property::CSTS]).into(),
+            value: self.dice.of(&[0u64, 1, 1 | 1 << 11, 1 | 2 << 11]).into(),
+            ..Default::default()
+        };
+        match self.dice.below(8) {
+            0 => command(fctype::DISCONNECT, &property),
+            1..3 => {
+                let mut sqe = command(fctype::CONNECT, &fields);
+                sqe.dptr = KeyedSgl::keyed(0, 1024, KEY);
+                sqe
+            }
+            3 => command(fctype::PROPERTY_SET, &property),
+            _ => command(fctype::PROPERTY_GET, &property),
+        }
+    }
+
+    /// A command of the daemon.
+    fn vendor(&mut self) -> Sqe {
+        let code = self.dice.of(&[
+            opcode::VOLUME_ADD,
+            opcode::VOLUME_LIST,
+            opcode::VOLUME_DELETE,
+            opcode::VOLUME_CHMOD,
+            opcode::LEASE_RENEW,
+            opcode::MAP_SET,
+            opcode::MAP_GET,
+        ]);
+        // Most leases are long and most volumes live on, or little else would happen.
+        let long = code == opcode::LEASE_RENEW && !self.dice.one_in(8);
+        let harmless = code == opcode::VOLUME_DELETE && !self.dice.one_in(8);
+        let cdw12 = if long { u32::MAX } else { self.dice.of(&[0u32, 5, 6, 7, 400]) };
+        Sqe {
+            dptr: KeyedSgl::keyed(0, 4096, KEY),
+            cdw2: self.dice.small(12).into(),
+            cdw10: 1024.into(),
+            cdw12: if harmless { 77 } else { cdw12 }.into(),
+            cdw13: self.dice.small(4).into(),
+            cdw14: 1.into(),
+            ..sqe(code)
+        }
+    }
+
+    fn other(&mut self) -> Sqe {
+        let named = self.open.iter().nth(self.dice.small(20) as usize).map_or(0, |&(_, cid)| cid);
+        Sqe {
+            dptr: KeyedSgl::keyed(0, 4096, KEY),
+            cdw10: (u32::from(named) << 16 | self.dice.small(2)).into(),
+            ..sqe(self.dice.of(&[
+                admin::IDENTIFY,
+                admin::ABORT,
+                admin::ASYNC_EVENT_REQUEST,
+                admin::KEEP_ALIVE,
+                io::FLUSH,
+            ]))
+        }
+    }
+
+    /// Now and then, other bits.
+    fn bend(&mut self, sqe: &mut Sqe) {
         if self.dice.one_in(20) {
             let bytes: Vec<u8> = (0..8).flat_map(|_| self.dice.roll().to_le_bytes()).collect();
-            sqe = Sqe::read_from_bytes(&bytes).expect("64 bytes");
+            *sqe = Sqe::read_from_bytes(&bytes).expect("64 bytes");
         } else if self.dice.one_in(5) {
             for _ in 0..=self.dice.below(3) {
                 let bit = usize::try_from(self.dice.below(512)).expect("small");
                 sqe.as_mut_bytes()[bit / 8] ^= 1 << (bit % 8);
             }
         }
-        let is_flush = sqe.opcode == io::FLUSH;
-        (sqe, kind > 4 && !is_flush)
     }
 
     fn submit(&mut self, key: QueueKey, sqe: Sqe) {
@@ -324,7 +343,10 @@ impl Campaign {
             50..82 => (0..=self.dice.below(10)).for_each(|_| self.end_a_transfer()),
             82..85 => {
                 let stray = self.dice.small(u32::MAX);
-                let is_held = |effect: &Effect| matches!(effect, Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } if transfer.0 == stray);
+                let is_held = |effect: &Effect| match effect {
+                    Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } => transfer.0 == stray,
+                    _ => false,
+                };
                 if !self.harness.held.iter().any(is_held) {
                     self.harness.answer(DAEMON, TransferId(stray), Outcome::Done { sum: 0 });
                 }

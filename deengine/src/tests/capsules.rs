@@ -126,7 +126,10 @@ fn run(seed: u64) -> [u64; 2] {
         harness.hold = true;
         let cid = harness.submit(key, sqe);
         open.insert((key, cid));
-        let own = |effect: &Effect| matches!(effect, Effect::Pull { queue, .. } | Effect::Push { queue, .. } if *queue == key);
+        let own = |effect: &Effect| match effect {
+            Effect::Pull { queue, .. } | Effect::Push { queue, .. } => *queue == key,
+            _ => false,
+        };
         let moves = harness.held.iter().any(own);
         assert!(
             is_taken(sqe.dptr.kind) || !moves,

@@ -61,6 +61,36 @@ struct Covered {
     syncs: (u64, u64),
 }
 
+impl Covered {
+    fn count(&mut self, harness: &Harness) {
+        let stats = harness.layer_stats();
+        self.erases += stats.erases;
+        self.checkpoints += stats.checkpoints;
+        self.syncs.0 += stats.syncs.journal;
+        self.syncs.1 += stats.syncs.data;
+    }
+}
+
+/// How the SSD came up: the word for it, and what it promises.
+fn came_up(ssd: &Ssd, cut: Cut, again: bool, whole: bool) -> (&'static str, Promise) {
+    let origin = ssd.boot().origin.clone();
+    let (name, promise) = match origin {
+        Origin::Dump => ("dump", Promise::Acknowledged),
+        Origin::NoDump(_) => ("no dump", Promise::Hardened),
+        Origin::Rebuilt(_) => ("rebuilt", Promise::Records),
+        Origin::Fresh | Origin::Clean => panic!("{cut:?}, again {again}: came up as {origin:?}"),
+    };
+    // Where the first restore came to its end, the dump is spent, and everything in it is in its place.
+    let promise =
+        if whole && promise == Promise::Hardened && again { Promise::Acknowledged } else { promise };
+    assert!(!whole || again || cut == Cut::Unreadable || name == "dump", "{cut:?}: {origin:?}");
+    assert_eq!(name == "rebuilt", cut == Cut::Unreadable, "again {again}: {origin:?}");
+    if number("GNSTOR_CRASH_SEED").is_some() && number("GNSTOR_CRASHES").is_none() {
+        println!("{cut:?}, again {again}: {:?}", ssd.boot());
+    }
+    (name, promise)
+}
+
 impl Campaign {
     /// One round: work, the power goes and comes back, everything is looked at.
     fn round(&mut self, covered: &mut Covered) {
@@ -76,28 +106,9 @@ impl Campaign {
         let host_fails = self.file.is_some() && cut != Cut::Unreadable && self.dice.one_in(2);
         self.host = if host_fails { Host::Fails } else { Host::Stays };
         covered.host_cuts += u64::from(host_fails);
-        let mut whole = false;
+        let whole = self.cut_power(cut);
         let power = Arc::clone(&self.bench.power);
-        match cut {
-            Cut::Intact => {
-                self.harness.ssd().power_fail().expect("there is power for the dump");
-                whole = true;
-            }
-            Cut::Torn => {
-                power.arm(1 + self.dice.below(10), self.dice.roll());
-                whole = self.harness.ssd().power_fail().is_ok() && !power.is_cut();
-            }
-            Cut::Missing | Cut::Unreadable => {
-                let most = self.dice.of(&[4, 30, 200]);
-                power.arm(1 + self.dice.below(most), self.dice.roll());
-                self.work(3_000);
-            }
-        }
-        let stats = self.harness.layer_stats();
-        covered.erases += stats.erases;
-        covered.checkpoints += stats.checkpoints;
-        covered.syncs.0 += stats.syncs.journal;
-        covered.syncs.1 += stats.syncs.data;
+        covered.count(&self.harness);
         self.power_cycle();
         let again = self.dice.one_in(3);
         if again {
@@ -115,22 +126,35 @@ impl Campaign {
             Ok(ssd) => ssd,
             Err(error) => panic!("{cut:?}, again {again}: {error}"),
         };
-        let origin = ssd.boot().origin.clone();
-        let (name, promise) = match origin {
-            Origin::Dump => ("dump", Promise::Acknowledged),
-            Origin::NoDump(_) => ("no dump", Promise::Hardened),
-            Origin::Rebuilt(_) => ("rebuilt", Promise::Records),
-            Origin::Fresh | Origin::Clean => panic!("{cut:?}, again {again}: came up as {origin:?}"),
-        };
-        // Where the first restore came to its end, the dump is spent, and everything in it is in its place.
-        let promise =
-            if whole && promise == Promise::Hardened && again { Promise::Acknowledged } else { promise };
-        assert!(!whole || again || cut == Cut::Unreadable || name == "dump", "{cut:?}: {origin:?}");
-        assert_eq!(name == "rebuilt", cut == Cut::Unreadable, "again {again}: {origin:?}");
-        if number("GNSTOR_CRASH_SEED").is_some() && number("GNSTOR_CRASHES").is_none() {
-            println!("{cut:?}, again {again}: {:?}", ssd.boot());
-        }
+        let (name, promise) = came_up(&ssd, cut, again, whole);
         *covered.cuts.entry((cut, again, name)).or_default() += 1;
+        self.check_after(ssd, promise);
+    }
+
+    /// The power goes in this way: whether the dump is whole.
+    fn cut_power(&mut self, cut: Cut) -> bool {
+        let mut whole = false;
+        let power = Arc::clone(&self.bench.power);
+        match cut {
+            Cut::Intact => {
+                self.harness.ssd().power_fail().expect("there is power for the dump");
+                whole = true;
+            }
+            Cut::Torn => {
+                power.arm(1 + self.dice.below(10), self.dice.roll());
+                whole = self.harness.ssd().power_fail().is_ok() && !power.is_cut();
+            }
+            Cut::Missing | Cut::Unreadable => {
+                let most = self.dice.of(&[4, 30, 200]);
+                power.arm(1 + self.dice.below(most), self.dice.roll());
+                self.work(3_000);
+            }
+        }
+        whole
+    }
+
+    /// Everything is looked at, before and after more work.
+    fn check_after(&mut self, ssd: Ssd, promise: Promise) {
         let lossy = ssd.boot().is_lossy();
         self.connect_to(ssd);
         self.check_table();

@@ -128,7 +128,9 @@ proptest! {
                 Step::End { which, how } => end(&mut harness, which, how),
                 Step::Stray { transfer } => {
                     let known = harness.held.iter().any(|effect| match effect {
-                        Effect::Pull { transfer: held, .. } | Effect::Push { transfer: held, .. } => held.0 == transfer,
+                        Effect::Pull { transfer: held, .. } | Effect::Push { transfer: held, .. } => {
+                            held.0 == transfer
+                        }
                         Effect::Complete { .. } | Effect::Close { .. } => false,
                     });
                     if !known {

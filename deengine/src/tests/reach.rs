@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every refusal of the table is reached through a capsule. The list is a `match` without a last arm: a
-//! refusal that is added to the table needs a case here before the tests compile.
+//! Every refusal of the table is reached through a capsule. The list in `reach` is a `match` without a last
+//! arm: a refusal that is added to the table needs a case here before the tests compile.
 
 use super::*;
 use gnstor_proto::placement::group_of;
@@ -37,92 +37,105 @@ fn connect(harness: &mut Harness, ssd: u16, hostnqn: Option<&[u8]>) -> Cqe {
     harness.connect_with(QueueKey(500), ConnectFields { sqsize_z: 31.into(), ..Default::default() }, &data)
 }
 
-/// A harness and the completion that carries the refusal.
-fn reach(wanted: Refusal) -> (Harness, Cqe) {
-    let mut harness = Harness::new();
-    let four = FleetMap::equal(4, 64, 7, 1).unwrap();
-    let cqe = match wanted {
+/// A command that its caller may not give.
+fn by_caller(harness: &mut Harness, wanted: Refusal) -> Cqe {
+    match wanted {
         Refusal::UnknownVolume => {
             let sqe = harness.io(io::READ, READER, 0, 1);
             harness.run(READER, Sqe { cdw11: (99 << 16 | 8).into(), ..sqe })
         }
-        Refusal::NotAReader => attempt(&mut harness, io::READ, STRANGER, 0),
-        Refusal::ReadOnly => attempt(&mut harness, io::WRITE, READER, 0),
+        Refusal::NotAReader => attempt(harness, io::READ, STRANGER, 0),
+        Refusal::ReadOnly => attempt(harness, io::WRITE, READER, 0),
         Refusal::LeaseHeldByOther => {
             harness.chmod(|entry| (entry.writer, entry.lease_epoch) = (Some(client(9)), LEASE + 1));
-            attempt(&mut harness, io::WRITE, WRITER, 0)
+            attempt(harness, io::WRITE, WRITER, 0)
         }
         Refusal::LeaseExpired => {
             harness.advance(Span::from_ms(10_000));
-            attempt(&mut harness, io::WRITE, WRITER, 0)
+            attempt(harness, io::WRITE, WRITER, 0)
         }
         Refusal::WrongIdentity => {
             let sqe = harness.io(io::READ, WRITER, 0, 1);
             harness.run(READER, sqe)
         }
         Refusal::NotTheDaemon => harness.run(QueueKey(70), sqe(opcode::LEASE_RENEW)),
+        other => unreachable!("{other:?} is reached elsewhere"),
+    }
+}
+
+/// A command that the fleet map sends elsewhere, or not yet here.
+fn by_map(harness: &mut Harness, wanted: Refusal) -> Cqe {
+    let four = FleetMap::equal(4, 64, 7, 1).unwrap();
+    match wanted {
         Refusal::WrongTarget | Refusal::AskTheFirst => {
             let (other, volume) = in_map(&four);
-            harness = other;
+            *harness = other;
             let place = |map: &FleetMap, group| map.replicas(group, 2).position(|member| member.ssd == 0);
             let want = if wanted == Refusal::WrongTarget { None } else { Some(1) };
             let vba = vba_where(&four, &volume, |map, group| place(map, group) == want);
-            attempt(&mut harness, io::READ, READER, vba)
+            attempt(harness, io::READ, READER, vba)
         }
         Refusal::StaleMap => {
             harness.map_epoch = 0;
-            attempt(&mut harness, io::READ, READER, 0)
+            attempt(harness, io::READ, READER, 0)
         }
         Refusal::MapBehind => {
             harness.map_epoch = 2;
-            attempt(&mut harness, io::READ, READER, 0)
+            attempt(harness, io::READ, READER, 0)
         }
         Refusal::NotHereYet => {
             let map = FleetMap::equal(6, 64, 7, 1).unwrap().without(1);
             let (other, volume) = in_map(&map);
-            harness = other;
+            *harness = other;
             let fills = |map: &FleetMap, group| map.replicas(group, 2).any(|m| m.ssd == 0 && m.filling);
             let vba = vba_where(&map, &volume, fills);
-            attempt(&mut harness, io::READ, WRITER, vba)
+            attempt(harness, io::READ, WRITER, vba)
         }
         Refusal::NotServing => {
             assert_eq!(harness.refused(DAEMON, Sqe { cdw14: 1.into(), ..sqe(opcode::LEASE_RENEW) }), None);
-            attempt(&mut harness, io::READ, READER, 0)
+            attempt(harness, io::READ, READER, 0)
         }
-        Refusal::OutOfRange => attempt(&mut harness, io::READ, READER, 512),
+        other => unreachable!("{other:?} is reached elsewhere"),
+    }
+}
+
+/// Blocks that cannot be had.
+fn by_data(harness: &mut Harness, wanted: Refusal) -> Cqe {
+    match wanted {
+        Refusal::OutOfRange => attempt(harness, io::READ, READER, 512),
         Refusal::CapacityExceeded => {
-            harness = Harness::bare(0, 16).with_clients().with_volume();
+            *harness = Harness::bare(0, 16).with_clients().with_volume();
             for vba in 0..16 {
                 harness.write(vba, &[1]);
             }
-            attempt(&mut harness, io::WRITE, WRITER, 16)
+            attempt(harness, io::WRITE, WRITER, 16)
         }
         Refusal::NotReady => {
             harness.ssd().set_recovering(true);
             assert_eq!(harness.refused(DAEMON, sqe(opcode::LEASE_RENEW)), Some(Refusal::NotReady));
             assert_eq!(harness.refused(DAEMON, sqe(admin::KEEP_ALIVE)), None);
-            attempt(&mut harness, io::READ, READER, 0)
+            attempt(harness, io::READ, READER, 0)
         }
         Refusal::WrongKey => {
             harness.write(0, &[1, 2]);
             harness.ssd().ftl.misdirect(vid(VOLUME), 0, 1);
-            attempt(&mut harness, io::READ, READER, 0)
+            attempt(harness, io::READ, READER, 0)
         }
         Refusal::BadChecksum => {
             harness.write(0, &[1]);
             harness.damage(0);
-            attempt(&mut harness, io::READ, READER, 0)
+            attempt(harness, io::READ, READER, 0)
         }
         Refusal::Unreadable => {
             harness.write(0, &[1]);
             // What is in the write buffer is read from there: on flash it must be.
             assert_eq!(harness.refused(WRITER, sqe(io::FLUSH)), None);
             harness.faults.unreadable(harness.page(0), false);
-            attempt(&mut harness, io::READ, READER, 0)
+            attempt(harness, io::READ, READER, 0)
         }
         Refusal::Deleting => {
             assert_eq!(refusal(&harness.run(DAEMON, Harness::delete_sqe(1, 2))), None);
-            attempt(&mut harness, io::READ, READER, 0)
+            attempt(harness, io::READ, READER, 0)
         }
         Refusal::AuthenticationRequired => {
             harness.ssd().require_authentication(crate::Authentication {
@@ -130,19 +143,16 @@ fn reach(wanted: Refusal) -> (Harness, Cqe) {
                 group: gnstor_auth::Group::Null,
                 random: Box::new(|bytes| bytes.fill(1)),
             });
-            connect(&mut harness, 0, None);
+            connect(harness, 0, None);
             harness.run(QueueKey(500), sqe(admin::KEEP_ALIVE))
         }
-        Refusal::InvalidField => harness.run(READER, Sqe { flags: 0, ..sqe(io::FLUSH) }),
-        Refusal::InvalidOpcode => harness.run(READER, sqe(0x80)),
-        Refusal::InvalidSgl => {
-            let sqe = harness.io(io::READ, READER, 0, 1);
-            harness.run(READER, Sqe { dptr: KeyedSgl::keyed(0, 4095, KEY), ..sqe })
-        }
-        Refusal::TransferError => {
-            let sqe = harness.io(io::READ, READER, 0, 1);
-            harness.run(READER, Sqe { dptr: KeyedSgl::keyed(0, 4096, KEY + 1), ..sqe })
-        }
+        other => unreachable!("{other:?} is reached elsewhere"),
+    }
+}
+
+/// A change of the permission table that cannot be made.
+fn by_entry(harness: &mut Harness, wanted: Refusal) -> Cqe {
+    match wanted {
         Refusal::VolumeExists => harness.volume_command(opcode::VOLUME_ADD, &entry(VOLUME)),
         Refusal::VolumeAbsent => harness.volume_command(opcode::VOLUME_CHMOD, &entry(77)),
         Refusal::TableFull => {
@@ -159,11 +169,35 @@ fn reach(wanted: Refusal) -> (Harness, Cqe) {
             assert_eq!(refusal(&harness.run(DAEMON, Harness::delete_sqe(1, 2))), None);
             harness.volume_command(opcode::VOLUME_ADD, &VolumeEntry { generation: 2, ..entry(VOLUME) })
         }
-        Refusal::ConnectRefused => connect(&mut harness, 0, Some(b"nqn.2014-08.org.nvmexpress:stranger")),
-        Refusal::ConnectInvalid => connect(&mut harness, 1, None),
+        other => unreachable!("{other:?} is reached elsewhere"),
+    }
+}
+
+/// A queue that may not be opened or used.
+fn by_connection(harness: &mut Harness, wanted: Refusal) -> Cqe {
+    match wanted {
+        Refusal::ConnectRefused => connect(harness, 0, Some(b"nqn.2014-08.org.nvmexpress:stranger")),
+        Refusal::ConnectInvalid => connect(harness, 1, None),
         Refusal::SequenceError => {
             harness.open(QueueKey(500), 0, 32);
             harness.run(QueueKey(500), sqe(admin::IDENTIFY))
+        }
+        other => unreachable!("{other:?} is reached elsewhere"),
+    }
+}
+
+/// A command that is not well formed, or asks for too much.
+fn by_form(harness: &mut Harness, wanted: Refusal) -> Cqe {
+    match wanted {
+        Refusal::InvalidField => harness.run(READER, Sqe { flags: 0, ..sqe(io::FLUSH) }),
+        Refusal::InvalidOpcode => harness.run(READER, sqe(0x80)),
+        Refusal::InvalidSgl => {
+            let sqe = harness.io(io::READ, READER, 0, 1);
+            harness.run(READER, Sqe { dptr: KeyedSgl::keyed(0, 4095, KEY), ..sqe })
+        }
+        Refusal::TransferError => {
+            let sqe = harness.io(io::READ, READER, 0, 1);
+            harness.run(READER, Sqe { dptr: KeyedSgl::keyed(0, 4096, KEY + 1), ..sqe })
         }
         Refusal::InvalidNamespace => harness.run(READER, Sqe { nsid: 2.into(), ..sqe(io::FLUSH) }),
         Refusal::InvalidLogPage => harness.run(QueueKey(80), log_sqe(0x7F, 0, 1, false)),
@@ -183,13 +217,62 @@ fn reach(wanted: Refusal) -> (Harness, Cqe) {
         }
         Refusal::CompareFailed => {
             harness.poke(READER, 0, &block(1));
-            attempt(&mut harness, io::COMPARE, READER, 0)
+            attempt(harness, io::COMPARE, READER, 0)
         }
         Refusal::Deallocated => {
             let ask = Sqe { cdw10: 5.into(), cdw11: (1 << 16).into(), ..sqe(admin::SET_FEATURES) };
             assert_eq!(harness.refused(QueueKey(80), ask), None);
-            attempt(&mut harness, io::READ, READER, 0)
+            attempt(harness, io::READ, READER, 0)
         }
+        other => unreachable!("{other:?} is reached elsewhere"),
+    }
+}
+
+/// A harness and the completion that carries the refusal.
+fn reach(wanted: Refusal) -> (Harness, Cqe) {
+    let mut harness = Harness::new();
+    let cqe = match wanted {
+        Refusal::UnknownVolume
+        | Refusal::NotAReader
+        | Refusal::ReadOnly
+        | Refusal::LeaseHeldByOther
+        | Refusal::LeaseExpired
+        | Refusal::WrongIdentity
+        | Refusal::NotTheDaemon => by_caller(&mut harness, wanted),
+        Refusal::WrongTarget
+        | Refusal::AskTheFirst
+        | Refusal::StaleMap
+        | Refusal::MapBehind
+        | Refusal::NotHereYet
+        | Refusal::NotServing => by_map(&mut harness, wanted),
+        Refusal::OutOfRange
+        | Refusal::CapacityExceeded
+        | Refusal::NotReady
+        | Refusal::WrongKey
+        | Refusal::BadChecksum
+        | Refusal::Unreadable
+        | Refusal::Deleting
+        | Refusal::AuthenticationRequired => by_data(&mut harness, wanted),
+        Refusal::VolumeExists
+        | Refusal::VolumeAbsent
+        | Refusal::TableFull
+        | Refusal::StaleTerm
+        | Refusal::StaleVersion
+        | Refusal::SweepPending => by_entry(&mut harness, wanted),
+        Refusal::ConnectRefused | Refusal::ConnectInvalid | Refusal::SequenceError => {
+            by_connection(&mut harness, wanted)
+        }
+        Refusal::InvalidField
+        | Refusal::InvalidOpcode
+        | Refusal::InvalidSgl
+        | Refusal::TransferError
+        | Refusal::InvalidNamespace
+        | Refusal::InvalidLogPage
+        | Refusal::FeatureNotSaveable
+        | Refusal::EventLimit
+        | Refusal::AbortRequested
+        | Refusal::CompareFailed
+        | Refusal::Deallocated => by_form(&mut harness, wanted),
     };
     (harness, cqe)
 }

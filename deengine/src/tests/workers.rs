@@ -70,6 +70,26 @@ impl World {
     }
 }
 
+/// Takes the worker's effects: the commands that completed.
+fn drain(worker: &mut Worker, under_way: &mut Vec<(TransferId, bool)>, seen: &mut Seen) -> u32 {
+    let mut completed = 0;
+    while let Some(effect) = worker.pop_effect() {
+        match effect {
+            Effect::Push { transfer, role, .. } => under_way.push((transfer, role != PushRole::Alone)),
+            Effect::Complete { cqe, .. } => {
+                completed += 1;
+                match refusal(&cqe) {
+                    None => seen.allowed += 1,
+                    Some(Refusal::NotAReader) => seen.refused += 1,
+                    Some(other) => panic!("{other:?}"),
+                }
+            }
+            Effect::Pull { .. } | Effect::Close { .. } => panic!("{effect:?}"),
+        }
+    }
+    completed
+}
+
 /// Reads on one worker until told to stop.
 fn read_on(worker: &mut Worker, key: QueueKey, map_epoch: u32, world: &World) -> Seen {
     let World { epoch, stop, turns } = world;
@@ -108,20 +128,7 @@ fn read_on(worker: &mut Worker, key: QueueKey, map_epoch: u32, world: &World) ->
                 (out, seen.allowed) = (out - 1, seen.allowed + 1);
             }
         }
-        while let Some(effect) = worker.pop_effect() {
-            match effect {
-                Effect::Push { transfer, role, .. } => under_way.push((transfer, role != PushRole::Alone)),
-                Effect::Complete { cqe, .. } => {
-                    out -= 1;
-                    match refusal(&cqe) {
-                        None => seen.allowed += 1,
-                        Some(Refusal::NotAReader) => seen.refused += 1,
-                        Some(other) => panic!("{other:?}"),
-                    }
-                }
-                Effect::Pull { .. } | Effect::Close { .. } => panic!("{effect:?}"),
-            }
-        }
+        out -= drain(worker, &mut under_way, &mut seen);
         if stop.load(Ordering::Relaxed)
             && let Some((transfer, is_answer)) = under_way.pop()
         {

@@ -33,8 +33,8 @@ const PARTS: u64 = 64;
 /// ```text
 ///   63         56  55    54                              0
 ///  +-------------+-------+-------------------------------+
-///  | controllers | admin |             taken             |      taken: parts of a command for each controller;
-///  +-------------+-------+-------------------------------+      the worker with the least is next
+///  | controllers | admin |             taken             |  taken: parts of a command for each controller;
+///  +-------------+-------+-------------------------------+  the worker with the least is next
 /// ```
 #[derive(Debug, Default)]
 struct Word(AtomicU64);

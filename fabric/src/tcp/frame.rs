@@ -44,67 +44,43 @@ pub fn data_sum(data: &[u8]) -> u32 {
 impl Frame {
     /// Appends the frame with its length.
     pub fn encode(&self, out: &mut VecDeque<u8>) {
-        let mut b = Vec::with_capacity(64);
-        let mut start = |kind: u8, conn: u32| {
-            b.push(kind);
-            b.extend_from_slice(&conn.to_le_bytes());
-        };
+        let mut body = Body(Vec::with_capacity(64));
+        self.put(&mut body);
+        debug_assert!(body.0.len() <= MAX_FRAME);
+        let length = u32::try_from(body.0.len()).expect("frames are small");
+        out.extend(length.to_le_bytes());
+        out.extend(body.0);
+    }
+
+    /// Appends kind, connection and fields.
+    #[inline]
+    fn put(&self, b: &mut Body) {
         match self {
             Self::Connect { conn, ssd, request } => {
-                start(1, *conn);
-                b.extend_from_slice(&ssd.to_le_bytes());
-                b.extend_from_slice(request.as_bytes());
+                b.head(1, *conn).bytes(&ssd.to_le_bytes()).bytes(request.as_bytes())
             }
-            Self::Accept { conn, refused } => {
-                start(2, *conn);
-                b.extend_from_slice(&refused.to_le_bytes());
-            }
-            Self::Send { conn, capsule } => {
-                start(3, *conn);
-                b.extend_from_slice(capsule);
-            }
-            Self::Ack { conn, count } => {
-                start(4, *conn);
-                b.extend_from_slice(&count.to_le_bytes());
-            }
-            Self::ToOwner { conn, tag, address, key, sum, data } => {
-                start(5, *conn);
-                b.extend_from_slice(&tag.to_le_bytes());
-                b.extend_from_slice(&address.to_le_bytes());
-                b.extend_from_slice(&key.to_le_bytes());
-                b.push(u8::from(sum.is_some()));
-                b.extend_from_slice(&sum.unwrap_or(0).to_le_bytes());
-                b.extend_from_slice(data);
-            }
+            Self::Accept { conn, refused } => b.head(2, *conn).bytes(&refused.to_le_bytes()),
+            Self::Send { conn, capsule } => b.head(3, *conn).bytes(capsule),
+            Self::Ack { conn, count } => b.head(4, *conn).u32(*count),
+            Self::ToOwner { conn, tag, address, key, sum, data } => b
+                .head(5, *conn)
+                .u32(*tag)
+                .bytes(&address.to_le_bytes())
+                .u32(*key)
+                .bytes(&[u8::from(sum.is_some())])
+                .u32(sum.unwrap_or(0))
+                .bytes(data),
             Self::FromOwner { conn, tag, address, key, bytes } => {
-                start(6, *conn);
-                b.extend_from_slice(&tag.to_le_bytes());
-                b.extend_from_slice(&address.to_le_bytes());
-                b.extend_from_slice(&key.to_le_bytes());
-                b.extend_from_slice(&bytes.to_le_bytes());
+                b.head(6, *conn).u32(*tag).bytes(&address.to_le_bytes()).u32(*key).u32(*bytes)
             }
             Self::Done { conn, tag, status, sum, data } => {
-                start(7, *conn);
-                b.extend_from_slice(&tag.to_le_bytes());
-                b.extend_from_slice(&status.to_le_bytes());
-                b.extend_from_slice(&sum.to_le_bytes());
-                b.extend_from_slice(data);
+                b.head(7, *conn).u32(*tag).u32(*status).u32(*sum).bytes(data)
             }
-            Self::Response { conn, cqe } => {
-                start(8, *conn);
-                b.extend_from_slice(cqe);
-            }
-            Self::Close { conn } => start(9, *conn),
-            Self::Closed { conn } => start(10, *conn),
-            Self::End { why } => {
-                start(11, 0);
-                b.extend_from_slice(&why.to_le_bytes());
-            }
-        }
-        debug_assert!(b.len() <= MAX_FRAME);
-        let length = u32::try_from(b.len()).expect("frames are small");
-        out.extend(length.to_le_bytes());
-        out.extend(b);
+            Self::Response { conn, cqe } => b.head(8, *conn).bytes(cqe),
+            Self::Close { conn } => b.head(9, *conn),
+            Self::Closed { conn } => b.head(10, *conn),
+            Self::End { why } => b.head(11, 0).bytes(&why.to_le_bytes()),
+        };
     }
 
     /// Decodes the body of a frame; `None` for bytes that are not one.
@@ -135,6 +111,23 @@ impl Frame {
             11 => Self::End { why: at.u16()? },
             _ => return None,
         })
+    }
+}
+
+/// The bytes of a frame that is being encoded.
+struct Body(Vec<u8>);
+
+impl Body {
+    fn head(&mut self, kind: u8, conn: u32) -> &mut Self {
+        self.0.push(kind);
+        self.u32(conn)
+    }
+    fn u32(&mut self, value: u32) -> &mut Self {
+        self.bytes(&value.to_le_bytes())
+    }
+    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
     }
 }
 

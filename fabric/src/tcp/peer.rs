@@ -8,26 +8,22 @@
 //! A frame carries one block at most. A longer transfer, such as a fleet map's, goes in pieces with tags of
 //! their own, and its own tag is never on the wire. It has ended when all pieces have.
 
-use super::frame::{Frame, MAX_DATA, data_sum};
-use super::limits::{
-    ANSWER, End, HANDSHAKE, IDLE, OUTBOX_BYTES, PENDING, PENDING_CONNECTS, QUEUE_PAIRS, TRANSFERS,
-};
-use super::places::Host;
+mod queues;
+mod transfers;
+
+use queues::Queues;
+use transfers::{Memory, Transfer, Whole};
+
+use super::frame::Frame;
+use super::limits::{ANSWER, End, OUTBOX_BYTES};
 use super::wire::Wire;
-use crate::cm::{REFUSED_NO_PEER, Refused};
-use crate::hca::abi::{COPY_BAD_KEY, COPY_BAD_SUM, COPY_OK};
+use crate::cm::Refused;
 use crate::hca::{Copied, Down, Operation, QpExecutor, Up, WorkRequest};
-use gnstor_base::region::{HostRegion, LocalRef, RegionId};
+use gnstor_base::region::{HostRegion, RegionId};
 use gnstor_base::time::Time;
-use gnstor_proto::fabrics::{CmRequest, cm_reject};
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-/// The bit that the tags of pieces have and the transport's have not.
-const PIECE: u32 = 1 << 31;
-#[expect(clippy::cast_possible_truncation, reason = "a constant of 4096")]
-const PIECE_BYTES: u32 = MAX_DATA as u32;
 
 /// What the frames of one turn may cost; then the other streams have theirs. It doubles with each response
 /// that says success and halves with each other one, and with each frame of no use: a client whose commands
@@ -65,54 +61,6 @@ pub struct PeerExecutor {
     /// What they may cost.
     turn: u32,
     up: VecDeque<Up>,
-}
-
-/// The client's queue pairs, by its numbers of their connections.
-#[derive(Debug, Default)]
-struct Queues {
-    open: HashMap<u32, Pair>,
-    pending: usize,
-    /// What all connections of the client's host hold.
-    host: Option<Arc<Host>>,
-    has_connected: bool,
-    /// Since when there is none.
-    empty_since: Option<Time>,
-}
-
-/// A queue pair of a client.
-#[derive(Debug)]
-struct Pair {
-    /// Since when it waits for its first response; `None`: it has had one.
-    pending_since: Option<Time>,
-    ssd: u16,
-    entries: u32,
-}
-
-/// A transfer of one frame.
-#[derive(Clone, Copy, Debug)]
-struct Transfer {
-    conn: u32,
-    local: LocalRef,
-    is_pull: bool,
-    /// The transfer that it is a piece of.
-    whole: Option<u32>,
-}
-
-/// A transfer in pieces.
-#[derive(Debug)]
-struct Whole {
-    conn: u32,
-    pieces_left: u32,
-    /// How the pieces have ended so far.
-    status: u32,
-}
-
-/// Memory of a client, and the sum that data for it has.
-#[derive(Clone, Copy, Debug)]
-struct Memory {
-    address: u64,
-    key: u32,
-    sum: Option<u32>,
 }
 
 impl PeerExecutor {
@@ -220,202 +168,9 @@ impl PeerExecutor {
         }
     }
 
-    /// The client says that a transfer has ended. What it names must be under way for that connection.
-    fn on_done(&mut self, done: Copied, data: &[u8]) -> Option<Copied> {
-        let is_its = |transfer: &Transfer| transfer.conn == done.qpn;
-        let Some(transfer) = self.transfers.get(&done.tag).copied().filter(is_its) else {
-            // A transfer of a connection that was closed meanwhile ends so, too.
-            tracing::debug!("a client ended transfer {:#x}, which its connection has not", done.tag);
-            return None;
-        };
-        self.transfers.remove(&done.tag);
-        self.waits_since = None;
-        let (status, sum) = self.take_data(&transfer, &done, data);
-        // Once for each connection: a client could fill the log.
-        if status == COPY_BAD_SUM && !std::mem::replace(&mut self.has_warned, true) {
-            tracing::warn!("data of a client arrived with another sum than it was sent with");
-        }
-        match transfer.whole {
-            None => Some(Copied { status, sum, ..done }),
-            Some(whole) => self.piece_done(whole, status),
-        }
-    }
-
-    /// Writes the data of a pull. Returns how the transfer has ended, and the block sum of its data.
-    fn take_data(&self, transfer: &Transfer, done: &Copied, data: &[u8]) -> (u32, u32) {
-        let Transfer { local, is_pull, .. } = *transfer;
-        if done.status != COPY_OK || !is_pull {
-            // Nothing was asked for that these bytes could be.
-            return (if data.is_empty() { done.status } else { COPY_BAD_KEY }, 0);
-        }
-        let Some(region) = self.regions.get(&local.region).filter(|_| data.len() == local.bytes as usize)
-        else {
-            return (COPY_BAD_KEY, 0);
-        };
-        let sum = data_sum(data);
-        if sum != done.sum {
-            return (COPY_BAD_SUM, 0);
-        }
-        region.write(local.offset, data);
-        (COPY_OK, if data.len() == MAX_DATA { sum } else { 0 })
-    }
-
-    /// A piece has ended; the report of its transfer, where it was the last.
-    fn piece_done(&mut self, tag: u32, status: u32) -> Option<Copied> {
-        let whole = self.wholes.get_mut(&tag)?;
-        whole.pieces_left -= 1;
-        if whole.status == COPY_OK {
-            whole.status = status;
-        }
-        if whole.pieces_left > 0 {
-            return None;
-        }
-        let Whole { conn, status, .. } = self.wholes.remove(&tag)?;
-        Some(Copied { qpn: conn, tag, status, sum: 0 })
-    }
-
-    /// Begins a transfer, in pieces where it is longer than a frame's data.
-    fn begin(&mut self, tag: u32, transfer: Transfer, memory: Memory) {
-        let Transfer { conn, local, .. } = transfer;
-        if local.bytes <= PIECE_BYTES {
-            return self.hold(tag, transfer, memory);
-        }
-        let pieces_left = local.bytes.div_ceil(PIECE_BYTES);
-        self.wholes.insert(tag, Whole { conn, pieces_left, status: COPY_OK });
-        for at in (0..local.bytes).step_by(MAX_DATA) {
-            let bytes = (local.bytes - at).min(PIECE_BYTES);
-            let local = LocalRef { offset: local.offset + u64::from(at), bytes, ..local };
-            // Only a block has a sum.
-            let memory = Memory { address: memory.address.wrapping_add(at.into()), sum: None, ..memory };
-            let piece = self.free_piece();
-            self.hold(piece, Transfer { local, whole: Some(tag), ..transfer }, memory);
-        }
-    }
-
-    /// A tag for a piece that no transfer on the wire has. One that is held back gets another tag then,
-    /// should its own be taken (`ask`).
-    fn free_piece(&mut self) -> u32 {
-        loop {
-            self.next_piece = self.next_piece.wrapping_add(1) | PIECE;
-            if !self.transfers.contains_key(&self.next_piece) {
-                return self.next_piece;
-            }
-        }
-    }
-
-    fn hold(&mut self, tag: u32, transfer: Transfer, memory: Memory) {
-        if self.held.is_empty() && self.has_room() {
-            self.ask(tag, transfer, memory);
-        } else {
-            self.held.push_back((tag, transfer, memory));
-        }
-    }
-
-    fn has_room(&self) -> bool {
-        self.transfers.len() < TRANSFERS && self.wire.has_room()
-    }
-
-    /// Asks the client for what was held back, as far as there is room.
-    fn ask_held(&mut self) {
-        while !self.held.is_empty() && self.has_room() {
-            let Some((tag, transfer, memory)) = self.held.pop_front() else { return };
-            self.ask(tag, transfer, memory);
-        }
-    }
-
-    fn ask(&mut self, tag: u32, transfer: Transfer, memory: Memory) {
-        let Transfer { conn, local, is_pull, .. } = transfer;
-        let Memory { address, key, sum } = memory;
-        let is_taken = transfer.whole.is_some() && self.transfers.contains_key(&tag);
-        let tag = if is_taken { self.free_piece() } else { tag };
-        self.transfers.insert(tag, transfer);
-        if is_pull {
-            self.wire.send(&Frame::FromOwner { conn, tag, address, key, bytes: local.bytes });
-            return;
-        }
-        let mut data = vec![0; local.bytes as usize];
-        self.regions[&local.region].read(local.offset, &mut data);
-        self.wire.send(&Frame::ToOwner { conn, tag, address, key, sum, data });
-    }
-
     #[cfg(test)]
     pub(crate) fn held(&self) -> usize {
         self.held.len()
-    }
-}
-
-impl Queues {
-    /// The client asks for another queue pair.
-    fn open(&mut self, conn: u32, ssd: u16, request: &CmRequest) -> Result<(), Refused> {
-        // A number names one connection: a second one of the same number would make the first unreachable.
-        if self.open.contains_key(&conn) {
-            return Err(REFUSED_NO_PEER);
-        }
-        let entries = u32::from(request.hsqsize_z.get()) + 1;
-        let is_over = self.open.len() >= QUEUE_PAIRS || self.pending >= PENDING_CONNECTS;
-        if is_over || self.host.as_ref().is_some_and(|host| !host.open(ssd, entries)) {
-            return Err(cm_reject::NO_RESOURCES);
-        }
-        // The next tick sets the time.
-        self.open.insert(conn, Pair { pending_since: Some(Time::NEVER), ssd, entries });
-        self.pending += 1;
-        self.has_connected = true;
-        self.empty_since = None;
-        Ok(())
-    }
-
-    fn close(&mut self, conn: u32) {
-        if let Some(Pair { pending_since, ssd, entries }) = self.open.remove(&conn) {
-            self.pending -= usize::from(pending_since.is_some());
-            if let Some(host) = &self.host {
-                host.close(ssd, entries, pending_since.is_some());
-            }
-        }
-    }
-
-    /// A response goes to the client.
-    fn answered(&mut self, conn: u32) {
-        if self.pending > 0
-            && let Some(pair) = self.open.get_mut(&conn)
-            && pair.pending_since.take().is_some()
-        {
-            self.pending -= 1;
-            if let Some(host) = &self.host {
-                host.answered(pair.ssd);
-            }
-        }
-    }
-
-    /// Why the client is to go.
-    fn overdue(&mut self, now: Time) -> Option<End> {
-        if !self.open.is_empty() {
-            return None;
-        }
-        let idle = now.since(*self.empty_since.get_or_insert(now));
-        match self.has_connected {
-            false if idle >= HANDSHAKE => Some(End::NoHandshake),
-            true if idle >= IDLE => Some(End::Idle),
-            _ => None,
-        }
-    }
-
-    fn late_connects(&mut self, now: Time) -> Vec<u32> {
-        if self.pending == 0 {
-            return Vec::new();
-        }
-        let late = |(conn, pair): (&u32, &mut Pair)| {
-            let since = pair.pending_since.as_mut()?;
-            *since = (*since).min(now);
-            (now.since(*since) >= PENDING).then_some(*conn)
-        };
-        self.open.iter_mut().filter_map(late).collect()
-    }
-}
-
-impl Drop for Queues {
-    fn drop(&mut self) {
-        let conns: Vec<u32> = self.open.keys().copied().collect();
-        conns.into_iter().for_each(|conn| self.close(conn));
     }
 }
 

@@ -266,15 +266,7 @@ impl RcTransport {
         // The numbers are this transport's: an array names only the connections that lead to it.
         let is_its = |conn: u32| self.conns.get(&ConnId(conn)).is_some_and(|c| c.to == To::Remote(name));
         match frame {
-            Frame::Accept { conn, refused } => {
-                let answer = if refused == 0 { Ok(()) } else { Err(refused) };
-                if let Some(reply) = r.connecting.remove(&conn) {
-                    if answer.is_err() {
-                        self.forget(ConnId(conn));
-                    }
-                    let _ = reply.send(answer);
-                }
-            }
+            Frame::Accept { conn, refused } => self.remote_accepted(name, conn, refused),
             Frame::Ack { conn, .. } | Frame::Response { conn, .. } | Frame::Closed { conn }
                 if !is_its(conn) =>
             {
@@ -290,39 +282,35 @@ impl RcTransport {
                 let slot = r.staging.take(bytes).expect("checked before");
                 r.staging.region.write(slot.offset, &data);
                 let origin = Origin::Remote(Asked { remote: name, tag, slot, pull: false });
-                self.start(now, ConnId(conn), Start::of(origin), |qpn, tag| Down::ToOwner {
-                    qpn,
-                    local: slot,
-                    address,
-                    key,
-                    tag,
-                    sum,
-                });
+                let down = |qpn, tag| Down::ToOwner { qpn, local: slot, address, key, tag, sum };
+                self.start(now, ConnId(conn), Start::of(origin), down);
+            }
+            Frame::FromOwner { conn, tag, bytes, .. } if bytes as usize > MAX_DATA => {
+                let data = Vec::new();
+                r.wire.send(&Frame::Done { conn, tag, status: COPY_BAD_KEY, sum: 0, data });
             }
             Frame::FromOwner { conn, tag, address, key, bytes } => {
-                if bytes as usize > MAX_DATA {
-                    return r.wire.send(&Frame::Done {
-                        conn,
-                        tag,
-                        status: COPY_BAD_KEY,
-                        sum: 0,
-                        data: Vec::new(),
-                    });
-                }
                 let slot = r.staging.take(bytes).expect("checked before");
                 let origin = Origin::Remote(Asked { remote: name, tag, slot, pull: true });
-                self.start(now, ConnId(conn), Start::of(origin), |qpn, tag| Down::FromOwner {
-                    qpn,
-                    local: slot,
-                    address,
-                    key,
-                    tag,
-                });
+                let down = |qpn, tag| Down::FromOwner { qpn, local: slot, address, key, tag };
+                self.start(now, ConnId(conn), Start::of(origin), down);
             }
             Frame::Response { conn, cqe } => self.remote_response(ConnId(conn), zerocopy::transmute!(cqe)),
             Frame::Closed { conn } => self.break_conn(now, ConnId(conn), None),
             Frame::End { why } => r.wire.ended(why),
             other => tracing::warn!("an array sent a frame that only clients send: {other:?}"),
+        }
+    }
+
+    /// The array at the other end of a link has accepted or refused a connection.
+    fn remote_accepted(&mut self, name: u32, conn: u32, refused: Refused) {
+        let Some(r) = self.remotes.get_mut(&name) else { return };
+        let answer = if refused == 0 { Ok(()) } else { Err(refused) };
+        if let Some(reply) = r.connecting.remove(&conn) {
+            if answer.is_err() {
+                self.forget(ConnId(conn));
+            }
+            let _ = reply.send(answer);
         }
     }
 

@@ -196,15 +196,14 @@ fn a_limited_rate_is_kept_in_every_mode_and_reported() {
             assert_eq!(report["load"]["rate_iops"], serde_json::json!({"read": 100, "write": 50}));
             let number = |at: &str| report.pointer(at).and_then(Value::as_f64).expect("a number");
             assert_eq!((number("/rate/asked_iops"), number("/rate/due")), (300.0, 330.0), "{mode}");
-            // A loaded machine may not begin the last ones in time. The order of reads and writes is random
-            // within 64 starts.
-            let counts =
-                [("/rate/begun", 330.0, 1.0), ("/read/ios", 200.0, 1.15), ("/write/ios", 100.0, 1.3)];
-            for (at, asked, most) in counts {
-                let ratio = number(at) / asked;
-                assert!(ratio > 0.7 && ratio <= most, "{mode}: {at} is {}", number(at));
-            }
-            assert!(number("/iops") < 1.02 * 300.0, "{mode}: {}", number("/iops"));
+            // The times and directions of starts are tested without a clock (bench/src/checks/starts.rs). A
+            // loaded machine may not begin the last ones in time; none begins before it is due.
+            let (begun, reads, writes) = (number("/rate/begun"), number("/read/ios"), number("/write/ios"));
+            assert!((165.0..=330.0).contains(&begun), "{mode}: {begun} begun");
+            assert!(reads + writes <= begun && reads > 0.0 && writes > 0.0, "{mode}: {reads}, {writes}");
+            // A third of each 64 starts of a client writes, in any order. The timed part begins and ends
+            // within such a window, of which at most 43 are reads.
+            assert!((reads - 2.0 * writes).abs() <= 2.0 * 2.0 * 43.0, "{mode}: {reads}, {writes}");
         }
         let ended =
             gnstor(&[&SMALL[..], &["--preset", "null", "--runtime", "1s", "--rate-iops", "90"]].concat());

@@ -114,24 +114,30 @@ pub(crate) fn make(
     }
     maker.journal.flush(maker.journal.last(), true).expect("room in the journal");
     let made_bytes = maker.journal_bytes(&sizes);
-    let mut buffered: Vec<(Ppa, Oob)> = Vec::new();
-    while buffered.len() < plan.dump_pages as usize
-        && dump::bytes_for(maker.journal.tail_bytes() + LARGEST, buffered.len() as u64 + 1)
-            <= sizes.dump_bytes
-    {
-        buffered.push(maker.transaction(true));
-    }
-    let dump_pages = buffered.len();
-    let mut dump = DumpWriter::begin(&durable, &maker.journal).expect("within the budget");
-    for (page, oob) in buffered {
-        dump.page(DumpPage { page, oob, data: Some(&[0; 4096]) }).expect("within the budget");
-    }
-    let dump_bytes = dump.finish().expect("the store");
+    let (dump_pages, dump_bytes) = maker.dump(&durable, &sizes, plan.dump_pages as usize);
     let (mapped, last) = (map.len(), maker.journal.last());
     Made { mapped, last, writes, moved, trims, journal_bytes: made_bytes, dump_pages, dump_bytes }
 }
 
 impl Maker<'_> {
+    /// Makes a dump of so many pages or fewer, as the budget allows: pages and bytes.
+    fn dump(&mut self, durable: &Durable, sizes: &Sizes, most: usize) -> (usize, u64) {
+        let mut buffered: Vec<(Ppa, Oob)> = Vec::new();
+        while buffered.len() < most
+            && dump::bytes_for(self.journal.tail_bytes() + LARGEST, buffered.len() as u64 + 1)
+                <= sizes.dump_bytes
+        {
+            buffered.push(self.transaction(true));
+        }
+        let dump_pages = buffered.len();
+        let mut dump = DumpWriter::begin(durable, &self.journal).expect("within the budget");
+        for (page, oob) in buffered {
+            dump.page(DumpPage { page, oob, data: Some(&[0; 4096]) }).expect("within the budget");
+        }
+        let bytes = dump.finish().expect("the store");
+        (dump_pages, bytes)
+    }
+
     fn key(&self, number: u64) -> (Vid, u32) {
         let volumes = u64::from(self.volumes);
         let vid =

@@ -95,6 +95,26 @@ fn read(ftl: &Ftl, vba: u32) -> u64 {
     tag
 }
 
+/// The thread that drives the layer is told to come back in milliseconds, not in microseconds.
+fn comes_back_seldom(ftl: &Ftl, now: impl Fn() -> Time) {
+    let (asked, mut calls) = (now(), 0);
+    while now() < asked + Span::from_ms(200) {
+        let next = ftl.maintain(now());
+        calls += 1;
+        std::thread::sleep(Duration::from_nanos(next.since(now()).as_ns()).min(Duration::from_millis(50)));
+    }
+    assert!(calls < 100, "{calls} calls in 200 ms");
+}
+
+/// Without room the start says so, and changes nothing.
+fn start_without_room(path: &Path) {
+    let config = on_file(path, false);
+    let starting = Instant::now();
+    let error = Ftl::open(&config, |_, _, _| true, &|_, _| {}).unwrap_err();
+    assert!(error.to_string().contains("no room on the disk"), "{error}");
+    assert!(starting.elapsed() < Duration::from_secs(10), "the start took {:?}", starting.elapsed());
+}
+
 #[test]
 fn on_a_full_disk_writes_get_a_status_and_a_shutdown_ends_with_a_dump() {
     let _deadline = crate::tests::deadline();
@@ -137,14 +157,7 @@ fn on_a_full_disk_writes_get_a_status_and_a_shutdown_ends_with_a_dump() {
         ftl.maintain(now());
     };
     assert_eq!(refused, CommitError::Full);
-    // The thread that drives the layer is told to come back in milliseconds, not in microseconds.
-    let (asked, mut calls) = (now(), 0);
-    while now() < asked + Span::from_ms(200) {
-        let next = ftl.maintain(now());
-        calls += 1;
-        std::thread::sleep(Duration::from_nanos(next.since(now()).as_ns()).min(Duration::from_millis(50)));
-    }
-    assert!(calls < 100, "{calls} calls in 200 ms");
+    comes_back_seldom(&ftl, now);
     newest.iter().for_each(|(&vba, &tag)| assert_eq!(read(&ftl, vba), tag));
     // A shutdown does not wait for room, and leaves a dump.
     let stopping = Instant::now();
@@ -152,13 +165,7 @@ fn on_a_full_disk_writes_get_a_status_and_a_shutdown_ends_with_a_dump() {
     ftl.power_fail().unwrap();
     assert!(stopping.elapsed() < Duration::from_secs(5), "the shutdown took {:?}", stopping.elapsed());
     drop((ftl, config));
-    // Without room the start says so, and changes nothing.
-    let config = on_file(&path, false);
-    let starting = Instant::now();
-    let error = Ftl::open(&config, |_, _, _| true, &|_, _| {}).unwrap_err();
-    assert!(error.to_string().contains("no room on the disk"), "{error}");
-    assert!(starting.elapsed() < Duration::from_secs(10), "the start took {:?}", starting.elapsed());
-    drop(config);
+    start_without_room(&path);
     mounted.make_room();
     let config = on_file(&path, false);
     let OpenedFtl { ftl, boot, .. } = Ftl::open(&config, |_, _, _| true, &|_, _| {}).unwrap();

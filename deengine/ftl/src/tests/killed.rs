@@ -3,8 +3,7 @@
 //!
 //! The test runs itself a second time as the victim. The victim writes and trims random blocks. It says what
 //! it is about to do, and then that it is acknowledged. It is killed after some time, over and over on the
-//! same
-//! data file: while it writes, while it restores, while it makes the file anew.
+//! same data file: while it writes, while it restores, while it makes the file anew.
 
 use super::long::is_long;
 use super::*;
@@ -12,7 +11,7 @@ use crate::restore::Origin;
 use gnstor_flash::{DataFile, FileStore, Store};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -120,6 +119,55 @@ fn read(ftl: &Ftl, regions: &[Arc<HostRegion>], vba: u32) -> u64 {
     tag
 }
 
+/// Starts this test again, as the victim.
+fn spawn(first: u64, path: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "tests::killed::what_a_killed_process_has_acknowledged_is_there"])
+        .env(VICTIM, format!("{first} {}", path.display()))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Kills the victim after a pause. Notes what it said that blocks may hold: how it ended, and how many writes
+/// and trims it has acknowledged.
+fn follow(mut child: Child, pause: Duration, allowed: &mut BTreeMap<u32, Vec<u64>>) -> (ExitStatus, u64) {
+    let mut done = 0;
+    let said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let status = std::thread::scope(|scope| {
+        let killer = scope.spawn(move || {
+            std::thread::sleep(pause);
+            child.kill().unwrap();
+            child.wait().unwrap()
+        });
+        for line in said {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [what, vba, tag] = words[..] else { continue };
+            let (Ok(vba), Ok(tag)) = (vba.parse(), tag.parse()) else { continue };
+            let held = allowed.entry(vba).or_insert_with(|| vec![0]);
+            match what {
+                "try" => held.push(tag),
+                "done" => {
+                    done += 1;
+                    *held = vec![tag];
+                }
+                _ => {}
+            }
+        }
+        killer.join().unwrap()
+    });
+    (status, done)
+}
+
+/// After a shutdown nothing is left in memory.
+fn nothing_is_left(path: &Path) {
+    let left = std::fs::read_dir("/dev/shm").unwrap().map_while(Result::ok);
+    let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(path).unwrap());
+    let of_file = format!("-{inode:x}-");
+    let left: Vec<_> = left.filter(|file| file.file_name().to_string_lossy().contains(&of_file)).collect();
+    assert!(left.is_empty(), "after a shutdown nothing is left in memory: {left:?}");
+}
+
 #[test]
 fn what_a_killed_process_has_acknowledged_is_there() {
     let _deadline = crate::tests::deadline();
@@ -135,40 +183,10 @@ fn what_a_killed_process_has_acknowledged_is_there() {
     let mut allowed: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     let (mut acknowledged, mut rescued, mut dumps) = (0, 0, 0);
     for round in 0..rounds {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "--nocapture",
-                "tests::killed::what_a_killed_process_has_acknowledged_is_there",
-            ])
-            .env(VICTIM, format!("{} {}", (round + 1) * 1_000_000_000, path.display()))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let child = spawn((round + 1) * 1_000_000_000, &path);
         let pause = Duration::from_micros(5_000 + mix64(round) % 150_000);
-        let killer = std::thread::scope(|scope| {
-            let killer = scope.spawn(move || {
-                std::thread::sleep(pause);
-                child.kill().unwrap();
-                child.wait().unwrap()
-            });
-            for line in said {
-                let words: Vec<&str> = line.split(' ').collect();
-                let [what, vba, tag] = words[..] else { continue };
-                let (Ok(vba), Ok(tag)) = (vba.parse(), tag.parse()) else { continue };
-                let held = allowed.entry(vba).or_insert_with(|| vec![0]);
-                match what {
-                    "try" => held.push(tag),
-                    "done" => {
-                        acknowledged += 1;
-                        *held = vec![tag];
-                    }
-                    _ => {}
-                }
-            }
-            killer.join().unwrap()
-        });
+        let (killer, done) = follow(child, pause, &mut allowed);
+        acknowledged += done;
         assert!(!killer.success(), "the victim ended by itself");
         // In two rounds of three the next victim restores, and may be killed meanwhile.
         if round % 3 != 0 && round + 1 < rounds {
@@ -192,11 +210,7 @@ fn what_a_killed_process_has_acknowledged_is_there() {
         "{rounds} kills, {acknowledged} acknowledged, {dumps} found in memory, {rescued} pages rescued"
     );
     assert!(acknowledged > 1000 && rescued > 20 && dumps > 5, "{acknowledged} {rescued} {dumps}");
-    let left = std::fs::read_dir("/dev/shm").unwrap().map_while(Result::ok);
-    let inode = std::os::unix::fs::MetadataExt::ino(&std::fs::metadata(&path).unwrap());
-    let of_file = format!("-{inode:x}-");
-    let left: Vec<_> = left.filter(|file| file.file_name().to_string_lossy().contains(&of_file)).collect();
-    assert!(left.is_empty(), "after a shutdown nothing is left in memory: {left:?}");
+    nothing_is_left(&path);
 }
 
 fn write(ftl: &Ftl, vba: u32, sequence: u64) {

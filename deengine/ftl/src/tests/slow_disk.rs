@@ -31,18 +31,15 @@ impl Clock {
     }
 }
 
-#[test]
-fn a_barrier_of_a_second_stops_no_engine_and_fails_no_write() {
-    let _deadline = crate::tests::deadline();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ssd");
+/// A layer whose store is slow from its first start on.
+fn on_slow_disk(path: &std::path::Path) -> FtlConfig {
     let power = Arc::new(Power::steady());
     let (mut config, _) = config(4000, false, &power, 3);
     // Erases wait for the journal, and so for the disk: there is room for some rounds of it.
     config.preset.over_provisioning_permille = 3000;
     let geometry = crate::geometry_for(&config.preset, config.logical_pages).unwrap();
     let bytes = FtlConfig::store_bytes(&config.preset, config.logical_pages, config.dump_bytes).unwrap();
-    let file = Arc::new(DataFile::create(&path, &geometry, bytes, "a test").unwrap());
+    let file = Arc::new(DataFile::create(path, &geometry, bytes, "a test").unwrap());
     let inner = FileStore::new(Arc::clone(&file), Arc::clone(&power));
     // A format and a start may wait for the disk.
     config.media = MediaConfig::File(Arc::clone(&file));
@@ -50,6 +47,39 @@ fn a_barrier_of_a_second_stops_no_engine_and_fails_no_write() {
     config.spare_frames = 1024;
     Ftl::format(&config).unwrap().ftl.shut_down().unwrap();
     config.store = Arc::new(SlowStore::new(inner));
+    config
+}
+
+/// After a shutdown, every block holds what was written last.
+fn check_all(config: &FtlConfig, newest: &BTreeMap<u32, u64>) {
+    let OpenedFtl { ftl, boot, .. } = Ftl::open(config, |_, _, _| true, &|_, _| {}).unwrap();
+    assert_eq!(boot.origin, crate::restore::Origin::Clean);
+    let region = ftl.regions();
+    for (&vba, &tag) in newest {
+        let Extent::Page(page, _) = ftl.extent(vid(1), 1, vba) else { panic!("block {vba} is gone") };
+        let (local, ticket) = match ftl.fetch(page) {
+            Fetch::Here(local) => (local, None),
+            Fetch::Loading(ticket) => loop {
+                if let Some(loaded) = ftl.poll_loaded() {
+                    break (loaded.result.unwrap(), Some(ticket));
+                }
+            },
+            Fetch::Unreadable => panic!("block {vba} is unreadable"),
+        };
+        let mut data = [0; 4096];
+        region.iter().find(|region| region.id() == local.region).unwrap().read(local.offset, &mut data);
+        assert!(data == content(tag), "block {vba}");
+        ticket.into_iter().for_each(|ticket| ftl.release(ticket));
+        ftl.unpin(page);
+    }
+}
+
+#[test]
+fn a_barrier_of_a_second_stops_no_engine_and_fails_no_write() {
+    let _deadline = crate::tests::deadline();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ssd");
+    let config = on_slow_disk(&path);
     let OpenedFtl { ftl, .. } = Ftl::open(&config, |_, _, _| true, &|_, _| {}).unwrap();
 
     let mut clock = Clock { start: Instant::now(), longest: (Duration::ZERO, ""), still: Duration::ZERO };
@@ -96,24 +126,5 @@ fn a_barrier_of_a_second_stops_no_engine_and_fails_no_write() {
     assert!(last_wait < 8 * BARRIER, "a flush took {last_wait:?}");
     ftl.shut_down().unwrap();
     drop(ftl);
-    let OpenedFtl { ftl, boot, .. } = Ftl::open(&config, |_, _, _| true, &|_, _| {}).unwrap();
-    assert_eq!(boot.origin, crate::restore::Origin::Clean);
-    let region = ftl.regions();
-    for (&vba, &tag) in &newest {
-        let Extent::Page(page, _) = ftl.extent(vid(1), 1, vba) else { panic!("block {vba} is gone") };
-        let (local, ticket) = match ftl.fetch(page) {
-            Fetch::Here(local) => (local, None),
-            Fetch::Loading(ticket) => loop {
-                if let Some(loaded) = ftl.poll_loaded() {
-                    break (loaded.result.unwrap(), Some(ticket));
-                }
-            },
-            Fetch::Unreadable => panic!("block {vba} is unreadable"),
-        };
-        let mut data = [0; 4096];
-        region.iter().find(|region| region.id() == local.region).unwrap().read(local.offset, &mut data);
-        assert!(data == content(tag), "block {vba}");
-        ticket.into_iter().for_each(|ticket| ftl.release(ticket));
-        ftl.unpin(page);
-    }
+    check_all(&config, &newest);
 }

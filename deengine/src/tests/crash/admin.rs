@@ -31,7 +31,10 @@ impl Campaign {
                 return Some(cqe);
             }
             // The daemon's own transfer first; then whatever a fence may wait for.
-            let is_own = |effect: &Effect| matches!(effect, Effect::Pull { queue, .. } | Effect::Push { queue, .. } if *queue == DAEMON);
+            let is_own = |effect: &Effect| match effect {
+                Effect::Pull { queue, .. } | Effect::Push { queue, .. } => *queue == DAEMON,
+                _ => false,
+            };
             match self.harness.held.iter().position(is_own) {
                 Some(at) => {
                     let effect = self.harness.held.remove(at);

@@ -82,10 +82,8 @@ impl Campaign {
     }
 }
 
-/// One seed: which part, how the power went, how it came up. `None` where there was nothing to damage.
-fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
-    let part = PARTS[usize::try_from(seed % PARTS.len() as u64).expect("few")];
-    let mut campaign = Campaign::new(seed, Faults::seeded(seed, 0));
+/// Works, and ends as this part can be damaged: how.
+fn work_and_end(campaign: &mut Campaign, part: Part) -> End {
     let wants_dump = part == Part::Dump;
     if part == Part::Checkpoint(Section::Words) {
         // Much journal while blocks are mapped, so that a checkpoint comes and holds something.
@@ -106,22 +104,12 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
         End::NoDump => {}
     }
     campaign.power_cycle();
-    let both = damage_part(&mut campaign, part)?;
-    campaign.sequence += LATE;
-    let ssd = match Ssd::reopen(campaign.config.clone(), &campaign.bench) {
-        Ok(ssd) => ssd,
-        Err(error) => {
-            let text = error.to_string();
-            assert!(part == Part::Header && both, "{part:?}, both {both}, {end:?}: refused: {text}");
-            let both_named = text.contains("Header 0, copy A") && text.contains("copy B");
-            let is_blank = text.contains("never formatted") && is_header_blank(&campaign);
-            assert!(both_named || is_blank, "which one, and why: {text}");
-            return Some((part, both, end, "refused"));
-        }
-    };
-    assert!(part != Part::Header || !both, "both headers are damaged");
-    let boot = ssd.boot().clone();
-    let why = format!("{part:?}, both {both}, {end:?}: {boot:?}");
+    end
+}
+
+/// How the SSD came up, checked against what was damaged: the word for it, and what it promises.
+fn judge(ssd: &Ssd, (part, both): (Part, bool), end: End, why: &str) -> (&'static str, Promise) {
+    let boot = ssd.boot();
     let (lossy, lost) = (boot.is_lossy(), ssd.volumes.metadata().lost().len());
     let name = match (&boot.origin, end) {
         (Origin::Clean, End::Clean) => "clean",
@@ -146,12 +134,16 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
         "no dump" => Promise::Hardened,
         _ => Promise::Records,
     };
-    campaign.connect_to(ssd);
+    (name, promise)
+}
+
+/// The table, the map and the volumes are there, or said to be lost.
+fn check_metadata(campaign: &mut Campaign, (part, both): (Part, bool), lossy: bool, lost: usize, why: &str) {
     if lost == 0 {
         campaign.check_table();
         campaign.check_term();
     } else {
-        campaign.check_degraded(&why);
+        campaign.check_degraded(why);
         campaign.check_list(part == Part::Entry);
     }
     if part == Part::Map && both {
@@ -176,6 +168,32 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
             "volume {raw} is not there: {refused:?}"
         );
     }
+}
+
+/// One seed: which part, how the power went, how it came up. `None` where there was nothing to damage.
+fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
+    let part = PARTS[usize::try_from(seed % PARTS.len() as u64).expect("few")];
+    let mut campaign = Campaign::new(seed, Faults::seeded(seed, 0));
+    let end = work_and_end(&mut campaign, part);
+    let both = damage_part(&mut campaign, part)?;
+    campaign.sequence += LATE;
+    let ssd = match Ssd::reopen(campaign.config.clone(), &campaign.bench) {
+        Ok(ssd) => ssd,
+        Err(error) => {
+            let text = error.to_string();
+            assert!(part == Part::Header && both, "{part:?}, both {both}, {end:?}: refused: {text}");
+            let both_named = text.contains("Header 0, copy A") && text.contains("copy B");
+            let is_blank = text.contains("never formatted") && is_header_blank(&campaign);
+            assert!(both_named || is_blank, "which one, and why: {text}");
+            return Some((part, both, end, "refused"));
+        }
+    };
+    assert!(part != Part::Header || !both, "both headers are damaged");
+    let why = format!("{part:?}, both {both}, {end:?}: {:?}", ssd.boot());
+    let (lossy, lost) = (ssd.boot().is_lossy(), ssd.volumes.metadata().lost().len());
+    let (name, promise) = judge(&ssd, (part, both), end, &why);
+    campaign.connect_to(ssd);
+    check_metadata(&mut campaign, (part, both), lossy, lost, &why);
     if part == Part::Entry && both {
         return Some((part, both, end, name));
     }

@@ -73,6 +73,55 @@ fn steps(array: &mut RcTransport, now: &mut Time, count: u32) {
     }
 }
 
+/// The frame, another one, or a bent one.
+fn one_of(random: &mut Random, frame: &[u8], recorded: &[Vec<u8>]) -> Vec<u8> {
+    let mut frame = match random.below(4) {
+        0 => bent(random, recorded),
+        1 => recorded[random.below(recorded.len())].clone(),
+        _ => frame.to_vec(),
+    };
+    // The length is right, so that what follows is heard, or it is not.
+    if let Some(head) = frame.get(..4).map(<[u8]>::len)
+        && random.below(8) > 0
+    {
+        let length = u32::try_from(frame.len() - head).unwrap().to_le_bytes();
+        frame[..4].copy_from_slice(&length);
+    }
+    frame
+}
+
+/// A transfer that the client may end, as it likes.
+fn ask_for_a_transfer(random: &mut Random, puppet: &Puppet, flash: &HostRegion) {
+    let open = open_queues(puppet);
+    if let Some(&queue) = open.get(random.below(open.len().max(1))) {
+        let memory = Memory { address: 0, key: 0 };
+        let transfer = TransferId(random.word());
+        let local = flash.slice(0, 4096);
+        let pull = Effect::Pull { transfer, queue, cid: 0, remote: memory, local };
+        puppet.seen().on_submit = vec![pull];
+    }
+}
+
+/// An honest client beside them is let in.
+fn let_in(array: &mut RcTransport, puppet: &Puppet, now: &mut Time, seed: u64) -> Wire {
+    let before = puppet.seen().opened.len();
+    let (mut honest, far) = pair();
+    array.add_peer(far);
+    honest.send(&Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() });
+    let mut answer = None;
+    for _ in 0..100_000 {
+        honest.flush();
+        steps(array, now, 1);
+        answer = honest.poll();
+        if answer.is_some() {
+            break;
+        }
+    }
+    assert_eq!(answer, Some(Frame::Accept { conn: 1, refused: 0 }), "seed {seed}");
+    assert_eq!(puppet.seen().opened.len(), before + 1, "seed {seed}");
+    honest
+}
+
 #[test]
 fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
     let _deadline = deadline();
@@ -88,28 +137,8 @@ fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
             let (mut client, far) = super::streams();
             array.add_peer(Wire::new(far).unwrap());
             for frame in &recorded {
-                let frame = match random.below(4) {
-                    0 => bent(&mut random, &recorded),
-                    1 => recorded[random.below(recorded.len())].clone(),
-                    _ => frame.clone(),
-                };
-                // The length is right, so that what follows is heard, or it is not.
-                let mut frame = frame;
-                if let Some(head) = frame.get(..4).map(<[u8]>::len)
-                    && random.below(8) > 0
-                {
-                    let length = u32::try_from(frame.len() - head).unwrap().to_le_bytes();
-                    frame[..4].copy_from_slice(&length);
-                }
-                // A transfer that the client may end, as it likes.
-                let open = open_queues(&puppet);
-                if let Some(&queue) = open.get(random.below(open.len().max(1))) {
-                    let memory = Memory { address: 0, key: 0 };
-                    let transfer = TransferId(random.word());
-                    let local = flash.slice(0, 4096);
-                    let pull = Effect::Pull { transfer, queue, cid: 0, remote: memory, local };
-                    puppet.seen().on_submit = vec![pull];
-                }
+                let frame = one_of(&mut random, frame, &recorded);
+                ask_for_a_transfer(&mut random, &puppet, &flash);
                 // The array may have closed the stream.
                 let _ = client.write_all(&frame);
                 steps(&mut array, &mut now, 3);
@@ -117,22 +146,7 @@ fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
             streams.push(client);
         }
         assert!(array.transfers.len() <= 3 * limits::TRANSFERS + recorded.len(), "seed {seed}");
-        // An honest client beside them is let in.
-        let before = puppet.seen().opened.len();
-        let (mut honest, far) = pair();
-        array.add_peer(far);
-        honest.send(&Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() });
-        let mut answer = None;
-        for _ in 0..100_000 {
-            honest.flush();
-            steps(&mut array, &mut now, 1);
-            answer = honest.poll();
-            if answer.is_some() {
-                break;
-            }
-        }
-        assert_eq!(answer, Some(Frame::Accept { conn: 1, refused: 0 }), "seed {seed}");
-        assert_eq!(puppet.seen().opened.len(), before + 1, "seed {seed}");
+        let honest = let_in(&mut array, &puppet, &mut now, seed);
         // All leave; nothing of them stays.
         drop((streams, honest));
         for _ in 0..100_000 {

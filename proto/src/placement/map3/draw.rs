@@ -9,9 +9,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 impl FleetMap3 {
-    /// The SSD that the draw gives an empty place of the group; `None` where no SSD is left. No second place of
-    /// a group goes to a node, while another node has an SSD for it. An SSD weighs as much within its node as
-    /// its weight says, and a node as much as its SSDs together.
+    /// The SSD that the draw gives an empty place of the group; `None` where no SSD is left. No second place
+    /// of a group goes to a node, while another node has an SSD for it. An SSD weighs as much within its node
+    /// as its weight says, and a node as much as its SSDs together.
     ///
     /// # Panics
     /// If there is no such group.

@@ -182,7 +182,9 @@ proptest! {
     }
 
     #[test]
-    fn a_patch_makes_the_next_map_and_fits_no_other(map in map(), other in map(), changed: u16, bit: prop::sample::Index) {
+    fn a_patch_makes_the_next_map_and_fits_no_other(
+        map in map(), other in map(), changed: u16, bit: prop::sample::Index,
+    ) {
         let _deadline = Deadline::after(LIMIT);
         let next = next_of(&map, &other, changed);
         let patch = map.patch_to(&next).unwrap().expect("the next epoch of the same array");

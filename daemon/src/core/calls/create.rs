@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Create: the checks, and the entry of the new volume.
+
+use super::Core;
+use crate::core::capacity::Layout;
+use crate::core::failure::Failure;
+use crate::core::request::{Create, VolumeName};
+use crate::core::volume::{Action, Creation, Purpose, Stage, Volume};
+use crate::core::{Reply, Ticket};
+use gnstor_proto::BLOCK_SHIFT;
+use gnstor_proto::placement::mix64;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::GrpcCode::{AlreadyExists, InvalidArgument, ResourceExhausted, Unavailable};
+use gnstor_proto::vendor::{MAX_REPLICAS, VolumeEntry};
+use std::sync::Arc;
+
+/// Copies of a volume whose creator does not say how many: the paper's default.
+const DEFAULT_REPLICAS: u8 = 2;
+/// How often a volume id can be used again by one daemon before its generations might meet the next one's.
+const GENERATIONS_PER_TERM: u32 = 4096;
+
+impl Core {
+    pub(in crate::core) fn create(&mut self, now: u64, creation: Creation) {
+        let Creation { ticket, request, .. } = &creation;
+        if let Some(outcome) = self.earlier_create(now, *ticket, request) {
+            return self.reply(*ticket, outcome);
+        }
+        let entry = match self.new_entry(now, request) {
+            Ok(entry) => entry,
+            Err(failure) => return self.reply(*ticket, Err(failure)),
+        };
+        self.clients.note(request.client);
+        self.names.insert(entry.name.clone(), entry.vid);
+        if let Some(capacity) = &mut self.capacity {
+            capacity.reserve(&entry);
+        }
+        self.volumes.insert(entry.vid, Volume::new(entry.clone(), Stage::Creating));
+        let (vid, every_ssd) = (entry.vid, self.every_ssd());
+        self.begin(vid, Action::Add(Arc::new(entry)), Purpose::Create(creation), every_ssd);
+    }
+
+    /// The outcome of an earlier request with the same id, if there was one.
+    fn earlier_create(
+        &mut self,
+        now: u64,
+        ticket: Ticket,
+        request: &Create,
+    ) -> Option<Result<Reply, Failure>> {
+        let id = request.request_id?;
+        let alive = self.active().find(|v| v.entry.request_ids.contains(&id)).map(|v| v.view(now));
+        let entry = alive.or_else(|| self.tombstones.find(now, id).cloned())?;
+        let own = self.callers.get(&ticket).is_some_and(|caller| caller.right(&entry.labels).is_some());
+        if entry.name == request.name.as_str() && own {
+            return Some(Ok(Reply::Volume(entry)));
+        }
+        let other = if own { format!("volume {:?}", entry.name) } else { "another volume".into() };
+        let message = format!(
+            "the request id of this Create of volume {} was used for {other}: use a new one for each request",
+            request.name
+        );
+        Some(Err(Failure::new(InvalidArgument, message)))
+    }
+
+    /// The entry of a new volume, after every check.
+    fn new_entry(&self, now: u64, request: &Create) -> Result<VolumeEntry, Failure> {
+        let name = &request.name;
+        self.name_is_free(name)?;
+        if let Some(message) = self.needs_everyone(name, "created") {
+            return Err(Failure::new(Unavailable, message));
+        }
+        let replicas = self.replicas(request)?;
+        let Some((vid, past)) = self.past.lowest_free(now, |vid| self.volumes.contains_key(&vid)) else {
+            let message = format!(
+                "volume {name} cannot be created: no volume id is free, each of the 65,534 is in use or \
+                 still being swept; delete volumes, or try again later"
+            );
+            return Err(Failure::new(ResourceExhausted, message));
+        };
+        let generation = self.generation(past.generation);
+        let (chunk_shift, factor) = (request.chunk_shift, self.factor(vid, generation));
+        let layout = Layout { vid, factor, chunk_shift, replicas };
+        if let Some(message) = self.lacks_room(name, layout, request.capacity_blocks) {
+            return Err(Failure::new(ResourceExhausted, message));
+        }
+        Ok(VolumeEntry {
+            vid,
+            generation,
+            version: past.version + 1,
+            term: self.term,
+            deleting: false,
+            name: name.as_str().into(),
+            labels: request.labels.clone(),
+            capacity_blocks: request.capacity_blocks,
+            replicas,
+            chunk_shift,
+            factor,
+            owner: request.client,
+            any_reader: false,
+            readers: Vec::new(),
+            writer: None,
+            lease_epoch: 0,
+            lease_ms: 0,
+            request_ids: request.request_id.into_iter().collect(),
+            limits: request.limits,
+        })
+    }
+
+    fn name_is_free(&self, name: &VolumeName) -> Result<(), Failure> {
+        let Some(&vid) = self.names.get(name.as_str()) else { return Ok(()) };
+        let volume = &self.volumes[&vid];
+        Err(match volume.stage {
+            Stage::Creating | Stage::Active => Failure::new(
+                AlreadyExists,
+                format!(
+                    "volume {name} cannot be created: there is one of that name, number {vid}; use another \
+                     name"
+                ),
+            ),
+            Stage::Marked | Stage::Deleting(_) => Failure::new(
+                Unavailable,
+                format!(
+                    "volume {name} cannot be created yet: one of that name is still being deleted{}; try \
+                     again later",
+                    volume.behind_note()
+                ),
+            ),
+        })
+    }
+
+    fn replicas(&self, request: &Create) -> Result<u8, Failure> {
+        let most = u8::try_from(self.ssds).unwrap_or(u8::MAX).min(MAX_REPLICAS);
+        let replicas = if request.replicas == 0 { DEFAULT_REPLICAS.min(most) } else { request.replicas };
+        if replicas <= most {
+            return Ok(replicas);
+        }
+        let message = format!(
+            "volume {} cannot have {replicas} replicas: each is on an SSD of its own and the array has {}; \
+             use 1 to {most}",
+            request.name, self.ssds
+        );
+        Err(Failure::new(InvalidArgument, message))
+    }
+
+    /// A sentence if a volume cannot be written whole. Every block of every volume is reserved: there is no
+    /// thin provisioning.
+    fn lacks_room(&self, name: &VolumeName, layout: Layout, blocks: u64) -> Option<String> {
+        let capacity = self.capacity.as_ref()?;
+        let replicas = layout.replicas;
+        if capacity.has_holes(replicas) {
+            return Some(format!(
+                "volume {name} cannot be created: with {replicas} replicas some of its blocks have no SSD, \
+                 because the fleet map has lost SSDs; use more replicas"
+            ));
+        }
+        if capacity.fits(layout, blocks) {
+            return None;
+        }
+        let largest = capacity.largest(layout) << BLOCK_SHIFT;
+        Some(format!(
+            "volume {name} of {} bytes with {replicas} replicas does not fit: at most {largest} bytes fit \
+             now; use a smaller capacity, fewer replicas, or delete volumes",
+            blocks << BLOCK_SHIFT
+        ))
+    }
+
+    /// The generation after `last`, which is 0 where none is known: once its sweep is done an SSD may have
+    /// forgotten a volume. But its pages lie in flash until they are collected, and a map rebuilt from
+    /// flash must not take them for the next volume's. So every term has generations of its own.
+    fn generation(&self, last: u32) -> u32 {
+        let floor = u32::try_from(self.term).ok().and_then(|term| term.checked_mul(GENERATIONS_PER_TERM));
+        (last + 1).max(floor.unwrap_or(0))
+    }
+
+    /// The hash factor spreads volumes that are written alike; it needs to differ, not to be secret.
+    fn factor(&self, vid: Vid, generation: u32) -> u64 {
+        mix64(
+            self.config.seed ^ mix64(u64::from(vid.get()) << 32 | u64::from(generation)) ^ mix64(!self.term),
+        )
+    }
+}

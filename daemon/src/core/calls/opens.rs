@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Open, Renew and Release: what a client may do with a volume, and for how long.
+
+use super::{Call, Core};
+use crate::core::publish::without;
+use crate::core::request::Rights;
+use crate::core::volume::{Change, DELETE_MARK, Purpose, Stage, Then, Volume};
+use crate::core::{Reply, holds};
+use gnstor_proto::labels::SHA256;
+use gnstor_proto::status::GrpcCode::{FailedPrecondition, ResourceExhausted, Unavailable};
+use gnstor_proto::vendor::{MAX_READERS, VolumeEntry};
+
+impl Core {
+    pub(super) fn open(&mut self, call: Call<'_>, rights: Rights) {
+        let Call { now, ticket, name, client } = call;
+        let term = self.term;
+        let Some(volume) = self.named(ticket, name) else { return };
+        let vid = volume.entry.vid;
+        let mut entry = volume.basis(now, term);
+        let then = match rights {
+            Rights::Read if entry.any_reader || entry.readers.contains(&client) => {
+                let view = volume.view(now);
+                return self.reply(ticket, Ok(Reply::Opened { volume: view, lease_ms: 0 }));
+            }
+            Rights::Read => {
+                if entry.readers.len() == MAX_READERS {
+                    let message = format!(
+                        "client {client} cannot open volume {name} for reading: it has {MAX_READERS} \
+                         readers, the most there can be; release one that is not in use"
+                    );
+                    return self.fail(ticket, ResourceExhausted, message);
+                }
+                entry.readers.push(client);
+                Then::OpenedRead
+            }
+            Rights::Write { lease_ms } => {
+                if let Some(message) = volume.held_by_other(now, client, "opened for writing") {
+                    return self.fail(ticket, FailedPrecondition, message);
+                }
+                if entry.lease_epoch == DELETE_MARK - 1 {
+                    let message =
+                        format!("volume {name} has used up its lease epochs: copy it to a new volume");
+                    return self.fail(ticket, ResourceExhausted, message);
+                }
+                entry.writer = Some(client);
+                entry.lease_epoch += 1;
+                entry.lease_ms = lease_ms;
+                // What is written from here on has another sum.
+                entry.labels = without(&entry.labels, SHA256);
+                Then::OpenedWrite
+            }
+        };
+        if let Some(message) = self.needs_everyone(name, "opened") {
+            return self.fail(ticket, Unavailable, message);
+        }
+        self.clients.note(client);
+        if let Some(caller) = self.callers.get(&ticket) {
+            let volumes = &self.volumes;
+            let opened = self.clients.open(caller, client, vid, |id, vid| holds(volumes, id, vid));
+            if let Err(failure) = opened {
+                return self.reply(ticket, Err(failure));
+            }
+        }
+        self.put(vid, entry, Purpose::Change(Change { ticket, then }));
+    }
+
+    pub(super) fn renew(&mut self, call: Call<'_>, epoch: u32, lease_ms: u32) {
+        let Call { now, ticket, name, client } = call;
+        let term = self.term;
+        let Some(volume) = self.named(ticket, name) else { return };
+        let holder = volume.writer(now);
+        if holder != Some(client) || volume.entry.lease_epoch != epoch {
+            let state = match holder {
+                None => "has expired or was given back".into(),
+                Some(holder) if holder == client => {
+                    format!("is of epoch {} by now", volume.entry.lease_epoch)
+                }
+                Some(holder) => format!("belongs to client {holder}"),
+            };
+            let message = format!(
+                "client {client} cannot renew its lease of epoch {epoch} on volume {name}: the write lease \
+                 {state}; open the volume for writing again"
+            );
+            return self.fail(ticket, FailedPrecondition, message);
+        }
+        let vid = volume.entry.vid;
+        let entry = VolumeEntry { lease_ms, ..volume.basis(now, term) };
+        self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Renewed }));
+    }
+
+    /// All rights of the client end: a writer's lease, a reader's place.
+    pub(super) fn release(&mut self, call: Call<'_>) {
+        let Call { now, ticket, name, client } = call;
+        let term = self.term;
+        let holds_none = |v: &Volume| v.entry.writer != Some(client) && !v.entry.readers.contains(&client);
+        let volume = self.names.get(name.as_str()).and_then(|vid| self.volumes.get(vid));
+        let Some(volume) = volume else { return self.reply(ticket, Ok(Reply::Done)) };
+        let vid = volume.entry.vid;
+        if volume.stage != Stage::Active || holds_none(volume) {
+            self.clients.released(now, client, vid);
+            return self.reply(ticket, Ok(Reply::Done));
+        }
+        let mut entry = volume.basis(now, term);
+        entry.readers.retain(|&reader| reader != client);
+        if entry.writer == Some(client) {
+            entry.writer = None;
+            entry.lease_ms = 0;
+        }
+        self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Released }));
+    }
+}

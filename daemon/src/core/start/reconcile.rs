@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The last step of a start: one state out of the tables of all SSDs.
+
+use super::Step;
+use crate::core::capacity::Capacity;
+use crate::core::publish::replaced_by;
+use crate::core::volume::{DELETE_MARK, Purpose, Stage, Volume};
+use crate::core::{Core, Effect, Phase, Stop};
+use gnstor_proto::BLOCK_SHIFT;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::BTreeMap;
+
+impl Core {
+    /// One state out of the SSDs' tables, and rounds where they differ from it.
+    pub(super) fn reconcile(&mut self, now: u64) {
+        let Phase::Starting(start) = &mut self.phase else { return };
+        let mut volumes: BTreeMap<Vid, BTreeMap<u16, VolumeEntry>> = BTreeMap::new();
+        for (ssd, probe) in (0u16..).zip(&mut start.probes) {
+            for entry in std::mem::take(&mut probe.table) {
+                volumes.entry(entry.vid).or_default().insert(ssd, entry);
+            }
+        }
+        let superseded = superseded(&volumes);
+        for (vid, copies) in volumes {
+            for entry in copies.values() {
+                self.clients.note(entry.owner);
+                let named = entry.readers.iter().chain(&entry.writer);
+                named.for_each(|&id| self.clients.inherit(now, id, vid));
+            }
+            if let Err(stop) = self.adopt(now, vid, &copies, superseded.get(&vid).copied()) {
+                return self.stop(stop);
+            }
+        }
+        for by in superseded.into_values() {
+            if self.volumes[&by].round.is_none() {
+                self.settle_name(by, true);
+            }
+        }
+        self.warn_of_overcommitted();
+        self.start_reconciled();
+    }
+
+    /// The daemon serves volumes that do not fit (a lost SSD, or an older daemon that made them): it
+    /// creates no more.
+    fn warn_of_overcommitted(&self) {
+        let ssds = self.capacity.iter().flat_map(Capacity::ssds);
+        for (ssd, blocks) in (0u16..).zip(ssds).filter(|(_, blocks)| blocks.reserved > blocks.capacity) {
+            let (reserved, capacity) = (blocks.reserved << BLOCK_SHIFT, blocks.capacity << BLOCK_SHIFT);
+            tracing::warn!(
+                ssd,
+                "the volumes reserve {reserved} bytes of an SSD of {capacity}: it is full before they are; \
+                 delete volumes"
+            );
+        }
+    }
+
+    /// One volume as the SSDs hold it; `successor` is the volume that took its name.
+    fn adopt(
+        &mut self,
+        now: u64,
+        vid: Vid,
+        copies: &BTreeMap<u16, VolumeEntry>,
+        successor: Option<Vid>,
+    ) -> Result<(), Stop> {
+        let winner = newest(copies).clone();
+        let last_version = copies.values().map(|e| e.version).max().unwrap_or(0);
+        let alive: std::collections::BTreeSet<u16> =
+            copies.iter().filter(|(_, e)| !e.deleting).map(|(&ssd, _)| ssd).collect();
+        if alive.is_empty() {
+            self.past.retire(&winner, last_version, now + self.config.sweep_ms);
+            if winner.lease_epoch == DELETE_MARK {
+                self.tombstones.bury(now, winner);
+            }
+            return Ok(());
+        }
+        // A volume that dies leaves its name to one that lives.
+        let dies = |vid: &Vid| self.volumes[vid].stage != Stage::Active;
+        let other = self.names.get(&winner.name).copied().filter(|other| !dies(other));
+        if successor.is_none() && (other.is_none() || !marked(&winner)) {
+            self.names.insert(winner.name.clone(), vid);
+        }
+        if let Some(other) = other.filter(|_| successor.is_none() && !marked(&winner)) {
+            return Err(Stop::Array(format!(
+                "the array holds two volumes called {:?}, numbers {other} and {vid}: delete one with the \
+                 daemon that made them",
+                winner.name
+            )));
+        }
+        if let Some(capacity) = &mut self.capacity {
+            capacity.reserve(&winner);
+        }
+        let mut volume = Volume::new(winner.clone(), Stage::Active);
+        volume.last_version = last_version;
+        if let Some(by) = successor {
+            volume.supersede(by);
+            self.volumes.insert(vid, volume);
+        } else if winner.deleting || copies.values().all(marked) {
+            volume.stage = Stage::Deleting(alive);
+            self.volumes.insert(vid, volume);
+            self.delete_everywhere(vid, None);
+        } else if marked(&winner) {
+            self.volumes.insert(vid, volume);
+            self.mark(vid, None, None);
+        } else if copies.len() == usize::from(self.ssds) && copies.values().all(|e| *e == winner) {
+            // When the lease began is not known: it is taken to begin now.
+            volume.commit(now, &winner, true, self.config.drift_ms);
+            self.volumes.insert(vid, volume);
+        } else {
+            self.volumes.insert(vid, volume);
+            self.put(vid, winner, Purpose::Reconcile { reply: None });
+        }
+        Ok(())
+    }
+
+    /// Serves once no round of the start is under way. Changes that an SSD still did not take are repeated
+    /// while serving.
+    pub(in crate::core) fn start_reconciled(&mut self) {
+        let reconciling = matches!(&self.phase, Phase::Starting(start) if start.step == Step::Reconcile);
+        if reconciling && self.volumes.values().all(|v| v.round.is_none()) {
+            self.phase = Phase::Serving;
+            self.effects.push_back(Effect::Serving);
+        }
+    }
+}
+
+/// The entry that the array holds of a volume.
+fn newest(copies: &BTreeMap<u16, VolumeEntry>) -> &VolumeEntry {
+    let rank = |e: &&VolumeEntry| (e.generation, e.version, e.term, e.deleting);
+    copies.values().max_by_key(rank).expect("a volume was seen on some SSD")
+}
+
+/// Its deletion is decided.
+fn marked(entry: &VolumeEntry) -> bool {
+    entry.deleting || entry.lease_epoch == DELETE_MARK
+}
+
+/// The volumes whose name another volume took and whose deletion had not begun, and that other volume.
+fn superseded(volumes: &BTreeMap<Vid, BTreeMap<u16, VolumeEntry>>) -> BTreeMap<Vid, Vid> {
+    let replaces = |(&by, copies)| {
+        let entry: &VolumeEntry = Some(newest(copies)).filter(|entry| !marked(entry))?;
+        let (vid, generation) = replaced_by(entry)?;
+        let old = newest(volumes.get(&vid)?);
+        let same = old.name == entry.name && old.generation == generation && !marked(old) && vid != by;
+        same.then_some((vid, by))
+    };
+    volumes.iter().filter_map(replaces).collect()
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bytes that are no messages, deadlines of calls, silence, and too many connections.
+
+use super::*;
+use gnstor_proto::grpc::CreateRequest;
+use std::io::{Read as _, Write as _};
+use std::time::Instant;
+
+/// Sends the bytes of a message as they are.
+async fn raw(daemon: &Daemon, path: &'static str, message: Vec<u8>) -> Status {
+    let endpoint = Channel::from_shared(format!("http://{}", daemon.local_addr())).unwrap();
+    let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
+    grpc.ready().await.unwrap();
+    let path = http::uri::PathAndQuery::from_static(path);
+    grpc.unary(Request::new(message), path, Bytes).await.expect_err("a refusal")
+}
+
+#[test]
+fn bytes_that_are_no_message_are_an_invalid_argument() {
+    let _deadline = Deadline::after(LIMIT);
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config()).unwrap();
+    run(async {
+        for path in ["/gnstor.v1.Volumes/Create", "/gnstor.v1.Volumes/Open", "/gnstor.v1.Fleet/Register"] {
+            // A wire type that there is none of, a length beyond the end, text that is no UTF-8.
+            for bytes in [vec![0x0F], vec![0x0A, 0xFF, 0x01, 0x41], vec![0x0A, 0x02, 0xC3, 0x28]] {
+                let status = raw(&daemon, path, bytes).await;
+                assert_eq!(status.code(), Code::InvalidArgument, "{path}: {status:?}");
+                assert!(status.message().contains("not a message of its call"), "{status:?}");
+            }
+        }
+        let status = raw(&daemon, "/gnstor.v1.Volumes/Create", vec![0; 65 << 10]).await;
+        assert_eq!(status.code(), Code::OutOfRange, "a message that is too long: {status:?}");
+    });
+}
+
+/// A call as HTTP/2: tonic's client would end a call itself at the deadline that it sends.
+async fn timed(daemon: &Daemon, path: &str, timeout: &str, message: &impl prost::Message) -> (i32, String) {
+    let stream = tokio::net::TcpStream::connect(daemon.local_addr()).await.unwrap();
+    let (h2, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let request = http::Request::post(format!("http://daemon{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("grpc-timeout", timeout)
+        .body(())
+        .unwrap();
+    let (response, mut body) = h2.ready().await.unwrap().send_request(request, false).unwrap();
+    let length = u32::try_from(message.encoded_len()).unwrap();
+    let mut frame = vec![0];
+    bytes::BufMut::put_u32(&mut frame, length);
+    message.encode(&mut frame).unwrap();
+    body.send_data(frame.into(), true).unwrap();
+    let mut response = response.await.unwrap();
+    let headers = response.headers().clone();
+    while let Some(data) = response.body_mut().data().await {
+        let bytes = data.unwrap().len();
+        response.body_mut().flow_control().release_capacity(bytes).unwrap();
+    }
+    let trailers = response.body_mut().trailers().await.unwrap().unwrap_or(headers);
+    let told = Status::from_header_map(&trailers).expect("a status");
+    (told.code().into(), told.message().to_owned())
+}
+
+#[test]
+fn deadlines_of_calls_are_honoured_below_a_millisecond_too() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(2);
+    let daemon = Daemon::start(ANY, array.ports(), config()).unwrap();
+    let (late, well, wrong) =
+        (i32::from(Code::DeadlineExceeded), i32::from(Code::Ok), i32::from(Code::InvalidArgument));
+    run(async {
+        let list = "/gnstor.v1.Volumes/List";
+        for short in ["0n", "1n", "900n", "1u"] {
+            let (code, told) = timed(&daemon, list, short, &ListRequest {}).await;
+            assert!(code == late && told.contains("deadline"), "{short}: {code} {told}");
+        }
+        assert_eq!(timed(&daemon, list, "30S", &ListRequest {}).await.0, well);
+        let (code, told) = timed(&daemon, list, "soon", &ListRequest {}).await;
+        assert!(code == wrong && told.contains("grpc-timeout"), "{code} {told}");
+
+        array.ssd(1).faults.push_back(crate::array::Fault::Delay(Duration::from_millis(2_000)));
+        let wish =
+            CreateRequest { name: "v".into(), capacity_bytes: 4096, client_id: 1, ..Default::default() };
+        let begun = Instant::now();
+        let (code, told) = timed(&daemon, "/gnstor.v1.Volumes/Create", "50m", &wish).await;
+        assert!(code == late && begun.elapsed() < Duration::from_millis(1_500), "{code} {told}");
+    });
+}
+
+/// Reads until the other side closes; the time that took.
+fn until_closed(daemon: &Daemon, greeting: &[u8]) -> Duration {
+    let mut stream = std::net::TcpStream::connect(daemon.local_addr()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(greeting).unwrap();
+    let begun = Instant::now();
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer) {
+            Ok(0) => return begun.elapsed(),
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return begun.elapsed(),
+            Err(error) => panic!("not closed within 20 s: {error}"),
+        }
+    }
+}
+
+#[test]
+fn silent_connections_end_and_live_ones_stay() {
+    let _deadline = Deadline::after(LIMIT);
+    let config = DaemonConfig { keep_alive: Duration::from_millis(200), ..config() };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    for greeting in [&b""[..], &preface[..10], preface, &[&preface[..], &settings].concat()] {
+        let took = until_closed(&daemon, greeting);
+        assert!(took < Duration::from_secs(5), "{} bytes: {took:?}", greeting.len());
+    }
+    run(async {
+        let mut idle = Client::connect(&daemon, None).await;
+        let a = idle.register().await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let mut second = Client::connect(&daemon, None).await;
+        assert_ne!(second.register().await.unwrap(), a);
+        idle.create("v", a).await.expect("a connection that answers pings stays");
+    });
+}
+
+#[test]
+fn connections_are_bounded_and_a_place_is_free_again() {
+    let _deadline = Deadline::after(LIMIT);
+    let config = DaemonConfig { max_connections: 3, ..config() };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    run(async {
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            let mut client = Client::connect(&daemon, None).await;
+            client.register().await.unwrap();
+            held.push(client);
+        }
+        let late = async {
+            let mut client = Client::connect(&daemon, None).await;
+            client.register().await.unwrap()
+        };
+        tokio::pin!(late);
+        let early = tokio::time::timeout(Duration::from_millis(300), &mut late).await;
+        assert!(early.is_err(), "the fourth connection waits");
+        held.pop();
+        late.await;
+    });
+}

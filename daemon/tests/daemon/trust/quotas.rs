@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How many client ids and opens a connection and a principal may have.
+
+use super::*;
+use gnstor_daemon::core::Quotas;
+
+#[test]
+fn ids_are_bounded_for_a_connection_and_come_back_with_it() {
+    let _deadline = Deadline::after(LIMIT);
+    let quotas =
+        Quotas { connection_ids: 8, principal_ids: 12, idle_ms: 100, open_ms: 300, ..Quotas::default() };
+    let array = SimArray::new(2);
+    let mut config = with_tokens();
+    config.core.quotas = quotas;
+    let daemon = Daemon::start(ANY, array.ports(), config).unwrap();
+    run(async {
+        let mut anna = Client::connect(&daemon, Some("anna")).await;
+        let a = anna.register().await.unwrap();
+        anna.create("v", a).await.unwrap();
+        anna.share("v", "ben", Right::Write).await.unwrap();
+
+        let mut greedy = Client::connect(&daemon, Some("ben")).await;
+        let mut ids = Vec::new();
+        for _ in 0..8 {
+            ids.push(greedy.register().await.unwrap());
+        }
+        refused(greedy.register().await, Code::ResourceExhausted, "this connection");
+        let mut second = Client::connect(&daemon, Some("ben")).await;
+        for _ in 0..4 {
+            second.register().await.unwrap();
+        }
+        refused(second.register().await, Code::ResourceExhausted, "one principal");
+        anna.register().await.expect("another principal has its own");
+
+        greedy.open("v", ids[0], Rights::Read).await.unwrap();
+        greedy.open("v", ids[1], Rights::Write).await.unwrap();
+        assert_eq!(anna.get("v").await.unwrap().readers, [ids[0]]);
+        drop(greedy);
+        // What a killed client had open ends with its ids.
+        loop {
+            let volume = anna.get("v").await.unwrap();
+            if (volume.readers.len(), volume.writer) == (0, 0) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for _ in 0..4 {
+            second.register().await.expect("the ids came back");
+        }
+        drop(second);
+        let mut third = Client::connect(&daemon, Some("ben")).await;
+        for _ in 0..8 {
+            third.register().await.expect("ids that wait give way");
+        }
+    });
+}
+
+#[test]
+fn a_call_on_another_connection_keeps_an_id() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut config = with_tokens();
+    config.core.quotas = Quotas { idle_ms: 400, open_ms: 400, ..Quotas::default() };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    run(async {
+        let mut first = Client::connect(&daemon, Some("anna")).await;
+        let a = first.register().await.unwrap();
+        first.create("v", a).await.unwrap();
+        first.open("v", a, Rights::Read).await.unwrap();
+        drop(first);
+        let mut second = Client::connect(&daemon, Some("anna")).await;
+        let keep = second.sign(KeepRequest { client_id: a });
+        second.fleet.keep(keep).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        assert_eq!(second.get("v").await.unwrap().readers, [a]);
+    });
+}
+
+#[test]
+fn register_calls_by_the_ten_thousand_keep_no_client_out() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut config = config();
+    config.core.quotas.connection_ids = 1 << 16;
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    run(async {
+        let greedy = Client::connect(&daemon, None).await;
+        let calls: Vec<_> = (0..8)
+            .map(|_| {
+                let mut greedy = greedy.clone();
+                tokio::spawn(async move { while greedy.register().await.is_ok() {} })
+            })
+            .collect();
+        for call in calls {
+            call.await.unwrap();
+        }
+        let mut honest = Client::connect(&daemon, None).await;
+        refused(honest.register().await, Code::ResourceExhausted, "65,534");
+        drop(greedy);
+        while honest.register().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+#[test]
+fn opens_are_bounded_for_a_principal() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut config = with_tokens();
+    config.core.quotas = Quotas { principal_opens: 2, ..Quotas::default() };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    run(async {
+        let mut anna = Client::connect(&daemon, Some("anna")).await;
+        let a = anna.register().await.unwrap();
+        for name in ["u", "v", "w"] {
+            anna.create(name, a).await.unwrap();
+        }
+        anna.open("u", a, Rights::Read).await.unwrap();
+        anna.open("v", a, Rights::Write).await.unwrap();
+        refused(anna.open("w", a, Rights::Read).await, Code::ResourceExhausted, "2 volumes open");
+        anna.release("u", a).await.unwrap();
+        anna.open("w", a, Rights::Read).await.unwrap();
+    });
+}

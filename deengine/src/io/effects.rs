@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The firmware's effects on their way through a worker, and the end of its queues.
+
+use super::worker::Worker;
+use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey};
+
+impl Worker {
+    /// The queue is gone on one side: the worker's part of it ends.
+    pub(super) fn end(&mut self, name: QueueKey) {
+        self.finish_submitted(self.now);
+        self.orphan_commands(name);
+        self.drop_pending(name);
+        self.ports.close(name);
+        self.shared.lock().table.unwatch(name);
+    }
+
+    /// Closes the queues whose reads of the volume in this slot were judged by an older entry.
+    pub(super) fn close_older(&mut self, slot: u16) {
+        self.refresh();
+        let queues = self.older_queues(slot);
+        let mut ssd = self.shared.lock();
+        for name in queues {
+            ssd.smart.stats_mut().stragglers_closed += 1;
+            ssd.shut(self.now, name);
+        }
+    }
+
+    /// An effect of the firmware, as the engine is to see it. `None`: it is not for the engine.
+    pub(super) fn translate(&mut self, effect: Effect) -> Option<Effect> {
+        let (Effect::Pull { queue: name, .. }
+        | Effect::Push { queue: name, .. }
+        | Effect::Complete { queue: name, .. }
+        | Effect::Close { queue: name }) = effect;
+        let Some(port) = self.ports.get(name) else {
+            // The queue went while the effect was on its way.
+            if let Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } = effect {
+                self.transferred(self.now, transfer, Outcome::ConnectionLost);
+            }
+            return None;
+        };
+        let key = port.key;
+        Some(match effect {
+            Effect::Pull { transfer, cid, remote, local, .. } => {
+                Effect::Pull { transfer, queue: key, cid, remote, local }
+            }
+            Effect::Push { transfer, remote, local, sum, role, .. } => {
+                Effect::Push { transfer, queue: key, remote, local, sum, role }
+            }
+            Effect::Complete { mut cqe, at, pushed_bytes, .. } => {
+                // It may be that of a Connect.
+                if !port.is_connected() {
+                    self.shared.lock().refresh(port);
+                }
+                cqe.sqhd = port.complete().into();
+                Effect::Complete { queue: key, cqe, at, pushed_bytes }
+            }
+            Effect::Close { .. } => {
+                self.end(name);
+                Effect::Close { queue: key }
+            }
+        })
+    }
+}

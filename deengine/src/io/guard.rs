@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The SSD that its workers share, and its lock.
+
+use crate::controller::Ssd;
+use crate::workers::WorkerSet;
+use gnstor_ftl::Ftl;
+use parking_lot::{Mutex, MutexGuard};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// What the workers of an SSD have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) ssd: Mutex<Ssd>,
+    pub(super) workers: Arc<WorkerSet>,
+    pub(super) ftl: Arc<Ftl>,
+}
+
+/// The SSD behind its workers, locked.
+#[derive(Debug)]
+pub struct SsdGuard<'a> {
+    ssd: MutexGuard<'a, Ssd>,
+    workers: &'a WorkerSet,
+}
+
+impl Deref for SsdGuard<'_> {
+    type Target = Ssd;
+
+    fn deref(&self) -> &Ssd {
+        &self.ssd
+    }
+}
+
+impl DerefMut for SsdGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Ssd {
+        &mut self.ssd
+    }
+}
+
+impl Drop for SsdGuard<'_> {
+    /// Leaves the effects with their workers and publishes the firmware's state.
+    fn drop(&mut self) {
+        let ssd = &mut *self.ssd;
+        self.workers.post(ssd.commands.effects());
+        let at = (ssd.alarm, ssd.smart.look_at());
+        self.workers.publish(at, ssd.volumes.has_fences(), !ssd.write_cache_enabled());
+    }
+}
+
+/// How often a thread tries the lock before it sleeps for it. The lock is held for a microsecond or two,
+/// and waking a thread takes longer.
+const LOOKS: u32 = 200;
+
+impl Shared {
+    pub(super) fn lock(&self) -> SsdGuard<'_> {
+        for _ in 0..LOOKS {
+            if let Some(ssd) = self.try_lock() {
+                return ssd;
+            }
+            std::hint::spin_loop();
+        }
+        SsdGuard { ssd: self.ssd.lock(), workers: &self.workers }
+    }
+
+    /// `None` where another worker has it.
+    pub(super) fn try_lock(&self) -> Option<SsdGuard<'_>> {
+        Some(SsdGuard { ssd: self.ssd.try_lock()?, workers: &self.workers })
+    }
+}

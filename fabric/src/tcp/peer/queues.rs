@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The queue pairs of a client, and how long they and it may be idle.
+
+use crate::cm::{REFUSED_NO_PEER, Refused};
+use crate::tcp::limits::{End, HANDSHAKE, IDLE, PENDING, PENDING_CONNECTS, QUEUE_PAIRS};
+use crate::tcp::places::Host;
+use gnstor_base::time::Time;
+use gnstor_proto::fabrics::{CmRequest, cm_reject};
+use rustc_hash::FxHashMap as HashMap;
+use std::sync::Arc;
+
+/// The client's queue pairs, by its numbers of their connections.
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    pub(super) open: HashMap<u32, Pair>,
+    pending: usize,
+    /// What all connections of the client's host hold.
+    pub(super) host: Option<Arc<Host>>,
+    has_connected: bool,
+    /// Since when there is none.
+    pub(super) empty_since: Option<Time>,
+}
+
+/// A queue pair of a client.
+#[derive(Debug)]
+pub(super) struct Pair {
+    /// Since when it waits for its first response; `None`: it has had one.
+    pending_since: Option<Time>,
+    ssd: u16,
+    entries: u32,
+}
+
+impl Queues {
+    /// The client asks for another queue pair.
+    pub(super) fn open(&mut self, conn: u32, ssd: u16, request: &CmRequest) -> Result<(), Refused> {
+        // A number names one connection: a second one of the same number would make the first unreachable.
+        if self.open.contains_key(&conn) {
+            return Err(REFUSED_NO_PEER);
+        }
+        let entries = u32::from(request.hsqsize_z.get()) + 1;
+        let is_over = self.open.len() >= QUEUE_PAIRS || self.pending >= PENDING_CONNECTS;
+        if is_over || self.host.as_ref().is_some_and(|host| !host.open(ssd, entries)) {
+            return Err(cm_reject::NO_RESOURCES);
+        }
+        // The next tick sets the time.
+        self.open.insert(conn, Pair { pending_since: Some(Time::NEVER), ssd, entries });
+        self.pending += 1;
+        self.has_connected = true;
+        self.empty_since = None;
+        Ok(())
+    }
+
+    pub(super) fn close(&mut self, conn: u32) {
+        if let Some(Pair { pending_since, ssd, entries }) = self.open.remove(&conn) {
+            self.pending -= usize::from(pending_since.is_some());
+            if let Some(host) = &self.host {
+                host.close(ssd, entries, pending_since.is_some());
+            }
+        }
+    }
+
+    /// A response goes to the client.
+    pub(super) fn answered(&mut self, conn: u32) {
+        if self.pending > 0
+            && let Some(pair) = self.open.get_mut(&conn)
+            && pair.pending_since.take().is_some()
+        {
+            self.pending -= 1;
+            if let Some(host) = &self.host {
+                host.answered(pair.ssd);
+            }
+        }
+    }
+
+    /// Why the client is to go.
+    pub(super) fn overdue(&mut self, now: Time) -> Option<End> {
+        if !self.open.is_empty() {
+            return None;
+        }
+        let idle = now.since(*self.empty_since.get_or_insert(now));
+        match self.has_connected {
+            false if idle >= HANDSHAKE => Some(End::NoHandshake),
+            true if idle >= IDLE => Some(End::Idle),
+            _ => None,
+        }
+    }
+
+    pub(super) fn late_connects(&mut self, now: Time) -> Vec<u32> {
+        if self.pending == 0 {
+            return Vec::new();
+        }
+        let late = |(conn, pair): (&u32, &mut Pair)| {
+            let since = pair.pending_since.as_mut()?;
+            *since = (*since).min(now);
+            (now.since(*since) >= PENDING).then_some(*conn)
+        };
+        self.open.iter_mut().filter_map(late).collect()
+    }
+}
+
+impl Drop for Queues {
+    fn drop(&mut self) {
+        let conns: Vec<u32> = self.open.keys().copied().collect();
+        conns.into_iter().for_each(|conn| self.close(conn));
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor status`, `df` and `ssd`.
+
+use super::*;
+
+#[test]
+fn the_status_is_one_screen_and_json() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let key = folder.path().join("array.key").display().to_string();
+        let up = Up::start(&["--ssds", "3", "--manager-key", &key]);
+        let ask = |args: &[&str]| gnstor(&[args, &["--array", &up.daemon]].concat());
+        up.volume(&["create", "safe", "--size", "1MiB"]).worked();
+        up.volume(&["create", "scratch", "--size", "2MiB", "--replicas", "1"]).worked();
+        let status = ask(&["status", "--json"]).json();
+        assert_eq!((&status["state"], &status["problems"]), (&"online".into(), &serde_json::json!([])));
+        assert_eq!(status["ssds"].as_array().map(Vec::len), Some(3));
+        let screen = ask(&["status"]);
+        for word in ["online", "SSD", "scratch", "single copy", "no known problems"] {
+            assert!(screen.stdout.contains(word), "'{word}' is missing in: {}", screen.stdout);
+        }
+        assert!(screen.stdout.lines().count() <= 24, "{}", screen.stdout);
+        let df = ask(&["df", "--json"]).json();
+        assert_eq!((&df["capacity_bytes"], &df["taken_bytes"]), (&(192 << 20).into(), &(4 << 20).into()));
+        assert_eq!(df["free_bytes"], 188 << 20);
+        let table = ask(&["df"]);
+        assert!(table.stdout.contains("(array)") && table.stdout.contains("188.0 MiB"), "{}", table.stdout);
+        let smart = ask(&["ssd", "smart", "1", "--json"]).json();
+        assert_eq!((&smart["temperature_celsius"], &smart["critical_warning"]), (&40.into(), &0.into()));
+        let words = ask(&["ssd", "smart", "1"]);
+        assert!(words.stdout.contains("good: no warning"), "{} {}", words.stdout, words.stderr);
+        ask(&["ssd", "smart", "9"]).failed(&["no SSD 9", "0 to 2"]);
+        let input = file(&folder, "input", &pattern(1, 100_000));
+        up.cp(&[&input, "gn://safe", "--size", "98304"]).worked();
+        ask(&["ssd", "log", "1"]).failed(&["SSD 1 asks for the array's key", "--manager-key"]);
+        let log = ask(&["ssd", "log", "1", "--json", "--manager-key", &key]).json();
+        let volumes = log["volumes"].as_array().expect("rows");
+        assert!(volumes.iter().any(|row| row["blocks_written"].as_u64() > Some(0)), "{log}");
+        assert!(log["flash"]["host_pages"].as_u64() > Some(0) && log["flash"]["lost_pages"] == 0, "{log}");
+        assert!(log["clients"].is_array() && log["errors"].is_array(), "{log}");
+        let words = ask(&["ssd", "log", "1", "--manager-key", &key]);
+        for word in ["programmed", "bad blocks", "BLOCKS WRITTEN", "errors "] {
+            assert!(words.stdout.contains(word), "'{word}' is missing in: {}", words.stdout);
+        }
+        up.end("-TERM");
+    });
+}
+
+#[test]
+fn a_status_names_the_ssd_that_is_down_and_what_to_do() {
+    within(BUILD_LIMIT, || {
+        let ssds: Vec<_> = (0..2)
+            .map(|index: u16| {
+                let number = index.to_string();
+                SsdProcess::start("127.0.0.1:0", &["--preset", "null", "--size", "64MiB", "--index", &number])
+            })
+            .collect();
+        let at: Vec<_> = ssds.iter().map(SsdProcess::address).collect();
+        let up = Up::start_as(&["--ssd-at", &at.join(",")]);
+        let mut ssds = ssds.into_iter();
+        let kept = ssds.next();
+        ssds.next().expect("two").kill();
+        let status = || gnstor(&["status", "--json", "--array", &up.daemon]).json();
+        until("the daemon notices", || status()["state"] == "degraded");
+        let status = status();
+        assert_eq!(
+            (&status["ssds"][0]["state"], &status["ssds"][1]["state"]),
+            (&"online".into(), &"down".into())
+        );
+        let action = status["problems"][0]["action"].as_str().expect("a sentence").to_owned();
+        assert!(action.contains("--index 1") && action.contains(&at[1]), "{action}");
+        up.end("-TERM");
+        drop(kept);
+    });
+}
+
+#[test]
+fn a_stopped_daemon_is_named_when_a_call_reaches_its_deadline() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "2"]);
+        up.signal("-STOP");
+        let array = ["--array", &up.daemon];
+        let (list, status) = std::thread::scope(|scope| {
+            let list = scope.spawn(|| gnstor(&[&["volume", "list"], &array[..]].concat()));
+            (list.join().expect("it ends"), gnstor(&[&["status"], &array[..]].concat()))
+        });
+        up.signal("-CONT");
+        list.failed(&[&up.daemon, "did not answer"]);
+        status.failed(&[&up.daemon, "did not answer within", "stopped"]);
+        gnstor(&[&["status"], &array[..]].concat()).worked();
+        up.end("-TERM");
+    });
+}
+
+#[test]
+fn an_array_says_where_its_key_is_and_the_key_opens_the_log() {
+    within(BUILD_LIMIT, || {
+        let folder = folder();
+        let data = folder.path().display().to_string();
+        let up = Up::start(&["--ssds", "2", "--sparse", "--data", &data]);
+        let key = up.serving["manager_key"].as_str().expect("a file").to_owned();
+        assert_eq!(Path::new(&key).parent(), Some(folder.path()));
+        let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&key).unwrap());
+        assert_eq!(mode & 0o777, 0o600, "only its owner reads it");
+        let log = |extra: &[&str]| gnstor(&[&["ssd", "log", "0", "--array", &up.daemon], extra].concat());
+        log(&[]).failed(&["SSD 0 asks for the array's key", "--manager-key"]);
+        log(&["--manager-key", &key]).worked();
+        up.end("-TERM");
+        // In memory the key is in no file, and the error says how to have it in one.
+        let up = Up::start(&["--ssds", "2"]);
+        assert!(up.serving["manager_key"].is_null(), "{}", up.serving);
+        gnstor(&["ssd", "log", "0", "--array", &up.daemon]).failed(&["gnstor up --manager-key FILE"]);
+        up.end("-TERM");
+    });
+}
