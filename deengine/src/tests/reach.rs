@@ -85,6 +85,11 @@ fn reach(wanted: Refusal) -> (Harness, Cqe) {
             let vba = vba_where(&map, &volume, fills);
             attempt(&mut harness, io::READ, WRITER, vba)
         }
+        Refusal::CopyUnusable => {
+            let map = harness.ssd().fleet_map().expect("a map").encode();
+            harness.ssd().stand_in(&map).unwrap();
+            attempt(&mut harness, io::READ, READER, 0)
+        }
         Refusal::NotServing => {
             assert_eq!(harness.refused(DAEMON, Sqe { cdw14: 1.into(), ..sqe(opcode::LEASE_RENEW) }), None);
             attempt(&mut harness, io::READ, READER, 0)
