@@ -4,7 +4,7 @@
 use crate::args::ArrayArgs;
 use gnstor_array::Secret;
 use gnstor_console::CliError;
-use gnstor_daemon::SSD_DOWN;
+use gnstor_daemon::{SSD_DOWN, SSD_FILLING};
 use gnstor_fabric::host_queue::Credentials;
 use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::fleet_client::FleetClient;
@@ -13,7 +13,7 @@ use gnstor_proto::grpc::{GetMapRequest, ListRequest, RegisterRequest, RegisterRe
 use gnstor_proto::placement::{FleetMap, SsdState};
 use gnstor_proto::slba::ClientId;
 use libgnstor::{Error, SignedChannel, SsdInfo, VolumeInfo};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Longest wait for one call: the daemon gives every SSD five seconds.
@@ -26,6 +26,8 @@ pub(crate) struct Ssd {
     pub(crate) info: SsdInfo,
     /// Why it is down.
     pub(crate) down: Option<String>,
+    /// Acknowledged writes may be missing there: it serves no reads.
+    pub(crate) is_lossy: bool,
     /// The map has retired it.
     pub(crate) is_out: bool,
     /// Places in which it takes writes and does not serve reads yet.
@@ -46,16 +48,17 @@ impl Fleet {
     /// # Errors
     /// It cannot be reached, does not answer, or answers what is no fleet map.
     pub(crate) fn ask(array: &ArrayArgs) -> Result<Self, CliError> {
-        let (map, ssds, list, down) = call(array, |channel| async move {
+        let (map, ssds, list, (down, lossy)) = call(array, |channel| async move {
             let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
             let list = VolumesClient::new(channel).list(ListRequest {}).await?;
-            let down = downs(&list);
+            let down = (downs(&list), lossy(&list));
             Ok((fleet.map, fleet.ssds, list.into_inner(), down))
         })?;
         let map = FleetMap::decode(&map).map_err(|e| Error::Protocol(e.to_string()))?;
         let filling = filling(&map);
         let ssd = |s: gnstor_proto::grpc::Ssd| Ssd {
             down: u16::try_from(s.index).ok().and_then(|index| down.get(&index).cloned()),
+            is_lossy: u16::try_from(s.index).is_ok_and(|index| lossy.contains(&index)),
             is_out: map.ssds.get(s.index as usize).is_some_and(|ssd| ssd.state == SsdState::Out),
             filling: filling.get(s.index as usize).copied().unwrap_or(0),
             info: s.into(),
@@ -163,6 +166,12 @@ fn root_cause(e: &dyn std::error::Error) -> String {
 fn downs<T>(answer: &tonic::Response<T>) -> BTreeMap<u16, String> {
     let values = answer.metadata().get_all(SSD_DOWN).into_iter().filter_map(|value| value.to_str().ok());
     values.filter_map(parse).collect()
+}
+
+/// The SSDs that the metadata of an answer names as ones that may lack acknowledged writes.
+fn lossy<T>(answer: &tonic::Response<T>) -> BTreeSet<u16> {
+    let values = answer.metadata().get_all(SSD_FILLING).into_iter().filter_map(|value| value.to_str().ok());
+    values.filter_map(|value| value.parse().ok()).collect()
 }
 
 fn parse(text: &str) -> Option<(u16, String)> {

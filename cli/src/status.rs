@@ -26,8 +26,8 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     if args.json {
         let ssd = |s: &Ssd| {
             json!({ "index": s.info.index, "state": state_of(s), "why": s.down,
-                    "capacity_bytes": s.info.capacity_bytes, "model": s.info.model,
-                    "address": s.info.address, "filling_places": s.filling })
+                    "serves_reads": !serves_nothing(s), "capacity_bytes": s.info.capacity_bytes,
+                    "model": s.info.model, "address": s.info.address, "filling_places": s.filling })
         };
         let gone = fleet.ssds.iter().filter(|ssd| serves_nothing(ssd)).count();
         let volume = |v: &VolumeInfo| {
@@ -82,7 +82,7 @@ fn print_ssds(ssds: &[Ssd]) {
 }
 
 fn serves_nothing(ssd: &Ssd) -> bool {
-    ssd.down.is_some() || ssd.is_out
+    ssd.down.is_some() || ssd.is_out || ssd.is_lossy
 }
 
 /// What the volumes have lost while so many SSDs serve nothing.
@@ -103,6 +103,7 @@ fn state_of(ssd: &Ssd) -> &'static str {
     match ssd {
         Ssd { is_out: true, .. } => "out",
         Ssd { down: Some(_), .. } => "down",
+        Ssd { is_lossy: true, .. } => "lossy",
         Ssd { filling: 1.., .. } => "filling",
         _ => "online",
     }
@@ -131,7 +132,8 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
         if let Some(why) = &ssd.down {
             problems.push(Problem {
                 what: format!(
-                    "SSD {index} is down: {}; the daemon refuses changes to volumes",
+                    "SSD {index} is down: {}; changes of volumes are refused, and so are writes of blocks that \
+                     have a copy there",
                     printable(why)
                 ),
                 action: if ssd.info.address.is_empty() || is_shared(&ssd.info.address) {
@@ -143,6 +145,16 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
                         printable(&ssd.info.address)
                     )
                 },
+            });
+        }
+        if ssd.is_lossy && ssd.down.is_none() {
+            problems.push(Problem {
+                what: format!(
+                    "SSD {index} lost acknowledged writes: it takes writes and serves no reads at all"
+                ),
+                action: "keep the other SSDs running, and copy the volumes into a new array (gnstor cp): no SSD is \
+                         filled again yet; blocks whose copies are all on such SSDs cannot be read"
+                    .into(),
             });
         }
         if ssd.filling > 0 {
@@ -231,6 +243,7 @@ mod tests {
                 model: "emulated".into(),
             },
             down: None,
+            is_lossy: false,
             is_out: false,
             filling: 0,
         }
@@ -245,8 +258,12 @@ mod tests {
         fleet.ssds[1].down = Some("it does not answer\u{1b}[2J".into());
         fleet.ssds[2].filling = 7;
         fleet.ssds[3].is_out = true;
-        let found = problems(&fleet);
-        assert_eq!(found.len(), 3);
+        fleet.ssds[0].is_lossy = true;
+        let mut found = problems(&fleet);
+        assert_eq!(found.len(), 4);
+        let lossy = found.remove(0);
+        assert!(lossy.what.contains("SSD 0 lost") && lossy.action.contains("gnstor cp"), "{lossy:?}");
+        fleet.ssds[0].is_lossy = false;
         assert!(
             found[0].what.contains("SSD 1 is down") && found[0].action.contains("--index 1"),
             "{found:?}"
@@ -257,5 +274,8 @@ mod tests {
         assert!(problems(&fleet)[0].action.contains("gnstor up"));
         let states: Vec<_> = fleet.ssds.iter().map(state_of).collect();
         assert_eq!(states, ["online", "down", "filling", "out"]);
+        (fleet.ssds[0].is_lossy, fleet.ssds[1].is_lossy) = (true, true);
+        assert_eq!((state_of(&fleet.ssds[0]), state_of(&fleet.ssds[1])), ("lossy", "down"));
+        assert_eq!(fleet.ssds.iter().filter(|ssd| serves_nothing(ssd)).count(), 3);
     }
 }

@@ -4,13 +4,14 @@
 
 use crate::core::{Answer, Command};
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
+use gnstor_proto::log_page::{self, FLASH_FILLING, FLASH_MAGIC, FlashPage};
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
 use std::time::Duration;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Entries in one page of VOLUME LIST: 64 KiB, what any of our controllers transfers at once.
 pub const LIST_ENTRIES: usize = 16;
@@ -103,6 +104,20 @@ pub fn execute(channel: &mut dyn AdminChannel, command: &Command, deadline: Dura
 pub fn keep_alive(channel: &mut dyn AdminChannel, deadline: Duration) -> Result<(), ChannelError> {
     let sqe = Sqe { opcode: nvme::admin::KEEP_ALIVE, ..Sqe::default() };
     channel.execute(sqe, Payload::None, deadline).map(drop)
+}
+
+/// Whether the SSD says that acknowledged writes may be missing, so that it serves no reads. `None`: it does
+/// not say.
+///
+/// # Errors
+/// As [`AdminChannel::execute`].
+pub fn is_filling(channel: &mut dyn AdminChannel, deadline: Duration) -> Result<Option<bool>, ChannelError> {
+    let mut bytes = [0; size_of::<FlashPage>()];
+    let sqe = log_page::get_log(log_page::FLASH, u32::try_from(bytes.len()).expect("a small page"));
+    let cqe = channel.execute(sqe, Payload::In(&mut bytes), deadline)?;
+    let page = FlashPage::read_from_bytes(&bytes).ok();
+    let page = page.filter(|page| Status(cqe.status_word()).is_success() && page.magic == FLASH_MAGIC);
+    Ok(page.map(|page| page.flags.get() & FLASH_FILLING != 0))
 }
 
 /// One exchange: DW0 of a successful completion, or the answer that the command failed with.

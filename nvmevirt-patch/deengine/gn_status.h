@@ -47,6 +47,7 @@ enum {
   GN_DEALLOCATED = 39,
   GN_UNREADABLE = 40,
   GN_AUTHENTICATION_REQUIRED = 41,
+  GN_COPY_UNUSABLE = 42,
   GN_REFUSALS_END
 };
 
@@ -135,6 +136,8 @@ static inline gn_u16 gn_status_of(gn_u8 code) {
       return 0x0281;
     case GN_AUTHENTICATION_REQUIRED:
       return 0x4191;
+    case GN_COPY_UNUSABLE:
+      return 0x4707;
     default:
       return 0;
   }
@@ -224,6 +227,8 @@ static inline const char *gn_name_of(gn_u8 code) {
       return "Unreadable";
     case GN_AUTHENTICATION_REQUIRED:
       return "AuthenticationRequired";
+    case GN_COPY_UNUSABLE:
+      return "CopyUnusable";
     default:
       return "?";
   }
@@ -313,6 +318,8 @@ static inline const char *gn_rule_of(gn_u8 code) {
       return "NVMe";
     case GN_AUTHENTICATION_REQUIRED:
       return "4 (identity)";
+    case GN_COPY_UNUSABLE:
+      return "1 (serving and filling)";
     default:
       return "?";
   }

@@ -26,6 +26,8 @@ pub const VOLUME_MAGIC: [u8; 4] = *b"GNLV";
 pub const CLIENT_MAGIC: [u8; 4] = *b"GNLC";
 /// First bytes of [`FLASH`].
 pub const FLASH_MAGIC: [u8; 4] = *b"GNLF";
+/// [`FlashPage::flags`]: acknowledged writes may be missing, so the SSD takes writes and serves no reads.
+pub const FLASH_FILLING: u16 = 1;
 /// Format of the vendor pages.
 pub const FORMAT: u16 = 1;
 
@@ -201,8 +203,8 @@ pub struct FlashPage {
     pub magic: [u8; 4],
     /// [`FORMAT`].
     pub format: U16,
-    /// Must be zero.
-    pub reserved_6: U16,
+    /// [`FLASH_FILLING`]; the other bits are zero.
+    pub flags: U16,
     /// Least erases of a superblock.
     pub least_erases: U64,
     /// Most erases of a superblock.
@@ -306,7 +308,7 @@ mod tests {
         let mut bytes = counted(128);
         bytes[..8].copy_from_slice(b"GNLF\x01\0\0\0");
         let page = FlashPage::read_from_bytes(&bytes).expect("128 bytes");
-        assert_eq!((page.magic, page.format.get(), page.reserved_6.get()), (FLASH_MAGIC, FORMAT, 0));
+        assert_eq!((page.magic, page.format.get(), page.flags.get()), (FLASH_MAGIC, FORMAT, 0));
         let values = [
             page.least_erases,
             page.most_erases,

@@ -202,6 +202,10 @@ refusals! {
     /// The host has not proven its name on this queue.
     AuthenticationRequired = 41, 0x4191, 13, PermissionDenied, "4 (identity)",
         "the host has not proven who it is";
+    /// The SSD of this copy cannot be used, and another one stands in its place. DNR: only the operator ends
+    /// this.
+    CopyUnusable = 42, 0x4707, 30, FailedPrecondition, "1 (serving and filling)",
+        "the SSD of this copy cannot be used: gnstor status names it; put its file right and start the array again";
 }
 
 /// DW0 of a refused command: which refusal, about which volume.

@@ -315,6 +315,12 @@ impl Up {
         assert_eq!(code, 0, "{how} ends the array in order; {:?}", self.running.complaints());
     }
 
+    /// Ends it with a signal; its exit code, and what it said on standard error.
+    pub fn end_anyhow(mut self, how: &str) -> (i32, Vec<String>) {
+        let code = self.running.end(how);
+        (code, self.running.complaints())
+    }
+
     /// Lists the volumes, of which there is one, until `enough` says so of the SSDs that are named as down.
     pub fn until_down(&self, enough: impl Fn(&[u64]) -> bool) {
         until("the SSDs that are down", || {

@@ -20,8 +20,8 @@ use gnstor_array::power::Threads;
 use gnstor_array::{Array, ArrayConfig, Ssds};
 use gnstor_fabric::link::LinkConfig;
 use libgnstor::{
-    Choice, Client, ConnectOptions, CreateOptions, Device, Error, Fabric, IoFailure, Node, Residency,
-    TransportHandle, VolumeInfo,
+    Choice, Client, ConnectOptions, CreateOptions, Device, Error, Fabric, IoFailure, Node, RcTransport,
+    Residency, TransportConfig, TransportHandle, TransportThreads, VolumeInfo,
 };
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -176,4 +176,29 @@ pub fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, errno: i32, wo
     }
     assert!(!sentence.contains('\n'), "more than a line: {sentence}");
     assert_eq!(error.errno(), errno, "{sentence}");
+}
+
+/// A client of an array in another process, over TCP.
+#[derive(Debug)]
+pub struct Guest {
+    /// The client.
+    pub client: Arc<Client>,
+    /// Dropped last.
+    _engine: TransportThreads,
+}
+
+impl Guest {
+    /// Connects to the daemon there.
+    ///
+    /// # Panics
+    /// When it does not connect.
+    pub fn connect(daemon: &str, name: &str) -> Self {
+        let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
+        let engine = engine.expect("an engine starts");
+        let mut options = ConnectOptions::new(daemon.to_owned());
+        options.name = name.into();
+        options.io_timeout = IO_TIMEOUT;
+        let client = Client::connect(&node(engine.handle()), &options).expect("a client connects over TCP");
+        Self { client, _engine: engine }
+    }
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Disks as they are: an older image in place of a data file, a damaged file. Processes of `gnstor`
-//! with real files.
+//! Disks as they are: an older image in place of a data file, a damaged file, lost writes. Processes of
+//! `gnstor` with real files.
 
-use gnstor_tests::command::{BUILD_LIMIT, Ended, Up, gnstor};
-use gnstor_tests::{assert_same, pattern, within};
+use gnstor_proto::status::Refusal;
+use gnstor_tests::command::{BUILD_LIMIT, Ended, Up, gnstor, until};
+use gnstor_tests::{BLOCK, Guest, assert_same, io_failure, pattern, within};
+use libgnstor::Rights;
 use serde_json::Value;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -76,11 +78,37 @@ fn is_told(up: &Up, index: u64, why: &str) {
     let what = status["problems"][0]["what"].as_str().expect("a problem");
     assert!(what.contains(&name) && what.contains(why), "{what}");
     assert_eq!(status["volumes"][0]["redundant"], false);
+    let serves: Vec<_> = (0..3).map(|ssd| status["ssds"][ssd]["serves_reads"].as_bool()).collect();
+    assert_eq!(serves, [0, 1, 2].map(|ssd| Some(ssd != index)));
     let status = gnstor(&["status", "--array", &up.daemon]);
     assert!(status.stdout.contains("1 blocks with a single one"), "{}", status.stdout);
     // The SSD that is not there would bring a volume back.
     up.volume(&["create", "late", "--size", "1MiB"]).failed(&["\"late\"", &name]);
     up.volume(&["delete", "v"]).failed(&["\"v\"", &name]);
+}
+
+/// What a volume holds, a block every 16, is written again: where a copy is on the SSD that is not there, the
+/// write fails with a status of its own and a sentence that says what to do. The other writes are done.
+fn writes_go_where_all_copies_are(up: &Up, data: &[u8]) {
+    let guest = Guest::connect(&up.daemon, "writer");
+    let file = guest.client.open("v", Rights::Write).expect("a volume opens while an SSD is not there");
+    let (mut done, mut refused) = (0, 0);
+    for (nth, block) in data.chunks_exact(BLOCK).enumerate().step_by(16) {
+        let result = file.write_at((nth * BLOCK) as u64, block);
+        if result.is_ok() {
+            done += 1;
+            continue;
+        }
+        let failure = io_failure(result);
+        assert_eq!(failure.nvme_status(), Some(Refusal::CopyUnusable.status()), "{failure}");
+        let sentence = failure.to_string();
+        assert!(sentence.contains("gnstor status") && sentence.contains("put its file right"), "{sentence}");
+        refused += 1;
+    }
+    assert!(
+        done > 0 && refused > done,
+        "two of three blocks have a copy there: {done} done, {refused} refused"
+    );
 }
 
 #[test]
@@ -105,6 +133,7 @@ fn an_older_image_of_a_data_file_is_named_and_gives_out_no_byte() {
                 (&"clean".into(), &"clean".into())
             );
             is_told(&up, 1, "older image");
+            writes_go_where_all_copies_are(&up, &newer);
             three.check(&up, when, "v", &newer);
             up.end("-TERM");
         }
@@ -143,6 +172,91 @@ fn an_array_starts_without_an_ssd_whose_file_is_damaged_and_serves_the_other_cop
             three.check(&up, what, "v", &three.data);
             up.end("-TERM");
         }
+    });
+}
+
+/// Cuts SSD 1's file short, or writes noise into all parts of it that an SSD reads at a start.
+#[test]
+fn a_file_that_is_cut_or_spoilt_anywhere_gives_no_wrong_data_and_its_ssd_is_named() {
+    within(BUILD_LIMIT, || {
+        let three = Three::new();
+        let file = three.ssd(1);
+        let pristine = |index: u32| three.path(&format!("pristine-{index}"));
+        (0..3).for_each(|index| drop(std::fs::copy(three.ssd(index), pristine(index)).expect("a copy")));
+        let length = std::fs::metadata(&file).expect("the file").len();
+        let cut = [0, 100, 1 << 20, length / 2, length - 4096].map(|to| (format!("cut to {to}"), to, 0, 0));
+        // The system area: metadata, dump, journal, both checkpoints. Noise in a part that is not in use does
+        // no harm; a whole half of it does.
+        let area = 28_680_192;
+        let eighths = (0..8).map(|nth| (format!("eighth {nth}"), length, nth * area / 8, area / 8));
+        let halves = (0..2).map(|nth| (format!("half {nth}"), length, nth * area / 2, area / 2));
+        let mut lost = Vec::new();
+        for (what, to, from, bytes) in cut.into_iter().chain(eighths).chain(halves) {
+            // All of them: a start raises numbers in each, which tell older images.
+            (0..3).for_each(|index| drop(std::fs::copy(pristine(index), three.ssd(index)).expect("a copy")));
+            OpenOptions::new().write(true).open(&file).and_then(|file| file.set_len(to)).expect("a length");
+            if bytes > 0 {
+                spoil(&file, SYSTEM_AT + from, bytes);
+            }
+            let up = three.start();
+            let came_up = here(&up, 1)["came_up"].as_str().expect("a word").to_owned();
+            match came_up.as_str() {
+                "damaged" => is_told(&up, 1, "ssd-1.gns"),
+                "lossy" => until(&format!("{what}: it is called lossy"), || {
+                    let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();
+                    status["ssds"][1]["state"] == "lossy" && status["state"] == "degraded"
+                }),
+                other => assert_eq!(other, "clean", "{what}"),
+            }
+            three.check(&up, &what, "v", &three.data);
+            up.end("-TERM");
+            lost.push((what, came_up));
+        }
+        let count = |word: &str| lost.iter().filter(|(_, came_up)| came_up == word).count();
+        eprintln!("{lost:?}");
+        assert!(count("damaged") >= 7, "every cut, and the header: {lost:?}");
+        assert!(count("lossy") >= 1, "journal and checkpoints: {lost:?}");
+    });
+}
+
+#[test]
+fn an_array_that_lost_acknowledged_writes_says_that_it_serves_no_reads() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path().join("array").to_str().expect("a plain path").to_owned();
+        let up = Up::start(&["--ssds", "2", "--data", &data, "--volatile"]);
+        up.volume(&["create", "v", "--size", "1MiB", "--replicas", "2"]).worked();
+        let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();
+        assert_eq!((&status["state"], &status["ssds"][0]["state"]), (&"online".into(), &"online".into()));
+        {
+            let guest = Guest::connect(&up.daemon, "writer");
+            let file = guest.client.open("v", Rights::Write).expect("it opens");
+            file.write_at(0, &pattern(1, BLOCK)).expect("it is written");
+        }
+        // Without memory that outlives the process a kill is a power failure without a dump.
+        up.kill();
+        let up = Up::start_as(&["--data", &data, "--volatile"]);
+        assert_eq!(here(&up, 1)["came_up"], "lossy", "{}", up.serving);
+        let status = || gnstor(&["status", "--json", "--array", &up.daemon]).json();
+        until("both SSDs are called lossy", || (0..2).all(|ssd| status()["ssds"][ssd]["state"] == "lossy"));
+        let said = status();
+        assert_eq!((&said["state"], &said["ssds"][1]["serves_reads"]), (&"degraded".into(), &false.into()));
+        assert_eq!(said["volumes"][0]["copies_left"], 0);
+        let problems = said["problems"].as_array().expect("problems");
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(
+            problems[1]["what"].as_str().is_some_and(|what| what.contains("SSD 1 lost acknowledged writes"))
+        );
+        let text = gnstor(&["status", "--array", &up.daemon]);
+        assert!(
+            text.stdout.contains("lossy") && text.stdout.contains("1 volumes have blocks without a copy")
+        );
+        let mut back = vec![0; BLOCK];
+        let guest = Guest::connect(&up.daemon, "reader");
+        let failure =
+            io_failure(guest.client.open("v", Rights::Read).expect("it opens").read_at(0, &mut back));
+        assert_eq!(failure.nvme_status(), Some(Refusal::NotHereYet.status()), "{failure}");
+        up.end("-TERM");
     });
 }
 

@@ -20,6 +20,8 @@ const PROBE_MS: u64 = 500;
 const RETRY_MS: u64 = 100;
 /// Longest wait.
 const RETRY_MAX_MS: u64 = 2_000;
+/// How often an SSD that is filling is asked whether it still is.
+const LOOK_MS: u64 = 2_000;
 
 /// A change of presence that the core has to hear of.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,6 +30,8 @@ pub(super) enum News {
     Lost(String),
     /// It is back.
     Found,
+    /// Acknowledged writes may be missing there, so that it serves no reads; or no longer.
+    Filling(bool),
 }
 
 #[derive(Debug)]
@@ -42,20 +46,24 @@ pub(super) struct Link {
     port: SsdPort,
     deadline: Duration,
     state: State,
+    is_filling: bool,
+    /// When it is asked whether it is filling: only a start makes it so.
+    look_at: Option<u64>,
 }
 
 impl Link {
     pub(super) fn new(port: SsdPort, deadline: Duration, now: u64) -> Self {
-        Self { port, deadline, state: State::Up { probe_at: now + PROBE_MS } }
+        let state = State::Up { probe_at: now + PROBE_MS };
+        Self { port, deadline, state, is_filling: false, look_at: Some(now) }
     }
 
     /// When [`Self::attend`] is next wanted; `None` where nothing could be done about a broken connection.
     pub(super) fn wakes_at(&self) -> Option<u64> {
-        self.port.reconnect.as_ref()?;
-        Some(match self.state {
-            State::Up { probe_at } => probe_at,
-            State::Down { try_at, .. } => try_at,
-        })
+        let can_return = self.port.reconnect.is_some();
+        match self.state {
+            State::Up { probe_at } => self.look_at.into_iter().chain(can_return.then_some(probe_at)).min(),
+            State::Down { try_at, .. } => can_return.then_some(try_at),
+        }
     }
 
     pub(super) fn execute(&mut self, now: u64, command: &Command) -> Answer {
@@ -72,6 +80,9 @@ impl Link {
 
     /// Probes or reconnects, if either is due.
     pub(super) fn attend(&mut self, now: u64) -> Option<News> {
+        if matches!(self.state, State::Up { .. }) && self.look_at.is_some_and(|at| at <= now) {
+            return self.look(now);
+        }
         let reconnect = self.port.reconnect.as_mut()?;
         match &mut self.state {
             State::Up { probe_at } if *probe_at > now => None,
@@ -91,6 +102,7 @@ impl Link {
                 Ok(channel) => {
                     self.port.channel = channel;
                     self.state = State::Up { probe_at: now + PROBE_MS };
+                    self.look_at = Some(now);
                     Some(News::Found)
                 }
                 Err(error) => {
@@ -106,6 +118,18 @@ impl Link {
     }
 }
 
+impl Link {
+    /// Asks whether the SSD is filling. Where it does not answer, the probes find out why.
+    fn look(&mut self, now: u64) -> Option<News> {
+        let said = port::is_filling(self.port.channel.as_mut(), self.deadline);
+        let asks_again = said.is_err();
+        let is_filling = said.ok().flatten().unwrap_or(self.is_filling);
+        self.look_at = (asks_again || is_filling).then_some(now + LOOK_MS);
+        let differs = std::mem::replace(&mut self.is_filling, is_filling) != is_filling;
+        differs.then_some(News::Filling(is_filling))
+    }
+}
+
 fn sentence(error: &ChannelError) -> String {
     error.to_string()
 }
@@ -115,6 +139,7 @@ mod tests {
     use super::*;
     use crate::deadline::{Deadline, LIMIT};
     use gnstor_fabric::admin::{AdminChannel, Payload};
+    use gnstor_proto::nvme::admin::GET_LOG_PAGE;
     use gnstor_proto::nvme::{Cqe, Sqe};
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -123,16 +148,24 @@ mod tests {
     #[derive(Clone, Default)]
     struct Sim {
         gone: Arc<AtomicBool>,
+        filling: Arc<AtomicBool>,
         tries: Arc<AtomicU32>,
     }
 
     struct SimChannel(Sim, bool);
 
     impl AdminChannel for SimChannel {
-        fn execute(&mut self, _: Sqe, _: Payload<'_>, _: Duration) -> Result<Cqe, ChannelError> {
+        fn execute(&mut self, sqe: Sqe, payload: Payload<'_>, _: Duration) -> Result<Cqe, ChannelError> {
             // As the real one: what broke once stays broken.
             self.1 |= self.0.gone.load(Ordering::Relaxed);
-            if self.1 { Err(broken()) } else { Ok(Cqe::default()) }
+            if self.1 {
+                return Err(broken());
+            }
+            if let (GET_LOG_PAGE, Payload::In(page)) = (sqe.opcode, payload) {
+                let filling = u8::from(self.0.filling.load(Ordering::Relaxed));
+                page[..8].copy_from_slice(&[b'G', b'N', b'L', b'F', 1, 0, filling, 0]);
+            }
+            Ok(Cqe::default())
         }
     }
 
@@ -163,11 +196,44 @@ mod tests {
         Link::new(port, Duration::ZERO, 0)
     }
 
+    /// A link that has asked whether the SSD is filling.
+    fn known_link(sim: &Sim) -> Link {
+        let mut link = link(sim);
+        assert_eq!((link.wakes_at(), link.attend(0)), (Some(0), None));
+        link
+    }
+
+    #[test]
+    fn an_ssd_says_that_it_is_filling_at_the_start_and_after_its_return_and_until_it_ends() {
+        let _deadline = Deadline::after(LIMIT);
+        let sim = Sim::default();
+        let mut link = known_link(&sim);
+        sim.gone.store(true, Ordering::Relaxed);
+        assert!(matches!(link.attend(500), Some(News::Lost(_))));
+        sim.gone.store(false, Ordering::Relaxed);
+        sim.filling.store(true, Ordering::Relaxed);
+        assert_eq!(link.attend(600), Some(News::Found));
+        assert_eq!(link.attend(link.wakes_at().unwrap()), Some(News::Filling(true)));
+        let told: Vec<_> = (601..4_000).filter_map(|now| link.attend(now)).collect();
+        assert_eq!(told, [], "once");
+        sim.filling.store(false, Ordering::Relaxed);
+        let told: Vec<_> = (4_000..6_000).filter_map(|now| link.attend(now)).collect();
+        assert_eq!(told, [News::Filling(false)]);
+        // An SSD without a way back is asked, too, and then let alone.
+        let mut link = self::link(&sim);
+        link.port.reconnect = None;
+        sim.filling.store(true, Ordering::Relaxed);
+        assert_eq!(link.attend(0), Some(News::Filling(true)));
+        sim.filling.store(false, Ordering::Relaxed);
+        assert_eq!(link.attend(link.wakes_at().unwrap()), Some(News::Filling(false)));
+        assert_eq!(link.wakes_at(), None);
+    }
+
     #[test]
     fn a_silent_connection_is_probed_and_a_broken_one_made_anew_with_growing_waits() {
         let _deadline = Deadline::after(LIMIT);
         let sim = Sim::default();
-        let mut link = link(&sim);
+        let mut link = known_link(&sim);
         for _ in 0..3 {
             let at = link.wakes_at().unwrap();
             assert_eq!(link.attend(at - 1), None);
@@ -196,7 +262,7 @@ mod tests {
     fn commands_to_an_ssd_that_is_down_are_answered_at_once_and_never_sent() {
         let _deadline = Deadline::after(LIMIT);
         let sim = Sim::default();
-        let mut link = link(&sim);
+        let mut link = known_link(&sim);
         assert!(matches!(link.execute(10, &Command::MapGet), Answer::Map(None)));
         sim.gone.store(true, Ordering::Relaxed);
         assert!(matches!(link.execute(20, &Command::MapGet), Answer::Lost(_)));
@@ -211,7 +277,7 @@ mod tests {
     fn without_a_way_back_there_is_nothing_to_attend_to() {
         let _deadline = Deadline::after(LIMIT);
         let sim = Sim::default();
-        let mut link = link(&sim);
+        let mut link = known_link(&sim);
         link.port.reconnect = None;
         sim.gone.store(true, Ordering::Relaxed);
         assert!(matches!(link.execute(0, &Command::MapGet), Answer::Lost(_)));

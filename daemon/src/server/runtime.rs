@@ -11,7 +11,7 @@ use crate::core::request::Request;
 use crate::core::rights::Caller;
 use crate::core::{Answer, Command, CommandId, Core, Effect, Reply, Stop, Ticket};
 use crate::port::SsdPort;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -39,6 +39,9 @@ pub(super) enum Input {
 
 /// The SSDs that are not there, and why.
 pub(super) type Absent = Arc<BTreeMap<u16, String>>;
+
+/// The SSDs that say that acknowledged writes may be missing there.
+pub(super) type Filling = BTreeSet<u16>;
 
 /// Where the daemon is in its life.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -75,6 +78,7 @@ pub(super) struct Driver {
     next_ticket: u64,
     state: watch::Sender<State>,
     absent: watch::Sender<Absent>,
+    filling: watch::Sender<Filling>,
     stopping: Arc<AtomicBool>,
 }
 
@@ -84,6 +88,7 @@ pub(super) struct Ends {
     pub(super) inputs: mpsc::UnboundedSender<Input>,
     pub(super) state: watch::Receiver<State>,
     pub(super) absent: watch::Receiver<Absent>,
+    pub(super) filling: watch::Receiver<Filling>,
 }
 
 impl Driver {
@@ -102,6 +107,7 @@ impl Driver {
             .collect::<Result<_, _>>()?;
         let (state, states) = watch::channel(State::Starting(String::new()));
         let (absent, absents) = watch::channel(Absent::default());
+        let (filling, fillings) = watch::channel(Filling::default());
         let driver = Self {
             core: Core::new(config.core, &capacities).standing_in(config.stands_in.clone()),
             clock,
@@ -111,9 +117,10 @@ impl Driver {
             next_ticket: 0,
             state,
             absent,
+            filling,
             stopping,
         };
-        Ok((driver, Ends { inputs: sender, state: states, absent: absents }))
+        Ok((driver, Ends { inputs: sender, state: states, absent: absents, filling: fillings }))
     }
 
     /// Drives the core for ever; it ends by being dropped.
@@ -144,6 +151,9 @@ impl Driver {
                             tracing::info!(ssd, "an SSD is back");
                             self.core.ssd_found(ssd);
                         }
+                        Some(Input::Presence { ssd, news: News::Filling(is_filling) }) => {
+                            self.set_filling(ssd, is_filling);
+                        }
                         // The port threads and the service are gone: nothing will ever come.
                         None => std::future::pending().await,
                     }
@@ -151,6 +161,21 @@ impl Driver {
                 () = tokio::time::sleep(wait) => self.core.step(self.clock.now_ms()),
             }
         }
+    }
+
+    fn set_filling(&self, ssd: u16, is_filling: bool) {
+        if is_filling {
+            tracing::warn!(ssd, "an SSD may lack acknowledged writes, and serves no reads");
+        } else {
+            tracing::info!(ssd, "an SSD serves reads again");
+        }
+        self.filling.send_modify(|filling| {
+            if is_filling {
+                filling.insert(ssd)
+            } else {
+                filling.remove(&ssd)
+            };
+        });
     }
 
     fn carry_out(&mut self) {

@@ -4,7 +4,7 @@
 
 use super::accept::Connection;
 use super::access::Access;
-use super::runtime::{Absent, Input};
+use super::runtime::{Absent, Filling, Input};
 use crate::core::Reply;
 use crate::core::failure::Failure;
 use crate::core::request::{self, Create, Request, Rights, VolumeName};
@@ -60,12 +60,15 @@ pub(super) struct Service {
     inputs: mpsc::UnboundedSender<Input>,
     ssds: Arc<[Ssd]>,
     absent: watch::Receiver<Absent>,
+    filling: watch::Receiver<Filling>,
     patience: Duration,
     manager_key: Option<Secret>,
 }
 
 /// Metadata of the answers of List and GetMap: one for each SSD that is down, its index and the reason.
 pub const SSD_DOWN: &str = "gnstor-ssd-down";
+/// The same of each SSD that may lack acknowledged writes and so serves no reads: its index.
+pub const SSD_FILLING: &str = "gnstor-ssd-filling";
 
 /// How clients reach an SSD.
 pub(super) fn describe(port: &SsdPort) -> Ssd {
@@ -83,11 +86,11 @@ impl Service {
     pub(super) fn new(
         inputs: mpsc::UnboundedSender<Input>,
         ssds: Vec<Ssd>,
-        absent: watch::Receiver<Absent>,
+        (absent, filling): (watch::Receiver<Absent>, watch::Receiver<Filling>),
         patience: Duration,
         manager_key: Option<Secret>,
     ) -> Self {
-        Self { inputs, ssds: ssds.into(), absent, patience: patience + MARGIN, manager_key }
+        Self { inputs, ssds: ssds.into(), absent, filling, patience: patience + MARGIN, manager_key }
     }
 
     /// An answer that says which SSDs are down.
@@ -98,6 +101,9 @@ impl Service {
             if let Ok(value) = format!("{ssd} {plain}").parse() {
                 response.metadata_mut().append(SSD_DOWN, value);
             }
+        }
+        for &ssd in self.filling.borrow().iter() {
+            response.metadata_mut().append(SSD_FILLING, ssd.into());
         }
         response
     }

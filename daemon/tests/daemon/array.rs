@@ -43,6 +43,8 @@ pub(crate) struct SimSsd {
     pub(crate) faults: VecDeque<Fault>,
     /// Every command is lost.
     pub(crate) dead: bool,
+    /// It says that acknowledged writes may be missing.
+    pub(crate) filling: bool,
     /// Commands taken, by opcode.
     pub(crate) counts: BTreeMap<u8, u32>,
 }
@@ -258,13 +260,22 @@ pub(crate) struct SimChannel {
 }
 
 impl AdminChannel for SimChannel {
-    fn execute(&mut self, sqe: Sqe, payload: Payload<'_>, _deadline: Duration) -> Result<Cqe, ChannelError> {
+    fn execute(
+        &mut self,
+        sqe: Sqe,
+        mut payload: Payload<'_>,
+        _deadline: Duration,
+    ) -> Result<Cqe, ChannelError> {
         let broken = || ChannelError::Broken { peer: format!("SSD {}", self.index), cause: "pulled".into() };
         let mut ssd = self.ssd.lock().unwrap();
         if ssd.dead {
             return Err(broken());
         }
         if sqe.opcode == gnstor_proto::nvme::admin::KEEP_ALIVE {
+            return Ok(Cqe::default());
+        }
+        if let (gnstor_proto::nvme::admin::GET_LOG_PAGE, Payload::In(data)) = (sqe.opcode, &mut payload) {
+            data[..8].copy_from_slice(&[b'G', b'N', b'L', b'F', 1, 0, u8::from(ssd.filling), 0]);
             return Ok(Cqe::default());
         }
         let fault = ssd.faults.pop_front();

@@ -394,6 +394,28 @@ fn an_ssd_that_goes_is_named_and_one_that_comes_back_is_brought_up_to_date() {
 }
 
 #[test]
+fn an_ssd_that_may_lack_acknowledged_writes_is_named() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(3);
+    array.ssd(1).filling = true;
+    // Also one that could not be connected with anew.
+    let daemon = Daemon::start(ANY, array.ports(), config()).unwrap();
+    with_client(&daemon, async |mut c| {
+        loop {
+            let reply = c.volumes.list(ListRequest {}).await.unwrap();
+            let named: Vec<_> = reply.metadata().get_all(gnstor_daemon::SSD_FILLING).iter().collect();
+            if !named.is_empty() {
+                assert_eq!(named, ["1"]);
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(down(&mut c, |_| true).await, Vec::<String>::new(), "it is there");
+    });
+    daemon.stop().unwrap();
+}
+
+#[test]
 fn serve_ends_when_it_is_asked_to() {
     let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(2);

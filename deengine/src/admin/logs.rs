@@ -86,7 +86,7 @@ impl Ssd {
             EFFECTS => effects::page(),
             log_page::VOLUME_COUNTERS => counters::page(log_page::VOLUME_MAGIC, self.table.volume_counters()),
             log_page::CLIENT_COUNTERS => counters::page(log_page::CLIENT_MAGIC, self.table.client_counters()),
-            _ => flash_page(&self.ftl.health(), &self.ftl.stats()),
+            _ => flash_page(&self.ftl.health(), &self.ftl.stats(), self.is_filling()),
         })
     }
 }

@@ -147,11 +147,14 @@ impl Rules {
         }
         let (place, map_epoch) = (fleet.place(entry, vba), fleet.map().wire_epoch());
         match request.verb {
+            // A read goes on to another copy; a write has to be on all.
+            _ if fleet.stands_in() && place != Place::Absent => {
+                return Err(Refused::at(Refusal::CopyUnusable, map_epoch));
+            }
             Verb::Read | Verb::Compare => volume.check_read(now, client, place, map_epoch)?,
             Verb::Write | Verb::Trim if place == Place::Absent => {
                 return Err(Refused::at(Refusal::WrongTarget, map_epoch));
             }
-            Verb::Write | Verb::Trim if fleet.stands_in() => return Err(Refusal::NotServing.into()),
             Verb::Write | Verb::Trim => {}
         }
         Ok((slot, volume))

@@ -91,6 +91,11 @@ fn by_map(harness: &mut Harness, wanted: Refusal) -> Cqe {
             let vba = vba_where(&map, &volume, fills);
             attempt(harness, io::READ, WRITER, vba)
         }
+        Refusal::CopyUnusable => {
+            let map = harness.ssd().fleet_map().expect("a map").encode();
+            harness.ssd().stand_in(&map).unwrap();
+            attempt(&mut harness, io::READ, READER, 0)
+        }
         Refusal::NotServing => {
             assert_eq!(harness.refused(DAEMON, Sqe { cdw14: 1.into(), ..sqe(opcode::LEASE_RENEW) }), None);
             attempt(harness, io::READ, READER, 0)

@@ -17,6 +17,10 @@ use std::collections::VecDeque;
 /// The process at its other end, unlike an HCA, may be busy with its disk.
 const REMOTE_PATIENCE: u64 = 10;
 
+/// A longer time from one look at the timeouts to the next: this process was stopped, or its machine. Where
+/// both ends were, the peer has had no time to answer.
+const STOPPED: Span = Span::from_ms(1000);
+
 /// The other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum To {
@@ -127,6 +131,15 @@ impl Conn {
     fn signalled(&self, psn: u64) -> bool {
         let position = usize::try_from(psn.wrapping_sub(self.first_psn)).unwrap_or(usize::MAX);
         self.sent.get(position).is_some_and(|pending| pending.signalled)
+    }
+
+    /// All waits for acknowledgements begin anew.
+    fn wait_anew(&mut self, now: Time) {
+        for pending in &mut self.sent {
+            if let State::Waiting(at) = &mut pending.state {
+                *at = now.max(*at);
+            }
+        }
     }
 
     fn oldest_waiting(&self) -> Option<Time> {
@@ -283,7 +296,12 @@ impl RcTransport {
         self.break_conn(now, id, None);
     }
 
-    pub(super) fn check_timeouts(&mut self, now: Time) {
+    /// Breaks connections whose peers acknowledge nothing. The last look was at `last`.
+    pub(super) fn check_timeouts(&mut self, now: Time, last: Time) {
+        if now.since(last) >= STOPPED && !self.conns.is_empty() {
+            tracing::warn!("the engine did not run for {} ms", now.since(last).as_ns() / 1_000_000);
+            return self.conns.values_mut().for_each(|conn| conn.wait_anew(now));
+        }
         let limit = |c: &Conn| match c.to {
             To::Local(_) => self.config.ack_timeout,
             To::Remote(_) => Span::from_ps(self.config.ack_timeout.as_ps().saturating_mul(REMOTE_PATIENCE)),

@@ -73,8 +73,8 @@ impl RcTransport {
             }
         }
         if now.since(self.last_timeout_check) >= Span::from_ms(10) {
-            self.last_timeout_check = now;
-            self.check_timeouts(now);
+            let last = std::mem::replace(&mut self.last_timeout_check, now);
+            self.check_timeouts(now, last);
             self.end_idle_remotes(now);
             self.tick_streams(now);
         }

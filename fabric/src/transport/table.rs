@@ -82,7 +82,6 @@ impl<K: Name, T> Table<K, T> {
         self.places.iter_mut().filter_map(|(_, value)| value.as_mut())
     }
 
-    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.values().next().is_none()
     }

@@ -294,6 +294,32 @@ fn an_array_that_is_busy_for_a_second_keeps_its_connections_and_one_that_hangs_d
     }
 }
 
+/// A machine that is stopped stops both ends, and the client's may be the first to run again.
+#[test]
+fn time_in_which_the_client_itself_did_not_run_is_no_silence_of_the_array() {
+    let _deadline = deadline();
+    let mut two = Two::new(0);
+    let conn = two.connected();
+    two.command(true);
+    for _ in 0..20 {
+        two.now = two.now + Span::from_ms(1);
+        two.client.step(two.now);
+    }
+    for stopped_ms in [6_000, 60_000] {
+        two.now = two.now + Span::from_ms(stopped_ms);
+        two.client.step(two.now);
+        assert!(!two.client.conns.get(&conn).unwrap().broken(), "after {stopped_ms} ms");
+    }
+    // An array that hangs is given up all the same, in the time that passes from then on.
+    for (ms, broken) in [(4_900, false), (200, true)] {
+        for _ in 0..ms {
+            two.now = two.now + Span::from_ms(1);
+            two.client.step(two.now);
+        }
+        assert_eq!(two.client.conns.get(&conn).unwrap().broken(), broken, "after another {ms} ms");
+    }
+}
+
 #[test]
 fn a_link_ends_a_while_after_its_last_connection_was_closed_and_not_before() {
     let _deadline = deadline();

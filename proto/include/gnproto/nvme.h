@@ -311,7 +311,9 @@ GNP_FN int gnp_status_do_not_retry(gnp_u16 status) { return (status & GNP_STATUS
   X(COMPARE_FAILED, 38, 0x4285, 84, "NVMe", "the stored blocks differ from the data to compare") \
   X(DEALLOCATED, 39, 0x4287, 61, "NVMe", "a block of the range holds no data") \
   X(UNREADABLE, 40, 0x0281, 5, "NVMe", "the page cannot be read from the medium") \
-  X(AUTHENTICATION_REQUIRED, 41, 0x4191, 13, "4 (identity)", "the host has not proven who it is")
+  X(AUTHENTICATION_REQUIRED, 41, 0x4191, 13, "4 (identity)", "the host has not proven who it is") \
+  X(COPY_UNUSABLE, 42, 0x4707, 30, "1 (serving and filling)", \
+    "the SSD of this copy cannot be used: gnstor status names it; put its file right and start the array again")
 
 enum {
 #define GNP_REFUSAL_NUMBER(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) GNP_REFUSED_##NAME = CODE,

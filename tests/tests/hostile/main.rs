@@ -183,6 +183,92 @@ fn an_honest_load_beside_hostile_clients_has_no_error() {
     });
 }
 
+/// What runs beside the load.
+#[derive(Clone, Copy, Debug)]
+enum Beside {
+    /// Two hostile clients, both in this way.
+    Attack(Attack),
+    /// A thread that computes, and asks the array for nothing: what the load keeps then is a matter of the
+    /// machine alone. An attack makes the array's engine such a thread.
+    Computing,
+}
+
+impl Beside {
+    /// The attacks that `GNSTOR_HOSTILE_ONLY` names (`Deaf,Connects`), otherwise all, and the thread.
+    fn chosen() -> Vec<Self> {
+        let only = std::env::var("GNSTOR_HOSTILE_ONLY").unwrap_or_default();
+        let named = |attack: &Attack| {
+            let name = format!("{attack:?}");
+            only.is_empty() || only.split(',').any(|wanted| wanted.eq_ignore_ascii_case(&name))
+        };
+        Attack::ALL.into_iter().filter(named).map(Self::Attack).chain([Self::Computing]).collect()
+    }
+}
+
+/// Seconds of processor time that a process has taken, from `/proc`.
+fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let behind_name = stat.rsplit(')').next().expect("a name in brackets");
+    // utime and stime are fields 14 and 15, in hundredths; the third field is the first behind the name.
+    let ticks =
+        behind_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().expect("ticks"));
+    ticks.sum::<u64>() as f64 / 100.0
+}
+
+/// Times of the load in a slice without and in one beside something, over all pairs.
+#[derive(Default)]
+struct Measured {
+    quiet: Vec<f64>,
+    beside: Vec<f64>,
+    ratios: Vec<f64>,
+    frames: u64,
+    /// Processor time of the array, without and beside, s.
+    cpu: [f64; 2],
+}
+
+impl Measured {
+    fn pair(&mut self, load: &mut Load, up: &Up, what: Beside, (seed, slice): (u64, Duration)) {
+        let start = cpu_seconds(up.pid());
+        let alone = load.run(slice);
+        self.cpu[0] += cpu_seconds(up.pid()) - start;
+        // What runs beside begins a little before, and ends after the load that is measured.
+        let time = slice + Duration::from_secs(1);
+        let address = ssd_address(up);
+        let stop = AtomicBool::new(false);
+        let attacked = std::thread::scope(|scope| {
+            let mut attackers = Vec::new();
+            match what {
+                Beside::Attack(attack) => attackers
+                    .extend([0, 1].map(|i| Attackers::start(address, time, 2 * seed + i, Some(attack)))),
+                Beside::Computing => _ = scope.spawn(|| while !stop.load(Ordering::Relaxed) {}),
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            let start = cpu_seconds(up.pid());
+            let attacked = load.run(slice);
+            self.cpu[1] += cpu_seconds(up.pid()) - start;
+            stop.store(true, Ordering::Relaxed);
+            self.frames += attackers.into_iter().map(|attackers| attackers.wait().1).sum::<u64>();
+            attacked
+        });
+        self.ratios.push(attacked.len() as f64 / alone.len().max(1) as f64);
+        self.quiet.extend(alone);
+        self.beside.extend(attacked);
+    }
+
+    /// Prints it; what the load keeps, the median of the pairs.
+    fn report(&mut self, what: Beside, slice: Duration) -> f64 {
+        self.ratios.sort_by(f64::total_cmp);
+        let (pairs, ratio) = (self.ratios.len(), self.ratios[self.ratios.len() / 2]);
+        let over = slice * u32::try_from(pairs).expect("a few");
+        let of = |seconds: f64| seconds / over.as_secs_f64();
+        println!("{what:?}: keeps {ratio:.2} of {pairs} pairs' median, 0 errors, {} frames", self.frames);
+        println!("  alone:  {}", summary(&mut self.quiet, over));
+        println!("  beside: {}", summary(&mut self.beside, over));
+        println!("  the array took {:.2} of a core alone, {:.2} beside", of(self.cpu[0]), of(self.cpu[1]));
+        ratio
+    }
+}
+
 /// Every attack for itself, in pairs of a time without and a time beside it. No round may fail. What the load
 /// keeps is a matter of the machine, too: `GNSTOR_HOSTILE_KEEP` is what it must keep, in percent. Without it,
 /// only a load that nearly stands still is a failure.
@@ -193,36 +279,17 @@ fn the_load_beside_each_attack_has_no_error_and_goes_on() {
         let slice = Duration::from_millis(number("GNSTOR_HOSTILE_SLICE_MS", 1000));
         let keep = number("GNSTOR_HOSTILE_KEEP", 10);
         let up = Up::start(&["--ssds", "2"]);
-        let address = ssd_address(&up);
         let guest = guest(&up.daemon, "honest");
         volume(&guest.client, "v", 1 << 20, 2);
         let mut load = Load { file: Arc::new(guest.client.open("v", Rights::Write).unwrap()), next: 0 };
         let _ = load.run(slice / 2);
         let mut poor = Vec::new();
-        for attack in Attack::ALL {
-            let (mut quiet, mut beside, mut ratios, mut sent) = (Vec::new(), Vec::new(), Vec::new(), 0);
-            for pair in 0..pairs {
-                let alone = load.run(slice);
-                // The attackers begin a little before, and end after the load that is measured.
-                let time = slice + Duration::from_secs(1);
-                let attackers = [0, 1].map(|i| Attackers::start(address, time, 2 * pair + i, Some(attack)));
-                std::thread::sleep(Duration::from_millis(100));
-                let attacked = load.run(slice);
-                sent += attackers.map(|attackers| attackers.wait().1).iter().sum::<u64>();
-                ratios.push(attacked.len() as f64 / alone.len().max(1) as f64);
-                quiet.extend(alone);
-                beside.extend(attacked);
-            }
-            ratios.sort_by(f64::total_cmp);
-            let ratio = ratios[ratios.len() / 2];
-            let over = slice * u32::try_from(pairs).expect("a few");
-            println!(
-                "{attack:?}: keeps {ratio:.2} of {pairs} pairs' median, 0 errors, {sent} frames of attackers"
-            );
-            println!("  alone:  {}", summary(&mut quiet, over));
-            println!("  beside: {}", summary(&mut beside, over));
+        for what in Beside::chosen() {
+            let mut measured = Measured::default();
+            (0..pairs).for_each(|pair| measured.pair(&mut load, &up, what, (pair, slice)));
+            let ratio = measured.report(what, slice);
             if ratio * 100.0 < keep as f64 {
-                poor.push(format!("{attack:?} leaves {ratio:.2}"));
+                poor.push(format!("{what:?} leaves {ratio:.2}"));
             }
         }
         assert!(poor.is_empty(), "{poor:?}");

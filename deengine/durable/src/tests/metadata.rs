@@ -67,6 +67,63 @@ fn everything_comes_back() {
     assert_eq!((contents.term, contents.map.as_deref()), (9, Some(&[7; 5000][..])));
 }
 
+/// First byte and length of each row of a table of `docs/formats-ssd.md`, by the heading of its column.
+fn documented(column: &str) -> Vec<(usize, String)> {
+    let page = include_str!("../../../../docs/formats-ssd.md");
+    let rows = page.lines().skip_while(|line| !line.starts_with(&format!("| {column} |"))).skip(2);
+    let row = |line: &str| {
+        let mut fields = line.split('|').skip(1).map(|field| field.trim().to_owned());
+        let at = fields.next().expect("a first column").parse().expect("a number of bytes");
+        (at, fields.next().expect("a length"))
+    };
+    rows.take_while(|line| line.starts_with('|')).map(row).collect()
+}
+
+/// The rows follow each other without a gap, as far as their lengths are numbers.
+fn is_gapless(rows: &[(usize, String)]) -> bool {
+    rows.windows(2).all(|two| two[0].1.parse().is_ok_and(|length: usize| two[0].0 + length == two[1].0))
+}
+
+#[test]
+fn the_term_cell_is_as_the_page_of_formats_says() {
+    let _deadline = crate::tests::deadline();
+    let bench = Bench::new();
+    let mut metadata = bench.format().metadata;
+    metadata.set_openings(&[5, 7, 6]).unwrap();
+    metadata.set_filling(3).unwrap();
+    metadata.start_leased(9);
+    metadata.finish().unwrap();
+    let copies = bench.open().durable.layout().term.copies;
+    let mut cell = vec![0; 512];
+    bench.store().read(copies[0], &mut cell).unwrap();
+    let number = |at: usize, length: usize| {
+        let mut word = [0; 8];
+        word[..length].copy_from_slice(&cell[at..at + length]);
+        u64::from_le_bytes(word)
+    };
+    let head = documented("cell byte");
+    assert!(is_gapless(&head) && head.len() == 10, "{head:?}");
+    let at = |row: usize| head[row].0;
+    let content = at(9);
+    assert_eq!((&cell[at(0)..at(1)], number(at(1), 2), number(at(2), 2)), (&b"GNVC"[..], 2, 2));
+    let (place, length) = (number(at(5), 4), number(at(6), 4));
+    assert_eq!((place, length), (0, 24 + 3 * 8));
+    let crc = crc32c::crc32c_append(
+        crc32c::crc32c(&cell[..at(7)]),
+        &cell[content..content + usize::try_from(length).unwrap()],
+    );
+    assert_eq!(number(at(7), 4), u64::from(crc));
+    assert_eq!((number(at(8), 4), content), (0, crate::cell::HEAD));
+
+    let term = documented("content byte");
+    assert!(is_gapless(&term) && term.len() == 4, "{term:?}");
+    let fields: Vec<u64> = term[..3].iter().map(|(at, _)| number(content + at, 8)).collect();
+    assert_eq!(fields, [9, 4, 1], "term, 1 + epoch, lease");
+    let openings = (0..3).map(|ssd| number(content + term[3].0 + 8 * ssd, 8));
+    assert_eq!(openings.collect::<Vec<_>>(), [5, 7, 6]);
+    assert_eq!(term[3].1, format!("8 for each SSD, at most {} SSDs", crate::metadata::MOST_SSDS));
+}
+
 #[test]
 fn a_buried_generation_stays_buried() {
     let _deadline = crate::tests::deadline();

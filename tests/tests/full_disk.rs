@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor up` on a full disk: a file system of its own of a fixed size, where this process may mount one.
+#![expect(clippy::disallowed_methods, reason = "the time of a shutdown is measured")]
+
+use gnstor_tests::command::{BUILD_LIMIT, Up};
+use gnstor_tests::{BLOCK, Guest, assert_same, io_failure, pattern, volume, within};
+use libgnstor::Rights;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How soon the process ends (a service manager kills it later).
+const END: Duration = Duration::from_secs(10);
+/// Blocks of the volume: more than the disk has room for.
+const BLOCKS: usize = 12_000;
+/// Blocks of a write.
+const PIECE: usize = 16;
+
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    fn new(size: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", size, "tmpfs"]).arg(folder.path()).output();
+        if mounted.as_ref().is_ok_and(|mounted| mounted.status.success()) {
+            return Some(Self(folder));
+        }
+        eprintln!("nothing can be mounted here ({mounted:?}): not tested");
+        None
+    }
+
+    fn resize(&self, size: &str) {
+        let options = format!("remount,{size}");
+        let resized = Command::new("mount").args(["-o", &options]).arg(self.0.path()).status();
+        assert!(resized.is_ok_and(|status| status.success()));
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_process_on_a_full_disk_ends_soon_and_after_room_is_made_all_acknowledged_data_is_there() {
+    within(BUILD_LIMIT, || {
+        let Some(disk) = Mounted::new("size=52m") else { return };
+        let data = disk.0.path().join("array").to_str().expect("a plain path").to_owned();
+        let up = Up::start(&["--ssds", "1", "--data", &data, "--sparse"]);
+        let piece = |nth: usize| pattern(nth as u64 + 1, PIECE * BLOCK);
+        let mut acknowledged = Vec::new();
+        {
+            let guest = Guest::connect(&up.daemon, "writer");
+            volume(&guest.client, "v", (BLOCKS * BLOCK) as u64, 1);
+            let file = guest.client.open("v", Rights::Write).expect("it opens");
+            let mut refused = 0;
+            for nth in 0..BLOCKS / PIECE {
+                let begun = Instant::now();
+                match file.write_at((nth * PIECE * BLOCK) as u64, &piece(nth)) {
+                    Ok(()) => acknowledged.push(nth),
+                    failed => {
+                        eprintln!("piece {nth}, {:?}: {}", begun.elapsed(), io_failure(failed));
+                        refused += 1;
+                    }
+                }
+                if refused == 2 {
+                    break;
+                }
+            }
+            assert_eq!(refused, 2, "the disk is full: {} pieces were written", acknowledged.len());
+        }
+        let begun = Instant::now();
+        let (code, said) = up.end_anyhow("-TERM");
+        let took = begun.elapsed();
+        eprintln!("{} pieces acknowledged; ended after {took:?} with {code}: {said:?}", acknowledged.len());
+        assert!(took < END, "{took:?}");
+        let is_told = said.iter().any(|line| line.contains("nothing acknowledged is lost"));
+        assert!(code == 0 || is_told, "{code}: {said:?}");
+
+        disk.resize("size=200m");
+        let up = Up::start_as(&["--data", &data]);
+        let guest = Guest::connect(&up.daemon, "reader");
+        let file = guest.client.open("v", Rights::Read).expect("it opens");
+        let mut back = vec![0; PIECE * BLOCK];
+        for &nth in &acknowledged {
+            file.read_at((nth * PIECE * BLOCK) as u64, &mut back).expect("it is served");
+            assert_same("what was acknowledged", &back, &piece(nth));
+        }
+        assert!(acknowledged.len() > 100, "{}", acknowledged.len());
+        drop((file, guest));
+        up.end("-TERM");
+    });
+}
