@@ -14,7 +14,7 @@ use crate::power::{Powered, Threads};
 use crate::remote_ssd::RemoteSsd;
 use gnstor_auth::Secret;
 use gnstor_daemon::{Access, Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
-use gnstor_fabric::admin::{AdminChannel, ChannelError};
+use gnstor_fabric::admin::{AdminQueue, ChannelError};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportError, TransportHandle};
@@ -313,7 +313,7 @@ fn embedded(
             address,
             capacity_bytes: bytes,
             model,
-            channel: Box::new(queue),
+            queue: Box::new(queue),
             reconnect: None,
         });
     }
@@ -342,7 +342,7 @@ fn elsewhere(
             address: address.clone(),
             here: None,
         });
-        let reconnect: Reconnect = Box::new(move || Ok(Box::new(remote.connect()?) as Box<dyn AdminChannel>));
+        let reconnect: Reconnect = Box::new(move || Ok(Box::new(remote.connect()?) as Box<dyn AdminQueue>));
         ports.push(SsdPort {
             index,
             subnqn: ssd_subnqn(index),
@@ -350,7 +350,7 @@ fn elsewhere(
             address: address.clone(),
             capacity_bytes,
             model,
-            channel: Box::new(queue),
+            queue: Box::new(queue),
             reconnect: Some(reconnect),
         });
     }

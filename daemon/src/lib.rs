@@ -8,7 +8,7 @@
 //! ```text
 //!   client --gRPC--> server --Request--> core --Command--> port --admin command--> SSD 0..n
 //!          <--------        <--Reply---       <--Answer---      <--completion-----
-//!                   tokio, the clock    no I/O, no clock   one thread an SSD
+//!                   tokio, the clock    no I/O, no clock   one thread for all SSDs
 //! ```
 //!
 //! * A change is on **every** SSD before its call returns. If one fails, the daemon undoes the change on

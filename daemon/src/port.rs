@@ -3,22 +3,25 @@
 //! `gnstor_proto::vendor`.
 
 use crate::core::{Answer, Command};
-use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
-use gnstor_proto::log_page::{self, FLASH_FILLING, FLASH_MAGIC, FlashPage};
-use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
+use gnstor_fabric::admin::{AdminQueue, Ask, ChannelError, Data, Dialogue, Reply, WINDOW_BYTES};
+use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
-use std::time::Duration;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// Entries in one page of VOLUME LIST: 64 KiB, what any of our controllers transfers at once.
 pub const LIST_ENTRIES: usize = 16;
 /// First try of MAP GET; the answer's length sizes the second one.
 const MAP_FIRST_BYTES: usize = 64 << 10;
-/// Longest map: what one descriptor can name, in whole dwords.
-const MAP_MAX_BYTES: usize = KeyedSgl::MAX_BYTES as usize & !3;
+/// Longest map: what one command can move.
+const MAP_MAX_BYTES: usize = WINDOW_BYTES;
+/// A second MAP GET has the right length; a third is needed if the map changed in between.
+const MAP_TRIES: u32 = 3;
+/// The order of the fleet map's commands; those of volumes have their volume's id.
+const MAP_ORDER: u64 = 1 << 16;
+const _: () = assert!(LIST_ENTRIES * ENTRY_BYTES == gnstor_fabric::admin::PIECE_BYTES);
 
 /// One SSD as the daemon reaches it.
 pub struct SsdPort {
@@ -34,15 +37,15 @@ pub struct SsdPort {
     pub capacity_bytes: u64,
     /// Model, for people.
     pub model: String,
-    /// The daemon's own admin connection.
-    pub channel: Box<dyn AdminChannel>,
-    /// Makes another when that one breaks, and returns within seconds. `None`: the SSD cannot go away, or
-    /// not come back.
+    /// The daemon's own admin queue.
+    pub queue: Box<dyn AdminQueue>,
+    /// Makes another when that one breaks, and returns within seconds; it may block. `None`: the SSD cannot
+    /// go away, or not come back.
     pub reconnect: Option<Reconnect>,
 }
 
 /// Connects with an SSD anew.
-pub type Reconnect = Box<dyn FnMut() -> Result<Box<dyn AdminChannel>, ChannelError> + Send>;
+pub type Reconnect = Box<dyn FnMut() -> Result<Box<dyn AdminQueue>, ChannelError> + Send>;
 
 impl std::fmt::Debug for SsdPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -79,65 +82,121 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
     sqe
 }
 
-/// Executes one command and waits for its end, at most `deadline` for each exchange.
-pub fn execute(channel: &mut dyn AdminChannel, command: &Command, deadline: Duration) -> Answer {
-    let answer = match command {
-        Command::Add(entry) | Command::Chmod(entry) => {
-            let raw = entry.encode();
-            exchange(channel, command, ENTRY_BYTES, Payload::Out(raw.as_bytes()), deadline)
-                .map(|_| Answer::Done)
-        }
-        Command::Delete { .. } => {
-            exchange(channel, command, 0, Payload::None, deadline).map(|_| Answer::Done)
-        }
-        Command::MapSet(map) => map_set(channel, command, map, deadline),
-        Command::MapGet => map_get(channel, command, deadline),
-        Command::List { from } => list(channel, command, *from, deadline),
-    };
-    answer.unwrap_or_else(|answer| answer)
-}
-
-/// Whether the SSD still answers. Any completion counts, a failed one too.
-///
-/// # Errors
-/// As [`AdminChannel::execute`].
-pub fn keep_alive(channel: &mut dyn AdminChannel, deadline: Duration) -> Result<(), ChannelError> {
-    let sqe = Sqe { opcode: nvme::admin::KEEP_ALIVE, ..Sqe::default() };
-    channel.execute(sqe, Payload::None, deadline).map(drop)
-}
-
-/// Whether the SSD says that acknowledged writes may be missing, so that it serves no reads. `None`: it does
-/// not say.
-///
-/// # Errors
-/// As [`AdminChannel::execute`].
-pub fn is_filling(channel: &mut dyn AdminChannel, deadline: Duration) -> Result<Option<bool>, ChannelError> {
-    let mut bytes = [0; size_of::<FlashPage>()];
-    let sqe = log_page::get_log(log_page::FLASH, u32::try_from(bytes.len()).expect("a small page"));
-    let cqe = channel.execute(sqe, Payload::In(&mut bytes), deadline)?;
-    let page = FlashPage::read_from_bytes(&bytes).ok();
-    let page = page.filter(|page| Status(cqe.status_word()).is_success() && page.magic == FLASH_MAGIC);
-    Ok(page.map(|page| page.flags.get() & FLASH_FILLING != 0))
-}
-
-/// One exchange: DW0 of a successful completion, or the answer that the command failed with.
-fn exchange(
-    channel: &mut dyn AdminChannel,
-    command: &Command,
-    bytes: usize,
-    payload: Payload<'_>,
-    deadline: Duration,
-) -> Result<u32, Answer> {
-    let cqe = channel
-        .execute(encode(command, bytes), payload, deadline)
-        .map_err(|e| Answer::Lost(e.to_string()))?;
-    if Status(cqe.status_word()).is_success() {
-        return Ok(cqe.dw0.get());
+/// Commands of the same order are carried out by an SSD as they were given: those of one volume, and those
+/// of the fleet map. Others overtake each other (decision 46).
+pub fn order(command: &Command) -> Option<u64> {
+    match command {
+        Command::Add(entry) | Command::Chmod(entry) => Some(entry.vid.get().into()),
+        Command::Delete { vid, .. } => Some(vid.get().into()),
+        Command::MapSet(_) | Command::MapGet => Some(MAP_ORDER),
+        Command::List { .. } => None,
     }
-    Err(refusal(&cqe).map_or_else(
-        || Answer::Lost(format!("{} failed with NVMe status {}", command.name(), Status(cqe.status_word()))),
-        Answer::Refused,
-    ))
+}
+
+/// A command under way at one SSD.
+#[derive(Debug)]
+pub struct Talk {
+    command: Command,
+    /// MAP GET: bytes asked for.
+    room: usize,
+    /// MAP GET: how often it was asked.
+    tries: u32,
+}
+
+impl Talk {
+    /// A command to be carried out.
+    ///
+    /// # Errors
+    /// The answer of a command that cannot be sent.
+    pub fn start(command: Command) -> Result<Self, Answer> {
+        if let Command::MapSet(map) = &command
+            && map.len() > MAP_MAX_BYTES
+        {
+            return Err(Answer::Lost(format!(
+                "a fleet map of {} bytes is too long, {MAP_MAX_BYTES} is the most: use fewer placement groups",
+                map.len()
+            )));
+        }
+        Ok(Self { command, room: MAP_FIRST_BYTES, tries: 0 })
+    }
+
+    /// DW0 of a successful completion, or the answer that the command failed with.
+    fn dw0(&self, cqe: &Cqe) -> Result<u32, Answer> {
+        let status = Status(cqe.status_word());
+        if status.is_success() {
+            return Ok(cqe.dw0.get());
+        }
+        let unknown = || Answer::Lost(format!("{} failed with NVMe status {status}", self.command.name()));
+        Err(refusal(cqe).map_or_else(unknown, Answer::Refused))
+    }
+}
+
+impl Dialogue for Talk {
+    type Answer = Answer;
+
+    fn order(&self) -> Option<u64> {
+        order(&self.command)
+    }
+
+    fn ask(&self) -> Ask {
+        let data = match &self.command {
+            Command::Add(entry) | Command::Chmod(entry) => Data::Out(entry.encode().as_bytes().to_vec()),
+            Command::Delete { .. } => Data::None,
+            Command::MapSet(map) => {
+                let mut padded = map.to_vec();
+                padded.resize(map.len().next_multiple_of(4), 0);
+                Data::Out(padded)
+            }
+            Command::MapGet => Data::In(self.room),
+            Command::List { .. } => Data::In(LIST_ENTRIES * ENTRY_BYTES),
+        };
+        Ask { sqe: encode(&self.command, data.bytes()), data }
+    }
+
+    fn replied(&mut self, reply: Reply) -> Option<Answer> {
+        let dw0 = match self.dw0(&reply.cqe) {
+            Ok(dw0) => dw0,
+            Err(answer) => return Some(answer),
+        };
+        match &self.command {
+            Command::Add(_) | Command::Chmod(_) | Command::Delete { .. } | Command::MapSet(_) => {
+                Some(Answer::Done)
+            }
+            Command::List { from } => Some(table(*from, dw0 as usize, &reply.data).unwrap_or_else(|a| a)),
+            Command::MapGet => self.map(dw0 as usize, &reply.data),
+        }
+    }
+
+    fn lost(&mut self, error: &ChannelError) -> Answer {
+        Answer::Lost(error.to_string())
+    }
+}
+
+impl Talk {
+    /// A map of `length` bytes, of which `data` has as many as fit. `None`: it is asked for again.
+    fn map(&mut self, length: usize, data: &[u8]) -> Option<Answer> {
+        if length == 0 {
+            return Some(Answer::Map(None));
+        }
+        if length > MAP_MAX_BYTES {
+            return Some(Answer::Lost(format!("the SSD says its fleet map is {length} bytes long")));
+        }
+        if let Some(map) = data.get(..length) {
+            let map = FleetMap::decode(map);
+            return Some(
+                map.map_or_else(
+                    |e| Answer::Lost(format!("its fleet map: {e}")),
+                    |map| Answer::Map(Some(map)),
+                ),
+            );
+        }
+        self.tries += 1;
+        if self.tries == MAP_TRIES {
+            return Some(Answer::Lost("the SSD's fleet map changes while it is read".into()));
+        }
+        self.room = length.next_multiple_of(4);
+        None
+    }
 }
 
 /// The refusal a completion speaks of: the detail word if it agrees with the status, else the first with
@@ -148,60 +207,13 @@ fn refusal(cqe: &Cqe) -> Option<Refusal> {
     named.or_else(|| Refusal::ALL.iter().copied().find(|r| r.status() == status))
 }
 
-fn map_set(
-    channel: &mut dyn AdminChannel,
-    command: &Command,
-    map: &[u8],
-    deadline: Duration,
-) -> Result<Answer, Answer> {
-    if map.len() > MAP_MAX_BYTES {
-        return Err(Answer::Lost(format!(
-            "a fleet map of {} bytes is too long: use fewer placement groups",
-            map.len()
-        )));
-    }
-    let mut padded = map.to_vec();
-    padded.resize(map.len().next_multiple_of(4), 0);
-    exchange(channel, command, padded.len(), Payload::Out(&padded), deadline).map(|_| Answer::Done)
-}
-
-fn map_get(channel: &mut dyn AdminChannel, command: &Command, deadline: Duration) -> Result<Answer, Answer> {
-    let mut buffer = vec![0; MAP_FIRST_BYTES];
-    // A second try with the right length; a third only if the map changed in between.
-    for _ in 0..3 {
-        let bytes = buffer.len();
-        let length = exchange(channel, command, bytes, Payload::In(&mut buffer), deadline)? as usize;
-        if length == 0 {
-            return Ok(Answer::Map(None));
-        }
-        if length > MAP_MAX_BYTES {
-            return Err(Answer::Lost(format!("the SSD says its fleet map is {length} bytes long")));
-        }
-        if length <= bytes {
-            let map = FleetMap::decode(&buffer[..length]);
-            return map
-                .map(|map| Answer::Map(Some(map)))
-                .map_err(|e| Answer::Lost(format!("its fleet map: {e}")));
-        }
-        buffer = vec![0; length.next_multiple_of(4)];
-    }
-    Err(Answer::Lost("the SSD's fleet map changes while it is read".into()))
-}
-
-fn list(
-    channel: &mut dyn AdminChannel,
-    command: &Command,
-    from: Vid,
-    deadline: Duration,
-) -> Result<Answer, Answer> {
-    let mut buffer = vec![0; LIST_ENTRIES * ENTRY_BYTES];
-    let bytes = buffer.len();
-    let count = exchange(channel, command, bytes, Payload::In(&mut buffer), deadline)? as usize;
+/// A page of the table, from this id on.
+fn table(from: Vid, count: usize, data: &[u8]) -> Result<Answer, Answer> {
     if count > LIST_ENTRIES {
         return Err(Answer::Lost(format!("VOLUME LIST says {count} entries where {LIST_ENTRIES} fit")));
     }
     let mut entries: Vec<VolumeEntry> = Vec::with_capacity(count);
-    for raw in buffer.chunks_exact(ENTRY_BYTES).take(count) {
+    for raw in data.chunks_exact(ENTRY_BYTES).take(count) {
         let entry =
             VolumeEntry::decode(raw).map_err(|e| Answer::Lost(format!("an entry of VOLUME LIST: {e}")))?;
         // Paging goes on behind the last entry, so the order is what makes it end.

@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A host's command channel to one controller, as the daemon and the control path of a client use it.
+//!
+//! | | commands | waits |
+//! |---|---|---|
+//! | [`AdminChannel`] | one at a time | in the call |
+//! | [`AdminQueue`], driven by an [`Exchange`] | several in flight | never: its owner polls |
 
+mod exchange;
+mod window;
+
+pub use exchange::{Ask, COMMANDS, Capsule, Data, Dialogue, Exchange, Reply};
 use gnstor_proto::nvme::{Cqe, Sqe};
 use std::time::Duration;
+pub use window::{PIECE_BYTES, WINDOW_BYTES};
 
 /// Data that goes with an admin command.
 #[derive(Debug)]
@@ -67,4 +77,26 @@ pub trait AdminChannel: Send {
     /// # Errors
     /// [`ChannelError`] when no completion came.
     fn execute(&mut self, sqe: Sqe, payload: Payload<'_>, deadline: Duration) -> Result<Cqe, ChannelError>;
+}
+
+/// An admin queue with several commands in flight. No call blocks.
+pub trait AdminQueue: Send {
+    /// Sends a capsule; the queue fills in flags and data pointer. At most [`COMMANDS`] and a Keep Alive are
+    /// in flight.
+    ///
+    /// # Errors
+    /// [`ChannelError`]: the queue is broken, for good.
+    fn send(&mut self, capsule: &Capsule) -> Result<(), ChannelError>;
+
+    /// The next completion, if one has come.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    fn poll(&mut self) -> Result<Option<Cqe>, ChannelError>;
+
+    /// Copies the bytes at this offset of the queue's window, which a command has brought.
+    fn read(&mut self, at: usize, data: &mut [u8]);
+
+    /// The owner gives the queue up: each later call fails for this reason.
+    fn give_up(&mut self, error: &ChannelError);
 }

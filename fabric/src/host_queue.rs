@@ -4,7 +4,7 @@
 mod authentication;
 mod pair;
 
-use crate::admin::{AdminChannel, ChannelError, Payload};
+use crate::admin::{AdminChannel, AdminQueue, Capsule, ChannelError, Data, Payload};
 use authentication::Session;
 use gnstor_proto::fabrics::{self, ConnectData, ConnectFields, Host, PropertyFields, fctype, property};
 use gnstor_proto::nvme::{self, Cqe, IdentifyController, Sqe};
@@ -225,11 +225,21 @@ pub struct Asked {
 }
 
 impl HostQueue {
+    fn works(&self) -> Result<(), ChannelError> {
+        match &self.broken {
+            Some(cause) => Err(ChannelError::Broken { peer: self.peer.clone(), cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn ring(&self) {
+        // A doorbell in memory does not wake the transport's thread.
+        self.pair.transport().cast(|transport, _| transport.look_everywhere());
+    }
+
     #[expect(clippy::disallowed_methods, reason = "a deadline in real time")]
     fn start(&mut self, mut sqe: Sqe, payload: &Payload<'_>) -> Result<Asked, ChannelError> {
-        if let Some(cause) = &self.broken {
-            return Err(ChannelError::Broken { peer: self.peer.clone(), cause: cause.clone() });
-        }
+        self.works()?;
         let cid = self.pair.next_index();
         sqe.cid = cid.into();
         sqe.flags = nvme::FLAGS_SGL;
@@ -244,8 +254,7 @@ impl HostQueue {
         }
         sqe.dptr = self.pair.data(u32::try_from(bytes).expect("checked above"));
         self.pair.send(&sqe);
-        // A doorbell in memory does not wake the transport's thread.
-        self.pair.transport().cast(|transport, _| transport.look_everywhere());
+        self.ring();
         Ok(Asked { cid, at: Instant::now() })
     }
 
@@ -269,5 +278,44 @@ impl AdminChannel for HostQueue {
             self.pair.read_data(data);
         }
         Ok(cqe)
+    }
+}
+
+impl AdminQueue for HostQueue {
+    fn send(&mut self, capsule: &Capsule) -> Result<(), ChannelError> {
+        self.works()?;
+        let mut sqe = capsule.sqe;
+        sqe.flags = nvme::FLAGS_SGL;
+        if let Data::Out(data) = &capsule.data {
+            self.pair.write_data_at(capsule.at, data);
+        }
+        let bytes = u32::try_from(capsule.data.bytes()).expect("an area of the window is shorter");
+        sqe.dptr = self.pair.data_at(capsule.at, bytes);
+        self.pair.send(&sqe);
+        self.ring();
+        Ok(())
+    }
+
+    fn poll(&mut self) -> Result<Option<Cqe>, ChannelError> {
+        self.works()?;
+        loop {
+            match self.pair.poll() {
+                Some(Completion::Sent) => {}
+                Some(Completion::Response(cqe)) => return Ok(Some(cqe)),
+                Some(Completion::Failed(cause)) => {
+                    self.broken = Some(cause.into());
+                    return Err(ChannelError::Broken { peer: self.peer.clone(), cause: cause.into() });
+                }
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn read(&mut self, at: usize, data: &mut [u8]) {
+        self.pair.read_data_at(at, data);
+    }
+
+    fn give_up(&mut self, error: &ChannelError) {
+        self.broken.get_or_insert_with(|| error.to_string());
     }
 }

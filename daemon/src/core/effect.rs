@@ -130,8 +130,8 @@ impl std::fmt::Display for Stop {
 /// A step that the core asks of its driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Have SSD `ssd` execute `command`, commands of one SSD in order; answered by
-    /// [`super::Core::completed`].
+    /// Have SSD `ssd` execute `command`: commands of one volume in order, and those of the fleet map
+    /// ([`crate::port::order`]); others overtake each other. Answered by [`super::Core::completed`].
     Command {
         /// Names the command.
         id: CommandId,

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The connection with one SSD. Its thread probes it while no command runs, and makes it anew when it
-//! breaks.
+//! The connection with one SSD: its admin queue, the commands on it, and the way back when it breaks.
 //!
 //! ```text
-//!   up --keep-alive fails--> down --connected anew--> up
-//!                            |  ^
-//!                            '--' tried again after 100 ms, 200 ms, ... 2 s
+//!   up --the queue breaks, or a keep-alive is not answered--> down --dialled--> up
+//!                                                             |  ^
+//!                                                             '--' tried again after 100 ms, 200 ms, ... 2 s
 //! ```
-//! While it is down commands are answered at once. Time is an argument here.
+//! While it is down commands are answered at once. Time is an argument here, and no call blocks: what does,
+//! dialling, is [handed out](Output::Dial).
 
-use crate::core::{Answer, Command};
-use crate::port::{self, SsdPort};
-use gnstor_fabric::admin::ChannelError;
+mod say;
+
+use crate::core::{Answer, Command, CommandId};
+use crate::port::{Reconnect, SsdPort, Talk};
+use gnstor_fabric::admin::{AdminQueue, ChannelError, Exchange};
+use say::{Said, Say};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// How often a silent connection is probed.
+/// How often a silent connection is probed. Commands that wait do not hold up a probe.
 const PROBE_MS: u64 = 500;
 /// First wait before a broken connection is made anew; it doubles.
 const RETRY_MS: u64 = 100;
@@ -34,6 +38,16 @@ pub(super) enum News {
     Filling(bool),
 }
 
+/// What the owner of a link has to do.
+pub(super) enum Output {
+    /// Tell the core.
+    Answer(CommandId, Answer),
+    /// Tell the core.
+    News(News),
+    /// Connect anew, where that may block, and hand the outcome to [`Link::dialled`].
+    Dial(Reconnect),
+}
+
 #[derive(Debug)]
 enum State {
     Up { probe_at: u64 },
@@ -41,246 +55,221 @@ enum State {
 }
 
 /// The connection with one SSD.
-#[derive(Debug)]
 pub(super) struct Link {
-    port: SsdPort,
-    deadline: Duration,
+    index: u16,
+    peer: String,
+    queue: Box<dyn AdminQueue>,
+    /// It can be made anew.
+    lasts: bool,
+    /// The way back; none while it is being tried.
+    reconnect: Option<Reconnect>,
+    /// Commands of the core's have an id, questions of the link's own have none.
+    exchange: Exchange<Option<CommandId>, Say>,
+    /// Commands without an answer.
+    open: BTreeSet<CommandId>,
+    deadline_ms: u64,
     state: State,
     is_filling: bool,
-    /// When it is asked whether it is filling: only a start makes it so.
+    /// When the SSD is asked whether it is filling: only a start makes it so.
     look_at: Option<u64>,
+    outputs: VecDeque<Output>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("index", &self.index).field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 impl Link {
+    /// A link that is up. Each admin command is to be completed within `deadline`.
     pub(super) fn new(port: SsdPort, deadline: Duration, now: u64) -> Self {
-        let state = State::Up { probe_at: now + PROBE_MS };
-        Self { port, deadline, state, is_filling: false, look_at: Some(now) }
-    }
-
-    /// When [`Self::attend`] is next wanted; `None` where nothing could be done about a broken connection.
-    pub(super) fn wakes_at(&self) -> Option<u64> {
-        let can_return = self.port.reconnect.is_some();
-        match self.state {
-            State::Up { probe_at } => self.look_at.into_iter().chain(can_return.then_some(probe_at)).min(),
-            State::Down { try_at, .. } => can_return.then_some(try_at),
+        let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+        let SsdPort { index, subnqn: peer, queue, reconnect, .. } = port;
+        Self {
+            index,
+            exchange: Exchange::new(peer.clone(), deadline_ms),
+            peer,
+            queue,
+            lasts: reconnect.is_some(),
+            reconnect,
+            open: BTreeSet::new(),
+            deadline_ms,
+            state: State::Up { probe_at: now + PROBE_MS },
+            is_filling: false,
+            look_at: Some(now),
+            outputs: VecDeque::new(),
         }
     }
 
-    pub(super) fn execute(&mut self, now: u64, command: &Command) -> Answer {
-        match &mut self.state {
-            State::Down { why, .. } => Answer::Lost(format!("it is down: {why}")),
+    /// Index of the SSD.
+    pub(super) fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// When [`Self::attend`] is next wanted, beside completions.
+    pub(super) fn wakes_at(&self) -> Option<u64> {
+        match self.state {
             State::Up { probe_at } => {
-                let answer = port::execute(self.port.channel.as_mut(), command, self.deadline);
-                // Without an answer the connection is looked at next; with one it was looked at just now.
-                *probe_at = if matches!(answer, Answer::Lost(_)) { now } else { now + PROBE_MS };
-                answer
+                let own = self.look_at.into_iter().chain(self.lasts.then_some(probe_at));
+                self.exchange.wakes_at().into_iter().chain(own).min()
+            }
+            State::Down { try_at, .. } => self.reconnect.is_some().then_some(try_at),
+        }
+    }
+
+    /// Whether a completion may come at any time.
+    pub(super) fn awaits(&self) -> bool {
+        self.exchange.awaits()
+    }
+
+    /// What is to be done, oldest first.
+    pub(super) fn pop(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Takes a command; [`Self::attend`] sends it.
+    pub(super) fn give(&mut self, id: CommandId, command: Command) {
+        let talk = match &self.state {
+            State::Down { why, .. } => Err(Answer::Lost(format!("it is down: {why}"))),
+            State::Up { .. } => Talk::start(command),
+        };
+        match talk {
+            Ok(talk) => {
+                self.open.insert(id);
+                self.exchange.give(Some(id), Say::Command(talk));
+            }
+            Err(answer) => self.outputs.push_back(Output::Answer(id, answer)),
+        }
+    }
+
+    /// Takes completions, looks at deadlines, probes, and sends what may be sent; while the SSD is down, has
+    /// it dialled when that is due.
+    pub(super) fn attend(&mut self, now: u64) {
+        match self.state {
+            State::Up { .. } => {
+                if let Err(error) = self.go_on(now) {
+                    self.fell(now, error);
+                }
+                self.collect(now);
+            }
+            State::Down { try_at, .. } if try_at <= now => {
+                self.outputs.extend(self.reconnect.take().map(Output::Dial));
+            }
+            State::Down { .. } => {}
+        }
+    }
+
+    fn go_on(&mut self, now: u64) -> Result<(), ChannelError> {
+        // What has come in counts before the deadlines do.
+        let mut heard = false;
+        while let Some(cqe) = self.queue.poll()? {
+            heard = true;
+            let queue = &mut self.queue;
+            self.exchange.completed(cqe, |at, data| queue.read(at, data))?;
+        }
+        self.exchange.step(now)?;
+        if let State::Up { probe_at } = &mut self.state {
+            // A completion says as much about the connection as a probe.
+            if heard {
+                *probe_at = now + PROBE_MS;
+            } else if self.lasts && *probe_at <= now {
+                *probe_at = now + PROBE_MS;
+                self.exchange.keep_alive();
+            }
+        }
+        if self.look_at.take_if(|at| *at <= now).is_some() {
+            self.exchange.give(None, Say::Look);
+        }
+        while let Some(capsule) = self.exchange.next(now) {
+            self.queue.send(&capsule)?;
+        }
+        Ok(())
+    }
+
+    /// The queue is not used any more.
+    fn fell(&mut self, now: u64, error: ChannelError) {
+        let error = self.exchange.end(error);
+        self.collect(now);
+        self.exchange = Exchange::new(self.peer.clone(), self.deadline_ms);
+        if self.lasts {
+            let why = error.to_string();
+            self.state = State::Down { why: why.clone(), try_at: now + RETRY_MS, wait_ms: RETRY_MS };
+            self.outputs.push_back(Output::News(News::Lost(why)));
+        } else {
+            // Without a way back each later command hears from the queue what is wrong with it.
+            self.queue.give_up(&error);
+        }
+    }
+
+    fn collect(&mut self, now: u64) {
+        while let Some((id, said)) = self.exchange.pop() {
+            match (id, said) {
+                (Some(id), Said::Answer(answer)) => {
+                    if self.open.remove(&id) {
+                        self.outputs.push_back(Output::Answer(id, answer));
+                    }
+                }
+                (_, Said::Filling(said)) => {
+                    let is_filling = said.unwrap_or(self.is_filling);
+                    self.look_at = is_filling.then_some(now + LOOK_MS);
+                    if std::mem::replace(&mut self.is_filling, is_filling) != is_filling {
+                        self.outputs.push_back(Output::News(News::Filling(is_filling)));
+                    }
+                }
+                // Why there was no answer, the probes find out.
+                (_, Said::Unheard | Said::Answer(_)) => self.look_at = Some(now + LOOK_MS),
             }
         }
     }
 
-    /// Probes or reconnects, if either is due.
-    pub(super) fn attend(&mut self, now: u64) -> Option<News> {
-        if matches!(self.state, State::Up { .. }) && self.look_at.is_some_and(|at| at <= now) {
-            return self.look(now);
-        }
-        let reconnect = self.port.reconnect.as_mut()?;
-        match &mut self.state {
-            State::Up { probe_at } if *probe_at > now => None,
-            State::Up { probe_at } => match port::keep_alive(self.port.channel.as_mut(), self.deadline) {
-                Ok(()) => {
-                    *probe_at = now + PROBE_MS;
-                    None
-                }
-                Err(error) => {
-                    let why = sentence(&error);
-                    self.state = State::Down { why: why.clone(), try_at: now + RETRY_MS, wait_ms: RETRY_MS };
-                    Some(News::Lost(why))
-                }
-            },
-            State::Down { try_at, .. } if *try_at > now => None,
-            State::Down { why, try_at, wait_ms } => match reconnect() {
-                Ok(channel) => {
-                    self.port.channel = channel;
-                    self.state = State::Up { probe_at: now + PROBE_MS };
-                    self.look_at = Some(now);
-                    Some(News::Found)
-                }
-                Err(error) => {
-                    *wait_ms = (*wait_ms * 2).min(RETRY_MAX_MS);
-                    *try_at = now + *wait_ms;
-                    let new = sentence(&error);
-                    let differs = *why != new;
+    /// The outcome of [`Output::Dial`].
+    pub(super) fn dialled(
+        &mut self,
+        now: u64,
+        reconnect: Reconnect,
+        outcome: Result<Box<dyn AdminQueue>, ChannelError>,
+    ) {
+        self.reconnect = Some(reconnect);
+        let State::Down { why, try_at, wait_ms } = &mut self.state else { return };
+        match outcome {
+            Ok(queue) => {
+                self.queue = queue;
+                self.state = State::Up { probe_at: now + PROBE_MS };
+                self.look_at = Some(now);
+                self.outputs.push_back(Output::News(News::Found));
+            }
+            Err(error) => {
+                *wait_ms = (*wait_ms * 2).min(RETRY_MAX_MS);
+                *try_at = now + *wait_ms;
+                let new = error.to_string();
+                if *why != new {
                     why.clone_from(&new);
-                    differs.then_some(News::Lost(new))
+                    self.outputs.push_back(Output::News(News::Lost(new)));
                 }
-            },
+            }
         }
     }
-}
 
-impl Link {
-    /// Asks whether the SSD is filling. Where it does not answer, the probes find out why.
-    fn look(&mut self, now: u64) -> Option<News> {
-        let said = port::is_filling(self.port.channel.as_mut(), self.deadline);
-        let asks_again = said.is_err();
-        let is_filling = said.ok().flatten().unwrap_or(self.is_filling);
-        self.look_at = (asks_again || is_filling).then_some(now + LOOK_MS);
-        let differs = std::mem::replace(&mut self.is_filling, is_filling) != is_filling;
-        differs.then_some(News::Filling(is_filling))
+    /// The queue panicked in the middle: no command stays without an answer.
+    pub(super) fn panicked(&mut self, now: u64) {
+        let cause = "internal error: its admin queue panicked";
+        self.fell(now, ChannelError::Broken { peer: self.peer.clone(), cause: cause.into() });
+        for id in std::mem::take(&mut self.open) {
+            self.outputs.push_back(Output::Answer(id, Answer::Lost(cause.into())));
+        }
     }
-}
 
-fn sentence(error: &ChannelError) -> String {
-    error.to_string()
+    /// Sends no further command, for the daemon ends.
+    pub(super) fn wind_up(&mut self) {
+        self.exchange.forget_waiting();
+    }
+
+    /// Whether a command is in flight that may still be answered in time.
+    pub(super) fn is_winding_up(&self) -> bool {
+        self.exchange.unanswered() > 0
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::deadline::{Deadline, LIMIT};
-    use gnstor_fabric::admin::{AdminChannel, Payload};
-    use gnstor_proto::nvme::admin::GET_LOG_PAGE;
-    use gnstor_proto::nvme::{Cqe, Sqe};
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-    /// An SSD that is there or not, and counts how often it was connected with.
-    #[derive(Clone, Default)]
-    struct Sim {
-        gone: Arc<AtomicBool>,
-        filling: Arc<AtomicBool>,
-        tries: Arc<AtomicU32>,
-    }
-
-    struct SimChannel(Sim, bool);
-
-    impl AdminChannel for SimChannel {
-        fn execute(&mut self, sqe: Sqe, payload: Payload<'_>, _: Duration) -> Result<Cqe, ChannelError> {
-            // As the real one: what broke once stays broken.
-            self.1 |= self.0.gone.load(Ordering::Relaxed);
-            if self.1 {
-                return Err(broken());
-            }
-            if let (GET_LOG_PAGE, Payload::In(page)) = (sqe.opcode, payload) {
-                let filling = u8::from(self.0.filling.load(Ordering::Relaxed));
-                page[..8].copy_from_slice(&[b'G', b'N', b'L', b'F', 1, 0, filling, 0]);
-            }
-            Ok(Cqe::default())
-        }
-    }
-
-    fn broken() -> ChannelError {
-        ChannelError::Broken { peer: "SSD 0".into(), cause: "pulled".into() }
-    }
-
-    fn link(sim: &Sim) -> Link {
-        let again = sim.clone();
-        let reconnect: port::Reconnect = Box::new(move || {
-            again.tries.fetch_add(1, Ordering::Relaxed);
-            if again.gone.load(Ordering::Relaxed) {
-                let cause = "no SSD listens there".into();
-                return Err(ChannelError::Refused { peer: "SSD 0".into(), cause });
-            }
-            Ok(Box::new(SimChannel(again.clone(), false)))
-        });
-        let port = SsdPort {
-            index: 0,
-            subnqn: String::new(),
-            transport: String::new(),
-            address: String::new(),
-            capacity_bytes: 0,
-            model: String::new(),
-            channel: Box::new(SimChannel(sim.clone(), false)),
-            reconnect: Some(reconnect),
-        };
-        Link::new(port, Duration::ZERO, 0)
-    }
-
-    /// A link that has asked whether the SSD is filling.
-    fn known_link(sim: &Sim) -> Link {
-        let mut link = link(sim);
-        assert_eq!((link.wakes_at(), link.attend(0)), (Some(0), None));
-        link
-    }
-
-    #[test]
-    fn an_ssd_says_that_it_is_filling_at_the_start_and_after_its_return_and_until_it_ends() {
-        let _deadline = Deadline::after(LIMIT);
-        let sim = Sim::default();
-        let mut link = known_link(&sim);
-        sim.gone.store(true, Ordering::Relaxed);
-        assert!(matches!(link.attend(500), Some(News::Lost(_))));
-        sim.gone.store(false, Ordering::Relaxed);
-        sim.filling.store(true, Ordering::Relaxed);
-        assert_eq!(link.attend(600), Some(News::Found));
-        assert_eq!(link.attend(link.wakes_at().unwrap()), Some(News::Filling(true)));
-        let told: Vec<_> = (601..4_000).filter_map(|now| link.attend(now)).collect();
-        assert_eq!(told, [], "once");
-        sim.filling.store(false, Ordering::Relaxed);
-        let told: Vec<_> = (4_000..6_000).filter_map(|now| link.attend(now)).collect();
-        assert_eq!(told, [News::Filling(false)]);
-        // An SSD without a way back is asked, too, and then let alone.
-        let mut link = self::link(&sim);
-        link.port.reconnect = None;
-        sim.filling.store(true, Ordering::Relaxed);
-        assert_eq!(link.attend(0), Some(News::Filling(true)));
-        sim.filling.store(false, Ordering::Relaxed);
-        assert_eq!(link.attend(link.wakes_at().unwrap()), Some(News::Filling(false)));
-        assert_eq!(link.wakes_at(), None);
-    }
-
-    #[test]
-    fn a_silent_connection_is_probed_and_a_broken_one_made_anew_with_growing_waits() {
-        let _deadline = Deadline::after(LIMIT);
-        let sim = Sim::default();
-        let mut link = known_link(&sim);
-        for _ in 0..3 {
-            let at = link.wakes_at().unwrap();
-            assert_eq!(link.attend(at - 1), None);
-            assert_eq!(link.attend(at), None, "it is there");
-        }
-        sim.gone.store(true, Ordering::Relaxed);
-        let mut now = link.wakes_at().unwrap();
-        assert_eq!(now, 2_000);
-        assert!(matches!(link.attend(now), Some(News::Lost(why)) if why.contains("pulled")));
-        let mut waits = Vec::new();
-        for round in 0..7 {
-            let at = link.wakes_at().unwrap();
-            waits.push(at - now);
-            now = at;
-            let news = link.attend(now);
-            assert_eq!(news.is_some(), round == 0, "the same reason is told once: {news:?}");
-        }
-        assert_eq!(waits, [100, 200, 400, 800, 1_600, 2_000, 2_000]);
-        sim.gone.store(false, Ordering::Relaxed);
-        assert_eq!(link.attend(now + 1_999), None);
-        assert_eq!(link.attend(now + 2_000), Some(News::Found));
-        assert_eq!((link.attend(now + 2_001), sim.tries.load(Ordering::Relaxed)), (None, 8));
-    }
-
-    #[test]
-    fn commands_to_an_ssd_that_is_down_are_answered_at_once_and_never_sent() {
-        let _deadline = Deadline::after(LIMIT);
-        let sim = Sim::default();
-        let mut link = known_link(&sim);
-        assert!(matches!(link.execute(10, &Command::MapGet), Answer::Map(None)));
-        sim.gone.store(true, Ordering::Relaxed);
-        assert!(matches!(link.execute(20, &Command::MapGet), Answer::Lost(_)));
-        assert_eq!(link.wakes_at(), Some(20), "it is looked at next");
-        assert!(matches!(link.attend(20), Some(News::Lost(_))));
-        let Answer::Lost(why) = link.execute(30, &Command::MapGet) else { panic!("it is down") };
-        assert!(why.contains("it is down") && why.contains("pulled"), "{why}");
-        assert_eq!(sim.tries.load(Ordering::Relaxed), 0);
-    }
-
-    #[test]
-    fn without_a_way_back_there_is_nothing_to_attend_to() {
-        let _deadline = Deadline::after(LIMIT);
-        let sim = Sim::default();
-        let mut link = known_link(&sim);
-        link.port.reconnect = None;
-        sim.gone.store(true, Ordering::Relaxed);
-        assert!(matches!(link.execute(0, &Command::MapGet), Answer::Lost(_)));
-        assert_eq!((link.wakes_at(), link.attend(1_000_000)), (None, None));
-    }
-}
+mod tests;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The shell around the core: gRPC on one side, a thread an SSD on the other, the clock in between.
+//! The shell around the core: gRPC on one side, the SSDs on the other, the clock in between.
 //!
 //! ```text
 //!   access    certificates and tokens -> callers
 //!   accept    connections and their bounds
 //!   gate      deadlines of calls, codes of bad messages
 //!   service   messages <-> checked requests and replies, failures -> tonic::Status
-//!   link      one SSD's connection: looked after, made anew
-//!   runtime   the clock, the port threads, the loop that drives the core
+//!   link      one SSD's connection: commands in flight, looked after, made anew
+//!   ssds      the thread of all links
+//!   runtime   the clock, the loop that drives the core
 //!   here      start, serve, stop
 //! ```
 
@@ -19,6 +20,7 @@ mod link;
 mod publish;
 mod runtime;
 mod service;
+mod ssds;
 
 use crate::core::Stop;
 use crate::port::SsdPort;
@@ -128,7 +130,7 @@ async fn serve_and_tell(
     let patience = Duration::from_millis(config.core.request_ms);
     let service = Service::new(inputs.clone(), ssds, (absent, filling), patience, config.manager_key.clone());
     tokio::select! {
-        // The core runs as part of this future: when it is dropped, so is the core, and the port threads end.
+        // The core runs as part of this future: when it is dropped, so is the core, and the thread of the SSDs ends.
         never = driver.drive() => match never {},
         result = async {
             tokio::pin!(shutdown);

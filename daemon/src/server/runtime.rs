@@ -1,28 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The runtime module of this crate. No other module reads a clock or starts a thread.
 //!
-//! The core is one loop; every SSD has a thread, because an admin channel blocks and executes one command
-//! at a time. A slow SSD delays changes, which need every SSD, but not Get, List and GetMap.
+//! The core is one loop, and the links with all SSDs are another one ([`super::ssds`]). A slow SSD delays
+//! the change that waits for it, and no other.
 
 use super::config::DaemonConfig;
-use super::link::{Link, News};
+use super::link::News;
+use super::ssds::Ssds;
 use crate::core::failure::Failure;
 use crate::core::request::Request;
 use crate::core::rights::Caller;
-use crate::core::{Answer, Command, CommandId, Core, Effect, Reply, Stop, Ticket};
+use crate::core::{Answer, CommandId, Core, Effect, Reply, Stop, Ticket};
 use crate::port::SsdPort;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::RecvTimeoutError;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// How long the core sleeps when it waits for nothing.
-const IDLE: Duration = Duration::from_secs(3600);
+/// How long a loop sleeps when it waits for nothing.
+pub(super) const IDLE: Duration = Duration::from_secs(3600);
 
 /// An input of the loop.
 #[derive(Debug)]
@@ -54,7 +52,7 @@ pub(super) enum State {
 
 /// Milliseconds since the start of the process's daemon.
 #[derive(Clone, Copy, Debug)]
-struct Clock(Instant);
+pub(super) struct Clock(Instant);
 
 impl Clock {
     #[expect(clippy::disallowed_methods, reason = "the runtime module is where the clock is read")]
@@ -62,8 +60,12 @@ impl Clock {
         Self(Instant::now())
     }
 
-    fn now_ms(self) -> u64 {
-        u64::try_from(self.0.elapsed().as_millis()).unwrap_or(u64::MAX)
+    pub(super) fn now_ms(self) -> u64 {
+        u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn elapsed(self) -> Duration {
+        self.0.elapsed()
     }
 }
 
@@ -73,13 +75,12 @@ pub(super) struct Driver {
     core: Core,
     clock: Clock,
     inputs: mpsc::UnboundedReceiver<Input>,
-    ports: Vec<PortThread>,
+    ssds: Ssds,
     replies: BTreeMap<Ticket, oneshot::Sender<Result<Reply, Failure>>>,
     next_ticket: u64,
     state: watch::Sender<State>,
     absent: watch::Sender<Absent>,
     filling: watch::Sender<Filling>,
-    stopping: Arc<AtomicBool>,
 }
 
 /// A driver's ends for the service.
@@ -92,19 +93,13 @@ pub(super) struct Ends {
 }
 
 impl Driver {
-    /// Starts the port threads and the core. The number of inputs is bounded by the core's limits on
+    /// Starts the thread of the SSDs, and the core. The number of inputs is bounded by the core's limits on
     /// requests and commands.
     pub(super) fn start(array: Vec<SsdPort>, config: &DaemonConfig) -> std::io::Result<(Self, Ends)> {
         let (sender, inputs) = mpsc::unbounded_channel();
         let clock = Clock::start();
         let capacities: Vec<_> = array.iter().map(|port| port.capacity_bytes).collect();
-        let stopping = Arc::new(AtomicBool::new(false));
-        let ports = array
-            .into_iter()
-            .map(|port| {
-                PortThread::start(port, config.command_timeout, clock, sender.clone(), stopping.clone())
-            })
-            .collect::<Result<_, _>>()?;
+        let ssds = Ssds::start(array, config.command_timeout, clock, sender.clone())?;
         let (state, states) = watch::channel(State::Starting(String::new()));
         let (absent, absents) = watch::channel(Absent::default());
         let (filling, fillings) = watch::channel(Filling::default());
@@ -112,13 +107,12 @@ impl Driver {
             core: Core::new(config.core, &capacities).standing_in(config.stands_in.clone()),
             clock,
             inputs,
-            ports,
+            ssds,
             replies: BTreeMap::new(),
             next_ticket: 0,
             state,
             absent,
             filling,
-            stopping,
         };
         Ok((driver, Ends { inputs: sender, state: states, absent: absents, filling: fillings }))
     }
@@ -154,7 +148,7 @@ impl Driver {
                         Some(Input::Presence { ssd, news: News::Filling(is_filling) }) => {
                             self.set_filling(ssd, is_filling);
                         }
-                        // The port threads and the service are gone: nothing will ever come.
+                        // The thread of the SSDs and the service are gone: nothing will ever come.
                         None => std::future::pending().await,
                     }
                 }
@@ -181,7 +175,7 @@ impl Driver {
     fn carry_out(&mut self) {
         while let Some(effect) = self.core.pop_effect() {
             match effect {
-                Effect::Command { id, ssd, command } => self.ports[usize::from(ssd)].give(id, command),
+                Effect::Command { id, ssd, command } => self.ssds.give(ssd, id, command),
                 Effect::Reply { ticket, result } => {
                     if let Err(failure) = &result {
                         let code = failure.code;
@@ -220,100 +214,6 @@ impl Driver {
             });
         }
     }
-}
-
-impl Drop for Driver {
-    /// Relaxed: the flag orders nothing. It only saves the port threads the commands whose answers have no
-    /// reader.
-    fn drop(&mut self) {
-        self.stopping.store(true, Ordering::Relaxed);
-    }
-}
-
-/// The thread of one SSD.
-#[derive(Debug)]
-struct PortThread {
-    commands: Option<std::sync::mpsc::Sender<(CommandId, Command)>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl PortThread {
-    fn start(
-        port: SsdPort,
-        deadline: Duration,
-        clock: Clock,
-        inputs: mpsc::UnboundedSender<Input>,
-        stopping: Arc<AtomicBool>,
-    ) -> std::io::Result<Self> {
-        let (commands, given) = std::sync::mpsc::channel::<(CommandId, Command)>();
-        let index = port.index;
-        let thread = spawn(format!("gnstord-ssd{index}"), move || {
-            let span = tracing::info_span!("ssd", index);
-            let _entered = span.enter();
-            let mut link = Link::new(port, deadline, clock.now_ms());
-            loop {
-                // Commands first: an answered command says as much about the connection as a probe.
-                let wait = link
-                    .wakes_at()
-                    .map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(clock.now_ms())));
-                let next = given.recv_timeout(wait);
-                if stopping.load(Ordering::Relaxed) {
-                    return;
-                }
-                let input = match next {
-                    Ok((id, command)) => {
-                        let answer = execute(&mut link, clock.now_ms(), &command);
-                        Some(Input::Completed { id, answer })
-                    }
-                    Err(RecvTimeoutError::Timeout) => {
-                        let attended = catch_unwind(AssertUnwindSafe(|| link.attend(clock.now_ms())));
-                        let panicked =
-                            || Some(News::Lost("internal error: its admin channel panicked".into()));
-                        let news = attended.unwrap_or_else(|_| panicked());
-                        news.map(|news| Input::Presence { ssd: index, news })
-                    }
-                    Err(RecvTimeoutError::Disconnected) => return,
-                };
-                if input.is_some_and(|input| inputs.send(input).is_err()) {
-                    return;
-                }
-            }
-        })?;
-        Ok(Self { commands: Some(commands), thread: Some(thread) })
-    }
-
-    fn give(&self, id: CommandId, command: Command) {
-        // The thread ends only when this daemon does, and then the answer has no reader.
-        if let Some(commands) = &self.commands {
-            commands.send((id, command)).ok();
-        }
-    }
-}
-
-impl Drop for PortThread {
-    /// Waits for the command under way: the owner of the daemon may rely on the channel being free
-    /// afterwards. The wait is bounded by the command's deadline.
-    fn drop(&mut self) {
-        self.commands = None;
-        if let Some(thread) = self.thread.take() {
-            thread.join().ok();
-        }
-    }
-}
-
-/// A channel that panics must not leave a change without its answer for ever.
-fn execute(link: &mut Link, now: u64, command: &Command) -> Answer {
-    let executed = catch_unwind(AssertUnwindSafe(|| link.execute(now, command)));
-    let answer =
-        executed.unwrap_or_else(|_| Answer::Lost("internal error: its admin channel panicked".into()));
-    match &answer {
-        Answer::Refused(refusal) => tracing::debug!(command = command.name(), ?refusal, "refused"),
-        Answer::Lost(why) => tracing::warn!(command = command.name(), %why, "no answer"),
-        Answer::Done | Answer::Table { .. } | Answer::Map(_) => {
-            tracing::trace!(command = command.name(), "done")
-        }
-    }
-    answer
 }
 
 /// A named thread.

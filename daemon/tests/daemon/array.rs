@@ -3,8 +3,11 @@
 //! no code with the daemon beyond `proto`, so that a wrong reading of the contract shows.
 
 use gnstor_daemon::SsdPort;
-use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
+use gnstor_daemon::core::{Answer, Command};
+use gnstor_daemon::port::Talk;
+use gnstor_fabric::admin::{AdminQueue, Capsule, ChannelError, Data, Exchange};
 use gnstor_proto::fabrics::ssd_subnqn;
+use gnstor_proto::nvme::admin::{GET_LOG_PAGE, KEEP_ALIVE};
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
@@ -12,7 +15,7 @@ use gnstor_proto::status::{Detail, Refusal};
 use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 /// A fault of the next command.
@@ -24,7 +27,7 @@ pub(crate) enum Fault {
     LostAfter,
     /// It is refused.
     Refuse(Refusal),
-    /// It takes this long, for real.
+    /// It takes this long, for real, and commands behind it do not.
     Delay(Duration),
 }
 
@@ -75,13 +78,51 @@ impl SimSsd {
         Ok(())
     }
 
-    fn command(&mut self, sqe: &Sqe, payload: Payload<'_>) -> Result<u32, Refusal> {
-        assert_eq!(sqe.nsid.get(), 1, "the vendor commands carry namespace 1");
-        let bytes = match &payload {
-            Payload::None => 0,
-            Payload::Out(data) => data.len(),
-            Payload::In(data) => data.len(),
+    /// Carries out a capsule, or fails as `fault` says: its completion, and the bytes that it brings.
+    pub(crate) fn carry_out(
+        &mut self,
+        capsule: &Capsule,
+        fault: Option<Fault>,
+    ) -> Result<(Cqe, Vec<u8>), ChannelError> {
+        let broken = || ChannelError::Broken { peer: "the SSD".into(), cause: "pulled".into() };
+        if self.dead {
+            return Err(broken());
+        }
+        let mut cqe = Cqe { cid: capsule.sqe.cid, ..Cqe::default() };
+        let mut brought = Vec::new();
+        match capsule.sqe.opcode {
+            KEEP_ALIVE => return Ok((cqe, brought)),
+            GET_LOG_PAGE => {
+                brought = vec![0; capsule.data.bytes()];
+                brought[..8].copy_from_slice(&[b'G', b'N', b'L', b'F', 1, 0, u8::from(self.filling), 0]);
+                return Ok((cqe, brought));
+            }
+            _ => {}
+        }
+        let result = match fault {
+            Some(Fault::LostBefore) => return Err(broken()),
+            Some(Fault::Refuse(refusal)) => Err(refusal),
+            Some(Fault::LostAfter | Fault::Delay(_)) | None => {
+                self.command(&capsule.sqe, &capsule.data, &mut brought)
+            }
         };
+        self.sweep();
+        match result {
+            Ok(dw0) => cqe.dw0 = dw0.into(),
+            Err(refusal) => {
+                cqe.dw0 = Detail::new(refusal, None).to_dw0().into();
+                cqe.set_status_word(refusal.status().0);
+            }
+        }
+        if matches!(fault, Some(Fault::LostAfter)) { Err(broken()) } else { Ok((cqe, brought)) }
+    }
+
+    fn command(&mut self, sqe: &Sqe, payload: &Data, brought: &mut Vec<u8>) -> Result<u32, Refusal> {
+        assert_eq!(sqe.nsid.get(), 1, "the vendor commands carry namespace 1");
+        let bytes = payload.bytes();
+        if let Data::In(bytes) = payload {
+            brought.resize(*bytes, 0);
+        }
         assert_eq!(sqe.cdw10.get() as usize * 4, bytes, "CDW10 is the number of dwords");
         assert_eq!(sqe.cdw11.get(), 0);
         if sqe.opcode != opcode::VOLUME_DELETE {
@@ -90,15 +131,15 @@ impl SimSsd {
         }
         *self.counts.entry(sqe.opcode).or_default() += 1;
         match (sqe.opcode, payload) {
-            (opcode::VOLUME_ADD, Payload::Out(data)) => self.add(data),
-            (opcode::VOLUME_CHMOD, Payload::Out(data)) => self.chmod(data),
-            (opcode::VOLUME_DELETE, Payload::None) => self.delete(sqe),
-            (opcode::VOLUME_LIST, Payload::In(data)) => Ok(self.list(sqe, data)),
-            (opcode::MAP_SET, Payload::Out(data)) => self.map_set(data),
-            (opcode::MAP_GET, Payload::In(data)) => {
+            (opcode::VOLUME_ADD, Data::Out(data)) => self.add(data),
+            (opcode::VOLUME_CHMOD, Data::Out(data)) => self.chmod(data),
+            (opcode::VOLUME_DELETE, Data::None) => self.delete(sqe),
+            (opcode::VOLUME_LIST, Data::In(_)) => Ok(self.list(sqe, brought)),
+            (opcode::MAP_SET, Data::Out(data)) => self.map_set(data),
+            (opcode::MAP_GET, Data::In(_)) => {
                 let map = self.map.as_ref().map(FleetMap::encode).unwrap_or_default();
-                let fits = map.len().min(data.len());
-                data[..fits].copy_from_slice(&map[..fits]);
+                let fits = map.len().min(brought.len());
+                brought[..fits].copy_from_slice(&map[..fits]);
                 Ok(u32::try_from(map.len()).unwrap())
             }
             _ => Err(Refusal::InvalidOpcode),
@@ -205,8 +246,28 @@ impl SimArray {
         self.0[index].lock().unwrap()
     }
 
-    pub(crate) fn channel(&self, index: usize) -> SimChannel {
-        SimChannel { index, ssd: self.0[index].clone() }
+    pub(crate) fn queue(&self, index: usize) -> SimQueue {
+        SimQueue { ssd: self.0[index].clone(), taken: Vec::new(), brought: BTreeMap::new() }
+    }
+
+    /// Has an SSD execute one command, alone.
+    pub(crate) fn execute(&self, index: usize, command: Command) -> Answer {
+        let mut exchange = Exchange::new(format!("SSD {index}"), 1_000);
+        match Talk::start(command) {
+            Ok(talk) => exchange.give((), talk),
+            Err(answer) => return answer,
+        }
+        while let Some(capsule) = exchange.next(0) {
+            let mut ssd = self.ssd(index);
+            let fault = if ssd.dead { None } else { ssd.faults.pop_front() };
+            match ssd.carry_out(&capsule, fault) {
+                Ok((cqe, brought)) => {
+                    exchange.completed(cqe, |_, data| data.copy_from_slice(&brought)).unwrap()
+                }
+                Err(error) => drop(exchange.end(error)),
+            }
+        }
+        exchange.pop().expect("each command has an answer").1
     }
 
     pub(crate) fn ports(&self) -> Vec<SsdPort> {
@@ -217,7 +278,7 @@ impl SimArray {
             address: format!("127.0.0.1:{}", 4420 + index),
             capacity_bytes: SSD_BYTES,
             model: "simulated".into(),
-            channel: Box::new(self.channel(index)),
+            queue: Box::new(self.queue(index)),
             reconnect: None,
         };
         (0..self.len()).map(port).collect()
@@ -233,7 +294,7 @@ impl SimArray {
                 if array.ssd(index).dead {
                     return Err(ChannelError::Refused { peer, cause: "no SSD listens there".into() });
                 }
-                Ok(Box::new(array.channel(index)))
+                Ok(Box::new(array.queue(index)))
             }));
         }
         ports
@@ -254,50 +315,41 @@ impl SimArray {
 
 /// A connection to a simulated SSD.
 #[derive(Debug)]
-pub(crate) struct SimChannel {
-    index: usize,
+pub(crate) struct SimQueue {
     ssd: Arc<Mutex<SimSsd>>,
+    /// Capsules, their faults, and when they are carried out.
+    taken: Vec<(Instant, Capsule, Option<Fault>)>,
+    /// What completed commands have brought, by offset in the window.
+    brought: BTreeMap<usize, Vec<u8>>,
 }
 
-impl AdminChannel for SimChannel {
-    fn execute(
-        &mut self,
-        sqe: Sqe,
-        mut payload: Payload<'_>,
-        _deadline: Duration,
-    ) -> Result<Cqe, ChannelError> {
-        let broken = || ChannelError::Broken { peer: format!("SSD {}", self.index), cause: "pulled".into() };
+impl AdminQueue for SimQueue {
+    #[expect(clippy::disallowed_methods, reason = "delays are in real time")]
+    fn send(&mut self, capsule: &Capsule) -> Result<(), ChannelError> {
         let mut ssd = self.ssd.lock().unwrap();
-        if ssd.dead {
-            return Err(broken());
-        }
-        if sqe.opcode == gnstor_proto::nvme::admin::KEEP_ALIVE {
-            return Ok(Cqe::default());
-        }
-        if let (gnstor_proto::nvme::admin::GET_LOG_PAGE, Payload::In(data)) = (sqe.opcode, &mut payload) {
-            data[..8].copy_from_slice(&[b'G', b'N', b'L', b'F', 1, 0, u8::from(ssd.filling), 0]);
-            return Ok(Cqe::default());
-        }
-        let fault = ssd.faults.pop_front();
-        if let Some(Fault::Delay(how_long)) = fault {
-            drop(ssd);
-            std::thread::sleep(how_long);
-            ssd = self.ssd.lock().unwrap();
-        }
-        let mut cqe = Cqe::default();
-        let result = match fault {
-            Some(Fault::LostBefore) => return Err(broken()),
-            Some(Fault::Refuse(refusal)) => Err(refusal),
-            Some(Fault::LostAfter | Fault::Delay(_)) | None => ssd.command(&sqe, payload),
-        };
-        ssd.sweep();
-        match result {
-            Ok(dw0) => cqe.dw0 = dw0.into(),
-            Err(refusal) => {
-                cqe.dw0 = Detail::new(refusal, None).to_dw0().into();
-                cqe.set_status_word(refusal.status().0);
-            }
-        }
-        if matches!(fault, Some(Fault::LostAfter)) { Err(broken()) } else { Ok(cqe) }
+        let is_probe = matches!(capsule.sqe.opcode, KEEP_ALIVE | GET_LOG_PAGE);
+        let fault = if is_probe || ssd.dead { None } else { ssd.faults.pop_front() };
+        let delay = if let Some(Fault::Delay(delay)) = fault { delay } else { Duration::ZERO };
+        self.taken.push((Instant::now() + delay, capsule.clone(), fault));
+        Ok(())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "delays are in real time")]
+    fn poll(&mut self) -> Result<Option<Cqe>, ChannelError> {
+        let now = Instant::now();
+        let Some(due) = self.taken.iter().position(|(at, ..)| *at <= now) else { return Ok(None) };
+        let (_, capsule, fault) = self.taken.remove(due);
+        let done = self.ssd.lock().unwrap().carry_out(&capsule, fault);
+        let (cqe, brought) = done.inspect_err(|_| self.taken.clear())?;
+        self.brought.insert(capsule.at, brought);
+        Ok(Some(cqe))
+    }
+
+    fn read(&mut self, at: usize, data: &mut [u8]) {
+        data.copy_from_slice(&self.brought[&at]);
+    }
+
+    fn give_up(&mut self, _: &ChannelError) {
+        self.taken.clear();
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Drives a core against a simulated array, one command at a time, on a clock that the test moves.
+//! Drives a core against a simulated array, one command at a time, on a clock that the test moves. The commands
+//! of an SSD are executed as they were given, or overtake each other as far as they may.
 
 use crate::array::{SSD_BYTES, SimArray};
 use gnstor_daemon::core::failure::Failure;
@@ -9,8 +10,7 @@ use gnstor_daemon::port;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{Limits, VolumeEntry};
-use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub(crate) type Outcome = Result<Reply, Failure>;
 
@@ -74,8 +74,19 @@ impl Bench {
 
     /// Has an SSD execute its next command; false if it has none.
     pub(crate) fn execute(&mut self, ssd: usize) -> bool {
-        let Some((id, command)) = self.queues[ssd].pop_front() else { return false };
-        let answer = port::execute(&mut self.array.channel(ssd), &command, Duration::ZERO);
+        self.execute_one(ssd, 0)
+    }
+
+    /// Has an SSD execute one of the commands that none before it holds up: `which`, round and round.
+    pub(crate) fn execute_one(&mut self, ssd: usize, which: usize) -> bool {
+        let mut orders = BTreeSet::new();
+        let is_first = |command: &Command| port::order(command).is_none_or(|order| orders.insert(order));
+        let places = self.queues[ssd].iter().map(|(_, command)| command).map(is_first);
+        let free: Vec<usize> =
+            places.enumerate().filter(|&(_, is_free)| is_free).map(|(place, _)| place).collect();
+        let Some(&place) = free.get(which % free.len().max(1)) else { return false };
+        let (id, command) = self.queues[ssd].remove(place).expect("it is one of them");
+        let answer = self.array.execute(ssd, command);
         self.core.completed(self.now, id, answer);
         self.drain();
         true

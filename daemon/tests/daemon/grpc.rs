@@ -279,6 +279,56 @@ fn a_slow_ssd_does_not_hold_up_who_does_not_need_it() {
     });
 }
 
+/// A release whose SSD answers after 2 s, as one whose fence waits for its deadline.
+#[test]
+fn a_slow_change_of_one_volume_does_not_hold_up_changes_of_others() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(2);
+    let daemon = daemon(&array);
+    with_client(&daemon, async |mut c| {
+        for volume in ["a", "b"] {
+            c.create(wish(volume)).await.unwrap();
+            c.open(volume, 5, Rights::Write, 0).await.unwrap();
+        }
+        array.ssd(1).faults.push_back(Fault::Delay(Duration::from_secs(2)));
+        let mut slow = c.clone();
+        let releasing = tokio::spawn(async move { slow.release("a", 5).await });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        c.renew("b", 5, 1, 60_000).await.unwrap();
+        c.open("b", 6, Rights::Read, 0).await.unwrap();
+        c.create(wish("c")).await.unwrap();
+        c.delete("c", 1, &[]).await.unwrap();
+        assert_eq!(c.volumes.list(ListRequest {}).await.unwrap().into_inner().volumes.len(), 2);
+        assert!(!releasing.is_finished(), "all that, while the release waits");
+        releasing.await.unwrap().unwrap();
+        assert_eq!(array.agreed()[0].writer, None);
+    });
+}
+
+/// Twenty slow changes are more than a queue takes at once: the SSD is probed beside them, and none is lost.
+#[test]
+fn an_ssd_that_is_slow_with_many_volumes_is_not_taken_for_gone() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(2);
+    let daemon = Daemon::start(ANY, array.lasting_ports(), config()).unwrap();
+    with_client(&daemon, async |mut c| {
+        for volume in 0..20 {
+            c.create(wish(&format!("v{volume}"))).await.unwrap();
+        }
+        array.ssd(1).faults.extend(vec![Fault::Delay(Duration::from_millis(1_000)); 20]);
+        let opens: Vec<_> = (0..20)
+            .map(|volume| {
+                let mut c = c.clone();
+                tokio::spawn(async move { c.open(&format!("v{volume}"), 5, Rights::Read, 0).await })
+            })
+            .collect();
+        for open in opens {
+            open.await.unwrap().unwrap();
+        }
+        assert_eq!(down(&mut c, |_| true).await, Vec::<String>::new());
+    });
+}
+
 #[test]
 fn concurrent_clients_get_one_writer() {
     let _deadline = Deadline::after(LIMIT);

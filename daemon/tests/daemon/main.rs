@@ -5,6 +5,7 @@ mod array;
 mod bench;
 #[path = "../../../proto/testing/deadline.rs"]
 mod deadline;
+mod exchange;
 mod faults;
 mod fuzz;
 mod grpc;

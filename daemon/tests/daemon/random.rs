@@ -25,7 +25,7 @@ enum Step {
     Write { name: u8, client: u16, lease_ms: u32 },
     Renew { name: u8, client: u16, lease_ms: u32 },
     Release { name: u8, client: u16 },
-    Execute { ssd: usize, commands: u8 },
+    Execute { ssd: usize, commands: u8, which: u8 },
     RunUntilQuiet,
     Pass { ms: u64 },
     Fail { ssd: usize, kind: u8 },
@@ -48,7 +48,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (name.clone(), client.clone(), lease)
             .prop_map(|(name, client, lease_ms)| Step::Renew { name, client, lease_ms }),
         2 => (name, client).prop_map(|(name, client)| Step::Release { name, client }),
-        8 => (ssd.clone(), 1u8..4).prop_map(|(ssd, commands)| Step::Execute { ssd, commands }),
+        8 => (ssd.clone(), 1u8..4, 0u8..4)
+            .prop_map(|(ssd, commands, which)| Step::Execute { ssd, commands, which }),
         3 => Just(Step::RunUntilQuiet),
         4 => (0u64..8_000).prop_map(|ms| Step::Pass { ms }),
         2 => (ssd.clone(), 0u8..4).prop_map(|(ssd, kind)| Step::Fail { ssd, kind }),
@@ -233,9 +234,10 @@ impl Run {
                 self.send(renew(&text(name), client, entry.map_or(1, |e| e.lease_epoch), lease_ms));
             }
             Step::Release { name, client } => self.send(release(&text(name), client)),
-            Step::Execute { ssd, commands } => {
+            Step::Execute { ssd, commands, which } => {
                 for _ in 0..commands {
-                    self.execute(ssd);
+                    self.bench.execute_one(ssd, which.into());
+                    self.hear();
                 }
             }
             Step::RunUntilQuiet => self.run_until_quiet(),
@@ -297,7 +299,7 @@ proptest! {
     /// anything, and the SSDs agree.
     #[test]
     fn of_two_daemons_one_is_left(
-        order in proptest::collection::vec((any::<bool>(), 0..SSDS), 0..60),
+        order in proptest::collection::vec((any::<bool>(), 0..SSDS, 0usize..4), 0..60),
         ops in 1u8..6,
     ) {
         let _deadline = Deadline::after(LIMIT);
@@ -310,8 +312,8 @@ proptest! {
             old.send(create_with(&name, 1, None));
             old.send(write(&name, 7, 5_000));
         }
-        for (which, ssd) in order {
-            if which { new.execute(ssd) } else { old.execute(ssd) };
+        for (is_new, ssd, which) in order {
+            if is_new { new.execute_one(ssd, which) } else { old.execute_one(ssd, which) };
         }
         new.run_for(60_000);
         old.run_for(60_000);

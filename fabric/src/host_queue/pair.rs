@@ -7,7 +7,7 @@
 //!   | UAR  | SQ 16x64 | RQ 16x16 | CQ 64x64 | DBR   | recv  | capsules 1 KiB | data 1 MiB
 //! ```
 
-use crate::admin::ChannelError;
+use crate::admin::{ChannelError, WINDOW_BYTES};
 use crate::cm::REFUSED_NO_PEER;
 use crate::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use crate::hca::soft::{SoftMr, SoftQp};
@@ -36,7 +36,7 @@ const RECV: u64 = 11264;
 const CAPSULES: u64 = 12288;
 const DATA: u64 = 65536;
 /// Most data of one command.
-pub const MAX_DATA: usize = 1 << 20;
+pub const MAX_DATA: usize = WINDOW_BYTES;
 const MEMORY: usize = 65536 + MAX_DATA;
 
 static NEXT_QPN: AtomicU32 = AtomicU32::new(0x10_0000);
@@ -153,7 +153,12 @@ impl HostQp {
 
     /// A data pointer to the first `bytes` of the registered data.
     pub fn data(&self, bytes: u32) -> KeyedSgl {
-        KeyedSgl::keyed(self.memory.address() + DATA, bytes, self.key)
+        self.data_at(0, bytes)
+    }
+
+    /// A data pointer to `bytes` of the registered data at this offset.
+    pub(super) fn data_at(&self, at: usize, bytes: u32) -> KeyedSgl {
+        KeyedSgl::keyed(self.memory.address() + DATA + at as u64, bytes, self.key)
     }
 
     /// Puts bytes where commands take their data from.
@@ -161,8 +166,13 @@ impl HostQp {
     /// # Panics
     /// Beyond [`MAX_DATA`].
     pub fn write_data(&self, data: &[u8]) {
-        assert!(data.len() <= MAX_DATA, "a command moves at most {MAX_DATA} bytes");
-        self.memory.write(DATA, data);
+        self.write_data_at(0, data);
+    }
+
+    /// As [`Self::write_data`], at an offset.
+    pub(super) fn write_data_at(&self, at: usize, data: &[u8]) {
+        assert!(at + data.len() <= MAX_DATA, "a command moves at most {MAX_DATA} bytes");
+        self.memory.write(DATA + at as u64, data);
     }
 
     /// Takes the bytes that a command has brought.
@@ -170,8 +180,13 @@ impl HostQp {
     /// # Panics
     /// Beyond [`MAX_DATA`].
     pub fn read_data(&self, data: &mut [u8]) {
-        assert!(data.len() <= MAX_DATA, "a command moves at most {MAX_DATA} bytes");
-        self.memory.read(DATA, data);
+        self.read_data_at(0, data);
+    }
+
+    /// As [`Self::read_data`], at an offset.
+    pub(super) fn read_data_at(&self, at: usize, data: &mut [u8]) {
+        assert!(at + data.len() <= MAX_DATA, "a command moves at most {MAX_DATA} bytes");
+        self.memory.read(DATA + at as u64, data);
     }
 
     /// Sends a capsule as it is. No more than 16 may be in flight.

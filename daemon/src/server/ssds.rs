@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One thread for the links of all SSDs. It never waits for one of them: it polls while completions may
+//! come, and sleeps until the next deadline or probe while none may.
+//!
+//! Connecting anew blocks (TCP, TLS, authentication). It has a thread of its own for as long as it takes, so
+//! an SSD that is down holds up no other.
+
+use super::link::{Link, News, Output};
+use super::runtime::{Clock, IDLE, Input, spawn};
+use crate::core::{Answer, Command, CommandId};
+use crate::port::{Reconnect, SsdPort};
+use gnstor_fabric::admin::{AdminQueue, ChannelError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// After the last completion the thread polls without a nap for so long.
+const EAGER: Duration = Duration::from_millis(1);
+/// Shortest and longest nap between two polls. In between a nap is a sixteenth of the time since the last
+/// completion, so that a nap adds little to the time that a command took.
+const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+
+enum Work {
+    Command { ssd: u16, id: CommandId, command: Command },
+    Dialled { ssd: u16, reconnect: Reconnect, outcome: Result<Box<dyn AdminQueue>, ChannelError> },
+    Stop,
+}
+
+/// The thread of all SSDs.
+#[derive(Debug)]
+pub(super) struct Ssds {
+    work: Sender<Work>,
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Ssds {
+    /// Starts the thread. What it has to tell goes to `inputs`.
+    pub(super) fn start(
+        array: Vec<SsdPort>,
+        deadline: Duration,
+        clock: Clock,
+        inputs: mpsc::UnboundedSender<Input>,
+    ) -> std::io::Result<Self> {
+        let (work, inbox) = channel();
+        let stopping = Arc::new(AtomicBool::new(false));
+        let links = array.into_iter().map(|port| Link::new(port, deadline, clock.now_ms())).collect();
+        let dials = Vec::new();
+        let mut ssds =
+            Loop { links, inbox, work: work.clone(), dials, inputs, clock, stopping: stopping.clone() };
+        let thread = spawn("gnstord-ssds".into(), move || ssds.run())?;
+        Ok(Self { work, stopping, thread: Some(thread) })
+    }
+
+    /// Has an SSD execute a command.
+    pub(super) fn give(&self, ssd: u16, id: CommandId, command: Command) {
+        // The thread ends only when this daemon does, and then the answer has no reader.
+        self.work.send(Work::Command { ssd, id, command }).ok();
+    }
+}
+
+impl Drop for Ssds {
+    /// Waits for the commands in flight and for the connections that are being made: the owner of the daemon
+    /// may rely on the queues being gone afterwards. The wait is bounded by the commands' deadlines.
+    fn drop(&mut self) {
+        // Relaxed: the flag orders nothing. It only saves the thread the commands that are not sent yet.
+        self.stopping.store(true, Ordering::Relaxed);
+        self.work.send(Work::Stop).ok();
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+struct Loop {
+    links: Vec<Link>,
+    inbox: Receiver<Work>,
+    work: Sender<Work>,
+    dials: Vec<JoinHandle<()>>,
+    inputs: mpsc::UnboundedSender<Input>,
+    clock: Clock,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Loop {
+    fn run(&mut self) {
+        let mut last_work = self.clock.elapsed();
+        while !self.stopping.load(Ordering::Relaxed) {
+            let mut worked = false;
+            while let Ok(work) = self.inbox.try_recv() {
+                self.take(work);
+                worked = true;
+            }
+            worked |= self.attend();
+            if worked {
+                last_work = self.clock.elapsed();
+                continue;
+            }
+            self.rest(self.clock.elapsed().saturating_sub(last_work));
+        }
+        self.wind_up();
+    }
+
+    fn take(&mut self, work: Work) {
+        match work {
+            Work::Command { ssd, id, command } => self.links[usize::from(ssd)].give(id, command),
+            Work::Dialled { ssd, reconnect, outcome } => {
+                let now = self.clock.now_ms();
+                self.links[usize::from(ssd)].dialled(now, reconnect, outcome);
+            }
+            Work::Stop => {}
+        }
+    }
+
+    /// Attends to every link; whether one had something to say.
+    fn attend(&mut self) -> bool {
+        let mut worked = false;
+        let now = self.clock.now_ms();
+        for link in &mut self.links {
+            let ssd = link.index();
+            let span = tracing::info_span!("ssd", index = ssd);
+            let _entered = span.enter();
+            // A queue that panics must not leave a change without its answer for ever.
+            if catch_unwind(AssertUnwindSafe(|| link.attend(now))).is_err() {
+                link.panicked(now);
+            }
+            while let Some(output) = link.pop() {
+                worked = true;
+                match output {
+                    Output::Answer(id, answer) => {
+                        log(&answer);
+                        // Without a reader the daemon is stopping.
+                        self.inputs.send(Input::Completed { id, answer }).ok();
+                    }
+                    Output::News(news) => drop(self.inputs.send(Input::Presence { ssd, news })),
+                    Output::Dial(reconnect) => {
+                        self.dials.retain(|dial| !dial.is_finished());
+                        match dial(ssd, reconnect, self.work.clone()) {
+                            Ok(thread) => self.dials.push(thread),
+                            Err(error) => {
+                                let why = format!("internal error: no thread to connect with it: {error}");
+                                let news = News::Lost(why);
+                                drop(self.inputs.send(Input::Presence { ssd, news }));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        worked
+    }
+
+    /// Waits for work; nothing has happened for so long.
+    fn rest(&mut self, quiet: Duration) {
+        let awaits = self.links.iter().any(Link::awaits);
+        if awaits && quiet < EAGER {
+            return std::thread::yield_now();
+        }
+        let now = self.clock.now_ms();
+        let due = self.links.iter().filter_map(Link::wakes_at).min();
+        let mut nap = due.map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)));
+        if awaits {
+            nap = nap.min((quiet / 16).clamp(NAPS.0, NAPS.1));
+        }
+        match self.inbox.recv_timeout(nap) {
+            Ok(work) => self.take(work),
+            // It holds a sender itself.
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+    }
+
+    fn wind_up(&mut self) {
+        loop {
+            self.links.iter_mut().for_each(Link::wind_up);
+            self.attend();
+            if !self.links.iter().any(Link::is_winding_up) {
+                break;
+            }
+            self.rest(EAGER);
+        }
+        for dial in self.dials.drain(..) {
+            dial.join().ok();
+        }
+    }
+}
+
+/// Connects with an SSD on a thread of its own.
+fn dial(ssd: u16, mut reconnect: Reconnect, work: Sender<Work>) -> std::io::Result<JoinHandle<()>> {
+    spawn(format!("gnstord-dial{ssd}"), move || {
+        let outcome = catch_unwind(AssertUnwindSafe(&mut reconnect)).unwrap_or_else(|_| {
+            let cause = "internal error: connecting with it panicked".into();
+            Err(ChannelError::Broken { peer: format!("SSD {ssd}"), cause })
+        });
+        work.send(Work::Dialled { ssd, reconnect, outcome }).ok();
+    })
+}
+
+fn log(answer: &Answer) {
+    match answer {
+        Answer::Refused(refusal) => tracing::debug!(?refusal, "refused"),
+        Answer::Lost(why) => tracing::warn!(%why, "no answer"),
+        Answer::Done | Answer::Table { .. } | Answer::Map(_) => tracing::trace!("done"),
+    }
+}
