@@ -3,9 +3,9 @@
 //!
 //! In place of that SSD stands another one, in memory and empty. It takes connections and permission
 //! entries, so that clients and the daemon find all SSDs. It refuses every read and every write with
-//! `CopyUnusable`, whose sentence names the remedy. Reads go to the other copies. Writes of blocks that have a
-//! copy there fail, since a write is acknowledged by all copies. Without that copy only a newer map could let
-//! them go on (rule 1b of the protocol of the fleet): the SSD would come back without them and not know. The
+//! `CopyUnusable`, whose sentence names the remedy. Reads go to the other copies. Writes of blocks that have
+//! a copy there fail, since all copies acknowledge a write. Only a newer map could let them go on without it
+//! (rule 1b of `docs/protocol-fleet.md`): otherwise the SSD would come back without them and not know. The
 //! file is left as it is.
 
 use crate::media::{CameUp, Made, MediaError, make_ssd, take_back};
