@@ -85,7 +85,7 @@ fn a_stopped_daemon_is_named_when_a_call_reaches_its_deadline() {
             (list.join().expect("it ends"), gnstor(&[&["status"], &array[..]].concat()))
         });
         up.signal("-CONT");
-        list.failed(&[&up.daemon, "did not answer"]);
+        list.failed(&[&up.daemon, "within 15s", "stopped"]);
         status.failed(&[&up.daemon, "did not answer within", "stopped"]);
         gnstor(&[&["status"], &array[..]].concat()).worked();
         up.end("-TERM");
