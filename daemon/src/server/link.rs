@@ -161,7 +161,7 @@ impl Link {
     }
 
     fn go_on(&mut self, now: u64) -> Result<(), ChannelError> {
-        // What has come in counts before the deadlines do.
+        // Completions count before deadlines do.
         let mut heard = false;
         while let Some(cqe) = self.queue.poll()? {
             heard = true;

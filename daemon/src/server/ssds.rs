@@ -5,15 +5,15 @@
 //! Connecting anew blocks (TCP, TLS, authentication). It has a thread of its own for as long as it takes, so
 //! an SSD that is down holds up no other.
 
-use super::link::{Link, News, Output};
+use super::link::{Link, Output};
 use super::runtime::{Clock, IDLE, Input, spawn};
 use crate::core::{Answer, Command, CommandId};
 use crate::port::{Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminQueue, ChannelError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -50,8 +50,8 @@ impl Ssds {
         let stopping = Arc::new(AtomicBool::new(false));
         let links = array.into_iter().map(|port| Link::new(port, deadline, clock.now_ms())).collect();
         let dials = Vec::new();
-        let mut ssds =
-            Loop { links, inbox, work: work.clone(), dials, inputs, clock, stopping: stopping.clone() };
+        let (again, stop) = (work.clone(), stopping.clone());
+        let mut ssds = Loop { links, inbox, work: again, dials, inputs, clock, deadline, stopping: stop };
         let thread = spawn("gnstord-ssds".into(), move || ssds.run())?;
         Ok(Self { work, stopping, thread: Some(thread) })
     }
@@ -65,7 +65,7 @@ impl Ssds {
 
 impl Drop for Ssds {
     /// Waits for the commands in flight and for the connections that are being made: the owner of the daemon
-    /// may rely on the queues being gone afterwards. The wait is bounded by the commands' deadlines.
+    /// may rely on the queues being gone afterwards. The wait for commands is bounded by the deadline of one.
     fn drop(&mut self) {
         // Relaxed: the flag orders nothing. It only saves the thread the commands that are not sent yet.
         self.stopping.store(true, Ordering::Relaxed);
@@ -83,6 +83,7 @@ struct Loop {
     dials: Vec<JoinHandle<()>>,
     inputs: mpsc::UnboundedSender<Input>,
     clock: Clock,
+    deadline: Duration,
     stopping: Arc<AtomicBool>,
 }
 
@@ -141,11 +142,7 @@ impl Loop {
                         self.dials.retain(|dial| !dial.is_finished());
                         match dial(ssd, reconnect, self.work.clone()) {
                             Ok(thread) => self.dials.push(thread),
-                            Err(error) => {
-                                let why = format!("internal error: no thread to connect with it: {error}");
-                                let news = News::Lost(why);
-                                drop(self.inputs.send(Input::Presence { ssd, news }));
-                            }
+                            Err((reconnect, error)) => link.dialled(now, reconnect, Err(error)),
                         }
                     }
                 }
@@ -174,10 +171,11 @@ impl Loop {
     }
 
     fn wind_up(&mut self) {
+        let end = self.clock.elapsed() + self.deadline;
         loop {
             self.links.iter_mut().for_each(Link::wind_up);
             self.attend();
-            if !self.links.iter().any(Link::is_winding_up) {
+            if !self.links.iter().any(Link::is_winding_up) || self.clock.elapsed() > end {
                 break;
             }
             self.rest(EAGER);
@@ -188,14 +186,25 @@ impl Loop {
     }
 }
 
-/// Connects with an SSD on a thread of its own.
-fn dial(ssd: u16, mut reconnect: Reconnect, work: Sender<Work>) -> std::io::Result<JoinHandle<()>> {
-    spawn(format!("gnstord-dial{ssd}"), move || {
-        let outcome = catch_unwind(AssertUnwindSafe(&mut reconnect)).unwrap_or_else(|_| {
-            let cause = "internal error: connecting with it panicked".into();
-            Err(ChannelError::Broken { peer: format!("SSD {ssd}"), cause })
-        });
+/// Connects with an SSD on a thread of its own. Where there is no thread the way back is returned.
+fn dial(
+    ssd: u16,
+    reconnect: Reconnect,
+    work: Sender<Work>,
+) -> Result<JoinHandle<()>, (Reconnect, ChannelError)> {
+    let broken = move |cause| ChannelError::Broken { peer: format!("SSD {ssd}"), cause };
+    let way = Arc::new(Mutex::new(Some(reconnect)));
+    let taken = Arc::clone(&way);
+    let take = |way: &Mutex<Option<Reconnect>>| way.lock().ok().and_then(|mut way| way.take());
+    let thread = spawn(format!("gnstord-dial{ssd}"), move || {
+        let mut reconnect = take(&taken).expect("it is taken once");
+        let outcome = catch_unwind(AssertUnwindSafe(&mut reconnect))
+            .unwrap_or_else(|_| Err(broken("internal error: connecting with it panicked".into())));
         work.send(Work::Dialled { ssd, reconnect, outcome }).ok();
+    });
+    thread.map_err(|error| {
+        let cause = format!("no thread to connect with it: {error}");
+        (take(&way).expect("no thread has taken it"), broken(cause))
     })
 }
 

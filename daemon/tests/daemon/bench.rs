@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Drives a core against a simulated array, one command at a time, on a clock that the test moves. The commands
-//! of an SSD are executed as they were given, or overtake each other as far as they may.
+//! Drives a core against a simulated array, one command at a time, on a clock that the test moves. The
+//! commands of an SSD are executed as they were given, or overtake each other as far as they may.
 
 use crate::array::{SSD_BYTES, SimArray};
 use gnstor_daemon::core::failure::Failure;

@@ -9,6 +9,8 @@
 //! * A command is a [`Dialogue`]: capsules one after another until it has its answer.
 //! * Commands are sent in the order given, with one exception: where a command has an *order* ([`Dialogue`])
 //!   that an earlier one has, too, it waits for that one's answer, and others overtake it.
+//! * A controller may carry out commands one after another, so each capsule has the deadline of those in
+//!   flight ahead of it, and one of its own.
 //! * A command id is in use until its completion comes, also when the deadline has passed. Until then no
 //!   command of the same order is sent: the controller may still carry out the late one, and in any order.
 //! * A completion that no command in flight waits for ends the exchange: the controller cannot be trusted to
@@ -131,7 +133,8 @@ pub struct Exchange<K, D: Dialogue> {
 }
 
 impl<K, D: Dialogue> Exchange<K, D> {
-    /// An exchange with `peer`, a name for messages. Each capsule is to be completed within `deadline_ms`.
+    /// An exchange with `peer`, a name for messages. A capsule that is alone is to be completed within
+    /// `deadline_ms`.
     pub fn new(peer: impl Into<String>, deadline_ms: u64) -> Self {
         Self {
             peer: peer.into(),
@@ -200,8 +203,11 @@ impl<K, D: Dialogue> Exchange<K, D> {
         let cid = self.next_cid;
         self.next_cid = cid.wrapping_add(1);
         sqe.cid = cid.into();
+        let ahead = if matches!(what, What::KeepAlive) { 0 } else { self.unanswered() };
+        let patience = self.deadline_ms.saturating_mul(ahead as u64 + 1);
+        let due = now.saturating_add(patience);
         let brings = if let Data::In(bytes) = data { bytes } else { 0 };
-        self.in_flight.insert(cid, InFlight { what, due: now + self.deadline_ms, area, brings });
+        self.in_flight.insert(cid, InFlight { what, due, area, brings });
         Capsule { sqe, at: area.start(), data }
     }
 
@@ -243,7 +249,7 @@ impl<K, D: Dialogue> Exchange<K, D> {
             let late = What::Late(sent.order());
             match std::mem::replace(&mut sent.what, late) {
                 What::Command(key, mut command) => {
-                    sent.due = now + deadline_ms;
+                    sent.due = now.saturating_add(deadline_ms);
                     self.answers.push_back((key, command.lost(&timeout)));
                 }
                 What::Late(_) | What::KeepAlive => silent = true,

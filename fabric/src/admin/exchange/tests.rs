@@ -190,6 +190,24 @@ fn a_deadline_loses_one_command_and_the_others_go_on() {
     assert_eq!(sent(&mut exchange, DEADLINE), [(6, 3)]);
 }
 
+/// An SSD writes its metadata for one command after another: the last of many is not late because it waits
+/// there.
+#[test]
+fn a_command_has_the_time_of_those_ahead_of_it_too() {
+    let mut exchange = exchange();
+    give(&mut exchange, (0..4).map(|name| command(name, Some(name.into()))));
+    assert_eq!(sent(&mut exchange, 0).len(), 4);
+    for cid in 0..4u16 {
+        exchange.step(u64::from(cid + 1) * DEADLINE - 1).unwrap();
+        assert_eq!(exchange.pop(), None);
+        complete(&mut exchange, cid).unwrap();
+        assert_eq!(answers(&mut exchange), [(cid.into(), replied())]);
+    }
+    give(&mut exchange, [command(4, Some(4))]);
+    sent(&mut exchange, 100_000);
+    assert_eq!(exchange.wakes_at(), Some(100_000 + DEADLINE));
+}
+
 #[test]
 fn a_second_deadline_ends_the_exchange() {
     let mut exchange = exchange();
