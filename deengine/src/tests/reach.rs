@@ -94,7 +94,7 @@ fn by_map(harness: &mut Harness, wanted: Refusal) -> Cqe {
         Refusal::CopyUnusable => {
             let map = harness.ssd().fleet_map().expect("a map").encode();
             harness.ssd().stand_in(&map).unwrap();
-            attempt(&mut harness, io::READ, READER, 0)
+            attempt(harness, io::READ, READER, 0)
         }
         Refusal::NotServing => {
             assert_eq!(harness.refused(DAEMON, Sqe { cdw14: 1.into(), ..sqe(opcode::LEASE_RENEW) }), None);
@@ -249,7 +249,8 @@ fn reach(wanted: Refusal) -> (Harness, Cqe) {
         | Refusal::StaleMap
         | Refusal::MapBehind
         | Refusal::NotHereYet
-        | Refusal::NotServing => by_map(&mut harness, wanted),
+        | Refusal::NotServing
+        | Refusal::CopyUnusable => by_map(&mut harness, wanted),
         Refusal::OutOfRange
         | Refusal::CapacityExceeded
         | Refusal::NotReady

@@ -240,7 +240,13 @@ impl Measured {
             match what {
                 Beside::Attack(attack) => attackers
                     .extend([0, 1].map(|i| Attackers::start(address, time, 2 * seed + i, Some(attack)))),
-                Beside::Computing => _ = scope.spawn(|| while !stop.load(Ordering::Relaxed) {}),
+                Beside::Computing => {
+                    _ = scope.spawn(|| {
+                        while !stop.load(Ordering::Relaxed) {
+                            std::hint::spin_loop()
+                        }
+                    })
+                }
             }
             std::thread::sleep(Duration::from_millis(100));
             let start = cpu_seconds(up.pid());
