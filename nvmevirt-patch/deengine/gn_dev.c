@@ -148,7 +148,7 @@ void gn_fence(struct gn_dev *dev, gn_u64 now_ns, gn_u16 vid, struct gn_verdict *
   fence = &dev->fences[dev->fence_count++];
   fence->handle = v->handle = ++dev->next_fence;
   fence->vid = vid;
-  fence->deadline_ns = now_ns + GN_FENCE_NS;
+  fence->deadline_ns = gn_after(now_ns, GN_FENCE_NS);
   fence->done = false;
   v->action = GN_WAIT;
 }

@@ -69,6 +69,8 @@ struct gn_dev {
   struct gn_sweep *finding;
   /* Words of an insertion that are being looked at. */
   struct gn_change written[GN_MAX_CHANGES];
+  /* Clients whose queues this step closes, as bits. */
+  gn_u8 closing[8192];
   /* Clients to be closed, as bits. */
   gn_u8 closed[65536 / 8];
   gn_u32 closed_count;

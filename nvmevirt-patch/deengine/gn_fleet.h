@@ -43,10 +43,7 @@ int gn_fleet_place(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 
 static inline bool gn_runs(gn_u64 until_ns, gn_u64 now_ns) { return now_ns < until_ns; }
 
 /* When a lease of so many milliseconds is over. */
-static inline gn_u64 gn_lease_end(gn_u64 now_ns, gn_u32 ms) {
-  gn_u64 span = (gn_u64)ms * 1000000;
-  return now_ns > ~0ull - span ? ~0ull : now_ns + span;
-}
+static inline gn_u64 gn_lease_end(gn_u64 now_ns, gn_u32 ms) { return gn_after(now_ns, (gn_u64)ms * 1000000); }
 
 static inline bool gn_serves(const struct gn_fleet *fleet, gn_u64 now_ns) {
   return !fleet->has_lease || gn_runs(fleet->until_ns, now_ns);

@@ -50,6 +50,11 @@ void *gn_alloc(gn_u64 bytes);
 /* Takes back what gn_alloc gave; NULL is allowed. */
 void gn_free(void *memory);
 
+/* So many nanoseconds later, or the end of time. */
+static inline gn_u64 gn_after(gn_u64 now_ns, gn_u64 span_ns) {
+  return now_ns > ~0ull - span_ns ? ~0ull : now_ns + span_ns;
+}
+
 /* The upper half of a product. */
 static inline gn_u64 gn_high(gn_u64 a, gn_u64 b) { return (gn_u64)((gn_u128)a * b >> 64); }
 

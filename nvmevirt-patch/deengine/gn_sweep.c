@@ -83,7 +83,7 @@ static void gn_sweep_all(struct gn_dev *dev, gn_u64 now_ns) {
       dev->sweeps[kept++] = dev->sweeps[at];
   }
   dev->sweep_count = kept;
-  dev->sweep_at_ns = now_ns + GN_SWEEP_PAUSE_NS;
+  dev->sweep_at_ns = gn_after(now_ns, GN_SWEEP_PAUSE_NS);
 }
 
 static void gn_orphan(struct gn_dev *dev, struct gn_io *io) {
@@ -91,9 +91,11 @@ static void gn_orphan(struct gn_dev *dev, struct gn_io *io) {
   gn_leave(dev, io);
 }
 
+static bool gn_has_bit(const gn_u8 *bits, gn_u16 client) { return bits[client / 8] >> (client % 8) & 1; }
+
 /* Names a client whose queues are to be closed. */
 static void gn_name_closed(struct gn_dev *dev, gn_u16 client) {
-  if (dev->closed[client / 8] >> (client % 8) & 1) return;
+  if (gn_has_bit(dev->closed, client)) return;
   dev->closed[client / 8] |= (gn_u8)(1u << (client % 8));
   ++dev->closed_count;
   ++dev->counts.closed;
@@ -104,32 +106,38 @@ static bool gn_is_late(const struct gn_dev *dev, const struct gn_io *io, const s
   return volume && io->used && io->counted && io->request.vid == fence->vid && io->serial != volume->serial;
 }
 
+/* Names the clients with commands that keep a fence past its deadline, which are compares or are not. */
+static bool gn_name_late(struct gn_dev *dev, gn_u64 now_ns, bool compares) {
+  bool any = false;
+  gn_u32 at, which;
+  for (which = 0; which < dev->fence_count; ++which) {
+    const struct gn_fence *fence = &dev->fences[which];
+    if (fence->done || fence->deadline_ns > now_ns) continue;
+    for (at = 0; at < dev->config.commands; ++at) {
+      const struct gn_io *io = &dev->ios[at];
+      if ((io->action == GN_COMPARE) != compares || !gn_is_late(dev, io, fence)) continue;
+      dev->closing[io->client / 8] |= (gn_u8)(1u << (io->client % 8));
+      gn_name_closed(dev, io->client);
+      any = true;
+    }
+  }
+  return any;
+}
+
 /* The commands of a client end with its queues: compares at once, as the firmware's controller holds them.
  * Its workers hold reads and writes, and end them after the step. */
-static void gn_close(struct gn_dev *dev, gn_u16 client) {
+static void gn_close_late(struct gn_dev *dev, gn_u64 now_ns, bool compares) {
   gn_u32 at;
-  gn_name_closed(dev, client);
+  if (!gn_name_late(dev, now_ns, compares)) return;
   for (at = 0; at < dev->config.commands; ++at) {
     struct gn_io *io = &dev->ios[at];
-    if (!io->used || io->orphan || io->client != client) continue;
+    if (!io->used || io->orphan || !gn_has_bit(dev->closing, io->client)) continue;
     if (io->action == GN_COMPARE)
       gn_orphan(dev, io);
     else
       io->closing = true;
   }
-}
-
-/* Closes the queues of commands that keep a fence past its deadline, if they are compares, or are not. */
-static void gn_close_late(struct gn_dev *dev, gn_u64 now_ns, bool compares) {
-  gn_u32 at, which;
-  for (which = 0; which < dev->fence_count; ++which) {
-    const struct gn_fence *fence = &dev->fences[which];
-    if (fence->deadline_ns > now_ns) continue;
-    for (at = 0; at < dev->config.commands && !fence->done; ++at) {
-      const struct gn_io *io = &dev->ios[at];
-      if ((io->action == GN_COMPARE) == compares && gn_is_late(dev, io, fence)) gn_close(dev, io->client);
-    }
-  }
+  memset(dev->closing, 0, sizeof dev->closing);
 }
 
 static void gn_end_closing(struct gn_dev *dev) {

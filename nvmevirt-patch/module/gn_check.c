@@ -27,7 +27,10 @@ struct gn_file {
 };
 
 static void gn_file_end(struct gn_file *file) {
-  if (gn_check_shown == file->player) gn_check_shown = NULL;
+  if (file->player && gn_check_shown == file->player) {
+    gn_check_look();
+    gn_check_shown = NULL;
+  }
   gn_player_delete(file->player);
   gn_free(file->in);
   gn_free(file->answers);
@@ -136,7 +139,7 @@ static ssize_t gn_check_read(struct file *opened, char __user *to, size_t bytes,
 
 /* There is no ioctl. The sentence says what to do instead. */
 static long gn_check_ioctl(struct file *opened, unsigned int request, unsigned long at) {
-  pr_info_ratelimited("gn: no ioctl %#x here: write operations, and read their answers\n", request);
+  gn_log("no ioctl %#x here: write operations, and read their answers\n", request);
   return -ENOTTY;
 }
 

@@ -11,6 +11,8 @@
 extern struct mutex gn_check_lock;
 extern struct gn_player *gn_check_shown;
 
+/* Remembers what the shown player has counted; the lock is held. */
+void gn_check_look(void);
 int gn_check_stats_start(void);
 void gn_check_stats_end(void);
 

@@ -7,58 +7,62 @@
 
 static struct dentry *gn_folder;
 
-static struct gn_dev *gn_shown(void) {
-  return gn_check_shown ? gn_player_device(gn_check_shown) : NULL;
+/* What the last script has counted, also when its file is closed. */
+static struct {
+  struct gn_counts counts;
+  gn_u64 keys;
+  gn_u64 slots;
+  gn_u64 moves;
+  gn_u32 stashed;
+} gn_seen;
+
+void gn_check_look(void) {
+  struct gn_dev *dev = gn_check_shown ? gn_player_device(gn_check_shown) : NULL;
+  if (!dev) return;
+  gn_seen.counts = *gn_counts_of(dev);
+  gn_seen.keys = gn_map_len(gn_map_of(dev));
+  gn_seen.slots = gn_map_buckets(gn_map_of(dev)) * GN_SLOTS;
+  gn_seen.moves = gn_map_moves(gn_map_of(dev));
+  gn_seen.stashed = gn_map_stashed(gn_map_of(dev));
+}
+
+static void gn_begin_show(void) {
+  mutex_lock(&gn_check_lock);
+  gn_check_look();
 }
 
 static int refusals_show(struct seq_file *out, void *unused) {
-  struct gn_dev *dev;
   gn_u32 code;
-  mutex_lock(&gn_check_lock);
-  dev = gn_shown();
-  for (code = 1; dev && code < GN_REFUSALS_END; ++code)
-    seq_printf(out, "%llu %s (%s)\n", gn_counts_of(dev)->refusals[code], gn_name_of(code), gn_rule_of(code));
+  gn_begin_show();
+  for (code = 1; code < GN_REFUSALS_END; ++code)
+    seq_printf(out, "%llu %s (%s)\n", gn_seen.counts.refusals[code], gn_name_of(code), gn_rule_of(code));
   mutex_unlock(&gn_check_lock);
   return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(refusals);
 
 static int load_show(struct seq_file *out, void *unused) {
-  struct gn_dev *dev;
-  mutex_lock(&gn_check_lock);
-  dev = gn_shown();
-  if (dev) {
-    const struct gn_map *map = gn_map_of(dev);
-    seq_printf(out, "%llu keys in %llu slots, %u in the stash\n", gn_map_len(map), gn_map_buckets(map) * GN_SLOTS,
-               gn_map_stashed(map));
-  }
+  gn_begin_show();
+  seq_printf(out, "%llu keys in %llu slots, %u in the stash\n", gn_seen.keys, gn_seen.slots, gn_seen.stashed);
   mutex_unlock(&gn_check_lock);
   return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(load);
 
 static int moves_show(struct seq_file *out, void *unused) {
-  struct gn_dev *dev;
-  mutex_lock(&gn_check_lock);
-  dev = gn_shown();
-  if (dev)
-    seq_printf(out, "%llu slots of the map, %llu pages of the collector, %llu blocks swept\n",
-               gn_map_moves(gn_map_of(dev)), gn_counts_of(dev)->moved, gn_counts_of(dev)->swept);
+  gn_begin_show();
+  seq_printf(out, "%llu slots of the map, %llu pages of the collector, %llu blocks swept\n", gn_seen.moves,
+             gn_seen.counts.moved, gn_seen.counts.swept);
   mutex_unlock(&gn_check_lock);
   return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(moves);
 
 static int commands_show(struct seq_file *out, void *unused) {
-  struct gn_dev *dev;
-  mutex_lock(&gn_check_lock);
-  dev = gn_shown();
-  if (dev) {
-    const struct gn_counts *counts = gn_counts_of(dev);
-    seq_printf(out, "reads %llu\nwrites %llu\nforgets %llu\novertaken blocks %llu\nbelieved %llu\nclosed %llu\n",
-               counts->reads, counts->writes, counts->forgets, counts->overtaken, counts->believed,
-               counts->closed);
-  }
+  const struct gn_counts *counts = &gn_seen.counts;
+  gn_begin_show();
+  seq_printf(out, "reads %llu\nwrites %llu\nforgets %llu\novertaken blocks %llu\nbelieved %llu\nclosed %llu\n",
+             counts->reads, counts->writes, counts->forgets, counts->overtaken, counts->believed, counts->closed);
   mutex_unlock(&gn_check_lock);
   return 0;
 }

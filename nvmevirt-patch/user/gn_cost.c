@@ -35,38 +35,12 @@ static void gn_order(struct gn_dev *dev, gn_u8 opcode, gn_u8 *data, gn_u32 bytes
   }
 }
 
-/* A map of one SSD with 1,024 groups, and volume 1 with all blocks and client 7 as its writer. */
 static void gn_prepare(struct gn_dev *dev, gn_u64 blocks) {
-  static gn_u8 map[44 + 8 + 1024 * 2];
+  static gn_u8 map[GN_FRESH_MAP_BYTES];
   static gnp_entry entry;
-  gnp_map_header head;
-  gn_u32 crc;
-  memset(&head, 0, sizeof head);
-  memcpy(head.magic, "GNFM", 4);
-  head.format = GNP_MAP_FORMAT;
-  head.width = 1;
-  head.term = head.epoch = 1;
-  head.groups = 1024;
-  head.ssds = 1;
-  memcpy(map, &head, sizeof head);
-  map[46] = GNP_SSD_IN;
-  crc = gn_crc32c(0, map, sizeof map);
-  memcpy(map + 40, &crc, sizeof crc);
+  gn_make_map(map);
   gn_order(dev, GNP_MAP_SET, map, sizeof map);
-  memcpy(entry.magic, "GNVE", 4);
-  entry.format = GNP_ENTRY_FORMAT;
-  entry.vid = entry.lease_epoch = 1;
-  entry.generation = 1;
-  entry.version = entry.term = 1;
-  entry.capacity_blocks = blocks;
-  entry.lease_ms = 0xFFFFFFFF;
-  entry.owner = entry.writer = 7;
-  entry.state = GNP_VOLUME_ACTIVE;
-  entry.replicas = 1;
-  entry.chunk_shift = 4;
-  entry.name_len = 1;
-  entry.name[0] = 'c';
-  gn_entry_seal(&entry);
+  gn_make_entry(&entry, blocks);
   gn_order(dev, GNP_VOLUME_ADD, (gn_u8 *)&entry, sizeof entry);
 }
 

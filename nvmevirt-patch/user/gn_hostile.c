@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define GN_DRAWN_MOST 4096u
+#define GN_DRAWN_MOST 8192u
 
 struct gn_hostile {
   gn_u64 seed;
@@ -17,8 +17,14 @@ struct gn_hostile {
   gn_u64 played;
   gn_u64 refused;
   gn_u64 ioctls;
-  /* The next operation makes a device. */
-  bool is_fresh;
+  /* Operations since the device was made. */
+  gn_u32 age;
+  gn_u64 now_ns;
+  gn_u32 token;
+  /* What the devices here have done. */
+  gn_u64 reads;
+  gn_u64 writes;
+  gn_u64 closed;
 };
 
 static gn_u64 gn_draw(struct gn_hostile *h, gn_u64 below) {
@@ -55,22 +61,124 @@ static gn_u32 gn_draw_device(struct gn_hostile *h) {
   gn_set(h->bytes + 5, blocks, 8);
   gn_set(h->bytes + 13, blocks + 64, 8);
   gn_set(h->bytes + 21, gn_draw(h, 1ull << 32), 8);
-  gn_set(h->bytes + 29, gn_draw(h, 4), 2);
+  gn_set(h->bytes + 29, gn_draw(h, 8) == 0, 2);
   gn_set(h->bytes + 31, 1 + gn_draw(h, 64), 4);
   gn_set(h->bytes + 35, 1 + gn_draw(h, 64), 4);
   return 39;
 }
 
-static gn_u32 gn_draw_any(struct gn_hostile *h) {
-  if (h->is_fresh) {
-    h->is_fresh = false;
-    return gn_draw_device(h);
+/* The bytes in front of the command of a COMMAND or ADMIN operation. */
+#define GN_HEAD_BYTES 15u
+
+/* Time, client and token; the time leaps now and then, and ends at 2^64. */
+static void gn_set_head(struct gn_hostile *h, gn_u8 op, gn_u64 client) {
+  gn_u64 span = gn_draw(h, 64) ? gn_draw(h, 1u << 20) : gn_draw(h, 3000000000ull);
+  h->now_ns = gn_after(h->now_ns, gn_draw(h, 4096) ? span : ~0ull - span);
+  h->bytes[4] = op;
+  gn_set(h->bytes + 5, h->now_ns, 8);
+  gn_set(h->bytes + 13, client, 2);
+  gn_set(h->bytes + 15, h->token, 4);
+}
+
+/* A daemon's command with `bytes` bytes of data behind it. */
+static gn_u32 gn_order(struct gn_hostile *h, gn_u8 opcode, const void *data, gn_u32 bytes) {
+  gnp_sqe sqe;
+  memset(&sqe, 0, sizeof sqe);
+  sqe.opcode = opcode;
+  sqe.flags = 0x40;
+  sqe.nsid = 1;
+  sqe.cdw10 = bytes / 4;
+  gn_set((gn_u8 *)&sqe + 32, bytes, 3);
+  ((gn_u8 *)&sqe)[39] = 0x40;
+  ++h->token;
+  gn_set_head(h, GN_OP_ADMIN, GN_DAEMON);
+  memcpy(h->bytes + 4 + GN_HEAD_BYTES, &sqe, sizeof sqe);
+  gn_set(h->bytes + 4 + GN_HEAD_BYTES + 64, 0, 4);
+  gn_set(h->bytes + 4 + GN_HEAD_BYTES + 68, bytes, 4);
+  memcpy(h->bytes + 4 + GN_HEAD_BYTES + 72, data, bytes);
+  gn_set(h->bytes, GN_HEAD_BYTES + 72 + bytes, 4);
+  return 4 + GN_HEAD_BYTES + 72 + bytes;
+}
+
+/* A command in the right frame with fields that mostly pass the first checks. */
+static gn_u32 gn_draw_io(struct gn_hostile *h) {
+  static const gn_u8 opcodes[] = {GNP_IO_READ, GNP_IO_WRITE, 0x05, 0x08, 0x09, 0x00};
+  gn_u32 blocks = 1 + (gn_u32)gn_draw(h, gn_draw(h, 8) ? 4 : 300);
+  gnp_sqe sqe;
+  memset(&sqe, 0, sizeof sqe);
+  sqe.opcode = opcodes[gn_draw(h, sizeof opcodes)];
+  sqe.flags = 0x40;
+  sqe.nsid = 1;
+  sqe.cdw2 = sqe.cdw3 = 1;
+  sqe.cdw10 = (gn_u32)gn_draw(h, gn_draw(h, 8) ? 64 : 1ull << 32);
+  sqe.cdw11 = (1u + (gn_draw(h, 8) == 0)) << 16 | GN_FRESH_WRITER;
+  sqe.cdw12 = blocks - 1;
+  sqe.cdw14 = h->token;
+  if (sqe.opcode == 0x09) sqe.cdw10 = (gn_u32)gn_draw(h, 256), sqe.cdw11 = 4;
+  gn_set((gn_u8 *)&sqe + 32, sqe.opcode == 0x09 ? (sqe.cdw10 + 1) * 16 : blocks * 4096, 3);
+  ((gn_u8 *)&sqe)[39] = 0x40;
+  if (gn_draw(h, 4) == 0) ((gn_u8 *)&sqe)[gn_draw(h, 64)] = (gn_u8)gn_draw(h, 256);
+  ++h->token;
+  gn_set_head(h, GN_OP_COMMAND, gn_draw(h, 16) ? GN_FRESH_WRITER : gn_draw(h, 65536));
+  memcpy(h->bytes + 4 + GN_HEAD_BYTES, &sqe, sizeof sqe);
+  gn_set(h->bytes, GN_HEAD_BYTES + 64, 4);
+  return 4 + GN_HEAD_BYTES + 64;
+}
+
+/* The data of one of the last commands, or time that passes. */
+static gn_u32 gn_draw_end(struct gn_hostile *h) {
+  static const gn_u8 ops[] = {GN_OP_DATA, GN_OP_DONE, GN_OP_TICK, GN_OP_MOVE, GN_OP_STATE};
+  gn_u8 op = ops[gn_draw(h, sizeof ops)];
+  gn_u32 bytes = op == GN_OP_STATE ? 1 : op == GN_OP_TICK ? 9 : op == GN_OP_MOVE ? 13 : 14, at;
+  gn_set_head(h, op, 0);
+  if (op == GN_OP_DATA || op == GN_OP_DONE) {
+    gn_set(h->bytes + 13, h->token - gn_draw(h, 8), 4);
+    h->bytes[17] = gn_draw(h, 8) == 0;
+    for (at = 0; op == GN_OP_DATA && at < 32; ++at) h->bytes[4 + bytes++] = (gn_u8)gn_draw(h, 256);
   }
-  return gn_draw_op(h);
+  if (op == GN_OP_MOVE) {
+    gn_set(h->bytes + 5, gn_draw(h, 64), 4);
+    gn_set(h->bytes + 9, gn_draw(h, 1ull << 32), 8);
+  }
+  gn_set(h->bytes, bytes, 4);
+  return 4 + bytes;
+}
+
+/* A new version of the entry, its end, or bytes bent under a right checksum. */
+static gn_u32 gn_draw_order(struct gn_hostile *h) {
+  static gnp_entry entry;
+  gn_u64 kind = gn_draw(h, 8);
+  gn_make_entry(&entry, 64);
+  entry.version = h->token + 2;
+  if (kind == 0) ((gn_u8 *)&entry)[gn_draw(h, 256)] = (gn_u8)gn_draw(h, 256);
+  if (kind == 1) entry.lease_epoch = (gn_u32)gn_draw(h, 4);
+  gn_entry_seal(&entry);
+  return gn_order(h, kind < 2 ? GNP_VOLUME_ADD : GNP_VOLUME_CHMOD, &entry, sizeof entry);
+}
+
+static gn_u32 gn_draw_any(struct gn_hostile *h) {
+  static gn_u8 map[GN_FRESH_MAP_BYTES];
+  static gnp_entry entry;
+  switch (h->age++) {
+    case 0: return gn_draw_device(h);
+    case 1: gn_make_map(map); return gn_order(h, GNP_MAP_SET, map, sizeof map);
+    case 2: gn_make_entry(&entry, 64); return gn_order(h, GNP_VOLUME_ADD, &entry, sizeof entry);
+    default: break;
+  }
+  if (gn_draw(h, 64) == 0) return gn_draw_op(h);
+  if (gn_draw(h, 32) == 0) return gn_draw_order(h);
+  return gn_draw(h, 2) ? gn_draw_io(h) : gn_draw_end(h);
 }
 
 static int gn_fresh(struct gn_hostile *h, struct gn_way *way) {
-  h->is_fresh = true;
+  struct gn_dev *dev = way->player ? gn_player_device(way->player) : NULL;
+  if (dev) {
+    h->reads += gn_counts_of(dev)->reads;
+    h->writes += gn_counts_of(dev)->writes;
+    h->closed += gn_counts_of(dev)->closed;
+  }
+  h->age = 0;
+  h->now_ns = 1000;
   return gn_way_reset(way);
 }
 
@@ -79,11 +187,10 @@ static int gn_hostile_here(struct gn_hostile *h, struct gn_way *way) {
   static gn_u8 answer[GN_ANSWER_MOST];
   const char *why;
   gn_u32 bytes = gn_draw_any(h) - 4;
-  if (gn_play(way->player, h->bytes + 4, bytes, answer, &why) < 0)
-    ++h->refused;
-  else
-    ++h->played;
-  return gn_draw(h, 64) ? 0 : gn_fresh(h, way);
+  bool refused = gn_play(way->player, h->bytes + 4, bytes, answer, &why) < 0;
+  ++*(refused ? &h->refused : &h->played);
+  /* Without a device there is nothing to refuse. */
+  return gn_draw(h, 512) == 0 || !gn_player_device(way->player) ? gn_fresh(h, way) : 0;
 }
 
 static int gn_any_ioctl(struct gn_hostile *h, int device) {
@@ -109,18 +216,22 @@ static int gn_hostile_there(struct gn_hostile *h, struct gn_way *way) {
     ++h->refused;
   while (read(way->device, answers, sizeof answers) > 0) continue;
   if (gn_any_ioctl(h, way->device)) return 1;
-  return put == (ssize_t)bytes && gn_draw(h, 64) ? 0 : gn_fresh(h, way);
+  return put == (ssize_t)bytes && gn_draw(h, 512) ? 0 : gn_fresh(h, way);
 }
 
 int gn_hostile(struct gn_way *way, gn_u64 seed, gn_u64 count) {
   static struct gn_hostile h;
   gn_u64 turn;
   h.seed = seed;
-  h.is_fresh = true;
+  h.now_ns = 1000;
   for (turn = 0; turn < count; ++turn)
     if (way->device < 0 ? gn_hostile_here(&h, way) : gn_hostile_there(&h, way)) return 1;
+  if (gn_fresh(&h, way)) return 1;
   printf("hostile, seed %llu: %llu operations taken, %llu refused, %llu ioctls refused\n",
          (unsigned long long)seed, (unsigned long long)h.played, (unsigned long long)h.refused,
          (unsigned long long)h.ioctls);
+  if (way->device < 0)
+    printf("the devices did %llu reads, %llu writes, and closed %llu clients\n", (unsigned long long)h.reads,
+           (unsigned long long)h.writes, (unsigned long long)h.closed);
   return 0;
 }

@@ -25,6 +25,16 @@ int gn_way_play(struct gn_way *way, const gn_u8 *ops, gn_u32 bytes, int out);
 /* Plays one; the length of the answer, or -1. */
 int gn_way_one(struct gn_way *way, const gn_u8 *op, gn_u32 bytes, gn_u8 *answer);
 
+#define GN_FRESH_GROUPS 1024u
+/* Header, one SSD of four bytes, padding, a place of two bytes a group. */
+#define GN_FRESH_MAP_BYTES (44u + 8u + GN_FRESH_GROUPS * 2u)
+#define GN_FRESH_WRITER 7u
+
+/* A map of one SSD, GN_FRESH_MAP_BYTES long. */
+void gn_make_map(gn_u8 *map);
+/* Volume 1 with so many blocks; its writer is GN_FRESH_WRITER. */
+void gn_make_entry(gnp_entry *entry, gn_u64 blocks);
+
 int gn_vectors(struct gn_way *way, const char *folder);
 int gn_cost(gn_u64 blocks);
 /* Plays so many operations of random bytes, and to a device any ioctl, too. */

@@ -10,7 +10,7 @@ use crate::scripts_data;
 use crate::scripts_fences;
 use crate::scripts_map;
 use gnstor_proto::nvme::{KeyedSgl, io};
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::{FleetMap, group_of};
 use gnstor_proto::vendor::VolumeEntry;
 
 pub(crate) fn verb(opcode: u8) -> &'static str {
@@ -126,15 +126,30 @@ fn chunks(scripts: &mut Vec<Script>) {
 
 /// Which SSD of the map this is.
 fn places(scripts: &mut Vec<Script>) {
-    for (count, groups) in
-        [(1usize, 1u32), (1, 64), (2, 64), (3, 128), (4, 64), (5, 256), (16, 64), (64, 64), (4096, 32)]
-    {
+    // As many replicas as its number says, and more chunks than a map has groups.
+    let volume = |vid: u16| VolumeEntry {
+        replicas: u8::try_from(vid).expect("at most 4"),
+        capacity_blocks: 1 << 17,
+        ..entry(vid)
+    };
+    for (count, groups) in [
+        (1usize, 1u32),
+        (1, 64),
+        (2, 64),
+        (3, 128),
+        (4, 64),
+        (5, 256),
+        (16, 64),
+        (64, 64),
+        (300, 512),
+        (4096, 2048),
+    ] {
         for id in [0usize, count / 2, count - 1].into_iter().take(count.min(3)) {
             let mut s = Writing::sized(1024, u16::try_from(id).expect("below 4,096"));
             let mut map = FleetMap::equal(count, groups, 7 + count as u64, 1).expect("a map");
             s.set_map(&map);
             for replicas in 1..=4u8 {
-                s.add(&VolumeEntry { replicas, ..entry(u16::from(replicas)) });
+                s.add(&volume(replicas.into()));
             }
             let losses = [None, Some(1), Some(0), Some(3)];
             for lost in losses.into_iter().take(if count == 4096 { 2 } else { 4 }) {
@@ -142,13 +157,12 @@ fn places(scripts: &mut Vec<Script>) {
                     map = map.without(lost);
                     s.set_map(&map);
                 }
-                for vid in 1..=4 {
-                    for chunk in 0..8 {
-                        let own = Io {
-                            vid,
-                            map_epoch: map.wire_epoch(),
-                            ..Io::new(io::READ, WRITER, chunk * 48 % 512, 1)
-                        };
+                for vid in 1..=4u16 {
+                    let held =
+                        held_by(&map, &volume(vid), id).into_iter().take(if count > 64 { 2 } else { 0 });
+                    for vba in (0..8).map(|chunk| chunk * 48 % 512).chain(held) {
+                        let own =
+                            Io { vid, map_epoch: map.wire_epoch(), ..Io::new(io::READ, WRITER, vba, 1) };
                         s.run(own);
                         s.run(Io { opcode: io::WRITE, ..own });
                         s.run(Io { from: READER, client: READER, ..own });
@@ -165,17 +179,45 @@ fn places(scripts: &mut Vec<Script>) {
             }
             scripts.push(s.finish(
                 format!("place-{count}-{groups}-{id}"),
-                format!(
-                    "place: SSD {id} of {count} in {groups} groups, with losses, holes and filling places"
-                ),
+                format!("place: SSD {id} of {count} in {groups} groups, and after losses"),
             ));
         }
     }
+    filling(scripts);
     let mut s = Writing::sized(1024, 9);
     s.set_map(&FleetMap::equal(4, 64, 7, 1).expect("a map"));
     s.add(&entry(VOLUME));
     s.run_verbs(Io::new(io::READ, WRITER, 0, 1));
     scripts.push(s.finish("place-none", "place: an SSD that is not in the map"));
+}
+
+/// Blocks of which an SSD holds a copy.
+fn held_by(map: &FleetMap, volume: &VolumeEntry, id: usize) -> Vec<u32> {
+    let group = |vba| group_of(volume.vid, vba, volume.chunk_shift, volume.factor, map.groups());
+    let is_held = |vba: &u32| map.replicas(group(*vba), volume.replicas).any(|m| usize::from(m.ssd) == id);
+    (0..4096u32).map(|chunk| chunk << volume.chunk_shift).filter(is_held).collect()
+}
+
+/// An SSD that fills a place, in maps of any size; beside it the place that it already has.
+fn filling(scripts: &mut Vec<Script>) {
+    for (count, groups) in [(5usize, 64u32), (64, 64), (300, 512), (4096, 2048)] {
+        let map = FleetMap::equal(count, groups, 7, 1).expect("a map").without(1);
+        let fills = (0..groups).flat_map(|group| map.row(group).flatten().collect::<Vec<_>>());
+        let id = fills.filter(|member| member.filling).map(|member| member.ssd).next().expect("a new place");
+        let volume = VolumeEntry { replicas: 4, capacity_blocks: 1 << 17, ..entry(VOLUME) };
+        let mut s = Writing::sized(1024, id);
+        s.set_map(&map);
+        s.add(&volume);
+        for vba in held_by(&map, &volume, id.into()).into_iter().take(24) {
+            for (opcode, who) in [(io::READ, WRITER), (io::WRITE, WRITER), (io::READ, READER)] {
+                s.run(Io { map_epoch: map.wire_epoch(), ..Io::new(opcode, who, vba, 1) });
+            }
+        }
+        scripts.push(s.finish(
+            format!("place-filling-{count}"),
+            format!("place: SSD {id} of {count} fills a place, and serves others"),
+        ));
+    }
 }
 
 /// Rule 6: what a stamp at, below and above the one held does.
