@@ -62,7 +62,8 @@ static int commands_show(struct seq_file *out, void *unused) {
   const struct gn_counts *counts = &gn_seen.counts;
   gn_begin_show();
   seq_printf(out, "reads %llu\nwrites %llu\nforgets %llu\novertaken blocks %llu\nbelieved %llu\nclosed %llu\n",
-             counts->reads, counts->writes, counts->forgets, counts->overtaken, counts->believed, counts->closed);
+             counts->reads, counts->writes, counts->forgets, counts->overtaken, counts->believed,
+             counts->closed);
   mutex_unlock(&gn_check_lock);
   return 0;
 }
