@@ -36,6 +36,8 @@ struct gn_fence {
   bool done;
 };
 
+#define GN_MAX_WRITTEN 1024u
+
 /* A volume whose blocks are being unmapped. */
 struct gn_sweep {
   gn_u16 vid;
@@ -67,8 +69,9 @@ struct gn_dev {
   gn_u32 found_count;
   gn_u32 found_most;
   struct gn_sweep *finding;
-  /* Words of an insertion that are being looked at. */
-  struct gn_change written[GN_MAX_CHANGES];
+  /* Words of insertions and removals that are to be looked at. */
+  struct gn_change written[GN_MAX_WRITTEN];
+  gn_u32 written_count;
   /* Clients whose queues this step closes, as bits. */
   gn_u8 closing[8192];
   /* Clients to be closed, as bits. */

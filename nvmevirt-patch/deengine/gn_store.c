@@ -113,7 +113,9 @@ void gn_trim(struct gn_dev *dev, struct gn_volume *volume, const struct gn_reque
     }
     old = gn_map_remove(dev->map, &probe);
     gn_history_record(&volume->history, vba, request->stamp);
-    if (old != GN_NO_PAGE) gn_release_page(dev, old);
+    if (old == GN_NO_PAGE) continue;
+    gn_release_page(dev, old);
+    if (dev->sweep_count) gn_sweep_written(dev);
   }
 }
 

@@ -3,8 +3,8 @@
  * Sweeps: unmap every block of a deleted volume, some buckets at a time (protocol rule 10). Rust:
  * deengine/ftl/src/sweep.rs, deengine/src/admin/volumes.rs.
  *
- * An insertion of another volume may move a word from a part that the sweep has not reached to a part that
- * it has passed. So each word that is written behind the front is looked at, and one pass finds everything.
+ * An insertion of another volume, or a removal that brings back a word of the stash, may move a word from a
+ * part that the sweep has not reached to a part that it has passed. So each word that is written behind the front is looked at, and one pass finds everything.
  */
 #include "gn_dev_inner.h"
 
@@ -26,10 +26,26 @@ void gn_sweep_start(struct gn_dev *dev, gn_u64 now_ns, gn_u16 vid, gn_u32 genera
   ++dev->sweep_count;
 }
 
+/* Notes the words that the last change of the map has written. */
+static void gn_note_words(struct gn_dev *dev) {
+  const struct gn_change *changes;
+  gn_u32 count = gn_map_changes(dev->map, &changes), at;
+  if (dev->written_count + count > GN_MAX_WRITTEN) {
+    /* Too many to look at: every sweep begins anew. */
+    for (at = 0; at < dev->sweep_count; ++at)
+      if (!dev->sweeps[at].ended) dev->sweeps[at].next_bucket = 0;
+    dev->written_count = 0;
+    return;
+  }
+  memcpy(dev->written + dev->written_count, changes, count * sizeof *changes);
+  dev->written_count += count;
+}
+
 static void gn_unmap(struct gn_dev *dev, gn_u16 vid, gn_u32 vba) {
   struct gn_probe probe = gn_map_place(dev->map, vid, vba);
   gn_u32 old = gn_map_remove(dev->map, &probe);
   if (old == GN_NO_PAGE) return;
+  gn_note_words(dev);
   ++dev->counts.swept;
   gn_release_page(dev, old);
 }
@@ -40,35 +56,40 @@ static void gn_find(void *context, gn_u16 vid, gn_u32 vba, gn_u32 page) {
     dev->found[dev->found_count++] = vba;
 }
 
-static void gn_sweep_step(struct gn_dev *dev, struct gn_sweep *sweep) {
-  gn_u32 at;
-  if (sweep->ended) return;
-  dev->finding = sweep;
-  dev->found_count = 0;
-  gn_map_scan(dev->map, sweep->next_bucket, dev->config.sweep_buckets, gn_find, dev);
-  for (at = 0; at < dev->found_count; ++at) gn_unmap(dev, sweep->vid, dev->found[at]);
-  sweep->next_bucket += dev->config.sweep_buckets;
-  if (sweep->next_bucket >= gn_map_buckets(dev->map)) sweep->ended = true;
-}
-
-void gn_sweep_written(struct gn_dev *dev) {
-  const struct gn_change *changes;
-  gn_u32 count = gn_map_changes(dev->map, &changes), at, which;
-  struct gn_change *written = dev->written;
-  /* Unmapping writes words, too, and the stack is small. */
-  memcpy(written, changes, count * sizeof *written);
-  for (at = 0; at < count; ++at) {
+/* Unmaps what the words noted have brought behind the front of its sweep. Unmapping writes words, too. */
+static void gn_sweep_noted(struct gn_dev *dev) {
+  while (dev->written_count) {
+    struct gn_change word = dev->written[--dev->written_count];
     gn_u16 vid;
-    gn_u32 vba, page;
-    if (!gn_map_entry(dev->map, written[at].index, written[at].value, &vid, &vba, &page)) continue;
+    gn_u32 vba, page, which;
+    if (!gn_map_entry(dev->map, word.index, word.value, &vid, &vba, &page)) continue;
     for (which = 0; which < dev->sweep_count; ++which) {
       const struct gn_sweep *sweep = &dev->sweeps[which];
-      if (sweep->ended || written[at].index / GN_SLOTS >= sweep->next_bucket) continue;
+      if (sweep->ended || word.index / GN_SLOTS >= sweep->next_bucket) continue;
       if (!gn_is_swept(dev, sweep, vid, page)) continue;
       gn_unmap(dev, vid, vba);
       break;
     }
   }
+}
+
+static void gn_sweep_step(struct gn_dev *dev, struct gn_sweep *sweep) {
+  gn_u32 at;
+  gn_u64 next = sweep->next_bucket + dev->config.sweep_buckets;
+  if (sweep->ended) return;
+  dev->finding = sweep;
+  dev->found_count = 0;
+  gn_map_scan(dev->map, sweep->next_bucket, dev->config.sweep_buckets, gn_find, dev);
+  /* These buckets are listed: what moves there from now on is behind the front. */
+  sweep->next_bucket = next;
+  for (at = 0; at < dev->found_count; ++at) gn_unmap(dev, sweep->vid, dev->found[at]);
+  gn_sweep_noted(dev);
+  if (sweep->next_bucket >= gn_map_buckets(dev->map)) sweep->ended = true;
+}
+
+void gn_sweep_written(struct gn_dev *dev) {
+  gn_note_words(dev);
+  gn_sweep_noted(dev);
 }
 
 static void gn_sweep_all(struct gn_dev *dev, gn_u64 now_ns) {

@@ -2,9 +2,10 @@
 //! Sweeps: unmap every block of a deleted volume, a bounded part of the map at a time (protocol rule 10).
 //!
 //! An insertion of another volume may move a word from a part that the sweep has not reached to a part that
-//! it has passed. While a sweep runs, the layer therefore checks each word that is written behind the sweep's
-//! front, and one pass finds everything. The stash is listed with the first bucket. Only an insertion's own
-//! block goes there, and a swept volume has no insertions.
+//! it has passed. So may a removal, for an entry of the stash then goes back into the table. While a sweep
+//! runs, the layer therefore checks each word that is written behind the sweep's front, and one pass finds
+//! everything. The stash is listed with the first bucket. Only an insertion's own block goes there, and a
+//! swept volume has no insertions.
 
 use crate::layer::{Ftl, Inner};
 use gnstor_base::time::Time;
@@ -21,7 +22,7 @@ const REMOVAL_BYTES: u64 = 128;
 #[derive(Debug, Default)]
 pub(crate) struct Sweeps {
     running: Vec<Sweep>,
-    /// Words of the map written by the insertion in hand.
+    /// Words of the map written by the insertion or removal in hand.
     written: Vec<(u64, u64)>,
 }
 
@@ -36,7 +37,7 @@ struct Sweep {
 }
 
 impl Sweeps {
-    /// Notes a word that an insertion wrote, while a sweep runs.
+    /// Notes a word that an insertion or a removal wrote, while a sweep runs.
     #[inline]
     pub(crate) fn note(&mut self, index: u64, value: u64) {
         if !self.running.is_empty() {
@@ -81,12 +82,13 @@ impl Ftl {
                 .filter(|&(vid, _, page)| self.is_swept(&sweep, vid, page))
                 .map(|(_, vba, _)| vba)
                 .collect();
-            unmapped += found.len() as u64;
-            for vba in found {
-                self.unmap(inner, sweep.vid, vba);
-            }
             let next = sweep.next_bucket + buckets;
+            // These buckets are listed: what moves there from now on is behind the front.
             inner.sweeps.running[at].next_bucket = next;
+            for vba in found {
+                unmapped += u64::from(self.unmap(inner, sweep.vid, vba));
+            }
+            unmapped += self.sweep_written(inner);
             if next >= self.map.buckets() {
                 inner.sweeps.running[at].end = Some(self.end_sweep(inner, now, &sweep));
             }
@@ -122,20 +124,22 @@ impl Ftl {
         !self.lock().sweeps.running.is_empty()
     }
 
-    /// Checks the words that an insertion has written while a sweep runs.
-    pub(crate) fn sweep_written(&self, inner: &mut Inner) {
-        let mut written = std::mem::take(&mut inner.sweeps.written);
-        for (index, value) in written.drain(..) {
+    /// Checks the words that insertions and removals have written while a sweep runs. Returns how many blocks
+    /// were unmapped.
+    pub(crate) fn sweep_written(&self, inner: &mut Inner) -> u64 {
+        let mut unmapped = 0;
+        // What is unmapped here writes words, too.
+        while let Some((index, value)) = inner.sweeps.written.pop() {
             // The stash has no entry of a word: see the module's comment.
             let Some((vid, vba, page)) = self.map.entry_of_word(index, value) else { continue };
             let bucket = self.map.bucket_of_word(index);
             let passed =
                 |s: &Sweep| self.is_swept(s, vid, page) && s.end.is_none() && bucket < Some(s.next_bucket);
             if inner.sweeps.running.iter().any(passed) {
-                self.unmap(inner, vid, vba);
+                unmapped += u64::from(self.unmap(inner, vid, vba));
             }
         }
-        inner.sweeps.written = written;
+        unmapped
     }
 
     /// Whether the page belongs to a generation that the sweep ends, not to a later one.
@@ -144,14 +148,18 @@ impl Ftl {
             && self.flash.key(Ppa(page)).is_none_or(|(_, generation, ..)| generation <= sweep.generation)
     }
 
-    fn unmap(&self, inner: &mut Inner, vid: Vid, vba: u32) {
+    /// Whether the block was mapped.
+    fn unmap(&self, inner: &mut Inner, vid: Vid, vba: u32) -> bool {
         inner.journal.begin();
-        let journal = &mut inner.journal;
-        let old =
-            inner.writer.remove(vid, vba, &mut |index, value| journal.add(Record::Word { index, value }));
+        let Inner { writer, journal, sweeps, .. } = &mut *inner;
+        let old = writer.remove(vid, vba, &mut |index, value| {
+            journal.add(Record::Word { index, value });
+            sweeps.note(index, value);
+        });
         let seq = inner.journal.commit();
         if let Some(old) = old {
             self.release_page(inner, Ppa(old), seq);
         }
+        old.is_some()
     }
 }

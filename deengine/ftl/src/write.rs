@@ -201,15 +201,19 @@ impl Ftl {
             }
             inner.journal.begin();
             inner.journal.add(Record::Applied { vid: target.vid, vba, stamp: target.stamp });
-            let journal = &mut inner.journal;
-            let old = inner
-                .writer
-                .remove_at(&probe, &mut |index, value| journal.add(Record::Word { index, value }));
+            let Inner { writer, journal, sweeps, .. } = &mut *inner;
+            let old = writer.remove_at(&probe, &mut |index, value| {
+                journal.add(Record::Word { index, value });
+                sweeps.note(index, value);
+            });
             let seq = inner.journal.commit();
             inner.histories.record(target.vid, vba, target.stamp);
             if let Some(old) = old {
                 trimmed.mapped += 1;
                 self.release_page(inner, Ppa(old), seq);
+            }
+            if inner.sweeps.has_written() {
+                self.sweep_written(inner);
             }
         }
         trimmed.seq = inner.journal.last();

@@ -172,3 +172,43 @@ fn a_sweep_finds_the_blocks_in_the_stash() {
         "only the other volume's block is mapped"
     );
 }
+
+/// A trim makes room in the table, an entry of the stash goes there, and on its way moves other words.
+#[test]
+fn a_sweep_finds_blocks_that_removals_move_behind_its_front() {
+    let _deadline = crate::tests::deadline();
+    let mut moved_behind = 0;
+    for seed in 0..6 {
+        let mut harness = Harness::new(1024, false, seed);
+        let last = harness.ftl().map().buckets() - 4;
+        let is_there = |bucket: &u64| *bucket < 4 || *bucket >= last;
+        let in_eight = |volume: u16| {
+            let map = harness.ftl().map();
+            let is_in = |vba: &u32| map.buckets_of(vid(volume), *vba).iter().all(is_there);
+            (0..).filter(is_in).take(40).collect::<Vec<u32>>()
+        };
+        let (dead, living) = (in_eight(1), in_eight(2));
+        // 72 blocks for 64 slots: the last of them are in the stash.
+        for &vba in &dead[..32] {
+            assert!(harness.write((vid(1), vba), 1));
+        }
+        for &vba in &living {
+            assert!(harness.write((vid(2), vba), 1));
+        }
+        assert!(harness.ftl().map().stashed() >= 8, "seed {seed}");
+        harness.ftl().sweep(vid(1), 1);
+        let mut left = 32 - harness.ftl().sweep_step(harness.now, 4);
+        for &vba in &living {
+            let before = harness.ftl().mapped();
+            assert!(harness.trim((vid(2), vba), 1));
+            moved_behind += before - 1 - harness.ftl().mapped();
+            left -= before - 1 - harness.ftl().mapped();
+        }
+        while harness.ftl().swept().is_none() {
+            left -= harness.ftl().sweep_step(harness.now, 4);
+            harness.tick();
+        }
+        assert_eq!((left, harness.ftl().mapped()), (0, 0), "seed {seed}: a block is left");
+    }
+    assert!(moved_behind > 0, "no removal moved a block of the swept volume behind the front");
+}
