@@ -4,7 +4,8 @@
  * deengine/ftl/src/sweep.rs, deengine/src/admin/volumes.rs.
  *
  * An insertion of another volume, or a removal that brings back a word of the stash, may move a word from a
- * part that the sweep has not reached to a part that it has passed. So each word that is written behind the front is looked at, and one pass finds everything.
+ * part that the sweep has not reached to a part that it has passed. So each word that is written behind the
+ * front is looked at, and one pass finds everything.
  */
 #include "gn_dev_inner.h"
 
