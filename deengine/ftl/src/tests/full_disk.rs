@@ -76,15 +76,7 @@ fn try_write(ftl: &Ftl, now: Time, vba: u32, sequence: u64) -> Result<(), Commit
 
 fn read(ftl: &Ftl, vba: u32) -> u64 {
     let Extent::Page(page, _) = ftl.extent(vid(1), 1, vba) else { panic!("block {vba} is not there") };
-    let (local, ticket) = match ftl.fetch(page) {
-        Fetch::Here(local) => (local, None),
-        Fetch::Loading(ticket) => loop {
-            if let Some(loaded) = ftl.poll_loaded() {
-                break (loaded.result.unwrap(), Some(ticket));
-            }
-        },
-        Fetch::Unreadable => panic!("block {vba} is unreadable"),
-    };
+    let (local, ticket) = super::fetched(ftl, page, vba);
     let mut data = [0; 4096];
     let regions = ftl.regions();
     regions.iter().find(|region| region.id() == local.region).unwrap().read(local.offset, &mut data);

@@ -101,15 +101,7 @@ fn read(ftl: &Ftl, regions: &[Arc<HostRegion>], vba: u32) -> u64 {
         Extent::Unmapped => return 0,
         other => panic!("block {vba}: {other:?}"),
     };
-    let (local, ticket) = match ftl.fetch(page) {
-        Fetch::Here(local) => (local, None),
-        Fetch::Loading(ticket) => loop {
-            if let Some(loaded) = ftl.poll_loaded() {
-                break (loaded.result.unwrap(), Some(ticket));
-            }
-        },
-        Fetch::Unreadable => panic!("block {vba} is unreadable"),
-    };
+    let (local, ticket) = super::fetched(ftl, page, vba);
     let mut data = [0; 4096];
     regions.iter().find(|region| region.id() == local.region).unwrap().read(local.offset, &mut data);
     ticket.into_iter().for_each(|ticket| ftl.release(ticket));

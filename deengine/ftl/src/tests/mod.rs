@@ -26,10 +26,10 @@ use crate::layer::Ftl;
 use crate::restore::{Boot, OpenedFtl};
 use crate::types::{CommitError, Extent, NewBlock, Target};
 pub(crate) use deadline::deadline;
-use gnstor_base::region::HostRegion;
+use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Seq;
-use gnstor_flash::{Faults, Fetch, Flash, MediaConfig, Power, RamStore, Shape};
+use gnstor_flash::{Faults, Fetch, Flash, MediaConfig, Power, Ppa, RamStore, Shape, Ticket};
 use gnstor_model::{Collection, Preset};
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::{Stamp, Vid};
@@ -295,6 +295,19 @@ impl Harness {
 
 fn tag(stamp: Stamp, vba: u32) -> u64 {
     stamp.sequence << 32 | u64::from(vba)
+}
+
+/// The data of a page, and the ticket to be released where it had to be loaded.
+fn fetched(ftl: &Ftl, page: Ppa, vba: u32) -> (LocalRef, Option<Ticket>) {
+    match ftl.fetch(page) {
+        Fetch::Here(local) => (local, None),
+        Fetch::Loading(ticket) => loop {
+            if let Some(loaded) = ftl.poll_loaded() {
+                break (loaded.result.unwrap(), Some(ticket));
+            }
+        },
+        Fetch::Unreadable => panic!("block {vba} is unreadable"),
+    }
 }
 
 fn content(tag: u64) -> [u8; 4096] {

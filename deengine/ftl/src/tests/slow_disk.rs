@@ -57,15 +57,7 @@ fn check_all(config: &FtlConfig, newest: &BTreeMap<u32, u64>) {
     let region = ftl.regions();
     for (&vba, &tag) in newest {
         let Extent::Page(page, _) = ftl.extent(vid(1), 1, vba) else { panic!("block {vba} is gone") };
-        let (local, ticket) = match ftl.fetch(page) {
-            Fetch::Here(local) => (local, None),
-            Fetch::Loading(ticket) => loop {
-                if let Some(loaded) = ftl.poll_loaded() {
-                    break (loaded.result.unwrap(), Some(ticket));
-                }
-            },
-            Fetch::Unreadable => panic!("block {vba} is unreadable"),
-        };
+        let (local, ticket) = super::fetched(&ftl, page, vba);
         let mut data = [0; 4096];
         region.iter().find(|region| region.id() == local.region).unwrap().read(local.offset, &mut data);
         assert!(data == content(tag), "block {vba}");
