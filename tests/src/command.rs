@@ -21,12 +21,17 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 pub const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
 /// The command, built by the cargo and into the folder that this test comes from: never an old one.
-pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| built("gnstor", "gnstor"));
+pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| PROGRAMS.join("gnstor"));
 
 /// The hostile client, in the same way.
-pub static HOSTILE: LazyLock<PathBuf> = LazyLock::new(|| built("gnstor-hostile", "gnstor-hostile"));
+pub static HOSTILE: LazyLock<PathBuf> = LazyLock::new(|| PROGRAMS.join("gnstor-hostile"));
 
-fn built(package: &str, bin: &str) -> PathBuf {
+/// Folder of the programs that tests start. They are built when the first test asks for one.
+///
+/// A build of the whole workspace with one test in it has the features that `cargo test` has, those of
+/// dev-dependencies included. So all libraries are there already, and only the two programs are linked.
+/// `-p gnstor` has other features: with it, some 70 crates were compiled once more (2026-11-25).
+static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     let test = std::env::current_exe().expect("a test knows its path");
     let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
     let profile = match folder.file_name().and_then(|n| n.to_str()).expect("a name") {
@@ -34,13 +39,14 @@ fn built(package: &str, bin: &str) -> PathBuf {
         other => other,
     };
     let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    build.args(["build", "--quiet", "-p", package, "--bin", bin, "--profile", profile]);
+    build.args(["build", "--quiet", "--workspace", "--profile", profile]);
+    build.args(["--bin", "gnstor", "--bin", "gnstor-hostile", "--test", "ordering"]);
     build.arg("--target-dir").arg(folder.parent().expect("the target folder"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
     let built = run_for(build, BUILD_LIMIT);
     assert!(built.code == 0, "{}", built.stderr);
-    folder.join(bin)
-}
+    folder
+});
 
 /// A command that has ended.
 #[derive(Debug)]

@@ -82,7 +82,8 @@ fn a_stopped_daemon_is_named_when_a_call_reaches_its_deadline() {
         let array = ["--array", &up.daemon];
         let (list, status) = std::thread::scope(|scope| {
             let list = scope.spawn(|| gnstor(&[&["volume", "list"], &array[..]].concat()));
-            (list.join().expect("it ends"), gnstor(&[&["status"], &array[..]].concat()))
+            let status = gnstor(&[&["status"], &array[..]].concat());
+            (list.join().expect("it ends"), status)
         });
         up.signal("-CONT");
         list.failed(&[&up.daemon, "within 15s", "stopped"]);
