@@ -26,9 +26,6 @@ use gnstor_proto::status::Refusal;
 /// So many arrived writes are committed without waiting for the end of the step. While a batch is pending,
 /// the worker retries after every BATCH arrivals.
 const BATCH: usize = 16;
-/// How often a lock holder looks for newly submitted writes. So workers that submit meanwhile need not
-/// take the lock.
-const ROUNDS: u32 = 2;
 /// How often a worker tries the lock, once a step, before it sleeps for it. A thread that sleeps wakes
 /// many microseconds late, and its engine does nothing meanwhile.
 const PATIENCE: u32 = 1 << 14;
@@ -193,7 +190,6 @@ impl Worker {
             std::mem::swap(&mut self.writes.arrived, &mut again);
         }
         (self.writes.submitted, self.writes.outcomes, self.writes.again) = (submitted, outcomes, again);
-        self.rest();
     }
 
     #[inline]
@@ -238,18 +234,9 @@ impl Shared {
     pub(super) fn commit_submitted(&self, last: usize, now: Time, mut commits: Commits<'_>) {
         let workers = &self.workers;
         let committing = workers.committing();
-        for _ in 0..ROUNDS {
-            // Under the lock: see the module's doc.
-            let version = workers.version();
-            if !commit_all(
-                workers.combining_queues(last),
-                || now.max(workers.latest()),
-                version,
-                &mut commits,
-            ) {
-                break;
-            }
-        }
+        // Under the lock: see the module's doc.
+        let version = workers.version();
+        commit_all(workers.combining_queues(last), || now.max(workers.latest()), version, &mut commits);
         workers.note_change();
         // Before the lock is let go: the next one to have it knows better.
         workers.maintain_at(commits.advance(now));

@@ -34,7 +34,6 @@ use crate::request::{Request, Submission};
 use crate::workers::combining::CommitOutcome;
 use gnstor_base::controller::{Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::time::{Span, Time};
-use gnstor_flash::Frame;
 use gnstor_ftl::NewBlock;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{self, Sqe};
@@ -43,11 +42,6 @@ use gnstor_proto::status::Refusal;
 /// Most blocks that a worker pulls while the modelled firmware is busy. It bounds the frames that such
 /// writes hold.
 const MOST_WAITING: usize = 256;
-/// Frames that a worker takes at once if it has `LIVELY` writes under way and `PLENTY` frames are free.
-/// All workers write the count of free frames.
-const FRAMES_AHEAD: u32 = 16;
-const LIVELY: usize = 8;
-const PLENTY: u32 = 1 << 14;
 /// How long a write for which there was no room waits before it is tried again, also on a full disk.
 const STALL_PAUSE: Span = Span::from_ns(20_000);
 const FULL_PAUSE: Span = Span::from_ms(1);
@@ -70,8 +64,6 @@ pub(super) struct Writes {
     pub(super) waiting: usize,
     /// Tries of the layer's lock that found it taken, since the last commit.
     pub(super) looks: u32,
-    /// Taken for writes to come.
-    pub(super) frames: Vec<Frame>,
     /// Reused lists.
     pub(super) spare: Vec<Vec<NewBlock>>,
 }
@@ -88,7 +80,6 @@ impl Default for Writes {
             outcomes: Vec::new(),
             again: Vec::new(),
             waiting: 0,
-            frames: Vec::new(),
             looks: 0,
             spare: Vec::new(),
         }
@@ -272,31 +263,16 @@ impl Worker {
         Some(id)
     }
 
-    /// Frames for so many blocks, where there are any. With many writes under way some are taken ahead.
+    /// Frames for so many blocks, where there are any.
     fn take_blocks(&mut self, count: u32) -> Option<Vec<NewBlock>> {
-        let Writes { commands, frames, spare, .. } = &mut self.writes;
-        let (wanted, there) = (count as usize, frames.len());
-        if there < wanted {
-            let is_lively = commands.len() >= LIVELY && self.shared.ftl.flash().free_frames() >= PLENTY;
-            let most = if is_lively { count.max(FRAMES_AHEAD) } else { count };
-            self.shared.ftl.take_frames(most, |frame| frames.push(frame));
-        }
-        if frames.len() < wanted {
-            self.shared.ftl.give_frames(frames.drain(..));
+        let mut blocks = self.writes.spare.pop().unwrap_or_default();
+        self.shared.ftl.take_frames(count, |frame| blocks.push(NewBlock { frame, sum: 0 }));
+        if blocks.len() < count as usize {
+            self.shared.ftl.give_frames(blocks.drain(..).map(|block| block.frame));
+            self.writes.spare.push(blocks);
             return None;
         }
-        let mut blocks = spare.pop().unwrap_or_default();
-        blocks.extend(frames.drain(frames.len() - wanted..).map(|frame| NewBlock { frame, sum: 0 }));
         Some(blocks)
-    }
-
-    /// A worker without writes under way gives its spare frames back.
-    #[inline]
-    pub(super) fn rest(&mut self) {
-        let Writes { commands, frames, .. } = &mut self.writes;
-        if commands.len() == 0 && !frames.is_empty() {
-            self.shared.ftl.give_frames(frames.drain(..));
-        }
     }
 
     /// The transfer of a block has ended.
@@ -347,7 +323,6 @@ impl Worker {
             }
             self.release_frames(write.blocks);
         }
-        self.rest();
     }
 
     /// The data of a write is not wanted.

@@ -99,19 +99,15 @@ impl CombiningQueue {
 }
 
 /// Commits the submitted writes of these queues, in their order, if `version` is still the one they were
-/// judged by. Work of one queue may take time, so `now` is asked for each group. Whether something was
-/// submitted and there was room for it.
+/// judged by. Work of one queue may take time, so `now` is asked for each group.
 pub(crate) fn commit_all<'a>(
     queues: impl Iterator<Item = &'a CombiningQueue>,
     now: impl Fn() -> Time,
     version: u64,
     commits: &mut Commits<'_>,
-) -> bool {
+) {
     let mut works: Vec<_> =
         queues.filter(|queue| queue.is_submitted()).map(|queue| (queue, Some(queue.work()))).collect();
-    if works.is_empty() {
-        return false;
-    }
     let mut groups = Vec::new();
     for (index, (queue, work)) in works.iter_mut().enumerate() {
         match work.take_if(|work| work.version != version) {
@@ -123,7 +119,7 @@ pub(crate) fn commit_all<'a>(
         }
     }
     if groups.is_empty() {
-        return true;
+        return;
     }
     let mut is_full = false;
     for number in 0..groups.len() + Commits::AHEAD {
@@ -144,7 +140,6 @@ pub(crate) fn commit_all<'a>(
             queue.give_back();
         }
     }
-    !is_full
 }
 
 impl Work {

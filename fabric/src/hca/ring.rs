@@ -37,11 +37,6 @@ pub struct UpRing {
 }
 
 impl UpRing {
-    /// The first word of the entry `ahead` of the next one.
-    pub fn place<W>(&self, words: &[W], ahead: u64) -> usize {
-        Self::place_of::<W, UP_WORDS>(words, self.head + ahead)
-    }
-
     fn place_of<W, const N: usize>(words: &[W], position: u64) -> usize {
         usize::try_from(position).expect("64-bit host") % (words.len() / N) * N
     }

@@ -3,7 +3,7 @@
 
 use super::Resident;
 use super::quiesce::{self, Quiesce, Rounds};
-use super::rings::{Ring, UP_AT};
+use super::rings::Ring;
 use crate::device::{Device, DeviceError};
 use crate::hca::abi::*;
 use crate::hca::ring::{DOWN_WORDS, DownRing, UpRing};
@@ -70,8 +70,6 @@ impl FusedSlots {
     }
 }
 
-/// Entries that are asked for ahead of the one that is taken.
-const AHEAD: u64 = 4;
 const TAG_MASK: u64 = (1 << 31) - 1;
 const QPN_MASK: u64 = 0xFF_FFFF;
 
@@ -232,10 +230,6 @@ impl AgentExecutor {
         loop {
             let (words, head) = self.ring.up();
             let entry = self.up.pop(words, head)?;
-            // Where entries have piled up, the next ones are asked for while this one is handled.
-            let next = UP_AT + 8 * self.up.place(words, AHEAD) as u64;
-            self.ring.memory.prefetch(next);
-            self.ring.memory.prefetch(next + 64);
             if !self.quiesce.hear(&entry) {
                 return Some(entry);
             }
