@@ -2,13 +2,15 @@
 //! Drawn sessions of a map alone.
 
 use crate::dice::Dice;
-use crate::op::Op;
+use crate::op::{Op, block_of};
 use gnstor_proto::placement::mix64;
 use std::collections::VecDeque;
 
 /// A session of a map alone.
 pub(crate) struct MapSession {
     dice: Dice,
+    /// Of the blocks' numbers.
+    seed: u64,
     pages: u32,
     keys: u32,
     due: VecDeque<Op>,
@@ -16,13 +18,17 @@ pub(crate) struct MapSession {
 
 pub(crate) fn map_session(seed: u64) -> MapSession {
     let mut dice = Dice(mix64(seed ^ 0x4D41_5000));
-    let entries = dice.of(&[1u64, 30, 59, 200, 1000]);
+    let entries = dice.of(&[1u64, 30, 59, 200, 1000, 20_000]);
     let pages = dice.of(&[1u64, 100, 4096, 1 << 15]);
-    let made = Op::Map { entries, pages, seed: dice.roll() };
+    let mut due = VecDeque::from([Op::Map { entries, pages, seed: dice.roll() }]);
     let slots = u32::try_from(entries * 100 / 93).expect("small").max(64);
     // More keys than slots and stash together in some sessions, fewer in others.
     let keys = slots * dice.of(&[80, 96, 105, 150, 180]) / 100;
-    MapSession { dice, pages: u32::try_from(pages).expect("small"), keys, due: VecDeque::from([made]) }
+    if entries == 20_000 {
+        // So many that the drawn ones could not fill it.
+        due.extend([Op::Fill { first: 0, seed, count: keys.min(slots * 95 / 100) }, Op::Image]);
+    }
+    MapSession { dice, seed, pages: u32::try_from(pages).expect("small"), keys, due }
 }
 
 impl MapSession {
@@ -31,15 +37,16 @@ impl MapSession {
             return op;
         }
         let number = self.dice.below(self.keys);
-        let vid = [1u16, 7, 0xFFFE][usize::try_from(number % 3).expect("small")];
-        let vba = u32::try_from(mix64(number.into()) >> 32).expect("32 bits");
+        let (vid, vba) = block_of(self.seed, number.into());
         let page = self.dice.below(self.pages);
         match self.dice.below(1000) {
             0..650 => Op::Insert { vid, vba, page },
             650..800 => Op::Remove { vid, vba },
             800..860 => Op::Replace { vid, vba, from: self.dice.below(self.pages), to: page },
             860..960 => Op::Find { vid, vba },
-            960..990 => Op::Image,
+            960..985 => Op::Image,
+            985..988 => Op::Look { first: number.into(), seed: self.seed, count: self.dice.below(200) },
+            988..990 => Op::Words { first: self.dice.below(2000).into(), count: self.dice.below(8) },
             990..996 => Op::Scan { first: self.dice.below(9).into(), count: self.dice.below(20).into() },
             996..998 => {
                 let count = self.dice.of(&[1, 3, u64::MAX]);
