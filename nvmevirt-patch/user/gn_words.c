@@ -62,7 +62,8 @@ void gn_say_op(gn_u32 number, const gn_u8 *op, gn_u32 bytes) {
     memcpy(&sqe, op + 15, sizeof sqe);
     printf(" opcode %02xh of client %u, token %u, NSID %u, CDW2 %xh, CDW3 %xh,", sqe.opcode,
            op[9] | op[10] << 8, gn_u32_of(op + 11), sqe.nsid, sqe.cdw2, sqe.cdw3);
-    printf(" CDW10 %xh, CDW11 %xh, CDW12 %xh, CDW13 %xh, CDW14 %xh, CDW15 %xh", sqe.cdw10, sqe.cdw11, sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15);
+    printf(" CDW10 %xh, CDW11 %xh, CDW12 %xh, CDW13 %xh, CDW14 %xh, CDW15 %xh", sqe.cdw10, sqe.cdw11,
+           sqe.cdw12, sqe.cdw13, sqe.cdw14, sqe.cdw15);
   } else {
     for (at = 1; at < bytes && at < 40; ++at) printf(" %02x", op[at]);
   }

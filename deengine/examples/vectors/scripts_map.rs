@@ -77,8 +77,9 @@ fn large(scripts: &mut Vec<Script>) {
         let (mut s, seed) = (Writing::empty(), 11);
         s.push(Op::Map { entries, pages, seed });
         let most = u64::from(MOST_FILLED);
-        let parts =
-            |end: u64| (0..end).step_by(most as usize).map(move |first| (first, most.min(end - first)));
+        let parts = |end: u64| {
+            (0..end).step_by(MOST_FILLED as usize).map(move |first| (first, most.min(end - first)))
+        };
         for (first, count) in parts(entries) {
             let count = index(count);
             s.push(Op::Fill { first, seed, count });
