@@ -101,6 +101,8 @@ int gn_alone(void) {
       {"times up to 2^64 ns", gn_state_end_of_time, GN_LAST_NS - 3000000000ull, 8, 64},
       {"PRP: lengths by blocks, flags, MDTS", gn_state_prp, GN_T0, 8, 64},
       {"66,000 deaths, and a day", gn_state_many_deaths, GN_T0, 8, 64},
+      {"operations that are cut short", gn_state_cut_short, GN_T0, 8, 64},
+      {"the longest answer", gn_state_long_answer, GN_T0, 8, 64},
   };
   gn_u32 at, wrong = 0;
   for (at = 0; at < sizeof states / sizeof *states; ++at) {

@@ -12,6 +12,15 @@
 #define GN_T0 1000000ull
 #define GN_LAST_NS (~0ull)
 
+/* Ends a state where something is not so; the line says where. */
+#define GN_IS(WHAT)                                  \
+  do {                                               \
+    if (!(WHAT)) {                                   \
+      fprintf(stderr, "gn_run: not so: %s\n", #WHAT); \
+      return false;                                  \
+    }                                                \
+  } while (0)
+
 /* The entry of the volume in hand, and room for the data of a daemon's command. */
 extern gnp_entry gn_alone_entry;
 extern gn_u8 gn_alone_data[GN_MAP_BYTES];
@@ -39,5 +48,7 @@ bool gn_state_wrong_key(struct gn_dev *dev);
 bool gn_state_end_of_time(struct gn_dev *dev);
 bool gn_state_prp(struct gn_dev *dev);
 bool gn_state_many_deaths(struct gn_dev *dev);
+bool gn_state_cut_short(struct gn_dev *dev);
+bool gn_state_long_answer(struct gn_dev *dev);
 
 #endif

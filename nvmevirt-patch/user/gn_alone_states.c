@@ -4,15 +4,6 @@
 
 #define GN_DAY (24ull * 3600 * 1000000000)
 
-/* Ends a state where something is not so; the line says where. */
-#define GN_IS(WHAT)                                  \
-  do {                                               \
-    if (!(WHAT)) {                                   \
-      fprintf(stderr, "gn_run: not so: %s\n", #WHAT); \
-      return false;                                  \
-    }                                                \
-  } while (0)
-
 bool gn_state_fences(struct gn_dev *dev) {
   struct gn_verdict v;
   gn_u32 reader, handle, count, done = 0;
