@@ -137,7 +137,9 @@ impl Device {
             tokens: HashMap::new(),
             seen: Seen::default(),
         };
-        (device.daemon, _) = device.connect(Identity::Daemon, 0, CNTLID_ANY);
+        let (admin, cntlid) = device.connect(Identity::Daemon, 0, CNTLID_ANY);
+        device.daemon = admin;
+        device.hosts.insert((DAEMON, true), Host { cntlid, admin, queue: None, qid: 0 });
         device
     }
 
@@ -372,8 +374,7 @@ impl Device {
     fn host_of(&mut self, player: Player) -> &mut Host {
         if !self.hosts.contains_key(&player) {
             let kept = std::mem::take(&mut self.seen);
-            let identity = Identity::Client(ClientId::new(player.0).expect("a client of the script"));
-            let (admin, cntlid) = self.connect(identity, 0, CNTLID_ANY);
+            let (admin, cntlid) = self.connect(identity_of(player.0), 0, CNTLID_ANY);
             self.hosts.insert(player, Host { cntlid, admin, queue: None, qid: 0 });
             self.seen = kept;
         }
@@ -388,8 +389,7 @@ impl Device {
         host.qid += 1;
         let (qid, cntlid) = (host.qid, host.cntlid);
         let kept = std::mem::take(&mut self.seen);
-        let identity = Identity::Client(ClientId::new(player.0).expect("looked at"));
-        let (queue, _) = self.connect(identity, qid, cntlid);
+        let (queue, _) = self.connect(identity_of(player.0), qid, cntlid);
         self.seen = kept;
         self.hosts.get_mut(&player).expect("looked at").queue = Some(queue);
         queue
@@ -437,6 +437,14 @@ impl Device {
 
 fn put_completion(out: &mut Out, token: u32, cqe: &Cqe) {
     out.u8(event::COMPLETE).u32(token).u16(cqe.status_word()).u32(cqe.dw0.get()).u32(cqe.dw1.get());
+}
+
+fn identity_of(client: u16) -> Identity {
+    if client == DAEMON {
+        Identity::Daemon
+    } else {
+        Identity::Client(ClientId::new(client).expect("a client of the script"))
+    }
 }
 
 /// The client that a command names, where it names one that may connect: a queue that no client is bound to

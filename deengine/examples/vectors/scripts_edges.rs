@@ -33,7 +33,15 @@ fn ids(scripts: &mut Vec<Script>) {
             s.admin(who, vendor(code, bytes), &[]);
         }
     }
-    scripts.push(s.finish("edge-admin-clients", "ids: the first and last client on the daemon's queue"));
+    let readers = vec![client(1), client(0xFFFE)];
+    s.chmod(&VolumeEntry { version: 2, term: 2, any_reader: true, readers, ..entry(VOLUME) });
+    for who in [WRITER, 1, 0xFFFE, DAEMON] {
+        s.run_verbs(Io { from: DAEMON, ..Io::new(io::READ, who, 0, 1) });
+    }
+    scripts.push(s.finish(
+        "edge-admin-clients",
+        "ids: the first and last client with the daemon's commands, the daemon with theirs",
+    ));
 
     let mut s = Writing::new();
     for vid in [1, 0xFFFE] {
