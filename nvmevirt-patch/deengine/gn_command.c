@@ -3,24 +3,24 @@
  * deengine/src/io. */
 #include "gn_dev_inner.h"
 
-#define GN_NSID 1u
 #define GN_ALL_NAMESPACES 0xFFFFFFFFu
 /* A keyed descriptor whose key the response may invalidate. */
 #define GN_SGL_INVALIDATE 0x4Fu
-#define GN_DSM_DEALLOCATE 4u
-#define GN_RANGE_BYTES 16u
 
-static gn_u8 gn_check_frame(const struct gn_dev *dev, const gnp_sqe *sqe) {
+gn_u8 gn_check_frame(const struct gn_dev *dev, const gnp_sqe *sqe) {
+#ifdef GN_PLANT_PRP
+  if (!dev->config.keyed && sqe->flags == 0x80) return 0;
+#endif
   return sqe->flags == (dev->config.keyed ? GNP_FLAGS_SGL : 0) ? 0 : GN_INVALID_FIELD;
 }
 
-static gn_u8 gn_check_pointer(const struct gn_dev *dev, const gnp_sqe *sqe, gn_u32 bytes) {
+gn_u8 gn_check_pointer(const struct gn_dev *dev, const gnp_sqe *sqe, gn_u32 bytes) {
   if (!dev->config.keyed) return 0;
   if (sqe->dptr.kind != GNP_SGL_KEYED && sqe->dptr.kind != GN_SGL_INVALIDATE) return GN_INVALID_SGL;
   return gnp_sgl_bytes(&sqe->dptr) == bytes ? 0 : GN_INVALID_SGL;
 }
 
-static gn_u8 gn_set_address(struct gn_request *request, gn_u64 slba) {
+gn_u8 gn_set_address(struct gn_request *request, gn_u64 slba) {
   request->vid = gnp_slba_vid(slba);
   request->client = gnp_slba_client(slba);
   request->vba = gnp_slba_vba(slba);
@@ -84,9 +84,8 @@ static void gn_say_pages(const struct gn_io *io, struct gn_verdict *v) {
   v->pages = io->pages;
 }
 
-/* The command has ended: its verdict is that of `refused`. */
-static void gn_end(struct gn_dev *dev, struct gn_io *io, gn_u16 vid, struct gn_refused refused,
-                   struct gn_verdict *v) {
+void gn_end(struct gn_dev *dev, struct gn_io *io, gn_u16 vid, struct gn_refused refused,
+            struct gn_verdict *v) {
   bool orphan = io->orphan;
   gn_io_end(dev, io);
   gn_answer(dev, v, vid, refused);
@@ -123,29 +122,6 @@ static void gn_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, cons
   v->action = io->action;
   v->handle = handle;
   gn_say_pages(io, v);
-}
-
-static void gn_begin_ranges(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, struct gn_verdict *v) {
-  gn_u32 bytes = ((sqe->cdw10 & 0xFF) + 1) * GN_RANGE_BYTES, handle;
-  gn_u8 fault = gn_check_frame(dev, sqe);
-  struct gn_io *io;
-  if (!fault && sqe->nsid != GN_NSID) fault = GN_INVALID_NAMESPACE;
-  if (!fault) fault = gn_check_pointer(dev, sqe, bytes);
-  io = fault ? NULL : gn_io_new(dev, &handle);
-  if (!io) {
-    gn_answer(dev, v, 0, gn_no(fault ? fault : GN_NOT_READY, 0));
-    return;
-  }
-  io->client = client;
-  io->action = GN_RANGES;
-  io->bytes = bytes;
-  io->request.map_epoch = sqe->cdw2;
-  io->request.stamp.lease_epoch = sqe->cdw3;
-  io->request.stamp.sequence = sqe->cdw14 | (gn_u64)sqe->cdw15 << 32;
-  io->request.writes = (sqe->cdw11 & GN_DSM_DEALLOCATE) != 0;
-  v->action = GN_RANGES;
-  v->handle = handle;
-  v->bytes = bytes;
 }
 
 void gn_announce(const struct gn_dev *dev, const gnp_sqe *sqes, gn_u32 count) {
@@ -205,9 +181,7 @@ static struct gn_refused gn_confirm(struct gn_dev *dev, gn_u64 now_ns, const str
   return refused;
 }
 
-/* The command of a handle that waits for this; else the verdict says that there is none. */
-static struct gn_io *gn_expect(struct gn_dev *dev, gn_u32 handle, enum gn_action action,
-                               struct gn_verdict *v) {
+struct gn_io *gn_expect(struct gn_dev *dev, gn_u32 handle, enum gn_action action, struct gn_verdict *v) {
   struct gn_io *io = gn_io_of(dev, handle);
   gn_answer(dev, v, 0, gn_ok());
   v->action = GN_GONE;
@@ -258,45 +232,4 @@ void gn_compared(struct gn_dev *dev, gn_u32 handle, bool differs, struct gn_verd
   struct gn_io *io = gn_expect(dev, handle, GN_COMPARE, v);
   if (!io || !io->has_pages) return;
   gn_end(dev, io, io->request.vid, differs ? gn_no(GN_COMPARE_FAILED, 0) : gn_ok(), v);
-}
-
-static gn_u32 gn_u32_at(const gn_u8 *at) {
-  return at[0] | (gn_u32)at[1] << 8 | (gn_u32)at[2] << 16 | (gn_u32)at[3] << 24;
-}
-
-static struct gn_refused gn_judge_range(struct gn_dev *dev, gn_u64 now_ns, const struct gn_io *io,
-                                        const gn_u8 *range, struct gn_request *request, gn_u16 *slot) {
-  gn_u64 slba;
-  *request = io->request;
-  request->writes = true;
-  request->blocks = gn_u32_at(range + 4);
-  slba = gn_u32_at(range + 8) | (gn_u64)gn_u32_at(range + 12) << 32;
-  if (request->blocks == 0 || gn_set_address(request, slba))
-    return gn_no(GN_INVALID_FIELD, 0);
-  return gn_table_judge(dev->table, &dev->fleet, now_ns, io->client, request, slot);
-}
-
-void gn_ranges(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, const gn_u8 *ranges,
-               struct gn_verdict *v) {
-  struct gn_io *io = gn_expect(dev, handle, GN_RANGES, v);
-  struct gn_refused refused = gn_ok();
-  struct gn_request request;
-  gn_u32 at, vid = 0;
-  gn_u16 slot;
-  if (!io) return;
-  if (failed) refused = gn_no(GN_TRANSFER_ERROR, 0);
-  /* Every range is judged before any is applied, so a refused command has done nothing. */
-  for (at = 0; at < io->bytes && !refused.code && !io->orphan; at += GN_RANGE_BYTES) {
-    refused = gn_judge_range(dev, now_ns, io, ranges + at, &request, &slot);
-    vid = ranges[at + 14] | (gn_u32)ranges[at + 15] << 8;
-  }
-  if (failed || !gnp_id_is_valid((gn_u16)vid)) vid = 0;
-  for (at = io->bytes; io->request.writes && !refused.code && !io->orphan && at >= GN_RANGE_BYTES;) {
-    at -= GN_RANGE_BYTES;
-    /* Nothing has changed since, so this judges as before; it is for the slot. */
-    if (gn_judge_range(dev, now_ns, io, ranges + at, &request, &slot).code) continue;
-    gn_trim(dev, dev->table->slots[slot], &request);
-  }
-  dev->counts.forgets += !refused.code;
-  gn_end(dev, io, (gn_u16)vid, refused, v);
 }

@@ -5,6 +5,8 @@
 
 #include "gn_dev.h"
 
+#define GN_NSID 1u
+
 /* A command under way. */
 struct gn_io {
   gn_u32 age;
@@ -103,6 +105,18 @@ bool gn_is_newer(const struct gn_dev *dev, const struct gn_volume *volume, const
                  gn_u32 vba, const struct gn_probe *probe);
 struct gn_refused gn_commit(struct gn_dev *dev, struct gn_io *io, const gn_u32 *sums);
 void gn_trim(struct gn_dev *dev, struct gn_volume *volume, const struct gn_request *request);
+
+/* Whether flags and data pointer are those of this transport, and the ids of an SLBA are ids: 0, or the
+ * refusal. */
+gn_u8 gn_check_frame(const struct gn_dev *dev, const gnp_sqe *sqe);
+gn_u8 gn_check_pointer(const struct gn_dev *dev, const gnp_sqe *sqe, gn_u32 bytes);
+gn_u8 gn_set_address(struct gn_request *request, gn_u64 slba);
+/* The command of a handle that waits for this; else the verdict says that there is none. */
+struct gn_io *gn_expect(struct gn_dev *dev, gn_u32 handle, enum gn_action action, struct gn_verdict *v);
+/* The command has ended: its verdict is that of `refused`. */
+void gn_end(struct gn_dev *dev, struct gn_io *io, gn_u16 vid, struct gn_refused refused,
+            struct gn_verdict *v);
+void gn_begin_ranges(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, struct gn_verdict *v);
 
 void gn_sweep_start(struct gn_dev *dev, gn_u64 now_ns, gn_u16 vid, gn_u32 generation);
 /* An insertion has written words behind the front of a sweep. */

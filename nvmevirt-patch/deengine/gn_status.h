@@ -51,278 +51,67 @@ enum {
   GN_REFUSALS_END
 };
 
-/* The NVMe status of a refusal, without the phase bit; 0 for a number that there is not. */
-static inline gn_u16 gn_status_of(gn_u8 code) {
-  switch (code) {
-    case GN_UNKNOWN_VOLUME:
-      return 0x4286;
-    case GN_NOT_A_READER:
-      return 0x4286;
-    case GN_READ_ONLY:
-      return 0x4182;
-    case GN_LEASE_HELD_BY_OTHER:
-      return 0x4083;
-    case GN_LEASE_EXPIRED:
-      return 0x0083;
-    case GN_WRONG_IDENTITY:
-      return 0x4286;
-    case GN_NOT_THE_DAEMON:
-      return 0x4286;
-    case GN_WRONG_TARGET:
-      return 0x4701;
-    case GN_STALE_MAP:
-      return 0x0702;
-    case GN_MAP_BEHIND:
-      return 0x0703;
-    case GN_NOT_HERE_YET:
-      return 0x0704;
-    case GN_ASK_THE_FIRST:
-      return 0x0705;
-    case GN_NOT_SERVING:
-      return 0x0706;
-    case GN_OUT_OF_RANGE:
-      return 0x4080;
-    case GN_CAPACITY_EXCEEDED:
-      return 0x4081;
-    case GN_NOT_READY:
-      return 0x0882;
-    case GN_WRONG_KEY:
-      return 0x0281;
-    case GN_BAD_CHECKSUM:
-      return 0x0281;
-    case GN_DELETING:
-      return 0x4286;
-    case GN_INVALID_FIELD:
-      return 0x4002;
-    case GN_INVALID_OPCODE:
-      return 0x4001;
-    case GN_INVALID_SGL:
-      return 0x400F;
-    case GN_TRANSFER_ERROR:
-      return 0x0004;
-    case GN_VOLUME_EXISTS:
-      return 0x41C0;
-    case GN_VOLUME_ABSENT:
-      return 0x41C1;
-    case GN_TABLE_FULL:
-      return 0x41C2;
-    case GN_STALE_TERM:
-      return 0x41C3;
-    case GN_STALE_VERSION:
-      return 0x41C4;
-    case GN_SWEEP_PENDING:
-      return 0x01C5;
-    case GN_CONNECT_REFUSED:
-      return 0x4184;
-    case GN_CONNECT_INVALID:
-      return 0x4182;
-    case GN_SEQUENCE_ERROR:
-      return 0x400C;
-    case GN_INVALID_NAMESPACE:
-      return 0x400B;
-    case GN_INVALID_LOG_PAGE:
-      return 0x4109;
-    case GN_FEATURE_NOT_SAVEABLE:
-      return 0x410D;
-    case GN_EVENT_LIMIT:
-      return 0x4105;
-    case GN_ABORT_REQUESTED:
-      return 0x0007;
-    case GN_COMPARE_FAILED:
-      return 0x4285;
-    case GN_DEALLOCATED:
-      return 0x4287;
-    case GN_UNREADABLE:
-      return 0x0281;
-    case GN_AUTHENTICATION_REQUIRED:
-      return 0x4191;
-    case GN_COPY_UNUSABLE:
-      return 0x4707;
-    default:
-      return 0;
-  }
+/* NVMe status without the phase bit, name, rule of the protocol; 0 and question marks for a number
+ * that there is not. */
+struct gn_refusal {
+  gn_u16 status;
+  const char *name;
+  const char *rule;
+};
+
+static inline const struct gn_refusal *gn_refusal_of(gn_u8 code) {
+  static const struct gn_refusal all[GN_REFUSALS_END] = {
+      {0, "?", "?"},
+      [GN_UNKNOWN_VOLUME] = {0x4286, "UnknownVolume", "access: volume"},
+      [GN_NOT_A_READER] = {0x4286, "NotAReader", "access: readers"},
+      [GN_READ_ONLY] = {0x4182, "ReadOnly", "access: writer"},
+      [GN_LEASE_HELD_BY_OTHER] = {0x4083, "LeaseHeldByOther", "8 (fencing)"},
+      [GN_LEASE_EXPIRED] = {0x0083, "LeaseExpired", "8 (fencing)"},
+      [GN_WRONG_IDENTITY] = {0x4286, "WrongIdentity", "4 (identity)"},
+      [GN_NOT_THE_DAEMON] = {0x4286, "NotTheDaemon", "4 (identity)"},
+      [GN_WRONG_TARGET] = {0x4701, "WrongTarget", "placement"},
+      [GN_STALE_MAP] = {0x0702, "StaleMap", "1 (map epoch)"},
+      [GN_MAP_BEHIND] = {0x0703, "MapBehind", "1 (map epoch)"},
+      [GN_NOT_HERE_YET] = {0x0704, "NotHereYet", "1 (serving and filling)"},
+      [GN_ASK_THE_FIRST] = {0x0705, "AskTheFirst", "7 (readers beside a writer)"},
+      [GN_NOT_SERVING] = {0x0706, "NotServing", "2 (serving lease)"},
+      [GN_OUT_OF_RANGE] = {0x4080, "OutOfRange", "NVMe"},
+      [GN_CAPACITY_EXCEEDED] = {0x4081, "CapacityExceeded", "NVMe"},
+      [GN_NOT_READY] = {0x0882, "NotReady", "11 (power)"},
+      [GN_WRONG_KEY] = {0x0281, "WrongKey", "10 (forgetting)"},
+      [GN_BAD_CHECKSUM] = {0x0281, "BadChecksum", "checksum"},
+      [GN_DELETING] = {0x4286, "Deleting", "10 (forgetting)"},
+      [GN_INVALID_FIELD] = {0x4002, "InvalidField", "NVMe"},
+      [GN_INVALID_OPCODE] = {0x4001, "InvalidOpcode", "4 (identity)"},
+      [GN_INVALID_SGL] = {0x400F, "InvalidSgl", "NVMe"},
+      [GN_TRANSFER_ERROR] = {0x0004, "TransferError", "NVMe"},
+      [GN_VOLUME_EXISTS] = {0x41C0, "VolumeExists", "VOLUME ADD"},
+      [GN_VOLUME_ABSENT] = {0x41C1, "VolumeAbsent", "VOLUME"},
+      [GN_TABLE_FULL] = {0x41C2, "TableFull", "VOLUME ADD"},
+      [GN_STALE_TERM] = {0x41C3, "StaleTerm", "3 (terms)"},
+      [GN_STALE_VERSION] = {0x41C4, "StaleVersion", "3 (terms)"},
+      [GN_SWEEP_PENDING] = {0x01C5, "SweepPending", "10 (forgetting)"},
+      [GN_CONNECT_REFUSED] = {0x4184, "ConnectRefused", "4 (identity)"},
+      [GN_CONNECT_INVALID] = {0x4182, "ConnectInvalid", "NVMe-oF"},
+      [GN_SEQUENCE_ERROR] = {0x400C, "SequenceError", "NVMe"},
+      [GN_INVALID_NAMESPACE] = {0x400B, "InvalidNamespace", "NVMe"},
+      [GN_INVALID_LOG_PAGE] = {0x4109, "InvalidLogPage", "NVMe"},
+      [GN_FEATURE_NOT_SAVEABLE] = {0x410D, "FeatureNotSaveable", "NVMe"},
+      [GN_EVENT_LIMIT] = {0x4105, "EventLimit", "NVMe"},
+      [GN_ABORT_REQUESTED] = {0x0007, "AbortRequested", "NVMe"},
+      [GN_COMPARE_FAILED] = {0x4285, "CompareFailed", "NVMe"},
+      [GN_DEALLOCATED] = {0x4287, "Deallocated", "NVMe"},
+      [GN_UNREADABLE] = {0x0281, "Unreadable", "NVMe"},
+      [GN_AUTHENTICATION_REQUIRED] = {0x4191, "AuthenticationRequired", "4 (identity)"},
+      [GN_COPY_UNUSABLE] = {0x4707, "CopyUnusable", "1 (serving and filling)"},
+  };
+  return &all[code < GN_REFUSALS_END ? code : 0];
 }
 
-static inline const char *gn_name_of(gn_u8 code) {
-  switch (code) {
-    case GN_UNKNOWN_VOLUME:
-      return "UnknownVolume";
-    case GN_NOT_A_READER:
-      return "NotAReader";
-    case GN_READ_ONLY:
-      return "ReadOnly";
-    case GN_LEASE_HELD_BY_OTHER:
-      return "LeaseHeldByOther";
-    case GN_LEASE_EXPIRED:
-      return "LeaseExpired";
-    case GN_WRONG_IDENTITY:
-      return "WrongIdentity";
-    case GN_NOT_THE_DAEMON:
-      return "NotTheDaemon";
-    case GN_WRONG_TARGET:
-      return "WrongTarget";
-    case GN_STALE_MAP:
-      return "StaleMap";
-    case GN_MAP_BEHIND:
-      return "MapBehind";
-    case GN_NOT_HERE_YET:
-      return "NotHereYet";
-    case GN_ASK_THE_FIRST:
-      return "AskTheFirst";
-    case GN_NOT_SERVING:
-      return "NotServing";
-    case GN_OUT_OF_RANGE:
-      return "OutOfRange";
-    case GN_CAPACITY_EXCEEDED:
-      return "CapacityExceeded";
-    case GN_NOT_READY:
-      return "NotReady";
-    case GN_WRONG_KEY:
-      return "WrongKey";
-    case GN_BAD_CHECKSUM:
-      return "BadChecksum";
-    case GN_DELETING:
-      return "Deleting";
-    case GN_INVALID_FIELD:
-      return "InvalidField";
-    case GN_INVALID_OPCODE:
-      return "InvalidOpcode";
-    case GN_INVALID_SGL:
-      return "InvalidSgl";
-    case GN_TRANSFER_ERROR:
-      return "TransferError";
-    case GN_VOLUME_EXISTS:
-      return "VolumeExists";
-    case GN_VOLUME_ABSENT:
-      return "VolumeAbsent";
-    case GN_TABLE_FULL:
-      return "TableFull";
-    case GN_STALE_TERM:
-      return "StaleTerm";
-    case GN_STALE_VERSION:
-      return "StaleVersion";
-    case GN_SWEEP_PENDING:
-      return "SweepPending";
-    case GN_CONNECT_REFUSED:
-      return "ConnectRefused";
-    case GN_CONNECT_INVALID:
-      return "ConnectInvalid";
-    case GN_SEQUENCE_ERROR:
-      return "SequenceError";
-    case GN_INVALID_NAMESPACE:
-      return "InvalidNamespace";
-    case GN_INVALID_LOG_PAGE:
-      return "InvalidLogPage";
-    case GN_FEATURE_NOT_SAVEABLE:
-      return "FeatureNotSaveable";
-    case GN_EVENT_LIMIT:
-      return "EventLimit";
-    case GN_ABORT_REQUESTED:
-      return "AbortRequested";
-    case GN_COMPARE_FAILED:
-      return "CompareFailed";
-    case GN_DEALLOCATED:
-      return "Deallocated";
-    case GN_UNREADABLE:
-      return "Unreadable";
-    case GN_AUTHENTICATION_REQUIRED:
-      return "AuthenticationRequired";
-    case GN_COPY_UNUSABLE:
-      return "CopyUnusable";
-    default:
-      return "?";
-  }
-}
+static inline gn_u16 gn_status_of(gn_u8 code) { return gn_refusal_of(code)->status; }
 
-static inline const char *gn_rule_of(gn_u8 code) {
-  switch (code) {
-    case GN_UNKNOWN_VOLUME:
-      return "access: volume";
-    case GN_NOT_A_READER:
-      return "access: readers";
-    case GN_READ_ONLY:
-      return "access: writer";
-    case GN_LEASE_HELD_BY_OTHER:
-      return "8 (fencing)";
-    case GN_LEASE_EXPIRED:
-      return "8 (fencing)";
-    case GN_WRONG_IDENTITY:
-      return "4 (identity)";
-    case GN_NOT_THE_DAEMON:
-      return "4 (identity)";
-    case GN_WRONG_TARGET:
-      return "placement";
-    case GN_STALE_MAP:
-      return "1 (map epoch)";
-    case GN_MAP_BEHIND:
-      return "1 (map epoch)";
-    case GN_NOT_HERE_YET:
-      return "1 (serving and filling)";
-    case GN_ASK_THE_FIRST:
-      return "7 (readers beside a writer)";
-    case GN_NOT_SERVING:
-      return "2 (serving lease)";
-    case GN_OUT_OF_RANGE:
-      return "NVMe";
-    case GN_CAPACITY_EXCEEDED:
-      return "NVMe";
-    case GN_NOT_READY:
-      return "11 (power)";
-    case GN_WRONG_KEY:
-      return "10 (forgetting)";
-    case GN_BAD_CHECKSUM:
-      return "checksum";
-    case GN_DELETING:
-      return "10 (forgetting)";
-    case GN_INVALID_FIELD:
-      return "NVMe";
-    case GN_INVALID_OPCODE:
-      return "4 (identity)";
-    case GN_INVALID_SGL:
-      return "NVMe";
-    case GN_TRANSFER_ERROR:
-      return "NVMe";
-    case GN_VOLUME_EXISTS:
-      return "VOLUME ADD";
-    case GN_VOLUME_ABSENT:
-      return "VOLUME";
-    case GN_TABLE_FULL:
-      return "VOLUME ADD";
-    case GN_STALE_TERM:
-      return "3 (terms)";
-    case GN_STALE_VERSION:
-      return "3 (terms)";
-    case GN_SWEEP_PENDING:
-      return "10 (forgetting)";
-    case GN_CONNECT_REFUSED:
-      return "4 (identity)";
-    case GN_CONNECT_INVALID:
-      return "NVMe-oF";
-    case GN_SEQUENCE_ERROR:
-      return "NVMe";
-    case GN_INVALID_NAMESPACE:
-      return "NVMe";
-    case GN_INVALID_LOG_PAGE:
-      return "NVMe";
-    case GN_FEATURE_NOT_SAVEABLE:
-      return "NVMe";
-    case GN_EVENT_LIMIT:
-      return "NVMe";
-    case GN_ABORT_REQUESTED:
-      return "NVMe";
-    case GN_COMPARE_FAILED:
-      return "NVMe";
-    case GN_DEALLOCATED:
-      return "NVMe";
-    case GN_UNREADABLE:
-      return "NVMe";
-    case GN_AUTHENTICATION_REQUIRED:
-      return "4 (identity)";
-    case GN_COPY_UNUSABLE:
-      return "1 (serving and filling)";
-    default:
-      return "?";
-  }
-}
+static inline const char *gn_name_of(gn_u8 code) { return gn_refusal_of(code)->name; }
+
+static inline const char *gn_rule_of(gn_u8 code) { return gn_refusal_of(code)->rule; }
 
 #endif

@@ -38,21 +38,26 @@ static gn_u32 gn_lower(const struct gn_table *table, gn_u64 key) {
   return low;
 }
 
-static void gn_drop_oldest(struct gn_table *table) {
-  gn_u32 at = gn_lower(table, gn_key(table, table->recent_at));
-  while (at < table->recent_len && table->order[at] != table->recent_at) ++at;
-  if (at < table->recent_len)
-    memmove(table->order + at, table->order + at + 1, (table->recent_len - at - 1) * sizeof *table->order);
-  table->recent_at = (table->recent_at + 1) % GN_MAX_RECENT;
-  --table->recent_len;
+/* Forgets the oldest ones, in one pass over the order. */
+static void gn_drop_oldest(struct gn_table *table, gn_u32 count) {
+  gn_u32 from, to = 0;
+  if (!count) return;
+  for (from = 0; from < table->recent_len; ++from) {
+    gn_u32 at = table->order[from], age = (at + GN_MAX_RECENT - table->recent_at) % GN_MAX_RECENT;
+    if (age >= count) table->order[to++] = at;
+  }
+  table->recent_at = (table->recent_at + count) % GN_MAX_RECENT;
+  table->recent_len -= count;
 }
 
 static void gn_expire(struct gn_table *table, gn_u64 now_ns) {
-  while (table->recent_len) {
-    gn_u64 died = table->recent[table->recent_at].died_ns;
+  gn_u32 count = 0;
+  while (count < table->recent_len) {
+    gn_u64 died = table->recent[(table->recent_at + count) % GN_MAX_RECENT].died_ns;
     if (now_ns < died || now_ns - died < GN_DAY_NS) break;
-    gn_drop_oldest(table);
+    ++count;
   }
+  gn_drop_oldest(table, count);
 }
 
 void gn_table_bury(struct gn_table *table, gn_u64 now_ns, gn_u16 vid) {
@@ -66,7 +71,7 @@ void gn_table_bury(struct gn_table *table, gn_u64 now_ns, gn_u16 vid) {
   }
   table->dead[vid] = volume->entry.generation;
   gn_expire(table, now_ns);
-  if (table->recent_len == GN_MAX_RECENT) gn_drop_oldest(table);
+  if (table->recent_len == GN_MAX_RECENT) gn_drop_oldest(table, 1);
   at = (table->recent_at + table->recent_len) % GN_MAX_RECENT;
   stone = &table->recent[at];
   stone->died_ns = now_ns;

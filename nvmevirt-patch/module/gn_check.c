@@ -2,29 +2,16 @@
 /*
  * /dev/gn_check: the checks in a real kernel. Each open file is a script of its own. What is written are
  * operations, each behind its length in four bytes; what is read are the answers, behind theirs. A write
- * takes as many whole operations as there is room for answers, and keeps the beginning of the next one.
+ * takes as many whole operations as there is room for answers, and keeps the beginning of the next one. A
+ * write that begins with "GNVS" is a vector file, whole: what is read then are its answers.
  */
-#include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
-#include <linux/uaccess.h>
 
 #include "gn_check.h"
 
-#define GN_ANSWERS (256u << 10)
-
 DEFINE_MUTEX(gn_check_lock);
 struct gn_player *gn_check_shown;
-
-struct gn_file {
-  struct gn_player *player;
-  gn_u8 *in;
-  gn_u32 have;
-  gn_u8 *answers;
-  gn_u32 from;
-  gn_u32 to;
-  bool broken;
-};
 
 static void gn_file_end(struct gn_file *file) {
   if (file->player && gn_check_shown == file->player) {
@@ -32,6 +19,7 @@ static void gn_file_end(struct gn_file *file) {
     gn_check_shown = NULL;
   }
   gn_player_delete(file->player);
+  gn_free(file->held);
   gn_free(file->in);
   gn_free(file->answers);
   gn_free(file);
@@ -63,53 +51,45 @@ static int gn_check_release(struct inode *inode, struct file *opened) {
   return 0;
 }
 
-static gn_u32 gn_length(const gn_u8 *at) {
-  return at[0] | (gn_u32)at[1] << 8 | (gn_u32)at[2] << 16 | (gn_u32)at[3] << 24;
-}
-
-/* Plays one operation; an errno, and a sentence in the log, where the bytes are none. */
-static int gn_play_one(struct gn_file *file, gn_u32 length) {
+int gn_check_play(struct gn_file *file, const gn_u8 *op, gn_u32 bytes) {
   const char *why = "?";
   gn_u8 *answer = file->answers + file->to;
-  int answered = gn_play(file->player, file->in + 4, length, answer + 4, &why);
+  int answered = gn_play(file->player, op, bytes, answer + 4, &why);
   if (answered < 0) {
-    gn_log("%s: %s\n", gn_op_name(file->in[4]), why);
+    gn_log("%s: %s\n", gn_op_name(op[0]), why);
     return -EINVAL;
   }
   answer[0] = (gn_u8)answered;
   answer[1] = (gn_u8)(answered >> 8);
   answer[2] = answer[3] = 0;
   file->to += 4 + (gn_u32)answered;
-  return 0;
+  return answered;
 }
 
 /* Takes bytes up to the end of one operation, and plays it if it is whole. */
 static ssize_t gn_take(struct gn_file *file, const char __user *from, size_t bytes) {
-  gn_u32 wants = file->have < 4 ? 4 : 4 + gn_length(file->in), part;
+  gn_u32 wants = file->have < 4 ? 4 : 4 + gn_u32_of(file->in), part;
   int result = 0;
   part = min_t(size_t, bytes, wants - file->have);
   if (copy_from_user(file->in + file->have, from, part)) return -EFAULT;
   file->have += part;
   if (file->have < 4) return part;
-  if (gn_length(file->in) == 0 || gn_length(file->in) > GN_OP_MOST) {
+  if (gn_u32_of(file->in) == 0 || gn_u32_of(file->in) > GN_OP_MOST) {
     gn_log("an operation of no possible length\n");
     return -EINVAL;
   }
-  if (file->have == 4 + gn_length(file->in)) {
-    result = gn_play_one(file, gn_length(file->in));
+  if (file->have == 4 + gn_u32_of(file->in)) {
+    result = gn_check_play(file, file->in + 4, gn_u32_of(file->in));
     file->have = 0;
   }
-  return result ? result : part;
+  return result < 0 ? result : part;
 }
 
-static ssize_t gn_check_write(struct file *opened, const char __user *from, size_t bytes, loff_t *at) {
-  struct gn_file *file = opened->private_data;
+/* Takes operations, up to the beginning of one, or as many as there is room for answers. */
+static ssize_t gn_take_all(struct gn_file *file, const char __user *from, size_t bytes) {
   ssize_t used = 0, part = 0;
-  mutex_lock(&gn_check_lock);
-  gn_check_shown = file->player;
-  if (file->broken) part = -EINVAL;
   if (file->from == file->to) file->from = file->to = 0;
-  while (!file->broken && used < (ssize_t)bytes && used < INT_MAX / 2) {
+  while (used < (ssize_t)bytes && used < INT_MAX / 2) {
     if (file->to + 4 + GN_ANSWER_MOST > GN_ANSWERS) {
       part = -EAGAIN;
       break;
@@ -120,16 +100,43 @@ static ssize_t gn_check_write(struct file *opened, const char __user *from, size
     used += part;
     cond_resched();
   }
-  mutex_unlock(&gn_check_lock);
   return used ? used : part;
+}
+
+/* Whether the write begins a vector file; a length of operation that is begun is none. */
+static bool gn_begins_vector(const struct gn_file *file, const char __user *from, size_t bytes) {
+  gn_u8 head[4];
+  if (file->have || bytes < sizeof head || copy_from_user(head, from, sizeof head)) return false;
+  return gn_vector_begins(head, sizeof head);
+}
+
+static ssize_t gn_check_write(struct file *opened, const char __user *from, size_t bytes, loff_t *at) {
+  struct gn_file *file = opened->private_data;
+  ssize_t result;
+  mutex_lock(&gn_check_lock);
+  gn_check_shown = file->player;
+  if (file->broken)
+    result = -EINVAL;
+  else if (file->held)
+    /* Its answers are to be read first. */
+    result = -EAGAIN;
+  else if (gn_begins_vector(file, from, bytes))
+    result = file->from == file->to ? gn_check_take_vector(file, from, bytes) : -EAGAIN;
+  else
+    result = gn_take_all(file, from, bytes);
+  mutex_unlock(&gn_check_lock);
+  return result;
 }
 
 static ssize_t gn_check_read(struct file *opened, char __user *to, size_t bytes, loff_t *at) {
   struct gn_file *file = opened->private_data;
   ssize_t part;
   mutex_lock(&gn_check_lock);
+  if (file->held && file->from == file->to) gn_check_go_on(file);
   part = min_t(size_t, bytes, file->to - file->from);
-  if (copy_to_user(to, file->answers + file->from, part))
+  if (file->held && file->from == file->to)
+    part = gn_check_end_vector(file);
+  else if (copy_to_user(to, file->answers + file->from, part))
     part = -EFAULT;
   else
     file->from += part;
@@ -139,7 +146,7 @@ static ssize_t gn_check_read(struct file *opened, char __user *to, size_t bytes,
 
 /* There is no ioctl. The sentence says what to do instead. */
 static long gn_check_ioctl(struct file *opened, unsigned int request, unsigned long at) {
-  gn_log("no ioctl %#x here: write operations, and read their answers\n", request);
+  gn_log("no ioctl %#x here: write operations or a vector file, and read the answers\n", request);
   return -ENOTTY;
 }
 

@@ -61,13 +61,24 @@ DEFINE_SHOW_ATTRIBUTE(moves);
 static int commands_show(struct seq_file *out, void *unused) {
   const struct gn_counts *counts = &gn_seen.counts;
   gn_begin_show();
-  seq_printf(out, "reads %llu\nwrites %llu\nforgets %llu\novertaken blocks %llu\nbelieved %llu\nclosed %llu\n",
+  seq_printf(out,
+             "reads %llu\nwrites %llu\nforgets %llu\novertaken blocks %llu\nbelieved %llu\nclosed %llu\n",
              counts->reads, counts->writes, counts->forgets, counts->overtaken, counts->believed,
              counts->closed);
   mutex_unlock(&gn_check_lock);
   return 0;
 }
 DEFINE_SHOW_ATTRIBUTE(commands);
+
+/* Vector files since the module was loaded. */
+static int vectors_show(struct seq_file *out, void *unused) {
+  mutex_lock(&gn_check_lock);
+  seq_printf(out, "taken %llu\ndiffered %llu\nrefused %llu\n", gn_check_vectors.taken,
+             gn_check_vectors.differed, gn_check_vectors.refused);
+  mutex_unlock(&gn_check_lock);
+  return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(vectors);
 
 static int bytes_show(struct seq_file *out, void *unused) {
   seq_printf(out, "%llu\n", gn_os_bytes);
@@ -82,6 +93,7 @@ int gn_check_stats_start(void) {
   debugfs_create_file("load", 0400, gn_folder, NULL, &load_fops);
   debugfs_create_file("moves", 0400, gn_folder, NULL, &moves_fops);
   debugfs_create_file("commands", 0400, gn_folder, NULL, &commands_fops);
+  debugfs_create_file("vectors", 0400, gn_folder, NULL, &vectors_fops);
   debugfs_create_file("bytes", 0400, gn_folder, NULL, &bytes_fops);
   return 0;
 }

@@ -9,11 +9,13 @@
 
 #include "gn_dev.h"
 
-/* Most bytes of the answer to one operation, and of an operation. */
-#define GN_ANSWER_MOST 8192u
+/* Most bytes of the answer to one operation (pages of a read, waiting commands that are done, as many closed
+ * clients as commands), and of an operation. */
+#define GN_ANSWER_MOST 24576u
 #define GN_OP_MOST (2u << 20)
-/* Most bytes of memory that a script's device or map may take, about. */
+/* Most pages and commands of a script's device or map: a bound of its memory. */
 #define GN_PAGES_MOST (1ull << 22)
+#define GN_COMMANDS_MOST 4096u
 
 enum {
   GN_OP_DEVICE = 0x01,
@@ -34,7 +36,10 @@ enum {
   GN_OP_SET_WORD = 0x17,
   GN_OP_CHECK = 0x18,
   GN_OP_CLEAR = 0x19,
-  GN_OP_SCAN = 0x1A
+  GN_OP_SCAN = 0x1A,
+  GN_OP_FILL = 0x1B,
+  GN_OP_LOOK = 0x1C,
+  GN_OP_WORDS = 0x1D
 };
 
 enum {
@@ -45,6 +50,9 @@ enum {
   GN_EV_CLOSED = 5,
   GN_EV_STATE = 6,
   GN_EV_VALUE = 7,
+  GN_EV_WORDS = 8,
+  /* The same commands with PRP were answered otherwise; never right. */
+  GN_EV_TWIN = 0xED,
   /* The device contradicts itself; never right. */
   GN_EV_BROKEN = 0xEE
 };

@@ -24,6 +24,11 @@ struct gn_wait {
 };
 
 struct gn_player {
+  /* Plays the same to a device of PRP, whose answers must be the same. */
+  struct gn_player *twin;
+  gn_u8 *twin_answer;
+  bool has_twin;
+  bool is_twin;
   struct gn_dev *dev;
   struct gn_map *map;
   struct gn_token *tokens;
@@ -41,6 +46,7 @@ struct gn_player {
   /* The answer that is being written. */
   gn_u8 *answer;
   gn_u32 answered;
+  bool is_long;
   /* Of a scan of the map. */
   gn_u16 scan_vid;
   gn_u32 scan_count;
@@ -62,9 +68,14 @@ static inline gn_u64 gn_get(struct gn_player *p, gn_u32 bytes) {
 }
 
 static inline void gn_put(struct gn_player *p, gn_u64 value, gn_u32 bytes) {
-  for (; bytes && p->answered < GN_ANSWER_MOST; --bytes, value >>= 8) p->answer[p->answered++] = (gn_u8)value;
+  if (GN_ANSWER_MOST - p->answered < bytes) {
+    p->is_long = true;
+    return;
+  }
+  for (; bytes; --bytes, value >>= 8) p->answer[p->answered++] = (gn_u8)value;
 }
 
+void gn_play_device(struct gn_player *p, gn_u8 op, const char **why);
 /* Operations on a map alone; false: no such operation. */
 bool gn_play_map(struct gn_player *p, gn_u8 op, const char **why);
 

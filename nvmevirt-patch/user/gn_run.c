@@ -13,9 +13,13 @@ static const char gn_help[] =
     "  gn_run --vectors DIR       plays every *.gnv file of DIR: one line a script, and of a script that\n"
     "                             differs the first difference in words; status 1 where one differs\n"
     "  gn_run --cost [BLOCKS]     CPU time of the verdict and look-up of a mapped 4 KiB read\n"
+    "  gn_run --alone             what this code does in states that no command of a script brings the\n"
+    "                             firmware into: one line a state; status 1 where one is not right\n"
     "  gn_run --hostile SEED COUNT\n"
-    "                             plays COUNT operations of random bytes, none of which may do harm\n"
-    "  gn_run --through PATH ...  the same with operations played by the module, by its device PATH\n"
+    "                             plays COUNT operations of random bytes, and bent vector files, none of\n"
+    "                             which may do harm\n"
+    "  gn_run --prp ...           every device gets a twin whose commands have PRP: it must answer the same\n"
+    "  gn_run --through PATH ...  the same, played by the module, by its device PATH\n"
     "  gn_run --help              this text\n";
 
 /* Reads operations until the end of input and answers them. The output is written when the input has
@@ -32,7 +36,8 @@ static int gn_serve(struct gn_way *way) {
     have += (gn_u32)got;
     while (have - at >= 4) {
       gn_u32 length = gn_u32_of(in + at);
-      if (length == 0 || length > GN_OP_MOST) return gn_complain("standard input", "an operation of no possible length");
+      if (length == 0 || length > GN_OP_MOST)
+        return gn_complain("standard input", "an operation of no possible length");
       if (have - at - 4 < length) break;
       at += 4 + length;
     }
@@ -50,6 +55,7 @@ struct gn_ask {
   const char *folder;
   gn_u64 seed;
   gn_u64 hostile;
+  bool twins;
 };
 
 /* -1: go on; otherwise the status to end with. */
@@ -61,8 +67,11 @@ static int gn_read_arguments(int argc, char **argv, struct gn_ask *ask) {
       return 0;
     }
     if (!strcmp(argv[at], "--cost")) return gn_cost(at + 1 < argc ? strtoull(argv[at + 1], NULL, 10) : 0);
+    if (!strcmp(argv[at], "--alone")) return gn_alone();
     if (!strcmp(argv[at], "--vectors") && at + 1 < argc) {
       ask->folder = argv[++at];
+    } else if (!strcmp(argv[at], "--prp")) {
+      ask->twins = true;
     } else if (!strcmp(argv[at], "--through") && at + 1 < argc) {
       ask->through = argv[++at];
     } else if (!strcmp(argv[at], "--hostile") && at + 2 < argc) {
@@ -77,11 +86,14 @@ static int gn_read_arguments(int argc, char **argv, struct gn_ask *ask) {
 }
 
 int main(int argc, char **argv) {
-  struct gn_ask ask = {NULL, NULL, 0, 0};
+  struct gn_ask ask = {NULL, NULL, 0, 0, false};
   struct gn_way way;
   int result = gn_read_arguments(argc, argv, &ask);
   if (result >= 0) return result;
+  if (ask.twins && ask.through)
+    return gn_complain("--prp", "not with --through: there a vector file asks for its twins");
   if (gn_way_open(&way, ask.through)) return 1;
+  way.twins = ask.twins;
   if (ask.hostile)
     result = gn_hostile(&way, ask.seed, ask.hostile);
   else

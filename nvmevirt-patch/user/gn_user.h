@@ -3,17 +3,15 @@
 #ifndef GN_USER_H
 #define GN_USER_H
 
-#include "../play/gn_play.h"
+#include "../play/gn_vector.h"
 
 /* Who plays: this program, or the module behind its device. */
 struct gn_way {
   struct gn_player *player;
   int device;
+  /* Every device here gets a twin with PRP. */
+  bool twins;
 };
-
-static inline gn_u32 gn_u32_of(const gn_u8 *at) {
-  return at[0] | (gn_u32)at[1] << 8 | (gn_u32)at[2] << 16 | (gn_u32)at[3] << 24;
-}
 
 int gn_complain(const char *what, const char *why);
 int gn_way_open(struct gn_way *way, const char *path);
@@ -22,8 +20,10 @@ int gn_way_reset(struct gn_way *way);
 void gn_way_close(struct gn_way *way);
 /* Plays whole operations, each behind its length, and writes the answers to descriptor `out`. */
 int gn_way_play(struct gn_way *way, const gn_u8 *ops, gn_u32 bytes, int out);
-/* Plays one; the length of the answer, or -1. */
+/* Plays one here; the length of the answer, or -1. */
 int gn_way_one(struct gn_way *way, const gn_u8 *op, gn_u32 bytes, gn_u8 *answer);
+/* Reads one answer of the module; its length, or -1. */
+int gn_way_read_answer(struct gn_way *way, gn_u8 *answer);
 
 #define GN_FRESH_GROUPS 1024u
 /* Header, one SSD of four bytes, padding, a place of two bytes a group. */
@@ -37,10 +37,14 @@ void gn_make_entry(gnp_entry *entry, gn_u64 blocks);
 
 int gn_vectors(struct gn_way *way, const char *folder);
 int gn_cost(gn_u64 blocks);
-/* Plays so many operations of random bytes, and to a device any ioctl, too. */
+/* States that no command of a script brings the firmware into: what the C code alone does there. */
+int gn_alone(void);
+/* Plays so many operations of random bytes, and to the module any ioctl, too. */
 int gn_hostile(struct gn_way *way, gn_u64 seed, gn_u64 count);
 
-/* Words for a completion's refusal, or for success. */
+/* Words for an operation, for an answer, and for a completion's refusal or success. */
+void gn_say_op(gn_u32 number, const gn_u8 *op, gn_u32 bytes);
+void gn_say_answer(const char *who, const gn_u8 *answer, gn_u32 bytes);
 void gn_say_refusal(FILE *out, gn_u16 status, gn_u32 dw0, gn_u32 dw1);
 
 #endif

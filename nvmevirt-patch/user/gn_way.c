@@ -89,28 +89,46 @@ int gn_way_play(struct gn_way *way, const gn_u8 *ops, gn_u32 bytes, int out) {
   return 0;
 }
 
+/* The bytes of a DEVICE operation without the one that asks for a twin. */
+#define GN_DEVICE_BYTES 35u
+
 int gn_way_one(struct gn_way *way, const gn_u8 *op, gn_u32 bytes, gn_u8 *answer) {
-  static gn_u8 framed[GN_ANSWER_MOST + 4];
-  gn_u8 head[4];
+  gn_u8 with_twin[GN_DEVICE_BYTES + 1];
   const char *why;
-  ssize_t got;
   int answered;
-  if (way->device < 0) {
-    answered = gn_play(way->player, op, bytes, answer, &why);
-    if (answered < 0) gn_complain(gn_op_name(op[0]), why);
-    return answered;
+  if (way->twins && bytes == GN_DEVICE_BYTES && op[0] == GN_OP_DEVICE) {
+    memcpy(with_twin, op, bytes);
+    with_twin[bytes++] = 1;
+    op = with_twin;
   }
-  head[0] = (gn_u8)bytes;
-  head[1] = (gn_u8)(bytes >> 8);
-  head[2] = (gn_u8)(bytes >> 16);
-  head[3] = (gn_u8)(bytes >> 24);
-  /* The device takes pieces and plays an operation when it is whole. */
-  if (gn_write_all(way->device, head, 4) || gn_write_all(way->device, op, bytes)) return -1;
-  got = read(way->device, framed, sizeof framed);
-  if (got < 4) {
-    gn_complain(gn_path, got < 0 ? strerror(errno) : "no answer");
+  answered = gn_play(way->player, op, bytes, answer, &why);
+  if (answered < 0) gn_complain(gn_op_name(op[0]), why);
+  return answered;
+}
+
+/* Reads so many bytes. */
+static bool gn_read_all(int device, gn_u8 *data, gn_u32 bytes) {
+  while (bytes) {
+    ssize_t got = read(device, data, bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      gn_complain(gn_path, got < 0 ? strerror(errno) : "no answer");
+      return false;
+    }
+    data += got;
+    bytes -= (gn_u32)got;
+  }
+  return true;
+}
+
+int gn_way_read_answer(struct gn_way *way, gn_u8 *answer) {
+  gn_u8 head[4];
+  gn_u32 length;
+  if (!gn_read_all(way->device, head, sizeof head)) return -1;
+  length = gn_u32_of(head);
+  if (length > GN_ANSWER_MOST) {
+    gn_complain(gn_path, "an answer of no possible length");
     return -1;
   }
-  memcpy(answer, framed + 4, (size_t)got - 4);
-  return (int)got - 4;
+  return gn_read_all(way->device, answer, length) ? (int)length : -1;
 }

@@ -49,24 +49,23 @@ fn header() -> String {
     for &refusal in Refusal::ALL {
         let _ = writeln!(text, "  GN_{} = {},", constant(refusal), refusal as u8);
     }
-    text += "  GN_REFUSALS_END\n};\n\n";
-    text += "/* The NVMe status of a refusal, without the phase bit; 0 for a number that there is not. */\n\
-             static inline gn_u16 gn_status_of(gn_u8 code) {\n  switch (code) {\n";
+    text += "  GN_REFUSALS_END\n};\n\n\
+             /* NVMe status without the phase bit, name, rule of the protocol; 0 and question marks for a number\n \
+             * that there is not. */\n\
+             struct gn_refusal {\n  gn_u16 status;\n  const char *name;\n  const char *rule;\n};\n\n\
+             static inline const struct gn_refusal *gn_refusal_of(gn_u8 code) {\n  \
+             static const struct gn_refusal all[GN_REFUSALS_END] = {\n      {0, \"?\", \"?\"},\n";
     for &refusal in Refusal::ALL {
-        let _ =
-            writeln!(text, "    case GN_{}:\n      return 0x{:04X};", constant(refusal), refusal.status().0);
+        let (name, status, rule) = (constant(refusal), refusal.status().0, refusal.rule());
+        let _ = writeln!(text, "      [GN_{name}] = {{0x{status:04X}, \"{refusal:?}\", \"{rule}\"}},");
     }
-    text += "    default:\n      return 0;\n  }\n}\n";
-    let of = |what: &str, says: &dyn Fn(Refusal) -> String| {
-        let mut text =
-            format!("\nstatic inline const char *gn_{what}_of(gn_u8 code) {{\n  switch (code) {{\n");
-        for &refusal in Refusal::ALL {
-            let _ = writeln!(text, "    case GN_{}:\n      return \"{}\";", constant(refusal), says(refusal));
-        }
-        text + "    default:\n      return \"?\";\n  }\n}\n"
-    };
-    text += &of("name", &|refusal| format!("{refusal:?}"));
-    text += &of("rule", &|refusal| refusal.rule().into());
+    text += "  };\n  return &all[code < GN_REFUSALS_END ? code : 0];\n}\n";
+    for (kind, what) in [("gn_u16 ", "status"), ("const char *", "name"), ("const char *", "rule")] {
+        let _ = writeln!(
+            text,
+            "\nstatic inline {kind}gn_{what}_of(gn_u8 code) {{ return gn_refusal_of(code)->{what}; }}"
+        );
+    }
     text + "\n#endif\n"
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn sweep_buckets(logical_pages: u64) -> u32 {
 }
 
 /// The operation that makes an SSD; the emulator has so many pages more, for writes under way.
-pub(crate) fn device_op(logical_pages: u64, id: u16, spare: u64) -> Op {
+pub(crate) fn device_op(logical_pages: u64, id: u16, spare: u64, twin: bool) -> Op {
     Op::Device {
         logical_pages,
         pages: logical_pages + spare,
@@ -65,6 +65,7 @@ pub(crate) fn device_op(logical_pages: u64, id: u16, spare: u64) -> Op {
         id,
         commands: 256,
         sweep_buckets: sweep_buckets(logical_pages),
+        twin,
     }
 }
 
@@ -80,6 +81,10 @@ struct Open {
     is_ranges: bool,
 }
 
+/// A client, and whether its queues are bound to it. Those that are not are one to the emulator, which names
+/// them client 0; here the client that the command names plays them.
+type Player = (u16, bool);
+
 /// The connections of one client.
 struct Host {
     cntlid: u16,
@@ -93,7 +98,7 @@ pub(crate) struct Device {
     regions: Vec<Arc<HostRegion>>,
     now: Time,
     daemon: QueueKey,
-    hosts: HashMap<u16, Host>,
+    hosts: HashMap<Player, Host>,
     next_key: u32,
     open: HashMap<u32, Open>,
     tokens: HashMap<(u32, u16), u32>,
@@ -132,7 +137,9 @@ impl Device {
             tokens: HashMap::new(),
             seen: Seen::default(),
         };
-        (device.daemon, _) = device.connect(Identity::Daemon, 0, CNTLID_ANY);
+        let (admin, cntlid) = device.connect(Identity::Daemon, 0, CNTLID_ANY);
+        device.daemon = admin;
+        device.hosts.insert((DAEMON, true), Host { cntlid, admin, queue: None, qid: 0 });
         device
     }
 
@@ -140,14 +147,14 @@ impl Device {
         self.seen = Seen::default();
         match op {
             Op::Command { now_ns, client, token, sqe } => {
-                let who = if *client == 0 { named_client(sqe) } else { *client };
+                let who = if *client == 0 { (named_client(sqe), false) } else { (*client, true) };
                 // Connected before time passes: what is due then comes behind this command.
                 let queue = self.queue_of(who);
                 self.go_to(*now_ns);
                 self.submit(queue, *token, sqe);
             }
             Op::Admin { now_ns, client, token, sqe, data } => {
-                let queue = if *client == DAEMON { self.daemon } else { self.host_of(*client).admin };
+                let queue = if *client == DAEMON { self.daemon } else { self.host_of((*client, true)).admin };
                 self.go_to(*now_ns);
                 self.seen.is_admin = true;
                 self.seen.data.clone_from(data);
@@ -300,12 +307,28 @@ impl Device {
         }
     }
 
-    /// The SSD has closed the I/O queue of a client.
+    /// The SSD has closed the I/O queue of a client. With one that is bound to no client all such are closed.
     fn close(&mut self, queue: QueueKey) {
-        let host = self.hosts.iter_mut().find(|(_, host)| host.queue == Some(queue));
-        let (&client, host) = host.expect("the queue of a client");
-        host.queue = None;
-        self.seen.closed.push(client);
+        let owner = self.hosts.iter().find(|(_, host)| host.queue == Some(queue));
+        let Some((&(client, is_bound), _)) = owner else { return };
+        self.seen.closed.push(if is_bound { client } else { 0 });
+        let mut gone: Vec<QueueKey> = self
+            .hosts
+            .iter_mut()
+            .filter(|(player, _)| **player == (client, is_bound) || !is_bound && !player.1)
+            .filter_map(|(_, host)| host.queue.take())
+            .collect();
+        gone.sort_unstable_by_key(|queue| queue.0);
+        for &other in &gone {
+            if other != queue {
+                self.worker.close_queue(self.now, other);
+            }
+            self.forget(other);
+        }
+    }
+
+    /// The commands of a queue are gone with it.
+    fn forget(&mut self, queue: QueueKey) {
         let gone: Vec<u32> =
             self.open.iter().filter(|(_, open)| open.queue == queue.0).map(|(&token, _)| token).collect();
         for token in gone {
@@ -348,29 +371,27 @@ impl Device {
         out.0
     }
 
-    fn host_of(&mut self, client: u16) -> &mut Host {
-        if !self.hosts.contains_key(&client) {
+    fn host_of(&mut self, player: Player) -> &mut Host {
+        if !self.hosts.contains_key(&player) {
             let kept = std::mem::take(&mut self.seen);
-            let identity = Identity::Client(ClientId::new(client).expect("a client of the script"));
-            let (admin, cntlid) = self.connect(identity, 0, CNTLID_ANY);
-            self.hosts.insert(client, Host { cntlid, admin, queue: None, qid: 0 });
+            let (admin, cntlid) = self.connect(identity_of(player.0), 0, CNTLID_ANY);
+            self.hosts.insert(player, Host { cntlid, admin, queue: None, qid: 0 });
             self.seen = kept;
         }
-        self.hosts.get_mut(&client).expect("just made")
+        self.hosts.get_mut(&player).expect("just made")
     }
 
-    fn queue_of(&mut self, client: u16) -> QueueKey {
-        let host = self.host_of(client);
+    fn queue_of(&mut self, player: Player) -> QueueKey {
+        let host = self.host_of(player);
         if let Some(queue) = host.queue {
             return queue;
         }
         host.qid += 1;
         let (qid, cntlid) = (host.qid, host.cntlid);
         let kept = std::mem::take(&mut self.seen);
-        let identity = Identity::Client(ClientId::new(client).expect("looked at"));
-        let (queue, _) = self.connect(identity, qid, cntlid);
+        let (queue, _) = self.connect(identity_of(player.0), qid, cntlid);
         self.seen = kept;
-        self.hosts.get_mut(&client).expect("looked at").queue = Some(queue);
+        self.hosts.get_mut(&player).expect("looked at").queue = Some(queue);
         queue
     }
 
@@ -416,6 +437,14 @@ impl Device {
 
 fn put_completion(out: &mut Out, token: u32, cqe: &Cqe) {
     out.u8(event::COMPLETE).u32(token).u16(cqe.status_word()).u32(cqe.dw0.get()).u32(cqe.dw1.get());
+}
+
+fn identity_of(client: u16) -> Identity {
+    if client == DAEMON {
+        Identity::Daemon
+    } else {
+        Identity::Client(ClientId::new(client).expect("a client of the script"))
+    }
 }
 
 /// The client that a command names, where it names one that may connect: a queue that no client is bound to

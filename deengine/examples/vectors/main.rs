@@ -23,8 +23,10 @@ mod scripts;
 mod scripts_admin;
 mod scripts_checks;
 mod scripts_data;
+mod scripts_edges;
 mod scripts_fences;
 mod scripts_map;
+mod scripts_prp;
 mod session;
 mod shrink;
 

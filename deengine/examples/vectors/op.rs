@@ -10,7 +10,7 @@ pub(crate) const DAEMON: u16 = 0xFFFF;
 /// What a script does.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Op {
-    /// A fresh SSD.
+    /// A fresh SSD. `twin`: the emulator plays the same commands with PRP beside it, and compares.
     Device {
         logical_pages: u64,
         pages: u64,
@@ -18,6 +18,7 @@ pub(crate) enum Op {
         id: u16,
         commands: u32,
         sweep_buckets: u32,
+        twin: bool,
     },
     /// An I/O command of a client; client 0: its queue is bound to none.
     Command {
@@ -97,6 +98,34 @@ pub(crate) enum Op {
         first: u64,
         count: u64,
     },
+    /// Maps blocks `first..first + count` of a seed ([`block_of`]), each to the page of its number.
+    Fill {
+        first: u64,
+        seed: u64,
+        count: u32,
+    },
+    /// How many of them have the page of their number.
+    Look {
+        first: u64,
+        seed: u64,
+        count: u32,
+    },
+    /// Words of the image.
+    Words {
+        first: u64,
+        count: u32,
+    },
+}
+
+/// Most blocks of a `Fill` or `Look`, and most words of a `Words`.
+pub(crate) const MOST_FILLED: u32 = 65_536;
+pub(crate) const MOST_WORDS: u32 = 1000;
+
+/// The block of this number, of three volumes; no other number below 2^32 has it.
+pub(crate) fn block_of(seed: u64, number: u64) -> (u16, u32) {
+    let vid = [1, 7, 0xFFFE][usize::try_from(number % 3).expect("small")];
+    let low = |value: u64| u32::try_from(value & 0xFFFF_FFFF).expect("32 bits");
+    (vid, low(number).wrapping_mul(0x9E37_79B1) ^ low(seed))
 }
 
 /// Bytes that are written one field after the other, little-endian.
@@ -147,8 +176,9 @@ impl Op {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Out::default();
         match self {
-            &Self::Device { logical_pages, pages, seed, id, commands, sweep_buckets } => {
-                out.u8(0x01).u64(logical_pages).u64(pages).u64(seed).u16(id).u32(commands).u32(sweep_buckets)
+            &Self::Device { logical_pages, pages, seed, id, commands, sweep_buckets, twin } => {
+                out.u8(0x01).u64(logical_pages).u64(pages).u64(seed).u16(id).u32(commands).u32(sweep_buckets);
+                if twin { out.u8(1) } else { &mut out }
             }
             Self::Command { now_ns, client, token, sqe } => {
                 out.u8(0x02).u64(*now_ns).u16(*client).u32(*token).bytes(sqe.as_bytes())
@@ -176,6 +206,9 @@ impl Op {
             Self::Check => out.u8(0x18),
             Self::Clear => out.u8(0x19),
             &Self::Scan { first, count } => out.u8(0x1A).u64(first).u64(count),
+            &Self::Fill { first, seed, count } => out.u8(0x1B).u64(first).u64(seed).u32(count),
+            &Self::Look { first, seed, count } => out.u8(0x1C).u64(first).u64(seed).u32(count),
+            &Self::Words { first, count } => out.u8(0x1D).u64(first).u32(count),
         };
         out.0
     }
@@ -191,6 +224,7 @@ impl Op {
                 id: from.u16()?,
                 commands: from.u32()?,
                 sweep_buckets: from.u32()?,
+                twin: from.u8().is_some_and(|twin| twin != 0),
             },
             0x02 => Self::Command {
                 now_ns: from.u64()?,
@@ -226,6 +260,9 @@ impl Op {
             0x18 => Self::Check,
             0x19 => Self::Clear,
             0x1A => Self::Scan { first: from.u64()?, count: from.u64()? },
+            0x1B => Self::Fill { first: from.u64()?, seed: from.u64()?, count: from.u32()? },
+            0x1C => Self::Look { first: from.u64()?, seed: from.u64()?, count: from.u32()? },
+            0x1D => Self::Words { first: from.u64()?, count: from.u32()? },
             _ => return None,
         })
     }

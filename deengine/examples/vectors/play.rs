@@ -2,7 +2,7 @@
 //! Plays operations to the real firmware, or to the real map.
 
 use crate::device::Device;
-use crate::op::{Op, Out};
+use crate::op::{MOST_FILLED, MOST_WORDS, Op, Out, block_of};
 use gnstor_map::{BadImage, Map, MapWriter};
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::Vid;
@@ -17,17 +17,25 @@ pub(crate) mod event {
     pub(crate) const CLOSED: u8 = 5;
     pub(crate) const STATE: u8 = 6;
     pub(crate) const VALUE: u8 = 7;
+    pub(crate) const WORDS: u8 = 8;
 }
 
 /// No page, and no place in the map.
 const NO_PAGE: u32 = u32::MAX;
 const FULL: u32 = u32::MAX - 1;
 
+/// A map, its writer, and how many pages it has.
+struct Filled {
+    map: Arc<Map>,
+    writer: MapWriter,
+    pages: u64,
+}
+
 /// The SSD or the map of a script.
 #[derive(Default)]
 pub(crate) struct Player {
     device: Option<Device>,
-    map: Option<(Arc<Map>, MapWriter)>,
+    map: Option<Filled>,
 }
 
 impl Player {
@@ -43,9 +51,9 @@ impl Player {
             return Vec::new();
         }
         if let &Op::Map { entries, pages, seed } = op {
-            let made = Map::new(entries, pages, seed).expect("possible sizes");
-            let words = made.0.words();
-            self.map = Some(made);
+            let (map, writer) = Map::new(entries, pages, seed).expect("possible sizes");
+            let words = map.words();
+            self.map = Some(Filled { map, writer, pages });
             return values(&[words]);
         }
         match op {
@@ -56,10 +64,10 @@ impl Player {
             | Op::Tick { .. }
             | Op::Move { .. }
             | Op::State => self.device.as_mut().expect("a script begins with its SSD").play(op),
-            _ => {
-                let (map, writer) = self.map.as_mut().expect("a script begins with its map");
-                values(&play_map(map, writer, op))
+            &Op::Words { first, count } => {
+                words(&self.map.as_ref().expect("a script begins with its map").map, first, count)
             }
+            _ => values(&play_map(self.map.as_mut().expect("a script begins with its map"), op)),
         }
     }
 }
@@ -72,12 +80,58 @@ fn values(values: &[u64]) -> Vec<u8> {
     out.0
 }
 
+fn words(map: &Map, first: u64, count: u32) -> Vec<u8> {
+    let first = first.min(map.words());
+    let count = (map.words() - first).min(count.min(MOST_WORDS).into());
+    let mut words = vec![0; usize::try_from(count).expect("few")];
+    map.read_words(first, &mut words);
+    let mut out = Out::default();
+    out.u8(event::WORDS).u16(u16::try_from(count).expect("few"));
+    words.iter().for_each(|&word| {
+        out.u64(word);
+    });
+    out.0
+}
+
+impl Filled {
+    /// The page of a block's number.
+    fn page_of(&self, number: u64) -> u32 {
+        u32::try_from(number % self.pages).expect("pages have 32 bits")
+    }
+
+    /// Maps many blocks of a seed; how many had a place.
+    fn fill(&mut self, first: u64, seed: u64, count: u32) -> u64 {
+        let mut placed = 0;
+        for number in (first..).take(count.min(MOST_FILLED) as usize) {
+            let ((vid, vba), page) = (block_of(seed, number), self.page_of(number));
+            placed += u64::from(self.writer.insert(vid_of(vid), vba, page, &mut |_, _| {}).is_ok());
+        }
+        placed
+    }
+
+    /// How many of them have the page of their number.
+    fn look(&self, first: u64, seed: u64, count: u32) -> u64 {
+        let is_right = |&number: &u64| {
+            let (vid, vba) = block_of(seed, number);
+            self.map.get(vid_of(vid), vba) == Some(self.page_of(number))
+        };
+        (first..).take(count.min(MOST_FILLED) as usize).filter(is_right).count() as u64
+    }
+}
+
 fn vid_of(raw: u16) -> Vid {
     Vid::new(raw).expect("scripts of maps name volumes")
 }
 
-fn play_map(map: &Arc<Map>, writer: &mut MapWriter, op: &Op) -> Vec<u64> {
+fn play_map(filled: &mut Filled, op: &Op) -> Vec<u64> {
     let mut log = |_, _| {};
+    if let Op::Fill { first, seed, count } = *op {
+        return vec![filled.fill(first, seed, count)];
+    }
+    if let Op::Look { first, seed, count } = *op {
+        return vec![filled.look(first, seed, count)];
+    }
+    let Filled { map, writer, .. } = filled;
     match *op {
         Op::Insert { vid, vba, page } => {
             let old = writer.insert(vid_of(vid), vba, page, &mut log);

@@ -119,13 +119,24 @@ impl Writing {
 
     pub(crate) fn sized(blocks: u64, id: u16) -> Self {
         let mut script = Self::empty();
-        script.ops.push(device_op(blocks, id, 4096));
+        script.ops.push(device_op(blocks, id, 4096, false));
         script
     }
 
     /// As [`Self::bare`], alone in its array, with [`VOLUME`].
     pub(crate) fn new() -> Self {
-        let mut script = Self::bare();
+        Self::bare().with_volume()
+    }
+
+    /// As [`Self::new`], with a twin that gets the same commands with PRP.
+    pub(crate) fn twins() -> Self {
+        let mut script = Self::empty();
+        script.ops.push(device_op(1024, 0, 4096, true));
+        script.with_volume()
+    }
+
+    fn with_volume(self) -> Self {
+        let mut script = self;
         script.set_map(&FleetMap::equal(1, 64, 7, 1).expect("a map"));
         script.add(&entry(VOLUME));
         script

@@ -7,8 +7,10 @@ use crate::script::{Io, LEASE, MS, READER, VERBS, VOLUME, WRITER, Writing, entry
 use crate::scripts_admin;
 use crate::scripts_checks;
 use crate::scripts_data;
+use crate::scripts_edges;
 use crate::scripts_fences;
 use crate::scripts_map;
+use crate::scripts_prp;
 use gnstor_proto::nvme::{KeyedSgl, io};
 use gnstor_proto::placement::{FleetMap, group_of};
 use gnstor_proto::vendor::VolumeEntry;
@@ -36,6 +38,8 @@ pub(crate) fn all() -> Vec<Script> {
     scripts_admin::terms(&mut scripts);
     scripts_admin::sweeps(&mut scripts);
     scripts_map::maps(&mut scripts);
+    scripts_edges::edges(&mut scripts);
+    scripts_prp::twins(&mut scripts);
     scripts
 }
 

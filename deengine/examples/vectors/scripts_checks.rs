@@ -82,13 +82,19 @@ fn volumes(scripts: &mut Vec<Script>, name: &str, own: Io) {
         s.finish(format!("ids-{name}"), format!("ids: {name} with the first and last volume and client")),
     );
 
+    // Beside it one that lives.
     let mut s = Writing::new();
+    s.add(&entry(6));
+    let other = Io { vid: 6, ..own };
+    s.run(other);
     let delete = s.begin(Io::new(io::READ, READER, 3, 1));
     s.delete(VOLUME, 1, 2, 1);
     s.run(own);
+    s.run(other);
     s.end(Io::new(io::READ, READER, 3, 1), delete);
     s.settle();
     s.run(own);
+    s.run(other);
     scripts.push(s.finish(
         format!("deleting-{name}"),
         format!("deleting: no {name} of a volume that is being deleted"),

@@ -2,9 +2,11 @@
 //! Scripts of the map alone: the same words as Rust's, at every load.
 
 use crate::file::Script;
-use crate::op::Op;
+use crate::op::{MOST_FILLED, Op, block_of};
 use crate::script::Writing;
+use gnstor_map::Map;
 use gnstor_proto::placement::mix64;
+use gnstor_proto::slba::Vid;
 
 fn index(value: u64) -> u32 {
     u32::try_from(value & 0xFFFF_FFFF).expect("32 bits")
@@ -65,6 +67,76 @@ pub(crate) fn maps(scripts: &mut Vec<Script>) {
     }
     full(scripts);
     images(scripts);
+    large(scripts);
+    loaded(scripts);
+}
+
+/// Maps at 93 % load and beyond, by many blocks at a time.
+fn large(scripts: &mut Vec<Script>) {
+    for (entries, pages) in [(20_000u64, 20_000u64), (300_000, 1 << 22)] {
+        let (mut s, seed) = (Writing::empty(), 11);
+        s.push(Op::Map { entries, pages, seed });
+        let most = u64::from(MOST_FILLED);
+        let parts = |end: u64| {
+            (0..end).step_by(MOST_FILLED as usize).map(move |first| (first, most.min(end - first)))
+        };
+        for (first, count) in parts(entries) {
+            let count = index(count);
+            s.push(Op::Fill { first, seed, count });
+            s.push(Op::Image);
+        }
+        for (first, count) in parts(entries) {
+            s.push(Op::Look { first, seed, count: index(count) });
+        }
+        s.push(Op::Scan { first: 0, count: u64::MAX });
+        s.push(Op::Words { first: 4096, count: 16 });
+        // Up to a full stash.
+        s.push(Op::Fill { first: entries, seed, count: index(entries / 10) });
+        s.push(Op::Image);
+        s.push(Op::Look { first: 0, seed, count: MOST_FILLED });
+        s.push(Op::Sweep { vid: 7, first: 0, count: 1000 });
+        s.push(Op::Image);
+        s.push(Op::Scan { first: 0, count: u64::MAX });
+        scripts.push(s.finish(
+            format!("map-load-{entries}"),
+            format!("map: {entries} keys at 93 % load, every one found, and more"),
+        ));
+    }
+}
+
+/// The image of a map of Rust's, word for word, and then every key looked up.
+fn loaded(scripts: &mut Vec<Script>) {
+    for entries in [50u64, 1000] {
+        let (mut s, seed) = (Writing::empty(), 12);
+        let (map, mut writer) = Map::new(entries, entries, seed).expect("possible sizes");
+        let mut placed = 0;
+        // So many that some are in the stash.
+        for number in 0..entries * 110 / 100 {
+            let (vid, vba) = block_of(seed, number);
+            let (vid, page) = (Vid::new(vid).expect("a volume id"), index(number % entries));
+            placed += u32::from(writer.insert(vid, vba, page, &mut |_, _| {}).is_ok());
+        }
+        let mut words = vec![0; usize::try_from(map.words()).expect("few")];
+        map.read_words(0, &mut words);
+        s.push(Op::Map { entries, pages: entries, seed });
+        for (at, &value) in (0..).zip(&words).filter(|&(_, &word)| word != 0) {
+            s.push(Op::SetWord { index: at, value });
+        }
+        s.push(Op::Check);
+        s.push(Op::Image);
+        s.push(Op::Look { first: 0, seed, count: index(entries * 110 / 100) });
+        s.push(Op::Scan { first: 0, count: u64::MAX });
+        for number in (0..entries).step_by(7) {
+            let (vid, vba) = block_of(seed, number);
+            s.push(Op::Find { vid, vba });
+            s.push(Op::Remove { vid, vba });
+        }
+        s.push(Op::Image);
+        scripts.push(s.finish(
+            format!("image-of-rust-{entries}"),
+            format!("image: {placed} keys of a map of the firmware's are found where they were"),
+        ));
+    }
 }
 
 /// One table of eight buckets, filled until nothing fits.

@@ -70,7 +70,8 @@ impl Session {
             due: VecDeque::new(),
             lease_version: 0,
         };
-        session.due.push_back(device_op(blocks, id, 1 << 15));
+        let twin = session.dice.one_in(3);
+        session.due.push_back(device_op(blocks, id, 1 << 15, twin));
         let map = session.map.encode();
         session.order_bytes(opcode::MAP_SET, &map);
         for entry in session.volumes.clone() {

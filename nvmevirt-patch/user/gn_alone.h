@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * States that no command of a script brings the Rust firmware into, so that no vector has them: it has more
+ * room, waits, or knows no such connection. What this code does there is asked for here.
+ */
+#ifndef GN_ALONE_H
+#define GN_ALONE_H
+
+#include "gn_user.h"
+
+#define GN_BLOCKS 64u
+#define GN_T0 1000000ull
+#define GN_LAST_NS (~0ull)
+
+/* Ends a state where something is not so; the line says where. */
+#define GN_IS(WHAT)                                  \
+  do {                                               \
+    if (!(WHAT)) {                                   \
+      fprintf(stderr, "gn_run: not so: %s\n", #WHAT); \
+      return false;                                  \
+    }                                                \
+  } while (0)
+
+/* The entry of the volume in hand, and room for the data of a daemon's command. */
+extern gnp_entry gn_alone_entry;
+extern gn_u8 gn_alone_data[GN_MAP_BYTES];
+
+/* A device with a map and volume 1; NULL: it cannot be made. */
+struct gn_dev *gn_alone_ready(gn_u64 now, gn_u32 commands, gn_u64 pages);
+/* A command of the daemon's, or what claims to be one; the code of its refusal. */
+gn_u8 gn_alone_send(struct gn_dev *dev, gn_u64 now, gn_u16 client, gn_u8 opcode, const void *data,
+                    gn_u32 bytes, struct gn_verdict *v);
+/* VOLUME ADD or CHMOD of the entry in hand. */
+gn_u8 gn_alone_change(struct gn_dev *dev, gn_u64 now, gn_u8 opcode, struct gn_verdict *v);
+gn_u8 gn_alone_delete(struct gn_dev *dev, gn_u64 now, gn_u16 vid, gn_u32 generation, struct gn_verdict *v);
+/* A command for volume 1 that the writer's lease allows. */
+gnp_sqe gn_alone_io(gn_u8 opcode, gn_u16 client, gn_u32 vba, gn_u32 blocks);
+/* Sends a command on a queue of `from`; the code of its refusal. */
+gn_u8 gn_alone_ask(struct gn_dev *dev, gn_u64 now, gn_u16 from, gnp_sqe sqe, struct gn_verdict *v);
+
+/* Each brings a device into a state; whether all is right there. */
+bool gn_state_fences(struct gn_dev *dev);
+bool gn_state_slots(struct gn_dev *dev);
+bool gn_state_no_page(struct gn_dev *dev);
+bool gn_state_unbound(struct gn_dev *dev);
+bool gn_state_no_client(struct gn_dev *dev);
+bool gn_state_wrong_key(struct gn_dev *dev);
+bool gn_state_end_of_time(struct gn_dev *dev);
+bool gn_state_prp(struct gn_dev *dev);
+bool gn_state_many_deaths(struct gn_dev *dev);
+bool gn_state_cut_short(struct gn_dev *dev);
+bool gn_state_long_answer(struct gn_dev *dev);
+
+#endif
