@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A process is stopped at the worst moment, in virtual time: after the transport has looked at its clock,
-//! and before it takes what has come in. A command that came meanwhile must not be judged by the old time: a
-//! lease that has ended since would still count (protocol rule 2).
+//! and before it takes its input. A command that came meanwhile must not be judged by the old time: a lease
+//! that has ended since would still count (protocol rule 2).
 
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;

@@ -13,8 +13,8 @@ use gnstor_proto::nvme::Cqe;
 use std::sync::mpsc;
 
 /// The model hides up to so much of the time between an executor's stamp and the transport's look at the
-/// command. A stamp may be further back because the two clocks have drifted apart since they were compared. An
-/// SSD that judged by it would serve after its lease, so this is below the drift bound of 10 ms.
+/// command. A stamp may be further back because the two clocks have drifted apart since they were compared.
+/// An SSD that judged by it would serve after its lease, so this is below the drift bound of 10 ms.
 const HIDDEN: Span = Span::from_ms(5);
 
 /// A command on its way to its target.
