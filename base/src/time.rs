@@ -15,6 +15,25 @@ pub struct Time(u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
+/// Says what time it is, each time it is asked. A [`Time`] is a clock that stands still, for steps in virtual
+/// time.
+pub trait Clock {
+    /// The time.
+    fn now(&mut self) -> Time;
+}
+
+impl Clock for Time {
+    fn now(&mut self) -> Time {
+        *self
+    }
+}
+
+impl<F: FnMut() -> Time> Clock for F {
+    fn now(&mut self) -> Time {
+        self()
+    }
+}
+
 impl Time {
     /// The start.
     pub const ZERO: Self = Self(0);

@@ -5,6 +5,8 @@
 
 #[path = "../src/workers/in_flight.rs"]
 mod in_flight;
+#[path = "../src/workers/lease_word.rs"]
+mod lease_word;
 
 /// Loom takes a sequentially consistent access for an acquire or release one. These put a sequentially
 /// consistent fence between a store and a load that follows it, which is what such accesses promise here,
@@ -41,6 +43,10 @@ mod sync {
     atomic!(AtomicU64, u64);
 
     impl AtomicU64 {
+        pub(super) fn new(value: u64) -> Self {
+            Self(loom::sync::atomic::AtomicU64::new(value))
+        }
+
         pub(super) fn fetch_add(&self, value: u64, _: Ordering) -> u64 {
             let old = self.0.fetch_add(value, Ordering::AcqRel);
             fence(Ordering::SeqCst);
@@ -50,6 +56,7 @@ mod sync {
 }
 
 use in_flight::{InFlight, Seen, Version};
+use lease_word::LeaseWord;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
@@ -174,5 +181,68 @@ fn nothing_is_committed_behind_a_sweep() {
         }
         drop(is_swept);
         swept.join().expect("no panic");
+    });
+}
+
+/// A worker judges a write by the version and the end of the lease, and commits it if the version is still
+/// that one. Meanwhile the lease is cut from 9 to 1 by `cut`, which the daemon is then told. The time is 5.
+fn cut_short(cut: fn(&LeaseWord, &Version)) {
+    loom::model(move || {
+        let (word, version) = (Arc::new(LeaseWord::new(9)), Arc::new(Version::default()));
+        let told = Arc::new(AtomicBool::new(false));
+        let firmware = {
+            let (word, version, told) = (Arc::clone(&word), Arc::clone(&version), Arc::clone(&told));
+            thread::spawn(move || {
+                cut(&word, &version);
+                told.store(true, Ordering::Release);
+            })
+        };
+        let was_told = told.load(Ordering::Acquire);
+        let mine = version.get();
+        let allowed = 5 < word.get();
+        assert!(!(was_told && allowed), "a command that came behind the answer is allowed");
+        let was_told = told.load(Ordering::Acquire);
+        if allowed && version.get() == mine {
+            assert!(!was_told, "committed behind the answer");
+        }
+        firmware.join().expect("no panic");
+        assert_eq!(word.get(), 1);
+    });
+}
+
+#[test]
+fn nothing_is_judged_or_committed_behind_a_lease_that_was_cut_short() {
+    cut_short(|word, version| word.set(1, version));
+}
+
+/// In the other order a worker finds the new version and the old end.
+#[test]
+#[should_panic(expected = "committed behind the answer")]
+fn counting_the_version_before_the_word_is_found() {
+    cut_short(|word, version| {
+        version.change();
+        word.set(1, &Version::default());
+    });
+}
+
+/// As [`nothing_is_judged_or_committed_behind_a_lease_that_was_cut_short`] without the change of version.
+#[test]
+#[should_panic(expected = "committed behind the answer")]
+fn a_cut_that_is_no_change_of_the_rules_is_found() {
+    cut_short(|word, _| word.set(1, &Version::default()));
+}
+
+/// A renewal changes no version: a worker that misses it refuses more.
+#[test]
+fn a_renewal_beside_a_check_allows_nothing_that_it_does_not_grant() {
+    loom::model(|| {
+        let (word, version) = (Arc::new(LeaseWord::new(1)), Arc::new(Version::default()));
+        let firmware = {
+            let (word, version) = (Arc::clone(&word), Arc::clone(&version));
+            thread::spawn(move || word.set(9, &version))
+        };
+        assert!([1, 9].contains(&word.get()));
+        firmware.join().expect("no panic");
+        assert_eq!((word.get(), version.get()), (9, 0));
     });
 }

@@ -13,9 +13,10 @@ namespace simt {
 
 __thread Ids* cur = nullptr;
 
+// The transport's clock, too: its offset to this one stays right while the machine is suspended.
 uint64_t monotonic_ns() {
   timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
+  clock_gettime(CLOCK_BOOTTIME, &t);
   return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
 }
 uint64_t (*clock_ns)() = monotonic_ns;

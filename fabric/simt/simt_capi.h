@@ -66,7 +66,7 @@ void gn_simt_default_options(gn_simt_options* options);
 int gn_simt_run(const gn_simt_grid* grids, size_t ngrids, const gn_simt_options* options,
                 gn_simt_result* result);
 
-/* What now_ns() reads in device code; null: CLOCK_MONOTONIC. Not while a run is going on. */
+/* What now_ns() reads in device code; null: CLOCK_BOOTTIME. Not while a run is going on. */
 void gn_simt_set_clock(uint64_t (*clock_ns)(void));
 
 #ifdef __cplusplus

@@ -102,7 +102,7 @@ Stats launch_with_host(unsigned grid, unsigned block, const Options& options, co
   return run(&g, 1, options, regions, nregions, step, &host);
 }
 
-/// What now_ns() reads; CLOCK_MONOTONIC unless replaced. Replace it before run(), never during one: it is one
+/// What now_ns() reads; CLOCK_BOOTTIME unless replaced. Replace it before run(), never during one: it is one
 /// pointer for the process. Deadlines always use the real clock.
 extern uint64_t (*clock_ns)();
 uint64_t monotonic_ns();

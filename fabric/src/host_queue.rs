@@ -5,6 +5,7 @@ mod authentication;
 mod pair;
 
 use crate::admin::{AdminChannel, AdminQueue, Capsule, ChannelError, Data, Payload};
+use crate::runtime::look_until;
 use authentication::Session;
 use gnstor_proto::fabrics::{self, ConnectData, ConnectFields, Host, PropertyFields, fctype, property};
 use gnstor_proto::nvme::{self, Cqe, IdentifyController, Sqe};
@@ -196,22 +197,30 @@ impl HostQueue {
     #[expect(clippy::disallowed_methods, reason = "a blocking wait with a deadline in real time")]
     fn wait(&mut self, asked: &Asked, deadline: Duration) -> Result<Cqe, ChannelError> {
         let start = Instant::now();
-        loop {
-            match self.pair.poll() {
-                Some(Completion::Response(cqe)) if cqe.cid.get() == asked.cid => return Ok(cqe),
-                Some(Completion::Sent | Completion::Response(_)) => {}
-                Some(Completion::Failed(cause)) => {
-                    self.broken = Some(cause.into());
-                    return Err(ChannelError::Broken { peer: self.peer.clone(), cause: cause.into() });
+        let pair = &mut self.pair;
+        let look = || {
+            loop {
+                match pair.poll()? {
+                    Completion::Response(cqe) if cqe.cid.get() == asked.cid => return Some(Ok(cqe)),
+                    Completion::Sent | Completion::Response(_) => {}
+                    Completion::Failed(cause) => return Some(Err(cause)),
                 }
-                None if asked.at.elapsed() > deadline => {
-                    return Err(ChannelError::Timeout { what: self.peer.clone(), after: deadline });
-                }
-                None if start.elapsed() > Duration::from_millis(1) => {
-                    std::thread::sleep(Duration::from_micros(50));
-                }
-                None => std::thread::yield_now(),
             }
+        };
+        let rest = || {
+            if start.elapsed() > Duration::from_millis(1) {
+                std::thread::sleep(Duration::from_micros(50));
+            } else {
+                std::thread::yield_now();
+            }
+        };
+        match look_until(|| asked.at.elapsed() > deadline, look, rest) {
+            Some(Ok(cqe)) => Ok(cqe),
+            Some(Err(cause)) => {
+                self.broken = Some(cause.into());
+                Err(ChannelError::Broken { peer: self.peer.clone(), cause: cause.into() })
+            }
+            None => Err(ChannelError::Timeout { what: self.peer.clone(), after: deadline }),
         }
     }
 }

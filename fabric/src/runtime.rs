@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The one place in this crate with a clock and threads: transports stepped by wall time, a thread each.
 
+mod clock;
 mod pace;
+mod wait;
 
 use crate::transport::RcTransport;
+pub use clock::BootClock;
 use gnstor_base::time::Time;
 use pace::{Pace, Rest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+pub(crate) use wait::look_until;
 
 type Job = Box<dyn FnOnce(&mut RcTransport, Time) + Send>;
 
@@ -97,13 +101,12 @@ impl TransportThreads {
     ///
     /// # Panics
     /// Without any transport.
-    #[expect(clippy::disallowed_methods, reason = "the runtime module of this crate")]
     pub fn start(transports: Vec<RcTransport>) -> std::io::Result<Self> {
         assert!(!transports.is_empty(), "a fabric has at least one transport");
         let (jobs, inboxes): (Vec<_>, Vec<_>) = transports.iter().map(|_| mpsc::channel()).unzip();
         let handle = TransportHandle { jobs: jobs.into(), mine: 0 };
         let stop = Arc::new(AtomicBool::new(false));
-        let start = Instant::now();
+        let start = BootClock::start();
         // Where a later one cannot be started, dropping this ends the earlier ones.
         let mut all = Self { stop, threads: Vec::new(), handle };
         for (number, (transport, inbox)) in transports.into_iter().zip(inboxes).enumerate() {
@@ -134,12 +137,8 @@ impl Drop for TransportThreads {
     }
 }
 
-fn clock(start: Instant) -> impl Fn() -> Time {
-    move || Time::from_ns(u64::try_from(start.elapsed().as_nanos()).expect("585 years of uptime"))
-}
-
-fn run(mut transport: RcTransport, inbox: &Receiver<Job>, stop: &AtomicBool, start: Instant) {
-    let now = clock(start);
+fn run(mut transport: RcTransport, inbox: &Receiver<Job>, stop: &AtomicBool, start: BootClock) {
+    let now = || Time::from_ns(u64::try_from(start.elapsed().as_nanos()).expect("585 years of uptime"));
     let mut pace = Pace::default();
     while !stop.load(Ordering::Acquire) {
         let mut worked = false;
@@ -153,7 +152,7 @@ fn run(mut transport: RcTransport, inbox: &Receiver<Job>, stop: &AtomicBool, sta
                 Err(TryRecvError::Disconnected) => return,
             }
         }
-        worked |= transport.step(now());
+        worked |= transport.step(now);
         match pace.after(now(), worked, || transport.waits()) {
             Rest::Spin => std::hint::spin_loop(),
             Rest::Yield => std::thread::yield_now(),

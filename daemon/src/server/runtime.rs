@@ -12,6 +12,7 @@ use crate::core::request::Request;
 use crate::core::rights::Caller;
 use crate::core::{Answer, CommandId, Core, Effect, Reply, Stop, Ticket};
 use crate::port::SsdPort;
+use gnstor_fabric::runtime::BootClock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -50,22 +51,33 @@ pub(super) enum State {
     Stopped(Stop),
 }
 
-/// Milliseconds since the start of the process's daemon.
+/// The time since the start of the process's daemon.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clock(Instant);
+pub(super) struct Clock {
+    boot: BootClock,
+    running: Instant,
+}
 
 impl Clock {
     #[expect(clippy::disallowed_methods, reason = "the runtime module is where the clock is read")]
     fn start() -> Self {
-        Self(Instant::now())
+        Self { boot: BootClock::start(), running: Instant::now() }
     }
 
+    /// Milliseconds. They go on while the machine is suspended, as leases do.
     pub(super) fn now_ms(self) -> u64 {
+        u64::try_from(self.boot.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Milliseconds in which the machine ran: for deadlines of commands. An SSD in this process is suspended
+    /// with it.
+    pub(super) fn running_ms(self) -> u64 {
         u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
+    /// As [`Self::running_ms`].
     pub(super) fn elapsed(self) -> Duration {
-        self.0.elapsed()
+        self.running.elapsed()
     }
 }
 

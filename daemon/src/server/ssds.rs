@@ -48,7 +48,7 @@ impl Ssds {
     ) -> std::io::Result<Self> {
         let (work, inbox) = channel();
         let stopping = Arc::new(AtomicBool::new(false));
-        let links = array.into_iter().map(|port| Link::new(port, deadline, clock.now_ms())).collect();
+        let links = array.into_iter().map(|port| Link::new(port, deadline, clock.running_ms())).collect();
         let dials = Vec::new();
         let (again, stop) = (work.clone(), stopping.clone());
         let mut ssds = Loop { links, inbox, work: again, dials, inputs, clock, deadline, stopping: stop };
@@ -110,7 +110,7 @@ impl Loop {
         match work {
             Work::Command { ssd, id, command } => self.links[usize::from(ssd)].give(id, command),
             Work::Dialled { ssd, reconnect, outcome } => {
-                let now = self.clock.now_ms();
+                let now = self.clock.running_ms();
                 self.links[usize::from(ssd)].dialled(now, reconnect, outcome);
             }
             Work::Stop => {}
@@ -120,7 +120,8 @@ impl Loop {
     /// Attends to every link; whether one had something to say.
     fn attend(&mut self) -> bool {
         let mut worked = false;
-        let now = self.clock.now_ms();
+        // Before completions are taken: one that came while this process was stopped is not late.
+        let now = self.clock.running_ms();
         for link in &mut self.links {
             let ssd = link.index();
             let span = tracing::info_span!("ssd", index = ssd);
@@ -157,7 +158,7 @@ impl Loop {
         if awaits && quiet < EAGER {
             return std::thread::yield_now();
         }
-        let now = self.clock.now_ms();
+        let now = self.clock.running_ms();
         let due = self.links.iter().filter_map(Link::wakes_at).min();
         let mut nap = due.map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)));
         if awaits {

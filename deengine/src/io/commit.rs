@@ -90,6 +90,8 @@ impl Worker {
         // Where there was no room a few find out whether there is.
         let most = if std::mem::take(is_stalled) { BATCH.min(arrived.len()) } else { arrived.len() };
         let queue = self.shared.workers.state(self.index).combining();
+        // Behind the version: see `workers/lease_word.rs`.
+        let lease_end = self.shared.workers.lease_end();
         let mut work = queue.work();
         work.begin(self.version);
         for id in arrived.drain(..most) {
@@ -103,10 +105,10 @@ impl Worker {
                     // A write whose leases have ended by `until` is not submitted, even if `confirm`
                     // allows it: the commit would return it as stale, and the worker would submit it again
                     // at the same time, for ever.
-                    let until = self.rules.runs_until(request);
+                    let until = self.rules.runs_until(lease_end, request);
                     let same = write.version == self.version;
-                    let allowed =
-                        runs(until, now) && (same || self.rules.confirm(now, identity, request).is_ok());
+                    let allowed = runs(until, now)
+                        && (same || self.rules.confirm(now, lease_end, identity, request).is_ok());
                     allowed.then(|| (target(request), until))
                 });
             let Some((target, until)) = allowed else {
@@ -202,7 +204,7 @@ impl Worker {
     ) {
         let is_durable_write = request.get().fua || self.shared.workers.writes_through();
         // The serving lease may have ended in the meantime (protocol rule 2).
-        if is_durable_write || !self.rules.serves(committed.done) {
+        if is_durable_write || !self.serves(committed.done) {
             let mut ssd = self.hand_over(&request);
             return ssd.written(now, permit, request, committed);
         }

@@ -106,7 +106,9 @@ impl Worker {
         if !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst")) {
             return false;
         }
-        let Ok(request) = self.rules.authorise(now, identity, request) else { return false };
+        let Ok(request) = self.rules.authorise(now, workers.lease_end(), identity, request) else {
+            return false;
+        };
         if self.rules.is_limited(&request) {
             return false;
         }
@@ -144,7 +146,7 @@ impl Worker {
                 What::Write(id) => self.go_on(id),
                 // The response leaves without another look at the rules: what is read is what was true
                 // while the lease held (protocol rule 2).
-                What::Read(read) if self.rules.serves(read.done_at.max(now)) => self.send(read, &mut blocks),
+                What::Read(read) if self.serves(read.done_at.max(now)) => self.send(read, &mut blocks),
                 What::Read(read) => {
                     blocks.by_ref().take(read.blocks()).for_each(drop);
                     self.refuse_read(now, read, Refusal::NotServing);

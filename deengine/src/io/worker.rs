@@ -196,6 +196,12 @@ impl Worker {
         self.shared.workers.state(self.index)
     }
 
+    /// Whether the serving lease runs at this time.
+    #[inline]
+    pub(super) fn serves(&self, at: Time) -> bool {
+        self.shared.workers.serves(at)
+    }
+
     /// Fetches the rules anew where they have changed.
     #[inline]
     pub(super) fn refresh(&mut self) {

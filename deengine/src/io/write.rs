@@ -226,7 +226,7 @@ impl Worker {
         if !self.writes.commands.has_room(1) || !self.writes.pulls.has_room(request.blocks) {
             return None;
         }
-        let request = self.rules.authorise(now, identity, request).ok()?;
+        let request = self.rules.authorise(now, self.shared.workers.lease_end(), identity, request).ok()?;
         if self.rules.is_limited(&request) {
             return None;
         }

@@ -140,19 +140,25 @@ impl Table {
         self.tombstones.list(now, first, skip)
     }
 
-    /// LEASE RENEW.
+    /// LEASE RENEW. It touches no rules.
     pub(crate) fn renew_lease(&mut self, term: u64, version: u64, until: Time) -> Result<(), Refused> {
         self.take_term(term)?;
-        self.change().lease.renew(term, version, until)
+        self.renewal.take(term, version)?;
+        self.workers.end_lease_at(until);
+        Ok(())
+    }
+
+    /// Whether the last renewal since the start was of this term.
+    pub(crate) fn was_renewed_in(&self, term: u64) -> bool {
+        self.renewal.is_of(term)
     }
 
     /// Whether the serving lease runs at this time.
     #[inline]
     pub(crate) fn serves(&self, at: Time) -> bool {
-        self.rules.serves(at)
+        self.workers.serves(at)
     }
 
-    /// The fleet map as this SSD sees it.
     /// An entry from the metadata. No lease runs: its clock stopped with the power.
     pub(crate) fn recall(&mut self, entry: VolumeEntry) {
         let (vid, term) = (entry.vid, entry.term);
@@ -176,8 +182,8 @@ impl Table {
         self.term = self.term.max(term);
     }
 
-    /// There was a serving lease, from the metadata.
-    pub(crate) fn recall_lease(&mut self) {
-        self.change().lease.recall();
+    /// There was a serving lease, from the metadata: it is over, as its clock stopped.
+    pub(crate) fn recall_lease(&self) {
+        self.workers.end_lease_at(Time::ZERO);
     }
 }

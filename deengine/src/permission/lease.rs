@@ -27,38 +27,24 @@ pub(crate) fn runs(until: Time, at: Time) -> bool {
     at < until
 }
 
-/// Until when the SSD may serve, and who said so.
+/// Who renewed the lease last, and with which version. When it ends is a word beside the rules
+/// ([`crate::workers::WorkerSet::lease_end`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct ServingLease {
-    until: Option<Time>,
-    term: u64,
-    version: u64,
-}
+pub(crate) struct LastRenewal(Option<(u64, u64)>);
 
-impl ServingLease {
-    #[inline]
-    pub(crate) fn runs(&self, at: Time) -> bool {
-        self.until.is_none_or(|until| runs(until, at))
-    }
-
-    /// When it ends.
-    #[inline]
-    pub(crate) fn until(&self) -> Time {
-        self.until.unwrap_or(Time::NEVER)
-    }
-
-    /// There was a lease before the power went: it is over, as its clock stopped.
-    pub(crate) fn recall(&mut self) {
-        self.until = Some(Time::ZERO);
-    }
-
+impl LastRenewal {
     /// Takes a renewal whose term the table has accepted.
-    pub(crate) fn renew(&mut self, term: u64, version: u64, until: Time) -> Result<(), Refused> {
-        if (term, version) < (self.term, self.version) {
+    pub(crate) fn take(&mut self, term: u64, version: u64) -> Result<(), Refused> {
+        if self.0.is_some_and(|last| (term, version) < last) {
             return Err(Refusal::StaleVersion.into());
         }
-        *self = Self { until: Some(until), term, version };
+        self.0 = Some((term, version));
         Ok(())
+    }
+
+    /// Whether it was of this term.
+    pub(crate) fn is_of(self, term: u64) -> bool {
+        self.0.is_some_and(|(last, _)| last == term)
     }
 }
 
@@ -67,7 +53,14 @@ impl Ssd {
     pub(crate) fn renew_lease(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
         let (version, term) = crate::admin::volumes::version_and_term(sqe);
         let until = now + Span::from_ms(sqe.cdw12.get().into());
-        self.ask_change(now, permit, 0, Change::Lease { term, version, until });
+        if !self.table.was_renewed_in(term) {
+            return self.ask_change(now, permit, 0, Change::Lease { term, version, until });
+        }
+        // What it takes to be durable is so since the term's first renewal. So it waits for no disk.
+        match self.table.renew_lease(term, version, until) {
+            Ok(()) => self.complete(permit, OK, now, 0),
+            Err(refused) => self.refuse(permit, 0, refused, now),
+        }
     }
 
     /// A change of blocks is done at `at`. It is acknowledged, unless the lease is over by then. `vid` is

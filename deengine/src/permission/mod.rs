@@ -15,6 +15,7 @@ mod volume;
 
 use crate::admin::tombstones::Tombstones;
 use crate::permission::fleet::Fleet;
+use crate::permission::lease::LastRenewal;
 use crate::request::{Refused, Request, Verb};
 use crate::smart::counters::{Clients, Counters, QueueCounters};
 use crate::workers::WorkerSet;
@@ -72,6 +73,7 @@ pub struct Table {
     clients: Clients,
     term: u64,
     serial: u64,
+    renewal: LastRenewal,
 }
 
 impl Table {
@@ -85,7 +87,7 @@ impl Table {
         identity: Identity,
         request: Request,
     ) -> Result<Authorized<Request>, Refused> {
-        let allowed = self.rules.authorise(now, identity, request)?;
+        let allowed = self.rules.authorise(now, self.workers.lease_end(), identity, request)?;
         self.uses[usize::from(allowed.slot)].in_flight += 1;
         Ok(allowed)
     }
@@ -101,7 +103,7 @@ impl Table {
         identity: Identity,
         request: &Authorized<Request>,
     ) -> Result<(), Refused> {
-        self.rules.confirm(now, identity, request)
+        self.rules.confirm(now, self.workers.lease_end(), identity, request)
     }
 
     /// A request that a worker has judged and counted is counted here from now on.
@@ -256,6 +258,7 @@ impl Table {
 
     /// Who states the rules from now on.
     pub(crate) fn share(&mut self, workers: Arc<WorkerSet>) {
+        workers.end_lease_at(self.workers.lease_end());
         self.workers = workers;
     }
 

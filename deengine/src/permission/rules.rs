@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a check asks: the volumes' entries, the fleet map, the serving lease. None of it changes while
-//! commands come and go, so the workers of an SSD share one copy and read it without a lock; a change
-//! makes a new one ([`crate::workers::WorkerSet`]).
+//! What a check asks: the volumes' entries and the fleet map. None of it changes while commands come and go,
+//! so the workers of an SSD share one copy and read it without a lock; a change makes a new one
+//! ([`crate::workers::WorkerSet`]). When the serving lease ends, the caller says: that changes often.
 
 use super::Authorized;
 use super::volume::VolumeRules;
 use crate::permission::fleet::{Fleet, Place};
-use crate::permission::lease::ServingLease;
+use crate::permission::lease::runs;
 use crate::request::{Refused, Request, Verb};
 #[cfg(test)]
 use gnstor_base::time::Span;
@@ -24,7 +24,6 @@ pub(crate) struct Rules {
     by_vid: Arc<Vec<u16>>,
     volumes: Vec<Option<Arc<VolumeRules>>>,
     pub(super) fleet: Option<Arc<Fleet>>,
-    pub(super) lease: ServingLease,
     /// Content and table are still being restored.
     pub(super) recovering: bool,
     /// A benchmark has turned the checks off: every request for a volume that exists is allowed.
@@ -41,7 +40,6 @@ impl Default for Rules {
             by_vid: Arc::new(vec![NO_SLOT; 1 << 16]),
             volumes: Vec::new(),
             fleet: None,
-            lease: ServingLease::default(),
             recovering: false,
             #[cfg(feature = "unchecked-for-benchmarks")]
             unchecked: false,
@@ -52,8 +50,8 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Judges a request. The caller counts an allowed request as in flight, and hands it back when it is
-    /// done.
+    /// Judges a request while the serving lease ends at `lease_end`. The caller counts an allowed request as
+    /// in flight, and hands it back when it is done.
     ///
     /// # Errors
     /// The first rule that refuses, in the order of the protocol page.
@@ -61,10 +59,11 @@ impl Rules {
     pub(crate) fn authorise(
         &self,
         now: Time,
+        lease_end: Time,
         identity: Identity,
         request: Request,
     ) -> Result<Authorized<Request>, Refused> {
-        let (slot, volume) = self.check(now, identity, &request)?;
+        let (slot, volume) = self.check(now, lease_end, identity, &request)?;
         Ok(Authorized { inner: request, slot, serial: volume.serial, generation: volume.entry.generation })
     }
 
@@ -76,10 +75,11 @@ impl Rules {
     pub(crate) fn confirm(
         &self,
         now: Time,
+        lease_end: Time,
         identity: Identity,
         request: &Authorized<Request>,
     ) -> Result<(), Refused> {
-        let (_, volume) = self.check(now, identity, &request.inner)?;
+        let (_, volume) = self.check(now, lease_end, identity, &request.inner)?;
         if volume.entry.generation == request.generation {
             Ok(())
         } else {
@@ -90,12 +90,12 @@ impl Rules {
     /// Until when the leases run by which these very rules allow a write: nothing else of them changes
     /// with time.
     #[inline]
-    pub(crate) fn runs_until(&self, request: &Authorized<Request>) -> Time {
+    pub(crate) fn runs_until(&self, lease_end: Time, request: &Authorized<Request>) -> Time {
         if self.is_unchecked() {
             return Time::NEVER;
         }
         let volume = self.volumes.get(usize::from(request.slot)).and_then(Option::as_ref);
-        let until = volume.map_or(Time::ZERO, |volume| volume.lease_until.min(self.lease.until()));
+        let until = volume.map_or(Time::ZERO, |volume| volume.lease_until.min(lease_end));
         #[cfg(test)]
         let until = until.before(self.early);
         until
@@ -114,6 +114,7 @@ impl Rules {
     pub(super) fn check(
         &self,
         now: Time,
+        lease_end: Time,
         identity: Identity,
         request: &Request,
     ) -> Result<(u16, &VolumeRules), Refused> {
@@ -124,7 +125,7 @@ impl Rules {
         if identity != Identity::Client(client) {
             return Err(Refusal::WrongIdentity.into());
         }
-        let fleet = self.fleet.as_deref().filter(|_| self.serves(now)).ok_or(Refusal::NotServing)?;
+        let fleet = self.fleet.as_deref().filter(|_| runs(lease_end, now)).ok_or(Refusal::NotServing)?;
         fleet.check_epoch(request.map_epoch)?;
         let (slot, volume) = self.find(vid).ok_or(Refusal::UnknownVolume)?;
         let entry = &volume.entry;
@@ -158,12 +159,6 @@ impl Rules {
             Verb::Write | Verb::Trim => {}
         }
         Ok((slot, volume))
-    }
-
-    /// Whether the serving lease runs at this time.
-    #[inline]
-    pub(crate) fn serves(&self, at: Time) -> bool {
-        self.lease.runs(at)
     }
 
     pub(crate) fn is_recovering(&self) -> bool {

@@ -3,7 +3,7 @@
 
 use super::*;
 
-fn renew(harness: &mut Harness, term: u32, version: u32, ms: u32) -> Option<Refusal> {
+pub(super) fn renew(harness: &mut Harness, term: u32, version: u32, ms: u32) -> Option<Refusal> {
     let sqe = Sqe { cdw2: version.into(), cdw12: ms.into(), cdw14: term.into(), ..sqe(opcode::LEASE_RENEW) };
     let (held, hold) = (std::mem::take(&mut harness.held), std::mem::replace(&mut harness.hold, false));
     let refused = harness.refused(DAEMON, sqe);
@@ -133,4 +133,24 @@ fn an_ssd_that_ever_had_a_lease_does_not_serve_after_a_restart_until_it_has_one_
         let mut harness = kept.restart(harness);
         assert_eq!(read(&mut harness), Some(Refusal::NotServing));
     }
+}
+
+#[test]
+fn a_renewal_touches_no_rules_and_an_end_that_comes_nearer_has_waiting_writes_judged_again() {
+    let mut harness = Harness::new();
+    let state = |harness: &Harness| {
+        let ssd = harness.ssd();
+        (Arc::as_ptr(ssd.table.rules()), ssd.workers.version())
+    };
+    assert_eq!(renew(&mut harness, 1, 1, 500), None);
+    let before = state(&harness);
+    for version in 2..10 {
+        harness.advance(Span::from_ms(100));
+        assert_eq!(renew(&mut harness, 1, version, 500), None);
+    }
+    assert_eq!(state(&harness), before);
+    assert_eq!(renew(&mut harness, 1, 10, 499), None);
+    assert_eq!(state(&harness), (before.0, before.1 + 1));
+    harness.advance(Span::from_ms(499));
+    assert_eq!(attempts(&mut harness), [Some(Refusal::NotServing); 4]);
 }

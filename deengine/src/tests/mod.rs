@@ -18,6 +18,7 @@ mod fencing;
 mod fuzz;
 mod harness;
 mod lease;
+mod lease_time;
 mod logs;
 mod media;
 mod model;

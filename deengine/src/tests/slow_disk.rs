@@ -85,6 +85,31 @@ fn commands_of_volumes_wait_for_the_disk_and_others_do_not() {
     assert_eq!(harness.in_flight(), 0);
 }
 
+/// Rule 2: an SSD serves while its lease is renewed in time, however long a change takes that is under way.
+#[test]
+fn a_renewal_waits_for_the_disk_once_a_term_and_for_no_other_change() {
+    let mut harness = slow();
+    let renewal = |term: u32, ms: u32| Sqe {
+        cdw2: 1u32.into(),
+        cdw12: ms.into(),
+        cdw14: term.into(),
+        ..sqe(opcode::LEASE_RENEW)
+    };
+    for term in [1, 2] {
+        assert_eq!(harness.later(renewal(term, 500)), None, "that there is a lease is noted durably first");
+        let new = VolumeEntry { term: term.into(), ..entry(MORE + u16::try_from(term).unwrap()) };
+        let sqe = harness.daemon_sqe(opcode::VOLUME_ADD, new.encode().as_bytes());
+        let added = harness.submit(DAEMON, sqe);
+        assert_eq!(harness.refused(DAEMON, renewal(term, 60_000)), None, "beside a change");
+        assert!(harness.take(DAEMON, added).is_none(), "the change waits");
+        assert_eq!(harness.awaited(added), None);
+        harness.advance(Span::from_ms(1000));
+        assert_eq!(refusal(&harness.write(1, &[1])), None, "the lease was renewed");
+    }
+    let sqe = renewal(1, 60_000);
+    assert_eq!(harness.refused(DAEMON, sqe), Some(Refusal::StaleTerm));
+}
+
 fn sqe_of_keep_alive() -> Sqe {
     sqe(admin::KEEP_ALIVE)
 }

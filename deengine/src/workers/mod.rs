@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the workers of an SSD and its firmware share without a lock: counts of commands in flight
-//! ([`in_flight`]), counters, writes to be committed ([`combining`]), and the notes that the firmware
-//! leaves with workers.
+//! ([`in_flight`]), the end of the serving lease ([`lease_word`]), counters, writes to be committed
+//! ([`combining`]), and the notes that the firmware leaves with workers.
 //!
 //! Nothing here knows the firmware or a worker; both use it.
 //!
@@ -17,6 +17,7 @@
 pub(crate) mod combining;
 mod fairness;
 mod in_flight;
+mod lease_word;
 mod status;
 
 pub(crate) use fairness::Place;
@@ -25,13 +26,15 @@ mod sync {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 }
 
+use crate::permission::lease::runs;
 use crate::permission::{MAX_VOLUMES, Rules};
 use crate::smart::counters::{Done, DoneCounter};
 use combining::CombiningQueue;
 use fairness::Fairness;
 use gnstor_base::controller::{Effect, QueueKey};
-use gnstor_base::time::Span;
+use gnstor_base::time::{Span, Time};
 use in_flight::{InFlight, Seen, Version};
+use lease_word::LeaseWord;
 use status::Status;
 use std::collections::VecDeque;
 use std::ops::Add;
@@ -217,10 +220,24 @@ pub(crate) struct Tally {
     pub(crate) busy: Span,
 }
 
+/// What every check loads.
+#[derive(Debug)]
+struct Judging {
+    /// Of the rules.
+    version: Version,
+    serving: LeaseWord,
+}
+
+impl Default for Judging {
+    fn default() -> Self {
+        Self { version: Version::default(), serving: LeaseWord::new(Time::NEVER.as_ps()) }
+    }
+}
+
 /// The workers of an SSD. There are none before it is divided.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerSet {
-    rules: OwnLine<Version>,
+    judging: OwnLine<Judging>,
     status: Status,
     fairness: Fairness,
     states: Vec<WorkerState>,
@@ -253,19 +270,36 @@ impl WorkerSet {
 
     /// The rules are about to change.
     pub(crate) fn change(&self) {
-        self.rules.0.change();
+        self.judging.0.version.change();
+    }
+
+    /// When the serving lease ends; never where there was none.
+    #[inline]
+    pub(crate) fn lease_end(&self) -> Time {
+        Time::from_ps(self.judging.0.serving.get())
+    }
+
+    /// Whether the serving lease runs at this time.
+    #[inline]
+    pub(crate) fn serves(&self, at: Time) -> bool {
+        runs(self.lease_end(), at)
+    }
+
+    /// The serving lease ends then.
+    pub(crate) fn end_lease_at(&self, until: Time) {
+        self.judging.0.serving.set(until.as_ps(), &self.judging.0.version);
     }
 
     /// Counts a command in flight that was judged by the rules of version `mine`; `false` where those are
     /// old.
     #[inline]
     pub(crate) fn enter(&self, worker: usize, slot: u16, mine: u64) -> bool {
-        self.state(worker).in_flight(slot).enter(&self.rules.0, mine)
+        self.state(worker).in_flight(slot).enter(&self.judging.0.version, mine)
     }
 
     #[inline]
     pub(crate) fn version(&self) -> u64 {
-        self.rules.0.get()
+        self.judging.0.version.get()
     }
 
     /// Whether no worker has a command in flight that was judged by an entry of the volume in this slot

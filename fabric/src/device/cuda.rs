@@ -7,6 +7,7 @@ mod copies;
 mod range;
 
 use super::{AgentWords, DeviceError, Kernel, Launch, Residency, Together};
+use crate::runtime::look_until;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 use gnstor_base::region::{HostRegion, RegionId};
@@ -313,13 +314,10 @@ impl CudaDevice {
         mut done: impl FnMut() -> Result<bool, DeviceError>,
     ) -> Result<(), DeviceError> {
         let start = Instant::now();
-        while !done()? {
-            if start.elapsed() > limit {
-                return Err(DeviceError::Timeout { what: what(), after: limit });
-            }
-            std::thread::sleep(Duration::from_micros(20));
-        }
-        Ok(())
+        let look = || done().map(|is_done| is_done.then_some(())).transpose();
+        let rest = || std::thread::sleep(Duration::from_micros(20));
+        look_until(|| start.elapsed() > limit, look, rest)
+            .unwrap_or_else(|| Err(DeviceError::Timeout { what: what(), after: limit }))
     }
 
     pub(super) fn run(

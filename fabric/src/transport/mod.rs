@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The transport: connections, acknowledgements, retries, errors and flush order of every queue pair, the
-//! link's time, and target offload. One transport is one thread; it is stepped with `now` and reads no
-//! clock. [Siblings](RcTransport::sibling) share a link, and the SSDs too where each has a core of every
-//! one.
+//! link's time, and target offload. One transport is one thread; it is stepped with a clock that its
+//! caller passes. [Siblings](RcTransport::sibling) share a link, and the SSDs too where each has a core of
+//! every one.
 //!
 //! ```text
 //!   executor (agent, soft, TCP peer) --UpEntry--> conn --link time--> target: Controller::submit

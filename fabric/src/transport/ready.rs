@@ -13,7 +13,7 @@ use super::executors::AnyExecutor;
 use super::{ExecutorId, RcTransport};
 use crate::hca::{QpExecutor as _, STEP_REPORTS};
 use crate::tcp::{Alarm, Wire};
-use gnstor_base::time::{Span, Time};
+use gnstor_base::time::{Clock, Span, Time};
 use mio::{Events, Poll};
 use std::sync::Arc;
 
@@ -156,7 +156,7 @@ impl Ready {
 
 impl RcTransport {
     /// Polls the streams that are awake. Returns whether one had something to do.
-    pub(super) fn poll_streams(&mut self, now: Time, at_once: bool) -> bool {
+    pub(super) fn poll_streams(&mut self, clock: &mut dyn Clock, now: Time, at_once: bool) -> bool {
         if self.ready.streams == 0 && self.ready.awake.is_empty() {
             return false;
         }
@@ -165,7 +165,7 @@ impl RcTransport {
         let mut place = 0;
         while let Some(&token) = self.ready.awake.get(place) {
             let (did, rest) = match self.ready.slots[token as usize].owner {
-                Some(Owner::Peer(id)) => self.poll_peer(now, id),
+                Some(Owner::Peer(id)) => self.poll_peer(clock, id),
                 Some(Owner::Remote(name)) => {
                     let (did, rests) = self.poll_remote(now, name);
                     (did, if rests { Rest::Soon } else { Rest::No })
@@ -179,13 +179,13 @@ impl RcTransport {
     }
 
     /// Whether there was something to do, and whether the stream rests.
-    fn poll_peer(&mut self, now: Time, id: ExecutorId) -> (bool, Rest) {
+    fn poll_peer(&mut self, clock: &mut dyn Clock, id: ExecutorId) -> (bool, Rest) {
         let mut worked = false;
         if let Some(AnyExecutor::Peer(peer)) = self.executors.get_mut(&id) {
             peer.wire().flush();
         }
         for _ in 0..STEP_REPORTS {
-            if !self.poll_executor(now, id, 1) {
+            if !self.poll_executor(clock, id, 1) {
                 break;
             }
             worked = true;
@@ -194,7 +194,7 @@ impl RcTransport {
             return (worked, Rest::AtOnce);
         };
         if peer.is_dead() {
-            self.remove_executor(now, id);
+            self.remove_executor(clock.now(), id);
             return (true, Rest::AtOnce);
         }
         peer.wire().flush();

@@ -7,10 +7,15 @@ use super::{ConnId, Connect, Delivery, Event, ExecutorId, Port, RcTransport, cqe
 use crate::cm::REFUSED_NO_PEER;
 use crate::hca::{Allowance, Down, Operation, Up, WorkRequest};
 use crate::mlx5::syndrome;
-use gnstor_base::time::Time;
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::Cqe;
 use std::sync::mpsc;
+
+/// The model hides up to so much of the time between an executor's stamp and the transport's look at the
+/// command. A stamp may be further back because the two clocks have drifted apart since they were compared.
+/// An SSD that judged by it would serve after its lease, so this is below the drift bound of 10 ms.
+const HIDDEN: Span = Span::from_ms(5);
 
 /// A command on its way to its target.
 struct Capsule<'a> {
@@ -117,7 +122,7 @@ impl RcTransport {
         self.counters.fetch_time = self.counters.fetch_time + now.since(taken);
         match to {
             To::Local(_) => {
-                let at = self.link.up(taken, u64::from(bytes));
+                let at = self.link.up(taken.max(now.before(HIDDEN)), u64::from(bytes));
                 if self.is_next(now, at) {
                     self.capsule_arrives(now, at, (id, psn), raw);
                 } else {

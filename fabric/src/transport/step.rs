@@ -7,7 +7,7 @@ use super::conn::To;
 use super::executors::Polled;
 use super::{ConnId, Delivery, Event, ExecutorId, RcTransport, Respond, sqe_of};
 use crate::hca::{Allowance, Down, Operation, STEP_REPORTS, Up};
-use gnstor_base::time::{Span, Time};
+use gnstor_base::time::{Clock, Span, Time};
 use gnstor_proto::nvme::Cqe;
 
 /// What a transport waits for, apart from what reaches it unannounced.
@@ -48,12 +48,24 @@ impl RcTransport {
     }
 
     /// Does everything that is due. Returns whether anything happened.
-    pub fn step(&mut self, now: Time) -> bool {
+    ///
+    /// The input is taken first, and the clock is read then. So no command is judged by a time before
+    /// it came, however long the process was stopped in between: an SSD whose lease ended meanwhile refuses
+    /// it (protocol rule 2).
+    pub fn step(&mut self, mut clock: impl Clock) -> bool {
+        self.step_by(&mut clock)
+    }
+
+    fn step_by(&mut self, clock: &mut dyn Clock) -> bool {
         let all = std::mem::take(&mut self.poll_all);
-        let mut worked = self.poll_executors(now, all);
+        let mut worked = self.poll_executors(clock, all);
+        let mut now = clock.now();
         worked |= self.reap_leaving(now);
         worked |= self.check_quiesce();
-        worked |= self.poll_streams(now, all);
+        if self.poll_streams(clock, now, all) {
+            now = clock.now();
+            worked = true;
+        }
         if self.has_ended_remotes {
             self.forget_ended_remotes();
         }
@@ -115,7 +127,7 @@ impl RcTransport {
         executor.map_or(Span::ZERO, |executor| Span::from_ns(executor.lead_ns()))
     }
 
-    fn poll_executors(&mut self, now: Time, all: bool) -> bool {
+    fn poll_executors(&mut self, clock: &mut dyn Clock, all: bool) -> bool {
         let mut worked = false;
         self.steps = self.steps.wrapping_add(1);
         for i in 0..self.order.len() {
@@ -124,13 +136,13 @@ impl RcTransport {
                 continue;
             }
             for _ in 0..STEP_REPORTS / ahead {
-                if !self.poll_executor(now, id, ahead) {
+                if !self.poll_executor(clock, id, ahead) {
                     break;
                 }
                 worked = true;
             }
             if self.executors.get(&id).is_some_and(|executor| executor.is_dead()) {
-                self.remove_executor(now, id);
+                self.remove_executor(clock.now(), id);
                 worked = true;
             }
         }
@@ -138,8 +150,8 @@ impl RcTransport {
     }
 
     /// Handles up to `most` reports of an executor. First it announces all commands among them to the SSDs,
-    /// which prefetch what these need while the first is handled.
-    pub(super) fn poll_executor(&mut self, now: Time, id: ExecutorId, most: usize) -> bool {
+    /// which prefetch what these need while the first is handled. Reads the clock when it has taken them.
+    pub(super) fn poll_executor(&mut self, clock: &mut dyn Clock, id: ExecutorId, most: usize) -> bool {
         let mut batch = std::mem::take(&mut self.batch);
         if let Some(executor) = self.executors.get_mut(&id) {
             while batch.len() < most
@@ -161,8 +173,11 @@ impl RcTransport {
             target.coming.clear();
         }
         let worked = !batch.is_empty();
-        for (up, conn) in batch.drain(..) {
-            self.on_up(now, id, &up, conn);
+        if worked {
+            let now = clock.now();
+            for (up, conn) in batch.drain(..) {
+                self.on_up(now, id, &up, conn);
+            }
         }
         self.batch = batch;
         worked
