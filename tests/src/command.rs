@@ -20,11 +20,16 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// Building the command may take as long as building the workspace.
 pub const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
-/// The command, built by the cargo and into the folder that this test comes from: never an old one.
-pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| built("gnstor", "gnstor"));
+/// The command, built by the cargo and into the folder that this test comes from: never an old one. Where
+/// there is no cargo, `GNSTOR_BIN` names it.
+pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| named_or_built("GNSTOR_BIN", "gnstor"));
 
-/// The hostile client, in the same way.
-pub static HOSTILE: LazyLock<PathBuf> = LazyLock::new(|| built("gnstor-hostile", "gnstor-hostile"));
+/// The hostile client, in the same way, or by `GNSTOR_HOSTILE`.
+pub static HOSTILE: LazyLock<PathBuf> = LazyLock::new(|| named_or_built("GNSTOR_HOSTILE", "gnstor-hostile"));
+
+fn named_or_built(variable: &str, name: &str) -> PathBuf {
+    std::env::var_os(variable).map_or_else(|| built(name, name), PathBuf::from)
+}
 
 fn built(package: &str, bin: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its path");

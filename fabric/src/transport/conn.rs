@@ -310,6 +310,9 @@ impl RcTransport {
         let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| late(c)).map(|(id, _)| id).collect();
         ids.sort_unstable();
         for id in ids {
+            let waited = self.conns.get(&id).and_then(Conn::oldest_waiting).map(|at| now.since(at).as_ns());
+            let waited_ms = waited.unwrap_or(0) / 1_000_000;
+            tracing::debug!("connection {id:?} is broken: no acknowledgement for {waited_ms} ms");
             self.break_conn(now, id, Some(syndrome::RETRY_EXCEEDED));
         }
     }
