@@ -9,6 +9,8 @@ cd "$(dirname "$0")/.."
 target=${CARGO_TARGET_DIR:-$PWD/target}
 copy=$target/planted/copy
 log=$target/planted/log
+# A test that hangs by the mistake is ended, and has found it.
+export GNSTOR_TEST_DEADLINE_S=60
 last=
 mkdir -p "$copy"
 
@@ -44,10 +46,11 @@ PY
   start=$SECONDS
   # shellcheck disable=SC2086
   if (cd "$copy" && CARGO_TARGET_DIR=$target timeout 300 cargo test $where "$test") >"$log" 2>&1; then
+    grep -qE '^running [1-9]' "$log" || { echo "$number NO SUCH TEST as $test: $what"; return 1; }
     echo "$number NOT FOUND by $test: $what"
     return 1
   fi
-  grep -q 'test result: FAILED' "$log" || { echo "$number NO VERDICT of $test: $what"; tail "$log"; return 1; }
+  grep -qE 'test result: FAILED|after 60s' "$log" || { echo "$number NO VERDICT of $test: $what"; tail "$log"; return 1; }
   echo "$number found by $test in $((SECONDS - start)) s, built in $built s: $what"
 }
 

@@ -15,6 +15,9 @@ use zerocopy::IntoBytes;
 pub use authentication::Credentials;
 pub use pair::{Completion, HostQp, MAX_DATA, SsdPath};
 
+/// A longer time from one look at a queue to the next: this process was stopped, or its machine.
+const STOPPED: Duration = Duration::from_secs(1);
+
 /// One admin queue to one controller.
 #[derive(Debug)]
 pub struct HostQueue {
@@ -196,7 +199,14 @@ impl HostQueue {
     #[expect(clippy::disallowed_methods, reason = "a blocking wait with a deadline in real time")]
     fn wait(&mut self, asked: &Asked, deadline: Duration) -> Result<Cqe, ChannelError> {
         let start = Instant::now();
+        let (mut seen, mut stopped) = (start, Duration::ZERO);
         loop {
+            // Time in which this thread did not run is no silence of the peer.
+            let pause = seen.elapsed();
+            if pause >= STOPPED {
+                stopped += pause;
+            }
+            seen = Instant::now();
             match self.pair.poll() {
                 Some(Completion::Response(cqe)) if cqe.cid.get() == asked.cid => return Ok(cqe),
                 Some(Completion::Sent | Completion::Response(_)) => {}
@@ -204,7 +214,7 @@ impl HostQueue {
                     self.broken = Some(cause.into());
                     return Err(ChannelError::Broken { peer: self.peer.clone(), cause: cause.into() });
                 }
-                None if asked.at.elapsed() > deadline => {
+                None if asked.at.elapsed().saturating_sub(stopped) > deadline => {
                     return Err(ChannelError::Timeout { what: self.peer.clone(), after: deadline });
                 }
                 None if start.elapsed() > Duration::from_millis(1) => {

@@ -294,6 +294,15 @@ impl Up {
         self.running.child.0.id()
     }
 
+    /// Seconds of processor time that it has taken.
+    pub fn cpu_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it runs");
+        let behind_name = stat.rsplit(')').next().expect("a name in brackets");
+        // utime and stime are fields 14 and 15, in hundredths; the third field is the first behind the name.
+        let ticks = behind_name.split_whitespace().skip(11).take(2);
+        ticks.map(|field| field.parse::<u64>().expect("ticks")).sum::<u64>() as f64 / 100.0
+    }
+
     /// Runs `gnstor volume` on it.
     pub fn volume(&self, args: &[&str]) -> Ended {
         gnstor(&[&["volume"], args, &["--array", &self.daemon]].concat())

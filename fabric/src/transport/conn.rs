@@ -296,12 +296,23 @@ impl RcTransport {
         self.break_conn(now, id, None);
     }
 
-    /// Breaks connections whose peers acknowledge nothing. The last look was at `last`.
-    pub(super) fn check_timeouts(&mut self, now: Time, last: Time) {
-        if now.since(last) >= STOPPED && !self.conns.is_empty() {
-            tracing::warn!("the engine did not run for {} ms", now.since(last).as_ns() / 1_000_000);
-            return self.conns.values_mut().for_each(|conn| conn.wait_anew(now));
+    /// Where this process was stopped, all waits for others begin anew. The last look was at `last`.
+    pub(super) fn resume(&mut self, now: Time, last: Time) {
+        if now.since(last) < STOPPED || self.conns.is_empty() && self.executors.is_empty() {
+            return;
         }
+        tracing::warn!("the engine did not run for {} ms", now.since(last).as_ns() / 1_000_000);
+        self.conns.values_mut().for_each(|conn| conn.wait_anew(now));
+        self.resume_streams(now);
+        for target in self.targets.iter_mut().filter(|target| !target.silent) {
+            target.clock = target.clock.max(now);
+            target.controller.resumed(target.clock);
+        }
+        self.last_timeout_check = now;
+    }
+
+    /// Breaks connections whose peers acknowledge nothing.
+    pub(super) fn check_timeouts(&mut self, now: Time) {
         let limit = |c: &Conn| match c.to {
             To::Local(_) => self.config.ack_timeout,
             To::Remote(_) => Span::from_ps(self.config.ack_timeout.as_ps().saturating_mul(REMOTE_PATIENCE)),

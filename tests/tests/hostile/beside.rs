@@ -111,16 +111,6 @@ impl Beside {
     }
 }
 
-/// Seconds of processor time that a process has taken, from `/proc`.
-fn cpu_seconds(pid: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    let behind_name = stat.rsplit(')').next().expect("a name in brackets");
-    // utime and stime are fields 14 and 15, in hundredths; the third field is the first behind the name.
-    let ticks =
-        behind_name.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().expect("ticks"));
-    ticks.sum::<u64>() as f64 / 100.0
-}
-
 /// Times of the load in a slice without and in one beside something, over all pairs.
 #[derive(Default)]
 struct Measured {
@@ -134,9 +124,9 @@ struct Measured {
 
 impl Measured {
     fn pair(&mut self, load: &mut Load, up: &Up, what: Beside, (seed, slice): (u64, Duration)) {
-        let start = cpu_seconds(up.pid());
+        let start = up.cpu_seconds();
         let alone = load.run(slice);
-        self.cpu[0] += cpu_seconds(up.pid()) - start;
+        self.cpu[0] += up.cpu_seconds() - start;
         // What runs beside begins a little before, and ends after the load that is measured.
         let time = slice + Duration::from_secs(1);
         let address = ssd_address(up);
@@ -155,9 +145,9 @@ impl Measured {
                 }
             }
             std::thread::sleep(Duration::from_millis(100));
-            let start = cpu_seconds(up.pid());
+            let start = up.cpu_seconds();
             let attacked = load.run(slice);
-            self.cpu[1] += cpu_seconds(up.pid()) - start;
+            self.cpu[1] += up.cpu_seconds() - start;
             stop.store(true, Ordering::Relaxed);
             self.frames += attackers.into_iter().map(|attackers| attackers.wait().1).sum::<u64>();
             attacked
