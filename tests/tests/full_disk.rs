@@ -113,16 +113,15 @@ fn four_ssds_on_a_full_disk_leave_the_core_to_others_and_end_with_their_dumps() 
         let up = Up::start(&["--ssds", "4", "--data", &data, "--sparse"]);
         {
             let guest = Guest::connect(&up.daemon, "writer");
-            for name in ["kept", "gone"] {
-                volume(&guest.client, name, 100 << 20, 1);
-            }
+            volume(&guest.client, "kept", 8 << 20, 1);
+            volume(&guest.client, "gone", 200 << 20, 1);
             let kept = guest.client.open("kept", Rights::Write).expect("it opens");
             (0..64).for_each(|nth| {
                 kept.write_at((nth * PIECE * BLOCK) as u64, &pattern(nth as u64, PIECE * BLOCK))
                     .expect("room");
             });
             let file = guest.client.open("gone", Rights::Write).expect("it opens");
-            let full = (0..1600).find_map(|nth| {
+            let full = (0..3200).find_map(|nth| {
                 file.write_at((nth * PIECE * BLOCK) as u64, &pattern(1000 + nth as u64, PIECE * BLOCK)).err()
             });
             eprintln!("{}", io_failure(full.map_or(Ok(()), Err)));
