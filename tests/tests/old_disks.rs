@@ -175,6 +175,36 @@ fn an_array_starts_without_an_ssd_whose_file_is_damaged_and_serves_the_other_cop
     });
 }
 
+/// Its numbers would fit, and its volumes have the same places.
+#[test]
+fn a_data_file_of_another_array_is_named_and_gives_out_no_byte_and_none_of_its_volumes() {
+    within(BUILD_LIMIT, || {
+        let (own, other) = (Three::new(), Three::new());
+        {
+            let up = other.start();
+            up.volume(&["create", "strange", "--size", "1MiB"]).worked();
+            up.end("-TERM");
+        }
+        for (index, kept) in [(1, "kept-1"), (0, "kept-0")] {
+            let own_file = own.path(kept);
+            std::fs::rename(own.ssd(index), &own_file).expect("a rename");
+            std::fs::copy(other.ssd(index), own.ssd(index)).expect("a copy");
+            let up = own.start();
+            assert_eq!(here(&up, index as usize)["came_up"], "damaged", "{}", up.serving);
+            is_told(&up, index.into(), "of another array");
+            own.check(&up, "beside a file of another array", "v", &own.data);
+            let names = up.volume(&["list", "--json"]).json();
+            assert_eq!(names.as_array().map(Vec::len), Some(1), "{names}");
+            up.end("-TERM");
+            std::fs::rename(&own_file, own.ssd(index)).expect("a rename");
+        }
+        let up = own.start();
+        own.check(&up, "with all files", "v", &own.data);
+        assert!((0..3).all(|index| here(&up, index)["lost"].is_null()), "{}", up.serving);
+        up.end("-TERM");
+    });
+}
+
 /// `volume list` and `status` say these words to a person.
 fn is_named(up: &Up, words: &str) {
     let list = up.volume(&["list"]);

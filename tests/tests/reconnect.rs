@@ -201,6 +201,36 @@ fn an_array_that_does_not_come_back_is_given_up_at_the_requests_deadline() {
     });
 }
 
+/// The thread of the client's transport stands still in the middle of tries to connect anew, for longer than
+/// a call to it waits: later it answers.
+#[test]
+fn a_client_whose_engine_does_not_answer_for_a_while_tries_again() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "2"]);
+        let guest = guest(&up.daemon, Duration::from_secs(90));
+        volume(&guest.client, "v", MIB as u64, 2);
+        let file = guest.client.open("v", Rights::Write).unwrap();
+        file.write_at(0, &pattern(1, MIB)).unwrap();
+        let data = pattern(2, MIB);
+        up.signal("-STOP");
+        std::thread::scope(|scope| {
+            let write = scope.spawn(|| file.write_at(0, &data));
+            // Its connections end after 5 s, and then a try takes 5 s.
+            std::thread::sleep(Duration::from_secs(6));
+            guest._engine.handle().cast(|_, _| std::thread::sleep(Duration::from_secs(17)));
+            std::thread::sleep(Duration::from_secs(6));
+            up.signal("-CONT");
+            write.join().expect("no panic").expect("its deadline is far away");
+        });
+        let mut back = vec![0; MIB];
+        file.read_at(0, &mut back).unwrap();
+        assert_same("what was written", &back, &data);
+        drop(file);
+        drop(guest);
+        up.end("-TERM");
+    });
+}
+
 /// A copy through a pipe that the test moves bit by bit, so that it is under way for some seconds.
 struct Copy {
     running: Running,

@@ -169,6 +169,11 @@ fn idle_peers_are_not_polled_and_hold_no_buffers() {
         raw.steps(Span::from_ns(1000));
         assert_eq!(raw.puppet.seen().closed.len(), i + 1);
     }
+    // Peers without a queue pair sleep, too.
+    let silent = pair();
+    raw.array.add_peer(silent.1);
+    raw.steps(Span::from_ns(1000));
+    assert_eq!(raw.array.ready.awake(), 0);
 }
 
 #[test]
