@@ -34,6 +34,10 @@ pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
             }
         }
     }
+    for (place, why) in openings::strangers_of(all.iter().map(|made| made.as_ref().ok())) {
+        // It ends as it was found, and its map and volumes are not this array's.
+        take_back(std::mem::replace(&mut all[place], Err(why)));
+    }
     let newest = newest_map(&all);
     let Some(map) = newest else {
         let Some(damage) = all.iter().find_map(|made| made.as_ref().err().cloned()) else {
@@ -67,7 +71,8 @@ pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
 /// Raises the numbers of openings, where the SSDs have another life.
 fn with_numbers(mut array: Vec<Made>) -> Result<Vec<Made>, MediaError> {
     if array.iter().any(|made| made.about.data.is_some()) {
-        openings::raise(&mut array.iter_mut().map(|made| &mut made.ssd).collect::<Vec<_>>())?;
+        let mut ssds: Vec<_> = array.iter_mut().map(|made| &mut made.ssd).collect();
+        openings::raise(&mut ssds, openings::drawn())?;
     }
     Ok(array)
 }

@@ -213,6 +213,14 @@ pub(crate) fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
         Origin::Dump => (CameUp::Dump, None),
         Origin::NoDump(why) | Origin::Rebuilt(why) => (CameUp::Lossy, Some(why.clone())),
     };
+    let places = ssd.lost_places();
+    let unread = || {
+        format!(
+            "{places} places of its permission metadata could not be read: its file or disk is damaged, and \
+             volumes or changes of them may be missing there"
+        )
+    };
+    let lost = lost.or_else(|| (places > 0).then(unread));
     let regions = ssd.regions();
     let data = path.map(Path::to_path_buf);
     let (changed, memory) = (changes(&preset), regions.iter().find_map(|region| mapped_at(region)));

@@ -12,14 +12,71 @@
 //! leaves no SSD behind what the others know. An SSD whose number is below what another one knows holds an
 //! older image. Its number stays, so that each later start finds the same.
 //!
-//! What this cannot find: an array of one SSD, and an array whose files were all rolled back together.
+//! The numbers of an array begin at a drawn one, of which the upper half names the array. So a file of
+//! another array is found, too. The array is the one that most SSDs are of, or of two halves the first.
+//!
+//! What this cannot find: an array of one SSD, an array whose files were all rolled back together, and files
+//! of several arrays that were made before numbers were drawn.
 
 use crate::media::{CameUp, Made, MediaError};
+use gnstor_auth::random;
 use gnstor_deengine::Ssd;
+use std::collections::BTreeMap;
+
+/// Bits of a number that count. Those above name the array; 0 stands for an array without a drawn number.
+const COUNT_BITS: u32 = 32;
+
+/// Which array a number is of.
+fn array_of(number: u64) -> u64 {
+    number >> COUNT_BITS
+}
+
+/// What a number counts.
+fn count_of(number: u64) -> u64 {
+    number & ((1 << COUNT_BITS) - 1)
+}
+
+/// The number from which a new array counts.
+pub(crate) fn drawn() -> u64 {
+    let mut bytes = [0; 4];
+    random::fill(&mut bytes);
+    u64::from(u32::from_le_bytes(bytes).max(1)) << COUNT_BITS
+}
 
 /// What an SSD knows of the number of SSD `index`.
 fn known(openings: &[u64], index: usize) -> u64 {
     openings.get(index).copied().unwrap_or(0)
+}
+
+/// The SSDs of another array than the others, by their own numbers; `None`: it has none.
+fn strangers(own: &[Option<u64>]) -> Vec<usize> {
+    let arrays = || own.iter().map(|number| number.map(array_of));
+    let mut count: BTreeMap<u64, usize> = BTreeMap::new();
+    arrays().flatten().for_each(|array| *count.entry(array).or_default() += 1);
+    // Of several that are as many, the first.
+    let most = arrays().flatten().rev().max_by_key(|array| count[array]);
+    arrays()
+        .enumerate()
+        .filter(|(_, array)| array.is_some() && *array != most)
+        .map(|(place, _)| place)
+        .collect()
+}
+
+/// The places of the SSDs that belong to another array, and in words what is wrong with each. `None`: an SSD
+/// that cannot be used.
+pub(crate) fn strangers_of<'a>(array: impl Iterator<Item = Option<&'a Made>>) -> Vec<(usize, String)> {
+    let array: Vec<_> = array.collect();
+    let own = |(place, made): (usize, &Option<&Made>)| {
+        let number = made.map(|made| known(made.ssd.openings(), place))?;
+        (number != 0).then_some(number)
+    };
+    let own: Vec<_> = array.iter().enumerate().map(own).collect();
+    let why = |place: usize| {
+        let path = array[place].and_then(|made| made.about.data.as_ref());
+        let file = path.map_or(String::new(), |path| format!("{}: ", path.display()));
+        format!("{file}it is the file of an SSD of another array; put this array's file back")
+    };
+    strangers(&own).into_iter().map(|place| (place, why(place))).collect()
 }
 
 /// The SSDs whose number is below what another SSD knows: own number, the highest known one, and whose.
@@ -43,8 +100,10 @@ pub(crate) fn behind_of(array: &[Made]) -> Vec<(usize, CameUp, String)> {
         let Some((own, seen, by)) = behind.filter(|_| has_image) else { continue };
         let file = made.about.data.as_ref().map_or(String::new(), |path| format!("{}: ", path.display()));
         let why = format!(
-            "{file}it is an older image: it counts {own} starts and stops of the array, and SSD {by} knows \
-             of {seen}; put the newest file back"
+            "{file}it is an older image: it counts {} starts and stops of the array, and SSD {by} knows of {}; \
+             put the newest file back",
+            count_of(own),
+            count_of(seen)
         );
         found.push(match own {
             0 => (place, CameUp::Damaged, format!("{file}its metadata does not know the array any more")),
@@ -54,13 +113,18 @@ pub(crate) fn behind_of(array: &[Made]) -> Vec<(usize, CameUp, String)> {
     found
 }
 
-/// Raises the numbers of the SSDs that serve: first in the SSD itself, then in the others.
+/// Raises the numbers of the SSDs that serve: first in the SSD itself, then in the others. A new array counts
+/// from `first` on.
 ///
 /// # Errors
 /// [`MediaError`]: an SSD does not take its number.
-pub(crate) fn raise(ssds: &mut [&mut Ssd]) -> Result<(), MediaError> {
+pub(crate) fn raise(ssds: &mut [&mut Ssd], first: u64) -> Result<(), MediaError> {
     let all: Vec<Vec<u64>> = ssds.iter().map(|ssd| ssd.openings().to_vec()).collect();
-    let highest = |index: usize| all.iter().map(|openings| known(openings, index)).max().unwrap_or(0);
+    let array = all.iter().flatten().copied().map(array_of).max().filter(|_| !all.iter().all(Vec::is_empty));
+    // A new SSD of an array counts from its array's number on.
+    let least = array.map_or(first, |array| array << COUNT_BITS);
+    let highest =
+        |index: usize| all.iter().map(|openings| known(openings, index)).max().unwrap_or(0).max(least);
     let own = |ssd: &Ssd, index| known(ssd.openings(), index);
     let next: Vec<u64> =
         (0..ssds.len()).map(|index| highest(index) + u64::from(!ssds[index].is_filling())).collect();
@@ -88,6 +152,21 @@ fn write(ssd: &mut Ssd, index: usize, openings: &[u64]) -> Result<(), MediaError
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_ssd_of_another_array_is_told_by_the_upper_half_of_its_number() {
+        let (a, b) = (1 << COUNT_BITS, 2 << COUNT_BITS);
+        assert_eq!(strangers(&[Some(a + 3), Some(b + 9), Some(a + 3)]), [1]);
+        assert_eq!(strangers(&[Some(b + 9), Some(a + 3), Some(a + 4)]), [0]);
+        // Halves: the array of the lowest.
+        assert_eq!(strangers(&[Some(b + 2), Some(a + 2)]), [1]);
+        assert_eq!(strangers(&[None, Some(a + 2), None]), [0; 0]);
+        // Arrays from before numbers were drawn.
+        assert_eq!(strangers(&[Some(7), Some(5), None]), [0; 0]);
+        assert_eq!(strangers(&[Some(7), Some(a + 5), Some(7)]), [1]);
+        assert_eq!((array_of(a + 5), count_of(a + 5)), (1, 5));
+        assert!(array_of(drawn()) != 0 && count_of(drawn()) == 0 && drawn() != drawn());
+    }
 
     #[test]
     fn an_ssd_is_behind_where_another_one_knows_a_higher_number() {

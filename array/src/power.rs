@@ -117,7 +117,7 @@ impl Powered {
         if raise && ssds.iter().all(Result::is_ok) {
             let mut locked: Vec<_> = ssds.iter().flatten().map(Worker::ssd).collect();
             let mut all: Vec<&mut Ssd> = locked.iter_mut().map(|ssd| &mut **ssd).collect();
-            if let Err(error) = openings::raise(&mut all) {
+            if let Err(error) = openings::raise(&mut all, 0) {
                 // The numbers from the start stand.
                 tracing::warn!("{error}");
             }

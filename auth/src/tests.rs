@@ -109,6 +109,25 @@ fn a_challenge_of_another_run_proves_nothing_in_this_one() {
 }
 
 #[test]
+fn each_throw_has_a_challenge_an_exponent_and_a_number_of_its_own() {
+    let _deadline = Deadline::after(LIMIT);
+    let thrown = |first: u8| {
+        Dice::thrown(|bytes| {
+            let mut value = first;
+            for byte in bytes {
+                *byte = value;
+                value = value.wrapping_mul(5).wrapping_add(3);
+            }
+        })
+    };
+    let (one, two) = (thrown(1), thrown(2));
+    assert_ne!(one.challenge, two.challenge);
+    assert_ne!(one.private, two.private);
+    assert_ne!(one.sequence, two.sequence);
+    assert!(one.challenge != [0; 32] && one.private[..32] != one.challenge, "no byte is used twice");
+}
+
+#[test]
 fn a_run_that_failed_cannot_go_on() {
     let _deadline = Deadline::after(LIMIT);
     let (_, negotiate) = Host::begin(names(), secret(5), &[Group::Null], 77, dice(1));

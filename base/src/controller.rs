@@ -153,6 +153,9 @@ pub trait Controller {
     /// Time passed.
     fn step(&mut self, now: Time);
 
+    /// The process was stopped until now, or its machine: hosts have had no time to be heard.
+    fn resumed(&mut self, _now: Time) {}
+
     /// When the controller next wants [`Controller::step`], if nothing else happens.
     fn next_event(&self) -> Option<Time>;
 

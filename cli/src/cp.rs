@@ -18,11 +18,12 @@ const BLOCK: u64 = libgnstor::BLOCK_BYTES;
 const PART: usize = 1 << 20;
 /// Standard input or output.
 const STANDARD: &str = "-";
-/// Renewed every ten seconds. Where this process is killed, others wait for the rest of it.
-const LEASE: Duration = Duration::from_secs(30);
-
 /// Deadline of one I/O: an array that stands still, or is started again, is waited for so long.
 const IO_TIMEOUT: Duration = Duration::from_secs(30);
+/// Renewed after a third of it: what is left then is as long as an I/O may wait for the array. Where this
+/// process is killed, others wait for the rest of it.
+const LEASE: Duration = Duration::from_secs(45);
+const _: () = assert!(LEASE.as_secs() * 2 / 3 >= IO_TIMEOUT.as_secs());
 
 enum Place<'a> {
     File(&'a str),

@@ -4,7 +4,7 @@
 use crate::args::ArrayArgs;
 use gnstor_array::Secret;
 use gnstor_console::CliError;
-use gnstor_daemon::{SSD_DOWN, SSD_FILLING};
+use gnstor_daemon::{SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
 use gnstor_fabric::host_queue::Credentials;
 use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::fleet_client::FleetClient;
@@ -28,10 +28,31 @@ pub(crate) struct Ssd {
     pub(crate) down: Option<String>,
     /// Acknowledged writes may be missing there: it serves no reads.
     pub(crate) is_lossy: bool,
+    /// Places of its metadata could not be read when it started.
+    pub(crate) is_damaged: bool,
     /// The map has retired it.
     pub(crate) is_out: bool,
     /// Places in which it takes writes and does not serve reads yet.
     pub(crate) filling: u64,
+}
+
+impl Ssd {
+    /// Whether it serves no reads.
+    pub(crate) fn serves_nothing(&self) -> bool {
+        self.down.is_some() || self.is_out || self.is_lossy
+    }
+
+    /// A word for a person and for scripts.
+    pub(crate) fn state(&self) -> &'static str {
+        match self {
+            Self { is_out: true, .. } => "out",
+            Self { down: Some(_), .. } => "down",
+            Self { is_lossy: true, .. } => "lossy",
+            Self { is_damaged: true, .. } => "degraded",
+            Self { filling: 1.., .. } => "filling",
+            _ => "online",
+        }
+    }
 }
 
 /// A running array.
@@ -48,17 +69,18 @@ impl Fleet {
     /// # Errors
     /// It cannot be reached, does not answer, or answers what is no fleet map.
     pub(crate) fn ask(array: &ArrayArgs) -> Result<Self, CliError> {
-        let (map, ssds, list, (down, lossy)) = call(array, |channel| async move {
+        let (map, ssds, list, (down, lossy, damaged)) = call(array, |channel| async move {
             let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
             let list = VolumesClient::new(channel).list(ListRequest {}).await?;
-            let down = (downs(&list), lossy(&list));
-            Ok((fleet.map, fleet.ssds, list.into_inner(), down))
+            let said = (downs(&list), named(&list, SSD_FILLING), named(&list, SSD_DAMAGED));
+            Ok((fleet.map, fleet.ssds, list.into_inner(), said))
         })?;
         let map = FleetMap::decode(&map).map_err(|e| Error::Protocol(e.to_string()))?;
         let filling = filling(&map);
         let ssd = |s: gnstor_proto::grpc::Ssd| Ssd {
             down: u16::try_from(s.index).ok().and_then(|index| down.get(&index).cloned()),
             is_lossy: u16::try_from(s.index).is_ok_and(|index| lossy.contains(&index)),
+            is_damaged: u16::try_from(s.index).is_ok_and(|index| damaged.contains(&index)),
             is_out: map.ssds.get(s.index as usize).is_some_and(|ssd| ssd.state == SsdState::Out),
             filling: filling.get(s.index as usize).copied().unwrap_or(0),
             info: s.into(),
@@ -109,16 +131,11 @@ pub(crate) fn register(array: &ArrayArgs, name: &str) -> Result<Credentials, Cli
     Ok(Credentials { host: Host { serial, ..Host::from(Identity::Client(id)) }, secret })
 }
 
-/// The SSDs that are down, with reasons; none where the daemon does not answer.
-pub(crate) fn down_ssds(array: &ArrayArgs) -> BTreeMap<u16, String> {
-    let list =
-        call(
-            array,
-            |channel| async move { Ok(downs(&VolumesClient::new(channel).list(ListRequest {}).await?)) },
-        );
-    list.unwrap_or_else(|error| {
-        tracing::debug!("which SSDs are down is not known: {error}");
-        BTreeMap::new()
+/// The SSDs as the daemon knows them; none where it does not answer.
+pub(crate) fn ssds(array: &ArrayArgs) -> Vec<Ssd> {
+    Fleet::ask(array).map(|fleet| fleet.ssds).unwrap_or_else(|error| {
+        tracing::debug!("how the SSDs are is not known: {error}");
+        Vec::new()
     })
 }
 
@@ -168,9 +185,9 @@ fn downs<T>(answer: &tonic::Response<T>) -> BTreeMap<u16, String> {
     values.filter_map(parse).collect()
 }
 
-/// The SSDs that the metadata of an answer names as ones that may lack acknowledged writes.
-fn lossy<T>(answer: &tonic::Response<T>) -> BTreeSet<u16> {
-    let values = answer.metadata().get_all(SSD_FILLING).into_iter().filter_map(|value| value.to_str().ok());
+/// The SSDs that the metadata of an answer lists under this name.
+fn named<T>(answer: &tonic::Response<T>, name: &str) -> BTreeSet<u16> {
+    let values = answer.metadata().get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.filter_map(|value| value.parse().ok()).collect()
 }
 

@@ -25,11 +25,11 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     let state = if problems.is_empty() { "online" } else { "degraded" };
     if args.json {
         let ssd = |s: &Ssd| {
-            json!({ "index": s.info.index, "state": state_of(s), "why": s.down,
-                    "serves_reads": !serves_nothing(s), "capacity_bytes": s.info.capacity_bytes,
+            json!({ "index": s.info.index, "state": s.state(), "why": s.down,
+                    "serves_reads": !s.serves_nothing(), "capacity_bytes": s.info.capacity_bytes,
                     "model": s.info.model, "address": s.info.address, "filling_places": s.filling })
         };
-        let gone = fleet.ssds.iter().filter(|ssd| serves_nothing(ssd)).count();
+        let gone = fleet.ssds.iter().filter(|ssd| ssd.serves_nothing()).count();
         let volume = |v: &VolumeInfo| {
             let left = copies_left(v, gone);
             json!({ "name": v.name, "replicas": v.replicas, "copies_left": left, "redundant": left > 1,
@@ -53,7 +53,7 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     print_ssds(&fleet.ssds);
     outln!();
     outln!("volumes     {}", volumes_line(&fleet.volumes));
-    let gone = fleet.ssds.iter().filter(|ssd| serves_nothing(ssd)).count();
+    let gone = fleet.ssds.iter().filter(|ssd| ssd.serves_nothing()).count();
     if let Some(line) = degraded_line(&fleet.volumes, gone) {
         outln!("degraded    {line}");
     }
@@ -70,7 +70,7 @@ fn print_ssds(ssds: &[Ssd]) {
     outln!();
     outln!("{:>4}  {:<8} {:>10}  {:<22} MODEL", "SSD", "STATE", "SIZE", "ADDRESS");
     for ssd in ssds {
-        let (state, size) = (state_of(ssd), human_bytes(ssd.info.capacity_bytes));
+        let (state, size) = (ssd.state(), human_bytes(ssd.info.capacity_bytes));
         let address = if ssd.info.address.is_empty() { "in the daemon" } else { &ssd.info.address };
         outln!(
             "{:>4}  {state:<8} {size:>10}  {:<22} {}",
@@ -79,10 +79,6 @@ fn print_ssds(ssds: &[Ssd]) {
             printable(ssd.info.model.trim())
         );
     }
-}
-
-fn serves_nothing(ssd: &Ssd) -> bool {
-    ssd.down.is_some() || ssd.is_out || ssd.is_lossy
 }
 
 /// What the volumes have lost while so many SSDs serve nothing.
@@ -97,16 +93,6 @@ fn degraded_line(volumes: &[VolumeInfo], gone: usize) -> Option<String> {
              copies of {differ} may differ"
         )
     })
-}
-
-fn state_of(ssd: &Ssd) -> &'static str {
-    match ssd {
-        Ssd { is_out: true, .. } => "out",
-        Ssd { down: Some(_), .. } => "down",
-        Ssd { is_lossy: true, .. } => "lossy",
-        Ssd { filling: 1.., .. } => "filling",
-        _ => "online",
-    }
 }
 
 fn volumes_line(volumes: &[VolumeInfo]) -> String {
@@ -155,6 +141,15 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
                 action: "keep the other SSDs running, and copy the volumes into a new array (gnstor cp): no SSD is \
                          filled again yet; blocks whose copies are all on such SSDs cannot be read"
                     .into(),
+            });
+        }
+        if ssd.is_damaged {
+            problems.push(Problem {
+                what: format!(
+                    "SSD {index} could not read all of its permission metadata when it started: its file or disk \
+                     is damaged, and volumes or changes of them may be missing there"
+                ),
+                action: "keep the other SSDs running, and copy the volumes into a new array (gnstor cp)".into(),
             });
         }
         if ssd.filling > 0 {
@@ -244,6 +239,7 @@ mod tests {
             },
             down: None,
             is_lossy: false,
+            is_damaged: false,
             is_out: false,
             filling: 0,
         }
@@ -263,7 +259,10 @@ mod tests {
         assert_eq!(found.len(), 4);
         let lossy = found.remove(0);
         assert!(lossy.what.contains("SSD 0 lost") && lossy.action.contains("gnstor cp"), "{lossy:?}");
-        fleet.ssds[0].is_lossy = false;
+        (fleet.ssds[0].is_lossy, fleet.ssds[0].is_damaged) = (false, true);
+        assert_eq!(fleet.ssds[0].state(), "degraded");
+        assert!(problems(&fleet)[0].what.contains("metadata") && !fleet.ssds[0].serves_nothing());
+        fleet.ssds[0].is_damaged = false;
         assert!(
             found[0].what.contains("SSD 1 is down") && found[0].action.contains("--index 1"),
             "{found:?}"
@@ -272,10 +271,10 @@ mod tests {
         // SSDs of one process cannot be started one by one.
         fleet.ssds[0].info.address = fleet.ssds[1].info.address.clone();
         assert!(problems(&fleet)[0].action.contains("gnstor up"));
-        let states: Vec<_> = fleet.ssds.iter().map(state_of).collect();
+        let states: Vec<_> = fleet.ssds.iter().map(Ssd::state).collect();
         assert_eq!(states, ["online", "down", "filling", "out"]);
         (fleet.ssds[0].is_lossy, fleet.ssds[1].is_lossy) = (true, true);
-        assert_eq!((state_of(&fleet.ssds[0]), state_of(&fleet.ssds[1])), ("lossy", "down"));
-        assert_eq!(fleet.ssds.iter().filter(|ssd| serves_nothing(ssd)).count(), 3);
+        assert_eq!((fleet.ssds[0].state(), fleet.ssds[1].state()), ("lossy", "down"));
+        assert_eq!(fleet.ssds.iter().filter(|ssd| ssd.serves_nothing()).count(), 3);
     }
 }

@@ -2,7 +2,7 @@
 //! `gnstor volume`: management calls to a running array. No device is needed.
 
 use crate::args::{DeleteArgs, ListArgs, RightArg, SortKey, VolumeArgs, VolumeCommand};
-use crate::fleet;
+use crate::fleet::{self, Ssd};
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
 use libgnstor::labels::PARTIAL;
 use libgnstor::{CreateOptions, Right, VolumeInfo};
@@ -61,31 +61,51 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     let all = array.manager()?.list()?;
     let is_empty = all.is_empty();
     let volumes = selected(all, args);
-    let down = fleet::down_ssds(array);
+    let ssds = fleet::ssds(array);
+    let gone = ssds.iter().filter(|ssd| ssd.serves_nothing()).count();
     if array.json {
-        let numbers: Vec<&u16> = down.keys().collect();
-        let with_down = |v: &VolumeInfo| {
+        let of = |is_so: &dyn Fn(&Ssd) -> bool| {
+            json!(ssds.iter().filter(|ssd| is_so(ssd)).map(|ssd| ssd.info.index).collect::<Vec<_>>())
+        };
+        let with_ssds = |v: &VolumeInfo| {
             let mut value = to_json(v);
-            value["ssds_down"] = json!(numbers);
-            let left = fleet::copies_left(v, down.len());
+            value["ssds_down"] = of(&|ssd| ssd.down.is_some());
+            value["ssds_lossy"] = of(&|ssd| ssd.is_lossy);
+            value["ssds_degraded"] = of(&|ssd| ssd.is_damaged);
+            value["ssds_filling"] = of(&|ssd| ssd.filling > 0);
+            let left = fleet::copies_left(v, gone);
             value["copies_left"] = json!(left);
             value["redundant"] = json!(left > 1);
-            value["replicas_may_differ"] = json!(fleet::may_differ(v, down.len()));
+            value["replicas_may_differ"] = json!(fleet::may_differ(v, gone));
             value
         };
-        print_json(&volumes.iter().map(with_down).collect::<Vec<_>>());
+        print_json(&volumes.iter().map(with_ssds).collect::<Vec<_>>());
     } else if is_empty {
         outln!("no volumes; make one with: gnstor volume create NAME --size SIZE");
     } else if volumes.is_empty() {
         outln!("no volume matches the filters");
     } else {
-        print_table(&volumes, down.len());
+        print_table(&volumes, gone);
     }
     // On standard error, so that a script that reads the list sees volumes only.
-    for (index, why) in &down {
-        eprintln!("gnstor: SSD {index} is down ({}): changes are refused until it is back", printable(why));
-    }
+    ssds.iter().filter_map(complaint).for_each(|line| eprintln!("gnstor: {line}"));
     Ok(())
+}
+
+/// What an SSD takes from the volumes, in words; `gnstor status` says what to do.
+fn complaint(ssd: &Ssd) -> Option<String> {
+    let index = ssd.info.index;
+    match (ssd.state(), &ssd.down) {
+        ("down", why) => {
+            let why = printable(why.as_deref().unwrap_or_default());
+            Some(format!("SSD {index} is down ({why}): changes are refused until it is back"))
+        }
+        ("lossy", _) => Some(format!("SSD {index} lost acknowledged writes and serves no reads")),
+        ("degraded", _) => Some(format!("SSD {index} could not read all of its permission metadata")),
+        ("filling", _) => Some(format!("SSD {index} takes writes and serves some reads not yet")),
+        ("out", _) => Some(format!("SSD {index} is out of the fleet map: it holds no block")),
+        _ => None,
+    }
 }
 
 /// The volumes that match all filters, sorted. Equal ones stay in the order of their ids.

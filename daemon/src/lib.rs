@@ -43,4 +43,6 @@ pub mod server;
 mod deadline;
 
 pub use port::{Reconnect, SsdPort};
-pub use server::{Access, Daemon, DaemonConfig, DaemonError, SSD_DOWN, SSD_FILLING, Tls, Tokens, serve};
+pub use server::{
+    Access, Daemon, DaemonConfig, DaemonError, SSD_DAMAGED, SSD_DOWN, SSD_FILLING, Tls, Tokens, serve,
+};

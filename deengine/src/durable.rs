@@ -324,6 +324,11 @@ impl Ssd {
         Ok(())
     }
 
+    /// Places of the permission metadata that could not be read when it started.
+    pub fn lost_places(&self) -> usize {
+        self.volumes.metadata().lost().len()
+    }
+
     /// This SSD, which is empty, stands in for one of an array that cannot be used: it takes connections and
     /// permission entries, and refuses every read and write.
     ///

@@ -16,6 +16,9 @@ use zerocopy::IntoBytes;
 pub use authentication::Credentials;
 pub use pair::{Completion, HostQp, MAX_DATA, SsdPath};
 
+/// A longer time from one look at a queue to the next: this process was stopped, or its machine.
+const STOPPED: Duration = Duration::from_secs(1);
+
 /// One admin queue to one controller.
 #[derive(Debug)]
 pub struct HostQueue {
@@ -197,6 +200,16 @@ impl HostQueue {
     #[expect(clippy::disallowed_methods, reason = "a blocking wait with a deadline in real time")]
     fn wait(&mut self, asked: &Asked, deadline: Duration) -> Result<Cqe, ChannelError> {
         let start = Instant::now();
+        // Time in which this thread did not run is no silence of the peer.
+        let (mut seen, mut stopped) = (start, Duration::ZERO);
+        let is_late = || {
+            let pause = seen.elapsed();
+            if pause >= STOPPED {
+                stopped += pause;
+            }
+            seen = Instant::now();
+            asked.at.elapsed().saturating_sub(stopped) > deadline
+        };
         let pair = &mut self.pair;
         let look = || {
             loop {
@@ -214,7 +227,7 @@ impl HostQueue {
                 std::thread::yield_now();
             }
         };
-        match look_until(|| asked.at.elapsed() > deadline, look, rest) {
+        match look_until(is_late, look, rest) {
             Some(Ok(cqe)) => Ok(cqe),
             Some(Err(cause)) => {
                 self.broken = Some(cause.into());

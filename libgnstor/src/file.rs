@@ -297,6 +297,9 @@ fn refuses_renewal(e: &Error) -> bool {
     matches!(status.code(), FailedPrecondition | InvalidArgument | NotFound | PermissionDenied)
 }
 
+/// From a renewal that failed to the next try.
+const RENEW_AGAIN: Duration = Duration::from_millis(500);
+
 impl Lease {
     #[expect(clippy::disallowed_methods, reason = "the renewal thread is the runtime part of this module")]
     fn start(client: &Arc<Client>, info: &VolumeInfo, length: Duration) -> Self {
@@ -311,12 +314,17 @@ impl Lease {
         };
         let report = Arc::clone(&lost);
         let thread = std::thread::spawn(move || {
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(length / 3) {
+            let mut pause = length / 3;
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pause) {
+                pause = length / 3;
                 match rpc.wait("the renewal of a lease", rpc.volumes().renew(request.clone())) {
                     Ok(_) => {}
                     // A daemon that is away, or waits for an SSD, may serve again before the lease ends; when
                     // it ends, the SSDs say so.
-                    Err(e) if !refuses_renewal(&e) => tracing::warn!("renewing {}: {e}", request.name),
+                    Err(e) if !refuses_renewal(&e) => {
+                        pause = pause.min(RENEW_AGAIN);
+                        tracing::warn!("renewing {}: {e}", request.name);
+                    }
                     Err(e) => {
                         *report.lock().expect("no panic while held") = Some(e.to_string());
                         return;

@@ -47,6 +47,8 @@ pub use manager::{CreateOptions, Manager, Right, VolumeInfo};
 
 /// The gRPC code of a volume that is not there, in [`Error::Daemon`].
 pub const NOT_FOUND: tonic::Code = tonic::Code::NotFound;
+/// The daemon cannot do it yet: a later try may succeed.
+pub const UNAVAILABLE: tonic::Code = tonic::Code::Unavailable;
 
 /// Bytes of a block: the unit of every offset and length.
 pub const BLOCK_BYTES: u64 = gnstor_proto::BLOCK_BYTES as u64;

@@ -28,6 +28,8 @@ pub const CLIENT_MAGIC: [u8; 4] = *b"GNLC";
 pub const FLASH_MAGIC: [u8; 4] = *b"GNLF";
 /// [`FlashPage::flags`]: acknowledged writes may be missing, so the SSD takes writes and serves no reads.
 pub const FLASH_FILLING: u16 = 1;
+/// [`FlashPage::flags`]: places of the permission metadata could not be read when the SSD started.
+pub const FLASH_DAMAGED: u16 = 2;
 /// Format of the vendor pages.
 pub const FORMAT: u16 = 1;
 
@@ -203,7 +205,7 @@ pub struct FlashPage {
     pub magic: [u8; 4],
     /// [`FORMAT`].
     pub format: U16,
-    /// [`FLASH_FILLING`]; the other bits are zero.
+    /// [`FLASH_FILLING`] and [`FLASH_DAMAGED`]; the other bits are zero.
     pub flags: U16,
     /// Least erases of a superblock.
     pub least_erases: U64,

@@ -20,11 +20,16 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 /// Building the command may take as long as building the workspace.
 pub const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
-/// The command, built by the cargo and into the folder that this test comes from: never an old one.
-pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| PROGRAMS.join("gnstor"));
+/// The command, built by the cargo and into the folder that this test comes from: never an old one. Where
+/// there is no cargo, `GNSTOR_BIN` names it.
+pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| named_or_built("GNSTOR_BIN", "gnstor"));
 
-/// The hostile client, in the same way.
-pub static HOSTILE: LazyLock<PathBuf> = LazyLock::new(|| PROGRAMS.join("gnstor-hostile"));
+/// The hostile client, in the same way, or by `GNSTOR_HOSTILE`.
+pub static HOSTILE: LazyLock<PathBuf> = LazyLock::new(|| named_or_built("GNSTOR_HOSTILE", "gnstor-hostile"));
+
+fn named_or_built(variable: &str, name: &str) -> PathBuf {
+    std::env::var_os(variable).map_or_else(|| PROGRAMS.join(name), PathBuf::from)
+}
 
 /// Folder of the programs that tests start. They are built when the first test asks for one.
 ///
@@ -293,6 +298,15 @@ impl Up {
     /// Number of its process.
     pub fn pid(&self) -> u32 {
         self.running.child.0.id()
+    }
+
+    /// Seconds of processor time that it has taken.
+    pub fn cpu_seconds(&self) -> f64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it runs");
+        let behind_name = stat.rsplit(')').next().expect("a name in brackets");
+        // utime and stime are fields 14 and 15, in hundredths; the third field is the first behind the name.
+        let ticks = behind_name.split_whitespace().skip(11).take(2);
+        ticks.map(|field| field.parse::<u64>().expect("ticks")).sum::<u64>() as f64 / 100.0
     }
 
     /// Runs `gnstor volume` on it.

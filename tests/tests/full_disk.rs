@@ -92,3 +92,58 @@ fn a_process_on_a_full_disk_ends_soon_and_after_room_is_made_all_acknowledged_da
         up.end("-TERM");
     });
 }
+
+/// What the array may take of a core while nothing is asked of it: generous, as the machine may be loaded.
+const OF_A_CORE: f64 = 0.25;
+
+fn takes_little(up: &Up, what: &str) {
+    let (before, over) = (up.cpu_seconds(), Duration::from_secs(3));
+    std::thread::sleep(over);
+    let took = (up.cpu_seconds() - before) / over.as_secs_f64();
+    eprintln!("{what}: {took:.2} of a core");
+    assert!(took < OF_A_CORE, "{what}, the array takes {took:.2} of a core");
+}
+
+/// Deleting a volume writes the journal, too, and the dump of the shutdown holds all of that.
+#[test]
+fn four_ssds_on_a_full_disk_leave_the_core_to_others_and_end_with_their_dumps() {
+    within(BUILD_LIMIT, || {
+        let Some(disk) = Mounted::new("size=200m") else { return };
+        let data = disk.0.path().join("array").to_str().expect("a plain path").to_owned();
+        let up = Up::start(&["--ssds", "4", "--data", &data, "--sparse"]);
+        {
+            let guest = Guest::connect(&up.daemon, "writer");
+            volume(&guest.client, "kept", 8 << 20, 1);
+            volume(&guest.client, "gone", 200 << 20, 1);
+            let kept = guest.client.open("kept", Rights::Write).expect("it opens");
+            (0..64).for_each(|nth| {
+                kept.write_at((nth * PIECE * BLOCK) as u64, &pattern(nth as u64, PIECE * BLOCK))
+                    .expect("room");
+            });
+            let file = guest.client.open("gone", Rights::Write).expect("it opens");
+            let full = (0..3200).find_map(|nth| {
+                file.write_at((nth * PIECE * BLOCK) as u64, &pattern(1000 + nth as u64, PIECE * BLOCK)).err()
+            });
+            eprintln!("{}", io_failure(full.map_or(Ok(()), Err)));
+            takes_little(&up, "beside a volume that cannot be written");
+        }
+        up.volume(&["delete", "gone"]).worked();
+        takes_little(&up, "after the volume was deleted");
+        let begun = Instant::now();
+        let (code, said) = up.end_anyhow("-TERM");
+        assert!(begun.elapsed() < END, "{:?}", begun.elapsed());
+        let is_told = said.iter().any(|line| line.contains("nothing acknowledged is lost"));
+        assert!(code == 0 || is_told, "{code}: {said:?}");
+        disk.resize("size=600m");
+        let up = Up::start_as(&["--data", &data]);
+        let guest = Guest::connect(&up.daemon, "reader");
+        let file = guest.client.open("kept", Rights::Read).expect("it opens");
+        let mut back = vec![0; PIECE * BLOCK];
+        for nth in 0..64 {
+            file.read_at((nth * PIECE * BLOCK) as u64, &mut back).expect("it is served");
+            assert_same("what was acknowledged", &back, &pattern(nth as u64, PIECE * BLOCK));
+        }
+        drop((file, guest));
+        up.end("-TERM");
+    });
+}

@@ -175,6 +175,44 @@ fn an_array_starts_without_an_ssd_whose_file_is_damaged_and_serves_the_other_cop
     });
 }
 
+/// Its numbers would fit, and its volumes have the same places.
+#[test]
+fn a_data_file_of_another_array_is_named_and_gives_out_no_byte_and_none_of_its_volumes() {
+    within(BUILD_LIMIT, || {
+        let (own, other) = (Three::new(), Three::new());
+        {
+            let up = other.start();
+            up.volume(&["create", "strange", "--size", "1MiB"]).worked();
+            up.end("-TERM");
+        }
+        for (index, kept) in [(1, "kept-1"), (0, "kept-0")] {
+            let own_file = own.path(kept);
+            std::fs::rename(own.ssd(index), &own_file).expect("a rename");
+            std::fs::copy(other.ssd(index), own.ssd(index)).expect("a copy");
+            let up = own.start();
+            assert_eq!(here(&up, index as usize)["came_up"], "damaged", "{}", up.serving);
+            is_told(&up, index.into(), "of another array");
+            own.check(&up, "beside a file of another array", "v", &own.data);
+            let names = up.volume(&["list", "--json"]).json();
+            assert_eq!(names.as_array().map(Vec::len), Some(1), "{names}");
+            up.end("-TERM");
+            std::fs::rename(&own_file, own.ssd(index)).expect("a rename");
+        }
+        let up = own.start();
+        own.check(&up, "with all files", "v", &own.data);
+        assert!((0..3).all(|index| here(&up, index)["lost"].is_null()), "{}", up.serving);
+        up.end("-TERM");
+    });
+}
+
+/// `volume list` and `status` say these words to a person.
+fn is_named(up: &Up, words: &str) {
+    let list = up.volume(&["list"]);
+    assert!(list.stderr.contains(words), "{}", list.stderr);
+    let status = gnstor(&["status", "--array", &up.daemon]);
+    assert!(status.stdout.contains(words), "{}", status.stdout);
+}
+
 /// Cuts SSD 1's file short, or writes noise into all parts of it that an SSD reads at a start.
 #[test]
 fn a_file_that_is_cut_or_spoilt_anywhere_gives_no_wrong_data_and_its_ssd_is_named() {
@@ -212,14 +250,30 @@ fn a_file_that_is_cut_or_spoilt_anywhere_gives_no_wrong_data_and_its_ssd_is_name
                 }),
                 other => assert_eq!(other, "clean", "{what}"),
             }
+            let listed =
+                |list: &str| up.volume(&["list", "--json"]).json()[0][list] == serde_json::json!([1]);
+            assert!(came_up != "lossy" || listed("ssds_lossy"), "{what}");
+            // Its copies are all there, and places of its metadata are not.
+            let is_degraded = came_up == "clean" && !here(&up, 1)["lost"].is_null();
+            if is_degraded {
+                until(&format!("{what}: it is called degraded"), || listed("ssds_degraded"));
+                let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();
+                assert_eq!(status["ssds"][1]["state"], "degraded", "{what}: {status}");
+                assert_eq!(
+                    (&status["state"], &status["ssds"][1]["serves_reads"]),
+                    (&"degraded".into(), &true.into())
+                );
+                is_named(&up, "SSD 1 could not read all of its permission metadata");
+            }
             three.check(&up, &what, "v", &three.data);
             up.end("-TERM");
-            lost.push((what, came_up));
+            lost.push((what, if is_degraded { "degraded".into() } else { came_up }));
         }
         let count = |word: &str| lost.iter().filter(|(_, came_up)| came_up == word).count();
         eprintln!("{lost:?}");
         assert!(count("damaged") >= 7, "every cut, and the header: {lost:?}");
         assert!(count("lossy") >= 1, "journal and checkpoints: {lost:?}");
+        assert!(count("degraded") >= 1, "the permission metadata: {lost:?}");
     });
 }
 

@@ -201,6 +201,36 @@ fn an_array_that_does_not_come_back_is_given_up_at_the_requests_deadline() {
     });
 }
 
+/// The thread of the client's transport stands still in the middle of tries to connect anew, for longer than
+/// a call to it waits: later it answers.
+#[test]
+fn a_client_whose_engine_does_not_answer_for_a_while_tries_again() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "2"]);
+        let guest = guest(&up.daemon, Duration::from_secs(90));
+        volume(&guest.client, "v", MIB as u64, 2);
+        let file = guest.client.open("v", Rights::Write).unwrap();
+        file.write_at(0, &pattern(1, MIB)).unwrap();
+        let data = pattern(2, MIB);
+        up.signal("-STOP");
+        std::thread::scope(|scope| {
+            let write = scope.spawn(|| file.write_at(0, &data));
+            // Its connections end after 5 s, and then a try takes 5 s.
+            std::thread::sleep(Duration::from_secs(6));
+            guest._engine.handle().cast(|_, _| std::thread::sleep(Duration::from_secs(17)));
+            std::thread::sleep(Duration::from_secs(6));
+            up.signal("-CONT");
+            write.join().expect("no panic").expect("its deadline is far away");
+        });
+        let mut back = vec![0; MIB];
+        file.read_at(0, &mut back).unwrap();
+        assert_same("what was written", &back, &data);
+        drop(file);
+        drop(guest);
+        up.end("-TERM");
+    });
+}
+
 /// A copy through a pipe that the test moves bit by bit, so that it is under way for some seconds.
 struct Copy {
     running: Running,
@@ -253,8 +283,10 @@ fn copy_out(up: &Up, folder: &Path, name: &str) -> Copy {
 
 /// How long a process stands still: longer than every deadline of a heartbeat.
 const STILL: Duration = Duration::from_secs(8);
+/// Longer than every deadline of a stream, of a keep-alive, and of a call of the daemon.
+const LONG_STILL: Duration = Duration::from_secs(20);
 
-fn survives(stop: impl Fn(&Up, &[Copy], &str)) {
+fn survives(still: Duration, stop: impl Fn(&Up, &[Copy], &str)) {
     let up = Up::start_as(&["--preset", "null", "--ssds", "2", "--ssd-size", "256MiB"]);
     let folder = tempfile::tempdir().expect("a folder");
     let (old, new) = (pattern(1, BYTES), pattern(2, BYTES));
@@ -270,7 +302,7 @@ fn survives(stop: impl Fn(&Up, &[Copy], &str)) {
     std::thread::sleep(Duration::from_millis(500));
     assert!(copies.iter().all(|copy| !copy.pipe.is_finished()), "both copies are under way");
     stop(&up, &copies, "-STOP");
-    std::thread::sleep(STILL);
+    std::thread::sleep(still);
     stop(&up, &copies, "-CONT");
     for (copy, what) in copies.into_iter().zip(["out", "in"]) {
         let Copy { mut running, pipe } = copy;
@@ -289,11 +321,60 @@ fn survives(stop: impl Fn(&Up, &[Copy], &str)) {
 #[test]
 fn copies_both_ways_outlive_eight_seconds_in_which_they_stand_still() {
     within(BUILD_LIMIT, || {
-        survives(|_, copies, how| copies.iter().for_each(|copy| copy.running.signal(how)));
+        survives(STILL, |_, copies, how| copies.iter().for_each(|copy| copy.running.signal(how)));
     });
 }
 
 #[test]
 fn copies_both_ways_outlive_eight_seconds_in_which_the_array_stands_still() {
-    within(BUILD_LIMIT, || survives(|up, _, how| up.signal(how)));
+    within(BUILD_LIMIT, || survives(STILL, |up, _, how| up.signal(how)));
+}
+
+#[test]
+fn copies_both_ways_outlive_twenty_seconds_in_which_the_array_stands_still() {
+    within(BUILD_LIMIT, || survives(LONG_STILL, |up, _, how| up.signal(how)));
+}
+
+#[test]
+fn copies_both_ways_outlive_twenty_seconds_in_which_all_processes_stand_still() {
+    within(BUILD_LIMIT, || {
+        survives(LONG_STILL, |up, copies, how| {
+            copies.iter().for_each(|copy| copy.running.signal(how));
+            up.signal(how);
+        });
+    });
+}
+
+#[test]
+fn a_copy_whose_daemon_is_away_when_it_is_to_be_published_asks_again() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "1"]);
+        let daemon = Proxy::before(up.daemon.rsplit("://").next().expect("an address").to_owned());
+        let folder = tempfile::tempdir().expect("a folder");
+        let (data, path) = (pattern(3, 2 * MIB), fifo(folder.path(), "source"));
+        let size = data.len().to_string();
+        let fixed = ["cp", "--device", "host", "--array", &daemon.address];
+        let mut running = Running::start(&[&fixed[..], &["--size", &size, &path, "gn://v"]].concat());
+        let mut pipe = File::create(&path).expect("the copy opens it");
+        let (most, last) = data.split_at(MIB);
+        pipe.write_all(most).expect("the copy reads");
+        until("the copy writes", || {
+            let list = up.volume(&["list", "--json"]).json();
+            list.as_array().expect("a list").iter().any(|v| !v["writer"].is_null())
+        });
+        std::thread::scope(|scope| {
+            // What the daemon answers is lost, and then the connection is.
+            let away = scope.spawn(|| daemon.cut(0, Duration::from_secs(2)));
+            std::thread::sleep(Duration::from_millis(200));
+            pipe.write_all(last).expect("the copy reads");
+            away.join().expect("no panic");
+        });
+        drop(pipe);
+        assert_eq!(running.wait(), 0, "the copy ends well");
+        assert!(daemon.count() > 1, "it connected anew");
+        let back = folder.path().join("back").display().to_string();
+        up.cp(&["gn://v", &back]).worked();
+        assert_same("the copy", &std::fs::read(&back).expect("it was copied"), &data);
+        up.end("-TERM");
+    });
 }

@@ -7,19 +7,20 @@
 //! ```
 //! A killed copy leaves its temporary volume; the old NAME is as it was.
 
-use super::{BLOCK, LEASE, PART, STANDARD, connect, finish, hex};
+use super::{BLOCK, IO_TIMEOUT, LEASE, PART, STANDARD, connect, finish, hex};
 use crate::args::CpArgs;
 use gnstor_console::{CliError, Steps, human_bytes};
 use libgnstor::labels::{LENGTH, PARTIAL, REPLACES, SHA256};
 use libgnstor::{Client, CreateOptions, Error, Rights, VolumeInfo};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest name of a volume.
 const NAME: usize = 64;
@@ -206,7 +207,7 @@ pub(super) fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> R
         let sum = hex(hash);
         let labels = [(LENGTH.into(), bytes.to_string()), (SHA256.into(), sum.clone())].into();
         // The write lease lasts until the volume has its name: no other client writes in between.
-        client.manager().publish(&partial, volume, labels, true)?;
+        publish(client, steps, &partial, volume, labels)?;
         drop(open);
         Ok(sum)
     });
@@ -246,6 +247,37 @@ fn fill(
     target.flush()?;
     bar.finish_and_clear();
     Ok((hash, target))
+}
+
+/// Gives the volume its name. A daemon that is away is asked again, as long as an I/O may wait for the array.
+/// Where it had done so before its answer was lost, it says so again.
+#[expect(clippy::disallowed_methods, reason = "the command waits in real time")]
+fn publish(
+    client: &Client,
+    steps: &Steps,
+    partial: &VolumeInfo,
+    volume: &str,
+    labels: BTreeMap<String, String>,
+) -> Result<(), CliError> {
+    let begun = Instant::now();
+    loop {
+        match client.manager().publish(partial, volume, labels.clone(), true) {
+            Ok(_) => return Ok(()),
+            Err(error) if !is_away(&error) || begun.elapsed() >= IO_TIMEOUT => return Err(error.into()),
+            Err(_) if steps.interrupted() => return Err(CliError::Interrupted),
+            Err(error) => tracing::debug!("publishing {volume}: {error}"),
+        }
+        std::thread::sleep(TICK);
+    }
+}
+
+/// Whether the daemon did not answer, or cannot yet.
+fn is_away(error: &Error) -> bool {
+    match error {
+        Error::Silent { .. } | Error::Unreachable { .. } => true,
+        Error::Daemon(status) => status.code() == libgnstor::UNAVAILABLE,
+        _ => false,
+    }
 }
 
 /// Deletes a temporary volume. One that has got its name meanwhile is not found.

@@ -14,6 +14,7 @@ mod say;
 use crate::core::{Answer, Command, CommandId};
 use crate::port::{Reconnect, SsdPort, Talk};
 use gnstor_fabric::admin::{AdminQueue, ChannelError, Exchange};
+pub(super) use say::Condition;
 use say::{Said, Say};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -34,8 +35,8 @@ pub(super) enum News {
     Lost(String),
     /// It is back.
     Found,
-    /// Acknowledged writes may be missing there, so that it serves no reads; or no longer.
-    Filling(bool),
+    /// It is in another condition than before.
+    Condition(Condition),
 }
 
 /// What the owner of a link has to do.
@@ -69,8 +70,8 @@ pub(super) struct Link {
     open: BTreeSet<CommandId>,
     deadline_ms: u64,
     state: State,
-    is_filling: bool,
-    /// When the SSD is asked whether it is filling: only a start makes it so.
+    condition: Condition,
+    /// When the SSD is asked for its condition: only a start makes it worse.
     look_at: Option<u64>,
     outputs: VecDeque<Output>,
 }
@@ -96,7 +97,7 @@ impl Link {
             open: BTreeSet::new(),
             deadline_ms,
             state: State::Up { probe_at: now + PROBE_MS },
-            is_filling: false,
+            condition: Condition::default(),
             look_at: Some(now),
             outputs: VecDeque::new(),
         }
@@ -210,11 +211,11 @@ impl Link {
                         self.outputs.push_back(Output::Answer(id, answer));
                     }
                 }
-                (_, Said::Filling(said)) => {
-                    let is_filling = said.unwrap_or(self.is_filling);
-                    self.look_at = is_filling.then_some(now + LOOK_MS);
-                    if std::mem::replace(&mut self.is_filling, is_filling) != is_filling {
-                        self.outputs.push_back(Output::News(News::Filling(is_filling)));
+                (_, Said::Condition(said)) => {
+                    let condition = said.unwrap_or(self.condition);
+                    self.look_at = condition.is_filling.then_some(now + LOOK_MS);
+                    if std::mem::replace(&mut self.condition, condition) != condition {
+                        self.outputs.push_back(Output::News(News::Condition(condition)));
                     }
                 }
                 // Why there was no answer, the probes find out.

@@ -31,7 +31,7 @@ use service::Service;
 
 pub use access::{Access, Tls, Tokens};
 pub use config::DaemonConfig;
-pub use service::{SSD_DOWN, SSD_FILLING};
+pub use service::{SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -125,10 +125,11 @@ async fn serve_and_tell(
         return Err(DaemonError::PortOrder { place, index: port.index });
     }
     let ssds = array.iter().map(service::describe).collect();
-    let (driver, Ends { inputs, state, absent, filling }) =
+    let (driver, Ends { inputs, state, absent, conditions }) =
         Driver::start(array, &config).map_err(DaemonError::Thread)?;
     let patience = Duration::from_millis(config.core.request_ms);
-    let service = Service::new(inputs.clone(), ssds, (absent, filling), patience, config.manager_key.clone());
+    let service =
+        Service::new(inputs.clone(), ssds, (absent, conditions), patience, config.manager_key.clone());
     tokio::select! {
         // The core runs as part of this future: when it is dropped, so is the core, and the thread of the SSDs
         // ends.

@@ -5,7 +5,7 @@
 //! the change that waits for it, and no other.
 
 use super::config::DaemonConfig;
-use super::link::News;
+use super::link::{Condition, News};
 use super::ssds::Ssds;
 use crate::core::failure::Failure;
 use crate::core::request::Request;
@@ -13,7 +13,7 @@ use crate::core::rights::Caller;
 use crate::core::{Answer, CommandId, Core, Effect, Reply, Stop, Ticket};
 use crate::port::SsdPort;
 use gnstor_fabric::runtime::BootClock;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -40,7 +40,7 @@ pub(super) enum Input {
 pub(super) type Absent = Arc<BTreeMap<u16, String>>;
 
 /// The SSDs that say that acknowledged writes may be missing there.
-pub(super) type Filling = BTreeSet<u16>;
+pub(super) type Conditions = BTreeMap<u16, Condition>;
 
 /// Where the daemon is in its life.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -92,7 +92,7 @@ pub(super) struct Driver {
     next_ticket: u64,
     state: watch::Sender<State>,
     absent: watch::Sender<Absent>,
-    filling: watch::Sender<Filling>,
+    conditions: watch::Sender<Conditions>,
 }
 
 /// A driver's ends for the service.
@@ -101,7 +101,7 @@ pub(super) struct Ends {
     pub(super) inputs: mpsc::UnboundedSender<Input>,
     pub(super) state: watch::Receiver<State>,
     pub(super) absent: watch::Receiver<Absent>,
-    pub(super) filling: watch::Receiver<Filling>,
+    pub(super) conditions: watch::Receiver<Conditions>,
 }
 
 impl Driver {
@@ -114,7 +114,7 @@ impl Driver {
         let ssds = Ssds::start(array, config.command_timeout, clock, sender.clone())?;
         let (state, states) = watch::channel(State::Starting(String::new()));
         let (absent, absents) = watch::channel(Absent::default());
-        let (filling, fillings) = watch::channel(Filling::default());
+        let (conditions, seen) = watch::channel(Conditions::default());
         let driver = Self {
             core: Core::new(config.core, &capacities).standing_in(config.stands_in.clone()),
             clock,
@@ -124,9 +124,9 @@ impl Driver {
             next_ticket: 0,
             state,
             absent,
-            filling,
+            conditions,
         };
-        Ok((driver, Ends { inputs: sender, state: states, absent: absents, filling: fillings }))
+        Ok((driver, Ends { inputs: sender, state: states, absent: absents, conditions: seen }))
     }
 
     /// Drives the core for ever; it ends by being dropped.
@@ -157,8 +157,8 @@ impl Driver {
                             tracing::info!(ssd, "an SSD is back");
                             self.core.ssd_found(ssd);
                         }
-                        Some(Input::Presence { ssd, news: News::Filling(is_filling) }) => {
-                            self.set_filling(ssd, is_filling);
+                        Some(Input::Presence { ssd, news: News::Condition(condition) }) => {
+                            self.set_condition(ssd, condition);
                         }
                         // The thread of the SSDs and the service are gone: nothing will ever come.
                         None => std::future::pending().await,
@@ -169,19 +169,19 @@ impl Driver {
         }
     }
 
-    fn set_filling(&self, ssd: u16, is_filling: bool) {
-        if is_filling {
-            tracing::warn!(ssd, "an SSD may lack acknowledged writes, and serves no reads");
-        } else {
-            tracing::info!(ssd, "an SSD serves reads again");
+    fn set_condition(&self, ssd: u16, condition: Condition) {
+        let before = self.conditions.borrow().get(&ssd).copied().unwrap_or_default();
+        match (before.is_filling, condition.is_filling) {
+            (false, true) => {
+                tracing::warn!(ssd, "an SSD may lack acknowledged writes, and serves no reads");
+            }
+            (true, false) => tracing::info!(ssd, "an SSD serves reads again"),
+            _ => {}
         }
-        self.filling.send_modify(|filling| {
-            if is_filling {
-                filling.insert(ssd)
-            } else {
-                filling.remove(&ssd)
-            };
-        });
+        if condition.is_damaged && !before.is_damaged {
+            tracing::warn!(ssd, "an SSD could not read all of its permission metadata");
+        }
+        self.conditions.send_modify(|conditions| _ = conditions.insert(ssd, condition));
     }
 
     fn carry_out(&mut self) {

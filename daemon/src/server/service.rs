@@ -4,7 +4,7 @@
 
 use super::accept::Connection;
 use super::access::Access;
-use super::runtime::{Absent, Filling, Input};
+use super::runtime::{Absent, Conditions, Input};
 use crate::core::Reply;
 use crate::core::failure::Failure;
 use crate::core::request::{self, Create, Request, Rights, VolumeName};
@@ -60,7 +60,7 @@ pub(super) struct Service {
     inputs: mpsc::UnboundedSender<Input>,
     ssds: Arc<[Ssd]>,
     absent: watch::Receiver<Absent>,
-    filling: watch::Receiver<Filling>,
+    conditions: watch::Receiver<Conditions>,
     patience: Duration,
     manager_key: Option<Secret>,
 }
@@ -69,6 +69,8 @@ pub(super) struct Service {
 pub const SSD_DOWN: &str = "gnstor-ssd-down";
 /// The same of each SSD that may lack acknowledged writes and so serves no reads: its index.
 pub const SSD_FILLING: &str = "gnstor-ssd-filling";
+/// The same of each SSD that could not read all of its permission metadata when it started: its index.
+pub const SSD_DAMAGED: &str = "gnstor-ssd-damaged";
 
 /// How clients reach an SSD.
 pub(super) fn describe(port: &SsdPort) -> Ssd {
@@ -86,11 +88,11 @@ impl Service {
     pub(super) fn new(
         inputs: mpsc::UnboundedSender<Input>,
         ssds: Vec<Ssd>,
-        (absent, filling): (watch::Receiver<Absent>, watch::Receiver<Filling>),
+        (absent, conditions): (watch::Receiver<Absent>, watch::Receiver<Conditions>),
         patience: Duration,
         manager_key: Option<Secret>,
     ) -> Self {
-        Self { inputs, ssds: ssds.into(), absent, filling, patience: patience + MARGIN, manager_key }
+        Self { inputs, ssds: ssds.into(), absent, conditions, patience: patience + MARGIN, manager_key }
     }
 
     /// An answer that says which SSDs are down.
@@ -102,8 +104,11 @@ impl Service {
                 response.metadata_mut().append(SSD_DOWN, value);
             }
         }
-        for &ssd in self.filling.borrow().iter() {
-            response.metadata_mut().append(SSD_FILLING, ssd.into());
+        for (&ssd, condition) in self.conditions.borrow().iter() {
+            let said = [(SSD_FILLING, condition.is_filling), (SSD_DAMAGED, condition.is_damaged)];
+            for (name, _) in said.into_iter().filter(|(_, is_so)| *is_so) {
+                response.metadata_mut().append(name, ssd.into());
+            }
         }
         response
     }

@@ -71,13 +71,15 @@ impl Checkpoints {
 }
 
 impl Ftl {
-    /// Makes sure that `bytes` of transactions fit into the journal, by finishing a checkpoint if necessary.
+    /// Makes sure that `bytes` of transactions fit into the journal and into a dump, by finishing a checkpoint
+    /// if necessary.
     pub(crate) fn make_journal_room(
         &self,
         inner: &mut Inner,
         now: Time,
         bytes: u64,
     ) -> Result<(), CommitError> {
+        self.make_dump_room_for_tail(inner, now, bytes)?;
         if !inner.journal.has_kept_room(bytes) {
             // Memory that outlives the process has room again when the journal is durable.
             inner.wanted = inner.wanted.max(inner.journal.last());

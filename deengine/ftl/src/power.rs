@@ -20,6 +20,8 @@ const PATIENCE: u32 = 50_000_000;
 /// Polls of a full disk, a pause apart: its owner may be making room.
 const FULL_POLLS: u32 = 100;
 const FULL_PAUSE: Duration = Duration::from_millis(10);
+/// Most bytes of transactions that ask for no room in a dump.
+const UNASKED_BYTES: u64 = 64 << 10;
 
 /// Waits for the medium at a start and a shutdown, where no clock is.
 #[derive(Debug, Default)]
@@ -206,11 +208,38 @@ impl Ftl {
 
     /// Whether a dump has room for everything that is not on flash, and for `pages` more (protocol rule 11).
     pub(crate) fn fits_dump(&self, inner: &Inner, pages: u32) -> bool {
+        self.fits_dump_with(inner, journal_bytes(pages), pages)
+    }
+
+    /// The same for so many bytes of transactions, and so many pages.
+    fn fits_dump_with(&self, inner: &Inner, bytes: u64, pages: u32) -> bool {
         let Some(budget) = self.dump_budget else { return true };
         let geometry = self.flash.geometry();
         let buffered: u64 = inner.streams.iter().map(|stream| stream.buffered_pages(geometry)).sum();
-        let tail = inner.journal.tail_bytes() + journal_bytes(pages);
+        // Transactions that ask for no room come on top: of erases, of blocks that went bad.
+        let unasked = (budget / 64).min(UNASKED_BYTES);
+        let tail = inner.journal.tail_bytes() + bytes + unasked;
         gnstor_durable::dump::bytes_for(tail, buffered + u64::from(pages)) <= budget
+    }
+
+    /// Makes sure that a dump has room for so many bytes of transactions, as programs end. Trims and sweeps
+    /// write no page, and what they journal is in the dump, too.
+    pub(crate) fn make_dump_room_for_tail(
+        &self,
+        inner: &mut Inner,
+        now: Time,
+        bytes: u64,
+    ) -> Result<(), CommitError> {
+        if self.fits_dump_with(inner, bytes, 0) {
+            return Ok(());
+        }
+        inner.wanted = inner.wanted.max(inner.journal.last());
+        self.complete_programs(inner, now);
+        if self.fits_dump_with(inner, bytes, 0) {
+            return Ok(());
+        }
+        inner.stats.stalls += 1;
+        Err(CommitError::Stalled)
     }
 
     /// Makes sure that `pages` more fit into a dump, as programs end.

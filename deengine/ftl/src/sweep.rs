@@ -66,7 +66,8 @@ impl Ftl {
         let mut guard = self.lock();
         let inner = &mut *guard;
         // Each unmapped block takes a transaction, and the journal of a small SSD is short.
-        let buckets = buckets.min(self.journal_bytes / 8 / (BUCKET_BLOCKS * REMOVAL_BYTES)).max(1);
+        let room = self.journal_bytes.min(self.dump_budget.unwrap_or(u64::MAX)) / 8;
+        let buckets = buckets.min(room / (BUCKET_BLOCKS * REMOVAL_BYTES)).max(1);
         let mut unmapped = 0;
         for at in 0..inner.sweeps.running.len() {
             let sweep = inner.sweeps.running[at];
@@ -122,6 +123,11 @@ impl Ftl {
     /// Whether a sweep runs or waits to be durable.
     pub fn is_sweeping(&self) -> bool {
         !self.lock().sweeps.running.is_empty()
+    }
+
+    /// Whether all that is left of the sweeps waits for the disk.
+    pub fn sweeps_wait(&self) -> bool {
+        self.flash.is_held() || self.lock().sweeps.running.iter().all(|sweep| sweep.end.is_some())
     }
 
     /// Checks the words that insertions and removals have written while a sweep runs. Returns how many blocks

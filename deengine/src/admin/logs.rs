@@ -86,8 +86,16 @@ impl Ssd {
             EFFECTS => effects::page(),
             log_page::VOLUME_COUNTERS => counters::page(log_page::VOLUME_MAGIC, self.table.volume_counters()),
             log_page::CLIENT_COUNTERS => counters::page(log_page::CLIENT_MAGIC, self.table.client_counters()),
-            _ => flash_page(&self.ftl.health(), &self.ftl.stats(), self.is_filling()),
+            _ => flash_page(&self.ftl.health(), &self.ftl.stats(), self.flash_flags()),
         })
+    }
+}
+
+impl Ssd {
+    fn flash_flags(&self) -> u16 {
+        let filling = if self.is_filling() { log_page::FLASH_FILLING } else { 0 };
+        let damaged = if self.lost_places() > 0 { log_page::FLASH_DAMAGED } else { 0 };
+        filling | damaged
     }
 }
 

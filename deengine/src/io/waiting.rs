@@ -18,7 +18,7 @@ const MEDIUM_PAUSE: Span = Span::from_ns(2_000);
 /// How soon to try a waiting command again, where the layer does not know better.
 const RETRY_PAUSE: Span = Span::from_ns(20_000);
 /// The same on a full disk, and where commands wait for syncs only: the layer knows better when those end.
-const LONG_PAUSE: Span = Span::from_ms(1);
+const LONG_PAUSE: Span = Span::from_ms(2);
 
 /// A page on its way from the medium.
 #[derive(Clone, Copy, Debug)]

@@ -332,6 +332,10 @@ impl Controller for Worker {
         }
     }
 
+    fn resumed(&mut self, now: Time) {
+        self.shared.lock().hosts.resumed(now);
+    }
+
     fn next_event(&self) -> Option<Time> {
         let writes = self.writes.wants().unwrap_or(Time::NEVER);
         if writes <= self.now || !self.mail.is_empty() || self.state().has_mail() {

@@ -44,7 +44,7 @@ use gnstor_proto::status::Refusal;
 const MOST_WAITING: usize = 256;
 /// How long a write for which there was no room waits before it is tried again, also on a full disk.
 const STALL_PAUSE: Span = Span::from_ns(20_000);
-const FULL_PAUSE: Span = Span::from_ms(1);
+const FULL_PAUSE: Span = Span::from_ms(2);
 /// The writes of one worker.
 #[derive(Debug)]
 pub(super) struct Writes {

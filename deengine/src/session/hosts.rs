@@ -293,6 +293,14 @@ impl Hosts {
         self.queue_of(cntlid, qid).is_some()
     }
 
+    /// The SSD did not run until now: no host could be heard, and each has its keep-alive timeout anew. Leases
+    /// end all the same.
+    pub(crate) fn resumed(&mut self, now: Time) {
+        for host in self.controllers.iter_mut().flatten() {
+            host.last_alive = host.last_alive.max(now);
+        }
+    }
+
     /// The keep-alive deadline that comes first, and the admin queue of its controller.
     pub(crate) fn first_deadline(&self) -> (Time, Option<QueueKey>) {
         let hosts = self.controllers.iter().flatten();

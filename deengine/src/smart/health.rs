@@ -4,7 +4,7 @@
 use crate::controller::Ssd;
 use gnstor_base::time::{Span, Time};
 use gnstor_ftl::{Health, LayerStats};
-use gnstor_proto::log_page::{FLASH_FILLING, FLASH_MAGIC, FORMAT, FlashPage, SmartPage};
+use gnstor_proto::log_page::{FLASH_MAGIC, FORMAT, FlashPage, SmartPage};
 use gnstor_proto::status::Refusal;
 use zerocopy::IntoBytes;
 
@@ -171,11 +171,11 @@ impl Ssd {
 }
 
 /// The vendor page of the flash.
-pub(crate) fn flash_page(health: &Health, stats: &LayerStats, is_filling: bool) -> Vec<u8> {
+pub(crate) fn flash_page(health: &Health, stats: &LayerStats, flags: u16) -> Vec<u8> {
     let page = FlashPage {
         magic: FLASH_MAGIC,
         format: FORMAT.into(),
-        flags: if is_filling { FLASH_FILLING } else { 0 }.into(),
+        flags: flags.into(),
         least_erases: u64::from(health.wear.least).into(),
         most_erases: u64::from(health.wear.most).into(),
         mean_milli_erases: health.wear.mean_milli.into(),

@@ -152,6 +152,25 @@ fn a_host_that_stops_its_keep_alive_loses_all_its_queues() {
     assert_eq!(harness.stats().queues_closed, 2);
 }
 
+/// The hosts of an SSD that stood still could not be heard.
+#[test]
+fn after_a_pause_of_the_ssd_each_host_has_its_keep_alive_timeout_anew() {
+    let mut harness = Harness::new();
+    harness.open(ADMIN, 0, 32);
+    let data = ConnectData::new(ten(), CNTLID_ANY, &ssd_subnqn(0));
+    harness.connect_with(ADMIN, ConnectFields { kato_ms: 1000.into(), ..fields(0) }, &data);
+    harness.now = harness.now + Span::from_ms(20_000);
+    let now = harness.now;
+    harness.workers.iter_mut().for_each(|worker| worker.resumed(now));
+    harness.step(now);
+    harness.pump();
+    assert!(harness.closed.is_empty());
+    harness.step_to(now + Span::from_ms(999));
+    assert!(harness.closed.is_empty());
+    harness.step_to(now + Span::from_ms(1000));
+    assert_eq!(harness.closed, [ADMIN]);
+}
+
 #[test]
 fn losing_the_admin_queue_closes_the_io_queues() {
     let mut harness = Harness::new();

@@ -115,6 +115,13 @@ impl PeerExecutor {
         }
     }
 
+    /// All its waits begin anew: the array did not run.
+    pub(crate) fn wait_anew(&mut self, now: Time) {
+        self.wire.wait_anew(now);
+        self.waits_since = self.waits_since.map(|since| since.max(now));
+        self.queues.wait_anew(now);
+    }
+
     /// Lengthens or shortens the turns of the client.
     fn judge(&mut self, is_good: bool) {
         let turn = if is_good { self.turn * 2 } else { self.turn / 2 };

@@ -241,5 +241,7 @@ mod tests {
             host.answered(0);
         }
         assert!(!host.open(0, 1024) && !host.open(0, 1), "so many entries");
+        host.close(0, 1024, false);
+        assert!(host.open(0, 1024) && !host.open(0, 1), "its entries are its own again");
     }
 }

@@ -235,6 +235,11 @@ impl Wire {
         self.dead.is_none() && (self.is_drained || !self.has_room())
     }
 
+    /// The peer's time to take something begins anew: this end did not run.
+    pub(crate) fn wait_anew(&mut self, now: Time) {
+        self.stalled_since = self.stalled_since.map(|since| since.max(now));
+    }
+
     /// Ends a stream whose peer takes nothing, and gives unused memory back. Call this now and then.
     pub(crate) fn tick(&mut self, now: Time) {
         let is_sent = self.outbox.is_empty() && !self.stream.wants_write();

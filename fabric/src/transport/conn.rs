@@ -296,12 +296,25 @@ impl RcTransport {
         self.break_conn(now, id, None);
     }
 
-    /// Breaks connections whose peers acknowledge nothing. The last look was at `last`.
-    pub(super) fn check_timeouts(&mut self, now: Time, last: Time) {
-        if now.since(last) >= STOPPED && !self.conns.is_empty() {
-            tracing::warn!("the engine did not run for {} ms", now.since(last).as_ns() / 1_000_000);
-            return self.conns.values_mut().for_each(|conn| conn.wait_anew(now));
+    /// Where this process was stopped, all waits for others begin anew. Call this after each look at the
+    /// clock, before anything is given up.
+    pub(super) fn resume(&mut self, now: Time) {
+        let last = self.last_timeout_check;
+        if now.since(last) < STOPPED || self.conns.is_empty() && self.executors.is_empty() {
+            return;
         }
+        tracing::warn!("the engine did not run for {} ms", now.since(last).as_ns() / 1_000_000);
+        self.conns.values_mut().for_each(|conn| conn.wait_anew(now));
+        self.resume_streams(now);
+        for target in self.targets.iter_mut().filter(|target| !target.silent) {
+            target.clock = target.clock.max(now);
+            target.controller.resumed(target.clock);
+        }
+        self.last_timeout_check = now;
+    }
+
+    /// Breaks connections whose peers acknowledge nothing.
+    pub(super) fn check_timeouts(&mut self, now: Time) {
         let limit = |c: &Conn| match c.to {
             To::Local(_) => self.config.ack_timeout,
             To::Remote(_) => Span::from_ps(self.config.ack_timeout.as_ps().saturating_mul(REMOTE_PATIENCE)),
@@ -310,6 +323,9 @@ impl RcTransport {
         let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| late(c)).map(|(id, _)| id).collect();
         ids.sort_unstable();
         for id in ids {
+            let waited = self.conns.get(&id).and_then(Conn::oldest_waiting).map(|at| now.since(at).as_ns());
+            let waited_ms = waited.unwrap_or(0) / 1_000_000;
+            tracing::debug!("connection {id:?} is broken: no acknowledgement for {waited_ms} ms");
             self.break_conn(now, id, Some(syndrome::RETRY_EXCEEDED));
         }
     }

@@ -77,6 +77,10 @@ impl<C: Controller> Controller for Lent<C> {
         self.get_mut().step(now);
     }
 
+    fn resumed(&mut self, now: Time) {
+        self.get_mut().resumed(now);
+    }
+
     fn next_event(&self) -> Option<Time> {
         self.get().next_event()
     }
@@ -125,6 +129,9 @@ mod tests {
         fn step(&mut self, _: Time) {
             self.log("step");
         }
+        fn resumed(&mut self, _: Time) {
+            self.log("resumed");
+        }
         fn next_event(&self) -> Option<Time> {
             Some(Time::from_ns(7))
         }
@@ -155,11 +162,12 @@ mod tests {
         lent.submit(Time::ZERO, QueueKey(1), &Sqe::default());
         lent.transferred(Time::ZERO, TransferId(1), Outcome::ConnectionLost);
         lent.step(Time::ZERO);
+        lent.resumed(Time::ZERO);
         assert!(lent.pop_effect().is_none() && lent.next_event() == Some(Time::from_ns(7)));
         lent.close_queue(Time::ZERO, QueueKey(1));
         assert_eq!(lent.own_memory().len(), 1);
-        let called = ["open_queue", "announce", "submit", "transferred", "step", "pop_effect", "close_queue"];
-        assert_eq!(*log.lock().unwrap(), called);
+        let called = "open_queue announce submit transferred step resumed pop_effect close_queue";
+        assert_eq!(log.lock().unwrap().join(" "), called);
         drop(lent);
         assert!(back.try_recv().is_ok(), "the owner gets the controller back");
     }

@@ -208,6 +208,16 @@ impl RcTransport {
         (worked, rests)
     }
 
+    /// The deadlines of all streams begin anew.
+    pub(super) fn resume_streams(&mut self, now: Time) {
+        for executor in self.executors.values_mut() {
+            if let AnyExecutor::Peer(peer) = executor {
+                peer.wait_anew(now);
+            }
+        }
+        self.remotes.values_mut().for_each(|remote| remote.wait_anew(now));
+    }
+
     /// Checks the deadlines of some streams; several calls get round to all.
     pub(super) fn tick_streams(&mut self, now: Time) {
         let count = self.ready.slots.len();

@@ -99,6 +99,11 @@ impl Remote {
         self.wire.send(frame);
     }
 
+    /// The deadlines of its stream begin anew.
+    pub(super) fn wait_anew(&mut self, now: Time) {
+        self.wire.wait_anew(now);
+    }
+
     /// Checks the deadlines of its stream; whether that has ended.
     pub(super) fn tick(&mut self, now: Time) -> bool {
         self.wire.tick(now);

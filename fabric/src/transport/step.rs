@@ -21,6 +21,8 @@ pub struct Waits {
 
 /// The link's part of a response's way, more or less.
 const SOON: Span = Span::from_ns(4000);
+/// An SSD whose next step is so far away does nothing meanwhile.
+const FAR: Span = Span::from_ms(1);
 
 impl RcTransport {
     /// Handles an event at its time: at once, where that has come and nothing earlier waits.
@@ -60,10 +62,12 @@ impl RcTransport {
         let all = std::mem::take(&mut self.poll_all);
         let mut worked = self.poll_executors(clock, all);
         let mut now = clock.now();
+        self.resume(now);
         worked |= self.reap_leaving(now);
         worked |= self.check_quiesce();
         if self.poll_streams(clock, now, all) {
             now = clock.now();
+            self.resume(now);
             worked = true;
         }
         if self.has_ended_remotes {
@@ -79,19 +83,25 @@ impl RcTransport {
                 t.clock = t.clock.max(now);
                 t.controller.step(t.clock);
                 let has_effects = self.drain_effects(now, u16::try_from(i).expect("few targets"));
-                // One that only looks again and again for what another thread does leaves the core to that.
-                let still_due = self.targets[i].controller.next_event().is_some_and(|at| at <= now);
-                worked |= has_effects || !still_due;
+                worked |= has_effects || self.is_at_work(now, i);
             }
         }
         if now.since(self.last_timeout_check) >= Span::from_ms(10) {
-            let last = std::mem::replace(&mut self.last_timeout_check, now);
-            self.check_timeouts(now, last);
+            self.last_timeout_check = now;
+            self.check_timeouts(now);
             self.end_idle_remotes(now);
             self.tick_streams(now);
         }
         self.counters.steps[usize::from(!worked)] += 1;
         worked
+    }
+
+    /// Whether an SSD that has stepped, and had nothing for the link, is in the middle of something. One that
+    /// is still due looks again and again for what another thread does, and leaves the core to that. One that
+    /// comes back in a while waits for a disk: such looks would keep a core awake.
+    fn is_at_work(&self, now: Time, target: usize) -> bool {
+        let next = self.targets[target].controller.next_event();
+        next.is_some_and(|at| at > now && at.since(now) < FAR)
     }
 
     /// Whether anything is under way.

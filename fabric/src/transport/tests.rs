@@ -28,6 +28,7 @@ struct Seen {
     opened: Vec<QueueKey>,
     closed: Vec<QueueKey>,
     on_submit: Vec<Effect>,
+    resumed: u32,
     ended: Vec<Outcome>,
     effects: VecDeque<Effect>,
 }
@@ -62,6 +63,9 @@ impl Controller for Puppet {
         self.seen().ended.push(outcome);
     }
     fn step(&mut self, _: Time) {}
+    fn resumed(&mut self, _: Time) {
+        self.seen().resumed += 1;
+    }
     fn next_event(&self) -> Option<Time> {
         None
     }

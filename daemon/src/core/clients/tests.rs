@@ -72,6 +72,21 @@ fn an_id_is_its_principals_alone() {
 }
 
 #[test]
+fn the_ids_of_a_principal_come_back_when_their_time_is_over() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut clients = Clients::new(Quotas { principal_ids: 2, ..Quotas::default() });
+    for round in 0..3 {
+        let now = round * 100_000;
+        for connection in [2 * round, 2 * round + 1] {
+            assert!(clients.register(&caller("anna", connection), none).is_ok(), "round {round}");
+            clients.closed(now, connection);
+        }
+        assert_eq!(clients.step(now + 60_000, |_, _| true), []);
+        assert!(clients.len() == 0 && clients.of("anna").is_empty(), "round {round}");
+    }
+}
+
+#[test]
 fn an_id_that_has_released_all_gives_way_at_once_when_its_connection_closes() {
     let _deadline = Deadline::after(LIMIT);
     let mut clients = Clients::new(Quotas { principal_ids: 2, ..Quotas::default() });

@@ -4,7 +4,7 @@
 use crate::core::Answer;
 use crate::port::Talk;
 use gnstor_fabric::admin::{Ask, ChannelError, Data, Dialogue, Reply};
-use gnstor_proto::log_page::{self, FLASH_FILLING, FLASH_MAGIC, FlashPage};
+use gnstor_proto::log_page::{self, FLASH_DAMAGED, FLASH_FILLING, FLASH_MAGIC, FlashPage};
 use gnstor_proto::status::Status;
 use zerocopy::FromBytes;
 
@@ -12,15 +12,24 @@ use zerocopy::FromBytes;
 pub(super) enum Say {
     /// A command of the core's.
     Command(Talk),
-    /// Whether the SSD is filling.
+    /// In which condition the SSD is.
     Look,
+}
+
+/// What an SSD says of itself, where it serves.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(in crate::server) struct Condition {
+    /// Acknowledged writes may be missing, so that it serves no reads.
+    pub(in crate::server) is_filling: bool,
+    /// Places of its permission metadata could not be read when it started.
+    pub(in crate::server) is_damaged: bool,
 }
 
 pub(super) enum Said {
     /// For the core.
     Answer(Answer),
-    /// Acknowledged writes may be missing, so that the SSD serves no reads. `None`: it does not say.
-    Filling(Option<bool>),
+    /// `None`: the SSD does not say.
+    Condition(Option<Condition>),
     /// The question was not answered.
     Unheard,
 }
@@ -53,7 +62,11 @@ impl Dialogue for Say {
                 let page = FlashPage::read_from_bytes(&reply.data).ok();
                 let is_success = Status(reply.cqe.status_word()).is_success();
                 let page = page.filter(|page| is_success && page.magic == FLASH_MAGIC);
-                Some(Said::Filling(page.map(|page| page.flags.get() & FLASH_FILLING != 0)))
+                let condition = |page: FlashPage| Condition {
+                    is_filling: page.flags.get() & FLASH_FILLING != 0,
+                    is_damaged: page.flags.get() & FLASH_DAMAGED != 0,
+                };
+                Some(Said::Condition(page.map(condition)))
             }
         }
     }

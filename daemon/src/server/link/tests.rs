@@ -22,6 +22,7 @@ struct Sim {
     /// Commands are not completed.
     slow: Arc<AtomicBool>,
     filling: Arc<AtomicBool>,
+    damaged: Arc<AtomicBool>,
 }
 
 struct SimQueue {
@@ -63,13 +64,18 @@ impl AdminQueue for SimQueue {
         data.fill(0);
         if data.len() == size_of::<FlashPage>() {
             let filling = u8::from(self.sim.filling.load(Ordering::Relaxed));
-            data[..8].copy_from_slice(&[b'G', b'N', b'L', b'F', 1, 0, filling, 0]);
+            let damaged = u8::from(self.sim.damaged.load(Ordering::Relaxed));
+            data[..8].copy_from_slice(&[b'G', b'N', b'L', b'F', 1, 0, filling | damaged << 1, 0]);
         }
     }
 
     fn give_up(&mut self, _: &ChannelError) {
         self.broken = true;
     }
+}
+
+fn filling(is_filling: bool) -> News {
+    News::Condition(Condition { is_filling, is_damaged: false })
 }
 
 fn broken() -> ChannelError {
@@ -99,7 +105,7 @@ fn link(sim: &Sim, lasts: bool) -> Link {
     let mut link = Link::new(port, DEADLINE, 0);
     // It has asked whether the SSD is filling.
     assert_eq!(link.wakes_at(), Some(0));
-    let first = sim.filling.load(Ordering::Relaxed).then_some(News::Filling(true));
+    let first = sim.filling.load(Ordering::Relaxed).then_some(filling(true));
     assert_eq!(news(&mut link, 0), first);
     link
 }
@@ -287,17 +293,33 @@ fn an_ssd_says_that_it_is_filling_at_the_start_and_after_its_return_and_until_it
     sim.gone.store(false, Ordering::Relaxed);
     sim.filling.store(true, Ordering::Relaxed);
     assert_eq!(news(&mut link, 600), Some(News::Found));
-    assert_eq!(news(&mut link, 601), Some(News::Filling(true)));
+    assert_eq!(news(&mut link, 601), Some(filling(true)));
     let told: Vec<_> = (602..4_000).filter_map(|now| news(&mut link, now)).collect();
     assert_eq!(told, [], "once");
     sim.filling.store(false, Ordering::Relaxed);
     let told: Vec<_> = (4_000..6_100).filter_map(|now| news(&mut link, now)).collect();
-    assert_eq!(told, [News::Filling(false)]);
+    assert_eq!(told, [filling(false)]);
     // An SSD without a way back is asked, too, and then let alone.
     sim.filling.store(true, Ordering::Relaxed);
     let mut link = self::link(&sim, false);
     sim.filling.store(false, Ordering::Relaxed);
     let at = link.wakes_at().unwrap();
-    assert_eq!(news(&mut link, at), Some(News::Filling(false)));
+    assert_eq!(news(&mut link, at), Some(filling(false)));
     assert_eq!(link.wakes_at(), None);
+}
+
+#[test]
+fn an_ssd_that_could_not_read_its_metadata_says_so_at_its_start_and_once() {
+    let _deadline = Deadline::after(LIMIT);
+    let sim = Sim::default();
+    let mut link = link(&sim, true);
+    sim.gone.store(true, Ordering::Relaxed);
+    assert!(matches!(news(&mut link, 500), Some(News::Lost(_))));
+    sim.gone.store(false, Ordering::Relaxed);
+    sim.damaged.store(true, Ordering::Relaxed);
+    assert_eq!(news(&mut link, 600), Some(News::Found));
+    let damaged = Condition { is_filling: false, is_damaged: true };
+    assert_eq!(news(&mut link, 601), Some(News::Condition(damaged)));
+    let told: Vec<_> = (602..9_000).filter_map(|now| news(&mut link, now)).collect();
+    assert_eq!(told, [], "once");
 }

@@ -46,8 +46,14 @@ impl Drop for Mounted {
 }
 
 fn on_file(path: &Path, is_new: bool) -> FtlConfig {
+    on_file_with(path, is_new, crate::DUMP_BYTES)
+}
+
+/// The same with energy for a dump of so many bytes.
+fn on_file_with(path: &Path, is_new: bool, dump_bytes: u64) -> FtlConfig {
     let power = Arc::new(Power::steady());
     let (mut config, _) = config(2000, false, &power, 3);
+    config.dump_bytes = dump_bytes;
     config.preset.power_protected = true;
     let geometry = crate::geometry_for(&config.preset, config.logical_pages).unwrap();
     let bytes = FtlConfig::store_bytes(&config.preset, config.logical_pages, config.dump_bytes).unwrap();
@@ -196,4 +202,46 @@ fn writes_go_on_when_there_is_room_again() {
     }
     newest.iter().for_each(|(&vba, &tag)| assert_eq!(read(&ftl, vba), tag));
     ftl.shut_down().unwrap();
+}
+
+/// The journal of a sweep and of a trim waits for data that the disk does not take, and so is in the dump.
+#[test]
+fn what_is_deleted_on_a_full_disk_fits_the_dump_too() {
+    let _deadline = crate::tests::deadline();
+    for trims in [false, true] {
+        let Some(mounted) = Mounted::new() else { return };
+        let path = mounted.0.path().join("ssd");
+        let config = on_file_with(&path, true, 1 << 20);
+        let OpenedFtl { ftl, .. } = Ftl::format(&config).unwrap();
+        let begin = Instant::now();
+        let now = || Time::from_ns(1 + u64::try_from(begin.elapsed().as_nanos()).unwrap());
+        let mut written = 0;
+        while written < 1500 {
+            written += u32::from(try_write(&ftl, now(), written, 1).is_ok());
+            ftl.maintain(now());
+        }
+        ftl.flush_now().unwrap();
+        mounted.fill();
+        while try_write(&ftl, now(), written, 1).is_ok() {
+            written += 1;
+            ftl.maintain(now());
+        }
+        assert!(written > 1600, "some blocks are in the buffer: {written}");
+        if !trims {
+            ftl.sweep(vid(1), 1);
+        }
+        for vba in (0..written).cycle().take(4000) {
+            if trims {
+                let stamp = Stamp { lease_epoch: 1, sequence: u64::from(2 + vba) };
+                let _ = ftl.trim(now(), &Target { vid: vid(1), generation: 1, vba, stamp }, 1);
+            }
+            ftl.sweep_step(now(), 2048);
+        }
+        ftl.power_fail().unwrap();
+        drop((ftl, config));
+        mounted.make_room();
+        let config = on_file_with(&path, false, 1 << 20);
+        let OpenedFtl { boot, .. } = Ftl::open(&config, |_, _, _| true, &|_, _| {}).unwrap();
+        assert_eq!(boot.origin, Origin::Dump);
+    }
 }

@@ -72,6 +72,14 @@ impl Queues {
         }
     }
 
+    /// Waits for the client, and for its Connects, begin anew.
+    pub(super) fn wait_anew(&mut self, now: Time) {
+        self.empty_since = self.empty_since.map(|since| since.max(now));
+        for since in self.open.values_mut().filter_map(|pair| pair.pending_since.as_mut()) {
+            *since = (*since).max(now);
+        }
+    }
+
     /// Why the client is to go.
     pub(super) fn overdue(&mut self, now: Time) -> Option<End> {
         if !self.open.is_empty() {

@@ -51,6 +51,25 @@ fn a_peer_that_ends_no_transfer_is_closed() {
 }
 
 #[test]
+fn time_in_which_the_array_did_not_run_counts_for_no_deadline_of_its_peers() {
+    let _deadline = deadline();
+    let mut raw = Raw::new(1);
+    raw.command(vec![raw.pull(1, 0, 4096)]);
+    raw.steps(Span::from_ms(1));
+    let mut silent = Raw::new(0);
+    silent.steps(Span::from_ms(1));
+    for stopped in [&mut raw, &mut silent] {
+        stopped.now = stopped.now + Span::from_ms(100_000);
+        stopped.steps(Span::from_ms(10));
+        assert!(stopped.peer().is_some(), "its time begins anew");
+    }
+    assert_eq!(raw.puppet.seen().resumed, 1, "the SSDs hear of it");
+    raw.steps(Span::from_ms(45));
+    silent.steps(Span::from_ms(10));
+    assert!(raw.peer().is_none() && silent.peer().is_none(), "and is over after that");
+}
+
+#[test]
 fn a_connection_without_a_connect_or_without_queue_pairs_ends_and_is_told_why() {
     let _deadline = deadline();
     let last = |raw: &Raw| raw.got.last().cloned();
@@ -150,6 +169,11 @@ fn idle_peers_are_not_polled_and_hold_no_buffers() {
         raw.steps(Span::from_ns(1000));
         assert_eq!(raw.puppet.seen().closed.len(), i + 1);
     }
+    // Peers without a queue pair sleep, too.
+    let silent = pair();
+    raw.array.add_peer(silent.1);
+    raw.steps(Span::from_ns(1000));
+    assert_eq!(raw.array.ready.awake(), 0);
 }
 
 #[test]

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Sourced by the scripts/planted-* scripts, which name mistakes and the test that must find each.
+#
+# A mistake is a line of fields with ~ between them:
+#   what is wrong ~ file ~ text ~ its replacement ~ arguments of cargo test ~ the test that finds it
+# Each is planted by itself in a copy of the tracked files, in the folder `planted` of the target folder.
+# `CARGO_TARGET_DIR` names another target folder, so that other builds need not wait.
+cd "$(dirname "$0")/.."
+target=${CARGO_TARGET_DIR:-$PWD/target}
+copy=$target/planted/copy
+log=$target/planted/log
+# A test that hangs by the mistake is ended, and has found it.
+export GNSTOR_TEST_DEADLINE_S=60
+last=
+mkdir -p "$copy"
+
+# Copies the files as they are. Their times are old ones: what was planted last is touched, or cargo would
+# take the crate with that mistake for built.
+restore() {
+  git ls-files -z | tar --null --ignore-failed-read -T - -cf - | tar -xf - -C "$copy"
+  [ -z "$last" ] || touch "$copy/$last"
+}
+
+# Plants one mistake; fails where its test passes, or there is no verdict.
+plant() {
+  local number=$1 what file from into where test start
+  IFS='~' read -r what file from into where test <<<"$2"
+  restore
+  last=$file
+  FROM=$from INTO=$into python3 - "$copy/$file" <<'PY' || { echo "$number DOES NOT APPLY: $what"; return 1; }
+import os, sys
+path, text, into = sys.argv[1], os.environ["FROM"], os.environ["INTO"]
+code = open(path).read()
+if text not in code:
+    sys.exit(f"{path} has no: {text}")
+open(path, "w").write(code.replace(text, into, 1))
+PY
+  start=$SECONDS
+  # shellcheck disable=SC2086
+  if ! (cd "$copy" && CARGO_TARGET_DIR=$target cargo test --quiet $where --no-run) >"$log" 2>&1; then
+    echo "$number DOES NOT BUILD: $what"
+    tail -n 20 "$log"
+    return 1
+  fi
+  local built=$((SECONDS - start))
+  start=$SECONDS
+  # shellcheck disable=SC2086
+  if (cd "$copy" && CARGO_TARGET_DIR=$target timeout 300 cargo test $where "$test") >"$log" 2>&1; then
+    grep -qE '^running [1-9]' "$log" || { echo "$number NO SUCH TEST as $test: $what"; return 1; }
+    echo "$number NOT FOUND by $test: $what"
+    return 1
+  fi
+  grep -qE 'test result: FAILED|after 60s' "$log" || { echo "$number NO VERDICT of $test: $what"; tail "$log"; return 1; }
+  echo "$number found by $test in $((SECONDS - start)) s, built in $built s: $what"
+}
+
+# Plants those of `mistakes` whose numbers are given, or all.
+plant_all() {
+  local bad=0 number=0 mistake
+  for mistake in "${mistakes[@]}"; do
+    number=$((number + 1))
+    [ $# = 0 ] || [[ " $* " == *" $number "* ]] || continue
+    plant "$number" "$mistake" || bad=1
+  done
+  [ -z "$last" ] || restore
+  exit $bad
+}
