@@ -8,8 +8,9 @@ pub use serve::*;
 pub use volume::*;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use gnstor_console::words::{DeviceArg, EngineArgs, parse_size};
+use gnstor_console::words::{DeviceArg, EngineArgs, parse_size, parse_time};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Storage that GPUs drive themselves.
 #[derive(Debug, Parser)]
@@ -292,9 +293,20 @@ pub struct CpArgs {
     /// Where device code runs
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceArg,
+    /// Deadline of one I/O: an array that stands still, or starts again, is waited for so long (1s to 1h).
+    /// Others can write a volume whose copy was killed after one and a half times as long
+    #[arg(long, default_value = "30s", value_parser = parse_io_timeout, value_name = "TIME")]
+    pub io_timeout: Duration,
     /// The array.
     #[command(flatten)]
     pub array: ArrayArgs,
+}
+
+/// A deadline of I/Os: 1 s to 1 h.
+fn parse_io_timeout(text: &str) -> Result<Duration, String> {
+    let time = parse_time(text)?;
+    let limits = Duration::from_secs(1)..=Duration::from_secs(3600);
+    if limits.contains(&time) { Ok(time) } else { Err("it must be 1s to 1h".into()) }
 }
 
 #[cfg(test)]

@@ -18,12 +18,11 @@ const BLOCK: u64 = libgnstor::BLOCK_BYTES;
 const PART: usize = 1 << 20;
 /// Standard input or output.
 const STANDARD: &str = "-";
-/// Deadline of one I/O: an array that stands still, or is started again, is waited for so long.
-const IO_TIMEOUT: Duration = Duration::from_secs(30);
-/// Renewed after a third of it: what is left then is as long as an I/O may wait for the array. Where this
-/// process is killed, others wait for the rest of it.
-const LEASE: Duration = Duration::from_secs(45);
-const _: () = assert!(LEASE.as_secs() * 2 / 3 >= IO_TIMEOUT.as_secs());
+/// Lease of a writer. It is renewed after a third of it: what is left then is as long as an I/O may wait for
+/// the array. Where this process is killed, others wait for the rest of it.
+fn lease(args: &CpArgs) -> Duration {
+    args.io_timeout * 3 / 2
+}
 
 enum Place<'a> {
     File(&'a str),
@@ -67,7 +66,7 @@ fn connect(args: &CpArgs) -> Result<Connection, CliError> {
     let mut options = ConnectOptions::new(&args.array.array);
     options.credentials = args.array.credentials();
     options.name = "gnstor cp".into();
-    options.io_timeout = IO_TIMEOUT;
+    options.io_timeout = args.io_timeout;
     Ok(Connection { client: Client::connect(&node, &options)?, _engine: engine })
 }
 

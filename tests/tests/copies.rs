@@ -14,6 +14,8 @@ use std::path::Path;
 use std::process::Command;
 
 const MIB: usize = 1 << 20;
+/// Deadline of the I/Os of copies that are to fail. The lease of one that is killed is half as long again.
+const IO_TIMEOUT: &str = "6s";
 
 /// A folder with files of known content, and the array's address for copies.
 struct Scene {
@@ -86,8 +88,8 @@ impl Half {
         // Open for both: the copy may come later, and does not see an end.
         let mut pipe = File::options().read(true).write(true).open(&fifo).expect("a pipe");
         let size = data.len().to_string();
-        let args = ["cp", "--device", "host", "--array", &scene.daemon, "--size", &size, &fifo, volume];
-        let running = Running::start(&args);
+        let args = ["cp", "--device", "host", "--io-timeout", IO_TIMEOUT, "--array", &scene.daemon];
+        let running = Running::start(&[&args[..], &["--size", &size, &fifo, volume]].concat());
         pipe.write_all(&data[..data.len() / 2]).expect("the copy reads");
         let mut partial = None;
         until("the copy writes", || {

@@ -20,9 +20,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+/// Deadline of a copy's I/Os.
+const IO_TIMEOUT: &str = "8s";
 /// As long as a person needs to look at another window; longer than an I/O may take.
 const STOPPED: Duration = Duration::from_secs(10);
-/// Longest wait for a command whose array or client is gone: an I/O's deadline, and the launch's margin.
+/// Longest wait for a command whose array or client is gone: an I/O's deadline, the launch's margin, and a
+/// busy machine.
 const SOON: Duration = Duration::from_secs(45);
 /// One round of a bystander, on a machine that has other things to do.
 const ROUND: Duration = Duration::from_secs(8);
@@ -53,7 +56,7 @@ struct Copying(Guard);
 impl Copying {
     fn start(array: &str, from: &str, to: &str) -> Self {
         let mut command = Command::new(&*GNSTOR);
-        command.args(["cp", "--device", "host", "--array", array, from, to]);
+        command.args(["cp", "--device", "host", "--io-timeout", IO_TIMEOUT, "--array", array, from, to]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         Self(Guard(command.spawn().expect("the command starts")))
     }

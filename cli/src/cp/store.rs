@@ -7,7 +7,7 @@
 //! ```
 //! A killed copy leaves its temporary volume; the old NAME is as it was.
 
-use super::{BLOCK, IO_TIMEOUT, LEASE, PART, STANDARD, connect, finish, hex};
+use super::{BLOCK, PART, STANDARD, connect, finish, hex, lease};
 use crate::args::CpArgs;
 use gnstor_console::{CliError, Steps, human_bytes};
 use libgnstor::labels::{LENGTH, PARTIAL, REPLACES, SHA256};
@@ -203,11 +203,11 @@ pub(super) fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> R
         found => Some(found?),
     };
     let partial = client.create(&temporary(volume), &options(args, old.as_ref(), volume, bytes)?)?;
-    let stored = fill(client, steps, &partial, source, path).and_then(|(hash, open)| {
+    let stored = fill(client, steps, &partial, source, args).and_then(|(hash, open)| {
         let sum = hex(hash);
         let labels = [(LENGTH.into(), bytes.to_string()), (SHA256.into(), sum.clone())].into();
         // The write lease lasts until the volume has its name: no other client writes in between.
-        publish(client, steps, &partial, volume, labels)?;
+        publish(client, steps, args.io_timeout, &partial, volume, labels)?;
         drop(open);
         Ok(sum)
     });
@@ -227,10 +227,10 @@ fn fill(
     steps: &Steps,
     volume: &VolumeInfo,
     source: Source,
-    path: &str,
+    args: &CpArgs,
 ) -> Result<(Sha256, libgnstor::File), CliError> {
-    let bytes = source.bytes;
-    let target = client.open_for(&volume.name, Rights::Write, LEASE)?;
+    let (bytes, path) = (source.bytes, args.from.as_str());
+    let target = client.open_for(&volume.name, Rights::Write, lease(args))?;
     let parts = Parts::of(source);
     let bar = steps.bytes("write", bytes);
     let mut hash = Sha256::new();
@@ -249,12 +249,13 @@ fn fill(
     Ok((hash, target))
 }
 
-/// Gives the volume its name. A daemon that is away is asked again, as long as an I/O may wait for the array.
+/// Gives the volume its name. A daemon that is away is asked again for so long.
 /// Where it had done so before its answer was lost, it says so again.
 #[expect(clippy::disallowed_methods, reason = "the command waits in real time")]
 fn publish(
     client: &Client,
     steps: &Steps,
+    wait: Duration,
     partial: &VolumeInfo,
     volume: &str,
     labels: BTreeMap<String, String>,
@@ -263,7 +264,7 @@ fn publish(
     loop {
         match client.manager().publish(partial, volume, labels.clone(), true) {
             Ok(_) => return Ok(()),
-            Err(error) if !is_away(&error) || begun.elapsed() >= IO_TIMEOUT => return Err(error.into()),
+            Err(error) if !is_away(&error) || begun.elapsed() >= wait => return Err(error.into()),
             Err(_) if steps.interrupted() => return Err(CliError::Interrupted),
             Err(error) => tracing::debug!("publishing {volume}: {error}"),
         }

@@ -49,7 +49,8 @@ async fn timed(daemon: &Daemon, path: &str, timeout: &str, message: &impl prost:
     let mut frame = vec![0];
     bytes::BufMut::put_u32(&mut frame, length);
     message.encode(&mut frame).unwrap();
-    body.send_data(frame.into(), true).unwrap();
+    // The daemon may have ended the call before; its status comes below.
+    drop(body.send_data(frame.into(), true));
     let mut response = response.await.unwrap();
     let headers = response.headers().clone();
     while let Some(data) = response.body_mut().data().await {
