@@ -164,15 +164,15 @@ fn the_c_program_takes_any_bytes() {
     let build = tempfile::tempdir().unwrap();
     let program = make("checked", build.path());
     for seed in ["1", "2", "3"] {
-        let ran = Command::new(&program).args(["--hostile", seed, "100000"]).output().unwrap();
+        let ran = Command::new(&program).args(["--hostile", seed, "60000"]).output().unwrap();
         let said = String::from_utf8_lossy(&ran.stdout);
         assert!(ran.status.success(), "seed {seed}: {said}\n{}", String::from_utf8_lossy(&ran.stderr));
         let numbers: Vec<u64> = said.split([' ', ',', '\n']).filter_map(|word| word.parse().ok()).collect();
         let [taken, refused, _, files, bad_files, reads, writes, _] = numbers[..] else {
             panic!("other words: {said}")
         };
-        assert!(taken > 50_000 && refused > 500, "too one-sided to show anything: {said}");
-        assert!(files > 50 && bad_files > 100, "too few vector files: {said}");
+        assert!(taken > 50_000 && refused > 300, "too one-sided to show anything: {said}");
+        assert!(files > 30 && bad_files > 60, "too few vector files: {said}");
         assert!(reads > 100 && writes > 100, "the checks let nothing by: {said}");
     }
 }

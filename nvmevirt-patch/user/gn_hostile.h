@@ -13,7 +13,7 @@ struct gn_hostile {
   gn_u64 played;
   gn_u64 refused;
   gn_u64 ioctls;
-  /* Vector files, and those that are refused as a whole. */
+  /* Vector files that are taken, and that are refused as a whole. */
   gn_u64 files;
   gn_u64 bad_files;
   /* Operations since the device was made. */

@@ -81,8 +81,8 @@ struct Open {
     is_ranges: bool,
 }
 
-/// A client, and whether its queues are bound to it. Those that are not are one to the emulator, which names
-/// them client 0; here the client that the command names plays them.
+/// A client, and whether its queues are bound to it. Unbound queues are one to the emulator, which names them
+/// client 0; here the client that the command names plays them.
 type Player = (u16, bool);
 
 /// The connections of one client.

@@ -98,7 +98,7 @@ fn lease_epochs(scripts: &mut Vec<Script>) {
         }
         scripts.push(s.finish(
             format!("edge-lease-epoch-{first:x}"),
-            format!("lease epoch: {first:x}h, and those that wrap"),
+            format!("lease epoch: {first:x}h, and epochs that wrap"),
         ));
     }
 }

@@ -192,7 +192,7 @@ impl Session {
         let from = if !self.bound {
             0
         } else if self.dice.one_in(30) {
-            self.dice.of(&CLIENTS)
+            self.dice.of(&[1, 7, 8, 9, 0xFFFE, DAEMON])
         } else {
             who
         };

@@ -94,7 +94,7 @@ fn an_image_of_each_side_is_loaded_by_the_other_at_93_percent() {
         let (vid, vba, page) = key(seed, number);
         assert_eq!(map.get(vid, vba), Some(page), "key {number}");
     }
-    // The words are also those that Rust makes of the same keys.
+    // Rust makes the same words of the same keys.
     let (own, mut writer) = make(seed);
     for number in 0..KEYS {
         let (vid, vba, page) = key(seed, number);
