@@ -210,6 +210,12 @@ impl Running {
         next.unwrap_or_else(|e| panic!("it says nothing ({e}); {:?}", self.complaints()))
     }
 
+    /// What it says on standard error until that is closed.
+    fn last_words(&self) -> Vec<String> {
+        let complaints = self.complaints.lock().expect("no panic while held");
+        std::iter::from_fn(|| complaints.recv_timeout(LIMIT).ok()).collect()
+    }
+
     fn complaints(&self) -> Vec<String> {
         self.complaints.lock().expect("no panic while held").try_iter().collect()
     }
@@ -338,7 +344,7 @@ impl Up {
     /// Ends it with a signal; its exit code, and what it said on standard error.
     pub fn end_anyhow(mut self, how: &str) -> (i32, Vec<String>) {
         let code = self.running.end(how);
-        (code, self.running.complaints())
+        (code, self.running.last_words())
     }
 
     /// Lists the volumes, of which there is one, until `enough` says so of the SSDs that are named as down.

@@ -217,7 +217,7 @@ fn a_client_whose_engine_does_not_answer_for_a_while_tries_again() {
             let write = scope.spawn(|| file.write_at(0, &data));
             // Its connections end after 5 s, and then a try takes 5 s.
             std::thread::sleep(Duration::from_secs(6));
-            guest._engine.handle().cast(|_, _| std::thread::sleep(Duration::from_secs(17)));
+            guest._engine.handle().cast(|_, _| std::thread::sleep(Duration::from_secs(36)));
             std::thread::sleep(Duration::from_secs(6));
             up.signal("-CONT");
             write.join().expect("no panic").expect("its deadline is far away");

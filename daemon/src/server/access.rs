@@ -309,8 +309,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(Tokens::read(file.path()).is_ok());
         use std::os::unix::fs::PermissionsExt as _;
-        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(Tokens::read(file.path()).unwrap_err().contains("chmod 600"));
+        for mode in [0o640, 0o604, 0o620, 0o644] {
+            std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(Tokens::read(file.path()).unwrap_err().contains("chmod 600"), "{mode:o}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ const ERASE_PAUSE: Span = Span::from_ns(50_000);
 /// Pause before the layer polls again for a program that the medium has not finished.
 const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
 /// The same on a full disk: nothing ends before its owner makes room.
-const HELD_PAUSE: Span = Span::from_ms(5);
+const HELD_PAUSE: Span = Span::from_ms(10);
 /// Writes that find no room are refused when the disk has been full for so long.
 const REFUSED_AFTER: Span = Span::from_ms(2_000);
 /// Frames that writes leave free while the disk is full.

@@ -125,11 +125,6 @@ impl Ftl {
         !self.lock().sweeps.running.is_empty()
     }
 
-    /// Whether all that is left of the sweeps waits for the disk.
-    pub fn sweeps_wait(&self) -> bool {
-        self.flash.is_held() || self.lock().sweeps.running.iter().all(|sweep| sweep.end.is_some())
-    }
-
     /// Checks the words that insertions and removals have written while a sweep runs. Returns how many blocks
     /// were unmapped.
     pub(crate) fn sweep_written(&self, inner: &mut Inner) -> u64 {

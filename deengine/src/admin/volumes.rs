@@ -31,8 +31,8 @@ const FENCE_POLL: Span = Span::from_ns(50_000);
 const SWEEP_BUCKETS: u64 = 2048;
 /// Modelled time between two steps of a sweep: it must not hold up I/O.
 const SWEEP_PAUSE: Span = Span::from_ns(100_000);
-/// The same while sweeps wait for the disk to take the journal, or for room on it.
-const SWEEP_WAIT: Span = Span::from_ms(2);
+/// The same on a full disk: its owner makes room first.
+const HELD_PAUSE: Span = Span::from_ms(10);
 /// VOLUME LIST, CDW13: the volumes that are gone.
 const LIST_TOMBSTONES: u32 = 1;
 const ENTRY: u32 = 4096;
@@ -295,7 +295,7 @@ impl Ssd {
             .partition::<Vec<_>, _>(|&(vid, _)| self.table.is_fenced(vid));
         self.volumes.swept = waiting;
         self.ask_burials(now, over);
-        self.volumes.sweep_at = now + if self.ftl.sweeps_wait() { SWEEP_WAIT } else { SWEEP_PAUSE };
+        self.volumes.sweep_at = now + if self.ftl.flash().is_held() { HELD_PAUSE } else { SWEEP_PAUSE };
         if self.ftl.is_sweeping() || !self.volumes.swept.is_empty() {
             self.volumes.sweep_at
         } else {

@@ -180,7 +180,8 @@ fn the_load_beside_each_attack_has_no_error_and_goes_on() {
     let slice = Duration::from_millis(number("GNSTOR_HOSTILE_SLICE_MS", 1000));
     // A pair is two slices and a second; two of them have as much again where the machine is loaded.
     let each = 2 * (2 * slice + Duration::from_secs(1));
-    let all = each * u32::try_from(pairs).expect("a few") * (Attack::ALL.len() as u32 + 1);
+    let all =
+        each * u32::try_from(pairs).expect("a few") * (u32::try_from(Attack::ALL.len()).expect("a few") + 1);
     within(LIMIT + all, move || {
         let keep = number("GNSTOR_HOSTILE_KEEP", 10);
         let up = Up::start(&["--ssds", "2"]);
