@@ -192,7 +192,7 @@ impl Core {
         }
         let labels = merged(&volume.entry.labels, labels, old.map(|old| &old.entry))?;
         let (name, writer, lease_ms) = (name.as_str().into(), None, 0);
-        Ok(Some(VolumeEntry { name, labels, writer, lease_ms, ..volume.basis(now, self.term) }))
+        Ok(Some(VolumeEntry { name, labels, writer, lease_ms, ..volume.basis(now, self.term.number()) }))
     }
 
     /// The volume's entry was taken as its state: a published one has its new name from here on, and the
