@@ -169,9 +169,8 @@ impl Core {
             let view = volume.view(now);
             gone.into_iter().for_each(|id| self.clients.released(now, id, entry.vid));
             self.note_behind(now, entry.vid, BTreeMap::new());
-            if then == Then::Published {
-                self.settle_name(entry.vid, true);
-            }
+            // Every SSD has the volume's name now, also where an earlier round that gave it failed.
+            self.settle_name(entry.vid, true);
             let reply = match then {
                 Then::OpenedRead => Reply::Opened { volume: view, lease_ms: 0 },
                 Then::OpenedWrite => Reply::Opened { volume: view, lease_ms: entry.lease_ms },
