@@ -38,6 +38,11 @@ pub struct Lead<M> {
     pub again: Option<M>,
 }
 
+/// The term to ask for after these were seen: above all of them. `None` where they are used up.
+pub fn next_term(seen: impl IntoIterator<Item = Term>) -> Option<Term> {
+    seen.into_iter().max().unwrap_or(0).checked_add(1)
+}
+
 impl<M: FleetView> Candidate<M> {
     /// A daemon begins to ask.
     pub fn new(array: ArrayId, term: Term, instance: Instance) -> Self {

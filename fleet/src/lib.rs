@@ -9,7 +9,9 @@
 //!   settle::Settle    --SETTLE----------------------------------> repair::compare, Pass
 //! ```
 //! Daemon, firmware and client are to share these functions, and a model checks them
-//! (`fleet/tests/model`). No part of the array uses them yet; `docs/protocol-fleet.md` has the rules.
+//! (`fleet/tests/model`). The daemon takes its term and judges maps by them
+//! (`daemon/src/core/{term,epoch}.rs`); the rest of the array does not use them yet.
+//! `docs/protocol-fleet.md` has the rules.
 //!
 //! No I/O, no clock, no unsafe. A time is a `u64` that the caller reads from its own monotonic clock; all
 //! times of one machine have one unit.

@@ -46,6 +46,20 @@ pub struct Voter<M> {
     pub held: Option<Held<M>>,
 }
 
+/// Whether a machine that knows the map `known` to be active learns anything from `map`.
+///
+/// # Errors
+/// [`Refused::OtherArray`], [`Refused::StaleVersion`].
+pub fn check_newer<M: FleetView>(known: &M, map: &M) -> Result<(), Refused> {
+    if map.array() != known.array() {
+        return Err(Refused::OtherArray);
+    }
+    if map.epoch() <= known.epoch() {
+        return Err(Refused::StaleVersion);
+    }
+    Ok(())
+}
+
 impl<M: FleetView> Voter<M> {
     /// A voter that has granted nothing.
     pub fn new(active: M) -> Self {
@@ -97,12 +111,7 @@ impl<M: FleetView> Voter<M> {
     /// # Errors
     /// [`Refused::OtherArray`], [`Refused::StaleVersion`].
     pub fn activate(&mut self, map: M) -> Result<(), Refused> {
-        if map.array() != self.active.array() {
-            return Err(Refused::OtherArray);
-        }
-        if map.epoch() <= self.active.epoch() {
-            return Err(Refused::StaleVersion);
-        }
+        check_newer(&self.active, &map)?;
         self.held = self.held.take().filter(|held| held.map.epoch() > map.epoch());
         self.active = map;
         Ok(())

@@ -44,7 +44,15 @@ const RULES: &[(&str, &[&str])] = &[
     ("gnstor-flash", &["gnstor-base", "gnstor-proto"]),
     (
         "gnstor-daemon",
-        &["gnstor-deengine", "gnstor-fabric", "gnstor-hostile", "gnstor-auth", "gnstor-base", "gnstor-proto"],
+        &[
+            "gnstor-deengine",
+            "gnstor-fabric",
+            "gnstor-fleet",
+            "gnstor-hostile",
+            "gnstor-auth",
+            "gnstor-base",
+            "gnstor-proto",
+        ],
     ),
     ("libgnstor", &["gnstor-gnor", "gnstor-fabric", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
     (

@@ -88,7 +88,7 @@ impl Core {
             Request::Register => self.register(ticket, caller),
             // `waits_for_round` took the id: that was all there is to do.
             Request::Keep { .. } => self.reply(ticket, Ok(Reply::Done)),
-            Request::GetMap => self.reply(ticket, Ok(Reply::Map(self.map.clone()))),
+            Request::GetMap => self.reply(ticket, Ok(Reply::Map(self.epoch.bytes()))),
         }
     }
 
@@ -100,7 +100,7 @@ impl Core {
             entries.flat_map(|e| e.readers.iter().chain(&e.writer).copied()).collect()
         };
         let registered = self.clients.register(caller, named);
-        let term = self.term;
+        let term = self.term.number();
         let numbered =
             registered.map(|client| Reply::Client { client, serial: self.clients.next_serial(term) });
         self.reply(ticket, numbered);
@@ -164,7 +164,7 @@ impl Core {
 
     /// A principal gets a right to a volume, or loses all; what its clients hold beyond that ends.
     fn share(&mut self, now: u64, ticket: Ticket, name: &VolumeName, principal: &str, right: Option<Right>) {
-        let term = self.term;
+        let term = self.term.number();
         let ids = self.clients.of(principal);
         let Some(volume) = self.named(ticket, name) else { return };
         let (vid, mut entry) = (volume.entry.vid, volume.basis(now, term));
@@ -206,7 +206,7 @@ impl Core {
         let Some(&vid) = self.names.get(name.as_str()) else { return self.not_found(ticket, name) };
         let volume = &self.volumes[&vid];
         match volume.stage {
-            Stage::Deleting(_) => return self.delete_everywhere(vid, Some(ticket)),
+            Stage::Deleting(_) => return self.delete_everywhere(now, vid, Some(ticket)),
             Stage::Creating | Stage::Active | Stage::Marked => {}
         }
         if let Some(message) = volume.held_by_other(now, client, "deleted") {

@@ -8,7 +8,8 @@
 
 use super::failure::{Failure, Trouble, blame, code_of};
 use super::request::RequestId;
-use super::volume::{Action, Creation, DELETE_MARK, Purpose, Round, Stage, Undo};
+use super::round::Round;
+use super::volume::{Action, Creation, DELETE_MARK, Purpose, Stage, Undo};
 use super::{Core, Reply, Ticket};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{GrpcCode, Refusal};
@@ -110,27 +111,32 @@ impl Core {
     }
 
     pub(super) fn marked(&mut self, now: u64, entry: &VolumeEntry, round: Round, ticket: Option<Ticket>) {
-        let every_ssd = self.every_ssd();
+        let members = self.members.all().clone();
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
         volume.entry = entry.clone();
         if round.failed.is_empty() {
-            volume.stage = Stage::Deleting(every_ssd);
+            volume.stage = Stage::Deleting(members);
             volume.successor = None;
-            return self.delete_everywhere(entry.vid, ticket);
+            return self.delete_everywhere(now, entry.vid, ticket);
         }
         self.deletion_delayed(ticket, &entry.name, &round.failed);
         self.note_behind(now, entry.vid, round.failed);
     }
 
     /// Second half of a deletion: the generation dies, on every SSD that has not said so yet.
-    pub(super) fn delete_everywhere(&mut self, vid: Vid, ticket: Option<Ticket>) {
+    pub(super) fn delete_everywhere(&mut self, now: u64, vid: Vid, ticket: Option<Ticket>) {
         let volume = self.volumes.get_mut(&vid).expect("the volume to delete");
         volume.last_version += 1;
         let version = volume.last_version;
         let Stage::Deleting(targets) = volume.stage.clone() else {
             unreachable!("a deletion is decided before it is carried out");
         };
-        self.begin(vid, Action::Delete(version), Purpose::Delete { ticket }, targets);
+        let (purpose, action) = (Purpose::Delete { ticket }, Action::Delete(version));
+        if targets.is_empty() {
+            // The map has dropped the last SSD that had still to do so.
+            return self.deleted(now, vid, Round::new(purpose, action, targets), ticket);
+        }
+        self.begin(vid, action, purpose, targets);
     }
 
     pub(super) fn deleted(&mut self, now: u64, vid: Vid, round: Round, ticket: Option<Ticket>) {

@@ -17,24 +17,28 @@ mod capacity;
 mod clients;
 mod delete;
 mod effect;
+mod epoch;
 pub mod failure;
 mod ids;
+mod members;
 mod presence;
 mod publish;
 pub mod request;
 pub mod rights;
 mod round;
 mod start;
+mod term;
 mod volume;
 
 use capacity::Capacity;
 pub use clients::Quotas;
 pub use effect::{Answer, Command, CommandId, Effect, Reply, Stop, Ticket};
+pub use epoch::NotNext;
 use failure::Failure;
+use gnstor_proto::placement;
 use gnstor_proto::placement::DEFAULT_GROUPS;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::{GrpcCode, Refusal};
-use gnstor_proto::{BLOCK_SHIFT, placement};
 use request::Request;
 use rights::Caller;
 use std::collections::{BTreeMap, VecDeque};
@@ -106,20 +110,20 @@ enum Owner {
     Resync,
     /// An SSD is told to delete a volume that the array no longer has. No request waits for the answer.
     Stray,
+    /// An SSD that is out of the map is told so. Its answer does not matter.
+    Told,
 }
 
 /// The state machine.
 #[derive(Debug)]
 pub struct Core {
     config: CoreConfig,
-    ssds: u16,
-    /// Capacity of each SSD in blocks.
-    ssd_blocks: Vec<u64>,
+    members: members::Members,
     /// The blocks that the volumes reserve; `None` until the SSDs' tables are read.
     capacity: Option<Capacity>,
     phase: Phase,
-    term: u64,
-    map: Arc<[u8]>,
+    term: term::Term,
+    epoch: epoch::Epoch,
     volumes: BTreeMap<Vid, Volume>,
     names: BTreeMap<String, Vid>,
     /// Names that are being given to a volume, that volume, and the name that it has until then.
@@ -127,9 +131,6 @@ pub struct Core {
     past: ids::PastVids,
     tombstones: ids::Tombstones,
     clients: clients::Clients,
-    absent: BTreeMap<u16, presence::Absence>,
-    /// SSDs for which others stand in that serve nothing, and why.
-    stands_in: BTreeMap<u16, String>,
     commands: BTreeMap<CommandId, (u16, Owner, &'static str)>,
     next_command: u64,
     tickets: BTreeMap<Ticket, u64>,
@@ -142,23 +143,19 @@ impl Core {
     /// A daemon for SSDs with these capacities in bytes; SSD `i` is the i-th of the fleet map. It begins to
     /// read the array.
     pub fn new(config: CoreConfig, capacities: &[u64]) -> Self {
-        let count = u16::try_from(capacities.len()).unwrap_or(u16::MAX);
         let mut core = Self {
             config,
-            ssds: count,
-            ssd_blocks: capacities.iter().map(|bytes| bytes >> BLOCK_SHIFT).collect(),
+            members: members::Members::new(capacities),
             capacity: None,
-            phase: Phase::Starting(start::Start::new(count)),
-            term: 0,
-            map: Arc::from([]),
+            phase: Phase::Starting(start::Start::new(capacities.len())),
+            term: term::Term::default(),
+            epoch: epoch::Epoch::default(),
             volumes: BTreeMap::new(),
             names: BTreeMap::new(),
             publishing: BTreeMap::new(),
             past: ids::PastVids::default(),
             tombstones: ids::Tombstones::default(),
             clients: clients::Clients::new(config.quotas),
-            absent: BTreeMap::new(),
-            stands_in: BTreeMap::new(),
             commands: BTreeMap::new(),
             next_command: 0,
             tickets: BTreeMap::new(),
@@ -201,7 +198,7 @@ impl Core {
             Phase::Starting(start) => {
                 let message = format!(
                     "the daemon is not serving yet: it waits for {}; try again later",
-                    start.waits_for()
+                    start.waits_for(&self.members)
                 );
                 self.fail(ticket, GrpcCode::Unavailable, message);
             }
@@ -216,7 +213,7 @@ impl Core {
     pub fn completed(&mut self, now: u64, id: CommandId, answer: Answer) {
         let Some((ssd, owner, _)) = self.commands.remove(&id) else { return };
         match owner {
-            Owner::Start => self.start_answered(now, ssd, answer),
+            Owner::Start => self.start_answered(now, ssd, id, answer),
             Owner::Round { vid, adding } => {
                 self.round_answered(now, vid, round::Answered { ssd, adding, answer });
             }
@@ -226,6 +223,7 @@ impl Core {
                     self.depose(ssd, "refused this daemon's term");
                 }
             }
+            Owner::Told => {}
         }
     }
 
@@ -300,14 +298,14 @@ impl Core {
     /// The answers that the core waits for before it serves; `None` once it serves.
     pub fn waits_for(&self) -> Option<String> {
         match &self.phase {
-            Phase::Starting(start) => Some(start.waits_for()),
+            Phase::Starting(start) => Some(start.waits_for(&self.members)),
             Phase::Serving | Phase::Stopped(_) => None,
         }
     }
 
     /// The term of this daemon; 0 until it has one.
     pub fn term(&self) -> u64 {
-        self.term
+        self.term.number()
     }
 
     fn reply(&mut self, ticket: Ticket, result: Result<Reply, Failure>) {
@@ -339,13 +337,13 @@ impl Core {
         self.names.clear();
         self.publishing.clear();
         self.commands.clear();
-        self.absent.clear();
+        self.members.forget_absent();
         self.effects.push_back(Effect::Stopped(stop.clone()));
         self.phase = Phase::Stopped(stop);
     }
 
     fn depose(&mut self, ssd: u16, how: &str) {
-        let term = self.term;
+        let term = self.term.number();
         self.stop(Stop::Deposed(format!(
             "a newer daemon has taken over the array (SSD {ssd} {how}, and this daemon's term is {term}): \
              connect to the newer one"

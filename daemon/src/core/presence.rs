@@ -37,6 +37,17 @@ pub(super) struct Absence {
     resync: Option<Resync>,
 }
 
+impl Absence {
+    /// It is not there, for this reason.
+    pub(super) fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into(), resync: None }
+    }
+
+    pub(super) fn why(&self) -> &str {
+        &self.why
+    }
+}
+
 /// An SSD on its way back.
 #[derive(Debug)]
 struct Resync {
@@ -60,17 +71,19 @@ enum Step {
 impl Core {
     /// SSD `ssd` does not answer any more. Commands given to it are still answered, as lost.
     pub fn ssd_lost(&mut self, ssd: u16, why: impl Into<String>) {
-        if ssd < self.ssds && !matches!(self.phase, Phase::Stopped(_)) {
-            self.absent.insert(ssd, Absence { why: why.into(), resync: None });
+        if !matches!(self.phase, Phase::Stopped(_)) {
+            self.members.lose(ssd, Absence::new(why));
         }
     }
 
     /// SSD `ssd` answers again, perhaps with another state than it had.
     pub fn ssd_found(&mut self, ssd: u16) {
         match self.phase {
-            Phase::Serving if ssd < self.ssds => self.resync(ssd),
+            Phase::Serving if self.members.contains(ssd) => self.resync(ssd),
+            // With the map it refuses clients that still have an older one, in which it takes part.
+            Phase::Serving => drop(self.command(ssd, Owner::Told, Command::MapSet(self.epoch.bytes()))),
             // A start asks every SSD anyway, again and again.
-            Phase::Starting(_) | Phase::Serving | Phase::Stopped(_) => drop(self.absent.remove(&ssd)),
+            Phase::Starting(_) | Phase::Stopped(_) => self.members.back(ssd),
         }
     }
 
@@ -78,22 +91,20 @@ impl Core {
     /// entries, and serve nothing. Volumes can be opened, and neither made nor deleted: the SSD that is not
     /// there would bring them back.
     #[must_use]
-    pub fn standing_in(self, stands_in: BTreeMap<u16, String>) -> Self {
-        Self { stands_in, ..self }
+    pub fn standing_in(mut self, stands_in: BTreeMap<u16, String>) -> Self {
+        self.members.stand_in(stands_in);
+        self
     }
 
     /// The SSDs that are not there or not up to date, and why.
     pub fn absent(&self) -> BTreeMap<u16, String> {
-        let absent = self.absent.iter().map(|(&ssd, absence)| (ssd, absence.why.clone()));
-        self.stands_in.clone().into_iter().chain(absent).collect()
+        self.members.missing(false)
     }
 
     /// A sentence if some SSD is absent: a change needs every SSD.
     pub(super) fn needs_everyone(&self, name: &VolumeName, what: &str) -> Option<String> {
-        let stood_in = self.stands_in.iter().filter(|_| what != OPENED && what != SHARED);
-        let absent = self.absent.iter().map(|(ssd, absence)| (ssd, &absence.why));
-        let down: Vec<_> =
-            absent.chain(stood_in).map(|(ssd, why)| format!("SSD {ssd} is down ({why})")).collect();
+        let missing = self.members.missing(what == OPENED || what == SHARED);
+        let down: Vec<_> = missing.iter().map(|(ssd, why)| format!("SSD {ssd} is down ({why})")).collect();
         if down.is_empty() {
             return None;
         }
@@ -104,21 +115,23 @@ impl Core {
     }
 
     pub(super) fn resync_wakes_at(&self) -> Option<u64> {
-        self.absent.values().filter_map(|absence| absence.resync.as_ref()?.retry_at).min()
+        self.members.absent().values().filter_map(|absence| absence.resync.as_ref()?.retry_at).min()
     }
 
     pub(super) fn resync_step(&mut self, now: u64) {
         let is_due = |a: &Absence| a.resync.as_ref().is_some_and(|r| r.retry_at.is_some_and(|at| at <= now));
-        let due: Vec<u16> = self.absent.iter().filter(|(_, a)| is_due(a)).map(|(&ssd, _)| ssd).collect();
+        let due: Vec<u16> =
+            self.members.absent().iter().filter(|(_, a)| is_due(a)).map(|(&ssd, _)| ssd).collect();
         for ssd in due {
             self.resync(ssd);
         }
     }
 
-    fn resync(&mut self, ssd: u16) {
+    /// Brings an SSD up to date, which counts as away until then.
+    pub(super) fn resync(&mut self, ssd: u16) {
         let asked = Some(self.command(ssd, Owner::Resync, Command::MapGet));
         let resync = Resync { asked, retry_at: None, step: Step::Look, table: BTreeMap::new() };
-        self.absent.insert(
+        self.members.lose(
             ssd,
             Absence { why: "it is back and being brought up to date".into(), resync: Some(resync) },
         );
@@ -126,7 +139,7 @@ impl Core {
 
     pub(super) fn resync_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let retry_ms = self.config.retry_ms;
-        let Some(absence) = self.absent.get_mut(&ssd) else { return };
+        let Some(absence) = self.members.absence_mut(ssd) else { return };
         let Some(resync) = absence.resync.as_mut().filter(|resync| resync.asked == Some(id)) else { return };
         resync.asked = None;
         match (resync.step, answer) {
@@ -143,7 +156,7 @@ impl Core {
             }
             (Step::Look, Answer::Map(_)) => {
                 resync.step = Step::Map;
-                let command = Command::MapSet(self.map.clone());
+                let command = Command::MapSet(self.epoch.bytes());
                 self.resync_ask(ssd, command);
             }
             (Step::Map, Answer::Done) => {
@@ -158,7 +171,7 @@ impl Core {
                     return self.resync_ask(ssd, Command::List { from });
                 }
                 let table = std::mem::take(&mut resync.table);
-                self.absent.remove(&ssd);
+                self.members.back(ssd);
                 self.compare(now, ssd, &table);
             }
             (_, answer) => {
@@ -176,7 +189,7 @@ impl Core {
 
     fn resync_ask(&mut self, ssd: u16, command: Command) {
         let id = self.command(ssd, Owner::Resync, command);
-        if let Some(resync) = self.absent.get_mut(&ssd).and_then(|absence| absence.resync.as_mut()) {
+        if let Some(resync) = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut()) {
             resync.asked = Some(id);
         }
     }
@@ -216,8 +229,12 @@ impl Core {
             }
         }
         for (vid, generation, version) in dead {
-            let command =
-                Command::Delete { vid, generation, version: version.saturating_add(1), term: self.term };
+            let command = Command::Delete {
+                vid,
+                generation,
+                version: version.saturating_add(1),
+                term: self.term.number(),
+            };
             self.command(ssd, Owner::Stray, command);
         }
         for vid in due {

@@ -192,7 +192,7 @@ impl Core {
         }
         let labels = merged(&volume.entry.labels, labels, old.map(|old| &old.entry))?;
         let (name, writer, lease_ms) = (name.as_str().into(), None, 0);
-        Ok(Some(VolumeEntry { name, labels, writer, lease_ms, ..volume.basis(now, self.term) }))
+        Ok(Some(VolumeEntry { name, labels, writer, lease_ms, ..volume.basis(now, self.term.number()) }))
     }
 
     /// The volume's entry was taken as its state: a published one has its new name from here on, and the
@@ -209,7 +209,9 @@ impl Core {
         }
         let Some((old, generation)) = replaced.filter(|_| everywhere) else { return };
         let there = self.volumes.get_mut(&old).filter(|old| old.was_replaced_by(vid, generation));
-        let Some(volume) = there else { return };
+        // Once the mark is under way it is repeated until every SSD has it.
+        let begun = |volume: &Volume| volume.successor.is_some_and(|successor| successor.everywhere);
+        let Some(volume) = there.filter(|volume| !begun(volume)) else { return };
         volume.successor = Some(Successor { vid, everywhere });
         if volume.round.is_some() {
             volume.again = true;

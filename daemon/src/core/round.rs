@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rounds: one command to every SSD, and the next step when all have answered.
+//! Rounds: one command to every member, and the next step when all have answered.
 //!
 //! ```text
 //!   Create --all took--> active                        Change --all took--> committed, reply
@@ -12,14 +12,18 @@
 //! Every round has a version above all versions sent before. An SSD whose answer was lost takes it, whether
 //! or not it took the round before. In the end all SSDs hold the same bytes.
 
+mod state;
+
 use super::failure::{Failure, Trouble, blame, code_of};
-use super::volume::{Action, Change, Creation, Purpose, Retry, Round, Stage, Then, Undo};
-use super::{Answer, Command, Core, Owner, Reply, Stop, Ticket};
+use super::volume::{Action, Change, Purpose, Retry, Stage, Then};
+use super::{Answer, Command, Core, Owner, Reply, Stop};
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+pub(super) use state::Round;
 
 /// An SSD's answer to a command of a round.
 pub(super) struct Answered {
@@ -29,37 +33,15 @@ pub(super) struct Answered {
     pub(super) answer: Answer,
 }
 
-impl Round {
-    /// The request the round is for.
-    pub(super) fn ticket(&self) -> Option<Ticket> {
-        match &self.purpose {
-            Purpose::Create(Creation { ticket, .. })
-            | Purpose::Undo(Undo { ticket, .. })
-            | Purpose::Change(Change { ticket, .. }) => Some(*ticket),
-            Purpose::Reconcile { reply } => reply.as_ref().map(|(ticket, _)| *ticket),
-            Purpose::Mark { ticket } | Purpose::Delete { ticket } => *ticket,
-        }
-    }
-
-    /// SSDs that have the command's effect, or may have it.
-    pub(super) fn touched(&self) -> BTreeSet<u16> {
-        let lost = self.failed.iter().filter(|(_, t)| matches!(t, Trouble::Lost(_))).map(|(&ssd, _)| ssd);
-        self.took.iter().copied().chain(lost).collect()
-    }
-}
-
 impl Core {
-    pub(super) fn every_ssd(&self) -> BTreeSet<u16> {
-        (0..self.ssds).collect()
-    }
-
     /// Puts `entry` on every SSD under the next version.
     pub(super) fn put(&mut self, vid: Vid, mut entry: VolumeEntry, purpose: Purpose) {
         let volume = self.volumes.get_mut(&vid).expect("a round belongs to a volume");
         volume.last_version += 1;
         entry.version = volume.last_version;
-        entry.term = self.term;
-        self.begin(vid, Action::Put(Arc::new(entry)), purpose, self.every_ssd());
+        entry.term = self.term.number();
+        let members = self.members.all().clone();
+        self.begin(vid, Action::Put(Arc::new(entry)), purpose, members);
     }
 
     pub(super) fn begin(&mut self, vid: Vid, action: Action, purpose: Purpose, targets: BTreeSet<u16>) {
@@ -70,16 +52,10 @@ impl Core {
             Action::Put(entry) => (false, Command::Chmod(entry.clone())),
             Action::Delete(version) => {
                 let generation = volume.entry.generation;
-                (false, Command::Delete { vid, generation, version: *version, term: self.term })
+                (false, Command::Delete { vid, generation, version: *version, term: self.term.number() })
             }
         };
-        volume.round = Some(Round {
-            purpose,
-            action,
-            waiting: targets.clone(),
-            took: BTreeSet::new(),
-            failed: BTreeMap::new(),
-        });
+        volume.round = Some(Round::new(purpose, action, targets.clone()));
         for ssd in targets {
             self.command(ssd, Owner::Round { vid, adding }, command.clone());
         }
@@ -122,13 +98,14 @@ impl Core {
                 Err(Trouble::Lost("answered another command".into()))
             }
         };
-        round.waiting.remove(&ssd);
-        match outcome {
-            Ok(()) => drop(round.took.insert(ssd)),
-            Err(trouble) => drop(round.failed.insert(ssd, trouble)),
-        }
-        if round.waiting.is_empty() {
-            let round = volume.round.take().expect("it was there");
+        round.answered(ssd, outcome);
+        self.end_round(now, vid);
+    }
+
+    /// Goes on behind the round under way, if it is over.
+    pub(super) fn end_round(&mut self, now: u64, vid: Vid) {
+        let Some(volume) = self.volumes.get_mut(&vid) else { return };
+        if let Some(round) = volume.round.take_if(|round| round.is_over()) {
             self.round_ended(now, vid, round);
             self.repeat(now, vid);
             self.serve_queue(now, vid);
@@ -192,9 +169,8 @@ impl Core {
             let view = volume.view(now);
             gone.into_iter().for_each(|id| self.clients.released(now, id, entry.vid));
             self.note_behind(now, entry.vid, BTreeMap::new());
-            if then == Then::Published {
-                self.settle_name(entry.vid, true);
-            }
+            // Every SSD has the volume's name now, also where an earlier round that gave it failed.
+            self.settle_name(entry.vid, true);
             let reply = match then {
                 Then::OpenedRead => Reply::Opened { volume: view, lease_ms: 0 },
                 Then::OpenedWrite => Reply::Opened { volume: view, lease_ms: entry.lease_ms },
@@ -205,7 +181,7 @@ impl Core {
             return self.reply(ticket, Ok(reply));
         }
         let (target, fate) = match then {
-            Then::OpenedRead | Then::Shared => (volume.basis(now, self.term), "was undone"),
+            Then::OpenedRead | Then::Shared => (volume.basis(now, self.term.number()), "was undone"),
             // Epochs only grow: the epoch of the failed grant is spent, and no client writes until the next
             // grant.
             Then::OpenedWrite => (
@@ -213,7 +189,7 @@ impl Core {
                     writer: None,
                     lease_ms: 0,
                     lease_epoch: entry.lease_epoch,
-                    ..volume.basis(now, self.term)
+                    ..volume.basis(now, self.term.number())
                 },
                 "was undone, and no client holds the write lease",
             ),
@@ -253,13 +229,13 @@ impl Core {
         match volume.stage {
             Stage::Creating => {}
             Stage::Active => {
-                let entry = volume.basis(now, self.term);
+                let entry = volume.basis(now, self.term.number());
                 self.put(vid, entry, Purpose::Reconcile { reply: None });
             }
             // The end of its successor's round marks it.
             Stage::Marked if volume.successor.is_some_and(|by| !by.everywhere) => volume.retry = None,
             Stage::Marked => self.mark(vid, None, None),
-            Stage::Deleting(_) => self.delete_everywhere(vid, None),
+            Stage::Deleting(_) => self.delete_everywhere(now, vid, None),
         }
     }
 

@@ -7,13 +7,13 @@
 //!     +--some have none--> Survey --empty-+  +--------+-- another daemon was faster: Maps again
 //! ```
 //! * **Maps**: MAP GET everywhere. The newest (epoch, then term) wins; this daemon's term is above every
-//!   term seen.
+//!   term seen. Once a map is found, its members must have answered, and no other SSD ([`super::epoch`]).
 //! * **Survey**: an SSD without a map is either part of a fresh array, or was replaced. If there are
 //!   volumes, it was replaced: the daemon would lose data if it served the absent copies as zeros, so it
 //!   refuses to start. It reads the maps again before that, because another daemon may have made array and
 //!   volumes meanwhile.
-//! * **Publish**: MAP SET with the new term everywhere. From here on no SSD takes a change from an older
-//!   daemon, so
+//! * **Publish**: MAP SET with the new term everywhere, and each member must take it. From here on no member
+//!   takes a change from an older daemon, so
 //! * **Tables**, read only now, cannot change behind our back.
 //! * **Reconcile**: the highest version of each entry wins. Where SSDs differ, the daemon puts it on all of
 //!   them again under a version above all seen. It finishes deletions.
@@ -21,11 +21,14 @@
 mod reconcile;
 
 use super::capacity::Capacity;
-use super::{Answer, Command, Core, Owner, Phase, Stop};
+use super::epoch::newest;
+use super::members::{Members, members_of};
+use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
+use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
@@ -40,7 +43,8 @@ enum Step {
 enum Progress {
     #[default]
     ToAsk,
-    Asked,
+    /// By this command. The answer to an earlier one does not count.
+    Asked(CommandId),
     Answered,
 }
 
@@ -67,13 +71,13 @@ pub(super) struct Start {
 }
 
 impl Start {
-    pub(super) fn new(ssds: u16) -> Self {
-        let probes = vec![Probe::default(); usize::from(ssds)];
+    pub(super) fn new(ssds: usize) -> Self {
+        let probes = vec![Probe::default(); ssds];
         Self { step: Step::Maps, probes, retry_at: None, again: false, found_volumes: false }
     }
 
     /// The answers that the start waits for, and the SSDs that hold it up.
-    pub(super) fn waits_for(&self) -> String {
+    pub(super) fn waits_for(&self, members: &Members) -> String {
         let awaited = match self.step {
             Step::Maps => "the SSDs' fleet maps",
             Step::Survey => "the permission tables of all SSDs, since some have no fleet map",
@@ -81,10 +85,28 @@ impl Start {
             Step::Tables => "the SSDs' permission tables",
             Step::Reconcile => "the SSDs to take one state of their permission tables",
         };
-        let troubles = (0u32..)
+        let awaits = self.awaits(members);
+        let troubles = (0u16..)
             .zip(&self.probes)
+            .filter(|(i, _)| awaits.contains(i))
             .filter_map(|(i, p)| p.trouble.as_ref().map(|t| format!("SSD {i}: {t}")));
         troubles.fold(awaited.to_owned(), |text, trouble| format!("{text}; {trouble}"))
+    }
+
+    /// The SSDs without whose answer the step does not end.
+    fn awaits(&self, members: &Members) -> BTreeSet<u16> {
+        match self.step {
+            Step::Maps | Step::Survey => match newest(self.probes.iter().filter_map(|p| p.map.as_ref())) {
+                Some(map) => members_of(map),
+                None => (0u16..).zip(&self.probes).map(|(ssd, _)| ssd).collect(),
+            },
+            Step::Publish | Step::Tables | Step::Reconcile => members.all().clone(),
+        }
+    }
+
+    /// These of them.
+    fn of<'a>(&'a self, ssds: &'a BTreeSet<u16>) -> impl Iterator<Item = &'a Probe> {
+        ssds.iter().filter_map(|&ssd| self.probes.get(usize::from(ssd)))
     }
 
     fn enter(&mut self, step: Step) {
@@ -121,13 +143,13 @@ impl Core {
 
     /// Gives every SSD that has nothing to do the command of the step.
     pub(super) fn ask(&mut self) {
-        let Phase::Starting(start) = &mut self.phase else { return };
+        let Phase::Starting(start) = &self.phase else { return };
         let mut commands = Vec::new();
-        for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(_, p)| p.progress == Progress::ToAsk) {
-            probe.progress = Progress::Asked;
+        for (ssd, probe) in (0u16..).zip(&start.probes).filter(|(_, p)| p.progress == Progress::ToAsk) {
             let command = match start.step {
                 Step::Maps => Command::MapGet,
-                Step::Publish => Command::MapSet(self.map.clone()),
+                Step::Publish => Command::MapSet(self.epoch.bytes()),
+                Step::Tables | Step::Reconcile if !self.members.contains(ssd) => continue,
                 Step::Survey | Step::Tables | Step::Reconcile => {
                     Command::List { from: next_vid(&probe.table) }
                 }
@@ -135,21 +157,32 @@ impl Core {
             commands.push((ssd, command));
         }
         for (ssd, command) in commands {
-            self.command(ssd, Owner::Start, command);
+            let id = self.command(ssd, Owner::Start, command);
+            if let Phase::Starting(start) = &mut self.phase {
+                start.probes[usize::from(ssd)].progress = Progress::Asked(id);
+            }
         }
     }
 
-    pub(super) fn start_answered(&mut self, now: u64, ssd: u16, answer: Answer) {
+    pub(super) fn start_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
+        let is_member = self.members.contains(ssd);
         let Phase::Starting(start) = &mut self.phase else { return };
         let probe = &mut start.probes[usize::from(ssd)];
+        if probe.progress != Progress::Asked(id) {
+            return;
+        }
         probe.trouble = None;
         probe.progress = Progress::Answered;
         match (start.step, answer) {
             (Step::Maps, Answer::Map(map)) => probe.map = map,
-            (Step::Publish, Answer::Done) => {}
+            (Step::Publish, Answer::Done) => {
+                if let Some(map) = self.epoch.map() {
+                    self.term.granted(ssd, map);
+                }
+            }
             (Step::Publish, Answer::Refused(refusal @ (Refusal::StaleTerm | Refusal::StaleVersion))) => {
                 probe.trouble = Some(refusal.sentence().into());
-                start.again = true;
+                start.again |= is_member;
             }
             (Step::Survey | Step::Tables, Answer::Table { entries, more }) => {
                 let last = entries.last().map(|e| e.vid);
@@ -168,10 +201,11 @@ impl Core {
                 });
             }
         }
-        if start.probes.iter().any(|p| p.progress == Progress::Asked) {
+        let awaits = start.awaits(&self.members);
+        if start.of(&awaits).any(|p| matches!(p.progress, Progress::Asked(_))) {
             return;
         }
-        if start.again || start.probes.iter().any(|p| p.progress == Progress::ToAsk) {
+        if start.again || start.of(&awaits).any(|p| p.progress == Progress::ToAsk) {
             start.retry_at = Some(now + self.config.retry_ms);
             return;
         }
@@ -180,11 +214,13 @@ impl Core {
 
     fn start_next(&mut self, now: u64) {
         let Phase::Starting(start) = &mut self.phase else { return };
+        let awaits = start.awaits(&self.members);
+        let probes = || start.of(&awaits);
         match start.step {
-            Step::Maps if start.probes.iter().all(|p| p.map.is_some()) => return self.publish(),
+            Step::Maps if probes().all(|p| p.map.is_some()) => return self.publish(),
             Step::Maps if start.found_volumes => {
-                let without: Vec<_> = (0u32..).zip(&start.probes).filter(|(_, p)| p.map.is_none()).collect();
-                let names: Vec<_> = without.iter().map(|(ssd, _)| format!("SSD {ssd}")).collect();
+                let without = awaits.iter().zip(probes()).filter(|(_, p)| p.map.is_none());
+                let names: Vec<_> = without.map(|(ssd, _)| format!("SSD {ssd}")).collect();
                 return self.stop(Stop::Array(format!(
                     "the array holds volumes, but {} no fleet map: formatted or replaced SSDs cannot be \
                      filled again by this version; put the old ones back",
@@ -200,14 +236,19 @@ impl Core {
                 )));
             }
             Step::Maps => start.enter(Step::Survey),
-            Step::Survey if start.probes.iter().any(|p| p.table.iter().any(|e| !e.deleting)) => {
+            Step::Survey if probes().any(|p| p.table.iter().any(|e| !e.deleting)) => {
                 start.found_volumes = true;
                 start.enter(Step::Maps);
             }
             Step::Survey => return self.publish(),
-            Step::Publish => start.enter(Step::Tables),
+            Step::Publish if self.term.is_elected() => start.enter(Step::Tables),
+            Step::Publish => {
+                start.again = true;
+                start.retry_at = Some(now + self.config.retry_ms);
+                return;
+            }
             Step::Tables => {
-                let newer = start.probes.iter().flat_map(|p| &p.table).any(|e| e.term > self.term);
+                let newer = probes().flat_map(|p| &p.table).any(|e| e.term > self.term.number());
                 if newer {
                     start.again = true;
                     start.retry_at = Some(now + self.config.retry_ms);
@@ -235,13 +276,8 @@ impl Core {
     fn next_map(&mut self) -> Result<(), Stop> {
         let Phase::Starting(start) = &self.phase else { return Ok(()) };
         let maps = || start.probes.iter().filter_map(|p| p.map.as_ref());
-        let seen = maps().map(|m| m.term).max().unwrap_or(0);
-        let Some(term) = seen.checked_add(1) else {
-            return Err(Stop::Array(
-                "the fleet map's term is the last possible one: the array must be formatted".into(),
-            ));
-        };
-        let mut map = match maps().max_by_key(|m| (m.epoch, m.term)) {
+        let term = self.term.choose(maps().map(|map| map.term))?;
+        let mut map = match newest(maps()) {
             Some(newest) if newest.ssds.len() != start.probes.len() => {
                 return Err(Stop::Array(format!(
                     "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in \
@@ -254,10 +290,13 @@ impl Core {
             None => FleetMap::equal(start.probes.len(), self.config.groups, self.config.seed, term)
                 .map_err(|e| Stop::Array(format!("no fleet map can be made: {e}")))?,
         };
+        if members_of(&map).is_empty() {
+            return Err(Stop::Array("no SSD takes part in the array's fleet map: it serves nothing".into()));
+        }
         map.term = term;
-        self.term = term;
-        self.map = map.encode().into();
-        self.capacity = Some(Capacity::new(map, &self.ssd_blocks));
+        self.members.follow(&map);
+        self.capacity = Some(Capacity::new(map.clone(), self.members.blocks()));
+        self.epoch.set(map);
         Ok(())
     }
 }

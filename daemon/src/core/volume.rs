@@ -4,6 +4,7 @@
 use crate::core::Ticket;
 use crate::core::failure::{Failure, Trouble};
 use crate::core::request::{Create, Request};
+use crate::core::round::Round;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -110,16 +111,6 @@ pub(super) enum Action {
     Put(Arc<VolumeEntry>),
     /// VOLUME DELETE with this version.
     Delete(u64),
-}
-
-/// One command to each of several SSDs, and their answers.
-#[derive(Debug)]
-pub(super) struct Round {
-    pub(super) purpose: Purpose,
-    pub(super) action: Action,
-    pub(super) waiting: BTreeSet<u16>,
-    pub(super) took: BTreeSet<u16>,
-    pub(super) failed: BTreeMap<u16, Trouble>,
 }
 
 /// When to repeat a change that some SSD did not take.

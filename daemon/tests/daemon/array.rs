@@ -9,7 +9,7 @@ use gnstor_fabric::admin::{AdminQueue, Capsule, ChannelError, Data, Exchange};
 use gnstor_proto::fabrics::ssd_subnqn;
 use gnstor_proto::nvme::admin::{GET_LOG_PAGE, KEEP_ALIVE};
 use gnstor_proto::nvme::{Cqe, Sqe};
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::{FleetMap, SsdState};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
 use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
@@ -300,13 +300,15 @@ impl SimArray {
         ports
     }
 
-    /// The entries that serve I/O, the same on every SSD.
+    /// The entries that serve I/O, the same on every SSD that SSD 0's map does not leave out.
     ///
     /// # Panics
     /// If two SSDs differ.
     pub(crate) fn agreed(&self) -> Vec<VolumeEntry> {
+        let map = self.ssd(0).map.clone();
         let first = self.ssd(0).active();
-        for index in 1..self.len() {
+        let is_out = |&index: &usize| map.as_ref().is_some_and(|map| map.ssds[index].state == SsdState::Out);
+        for index in (1..self.len()).filter(|index| !is_out(index)) {
             assert_eq!(self.ssd(index).active(), first, "SSD {index} differs from SSD 0");
         }
         first

@@ -5,8 +5,9 @@
 use crate::array::{SSD_BYTES, SimArray};
 use gnstor_daemon::core::failure::Failure;
 use gnstor_daemon::core::request::{Create, Request, RequestId, Rights, VolumeName};
-use gnstor_daemon::core::{Command, CommandId, Core, CoreConfig, Effect, Reply, Stop, Ticket};
+use gnstor_daemon::core::{Command, CommandId, Core, CoreConfig, Effect, NotNext, Reply, Stop, Ticket};
 use gnstor_daemon::port;
+use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{Limits, VolumeEntry};
@@ -142,6 +143,13 @@ impl Bench {
         let ticket = self.send(request);
         self.run_until_quiet();
         self.replies.get(&ticket).cloned().expect("an answer once nothing is under way")
+    }
+
+    /// The array has another map, which is active.
+    pub(crate) fn take_map(&mut self, map: FleetMap) -> Result<(), NotNext> {
+        let taken = self.core.take_map(self.now, map);
+        self.drain();
+        taken
     }
 
     pub(crate) fn list(&mut self) -> Vec<VolumeEntry> {

@@ -9,6 +9,7 @@ mod exchange;
 mod faults;
 mod fuzz;
 mod grpc;
+mod members;
 mod presence;
 mod publish;
 mod random;

@@ -99,6 +99,28 @@ fn the_sum_goes_with_the_first_grant_to_a_writer() {
     assert_eq!(opened(&bench.ask(write("v", 5, 10_000))).labels, "a=b\n");
 }
 
+/// The round of the publish, and the one that repeats it, miss an SSD. It is there again for an open.
+#[test]
+fn a_publish_that_an_open_completes_deletes_the_replaced_volume() {
+    let _deadline = Deadline::after(LIMIT);
+    for lost in 0..SSDS {
+        let array = SimArray::new(SSDS);
+        let mut bench = Bench::start(&array, 0);
+        bench.ask(create("v")).unwrap();
+        let made = partial(&mut bench, "t");
+        array.ssd(lost).dead = true;
+        let outcome = bench.ask(publish(&made, "v", true));
+        refused(&outcome, GrpcCode::Unavailable, &[&format!("SSD {lost}"), "repeated until"]);
+        array.ssd(lost).dead = false;
+        assert_eq!(opened(&bench.ask(read("v", 5))).vid, made.vid);
+        bench.run_for(60_000);
+        let names: Vec<_> = array.agreed().into_iter().map(|entry| (entry.vid, entry.name)).collect();
+        assert_eq!(names, [(made.vid, "v".into())], "one volume has the name");
+        assert_eq!(bench.core.next_event(), None);
+        assert_eq!(Bench::start(&array, 0).list().len(), 1);
+    }
+}
+
 #[test]
 fn a_replaced_volume_is_deleted_and_what_waited_for_the_name_finds_the_new_one() {
     let _deadline = Deadline::after(LIMIT);

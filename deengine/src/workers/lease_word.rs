@@ -3,9 +3,9 @@
 //! copies no rules.
 //!
 //! ```text
-//!   worker       1 load the version   2 load the word, judge   3 under the layer's lock: same version? commit
-//!   firmware, a renewal               1 store the word         2 answer
-//!   firmware, an end that comes nearer  1 store the word       2 count the version up   3 answer
+//!   worker   1 load the version   2 load the word, judge   3 under the layer's lock: same version? commit
+//!   firmware, a renewal                  1 store the word   2 answer
+//!   firmware, an end that comes nearer   1 store the word   2 count the version up   3 answer
 //! ```
 //! An old word is an earlier end, and refuses more: a renewal needs no more than the store. An end that comes
 //! nearer must also reach what was judged by the later one and waits for its commit, so it counts as a change

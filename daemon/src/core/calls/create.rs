@@ -35,8 +35,8 @@ impl Core {
             capacity.reserve(&entry);
         }
         self.volumes.insert(entry.vid, Volume::new(entry.clone(), Stage::Creating));
-        let (vid, every_ssd) = (entry.vid, self.every_ssd());
-        self.begin(vid, Action::Add(Arc::new(entry)), Purpose::Create(creation), every_ssd);
+        let (vid, members) = (entry.vid, self.members.all().clone());
+        self.begin(vid, Action::Add(Arc::new(entry)), Purpose::Create(creation), members);
     }
 
     /// The outcome of an earlier request with the same id, if there was one.
@@ -86,7 +86,7 @@ impl Core {
             vid,
             generation,
             version: past.version + 1,
-            term: self.term,
+            term: self.term.number(),
             deleting: false,
             name: name.as_str().into(),
             labels: request.labels.clone(),
@@ -128,7 +128,7 @@ impl Core {
     }
 
     fn replicas(&self, request: &Create) -> Result<u8, Failure> {
-        let most = u8::try_from(self.ssds).unwrap_or(u8::MAX).min(MAX_REPLICAS);
+        let most = u8::try_from(self.members.connected()).unwrap_or(u8::MAX).min(MAX_REPLICAS);
         let replicas = if request.replicas == 0 { DEFAULT_REPLICAS.min(most) } else { request.replicas };
         if replicas <= most {
             return Ok(replicas);
@@ -136,7 +136,8 @@ impl Core {
         let message = format!(
             "volume {} cannot have {replicas} replicas: each is on an SSD of its own and the array has {}; \
              use 1 to {most}",
-            request.name, self.ssds
+            request.name,
+            self.members.connected()
         );
         Err(Failure::new(InvalidArgument, message))
     }
@@ -167,14 +168,17 @@ impl Core {
     /// forgotten a volume. But its pages lie in flash until they are collected, and a map rebuilt from
     /// flash must not take them for the next volume's. So every term has generations of its own.
     fn generation(&self, last: u32) -> u32 {
-        let floor = u32::try_from(self.term).ok().and_then(|term| term.checked_mul(GENERATIONS_PER_TERM));
+        let floor =
+            u32::try_from(self.term.number()).ok().and_then(|term| term.checked_mul(GENERATIONS_PER_TERM));
         (last + 1).max(floor.unwrap_or(0))
     }
 
     /// The hash factor spreads volumes that are written alike; it needs to differ, not to be secret.
     fn factor(&self, vid: Vid, generation: u32) -> u64 {
         mix64(
-            self.config.seed ^ mix64(u64::from(vid.get()) << 32 | u64::from(generation)) ^ mix64(!self.term),
+            self.config.seed
+                ^ mix64(u64::from(vid.get()) << 32 | u64::from(generation))
+                ^ mix64(!self.term.number()),
         )
     }
 }

@@ -13,7 +13,7 @@ use gnstor_proto::vendor::{MAX_READERS, VolumeEntry};
 impl Core {
     pub(super) fn open(&mut self, call: Call<'_>, rights: Rights) {
         let Call { now, ticket, name, client } = call;
-        let term = self.term;
+        let term = self.term.number();
         let Some(volume) = self.named(ticket, name) else { return };
         let vid = volume.entry.vid;
         let mut entry = volume.basis(now, term);
@@ -66,7 +66,7 @@ impl Core {
 
     pub(super) fn renew(&mut self, call: Call<'_>, epoch: u32, lease_ms: u32) {
         let Call { now, ticket, name, client } = call;
-        let term = self.term;
+        let term = self.term.number();
         let Some(volume) = self.named(ticket, name) else { return };
         let holder = volume.writer(now);
         if holder != Some(client) || volume.entry.lease_epoch != epoch {
@@ -91,7 +91,7 @@ impl Core {
     /// All rights of the client end: a writer's lease, a reader's place.
     pub(super) fn release(&mut self, call: Call<'_>) {
         let Call { now, ticket, name, client } = call;
-        let term = self.term;
+        let term = self.term.number();
         let holds_none = |v: &Volume| v.entry.writer != Some(client) && !v.entry.readers.contains(&client);
         let volume = self.names.get(name.as_str()).and_then(|vid| self.volumes.get(vid));
         let Some(volume) = volume else { return self.reply(ticket, Ok(Reply::Done)) };

@@ -98,11 +98,11 @@ impl Core {
         } else if winner.deleting || copies.values().all(marked) {
             volume.stage = Stage::Deleting(alive);
             self.volumes.insert(vid, volume);
-            self.delete_everywhere(vid, None);
+            self.delete_everywhere(now, vid, None);
         } else if marked(&winner) {
             self.volumes.insert(vid, volume);
             self.mark(vid, None, None);
-        } else if copies.len() == usize::from(self.ssds) && copies.values().all(|e| *e == winner) {
+        } else if copies.len() == self.members.len() && copies.values().all(|e| *e == winner) {
             // When the lease began is not known: it is taken to begin now.
             volume.commit(now, &winner, true, self.config.drift_ms);
             self.volumes.insert(vid, volume);

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The fleet map that this daemon serves by, and the step to the next one.
+//!
+//! ```text
+//!   maps of the SSDs --newest--> this epoch --take_map: newer, some member stays--> next epoch
+//!                                                 | dropped SSDs: no change waits for them any more
+//!                                                 ' new SSDs: brought up to date like one that came back
+//! ```
+//! At a start it is enough that all members of the newest map found have answered. Each map is on all of its
+//! members before the next one is made, and two consecutive maps have a member in common. So an SSD that is
+//! out, or was never asked, knows of no newer one that was used.
+
+use super::Core;
+use super::capacity::Capacity;
+use super::members::{Moved, members_of};
+use super::volume::Stage;
+use gnstor_fleet::map::FleetView;
+use gnstor_fleet::set::{MAX_SSDS, SsdSet};
+use gnstor_fleet::voter::check_newer;
+use gnstor_fleet::{ArrayId, Epoch as Number, SsdId};
+use gnstor_proto::placement::FleetMap;
+use gnstor_proto::slba::Vid;
+use std::sync::Arc;
+
+/// Maps of format 2 name no array: every array is this one.
+const NO_ARRAY: ArrayId = ArrayId([0; 16]);
+
+/// A fleet map of format 2 as crate `fleet` looks at it. What the format does not say is answered so that
+/// nothing is granted by mistake.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Known(Arc<FleetMap>);
+
+impl Known {
+    pub(super) fn new(map: FleetMap) -> Self {
+        Self(Arc::new(map))
+    }
+}
+
+impl FleetView for Known {
+    fn array(&self) -> ArrayId {
+        NO_ARRAY
+    }
+
+    fn epoch(&self) -> Number {
+        self.0.epoch
+    }
+
+    fn voters(&self) -> SsdSet {
+        members_of(&self.0).into_iter().filter(|&ssd| ssd < MAX_SSDS).collect()
+    }
+
+    /// Any epoch may have taken a place from an SSD.
+    fn shrunk_at(&self, ssd: SsdId) -> Option<Number> {
+        members_of(&self.0).contains(&ssd).then_some(self.0.epoch)
+    }
+
+    fn deprived(&self) -> SsdSet {
+        let count = u16::try_from(self.0.ssds.len()).unwrap_or(MAX_SSDS).min(MAX_SSDS);
+        (0..count).collect()
+    }
+}
+
+/// The map, and its bytes as SSDs and clients get them.
+#[derive(Debug)]
+pub(super) struct Epoch {
+    map: Option<Known>,
+    bytes: Arc<[u8]>,
+}
+
+impl Default for Epoch {
+    fn default() -> Self {
+        Self { map: None, bytes: Arc::from([]) }
+    }
+}
+
+/// Why a map is not the next one.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NotNext {
+    /// The daemon reads the array, or has stopped.
+    #[error("the daemon is not serving, so it takes no map: try again when it serves")]
+    NotServing,
+    /// It is not newer.
+    #[error("epoch {given} is not above epoch {known}: make the next map from the newest one (MAP GET)")]
+    Stale {
+        /// Of the map.
+        given: u64,
+        /// Of the one that the daemon serves by.
+        known: u64,
+    },
+    /// It has an SSD that is not connected.
+    #[error("the map names {given} SSDs and {connected} are connected: connect all that it names")]
+    Unconnected {
+        /// SSDs of the map.
+        given: usize,
+        /// SSDs that are connected.
+        connected: usize,
+    },
+    /// None of the members takes part in it.
+    #[error("no SSD that takes part now takes part in the map: change some SSDs, and the others later")]
+    NoneStays,
+}
+
+/// The newest of these maps. Maps of one epoch differ in their term only.
+pub(super) fn newest<'a>(maps: impl IntoIterator<Item = &'a FleetMap>) -> Option<&'a FleetMap> {
+    maps.into_iter().max_by_key(|map| (map.epoch, map.term))
+}
+
+impl Epoch {
+    /// The daemon serves by this map.
+    pub(super) fn set(&mut self, map: FleetMap) {
+        self.bytes = map.encode().into();
+        self.map = Some(Known::new(map));
+    }
+
+    /// The map as SSDs and clients get it; empty until there is one.
+    pub(super) fn bytes(&self) -> Arc<[u8]> {
+        Arc::clone(&self.bytes)
+    }
+
+    pub(super) fn map(&self) -> Option<&Known> {
+        self.map.as_ref()
+    }
+
+    fn check_next(&self, next: &Known) -> Result<(), NotNext> {
+        let known = self.map.as_ref().ok_or(NotNext::NotServing)?;
+        check_newer(known, next).map_err(|_| NotNext::Stale { given: next.0.epoch, known: known.0.epoch })?;
+        if members_of(&known.0).is_disjoint(&members_of(&next.0)) {
+            return Err(NotNext::NoneStays);
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// The array has another map from now on: it is active, and every member of it that was one before has
+    /// taken it. A change that waits for an SSD that the map drops goes on without it. An SSD that the map
+    /// adds gets map and entries; until then it counts as away.
+    ///
+    /// # Errors
+    /// [`NotNext`]; nothing has changed.
+    pub fn take_map(&mut self, now: u64, map: FleetMap) -> Result<(), NotNext> {
+        if !self.is_serving() {
+            return Err(NotNext::NotServing);
+        }
+        let (given, connected) = (map.ssds.len(), self.members.connected());
+        if given != connected {
+            return Err(NotNext::Unconnected { given, connected });
+        }
+        self.epoch.check_next(&Known::new(map.clone()))?;
+        let mut capacity = Capacity::new(map.clone(), self.members.blocks());
+        self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
+        self.capacity = Some(capacity);
+        let Moved { gone, new } = self.members.follow(&map);
+        self.epoch.set(map);
+        // Answers of dropped SSDs no longer count.
+        self.commands.retain(|_, (ssd, ..)| !gone.contains(ssd));
+        // First: a request that waited, and is served next, is to find them away.
+        new.into_iter().for_each(|ssd| self.resync(ssd));
+        for vid in self.volumes.keys().copied().collect::<Vec<_>>() {
+            gone.iter().for_each(|&ssd| self.go_on_without(vid, ssd));
+            self.end_round(now, vid);
+        }
+        Ok(())
+    }
+
+    /// Nothing of this volume waits for the SSD any more.
+    fn go_on_without(&mut self, vid: Vid, ssd: u16) {
+        let Some(volume) = self.volumes.get_mut(&vid) else { return };
+        volume.behind.remove(&ssd);
+        if let Stage::Deleting(left) = &mut volume.stage {
+            left.remove(&ssd);
+        }
+        if let Some(round) = &mut volume.round {
+            round.drop_ssd(ssd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(epoch: Number, mut map: FleetMap) -> FleetMap {
+        map.epoch = epoch;
+        map
+    }
+
+    #[test]
+    fn the_newest_map_is_of_the_highest_epoch_then_term() {
+        let map = |epoch, term| at(epoch, FleetMap::equal(2, 64, 7, term).unwrap());
+        let maps = [map(2, 9), map(3, 1), map(3, 4), map(1, 12)];
+        assert_eq!(newest(&maps), Some(&maps[2]));
+        assert_eq!(newest([]), None);
+    }
+
+    #[test]
+    fn the_next_map_is_newer_and_keeps_a_member() {
+        let whole = FleetMap::equal(2, 64, 7, 1).unwrap();
+        let (left, right) = (whole.without(1), whole.without(0));
+        let mut epoch = Epoch::default();
+        assert_eq!(epoch.check_next(&Known::new(whole.clone())), Err(NotNext::NotServing));
+        epoch.set(left.clone());
+        let stale = NotNext::Stale { given: 2, known: 2 };
+        assert_eq!(epoch.check_next(&Known::new(left)), Err(stale));
+        let later = |map: &FleetMap| Known::new(at(3, map.clone()));
+        assert_eq!(epoch.check_next(&later(&right)), Err(NotNext::NoneStays));
+        assert_eq!(epoch.check_next(&later(&whole)), Ok(()));
+    }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The SSDs that a change goes to: the ones with a part in the fleet map.
+//!
+//! ```text
+//!   connected   0  1  2  3      an SSD's number is its place in the fleet map
+//!   members     0  1     3      the map has SSD 2 as out: no change needs it, and nothing waits for it
+//!   absent            3         a member that is not there: a change that needs it is refused with its name
+//! ```
+//! Until the core knows a map, every SSD that is connected is a member.
+
+use super::presence::Absence;
+use gnstor_proto::BLOCK_SHIFT;
+use gnstor_proto::placement::{FleetMap, SsdState};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The members, and which of them are not there.
+#[derive(Debug)]
+pub(super) struct Members {
+    /// Capacity of each connected SSD in blocks.
+    blocks: Vec<u64>,
+    all: BTreeSet<u16>,
+    absent: BTreeMap<u16, Absence>,
+    /// SSDs for which others stand in that serve nothing, and why.
+    stands_in: BTreeMap<u16, String>,
+}
+
+/// What a map changes.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Moved {
+    /// Members until now.
+    pub(super) gone: BTreeSet<u16>,
+    /// Members from now on.
+    pub(super) new: BTreeSet<u16>,
+}
+
+/// The SSDs that take part in a map.
+pub(super) fn members_of(map: &FleetMap) -> BTreeSet<u16> {
+    (0..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == SsdState::In).map(|(number, _)| number).collect()
+}
+
+impl Members {
+    /// SSDs of these capacities, in bytes, are connected.
+    pub(super) fn new(capacities: &[u64]) -> Self {
+        let count = u16::try_from(capacities.len()).unwrap_or(u16::MAX);
+        Self {
+            blocks: capacities.iter().map(|bytes| bytes >> BLOCK_SHIFT).collect(),
+            all: (0..count).collect(),
+            absent: BTreeMap::new(),
+            stands_in: BTreeMap::new(),
+        }
+    }
+
+    /// Others stand in for these.
+    pub(super) fn stand_in(&mut self, stands_in: BTreeMap<u16, String>) {
+        self.stands_in = stands_in;
+    }
+
+    /// The members are those of this map from now on. A new one counts as there: the caller says otherwise.
+    pub(super) fn follow(&mut self, map: &FleetMap) -> Moved {
+        let all = members_of(map);
+        let moved = Moved { gone: self.all.difference(&all).copied().collect(), new: &all - &self.all };
+        self.absent.retain(|ssd, _| all.contains(ssd));
+        self.all = all;
+        moved
+    }
+
+    /// The members.
+    pub(super) fn all(&self) -> &BTreeSet<u16> {
+        &self.all
+    }
+
+    pub(super) fn contains(&self, ssd: u16) -> bool {
+        self.all.contains(&ssd)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// SSDs that are connected, members or not.
+    pub(super) fn connected(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Capacity of each connected SSD in blocks.
+    pub(super) fn blocks(&self) -> &[u64] {
+        &self.blocks
+    }
+
+    /// A member is not there, or not up to date. Of others nothing is noted.
+    pub(super) fn lose(&mut self, ssd: u16, absence: Absence) {
+        if self.contains(ssd) {
+            self.absent.insert(ssd, absence);
+        }
+    }
+
+    /// It is there and up to date.
+    pub(super) fn back(&mut self, ssd: u16) {
+        self.absent.remove(&ssd);
+    }
+
+    /// None is known to be away.
+    pub(super) fn forget_absent(&mut self) {
+        self.absent.clear();
+    }
+
+    pub(super) fn absent(&self) -> &BTreeMap<u16, Absence> {
+        &self.absent
+    }
+
+    pub(super) fn absence_mut(&mut self, ssd: u16) -> Option<&mut Absence> {
+        self.absent.get_mut(&ssd)
+    }
+
+    /// The members that are not there or not up to date, and why. `except_stood_in`: not those for which
+    /// another one stands in.
+    pub(super) fn missing(&self, except_stood_in: bool) -> BTreeMap<u16, String> {
+        let stood_in = self.stands_in.iter().filter(|(ssd, _)| !except_stood_in && self.contains(**ssd));
+        let absent = self.absent.iter().map(|(&ssd, absence)| (ssd, absence.why().to_owned()));
+        stood_in.map(|(&ssd, why)| (ssd, why.clone())).chain(absent).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn away(why: &str) -> Absence {
+        Absence::new(why)
+    }
+
+    #[test]
+    fn members_are_those_of_the_map_and_others_are_never_missing() {
+        let mut members = Members::new(&[1 << 30; 4]);
+        assert_eq!((members.len(), members.connected()), (4, 4), "without a map all are");
+        members.lose(2, away("pulled"));
+        members.lose(3, away("slow"));
+        let whole = FleetMap::equal(4, 64, 7, 1).unwrap();
+        let hole = whole.without(2);
+        let of = |ssds: &[u16]| ssds.iter().copied().collect::<BTreeSet<u16>>();
+        assert_eq!(members.follow(&hole), Moved { gone: of(&[2]), new: of(&[]) });
+        assert_eq!(members.missing(false), BTreeMap::from([(3, "slow".into())]));
+        members.lose(2, away("pulled again"));
+        assert_eq!(members.missing(false).len(), 1, "it is no member");
+        assert_eq!((members.all(), members.contains(2), members.blocks().len()), (&of(&[0, 1, 3]), false, 4));
+        assert_eq!(members.follow(&whole), Moved { gone: of(&[]), new: of(&[2]) });
+        members.back(3);
+        assert!(members.missing(false).is_empty());
+    }
+
+    #[test]
+    fn an_ssd_that_another_stands_in_for_is_missing_for_some_changes() {
+        let mut members = Members::new(&[1 << 30; 2]);
+        members.stand_in(BTreeMap::from([(1, "no power".into())]));
+        assert_eq!((members.missing(false).len(), members.missing(true).len()), (1, 0));
+        members.lose(1, away("pulled"));
+        assert_eq!(members.missing(false)[&1], "pulled", "what was found out later");
+    }
+}

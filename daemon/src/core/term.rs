@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! This daemon's term (protocol rule 3). The rules are those of crate `fleet`: a term above all that were
+//! seen, granted by a majority of the voters.
+//!
+//! ```text
+//!   no term --ask--> asked --granted, by one SSD after the other--> elected
+//!     ^                |
+//!     +----------------+  an SSD has a newer one: the maps are read again
+//! ```
+//! An SSD grants the term when it takes MAP SET. Maps of format 2 name no voters: the members vote, the first
+//! 64 of them. They name no array either.
+
+use super::Stop;
+use super::epoch::Known;
+use gnstor_fleet::leader::{Candidate, next_term};
+use gnstor_fleet::map::FleetView;
+use gnstor_fleet::set::MAX_SSDS;
+use gnstor_fleet::voter::Promise;
+
+/// MAP SET says nothing of who sends it: two daemons that start together can share a term.
+const NO_INSTANCE: u64 = 0;
+
+/// A term, and the SSDs that have granted it.
+#[derive(Default, Debug)]
+pub(super) struct Term {
+    number: u64,
+    candidate: Option<Candidate<Known>>,
+}
+
+impl Term {
+    /// The term; 0 until there is one.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Takes the next term after the ones that were `seen`.
+    pub(super) fn choose(&mut self, seen: impl IntoIterator<Item = u64>) -> Result<u64, Stop> {
+        let Some(term) = next_term(seen) else {
+            let why = "the fleet map's term is the last possible one: the array must be formatted";
+            return Err(Stop::Array(why.into()));
+        };
+        (self.number, self.candidate) = (term, None);
+        Ok(term)
+    }
+
+    /// The SSD takes this daemon's term together with this map.
+    pub(super) fn granted(&mut self, ssd: u16, map: &Known) {
+        if ssd >= MAX_SSDS {
+            return;
+        }
+        let new = || Candidate::new(map.array(), self.number, NO_INSTANCE);
+        let promise = Promise { array: map.array(), active: map.clone(), held: None };
+        self.candidate.get_or_insert_with(new).promised(ssd, promise);
+    }
+
+    /// A majority has granted it.
+    pub(super) fn is_elected(&self) -> bool {
+        self.candidate.as_ref().is_some_and(|candidate| candidate.elected().is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_proto::placement::FleetMap;
+
+    #[test]
+    fn a_term_is_above_all_and_counts_when_most_members_granted_it() {
+        let mut term = Term::default();
+        assert_eq!(term.choose([3, 8, 5]).unwrap(), 9);
+        let map = Known::new(FleetMap::equal(4, 64, 7, 9).unwrap().without(1));
+        for (ssd, elected) in [(0, false), (0, false), (1, false), (3, true), (2, true)] {
+            term.granted(ssd, &map);
+            assert_eq!(term.is_elected(), elected, "SSD 1 is out, and has no vote");
+        }
+        assert_eq!(term.choose([9]).unwrap(), 10);
+        assert!(!term.is_elected(), "another term");
+        assert!(matches!(term.choose([u64::MAX]), Err(Stop::Array(_))));
+        assert_eq!(Term::default().choose([]).unwrap(), 1);
+    }
+
+    #[test]
+    fn of_an_array_of_hundreds_of_ssds_the_first_64_vote() {
+        let mut term = Term::default();
+        term.choose([]).unwrap();
+        let map = Known::new(FleetMap::equal(300, 64, 7, 1).unwrap());
+        (32..300).for_each(|ssd| term.granted(ssd, &map));
+        assert!(!term.is_elected());
+        term.granted(0, &map);
+        assert!(term.is_elected());
+    }
+}
