@@ -95,6 +95,12 @@ pub enum NotNext {
         /// SSDs that are connected.
         connected: usize,
     },
+    /// It gives an SSD that it adds a place that serves (protocol rule 1).
+    #[error("SSD {ssd} was out and is to answer reads at once: give it places that fill")]
+    ServesAtOnce {
+        /// The SSD.
+        ssd: u16,
+    },
     /// None of the members takes part in it.
     #[error("no SSD that takes part now takes part in the map: change some SSDs, and the others later")]
     NoneStays,
@@ -124,17 +130,23 @@ impl Epoch {
     fn check_next(&self, next: &Known) -> Result<(), NotNext> {
         let known = self.map.as_ref().ok_or(NotNext::NotServing)?;
         check_newer(known, next).map_err(|_| NotNext::Stale { given: next.0.epoch, known: known.0.epoch })?;
-        if members_of(&known.0).is_disjoint(&members_of(&next.0)) {
+        let (before, after) = (members_of(&known.0), members_of(&next.0));
+        if before.is_disjoint(&after) {
             return Err(NotNext::NoneStays);
         }
-        Ok(())
+        let mut places = (0..next.0.groups()).flat_map(|group| next.0.row(group)).flatten();
+        match places.find(|place| !place.filling && !before.contains(&place.ssd)) {
+            Some(place) => Err(NotNext::ServesAtOnce { ssd: place.ssd }),
+            None => Ok(()),
+        }
     }
 }
 
 impl Core {
-    /// The array has another map from now on: it is active, and every member of it that was one before has
-    /// taken it. A change that waits for an SSD that the map drops goes on without it. An SSD that the map
-    /// adds gets map and entries; until then it counts as away.
+    /// The array has another map from now on: it is active, and every member of it has taken it. A change
+    /// that waits for an SSD that the map drops goes on without it, and one that is under way needs the SSDs
+    /// that the map adds. An SSD that the map adds gets all entries; until then it counts as away. It has no
+    /// volume of its own: it is new, or was formatted (protocol rule 10). One that has volumes stays away.
     ///
     /// # Errors
     /// [`NotNext`]; nothing has changed.
@@ -155,9 +167,13 @@ impl Core {
         // Answers of dropped SSDs no longer count.
         self.commands.retain(|_, (ssd, ..)| !gone.contains(ssd));
         // First: a request that waited, and is served next, is to find them away.
-        new.into_iter().for_each(|ssd| self.resync(ssd));
+        new.iter().for_each(|&ssd| self.members.join(ssd));
+        // An SSD that is being brought up to date may have been given the map before, and refuses that now.
+        let again: Vec<u16> = self.returning().chain(new.iter().copied()).collect();
+        again.into_iter().for_each(|ssd| self.resync(ssd));
         for vid in self.volumes.keys().copied().collect::<Vec<_>>() {
             gone.iter().for_each(|&ssd| self.go_on_without(vid, ssd));
+            new.iter().for_each(|&ssd| self.extend_round(vid, ssd));
             self.end_round(now, vid);
         }
         Ok(())
@@ -204,6 +220,9 @@ mod tests {
         assert_eq!(epoch.check_next(&Known::new(left)), Err(stale));
         let later = |map: &FleetMap| Known::new(at(3, map.clone()));
         assert_eq!(epoch.check_next(&later(&right)), Err(NotNext::NoneStays));
-        assert_eq!(epoch.check_next(&later(&whole)), Ok(()));
+        assert_eq!(epoch.check_next(&later(&whole)), Err(NotNext::ServesAtOnce { ssd: 1 }));
+        let mut joined = whole.without(1);
+        joined.ssds[1].state = gnstor_proto::placement::SsdState::In;
+        assert_eq!(epoch.check_next(&later(&joined)), Ok(()));
     }
 }

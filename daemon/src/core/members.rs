@@ -20,6 +20,8 @@ pub(super) struct Members {
     blocks: Vec<u64>,
     all: BTreeSet<u16>,
     absent: BTreeMap<u16, Absence>,
+    /// Members that a map added and that have not been up to date since.
+    joining: BTreeSet<u16>,
     /// SSDs for which others stand in that serve nothing, and why.
     stands_in: BTreeMap<u16, String>,
 }
@@ -46,6 +48,7 @@ impl Members {
             blocks: capacities.iter().map(|bytes| bytes >> BLOCK_SHIFT).collect(),
             all: (0..count).collect(),
             absent: BTreeMap::new(),
+            joining: BTreeSet::new(),
             stands_in: BTreeMap::new(),
         }
     }
@@ -60,6 +63,7 @@ impl Members {
         let all = members_of(map);
         let moved = Moved { gone: self.all.difference(&all).copied().collect(), new: &all - &self.all };
         self.absent.retain(|ssd, _| all.contains(ssd));
+        self.joining.retain(|ssd| all.contains(ssd));
         self.all = all;
         moved
     }
@@ -98,6 +102,17 @@ impl Members {
     /// It is there and up to date.
     pub(super) fn back(&mut self, ssd: u16) {
         self.absent.remove(&ssd);
+        self.joining.remove(&ssd);
+    }
+
+    /// A map has added it.
+    pub(super) fn join(&mut self, ssd: u16) {
+        self.joining.insert(ssd);
+    }
+
+    /// A map has added it, and it has not been up to date since.
+    pub(super) fn is_joining(&self, ssd: u16) -> bool {
+        self.joining.contains(&ssd)
     }
 
     /// None is known to be away.

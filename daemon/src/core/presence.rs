@@ -118,6 +118,11 @@ impl Core {
         self.members.absent().values().filter_map(|absence| absence.resync.as_ref()?.retry_at).min()
     }
 
+    /// The SSDs that are being brought up to date.
+    pub(super) fn returning(&self) -> impl Iterator<Item = u16> {
+        self.members.absent().iter().filter(|(_, absence)| absence.resync.is_some()).map(|(&ssd, _)| ssd)
+    }
+
     pub(super) fn resync_step(&mut self, now: u64) {
         let is_due = |a: &Absence| a.resync.as_ref().is_some_and(|r| r.retry_at.is_some_and(|at| at <= now));
         let due: Vec<u16> =
@@ -139,6 +144,7 @@ impl Core {
 
     pub(super) fn resync_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let retry_ms = self.config.retry_ms;
+        let is_joining = self.members.is_joining(ssd);
         let Some(absence) = self.members.absence_mut(ssd) else { return };
         let Some(resync) = absence.resync.as_mut().filter(|resync| resync.asked == Some(id)) else { return };
         resync.asked = None;
@@ -148,7 +154,7 @@ impl Core {
                 self.depose(ssd, "holds a newer fleet map")
             }
             // Nothing is tried again: putting the right SSD in its place ends this connection.
-            (Step::Look, Answer::Map(None)) if !self.volumes.is_empty() => {
+            (Step::Look, Answer::Map(None)) if !self.volumes.is_empty() && !is_joining => {
                 absence.why =
                     "it came back without a fleet map, so without its blocks, and a formatted or replaced \
                      SSD cannot be filled again by this version: put the old one back"
@@ -171,6 +177,17 @@ impl Core {
                     return self.resync_ask(ssd, Command::List { from });
                 }
                 let table = std::mem::take(&mut resync.table);
+                let is_ours = |e: &VolumeEntry| {
+                    e.deleting || self.volumes.get(&e.vid).is_some_and(|v| v.entry.generation == e.generation)
+                };
+                // Nothing is tried again: formatting it ends this connection.
+                if let Some(foreign) = table.values().find(|entry| is_joining && !is_ours(entry)) {
+                    absence.why = format!(
+                        "it joins and holds volume {:?}, number {}, which is not the array's: format it",
+                        foreign.name, foreign.vid
+                    );
+                    return;
+                }
                 self.members.back(ssd);
                 self.compare(now, ssd, &table);
             }

@@ -85,7 +85,12 @@ impl Core {
         };
         let mut vids: Vec<Vid> = match request {
             Request::Create(create) => named(&create.name).collect(),
-            Request::Publish(publish) => std::iter::once(publish.vid).chain(named(&publish.name)).collect(),
+            Request::Publish(publish) => {
+                // Another volume may be taking the name that this one has: it is deleted then.
+                let own = self.volumes.get(&publish.vid).map(|volume| &volume.entry.name);
+                let taking = own.and_then(|name| self.publishing.get(name)).map(|(vid, _)| *vid);
+                std::iter::once(publish.vid).chain(taking).chain(named(&publish.name)).collect()
+            }
             Request::Delete { name, .. }
             | Request::Open { name, .. }
             | Request::Renew { name, .. }
@@ -202,7 +207,9 @@ impl Core {
         let (name, replaced) = (entry.name.clone(), replaced_by(entry));
         if self.publishing.get(&name).is_some_and(|(publishing, _)| *publishing == vid) {
             let (_, before) = self.publishing.remove(&name).expect("it is there");
-            self.names.remove(&before);
+            if self.names.get(&before) == Some(&vid) {
+                self.names.remove(&before);
+            }
             if let Some(old) = self.names.insert(name, vid).filter(|&old| old != vid) {
                 self.supersede(old, vid);
             }

@@ -15,7 +15,7 @@
 mod state;
 
 use super::failure::{Failure, Trouble, blame, code_of};
-use super::volume::{Action, Change, Purpose, Retry, Stage, Then};
+use super::volume::{Action, Change, Purpose, Retry, Stage, Then, Volume};
 use super::{Answer, Command, Core, Owner, Reply, Stop};
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::Refusal;
@@ -47,18 +47,21 @@ impl Core {
     pub(super) fn begin(&mut self, vid: Vid, action: Action, purpose: Purpose, targets: BTreeSet<u16>) {
         let volume = self.volumes.get_mut(&vid).expect("a round belongs to a volume");
         assert!(volume.round.is_none() && !targets.is_empty(), "changes of a volume are serialised");
-        let (adding, command) = match &action {
-            Action::Add(entry) => (true, Command::Add(entry.clone())),
-            Action::Put(entry) => (false, Command::Chmod(entry.clone())),
-            Action::Delete(version) => {
-                let generation = volume.entry.generation;
-                (false, Command::Delete { vid, generation, version: *version, term: self.term.number() })
-            }
-        };
+        let (adding, command) = command_of(volume, &action, self.term.number());
         volume.round = Some(Round::new(purpose, action, targets.clone()));
         for ssd in targets {
             self.command(ssd, Owner::Round { vid, adding }, command.clone());
         }
+    }
+
+    /// An SSD is a member from now on: the round under way needs its answer, too.
+    pub(super) fn extend_round(&mut self, vid: Vid, ssd: u16) {
+        let term = self.term.number();
+        let Some(volume) = self.volumes.get_mut(&vid) else { return };
+        let Some(round) = &mut volume.round else { return };
+        round.add_ssd(ssd);
+        let (adding, command) = command_of(volume, &volume.round.as_ref().expect("it is there").action, term);
+        self.command(ssd, Owner::Round { vid, adding }, command);
     }
 
     pub(super) fn round_answered(&mut self, now: u64, vid: Vid, answered: Answered) {
@@ -266,6 +269,18 @@ impl Core {
             if self.tickets.contains_key(&ticket) {
                 self.dispatch(now, ticket, request);
             }
+        }
+    }
+}
+
+/// The command of a round, and whether it is VOLUME ADD.
+fn command_of(volume: &Volume, action: &Action, term: u64) -> (bool, Command) {
+    match action {
+        Action::Add(entry) => (true, Command::Add(entry.clone())),
+        Action::Put(entry) => (false, Command::Chmod(entry.clone())),
+        Action::Delete(version) => {
+            let (vid, generation) = (volume.entry.vid, volume.entry.generation);
+            (false, Command::Delete { vid, generation, version: *version, term })
         }
     }
 }

@@ -300,15 +300,18 @@ impl SimArray {
         ports
     }
 
+    /// SSD 0's map leaves this SSD out.
+    pub(crate) fn is_out(&self, index: usize) -> bool {
+        self.ssd(0).map.as_ref().is_some_and(|map| map.ssds[index].state == SsdState::Out)
+    }
+
     /// The entries that serve I/O, the same on every SSD that SSD 0's map does not leave out.
     ///
     /// # Panics
     /// If two SSDs differ.
     pub(crate) fn agreed(&self) -> Vec<VolumeEntry> {
-        let map = self.ssd(0).map.clone();
         let first = self.ssd(0).active();
-        let is_out = |&index: &usize| map.as_ref().is_some_and(|map| map.ssds[index].state == SsdState::Out);
-        for index in (1..self.len()).filter(|index| !is_out(index)) {
+        for index in (1..self.len()).filter(|&index| !self.is_out(index)) {
             assert_eq!(self.ssd(index).active(), first, "SSD {index} differs from SSD 0");
         }
         first

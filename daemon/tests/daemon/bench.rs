@@ -2,7 +2,7 @@
 //! Drives a core against a simulated array, one command at a time, on a clock that the test moves. The
 //! commands of an SSD are executed as they were given, or overtake each other as far as they may.
 
-use crate::array::{SSD_BYTES, SimArray};
+use crate::array::{SSD_BYTES, SimArray, SimSsd};
 use gnstor_daemon::core::failure::Failure;
 use gnstor_daemon::core::request::{Create, Request, RequestId, Rights, VolumeName};
 use gnstor_daemon::core::{Command, CommandId, Core, CoreConfig, Effect, NotNext, Reply, Stop, Ticket};
@@ -105,6 +105,15 @@ impl Bench {
         self.array.ssd(usize::from(ssd)).dead = false;
         self.core.ssd_found(ssd);
         self.drain();
+    }
+
+    /// An SSD is formatted: what it was given before, it never carries out.
+    pub(crate) fn format(&mut self, ssd: usize) {
+        self.queues[ssd].clear();
+        let mut ssd = self.array.ssd(ssd);
+        let sweep_commands = ssd.sweep_commands;
+        *ssd = SimSsd::default();
+        ssd.sweep_commands = sweep_commands;
     }
 
     /// Executes commands until no SSD has one left.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The members of the fleet map: an array whose map leaves an SSD out, and maps that drop and add SSDs.
 
-use crate::array::{Fault, SimArray};
+use crate::array::{Fault, SimArray, SimSsd};
 use crate::bench::{Bench, client, create, create_with, delete, read, refused, release, write};
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::request::Request;
@@ -222,18 +222,30 @@ fn an_ssd_that_a_map_adds_is_brought_up_to_date_before_a_change_needs_it() {
     activate(&mut bench, &next);
     bench.ask(delete("gone", 2)).unwrap();
     bench.ask(create("b")).unwrap();
-    bench.ask(write("a", 7, 10_000)).unwrap();
+    bench.ask(write("a", 7, 300_000)).unwrap();
     activate(&mut bench, &back_in(&next));
     refused(&bench.ask_cold(create("c")), GrpcCode::Unavailable, &["SSD 2", "brought up to date"]);
+    // A deleted volume must not come back with it.
+    bench.run_for(60_000);
+    let outcome = bench.ask(create("c"));
+    refused(&outcome, GrpcCode::Unavailable, &["SSD 2", "holds volume \"gone\"", "format it"]);
+    bench.lose(2);
+    *bench.array.ssd(OUT) = SimSsd::default();
+    bench.find(2);
     bench.run_until_quiet();
-    assert!(bench.core.absent().is_empty());
+    assert!(bench.core.absent().is_empty(), "{:?}", bench.core.absent());
     assert_eq!(bench.array.ssd(OUT).map, Some(back_in(&next)));
     let entries = bench.array.agreed();
-    assert_eq!(entries.len(), 2, "the volume that was deleted meanwhile is deleted there, too");
-    assert_eq!(entries[0].writer, Some(client(7)));
+    assert_eq!((entries.len(), entries[0].writer), (2, Some(client(7))));
     bench.ask(create("c")).unwrap();
-    assert_eq!(bench.array.agreed().len(), 3);
     bench.ask(read("c", 5)).unwrap();
+    assert_eq!(bench.array.agreed().len(), 3);
+    // From now on it is a member like any other: without its map it has lost its blocks.
+    bench.lose(2);
+    *bench.array.ssd(OUT) = SimSsd::default();
+    bench.find(2);
+    bench.run_for(60_000);
+    assert!(bench.core.absent()[&2].contains("put the old one back"), "{:?}", bench.core.absent());
 }
 
 #[test]
@@ -254,6 +266,11 @@ fn a_map_that_is_not_the_next_one_changes_nothing() {
     let mut none = later(map.clone());
     none.ssds.iter_mut().for_each(|ssd| ssd.state = SsdState::Out);
     assert_eq!(bench.take_map(none), Err(NotNext::NoneStays));
+    let next = map.without(2);
+    activate(&mut bench, &next);
+    let serves = bench.take_map(later(map.clone()));
+    assert_eq!(serves, Err(NotNext::ServesAtOnce { ssd: 2 }));
+    let map = next;
     assert_eq!(known(&mut bench), map);
     bench.ask(create("b")).unwrap();
     assert_eq!(bench.array.agreed().len(), 2);

@@ -99,6 +99,22 @@ fn the_sum_goes_with_the_first_grant_to_a_writer() {
     assert_eq!(opened(&bench.ask(write("v", 5, 10_000))).labels, "a=b\n");
 }
 
+/// While a volume's name is taken, the volume itself is published under another name.
+#[test]
+fn a_volume_whose_name_is_being_taken_is_not_published() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(SSDS);
+    let mut bench = Bench::start(&array, 0);
+    let (new, old) = (partial(&mut bench, "t"), partial(&mut bench, "v"));
+    let tickets = [publish(&new, "v", true), publish(&old, "w", true)].map(|request| bench.send(request));
+    bench.run_until_quiet();
+    assert_eq!(created(bench.replies[&tickets[0]].clone()).vid, new.vid);
+    refused(&bench.replies[&tickets[1]], GrpcCode::NotFound, &["no volume with number"]);
+    refused(&bench.ask(create("v")), GrpcCode::AlreadyExists, &["\"v\""]);
+    bench.run_for(60_000);
+    assert_eq!(array.agreed().len(), 1);
+}
+
 /// The round of the publish, and the one that repeats it, miss an SSD. It is there again for an open.
 #[test]
 fn a_publish_that_an_open_completes_deletes_the_replaced_volume() {

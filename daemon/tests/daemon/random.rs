@@ -8,6 +8,7 @@ use crate::publish::publish;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Reply, Ticket};
 use gnstor_proto::labels::PARTIAL;
+use gnstor_proto::placement::{FleetMap, SsdState};
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::VolumeEntry;
@@ -18,20 +19,63 @@ const SSDS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Create { name: u8, id: Option<u8> },
-    Publish { from: u8, name: u8 },
-    Delete { name: u8, client: u16 },
-    Read { name: u8, client: u16 },
-    Write { name: u8, client: u16, lease_ms: u32 },
-    Renew { name: u8, client: u16, lease_ms: u32 },
-    Release { name: u8, client: u16 },
-    Execute { ssd: usize, commands: u8, which: u8 },
+    Create {
+        name: u8,
+        id: Option<u8>,
+    },
+    Publish {
+        from: u8,
+        name: u8,
+    },
+    Delete {
+        name: u8,
+        client: u16,
+    },
+    Read {
+        name: u8,
+        client: u16,
+    },
+    Write {
+        name: u8,
+        client: u16,
+        lease_ms: u32,
+    },
+    Renew {
+        name: u8,
+        client: u16,
+        lease_ms: u32,
+    },
+    Release {
+        name: u8,
+        client: u16,
+    },
+    Execute {
+        ssd: usize,
+        commands: u8,
+        which: u8,
+    },
     RunUntilQuiet,
-    Pass { ms: u64 },
-    Fail { ssd: usize, kind: u8 },
-    Die { ssd: usize, dead: bool },
-    Lose { ssd: usize },
-    Find { ssd: usize },
+    Pass {
+        ms: u64,
+    },
+    Fail {
+        ssd: usize,
+        kind: u8,
+    },
+    Die {
+        ssd: usize,
+        dead: bool,
+    },
+    Lose {
+        ssd: usize,
+    },
+    Find {
+        ssd: usize,
+    },
+    /// The next map drops the last SSD, or adds one in its place that was formatted.
+    Epoch {
+        add: bool,
+    },
     Restart,
 }
 
@@ -56,6 +100,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (ssd.clone(), any::<bool>()).prop_map(|(ssd, dead)| Step::Die { ssd, dead }),
         1 => ssd.clone().prop_map(|ssd| Step::Lose { ssd }),
         2 => ssd.prop_map(|ssd| Step::Find { ssd }),
+        2 => any::<bool>().prop_map(|add| Step::Epoch { add }),
         1 => Just(Step::Restart),
     ]
 }
@@ -123,7 +168,7 @@ impl Model {
 
     fn granted(&mut self, bench: &Bench, volume: &VolumeEntry, client: ClientId, lease_ms: u32) {
         let key = (volume.vid.get(), volume.generation);
-        for ssd in 0..SSDS {
+        for ssd in (0..SSDS).filter(|&ssd| !bench.array.is_out(ssd)) {
             let held = bench.array.ssd(ssd).table[&volume.vid].clone();
             assert_eq!(
                 (held.writer, held.lease_epoch),
@@ -198,6 +243,25 @@ impl Run {
         assert!(self.bench.core.is_serving(), "{:?} {:?}", self.bench.stopped, self.bench.core.waits_for());
     }
 
+    fn epoch(&mut self, add: bool) {
+        let last = SSDS - 1;
+        if !self.bench.core.is_serving() || self.bench.array.is_out(last) != add {
+            return;
+        }
+        let Ok(Reply::Map(bytes)) = self.bench.ask_cold(Request::GetMap) else { panic!("a map") };
+        let map = FleetMap::decode(&bytes).unwrap();
+        let mut next = map.without(u16::try_from(last).unwrap());
+        if add {
+            next.ssds[last].state = SsdState::In;
+            self.bench.format(last);
+        }
+        for ssd in 0..SSDS - usize::from(!add) {
+            self.bench.array.ssd(ssd).map = Some(next.clone());
+        }
+        self.bench.take_map(next).unwrap();
+        self.hear();
+    }
+
     fn heal(&mut self) {
         for ssd in 0..SSDS {
             let mut ssd = self.bench.array.ssd(ssd);
@@ -254,6 +318,7 @@ impl Run {
             Step::Die { ssd, dead } => self.bench.array.ssd(ssd).dead = dead,
             Step::Lose { ssd } => self.bench.lose(u16::try_from(ssd).unwrap()),
             Step::Find { ssd } => self.bench.find(u16::try_from(ssd).unwrap()),
+            Step::Epoch { add } => self.epoch(add),
             Step::Restart => self.restart(),
         }
         assert_eq!(self.bench.stopped, None, "no other daemon runs");

@@ -46,6 +46,11 @@ impl Round {
         self.failed.remove(&ssd);
     }
 
+    /// The command has been given to one more.
+    pub(in crate::core) fn add_ssd(&mut self, ssd: u16) {
+        self.waiting.insert(ssd);
+    }
+
     /// All have answered.
     pub(in crate::core) fn is_over(&self) -> bool {
         self.waiting.is_empty()
