@@ -12,6 +12,7 @@
 
 #include <linux/kernel.h>
 #include <linux/module.h>
+#include <linux/sched.h>
 #include <linux/string.h>
 #include <linux/types.h>
 #include <linux/vmalloc.h>
@@ -20,6 +21,8 @@
 /* Too large is NULL: without a warning in the log, and without the end of another process. */
 #define GN_LARGE_ALLOC(BYTES) __vmalloc(BYTES, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN | __GFP_RETRY_MAYFAIL)
 #define GN_LARGE_FREE(AT) vfree(AT)
+/* Lets others run in a long loop. */
+#define gn_rest() cond_resched()
 
 #else
 
@@ -33,6 +36,7 @@
 #define gn_log(...) fprintf(stderr, "gn: " __VA_ARGS__)
 #define GN_LARGE_ALLOC(BYTES) calloc(1, BYTES)
 #define GN_LARGE_FREE(AT) free(AT)
+#define gn_rest() ((void)0)
 
 #endif
 

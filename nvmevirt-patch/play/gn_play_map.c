@@ -9,6 +9,9 @@
 /* Odd, so that no two numbers of blocks have the same product. */
 #define GN_SPREAD 0x9E3779B1u
 
+/* Keys between two rests of a long operation: some microseconds, also in a slow guest. */
+#define GN_REST_EVERY 256
+
 static void gn_value(struct gn_player *p, gn_u64 value) {
   gn_put(p, GN_EV_VALUE, 1);
   gn_put(p, value, 8);
@@ -48,6 +51,7 @@ static void gn_sweep_map(struct gn_player *p) {
   gn_map_scan(p->map, first, count, gn_find_of_vid, p);
   for (at = 0; at < p->scan_count; ++at) {
     struct gn_probe probe = gn_map_place(p->map, p->scan_vid, p->found[at]);
+    if (at % GN_REST_EVERY == 0) gn_rest();
     gn_map_remove(p->map, &probe);
   }
   gn_value(p, p->scan_count);
@@ -104,6 +108,7 @@ static void gn_many(struct gn_player *p, bool looks) {
     gn_u64 number = first + at;
     struct gn_probe probe = gn_map_place(p->map, vids[number % 3], (gn_u32)number * GN_SPREAD ^ (gn_u32)seed);
     gn_u32 page = (gn_u32)(number % pages);
+    if (at % GN_REST_EVERY == 0) gn_rest();
     if (looks)
       right += gn_map_find(p->map, &probe) == page;
     else
