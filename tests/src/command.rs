@@ -45,7 +45,7 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     };
     let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
     build.args(["build", "--quiet", "--workspace", "--profile", profile]);
-    build.args(["--bin", "gnstor", "--bin", "gnstor-hostile", "--test", "ordering"]);
+    build.args(["--bin", "gnstor", "--bin", "gnstor-hostile", "--test", "hostile"]);
     build.arg("--target-dir").arg(folder.parent().expect("the target folder"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
     // What cargo tells a test about its package. Build scripts that ask for these are run again where they
