@@ -33,7 +33,7 @@ fn named_or_built(variable: &str, name: &str) -> PathBuf {
 
 /// Folder of the programs that tests start. They are built when the first test asks for one.
 ///
-/// A build of the whole workspace with one test in it has the features that `cargo test` has, those of
+/// A build of the default members with one test in it has the features that `cargo test` has, those of
 /// dev-dependencies included. So all libraries are there already, and only the two programs are linked.
 /// `-p gnstor` has other features: with it, some 70 crates were compiled once more.
 static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -44,7 +44,7 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
         other => other,
     };
     let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    build.args(["build", "--quiet", "--workspace", "--profile", profile]);
+    build.args(["build", "--quiet", "--profile", profile]);
     build.args(["--bin", "gnstor", "--bin", "gnstor-hostile", "--test", "hostile"]);
     build.arg("--target-dir").arg(folder.parent().expect("the target folder"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
