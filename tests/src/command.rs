@@ -48,10 +48,11 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     build.args(["--bin", "gnstor", "--bin", "gnstor-hostile", "--test", "hostile"]);
     build.arg("--target-dir").arg(folder.parent().expect("the target folder"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
-    // What cargo tells a test about its package. Build scripts that ask for these are run again where they
-    // have changed, ring's among them, and all that depends on it is compiled again.
+    // What cargo tells a test about its package. Where these differ from the first build, cargo runs build
+    // scripts again that ask for them, ring's among them, and compiles again all that depends on ring.
     for (name, _) in std::env::vars_os() {
-        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.to_string_lossy().starts_with(of)) {
+        let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"];
+        if told.iter().any(|of| name.to_string_lossy().starts_with(of)) {
             build.env_remove(name);
         }
     }
