@@ -11,10 +11,7 @@
 //! PLACES has one word for each replica: `3` is SSD 3, `3f` is SSD 3 while it is filling, `-` is a missing
 //! replica.
 
-#[path = "../testing/deadline.rs"]
-mod deadline;
-
-use deadline::{Deadline, LIMIT};
+use crate::deadline::{Deadline, LIMIT};
 use gnstor_proto::placement::{FleetMap, Member, group_of};
 use gnstor_proto::slba::Vid;
 use std::fmt::Write as _;

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is generated from `src/status.rs`: the table of refusals in `docs/statuses.md`, and
 //! `nvmevirt-patch/deengine/gn_status.h`. A test fails where a file is not what the source says;
-//! `GNSTOR_BLESS=1 cargo test -p gnstor-proto --test status_tables` writes both.
+//! `GNSTOR_BLESS=1 cargo test -p gnstor-proto status_tables` writes both.
 
-#[path = "../testing/deadline.rs"]
-mod deadline;
-
-use deadline::{Deadline, LIMIT};
+use crate::deadline::{Deadline, LIMIT};
 use gnstor_proto::status::Refusal;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -33,7 +33,7 @@ fn named_or_built(variable: &str, name: &str) -> PathBuf {
 
 /// Folder of the programs that tests start. They are built when the first test asks for one.
 ///
-/// A build of the whole workspace with one test in it has the features that `cargo test` has, those of
+/// A build of the default members with one test in it has the features that `cargo test` has, those of
 /// dev-dependencies included. So all libraries are there already, and only the two programs are linked.
 /// `-p gnstor` has other features: with it, some 70 crates were compiled once more.
 static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -44,14 +44,15 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
         other => other,
     };
     let mut build = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    build.args(["build", "--quiet", "--workspace", "--profile", profile]);
-    build.args(["--bin", "gnstor", "--bin", "gnstor-hostile", "--test", "ordering"]);
+    build.args(["build", "--quiet", "--profile", profile]);
+    build.args(["--bin", "gnstor", "--bin", "gnstor-hostile", "--test", "hostile"]);
     build.arg("--target-dir").arg(folder.parent().expect("the target folder"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
-    // What cargo tells a test about its package. Build scripts that ask for these are run again where they
-    // have changed, ring's among them, and all that depends on it is compiled again.
+    // What cargo tells a test about its package. Where these differ from the first build, cargo runs build
+    // scripts again that ask for them, ring's among them, and compiles again all that depends on ring.
     for (name, _) in std::env::vars_os() {
-        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.to_string_lossy().starts_with(of)) {
+        let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"];
+        if told.iter().any(|of| name.to_string_lossy().starts_with(of)) {
             build.env_remove(name);
         }
     }

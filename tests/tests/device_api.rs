@@ -2,10 +2,7 @@
 //! The library's interface for kernels beside reads and writes: the caller's buffers, requests that kernels
 //! left behind, grids that fit.
 
-#[path = "../../proto/testing/deadline.rs"]
-mod deadline;
-
-use deadline::{Deadline, LIMIT};
+use crate::deadline::{Deadline, LIMIT};
 use gnstor_tests::{BLOCK, IO_TIMEOUT, assert_same, client, kernels, node, pattern, small_array, volume};
 use libgnstor::{ClientKernel, Device, DeviceFile, DeviceMem, File, Rights, Shape};
 use std::time::Duration;

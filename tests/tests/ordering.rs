@@ -3,10 +3,7 @@
 //! names, and each function with an access that orders something towards others is named. That an access is
 //! the PTX instruction it says is `fabric/simt/tests/check_ptx.sh`.
 
-#[path = "../../proto/testing/deadline.rs"]
-mod deadline;
-
-use deadline::{Deadline, LIMIT};
+use crate::deadline::{Deadline, LIMIT};
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

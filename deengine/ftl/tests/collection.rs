@@ -2,13 +2,8 @@
 //! Costs of collection that must stay in order, at a size that takes seconds; `--bench collection` prints
 //! more.
 
-#[path = "../benches/common/mod.rs"]
-mod common;
-#[path = "../../testing/deadline.rs"]
-mod deadline;
-
-use common::skew::{Run, Skew};
-use deadline::deadline;
+use crate::common::skew::{Run, Skew};
+use crate::deadline::deadline;
 use gnstor_ftl::Policy;
 
 const NEVER: u32 = u32::MAX;

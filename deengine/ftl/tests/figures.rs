@@ -3,17 +3,10 @@
 //!
 //! `cargo bench -p gnstor-ftl --bench steady` measures the same on larger SSDs.
 
-#[path = "../benches/common/mod.rs"]
-mod common;
-#[path = "../../testing/deadline.rs"]
-mod deadline;
-#[path = "../../testing/long.rs"]
-mod long;
-
-use common::closed_loop::Ssd;
-use deadline::deadline;
+use crate::common::closed_loop::Ssd;
+use crate::deadline::deadline;
+use crate::long::is_long;
 use gnstor_model::{Preset, State};
-use long::is_long;
 
 /// Most deviation of a figure, in percent.
 const MOST: f64 = 2.0;

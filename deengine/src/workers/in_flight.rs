@@ -13,7 +13,7 @@
 //!
 //! There is a count for each volume and worker, and only the worker writes it. A worker that fetches new
 //! rules moves the counts of changed volumes to the older epoch, and then says which version it has seen.
-//! So new commands of a volume never hold up a fence. `tests/loom_in_flight.rs` checks every interleaving.
+//! So new commands of a volume never hold up a fence. `tests/loom/in_flight.rs` checks every interleaving.
 
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 

@@ -2,7 +2,7 @@
 //! The Rust ends of the two rings between the executors of the HCA. The other ends are in
 //! `fabric/cuda/fabric/hca/{up,agent}.cuh`.
 //!
-//! The rings are generic over the word, so that `tests/loom_rings.rs` can check them with loom's.
+//! The rings are generic over the word, so that `tests/loom/rings.rs` can check them with loom's.
 
 use super::abi::{PHASE_BIT, UP_ARG, UP_EVEN_SHIFT, UP_ODD_SHIFT, UP_PAYLOAD, UpEntry};
 use std::sync::atomic::{AtomicU64, Ordering};

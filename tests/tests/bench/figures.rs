@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Figures of the paper, and loads that are run several times.
 
-use crate::{SHORT, summary};
+use super::{SHORT, summary};
 use gnstor_tests::command::{BUILD_LIMIT, gnstor};
 use gnstor_tests::within;
 use serde_json::Value;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ctrl-C: what was measured until then is told.
 
-use crate::{LIMIT, SHORT, SMALL};
+use super::{LIMIT, SHORT, SMALL};
 use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, signal, wait};
 use gnstor_tests::within;
 use serde_json::Value;

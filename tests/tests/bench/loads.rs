@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every mode and direction, and what their reports tell.
 
-use crate::{SMALL, bench, runtime, summary};
+use super::{SMALL, bench, runtime, summary};
 use gnstor_tests::BLOCK;
 use gnstor_tests::command::{BUILD_LIMIT, gnstor};
 use gnstor_tests::within;

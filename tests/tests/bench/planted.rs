@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Wrong data and a silent SSD are planted beside a run, which finds them.
 
-use crate::LIMIT;
+use super::LIMIT;
 use gnstor_bench::{self as bench, BenchArgs, Buffers, Harness, Load, Mode, Report, Rw, Switch};
 use gnstor_console::CliError;
 use gnstor_console::Steps;

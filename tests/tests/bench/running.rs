@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads on an array that already runs, from a job file, and with the rate printed while they run.
 
-use crate::{SHORT, bench, summary};
+use super::{SHORT, bench, summary};
 use gnstor_tests::command::{BUILD_LIMIT, Up, gnstor};
 use gnstor_tests::{pattern, within};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Suites, which go on where their last call ended.
 
-use crate::LIMIT;
+use super::LIMIT;
 use gnstor_tests::command::{BUILD_LIMIT, Ended, GNSTOR, run_for};
 use gnstor_tests::within;
 use serde_json::Value;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads without a lock beside changes of the rules, in every interleaving loom finds. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test -p gnstor-deengine --test loom_in_flight --release`.
-#![cfg(loom)]
+//! `cargo test --release -p gnstor-loom --test in_flight`.
 
-#[path = "../src/workers/in_flight.rs"]
+#[path = "../../deengine/src/workers/in_flight.rs"]
 mod in_flight;
-#[path = "../src/workers/lease_word.rs"]
+#[path = "../../deengine/src/workers/lease_word.rs"]
 mod lease_word;
 
 /// Loom takes a sequentially consistent access for an acquire or release one. These put a sequentially

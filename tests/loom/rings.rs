@@ -1,14 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The rings between the executors of the HCA, in every interleaving that loom finds. The Rust ends are the
-//! real ones. The other ends are written as in `up.cuh` and `agent.cuh`. Run with `RUSTFLAGS="--cfg loom"
-//! cargo test -p gnstor-fabric --test loom_rings --release`.
-#![cfg(loom)]
+//! real ones. The other ends are written as in `up.cuh` and `agent.cuh`. Run with
+//! `cargo test --release -p gnstor-loom --test rings`.
 
-use gnstor_fabric::hca::abi::PHASE_BIT;
-use gnstor_fabric::hca::ring::{DOWN_WORDS, DownRing, UpRing, Word};
+#[expect(dead_code, unreachable_pub, reason = "a part of the crate gnstor-fabric")]
+#[path = "../../fabric/src/hca/abi.rs"]
+mod abi;
+#[path = "../../proto/testing/deadline.rs"]
+mod deadline;
+#[expect(dead_code, unreachable_pub, reason = "a part of the crate gnstor-fabric")]
+#[path = "../../fabric/src/hca/ring.rs"]
+mod ring;
+
+use abi::PHASE_BIT;
+use deadline::{Deadline, LIMIT};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
+use ring::{DOWN_WORDS, DownRing, UpRing, Word};
 
 /// A word of a ring.
 struct Shared(AtomicU64);
@@ -27,7 +36,7 @@ fn words(n: usize) -> Vec<Shared> {
 }
 
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
-    let _deadline = gnstor_base::testing::deadline();
+    let _deadline = Deadline::after(LIMIT);
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 100_000;

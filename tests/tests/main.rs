@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The whole system, end to end. One binary runs all of these tests: while some wait for processes, others
+//! use the cores.
+
+mod bench;
+mod capacity;
+mod cli;
+mod copies;
+mod dependencies;
+mod device_api;
+mod example;
+mod faults;
+mod fenced;
+mod full_disk;
+mod neighbour;
+mod old_disks;
+mod ordering;
+mod reconnect;
+mod remote;
+mod shipped_features;
+mod ssd_media;
+mod ssd_process;
+mod ssd_settings;
+mod trust_chap;
+mod trust_grpc;
+mod unordered;
+mod whole_way;
+
+#[path = "../../proto/testing/deadline.rs"]
+mod deadline;
