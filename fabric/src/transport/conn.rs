@@ -142,6 +142,12 @@ impl Conn {
         }
     }
 
+    /// SENDs that wait for their acknowledgement.
+    pub(super) fn waiting(&self) -> u32 {
+        let waiting = self.sent.iter().filter(|p| matches!(p.state, State::Waiting(_))).count();
+        u32::try_from(waiting).expect("a send queue has at most 2^16 entries")
+    }
+
     fn oldest_waiting(&self) -> Option<Time> {
         self.sent.iter().find_map(|p| if let State::Waiting(at) = p.state { Some(at) } else { None })
     }
@@ -178,6 +184,7 @@ impl RcTransport {
             }
             if matches!(pending.state, State::Waiting(_)) {
                 pending.state = State::Acked;
+                self.waiting -= 1;
             }
         }
         self.retire(id);
@@ -265,6 +272,7 @@ impl RcTransport {
         for pending in &mut conn.sent {
             if matches!(pending.state, State::Waiting(_)) {
                 pending.state = State::Failed(next);
+                self.waiting -= 1;
                 next = syndrome::FLUSH;
             }
         }
@@ -299,7 +307,7 @@ impl RcTransport {
     /// Where this process was stopped, all waits for others begin anew. Call this after each look at the
     /// clock, before anything is given up.
     pub(super) fn resume(&mut self, now: Time) {
-        let last = self.last_timeout_check;
+        let last = self.last_look;
         if now.since(last) < STOPPED || self.conns.is_empty() && self.executors.is_empty() {
             return;
         }
@@ -310,17 +318,36 @@ impl RcTransport {
             target.clock = target.clock.max(now);
             target.controller.resumed(target.clock);
         }
-        self.last_timeout_check = now;
+        self.last_look = now;
     }
 
-    /// Breaks connections whose peers acknowledge nothing.
-    pub(super) fn check_timeouts(&mut self, now: Time) {
-        let limit = |c: &Conn| match c.to {
+    /// How long a SEND to `to` waits for its acknowledgement.
+    fn ack_limit(&self, to: To) -> Span {
+        match to {
             To::Local(_) => self.config.ack_timeout,
             To::Remote(_) => Span::from_ps(self.config.ack_timeout.as_ps().saturating_mul(REMOTE_PATIENCE)),
-        };
-        let late = |c: &Conn| !c.broken && c.oldest_waiting().is_some_and(|at| now.since(at) > limit(c));
-        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| late(c)).map(|(id, _)| id).collect();
+        }
+    }
+
+    /// A SEND waits for its acknowledgement from now on.
+    pub(super) fn await_acknowledgement(&mut self, now: Time, to: To) {
+        self.waiting += 1;
+        let deadline = now + self.ack_limit(to);
+        if self.ack_alarm.is_none_or(|alarm| deadline < alarm) {
+            self.ack_alarm = Some(deadline);
+        }
+    }
+
+    /// No later than the first deadline of a SEND that waits for its acknowledgement.
+    pub(super) fn ack_alarm(&self) -> Option<Time> {
+        self.ack_alarm.filter(|_| self.waiting > 0)
+    }
+
+    /// Breaks connections whose peers acknowledge nothing, and sets the alarm anew.
+    pub(super) fn check_acknowledgements(&mut self, now: Time) {
+        let deadline = |c: &Conn| c.oldest_waiting().map(|at| at + self.ack_limit(c.to));
+        let is_late = |c: &Conn| !c.broken && deadline(c).is_some_and(|at| at <= now);
+        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| is_late(c)).map(|(id, _)| id).collect();
         ids.sort_unstable();
         for id in ids {
             let waited = self.conns.get(&id).and_then(Conn::oldest_waiting).map(|at| now.since(at).as_ns());
@@ -328,5 +355,7 @@ impl RcTransport {
             tracing::debug!("connection {id:?} is broken: no acknowledgement for {waited_ms} ms");
             self.break_conn(now, id, Some(syndrome::RETRY_EXCEEDED));
         }
+        let deadline = |c: &Conn| c.oldest_waiting().map(|at| at + self.ack_limit(c.to));
+        self.ack_alarm = self.conns.iter().filter_map(|(_, c)| deadline(c)).min();
     }
 }

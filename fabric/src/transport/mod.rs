@@ -238,7 +238,10 @@ pub struct RcTransport {
     pings: HashMap<(ExecutorId, u32), (Time, u32)>,
     best_rtt: HashMap<ExecutorId, u64>,
     next_id: u32,
-    last_timeout_check: Time,
+    /// SENDs that wait for their acknowledgement, and no later than the first deadline of one.
+    waiting: u32,
+    ack_alarm: Option<Time>,
+    last_look: Time,
     /// What was refused or broken, for a person to read.
     pub counters: Counters,
 }
@@ -273,7 +276,9 @@ impl RcTransport {
             pings: HashMap::default(),
             best_rtt: HashMap::default(),
             next_id: 1,
-            last_timeout_check: Time::ZERO,
+            waiting: 0,
+            ack_alarm: None,
+            last_look: Time::ZERO,
             counters: Counters::default(),
         }
     }
@@ -404,6 +409,7 @@ impl RcTransport {
 
     fn forget(&mut self, id: ConnId) {
         if let Some(conn) = self.conns.remove(&id) {
+            self.waiting -= conn.waiting();
             self.by_qp.remove(&(conn.executor, conn.qpn));
             if let To::Remote(remote) = conn.to
                 && let Some(r) = self.remotes.get_mut(&remote)

@@ -96,8 +96,10 @@ impl RcTransport {
             _ if conn.broken() => State::Failed(syndrome::FLUSH),
             Operation::Send { bytes, capsule } => {
                 let psn = conn.push(Pending::of(request, State::Waiting(now)));
+                let to = conn.to;
                 *conn.times_mut(sqe_of(capsule).cid.get()) = Times::of(taken, untaken(request));
-                let capsule = Capsule { taken, bytes: *bytes, psn, to: conn.to, raw: capsule };
+                let capsule = Capsule { taken, bytes: *bytes, psn, to, raw: capsule };
+                self.await_acknowledgement(now, to);
                 // The acknowledgement completes the request; until then there is nothing to retire.
                 return self.send_capsule(now, id, &capsule);
             }

@@ -86,9 +86,12 @@ impl RcTransport {
                 worked |= has_effects || self.is_at_work(now, i);
             }
         }
-        if now.since(self.last_timeout_check) >= Span::from_ms(10) {
-            self.last_timeout_check = now;
-            self.check_timeouts(now);
+        if self.ack_alarm().is_some_and(|at| at <= now) {
+            self.check_acknowledgements(now);
+            worked = true;
+        }
+        if now.since(self.last_look) >= Span::from_ms(10) {
+            self.last_look = now;
             self.end_idle_remotes(now);
             self.tick_streams(now);
         }
@@ -126,10 +129,10 @@ impl RcTransport {
         self.poll_all = true;
     }
 
-    /// When the next modelled event is due, for a virtual clock.
+    /// When the next modelled event is due, or a wait for an acknowledgement may end: for a virtual clock.
     pub fn next_event(&self) -> Option<Time> {
         let targets = self.targets.iter().filter(|t| !t.silent).filter_map(|t| t.controller.next_event());
-        targets.chain(self.events.first()).min()
+        targets.chain(self.events.first()).chain(self.ack_alarm()).min()
     }
 
     fn lead(&self, conn: ConnId) -> Span {

@@ -87,7 +87,7 @@ fn a_silent_target_fails_the_oldest_send_and_flushes_the_others_in_order() {
     }
     w.pass(Span::from_ms(49));
     assert_eq!(w.completions(), []);
-    w.pass(Span::from_ms(13)); // the check runs every ten milliseconds
+    w.pass(Span::from_ms(1));
     let flushed = |i| (SEND_FAILED, i, syndrome::FLUSH);
     let mut expected = vec![(SEND_FAILED, 0, syndrome::RETRY_EXCEEDED), flushed(1), flushed(2), flushed(3)];
     expected.extend((0..3).map(|i| (RECEIVE_FAILED, i, syndrome::FLUSH)));
@@ -97,6 +97,31 @@ fn a_silent_target_fails_the_oldest_send_and_flushes_the_others_in_order() {
     w.run_to(w.now);
     assert_eq!(w.completions(), [flushed(4)]);
     assert_eq!(w.transport.counters.broken, 1);
+}
+
+#[test]
+fn a_clock_that_goes_from_event_to_event_meets_the_deadline_of_an_acknowledgement() {
+    let _deadline = deadline();
+    let mut w = World::new(SLOW);
+    assert_eq!(w.transport.next_event(), None);
+    w.post(0, true);
+    let mut events = 0;
+    w.turn(w.now);
+    while let Some(at) = w.transport.next_event() {
+        assert!(at < Time::ZERO + ACK_TIMEOUT, "a SEND that is answered has no deadline left: {at:?}");
+        w.run_to(at);
+        events += 1;
+    }
+    assert!(events > 0 && w.completions().len() == 1);
+    w.transport.set_silent(0, true);
+    let sent = w.now;
+    w.post(1, true);
+    w.turn(w.now);
+    while let Some(at) = w.transport.next_event() {
+        w.run_to(at);
+    }
+    assert_eq!(w.completions(), [(SEND_FAILED, 1, syndrome::RETRY_EXCEEDED)]);
+    assert_eq!(w.now, sent + ACK_TIMEOUT);
 }
 
 #[test]
