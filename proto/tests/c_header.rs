@@ -2,8 +2,8 @@
 //! `include/gnproto/nvme.h` says the same as the Rust structures. A program compiled from it prints every
 //! size, offset, constant and computed value, as C99, C11 and C++17. The test compares the lines.
 
-use core::mem::{offset_of, size_of};
 use crate::deadline::{Deadline, LIMIT};
+use core::mem::{offset_of, size_of};
 use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::{
     self, CmRequest, ConnectData, ConnectFields, PropertyFields, cm_reject, fctype, property,

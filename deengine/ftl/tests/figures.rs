@@ -5,8 +5,8 @@
 
 use crate::common::closed_loop::Ssd;
 use crate::deadline::deadline;
-use gnstor_model::{Preset, State};
 use crate::long::is_long;
+use gnstor_model::{Preset, State};
 
 /// Most deviation of a figure, in percent.
 const MOST: f64 = 2.0;
