@@ -118,6 +118,8 @@ pub enum Rights {
 pub enum Request {
     Create(Create),
     List,
+    /// How large a new volume can be.
+    Room,
     Get { name: VolumeName },
     Delete { name: VolumeName, client: ClientId, request_id: Option<RequestId> },
     Open { name: VolumeName, client: ClientId, rights: Rights },
