@@ -17,7 +17,6 @@ mod old_disks;
 mod ordering;
 mod reconnect;
 mod remote;
-mod rights;
 mod shipped_features;
 mod ssd_media;
 mod ssd_process;

@@ -2,6 +2,8 @@
 //! The whole way: gRPC, rights on every SSD, device kernels, the emulated HCA, firmware, and back.
 #![expect(clippy::disallowed_methods, reason = "clients work at once, on threads of their own")]
 
+mod rights;
+
 use gnstor_proto::status::Refusal;
 use gnstor_tests::{
     BLOCK, CHUNK, SSD_BYTES, assert_error, assert_same, client, io_failure, node, pattern, small_array,

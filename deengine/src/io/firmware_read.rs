@@ -2,6 +2,14 @@
 //! Reads that the firmware serves, under its lock: blocks that are on flash.
 
 use crate::controller::Ssd;
+use crate::io::command::{Accepted, OK, TransferKind, Work};
+use crate::io::waiting::Load;
+use crate::permission::Authorized;
+use crate::request::{Refused, Request};
+use gnstor_base::controller::QueueKey;
+use gnstor_flash::Fetch;
+use gnstor_ftl::Extent;
+use gnstor_proto::status::Refusal;
 
 impl Ssd {
     /// The host has asked for a refusal of reads of unwritten blocks (DULBE), and there is such a block.

@@ -3,20 +3,14 @@
 //! no lock. The firmware serves all other reads.
 
 use super::worker::Worker;
-use crate::controller::Ssd;
 use crate::controller::refusal_of;
-use crate::io::command::Accepted;
 use crate::io::command::OK;
-use crate::io::command::{TransferKind, Work};
 use crate::io::permit::CompletionPermit;
-use crate::io::waiting::Load;
 use crate::permission::Authorized;
-use crate::request::Refused;
 use crate::request::{Request, Submission};
 use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::{Span, Time};
-use gnstor_flash::Fetch;
 use gnstor_flash::Ppa;
 use gnstor_ftl::Extent;
 use gnstor_proto::fabrics::Identity;

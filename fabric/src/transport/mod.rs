@@ -27,7 +27,7 @@ mod target;
 mod times;
 
 use crate::hca::{Allowance, Up};
-use crate::link::{Link, LinkConfig};
+use crate::link::Link;
 use crate::tcp::{Frame, Regions};
 use conn::{Conn, To};
 use events::{Events, Message, Messages};
@@ -35,8 +35,7 @@ use executors::{AnyExecutor, Polled};
 use fused::FusedResponses;
 use gnstor_base::controller::{Controller, QueueKey};
 use gnstor_base::region::HostRegion;
-use gnstor_base::time::{Span, Time};
-use gnstor_proto::fabrics::CmRequest;
+use gnstor_base::time::Time;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use leaving::Leaving;
 use ready::Ready;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Mixed work on an SSD whose power may go at any moment, and what of it was acknowledged.
 
+mod commands;
+
 use super::super::oracle::{Dice, Key, Oracle};
 use super::super::*;
 use super::on_file::{Host, OnFile};

@@ -4,7 +4,7 @@
 use super::*;
 
 impl Campaign {
-    pub(super) fn write(&mut self) {
+    pub(in crate::tests::crash) fn write(&mut self) {
         let Some((first, blocks, lease)) = self.range().filter(|_| !self.is_busy(WRITER)) else {
             return self.end_a_transfer();
         };
@@ -25,11 +25,11 @@ impl Campaign {
     }
 
     /// After a call of the SSD that was not this module's.
-    pub(super) fn note_answers(&mut self) {
+    pub(in crate::tests::crash) fn note_answers(&mut self) {
         self.harvest();
     }
 
-    fn trim(&mut self) {
+    pub(super) fn trim(&mut self) {
         let Some((first, blocks, lease)) = self.range().filter(|_| !self.is_busy(WRITER)) else { return };
         let stamp = self.stamp(lease);
         self.commands += 1;
@@ -65,14 +65,14 @@ impl Campaign {
         self.submit(WRITER, sqe, Sent::Write { command, stamp, fua: false, slot: Some(slot) });
     }
 
-    fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         if !self.is_busy(WRITER) {
             let snapshot = self.oracle.snapshot();
             self.submit(WRITER, sqe(io::FLUSH), Sent::Flush(snapshot));
         }
     }
 
-    fn read(&mut self) {
+    pub(super) fn read(&mut self) {
         let Some((first, blocks, lease)) = self.range().filter(|_| !self.is_busy(READER)) else { return };
         let Some(slot) = self.slots.get_mut(&READER).expect("its slots").pop_first() else { return };
         let mut sqe =
@@ -83,7 +83,7 @@ impl Campaign {
         self.submit(READER, sqe, Sent::Read { first, floors, slot });
     }
 
-    fn compare(&mut self) {
+    pub(super) fn compare(&mut self) {
         let Some((first, _, lease)) = self.range().filter(|_| !self.is_busy(WRITER)) else { return };
         let tag = self.oracle.guess(first, self.dice.roll());
         let mut sqe = self.sqe_for(io::COMPARE, WRITER, first, 1, Stamp { lease_epoch: lease, sequence: 0 });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is refused on the whole way, and where: ranges, volumes, rights of readers and writers.
 
-use crate::whole_way::{read, write};
+use super::*;
 
 #[test]
 fn a_range_that_is_not_whole_blocks_or_not_in_the_volume_is_refused_before_it_leaves() {
