@@ -187,10 +187,7 @@ impl Volumes for Service {
     }
 
     async fn list(&self, call: tonic::Request<ListRequest>) -> Answered<ListResponse> {
-        let room = match call.metadata().contains_key(ROOM) {
-            true => self.room(&call).await?,
-            false => Vec::new(),
-        };
+        let room = if call.metadata().contains_key(ROOM) { self.room(&call).await? } else { Vec::new() };
         match self.ask("List", call, |_| Ok(Request::List)).await? {
             Reply::Volumes(entries) => {
                 let volumes = entries.iter().map(volume).collect();
