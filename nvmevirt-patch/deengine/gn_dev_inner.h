@@ -76,6 +76,8 @@ struct gn_dev {
   gn_u32 written_count;
   /* Clients whose queues this step closes, as bits. */
   gn_u8 closing[8192];
+  /* A command of theirs ends at the end of this step. */
+  bool ends_closing;
   /* Clients to be closed, as bits. */
   gn_u8 closed[65536 / 8];
   gn_u32 closed_count;

@@ -157,13 +157,15 @@ static void gn_close_late(struct gn_dev *dev, gn_u64 now_ns, bool compares) {
     if (io->action == GN_COMPARE)
       gn_orphan(dev, io);
     else
-      io->closing = true;
+      io->closing = dev->ends_closing = true;
   }
   memset(dev->closing, 0, sizeof dev->closing);
 }
 
 static void gn_end_closing(struct gn_dev *dev) {
   gn_u32 at;
+  if (!dev->ends_closing) return;
+  dev->ends_closing = false;
   for (at = 0; at < dev->config.commands; ++at) {
     struct gn_io *io = &dev->ios[at];
     if (io->used && io->closing && !io->orphan) gn_orphan(dev, io);

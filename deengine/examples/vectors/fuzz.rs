@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 /// Operations of a session, and of a batch.
 const SESSION: usize = 40_000;
 const BATCH: usize = 2_000;
+/// Room for most batches.
+const BATCH_BYTES: usize = 128 * BATCH;
 /// Batches that the program may be behind.
 const AHEAD: usize = 3;
 /// One session of so many is of a map alone.
-const MAPS: u64 = 6;
+const MAPS: u64 = 12;
 
 /// A batch that the program has not answered yet: the number of its first operation, and our answers.
 struct Asked {
@@ -51,7 +53,7 @@ impl Campaign<'_> {
         let mut answer = Vec::new();
         while self.ops.len() < length {
             let first = self.ops.len();
-            let (mut bytes, mut ours) = (Vec::new(), Vec::new());
+            let (mut bytes, mut ours) = (Vec::with_capacity(BATCH_BYTES), Vec::with_capacity(BATCH_BYTES));
             for _ in 0..BATCH {
                 let op = next(&answer);
                 answer = player.play(&op);

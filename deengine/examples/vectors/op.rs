@@ -129,8 +129,14 @@ pub(crate) fn block_of(seed: u64, number: u64) -> (u16, u32) {
 }
 
 /// Bytes that are written one field after the other, little-endian.
-#[derive(Default)]
 pub(crate) struct Out(pub(crate) Vec<u8>);
+
+impl Default for Out {
+    /// With room for most operations and answers.
+    fn default() -> Self {
+        Self(Vec::with_capacity(128))
+    }
+}
 
 impl Out {
     pub(crate) fn u8(&mut self, value: u8) -> &mut Self {

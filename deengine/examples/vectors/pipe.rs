@@ -19,7 +19,7 @@ pub(crate) struct Peer {
 
 /// Reads the answers of `count` operations as they come, each behind its length.
 fn read_answers(from: &mut impl Read, count: usize) -> std::io::Result<Vec<u8>> {
-    let mut all = Vec::new();
+    let mut all = Vec::with_capacity(32 * count);
     for _ in 0..count {
         let mut head = [0; 4];
         from.read_exact(&mut head)?;

@@ -10,7 +10,7 @@ use crate::op::{DAEMON, Op};
 use crate::play::event;
 use crate::script::{Io, MS, bent, client, entry, vendor, versioned};
 use gnstor_proto::nvme::{FLAGS_SGL, KeyedSgl, Sqe, io};
-use gnstor_proto::placement::{FleetMap, mix64};
+use gnstor_proto::placement::{FleetMap, SsdState, mix64};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::vendor::{VolumeEntry, opcode};
 use std::collections::VecDeque;
@@ -48,6 +48,8 @@ pub(crate) struct Session {
     /// To be done first.
     due: VecDeque<Op>,
     lease_version: u64,
+    /// Of a hundred operations so many end data. Where it is few, much is under way.
+    ends: u32,
 }
 
 impl Session {
@@ -71,6 +73,7 @@ impl Session {
             asked: None,
             due: VecDeque::new(),
             lease_version: 0,
+            ends: 28,
         };
         let twin = session.dice.one_in(3);
         session.due.push_back(device_op(blocks, id, 1 << 15, twin));
@@ -105,8 +108,8 @@ impl Session {
         }
         self.now_ns += u64::from(self.dice.below(300));
         match self.dice.below(100) {
-            0..62 => self.command(),
-            62..90 => self.end_data(false),
+            at if at < self.ends => self.end_data(false),
+            0..90 => self.command(),
             90..93 => self.pass_time(),
             93..97 => self.order(),
             97..99 => Op::Move { count: self.dice.below(30), seed: self.dice.roll() },
@@ -142,17 +145,11 @@ impl Session {
 
     fn pass_time(&mut self) -> Op {
         let ns = match self.dice.below(60) {
-            0 => u64::from(self.dice.below(11_000)) * MS,
-            1..6 => u64::from(self.dice.below(200)) * MS,
+            0..3 => u64::from(self.dice.below(11_000)) * MS,
+            3..6 => u64::from(self.dice.below(200)) * MS,
             _ => u64::from(self.dice.below(200_000)),
         };
-        // A fence that is overdue closes queues, of which a command of no client knows nothing.
-        if ns > 500 * MS && !self.bound {
-            while !self.open.is_empty() {
-                let op = self.end_data(false);
-                self.due.push_back(op);
-            }
-        }
+        self.ends = self.dice.of(&[2, 10, 28]);
         self.now_ns += ns;
         self.due.push_back(Op::Tick { now_ns: self.now_ns });
         if ns > 1000 * MS {

@@ -91,18 +91,16 @@ impl Session {
     }
 
     fn change_map(&mut self) {
-        let mut map = if self.dice.one_in(3) && self.map.ssds.len() > 1 {
-            let lost = u16::try_from(self.dice.index(self.map.ssds.len())).expect("few");
-            let next = self.map.without(lost);
-            // No map without any SSD that is in: nothing would be served any more.
-            if next.ssds.iter().filter(|ssd| ssd.state == gnstor_proto::placement::SsdState::In).count() > 1 {
-                next
-            } else {
-                FleetMap::equal(self.map.ssds.len(), 64, self.dice.roll(), 1).expect("a map")
-            }
+        let count = self.map.ssds.len();
+        let mut map = if self.dice.one_in(3) && count > 1 {
+            self.map.without(u16::try_from(self.dice.index(count)).expect("few"))
         } else {
-            FleetMap::equal(self.map.ssds.len(), 64, self.dice.roll(), 1).expect("a map")
+            self.drawn_map(count)
         };
+        // No map without any SSD that is in: nothing would be served any more.
+        if map.ssds.iter().filter(|ssd| ssd.state == SsdState::In).count() < 2 {
+            map = self.drawn_map(count);
+        }
         map.epoch = self.map.epoch + 1;
         if self.dice.one_in(6) {
             map.epoch = self.map.epoch - 1;
@@ -112,6 +110,12 @@ impl Session {
             self.map = map;
         }
         self.order_bytes(opcode::MAP_SET, &bytes);
+    }
+
+    /// Mostly of few groups: many SSDs and many groups take long to draw.
+    fn drawn_map(&mut self, ssds: usize) -> FleetMap {
+        let groups = self.dice.of(&[1u32, 8, 8, 64]);
+        FleetMap::equal(ssds, groups, self.dice.roll(), 1).expect("a map")
     }
 
     /// An order that is wrong in some way.
