@@ -4,7 +4,7 @@
 use crate::args::ArrayArgs;
 use gnstor_array::Secret;
 use gnstor_console::CliError;
-use gnstor_daemon::{SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
+use gnstor_daemon::{ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
 use gnstor_fabric::host_queue::Credentials;
 use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::fleet_client::FleetClient;
@@ -61,6 +61,8 @@ pub(crate) struct Fleet {
     pub(crate) ssds: Vec<Ssd>,
     pub(crate) map: FleetMap,
     pub(crate) volumes: Vec<VolumeInfo>,
+    /// The largest volume that can be created now, bytes: with one replica, with two, and so on.
+    pub(crate) largest: Vec<u64>,
 }
 
 impl Fleet {
@@ -69,10 +71,12 @@ impl Fleet {
     /// # Errors
     /// It cannot be reached, does not answer, or answers what is no fleet map.
     pub(crate) fn ask(array: &ArrayArgs) -> Result<Self, CliError> {
-        let (map, ssds, list, (down, lossy, damaged)) = call(array, |channel| async move {
+        let (map, ssds, list, (down, lossy, damaged, largest)) = call(array, |channel| async move {
             let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
-            let list = VolumesClient::new(channel).list(ListRequest {}).await?;
-            let said = (downs(&list), named(&list, SSD_FILLING), named(&list, SSD_DAMAGED));
+            let mut ask = tonic::Request::new(ListRequest {});
+            ask.metadata_mut().insert(ROOM, tonic::metadata::MetadataValue::from_static("1"));
+            let list = VolumesClient::new(channel).list(ask).await?;
+            let said = (downs(&list), named(&list, SSD_FILLING), named(&list, SSD_DAMAGED), room(&list));
             Ok((fleet.map, fleet.ssds, list.into_inner(), said))
         })?;
         let map = FleetMap::decode(&map).map_err(|e| Error::Protocol(e.to_string()))?;
@@ -86,7 +90,7 @@ impl Fleet {
             info: s.into(),
         };
         let ssds = ssds.into_iter().map(ssd).collect();
-        Ok(Self { ssds, map, volumes: list.volumes.into_iter().map(VolumeInfo::from).collect() })
+        Ok(Self { ssds, map, volumes: list.volumes.into_iter().map(VolumeInfo::from).collect(), largest })
     }
 
     /// Bytes that all SSDs have.
@@ -189,6 +193,12 @@ fn downs<T>(answer: &tonic::Response<T>) -> BTreeMap<u16, String> {
 fn named<T>(answer: &tonic::Response<T>, name: &str) -> BTreeSet<u16> {
     let values = answer.metadata().get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     values.filter_map(|value| value.parse().ok()).collect()
+}
+
+/// The largest volume for each number of replicas.
+fn room<T>(answer: &tonic::Response<T>) -> Vec<u64> {
+    let values = answer.metadata().get_all(ROOM).into_iter().filter_map(|value| value.to_str().ok());
+    values.filter_map(|value| value.split_once(' ')?.1.parse().ok()).collect()
 }
 
 fn parse(text: &str) -> Option<(u16, String)> {

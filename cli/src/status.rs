@@ -186,6 +186,7 @@ pub fn df(args: &ArrayArgs) -> Result<(), CliError> {
         };
         print_json(&json!({
             "array": args.array, "capacity_bytes": capacity, "taken_bytes": taken, "free_bytes": free,
+            "largest_volume_bytes": fleet.largest,
             "volumes": fleet.volumes.iter().map(volume).collect::<Vec<_>>(),
         }));
         return Ok(());
@@ -205,13 +206,9 @@ pub fn df(args: &ArrayArgs) -> Result<(), CliError> {
         percent(taken, capacity)
     );
     outln!();
-    let sizes = (1..=fleet.ssds.len().min(3) as u64)
-        .map(|copies| format!("{} x {copies}", human_bytes(free / copies)));
-    outln!(
-        "free        {}: as volume size x replicas, {}",
-        human_bytes(free),
-        sizes.collect::<Vec<_>>().join(", ")
-    );
+    outln!("free        {}", human_bytes(free));
+    let sizes = (1..).zip(&fleet.largest).map(|(copies, &bytes)| format!("{bytes} x {copies}"));
+    outln!("largest     a new volume, bytes x replicas: {}", sizes.collect::<Vec<_>>().join(", "));
     Ok(())
 }
 
@@ -249,7 +246,8 @@ mod tests {
     fn each_state_of_an_ssd_is_a_problem_with_an_action() {
         let _deadline = deadline();
         let map = FleetMap::equal(4, 64, 7, 1).expect("a map");
-        let mut fleet = Fleet { ssds: (0..4).map(ssd).collect(), map, volumes: Vec::new() };
+        let mut fleet =
+            Fleet { ssds: (0..4).map(ssd).collect(), map, volumes: Vec::new(), largest: Vec::new() };
         assert_eq!(problems(&fleet), []);
         fleet.ssds[1].down = Some("it does not answer\u{1b}[2J".into());
         fleet.ssds[2].filling = 7;

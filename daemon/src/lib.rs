@@ -44,5 +44,5 @@ mod deadline;
 
 pub use port::{Reconnect, SsdPort};
 pub use server::{
-    Access, Daemon, DaemonConfig, DaemonError, SSD_DAMAGED, SSD_DOWN, SSD_FILLING, Tls, Tokens, serve,
+    Access, Daemon, DaemonConfig, DaemonError, ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING, Tls, Tokens, serve,
 };

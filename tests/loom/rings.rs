@@ -3,21 +3,15 @@
 //! real ones. The other ends are written as in `up.cuh` and `agent.cuh`. Run with
 //! `cargo test --release -p gnstor-loom --test rings`.
 
-#[expect(dead_code, unreachable_pub, reason = "a part of the crate gnstor-fabric")]
-#[path = "../../fabric/src/hca/abi.rs"]
-mod abi;
 #[path = "../../proto/testing/deadline.rs"]
 mod deadline;
-#[expect(dead_code, unreachable_pub, reason = "a part of the crate gnstor-fabric")]
-#[path = "../../fabric/src/hca/ring.rs"]
-mod ring;
 
-use abi::PHASE_BIT;
 use deadline::{Deadline, LIMIT};
+use gnstor_loom::abi::PHASE_BIT;
+use gnstor_loom::ring::{DOWN_WORDS, DownRing, UpRing, Word};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
-use ring::{DOWN_WORDS, DownRing, UpRing, Word};
 
 /// A word of a ring.
 struct Shared(AtomicU64);
@@ -153,7 +147,7 @@ struct DownSide {
 /// the vector load may be.
 fn fetch(down: &DownSide, position: u64, second_half_first: bool) -> [u64; DOWN_WORDS] {
     let entries = (down.ring.len() / DOWN_WORDS) as u64;
-    let phase = if position / entries & 1 == 1 { 0 } else { PHASE_BIT };
+    let phase = if (position / entries) & 1 == 1 { 0 } else { PHASE_BIT };
     let at = usize::try_from(position % entries).expect("small") * DOWN_WORDS;
     loop {
         let mut got = [0; DOWN_WORDS];

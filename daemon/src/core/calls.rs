@@ -64,6 +64,7 @@ impl Core {
                 let volumes = volumes.map(|v| v.view(now)).collect();
                 self.reply(ticket, Ok(Reply::Volumes(volumes)));
             }
+            Request::Room => self.reply(ticket, Ok(Reply::Room(self.room(now)))),
             Request::Get { name } => {
                 if let Some(volume) = self.named(ticket, &name) {
                     let view = volume.view(now);
@@ -131,7 +132,7 @@ impl Core {
             }
             Request::Publish(publish) => return self.may_publish(caller, publish),
             Request::Keep { client } => (Some(*client), None, None),
-            Request::List | Request::Register | Request::GetMap => return Ok(()),
+            Request::List | Request::Room | Request::Register | Request::GetMap => return Ok(()),
         };
         let entry = name.and_then(|name| self.names.get(name.as_str())).map(|vid| &self.volumes[vid].entry);
         if let (Some(entry), Some(right)) = (entry, right) {

@@ -86,6 +86,8 @@ pub enum Reply {
     Volume(VolumeEntry),
     /// List.
     Volumes(Vec<VolumeEntry>),
+    /// How large a new volume can be, bytes: with one replica, with two, and so on.
+    Room(Vec<u64>),
     /// Open.
     Opened {
         /// The volume.

@@ -98,6 +98,7 @@ impl Core {
             | Request::Revoke { name, .. }
             | Request::Release { name, .. } => named(name).collect(),
             Request::List
+            | Request::Room
             | Request::Get { .. }
             | Request::Register
             | Request::Keep { .. }

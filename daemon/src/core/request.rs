@@ -118,16 +118,45 @@ pub enum Rights {
 pub enum Request {
     Create(Create),
     List,
-    Get { name: VolumeName },
-    Delete { name: VolumeName, client: ClientId, request_id: Option<RequestId> },
-    Open { name: VolumeName, client: ClientId, rights: Rights },
-    Renew { name: VolumeName, client: ClientId, lease_epoch: u32, lease_ms: u32 },
-    Release { name: VolumeName, client: ClientId },
-    Share { name: VolumeName, principal: Arc<str>, right: Right },
-    Revoke { name: VolumeName, principal: Arc<str> },
+    /// How large a new volume can be.
+    Room,
+    Get {
+        name: VolumeName,
+    },
+    Delete {
+        name: VolumeName,
+        client: ClientId,
+        request_id: Option<RequestId>,
+    },
+    Open {
+        name: VolumeName,
+        client: ClientId,
+        rights: Rights,
+    },
+    Renew {
+        name: VolumeName,
+        client: ClientId,
+        lease_epoch: u32,
+        lease_ms: u32,
+    },
+    Release {
+        name: VolumeName,
+        client: ClientId,
+    },
+    Share {
+        name: VolumeName,
+        principal: Arc<str>,
+        right: Right,
+    },
+    Revoke {
+        name: VolumeName,
+        principal: Arc<str>,
+    },
     Publish(Publish),
     Register,
-    Keep { client: ClientId },
+    Keep {
+        client: ClientId,
+    },
     GetMap,
 }
 

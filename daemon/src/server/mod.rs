@@ -31,7 +31,7 @@ use service::Service;
 
 pub use access::{Access, Tls, Tokens};
 pub use config::DaemonConfig;
-pub use service::{SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
+pub use service::{ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -72,6 +72,10 @@ pub const SSD_FILLING: &str = "gnstor-ssd-filling";
 /// The same of each SSD that could not read all of its permission metadata when it started: its index.
 pub const SSD_DAMAGED: &str = "gnstor-ssd-damaged";
 
+/// Metadata of a List that asks how large a new volume can be. The answer has it once for each number of
+/// replicas: the number and the bytes.
+pub const ROOM: &str = "gnstor-room";
+
 /// How clients reach an SSD.
 pub(super) fn describe(port: &SsdPort) -> Ssd {
     Ssd {
@@ -111,6 +115,16 @@ impl Service {
             }
         }
         response
+    }
+
+    /// How large a new volume can be, with one replica, with two, and so on.
+    async fn room(&self, call: &tonic::Request<ListRequest>) -> Result<Vec<u64>, Status> {
+        let mut own = tonic::Request::new(());
+        *own.extensions_mut() = call.extensions().clone();
+        match self.ask("List", own, |()| Ok(Request::Room)).await? {
+            Reply::Room(bytes) => Ok(bytes),
+            other => mismatch(&other),
+        }
     }
 
     /// What a client gets: the number of its registration and its secret, where SSDs ask for them.
@@ -173,9 +187,16 @@ impl Volumes for Service {
     }
 
     async fn list(&self, call: tonic::Request<ListRequest>) -> Answered<ListResponse> {
+        let room = if call.metadata().contains_key(ROOM) { self.room(&call).await? } else { Vec::new() };
         match self.ask("List", call, |_| Ok(Request::List)).await? {
             Reply::Volumes(entries) => {
-                Ok(self.with_absent(ListResponse { volumes: entries.iter().map(volume).collect() }))
+                let volumes = entries.iter().map(volume).collect();
+                let mut response = self.with_absent(ListResponse { volumes });
+                for (replicas, bytes) in (1..).zip(room) {
+                    let value = format!("{replicas} {bytes}").parse().expect("digits");
+                    response.metadata_mut().append(ROOM, value);
+                }
+                Ok(response)
             }
             other => mismatch(&other),
         }

@@ -20,22 +20,24 @@
 //! `begin` takes the older checkpoint out of the header before that checkpoint is overwritten. `finish` puts
 //! the new one in when all of it is durable.
 
+mod finishing;
+
 use crate::bytes::{CHUNK, index, round_up};
 use crate::checkpoint_head::{HOLE, STORED, TABLE_ENTRY, push_entry};
 use crate::durable::{Durable, UpdateNumber};
-use crate::error::{DurableError, Patience, end_sync, start_sync, start_write};
+use crate::error::{DurableError, Patience, start_sync, start_write};
 use crate::header::Slot;
 use crate::journal::{Journal, Position};
 use crate::meta::{AppliedStamp, Meta, push_history};
 use crate::record::Seq;
-use gnstor_flash::SyncTicket;
+use finishing::Stage;
 use gnstor_proto::slba::Vid;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::task::Poll;
 use zerocopy::IntoBytes;
 
 pub use crate::checkpoint_head::CheckpointHead;
+pub use finishing::Finishing;
 
 /// Words of a chunk.
 pub(crate) const CHUNK_WORDS: usize = CHUNK / 8;
@@ -358,76 +360,5 @@ impl Checkpoint {
         };
         let Self { durable, which, slot, meta, .. } = self;
         Ok(Finishing { durable, which, slot, meta, stage })
-    }
-}
-
-/// A checkpoint that is whole and not in the header yet.
-#[derive(Debug)]
-pub struct Finishing {
-    durable: Durable,
-    which: usize,
-    slot: Slot,
-    meta: Vec<u8>,
-    stage: Stage,
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// Its bytes are being synced.
-    Content(SyncTicket),
-    /// Its bytes are durable.
-    Written,
-    /// The header is being changed.
-    Header(UpdateNumber),
-}
-
-impl Finishing {
-    /// Goes on with it; ready when the checkpoint counts. Then the ring before it is free, and
-    /// [`Self::into_meta`] gives the memory of the meta back.
-    ///
-    /// # Errors
-    /// Where the store fails. The checkpoint before stays the newest.
-    pub fn poll(&mut self, journal: &mut Journal) -> Result<Poll<()>, DurableError> {
-        self.finish(journal, Patience::None)
-    }
-
-    /// As [`Self::poll`], and waits for the medium.
-    ///
-    /// # Errors
-    /// As [`Self::poll`].
-    pub fn wait(mut self, journal: &mut Journal) -> Result<Vec<u8>, DurableError> {
-        while self.finish(journal, Patience::Blocks)?.is_pending() {}
-        Ok(self.meta)
-    }
-
-    /// Memory for the meta of the next checkpoint.
-    pub fn into_meta(self) -> Vec<u8> {
-        self.meta
-    }
-
-    fn finish(&mut self, journal: &mut Journal, patience: Patience) -> Result<Poll<()>, DurableError> {
-        let ended = self.advance(patience)?;
-        if ended.is_ready() {
-            journal.release_before(self.slot.page);
-        }
-        Ok(ended)
-    }
-
-    fn advance(&mut self, patience: Patience) -> Result<Poll<()>, DurableError> {
-        if let Stage::Content(ticket) = self.stage {
-            if end_sync(self.durable.store(), ticket, patience, WRITING)?.is_pending() {
-                return Ok(Poll::Pending);
-            }
-            self.stage = Stage::Written;
-        }
-        if let Stage::Written = self.stage {
-            if patience == Patience::None && self.durable.is_updating() {
-                return Ok(Poll::Pending);
-            }
-            let (which, slot) = (self.which, self.slot);
-            self.stage = Stage::Header(self.durable.start_update(|header| header.slots[which] = slot)?);
-        }
-        let Stage::Header(number) = self.stage else { return Ok(Poll::Pending) };
-        self.durable.end_update(number, patience)
     }
 }

@@ -2,9 +2,8 @@
 //! Protected memory: what an SSD has acknowledged and not on flash outlives its process.
 //!
 //! A killed process is no power failure: the machine still has the memory. So frames and the journal's tail
-//! of
-//! an SSD in a file lie in a file of `/dev/shm`, named by data file and boot of the machine. The next start
-//! finds them there and treats them as a dump. An orderly end removes the file.
+//! of an SSD in a file lie in a file of `/dev/shm`, named by data file and boot of the machine. The next
+//! start finds them there and treats them as a dump. An orderly end removes the file.
 //!
 //! ```text
 //!   0        header: who it belongs to; valid once its magic is written
@@ -19,6 +18,8 @@
 //! * A transaction counts once `end` is behind it. `end` moves after its bytes are written.
 //! * Head and durable transaction move together: the unused slot is written, then one word selects it.
 
+mod left_behind;
+
 use crate::PAGE_BYTES;
 use crate::file::DataFile;
 use gnstor_base::region::HostRegion;
@@ -28,6 +29,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+pub use left_behind::LeftBehind;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GNSTKEEP");
 const VERSION: u64 = 1;
@@ -341,70 +344,6 @@ pub(crate) fn decode_tail(control: &HostRegion, tail_at: u64) -> Option<(u64, Ve
     control.read(tail_at + at, front);
     control.read(tail_at, back);
     Some((durable, tail))
-}
-
-/// Protected memory that a killed process left.
-#[derive(Debug)]
-pub struct LeftBehind {
-    shape: Layout,
-    /// Mark of the boot that placed its pages.
-    pub(crate) mark: u32,
-    /// Whose it was.
-    pub owner: KeptOwner,
-    control: Arc<HostRegion>,
-    frames: Arc<HostRegion>,
-}
-
-impl LeftBehind {
-    /// What a killed process has left for this file, where it is whole.
-    pub(crate) fn find(file: &DataFile) -> io::Result<Option<Self>> {
-        let path = path_of(file)?;
-        let memory = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&path);
-        let memory = match memory {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        let (meta, own) = (memory.metadata()?, file.file().metadata()?);
-        if !meta.is_file() || meta.mode() & 0o077 != 0 || meta.len() < OWNERS_AT {
-            return Err(io::Error::other(format!("{}: is none of ours", path.display())));
-        }
-        // Another user could have made it up, except the owner of the data file itself.
-        if meta.uid() != crate::sys::user() && meta.uid() != own.uid() {
-            return Err(io::Error::other(format!("{}: belongs to another user", path.display())));
-        }
-        let head = HostRegion::map_file(&memory, 0, 4096)?;
-        let Some((shape, mark, owner)) = decode(&head).filter(|(shape, ..)| shape.end == meta.len()) else {
-            // One that was let go of has no header.
-            tracing::debug!(path = %path.display(), "memory without a header");
-            return Ok(None);
-        };
-        let (control, frames) = map(&memory, &shape)?;
-        Ok(Some(Self { shape, mark, owner, control, frames }))
-    }
-
-    /// The last durable transaction, and the bytes of all that follow it; `None` where its words contradict
-    /// each other.
-    pub fn tail(&self) -> Option<(u64, Vec<u8>)> {
-        decode_tail(&self.control, self.shape.tail_at)
-    }
-
-    /// Frames with the pages that took them last.
-    pub(crate) fn owners(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        let frames = u32::try_from(self.shape.frames - 1).unwrap_or(0);
-        (0..frames).filter_map(|frame| {
-            let owner = self.control.word32(OWNERS_AT + u64::from(frame) * 4).load(Ordering::Acquire);
-            owner.checked_sub(1).map(|page| (frame, page))
-        })
-    }
-
-    /// Copies the data of a frame out.
-    pub fn read_frame(&self, frame: u32, out: &mut [u8; PAGE_BYTES as usize]) {
-        self.frames.read(u64::from(frame) * u64::from(PAGE_BYTES), out);
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod compare;
 pub(crate) mod delay;
 pub(crate) mod dispatch;
 mod effects;
+mod firmware_read;
 mod guard;
 mod pending;
 pub(crate) mod permit;

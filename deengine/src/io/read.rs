@@ -3,20 +3,14 @@
 //! no lock. The firmware serves all other reads.
 
 use super::worker::Worker;
-use crate::controller::Ssd;
 use crate::controller::refusal_of;
-use crate::io::command::Accepted;
 use crate::io::command::OK;
-use crate::io::command::{TransferKind, Work};
 use crate::io::permit::CompletionPermit;
-use crate::io::waiting::Load;
 use crate::permission::Authorized;
-use crate::request::Refused;
 use crate::request::{Request, Submission};
 use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::{Span, Time};
-use gnstor_flash::Fetch;
 use gnstor_flash::Ppa;
 use gnstor_ftl::Extent;
 use gnstor_proto::fabrics::Identity;
@@ -359,96 +353,5 @@ impl Worker {
                 permit.forfeit();
             }
         }
-    }
-}
-
-impl Ssd {
-    /// The host has asked for a refusal of reads of unwritten blocks (DULBE), and there is such a block.
-    pub(super) fn refuses_unwritten(&self, queue: QueueKey, request: &Authorized<Request>) -> bool {
-        let is_unwritten = |extent| matches!(extent, Extent::Unmapped | Extent::StaleGeneration);
-        let address = request.get().address;
-        self.hosts.tells_unwritten(queue)
-            && (0..request.get().blocks).any(|index| {
-                let extent = self.ftl.extent(address.vid, request.generation(), address.vba + index);
-                if let Extent::Page(page, _) = extent {
-                    self.ftl.unpin(page);
-                }
-                is_unwritten(extent)
-            })
-    }
-
-    pub(super) fn begin_read(&mut self, command: Accepted, request: Authorized<Request>) {
-        let Accepted { now, at: accepted, permit } = command;
-        let first = *request.get();
-        let vid = first.address.vid;
-        let mut extents = std::mem::take(&mut self.lists.extents);
-        extents.clear();
-        let generation = request.generation();
-        extents.extend(
-            (0..first.blocks).map(|index| self.ftl.extent(vid, generation, first.address.vba + index)),
-        );
-        self.lists.touched.clear();
-        let (mut zeros, mut wrong) = (0, false);
-        for extent in &extents {
-            match *extent {
-                Extent::Page(page, _) => self.lists.touched.push(page),
-                Extent::Unmapped => zeros += 1,
-                Extent::WrongKey => wrong = true,
-                Extent::StaleGeneration => {
-                    zeros += 1;
-                    self.smart.stats_mut().stale_generation_reads += 1;
-                }
-            }
-        }
-        if wrong {
-            self.lists.touched.iter().for_each(|page| self.ftl.unpin(*page));
-            self.lists.extents = extents;
-            self.leave(now, request);
-            return self.refuse(permit, vid.get(), Refusal::WrongKey.into(), accepted);
-        }
-        self.smart.stats_mut().unmapped_reads += u64::from(zeros);
-        let done_at = self.ftl.read_time(accepted, &self.lists.touched, zeros);
-        let id = self.start(permit, vid.get(), done_at, Work::Read(request));
-        for (index, extent) in (0u32..).zip(&extents) {
-            let remote = first.remote_of(index);
-            let Extent::Page(page, sum) = *extent else {
-                let local = self.ftl.zero_page();
-                self.push(id, TransferKind::Other, remote, local, Some(self.lists.zero_sum));
-                continue;
-            };
-            match self.ftl.fetch(page) {
-                Fetch::Here(local) => self.push(id, TransferKind::FromPage(page), remote, local, Some(sum)),
-                Fetch::Loading(ticket) => self.load(id, ticket, Load { command: id, page, remote, sum }),
-                Fetch::Unreadable => {
-                    self.ftl.unpin(page);
-                    self.fail(id, Refusal::Unreadable);
-                }
-            }
-        }
-        self.lists.extents = extents;
-        if self.commands.get_mut(id).is_some_and(|command| command.pending == 0) {
-            self.finish(now, id);
-        }
-    }
-
-    pub(crate) fn finish_read(
-        &mut self,
-        command: Accepted,
-        failure: Option<Refused>,
-        pushed_bytes: u32,
-        request: Authorized<Request>,
-    ) {
-        let Accepted { now, at: done_at, permit } = command;
-        let Request { blocks, address, .. } = *request.get();
-        let failure = failure.or_else(|| self.lease_over(done_at.max(now)));
-        if let Some(refused) = failure {
-            self.refuse(permit, address.vid.get(), refused, done_at.max(now));
-        } else {
-            self.count(&request);
-            self.smart.stats_mut().reads += 1;
-            self.smart.stats_mut().blocks_read += u64::from(blocks);
-            self.complete(permit, OK, done_at, pushed_bytes);
-        }
-        self.leave(now, request);
     }
 }

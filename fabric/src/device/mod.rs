@@ -9,10 +9,12 @@
 mod copies;
 mod cuda;
 mod host;
+mod memory;
 mod range;
 
 pub use copies::{Copier, CopyBy, Segment};
 use gnstor_base::region::HostRegion;
+pub use memory::DeviceMem;
 pub use range::DeviceRange;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -184,16 +186,6 @@ impl std::fmt::Debug for Device {
     }
 }
 
-/// Memory that device code uses: GPU memory, or host memory for the CPU execution. Zeroed; freed on drop.
-#[derive(Debug)]
-pub struct DeviceMem {
-    device: Arc<Device>,
-    address: u64,
-    bytes: usize,
-    /// The memory itself where the device is the CPU.
-    host: Option<Arc<HostRegion>>,
-}
-
 impl Device {
     /// Takes a device.
     ///
@@ -346,69 +338,6 @@ impl Device {
             // Its lanes have ended or been dropped when `run` returns.
             Backend::Host(_) => true,
             Backend::Cuda(gpu) => gpu.is_idle(),
-        }
-    }
-}
-
-impl DeviceMem {
-    /// Address in device code.
-    pub fn address(&self) -> u64 {
-        self.address
-    }
-
-    /// Length in bytes.
-    pub fn len(&self) -> usize {
-        self.bytes
-    }
-
-    /// Whether there are no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.bytes == 0
-    }
-
-    /// Copies bytes in.
-    ///
-    /// # Errors
-    /// Driver errors.
-    ///
-    /// # Panics
-    /// If the range leaves the memory.
-    pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), DeviceError> {
-        assert!(offset + data.len() <= self.bytes, "a write leaves the device memory");
-        match (&self.device.backend, &self.host) {
-            (Backend::Cuda(gpu), _) => gpu.write(self.address + offset as u64, data),
-            (Backend::Host(_), Some(region)) => {
-                region.write(offset as u64, data);
-                Ok(())
-            }
-            (Backend::Host(_), None) => unreachable!("host memory has a region"),
-        }
-    }
-
-    /// Copies bytes out.
-    ///
-    /// # Errors
-    /// Driver errors.
-    ///
-    /// # Panics
-    /// If the range leaves the memory.
-    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), DeviceError> {
-        assert!(offset + out.len() <= self.bytes, "a read leaves the device memory");
-        match (&self.device.backend, &self.host) {
-            (Backend::Cuda(gpu), _) => gpu.read(self.address + offset as u64, out),
-            (Backend::Host(_), Some(region)) => {
-                region.read(offset as u64, out);
-                Ok(())
-            }
-            (Backend::Host(_), None) => unreachable!("host memory has a region"),
-        }
-    }
-}
-
-impl Drop for DeviceMem {
-    fn drop(&mut self) {
-        if let Backend::Cuda(gpu) = &self.device.backend {
-            gpu.free(self.address);
         }
     }
 }

@@ -10,6 +10,7 @@
 //! ```
 
 mod clock;
+mod config;
 mod conn;
 mod counters;
 mod events;
@@ -26,7 +27,7 @@ mod target;
 mod times;
 
 use crate::hca::{Allowance, Up};
-use crate::link::{Link, LinkConfig};
+use crate::link::Link;
 use crate::tcp::{Frame, Regions};
 use conn::{Conn, To};
 use events::{Events, Message, Messages};
@@ -34,8 +35,7 @@ use executors::{AnyExecutor, Polled};
 use fused::FusedResponses;
 use gnstor_base::controller::{Controller, QueueKey};
 use gnstor_base::region::HostRegion;
-use gnstor_base::time::{Span, Time};
-use gnstor_proto::fabrics::CmRequest;
+use gnstor_base::time::Time;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use leaving::Leaving;
 use ready::Ready;
@@ -46,6 +46,7 @@ use std::sync::mpsc::Sender;
 use table::{Name, Table};
 
 pub use crate::cm::{REFUSED_NO_PEER, Refused};
+pub use config::{Connect, Port, TransportConfig};
 pub use counters::Counters;
 pub use lent::{Lent, lend};
 pub use step::Waits;
@@ -74,57 +75,6 @@ impl Name for ConnId {
     fn raw(self) -> u32 {
         self.0
     }
-}
-
-/// Where an SSD is, seen from a transport.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Port {
-    /// A controller of this transport.
-    Local(u16),
-    /// SSD `ssd` behind the TCP link `remote`.
-    Remote {
-        /// Name from [`RcTransport::add_remote`].
-        remote: u32,
-        /// SSD number there.
-        ssd: u16,
-    },
-}
-
-/// How long things may take.
-#[derive(Clone, Copy, Debug)]
-pub struct TransportConfig {
-    /// The modelled link of local connections.
-    pub link: LinkConfig,
-    /// A SEND that is not acknowledged for this long fails (RC transport: timeout times retries).
-    pub ack_timeout: Span,
-    /// Wait before a SEND that found no receive is tried again.
-    pub rnr_timer: Span,
-    /// Tries before it fails.
-    pub rnr_retries: u8,
-}
-
-impl Default for TransportConfig {
-    fn default() -> Self {
-        Self {
-            link: LinkConfig::PAPER_200GBE,
-            ack_timeout: Span::from_ms(500),
-            rnr_timer: Span::from_ns(100_000),
-            rnr_retries: 7,
-        }
-    }
-}
-
-/// A queue pair to be connected, and with what.
-#[derive(Clone, Copy, Debug)]
-pub struct Connect {
-    /// The executor of the queue pair.
-    pub executor: ExecutorId,
-    /// The queue pair.
-    pub qpn: u32,
-    /// The SSD.
-    pub port: Port,
-    /// What the RDMA connection manager is told.
-    pub request: CmRequest,
 }
 
 struct LocalTarget {

@@ -2,6 +2,8 @@
 //! `gnstor status`, `df` and `ssd`.
 
 use super::*;
+use gnstor_tests::Guest;
+use libgnstor::Rights;
 
 #[test]
 fn the_status_is_one_screen_and_json() {
@@ -41,6 +43,41 @@ fn the_status_is_one_screen_and_json() {
         let words = ask(&["ssd", "log", "1", "--manager-key", &key]);
         for word in ["programmed", "bad blocks", "BLOCKS WRITTEN", "errors "] {
             assert!(words.stdout.contains(word), "'{word}' is missing in: {}", words.stdout);
+        }
+        up.end("-TERM");
+    });
+}
+
+#[test]
+fn what_df_says_is_free_can_be_created_and_written_to_its_last_block() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start_as(&["--preset", "null", "--ssd-size", "16MiB", "--ssds", "3"]);
+        up.volume(&["create", "first", "--size", "3MiB"]).worked();
+        let largest = |replicas: usize| {
+            let df = gnstor(&["df", "--json", "--array", &up.daemon]).json();
+            df["largest_volume_bytes"][replicas - 1].as_u64().expect("bytes")
+        };
+        let create = |name: &str, bytes: u64, replicas: usize| {
+            let (bytes, replicas) = (bytes.to_string(), replicas.to_string());
+            up.volume(&["create", name, "--size", &bytes, "--replicas", &replicas])
+        };
+        for replicas in [3, 2, 1] {
+            let (name, bytes) = (format!("of-{replicas}"), largest(replicas));
+            assert!(bytes > 8 << 20, "{replicas} replicas: {bytes}");
+            create("too-large", bytes + 4096, replicas).failed(&["does not fit"]);
+            create(&name, bytes, replicas).worked();
+            let guest = Guest::connect(&up.daemon, &name);
+            let file = guest.client.open(&name, Rights::Write).expect("a volume opens");
+            let data = pattern(replicas as u64, usize::try_from(bytes).expect("small"));
+            for (at, part) in (0..).step_by(1 << 20).zip(data.chunks(1 << 20)) {
+                file.write_at(at, part).unwrap_or_else(|e| panic!("{replicas} replicas, byte {at}: {e}"));
+            }
+            file.flush().expect("a flush");
+            let mut last = [0; 4096];
+            file.read_at(bytes - 4096, &mut last).expect("a read");
+            assert!(data.ends_with(&last), "the last block");
+            drop(file);
+            up.volume(&["delete", &name]).worked();
         }
         up.end("-TERM");
     });

@@ -8,7 +8,7 @@ use crate::core::request::{Create, VolumeName};
 use crate::core::volume::{Action, Creation, Purpose, Stage, Volume};
 use crate::core::{Reply, Ticket};
 use gnstor_proto::BLOCK_SHIFT;
-use gnstor_proto::placement::mix64;
+use gnstor_proto::placement::{DEFAULT_CHUNK_SHIFT, mix64};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::GrpcCode::{AlreadyExists, InvalidArgument, ResourceExhausted, Unavailable};
 use gnstor_proto::vendor::{MAX_REPLICAS, VolumeEntry};
@@ -140,6 +140,24 @@ impl Core {
             self.members.connected()
         );
         Err(Failure::new(InvalidArgument, message))
+    }
+
+    /// For each number of replicas, from one: the largest volume that a Create with the default chunk
+    /// accepts now, bytes. The answer holds until a volume is created or deleted.
+    pub(super) fn room(&self, now: u64) -> Vec<u64> {
+        let Some(capacity) = &self.capacity else { return Vec::new() };
+        // The next volume gets the lowest id that is free. An id that rests may be free by then.
+        let next = |now| self.past.lowest_free(now, |vid| self.volumes.contains_key(&vid));
+        let ids: Vec<_> = [now, u64::MAX].into_iter().filter_map(next).collect();
+        let most = u8::try_from(self.members.connected()).unwrap_or(u8::MAX).min(MAX_REPLICAS);
+        let largest = |replicas| {
+            let layouts = ids.iter().map(|&(vid, past)| {
+                let factor = self.factor(vid, self.generation(past.generation));
+                Layout { vid, factor, chunk_shift: DEFAULT_CHUNK_SHIFT, replicas }
+            });
+            layouts.map(|layout| capacity.largest(layout)).min().unwrap_or(0) << BLOCK_SHIFT
+        };
+        (1..=most).map(largest).collect()
     }
 
     /// A sentence if a volume cannot be written whole. Every block of every volume is reserved: there is no

@@ -283,16 +283,22 @@ fn without_a_way_back_there_is_nothing_to_attend_to() {
     assert_eq!((link.wakes_at(), news(&mut link, 1_000_000)), (None, None));
 }
 
+/// A link whose SSD was lost at 500 ms and found again at 600 ms, in this condition.
+fn returned(sim: &Sim, condition: impl Fn(&Sim) -> &AtomicBool) -> Link {
+    let mut link = link(sim, true);
+    sim.gone.store(true, Ordering::Relaxed);
+    assert!(matches!(news(&mut link, 500), Some(News::Lost(_))));
+    sim.gone.store(false, Ordering::Relaxed);
+    condition(sim).store(true, Ordering::Relaxed);
+    assert_eq!(news(&mut link, 600), Some(News::Found));
+    link
+}
+
 #[test]
 fn an_ssd_says_that_it_is_filling_at_the_start_and_after_its_return_and_until_it_ends() {
     let _deadline = Deadline::after(LIMIT);
     let sim = Sim::default();
-    let mut link = link(&sim, true);
-    sim.gone.store(true, Ordering::Relaxed);
-    assert!(matches!(news(&mut link, 500), Some(News::Lost(_))));
-    sim.gone.store(false, Ordering::Relaxed);
-    sim.filling.store(true, Ordering::Relaxed);
-    assert_eq!(news(&mut link, 600), Some(News::Found));
+    let mut link = returned(&sim, |sim| &sim.filling);
     assert_eq!(news(&mut link, 601), Some(filling(true)));
     let told: Vec<_> = (602..4_000).filter_map(|now| news(&mut link, now)).collect();
     assert_eq!(told, [], "once");
@@ -312,12 +318,7 @@ fn an_ssd_says_that_it_is_filling_at_the_start_and_after_its_return_and_until_it
 fn an_ssd_that_could_not_read_its_metadata_says_so_at_its_start_and_once() {
     let _deadline = Deadline::after(LIMIT);
     let sim = Sim::default();
-    let mut link = link(&sim, true);
-    sim.gone.store(true, Ordering::Relaxed);
-    assert!(matches!(news(&mut link, 500), Some(News::Lost(_))));
-    sim.gone.store(false, Ordering::Relaxed);
-    sim.damaged.store(true, Ordering::Relaxed);
-    assert_eq!(news(&mut link, 600), Some(News::Found));
+    let mut link = returned(&sim, |sim| &sim.damaged);
     let damaged = Condition { is_filling: false, is_damaged: true };
     assert_eq!(news(&mut link, 601), Some(News::Condition(damaged)));
     let told: Vec<_> = (602..9_000).filter_map(|now| news(&mut link, now)).collect();

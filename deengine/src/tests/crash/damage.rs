@@ -124,8 +124,9 @@ fn judge(ssd: &Ssd, (part, both): (Part, bool), end: End, why: &str) -> (&'stati
         Part::Journal | Part::Checkpoint(_) => assert!(end != End::Dump || name != "no dump", "{why}"),
         _ => assert!(name != "rebuilt" && lossy == (end == End::NoDump), "{why}"),
     }
-    let in_ledger = matches!(part, Part::Term | Part::Map | Part::Entry | Part::Tombstone | Part::Odometer);
-    assert_eq!(lost, usize::from(both && in_ledger), "what is lost is counted: {why}");
+    let in_metadata =
+        matches!(part, Part::Term | Part::Map | Part::Entry | Part::Tombstone | Part::SmartCounters);
+    assert_eq!(lost, usize::from(both && in_metadata), "what is lost is counted: {why}");
     let promise = match name {
         "clean" | "dump" => Promise::Acknowledged,
         // The last page of a journal that is gone looks like one that was never written, and what was

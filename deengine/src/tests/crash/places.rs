@@ -19,7 +19,7 @@ pub(super) enum Part {
     Map,
     Entry,
     Tombstone,
-    Odometer,
+    SmartCounters,
     Dump,
     Journal,
     Checkpoint(Section),
@@ -39,7 +39,7 @@ pub(super) const PARTS: [Part; 12] = [
     Part::Map,
     Part::Entry,
     Part::Tombstone,
-    Part::Odometer,
+    Part::SmartCounters,
     Part::Dump,
     Part::Journal,
     Part::Checkpoint(Section::Head),
@@ -66,14 +66,14 @@ impl Areas {
             Part::Map => (4 * PAGE, map, map),
             Part::Entry => (4 * PAGE + 2 * map, entries, 8192),
             Part::Tombstone => (4 * PAGE + 2 * map + 2 * entries, tombstones, 512),
-            Part::Odometer => (4 * PAGE + 2 * map + 2 * entries + 2 * tombstones, PAGE, PAGE),
+            Part::SmartCounters => (4 * PAGE + 2 * map + 2 * entries + 2 * tombstones, PAGE, PAGE),
             Part::Dump | Part::Journal | Part::Checkpoint(_) => unreachable!("not kept twice"),
         };
         ([at..at + bytes, at + bytes..at + 2 * bytes], pitch)
     }
 
     fn dump(&self) -> Range<u64> {
-        let from = self.twin(Part::Odometer).0[1].end;
+        let from = self.twin(Part::SmartCounters).0[1].end;
         from..from + self.sizes.dump_bytes
     }
 
@@ -138,7 +138,7 @@ pub(super) fn damage_part(campaign: &mut Campaign, part: Part) -> Option<bool> {
     let areas = Areas { sizes, len: store.len() };
     let dice = &mut campaign.dice;
     match part {
-        Part::Header | Part::Term | Part::Map | Part::Entry | Part::Tombstone | Part::Odometer => {
+        Part::Header | Part::Term | Part::Map | Part::Entry | Part::Tombstone | Part::SmartCounters => {
             let ([a, b], pitch) = areas.twin(part);
             let cells: Vec<u64> = sectors(&store, a.clone())
                 .into_iter()

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The hosts of a script: each connects when it plays its first command.
+
+use super::*;
+
+impl Device {
+    pub(super) fn host_of(&mut self, player: Player) -> &mut Host {
+        if !self.hosts.contains_key(&player) {
+            let kept = std::mem::take(&mut self.seen);
+            let (admin, cntlid) = self.connect(identity_of(player.0), 0, CNTLID_ANY);
+            self.hosts.insert(player, Host { cntlid, admin, queue: None, qid: 0 });
+            self.seen = kept;
+        }
+        self.hosts.get_mut(&player).expect("just made")
+    }
+
+    pub(super) fn queue_of(&mut self, player: Player) -> QueueKey {
+        let host = self.host_of(player);
+        if let Some(queue) = host.queue {
+            return queue;
+        }
+        host.qid += 1;
+        let (qid, cntlid) = (host.qid, host.cntlid);
+        let kept = std::mem::take(&mut self.seen);
+        let (queue, _) = self.connect(identity_of(player.0), qid, cntlid);
+        self.seen = kept;
+        self.hosts.get_mut(&player).expect("looked at").queue = Some(queue);
+        queue
+    }
+
+    /// Opens a queue and connects it; the controller that it is of.
+    pub(super) fn connect(&mut self, identity: Identity, qid: u16, cntlid: u16) -> (QueueKey, u16) {
+        self.next_key += 1;
+        let queue = QueueKey(self.next_key);
+        let request = CmRequest {
+            qid: qid.into(),
+            hrqsize: 1024.into(),
+            hsqsize_z: ENTRIES_Z.into(),
+            ..CmRequest::default()
+        };
+        self.worker.open_queue(self.now, queue, &request).expect("a queue");
+        let fields =
+            ConnectFields { qid: qid.into(), sqsize_z: ENTRIES_Z.into(), ..ConnectFields::default() };
+        let subnqn = fabrics::ssd_subnqn(self.worker.ssd().config().index);
+        let data = ConnectData::new(identity, cntlid, &subnqn);
+        let mut sqe = fabrics::command(fctype::CONNECT, &fields);
+        sqe.dptr = KeyedSgl::keyed(0, 1024, 1);
+        let dw0 = self.own(queue, &sqe, data.as_bytes());
+        if qid == 0 {
+            let value = (1 | 6 << 16 | 4 << 20).into();
+            let fields = PropertyFields { offset: property::CC.into(), value, ..PropertyFields::default() };
+            self.own(queue, &fabrics::command(fctype::PROPERTY_SET, &fields), &[]);
+        }
+        let [low, high, ..] = dw0.to_le_bytes();
+        (queue, u16::from_le_bytes([low, high]))
+    }
+
+    /// A command that the script does not know of; its DW0.
+    fn own(&mut self, queue: QueueKey, sqe: &Sqe, data: &[u8]) -> u32 {
+        self.seen = Seen { is_admin: true, data: data.to_vec(), ..Seen::default() };
+        self.submit(queue, OWN, sqe);
+        self.come_to_rest();
+        let at = self.seen.completions.iter().position(|&(token, _)| token == OWN);
+        let (_, cqe) = self.seen.completions.remove(at.expect("an answer at once"));
+        assert_eq!(cqe.status_word(), 0, "{sqe:?}");
+        assert!(self.seen.completions.is_empty(), "a connection ends no other command");
+        cqe.dw0.get()
+    }
+}
+
+fn identity_of(client: u16) -> Identity {
+    if client == DAEMON {
+        Identity::Daemon
+    } else {
+        Identity::Client(ClientId::new(client).expect("a client of the script"))
+    }
+}

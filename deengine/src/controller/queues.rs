@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a worker hands to the SSD of the calls of target offload: queues that open and close, transfers that
+//! end, time that passes.
+
+use super::*;
+
+impl Ssd {
+    pub(crate) fn open_queue(&mut self, key: QueueKey, request: &CmRequest) -> Result<(), u16> {
+        if request.recfmt.get() != 0 {
+            return Err(cm_reject::INVALID_RECFMT);
+        }
+        if request.qid.get() > MAX_IO_QUEUES {
+            return Err(cm_reject::INVALID_QID);
+        }
+        if !(1..MAX_QUEUE_ENTRIES).contains(&request.hsqsize_z.get()) {
+            return Err(cm_reject::INVALID_HSQSIZE);
+        }
+        if request.hrqsize.get() == 0 {
+            return Err(cm_reject::INVALID_HRQSIZE);
+        }
+        let entries = request.hsqsize_z.get() + 1;
+        if !self.hosts.has_room(key, entries) {
+            return Err(cm_reject::NO_RESOURCES);
+        }
+        self.hosts.open(key, request.qid.get(), entries);
+        Ok(())
+    }
+
+    pub(crate) fn close_queue(&mut self, now: Time, key: QueueKey) {
+        self.tear_down(now, key);
+    }
+
+    pub(crate) fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
+        let Some(Transfer { command: id, kind }) = self.commands.end_transfer(transfer.0) else {
+            self.smart.stats_mut().unknown_transfers += 1;
+            return;
+        };
+        match kind {
+            TransferKind::FromPage(page) => self.ftl.unpin(page),
+            TransferKind::FromLoad(page, ticket) => {
+                self.ftl.release(ticket);
+                self.ftl.unpin(page);
+            }
+            TransferKind::ToBlock(_) | TransferKind::Other => {}
+        }
+        let Some(command) = self.commands.get_mut(id) else { return };
+        let refusal = match (kind, outcome) {
+            // The data changed on its way here: what is stored is not bad.
+            (TransferKind::ToBlock(_) | TransferKind::Other, Outcome::BadChecksum) => {
+                Some(Refusal::TransferError)
+            }
+            (_, outcome) => refusal_of(outcome),
+        };
+        match refusal {
+            Some(refusal) => command.failure = command.failure.or(Some(refusal.into())),
+            None => {
+                if let (TransferKind::ToBlock(index), Outcome::Done { sum }) = (kind, outcome)
+                    && let Work::Write(end) = &mut command.work
+                {
+                    end.blocks[index as usize].sum = sum;
+                }
+            }
+        }
+        self.ended(now, id);
+    }
+
+    pub(crate) fn step(&mut self, now: Time) {
+        if now < self.alarm {
+            return;
+        }
+        let keep_alive = loop {
+            match self.hosts.first_deadline() {
+                (deadline, Some(admin)) if deadline <= now => self.shut(now, admin),
+                (deadline, _) => break deadline,
+            }
+        };
+        self.watch_flash(now);
+        self.count_on(now);
+        let delayed = self.begin_delayed(now);
+        let fence = self.close_stragglers(now).min(self.watch_fences(now));
+        // What is done here may ask to be woken, too.
+        self.alarm = Time::NEVER;
+        let (sweep, layer) = (self.sweep(now), self.maintain(now));
+        let change = self.change_on(now).min(self.poll_smart_counters(now));
+        self.alarm = self
+            .alarm
+            .max(now + SOON)
+            .min(keep_alive)
+            .min(fence)
+            .min(sweep)
+            .min(layer)
+            .min(delayed)
+            .min(change)
+            .min(self.smart.save_at());
+    }
+}
+
+impl Drop for Ssd {
+    /// An SSD may be switched off with commands in flight; their hosts see the connection break.
+    fn drop(&mut self) {
+        let ids: Vec<u32> = self.commands.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            if let Some(permit) = self.commands.get_mut(id).and_then(|command| command.permit.take()) {
+                permit.forfeit();
+            }
+        }
+    }
+}

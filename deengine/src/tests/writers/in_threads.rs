@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Writers on threads of their own, beside changes of rights and sweeps.
+
+use super::*;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What the writers and the daemon's thread tell each other.
+#[derive(Default)]
+struct World {
+    /// Odd while the right to write is gone and the daemon has been told so.
+    epoch: AtomicU64,
+    lease: AtomicU64,
+    stop: AtomicBool,
+    /// Writes that succeeded, and writes that were refused.
+    done: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl World {
+    fn seen(&self) -> (u64, u64) {
+        (self.done.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
+    }
+
+    /// Enough of them, and more where the machine has not let the writers run.
+    fn rounds(&self) -> impl Iterator<Item = u64> {
+        (0..100 * ROUNDS).take_while(|&round| round < ROUNDS || self.seen().0 == 0 || self.seen().1 == 0)
+    }
+}
+
+/// Writes on one worker until told to stop.
+fn write_on(worker: &mut Worker, key: QueueKey, map_epoch: u32, world: &World) {
+    let (mut out, mut sequence) = (0, u64::from(key.0) << 32);
+    let mut dice = u64::from(key.0);
+    let mut now = Time::from_ns(2000);
+    let mut under_way: Vec<TransferId> = Vec::new();
+    while !world.stop.load(Ordering::Relaxed) || out > 0 {
+        dice = gnstor_proto::placement::mix64(dice);
+        if world.stop.load(Ordering::Relaxed) {
+            // A write that waits for collection waits for time, and only this thread lets time pass.
+            now = now + Span::from_ns(1000);
+        } else if out < 8 {
+            sequence += 1;
+            let address =
+                Address { vid: vid(VOLUME), client: client(7), vba: u32::try_from(dice % 512).unwrap() };
+            let lease_epoch = u32::try_from(world.lease.load(Ordering::Relaxed)).unwrap();
+            let mut sqe = sqe(io::WRITE);
+            let stamp = Stamp { lease_epoch, sequence };
+            ReadWrite {
+                slba: Slba::pack(address),
+                blocks: 1,
+                fua: dice.is_multiple_of(61),
+                map_epoch,
+                stamp,
+            }
+            .encode(&mut sqe);
+            sqe.dptr = KeyedSgl::keyed(0, 4096, KEY);
+            worker.submit(now, key, &sqe);
+            out += 1;
+        }
+        if dice.is_multiple_of(3) || world.stop.load(Ordering::Relaxed) {
+            under_way
+                .pop()
+                .into_iter()
+                .for_each(|transfer| worker.transferred(now, transfer, Outcome::Done { sum: 0 }));
+        }
+        let before = world.epoch.load(Ordering::SeqCst);
+        let committed = worker.writes_done();
+        worker.step(now);
+        let committed = worker.writes_done() - committed;
+        let after = world.epoch.load(Ordering::SeqCst);
+        assert!(
+            committed == 0 || before != after || before.is_multiple_of(2),
+            "committed without the right to write"
+        );
+        while let Some(effect) = worker.pop_effect() {
+            match effect {
+                Effect::Pull { transfer, .. } => under_way.push(transfer),
+                Effect::Complete { cqe, .. } => {
+                    out -= 1;
+                    let seen = if refusal(&cqe).is_none() { &world.done } else { &world.refused };
+                    seen.fetch_add(1, Ordering::Relaxed);
+                }
+                Effect::Push { .. } | Effect::Close { .. } => panic!("{effect:?}"),
+            }
+        }
+    }
+}
+
+/// Runs one writer on each worker but the daemon's, and `daemon` beside them; what the writers saw.
+fn beside_writers(
+    harness: &mut Harness,
+    world: &World,
+    daemon: impl FnOnce(&mut Harness, &mut Worker),
+) -> (u64, u64) {
+    let map_epoch = harness.map_epoch;
+    world.lease.store(LEASE.into(), Ordering::Relaxed);
+    let write = |worker: &mut Worker, key| write_on(worker, key, map_epoch, world);
+    let commit = harness.worker(WRITER).committer();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // A third thread commits for both writers in turns of 512 rounds.
+            for round in 0u32.. {
+                if world.stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                if round / 512 % 2 == 0 {
+                    commit(Time::from_ns(2000));
+                } else {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        beside(harness, &[WRITER, OTHER], &world.stop, write, daemon);
+    });
+    world.seen()
+}
+
+const ROUNDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
+
+/// The right to write goes and comes back while two workers write without a pause. When its end is
+/// complete nothing is committed any more.
+#[test]
+fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {
+    let (mut harness, world) = (harness(), World::default());
+    let (done, refused) = beside_writers(&mut harness, &world, |harness, worker| {
+        for round in world.rounds() {
+            change(harness, worker, |entry| {
+                (entry.writer, entry.lease_epoch) = (None, entry.lease_epoch + 1)
+            });
+            world.epoch.fetch_add(1, Ordering::SeqCst);
+            (0..round % 40).for_each(|_| std::thread::yield_now());
+            world.epoch.fetch_add(1, Ordering::SeqCst);
+            change(harness, worker, |entry| entry.writer = Some(client(7)));
+            world.lease.fetch_add(1, Ordering::Relaxed);
+            (0..round % 30).for_each(|_| std::thread::yield_now());
+        }
+    });
+    assert!(done > 0 && refused > 0, "{done} {refused}");
+    let stats = harness.stats();
+    assert_eq!((harness.in_flight(), stats.writes, stats.permits_spent), (0, done, stats.permits_issued));
+    assert!(harness.frames_are_whole());
+}
+
+/// Volumes are deleted while clients write to them. Nothing of a life that is over stays
+/// mapped or is remembered.
+#[test]
+fn a_sweep_misses_nothing_that_a_core_commits() {
+    let (mut harness, world) = (harness(), World::default());
+    let (done, refused) = beside_writers(&mut harness, &world, |harness, worker| {
+        for round in world.rounds() {
+            let entry = worker.ssd().table.volume(vid(VOLUME)).unwrap().entry().clone();
+            let sqe = Harness::delete_sqe(entry.generation, entry.version + 1);
+            complete(harness, worker, &sqe, &[]);
+            let mut now = Time::from_ns(2000);
+            while worker.ssd().table.volume(vid(VOLUME)).is_some() {
+                now = now + Span::from_ns(50_000);
+                worker.step(now);
+                std::thread::yield_now();
+            }
+            let ftl = Arc::clone(&worker.ssd().ftl);
+            assert_eq!((ftl.mapped(), ftl.stamp_history(vid(VOLUME))), (0, Vec::new()), "round {round}");
+            let next = VolumeEntry { generation: entry.generation + 1, version: 1, ..entry };
+            let data = next.encode();
+            let sqe = harness.daemon_sqe(opcode::VOLUME_ADD, data.as_bytes());
+            complete(harness, worker, &sqe, data.as_bytes());
+            (0..round % 30).for_each(|_| std::thread::yield_now());
+        }
+    });
+    assert!(done > 0 && refused > 0, "{done} {refused}");
+    assert!(harness.frames_are_whole());
+}

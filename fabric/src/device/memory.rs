@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory that device code uses.
+
+use super::{Backend, Device, DeviceError};
+use gnstor_base::region::HostRegion;
+use std::sync::Arc;
+
+/// Memory that device code uses: GPU memory, or host memory for the CPU execution. Zeroed; freed on drop.
+#[derive(Debug)]
+pub struct DeviceMem {
+    pub(super) device: Arc<Device>,
+    pub(super) address: u64,
+    pub(super) bytes: usize,
+    /// The memory itself where the device is the CPU.
+    pub(super) host: Option<Arc<HostRegion>>,
+}
+
+impl DeviceMem {
+    /// Address in device code.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there are no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    /// Driver errors.
+    ///
+    /// # Panics
+    /// If the range leaves the memory.
+    pub fn write(&self, offset: usize, data: &[u8]) -> Result<(), DeviceError> {
+        assert!(offset + data.len() <= self.bytes, "a write leaves the device memory");
+        match (&self.device.backend, &self.host) {
+            (Backend::Cuda(gpu), _) => gpu.write(self.address + offset as u64, data),
+            (Backend::Host(_), Some(region)) => {
+                region.write(offset as u64, data);
+                Ok(())
+            }
+            (Backend::Host(_), None) => unreachable!("host memory has a region"),
+        }
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    /// Driver errors.
+    ///
+    /// # Panics
+    /// If the range leaves the memory.
+    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), DeviceError> {
+        assert!(offset + out.len() <= self.bytes, "a read leaves the device memory");
+        match (&self.device.backend, &self.host) {
+            (Backend::Cuda(gpu), _) => gpu.read(self.address + offset as u64, out),
+            (Backend::Host(_), Some(region)) => {
+                region.read(offset as u64, out);
+                Ok(())
+            }
+            (Backend::Host(_), None) => unreachable!("host memory has a region"),
+        }
+    }
+}
+
+impl Drop for DeviceMem {
+    fn drop(&mut self) {
+        if let Backend::Cuda(gpu) = &self.device.backend {
+            gpu.free(self.address);
+        }
+    }
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a transport is told: how long things may take, and which queue pair to connect with what.
+
+use super::ExecutorId;
+#[cfg(doc)]
+use super::RcTransport;
+use crate::link::LinkConfig;
+use gnstor_base::time::Span;
+use gnstor_proto::fabrics::CmRequest;
+
+/// Where an SSD is, seen from a transport.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Port {
+    /// A controller of this transport.
+    Local(u16),
+    /// SSD `ssd` behind the TCP link `remote`.
+    Remote {
+        /// Name from [`RcTransport::add_remote`].
+        remote: u32,
+        /// SSD number there.
+        ssd: u16,
+    },
+}
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub struct TransportConfig {
+    /// The modelled link of local connections.
+    pub link: LinkConfig,
+    /// A SEND that is not acknowledged for this long fails (RC transport: timeout times retries).
+    pub ack_timeout: Span,
+    /// Wait before a SEND that found no receive is tried again.
+    pub rnr_timer: Span,
+    /// Tries before it fails.
+    pub rnr_retries: u8,
+}
+
+impl Default for TransportConfig {
+    fn default() -> Self {
+        Self {
+            link: LinkConfig::PAPER_200GBE,
+            ack_timeout: Span::from_ms(500),
+            rnr_timer: Span::from_ns(100_000),
+            rnr_retries: 7,
+        }
+    }
+}
+
+/// A queue pair to be connected, and with what.
+#[derive(Clone, Copy, Debug)]
+pub struct Connect {
+    /// The executor of the queue pair.
+    pub executor: ExecutorId,
+    /// The queue pair.
+    pub qpn: u32,
+    /// The SSD.
+    pub port: Port,
+    /// What the RDMA connection manager is told.
+    pub request: CmRequest,
+}
