@@ -154,7 +154,7 @@ impl HostChannel {
             pd,
             ring,
         };
-        let rings = node.rings_for(client.session().addresses().iter().map(|address| address.port));
+        let rings = node.rings_for(client.session().ports().into_iter());
         let specs: Vec<DeviceQp> = rings.into_iter().enumerate().map(|(ssd, ring)| spec(ssd, ring)).collect();
         let first_qpn = hca.create_qps(&specs)?;
         let mut channel = Self {
@@ -208,13 +208,14 @@ impl HostChannel {
     }
 
     fn connect_rdma(&mut self, specs: &[DeviceQp]) -> Result<(), Error> {
-        let cntlids = self.client.session().controller_ids();
+        let lost = |ssd| NodeError::Queue { ssd, cause: "the client does not reach the SSD".into() };
         for (ssd, spec) in specs.iter().enumerate() {
+            let cntlid = self.client.session().controller_id(ssd).ok_or_else(|| lost(ssd))?;
             let request = CmRequest {
                 qid: QID.into(),
                 hrqsize: u16::try_from(RQ_ENTRIES).expect("small").into(),
                 hsqsize_z: NVME_QUEUE_Z.into(),
-                cntlid: cntlids[ssd].into(),
+                cntlid: cntlid.into(),
                 ..CmRequest::default()
             };
             let qpn = self.first_qpn + u32::try_from(ssd).expect("few SSDs");
@@ -234,9 +235,11 @@ impl HostChannel {
     /// The SSD that refused, or did not answer.
     #[expect(clippy::disallowed_methods, reason = "a blocking wait with a deadline in real time")]
     pub(crate) fn connect(&mut self) -> Result<(), Error> {
-        for ssd in 0..self.client.session().addresses().len() {
+        for ssd in 0..self.queues.len() {
             let at = self.connect_at + ssd * CONNECT_DATA_BYTES;
-            self.memory.write(at as u64, self.client.session().connect_data(ssd, QID).as_bytes());
+            let lost = || NodeError::Queue { ssd, cause: "the client does not reach the SSD".into() };
+            let data = self.client.session().connect_data(ssd, QID).ok_or_else(lost)?;
+            self.memory.write(at as u64, data.as_bytes());
             let fields =
                 ConnectFields { qid: QID.into(), sqsize_z: NVME_QUEUE_Z.into(), ..ConnectFields::default() };
             let mut sqe = fabrics::command(fctype::CONNECT, &fields);

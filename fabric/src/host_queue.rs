@@ -188,6 +188,20 @@ impl HostQueue {
         self.start(Sqe { opcode: nvme::admin::KEEP_ALIVE, ..Sqe::default() }, &Payload::None)
     }
 
+    /// Looks whether the answer of a Keep Alive has come, and whether the queue works. Waits for nothing.
+    ///
+    /// # Errors
+    /// [`ChannelError::Broken`]; [`ChannelError::Refused`] for an error status.
+    pub fn look_alive(&mut self, asked: Option<&Asked>) -> Result<bool, ChannelError> {
+        while let Some(cqe) = AdminQueue::poll(self)? {
+            if asked.is_some_and(|asked| asked.cid == cqe.cid.get()) {
+                self.require(&cqe, "Keep Alive")?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Waits for the answer of a Keep Alive; the deadline counts from when it was sent.
     ///
     /// # Errors

@@ -103,14 +103,16 @@ fn create_cq(hca: &AgentHca, layout: &Layout, memory: &DeviceMem) -> Result<u32,
 }
 
 impl Channel {
-    /// Sets a channel up and connects it to every SSD of the session. Its pool may grow up to `pool_bytes`.
+    /// Sets a channel up and connects it to every SSD of the session that is up. Its pool may grow up to
+    /// `pool_bytes`.
     ///
     /// # Errors
-    /// [`NodeError`] names the SSD that refused or did not answer.
+    /// [`NodeError`] of the first SSD, where none can be connected.
     pub fn open(node: &Arc<Node>, session: &Session, pool_bytes: usize) -> Result<Self, NodeError> {
         #[expect(clippy::disallowed_methods, reason = "said in a log")]
         let begun = std::time::Instant::now();
-        let ssds = session.addresses().len();
+        let ports = session.ports();
+        let ssds = ports.len();
         if ssds > abi::MAX_SSDS {
             return Err(NodeError::TooManySsds { ssds, max: abi::MAX_SSDS });
         }
@@ -122,7 +124,7 @@ impl Channel {
         let memory = Arc::new(node.device().alloc(layout.bytes)?);
         let hca = node.hca();
         let pd = hca.alloc_pd();
-        let rings = node.rings_for(session.addresses().iter().map(|address| address.port));
+        let rings = node.rings_for(ports.into_iter());
         let channel = Self {
             node: Arc::clone(node),
             memory,

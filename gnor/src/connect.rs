@@ -14,7 +14,7 @@ use crate::node::{Connection, Turn};
 use crate::session::Session;
 use gnstor_fabric::device::Kernel;
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
-use gnstor_proto::fabrics::{CONNECT_DATA_BYTES, CmRequest};
+use gnstor_proto::fabrics::{CNTLID_ANY, CONNECT_DATA_BYTES, CmRequest};
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 use std::time::Duration;
@@ -55,24 +55,26 @@ impl Channel {
     /// Connects the queue pairs of a new channel.
     pub(crate) fn connect(&self, session: &Session) -> Result<(), NodeError> {
         let turn = self.node.turn();
-        let failed = self.connect_some(&turn, session, &vec![true; self.ssds()], CONNECT_DEADLINE)?;
-        failed.into_iter().next().map_or(Ok(()), |(_, cause)| Err(cause))
+        let failed = self.connect_some(&turn, session, CONNECT_DEADLINE)?;
+        let none_is_up = (0..self.ssds()).all(|ssd| !session.is_up(ssd));
+        failed.into_iter().next().filter(|_| none_is_up).map_or(Ok(()), |(_, cause)| Err(cause))
     }
 
-    /// Connects the queue pairs to the SSDs that are `wanted`, and leaves the others in error. Returns what
-    /// failed: those queue pairs are in error, too.
+    /// Connects the queue pairs to the SSDs that are up, and leaves the others in error. Returns what
+    /// failed: those queue pairs are in error, too, and the session has lost those SSDs.
     fn connect_some(
         &self,
         turn: &Turn<'_>,
         session: &Session,
-        wanted: &[bool],
         deadline: Duration,
     ) -> Result<Vec<(usize, NodeError)>, NodeError> {
         let mut failed = Vec::new();
         let made = self.queues().made.expect("made before");
-        for (ssd, _) in wanted.iter().enumerate().filter(|(_, wanted)| **wanted) {
-            let data = session.connect_data(ssd, QID);
+        let mut wanted = vec![false; self.ssds()];
+        for (ssd, wanted) in wanted.iter_mut().enumerate() {
+            let Some(data) = session.connect_data(ssd, QID) else { continue };
             self.memory.write(self.layout.connect + ssd * CONNECT_DATA_BYTES, data.as_bytes())?;
+            *wanted = true;
         }
         for (ssd, &wanted) in wanted.iter().enumerate() {
             let queue = self.io_queue(made, ssd);
@@ -96,6 +98,7 @@ impl Channel {
                 failed.push((ssd, NodeError::Queue { ssd, cause }));
             }
         }
+        failed.iter().for_each(|(ssd, cause)| session.lose(*ssd, &cause.to_string()));
         Ok(failed)
     }
 
@@ -104,7 +107,8 @@ impl Channel {
             qid: QID.into(),
             hrqsize: u16::try_from(self.layout.depth).expect("small").into(),
             hsqsize_z: u16::try_from(nvme_queue_entries(self.layout.depth) - 1).expect("small").into(),
-            cntlid: session.controller_ids()[ssd].into(),
+            // An SSD that was lost meanwhile knows no such controller.
+            cntlid: session.controller_id(ssd).unwrap_or(CNTLID_ANY).into(),
             ..CmRequest::default()
         }
     }
@@ -147,9 +151,9 @@ impl Channel {
         self.queues().connections.iter().for_each(Connection::cut);
     }
 
-    /// Makes the queue pairs anew, and connects those to the SSDs that are `wanted`; the others are in error
-    /// from then on. Nothing of the channel may be in flight: its requests have ended after [`Self::cut`].
-    /// Address, keys and pool stay what they are. Returns the SSDs that could not be connected, and why.
+    /// Makes the queue pairs anew, and connects those to the SSDs that are up; the others are in error from
+    /// then on. Nothing of the channel may be in flight: its requests have ended after [`Self::cut`].
+    /// Address, keys and pool stay what they are. Returns how many SSDs it reaches.
     ///
     /// # Errors
     /// Driver errors: the channel is of no use any more.
@@ -157,9 +161,8 @@ impl Channel {
         &self,
         turn: &Turn<'_>,
         session: &Session,
-        wanted: &[bool],
         deadline: Duration,
-    ) -> Result<Vec<(usize, NodeError)>, NodeError> {
+    ) -> Result<usize, NodeError> {
         let layout = &self.layout;
         self.destroy_queues()?;
         // What queue pairs and doorbells say is of the old ones. The lists of waiting commands lie between.
@@ -168,6 +171,9 @@ impl Channel {
         let made = self.create_queues()?;
         self.memory.write(offset_of!(ChannelAbi, first_qpn), &made.first_qpn.to_le_bytes())?;
         self.memory.write(offset_of!(ChannelAbi, cq_word), &0u32.to_le_bytes())?;
-        self.connect_some(turn, session, wanted, deadline.min(CONNECT_DEADLINE))
+        for (_, cause) in self.connect_some(turn, session, deadline.min(CONNECT_DEADLINE))? {
+            tracing::warn!("connecting anew: {cause}");
+        }
+        Ok((0..self.ssds()).filter(|&ssd| session.is_up(ssd)).count())
     }
 }

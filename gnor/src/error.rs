@@ -24,6 +24,14 @@ pub enum NodeError {
         /// Why.
         cause: String,
     },
+    /// There is no link to any SSD.
+    #[error("SSD {ssd} cannot be reached: {cause}")]
+    NoLink {
+        /// Index of the first SSD.
+        ssd: usize,
+        /// Why.
+        cause: String,
+    },
     /// More SSDs than a channel can hold.
     #[error("a channel reaches at most {max} SSDs, the array has {ssds}")]
     TooManySsds {

@@ -4,7 +4,7 @@
 //! ```text
 //!   CPU                                              GPU (or its CPU execution)
 //!   [`node::Node`]       HCA, engine
-//!   [`session::Session`] admin queues, keep-alive
+//!   [`session::Session`] admin queues to the SSDs that are there
 //!   [`channel::Channel`] memory, CQ, QPs, MRs  ----> gnor/cuda/gnor: connect.cuh   receives, Fabrics Connect
 //!                                                                    io.cuh        requests, split, replicas
 //!                                                                    append.cuh    lock-free send queues
@@ -20,4 +20,5 @@ mod error;
 pub mod growth;
 mod layout;
 pub mod node;
+mod paths;
 pub mod session;

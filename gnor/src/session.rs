@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client's control path to every SSD: one admin queue each, which a thread keeps alive. An SSD that
-//! falls silent may have acknowledged every command of an I/O queue, so that nothing there can fail. So the
+//! A client's control path to every SSD that is there: one admin queue each, kept alive. An SSD that falls
+//! silent may have acknowledged every command of an I/O queue, so that nothing there can fail. So the
 //! heartbeat decides: if an admin queue breaks, the session gives up the I/O queues of its SSD too.
 //!
-//! A path that broke is replaced by a new one: [`Session::dial`] and [`Session::adopt`]. The new admin queue
-//! is of the same host, with the same serial and secret, and authenticates anew.
+//! A thread is the runtime of [`Paths`], which decides when; threads that dial end with what they did. A path
+//! that is found waits until a caller puts it in use: queue pairs are made anew then. Its admin queue is of
+//! the same host, with the same serial and secret, and authenticates anew.
+
+mod thread;
 
 use crate::error::NodeError;
 use crate::node::{CONNECT_DEADLINE, Connection, IoQueue, Lifeline, Node};
+use crate::paths::Paths;
 use gnstor_auth::Secret;
 use gnstor_fabric::admin::ChannelError;
-use gnstor_fabric::host_queue::{Asked, Credentials, HostQueue, SsdPath};
+use gnstor_fabric::host_queue::{Asked, HostQueue};
 use gnstor_fabric::transport::Port;
 use gnstor_proto::fabrics::{CmRequest, ConnectData, Host, Identity};
 use gnstor_proto::slba::ClientId;
+use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender, TryRecvError};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use thread::{Dialler, Runtime, Shared};
 
 /// How to reach an SSD.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,105 +44,164 @@ pub struct Registration {
     pub secret: Option<Secret>,
 }
 
+/// Why an SSD was not reached.
+#[derive(Clone, Debug)]
+pub struct Unreached {
+    /// In words.
+    pub why: String,
+    /// No later try can help.
+    pub for_good: bool,
+}
+
+/// The links to the SSDs of an array.
+pub trait Roads: Debug + Send + Sync {
+    /// How many SSDs there are.
+    fn ssds(&self) -> usize;
+
+    /// SSDs with the same number share a link.
+    fn link_of(&self, ssd: usize) -> usize;
+
+    /// Whether a lost link can be made anew.
+    fn leads_back(&self) -> bool;
+
+    /// Makes new links to these SSDs; each is to be there within `deadline`.
+    fn link(&self, ssds: &[usize], deadline: Duration) -> Vec<Result<SsdAddress, Unreached>>;
+}
+
 /// Keep-alive timeout asked for at Connect.
 pub const KATO: Duration = Duration::from_secs(15);
-/// From one Keep Alive to the next. It is well below a request's deadline: a request to a lost SSD ends
-/// with the connection, and its error names the SSD.
-const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Deadline of one admin command.
 pub const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
+/// How long a session that begins waits for SSDs while it has reached another one.
+const ROLL_CALL: Duration = Duration::from_secs(6);
+
+/// An SSD that a channel does not reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Its number.
+    pub ssd: usize,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// How a wait for lost SSDs ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// There is a new path that is not in use yet, or none is missing any more.
+    Found,
+    /// No later try can help, for this reason.
+    Hopeless(String),
+    /// The time is over.
+    Late,
+}
 
 /// What leads to one SSD.
 #[derive(Debug)]
-struct Path {
+pub(crate) struct Path {
     address: SsdAddress,
     admin: HostQueue,
+    /// A Keep Alive that is not answered.
+    asked: Option<Asked>,
     /// The I/O queues, as long as they are connected.
     io: Vec<Weak<Lifeline>>,
 }
 
 impl Path {
+    fn new(address: SsdAddress, admin: HostQueue) -> Self {
+        Self { address, admin, asked: None, io: Vec::new() }
+    }
+
     /// Gives up its I/O queues.
     fn cut(&self) {
         self.io.iter().filter_map(Weak::upgrade).for_each(|lifeline| lifeline.cut());
     }
 }
 
-/// Admin queues to every SSD of an array.
+/// New paths to SSDs, by number.
+pub type NewPaths = Vec<(usize, NewPath)>;
+
+/// A new path to an SSD that is up.
+#[derive(Debug)]
+pub struct NewPath(Path);
+
+/// Admin queues to the SSDs of an array.
 #[derive(Debug)]
 pub struct Session {
     client: ClientId,
-    host: Host,
-    secret: Option<Secret>,
-    paths: Arc<Mutex<Vec<Path>>>,
-    /// Whether the heartbeat found a path that is broken.
-    is_hurt: Arc<AtomicBool>,
-    keep_alive: Option<(Sender<()>, JoinHandle<()>)>,
+    dialler: Arc<Dialler>,
+    shared: Arc<Shared>,
+    _runtime: Runtime,
 }
 
 impl Session {
-    /// Connects admin queues as the client of `registration`.
+    /// Connects admin queues as the client of `registration`, to all SSDs at once. SSDs that do not answer
+    /// are left out, and tried again in the background.
     ///
     /// # Errors
-    /// The first SSD's error.
+    /// The first SSD's error, where none is reached.
     pub fn connect(
         node: &Node,
         registration: Registration,
-        addresses: Vec<SsdAddress>,
+        roads: Arc<dyn Roads>,
     ) -> Result<Self, NodeError> {
         let Registration { client, serial, secret } = registration;
         let host = Host { identity: Identity::Client(client), id: host_id(), serial };
-        let mut session =
-            Self { client, host, secret, paths: Arc::default(), is_hurt: Arc::default(), keep_alive: None };
-        for address in addresses {
-            let admin = session.dial(node, &address, ADMIN_DEADLINE)?;
-            session.paths().push(Path { address, admin, io: Vec::new() });
-        }
-        session.keep_alive = Some(start_keep_alive(Arc::clone(&session.paths), Arc::clone(&session.is_hurt)));
+        let (transport, executor) = (node.transport().clone(), node.soft_executor());
+        let dialler = Arc::new(Dialler { transport, executor, host, secret, roads });
+        let ssds = dialler.roads.ssds();
+        let shared = Arc::new(Shared::new(Paths::new(ssds, thread::PACE, dialler.roads.leads_back())));
+        let runtime = Runtime::start(&shared, &dialler);
+        let session = Self { client, dialler, shared, _runtime: runtime };
+        session.shared.roll_call(ROLL_CALL)?;
+        session.put_in_use(Vec::new());
         Ok(session)
     }
 
-    /// Connects a new admin queue to one SSD, and authenticates. The session goes on with what it has until
-    /// [`Self::adopt`]: several queues of one host stand side by side.
-    ///
-    /// # Errors
-    /// The SSD refused, or did not answer within `deadline`.
-    pub fn dial(
-        &self,
-        node: &Node,
-        address: &SsdAddress,
-        deadline: Duration,
-    ) -> Result<HostQueue, ChannelError> {
-        let path = SsdPath {
-            transport: node.transport(),
-            executor: node.soft_executor(),
-            port: address.port,
-            subnqn: &address.subnqn,
-        };
-        let who = Credentials { host: self.host, secret: self.secret.clone() };
-        HostQueue::connect(&path, who, KATO, deadline)
+    /// Dials all SSDs that are up once more, for new queue pairs to them. An SSD that does not answer within
+    /// `deadline` is lost.
+    pub fn dial_anew(&self, deadline: Duration) -> NewPaths {
+        let up: Vec<usize> = self.shared.look(|inner| inner.up().collect());
+        let mut new = Vec::new();
+        self.dialler.dial(&up, deadline, |ssd, dialled| match dialled {
+            Ok(path) => new.push((ssd, NewPath(path))),
+            Err(e) => self.lose(ssd, &e.unreached().why),
+        });
+        new
     }
 
-    /// Takes a new admin queue in place of the one to this SSD. The I/O queues of the old one end.
-    pub fn adopt(&self, ssd: usize, address: SsdAddress, admin: HostQueue) {
-        let old = std::mem::replace(&mut self.paths()[ssd], Path { address, admin, io: Vec::new() });
-        old.cut();
-        self.is_hurt.store(false, Ordering::Relaxed);
+    /// Puts new paths in use: the found ones, and these. The I/O queues of the old paths end.
+    pub fn put_in_use(&self, new: NewPaths) {
+        let old = self.shared.change(|inner, _| inner.put_in_use(new));
+        old.iter().for_each(Path::cut);
+    }
+
+    /// The path to an SSD is of no use any more. It is dialled again.
+    pub fn lose(&self, ssd: usize, why: &str) {
+        self.shared.change(|inner, now| inner.lose(now, ssd, why));
+        self.shared.nudge();
     }
 
     /// Whether the admin queue to an SSD answers, as far as is known.
     pub fn is_up(&self, ssd: usize) -> bool {
-        !self.paths()[ssd].admin.is_broken()
+        self.shared.look(|inner| inner.paths.is_up(ssd))
     }
 
-    /// Whether the last heartbeat found a path that is broken.
-    pub fn is_hurt(&self) -> bool {
-        // Only a reason to look: a heartbeat that is missed here is seen a second later.
-        self.is_hurt.load(Ordering::Relaxed)
+    /// Whether an SSD that was lost answers again, and is not in use yet.
+    pub fn has_found(&self) -> bool {
+        self.shared.has_found()
     }
 
-    fn paths(&self) -> MutexGuard<'_, Vec<Path>> {
-        self.paths.lock().expect("no panic while held")
+    /// The SSDs that are not up, and why.
+    pub fn missing(&self) -> Vec<Missing> {
+        let all = |inner: &thread::Inner| {
+            inner.paths.missing().map(|(ssd, why)| Missing { ssd, why: why.to_owned() }).collect()
+        };
+        self.shared.look(all)
+    }
+
+    /// Waits until an SSD that was lost is found.
+    pub fn wait_found(&self, most: Duration) -> Wait {
+        self.shared.wait_found(most)
     }
 
     /// Whose session it is.
@@ -149,29 +211,29 @@ impl Session {
 
     /// The identity with which its queues connect.
     pub fn host(&self) -> Host {
-        self.host
+        self.dialler.host
     }
 
-    /// Data of the Connect of I/O queue `qid` to one SSD. I/O queues to an SSD connect in the order in which
-    /// their data are made.
-    pub fn connect_data(&self, ssd: usize, qid: u16) -> ConnectData {
+    /// Data of the Connect of I/O queue `qid` to one SSD; `None` where the SSD is not up. I/O queues to an
+    /// SSD connect in the order in which their data are made.
+    pub fn connect_data(&self, ssd: usize, qid: u16) -> Option<ConnectData> {
         self.with_queue(ssd, |queue| queue.connect_data(qid))
     }
 
-    /// The SSDs.
-    pub fn addresses(&self) -> Vec<SsdAddress> {
-        self.paths().iter().map(|path| path.address.clone()).collect()
+    /// Where each SSD is. One that is not up is where the others are.
+    pub fn ports(&self) -> Vec<Port> {
+        self.shared.look(thread::Inner::ports)
     }
 
-    /// Controller id on each SSD, as I/O queues must name it.
-    pub fn controller_ids(&self) -> Vec<u16> {
-        self.paths().iter().map(|path| path.admin.cntlid()).collect()
+    /// Controller id on an SSD that is up, as I/O queues must name it.
+    pub fn controller_id(&self, ssd: usize) -> Option<u16> {
+        self.shared.look(|inner| Some(inner.in_use(ssd)?.admin.cntlid()))
     }
 
     /// Connects an I/O queue. It lives as long as the admin queue of its SSD.
     ///
     /// # Errors
-    /// As [`Node::connect`].
+    /// As [`Node::connect`]; the SSD is not up.
     pub fn connect_io(
         &self,
         node: &Node,
@@ -189,18 +251,17 @@ impl Session {
         request: CmRequest,
         deadline: Duration,
     ) -> Result<Connection, NodeError> {
-        let port = self.paths()[queue.ssd].address.port;
-        let connection = node.connect_within(queue, port, request, deadline)?;
-        let mut paths = self.paths();
-        let io = &mut paths[queue.ssd].io;
-        io.retain(|lifeline| lifeline.strong_count() > 0);
-        io.push(connection.lifeline());
+        let port = self.shared.look(|inner| Some(inner.in_use(queue.ssd)?.address.port));
+        let lost = || NodeError::Queue { ssd: queue.ssd, cause: "the SSD is not up".into() };
+        let connection = node.connect_within(queue, port.ok_or_else(lost)?, request, deadline)?;
+        let lifeline = connection.lifeline();
+        self.shared.change(|inner, _| inner.keep(queue.ssd, lifeline)).ok_or_else(lost)?;
         Ok(connection)
     }
 
-    /// Runs `f` on the admin queue of one SSD.
-    pub fn with_queue<R>(&self, ssd: usize, f: impl FnOnce(&mut HostQueue) -> R) -> R {
-        f(&mut self.paths()[ssd].admin)
+    /// Runs `f` on the admin queue of an SSD; `None` where it is not up.
+    pub fn with_queue<R>(&self, ssd: usize, f: impl FnOnce(&mut HostQueue) -> R) -> Option<R> {
+        self.shared.change(|inner, now| inner.with_queue(now, ssd, f))
     }
 }
 
@@ -218,41 +279,24 @@ fn host_id() -> [u8; 16] {
     })
 }
 
-#[expect(clippy::disallowed_methods, reason = "the keep-alive thread is the runtime part of this module")]
-fn start_keep_alive(paths: Arc<Mutex<Vec<Path>>>, is_hurt: Arc<AtomicBool>) -> (Sender<()>, JoinHandle<()>) {
-    let (stop, stopped) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(HEARTBEAT) {
-            let mut paths = paths.lock().expect("no panic while held");
-            // All are asked before one is waited for: an SSD that does not answer keeps no other one waiting.
-            let asked: Vec<Option<Asked>> =
-                paths.iter_mut().map(|path| path.admin.ask_alive().ok()).collect();
-            let mut hurt = false;
-            for (path, asked) in paths.iter_mut().zip(asked) {
-                // A session that ends waits for one SSD that does not answer, not for all of them.
-                if let Err(TryRecvError::Disconnected) = stopped.try_recv() {
-                    return;
-                }
-                let alive = asked.map(|asked| path.admin.answer_alive(asked, ADMIN_DEADLINE));
-                if let Some(Err(e)) = &alive {
-                    tracing::warn!("keep-alive: {e}");
-                }
-                if !matches!(alive, Some(Ok(()))) {
-                    hurt = true;
-                    path.cut();
-                }
-            }
-            is_hurt.store(hurt, Ordering::Relaxed);
-        }
-    });
-    (stop, thread)
+/// Why a dial led nowhere.
+#[derive(Debug)]
+pub(crate) enum NotDialled {
+    /// There is no link.
+    Link(Unreached),
+    /// The SSD did not answer, or refused.
+    Admin(ChannelError),
 }
 
-impl Drop for Session {
-    fn drop(&mut self) {
-        if let Some((stop, thread)) = self.keep_alive.take() {
-            drop(stop);
-            let _ = thread.join();
+impl NotDialled {
+    fn unreached(&self) -> Unreached {
+        match self {
+            Self::Link(unreached) => unreached.clone(),
+            // A proof that fails fails again; an SSD that is not there yet, or slow, may answer later.
+            Self::Admin(e) => {
+                let for_good = matches!(e, ChannelError::Unproven { .. });
+                Unreached { why: e.to_string(), for_good }
+            }
         }
     }
 }

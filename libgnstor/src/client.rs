@@ -3,14 +3,14 @@
 
 use crate::credentials::Credentials;
 use crate::error::Error;
-use crate::link::{LINK_CONNECT, Links, Way};
+use crate::link::{ArrayRoads, Way};
 use crate::manager::{CreateOptions, Manager, VolumeInfo};
 use crate::rpc::Rpc;
 use crate::transfer::Transfers;
 use gnstor_fabric::device::DeviceMem;
 use gnstor_gnor::channel::{Channel, ChannelStats};
-use gnstor_gnor::node::Node;
-use gnstor_gnor::session::{ADMIN_DEADLINE, Session};
+use gnstor_gnor::node::{Node, NodeError};
+use gnstor_gnor::session::{ADMIN_DEADLINE, Missing, Session};
 use gnstor_proto::grpc;
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::{ClientId, Vid};
@@ -122,15 +122,18 @@ pub struct Client {
     pub(crate) ssds: Vec<SsdInfo>,
     pub(crate) way: Way,
     pub(crate) io_timeout: Duration,
-    /// When a launch last tried to connect anew.
-    pub(crate) last_try: Mutex<Option<Instant>>,
+    /// When a call that needs no lost SSD last failed to connect anew.
+    pub(crate) last_failure: Mutex<Option<Instant>>,
 }
 
 impl Client {
-    /// Connects: asks the daemon for an identity and the map, opens admin queues and a channel to every SSD.
+    /// Connects: asks the daemon for an identity and the map, opens admin queues and a channel to the SSDs.
+    /// One that does not answer in time is left out ([`Self::unreached`]): reads go to other replicas, and
+    /// writes wait for it until their deadline. It is tried again in the background, and taken in between two
+    /// launches.
     ///
     /// # Errors
-    /// [`Error`] says which part failed.
+    /// [`Error`] says which part failed; no SSD is reached.
     pub fn connect(node: &Arc<Node>, options: &ConnectOptions) -> Result<Arc<Self>, Error> {
         let manager = Manager::connect_with(&options.endpoint, &options.name, &options.credentials)?;
         let (rpc, id) = (Arc::clone(&manager.rpc), manager.id);
@@ -149,9 +152,16 @@ impl Client {
             daemon: options.endpoint.clone(),
             credentials: options.credentials.clone(),
         };
-        let addresses = Links::new(node, &way, LINK_CONNECT).all(&ssds)?;
-        let session = Session::connect(node, manager.registration.clone(), addresses)?;
+        let roads = Arc::new(ArrayRoads::new(node.transport().clone(), way.clone(), ssds.clone()));
+        let session = Session::connect(node, manager.registration.clone(), Arc::clone(&roads) as _);
+        let session = session.map_err(|e| match e {
+            NodeError::NoLink { .. } => roads.first_failure().unwrap_or(Error::Node(e)),
+            e => Error::Node(e),
+        })?;
         let channel = Channel::open(node, &session, options.pool_bytes)?;
+        for Missing { ssd, why } in session.missing() {
+            tracing::warn!("SSD {ssd} is left out of the channel for now, as it is not reached: {why}");
+        }
         let places = node.device().alloc(map.places().len() * 2)?;
         let bytes: Vec<u8> = map.places().iter().flat_map(|p| p.to_le_bytes()).collect();
         places.write(0, &bytes)?;
@@ -178,7 +188,7 @@ impl Client {
             ssds,
             way,
             io_timeout: options.io_timeout,
-            last_try: Mutex::default(),
+            last_failure: Mutex::default(),
         }))
     }
 
@@ -205,6 +215,11 @@ impl Client {
     /// The SSDs.
     pub fn ssds(&self) -> &[SsdInfo] {
         &self.ssds
+    }
+
+    /// The SSDs that the channel does not reach now, and why.
+    pub fn unreached(&self) -> Vec<Missing> {
+        self.session.missing()
     }
 
     /// The fleet map's epoch.
@@ -256,10 +271,11 @@ impl Client {
     /// Model and firmware of an SSD, from Identify Controller.
     ///
     /// # Errors
-    /// Admin queue errors.
+    /// Admin queue errors; the SSD is not reached.
     pub fn identify(&self, ssd: usize) -> Result<gnstor_proto::nvme::IdentifyController, Error> {
         let identify = self.session.with_queue(ssd, |q| q.identify(ADMIN_DEADLINE));
-        Ok(identify.map_err(gnstor_gnor::node::NodeError::from)?)
+        let lost = || NodeError::NoLink { ssd, cause: "it is lost, and tried again".into() };
+        Ok(identify.ok_or_else(lost)?.map_err(NodeError::from)?)
     }
 
     /// The management calls: create, list, get, delete.

@@ -5,7 +5,7 @@ use crate::client::{Client, Rights, vid_of};
 use crate::error::Error;
 use crate::io_failure::IoFailure;
 use crate::manager::VolumeInfo;
-use crate::transfer::{FileAbi, STAGING_BYTES, Target};
+use crate::transfer::{FileAbi, STAGING_BYTES, Target, Work, transfer};
 use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
 use gnstor_gnor::abi::{GN_TIMED_OUT, VolumeAbi};
@@ -223,11 +223,11 @@ impl File {
 
     fn read(&self, offset: u64, data: &mut [u8], replica: u32) -> Result<(), Error> {
         self.check(offset, data.len() as u64)?;
-        let transfers = self.client.transfers.lock().expect("no panic while held");
         let mut at = offset;
         for part in data.chunks_mut(STAGING_BYTES) {
-            transfers.read(self.target(), Self::vba(at), part, replica)?;
-            at += part.len() as u64;
+            let bytes = part.len() as u64;
+            transfer(&self.client.transfers, self.target(), Self::vba(at), Work::Read(part, replica))?;
+            at += bytes;
         }
         Ok(())
     }
@@ -238,10 +238,9 @@ impl File {
     /// As [`Self::read_at`], and [`Error::LeaseLost`].
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.check(offset, data.len() as u64)?;
-        let transfers = self.client.transfers.lock().expect("no panic while held");
         let mut at = offset;
         for part in data.chunks(STAGING_BYTES) {
-            transfers.write(self.target(), Self::vba(at), part)?;
+            transfer(&self.client.transfers, self.target(), Self::vba(at), Work::Write(part))?;
             at += part.len() as u64;
         }
         Ok(())
@@ -252,8 +251,7 @@ impl File {
     /// # Errors
     /// [`Error::Io`].
     pub fn flush(&self) -> Result<(), Error> {
-        let transfers = self.client.transfers.lock().expect("no panic while held");
-        transfers.flush(self.target())
+        transfer(&self.client.transfers, self.target(), 0, Work::Flush)
     }
 
     /// Waits until nothing of the channel is in flight any more, also what kernels that have ended left
@@ -272,8 +270,8 @@ impl File {
     }
 
     /// Runs a kernel of the user's with the HCA beside it; `args` is the device address of its argument,
-    /// which names this file by [`Self::device_file`]. Where a connection to an SSD is known to be broken,
-    /// the client tries once to connect anew first. In a kernel that runs, requests of a broken connection
+    /// which names this file by [`Self::device_file`]. Where an SSD that was lost is found, the client
+    /// connects anew first. In a kernel that runs, requests of a broken connection
     /// end with `GN_QP_BROKEN`.
     ///
     /// # Errors
@@ -285,7 +283,7 @@ impl File {
         args: u64,
         deadline: Duration,
     ) -> Result<(), Error> {
-        self.client.reconnect_if_hurt();
+        self.client.reconnect_if_found();
         Ok(self.client.node().launch(kernel, shape, args, deadline)?)
     }
 }

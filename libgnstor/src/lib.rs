@@ -39,7 +39,7 @@ pub use gnstor_fabric::transport::{RcTransport, TransportConfig};
 pub use gnstor_gnor::abi::describe as describe_status;
 pub use gnstor_gnor::channel::ChannelStats;
 pub use gnstor_gnor::node::Node;
-pub use gnstor_gnor::session::Session;
+pub use gnstor_gnor::session::{Missing, Session};
 pub use gnstor_proto::labels;
 pub use io_failure::IoFailure;
 pub use link::{TCP, TLS, connect_to_ssd};

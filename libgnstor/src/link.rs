@@ -4,12 +4,14 @@
 use crate::client::{Fabric, SsdInfo};
 use crate::credentials::Credentials;
 use crate::error::Error;
+use gnstor_fabric::runtime::{TransportError, TransportHandle};
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::Port;
-use gnstor_gnor::node::{Node, NodeError};
-use gnstor_gnor::session::SsdAddress;
+use gnstor_gnor::node::NodeError;
+use gnstor_gnor::session::{Roads, SsdAddress, Unreached};
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// The SSD is reached over TCP without TLS.
@@ -60,41 +62,38 @@ pub(crate) struct Way {
     pub(crate) credentials: Credentials,
 }
 
-/// Links that are made as they are needed.
-pub(crate) struct Links<'a> {
-    node: &'a Node,
-    way: &'a Way,
-    deadline: Duration,
-    by_address: HashMap<&'a str, u32>,
+/// The SSDs of an array, as a session reaches them.
+#[derive(Debug)]
+pub(crate) struct ArrayRoads {
+    transport: TransportHandle,
+    way: Way,
+    ssds: Vec<SsdInfo>,
+    /// Why a link could not be made, of the SSD with the lowest number.
+    first: Mutex<Option<(usize, Error)>>,
 }
 
-impl<'a> Links<'a> {
-    /// None yet; each is to be there within `deadline`.
-    pub(crate) fn new(node: &'a Node, way: &'a Way, deadline: Duration) -> Self {
-        Self { node, way, deadline: deadline.min(LINK_CONNECT), by_address: HashMap::new() }
+impl ArrayRoads {
+    pub(crate) fn new(transport: TransportHandle, way: Way, ssds: Vec<SsdInfo>) -> Self {
+        Self { transport, way, ssds, first: Mutex::default() }
     }
 
-    /// The ports of the SSDs on the node's engine.
-    pub(crate) fn all(&mut self, ssds: &'a [SsdInfo]) -> Result<Vec<SsdAddress>, Error> {
-        ssds.iter().map(|ssd| self.to(ssd)).collect()
+    /// Why the SSD with the lowest number could not be reached.
+    pub(crate) fn first_failure(&self) -> Option<Error> {
+        self.first.lock().expect("no panic while held").take().map(|(_, e)| e)
     }
 
-    /// The port of one SSD.
-    pub(crate) fn to(&mut self, ssd: &'a SsdInfo) -> Result<SsdAddress, Error> {
+    /// The port of one SSD. `remote` is the link of the SSDs before it, once there is one.
+    fn to(&self, ssd: &SsdInfo, remote: &mut Option<u32>, deadline: Duration) -> Result<SsdAddress, Error> {
         let index =
             u16::try_from(ssd.index).map_err(|_| Error::Protocol(format!("SSD number {}", ssd.index)))?;
         let port = match (self.way.fabric, ssd.transport.as_str()) {
             (Fabric::InProcess, _) => Port::Local(index),
             (Fabric::Daemon, TCP | TLS) => {
-                let remote = match self.by_address.get(ssd.address.as_str()) {
-                    Some(&remote) => remote,
-                    None => {
-                        let remote = self.link(ssd)?;
-                        self.by_address.insert(&ssd.address, remote);
-                        remote
-                    }
+                let made = match *remote {
+                    Some(made) => made,
+                    None => self.connect(ssd, deadline)?,
                 };
-                Port::Remote { remote, ssd: index }
+                Port::Remote { remote: *remote.insert(made), ssd: index }
             }
             (Fabric::Daemon, other) => {
                 return Err(Error::Protocol(format!(
@@ -105,11 +104,52 @@ impl<'a> Links<'a> {
         Ok(SsdAddress { port, subnqn: ssd.subnqn.clone() })
     }
 
-    fn link(&self, ssd: &SsdInfo) -> Result<u32, Error> {
-        let wire = connect_to_ssd(ssd, &self.way.daemon, &self.way.credentials, self.deadline)?;
+    fn connect(&self, ssd: &SsdInfo, deadline: Duration) -> Result<u32, Error> {
+        let within = deadline.min(LINK_CONNECT);
+        let wire = connect_to_ssd(ssd, &self.way.daemon, &self.way.credentials, within)?;
         let failed = |cause| Error::Os { what: format!("connecting to the SSDs at {}", ssd.address), cause };
-        let added = self.node.transport().call(move |e, _| e.add_remote(wire)).map_err(NodeError::from)?;
+        let added = self.transport.call(move |e, _| e.add_remote(wire)).map_err(NodeError::from)?;
         added.map_err(failed)
+    }
+
+    fn unreached(&self, ssd: usize, error: Error) -> Unreached {
+        let for_good = matches!(error, Error::Node(NodeError::RcTransport(TransportError::Stopped)));
+        let unreached = Unreached { why: error.to_string(), for_good };
+        let mut first = self.first.lock().expect("no panic while held");
+        if first.as_ref().is_none_or(|(other, _)| ssd < *other) {
+            *first = Some((ssd, error));
+        }
+        unreached
+    }
+}
+
+impl Roads for ArrayRoads {
+    fn ssds(&self) -> usize {
+        self.ssds.len()
+    }
+
+    fn link_of(&self, ssd: usize) -> usize {
+        let address = &self.ssds[ssd].address;
+        self.ssds.iter().position(|other| other.address == *address).expect("it is there itself")
+    }
+
+    fn leads_back(&self) -> bool {
+        self.way.fabric != Fabric::InProcess
+    }
+
+    fn link(&self, ssds: &[usize], deadline: Duration) -> Vec<Result<SsdAddress, Unreached>> {
+        // Of SSDs that share a link the first one makes it, or finds out why not.
+        let mut links: HashMap<usize, Result<Option<u32>, Unreached>> = HashMap::new();
+        let mut one = |&ssd: &usize| {
+            let link = links.entry(self.link_of(ssd)).or_insert(Ok(None));
+            let remote = link.as_mut().map_err(|e| e.clone())?;
+            let address = self.to(&self.ssds[ssd], remote, deadline).map_err(|e| self.unreached(ssd, e));
+            if let Err(unreached) = &address {
+                *link = Err(unreached.clone());
+            }
+            address
+        };
+        ssds.iter().map(&mut one).collect()
     }
 }
 

@@ -8,10 +8,12 @@ use gnstor_fabric::hca::agent::{ClientKernel, Shape};
 use gnstor_gnor::abi::{GN_QP_BROKEN, GN_TIMED_OUT, VolumeAbi};
 use gnstor_gnor::channel::Channel;
 use gnstor_gnor::node::Turn;
+use gnstor_gnor::session::Wait;
 use gnstor_proto::BLOCK_BYTES;
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -102,14 +104,49 @@ pub(crate) struct Transfers {
     tainted: Cell<bool>,
 }
 
-/// Makes the connections of a channel anew.
+/// Makes the connections of a channel anew. All but the wait are made with the transfers locked.
 pub(crate) trait Again {
-    /// Makes the queue pairs anew, and so ends what is in flight on the old ones. False: no lost SSD
-    /// answers.
+    /// Tells the session which queue pairs are broken.
+    ///
+    /// # Errors
+    /// Driver errors, in words.
+    fn note_broken(&self, transfers: &Transfers) -> Result<(), String>;
+
+    /// Waits until a lost SSD is found, or none is lost any more.
+    fn wait_found(&self, most: Duration) -> Wait;
+
+    /// Makes new queue pairs where a lost SSD was found.
+    fn take_found(&self, transfers: &Transfers);
+
+    /// Makes the queue pairs anew, and so ends what is in flight on the old ones. False: no SSD answers.
     ///
     /// # Errors
     /// Why not, in words, where no later try can help.
-    fn reconnect(&self, transfers: &Transfers, left: Duration) -> Result<bool, String>;
+    fn renew(&self, transfers: &Transfers, left: Duration) -> Result<bool, String>;
+
+    /// Whether a lost SSD was found.
+    fn has_found(&self) -> bool;
+}
+
+/// What a host call does.
+#[derive(Debug)]
+pub(crate) enum Work<'a> {
+    /// At most [`STAGING_BYTES`], whole blocks.
+    Write(&'a [u8]),
+    /// As a write, from one replica: 0 any, k the k-th that serves.
+    Read(&'a mut [u8], u32),
+    /// On every SSD.
+    Flush,
+}
+
+impl Work<'_> {
+    fn verb(&self) -> Verb {
+        match self {
+            Self::Write(_) => Verb::Write,
+            Self::Read(..) => Verb::Read,
+            Self::Flush => Verb::Flush,
+        }
+    }
 }
 
 /// Bytes one kernel moves.
@@ -218,33 +255,20 @@ impl Transfers {
         self.tainted.set(false);
     }
 
-    /// Writes `data` (at most [`STAGING_BYTES`], whole blocks) at block `vba`.
-    pub(crate) fn write(&self, target: Target<'_>, vba: u32, data: &[u8]) -> Result<(), Error> {
-        self.clean(target)?;
-        self.staging.write(0, data)?;
-        let items = self.items(Verb::Write, vba, target.chunk_blocks, data.len());
-        self.run(target, Verb::Write, items)
-    }
-
-    /// Reads into `data`, as [`Self::write`]; `replica` 0 reads any replica, k the k-th that serves.
-    pub(crate) fn read(
-        &self,
-        target: Target<'_>,
-        vba: u32,
-        data: &mut [u8],
-        replica: u32,
-    ) -> Result<(), Error> {
-        let mut items = self.items(Verb::Read, vba, target.chunk_blocks, data.len());
-        items.iter_mut().for_each(|item| item.replica = replica);
-        self.run(target, Verb::Read, items)?;
-        Ok(self.staging.read(0, data)?)
-    }
-
-    /// Flushes every SSD.
-    pub(crate) fn flush(&self, target: Target<'_>) -> Result<(), Error> {
-        let ssds = u32::try_from(target.channel.ssds()).expect("a channel has few SSDs");
-        let items: Vec<Item> = (0..ssds).map(|ssd| Item { vba: ssd, blocks: 1, ..Item::default() }).collect();
-        self.run(target, Verb::Flush, items)
+    /// The requests of a host call from block `vba` on.
+    fn plan(&self, target: &Target<'_>, vba: u32, work: &Work<'_>) -> Vec<Item> {
+        match work {
+            Work::Write(data) => self.items(Verb::Write, vba, target.chunk_blocks, data.len()),
+            Work::Read(data, replica) => {
+                let mut items = self.items(Verb::Read, vba, target.chunk_blocks, data.len());
+                items.iter_mut().for_each(|item| item.replica = *replica);
+                items
+            }
+            Work::Flush => {
+                let ssds = u32::try_from(target.channel.ssds()).expect("a channel has few SSDs");
+                (0..ssds).map(|ssd| Item { vba: ssd, blocks: 1, ..Item::default() }).collect()
+            }
+        }
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "at most STAGING_BYTES")]
@@ -274,46 +298,29 @@ impl Transfers {
         if self.tainted.get() {
             let left = Duration::from_nanos(target.file.timeout_ns);
             // It says that it is clean, if it is.
-            let _ = target.again.reconnect(self, left);
+            let _ = target.again.renew(self, left);
         }
         if self.tainted.get() { Err(Error::AfterTimeout) } else { Ok(()) }
     }
 
-    /// Runs requests. Requests that a broken connection ended run again until the deadline. A write then has
-    /// the stamp that it had: an SSD that has the write completes it and does not apply it again (protocol
-    /// rule 6).
-    #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
-    fn run(&self, target: Target<'_>, verb: Verb, mut items: Vec<Item>) -> Result<(), Error> {
+    /// Runs requests once, and moves the caller's data. Returns the failed ones.
+    fn run(
+        &self,
+        target: Target<'_>,
+        file: FileAbi,
+        items: &[Item],
+        work: &mut Work<'_>,
+    ) -> Result<Vec<Item>, Error> {
         self.clean(target)?;
-        let begun = Instant::now();
-        let most = Duration::from_nanos(target.file.timeout_ns.saturating_mul(rounds(&items)));
-        let left = || most.saturating_sub(begun.elapsed());
-        let mut file = target.file;
-        loop {
-            let ended = self.run_once(target.channel, file, &items)?;
-            let failed: Vec<Item> = ended.into_iter().filter(|item| item.status != 0).collect();
-            let Some(&Item { vba, status, dw0, dw1, .. }) = failed.first() else { return Ok(()) };
-            let failure = || Err(IoFailure { what: verb.name(), vba, status, dw0, dw1 }.into());
-            if failed.iter().any(|item| item.status & GN_QP_BROKEN == 0) {
-                return failure();
-            }
-            loop {
-                if left() <= REST {
-                    return failure();
-                }
-                match target.again.reconnect(self, left()) {
-                    Ok(true) => break,
-                    Ok(false) => std::thread::sleep(REST.min(left())),
-                    Err(why) => {
-                        tracing::warn!("the connections to the SSDs are not made anew: {why}");
-                        return failure();
-                    }
-                }
-            }
-            tracing::info!("{} requests to block {vba} and others are sent again", failed.len());
-            items = failed;
-            file.timeout_ns = u64::try_from(left().as_nanos()).unwrap_or(u64::MAX);
+        if let Work::Write(data) = work {
+            self.staging.write(0, data)?;
         }
+        let mut ended = self.run_once(target.channel, file, items)?;
+        ended.retain(|item| item.status != 0);
+        if let (Work::Read(data, _), true) = (work, ended.is_empty()) {
+            self.staging.read(0, data)?;
+        }
+        Ok(ended)
     }
 
     /// Runs requests once. Returns them as they have ended.
@@ -338,6 +345,82 @@ impl Transfers {
             .collect();
         self.tainted.set(ended.iter().any(|item| item.status & GN_TIMED_OUT != 0));
         Ok(ended)
+    }
+}
+
+/// Moves the data of a host call, from block `vba` on. Requests that a broken connection ended run again
+/// until the deadline. A write then has the stamp that it had: an SSD that has the write completes it and does not
+/// apply it again (protocol rule 6). Other calls of the client go on while this one waits for a lost SSD.
+#[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
+pub(crate) fn transfer(
+    all: &Mutex<Transfers>,
+    target: Target<'_>,
+    vba: u32,
+    mut work: Work<'_>,
+) -> Result<(), Error> {
+    let lock = || all.lock().expect("no panic while held");
+    let mut items = lock().plan(&target, vba, &work);
+    let begun = Instant::now();
+    let most = Duration::from_nanos(target.file.timeout_ns.saturating_mul(rounds(&items)));
+    let left = || most.saturating_sub(begun.elapsed());
+    let mut file = target.file;
+    loop {
+        let failed = {
+            let transfers = lock();
+            target.again.take_found(&transfers);
+            let failed = transfers.run(target, file, &items, &mut work)?;
+            if failed.iter().any(|item| item.status & GN_QP_BROKEN != 0) {
+                target.again.note_broken(&transfers).map_err(Error::Protocol)?;
+            }
+            failed
+        };
+        let Some(&Item { vba, status, dw0, dw1, .. }) = failed.first() else { return Ok(()) };
+        let failure = || IoFailure { what: work.verb().name(), vba, status, dw0, dw1 };
+        if failed.iter().any(|item| item.status & GN_QP_BROKEN == 0) {
+            return Err(failure().into());
+        }
+        if !back_in_time(lock, target.again, left) {
+            return Err(failure().into());
+        }
+        tracing::info!("{} requests to block {vba} and others are sent again", failed.len());
+        // What a read has brought is not kept beyond the lock.
+        if work.verb() != Verb::Read {
+            items = failed;
+        }
+        file.timeout_ns = u64::try_from(left().as_nanos()).unwrap_or(u64::MAX);
+    }
+}
+
+/// Waits until the channel reaches more SSDs than it did. False: not in time, or never.
+fn back_in_time<'a>(
+    lock: impl Fn() -> MutexGuard<'a, Transfers>,
+    again: &dyn Again,
+    left: impl Fn() -> Duration,
+) -> bool {
+    loop {
+        if left() <= REST {
+            return false;
+        }
+        match again.wait_found(left() - REST) {
+            Wait::Late => return false,
+            Wait::Hopeless(why) => {
+                tracing::warn!("the connections to the SSDs are not made anew: {why}");
+                return false;
+            }
+            Wait::Found => {}
+        }
+        let transfers = lock();
+        // Another call may have taken it meanwhile.
+        let renewed = if again.has_found() { again.renew(&transfers, left()) } else { Ok(true) };
+        drop(transfers);
+        match renewed {
+            Ok(true) => return true,
+            Ok(false) => std::thread::sleep(REST.min(left())),
+            Err(why) => {
+                tracing::warn!("the connections to the SSDs are not made anew: {why}");
+                return false;
+            }
+        }
     }
 }
 

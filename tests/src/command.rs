@@ -272,6 +272,11 @@ impl SsdProcess {
         self.serving["came_up"].as_str().expect("a word")
     }
 
+    /// Sends it a signal that does not end it.
+    pub fn signal(&self, how: &str) {
+        self.running.signal(how);
+    }
+
     /// Ends it in order; returns its last output.
     pub fn end(mut self, how: &str) -> Value {
         assert_eq!(self.running.end(how), 0, "{how}");

@@ -120,6 +120,11 @@ impl Members {
         self.absent.clear();
     }
 
+    /// It is not there, or not up to date.
+    pub(super) fn is_away(&self, ssd: u16) -> bool {
+        self.absent.contains_key(&ssd)
+    }
+
     pub(super) fn absent(&self) -> &BTreeMap<u16, Absence> {
         &self.absent
     }

@@ -163,17 +163,23 @@ impl Core {
     fn changed(&mut self, now: u64, entry: &VolumeEntry, round: Round, change: Change) {
         let Change { ticket, then } = change;
         let drift_ms = self.config.drift_ms;
+        // SSDs that are away get the entry when they are back.
+        let is_on_all_others = || round.failed.keys().all(|&ssd| self.members.is_away(ssd));
+        let some_took = round.failed.len() < self.members.len();
+        let suffices = round.failed.is_empty() || then == Then::OpenedRead && some_took && is_on_all_others();
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
-        if round.failed.is_empty() {
+        if suffices {
             let granted = matches!(then, Then::OpenedWrite | Then::Renewed);
             let takes = matches!(then, Then::Released | Then::Revoked | Then::Published);
             let gone = if takes { no_longer_named(&volume.entry, entry) } else { Vec::new() };
             volume.commit(now, entry, granted, drift_ms);
             let view = volume.view(now);
             gone.into_iter().for_each(|id| self.clients.released(now, id, entry.vid));
-            self.note_behind(now, entry.vid, BTreeMap::new());
-            // Every SSD has the volume's name now, also where an earlier round that gave it failed.
-            self.settle_name(entry.vid, true);
+            // Where every SSD has it, it has the volume's name, too, also if an earlier round that gave it
+            // failed.
+            let everywhere = round.failed.is_empty();
+            self.note_behind(now, entry.vid, round.failed);
+            self.settle_name(entry.vid, everywhere);
             let reply = match then {
                 Then::OpenedRead => Reply::Opened { volume: view, lease_ms: 0 },
                 Then::OpenedWrite => Reply::Opened { volume: view, lease_ms: entry.lease_ms },

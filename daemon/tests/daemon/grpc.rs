@@ -426,7 +426,7 @@ fn an_ssd_that_goes_is_named_and_one_that_comes_back_is_brought_up_to_date() {
         let who = down(&mut c, |down| !down.is_empty()).await;
         assert!(who.len() == 1 && who[0].starts_with("1 "), "{who:?}");
         refused(c.create(wish("b")).await, Code::Unavailable, "SSD 1 is down");
-        refused(c.open("a", 5, Rights::Read, 0).await, Code::Unavailable, "SSD 1 is down");
+        refused(c.open("a", 5, Rights::Write, 0).await, Code::Unavailable, "SSD 1 is down");
         refused(c.delete("a", 1, &[]).await, Code::Unavailable, "SSD 1 is down");
         assert_eq!(c.get("a").await.unwrap().name, "a");
         {

@@ -27,7 +27,7 @@ fn while_an_ssd_is_away_changes_are_refused_with_its_name_and_reach_no_ssd() {
     bench.ask(read("a", 5)).unwrap();
     let before = bench.array.agreed();
     bench.lose(1);
-    for request in [create("b"), delete("a", 1), read("a", 6), write("a", 6, 1_000)] {
+    for request in [create("b"), delete("a", 1), write("a", 6, 1_000)] {
         let outcome = bench.ask(request);
         refused(&outcome, GrpcCode::Unavailable, &["SSD 1 is down (pulled)", "try again when all are back"]);
     }
@@ -39,6 +39,28 @@ fn while_an_ssd_is_away_changes_are_refused_with_its_name_and_reach_no_ssd() {
     bench.run_until_quiet();
     assert!(bench.ask(create("b")).is_ok());
     assert_eq!(bench.array.agreed().len(), 2);
+}
+
+/// An SSD that has not heard of a reader refuses it, and gets the entry when it is back.
+#[test]
+fn a_reader_is_let_in_while_an_ssd_is_away_which_hears_of_it_later() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = bench();
+    bench.lose(1);
+    assert!(matches!(bench.ask(read("a", 6)), Ok(Reply::Opened { .. })));
+    let readers = |bench: &Bench, ssd: usize| bench.array.ssd(ssd).active()[0].readers.clone();
+    assert_eq!((readers(&bench, 0), readers(&bench, 1)), (vec![client(6)], vec![]));
+    // With another one away, too, there is still an SSD that has it; with none there is not.
+    bench.lose(0);
+    assert!(bench.ask(read("a", 7)).is_ok());
+    bench.lose(2);
+    refused(&bench.ask(read("a", 8)), GrpcCode::Unavailable, &["SSD 2"]);
+    for ssd in [2, 1, 0] {
+        bench.find(ssd);
+    }
+    bench.run_until_quiet();
+    assert_eq!(bench.array.agreed()[0].readers, [client(6), client(7)]);
+    assert!(bench.ask(write("a", 6, 1_000)).is_ok(), "all are back");
 }
 
 #[test]

@@ -31,12 +31,15 @@ enum : gn_u32 { NVME_FLAGS_SGL = 0x40, SGL_KEYED = 0x40, CDW12_FUA = 1u << 30 };
 // Reasons in DW0 after which a read is tried elsewhere (proto/src/status.rs): this SSD is not to serve it, or
 // what is wrong is wrong with this copy.
 enum : gn_u32 {
+  // of an SSD that is back and has not got the volume's newest entry yet
+  REFUSED_NOT_A_READER = 2,
   REFUSED_NOT_HERE_YET = 11, REFUSED_ASK_THE_FIRST = 12, REFUSED_NOT_SERVING = 13,
   COPY_OF_ANOTHER_BLOCK = 17, COPY_DAMAGED = 18, COPY_UNREADABLE = 40, COPY_UNUSABLE = 42,
 };
 enum : gn_u64 {
-  ELSEWHERE = 1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST | 1ull << REFUSED_NOT_SERVING |
-      1ull << COPY_OF_ANOTHER_BLOCK | 1ull << COPY_DAMAGED | 1ull << COPY_UNREADABLE | 1ull << COPY_UNUSABLE,
+  ELSEWHERE = 1ull << REFUSED_NOT_A_READER | 1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST |
+      1ull << REFUSED_NOT_SERVING | 1ull << COPY_OF_ANOTHER_BLOCK | 1ull << COPY_DAMAGED |
+      1ull << COPY_UNREADABLE | 1ull << COPY_UNUSABLE,
 };
 
 // One thread's request; lives in its registers: seven of them where the kernel does not read `dw0` and `dw1`.

@@ -50,7 +50,9 @@ impl Core {
                 Then::OpenedWrite
             }
         };
-        if let Some(message) = self.needs_everyone(name, "opened") {
+        // A reader more does no harm where an SSD has not heard of it: that SSD refuses the reader, and gets
+        // the entry when it is back. A new writer is let in when every SSD refuses the one before.
+        if let Some(message) = self.needs_everyone(name, "opened").filter(|_| then != Then::OpenedRead) {
             return self.fail(ticket, Unavailable, message);
         }
         self.clients.note(client);

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! When a client dials each SSD, sends Keep Alive, gives an SSD up, and dials it again. A state machine
+//! without I/O, clock or thread: times are arguments, actions come out, their outcomes go in. The session is
+//! its runtime.
+//!
+//! ```text
+//!   away --rest is over--> dialling --reached--> found --take--> up
+//!    ^  ^                     |                    |              |
+//!    |  '----unreached--------'                    |              |
+//!    '------broken, or no answer to Keep Alive-----'--------------'
+//! ```
+//! A *found* SSD has a new path that no queue pair uses yet: queue pairs change only between launches.
+
+use std::time::Duration;
+
+/// Time since the session began.
+pub(crate) type Moment = Duration;
+
+/// How often, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// From one Keep Alive to the next.
+    pub(crate) heartbeat: Duration,
+    /// An SSD that answers no Keep Alive for so long is given up.
+    pub(crate) silence: Duration,
+    /// From a dial that failed to the next one; doubled each time.
+    pub(crate) rest: Duration,
+    /// The longest rest.
+    pub(crate) most_rest: Duration,
+    /// Two steps that are so far apart: this process stood still, and its peers were not silent.
+    pub(crate) stood_still: Duration,
+}
+
+/// What the runtime is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Action {
+    /// Dial this SSD, and say what came of it.
+    Dial(usize),
+    /// Send a Keep Alive on this SSD's path.
+    Ask(usize),
+    /// This SSD's path is given up: end what uses it.
+    Cut(usize),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// There is no path. Without a time it is not dialled again.
+    Away {
+        dial_at: Option<Moment>,
+    },
+    Dialling,
+    /// There is a path.
+    Linked {
+        in_use: bool,
+        ask_at: Moment,
+        asked: Option<Moment>,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Path {
+    state: State,
+    rest: Duration,
+    /// Why there is none.
+    why: String,
+    /// The SSD answers, and does not take this client.
+    refused: bool,
+}
+
+/// The paths to all SSDs.
+#[derive(Debug)]
+pub(crate) struct Paths {
+    pace: Pace,
+    /// Whether a lost SSD is dialled again.
+    redials: bool,
+    list: Vec<Path>,
+    seen: Moment,
+}
+
+impl Paths {
+    /// To so many SSDs, which are all dialled in the first step. Without `redials` an SSD is dialled once.
+    pub(crate) fn new(ssds: usize, pace: Pace, redials: bool) -> Self {
+        let state = State::Away { dial_at: Some(Moment::ZERO) };
+        let path = Path { state, rest: pace.rest, why: "it was not dialled yet".into(), refused: false };
+        Self { pace, redials, list: vec![path; ssds], seen: Moment::ZERO }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// What is to be done now. The runtime calls it again at [`Self::wakes_at`], or earlier.
+    pub(crate) fn step(&mut self, now: Moment) -> Vec<Action> {
+        let pause = now.saturating_sub(self.seen);
+        let still = if pause >= self.pace.stood_still { pause } else { Duration::ZERO };
+        self.seen = now;
+        let mut actions = Vec::new();
+        for ssd in 0..self.list.len() {
+            actions.extend(self.step_one(now, still, ssd));
+        }
+        actions
+    }
+
+    fn step_one(&mut self, now: Moment, still: Duration, ssd: usize) -> Option<Action> {
+        let Pace { silence, .. } = self.pace;
+        let path = &mut self.list[ssd];
+        match &mut path.state {
+            State::Away { dial_at: Some(at) } if *at <= now => {
+                path.state = State::Dialling;
+                Some(Action::Dial(ssd))
+            }
+            State::Linked { asked: Some(at), .. } => {
+                *at += still;
+                if now.saturating_sub(*at) <= silence {
+                    return None;
+                }
+                self.broke(now, ssd, &format!("it answered no Keep Alive for {silence:?}"));
+                Some(Action::Cut(ssd))
+            }
+            State::Linked { asked, ask_at, .. } if *ask_at <= now => {
+                *asked = Some(now);
+                Some(Action::Ask(ssd))
+            }
+            State::Away { .. } | State::Dialling | State::Linked { .. } => None,
+        }
+    }
+
+    /// When there is something to do next, if nothing happens before.
+    pub(crate) fn wakes_at(&self) -> Option<Moment> {
+        let one = |path: &Path| match path.state {
+            State::Away { dial_at } => dial_at,
+            State::Dialling => None,
+            // The first moment at which it is silent for longer, and often enough to know that this process
+            // did not stand still.
+            State::Linked { asked: Some(at), .. } => {
+                let silent_at = at + self.pace.silence + Duration::from_nanos(1);
+                Some(silent_at.min(self.seen + self.pace.stood_still / 2))
+            }
+            State::Linked { asked: None, ask_at, .. } => Some(ask_at),
+        };
+        self.list.iter().filter_map(one).min()
+    }
+
+    /// A dial has led to an SSD: there is a path, which is not in use.
+    pub(crate) fn reached(&mut self, now: Moment, ssd: usize) {
+        let (rest, ask_at) = (self.pace.rest, now + self.pace.heartbeat);
+        let path = &mut self.list[ssd];
+        assert_eq!(path.state, State::Dialling, "an SSD is dialled once at a time");
+        *path = Path {
+            state: State::Linked { in_use: false, ask_at, asked: None },
+            rest,
+            why: "it is back, and no queue pair leads to it yet".into(),
+            refused: false,
+        };
+    }
+
+    /// A dial has not led to an SSD. `refused`: it answers, and does not take this client.
+    pub(crate) fn unreached(&mut self, now: Moment, ssd: usize, why: String, refused: bool) {
+        let (redials, most) = (self.redials, self.pace.most_rest);
+        let path = &mut self.list[ssd];
+        assert_eq!(path.state, State::Dialling, "an SSD is dialled once at a time");
+        let dial_at = redials.then_some(now + path.rest);
+        *path = Path { state: State::Away { dial_at }, rest: most.min(2 * path.rest), why, refused };
+    }
+
+    /// An SSD has answered a command.
+    pub(crate) fn alive(&mut self, now: Moment, ssd: usize) {
+        let heartbeat = self.pace.heartbeat;
+        if let State::Linked { asked, ask_at, .. } = &mut self.list[ssd].state
+            && asked.take().is_some()
+        {
+            *ask_at = now + heartbeat;
+        }
+    }
+
+    /// The path to an SSD is of no use any more; it is dialled at once. False: there was none.
+    pub(crate) fn broke(&mut self, now: Moment, ssd: usize, why: &str) -> bool {
+        let (redials, rest) = (self.redials, self.pace.rest);
+        let path = &mut self.list[ssd];
+        if !matches!(path.state, State::Linked { .. }) {
+            return false;
+        }
+        let dial_at = redials.then_some(now);
+        *path = Path { state: State::Away { dial_at }, rest, why: why.into(), refused: false };
+        true
+    }
+
+    /// The path that was found is in use from now on.
+    pub(crate) fn take(&mut self, ssd: usize) {
+        if let State::Linked { in_use, .. } = &mut self.list[ssd].state {
+            *in_use = true;
+            self.list[ssd].why.clear();
+        }
+    }
+
+    /// Whether an SSD has a path that is in use.
+    pub(crate) fn is_up(&self, ssd: usize) -> bool {
+        matches!(self.list[ssd].state, State::Linked { in_use: true, .. })
+    }
+
+    /// Whether an SSD has a path that is not in use yet.
+    pub(crate) fn is_found(&self, ssd: usize) -> bool {
+        matches!(self.list[ssd].state, State::Linked { in_use: false, .. })
+    }
+
+    /// The SSDs that are not up, and why.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (usize, &str)> {
+        let all = self.list.iter().map(|path| path.why.as_str()).enumerate();
+        all.filter(|&(ssd, _)| !self.is_up(ssd))
+    }
+
+    /// Why no later dial can help: SSDs are missing, and all of them refuse this client, or are not dialled
+    /// again.
+    pub(crate) fn hopeless(&self) -> Option<&str> {
+        let mut missing = (0..self.list.len()).filter(|&ssd| !self.is_up(ssd)).peekable();
+        let first = *missing.peek()?;
+        let is_final = |ssd: usize| {
+            let path = &self.list[ssd];
+            path.state == State::Away { dial_at: None } || path.refused && path.state != State::Dialling
+        };
+        missing.all(is_final).then(|| self.list[first].why.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests;
