@@ -4,7 +4,7 @@
 use crate::args::ArrayArgs;
 use gnstor_array::Secret;
 use gnstor_console::CliError;
-use gnstor_daemon::{SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
+use gnstor_daemon::{NO_AUTH, SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
 use gnstor_fabric::host_queue::Credentials;
 use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::fleet_client::FleetClient;
@@ -61,6 +61,8 @@ pub(crate) struct Fleet {
     pub(crate) ssds: Vec<Ssd>,
     pub(crate) map: FleetMap,
     pub(crate) volumes: Vec<VolumeInfo>,
+    /// The SSDs ask no host for a proof.
+    pub(crate) no_auth: bool,
 }
 
 impl Fleet {
@@ -69,10 +71,11 @@ impl Fleet {
     /// # Errors
     /// It cannot be reached, does not answer, or answers what is no fleet map.
     pub(crate) fn ask(array: &ArrayArgs) -> Result<Self, CliError> {
-        let (map, ssds, list, (down, lossy, damaged)) = call(array, |channel| async move {
+        let (map, ssds, list, (down, lossy, damaged, no_auth)) = call(array, |channel| async move {
             let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
             let list = VolumesClient::new(channel).list(ListRequest {}).await?;
-            let said = (downs(&list), named(&list, SSD_FILLING), named(&list, SSD_DAMAGED));
+            let no_auth = list.metadata().contains_key(NO_AUTH);
+            let said = (downs(&list), named(&list, SSD_FILLING), named(&list, SSD_DAMAGED), no_auth);
             Ok((fleet.map, fleet.ssds, list.into_inner(), said))
         })?;
         let map = FleetMap::decode(&map).map_err(|e| Error::Protocol(e.to_string()))?;
@@ -86,7 +89,8 @@ impl Fleet {
             info: s.into(),
         };
         let ssds = ssds.into_iter().map(ssd).collect();
-        Ok(Self { ssds, map, volumes: list.volumes.into_iter().map(VolumeInfo::from).collect() })
+        let volumes = list.volumes.into_iter().map(VolumeInfo::from).collect();
+        Ok(Self { ssds, map, volumes, no_auth })
     }
 
     /// Bytes that all SSDs have.

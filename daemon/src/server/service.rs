@@ -72,6 +72,9 @@ pub const SSD_FILLING: &str = "gnstor-ssd-filling";
 /// The same of each SSD that could not read all of its permission metadata when it started: its index.
 pub const SSD_DAMAGED: &str = "gnstor-ssd-damaged";
 
+/// The same, once, where the SSDs ask no host for a proof.
+pub const NO_AUTH: &str = "gnstor-no-auth";
+
 /// How clients reach an SSD.
 pub(super) fn describe(port: &SsdPort) -> Ssd {
     Ssd {
@@ -98,6 +101,9 @@ impl Service {
     /// An answer that says which SSDs are down.
     fn with_absent<T>(&self, answer: T) -> Response<T> {
         let mut response = Response::new(answer);
+        if self.manager_key.is_none() {
+            response.metadata_mut().insert(NO_AUTH, 1.into());
+        }
         for (ssd, why) in self.absent.borrow().iter() {
             let plain: String = why.chars().map(|c| if matches!(c, ' '..='~') { c } else { '?' }).collect();
             if let Ok(value) = format!("{ssd} {plain}").parse() {

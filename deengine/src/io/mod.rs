@@ -14,6 +14,7 @@ pub(crate) mod permit;
 mod port;
 pub(crate) mod rate;
 mod read;
+pub(crate) mod shares;
 pub(crate) mod slab;
 mod trim;
 pub(crate) mod waiting;

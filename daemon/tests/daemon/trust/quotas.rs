@@ -120,3 +120,33 @@ fn opens_are_bounded_for_a_principal() {
         anna.open("w", a, Rights::Read).await.unwrap();
     });
 }
+
+/// Otherwise a principal that may only read a shared volume fills its list of readers, and nobody else with
+/// the right can open it.
+#[test]
+fn one_principal_leaves_places_among_the_readers_of_a_volume_to_others() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut config = with_tokens();
+    config.core.quotas = Quotas { volume_readers: 3, ..Quotas::default() };
+    assert!(Quotas::default().volume_readers < gnstor_proto::vendor::MAX_READERS);
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    run(async {
+        let mut anna = Client::connect(&daemon, Some("anna")).await;
+        let a = anna.register().await.unwrap();
+        anna.create("v", a).await.unwrap();
+        anna.share("v", "ben", Right::Read).await.unwrap();
+        let mut ben = Client::connect(&daemon, Some("ben")).await;
+        let mut ids = Vec::new();
+        for _ in 0..4 {
+            ids.push(ben.register().await.unwrap());
+        }
+        for &id in &ids[..3] {
+            ben.open("v", id, Rights::Read).await.unwrap();
+        }
+        refused(ben.open("v", ids[3], Rights::Read).await, Code::ResourceExhausted, "3 client ids");
+        ben.open("v", ids[0], Rights::Read).await.expect("one that is a reader already");
+        anna.open("v", a, Rights::Read).await.expect("others find a place");
+        ben.release("v", ids[0]).await.unwrap();
+        ben.open("v", ids[3], Rights::Read).await.expect("a place came back");
+    });
+}

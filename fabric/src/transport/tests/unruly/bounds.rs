@@ -54,6 +54,28 @@ fn a_peer_that_ends_no_transfer_is_closed() {
     assert!(raw.array.transfers.is_empty());
 }
 
+/// It holds what the others need for longer than any transfer takes.
+#[test]
+fn a_peer_that_ends_one_transfer_now_and_then_and_keeps_another_is_closed() {
+    let _deadline = deadline();
+    let mut raw = Raw::new(1);
+    raw.command((0..9).map(|nth| raw.pull(nth, 4096 * u64::from(nth), 4096)).collect());
+    let tags = raw.asked();
+    let mut spans = 0;
+    for &tag in &tags[1..] {
+        raw.steps(Span::from_ms(40));
+        if raw.peer().is_none() {
+            break;
+        }
+        spans += 1;
+        raw.sends(&[done_of(1, tag, vec![1; 4096])]);
+    }
+    assert!(raw.peer().is_none(), "the first transfer never ends");
+    assert!((1..6).contains(&spans), "it has its time, and not for ever: {spans}");
+    assert_eq!(raw.got.last(), Some(&Frame::End { why: limits::End::Unanswered.code() }));
+    assert!(raw.array.transfers.is_empty());
+}
+
 #[test]
 fn time_in_which_the_array_did_not_run_counts_for_no_deadline_of_its_peers() {
     let _deadline = deadline();
