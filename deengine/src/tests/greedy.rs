@@ -91,3 +91,33 @@ fn frames_of_a_client_that_leaves_count_for_it_no_more() {
     assert_eq!((shares, harness.ssd().shares.held(client(7))), (0, 0));
     assert!(harness.frames_are_whole());
 }
+
+/// All ranges of a Dataset Management may be the same chunk, so a small volume is enough for a million blocks.
+#[test]
+fn a_client_that_unmaps_a_million_blocks_leaves_turns_to_others() {
+    let mut harness = Harness::new();
+    let cids: Vec<u16> = (0..16)
+        .map(|_| {
+            let mut sqe = harness.io(io::DATASET_MANAGEMENT, WRITER, 0, 1);
+            let slba = ReadWrite::decode(&sqe).slba.0.to_le_bytes();
+            let range =
+                [[0; 4], 16u32.to_le_bytes(), slba[..4].try_into().unwrap(), slba[4..].try_into().unwrap()];
+            harness.poke(WRITER, 0, &range.concat().repeat(256));
+            sqe.dptr = KeyedSgl::keyed(0, 4096, KEY);
+            (sqe.cdw10, sqe.cdw11) = (255.into(), 4.into());
+            harness.submit(WRITER, sqe)
+        })
+        .collect();
+    let answered = |harness: &Harness| harness.completions.iter().filter(|done| done.queue == WRITER).count();
+    assert!(answered(&harness) <= 2, "{} of them at once", answered(&harness));
+    // Another command is answered meanwhile.
+    let identify = Sqe { cdw10: 1.into(), dptr: KeyedSgl::keyed(0, 4096, KEY), ..sqe(admin::IDENTIFY) };
+    assert_eq!(harness.refused(QueueKey(80), identify), None);
+    assert!(answered(&harness) <= 4, "{} of them before it", answered(&harness));
+    for _ in 0..40 {
+        harness.advance(Span::from_ns(50_000));
+    }
+    for cid in cids {
+        assert_eq!(refusal(&harness.take(WRITER, cid).expect("each is answered")), None);
+    }
+}
