@@ -11,6 +11,7 @@
 use crate::media::{CameUp, Made, MediaError, make_ssd, take_back};
 use crate::openings;
 use crate::plan::Plan;
+use crate::unnumbered;
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
 use std::path::Path;
 
@@ -36,6 +37,9 @@ pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
     }
     for (place, why) in openings::strangers_of(all.iter().map(|made| made.as_ref().ok())) {
         // It ends as it was found, and its map and volumes are not this array's.
+        take_back(std::mem::replace(&mut all[place], Err(why)));
+    }
+    for (place, why) in unnumbered::strangers_of(all.iter().map(|made| made.as_ref().ok())) {
         take_back(std::mem::replace(&mut all[place], Err(why)));
     }
     let newest = newest_map(&all);
@@ -71,6 +75,9 @@ pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
 /// Raises the numbers of openings, where the SSDs have another life.
 fn with_numbers(mut array: Vec<Made>) -> Result<Vec<Made>, MediaError> {
     if array.iter().any(|made| made.about.data.is_some()) {
+        if openings::is_unnumbered(&array) {
+            unnumbered::note(&mut array);
+        }
         let mut ssds: Vec<_> = array.iter_mut().map(|made| &mut made.ssd).collect();
         openings::raise(&mut ssds, openings::drawn())?;
     }

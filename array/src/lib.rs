@@ -28,6 +28,7 @@ mod preset;
 pub mod recovery_listener;
 mod remote_ssd;
 mod units;
+mod unnumbered;
 
 pub use array::{Array, ArrayConfig, ArrayError, SsdSummary, Ssds, check_ssds};
 pub use gnstor_auth::Secret;

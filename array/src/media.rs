@@ -111,6 +111,10 @@ pub struct About {
     /// Why it may lack something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
+    /// It was made before arrays had numbers, and has its array's since this start: that it is of this array was
+    /// taken for granted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_numbered_now: bool,
 }
 
 impl About {
@@ -227,7 +231,18 @@ pub(crate) fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
     Made {
         ssd,
         regions,
-        about: About { index, serial, preset: preset.name, changed, bytes, data, memory, came_up, lost },
+        about: About {
+            index,
+            serial,
+            preset: preset.name,
+            changed,
+            bytes,
+            data,
+            memory,
+            came_up,
+            lost,
+            is_numbered_now: false,
+        },
     }
 }
 

@@ -15,8 +15,8 @@
 //! The numbers of an array begin at a drawn one, of which the upper half names the array. So a file of
 //! another array is found, too. The array is the one that most SSDs are of, or of two halves the first.
 //!
-//! What this cannot find: an array of one SSD, an array whose files were all rolled back together, and files
-//! of several arrays that were made before numbers were drawn.
+//! What this cannot find: an array of one SSD, and an array whose files were all rolled back together. Files
+//! that were made before numbers were drawn get a number at their next start ([`crate::unnumbered`]).
 
 use crate::media::{CameUp, Made, MediaError};
 use gnstor_auth::random;
@@ -48,18 +48,32 @@ fn known(openings: &[u64], index: usize) -> u64 {
     openings.get(index).copied().unwrap_or(0)
 }
 
-/// The SSDs of another array than the others, by their own numbers; `None`: it has none.
-fn strangers(own: &[Option<u64>]) -> Vec<usize> {
+/// The SSDs of another array than the others, by their own numbers; `None`: it has none. `knows` says whether
+/// an SSD knows this number of another one.
+fn strangers(own: &[Option<u64>], knows: impl Fn(usize, usize, u64) -> bool) -> Vec<usize> {
     let arrays = || own.iter().map(|number| number.map(array_of));
     let mut count: BTreeMap<u64, usize> = BTreeMap::new();
     arrays().flatten().for_each(|array| *count.entry(array).or_default() += 1);
     // Of several that are as many, the first.
     let most = arrays().flatten().rev().max_by_key(|array| count[array]);
-    arrays()
-        .enumerate()
-        .filter(|(_, array)| array.is_some() && *array != most)
-        .map(|(place, _)| place)
-        .collect()
+    // One that was away when its array got a number: the others know it without one.
+    let was_away = |place: usize, number: u64| {
+        let of_most =
+            |(by, own): (usize, &Option<u64>)| own.map(array_of) == most && knows(by, place, number);
+        array_of(number) == 0 && own.iter().enumerate().any(of_most)
+    };
+    let is_stranger = |(place, number): (usize, &Option<u64>)| {
+        number
+            .is_some_and(|number| Some(array_of(number)) != most && !was_away(place, number))
+            .then_some(place)
+    };
+    own.iter().enumerate().filter_map(is_stranger).collect()
+}
+
+/// Whether no SSD of an array that has been opened before has a drawn number.
+pub(crate) fn is_unnumbered(array: &[Made]) -> bool {
+    let numbers = || array.iter().flat_map(|made| made.ssd.openings());
+    numbers().any(|&number| number != 0) && numbers().all(|&number| array_of(number) == 0)
 }
 
 /// The places of the SSDs that belong to another array, and in words what is wrong with each. `None`: an SSD
@@ -76,7 +90,10 @@ pub(crate) fn strangers_of<'a>(array: impl Iterator<Item = Option<&'a Made>>) ->
         let file = path.map_or(String::new(), |path| format!("{}: ", path.display()));
         format!("{file}it is the file of an SSD of another array; put this array's file back")
     };
-    strangers(&own).into_iter().map(|place| (place, why(place))).collect()
+    let knows = |by: usize, place: usize, number: u64| {
+        array[by].is_some_and(|made| known(made.ssd.openings(), place) == number)
+    };
+    strangers(&own, knows).into_iter().map(|place| (place, why(place))).collect()
 }
 
 /// The SSDs whose number is below what another SSD knows: own number, the highest known one, and whose.
@@ -114,17 +131,20 @@ pub(crate) fn behind_of(array: &[Made]) -> Vec<(usize, CameUp, String)> {
 }
 
 /// Raises the numbers of the SSDs that serve: first in the SSD itself, then in the others. A new array counts
-/// from `first` on.
+/// from `first` on, and so does one from before numbers were drawn.
 ///
 /// # Errors
 /// [`MediaError`]: an SSD does not take its number.
 pub(crate) fn raise(ssds: &mut [&mut Ssd], first: u64) -> Result<(), MediaError> {
     let all: Vec<Vec<u64>> = ssds.iter().map(|ssd| ssd.openings().to_vec()).collect();
-    let array = all.iter().flatten().copied().map(array_of).max().filter(|_| !all.iter().all(Vec::is_empty));
+    let array = all.iter().flatten().copied().map(array_of).max().filter(|&array| array != 0);
     // A new SSD of an array counts from its array's number on.
     let least = array.map_or(first, |array| array << COUNT_BITS);
-    let highest =
-        |index: usize| all.iter().map(|openings| known(openings, index)).max().unwrap_or(0).max(least);
+    let highest = |index: usize| {
+        let known = all.iter().map(|openings| known(openings, index)).max().unwrap_or(0);
+        // One that is not there keeps the number by which it is known.
+        if known != 0 && ssds[index].is_filling() { known } else { known.max(least) }
+    };
     let own = |ssd: &Ssd, index| known(ssd.openings(), index);
     let next: Vec<u64> =
         (0..ssds.len()).map(|index| highest(index) + u64::from(!ssds[index].is_filling())).collect();
@@ -156,6 +176,7 @@ mod tests {
     #[test]
     fn an_ssd_of_another_array_is_told_by_the_upper_half_of_its_number() {
         let (a, b) = (1 << COUNT_BITS, 2 << COUNT_BITS);
+        let strangers = |own: &[Option<u64>]| strangers(own, |_, _, _| false);
         assert_eq!(strangers(&[Some(a + 3), Some(b + 9), Some(a + 3)]), [1]);
         assert_eq!(strangers(&[Some(b + 9), Some(a + 3), Some(a + 4)]), [0]);
         // Halves: the array of the lowest.
@@ -165,6 +186,9 @@ mod tests {
         assert_eq!(strangers(&[Some(7), Some(5), None]), [0; 0]);
         assert_eq!(strangers(&[Some(7), Some(a + 5), Some(7)]), [1]);
         assert_eq!((array_of(a + 5), count_of(a + 5)), (1, 5));
+        let known = |own: &[Option<u64>]| super::strangers(own, |_, place, number| (place, number) == (1, 7));
+        assert_eq!(known(&[Some(a + 3), Some(7), Some(a + 3)]), [0; 0], "it was away");
+        assert_eq!(known(&[Some(a + 3), Some(8), Some(a + 3)]), [1]);
         assert!(array_of(drawn()) != 0 && count_of(drawn()) == 0 && drawn() != drawn());
     }
 

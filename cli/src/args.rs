@@ -58,7 +58,7 @@ pub enum Command {
             "  gnstor up\n",
             "  gnstor up --ssds 8 --ssd-size 4GiB --listen 127.0.0.1:7117\n",
             "  gnstor up --data /var/lib/gnstor\n",
-            "  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422\n\n",
+            "  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422 --manager-key array.key\n\n",
             "Environment: GNSTOR_NO_IO_URING=1 has files read and written by blocking calls; --log ",
             "info says what is used.",
         )
@@ -68,10 +68,10 @@ pub enum Command {
     #[command(
         after_help = concat!(
             "Examples:\n",
-            "  gnstor ssd --data ssd0.gns --size 1GiB\n",
-            "  gnstor ssd --data ssd1.gns --size 1GiB --index 1 --listen 127.0.0.1:4422\n",
-            "  gnstor ssd --data /dev/nvme1n1 --size 800GiB\n",
-            "  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422\n\n",
+            "  gnstor ssd --data ssd0.gns --size 1GiB --manager-key array.key\n",
+            "  gnstor ssd --data ssd1.gns --size 1GiB --index 1 --listen 127.0.0.1:4422 --manager-key array.key\n",
+            "  gnstor ssd --data /dev/nvme1n1 --size 800GiB --manager-key array.key\n",
+            "  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422 --manager-key array.key\n\n",
             "Signals: TERM and INT shut the SSD down in order; USR1 is a power failure whose dump ",
             "succeeds; KILL is one without.\n\n",
             "Environment: GNSTOR_NO_IO_URING=1 has the file read and written by blocking calls; ",

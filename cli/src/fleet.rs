@@ -4,7 +4,7 @@
 use crate::args::ArrayArgs;
 use gnstor_array::Secret;
 use gnstor_console::CliError;
-use gnstor_daemon::{ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
+use gnstor_daemon::{NO_AUTH, ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
 use gnstor_fabric::host_queue::Credentials;
 use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::fleet_client::FleetClient;
@@ -63,6 +63,8 @@ pub(crate) struct Fleet {
     pub(crate) volumes: Vec<VolumeInfo>,
     /// The largest volume that can be created now, bytes: with one replica, with two, and so on.
     pub(crate) largest: Vec<u64>,
+    /// The SSDs ask no host for a proof.
+    pub(crate) no_auth: bool,
 }
 
 impl Fleet {
@@ -71,14 +73,17 @@ impl Fleet {
     /// # Errors
     /// It cannot be reached, does not answer, or answers what is no fleet map.
     pub(crate) fn ask(array: &ArrayArgs) -> Result<Self, CliError> {
-        let (map, ssds, list, (down, lossy, damaged, largest)) = call(array, |channel| async move {
-            let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
-            let mut ask = tonic::Request::new(ListRequest {});
-            ask.metadata_mut().insert(ROOM, tonic::metadata::MetadataValue::from_static("1"));
-            let list = VolumesClient::new(channel).list(ask).await?;
-            let said = (downs(&list), named(&list, SSD_FILLING), named(&list, SSD_DAMAGED), room(&list));
-            Ok((fleet.map, fleet.ssds, list.into_inner(), said))
-        })?;
+        let (map, ssds, list, (down, lossy, damaged, no_auth, largest)) =
+            call(array, |channel| async move {
+                let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
+                let mut ask = tonic::Request::new(ListRequest {});
+                ask.metadata_mut().insert(ROOM, tonic::metadata::MetadataValue::from_static("1"));
+                let list = VolumesClient::new(channel).list(ask).await?;
+                let no_auth = list.metadata().contains_key(NO_AUTH);
+                let (filling, damaged) = (named(&list, SSD_FILLING), named(&list, SSD_DAMAGED));
+                let said = (downs(&list), filling, damaged, no_auth, room(&list));
+                Ok((fleet.map, fleet.ssds, list.into_inner(), said))
+            })?;
         let map = FleetMap::decode(&map).map_err(|e| Error::Protocol(e.to_string()))?;
         let filling = filling(&map);
         let ssd = |s: gnstor_proto::grpc::Ssd| Ssd {
@@ -90,7 +95,8 @@ impl Fleet {
             info: s.into(),
         };
         let ssds = ssds.into_iter().map(ssd).collect();
-        Ok(Self { ssds, map, volumes: list.volumes.into_iter().map(VolumeInfo::from).collect(), largest })
+        let volumes = list.volumes.into_iter().map(VolumeInfo::from).collect();
+        Ok(Self { ssds, map, volumes, largest, no_auth })
     }
 
     /// Bytes that all SSDs have.

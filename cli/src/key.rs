@@ -8,6 +8,9 @@ use gnstor_console::CliError;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 
+/// What a host may do at an SSD that asks for no proof.
+pub(crate) const MAY_ALL: &str = "read, change and delete what the SSD holds";
+
 /// The key in a file, where one is named.
 ///
 /// # Errors
@@ -36,10 +39,11 @@ impl ArrayKey {
     }
 }
 
-/// The key of `gnstor up`: SSDs of its own always ask for a proof.
+/// The key of `gnstor up`: SSDs of its own always ask for a proof, and others unless it is said that they do
+/// not.
 ///
 /// # Errors
-/// As [`given`]; SSDs of another machine are named, and no key.
+/// As [`given`]; SSDs of other processes are named, and neither a key nor that there is none.
 pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
     if args.ssd_at.is_empty() {
         let file = args.manager_key.clone();
@@ -51,44 +55,56 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
         return Ok(ArrayKey { secret, file: Some(file), is_new });
     }
     let key = given(args.manager_key.as_deref())?;
+    if key.is_none() && !args.no_auth {
+        return Err(CliError::Usage(
+            "SSDs of other processes ask who this host is: name the array's key with --manager-key FILE, or \
+             use SSDs that believe every host with --no-auth"
+                .into(),
+        ));
+    }
     if let Some(far) = args.ssd_at.iter().find(|at| !is_loopback(at.as_str()))
-        && (key.is_none() || args.ssd_ca.is_none())
+        && args.ssd_ca.is_none()
         && !args.access.insecure
     {
         return Err(CliError::Usage(format!(
-            "the SSD at {far} is reached over a network: name the array's key with --manager-key and the \
-             CA of the SSDs with --ssd-ca, or trust the wire and every host there with --insecure"
+            "the SSD at {far} is reached over a network: name the CA of the SSDs with --ssd-ca, or trust the \
+             wire with --insecure"
         )));
     }
     Ok(ArrayKey { secret: key, file: args.manager_key.clone(), is_new: false })
 }
 
-/// The key of `gnstor ssd`.
+/// The key of `gnstor ssd`; none where it is to believe every host. A file that is not there is made.
 ///
 /// # Errors
-/// As [`given`]; it listens for other machines, and there is no key or no TLS.
+/// As [`given`]; neither a key nor that there is none; it listens for other machines without TLS.
 pub(crate) fn of_ssd(args: &SsdArgs) -> Result<Option<Secret>, CliError> {
-    let key = given(args.manager_key.as_deref())?;
-    if (key.is_none() || args.tls.is_empty()) && !args.insecure && !args.listen.ip().is_loopback() {
+    if args.manager_key.is_none() && !args.no_auth {
         return Err(CliError::Usage(format!(
-            "other machines reach {}: name the array's key with --manager-key and a certificate with --tls \
-             CERT KEY, or trust the wire and every host that reaches the port with --insecure",
+            "without the array's key an SSD believes every host: name the key with --manager-key FILE, or let \
+             each host that reaches {} read, change and delete what the SSD holds with --no-auth",
             args.listen
         )));
     }
-    Ok(key)
+    if args.tls.is_empty() && !args.insecure && !args.listen.ip().is_loopback() {
+        return Err(CliError::Usage(format!(
+            "other machines reach {}: name a certificate with --tls CERT KEY, or trust the wire with --insecure",
+            args.listen
+        )));
+    }
+    args.manager_key.as_deref().map(manager_key::read_or_make).transpose().map_err(failed)
 }
 
-/// What `--insecure` means for `gnstor ssd`; `None` where it means nothing.
+/// What `--no-auth` and `--insecure` mean for `gnstor ssd`; `None` where they mean nothing.
 pub(crate) fn ssd_warning(args: &SsdArgs) -> Option<String> {
-    if args.listen.ip().is_loopback() || !args.insecure {
-        return None;
-    }
-    let hosts = "each host may read, change and delete what the SSD holds";
-    let wire = "an attacker on the wire reads and changes what is sent";
-    let said = [(args.manager_key.is_none(), hosts), (args.tls.is_empty(), wire)];
-    let said: Vec<_> = said.iter().filter(|(is_so, _)| *is_so).map(|(_, words)| *words).collect();
-    (!said.is_empty()).then(|| format!("insecure: others reach {}; {}", args.listen, said.join("; ")))
+    let hosts = format!("no-auth: each host that reaches {} may {}", args.listen, MAY_ALL);
+    let wire = "insecure: an attacker on the wire reads and changes what is sent".to_owned();
+    let is_open = args.tls.is_empty() && args.insecure && !args.listen.ip().is_loopback();
+    let said: Vec<_> = [(args.no_auth, hosts), (is_open, wire)]
+        .into_iter()
+        .filter_map(|(is_so, words)| is_so.then_some(words))
+        .collect();
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 fn is_loopback(address: &str) -> bool {

@@ -30,6 +30,8 @@ use std::time::Duration;
 struct Serving<'a> {
     listen: SocketAddr,
     lossy: bool,
+    /// Hosts must prove who they are.
+    authentication: bool,
     #[serde(flatten)]
     about: &'a About,
 }
@@ -49,9 +51,6 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let power_failure = signals::power_failure().map_err(os("waiting for signals".into()))?;
     let manager_key = key::of_ssd(args)?;
     let tls = tls(args)?;
-    if let Some(warning) = key::ssd_warning(args) {
-        eprintln!("gnstor: {warning}");
-    }
     // A port in use is the likeliest error, and needs no SSD to be found.
     let listener = TcpListener::bind(args.listen).map_err(os(format!("listening on {}", args.listen)))?;
     let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
@@ -76,6 +75,9 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
         .map_err(os("starting the engine".into()))?;
     let door =
         Listener::open(listener, powered.transport(), tls).map_err(os("opening the TCP listener".into()))?;
+    if let Some(warning) = key::ssd_warning(args) {
+        eprintln!("gnstor: {warning}");
+    }
     tell_start(args, &about, door.address());
     while !steps.interrupted() && !power_failure.load(Ordering::Acquire) && powered.is_running() {
         std::thread::sleep(Duration::from_millis(20));
@@ -100,7 +102,12 @@ fn tls(args: &SsdArgs) -> Result<Option<ServerTls>, CliError> {
 
 fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {
     if args.json {
-        return print_line(&Serving { listen, lossy: about.came_up == CameUp::Lossy, about });
+        return print_line(&Serving {
+            listen,
+            lossy: about.came_up == CameUp::Lossy,
+            authentication: !args.no_auth,
+            about,
+        });
     }
     let place = about.data.as_ref().map_or("in memory".into(), |path| path.display().to_string());
     outln!(
@@ -122,6 +129,9 @@ fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {
         outln!("  because     {why}");
     }
     outln!("  listens     {listen} (RDMA messages over TCP)");
+    if args.no_auth {
+        outln!("  no-auth     each host that reaches it may {}", key::MAY_ALL);
+    }
     let pid = std::process::id();
     outln!("  stop        Ctrl-C or TERM: in order; kill -USR1 {pid}: a power failure with a dump");
 }

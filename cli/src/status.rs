@@ -3,6 +3,7 @@
 
 use crate::args::ArrayArgs;
 use crate::fleet::{Fleet, Ssd, copies_left, may_differ, taken_bytes};
+use crate::key::MAY_ALL;
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
 use libgnstor::VolumeInfo;
 use serde::Serialize;
@@ -37,6 +38,7 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
         };
         print_json(&json!({
             "array": args.array, "state": state, "map_epoch": fleet.map.epoch,
+            "authentication": !fleet.no_auth,
             "ssds": fleet.ssds.iter().map(ssd).collect::<Vec<_>>(),
             "volumes": fleet.volumes.iter().map(volume).collect::<Vec<_>>(),
             "capacity_bytes": fleet.capacity_bytes(), "taken_bytes": fleet.taken_bytes(),
@@ -49,6 +51,9 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     for Problem { what, action } in &problems {
         outln!("problem     {what}");
         outln!("action      {action}");
+    }
+    if fleet.no_auth {
+        outln!("no-auth     each host that reaches an SSD may {MAY_ALL}");
     }
     print_ssds(&fleet.ssds);
     outln!();
@@ -127,8 +132,9 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
                         .into()
                 } else {
                     format!(
-                        "start it again: gnstor ssd --data FILE --index {index} --listen {}",
-                        printable(&ssd.info.address)
+                        "start it again: gnstor ssd --data FILE --index {index} --listen {} {}",
+                        printable(&ssd.info.address),
+                        if fleet.no_auth { "--no-auth" } else { "--manager-key FILE" }
                     )
                 },
             });
@@ -246,8 +252,13 @@ mod tests {
     fn each_state_of_an_ssd_is_a_problem_with_an_action() {
         let _deadline = deadline();
         let map = FleetMap::equal(4, 64, 7, 1).expect("a map");
-        let mut fleet =
-            Fleet { ssds: (0..4).map(ssd).collect(), map, volumes: Vec::new(), largest: Vec::new() };
+        let mut fleet = Fleet {
+            ssds: (0..4).map(ssd).collect(),
+            map,
+            volumes: Vec::new(),
+            largest: Vec::new(),
+            no_auth: false,
+        };
         assert_eq!(problems(&fleet), []);
         fleet.ssds[1].down = Some("it does not answer\u{1b}[2J".into());
         fleet.ssds[2].filling = 7;

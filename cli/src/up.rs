@@ -25,6 +25,8 @@ struct Serving<'a> {
     preset: Option<&'a str>,
     ssd_bytes: u64,
     ssd_list: &'a [SsdSummary],
+    /// Hosts must prove to the SSDs who they are.
+    authentication: bool,
     /// The file with the manager key; null where the key is in memory only, or there is none.
     manager_key: Option<&'a Path>,
 }
@@ -165,6 +167,7 @@ fn tell(args: &UpArgs, array: &Array, manager_key: Option<&Path>) {
             preset: first.map(|about| about.preset.as_str()),
             ssd_bytes: list.first().map_or(0, |ssd| ssd.bytes),
             ssd_list: list,
+            authentication: !args.no_auth,
             manager_key,
         });
     }
@@ -181,6 +184,12 @@ fn tell(args: &UpArgs, array: &Array, manager_key: Option<&Path>) {
             }
         }
     }
+    if list.iter().filter_map(|ssd| ssd.here.as_ref()).any(|about| about.is_numbered_now) {
+        outln!(
+            "  files       made before arrays had numbers: that all are of one array cannot be known; a file"
+        );
+        outln!("              of another array is told from the next start on");
+    }
     let in_memory = first.is_some_and(|about| about.came_up == CameUp::InMemory);
     if let Some(about) = first.filter(|_| in_memory) {
         let size = human_bytes(about.bytes);
@@ -189,6 +198,9 @@ fn tell(args: &UpArgs, array: &Array, manager_key: Option<&Path>) {
     outln!("  daemon      {} (gRPC gnstor.v1)", array.daemon_address());
     if let Some(fabric) = fabric {
         outln!("  SSDs        {fabric} (RDMA messages over TCP; the link is real and not modelled)");
+    }
+    if args.no_auth {
+        outln!("  no-auth     each host that reaches an SSD may {}", key::MAY_ALL);
     }
     if let Some(key) = manager_key {
         outln!("  key         {} (gnstor ssd log --manager-key)", printable(&key.display().to_string()));

@@ -11,6 +11,7 @@ use crate::config::SsdConfig;
 use crate::durable::SsdError;
 use crate::io::command::{Accepted, Answer, Command, Transfer, TransferKind, Work};
 use crate::io::permit::CompletionPermit;
+use crate::io::shares::Shares;
 use crate::io::{Commands, Lists};
 use crate::permission::Table;
 use crate::request::{MDTS, Refused};
@@ -44,6 +45,8 @@ pub struct Ssd {
     pub(crate) commands: Commands,
     pub(crate) scratch: Scratch,
     pub(crate) lists: Lists,
+    /// Frames that the firmware has taken for data under way, by client.
+    pub(crate) shares: Shares,
     pub(crate) smart: Smart,
     pub(crate) write_cache: WriteCache,
     /// No later than the next time at which [`Self::step`] has something to do.
@@ -68,6 +71,7 @@ impl Ssd {
             commands: Commands::new(),
             scratch: Scratch::new().map_err(SsdError::Memory)?,
             lists: Lists::new(),
+            shares: Shares::of(0),
             smart: Smart::default(),
             write_cache: WriteCache { present: !protected, enabled: !protected },
             alarm: Time::NEVER,
@@ -244,7 +248,10 @@ impl Ssd {
         let command = Accepted { now, at: done_at, permit };
         match work {
             Work::Read(request) => self.finish_read(command, failure, pushed_bytes, request),
-            Work::Write(end) => self.finish_write(command, failure, end),
+            Work::Write(end) => {
+                self.shares.give_of(&end.request);
+                self.finish_write(command, failure, end);
+            }
             Work::Compare { request, buffer } => self.finish_compare(command, failure, request, buffer),
             buffered @ (Work::Deallocate { .. }
             | Work::Connect { .. }

@@ -27,12 +27,13 @@ use gnstor_proto::placement::{FleetMap, mix64};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Frames beyond the write buffer: data that has not arrived yet, loads, collection.
-const FRAMES: u32 = 8192;
+pub(crate) const FRAMES: u32 = 8192;
 
 /// Stands in the metadata for the epoch of a map that is lost: no map is newer.
 pub(crate) const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
@@ -291,6 +292,12 @@ impl Ssd {
     /// [`SsdError`]: the system area does not take it.
     pub fn set_openings(&mut self, openings: &[u64]) -> Result<(), SsdError> {
         Ok(self.volumes.metadata_mut().set_openings(openings)?)
+    }
+
+    /// The permission entries that it keeps, of volumes that are being deleted, too.
+    pub fn volume_entries(&self) -> BTreeMap<Vid, VolumeEntry> {
+        let entries = self.volumes.metadata().contents().entries.iter();
+        entries.filter_map(|(&vid, bytes)| Some((vid, VolumeEntry::decode(bytes).ok()?))).collect()
     }
 
     /// Acknowledged writes may be missing: it takes writes and serves no reads.

@@ -2,6 +2,7 @@
 //! Disks as they are: an older image in place of a data file, a damaged file, lost writes. Processes of
 //! `gnstor` with real files.
 
+use gnstor_deengine::{Ssd, SsdConfig, SsdMedia};
 use gnstor_proto::status::Refusal;
 use gnstor_tests::command::{BUILD_LIMIT, Ended, Up, gnstor, until};
 use gnstor_tests::{BLOCK, Guest, assert_same, io_failure, pattern, within};
@@ -201,6 +202,57 @@ fn a_data_file_of_another_array_is_named_and_gives_out_no_byte_and_none_of_its_v
         let up = own.start();
         own.check(&up, "with all files", "v", &own.data);
         assert!((0..3).all(|index| here(&up, index)["lost"].is_null()), "{}", up.serving);
+        up.end("-TERM");
+    });
+}
+
+/// Makes the files of an array what they were before arrays had numbers: each SSD counts, and no more.
+fn take_number(array: &Three) {
+    for index in 0..3 {
+        let path = array.ssd(index);
+        let info = Ssd::describe(&path).expect("a data file");
+        let (preset, capacity_bytes, serial) = (info.preset, info.capacity_bytes, info.serial);
+        let media = SsdMedia::File(path);
+        let config = SsdConfig { index: info.index, preset, capacity_bytes, serial, media };
+        let mut ssd = Ssd::open(config, &|_, _| {}).expect("it opens");
+        ssd.set_openings(&[2, 2, 2]).expect("it takes them");
+        ssd.shut_down().expect("it shuts down");
+    }
+}
+
+/// Nothing in such files names their array, but their volumes may. What cannot be known is said, once.
+#[test]
+fn files_from_before_arrays_had_numbers_are_told_apart_by_their_volumes_and_get_a_number() {
+    within(BUILD_LIMIT, || {
+        let (own, other) = (Three::new(), Three::new());
+        for (array, name) in [(&own, "x-own"), (&other, "x-strange")] {
+            let up = array.start();
+            up.volume(&["create", name, "--size", "1MiB", "--replicas", "2"]).worked();
+            up.end("-TERM");
+        }
+        take_number(&own);
+        take_number(&other);
+        std::fs::rename(own.ssd(1), own.path("kept")).expect("a rename");
+        std::fs::copy(other.ssd(1), own.ssd(1)).expect("a copy");
+        let up = own.start();
+        assert_eq!(here(&up, 1)["came_up"], "damaged", "{}", up.serving);
+        is_told(&up, 1, "of another array");
+        own.check(&up, "beside a file of another array", "v", &own.data);
+        assert_eq!(here(&up, 0)["is_numbered_now"], true, "what cannot be known is said: {}", up.serving);
+        up.end("-TERM");
+        // The right file was away when its array got a number, and comes back.
+        std::fs::rename(own.path("kept"), own.ssd(1)).expect("a rename");
+        let up = own.start();
+        assert_eq!(here(&up, 1)["came_up"], "clean", "{}", up.serving);
+        assert!((0..3).all(|index| here(&up, index)["lost"].is_null()), "{}", up.serving);
+        assert!(here(&up, 0)["is_numbered_now"].is_null(), "it is said once: {}", up.serving);
+        own.check(&up, "with all files", "v", &own.data);
+        up.end("-TERM");
+        // From then on a file without a number is told, whatever its volumes are.
+        std::fs::rename(own.ssd(1), own.path("kept")).expect("a rename");
+        std::fs::copy(other.ssd(1), own.ssd(1)).expect("a copy");
+        let up = own.start();
+        is_told(&up, 1, "of another array");
         up.end("-TERM");
     });
 }

@@ -82,7 +82,8 @@ fn an_ssd_that_is_killed_while_it_is_made_is_made_again_or_says_how() {
         let folder = tempfile::tempdir().expect("a folder");
         for ms in [0, 5, 10, 20, 40, 80] {
             let file = folder.path().join(format!("{ms}.gns")).to_str().expect("a plain path").to_owned();
-            let args = [&["ssd", "--json", "--listen", ANY, "--data", &file], &SMALL[..]].concat();
+            let args =
+                [&["ssd", "--no-auth", "--json", "--listen", ANY, "--data", &file], &SMALL[..]].concat();
             let mut killed = Running::start(&args);
             std::thread::sleep(Duration::from_millis(ms));
             assert_eq!(killed.end("-KILL"), 1000);
@@ -122,7 +123,7 @@ fn a_signal_that_comes_twice_is_one() {
 /// An SSD with another environment; its address, and its output until then.
 fn ssd_with(variable: &str, value: &str, args: &[&str]) -> (Guard, String, String) {
     let mut command = Command::new(&*GNSTOR);
-    command.args(["ssd", "--json", "--log", "info"]).args(args).env(variable, value);
+    command.args(["ssd", "--no-auth", "--json", "--log", "info"]).args(args).env(variable, value);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Guard(command.spawn().expect("the command starts"));
     let mut line = String::new();

@@ -11,7 +11,7 @@ use gnstor_proto::nvme::Sqe;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::{Refusal, Status};
 use gnstor_proto::vendor::opcode;
-use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor};
+use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, SsdProcess, Up, gnstor, run_for};
 use gnstor_tests::raw_queue::RawQueue;
 use gnstor_tests::{any_port, assert_same, node, options, pattern, small_config, volume, within};
 use libgnstor::{
@@ -191,8 +191,54 @@ fn an_array_keeps_its_key_beside_its_data_and_prints_it_nowhere() {
 #[test]
 fn other_machines_are_not_served_without_a_key() {
     within(BUILD_LIMIT, || {
-        gnstor(&["ssd", "--size", "64MiB", "--listen", "0.0.0.0:0"]).failed(&["--manager-key", "--insecure"]);
-        gnstor(&["up", "--ssd-at", "192.0.2.1:4421"]).failed(&["--manager-key", "--insecure"]);
+        gnstor(&["ssd", "--size", "64MiB", "--listen", "0.0.0.0:0"]).failed(&["--tls", "--insecure"]);
+        gnstor(&["up", "--ssd-at", "192.0.2.1:4421"]).failed(&["--ssd-ca", "--insecure"]);
+    });
+}
+
+#[test]
+fn an_ssd_without_a_key_must_be_asked_for_and_each_command_names_it() {
+    within(BUILD_LIMIT, || {
+        let plain = |args: &[&str]| {
+            let mut command = std::process::Command::new(&*GNSTOR);
+            command.args(args);
+            run_for(command, LIMIT)
+        };
+        for args in
+            [&["ssd", "--size", "64MiB", "--listen", "127.0.0.1:0"][..], &["up", "--ssd-at", "127.0.0.1:9"]]
+        {
+            let ended = plain(args);
+            assert_eq!(ended.code, 2, "{args:?}: {}", ended.stderr);
+            ended.failed(&["--manager-key", "--no-auth"]);
+        }
+        plain(&["ssd", "--no-auth", "--manager-key", "a.key"])
+            .not_understood(&["--manager-key", "--no-auth"]);
+        plain(&["up", "--no-auth"]).not_understood(&["--ssd-at"]);
+
+        let small = ["--preset", "null", "--size", "64MiB"];
+        let ssd = SsdProcess::start("127.0.0.1:0", &[&small[..], &["--no-auth"]].concat());
+        assert_eq!(ssd.serving["authentication"], false);
+        let up = Up::start_as(&["--ssd-at", &ssd.address(), "--no-auth"]);
+        assert_eq!(up.serving["authentication"], false);
+        let status = |json: &[&str]| gnstor(&[&["status", "--array", &up.daemon], json].concat());
+        assert_eq!(status(&["--json"]).json()["authentication"], false);
+        let said = status(&[]).stdout;
+        assert!(said.contains("no-auth     each host that reaches an SSD may"), "{said}");
+        up.end("-TERM");
+        ssd.end("-TERM");
+
+        // The first SSD makes the key that the others, and the daemon, are given.
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = folder.path().join("array.key").display().to_string();
+        let ssd = SsdProcess::start("127.0.0.1:0", &[&small[..], &["--manager-key", &key]].concat());
+        assert_eq!(ssd.serving["authentication"], true);
+        assert_eq!(std::fs::metadata(&key).expect("the key").permissions().mode() & 0o777, 0o600);
+        let up = Up::start_as(&["--ssd-at", &ssd.address(), "--manager-key", &key]);
+        let status = |json: &[&str]| gnstor(&[&["status", "--array", &up.daemon], json].concat());
+        assert_eq!(status(&["--json"]).json()["authentication"], true);
+        assert!(!status(&[]).stdout.contains("no-auth"));
+        up.end("-TERM");
+        ssd.end("-TERM");
     });
 }
 

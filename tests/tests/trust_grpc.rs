@@ -213,6 +213,45 @@ async fn visit(daemon: &str, number: u64) -> u64 {
     12
 }
 
+/// Connects, registers and hangs up, so often, from ten tasks.
+async fn connect_and_hang_up(daemon: &str, times: u64) {
+    let tasks: Vec<_> = (0..10)
+        .map(|_| {
+            let daemon = daemon.to_owned();
+            tokio::spawn(async move {
+                for _ in 0..times.div_ceil(10) {
+                    let endpoint = Channel::from_shared(format!("http://{daemon}")).expect("an address");
+                    let channel = endpoint.connect().await.expect("the daemon takes connections");
+                    let register = signed("ben", RegisterRequest { name: "flicker".into() });
+                    FleetClient::new(channel).register(register).await.expect("an id is free");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("every connection was let in");
+    }
+}
+
+/// A principal may have as many ids as if it had never had one.
+async fn all_ids_are_free(daemon: &str) {
+    let (mut held, begun) = (Vec::new(), Instant::now());
+    for _ in 0..64 {
+        let endpoint = Channel::from_shared(format!("http://{daemon}")).expect("an address");
+        let mut fleet = FleetClient::new(endpoint.connect().await.expect("the daemon takes connections"));
+        for _ in 0..64 {
+            let register = || signed("ben", RegisterRequest { name: "all".into() });
+            // The daemon may not have seen the end of the last connections.
+            while let Err(status) = fleet.register(register()).await {
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+                assert!(begun.elapsed() < Duration::from_secs(30), "ids are not given back: {status:?}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        held.push(fleet);
+    }
+}
+
 fn median(samples: &[u64]) -> u64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
@@ -236,7 +275,8 @@ fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
         let before = resources(up.pid());
         let calls = Arc::new(AtomicU64::new(0));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        let samples = runtime.expect("a runtime").block_on(async {
+        let runtime = runtime.expect("a runtime");
+        let samples = runtime.block_on(async {
             let begun = Instant::now();
             let tasks: Vec<_> = (0..callers)
                 .map(|caller| {
@@ -268,6 +308,12 @@ fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
         println!("{calls} calls, {visits} connections or more; {early} bytes, then {late}");
         assert!(calls >= callers * 12, "each caller was there");
         assert!(late as f64 <= early as f64 * 1.05, "memory grows: {early} bytes, then {late}");
+        let times = if long() { 10_000 } else { 1_000 };
+        runtime.block_on(connect_and_hang_up(&up.daemon, times));
+        let after = resources(up.pid()).0;
+        println!("{times} connections that came and went: {after} bytes");
+        assert!(after as f64 <= late as f64 * 1.05, "memory grows: {late} bytes, then {after}");
+        runtime.block_on(all_ids_are_free(&up.daemon));
         gnstor_tests::command::until("the descriptors are given back", || {
             resources(up.pid()).1 <= before.1 + 1
         });

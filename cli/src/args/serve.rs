@@ -70,6 +70,9 @@ pub struct UpArgs {
     /// the SSDs are embedded and there is none [default: manager.key in --data; in memory without --data]
     #[arg(long, value_name = "FILE")]
     pub manager_key: Option<PathBuf>,
+    /// Use SSDs that ask no host for a proof (gnstor ssd --no-auth)
+    #[arg(long, requires = "ssd_at", conflicts_with = "manager_key")]
+    pub no_auth: bool,
     /// Who may call.
     #[command(flatten)]
     pub access: AccessArgs,
@@ -156,16 +159,19 @@ pub struct SsdArgs {
     /// Address on which daemons and clients reach this SSD
     #[arg(long, default_value = DEFAULT_SSD, value_name = "ADDRESS")]
     pub listen: SocketAddr,
-    /// File with the array's manager key: daemon and clients must prove who they are
-    #[arg(long, value_name = "FILE")]
+    /// File with the array's manager key: daemon and clients must prove who they are; made where there is none
+    #[arg(long, value_name = "FILE", conflicts_with = "no_auth")]
     pub manager_key: Option<PathBuf>,
+    /// Ask no host for a proof: each one that reaches the SSD may read, change and delete what it holds
+    #[arg(long)]
+    pub no_auth: bool,
     /// Certificate and key of the SSD (PEM): daemon and clients use TLS
     #[arg(long, num_args = 2, value_names = ["CERT", "KEY"])]
     pub tls: Vec<PathBuf>,
     /// CA of the daemon's and the clients' certificates (PEM): a host without one is turned away
     #[arg(long, value_name = "CA", requires = "tls")]
     pub client_ca: Option<PathBuf>,
-    /// Listen for other machines without TLS or without a manager key
+    /// Listen for other machines without TLS
     #[arg(long)]
     pub insecure: bool,
     /// Number of the SSD in its array [default: that of the file, else 0]

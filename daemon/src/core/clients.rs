@@ -19,6 +19,7 @@ use super::failure::Failure;
 use super::rights::Caller;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode::{PermissionDenied, ResourceExhausted};
+use gnstor_proto::vendor::MAX_READERS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub struct Quotas {
     pub principal_opens: usize,
     /// Opens in all.
     pub opens: usize,
+    /// Readers of one volume that are ids of one principal.
+    pub volume_readers: usize,
     /// How long an id without opens outlives its connection, ms.
     pub idle_ms: u64,
     /// How long an id with opens outlives its connection, ms.
@@ -46,6 +49,7 @@ impl Default for Quotas {
             principal_ids: 4096,
             principal_opens: 16_384,
             opens: 65_536,
+            volume_readers: MAX_READERS / 4 * 3,
             idle_ms: 30_000,
             open_ms: 60_000,
         }
@@ -246,6 +250,25 @@ impl Clients {
         client.ends_at = Some(end);
         self.ends.remove(&(at, id));
         self.ends.insert((end, id));
+    }
+
+    /// A caller opens a volume that has these readers.
+    ///
+    /// # Errors
+    /// `RESOURCE_EXHAUSTED`: the caller has so many of them that others would find no place.
+    pub(super) fn read(&self, caller: &Caller, name: &str, readers: &[ClientId]) -> Result<(), Failure> {
+        let is_own =
+            |id: &&ClientId| self.given.get(id).is_some_and(|client| client.principal == caller.name);
+        let own = readers.iter().filter(is_own).count();
+        if caller.single || own < self.quotas.volume_readers {
+            return Ok(());
+        }
+        let message = format!(
+            "{:?} has volume {name} open for reading with {own} client ids, the most for one principal: \
+             release those that are not in use",
+            caller.name
+        );
+        Err(Failure::new(ResourceExhausted, message))
     }
 
     /// The ids of a principal.

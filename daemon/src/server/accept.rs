@@ -2,6 +2,7 @@
 //! Connections of clients: how many there may be, how long one may be silent, and word of its end.
 
 use super::runtime::Input;
+use gnstor_fabric::tcp::{Place, Places};
 use std::io::{Error, ErrorKind, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) connections: usize,
+    /// Connections of one host.
+    pub(super) of_host: usize,
     /// Longest time without a byte from a client. Its answers to keep-alive pings are such bytes.
     pub(super) silence: Duration,
 }
@@ -44,6 +47,7 @@ struct Guard {
     id: u64,
     inputs: mpsc::UnboundedSender<Input>,
     _permit: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Drop for Guard {
@@ -127,6 +131,23 @@ impl AsyncWrite for Stream {
     }
 }
 
+/// The next connection of a host that may have one more.
+async fn next(listener: &TcpListener, places: &Places) -> (TcpStream, Place) {
+    loop {
+        match listener.accept().await {
+            // One host cannot have all connections, so it keeps no other one out.
+            Ok((tcp, from)) => match places.take(from.ip()) {
+                Ok(place) => return (tcp, place),
+                Err(why) => tracing::debug!(%from, ?why, "a connection is closed at once"),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "a connection was not accepted");
+                tokio::time::sleep(BACK_OFF).await;
+            }
+        }
+    }
+}
+
 /// Accepts connections until the stream is dropped.
 pub(super) fn incoming(
     listener: TcpListener,
@@ -136,22 +157,16 @@ pub(super) fn incoming(
     let (accepted, stream) = mpsc::channel(1);
     tokio::spawn(async move {
         let permits = Arc::new(Semaphore::new(bounds.connections));
+        // The permits bound the sum.
+        let places = Places::new(usize::MAX, bounds.of_host);
         let accept = async {
             // 0 is the connection of calls that come by none.
             for id in 1.. {
                 // Without a permit a connection waits in the kernel's queue until another ends.
                 let Ok(permit) = permits.clone().acquire_owned().await else { return };
-                let tcp = loop {
-                    match listener.accept().await {
-                        Ok((tcp, _)) => break tcp,
-                        Err(error) => {
-                            tracing::warn!(%error, "a connection was not accepted");
-                            tokio::time::sleep(BACK_OFF).await;
-                        }
-                    }
-                };
+                let (tcp, place) = next(&listener, &places).await;
                 tcp.set_nodelay(true).ok();
-                let guard = Guard { id, inputs: inputs.clone(), _permit: permit };
+                let guard = Guard { id, inputs: inputs.clone(), _permit: permit, _place: place };
                 let connection = Connection(Arc::new(guard));
                 let deadline = Box::pin(tokio::time::sleep(HELLO.min(bounds.silence)));
                 let stream = Stream { tcp, connection, silence: bounds.silence, deadline, read: 0 };

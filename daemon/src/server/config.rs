@@ -29,6 +29,8 @@ pub struct DaemonConfig {
     pub keep_alive: Duration,
     /// Most connections at once; further ones wait.
     pub max_connections: usize,
+    /// Most connections of one host at once; further ones are closed.
+    pub max_host_connections: usize,
 }
 
 impl Default for DaemonConfig {
@@ -43,6 +45,7 @@ impl Default for DaemonConfig {
             access: Access::default(),
             keep_alive: Duration::from_secs(20),
             max_connections: 1024,
+            max_host_connections: 768,
         }
     }
 }

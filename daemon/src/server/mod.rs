@@ -31,7 +31,7 @@ use service::Service;
 
 pub use access::{Access, Tls, Tokens};
 pub use config::DaemonConfig;
-pub use service::{ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
+pub use service::{NO_AUTH, ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -170,7 +170,11 @@ async fn serve_grpc(
     let proof = move |call| service::prove(&access, call);
     let volumes = VolumesServer::new(service.clone()).max_decoding_message_size(MESSAGE_BYTES);
     let fleet = FleetServer::new(service).max_decoding_message_size(MESSAGE_BYTES);
-    let bounds = accept::Bounds { connections: config.max_connections, silence: config.keep_alive * 3 };
+    let bounds = accept::Bounds {
+        connections: config.max_connections,
+        of_host: config.max_host_connections,
+        silence: config.keep_alive * 3,
+    };
     let server = tls_server(&config.access)?
         .http2_keepalive_interval(Some(config.keep_alive))
         .http2_keepalive_timeout(Some(config.keep_alive))

@@ -76,6 +76,9 @@ pub const SSD_DAMAGED: &str = "gnstor-ssd-damaged";
 /// replicas: the number and the bytes.
 pub const ROOM: &str = "gnstor-room";
 
+/// The same, once, where the SSDs ask no host for a proof.
+pub const NO_AUTH: &str = "gnstor-no-auth";
+
 /// How clients reach an SSD.
 pub(super) fn describe(port: &SsdPort) -> Ssd {
     Ssd {
@@ -102,6 +105,9 @@ impl Service {
     /// An answer that says which SSDs are down.
     fn with_absent<T>(&self, answer: T) -> Response<T> {
         let mut response = Response::new(answer);
+        if self.manager_key.is_none() {
+            response.metadata_mut().insert(NO_AUTH, 1.into());
+        }
         for (ssd, why) in self.absent.borrow().iter() {
             let plain: String = why.chars().map(|c| if matches!(c, ' '..='~') { c } else { '?' }).collect();
             if let Ok(value) = format!("{ssd} {plain}").parse() {

@@ -219,6 +219,7 @@ impl Ssd {
                 host.kato = Span::from_ms(value.into());
                 host.last_alive = now;
                 let deadline = host.deadline();
+                self.hosts.look_again(cntlid);
                 self.wake_at(deadline);
             }
             // The identifier is the one of Connect.

@@ -68,6 +68,7 @@ impl Ssd {
         if now < self.alarm {
             return;
         }
+        self.commands.begin_step();
         let keep_alive = loop {
             match self.hosts.first_deadline() {
                 (deadline, Some(admin)) if deadline <= now => self.shut(now, admin),

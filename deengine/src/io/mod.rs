@@ -15,8 +15,9 @@ pub(crate) mod permit;
 mod port;
 pub(crate) mod rate;
 mod read;
+pub(crate) mod shares;
 pub(crate) mod slab;
-mod trim;
+pub(crate) mod trim;
 pub(crate) mod waiting;
 mod worker;
 mod write;
@@ -46,6 +47,8 @@ pub(crate) struct Commands {
     waiting: VecDeque<u32>,
     /// They are being tried again.
     is_retrying: bool,
+    /// Blocks that may still be unmapped in this step.
+    trim_left: u32,
     /// Pages on their way from the medium.
     loads: HashMap<Ticket, Load>,
     /// For the workers; not yet left with them.
@@ -60,6 +63,7 @@ impl Commands {
             delays: Delays::default(),
             waiting: VecDeque::new(),
             is_retrying: false,
+            trim_left: trim::STEP_BLOCKS,
             loads: HashMap::new(),
             effects: VecDeque::new(),
         }
@@ -72,6 +76,11 @@ impl Commands {
     /// Whether a command with so many transfers can still be numbered.
     pub(crate) fn has_room(&self, transfers: u32) -> bool {
         self.slots.has_room(1) && self.transfers.has_room(transfers)
+    }
+
+    /// A step begins.
+    pub(crate) fn begin_step(&mut self) {
+        self.trim_left = trim::STEP_BLOCKS;
     }
 
     pub(crate) fn insert(&mut self, command: Command) -> u32 {

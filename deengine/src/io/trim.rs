@@ -15,6 +15,10 @@ use gnstor_proto::nvme::Sqe;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 
+/// Most blocks that the commands of one step unmap; the others go on with the next step. One command may name
+/// a million, and the engine does nothing else meanwhile. As many as a range can have: a chunk.
+pub(crate) const STEP_BLOCKS: u32 = 1 << 12;
+
 /// Dataset Management, CDW11: attribute "deallocate". The other attributes are hints.
 const DSM_DEALLOCATE: u32 = 1 << 2;
 
@@ -82,6 +86,11 @@ impl Ssd {
         while let Some(request) = requests.last() {
             let Request { address, blocks, .. } = *request.get();
             fua |= request.get().fua;
+            let Some(left) = self.commands.trim_left.checked_sub(blocks) else {
+                let id = self.start(permit, address.vid.get(), accepted, Work::Trim(requests));
+                return self.wait(now, id);
+            };
+            self.commands.trim_left = left;
             let Ok(trimmed) = self.ftl.trim(now, &target(request), blocks) else {
                 if let Some(why) = self.ftl.gives_up(now) {
                     let vid = address.vid.get();

@@ -20,6 +20,9 @@ const RETRY_PAUSE: Span = Span::from_ns(20_000);
 /// The same on a full disk, and where commands wait for syncs only: the layer knows better when those end.
 const LONG_PAUSE: Span = Span::from_ms(2);
 
+/// Most commands that are tried again at a time.
+const MOST_TRIES: usize = 1024;
+
 /// A page on its way from the medium.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
@@ -100,7 +103,8 @@ impl Ssd {
         if !self.commands.waiting.is_empty() {
             self.commands.is_retrying = true;
             let gives_up = self.ftl.gives_up(now);
-            for _ in 0..self.commands.waiting.len() {
+            // One client may have as many waiting as its queues hold.
+            for _ in 0..self.commands.waiting.len().min(MOST_TRIES) {
                 let Some(id) = self.commands.waiting.pop_front() else { break };
                 self.try_again(now, id, gives_up);
             }

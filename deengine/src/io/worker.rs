@@ -21,6 +21,7 @@ use super::port::{Port, Ports};
 use super::read::{Found, Judged, Read};
 use super::write::Writes;
 use crate::controller::Ssd;
+use crate::io::shares::Shares;
 use crate::io::slab::{MARK, OTHER_MARK, Slab};
 use crate::permission::Rules;
 use crate::workers::{MAX_WORKERS, Note, Place, WorkerSet, WorkerState};
@@ -74,6 +75,7 @@ impl Ssd {
         let count = if (1..MAX_WORKERS).contains(&count) { count } else { 1 };
         let workers = Arc::new(WorkerSet::new(count));
         self.share(Arc::clone(&workers));
+        self.shares = Shares::of(count);
         let (ftl, rules, zero_sum) =
             (Arc::clone(&self.ftl), Arc::clone(self.table.rules()), self.lists.zero_sum);
         let shared = Arc::new(Shared { ssd: Mutex::new(self), workers, ftl });
@@ -84,7 +86,7 @@ impl Ssd {
             version: shared.workers.version(),
             ports: Ports::new(index),
             reads: Slab::marked(),
-            writes: Writes::default(),
+            writes: Writes::beside(count),
             pending: Pending::default(),
             burst: Vec::new(),
             pending_at: Time::NEVER,
@@ -116,6 +118,12 @@ impl Worker {
     /// everything else.
     pub fn ssd(&self) -> SsdGuard<'_> {
         self.shared.lock()
+    }
+
+    /// Frames that it has taken for a client whose data is under way.
+    #[cfg(test)]
+    pub(crate) fn share_of(&self, client: gnstor_proto::slba::ClientId) -> u32 {
+        self.writes.shares.held(client)
     }
 
     /// `None` where another worker has it.

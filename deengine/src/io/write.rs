@@ -28,6 +28,7 @@ use crate::controller::refusal_of;
 use crate::io::command::Accepted;
 use crate::io::command::{TransferKind, Work, WriteEnd};
 use crate::io::permit::CompletionPermit;
+use crate::io::shares::Shares;
 use crate::io::slab::Slab;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission};
@@ -37,6 +38,7 @@ use gnstor_base::time::{Span, Time};
 use gnstor_ftl::NewBlock;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{self, Sqe};
+use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;
 
 /// Most blocks that a worker pulls while the modelled firmware is busy. It bounds the frames that such
@@ -64,13 +66,17 @@ pub(super) struct Writes {
     pub(super) waiting: usize,
     /// Tries of the layer's lock that found it taken, since the last commit.
     pub(super) looks: u32,
+    /// Frames whose data is under way, by client.
+    pub(super) shares: Shares,
     /// Reused lists.
     pub(super) spare: Vec<Vec<NewBlock>>,
 }
 
-impl Default for Writes {
-    fn default() -> Self {
+impl Writes {
+    /// Of one of so many workers.
+    pub(super) fn beside(workers: usize) -> Self {
         Self {
+            shares: Shares::of(workers),
             commands: Slab::new(),
             pulls: Slab::marked_otherwise(),
             arrived: Vec::new(),
@@ -97,6 +103,8 @@ pub(super) struct Write {
     pub(super) data_at: Time,
     /// Blocks whose transfers have not ended.
     pub(super) pending: u32,
+    /// Whose frames it has while its data is under way.
+    client: ClientId,
     /// The first transfer that failed.
     pub(super) failure: Option<Refusal>,
     /// The version of the rules that it was judged by.
@@ -230,7 +238,10 @@ impl Worker {
         if self.rules.is_limited(&request) {
             return None;
         }
-        let count = request.get().blocks;
+        let (count, client) = (request.get().blocks, request.get().address.client);
+        if !self.writes.shares.allow(client, count, self.shared.ftl.flash().free_frames()) {
+            return None;
+        }
         let blocks = self.take_blocks(count)?;
         if !self.shared.workers.enter(self.index, request.slot(), self.version) {
             self.release_frames(blocks);
@@ -248,11 +259,13 @@ impl Worker {
             stage: Stage::Waits { arrived },
             data_at: now,
             pending: count,
+            client,
             failure: None,
             version: self.version,
             is_stalled: false,
         };
         let id = self.writes.commands.insert(write);
+        self.writes.shares.take(client, count);
         self.writes.waiting += count as usize;
         let write = self.writes.commands.get_mut(id)?;
         for (index, block) in (0u32..).zip(&write.blocks) {
@@ -294,6 +307,7 @@ impl Worker {
         if write.pending > 0 {
             return;
         }
+        self.writes.shares.give(write.client, u32::try_from(write.blocks.len()).expect("it was a u32"));
         let Some(queue) = write.command.as_ref().map(|(permit, _)| permit.queue()) else {
             return self.abandon_write(id);
         };
@@ -355,8 +369,10 @@ impl Ssd {
         let first = *end.request.get();
         let vid = first.address.vid.get();
         assert!(end.blocks.is_empty(), "a write that pulls its data has no frames yet");
+        let free = self.ftl.flash().free_frames();
+        let may_have = self.shares.allow(first.address.client, first.blocks, free);
         while end.blocks.len() < first.blocks as usize {
-            let Some(frame) = self.ftl.take_frame() else {
+            let Some(frame) = may_have.then(|| self.ftl.take_frame()).flatten() else {
                 end.blocks.drain(..).for_each(|block| self.ftl.give_frame(block.frame));
                 let id = self.start(permit, vid, accepted, Work::Starved(end));
                 return self.wait(now, id);
@@ -368,6 +384,7 @@ impl Ssd {
             frames.push(block.frame);
             frames
         });
+        self.shares.take(first.address.client, first.blocks);
         let id = self.start(permit, vid, accepted, Work::Write(end));
         for (index, frame) in (0u32..).zip(&frames) {
             self.pull(id, TransferKind::ToBlock(index), first.remote_of(index), self.ftl.frame(*frame));

@@ -203,6 +203,7 @@ impl Ssd {
         if let Some(Proof::Awaited { by, .. }) = self.hosts.host(cntlid).map(|host| &mut host.proof) {
             *by = soon.min(*by);
         }
+        self.hosts.look_again(cntlid);
         self.wake_at(soon);
     }
 

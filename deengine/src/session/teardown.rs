@@ -42,7 +42,12 @@ impl Ssd {
         let mut left = Vec::new();
         match std::mem::replace(&mut command.work, gone) {
             Work::Read(request) => left.push(request),
-            Work::Write(end) | Work::Starved(end) | Work::Stalled(end) => {
+            Work::Write(end) => {
+                self.shares.give_of(&end.request);
+                command.work = Work::Orphan { blocks: end.blocks, buffer: None };
+                left.push(end.request);
+            }
+            Work::Starved(end) | Work::Stalled(end) => {
                 command.work = Work::Orphan { blocks: end.blocks, buffer: None };
                 left.push(end.request);
             }

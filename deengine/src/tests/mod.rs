@@ -16,6 +16,7 @@ mod faults;
 mod features;
 mod fencing;
 mod fuzz;
+mod greedy;
 mod harness;
 mod lease;
 mod lease_time;

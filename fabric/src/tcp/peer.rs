@@ -53,6 +53,10 @@ pub struct PeerExecutor {
     wholes: HashMap<u32, Whole>,
     /// Since when transfers are under way and none has ended.
     waits_since: Option<Time>,
+    /// Number of the present span of [`ANSWER`], and its begin. A transfer of an earlier one is late at its
+    /// end, also where others have ended meanwhile.
+    span: u32,
+    span_began: Option<Time>,
     /// Damaged data has been logged.
     has_warned: bool,
     next_piece: u32,
@@ -77,6 +81,8 @@ impl PeerExecutor {
             held: VecDeque::new(),
             wholes: HashMap::default(),
             waits_since: None,
+            span: 0,
+            span_began: None,
             has_warned: false,
             next_piece: 0,
             spent: 0,
@@ -103,7 +109,7 @@ impl PeerExecutor {
         }
         self.waits_since = (!self.transfers.is_empty()).then(|| self.waits_since.unwrap_or(now));
         let is_late = self.waits_since.is_some_and(|since| now.since(since) >= ANSWER);
-        let unanswered = is_late.then_some(End::Unanswered);
+        let unanswered = (is_late || self.has_forgotten_one(now)).then_some(End::Unanswered);
         if let Some(end) = unanswered.or_else(|| self.queues.overdue(now)) {
             return self.wire.end(end);
         }
@@ -115,10 +121,23 @@ impl PeerExecutor {
         }
     }
 
+    /// Whether a transfer is under way for longer than [`ANSWER`], or up to twice as long: a client that ends
+    /// one now and then could keep what the others hold for ever.
+    fn has_forgotten_one(&mut self, now: Time) -> bool {
+        if now.since(*self.span_began.get_or_insert(now)) < ANSWER {
+            return false;
+        }
+        self.span_began = Some(now);
+        self.span = self.span.wrapping_add(1);
+        let present = self.span;
+        self.transfers.values().any(|transfer| present.wrapping_sub(transfer.span) > 1)
+    }
+
     /// All its waits begin anew: the array did not run.
     pub(crate) fn wait_anew(&mut self, now: Time) {
         self.wire.wait_anew(now);
         self.waits_since = self.waits_since.map(|since| since.max(now));
+        self.span_began = self.span_began.map(|since| since.max(now));
         self.queues.wait_anew(now);
     }
 
@@ -238,11 +257,11 @@ impl QpExecutor for PeerExecutor {
     fn push(&mut self, message: Down) {
         match message {
             Down::ToOwner { qpn, local, address, key, tag, sum } => {
-                let transfer = Transfer { conn: qpn, local, is_pull: false, whole: None };
+                let transfer = Transfer { conn: qpn, local, is_pull: false, whole: None, span: 0 };
                 self.begin(tag, transfer, Memory { address, key, sum });
             }
             Down::FromOwner { qpn, local, address, key, tag } => {
-                let transfer = Transfer { conn: qpn, local, is_pull: true, whole: None };
+                let transfer = Transfer { conn: qpn, local, is_pull: true, whole: None, span: 0 };
                 self.begin(tag, transfer, Memory { address, key, sum: None });
             }
             Down::Send { qpn, bytes, .. } => {

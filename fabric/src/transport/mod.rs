@@ -83,6 +83,8 @@ struct LocalTarget {
     clock: Time,
     /// Fault injection: nothing reaches it, nothing leaves it.
     silent: bool,
+    /// Its effects are being carried out.
+    is_draining: bool,
     /// Capsules that have come up and will be submitted soon.
     pub(super) coming: Vec<Sqe>,
 }
@@ -256,6 +258,7 @@ impl RcTransport {
             regions,
             clock: Time::ZERO,
             silent: false,
+            is_draining: false,
             coming: Vec::new(),
         });
         u16::try_from(self.targets.len() - 1).expect("at most 65,536 SSDs a transport")

@@ -25,12 +25,20 @@ impl Start {
 }
 
 impl RcTransport {
-    /// Carries out what the controller asks for; whether that was anything.
+    /// Carries out what the controller asks for; whether that was anything. What an effect leads to is carried
+    /// out behind it, not within: an SSD may close thousands of queues at once, and each within the one before
+    /// would take the thread's whole stack.
     pub(super) fn drain_effects(&mut self, now: Time, target: u16) -> bool {
         let mut is_any = false;
+        if std::mem::replace(&mut self.targets[usize::from(target)].is_draining, true) {
+            return is_any;
+        }
         loop {
             let t = &mut self.targets[usize::from(target)];
-            let Some(effect) = t.controller.pop_effect() else { return is_any };
+            let Some(effect) = t.controller.pop_effect() else {
+                t.is_draining = false;
+                return is_any;
+            };
             is_any = true;
             let clock = t.clock;
             match effect {

@@ -28,11 +28,13 @@ pub enum Attack {
     Capsules,
     /// Connections that come and go.
     Flicker,
+    /// Admin queues by the thousand that prove nothing.
+    Unproven,
 }
 
 impl Attack {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Bent,
         Self::Shuffled,
         Self::Tags,
@@ -41,6 +43,7 @@ impl Attack {
         Self::Deaf,
         Self::Capsules,
         Self::Flicker,
+        Self::Unproven,
     ];
 }
 
@@ -89,6 +92,7 @@ pub fn run(address: SocketAddr, seed: u64, time: Duration, only: Option<Attack>)
             Attack::Deaf => attacker.deaf(),
             Attack::Capsules => attacker.capsules(),
             Attack::Flicker => attacker.flicker(),
+            Attack::Unproven => attacker.unproven(&mut held),
         };
         tally.frames += attacker.frames;
         tally.ended += u64::from(ended.is_err());
@@ -250,6 +254,27 @@ impl Attacker<'_> {
             let mut talk = Talk::connect(self.address)?;
             self.say(&mut talk, &frames::connect(1, 0, &request(0, 32)))?;
         }
+        Ok(())
+    }
+
+    /// Each queue has a controller until its time to prove its host is over, or a while longer where the SSD
+    /// asks for no proof.
+    fn unproven(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
+        if held.len() > 200 {
+            held.clear();
+        }
+        let mut talk = Talk::connect(self.address)?;
+        for conn in 1..=512 {
+            self.frames += 2;
+            if !talk.open(conn, 0, 0)? {
+                // The host has its part: from the beginning.
+                held.clear();
+                return Ok(());
+            }
+            talk.connect_queue(conn, 0, 0, CNTLID_ANY)?;
+            talk.sent.clear();
+        }
+        held.push(talk);
         Ok(())
     }
 }

@@ -259,8 +259,18 @@ fn new_data_files_are_announced_with_the_space_that_they_take() {
     within(BUILD_LIMIT, || {
         let folder = folder();
         let path = folder.path().join("ssd.gns");
-        let args =
-            ["ssd", "--listen", "127.0.0.1:0", "--size", "64MiB", "--preset", "null", "--sparse", "--data"];
+        let args = [
+            "ssd",
+            "--no-auth",
+            "--listen",
+            "127.0.0.1:0",
+            "--size",
+            "64MiB",
+            "--preset",
+            "null",
+            "--sparse",
+            "--data",
+        ];
         let mut command = Command::new("timeout");
         command.args(["-s", "TERM", "3"]).arg(&*GNSTOR).args(args).arg(&path);
         let ended = run_for(command, LIMIT);

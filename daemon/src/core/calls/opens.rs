@@ -30,6 +30,12 @@ impl Core {
                     );
                     return self.fail(ticket, ResourceExhausted, message);
                 }
+                let caller = self.callers.get(&ticket);
+                let read =
+                    caller.map_or(Ok(()), |caller| self.clients.read(caller, name.as_str(), &entry.readers));
+                if let Err(failure) = read {
+                    return self.reply(ticket, Err(failure));
+                }
                 entry.readers.push(client);
                 Then::OpenedRead
             }

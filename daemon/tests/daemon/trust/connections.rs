@@ -149,3 +149,35 @@ fn connections_are_bounded_and_a_place_is_free_again() {
         late.await;
     });
 }
+
+/// Otherwise 1,024 connections that prove nothing and answer pings keep every client out.
+#[test]
+fn one_host_leaves_connections_to_others() {
+    let _deadline = Deadline::after(LIMIT);
+    let config = DaemonConfig { max_connections: 4, max_host_connections: 3, ..config() };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    // All of 127.0.0.0/8 is this machine, so another of its addresses is another host.
+    let from = |last: u8| {
+        let stream = run(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind(SocketAddr::from(([127, 0, 0, last], 0))).unwrap();
+            socket.connect(daemon.local_addr()).await.unwrap().into_std().unwrap()
+        });
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        stream
+    };
+    let stays = |stream: &mut std::net::TcpStream| {
+        stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").is_ok()
+            && stream.read(&mut [0; 9]).is_ok_and(|bytes| bytes > 0)
+    };
+    let mut held: Vec<_> = (0..3).map(|_| from(2)).collect();
+    assert!(held.iter_mut().all(stays));
+    assert!(!stays(&mut from(2)), "the host has its part");
+    assert!(stays(&mut from(3)), "another host finds a place");
+    held.pop();
+    let begun = Instant::now();
+    while !stays(&mut from(2)) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "a place came back");
+    }
+}

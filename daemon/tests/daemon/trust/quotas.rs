@@ -49,8 +49,11 @@ fn ids_are_bounded_for_a_connection_and_come_back_with_it() {
         }
         drop(second);
         let mut third = Client::connect(&daemon, Some("ben")).await;
+        // Ids that wait give way, once the daemon has seen that their connection ended.
         for _ in 0..8 {
-            third.register().await.expect("ids that wait give way");
+            while third.register().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
         }
     });
 }
@@ -118,5 +121,35 @@ fn opens_are_bounded_for_a_principal() {
         refused(anna.open("w", a, Rights::Read).await, Code::ResourceExhausted, "2 volumes open");
         anna.release("u", a).await.unwrap();
         anna.open("w", a, Rights::Read).await.unwrap();
+    });
+}
+
+/// Otherwise a principal that may only read a shared volume fills its list of readers, and nobody else with
+/// the right can open it.
+#[test]
+fn one_principal_leaves_places_among_the_readers_of_a_volume_to_others() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut config = with_tokens();
+    config.core.quotas = Quotas { volume_readers: 3, ..Quotas::default() };
+    assert!(Quotas::default().volume_readers < gnstor_proto::vendor::MAX_READERS);
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    run(async {
+        let mut anna = Client::connect(&daemon, Some("anna")).await;
+        let a = anna.register().await.unwrap();
+        anna.create("v", a).await.unwrap();
+        anna.share("v", "ben", Right::Read).await.unwrap();
+        let mut ben = Client::connect(&daemon, Some("ben")).await;
+        let mut ids = Vec::new();
+        for _ in 0..4 {
+            ids.push(ben.register().await.unwrap());
+        }
+        for &id in &ids[..3] {
+            ben.open("v", id, Rights::Read).await.unwrap();
+        }
+        refused(ben.open("v", ids[3], Rights::Read).await, Code::ResourceExhausted, "3 client ids");
+        ben.open("v", ids[0], Rights::Read).await.expect("one that is a reader already");
+        anna.open("v", a, Rights::Read).await.expect("others find a place");
+        ben.release("v", ids[0]).await.unwrap();
+        ben.open("v", ids[3], Rights::Read).await.expect("a place came back");
     });
 }

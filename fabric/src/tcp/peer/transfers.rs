@@ -21,6 +21,8 @@ pub(super) struct Transfer {
     pub(super) is_pull: bool,
     /// The transfer that it is a piece of.
     pub(super) whole: Option<u32>,
+    /// The span in which the client was asked for it.
+    pub(super) span: u32,
 }
 
 /// A transfer in pieces.
@@ -149,7 +151,7 @@ impl PeerExecutor {
         let Memory { address, key, sum } = memory;
         let is_taken = transfer.whole.is_some() && self.transfers.contains_key(&tag);
         let tag = if is_taken { self.free_piece() } else { tag };
-        self.transfers.insert(tag, transfer);
+        self.transfers.insert(tag, Transfer { span: self.span, ..transfer });
         if is_pull {
             self.wire.send(&Frame::FromOwner { conn, tag, address, key, bytes: local.bytes });
             return;

@@ -54,6 +54,28 @@ fn a_peer_that_ends_no_transfer_is_closed() {
     assert!(raw.array.transfers.is_empty());
 }
 
+/// It holds what the others need for longer than any transfer takes.
+#[test]
+fn a_peer_that_ends_one_transfer_now_and_then_and_keeps_another_is_closed() {
+    let _deadline = deadline();
+    let mut raw = Raw::new(1);
+    raw.command((0..9).map(|nth| raw.pull(nth, 4096 * u64::from(nth), 4096)).collect());
+    let tags = raw.asked();
+    let mut spans = 0;
+    for &tag in &tags[1..] {
+        raw.steps(Span::from_ms(40));
+        if raw.peer().is_none() {
+            break;
+        }
+        spans += 1;
+        raw.sends(&[done_of(1, tag, vec![1; 4096])]);
+    }
+    assert!(raw.peer().is_none(), "the first transfer never ends");
+    assert!((1..6).contains(&spans), "it has its time, and not for ever: {spans}");
+    assert_eq!(raw.got.last(), Some(&Frame::End { why: limits::End::Unanswered.code() }));
+    assert!(raw.array.transfers.is_empty());
+}
+
 #[test]
 fn time_in_which_the_array_did_not_run_counts_for_no_deadline_of_its_peers() {
     let _deadline = deadline();
@@ -246,4 +268,32 @@ fn a_client_whose_commands_are_refused_has_short_turns_and_another_has_long_ones
     respond(&mut raw, 0x02);
     let refused = turn(&mut raw);
     assert!(first <= 4 && trusted >= 64 && refused <= 4, "{first}, {trusted}, {refused}");
+}
+
+/// A host may have thousands of queues, which end with its admin queue, and hosts that prove nothing end
+/// together. Each close within the one before took some hundred bytes of stack.
+#[test]
+fn an_ssd_that_closes_thousands_of_queues_at_once_takes_no_more_stack_than_for_one() {
+    let _deadline = deadline();
+    let close_all = || {
+        let mut raw = Raw::new(0);
+        let most = u32::try_from(limits::QUEUE_PAIRS).unwrap();
+        for first in (1..=most).step_by(128) {
+            let connect = |conn| Frame::Connect { conn, ssd: 0, request: CmRequest::default() };
+            raw.sends(&(first..first + 128).map(connect).collect::<Vec<_>>());
+            let opened = raw.puppet.seen().opened[first as usize - 1..].to_vec();
+            let complete =
+                |queue| Effect::Complete { queue, cqe: Cqe::default(), at: Time::ZERO, pushed_bytes: 0 };
+            raw.puppet.seen().effects.extend(opened.into_iter().map(complete));
+            raw.command(vec![]);
+        }
+        let opened = raw.puppet.seen().opened.clone();
+        assert_eq!(opened.len(), limits::QUEUE_PAIRS);
+        raw.command(opened.into_iter().map(|queue| Effect::Close { queue }).collect());
+        raw.steps(Span::from_ms(1));
+        assert!(raw.array.conns.iter().all(|(_, conn)| conn.broken()));
+    };
+    // A tenth of what a thread of an engine has.
+    let builder = std::thread::Builder::new().stack_size(200 << 10);
+    builder.spawn(close_all).unwrap().join().unwrap();
 }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A client that takes what others need: frames for data that it never sends, controllers that it never
+//! proves, commands by the thousand.
+
+use super::*;
+
+/// I/O queues of client 7 on all workers, each with as many entries as a queue can have.
+fn wide_queues(harness: &mut Harness) -> Vec<QueueKey> {
+    let Some(Role::Admin(cntlid)) = harness.role(QueueKey(70)) else { panic!("client 7 is connected") };
+    (2..14u16)
+        .map(|qid| {
+            let key = QueueKey(700 + u32::from(qid));
+            harness.open(key, qid, 1024);
+            let data = ConnectData::new(Identity::Client(client(7)), cntlid, &ssd_subnqn(0));
+            let fields = ConnectFields { qid: qid.into(), sqsize_z: 1023.into(), ..Default::default() };
+            assert_eq!(refusal(&harness.connect_with(key, fields, &data)), None);
+            key
+        })
+        .collect()
+}
+
+/// A write of client 8 to a volume of its own.
+fn write_of_other(harness: &mut Harness) -> Sqe {
+    let mut sqe = harness.io(io::WRITE, READER, 0, 4);
+    let mut fields = ReadWrite::decode(&sqe);
+    fields.slba = Slba::pack(Address { vid: vid(6), client: client(8), vba: 0 });
+    fields.encode(&mut sqe);
+    sqe
+}
+
+#[test]
+fn a_client_that_sends_no_data_leaves_frames_to_others() {
+    let mut harness = Harness::new();
+    let other = VolumeEntry { owner: client(8), writer: Some(client(8)), ..entry(6) };
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &other)), None);
+    let queues = wide_queues(&mut harness);
+    let all = harness.free_frames();
+    harness.hold = true;
+    // Four times as much as there is, of whose data none comes.
+    let commands = 4 * all / 64;
+    for nth in 0..commands as usize {
+        let key = queues[nth % queues.len()];
+        let mut sqe = harness.io(io::WRITE, WRITER, 0, 64);
+        sqe.cid = 0.into();
+        harness.submit(key, sqe);
+    }
+    let left = harness.free_frames();
+    assert!(left >= 512, "{left} of {all} frames are left");
+    // Another client's writes get through on each worker, one after the other.
+    let taken = std::mem::take(&mut harness.held);
+    harness.hold = false;
+    for _ in 0..64 {
+        let sqe = write_of_other(&mut harness);
+        assert_eq!(harness.refused(READER, sqe), None);
+    }
+    // The data comes after all, and every write ends.
+    harness.held = taken;
+    harness.release(|_| 0);
+    for _ in 0..200 {
+        harness.advance(Span::from_ms(1));
+    }
+    let done = harness.completions.iter().filter(|done| queues.contains(&done.queue)).count();
+    assert_eq!(done, commands as usize, "each write is answered");
+    assert_eq!((harness.in_flight(), harness.frames_are_whole()), (0, true));
+    let shares = (0..WORKERS).map(|nth| harness.workers[nth].share_of(client(7))).sum::<u32>();
+    assert_eq!((shares, harness.ssd().shares.held(client(7))), (0, 0));
+}
+
+#[test]
+fn frames_of_a_client_that_leaves_count_for_it_no_more() {
+    let mut harness = Harness::new();
+    let queues = wide_queues(&mut harness);
+    harness.hold = true;
+    let commands = 2 * harness.free_frames() / 64;
+    for nth in 0..commands as usize {
+        let sqe = harness.io(io::WRITE, WRITER, 0, 64);
+        harness.submit(queues[nth % queues.len()], sqe);
+    }
+    for &key in &queues {
+        harness.close_queue(harness.now, key);
+    }
+    for effect in std::mem::take(&mut harness.held) {
+        let (Effect::Pull { queue, transfer, .. } | Effect::Push { queue, transfer, .. }) = effect else {
+            panic!("not a transfer")
+        };
+        harness.hold = false;
+        harness.answer(queue, transfer, Outcome::ConnectionLost);
+    }
+    harness.advance(Span::from_ms(10));
+    let shares = (0..WORKERS).map(|nth| harness.workers[nth].share_of(client(7))).sum::<u32>();
+    assert_eq!((shares, harness.ssd().shares.held(client(7))), (0, 0));
+    assert!(harness.frames_are_whole());
+}
+
+/// All ranges of a Dataset Management may be the same chunk, so a small volume is enough for a million blocks.
+#[test]
+fn a_client_that_unmaps_a_million_blocks_leaves_turns_to_others() {
+    let mut harness = Harness::new();
+    let cids: Vec<u16> = (0..16)
+        .map(|_| {
+            let mut sqe = harness.io(io::DATASET_MANAGEMENT, WRITER, 0, 1);
+            let slba = ReadWrite::decode(&sqe).slba.0.to_le_bytes();
+            let range =
+                [[0; 4], 16u32.to_le_bytes(), slba[..4].try_into().unwrap(), slba[4..].try_into().unwrap()];
+            harness.poke(WRITER, 0, &range.concat().repeat(256));
+            sqe.dptr = KeyedSgl::keyed(0, 4096, KEY);
+            (sqe.cdw10, sqe.cdw11) = (255.into(), 4.into());
+            harness.submit(WRITER, sqe)
+        })
+        .collect();
+    let answered = |harness: &Harness| harness.completions.iter().filter(|done| done.queue == WRITER).count();
+    assert!(answered(&harness) <= 2, "{} of them at once", answered(&harness));
+    // Another command is answered meanwhile.
+    let identify = Sqe { cdw10: 1.into(), dptr: KeyedSgl::keyed(0, 4096, KEY), ..sqe(admin::IDENTIFY) };
+    assert_eq!(harness.refused(QueueKey(80), identify), None);
+    assert!(answered(&harness) <= 4, "{} of them before it", answered(&harness));
+    for _ in 0..40 {
+        harness.advance(Span::from_ns(50_000));
+    }
+    for cid in cids {
+        assert_eq!(refusal(&harness.take(WRITER, cid).expect("each is answered")), None);
+    }
+}
