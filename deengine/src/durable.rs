@@ -23,7 +23,7 @@ use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfi
 use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
 use gnstor_model::{Difference, Preset};
 use gnstor_proto::BLOCK_BYTES;
-use gnstor_proto::placement::{FleetMap, mix64};
+use gnstor_proto::placement::{AnyMap, Rows, mix64};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
@@ -299,7 +299,7 @@ impl Ssd {
     }
 
     /// The fleet map that it holds.
-    pub fn fleet_map(&self) -> Option<&FleetMap> {
+    pub fn fleet_map(&self) -> Option<&AnyMap> {
         self.table.fleet().map(Fleet::map)
     }
 
@@ -315,7 +315,7 @@ impl Ssd {
     }
 
     fn take_map(&mut self, bytes: &[u8]) -> Result<(), SsdError> {
-        let map = FleetMap::decode(bytes).map_err(|e| SsdError::Refused(format!("the fleet map: {e:?}")))?;
+        let map = AnyMap::decode(bytes).map_err(|e| SsdError::Refused(format!("the fleet map: {e:?}")))?;
         self.volumes.metadata_mut().set_map(bytes)?;
         self.date_filling(&map)?;
         self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
@@ -373,7 +373,7 @@ impl Ssd {
                  may be missing"
             );
         }
-        let map = contents.map.as_ref().map(|bytes| FleetMap::decode(bytes)).transpose();
+        let map = contents.map.as_ref().map(|bytes| AnyMap::decode(bytes)).transpose();
         let map = map.map_err(|e| damaged(format!("the fleet map: {e:?}")))?;
         // Whether writes were lost before stood with the term: where that cannot be read, they are taken
         // for lost.
@@ -381,13 +381,13 @@ impl Ssd {
             let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
             // Written down: a shutdown, or a power failure with a dump, does not bring back what is
             // missing.
-            self.volumes.metadata_mut().set_filling(map.as_ref().map_or(unknown, |map| map.epoch))?;
+            self.volumes.metadata_mut().set_filling(map.as_ref().map_or(unknown, |map| map.epoch()))?;
         }
         if let Some(map) = &map {
             self.date_filling(map)?;
         }
         self.count_start()?;
-        let is_newer = |epoch: &u64| map.as_ref().is_some_and(|map| map.epoch > *epoch);
+        let is_newer = |epoch: &u64| map.as_ref().is_some_and(|map| map.epoch() > *epoch);
         self.volumes
             .set_filling_since(self.volumes.metadata().contents().filling.filter(|epoch| !is_newer(epoch)));
         if self.ftl.is_sweeping() {
@@ -401,15 +401,15 @@ impl Ssd {
 
     /// Writes were lost under a map that is lost as well: the first one that is known again is taken for
     /// it, and only one that is newer says that they are back.
-    fn date_filling(&mut self, map: &FleetMap) -> Result<(), DurableError> {
+    fn date_filling(&mut self, map: &AnyMap) -> Result<(), DurableError> {
         if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
-            self.volumes.metadata_mut().set_filling(map.epoch)?;
+            self.volumes.metadata_mut().set_filling(map.epoch())?;
         }
         Ok(())
     }
 
     /// The map as this SSD sees it now.
-    pub(crate) fn seen(&self, map: FleetMap) -> Fleet {
+    pub(crate) fn seen(&self, map: AnyMap) -> Fleet {
         let filling = self.volumes.is_filling() || self.volumes.stands_in;
         Fleet::new(map, self.config.index, filling).standing_in(self.volumes.stands_in)
     }

@@ -12,7 +12,7 @@ use gnstor_proto::fabrics::{
     self, CmRequest, ConnectData, ConnectFields, PropertyFields, cm_reject, fctype, property,
 };
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe, admin, cns, io};
-use gnstor_proto::placement::{self, FleetMap, SsdState, group_of, mix64};
+use gnstor_proto::placement::{self, FleetMap, Rows, SsdState, group_of, mix64};
 use gnstor_proto::slba::{Address, ClientId, Slba, Vid};
 use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::vendor::{self, RawEntry};

@@ -12,7 +12,7 @@ use crate::scripts_fences;
 use crate::scripts_map;
 use crate::scripts_prp;
 use gnstor_proto::nvme::{KeyedSgl, io};
-use gnstor_proto::placement::{FleetMap, group_of};
+use gnstor_proto::placement::{FleetMap, Rows, group_of};
 use gnstor_proto::vendor::VolumeEntry;
 
 pub(crate) fn verb(opcode: u8) -> &'static str {

@@ -8,7 +8,7 @@ use crate::op::{DAEMON, Op};
 use crate::play::event;
 use crate::script::{Io, MS, bent, client, entry, vendor, versioned};
 use gnstor_proto::nvme::{FLAGS_SGL, KeyedSgl, Sqe, io};
-use gnstor_proto::placement::{FleetMap, mix64};
+use gnstor_proto::placement::{FleetMap, Rows, mix64};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::vendor::{VolumeEntry, opcode};
 use std::collections::VecDeque;

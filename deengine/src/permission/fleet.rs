@@ -2,14 +2,14 @@
 //! The fleet map as one SSD sees it: where it stands in each placement group.
 
 use crate::request::Refused;
-use gnstor_proto::placement::{FleetMap, group_of};
+use gnstor_proto::placement::{AnyMap, Member, Rows, group_of};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 
 /// The map an SSD holds, and its own row in it.
 #[derive(Debug)]
 pub struct Fleet {
-    map: FleetMap,
+    map: AnyMap,
     own: Option<u16>,
     /// This SSD has lost writes, so it takes part as a filling one, even if the map says otherwise.
     filling: bool,
@@ -33,8 +33,9 @@ pub enum Place {
 
 impl Fleet {
     /// The map as SSD number `id` sees it.
-    pub fn new(map: FleetMap, id: u16, filling: bool) -> Self {
-        let own = (0u16..).zip(&map.ssds).find(|(_, ssd)| ssd.id == id).map(|(index, _)| index);
+    pub fn new(map: AnyMap, id: u16, filling: bool) -> Self {
+        let count = u16::try_from(map.count()).unwrap_or(u16::MAX);
+        let own = (0..count).find(|&ssd| map.id(ssd) == Some(id));
         Self { map, own, filling, stands_in: false }
     }
 
@@ -49,7 +50,7 @@ impl Fleet {
     }
 
     /// The map.
-    pub fn map(&self) -> &FleetMap {
+    pub fn map(&self) -> &AnyMap {
         &self.map
     }
 
@@ -65,18 +66,20 @@ impl Fleet {
 
     /// This SSD's place among the replicas of a block.
     pub fn place(&self, entry: &VolumeEntry, vba: u32) -> Place {
-        let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, self.map.groups());
-        let mut first = true;
-        for member in self.map.replicas(group, entry.replicas) {
-            if Some(member.ssd) == self.own {
-                return if member.filling || self.filling {
-                    Place::Filling
-                } else {
-                    Place::Serving { first }
-                };
-            }
-            first &= member.filling;
+        match &self.map {
+            AnyMap::Two(map) => self.place_in(map, entry, vba),
+            AnyMap::Three(map) => self.place_in(map, entry, vba),
         }
-        Place::Absent
+    }
+
+    #[inline]
+    fn place_in(&self, map: &impl Rows, entry: &VolumeEntry, vba: u32) -> Place {
+        let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
+        let is_own = |member: &Member| Some(member.ssd) == self.own;
+        match map.replicas(group, entry.replicas).find(is_own) {
+            None => Place::Absent,
+            Some(member) if member.filling || self.filling => Place::Filling,
+            Some(_) => Place::Serving { first: map.first(group, entry.replicas) == self.own },
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::request::{Refused, Request, Verb};
 use gnstor_base::time::Span;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
+use gnstor_proto::placement::Rows;
 use gnstor_proto::slba::{Address, Vid};
 use gnstor_proto::status::Refusal;
 use std::sync::Arc;

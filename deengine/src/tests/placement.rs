@@ -46,8 +46,8 @@ fn every_ssd_places_blocks_as_the_golden_file_says() {
                     ..entry(1)
                 };
                 for ssd in 0..u16::try_from(map.ssds.len()).unwrap() {
-                    let place =
-                        Fleet::new(map.clone(), ssd, false).place(&entry, u32::try_from(number(2)).unwrap());
+                    let place = Fleet::new(map.clone().into(), ssd, false)
+                        .place(&entry, u32::try_from(number(2)).unwrap());
                     assert_eq!(place, expected(&words[9..], ssd), "SSD {ssd}: {line}");
                 }
                 blocks += 1;

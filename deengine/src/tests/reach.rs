@@ -3,7 +3,7 @@
 //! arm: a refusal that is added to the table needs a case here before the tests compile.
 
 use super::*;
-use gnstor_proto::placement::group_of;
+use gnstor_proto::placement::{Rows, group_of};
 
 /// A block of which SSD 0 has this part in the map.
 fn vba_where(map: &FleetMap, volume: &VolumeEntry, wanted: impl Fn(&FleetMap, u32) -> bool) -> u32 {
@@ -92,7 +92,7 @@ fn by_map(harness: &mut Harness, wanted: Refusal) -> Cqe {
             attempt(harness, io::READ, WRITER, vba)
         }
         Refusal::CopyUnusable => {
-            let map = harness.ssd().fleet_map().expect("a map").encode();
+            let map = harness.ssd().fleet_map().expect("a map").encode().expect("it was decoded");
             harness.ssd().stand_in(&map).unwrap();
             attempt(harness, io::READ, READER, 0)
         }
