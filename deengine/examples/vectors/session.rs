@@ -4,10 +4,12 @@
 
 use crate::device::device_op;
 use crate::dice::Dice;
+use crate::drawn_map3;
 use crate::op::{DAEMON, Op};
 use crate::play::event;
 use crate::script::{Io, MS, bent, client, entry, vendor, versioned};
 use gnstor_proto::nvme::{FLAGS_SGL, KeyedSgl, Sqe, io};
+use gnstor_proto::placement::map3::State3;
 use gnstor_proto::placement::{FleetMap, Rows, mix64};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::vendor::{VolumeEntry, opcode};
@@ -46,6 +48,9 @@ pub(crate) struct Session {
     /// To be done first.
     due: VecDeque<Op>,
     lease_version: u64,
+    /// The SSD's number, and the incarnation of its content as far as maps have ended it.
+    id: u16,
+    incarnation: u32,
 }
 
 impl Session {
@@ -69,6 +74,8 @@ impl Session {
             asked: None,
             due: VecDeque::new(),
             lease_version: 0,
+            id,
+            incarnation: 1,
         };
         let twin = session.dice.one_in(3);
         session.due.push_back(device_op(blocks, id, 1 << 15, twin));
@@ -365,11 +372,21 @@ impl Session {
         if self.dice.one_in(6) {
             map.epoch = self.map.epoch - 1;
         }
-        let bytes = map.encode();
-        if map.epoch > self.map.epoch {
+        let is_newer = map.epoch > self.map.epoch;
+        let bytes = if self.dice.one_in(2) { map.encode() } else { self.as_three(&map, is_newer) };
+        if is_newer {
             self.map = map;
         }
         self.order_bytes(opcode::MAP_SET, &bytes);
+    }
+
+    /// The map in format 3.
+    fn as_three(&mut self, map: &FleetMap, is_newer: bool) -> Vec<u8> {
+        let three = drawn_map3::drawn(&mut self.dice, map, self.id, self.incarnation);
+        let own = &three.ssds[usize::from(self.id)];
+        let ends = own.state == State3::Out && own.incarnation == self.incarnation && own.uuid == [0; 16];
+        self.incarnation += u32::from(is_newer && ends);
+        three.encode().expect("a map")
     }
 
     /// An order that is wrong in some way.
@@ -398,6 +415,11 @@ impl Session {
                 let mut map = self.map.encode();
                 let at = self.dice.index(map.len());
                 map[at] ^= 1 << self.dice.below(8);
+                if self.dice.one_in(2) {
+                    let two = self.map.clone();
+                    map = self.as_three(&two, false);
+                    drawn_map3::bend(&mut self.dice, &mut map);
+                }
                 self.order_bytes(opcode::MAP_SET, &map);
             }
             3 => {

@@ -175,6 +175,10 @@ impl Ssd {
                     return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
                 }
                 self.start_term(self.table.term());
+                // Before the map: a cut in between leaves a content that no map gives a place.
+                if let Some(identity) = self.dropped_by(&map) {
+                    self.volumes.metadata_mut().start_identity(identity, None);
+                }
                 self.volumes.metadata_mut().start_map(&data);
                 if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
                     self.volumes.metadata_mut().start_filling(map.epoch());
@@ -244,7 +248,7 @@ impl Ssd {
                 if self.volumes.filling_since().is_some_and(|epoch| epoch == UNKNOWN_EPOCH) {
                     self.volumes.set_filling_since(Some(map.epoch()));
                 }
-                if self.volumes.filling_since().is_some_and(|epoch| map.epoch() > epoch) {
+                if self.volumes.filling_since().is_some_and(|epoch| self.ends_filling(&map, epoch)) {
                     self.volumes.set_filling_since(None);
                 }
                 let fleet = self.seen(*map);

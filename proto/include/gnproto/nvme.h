@@ -313,13 +313,17 @@ GNP_FN int gnp_status_do_not_retry(gnp_u16 status) { return (status & GNP_STATUS
   X(UNREADABLE, 40, 0x0281, 5, "NVMe", "the page cannot be read from the medium") \
   X(AUTHENTICATION_REQUIRED, 41, 0x4191, 13, "4 (identity)", "the host has not proven who it is") \
   X(COPY_UNUSABLE, 42, 0x4707, 30, "1 (serving and filling)", \
-    "the SSD of this copy cannot be used: gnstor status names it; put its file right and start the array again")
+    "the SSD of this copy cannot be used: gnstor status names it; put its file right and start the array again") \
+  X(GROUP_WAITS, 43, 0x0708, 11, "1c (last copy)", \
+    "an SSD of the block's group is away with the last copy, or too few copies are left to write: wait for it") \
+  X(GROUP_FULL, 44, 0x4081, 28, "15 (full)", \
+    "an SSD of the block's group is full: delete or trim, or add SSDs")
 
 enum {
 #define GNP_REFUSAL_NUMBER(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) GNP_REFUSED_##NAME = CODE,
   GNP_REFUSALS(GNP_REFUSAL_NUMBER)
 #undef GNP_REFUSAL_NUMBER
-  GNP_REFUSED_LAST = 42
+  GNP_REFUSED_LAST = 44
 };
 
 // DW0 of a refused command: VID in 31:16, number in 7:0.
@@ -439,7 +443,9 @@ typedef struct gnp_map_ssd {
 GNP_ASSERT(sizeof(gnp_map_ssd) == 8);
 
 #define GNP_MAP_FORMAT 2u
-enum { GNP_SSD_IN = 1, GNP_SSD_OUT = 2 };
+#define GNP_MAP3_FORMAT 3u // docs/formats-fleet.md
+// Format 2 has the first two.
+enum { GNP_SSD_IN = 1, GNP_SSD_OUT = 2, GNP_SSD_SPARE = 3, GNP_SSD_ABSENT = 4, GNP_SSD_FULL = 5 };
 #define GNP_PLACE_NONE 0xFFFFu
 #define GNP_PLACE_FILLING 0x8000u // takes writes, does not serve reads
 #define GNP_DEFAULT_GROUPS 65536u

@@ -3,6 +3,7 @@
 //! `docs/formats-fleet.md`.
 
 mod bytes;
+mod convert;
 mod draw;
 mod patch;
 #[cfg(test)]

@@ -303,50 +303,16 @@ impl Rows for AnyMap {
 
 #[cfg(test)]
 mod tests {
-    use super::super::map3::{Place3, Row3, Ssd3, Vote};
+    use super::super::map3::{Place3, Row3};
     use super::*;
     use crate::deadline::{Deadline, LIMIT};
-    use alloc::string::String;
     use alloc::vec;
-
-    /// The same SSDs and places as a map of format 3. Each row's first is the lowest place that serves.
-    fn as_three(map: &FleetMap) -> FleetMap3 {
-        let ssd = |ssd: &super::super::MapSsd| Ssd3 {
-            uuid: [0; 16],
-            shrunk_at: 0,
-            incarnation: 1,
-            weight: ssd.weight,
-            id: ssd.id,
-            node: ssd.domain.into(),
-            rack: 0,
-            state: if ssd.state == SsdState::In { State3::In } else { State3::Out },
-            vote: Vote::None,
-            address: String::new(),
-        };
-        let row = |group| {
-            let mut row = Row3::default();
-            for (place, member) in row.places.iter_mut().zip(map.row(group)) {
-                *place = member.map(|member| Place3 { ssd: member.ssd, filling: member.filling });
-            }
-            row.first = (0..).zip(row.places).find(|(_, p)| p.is_some_and(|p| !p.filling)).map(|(at, _)| at);
-            row
-        };
-        FleetMap3 {
-            array: [1; 16],
-            term: map.term,
-            epoch: map.epoch,
-            seed: map.seed,
-            width: map.width,
-            ssds: map.ssds.iter().map(ssd).collect(),
-            rows: (0..map.groups()).map(row).collect(),
-        }
-    }
 
     #[test]
     fn maps_of_both_formats_say_the_same_of_the_same_places() {
         let _deadline = Deadline::after(LIMIT);
         let two = FleetMap::equal(5, 64, 7, 3).unwrap().without(1).without(4);
-        let three = AnyMap::from(as_three(&two));
+        let three = AnyMap::from(FleetMap3::of(&two, [1; 16]));
         assert_eq!(AnyMap::decode(&three.encode().unwrap()), Ok(three.clone()));
         let two = AnyMap::from(two);
         assert_eq!(AnyMap::decode(&two.encode().unwrap()), Ok(two.clone()));
@@ -369,7 +335,7 @@ mod tests {
     #[test]
     fn the_first_stays_where_the_map_says_and_the_one_that_comes_in_takes_writes() {
         let _deadline = Deadline::after(LIMIT);
-        let mut map = as_three(&FleetMap::equal(4, 1, 7, 3).unwrap());
+        let mut map = FleetMap3::of(&FleetMap::equal(4, 1, 7, 3).unwrap(), [1; 16]);
         let place = |ssd| Some(Place3 { ssd, filling: false });
         let incoming = Some(Incoming3 { ssd: 3, place: 1 });
         map.rows = vec![Row3 { places: [place(2), place(0), place(1), None], incoming, first: Some(1) }];
