@@ -13,6 +13,7 @@ use crate::openings;
 use crate::plan::Plan;
 use crate::unnumbered;
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
+use gnstor_proto::placement::Rows;
 use std::path::Path;
 
 /// The stand-in's capacity: it holds nothing, and has as much room for volumes as the largest SSD.
@@ -87,7 +88,8 @@ fn with_numbers(mut array: Vec<Made>) -> Result<Vec<Made>, MediaError> {
 /// The newest fleet map that an SSD holds, encoded.
 fn newest_map(all: &[Result<Made, String>]) -> Option<Vec<u8>> {
     let ssds = all.iter().flatten().map(|made| &made.ssd);
-    ssds.filter_map(Ssd::fleet_map).max_by_key(|map| (map.epoch, map.term)).map(|map| map.encode())
+    let newest = ssds.filter_map(Ssd::fleet_map).max_by_key(|map| (map.epoch(), map.term()));
+    newest.and_then(|map| map.encode().ok())
 }
 
 fn stand_in(

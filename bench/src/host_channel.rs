@@ -21,7 +21,7 @@ use gnstor_gnor::node::{Connection, IoQueue, NodeError};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::fabrics::{self, CONNECT_DATA_BYTES, CmRequest, ConnectFields, fctype};
 use gnstor_proto::nvme::{self, KeyedSgl, Sqe};
-use gnstor_proto::placement::group_of;
+use gnstor_proto::placement::{Rows, group_of};
 use gnstor_proto::slba::Vid;
 use libgnstor::{Client, DeviceMem, Error, File, Rights, VolumeInfo};
 use std::sync::Arc;

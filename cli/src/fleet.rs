@@ -10,7 +10,8 @@ use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
 use gnstor_proto::grpc::{GetMapRequest, ListRequest, RegisterRequest, RegisterResponse};
-use gnstor_proto::placement::{FleetMap, SsdState};
+use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::ClientId;
 use libgnstor::{Error, SignedChannel, SsdInfo, VolumeInfo};
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +60,7 @@ impl Ssd {
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(crate) ssds: Vec<Ssd>,
-    pub(crate) map: FleetMap,
+    pub(crate) map: AnyMap,
     pub(crate) volumes: Vec<VolumeInfo>,
     /// The largest volume that can be created now, bytes: with one replica, with two, and so on.
     pub(crate) largest: Vec<u64>,
@@ -84,13 +85,13 @@ impl Fleet {
                 let said = (downs(&list), filling, damaged, no_auth, room(&list));
                 Ok((fleet.map, fleet.ssds, list.into_inner(), said))
             })?;
-        let map = FleetMap::decode(&map).map_err(|e| Error::Protocol(e.to_string()))?;
+        let map = AnyMap::decode(&map).map_err(|e| Error::Protocol(e.to_string()))?;
         let filling = filling(&map);
         let ssd = |s: gnstor_proto::grpc::Ssd| Ssd {
             down: u16::try_from(s.index).ok().and_then(|index| down.get(&index).cloned()),
             is_lossy: u16::try_from(s.index).is_ok_and(|index| lossy.contains(&index)),
             is_damaged: u16::try_from(s.index).is_ok_and(|index| damaged.contains(&index)),
-            is_out: map.ssds.get(s.index as usize).is_some_and(|ssd| ssd.state == SsdState::Out),
+            is_out: u16::try_from(s.index).is_ok_and(|index| map.state(index) == Some(State3::Out)),
             filling: filling.get(s.index as usize).copied().unwrap_or(0),
             info: s.into(),
         };
@@ -213,8 +214,8 @@ fn parse(text: &str) -> Option<(u16, String)> {
 }
 
 /// Places of each SSD that are being filled.
-fn filling(map: &FleetMap) -> Vec<u64> {
-    let mut filling = vec![0; map.ssds.len()];
+fn filling(map: &impl Rows) -> Vec<u64> {
+    let mut filling = vec![0; map.count()];
     let members = (0..map.groups()).flat_map(|group| map.row(group)).flatten();
     for member in members.filter(|member| member.filling) {
         if let Some(count) = filling.get_mut(usize::from(member.ssd)) {
@@ -228,6 +229,7 @@ fn filling(map: &FleetMap) -> Vec<u64> {
 mod tests {
     use super::*;
     use gnstor_base::testing::deadline;
+    use gnstor_proto::placement::FleetMap;
 
     #[test]
     fn the_metadata_names_an_ssd_and_a_reason() {

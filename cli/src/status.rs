@@ -5,6 +5,7 @@ use crate::args::ArrayArgs;
 use crate::fleet::{Fleet, Ssd, copies_left, may_differ, taken_bytes};
 use crate::key::MAY_ALL;
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
+use gnstor_proto::placement::Rows;
 use libgnstor::VolumeInfo;
 use serde::Serialize;
 use serde_json::json;
@@ -37,7 +38,7 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
                     "replicas_may_differ": may_differ(v, gone) })
         };
         print_json(&json!({
-            "array": args.array, "state": state, "map_epoch": fleet.map.epoch,
+            "array": args.array, "state": state, "map_epoch": fleet.map.epoch(),
             "authentication": !fleet.no_auth,
             "ssds": fleet.ssds.iter().map(ssd).collect::<Vec<_>>(),
             "volumes": fleet.volumes.iter().map(volume).collect::<Vec<_>>(),
@@ -46,7 +47,7 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
         }));
         return Ok(());
     }
-    outln!("array       {} (fleet map epoch {})", args.array, fleet.map.epoch);
+    outln!("array       {} (fleet map epoch {})", args.array, fleet.map.epoch());
     outln!("state       {state}");
     for Problem { what, action } in &problems {
         outln!("problem     {what}");
@@ -251,7 +252,7 @@ mod tests {
     #[test]
     fn each_state_of_an_ssd_is_a_problem_with_an_action() {
         let _deadline = deadline();
-        let map = FleetMap::equal(4, 64, 7, 1).expect("a map");
+        let map = FleetMap::equal(4, 64, 7, 1).expect("a map").into();
         let mut fleet = Fleet {
             ssds: (0..4).map(ssd).collect(),
             map,

@@ -5,7 +5,7 @@
 use crate::core::{Answer, Command};
 use gnstor_fabric::admin::{AdminQueue, Ask, ChannelError, Data, Dialogue, Reply, WINDOW_BYTES};
 use gnstor_proto::nvme::{Cqe, Sqe};
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::AnyMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
@@ -182,7 +182,7 @@ impl Talk {
             return Some(Answer::Lost(format!("the SSD says its fleet map is {length} bytes long")));
         }
         if let Some(map) = data.get(..length) {
-            let map = FleetMap::decode(map);
+            let map = AnyMap::decode(map);
             return Some(
                 map.map_or_else(
                     |e| Answer::Lost(format!("its fleet map: {e}")),

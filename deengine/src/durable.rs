@@ -18,12 +18,13 @@ use crate::permission::fleet::Fleet;
 use crate::request::Refused;
 use gnstor_base::time::Time;
 use gnstor_durable::cell::Kind;
-use gnstor_durable::{DurableError, MetadataStore};
+use gnstor_durable::{DurableError, MetadataStore, SsdIdentity};
 use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
 use gnstor_model::{Difference, Preset};
 use gnstor_proto::BLOCK_BYTES;
-use gnstor_proto::placement::{FleetMap, mix64};
+use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::{AnyMap, Rows, mix64};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
@@ -306,7 +307,7 @@ impl Ssd {
     }
 
     /// The fleet map that it holds.
-    pub fn fleet_map(&self) -> Option<&FleetMap> {
+    pub fn fleet_map(&self) -> Option<&AnyMap> {
         self.table.fleet().map(Fleet::map)
     }
 
@@ -322,7 +323,7 @@ impl Ssd {
     }
 
     fn take_map(&mut self, bytes: &[u8]) -> Result<(), SsdError> {
-        let map = FleetMap::decode(bytes).map_err(|e| SsdError::Refused(format!("the fleet map: {e:?}")))?;
+        let map = AnyMap::decode(bytes).map_err(|e| SsdError::Refused(format!("the fleet map: {e:?}")))?;
         self.volumes.metadata_mut().set_map(bytes)?;
         self.date_filling(&map)?;
         self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
@@ -380,23 +381,31 @@ impl Ssd {
                  may be missing"
             );
         }
-        let map = contents.map.as_ref().map(|bytes| FleetMap::decode(bytes)).transpose();
+        let map = contents.map.as_ref().map(|bytes| AnyMap::decode(bytes)).transpose();
         let map = map.map_err(|e| damaged(format!("the fleet map: {e:?}")))?;
         // Whether writes were lost before stood with the term: where that cannot be read, they are taken
         // for lost.
-        if self.boot.is_lossy() || lost.contains(&Kind::Term) {
-            let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
+        let is_lossy = self.boot.is_lossy() || lost.contains(&Kind::Term);
+        let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
+        let identity = match contents.identity {
+            Some(SsdIdentity { uuid, incarnation }) => {
+                SsdIdentity { uuid, incarnation: incarnation + u32::from(is_lossy) }
+            }
+            None => drawn_identity(),
+        };
+        if is_lossy || contents.identity != Some(identity) {
             // Written down: a shutdown, or a power failure with a dump, does not bring back what is
-            // missing.
-            self.volumes.metadata_mut().set_filling(map.as_ref().map_or(unknown, |map| map.epoch))?;
+            // missing. One write: the loss and the incarnation that says so.
+            let lossy_at = is_lossy.then(|| map.as_ref().map_or(unknown, |map| map.epoch()));
+            self.volumes.metadata_mut().set_identity(identity, lossy_at)?;
         }
         if let Some(map) = &map {
             self.date_filling(map)?;
         }
         self.count_start()?;
-        let is_newer = |epoch: &u64| map.as_ref().is_some_and(|map| map.epoch > *epoch);
-        self.volumes
-            .set_filling_since(self.volumes.metadata().contents().filling.filter(|epoch| !is_newer(epoch)));
+        let is_over = |epoch: &u64| map.as_ref().is_some_and(|map| self.ends_filling(map, *epoch));
+        let filling = self.volumes.metadata().contents().filling.filter(|epoch| !is_over(epoch));
+        self.volumes.set_filling_since(filling);
         if self.ftl.is_sweeping() {
             self.volumes.sweep_at(Time::ZERO);
             self.alarm = Time::ZERO;
@@ -408,18 +417,55 @@ impl Ssd {
 
     /// Writes were lost under a map that is lost as well: the first one that is known again is taken for
     /// it, and only one that is newer says that they are back.
-    fn date_filling(&mut self, map: &FleetMap) -> Result<(), DurableError> {
+    fn date_filling(&mut self, map: &AnyMap) -> Result<(), DurableError> {
         if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
-            self.volumes.metadata_mut().set_filling(map.epoch)?;
+            self.volumes.metadata_mut().set_filling(map.epoch())?;
         }
         Ok(())
     }
 
-    /// The map as this SSD sees it now.
-    pub(crate) fn seen(&self, map: FleetMap) -> Fleet {
-        let filling = self.volumes.is_filling() || self.volumes.stands_in;
-        Fleet::new(map, self.config.index, filling).standing_in(self.volumes.stands_in)
+    /// Whether the map says that the writes that were lost at this epoch are back. One of format 2 says so for
+    /// all SSDs with any newer epoch, one of format 3 for the incarnation that it names (rule 1a).
+    pub(crate) fn ends_filling(&self, map: &AnyMap, lossy_at: u64) -> bool {
+        match map {
+            AnyMap::Two(map) => map.epoch > lossy_at,
+            AnyMap::Three(map) => {
+                let identity = self.identity();
+                let own = map.ssds.iter().find(|ssd| ssd.id == self.config.index);
+                own.is_some_and(|ssd| ssd.is(&identity.uuid) && ssd.incarnation == identity.incarnation)
+            }
+        }
     }
+
+    /// Which SSD this is, and which content of it.
+    pub fn identity(&self) -> SsdIdentity {
+        let none = SsdIdentity { uuid: [0; 16], incarnation: 0 };
+        self.volumes.metadata().contents().identity.unwrap_or(none)
+    }
+
+    /// The incarnation that it has under a map: one that drops this content ends it (rule 1a).
+    pub(crate) fn dropped_by(&self, map: &AnyMap) -> Option<SsdIdentity> {
+        let AnyMap::Three(map) = map else { return None };
+        let SsdIdentity { uuid, incarnation } = self.identity();
+        let own = map.ssds.iter().find(|ssd| ssd.id == self.config.index && ssd.is(&uuid))?;
+        let is_out = own.state == State3::Out && own.incarnation == incarnation;
+        is_out.then_some(SsdIdentity { uuid, incarnation: incarnation + 1 })
+    }
+
+    /// The map as this SSD sees it now.
+    pub(crate) fn seen(&self, map: AnyMap) -> Fleet {
+        let filling = self.volumes.is_filling() || self.volumes.stands_in;
+        Fleet::new(map, self.config.index, self.identity(), filling).standing_in(self.volumes.stands_in)
+    }
+}
+
+/// The first identity of an SSD.
+fn drawn_identity() -> SsdIdentity {
+    let mut uuid = [0; 16];
+    gnstor_auth::random::fill(&mut uuid);
+    // A uuid of zeros would mean that there is none.
+    uuid[0] |= 1;
+    SsdIdentity { uuid, incarnation: 1 }
 }
 
 /// The system area does not take it: the change is not acknowledged.

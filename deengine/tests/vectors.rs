@@ -32,6 +32,8 @@ mod scripts_edges;
 mod scripts_fences;
 #[path = "../examples/vectors/scripts_map.rs"]
 mod scripts_map;
+#[path = "../examples/vectors/scripts_map3.rs"]
+mod scripts_map3;
 #[path = "../examples/vectors/scripts_prp.rs"]
 mod scripts_prp;
 

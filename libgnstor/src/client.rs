@@ -12,7 +12,7 @@ use gnstor_gnor::channel::{Channel, ChannelStats};
 use gnstor_gnor::node::{Node, NodeError};
 use gnstor_gnor::session::{ADMIN_DEADLINE, Missing, Session};
 use gnstor_proto::grpc;
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -107,7 +107,7 @@ pub struct Client {
     manager: Manager,
     pub(crate) rpc: Arc<Rpc>,
     pub(crate) id: ClientId,
-    pub(crate) map: FleetMap,
+    pub(crate) map: AnyMap,
     /// The map's table in device memory.
     pub(crate) places: DeviceMem,
     pub(crate) transfers: Mutex<Transfers>,
@@ -138,12 +138,13 @@ impl Client {
         let manager = Manager::connect_with(&options.endpoint, &options.name, &options.credentials)?;
         let (rpc, id) = (Arc::clone(&manager.rpc), manager.id);
         let answer = rpc.wait("the map of the array", rpc.fleet().get_map(grpc::GetMapRequest {}))?;
-        let map = FleetMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;
+        let map = AnyMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;
+        check_places(&map)?;
         let ssds: Vec<SsdInfo> = answer.ssds.into_iter().map(SsdInfo::from).collect();
-        if ssds.len() != map.ssds.len() {
+        if ssds.len() != map.count() {
             return Err(Error::Protocol(format!(
                 "{} SSDs in the map, {} in the list",
-                map.ssds.len(),
+                map.count(),
                 ssds.len()
             )));
         }
@@ -162,8 +163,8 @@ impl Client {
         for Missing { ssd, why } in session.missing() {
             tracing::warn!("SSD {ssd} is left out of the channel for now, as it is not reached: {why}");
         }
-        let places = node.device().alloc(map.places().len() * 2)?;
-        let bytes: Vec<u8> = map.places().iter().flat_map(|p| p.to_le_bytes()).collect();
+        let bytes: Vec<u8> = map.table().into_iter().flat_map(u16::to_le_bytes).collect();
+        let places = node.device().alloc(bytes.len())?;
         places.write(0, &bytes)?;
         let transfers = Mutex::new(Transfers::new(&channel)?);
         let buffer = match options.buffer_bytes {
@@ -208,7 +209,7 @@ impl Client {
     }
 
     /// The fleet map of this client.
-    pub fn fleet_map(&self) -> &FleetMap {
+    pub fn fleet_map(&self) -> &AnyMap {
         &self.map
     }
 
@@ -224,7 +225,7 @@ impl Client {
 
     /// The fleet map's epoch.
     pub fn map_epoch(&self) -> u64 {
-        self.map.epoch
+        self.map.epoch()
     }
 
     /// Counters of the channel; between launches.
@@ -320,4 +321,17 @@ impl Client {
 pub(crate) fn vid_of(info: &VolumeInfo) -> Result<Vid, Error> {
     let raw = u16::try_from(info.vid).unwrap_or(0);
     Vid::new(raw).ok_or_else(|| Error::Protocol(format!("volume id {}", info.vid)))
+}
+
+/// The device table has places alone. A write that left out an SSD which fills to take over a place would be
+/// missing there.
+fn check_places(map: &AnyMap) -> Result<(), Error> {
+    match (0..map.groups()).find_map(|group| map.incoming(group)) {
+        None => Ok(()),
+        Some(incoming) => Err(Error::Protocol(format!(
+            "SSD {} is taking over the places of another one, and this version cannot write meanwhile: connect \
+             when that has ended (gnstor status)",
+            incoming.ssd
+        ))),
+    }
 }

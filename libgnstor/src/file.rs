@@ -11,6 +11,7 @@ use gnstor_fabric::hca::agent::{ClientKernel, Shape};
 use gnstor_gnor::abi::{GN_TIMED_OUT, VolumeAbi};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc;
+use gnstor_proto::placement::Rows;
 use std::mem::{ManuallyDrop, size_of};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};

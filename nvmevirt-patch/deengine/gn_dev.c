@@ -19,6 +19,7 @@ struct gn_dev *gn_dev_new(const struct gn_config *config) {
   dev = gn_alloc(sizeof *dev);
   if (!dev) return NULL;
   dev->config = *config;
+  dev->fleet.incarnation = 1;
   dev->found_most = config->sweep_buckets * GN_SLOTS + GN_STASH;
   dev->map = gn_map_new(config->logical_pages, config->pages, config->seed);
   dev->table = gn_table_new(config->logical_pages);

@@ -1,22 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* The fleet map: decoding, checks, the row of a block. */
-#include "gn_fleet.h"
+#include "gn_fleet_inner.h"
 
 #define GN_HEADER 44u
 #define GN_SSD_BYTES 8u
-#define GN_MAX_SSDS 4096u
-#define GN_CRC_AT 40u
 
-static gn_u16 gn_u16_at(const gn_u8 *at) { return (gn_u16)(at[0] | at[1] << 8); }
-static gn_u32 gn_u32_at(const gn_u8 *at) { return gn_u16_at(at) | (gn_u32)gn_u16_at(at + 2) << 16; }
-static gn_u64 gn_u64_at(const gn_u8 *at) { return gn_u32_at(at) | (gn_u64)gn_u32_at(at + 4) << 32; }
-
-/* The checksum covers the map with the field itself zero. */
-static bool gn_sum_is_right(const gn_u8 *bytes, gn_u32 len) {
+bool gn_fleet_sum_is_right(const gn_u8 *bytes, gn_u32 len, gn_u32 head) {
   static const gn_u8 zeros[4];
-  gn_u32 crc = gn_crc32c(0, bytes, GN_CRC_AT);
+  gn_u32 crc = gn_crc32c(0, bytes, head - 4);
   crc = gn_crc32c(crc, zeros, sizeof zeros);
-  return gn_crc32c(crc, bytes + GN_HEADER, len - GN_HEADER) == gn_u32_at(bytes + GN_CRC_AT);
+  return gn_crc32c(crc, bytes + head, len - head) == gn_u32_at(bytes + head - 4);
 }
 
 /* No group names an SSD that is not in, or one twice. */
@@ -40,15 +33,17 @@ static bool gn_groups_are_right(const gn_u8 *bytes, const gn_u8 *places, gn_u32 
 gn_u32 gn_fleet_check(const gn_u8 *bytes, gn_u32 len, gn_u64 *term, gn_u64 *epoch) {
   gn_u32 width, groups, count, ssd;
   gn_u64 end;
-  if (len < GN_HEADER || memcmp(bytes, "GNFM", 4) != 0 || gn_u16_at(bytes + 4) != GNP_MAP_FORMAT) return 0;
+  if (len < GN_HEADER || memcmp(bytes, "GNFM", 4) != 0) return 0;
+  if (gn_u16_at(bytes + 4) == GNP_MAP3_FORMAT) return gn_fleet3_check(bytes, len, term, epoch);
+  if (gn_u16_at(bytes + 4) != GNP_MAP_FORMAT) return 0;
   width = gn_u16_at(bytes + 6);
   groups = gn_u32_at(bytes + 24);
   count = gn_u16_at(bytes + 28);
   if (count == 0 || count > GN_MAX_SSDS) return 0;
-  if (groups == 0 || groups & (groups - 1) || groups > 1u << 24) return 0;
+  if (groups == 0 || groups & (groups - 1) || groups > GN_MAX_GROUPS) return 0;
   if (width > GNP_MAX_REPLICAS || width > count || gn_u16_at(bytes + 30) != 0) return 0;
   end = GN_HEADER + (gn_u64)count * GN_SSD_BYTES + (gn_u64)groups * width * 2;
-  if (end > len || !gn_sum_is_right(bytes, (gn_u32)end)) return 0;
+  if (end > len || !gn_fleet_sum_is_right(bytes, (gn_u32)end, GN_HEADER)) return 0;
   for (ssd = 0; ssd < count; ++ssd) {
     gn_u8 state = bytes[GN_HEADER + ssd * GN_SSD_BYTES + 2];
     if (state != GNP_SSD_IN && state != GNP_SSD_OUT) return 0;
@@ -68,11 +63,20 @@ bool gn_fleet_take(struct gn_fleet *fleet, const gn_u8 *bytes, gn_u32 len, gn_u1
   fleet->bytes = copy;
   fleet->len = len;
   fleet->width = gn_u16_at(copy + 6);
+  fleet->own = GNP_PLACE_NONE;
+  fleet->has_absent = fleet->has_full = false;
+  if (gn_u16_at(copy + 4) == GNP_MAP3_FORMAT) {
+    gn_fleet3_take(fleet, id);
+    return true;
+  }
   fleet->epoch = gn_u64_at(copy + 16);
   fleet->groups = gn_u32_at(copy + 24);
+  fleet->row = fleet->width * 2;
   count = gn_u16_at(copy + 28);
+  fleet->ssds = NULL;
   fleet->places = copy + GN_HEADER + count * GN_SSD_BYTES;
-  fleet->own = GNP_PLACE_NONE;
+  /* Format 2 gives its places to any content. */
+  fleet->serves = true;
   for (ssd = count; ssd-- > 0;)
     if (gn_u16_at(copy + GN_HEADER + ssd * GN_SSD_BYTES) == id) fleet->own = (gn_u16)ssd;
   return true;
@@ -83,19 +87,28 @@ void gn_fleet_drop(struct gn_fleet *fleet) {
   fleet->bytes = NULL;
 }
 
-int gn_fleet_place(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba) {
+const gn_u8 *gn_fleet_row(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba) {
   gn_u32 group = gnp_group_of(entry->vid, vba, entry->chunk_shift, entry->factor, fleet->groups);
-  const gn_u8 *row = fleet->places + (gn_u64)group * fleet->width * 2;
+  return fleet->places + (gn_u64)group * fleet->row;
+}
+
+int gn_fleet_place(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba) {
+  const gn_u8 *row = gn_fleet_row(fleet, entry, vba), *behind = row + 2 * fleet->width;
   gn_u32 replicas = entry->replicas < fleet->width ? entry->replicas : fleet->width, at;
   bool first = true;
+  if (fleet->own == GNP_PLACE_NONE) return GN_ABSENT;
   for (at = 0; at < replicas; ++at) {
     gn_u32 place = gn_u16_at(row + 2 * at);
 #ifndef GN_PLANT_HOLE
     /* An empty place is a missing replica; no later place stands in for it. */
     if (place == GNP_PLACE_NONE) continue;
 #endif
-    if (fleet->own != GNP_PLACE_NONE && (place & ~GNP_PLACE_FILLING) == fleet->own) {
+    if ((place & ~GNP_PLACE_FILLING) == fleet->own) {
       if (place & GNP_PLACE_FILLING) return GN_FILLING;
+      /* Format 3 names the first: an SSD that begins to serve does not become it at a lower place. */
+#ifndef GN_PLANT_FIRST
+      if (fleet->ssds) first = behind[3] == at;
+#endif
       return first ? GN_SERVING_FIRST : GN_SERVING;
     }
 #ifdef GN_PLANT_HOLE
@@ -104,5 +117,6 @@ int gn_fleet_place(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 
     if (!(place & GNP_PLACE_FILLING)) first = false;
 #endif
   }
+  if (fleet->ssds && gn_u16_at(behind) == fleet->own && behind[2] < replicas) return GN_FILLING;
   return GN_ABSENT;
 }

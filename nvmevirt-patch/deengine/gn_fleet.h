@@ -20,7 +20,17 @@ struct gn_fleet {
   gn_u32 groups;
   gn_u32 width;
   gn_u64 epoch;
+  /* Bytes of a row, and the rows. */
+  gn_u32 row;
   const gn_u8 *places;
+  /* Records of the SSDs in a map of format 3; NULL: it is of format 2. */
+  const gn_u8 *ssds;
+  /* Some SSD is in such a state. */
+  bool has_absent;
+  bool has_full;
+  /* The map gives its places to this SSD's content, which has this number (protocol rule 1a). */
+  bool serves;
+  gn_u32 incarnation;
   /* This SSD's index in the map, or GNP_PLACE_NONE. */
   gn_u16 own;
   /* The serving lease; none before the first renewal. */
@@ -38,6 +48,13 @@ void gn_fleet_drop(struct gn_fleet *fleet);
 
 /* This SSD's place among the replicas of a block: GN_ABSENT and so on. */
 int gn_fleet_place(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba);
+
+/* The row of a block's group. */
+const gn_u8 *gn_fleet_row(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba);
+/* A member of the block's group is absent, or too few are left for a write (protocol rules 1b, 1c). */
+bool gn_fleet_waits(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba, bool writes);
+/* A member is full, so that only mapped blocks are written (protocol rule 15). */
+bool gn_fleet_only_mapped(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba);
 
 /* Whether a lease that ends at `until` still runs. Every comparison with the end of a lease is this one. */
 static inline bool gn_runs(gn_u64 until_ns, gn_u64 now_ns) { return now_ns < until_ns; }

@@ -49,6 +49,8 @@ static struct gn_refused gn_check_place(const struct gn_volume *volume, const st
   int place = gn_fleet_place(fleet, &volume->entry, request->vba);
   gn_u32 epoch = (gn_u32)fleet->epoch;
   if (place == GN_ABSENT) return gn_no(GN_WRONG_TARGET, epoch);
+  if (gn_fleet_waits(fleet, &volume->entry, request->vba, request->writes))
+    return gn_no(GN_GROUP_WAITS, epoch);
   if (request->writes) return gn_ok();
   if (place == GN_FILLING) return gn_no(GN_NOT_HERE_YET, epoch);
   if (place == GN_SERVING && gn_lease_runs(volume, now_ns) && volume->entry.writer != request->client)
@@ -65,6 +67,7 @@ struct gn_refused gn_table_judge(const struct gn_table *table, const struct gn_f
   if (!fleet->bytes || !gn_serves(fleet, now_ns)) return gn_no(GN_NOT_SERVING, 0);
   refused = gn_check_epoch(request->map_epoch, (gn_u32)fleet->epoch);
   if (refused.code) return refused;
+  if (!fleet->serves) return gn_no(GN_NOT_SERVING, 0);
   *slot = table->by_vid[request->vid];
   if (*slot == GN_NO_SLOT) return gn_no(GN_UNKNOWN_VOLUME, 0);
   volume = table->slots[*slot];

@@ -48,6 +48,8 @@ enum {
   GN_UNREADABLE = 40,
   GN_AUTHENTICATION_REQUIRED = 41,
   GN_COPY_UNUSABLE = 42,
+  GN_GROUP_WAITS = 43,
+  GN_GROUP_FULL = 44,
   GN_REFUSALS_END
 };
 
@@ -104,6 +106,8 @@ static inline const struct gn_refusal *gn_refusal_of(gn_u8 code) {
       [GN_UNREADABLE] = {0x0281, "Unreadable", "NVMe"},
       [GN_AUTHENTICATION_REQUIRED] = {0x4191, "AuthenticationRequired", "4 (identity)"},
       [GN_COPY_UNUSABLE] = {0x4707, "CopyUnusable", "1 (serving and filling)"},
+      [GN_GROUP_WAITS] = {0x0708, "GroupWaits", "1c (last copy)"},
+      [GN_GROUP_FULL] = {0x4081, "GroupFull", "15 (full)"},
   };
   return &all[code < GN_REFUSALS_END ? code : 0];
 }

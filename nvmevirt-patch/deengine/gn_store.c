@@ -86,6 +86,8 @@ struct gn_refused gn_commit(struct gn_dev *dev, struct gn_io *io, const gn_u32 *
     if (gn_is_newer(dev, volume, request, request->vba + index, &probe))
       added += gn_map_find(dev->map, &probe) == GN_NO_PAGE;
   }
+  if (added && gn_fleet_only_mapped(&dev->fleet, &volume->entry, request->vba))
+    return gn_no(GN_GROUP_FULL, (gn_u32)dev->fleet.epoch);
   if (gn_map_len(dev->map) + added > dev->config.logical_pages) return gn_no(GN_CAPACITY_EXCEEDED, 0);
   for (index = 0; index < request->blocks; ++index) {
     gn_u32 vba = request->vba + index;

@@ -29,6 +29,7 @@ pub mod log_page;
 pub mod nvme;
 pub mod placement;
 pub mod slba;
+pub mod ssd_identity;
 pub mod status;
 pub mod vendor;
 

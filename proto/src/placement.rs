@@ -13,8 +13,10 @@
 mod bytes;
 mod draw;
 pub mod map3;
+mod rows;
 mod straw2;
 
+pub use self::rows::{AnyMap, Rows};
 use crate::slba::Vid;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -129,6 +131,8 @@ impl core::fmt::Display for MapError {
     }
 }
 
+impl core::error::Error for MapError {}
+
 impl FleetMap {
     /// A fresh map, epoch 1, everything serving.
     ///
@@ -191,45 +195,6 @@ impl FleetMap {
             }
         }
         next
-    }
-
-    /// Number of placement groups.
-    pub fn groups(&self) -> u32 {
-        self.groups
-    }
-
-    /// Places in each group.
-    pub fn width(&self) -> usize {
-        usize::from(self.width)
-    }
-
-    /// The low 32 bits of the epoch, as commands carry it.
-    #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
-    pub fn wire_epoch(&self) -> u32 {
-        self.epoch as u32
-    }
-
-    /// The places of a group in order, empty ones included.
-    ///
-    /// # Panics
-    /// If `group` is not below [`Self::groups`].
-    pub fn row(&self, group: u32) -> impl Iterator<Item = Option<Member>> + '_ {
-        let width = usize::from(self.width);
-        let at = group as usize * width;
-        self.places[at..at + width].iter().map(|&place| {
-            (place != NO_SSD).then_some(Member { ssd: place & !FILLING, filling: place & FILLING != 0 })
-        })
-    }
-
-    /// The SSDs that hold a block of a volume with `replicas` replicas, in order.
-    ///
-    /// Replica k is at place k of the block's group. An empty place is a missing replica. No later place
-    /// stands in for it, because the SSD there does not hold the block (protocol rule 1).
-    ///
-    /// # Panics
-    /// If `group` is not below [`Self::groups`].
-    pub fn replicas(&self, group: u32, replicas: u8) -> impl Iterator<Item = Member> + '_ {
-        self.row(group).take(usize::from(replicas)).flatten()
     }
 
     /// The table as device code reads it: `groups * width` places, row by row.

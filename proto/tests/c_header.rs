@@ -11,7 +11,8 @@ use gnstor_proto::fabrics::{
     self, CmRequest, ConnectData, ConnectFields, PropertyFields, cm_reject, fctype, property,
 };
 use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe, admin, cns, io};
-use gnstor_proto::placement::{self, FleetMap, SsdState, group_of, mix64};
+use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::{self, FleetMap, Rows, SsdState, group_of, mix64};
 use gnstor_proto::slba::{Address, ClientId, Slba, Vid};
 use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::vendor::{self, RawEntry};
@@ -199,6 +200,9 @@ fn gnstor_constants(t: &mut Table) {
         "GNP_VOLUME_DELETING" = vendor::state::DELETING,
         "GNP_SSD_IN" = SsdState::In,
         "GNP_SSD_OUT" = SsdState::Out,
+        "GNP_SSD_SPARE" = State3::Spare,
+        "GNP_SSD_ABSENT" = State3::Absent,
+        "GNP_SSD_FULL" = State3::Full,
         "GNP_DEFAULT_GROUPS" = placement::DEFAULT_GROUPS,
         "GNP_DEFAULT_CHUNK_SHIFT" = placement::DEFAULT_CHUNK_SHIFT,
     );

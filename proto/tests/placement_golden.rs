@@ -12,7 +12,7 @@
 //! replica.
 
 use crate::deadline::{Deadline, LIMIT};
-use gnstor_proto::placement::{FleetMap, Member, group_of};
+use gnstor_proto::placement::{FleetMap, Member, Rows, group_of};
 use gnstor_proto::slba::Vid;
 use std::fmt::Write as _;
 use std::path::Path;

@@ -8,7 +8,7 @@
 //! The count is exact up to [`EXACT_CHUNKS`] chunks. Above, it is an upper bound for an SSD in the share
 //! `p` of the placement groups: `n` chunks put at most `n p + 6 sqrt(n p (1 - p))` replicas on it.
 
-use gnstor_proto::placement::{FleetMap, group_of};
+use gnstor_proto::placement::{AnyMap, Rows, group_of};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeMap;
@@ -45,14 +45,14 @@ pub(super) struct SsdBlocks {
 /// The capacity of an array, and what its volumes reserve of it.
 #[derive(Debug)]
 pub(super) struct Capacity {
-    map: FleetMap,
+    map: AnyMap,
     ssds: Vec<SsdBlocks>,
     volumes: BTreeMap<Vid, Vec<(u16, u64)>>,
 }
 
 impl Capacity {
     /// An array without volumes. `blocks[i]` is the capacity of SSD `i` of the map.
-    pub(super) fn new(map: FleetMap, blocks: &[u64]) -> Self {
+    pub(super) fn new(map: AnyMap, blocks: &[u64]) -> Self {
         let ssds = blocks.iter().map(|&capacity| SsdBlocks { capacity, reserved: 0 }).collect();
         Self { map, ssds, volumes: BTreeMap::new() }
     }
@@ -174,6 +174,7 @@ fn upper_bound(chunks: u64, share: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::deadline::{Deadline, LIMIT};
+    use gnstor_proto::placement::FleetMap;
 
     fn layout(vid: u16, replicas: u8) -> Layout {
         Layout { vid: Vid::new(vid).unwrap(), factor: 0x1234_5678 * u64::from(vid), chunk_shift: 4, replicas }
@@ -181,7 +182,7 @@ mod tests {
 
     fn array(map: FleetMap, blocks: u64) -> Capacity {
         let count = map.ssds.len();
-        Capacity::new(map, &vec![blocks; count])
+        Capacity::new(map.into(), &vec![blocks; count])
     }
 
     fn equal(ssds: usize) -> FleetMap {

@@ -2,7 +2,7 @@
 //! The commands and replies that the core hands its driver, and the answers it gets back.
 
 use super::failure::Failure;
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::AnyMap;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
@@ -72,7 +72,7 @@ pub enum Answer {
         more: bool,
     },
     /// The fleet map the SSD holds, if any.
-    Map(Option<FleetMap>),
+    Map(Option<AnyMap>),
     /// The SSD refused; nothing changed there.
     Refused(Refusal),
     /// No usable answer came; the command may or may not have been carried out.

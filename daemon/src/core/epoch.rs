@@ -18,45 +18,68 @@ use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::voter::check_newer;
 use gnstor_fleet::{ArrayId, Epoch as Number, SsdId};
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::map3::Vote;
+use gnstor_proto::placement::{AnyMap, MapError, Rows};
 use gnstor_proto::slba::Vid;
 use std::sync::Arc;
 
-/// Maps of format 2 name no array: every array is this one.
+/// Maps of format 2 name no array: every array is this one. No array of format 3 is.
 const NO_ARRAY: ArrayId = ArrayId([0; 16]);
 
-/// A fleet map of format 2 as crate `fleet` looks at it. What the format does not say is answered so that
-/// nothing is granted by mistake.
+/// A fleet map as crate `fleet` looks at it. What format 2 does not say is answered so that nothing is
+/// granted by mistake.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Known(Arc<FleetMap>);
+pub(super) struct Known(Arc<AnyMap>);
 
 impl Known {
-    pub(super) fn new(map: FleetMap) -> Self {
+    pub(super) fn new(map: AnyMap) -> Self {
         Self(Arc::new(map))
+    }
+
+    fn count(&self) -> u16 {
+        u16::try_from(self.0.count()).unwrap_or(MAX_SSDS).min(MAX_SSDS)
     }
 }
 
 impl FleetView for Known {
     fn array(&self) -> ArrayId {
-        NO_ARRAY
+        match &*self.0 {
+            AnyMap::Two(_) => NO_ARRAY,
+            AnyMap::Three(map) => ArrayId(map.array),
+        }
     }
 
     fn epoch(&self) -> Number {
-        self.0.epoch
+        self.0.epoch()
     }
 
+    /// Maps of format 2 name none: all members vote.
     fn voters(&self) -> SsdSet {
-        members_of(&self.0).into_iter().filter(|&ssd| ssd < MAX_SSDS).collect()
+        match &*self.0 {
+            AnyMap::Two(map) => members_of(map).into_iter().filter(|&ssd| ssd < MAX_SSDS).collect(),
+            AnyMap::Three(map) => {
+                let ssds = (0..self.count()).zip(&map.ssds);
+                ssds.filter(|(_, ssd)| ssd.vote != Vote::None).map(|(number, _)| number).collect()
+            }
+        }
     }
 
-    /// Any epoch may have taken a place from an SSD.
+    /// In format 2 any epoch may have taken a place from an SSD.
     fn shrunk_at(&self, ssd: SsdId) -> Option<Number> {
-        members_of(&self.0).contains(&ssd).then_some(self.0.epoch)
+        match &*self.0 {
+            AnyMap::Two(map) => members_of(map).contains(&ssd).then_some(map.epoch),
+            AnyMap::Three(map) => map.ssds.get(usize::from(ssd)).map(|ssd| ssd.shrunk_at),
+        }
     }
 
     fn deprived(&self) -> SsdSet {
-        let count = u16::try_from(self.0.ssds.len()).unwrap_or(MAX_SSDS).min(MAX_SSDS);
-        (0..count).collect()
+        match &*self.0 {
+            AnyMap::Two(_) => (0..self.count()).collect(),
+            AnyMap::Three(map) => {
+                let ssds = (0..self.count()).zip(&map.ssds);
+                ssds.filter(|(_, ssd)| ssd.shrunk_at == map.epoch).map(|(number, _)| number).collect()
+            }
+        }
     }
 }
 
@@ -101,20 +124,23 @@ pub enum NotNext {
         /// The SSD.
         ssd: u16,
     },
+    /// It says what no map may say.
+    #[error("{0}")]
+    Wrong(#[from] MapError),
     /// None of the members takes part in it.
     #[error("no SSD that takes part now takes part in the map: change some SSDs, and the others later")]
     NoneStays,
 }
 
 /// The newest of these maps. Maps of one epoch differ in their term only.
-pub(super) fn newest<'a>(maps: impl IntoIterator<Item = &'a FleetMap>) -> Option<&'a FleetMap> {
-    maps.into_iter().max_by_key(|map| (map.epoch, map.term))
+pub(super) fn newest<'a>(maps: impl IntoIterator<Item = &'a AnyMap>) -> Option<&'a AnyMap> {
+    maps.into_iter().max_by_key(|map| (map.epoch(), map.term()))
 }
 
 impl Epoch {
-    /// The daemon serves by this map.
-    pub(super) fn set(&mut self, map: FleetMap) {
-        self.bytes = map.encode().into();
+    /// The daemon serves by this map, whose bytes are these.
+    pub(super) fn set(&mut self, map: AnyMap, bytes: Vec<u8>) {
+        self.bytes = bytes.into();
         self.map = Some(Known::new(map));
     }
 
@@ -129,8 +155,8 @@ impl Epoch {
 
     fn check_next(&self, next: &Known) -> Result<(), NotNext> {
         let known = self.map.as_ref().ok_or(NotNext::NotServing)?;
-        check_newer(known, next).map_err(|_| NotNext::Stale { given: next.0.epoch, known: known.0.epoch })?;
-        let (before, after) = (members_of(&known.0), members_of(&next.0));
+        check_newer(known, next).map_err(|_| NotNext::Stale { given: next.epoch(), known: known.epoch() })?;
+        let (before, after) = (members_of(&*known.0), members_of(&*next.0));
         if before.is_disjoint(&after) {
             return Err(NotNext::NoneStays);
         }
@@ -150,20 +176,21 @@ impl Core {
     ///
     /// # Errors
     /// [`NotNext`]; nothing has changed.
-    pub fn take_map(&mut self, now: u64, map: FleetMap) -> Result<(), NotNext> {
+    pub fn take_map(&mut self, now: u64, map: AnyMap) -> Result<(), NotNext> {
         if !self.is_serving() {
             return Err(NotNext::NotServing);
         }
-        let (given, connected) = (map.ssds.len(), self.members.connected());
+        let (given, connected) = (map.count(), self.members.connected());
         if given != connected {
             return Err(NotNext::Unconnected { given, connected });
         }
         self.epoch.check_next(&Known::new(map.clone()))?;
+        let bytes = map.encode()?;
         let mut capacity = Capacity::new(map.clone(), self.members.blocks());
         self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
         self.capacity = Some(capacity);
         let Moved { gone, new } = self.members.follow(&map);
-        self.epoch.set(map);
+        self.epoch.set(map, bytes);
         // Answers of dropped SSDs no longer count.
         self.commands.retain(|_, (ssd, ..)| !gone.contains(ssd));
         // First: a request that waited, and is served next, is to find them away.
@@ -195,10 +222,11 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_proto::placement::{FleetMap, SsdState};
 
-    fn at(epoch: Number, mut map: FleetMap) -> FleetMap {
+    fn at(epoch: Number, mut map: FleetMap) -> AnyMap {
         map.epoch = epoch;
-        map
+        map.into()
     }
 
     #[test]
@@ -214,15 +242,16 @@ mod tests {
         let whole = FleetMap::equal(2, 64, 7, 1).unwrap();
         let (left, right) = (whole.without(1), whole.without(0));
         let mut epoch = Epoch::default();
-        assert_eq!(epoch.check_next(&Known::new(whole.clone())), Err(NotNext::NotServing));
-        epoch.set(left.clone());
+        assert_eq!(epoch.check_next(&Known::new(whole.clone().into())), Err(NotNext::NotServing));
+        let left = AnyMap::from(left);
+        epoch.set(left.clone(), Vec::new());
         let stale = NotNext::Stale { given: 2, known: 2 };
         assert_eq!(epoch.check_next(&Known::new(left)), Err(stale));
         let later = |map: &FleetMap| Known::new(at(3, map.clone()));
         assert_eq!(epoch.check_next(&later(&right)), Err(NotNext::NoneStays));
         assert_eq!(epoch.check_next(&later(&whole)), Err(NotNext::ServesAtOnce { ssd: 1 }));
         let mut joined = whole.without(1);
-        joined.ssds[1].state = gnstor_proto::placement::SsdState::In;
+        joined.ssds[1].state = SsdState::In;
         assert_eq!(epoch.check_next(&later(&joined)), Ok(()));
     }
 }

@@ -10,7 +10,8 @@
 
 use super::presence::Absence;
 use gnstor_proto::BLOCK_SHIFT;
-use gnstor_proto::placement::{FleetMap, SsdState};
+use gnstor_proto::placement::Rows;
+use gnstor_proto::placement::map3::State3;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The members, and which of them are not there.
@@ -35,9 +36,11 @@ pub(super) struct Moved {
     pub(super) new: BTreeSet<u16>,
 }
 
-/// The SSDs that take part in a map.
-pub(super) fn members_of(map: &FleetMap) -> BTreeSet<u16> {
-    (0..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == SsdState::In).map(|(number, _)| number).collect()
+/// The SSDs that take part in a map. One that is absent has a copy that is to be back.
+pub(super) fn members_of(map: &impl Rows) -> BTreeSet<u16> {
+    let count = u16::try_from(map.count()).unwrap_or(u16::MAX);
+    let is_part = |ssd: &u16| matches!(map.state(*ssd), Some(State3::In | State3::Full | State3::Absent));
+    (0..count).filter(is_part).collect()
 }
 
 impl Members {
@@ -59,7 +62,7 @@ impl Members {
     }
 
     /// The members are those of this map from now on. A new one counts as there: the caller says otherwise.
-    pub(super) fn follow(&mut self, map: &FleetMap) -> Moved {
+    pub(super) fn follow(&mut self, map: &impl Rows) -> Moved {
         let all = members_of(map);
         let moved = Moved { gone: self.all.difference(&all).copied().collect(), new: &all - &self.all };
         self.absent.retain(|ssd, _| all.contains(ssd));
@@ -145,6 +148,7 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_proto::placement::FleetMap;
 
     fn away(why: &str) -> Absence {
         Absence::new(why)

@@ -24,7 +24,7 @@ use super::capacity::Capacity;
 use super::epoch::newest;
 use super::members::{Members, members_of};
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::{AnyMap, FleetMap, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
@@ -53,7 +53,7 @@ enum Progress {
 struct Probe {
     progress: Progress,
     trouble: Option<String>,
-    map: Option<FleetMap>,
+    map: Option<AnyMap>,
     table: Vec<VolumeEntry>,
 }
 
@@ -276,27 +276,29 @@ impl Core {
     fn next_map(&mut self) -> Result<(), Stop> {
         let Phase::Starting(start) = &self.phase else { return Ok(()) };
         let maps = || start.probes.iter().filter_map(|p| p.map.as_ref());
-        let term = self.term.choose(maps().map(|map| map.term))?;
-        let mut map = match newest(maps()) {
-            Some(newest) if newest.ssds.len() != start.probes.len() => {
+        let term = self.term.choose(maps().map(Rows::term))?;
+        let map = match newest(maps()) {
+            Some(newest) if newest.count() != start.probes.len() => {
                 return Err(Stop::Array(format!(
                     "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in \
                      the order of the map",
-                    newest.ssds.len(),
+                    newest.count(),
                     start.probes.len()
                 )));
             }
             Some(newest) => newest.clone(),
             None => FleetMap::equal(start.probes.len(), self.config.groups, self.config.seed, term)
-                .map_err(|e| Stop::Array(format!("no fleet map can be made: {e}")))?,
+                .map_err(|e| Stop::Array(format!("no fleet map can be made: {e}")))?
+                .into(),
         };
         if members_of(&map).is_empty() {
             return Err(Stop::Array("no SSD takes part in the array's fleet map: it serves nothing".into()));
         }
-        map.term = term;
+        let map = map.in_term(term);
+        let bytes = map.encode().map_err(|e| Stop::Array(format!("the fleet map: {e}")))?;
         self.members.follow(&map);
         self.capacity = Some(Capacity::new(map.clone(), self.members.blocks()));
-        self.epoch.set(map);
+        self.epoch.set(map, bytes);
         Ok(())
     }
 }

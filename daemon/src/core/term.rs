@@ -68,7 +68,7 @@ mod tests {
     fn a_term_is_above_all_and_counts_when_most_members_granted_it() {
         let mut term = Term::default();
         assert_eq!(term.choose([3, 8, 5]).unwrap(), 9);
-        let map = Known::new(FleetMap::equal(4, 64, 7, 9).unwrap().without(1));
+        let map = Known::new(FleetMap::equal(4, 64, 7, 9).unwrap().without(1).into());
         for (ssd, elected) in [(0, false), (0, false), (1, false), (3, true), (2, true)] {
             term.granted(ssd, &map);
             assert_eq!(term.is_elected(), elected, "SSD 1 is out, and has no vote");
@@ -83,7 +83,7 @@ mod tests {
     fn of_an_array_of_hundreds_of_ssds_the_first_64_vote() {
         let mut term = Term::default();
         term.choose([]).unwrap();
-        let map = Known::new(FleetMap::equal(300, 64, 7, 1).unwrap());
+        let map = Known::new(FleetMap::equal(300, 64, 7, 1).unwrap().into());
         (32..300).for_each(|ssd| term.granted(ssd, &map));
         assert!(!term.is_elected());
         term.granted(0, &map);

@@ -156,7 +156,7 @@ impl Bench {
 
     /// The array has another map, which is active.
     pub(crate) fn take_map(&mut self, map: FleetMap) -> Result<(), NotNext> {
-        let taken = self.core.take_map(self.now, map);
+        let taken = self.core.take_map(self.now, map.into());
         self.drain();
         taken
     }

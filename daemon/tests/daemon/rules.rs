@@ -9,7 +9,7 @@ use crate::bench::{
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::request::{Create, Request};
 use gnstor_daemon::core::{Reply, Ticket};
-use gnstor_proto::placement::{FleetMap, group_of};
+use gnstor_proto::placement::{FleetMap, Rows, group_of};
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::MAX_READERS;
 

@@ -11,8 +11,8 @@ use crate::cell::{Cell, CellWrite, Kind};
 use crate::durable::UpdateNumber;
 use crate::error::{DurableError, Patience, end_sync, start_sync};
 use crate::metadata::{
-    ENTRY_HEAD, MOST_SSDS, Metadata, MetadataStore, PLACES_AT_ONCE, TOMBSTONE_BYTES, Tombstone,
-    entry_generation,
+    ENTRY_HEAD, FLAG_IDENTITY, FLAG_LEASED, MOST_SSDS, Metadata, MetadataStore, PLACES_AT_ONCE, SsdIdentity,
+    TOMBSTONE_BYTES, Tombstone, entry_generation,
 };
 use gnstor_flash::SyncTicket;
 use gnstor_proto::slba::Vid;
@@ -27,7 +27,7 @@ const PREPARING: &str = "preparing places of the metadata store";
 #[derive(Clone, Debug)]
 enum Step {
     /// Of the term's cell: what is given.
-    Term { term: Option<u64>, filling: Option<u64>, leased: bool },
+    Term { term: Option<u64>, filling: Option<u64>, leased: bool, identity: Option<SsdIdentity> },
     /// How often each SSD of the array has been opened; also in the term's cell.
     Openings(Vec<u64>),
     /// The fleet map.
@@ -72,7 +72,12 @@ impl MetadataStore {
 
     /// Starts to set the daemon's term.
     pub fn start_term(&mut self, term: u64) {
-        self.changes.steps.push_back(Step::Term { term: Some(term), filling: None, leased: false });
+        self.changes.steps.push_back(Step::Term {
+            term: Some(term),
+            filling: None,
+            leased: false,
+            identity: None,
+        });
     }
 
     /// Starts to note how often each SSD of the array has been opened, as [`Self::set_openings`].
@@ -82,12 +87,28 @@ impl MetadataStore {
 
     /// Starts to note that acknowledged writes were lost when the map had this epoch.
     pub fn start_filling(&mut self, epoch: u64) {
-        self.changes.steps.push_back(Step::Term { term: None, filling: Some(epoch), leased: false });
+        self.changes.steps.push_back(Step::Term {
+            term: None,
+            filling: Some(epoch),
+            leased: false,
+            identity: None,
+        });
     }
 
     /// Starts to note that a daemon of this term grants serving leases.
     pub fn start_leased(&mut self, term: u64) {
-        self.changes.steps.push_back(Step::Term { term: Some(term), filling: None, leased: true });
+        self.changes.steps.push_back(Step::Term {
+            term: Some(term),
+            filling: None,
+            leased: true,
+            identity: None,
+        });
+    }
+
+    /// Starts to note which SSD this is, as [`Self::set_identity`].
+    pub fn start_identity(&mut self, identity: SsdIdentity, lossy_at: Option<u64>) {
+        let identity = Some(identity);
+        self.changes.steps.push_back(Step::Term { term: None, filling: lossy_at, leased: false, identity });
     }
 
     /// Starts to set the fleet map, as [`Self::set_map`].
@@ -186,19 +207,21 @@ impl MetadataStore {
     /// Begins the first step: writes its cell, or makes places for it. A step with nothing to do ends here.
     fn begin(&mut self, step: &Step) -> Result<(), DurableError> {
         let (kind, place, content) = match step {
-            Step::Term { term, filling, leased } => {
-                let term = term.unwrap_or(self.contents.term);
-                let filling = filling.or(self.contents.filling);
-                let leased = *leased || self.contents.leased;
-                (Kind::Term, Some(0), term_content(term, filling, leased, &self.contents.openings))
+            Step::Term { term, filling, leased, identity } => {
+                let old = &self.contents;
+                let term = term.unwrap_or(old.term);
+                let filling = filling.or(old.filling);
+                let leased = *leased || old.leased;
+                let identity = identity.or(old.identity);
+                (Kind::Term, Some(0), term_content(term, filling, leased, identity, &old.openings))
             }
             Step::Openings(openings) => {
                 let (has, room) = (openings.len() as u64, MOST_SSDS as u64);
                 if has > room {
                     return Err(DurableError::TooLarge { what: "SSDs of an array", has, room });
                 }
-                let Metadata { term, filling, leased, .. } = self.contents;
-                (Kind::Term, Some(0), term_content(term, filling, leased, openings))
+                let Metadata { term, filling, leased, identity, .. } = self.contents;
+                (Kind::Term, Some(0), term_content(term, filling, leased, identity, openings))
             }
             Step::Map(bytes) => {
                 let (has, room) = (bytes.len() as u64, u64::from(self.durable.sizes().map_bytes));
@@ -291,8 +314,9 @@ impl MetadataStore {
         }
         result?;
         match step {
-            Step::Term { term, filling, leased } => {
+            Step::Term { term, filling, leased, identity } => {
                 let contents = &mut self.contents;
+                contents.identity = identity.or(contents.identity);
                 contents.term = term.unwrap_or(contents.term);
                 contents.filling = filling.or(contents.filling);
                 contents.leased |= leased;
@@ -321,10 +345,22 @@ impl MetadataStore {
     }
 }
 
-fn term_content(term: u64, filling: Option<u64>, leased: bool, openings: &[u64]) -> Vec<u8> {
+fn term_content(
+    term: u64,
+    filling: Option<u64>,
+    leased: bool,
+    identity: Option<SsdIdentity>,
+    openings: &[u64],
+) -> Vec<u8> {
     let filling = filling.map_or(0, |epoch| epoch.saturating_add(1));
-    let numbers = [term, filling, u64::from(leased)].into_iter().chain(openings.iter().copied());
-    numbers.flat_map(u64::to_le_bytes).collect()
+    let flags = if leased { FLAG_LEASED } else { 0 } | if identity.is_some() { FLAG_IDENTITY } else { 0 };
+    let mut content: Vec<u8> = [term, filling, flags].into_iter().flat_map(u64::to_le_bytes).collect();
+    openings.iter().for_each(|number| content.extend_from_slice(&number.to_le_bytes()));
+    if let Some(SsdIdentity { uuid, incarnation }) = identity {
+        content.extend_from_slice(&uuid);
+        content.extend_from_slice(&u64::from(incarnation).to_le_bytes());
+    }
+    content
 }
 
 fn entry_content(vid: Vid, generation: u32, bytes: &[u8]) -> Vec<u8> {

@@ -60,7 +60,7 @@ pub use header::Header;
 pub use journal::{Journal, JournalSyncs};
 pub use layout::Sizes;
 pub use meta::{AppliedStamp, HistoryMeta, Meta, SuperblockMeta, SuperblockState};
-pub use metadata::{Metadata, MetadataStore, Tombstone};
+pub use metadata::{Metadata, MetadataStore, SsdIdentity, Tombstone};
 pub use open_metadata::EntryCell;
 pub use read_dump::DumpIdentity;
 pub use record::{Bounds, MAX_TRANSACTION_BYTES, Record, Seq};

@@ -11,7 +11,9 @@
 //!
 //! ```text
 //!   term      term (8) filling since (8: 0 no, else one more than the map's epoch)
-//!             serving lease (8: 1 one was granted), openings of the array's SSDs 0, 1, .. (8 each)
+//!             flags (8: bit 0 a serving lease was granted, bit 1 an identity follows),
+//!             openings of the array's SSDs 0, 1, .. (8 each),
+//!             identity: uuid (16) incarnation (8)
 //!   map       the bytes of the fleet map; no content: there is none
 //!   entry     VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
 //!   tombstone VID (2) ids (2) generation (4) buried at (8) term (8) version (8),
@@ -34,7 +36,9 @@ use std::collections::BTreeMap;
 pub(crate) const PLACES_AT_ONCE: u64 = if cfg!(test) { 8192 } else { 1 << 16 };
 
 pub(crate) const ENTRY_HEAD: usize = 16;
-pub(crate) const TERM_BYTES: usize = 24;
+pub(crate) const IDENTITY_BYTES: usize = 24;
+pub(crate) const FLAG_LEASED: u64 = 1;
+pub(crate) const FLAG_IDENTITY: u64 = 2;
 /// Most SSDs of an array.
 pub(crate) const MOST_SSDS: usize = 64;
 pub(crate) const TOMBSTONE_BYTES: usize = 32 + REQUEST_IDS * 24;
@@ -54,6 +58,15 @@ pub struct Tombstone {
     pub buried_at: u64,
 }
 
+/// Which SSD this is, and which content of it: what a fleet map gives its places to (rule 1a).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SsdIdentity {
+    /// Drawn when the SSD is formatted.
+    pub uuid: [u8; 16],
+    /// Counted up when the content may be incomplete.
+    pub incarnation: u32,
+}
+
 /// Everything in the metadata store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Metadata {
@@ -68,6 +81,8 @@ pub struct Metadata {
     pub filling: Option<u64>,
     /// A serving lease was granted once: without a running lease the SSD does not serve.
     pub leased: bool,
+    /// Which SSD this is; files of earlier versions do not say it.
+    pub identity: Option<SsdIdentity>,
     /// How often each SSD of the array has been opened and shut down, by its number; its own number among
     /// them. Empty: no array has told it.
     pub openings: Vec<u64>,
@@ -165,6 +180,16 @@ impl MetadataStore {
     /// Where the store fails.
     pub fn set_filling(&mut self, epoch: u64) -> Result<(), DurableError> {
         self.start_filling(epoch);
+        self.finish()
+    }
+
+    /// Sets which SSD this is; `lossy_at`: and that acknowledged writes were lost when the map had this
+    /// epoch. Both or neither.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn set_identity(&mut self, identity: SsdIdentity, lossy_at: Option<u64>) -> Result<(), DurableError> {
+        self.start_identity(identity, lossy_at);
         self.finish()
     }
 

@@ -2,15 +2,15 @@
 //! Opening the metadata store: chooses between the copies of each cell, and repairs damage of cuts and
 //! faults.
 
-use crate::bytes::{CHUNK, Fields, index, u64_at};
+use crate::bytes::{CHUNK, COUNTER_MAX_32, Fields, index, u64_at};
 use crate::cell::{Cell, Kind, Notes};
 use crate::changes::Changes;
 use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
 use crate::layout::Twin;
 use crate::metadata::{
-    ENTRY_HEAD, MOST_SSDS, Metadata, MetadataStore, Places, TERM_BYTES, TOMBSTONE_BYTES, Tombstone,
-    entry_generation,
+    ENTRY_HEAD, FLAG_IDENTITY, FLAG_LEASED, IDENTITY_BYTES, MOST_SSDS, Metadata, MetadataStore, Places,
+    SsdIdentity, TOMBSTONE_BYTES, Tombstone, entry_generation,
 };
 use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
@@ -110,6 +110,36 @@ fn for_each(
     Ok(version)
 }
 
+impl Metadata {
+    /// Takes what the term's cell says; nothing of one that is wrong.
+    fn take_term_cell(&mut self, content: &[u8]) -> Result<(), Refused> {
+        const WHAT: &str = "the term's cell";
+        let mut fields = Fields::new(WHAT, content);
+        let (term, filling, flags) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        if flags & !(FLAG_LEASED | FLAG_IDENTITY) != 0 {
+            return Err(Refused::new(WHAT, format!("flags {flags:#x}")));
+        }
+        let behind = if flags & FLAG_IDENTITY == 0 { 0 } else { IDENTITY_BYTES };
+        let openings = fields.bytes(fields.left().saturating_sub(behind))?;
+        let mut identity = None;
+        if behind > 0 {
+            let (uuid, incarnation) = (fields.take()?, fields.u64()?);
+            let number = u32::try_from(incarnation).ok().filter(|&number| number <= COUNTER_MAX_32);
+            let Some(incarnation) = number else {
+                return Err(Refused::new(WHAT, format!("incarnation {incarnation}")));
+            };
+            identity = Some(SsdIdentity { uuid, incarnation });
+        }
+        if openings.len() % 8 != 0 || openings.len() > 8 * MOST_SSDS {
+            return Err(Refused::new(WHAT, format!("{} bytes of openings", openings.len())));
+        }
+        self.openings = openings.chunks_exact(8).map(|number| u64_at(number, 0)).collect();
+        (self.term, self.filling, self.identity) = (term, filling.checked_sub(1), identity);
+        self.leased = flags & FLAG_LEASED != 0;
+        Ok(())
+    }
+}
+
 impl MetadataStore {
     /// Nothing in it, and no place has a cell.
     fn fresh(durable: &Durable) -> Self {
@@ -158,15 +188,8 @@ impl MetadataStore {
         let layout = durable.layout();
         let of_term = for_each(durable, (&layout.term, 1), Kind::Term, notes, |_, cell, notes| {
             let Some(cell) = cell else { return };
-            let openings = cell.content.len().checked_sub(TERM_BYTES);
-            if openings.is_some_and(|bytes| bytes % 8 == 0 && bytes <= 8 * MOST_SSDS) {
-                contents.openings =
-                    (TERM_BYTES..cell.content.len()).step_by(8).map(|at| u64_at(cell.content, at)).collect();
-                contents.term = u64_at(cell.content, 0);
-                contents.filling = u64_at(cell.content, 8).checked_sub(1);
-                contents.leased = u64_at(cell.content, 16) != 0;
-            } else {
-                notes.refuse(Kind::Term, "another length");
+            if let Err(refused) = contents.take_term_cell(cell.content) {
+                notes.refuse(Kind::Term, refused);
             }
         })?;
         let of_map = for_each(durable, (&layout.map, 1), Kind::Map, notes, |_, cell, _| {

@@ -12,6 +12,7 @@
 
 mod device;
 mod dice;
+mod drawn_map3;
 mod file;
 mod fuzz;
 mod map_session;
@@ -26,6 +27,7 @@ mod scripts_data;
 mod scripts_edges;
 mod scripts_fences;
 mod scripts_map;
+mod scripts_map3;
 mod scripts_prp;
 mod session;
 mod shrink;

@@ -10,9 +10,10 @@ use crate::scripts_data;
 use crate::scripts_edges;
 use crate::scripts_fences;
 use crate::scripts_map;
+use crate::scripts_map3;
 use crate::scripts_prp;
 use gnstor_proto::nvme::{KeyedSgl, io};
-use gnstor_proto::placement::{FleetMap, group_of};
+use gnstor_proto::placement::{FleetMap, Rows, group_of};
 use gnstor_proto::vendor::VolumeEntry;
 
 pub(crate) fn verb(opcode: u8) -> &'static str {
@@ -38,6 +39,7 @@ pub(crate) fn all() -> Vec<Script> {
     scripts_admin::terms(&mut scripts);
     scripts_admin::sweeps(&mut scripts);
     scripts_map::maps(&mut scripts);
+    scripts_map3::maps(&mut scripts);
     scripts_edges::edges(&mut scripts);
     scripts_prp::twins(&mut scripts);
     scripts

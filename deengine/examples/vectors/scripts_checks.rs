@@ -5,7 +5,7 @@ use crate::file::Script;
 use crate::script::{Io, LEASE, MS, READER, STRANGER, VERBS, VOLUME, WRITER, Writing, client, entry};
 use crate::scripts::verb;
 use gnstor_proto::nvme::io;
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::{FleetMap, Rows};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::vendor::VolumeEntry;
 

@@ -6,11 +6,13 @@ mod orders;
 
 use crate::device::device_op;
 use crate::dice::Dice;
+use crate::drawn_map3;
 use crate::op::{DAEMON, Op};
 use crate::play::event;
 use crate::script::{Io, MS, bent, client, entry, vendor, versioned};
 use gnstor_proto::nvme::{FLAGS_SGL, KeyedSgl, Sqe, io};
-use gnstor_proto::placement::{FleetMap, SsdState, mix64};
+use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::{FleetMap, Rows, SsdState, mix64};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::vendor::{VolumeEntry, opcode};
 use std::collections::VecDeque;
@@ -50,6 +52,9 @@ pub(crate) struct Session {
     lease_version: u64,
     /// Of a hundred operations so many end data. Where it is few, much is under way.
     ends: u32,
+    /// The SSD's number, and the incarnation of its content as far as maps have ended it.
+    id: u16,
+    incarnation: u32,
 }
 
 impl Session {
@@ -74,6 +79,8 @@ impl Session {
             due: VecDeque::new(),
             lease_version: 0,
             ends: 28,
+            id,
+            incarnation: 1,
         };
         let twin = session.dice.one_in(3);
         session.due.push_back(device_op(blocks, id, 1 << 15, twin));

@@ -30,6 +30,8 @@ pub struct Target {
     pub vba: u32,
     /// Stamp of the write.
     pub stamp: Stamp,
+    /// Only blocks that are mapped are written; else nothing is (rule 15).
+    pub only_mapped: bool,
 }
 
 /// A block whose data has arrived and that is not mapped yet.
@@ -67,6 +69,9 @@ pub enum CommitError {
     /// data file is full.
     #[error("the SSD is full")]
     Full,
+    /// A block is not mapped, and only mapped ones were to be written.
+    #[error("the block takes room that it does not have yet")]
+    Unmapped,
 }
 
 /// Why what is to be durable will not be soon.

@@ -157,9 +157,14 @@ impl Ftl {
             new += u64::from(is_newer && page.is_none());
             is_newer.then_some(probe)
         }));
-        if self.map.len() + new > self.logical_pages {
+        let refused = if target.only_mapped && new > 0 {
+            Some(CommitError::Unmapped)
+        } else {
+            (self.map.len() + new > self.logical_pages).then_some(CommitError::Full)
+        };
+        if let Some(refused) = refused {
             inner.commits.put_probes(probes);
-            return Err(CommitError::Full);
+            return Err(refused);
         }
         let applied = u32::try_from(probes.iter().flatten().count()).expect("at most count");
         let done = self.timing().map_or(accepted, |mut timing| timing.buffer(accepted, applied));

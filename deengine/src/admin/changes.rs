@@ -15,7 +15,7 @@ use crate::io::permit::CompletionPermit;
 use crate::request::Refused;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Tombstone;
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{VolumeEntry, opcode};
@@ -48,7 +48,7 @@ enum Begun {
     Entry(Box<VolumeEntry>, bool),
     /// The entry of a volume that is being deleted.
     Deleting(Box<VolumeEntry>),
-    Map(Box<FleetMap>),
+    Map(Box<AnyMap>),
     Lease {
         term: u64,
         version: u64,
@@ -169,15 +169,19 @@ impl Ssd {
                 Begun::Deleting(Box::new(entry))
             }
             Change::Map { data } => {
-                let map = FleetMap::decode(&data).map_err(|_| Refusal::InvalidField)?;
-                self.table.take_term(map.term)?;
-                if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch < fleet.map().epoch) {
+                let map = AnyMap::decode(&data).map_err(|_| Refusal::InvalidField)?;
+                self.table.take_term(map.term())?;
+                if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch() < fleet.map().epoch()) {
                     return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
                 }
                 self.start_term(self.table.term());
+                // Before the map: a cut in between leaves a content that no map gives a place.
+                if let Some(identity) = self.dropped_by(&map) {
+                    self.volumes.metadata_mut().start_identity(identity, None);
+                }
                 self.volumes.metadata_mut().start_map(&data);
                 if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
-                    self.volumes.metadata_mut().start_filling(map.epoch);
+                    self.volumes.metadata_mut().start_filling(map.epoch());
                 }
                 Begun::Map(Box::new(map))
             }
@@ -242,9 +246,9 @@ impl Ssd {
             }
             Begun::Map(map) => {
                 if self.volumes.filling_since().is_some_and(|epoch| epoch == UNKNOWN_EPOCH) {
-                    self.volumes.set_filling_since(Some(map.epoch));
+                    self.volumes.set_filling_since(Some(map.epoch()));
                 }
-                if self.volumes.filling_since().is_some_and(|epoch| map.epoch > epoch) {
+                if self.volumes.filling_since().is_some_and(|epoch| self.ends_filling(&map, epoch)) {
                     self.volumes.set_filling_since(None);
                 }
                 let fleet = self.seen(*map);

@@ -11,10 +11,12 @@ use crate::request::{MDTS, NSID, Refused, check_frame, check_namespace, data_poi
 use crate::session::MAX_QUEUE_ENTRIES;
 use crate::smart::health::{CRITICAL_KELVIN, WARNING_KELVIN};
 use gnstor_base::time::Time;
+use gnstor_durable::SsdIdentity;
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::fabrics::ssd_subnqn;
 use gnstor_proto::log_page::ERROR_ENTRIES;
 use gnstor_proto::nvme::{IdentifyController, Sqe, admin, cns};
+use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::opcode;
 
@@ -114,9 +116,10 @@ impl Ssd {
                     maxcmd: MAX_QUEUE_ENTRIES,
                     subnqn: ssd_subnqn(self.config.index),
                 };
-                let mut data = identify.encode().to_vec();
+                let mut data = identify.encode();
                 put_abilities(&mut data);
-                Ok(data)
+                self.says().put(&mut data);
+                Ok(data.to_vec())
             }
             cns::NAMESPACE => {
                 check_namespace(sqe)?;
@@ -129,6 +132,12 @@ impl Ssd {
             }
             _ => Err(Refusal::InvalidField.into()),
         }
+    }
+
+    /// Which SSD it is, and which content of it.
+    fn says(&self) -> SsdSays {
+        let SsdIdentity { uuid, incarnation } = self.identity();
+        SsdSays { uuid, incarnation, takes_map3: true, is_lossy: self.is_filling() }
     }
 
     /// Identify Namespace: sizes in blocks, and one format of 4 KiB blocks. The addresses of GNStor

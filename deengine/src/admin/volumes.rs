@@ -130,7 +130,8 @@ impl Ssd {
                 self.deliver(now, permit, sqe, bytes, &data, count);
             }
             opcode::MAP_GET => {
-                let data = self.table.fleet().map(|fleet| fleet.map().encode()).unwrap_or_default();
+                // A map that was decoded can be encoded.
+                let data = self.table.fleet().and_then(|fleet| fleet.map().encode().ok()).unwrap_or_default();
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
                 self.deliver(now, permit, sqe, bytes, &data, length);
             }

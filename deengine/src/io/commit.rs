@@ -21,6 +21,7 @@ use gnstor_ftl::{CommitError, Target};
 use gnstor_ftl::{Commits, Committed};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Cqe;
+use gnstor_proto::placement::Rows;
 use gnstor_proto::status::Refusal;
 
 /// So many arrived writes are committed without waiting for the end of the step. While a batch is pending,
@@ -109,7 +110,8 @@ impl Worker {
                     let same = write.version == self.version;
                     let allowed = runs(until, now)
                         && (same || self.rules.confirm(now, lease_end, identity, request).is_ok());
-                    allowed.then(|| (target(request), until))
+                    let only_mapped = self.rules.only_mapped(request);
+                    allowed.then(|| (Target { only_mapped, ..target(request) }, until))
                 });
             let Some((target, until)) = allowed else {
                 submitted.push(Submitted { write: id, is_job: false });
@@ -261,7 +263,9 @@ impl Ssd {
         }
         let (committed, maintain_at) = {
             let mut commits = self.ftl.commits();
-            let committed = commits.commit(now, accepted.max(now), &target(&end.request), &end.blocks);
+            let only_mapped = self.table.rules().only_mapped(&end.request);
+            let target = Target { only_mapped, ..target(&end.request) };
+            let committed = commits.commit(now, accepted.max(now), &target, &end.blocks);
             (committed, commits.advance(now))
         };
         self.maintain_by(maintain_at);
@@ -270,6 +274,12 @@ impl Ssd {
             Err(CommitError::Stalled) => {
                 let id = self.start(permit, vid, accepted, Work::Stalled(end));
                 return self.wait(now, id);
+            }
+            Err(CommitError::Unmapped) => {
+                let epoch = self.table.fleet().map_or(0, |fleet| fleet.map().wire_epoch());
+                self.give_up(now, end);
+                let refused = Refused::at(Refusal::GroupFull, epoch);
+                return self.refuse(permit, vid, refused, accepted.max(now));
             }
             Err(CommitError::WornOut | CommitError::Full) => {
                 self.give_up(now, end);
@@ -320,5 +330,5 @@ impl Ssd {
 pub(super) fn target(request: &Authorized<Request>) -> Target {
     let Request { address, stamp, .. } = *request.get();
     // The permission check has seen that the last block is below a capacity of at most 2^32.
-    Target { vid: address.vid, generation: request.generation(), vba: address.vba, stamp }
+    Target { vid: address.vid, generation: request.generation(), vba: address.vba, stamp, only_mapped: false }
 }

@@ -2,15 +2,23 @@
 //! The fleet map as one SSD sees it: where it stands in each placement group.
 
 use crate::request::Refused;
-use gnstor_proto::placement::{FleetMap, group_of};
+use gnstor_durable::SsdIdentity;
+use gnstor_fleet::change::min_copies;
+use gnstor_proto::placement::map3::{FleetMap3, State3};
+use gnstor_proto::placement::{AnyMap, Member, Rows, group_of};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 
 /// The map an SSD holds, and its own row in it.
 #[derive(Debug)]
 pub struct Fleet {
-    map: FleetMap,
+    map: AnyMap,
     own: Option<u16>,
+    /// The map gives places to this content: it names this SSD and incarnation as one that takes part.
+    serves: bool,
+    /// States of SSDs that groups are judged by.
+    has_absent: bool,
+    has_full: bool,
     /// This SSD has lost writes, so it takes part as a filling one, even if the map says otherwise.
     filling: bool,
     /// This SSD stands in for another one, and refuses writes, too.
@@ -33,9 +41,16 @@ pub enum Place {
 
 impl Fleet {
     /// The map as SSD number `id` sees it.
-    pub fn new(map: FleetMap, id: u16, filling: bool) -> Self {
-        let own = (0u16..).zip(&map.ssds).find(|(_, ssd)| ssd.id == id).map(|(index, _)| index);
-        Self { map, own, filling, stands_in: false }
+    pub fn new(map: AnyMap, id: u16, identity: SsdIdentity, filling: bool) -> Self {
+        let count = u16::try_from(map.count()).unwrap_or(u16::MAX);
+        let own = (0..count).find(|&ssd| map.id(ssd) == Some(id));
+        let has = |state| (0..count).any(|ssd| map.state(ssd) == Some(state));
+        let (has_absent, has_full) = (has(State3::Absent), has(State3::Full));
+        let serves = match &map {
+            AnyMap::Two(_) => true,
+            AnyMap::Three(map) => own.is_some_and(|own| gives_places(map, own, identity)),
+        };
+        Self { map, own, serves, has_absent, has_full, filling, stands_in: false }
     }
 
     /// Whether this SSD stands in for one that cannot be used.
@@ -48,8 +63,43 @@ impl Fleet {
         self.stands_in
     }
 
+    /// Whether the map gives its places to this SSD's content. Format 2 does not say: it gives them to any.
+    pub(crate) fn serves(&self) -> bool {
+        self.serves || self.stands_in
+    }
+
+    /// Whether any SSD is full.
+    pub(crate) fn has_full(&self) -> bool {
+        self.has_full
+    }
+
+    /// Whether the block's group can be used: no member is absent, and enough are left for a write (rules 1b
+    /// and 1c). Format 2 has neither rule.
+    pub(crate) fn check_group(&self, entry: &VolumeEntry, vba: u32, writes: bool) -> Result<(), Refused> {
+        let AnyMap::Three(map) = &self.map else { return Ok(()) };
+        if !(self.has_absent || writes && entry.replicas > 2) {
+            return Ok(());
+        }
+        let members = || map.replicas(group_in(map, entry, vba), entry.replicas);
+        let waits = self.has_absent && members().any(|member| map.state(member.ssd) == Some(State3::Absent));
+        let has_few = || members().count() < min_copies(entry.replicas.into()) as usize;
+        if waits || writes && has_few() {
+            return Err(Refused::at(Refusal::GroupWaits, self.map.wire_epoch()));
+        }
+        Ok(())
+    }
+
+    /// Whether an SSD of the block's group is full, so that only mapped blocks are written (rule 15). A place
+    /// that fills does not know which blocks are mapped: it takes them all.
+    pub(crate) fn only_mapped(&self, entry: &VolumeEntry, vba: u32) -> bool {
+        let AnyMap::Three(map) = &self.map else { return false };
+        let is_full = |member: Member| map.state(member.ssd) == Some(State3::Full);
+        map.replicas(group_in(map, entry, vba), entry.replicas).any(is_full)
+            && matches!(self.place(entry, vba), Place::Serving { .. })
+    }
+
     /// The map.
-    pub fn map(&self) -> &FleetMap {
+    pub fn map(&self) -> &AnyMap {
         &self.map
     }
 
@@ -65,18 +115,31 @@ impl Fleet {
 
     /// This SSD's place among the replicas of a block.
     pub fn place(&self, entry: &VolumeEntry, vba: u32) -> Place {
-        let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, self.map.groups());
-        let mut first = true;
-        for member in self.map.replicas(group, entry.replicas) {
-            if Some(member.ssd) == self.own {
-                return if member.filling || self.filling {
-                    Place::Filling
-                } else {
-                    Place::Serving { first }
-                };
-            }
-            first &= member.filling;
+        match &self.map {
+            AnyMap::Two(map) => self.place_in(map, entry, vba),
+            AnyMap::Three(map) => self.place_in(map, entry, vba),
         }
-        Place::Absent
     }
+
+    #[inline]
+    fn place_in(&self, map: &impl Rows, entry: &VolumeEntry, vba: u32) -> Place {
+        let group = group_in(map, entry, vba);
+        let is_own = |member: &Member| Some(member.ssd) == self.own;
+        match map.replicas(group, entry.replicas).find(is_own) {
+            None => Place::Absent,
+            Some(member) if member.filling || self.filling => Place::Filling,
+            Some(_) => Place::Serving { first: map.first(group, entry.replicas) == self.own },
+        }
+    }
+}
+
+fn group_in(map: &impl Rows, entry: &VolumeEntry, vba: u32) -> u32 {
+    group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups())
+}
+
+fn gives_places(map: &FleetMap3, own: u16, identity: SsdIdentity) -> bool {
+    let takes_part = |state| matches!(state, State3::In | State3::Full);
+    map.ssds.get(usize::from(own)).is_some_and(|ssd| {
+        takes_part(ssd.state) && ssd.is(&identity.uuid) && ssd.incarnation == identity.incarnation
+    })
 }

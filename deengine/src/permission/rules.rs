@@ -12,6 +12,7 @@ use crate::request::{Refused, Request, Verb};
 use gnstor_base::time::Span;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
+use gnstor_proto::placement::Rows;
 use gnstor_proto::slba::{Address, Vid};
 use gnstor_proto::status::Refusal;
 use std::sync::Arc;
@@ -101,6 +102,15 @@ impl Rules {
         until
     }
 
+    /// Whether the write may touch only blocks that are mapped, as an SSD of their group is full (rule 15).
+    #[inline]
+    pub(crate) fn only_mapped(&self, request: &Authorized<Request>) -> bool {
+        let Address { vid, vba, .. } = request.inner.address;
+        let fleet = self.fleet.as_deref().filter(|fleet| fleet.has_full());
+        fleet
+            .is_some_and(|fleet| self.volume(vid).is_some_and(|volume| fleet.only_mapped(&volume.entry, vba)))
+    }
+
     #[inline]
     fn is_unchecked(&self) -> bool {
         #[cfg(feature = "unchecked-for-benchmarks")]
@@ -127,6 +137,9 @@ impl Rules {
         }
         let fleet = self.fleet.as_deref().filter(|_| runs(lease_end, now)).ok_or(Refusal::NotServing)?;
         fleet.check_epoch(request.map_epoch)?;
+        if !fleet.serves() {
+            return Err(Refusal::NotServing.into());
+        }
         let (slot, volume) = self.find(vid).ok_or(Refusal::UnknownVolume)?;
         let entry = &volume.entry;
         if entry.deleting {
@@ -152,11 +165,12 @@ impl Rules {
             _ if fleet.stands_in() && place != Place::Absent => {
                 return Err(Refused::at(Refusal::CopyUnusable, map_epoch));
             }
-            Verb::Read | Verb::Compare => volume.check_read(now, client, place, map_epoch)?,
-            Verb::Write | Verb::Trim if place == Place::Absent => {
-                return Err(Refused::at(Refusal::WrongTarget, map_epoch));
+            _ if place == Place::Absent => return Err(Refused::at(Refusal::WrongTarget, map_epoch)),
+            Verb::Read | Verb::Compare => {
+                fleet.check_group(entry, vba, false)?;
+                volume.check_read(now, client, place, map_epoch)?;
             }
-            Verb::Write | Verb::Trim => {}
+            Verb::Write | Verb::Trim => fleet.check_group(entry, vba, true)?,
         }
         Ok((slot, volume))
     }

@@ -93,9 +93,10 @@ impl Harness {
         }
     }
 
-    pub(super) fn set_map(&mut self, map: &FleetMap) -> Cqe {
+    pub(super) fn set_map(&mut self, map: &(impl Rows + Clone + Into<AnyMap>)) -> Cqe {
         self.map_epoch = map.wire_epoch();
-        let mut bytes = map.encode();
+        let any: AnyMap = map.clone().into();
+        let mut bytes = any.encode().expect("a map");
         bytes.resize(bytes.len().next_multiple_of(4), 0);
         self.daemon_out(opcode::MAP_SET, &bytes)
     }

@@ -21,6 +21,7 @@ mod harness;
 mod lease;
 mod lease_time;
 mod logs;
+mod map3;
 mod media;
 mod model;
 mod moves;
@@ -55,7 +56,7 @@ use gnstor_proto::fabrics::{
     ssd_subnqn,
 };
 use gnstor_proto::nvme::{Cqe, FLAGS_SGL, KeyedSgl, ReadWrite, Sqe, admin, io};
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::{AnyMap, FleetMap, Rows};
 use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
 use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::vendor::{Limits, VolumeEntry, opcode};

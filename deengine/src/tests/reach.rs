@@ -2,8 +2,10 @@
 //! Every refusal of the table is reached through a capsule. The list in `reach` is a `match` without a last
 //! arm: a refusal that is added to the table needs a case here before the tests compile.
 
+use super::map3::{At, one_group};
 use super::*;
-use gnstor_proto::placement::group_of;
+use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::{Rows, group_of};
 
 /// A block of which SSD 0 has this part in the map.
 fn vba_where(map: &FleetMap, volume: &VolumeEntry, wanted: impl Fn(&FleetMap, u32) -> bool) -> u32 {
@@ -92,9 +94,19 @@ fn by_map(harness: &mut Harness, wanted: Refusal) -> Cqe {
             attempt(harness, io::READ, WRITER, vba)
         }
         Refusal::CopyUnusable => {
-            let map = harness.ssd().fleet_map().expect("a map").encode();
+            let map = harness.ssd().fleet_map().expect("a map").encode().expect("it was decoded");
             harness.ssd().stand_in(&map).unwrap();
             attempt(harness, io::READ, READER, 0)
+        }
+        Refusal::GroupWaits | Refusal::GroupFull => {
+            let mut map = one_group([At::Serves(0), At::Serves(1), At::Hole], Some(0));
+            let is_full = wanted == Refusal::GroupFull;
+            map.ssds[1].state = if is_full { State3::Full } else { State3::Absent };
+            *harness = Harness::connected(0);
+            harness.set_map(&map);
+            let volume = VolumeEntry { replicas: 2, ..entry(VOLUME) };
+            assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &volume)), None);
+            attempt(harness, io::WRITE, WRITER, 0)
         }
         Refusal::NotServing => {
             assert_eq!(harness.refused(DAEMON, Sqe { cdw14: 1.into(), ..sqe(opcode::LEASE_RENEW) }), None);
@@ -250,6 +262,8 @@ fn reach(wanted: Refusal) -> (Harness, Cqe) {
         | Refusal::MapBehind
         | Refusal::NotHereYet
         | Refusal::NotServing
+        | Refusal::GroupWaits
+        | Refusal::GroupFull
         | Refusal::CopyUnusable => by_map(&mut harness, wanted),
         Refusal::OutOfRange
         | Refusal::CapacityExceeded

@@ -2,7 +2,7 @@
 //! Each refusal of an I/O command, reached through a capsule.
 
 use super::*;
-use gnstor_proto::placement::group_of;
+use gnstor_proto::placement::{Rows, group_of};
 
 #[test]
 fn a_command_that_speaks_for_another_client_is_refused() {

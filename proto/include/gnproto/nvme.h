@@ -348,7 +348,9 @@ typedef struct gnp_map_ssd {
 GNP_ASSERT(sizeof(gnp_map_ssd) == 8);
 
 #define GNP_MAP_FORMAT 2u
-enum { GNP_SSD_IN = 1, GNP_SSD_OUT = 2 };
+#define GNP_MAP3_FORMAT 3u // docs/formats-fleet.md
+// Format 2 has the first two.
+enum { GNP_SSD_IN = 1, GNP_SSD_OUT = 2, GNP_SSD_SPARE = 3, GNP_SSD_ABSENT = 4, GNP_SSD_FULL = 5 };
 #define GNP_PLACE_NONE 0xFFFFu
 #define GNP_PLACE_FILLING 0x8000u // takes writes, does not serve reads
 #define GNP_DEFAULT_GROUPS 65536u

@@ -54,13 +54,17 @@
   X(UNREADABLE, 40, 0x0281, 5, "NVMe", "the page cannot be read from the medium") \
   X(AUTHENTICATION_REQUIRED, 41, 0x4191, 13, "4 (identity)", "the host has not proven who it is") \
   X(COPY_UNUSABLE, 42, 0x4707, 30, "1 (serving and filling)", \
-    "the SSD of this copy cannot be used: gnstor status names it; put its file right and start the array again")
+    "the SSD of this copy cannot be used: gnstor status names it; put its file right and start the array again") \
+  X(GROUP_WAITS, 43, 0x0708, 11, "1c (last copy)", \
+    "an SSD of the block's group is away with the last copy, or too few copies are left to write: wait for it") \
+  X(GROUP_FULL, 44, 0x4081, 28, "15 (full)", \
+    "an SSD of the block's group is full: delete or trim, or add SSDs")
 
 enum {
 #define GNP_REFUSAL_NUMBER(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) GNP_REFUSED_##NAME = CODE,
   GNP_REFUSALS(GNP_REFUSAL_NUMBER)
 #undef GNP_REFUSAL_NUMBER
-  GNP_REFUSED_LAST = 42
+  GNP_REFUSED_LAST = 44
 };
 
 // DW0 of a refused command: VID in 31:16, number in 7:0.

@@ -15,7 +15,7 @@
 //! other.
 
 use super::straw2::straw2;
-use super::{FleetMap, MapSsd, SsdState, mix64};
+use super::{FleetMap, MapSsd, Rows, SsdState, mix64};
 use alloc::vec::Vec;
 use core::ops::Range;
 

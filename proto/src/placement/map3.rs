@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fleet map, format 3: what an array needs whose SSDs come and go. The byte boxes are in
-//! `docs/formats-fleet.md`. No part of the array uses this format yet.
+//! `docs/formats-fleet.md`.
 
 mod bytes;
+mod convert;
 mod draw;
 mod patch;
 #[cfg(test)]

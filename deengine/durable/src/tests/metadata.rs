@@ -3,7 +3,7 @@
 
 use super::{Bench, SIZES, entry, vid};
 use crate::cell::Kind;
-use crate::{Durable, DurableError, Sizes, State, Tombstone};
+use crate::{Durable, DurableError, Sizes, SsdIdentity, State, Tombstone};
 use gnstor_flash::Store;
 use gnstor_proto::vendor::REQUEST_IDS;
 
@@ -42,6 +42,8 @@ fn everything_comes_back() {
     metadata.set_map(&[7; 5000]).unwrap();
     metadata.set_openings(&[5, 7, 6]).unwrap();
     metadata.set_filling(3).unwrap();
+    let identity = SsdIdentity { uuid: [8; 16], incarnation: 4 };
+    metadata.set_identity(identity, None).unwrap();
     for raw in 1..=4 {
         metadata.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
     }
@@ -61,6 +63,12 @@ fn everything_comes_back() {
     assert_eq!((opened.state, opened.metadata.damaged()), (State::Fresh, &[] as &[String]));
     let contents = metadata.contents();
     assert_eq!((&contents.openings[..], contents.filling), (&[5, 7, 6][..], Some(3)));
+    assert_eq!(contents.identity, Some(identity));
+    metadata.set_identity(SsdIdentity { incarnation: 5, ..identity }, Some(7)).unwrap();
+    let opened = bench.open();
+    let contents = opened.metadata.contents();
+    let incarnation = contents.identity.map(|identity| identity.incarnation);
+    assert_eq!((incarnation, contents.filling, &contents.openings[..]), (Some(5), Some(7), &[5, 7, 6][..]));
     assert_eq!(contents.entries.keys().map(|v| v.get()).collect::<Vec<_>>(), [1, 2, 4, 5]);
     assert_eq!(contents.tombstones[&vid(3)].ids, ids[..REQUEST_IDS]);
     assert_eq!((contents.tombstones[&vid(3)].term, contents.tombstones[&vid(3)].version), (5, 6));
@@ -122,6 +130,10 @@ fn the_term_cell_is_as_the_page_of_formats_says() {
     let openings = (0..3).map(|ssd| number(content + term[3].0 + 8 * ssd, 8));
     assert_eq!(openings.collect::<Vec<_>>(), [5, 7, 6]);
     assert_eq!(term[3].1, format!("8 for each SSD, at most {} SSDs", crate::metadata::MOST_SSDS));
+    metadata.set_identity(SsdIdentity { uuid: [0xAB; 16], incarnation: 6 }, None).unwrap();
+    bench.store().read(copies[0], &mut cell).unwrap();
+    let number = |at: usize| u64::from_le_bytes(*cell[content + at..].first_chunk().unwrap());
+    assert_eq!((number(16), number(48), number(56), number(64)), (3, number(56), 0xABAB_ABAB_ABAB_ABAB, 6));
 }
 
 #[test]

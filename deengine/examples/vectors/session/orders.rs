@@ -105,11 +105,21 @@ impl Session {
         if self.dice.one_in(6) {
             map.epoch = self.map.epoch - 1;
         }
-        let bytes = map.encode();
-        if map.epoch > self.map.epoch {
+        let is_newer = map.epoch > self.map.epoch;
+        let bytes = if self.dice.one_in(2) { map.encode() } else { self.as_three(&map, is_newer) };
+        if is_newer {
             self.map = map;
         }
         self.order_bytes(opcode::MAP_SET, &bytes);
+    }
+
+    /// The map in format 3.
+    fn as_three(&mut self, map: &FleetMap, is_newer: bool) -> Vec<u8> {
+        let three = drawn_map3::drawn(&mut self.dice, map, self.id, self.incarnation);
+        let own = &three.ssds[usize::from(self.id)];
+        let ends = own.state == State3::Out && own.incarnation == self.incarnation && own.uuid == [0; 16];
+        self.incarnation += u32::from(is_newer && ends);
+        three.encode().expect("a map")
     }
 
     /// Mostly of few groups: many SSDs and many groups take long to draw.
@@ -144,6 +154,11 @@ impl Session {
                 let mut map = self.map.encode();
                 let at = self.dice.index(map.len());
                 map[at] ^= 1 << self.dice.below(8);
+                if self.dice.one_in(2) {
+                    let two = self.map.clone();
+                    map = self.as_three(&two, false);
+                    drawn_map3::bend(&mut self.dice, &mut map);
+                }
                 self.order_bytes(opcode::MAP_SET, &map);
             }
             3 => {

@@ -32,8 +32,13 @@ fn an_ssd_that_loses_its_blocks_says_that_it_is_worn_out() {
     for vba in 0..800 {
         assert!(harness.write((vid(1), vba), 1));
     }
-    let target =
-        |sequence| Target { vid: vid(1), generation: 1, vba: 3, stamp: Stamp { lease_epoch: 9, sequence } };
+    let target = |sequence| Target {
+        vid: vid(1),
+        generation: 1,
+        vba: 3,
+        stamp: Stamp { lease_epoch: 9, sequence },
+        only_mapped: false,
+    };
     for sequence in 1..100_000u64 {
         if sequence % 40 == 0 {
             harness.config.faults.fail_program(1);
@@ -46,7 +51,7 @@ fn an_ssd_that_loses_its_blocks_says_that_it_is_worn_out() {
                 harness.ftl().give_frame(frame);
                 harness.tick();
             }
-            Err(CommitError::Full) => panic!("the same blocks again and again"),
+            Err(CommitError::Full | CommitError::Unmapped) => panic!("the same blocks again and again"),
             Err(CommitError::WornOut) => {
                 harness.ftl().give_frame(frame);
                 harness.history.remove(&(vid(1), 3));

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From a map of format 2 to one of format 3: the same places.
+
+use super::{FleetMap3, Place3, Row3, Ssd3, State3, Vote};
+use crate::placement::{FleetMap, MAX_WIDTH, MapSsd, Member, Rows, SsdState};
+use alloc::string::String;
+
+impl Ssd3 {
+    /// What format 2 says of an SSD. It has no uuid, no address and no vote, and its first incarnation. Each
+    /// domain is a node.
+    pub fn of(ssd: &MapSsd) -> Self {
+        Self {
+            uuid: [0; 16],
+            shrunk_at: 0,
+            incarnation: 1,
+            weight: ssd.weight,
+            id: ssd.id,
+            node: ssd.domain.into(),
+            rack: 0,
+            state: match ssd.state {
+                SsdState::In => State3::In,
+                SsdState::Out => State3::Out,
+            },
+            vote: Vote::None,
+            address: String::new(),
+        }
+    }
+
+    /// Whether the map means the SSD with this uuid. A map names an SSD without a uuid by its number alone.
+    pub fn is(&self, uuid: &[u8; 16]) -> bool {
+        self.uuid == [0; 16] || self.uuid == *uuid
+    }
+}
+
+impl FleetMap3 {
+    /// The same term, epoch, SSDs and places as in a map of format 2. The first of a row is the lowest place
+    /// that serves, as format 2 has it.
+    pub fn of(map: &FleetMap, array: [u8; 16]) -> Self {
+        let row = |group| {
+            let mut places = [None; MAX_WIDTH];
+            let place = |member: Member| Place3 { ssd: member.ssd, filling: member.filling };
+            places.iter_mut().zip(map.row(group)).for_each(|(to, member)| *to = member.map(place));
+            let serves = |place: &Option<Place3>| place.is_some_and(|place| !place.filling);
+            let first = (0..).zip(&places).find(|(_, place)| serves(place)).map(|(at, _)| at);
+            Row3 { places, incoming: None, first }
+        };
+        Self {
+            array,
+            term: map.term,
+            epoch: map.epoch,
+            seed: map.seed,
+            width: map.width,
+            ssds: map.ssds.iter().map(Ssd3::of).collect(),
+            rows: (0..map.groups()).map(row).collect(),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an SSD says of itself in the vendor-specific part of Identify Controller.
+//!
+//! ```text
+//!  3072     3076     3078    3080          3084   3088               3104
+//!  +--------+--------+-------+-------------+------+------------------+
+//!  | "GNSI" | format | flags | incarnation |  0   | uuid             |
+//!  +--------+--------+-------+-------------+------+------------------+
+//!  flags: bit 0 it takes fleet maps of format 3, bit 1 acknowledged writes were lost
+//! ```
+//! An SSD of an earlier version has zeros there.
+
+use core::mem::size_of;
+use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Where it stands in Identify Controller.
+pub const IDENTITY_AT: usize = 3072;
+
+const FORMAT: u16 = 1;
+const TAKES_MAP3: u16 = 1;
+const LOSSY: u16 = 2;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Raw {
+    magic: [u8; 4],
+    format: U16,
+    flags: U16,
+    incarnation: U32,
+    reserved: U32,
+    uuid: [u8; 16],
+}
+const _: () = assert!(size_of::<Raw>() == 32);
+
+/// An SSD's identity, and what it can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SsdSays {
+    /// Which SSD it is.
+    pub uuid: [u8; 16],
+    /// Which content of it (rule 1a).
+    pub incarnation: u32,
+    /// It takes fleet maps of format 3.
+    pub takes_map3: bool,
+    /// It has lost acknowledged writes, and no map has said that they are back.
+    pub is_lossy: bool,
+}
+
+impl SsdSays {
+    /// Writes it into Identify Controller.
+    pub fn put(&self, identify: &mut [u8; 4096]) {
+        let flags = if self.takes_map3 { TAKES_MAP3 } else { 0 } | if self.is_lossy { LOSSY } else { 0 };
+        let raw = Raw {
+            magic: *b"GNSI",
+            format: FORMAT.into(),
+            flags: flags.into(),
+            incarnation: self.incarnation.into(),
+            reserved: 0.into(),
+            uuid: self.uuid,
+        };
+        identify[IDENTITY_AT..IDENTITY_AT + size_of::<Raw>()].copy_from_slice(raw.as_bytes());
+    }
+
+    /// What Identify Controller says; `None`: nothing, or something that this version does not know.
+    pub fn of(identify: &[u8]) -> Option<Self> {
+        let (raw, _) = Raw::ref_from_prefix(identify.get(IDENTITY_AT..)?).ok()?;
+        let flags = raw.flags.get();
+        let is_known = raw.magic == *b"GNSI" && raw.format.get() == FORMAT && raw.reserved.get() == 0;
+        (is_known && flags & !(TAKES_MAP3 | LOSSY) == 0).then_some(Self {
+            uuid: raw.uuid,
+            incarnation: raw.incarnation.get(),
+            takes_map3: flags & TAKES_MAP3 != 0,
+            is_lossy: flags & LOSSY != 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::{Deadline, LIMIT};
+
+    #[test]
+    fn what_an_ssd_says_comes_back_and_zeros_say_nothing() {
+        let _deadline = Deadline::after(LIMIT);
+        let mut identify = [0; 4096];
+        assert_eq!(SsdSays::of(&identify), None);
+        for (takes_map3, is_lossy) in [(true, false), (false, true), (true, true)] {
+            let says = SsdSays { uuid: [5; 16], incarnation: 0x0102_0304, takes_map3, is_lossy };
+            says.put(&mut identify);
+            assert_eq!(SsdSays::of(&identify), Some(says));
+        }
+        assert_eq!(identify[3072..3084], *b"GNSI\x01\x00\x03\x00\x04\x03\x02\x01");
+        identify[3078] = 4;
+        assert_eq!(SsdSays::of(&identify), None, "a flag that is not known");
+        assert_eq!(SsdSays::of(&identify[..100]), None);
+    }
+}
