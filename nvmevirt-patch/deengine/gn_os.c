@@ -28,8 +28,8 @@ void gn_free(void *memory) {
   GN_LARGE_FREE(at);
 }
 
-/* For eight bytes at a time: what a byte does to the remainder when N bytes follow it in its group. Made of the
- * reflected polynomial at first use. */
+/* For eight bytes at a time: what a byte does to the remainder when N bytes follow it in its group. Made of
+ * the reflected polynomial at first use. */
 static gn_u32 gn_crc_of[8][256];
 
 static void gn_crc_make(void) {
