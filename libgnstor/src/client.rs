@@ -108,7 +108,7 @@ pub struct Client {
     pub(crate) rpc: Arc<Rpc>,
     pub(crate) id: ClientId,
     pub(crate) map: FleetMap,
-    /// The map's table in device memory.
+    /// Two tables of the map in device memory, of which the first one is in use.
     pub(crate) places: DeviceMem,
     pub(crate) transfers: Mutex<Transfers>,
     /// Open files by volume name. The daemon keeps rights by client and gives all of them back at once: the
@@ -162,7 +162,7 @@ impl Client {
         for Missing { ssd, why } in session.missing() {
             tracing::warn!("SSD {ssd} is left out of the channel for now, as it is not reached: {why}");
         }
-        let places = node.device().alloc(map.places().len() * 2)?;
+        let places = node.device().alloc(2 * map.places().len() * 2)?;
         let bytes: Vec<u8> = map.places().iter().flat_map(|p| p.to_le_bytes()).collect();
         places.write(0, &bytes)?;
         let transfers = Mutex::new(Transfers::new(&channel)?);
