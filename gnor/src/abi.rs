@@ -140,16 +140,22 @@ pub struct VolumeAbi {
     pub capacity_blocks: u64,
     pub places_addr: u64,
     pub next_sequence: u64,
+    pub map: u64,
     pub groups: u32,
     pub width: u32,
-    pub map_epoch: u32,
     pub lease_epoch: u32,
     pub vid: u16,
     pub client: u16,
     pub replicas: u8,
     pub chunk_shift: u8,
     pub writer: u8,
-    pub reserved: u8,
+    pub follows: u8,
+    pub reserved: u32,
+}
+
+/// The word of a volume that says which map is in use: its epoch, and which of the two tables has its places.
+pub fn map_word(epoch: u32, table: bool) -> u64 {
+    u64::from(epoch) | u64::from(table) << 32
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -108,7 +108,7 @@ pub struct Client {
     pub(crate) rpc: Arc<Rpc>,
     pub(crate) id: ClientId,
     pub(crate) map: AnyMap,
-    /// The map's table in device memory.
+    /// Two tables of the map in device memory, of which the first one is in use.
     pub(crate) places: DeviceMem,
     pub(crate) transfers: Mutex<Transfers>,
     /// Open files by volume name. The daemon keeps rights by client and gives all of them back at once: the
@@ -164,7 +164,7 @@ impl Client {
             tracing::warn!("SSD {ssd} is left out of the channel for now, as it is not reached: {why}");
         }
         let bytes: Vec<u8> = map.table().into_iter().flat_map(u16::to_le_bytes).collect();
-        let places = node.device().alloc(bytes.len())?;
+        let places = node.device().alloc(2 * bytes.len())?;
         places.write(0, &bytes)?;
         let transfers = Mutex::new(Transfers::new(&channel)?);
         let buffer = match options.buffer_bytes {

@@ -8,7 +8,7 @@ use crate::manager::VolumeInfo;
 use crate::transfer::{FileAbi, STAGING_BYTES, Target, Work, transfer};
 use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
-use gnstor_gnor::abi::{GN_TIMED_OUT, VolumeAbi};
+use gnstor_gnor::abi::{GN_TIMED_OUT, VolumeAbi, map_word};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc;
 use gnstor_proto::placement::Rows;
@@ -116,15 +116,17 @@ impl File {
             capacity_blocks: info.capacity_bytes / u64::from(BLOCK_BYTES),
             places_addr: client.places.address(),
             next_sequence: 1,
+            map: map_word(client.map.wire_epoch(), false),
             groups: client.map.groups(),
             width: u32::try_from(client.map.width()).expect("at most four"),
-            map_epoch: client.map.wire_epoch(),
             lease_epoch: info.lease_epoch,
             vid: vid.get(),
             client: client.id.get(),
             replicas: u8::try_from(info.replicas).map_err(|_| wrong("too many replicas"))?,
             chunk_shift: u8::try_from(chunk_blocks.trailing_zeros()).expect("below 32"),
             writer: u8::from(rights == Rights::Write),
+            // No part of the client changes the map while a kernel runs, so there is nothing to wait for.
+            follows: 0,
             reserved: 0,
         };
         let device = client.node().device().alloc(size_of::<VolumeAbi>())?;

@@ -349,8 +349,9 @@ impl Transfers {
 }
 
 /// Moves the data of a host call, from block `vba` on. Requests that a broken connection ended run again
-/// until the deadline. A write then has the stamp that it had: an SSD that has the write completes it and does not
-/// apply it again (protocol rule 6). Other calls of the client go on while this one waits for a lost SSD.
+/// until the deadline. A write then has the stamp that it had: an SSD that has the write completes it and
+/// does not apply it again (protocol rule 6). Other calls of the client go on while this one waits for a lost
+/// SSD.
 #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
 pub(crate) fn transfer(
     all: &Mutex<Transfers>,

@@ -193,11 +193,19 @@ impl Guest {
     /// # Panics
     /// When it does not connect.
     pub fn connect(daemon: &str, name: &str) -> Self {
+        Self::connect_for(daemon, name, IO_TIMEOUT)
+    }
+
+    /// The same with this deadline of each I/O.
+    ///
+    /// # Panics
+    /// When it does not connect.
+    pub fn connect_for(daemon: &str, name: &str, io_timeout: Duration) -> Self {
         let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
         let engine = engine.expect("an engine starts");
         let mut options = ConnectOptions::new(daemon.to_owned());
         options.name = name.into();
-        options.io_timeout = IO_TIMEOUT;
+        options.io_timeout = io_timeout;
         let client = Client::connect(&node(engine.handle()), &options).expect("a client connects over TCP");
         Self { client, _engine: engine }
     }

@@ -5,7 +5,9 @@
 
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, until};
 use gnstor_tests::{Guest, assert_same, pattern, volume, within};
-use libgnstor::Rights;
+use libgnstor::{Client, Rights};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const ANY: &str = "127.0.0.1:0";
@@ -128,5 +130,48 @@ fn a_new_client_waits_for_a_silent_ssd_only_for_a_while() {
         drop((view, reader));
         silent.end("-TERM");
         four.end();
+    });
+}
+
+/// Reads a block after the other, checked, until `over`; the longest read.
+fn longest_read(client: &Arc<Client>, data: &[u8], over: &AtomicBool) -> (usize, Duration) {
+    const PIECE: usize = 64 << 10;
+    let view = client.open("v", Rights::Read).unwrap();
+    let (mut back, mut reads, mut longest) = (vec![0; PIECE], 0, Duration::ZERO);
+    while !over.load(Ordering::Relaxed) {
+        let at = reads * 7 * PIECE % data.len();
+        let begun = Instant::now();
+        view.read_at(at as u64, &mut back).unwrap();
+        longest = longest.max(begun.elapsed());
+        assert_same("under load", &back, &data[at..][..PIECE]);
+        reads += 1;
+    }
+    (reads, longest)
+}
+
+/// What a fault of one SSD costs readers: no read fails, and the longest one is printed. A killed SSD's
+/// connections break at once; a stopped one is given up when it has answered no heartbeat for 2.5 s.
+#[test]
+fn readers_go_on_when_an_ssd_is_killed_or_stopped() {
+    within(BUILD_LIMIT, || {
+        for (how, most) in [("-KILL", Duration::from_secs(5)), ("-STOP", Duration::from_secs(10))] {
+            let mut four = Four::new();
+            let reader = Guest::connect_for(&four.up.daemon, "reader", Duration::from_secs(30));
+            let over = AtomicBool::new(false);
+            let ssd = four.ssd(2);
+            std::thread::scope(|scope| {
+                let read = scope.spawn(|| longest_read(&reader.client, &four.data, &over));
+                std::thread::sleep(Duration::from_secs(1));
+                ssd.signal(how);
+                std::thread::sleep(Duration::from_secs(if how == "-STOP" { 8 } else { 3 }));
+                over.store(true, Ordering::Relaxed);
+                let (reads, longest) = read.join().expect("no read fails");
+                println!("{how} of one SSD of four: {reads} reads, the longest {longest:?}");
+                assert!(reads > 100 && longest < most, "{reads} reads, the longest {longest:?}");
+            });
+            drop(ssd);
+            drop(reader);
+            four.end();
+        }
     });
 }

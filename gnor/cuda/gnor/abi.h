@@ -63,9 +63,13 @@ struct slot {
   // of the request: its commands that have ended | REQ_FAILED; 0 while the slot is free. Only ever added to
   gn_u32 done;
   gn_u32 status;       // of its first failure: an NVMe status word, or GN_* above 16 bits
-  gn_u32 dw0, dw1;     // detail of the first failure
+  // detail of the first failure; of a request that waits for another map, why it does (a status), and the
+  // tick at which it tries again
+  gn_u32 dw0, dw1;
+  // with pool_addr: the buffer that is held if the owner has gone. Until then of a write the epoch that its
+  // commands carry, and the sequence of its first part; of a request that waits for another map, the epoch
+  // that it was refused with
   gn_u32 pool_bytes;
-  // buffer that is held if the owner has gone; until then the sequence of the part being written
   gn_u64 pool_addr;
 };
 static_assert(sizeof(slot) == 32, "");
@@ -135,16 +139,22 @@ enum : gn_u32 { CQ_LOCKED = 1 };
 struct volume {
   gn_u64 factor;
   gn_u64 capacity_blocks;
-  gn_u64 places_addr;    // u16[groups * width], the fleet map's table
+  gn_u64 places_addr;    // u16[2][groups * width]: two tables of the fleet map, one is in use
   gn_u64 next_sequence;  // of the writer, counted up by atomics
+  // the map in use: its epoch | number of its table << 32. One word, so that they belong together. The host
+  // may change it while kernels run, behind the other table (docs/decisions/0053)
+  gn_u64 map;
   gn_u32 groups;
   gn_u32 width;
-  gn_u32 map_epoch;
   gn_u32 lease_epoch;
   gn_u16 vid, client;
-  gn_u8 replicas, chunk_shift, writer, reserved;
+  gn_u8 replicas, chunk_shift, writer;
+  gn_u8 follows;         // FOLLOWS_*: what a request waits through for another map
+  gn_u32 reserved;
 };
-static_assert(sizeof(volume) == 56, "");
+static_assert(sizeof(volume) == 64, "");
+// Refusals because of the map; broken queue pairs, too.
+enum : gn_u32 { FOLLOWS_REFUSALS = 1, FOLLOWS_BROKEN = 2 };
 
 enum : gn_u32 { PLACE_NONE = 0xffffu, PLACE_FILLING = 0x8000u };
 

@@ -22,16 +22,6 @@ struct parked {
 };
 static_assert(sizeof(io) == 40 && sizeof(parked) == PARKED_BYTES, "");
 
-// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and a thread that looks
-// for a
-// parked request first so long after its deadline still sees that it has passed.
-enum : gn_u32 { TICK_SHIFT = 16, MOST_TICKS = 1u << 30 };
-GN_DEV gn_u32 now_ticks() { return (gn_u32)(now_ns() >> TICK_SHIFT); }
-GN_DEV gn_u32 ticks_after(gn_u64 ns) {
-  return now_ticks() + (ns >> TICK_SHIFT < MOST_TICKS ? (gn_u32)(ns >> TICK_SHIFT) + 1 : (gn_u32)MOST_TICKS);
-}
-GN_DEV bool ticks_passed(gn_u32 deadline) { return (int)(now_ticks() - deadline) > 0; }
-
 GN_DEV parked& parked_of(const channel& c, gn_u32 head) { return ((parked*)c.parked_addr)[head]; }
 
 // Leaves the request of each lane of `mask` that has one staged or sent with the channel.

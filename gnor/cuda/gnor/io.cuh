@@ -21,8 +21,9 @@ enum : gn_u32 { IO_FLUSH = 0, IO_WRITE = 1, IO_READ = 2, NVME_FABRICS = 0x7f };
 enum : gn_u32 {
   FLAG_FUA = 1,
   FLAG_PINNED = 2,  // of a read: from the replica that `attempt` names or not at all
+  FLAG_ONCE = 4,    // the request does not wait for another map: it fails with the refusal
 };
-enum : gn_u32 { IO_NONE = NO_SLOT & 0xffu };
+enum : gn_u32 { IO_NONE = NO_SLOT & 0xffu, WAITS = 15 };
 static_assert((gn_u32)SLOTS < (gn_u32)IO_NONE && MAX_SSDS <= 64 && GN_MAX_BLOCKS < 65536, "the fields of io");
 enum : int { SAME_LOAD = 4 };  // commands
 // the controllers' MDTS: 1 MiB
@@ -33,6 +34,7 @@ enum : gn_u32 { NVME_FLAGS_SGL = 0x40, SGL_KEYED = 0x40, CDW12_FUA = 1u << 30 };
 enum : gn_u32 {
   // of an SSD that is back and has not got the volume's newest entry yet
   REFUSED_NOT_A_READER = 2,
+  REFUSED_WRONG_TARGET = 8, REFUSED_STALE_MAP = 9, REFUSED_MAP_BEHIND = 10,
   REFUSED_NOT_HERE_YET = 11, REFUSED_ASK_THE_FIRST = 12, REFUSED_NOT_SERVING = 13,
   COPY_OF_ANOTHER_BLOCK = 17, COPY_DAMAGED = 18, COPY_UNREADABLE = 40, COPY_UNUSABLE = 42,
 };
@@ -41,6 +43,25 @@ enum : gn_u64 {
       1ull << REFUSED_NOT_SERVING | 1ull << COPY_OF_ANOTHER_BLOCK | 1ull << COPY_DAMAGED |
       1ull << COPY_UNREADABLE | 1ull << COPY_UNUSABLE,
 };
+
+// Reasons that another map, or the same one a little later, may take away.
+enum : gn_u64 {
+  LATER = 1ull << REFUSED_WRONG_TARGET | 1ull << REFUSED_STALE_MAP | 1ull << REFUSED_MAP_BEHIND |
+      1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST | 1ull << REFUSED_NOT_SERVING,
+};
+enum : gn_u32 {
+  MAP_MOVED_ON = 0x0702,  // the SSDs' own status for an old map (proto/src/status.rs)
+  TRY_AGAIN_TICKS = 64,   // some 4 ms
+};
+
+// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and a thread that looks
+// for a parked request first so long after its deadline still sees that it has passed.
+enum : gn_u32 { TICK_SHIFT = 16, MOST_TICKS = 1u << 30 };
+GN_DEV gn_u32 now_ticks() { return (gn_u32)(now_ns() >> TICK_SHIFT); }
+GN_DEV gn_u32 ticks_after(gn_u64 ns) {
+  return now_ticks() + (ns >> TICK_SHIFT < MOST_TICKS ? (gn_u32)(ns >> TICK_SHIFT) + 1 : (gn_u32)MOST_TICKS);
+}
+GN_DEV bool ticks_passed(gn_u32 deadline) { return (int)(now_ticks() - deadline) > 0; }
 
 // One thread's request; lives in its registers: seven of them where the kernel does not read `dw0` and `dw1`.
 // A new object is no request: a lane without one passes it to the functions that a warp calls together.
@@ -51,10 +72,11 @@ struct io {
   gn_u32 blocks : 16;
   gn_u32 sent : 16;    // blocks whose commands are all staged
   gn_u32 queued : 1;   // it waits for its first slot, and has a ticket
-  // of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica of the part at `sent`
-  gn_u32 attempt : 5;
+  // of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica of the part at `sent`.
+  // WAITS: it was refused because of its map, and starts over with another one
+  gn_u32 attempt : 4;
   gn_u32 opcode : 2;
-  gn_u32 flags : 2;
+  gn_u32 flags : 3;
   gn_u32 head : 8;     // the request's slot, or IO_NONE
   gn_u32 cid : 8;      // command staged and not yet sent, or IO_NONE
   gn_u32 ssd : 6;      //   where it goes
@@ -115,14 +137,20 @@ GN_DEV gn_u32 chunk_shift(const volume& v) {
   return v.chunk_shift < COMMAND_MAX_SHIFT ? v.chunk_shift : (gn_u32)COMMAND_MAX_SHIFT;
 }
 
+// Parts of a request's first `n` blocks.
+template <class X>
+GN_DEV gn_u32 io_parts(const volume& v, const X& x, gn_u32 n) {
+  gn_u32 shift = chunk_shift(v);
+  return has_pieces(x) ? parts_of(buffer_of(x.address), first_of(x.address), x.vba, shift, n)
+         : n           ? ((x.vba + n - 1) >> shift) - (x.vba >> shift) + 1
+                       : 0;
+}
+
 // Commands that a request has come to so far: its slot's `done` is as much when all of them have ended. A
 // command that goes well moves data by one RDMA operation.
 template <class X>
 GN_DEV gn_u32 io_issued(const volume& v, const X& x) {
-  gn_u32 shift = chunk_shift(v);
-  gn_u32 parts = has_pieces(x) ? parts_of(buffer_of(x.address), first_of(x.address), x.vba, shift, x.sent)
-                 : x.sent      ? ((x.vba + x.sent - 1) >> shift) - (x.vba >> shift) + 1
-                               : 0;
+  gn_u32 parts = io_parts(v, x, x.sent);
   return opcode_of(x) == IO_WRITE ? parts * v.replicas + x.attempt : parts;
 }
 
@@ -148,12 +176,12 @@ GN_DEV gn_u64 io_data(const X& x) {
 // The 64-byte capsule of a read, write or flush (proto/src/nvme.rs), 16 bytes after 16: fewer registers at
 // once.
 template <class X>
-GN_DEV void write_capsule(channel& c, const volume& v, const X& x, gn_u32 cid, gn_u32 vba, gn_u32 n,
-                          gn_u64 sequence) {
+GN_DEV void write_capsule(channel& c, const volume& v, const X& x, gn_u32 cid, gn_u32 epoch, gn_u32 vba,
+                          gn_u32 n, gn_u64 sequence) {
   gn_u8* to = capsule_of(c, cid);
   bool io = opcode_of(x) != IO_FLUSH;
   gn_u64 data = io_data(x);
-  gn_u32 first[4] = {cid << 16 | NVME_FLAGS_SGL << 8 | opcode_of(x), 1 /* NSID */, io ? v.map_epoch : 0,
+  gn_u32 first[4] = {cid << 16 | NVME_FLAGS_SGL << 8 | opcode_of(x), 1 /* NSID */, io ? epoch : 0,
                      io ? v.lease_epoch : 0};
   mem::st16(to, first);
   gn_u32 second[4] = {0, 0, io ? (gn_u32)data : 0, io ? (gn_u32)(data >> 32) : 0};
@@ -183,8 +211,8 @@ GN_DEV gn_u32 load_of(const channel& c, gn_u32 ssd) {
 // The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less ("any
 // replica by load", protocol rule 7). Neighbouring lanes see the same: a small difference is none.
 template <class S>
-GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 vba, gn_u32 hint) {
-  gn_u32 one = read_place(v, vba, 0, hint), other = read_place(v, vba, 0, hint + 1);
+GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 table, gn_u32 vba, gn_u32 hint) {
+  gn_u32 one = read_place(v, table, vba, 0, hint), other = read_place(v, table, vba, 0, hint + 1);
   if (one == other) return one;
   return (int)(load_of<S>(c, one) - load_of<S>(c, other)) > SAME_LOAD ? other : one;
 }
@@ -192,16 +220,16 @@ GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 vba, gn_u32 h
 // Where the next command of a request goes, and whether that queue pair is broken. A read finds one that is
 // not, if there is one.
 template <class S, class X>
-GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 vba, gn_u32 hint, gn_u32& error,
-                       bool& elsewhere) {
+GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 table, gn_u32 vba, gn_u32 hint,
+                       gn_u32& error, bool& elsewhere) {
   gn_u32 ssd = opcode_of(x) == IO_FLUSH   ? vba
-               : opcode_of(x) == IO_WRITE ? write_place(v, vba, x.attempt)
-               : x.attempt == 0           ? idle_place<S>(c, v, vba, hint)
-                                          : read_place(v, vba, x.attempt, hint);
+               : opcode_of(x) == IO_WRITE ? write_place(v, table, vba, x.attempt)
+               : x.attempt == 0           ? idle_place<S>(c, v, table, vba, hint)
+                                          : read_place(v, table, vba, x.attempt, hint);
   error = queue_error<S>(c, ssd);
   if (!error || opcode_of(x) != IO_READ || (x.flags & FLAG_PINNED)) return ssd;
   for (gn_u32 k = 1; k <= v.replicas; ++k) {
-    gn_u32 other = read_place(v, vba, k, 0);
+    gn_u32 other = read_place(v, table, vba, k, 0);
     if (other == PLACE_NONE || queue_error<S>(c, other)) continue;
     error = 0;
     elsewhere = true;
@@ -216,6 +244,16 @@ GN_DEV bool own_slot_is_free(const channel& c, const volume& v, const X& x) {
   return (S::ld_acquire(&c.slots[x.head].done) & ~(gn_u32)REQ_FAILED) == io_issued(v, x);
 }
 
+// Whether a request that waits for another map goes on waiting. It tries again without one, too: an SSD may
+// have been behind, and a refusal does not say which epoch the command was placed by.
+template <class S, class X>
+GN_DEV bool io_goes_on_waiting(const channel& c, const volume& v, X& x) {
+  const slot& r = c.slots[x.head];
+  if (epoch_of(v) == r.pool_bytes && !ticks_passed(S::ld(&r.dw1))) return true;
+  x.attempt = 0;
+  return false;
+}
+
 // Stages the next command of each lane's request that is `active`, not all sent and has nothing staged. Where
 // there was no slot for it, it has nothing staged afterwards either: poll, then try again. With QUEUES a
 // request that has no slot gets its first one in its turn; without, only one that no other request waits for,
@@ -223,11 +261,19 @@ GN_DEV bool own_slot_is_free(const channel& c, const volume& v, const X& x) {
 template <class S, bool QUEUES = true, class X>
 GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u32 hint) {
   bool wants = active && !io_ended(x) && x.cid == IO_NONE && !io_all_sent(x);
+  if (wants && x.attempt == WAITS) wants = !io_goes_on_waiting<S>(c, v, x);
   gn_u32 vba = x.vba + x.sent, ssd = PLACE_NONE, error = 0;
-  bool elsewhere = false;
-  if (wants) ssd = io_place<S>(c, v, x, vba, hint, error, elsewhere);
+  bool elsewhere = false, write = opcode_of(x) == IO_WRITE;
+  // A write's commands are of one map; the table is read behind the word that names it (pairs with the
+  // host's order of its stores). A read that is half old is refused, and tried again.
+  gn_u64 map = write ? mem::ld_acquire_sys(&v.map) : 0;
+  gn_u32 table = write ? (gn_u32)(map >> 32) : table_of(v);
+  if (wants) ssd = io_place<S>(c, v, x, table, vba, hint, error, elsewhere);
   bool sends = wants && ssd != PLACE_NONE && !error;
-  bool begins = wants && x.head == IO_NONE;
+  bool begins = wants && x.head == IO_NONE, starts = write && x.sent == 0 && x.attempt == 0;
+  // Another map than the one of its first command: nothing more is sent, and it starts over.
+  bool moved_on = write && wants && !starts && (gn_u32)map != c.slots[x.head].pool_bytes;
+  if (moved_on) sends = false;
   slot_wish wish = begins && QUEUES  ? (x.queued ? HAS_TICKET : WANTS_TICKET)
                    : begins || sends ? WANTS_SPARE
                                      : WANTS_NONE;
@@ -239,18 +285,22 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   if (moved && lane_id() == lowest(mask)) S::add(&c.retries, (gn_u32)__popc(moved));
   if (!goes) return;
   slot& r = c.slots[x.head];
-  bool write = opcode_of(x) == IO_WRITE;
   gn_u32 n = io_part(v, x);
-  // The part's sequence, the same for all its replicas.
-  if (write && x.attempt == 0) r.pool_addr = mem::add_relaxed_gpu(&v.next_sequence, (gn_u64)1);
+  // All sequences of the request at once, one a part and the same for its replicas. A request that starts
+  // over has them already.
+  if (write && begins)
+    r.pool_addr = mem::add_relaxed_gpu(&v.next_sequence, (gn_u64)io_parts(v, x, x.blocks));
+  if (starts) r.pool_bytes = (gn_u32)map;
   if (sends) {
-    write_capsule(c, v, x, cid, vba, n, write ? r.pool_addr : 0);
+    gn_u64 sequence = write ? r.pool_addr + io_parts(v, x, x.sent) : 0;
+    write_capsule(c, v, x, cid, write ? (gn_u32)map : epoch_of(v), vba, n, sequence);
     x.cid = cid;
     x.ssd = ssd;
   } else {  // no command is sent for this replica: a write may lack replicas, but not all of them
-    gn_u32 missing = write && has_replica(v, vba) ? 0u : (gn_u32)GN_NO_REPLICA;
-    gn_u32 status = error ? GN_QP_BROKEN | (error & 0xffffu) : missing;
-    S::add(&r.done, 1u | (status ? note_failure<S>(r, status, 0, 0) : 0u));
+    gn_u32 missing = write && has_replica(v, table, vba) ? 0u : (gn_u32)GN_NO_REPLICA;
+    gn_u32 status = moved_on ? (gn_u32)MAP_MOVED_ON : error ? GN_QP_BROKEN | (error & 0xffffu) : missing;
+    gn_u32 reason = moved_on ? (gn_u32)REFUSED_STALE_MAP : 0u;
+    S::add(&r.done, 1u | (status ? note_failure<S>(r, status, reason, 0) : 0u));
   }
   if (!write) {
     x.sent += n;
@@ -286,6 +336,15 @@ GN_DEV bool try_elsewhere(const volume& v, const X& x, gn_u32 status) {
   return status < GN_PENDING && reason < 64 && (ELSEWHERE >> reason & 1u);
 }
 
+// Whether a request that failed so waits for another map.
+template <class X>
+GN_DEV bool waits_for_map(const volume& v, const X& x, gn_u32 status) {
+  if (opcode_of(x) == IO_FLUSH || (x.flags & (FLAG_ONCE | FLAG_PINNED))) return false;
+  if (status & GN_QP_BROKEN) return v.follows & FOLLOWS_BROKEN;
+  gn_u32 reason = x.dw0 & 0xffu;
+  return (v.follows & FOLLOWS_REFUSALS) && status < GN_PENDING && reason < 64 && (LATER >> reason & 1u);
+}
+
 // True where a lane's request that is `active` has ended; its status is in `x` then and its slot is free
 // again. A read that another replica may serve starts over there.
 template <class S, class X>
@@ -307,6 +366,12 @@ GN_DEV bool io_finished(channel& c, const volume& v, gn_u32 mask, bool active, X
       if (again) {
         x.attempt += 1;
         x.sent = 0;
+      } else if (status && waits_for_map(v, x, status)) {
+        x.attempt = WAITS;
+        x.sent = 0;
+        if (opcode_of(x) != IO_WRITE) r.pool_bytes = epoch_of(v);
+        S::st(&r.dw0, status);
+        S::st(&r.dw1, now_ticks() + TRY_AGAIN_TICKS);
       } else {
         x.status = status;
         x.head = IO_NONE;
@@ -342,6 +407,7 @@ GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, 
     x.cid = x.head = IO_NONE;
     if (head == IO_NONE) return;  // nothing of it is on its way
     slot& r = c.slots[head];
+    if (x.attempt == WAITS) x.status = S::ld(&r.dw0), pooled = false, x.attempt = 0;  // nor of this one
     r.pool_addr = !pooled ? 0 : has_pieces(x) ? keep_buffer(c, head, x.address) : x.address;
     r.pool_bytes = x.blocks * GN_BLOCK;
     hold_data<S>(c, r, POOL_HELD);

@@ -18,32 +18,37 @@ GN_DEV gn_u64 mix64(gn_u64 x) {
 // Consecutive chunks lie in consecutive groups, 32 at a time: a stripe, which loads all SSDs evenly.
 constexpr gn_u32 STRIPE_SHIFT = 5;
 
-// The row of the block's placement group.
-GN_DEV const gn_u16* row_of(const volume& v, gn_u32 vba) {
+// Epoch and number of the table in use, as the host stored them last or shortly before. One word after the
+// other, so they may be of two maps.
+GN_DEV gn_u32 epoch_of(const volume& v) { return mem::ld_relaxed_cta((const gn_u32*)&v.map); }
+GN_DEV gn_u32 table_of(const volume& v) { return mem::ld_relaxed_cta((const gn_u32*)&v.map + 1); }
+
+// The row of the block's placement group in this table.
+GN_DEV const gn_u16* row_of(const volume& v, gn_u32 table, gn_u32 vba) {
   gn_u32 chunk = vba >> v.chunk_shift;
   gn_u64 key = (gn_u64)v.vid << 32 | chunk >> STRIPE_SHIFT;
   gn_u32 stripe = (gn_u32)mix64(v.factor ^ mix64(key));
   gn_u32 group = (stripe << STRIPE_SHIFT | (chunk & ((1u << STRIPE_SHIFT) - 1))) & (v.groups - 1);
-  return (const gn_u16*)v.places_addr + (gn_u64)group * v.width;
+  return (const gn_u16*)v.places_addr + (gn_u64)(group + table * v.groups) * v.width;
 }
 
 // The SSD that a write of replica `k` goes to, serving or filling; PLACE_NONE where the replica is missing.
-GN_DEV gn_u32 write_place(const volume& v, gn_u32 vba, gn_u32 k) {
-  gn_u32 place = row_of(v, vba)[k];
+GN_DEV gn_u32 write_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32 k) {
+  gn_u32 place = row_of(v, table, vba)[k];
   return place == PLACE_NONE ? (gn_u32)PLACE_NONE : place & ~(gn_u32)PLACE_FILLING;
 }
 
 // Whether any replica of the block has an SSD. A write without one fails.
-GN_DEV bool has_replica(const volume& v, gn_u32 vba) {
+GN_DEV bool has_replica(const volume& v, gn_u32 table, gn_u32 vba) {
   for (gn_u32 k = 0; k < v.replicas; ++k)
-    if (write_place(v, vba, k) != PLACE_NONE) return true;
+    if (write_place(v, table, vba, k) != PLACE_NONE) return true;
   return false;
 }
 
 // The SSD to read from. Attempt 0 takes one of the serving replicas by `spread`. Attempt n takes the n-th
 // serving replica, from the first on (protocol rule 7). PLACE_NONE where no replica serves.
-GN_DEV gn_u32 read_place(const volume& v, gn_u32 vba, gn_u32 attempt, gn_u32 spread) {
-  const gn_u16* row = row_of(v, vba);
+GN_DEV gn_u32 read_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32 attempt, gn_u32 spread) {
+  const gn_u16* row = row_of(v, table, vba);
   gn_u32 serving = 0;  // a bit a replica
 #pragma unroll
   for (gn_u32 k = 0; k < MAX_REPLICAS; ++k)

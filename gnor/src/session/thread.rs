@@ -24,10 +24,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A Keep Alive goes out well within KATO. Silence of less than its limit is taken for a busy machine.
+/// A Keep Alive goes out well within KATO. Shorter silence is taken for a busy machine. Heartbeat and silence
+/// together are how long a read of an SSD that stands still takes at most.
 pub(super) const PACE: Pace = Pace {
-    heartbeat: Duration::from_secs(1),
-    silence: ADMIN_DEADLINE,
+    heartbeat: Duration::from_millis(500),
+    silence: Duration::from_millis(2500),
     rest: Duration::from_millis(100),
     most_rest: Duration::from_secs(1),
     stood_still: Duration::from_secs(1),

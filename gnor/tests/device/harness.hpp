@@ -19,7 +19,7 @@ namespace harness {
 
 using namespace gn;
 
-constexpr gn_u32 FIRST_QPN = 0x100, LAUNCH = 1, VID = 0x51;
+constexpr gn_u32 FIRST_QPN = 0x100, LAUNCH = 1, VID = 0x51, EPOCH = 3;
 constexpr gn_u32 POOL_KEY = 0 << 8 | 7, QUEUE_KEY = 1 << 8 | 9;
 constexpr gn_u32 UP_ENTRIES = 64, DOWN_ENTRIES = 32;
 constexpr gn_u32 SHARED_BLOCKS = 64, OWN_BLOCKS = 4;
@@ -43,6 +43,10 @@ struct Config {
   unsigned refuse_1_of = 0;          // so many reads are refused
   unsigned break_at = 0;             // host step at which `break_ssds` queue pairs break
   gn_u32 break_ssds = 0;
+  // host step from which on SSDs, and then the clients, go over to the next map: the first SSD has no place
+  // there, and another one may fill in its place
+  unsigned map_at = 0;
+  unsigned clock_shift = 0;          // of a host step in ns
   unsigned preempt = 8;
   // the last two with one block and one warp of clients
   enum Sharing { DEVICE, BLOCK, WARP } sharing = DEVICE;
@@ -174,7 +178,7 @@ struct Harness {
         rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 320),
         pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK),
         pool_words(config.pool_blocks * 4),
-        places(64 * 4 * 2),
+        places(2 * 64 * 4 * 2),
         waiting_data(config.unordered ? hca::HELD_PLACES * (sizeof(hca::held_ctx) + hca::HELD_BYTES) : 0),
         parked_requests(SLOTS * sizeof(parked)),
         waiting(config.ssds * SLOTS),
@@ -256,13 +260,41 @@ struct Harness {
 
   void set_up_volume() {
     v.factor = mix(static_cast<gn_u32>(cfg.seed)), v.capacity_blocks = SHARED_BLOCKS + threads * OWN_BLOCKS;
-    v.places_addr = places.at(), v.next_sequence = 1, v.groups = 64, v.width = 4, v.map_epoch = 3,
+    v.places_addr = places.at(), v.next_sequence = 1, v.groups = 64, v.width = 4, v.map = EPOCH,
     v.lease_epoch = 5;
+    if (cfg.map_at) v.follows = FOLLOWS_REFUSALS | FOLLOWS_BROKEN;
     v.vid = VID, v.client = 2, v.writer = 1;
     v.replicas = static_cast<gn_u8>(cfg.replicas), v.chunk_shift = static_cast<gn_u8>(cfg.chunk_shift);
     gn_u16* row = reinterpret_cast<gn_u16*>(places.p);
     for (gn_u32 g = 0; g < 64; ++g)
-      for (gn_u32 k = 0; k < 4; ++k) row[g * 4 + k] = static_cast<gn_u16>((mix(g) + k) % cfg.ssds);
+      for (gn_u32 k = 0; k < 4; ++k)
+        row[g * 4 + k] = static_cast<gn_u16>(((cfg.map_at && g % 2 ? 0 : mix(g)) + k) % cfg.ssds);
+    for (gn_u32 g = 0; cfg.map_at && g < 64; ++g) next_row(g, row + g * 4, row + (64 + g) * 4);
+  }
+
+  /// The row of the next map: the members that stay, each at another place than before; then one that fills,
+  /// or a missing one.
+  void next_row(gn_u32 g, const gn_u16* before, gn_u16* after) const {
+    gn_u32 n = 0, all = cfg.replicas;
+    for (gn_u32 k = 0; k < all; ++k)
+      if (before[(k + 1) % all] != 0) after[n++] = before[(k + 1) % all];
+    for (gn_u32 ssd = 1; ssd < cfg.ssds && n < all && mix(g) % 8; ++ssd) {
+      bool has = false;
+      for (gn_u32 k = 0; k < n; ++k) has |= (after[k] & ~(gn_u32)PLACE_FILLING) == ssd;
+      if (!has) after[n++] = static_cast<gn_u16>(ssd | PLACE_FILLING);
+    }
+    while (n < 4) after[n++] = PLACE_NONE;
+  }
+
+  /// The word of the map of this epoch.
+  static gn_u64 map_word(gn_u32 epoch) { return epoch | static_cast<gn_u64>(epoch - EPOCH) << 32; }
+
+  /// Whether an SSD has a place for the block in the map of this epoch, one that serves or any.
+  bool is_member(gn_u32 epoch, gn_u32 vba, gn_u32 ssd, bool serving) const {
+    const gn_u16* row = row_of(v, epoch - EPOCH, vba);
+    for (gn_u32 k = 0; k < cfg.replicas; ++k)
+      if (row[k] == ssd || (!serving && row[k] == (ssd | PLACE_FILLING))) return true;
+    return false;
   }
 
   /// What is left in the channel after all requests have ended.

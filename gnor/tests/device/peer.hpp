@@ -17,6 +17,7 @@ struct Peer {
   struct Job {
     gn_u32 q, cid, opcode, vba, blocks, key;
     gn_u64 address, sequence;
+    gn_u32 epoch;
     uint64_t due;          // step at which it starts, then at which it is answered
     gn_u32 number = 0;     // of its queue's commands
     gn_u32 copies = 0;     // under way
@@ -37,6 +38,8 @@ struct Peer {
     gn_u32 flush_from = 0, flush_to = 0;
     std::vector<gn_u32> version;
     std::vector<gn_u64> sequence;
+    gn_u32 epoch = EPOCH;
+    uint64_t moves_at = 0;   // to the next map
   };
 
   Harness& r;
@@ -51,6 +54,10 @@ struct Peer {
   unsigned rnr = 0, no_receive = 0, unexpected = 0, bad_copies = 0, torn_writes = 0;   // all bad
   gn_u64 reads[2] = {};   // taken by other SSDs than the first, by the first
   unsigned answered = 0, refused = 0, lost = 0, dumped = 0;
+  std::map<std::pair<gn_u32, gn_u32>, gn_u64> stamps;   // of a block's version
+  unsigned restamped = 0;   // versions of blocks that came with two sequences; bad
+  unsigned map_refusals = 0;
+  uint64_t clients_move_at = 0;
   unsigned beyond_the_head = 0;   // commands for which the queue, as SQHD told it, had no entry; bad
   unsigned overtaken = 0;   // commands sent behind one that came later; bad
   unsigned bad_stamps = 0;  // commands whose client's stamp is missing, not asked for, or of the future; bad
@@ -62,7 +69,10 @@ struct Peer {
       q.version.assign(r.v.capacity_blocks, 0);
       q.sequence.assign(r.v.capacity_blocks, 0);
       q.arrived = r.qp_dumps[&q - queues.data()].arrived;
+      // The one that is dropped hears of it last: a write may be taken there, and by its successor.
+      q.moves_at = r.cfg.map_at + rng.below(2000) + (&q == queues.data() ? 2000 : 0);
     }
+    clients_move_at = r.cfg.map_at + (r.cfg.seed % 4 ? 1000 + rng.below(2000) : rng.below(9000));
     __atomic_store_n(&clock, 1, __ATOMIC_RELAXED);
   }
 
@@ -222,7 +232,8 @@ struct Peer {
     job->key = w[8] >> 24 | w[9] << 8;
     job->sequence = static_cast<gn_u64>(w[15]) << 32 | w[14];
     bool io = job->opcode == IO_READ || job->opcode == IO_WRITE;
-    bool stamped = w[11] >> 16 == VID && w[2] == r.v.map_epoch && w[3] == r.v.lease_epoch;
+    job->epoch = w[2];
+    bool stamped = w[11] >> 16 == VID && w[3] == r.v.lease_epoch && w[2] - EPOCH <= (r.cfg.map_at ? 1u : 0u);
     bool sized = (w[8] & 0xffffff) == job->blocks * GN_BLOCK && job->blocks <= 1u << r.cfg.chunk_shift;
     if (bytes != 64 || (io && (!stamped || !sized || job->vba + job->blocks > r.v.capacity_blocks))) {
       ++unexpected;
@@ -233,6 +244,7 @@ struct Peer {
       push_response(q, job->cid, 0, 0x10000 | q);
       return;
     }
+    if (r.cfg.map_at && refuses_map(*job)) return;
     if (job->opcode == IO_READ && rng.one_of(r.cfg.refuse_1_of)) {
       ++refused;
       const gn_u32 reasons[] = {REFUSED_NOT_HERE_YET, REFUSED_ASK_THE_FIRST, REFUSED_NOT_SERVING,
@@ -251,6 +263,40 @@ struct Peer {
     }
     next_job = next_job % 0x7ffff + 1;
     jobs[next_job] = std::move(job);
+  }
+
+  /// As the firmware judges epoch and place.
+  bool refuses_map(const Job& job) {
+    gn_u32 ours = queues[job.q].epoch, status = 0, reason = 0;
+    if (job.epoch < ours) status = 0x0702, reason = REFUSED_STALE_MAP;
+    else if (job.epoch > ours) status = 0x0703, reason = REFUSED_MAP_BEHIND;
+    else if (!r.is_member(ours, job.vba, job.q, false)) status = 0x4701, reason = REFUSED_WRONG_TARGET;
+    else if (job.opcode == IO_READ && !r.is_member(ours, job.vba, job.q, true))
+      status = 0x0704, reason = REFUSED_NOT_HERE_YET;
+    if (!status) return false;
+    ++map_refusals;
+    tell_head(job.q, job.number);
+    push_response(job.q, job.cid, status, reason);
+    return true;
+  }
+
+  /// SSDs and clients go over to the next map.
+  void move_maps() {
+    if (!r.cfg.map_at) return;
+    for (Queue& q : queues)
+      if (step >= q.moves_at) q.epoch = EPOCH + 1;
+    if (step >= clients_move_at) __atomic_store_n(&r.v.map, Harness::map_word(EPOCH + 1), __ATOMIC_RELEASE);
+  }
+
+  /// Acknowledged versions that a serving member of the last map does not have.
+  unsigned missing_copies() const {
+    unsigned missing = 0;
+    for (size_t i = 0; r.cfg.map_at && i < r.versions.size(); ++i) {
+      gn_u32 vba = SHARED_BLOCKS + static_cast<gn_u32>(i);
+      for (gn_u32 q = 0; q < queues.size() && r.versions[i] != ~0u; ++q)
+        if (r.is_member(EPOCH + 1, vba, q, true) && queues[q].version[vba] != r.versions[i]) ++missing;
+    }
+    return missing;
   }
 
   void on_copied(const Entry& e) {
@@ -305,6 +351,10 @@ struct Peer {
     for (gn_u32 b = 0; b < job.blocks; ++b) {
       const gn_u8* block = job.data->p + b * GN_BLOCK;
       if (!is_block(block, job.vba + b)) ++torn_writes;
+      gn_u32 version = *reinterpret_cast<const gn_u32*>(block);
+      gn_u64& stamp = stamps[{job.vba + b, version}];
+      if (stamp && stamp != job.sequence) ++restamped;
+      stamp = job.sequence;
       if (queue.sequence[job.vba + b] > job.sequence) continue;
       queue.sequence[job.vba + b] = job.sequence;
       queue.version[job.vba + b] = *reinterpret_cast<const gn_u32*>(block);
@@ -427,7 +477,8 @@ struct Peer {
   bool turn() {
     ++step;
     answer_pool();
-    __atomic_store_n(&clock, step, __ATOMIC_RELAXED);
+    move_maps();
+    __atomic_store_n(&clock, step << r.cfg.clock_shift, __ATOMIC_RELAXED);
     bool any = take_entries();
     work_on_jobs();
     // Amid copies, if there are any.

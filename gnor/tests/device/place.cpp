@@ -41,8 +41,8 @@ void check_reads(const map& m, const std::string& line, const gn::volume& v, gn_
                  const std::vector<gn_u32>& serving) {
   for (gn_u32 k = 0; k < 8; ++k) {
     gn_u32 want = serving.empty() ? (gn_u32)gn::PLACE_NONE : serving[k % serving.size()];
-    check(m, line, "the replica that a read takes by spread", gn::read_place(v, vba, 0, k), want);
-    check(m, line, "the replica that a read tries next", gn::read_place(v, vba, k + 1, 0), want);
+    check(m, line, "the replica that a read takes by spread", gn::read_place(v, 0, vba, 0, k), want);
+    check(m, line, "the replica that a read tries next", gn::read_place(v, 0, vba, k + 1, 0), want);
   }
 }
 
@@ -59,20 +59,20 @@ void check_block(const map& m, const std::string& line) {
   v.vid = (gn_u16)vid;
   v.replicas = (gn_u8)replicas;
   v.chunk_shift = (gn_u8)shift;
-  gn_u32 row = (gn_u32)(gn::row_of(v, (gn_u32)vba) - m.places.data());
+  gn_u32 row = (gn_u32)(gn::row_of(v, 0, (gn_u32)vba) - m.places.data());
   check(m, line, "the group", row / m.header.width, (gn_u32)group);
   std::vector<gn_u32> serving;
   bool any = false;
   for (gn_u32 k = 0; k < replicas && words >> place; ++k) {
     bool none = place == "-", fills = place.back() == 'f';
     gn_u32 ssd = none ? (gn_u32)gn::PLACE_NONE : (gn_u32)std::strtoul(place.c_str(), nullptr, 10);
-    check(m, line, "the SSD of a write", gn::write_place(v, (gn_u32)vba, k), ssd);
+    check(m, line, "the SSD of a write", gn::write_place(v, 0, (gn_u32)vba, k), ssd);
     if (!none && !fills) serving.push_back(ssd);
     any |= !none;
     missing += none;
     filling += fills;
   }
-  check(m, line, "whether there is a replica", gn::has_replica(v, (gn_u32)vba), any);
+  check(m, line, "whether there is a replica", gn::has_replica(v, 0, (gn_u32)vba), any);
   check_reads(m, line, v, (gn_u32)vba, serving);
   ++blocks;
 }

@@ -15,7 +15,7 @@ SEEDS=${SEEDS:-1}
 LONG=${GNSTOR_LONG:-}
 # At least one mistake for each program and each sanitizer that finds mistakes.
 SHORT=" doorbell_record_relaxed newcomers_get_room_first slots_without_order a_callback_waits "
-SHORT="$SHORT borders_counted_twice limit_beyond_the_head "
+SHORT="$SHORT borders_counted_twice limit_beyond_the_head retry_with_a_new_stamp "
 FLAGS="-std=c++17 -Wall -Wextra -Werror -Wno-unknown-pragmas -DGN_SIMT_HOST"
 HEADERS="-I$ROOT/fabric/simt -I$ROOT/fabric/cuda -I$ROOT/gnor/cuda -I$ROOT/libgnstor/include"
 OUT=$(mktemp -d)
@@ -264,6 +264,19 @@ mutants_of_the_other() {
     mutant parked_relaxed $GNOR/sharing.cuh \
         's/return mem::or_acqrel_gpu(p, v);/return mem::or_relaxed_gpu(p, v);/' \
         tsan tsan no_thread_waits 20
+    # Of a map that moves on.
+    mutant retry_with_a_new_stamp $GNOR/io.cuh \
+        's/if (write && begins)$/if (starts)/' \
+        plain plain the_map_moves_on 10 'two sequences [1-9]'
+    mutant waiting_forgotten $GNOR/io.cuh 's/  if (epoch_of(v) == r.pool_bytes .*$/  return true;/' \
+        plain plain the_map_moves_on 20
+    mutant two_epochs_in_one_write $GNOR/io.cuh \
+        's/^  if (moved_on) sends = false;//;s/bool moved_on = .*$/bool moved_on = false;/' \
+        plain plain the_map_moves_on 20 'acknowledged and missing [1-9]'
+    mutant table_of_another_map $GNOR/io.cuh 's/gn_u32 table = write .*$/gn_u32 table = 0;/' \
+        plain plain the_map_moves_on 10 'acknowledged and missing [1-9]'
+    mutant refusal_is_the_end $GNOR/io.cuh 's/  return (v.follows & FOLLOWS_REFUSALS).*$/  return false;/' \
+        plain plain the_map_moves_on 20
     mutant own_slot_used_twice $GNOR/io.cuh \
         's/cid == NO_SLOT && own_slot_is_free<S>(c, v, x))/cid == NO_SLOT)/' \
         plain plain a_long_request 30

@@ -99,7 +99,8 @@ void begin(Harness& r, Lane& lane, gn_u32 thread) {
 void note(gn_u32& counter) { add_relaxed_gpu(&counter, 1u); }
 
 void look_at_result(Harness& r, Lane& lane, gn_u32 thread) {
-  bool may_fail = r.cfg.refuse_1_of || (r.cfg.break_at && !(r.cfg.reads_survive && !lane.write));
+  bool may_fail = r.cfg.refuse_1_of ||
+                  (r.cfg.break_at && !r.cfg.map_at && !(r.cfg.reads_survive && !lane.write));
   bool good = lane.x.status == GN_OK;
   if (!good) {
     note(r.failed_ios);
@@ -150,7 +151,7 @@ void abandon(Harness& r, Lane& lane, bool late) {
 /// Until every completion has come: also of abandoned requests.
 template <class S>
 void drain(Harness& r) {
-  for (gn_u64 patience = now_ns() + 2000000;;) {
+  for (gn_u64 patience = now_ns() + (2000000ull << r.cfg.clock_shift);;) {
     take_completions<S>(*r.used, FULL);
     gn_u32 left = 0;
     for (gn_u32& w : r.used->slot_bits) left |= ld_relaxed_gpu(&w);
@@ -339,7 +340,8 @@ void async_client_of(Harness& r) {
   if (thread >= 32) return;
   if (threadIdx.x == 0 && r.cfg.in_smem) r.used = &r.c;
   while (__any_sync(FULL, ld_acquire_gpu(&r.warps_done) != r.threads / 32)) poll(f, callbacks<S>{table, 1});
-  if (gn_u32 left = gn::drain(f, 2000000ull * 1024, callbacks<S>{table, 1})) {
+  gn_u64 patience = (2000000ull * 1024) << r.cfg.clock_shift;
+  if (gn_u32 left = gn::drain(f, patience, callbacks<S>{table, 1})) {
     if (lane_id() == 0) add_relaxed_gpu(&r.leaked, left);
   }
 }
@@ -416,6 +418,7 @@ void ask_agent_to_end(void* p) {
 gn_u64 pieced_buffers = 0;
 gn_u64 reads_of[2];   // of other SSDs than the first, of the first
 gn_u64 dumped = 0;
+gn_u64 map_refusals = 0;
 
 /// At saturation no request waits much longer than another: p99.9 of the steps that a request takes is at
 /// most 4 times p50, and the longest request takes at most 20 times p50.
@@ -473,7 +476,12 @@ bool run(const Config& cfg, const char* name) {
   bool uncalled = r.called != r.submitted || r.c.uncalled;
   unsigned wrong = uncalled + r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive +
                    peer.unexpected + peer.bad_copies + peer.torn_writes + peer.overtaken +
-                   peer.beyond_the_head + peer.bad_stamps;
+                   peer.beyond_the_head + peer.bad_stamps + peer.restamped +
+                   (s.failed ? 0 : peer.missing_copies());
+  map_refusals += peer.map_refusals;
+  if (getenv("STEPS") && cfg.map_at)
+    printf("  seed %llu: %u refusals, map at %u of %llu\n", static_cast<unsigned long long>(cfg.seed),
+           peer.map_refusals, cfg.map_at, static_cast<unsigned long long>(peer.step));
   if (!s.failed && !left && !wrong && !responses_lost) return tail_is_short(r, name);
   printf("  %s seed %llu: wrong data %u, status %u; leaked %u, left %u (%s)\n", name,
          static_cast<unsigned long long>(cfg.seed), r.wrong_data, r.wrong_status, r.leaked, left, what);
@@ -481,6 +489,8 @@ bool run(const Config& cfg, const char* name) {
          peer.unexpected, peer.bad_copies, peer.torn_writes);
   if (peer.beyond_the_head) printf("    beyond the head that SQHD told %u\n", peer.beyond_the_head);
   if (peer.bad_stamps) printf("    stamps of clients missing or wrong %u\n", peer.bad_stamps);
+  if (peer.restamped) printf("    versions with two sequences %u\n", peer.restamped);
+  if (cfg.map_at) printf("    acknowledged and missing %u\n", peer.missing_copies());
   if (peer.overtaken) printf("    overtaken %u\n", peer.overtaken);
   printf("    answered %u, taken %llu, late %u\n  %s\n", peer.answered, r.ring.responses, peer.lost,
          s.failed ? s.message : "");
@@ -667,6 +677,20 @@ Config a_long_request(uint64_t seed) {
   return cfg;
 }
 
+/// SSDs and clients go over to the next map at moments of their own, and the SSD that it drops breaks before
+/// that or later. No request fails; each write is on every member of one epoch, and has one stamp.
+Config the_map_moves_on(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.ssds = 3 + static_cast<gn_u32>(seed % 2), cfg.replicas = 2 + static_cast<gn_u32>(seed / 2 % 2);
+  cfg.rounds = 12, cfg.clock_shift = 12, cfg.max_blocks = 1 + 3 * static_cast<gn_u32>(seed % 2);
+  cfg.map_at = 2000 + static_cast<unsigned>(seed * 1733 % 15000);
+  if (seed % 3 == 1) cfg.break_ssds = 1, cfg.break_at = cfg.map_at + static_cast<unsigned>(seed * 337 % 5000);
+  if (cfg.break_at && seed % 2) cfg.break_at = cfg.map_at / 2;
+  cfg.async = seed % 4 == 3;
+  if (!cfg.async && seed % 5 == 4) return in_one_block(cfg, Config::BLOCK, 2);
+  return seed % 7 == 6 ? in_one_block(cfg, Config::WARP, 1) : cfg;
+}
+
 /// One block's warps share the channel, and one warp has it alone: everything above once more.
 Config one_block_shares(uint64_t seed) {
   Config (*const kinds[])(uint64_t) = {common,        full_queues,      a_small_pool,
@@ -766,6 +790,7 @@ const Scenario SCENARIOS[] = {
     {"one_queue_pair_breaks", one_queue_pair_breaks},
     {"reads_survive_a_queue_pair", reads_survive_a_queue_pair},
     {"all_queue_pairs_break", all_queue_pairs_break},
+    {"the_map_moves_on", the_map_moves_on, 8},
     {"a_long_request", a_long_request},
     {"threads_alone", threads_alone},
     {"no_thread_waits", no_thread_waits},
@@ -803,6 +828,8 @@ int main(int argc, char** argv) {
     }
     if (s.config == buffers_in_pieces && !bad && !pieced_buffers)
       ++bad, printf("  no buffer came in pieces\n");
+    if (s.config == the_map_moves_on && !bad && !map_refusals)
+      ++bad, printf("  no command was refused because of its map\n");
     if (s.config == behind_dumps && !bad && !dumped) ++bad, printf("  no DUMP was executed\n");
     // In turn it would be half each.
     if (s.config == one_ssd_is_slow && !bad && reads_of[1] * 3 > reads_of[0] * 2)
