@@ -19,8 +19,8 @@ fn contradict(one: &Entries, other: &Entries) -> bool {
     one.iter().any(|(vid, entry)| other.get(vid).is_some_and(|e| rank(e) == rank(entry) && e != entry))
 }
 
-/// The places of those that contradict the rest. The rest are those that agree with the most; of several that
-/// are as many, with the first. `None` says nothing.
+/// The places of the SSDs that contradict the array. The array is the SSD that contradicts the fewest others,
+/// of several the first, and the SSDs that agree with it. `None` says nothing.
 fn strangers(all: &[Option<Entries>]) -> Vec<usize> {
     let against = |one: &Entries| -> Vec<usize> {
         let of = |(place, other): (usize, &Option<Entries>)| {

@@ -36,7 +36,8 @@ fn a_file_that_cannot_be_used_is_named_with_a_way_out() {
         first.end("-TERM");
         let raw = std::fs::OpenOptions::new().write(true).open(&file).expect("it is there");
         let whole = raw.metadata().expect("its size").len();
-        let limit = format!("ulimit -f 1000; exec {} ssd --listen {ANY} --data {file}", GNSTOR.display());
+        let limit =
+            format!("ulimit -f 1000; exec {} ssd --no-auth --listen {ANY} --data {file}", GNSTOR.display());
         let mut limited = Command::new("bash");
         limited.args(["-c", &limit]);
         run_for(limited, LIMIT).failed(&[&file, "ulimit -f"]);

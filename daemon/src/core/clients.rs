@@ -265,7 +265,7 @@ impl Clients {
         }
         let message = format!(
             "{:?} has volume {name} open for reading with {own} client ids, the most for one principal: \
-             release those that are not in use",
+             release an id that is not in use",
             caller.name
         );
         Err(Failure::new(ResourceExhausted, message))

@@ -44,8 +44,8 @@ impl Default for DaemonConfig {
             stands_in: BTreeMap::new(),
             access: Access::default(),
             keep_alive: Duration::from_secs(20),
-            max_connections: 1024,
-            max_host_connections: 768,
+            max_connections: 2048,
+            max_host_connections: 1536,
         }
     }
 }

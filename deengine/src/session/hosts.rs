@@ -386,8 +386,9 @@ mod tests {
     fn ending_a_controller_takes_no_longer_where_there_are_many() {
         let _deadline = crate::deadline::deadline();
         let best = |count: u32, times: usize| (0..times).map(|_| all_come_and_go(count)).min();
-        let few = best(MAX_CONTROLLERS as u32 / 8, 20).expect("a time") * 8;
-        let many = best(MAX_CONTROLLERS as u32, 5).expect("a time");
+        let most = u32::try_from(MAX_CONTROLLERS).expect("some thousand");
+        let few = best(most / 8, 20).expect("a time") * 8;
+        let many = best(most, 5).expect("a time");
         assert!(many < few * 3, "{few:?} in eight parts, {many:?} together");
     }
 

@@ -92,7 +92,7 @@ fn frames_of_a_client_that_leaves_count_for_it_no_more() {
     assert!(harness.frames_are_whole());
 }
 
-/// All ranges of a Dataset Management may be the same chunk, so a small volume is enough for a million blocks.
+/// All ranges of a Dataset Management may be one chunk: a small volume is enough for a million blocks.
 #[test]
 fn a_client_that_unmaps_a_million_blocks_leaves_turns_to_others() {
     let mut harness = Harness::new();

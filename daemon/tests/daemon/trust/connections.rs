@@ -150,7 +150,7 @@ fn connections_are_bounded_and_a_place_is_free_again() {
     });
 }
 
-/// Otherwise 1,024 connections that prove nothing and answer pings keep every client out.
+/// Otherwise connections that prove nothing and answer pings keep every client out.
 #[test]
 fn one_host_leaves_connections_to_others() {
     let _deadline = Deadline::after(LIMIT);

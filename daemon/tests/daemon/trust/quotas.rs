@@ -124,8 +124,8 @@ fn opens_are_bounded_for_a_principal() {
     });
 }
 
-/// Otherwise a principal that may only read a shared volume fills its list of readers, and nobody else with
-/// the right can open it.
+/// Otherwise a principal that may only read a shared volume fills its list of readers, and no other
+/// principal with the right can open it.
 #[test]
 fn one_principal_leaves_places_among_the_readers_of_a_volume_to_others() {
     let _deadline = Deadline::after(LIMIT);
