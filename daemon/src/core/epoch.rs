@@ -19,7 +19,7 @@ use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::voter::check_newer;
 use gnstor_fleet::{ArrayId, Epoch as Number, SsdId};
 use gnstor_proto::placement::map3::Vote;
-use gnstor_proto::placement::{AnyMap, MapError, Rows};
+use gnstor_proto::placement::{AnyMap, MAP_BYTES, MapError, Rows};
 use gnstor_proto::slba::Vid;
 use std::sync::Arc;
 
@@ -127,6 +127,9 @@ pub enum NotNext {
     /// It says what no map may say.
     #[error("{0}")]
     Wrong(#[from] MapError),
+    /// The SSDs have no room for it.
+    #[error("{0}")]
+    TooLarge(String),
     /// None of the members takes part in it.
     #[error("no SSD that takes part now takes part in the map: change some SSDs, and the others later")]
     NoneStays,
@@ -135,6 +138,19 @@ pub enum NotNext {
 /// The newest of these maps. Maps of one epoch differ in their term only.
 pub(super) fn newest<'a>(maps: impl IntoIterator<Item = &'a AnyMap>) -> Option<&'a AnyMap> {
     maps.into_iter().max_by_key(|map| (map.epoch(), map.term()))
+}
+
+/// SSDs have no room for a map beyond [`MAP_BYTES`].
+pub(super) fn check_room(map: &AnyMap, bytes: usize) -> Result<(), String> {
+    if bytes <= MAP_BYTES {
+        return Ok(());
+    }
+    Err(format!(
+        "the fleet map of {} SSDs and {} placement groups takes {bytes} bytes, and an SSD has room for \
+         {MAP_BYTES}: use fewer groups or SSDs",
+        map.count(),
+        map.groups()
+    ))
 }
 
 impl Epoch {
@@ -186,6 +202,7 @@ impl Core {
         }
         self.epoch.check_next(&Known::new(map.clone()))?;
         let bytes = map.encode()?;
+        check_room(&map, bytes.len()).map_err(NotNext::TooLarge)?;
         let mut capacity = Capacity::new(map.clone(), self.members.blocks());
         self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
         self.capacity = Some(capacity);
