@@ -5,7 +5,7 @@
 use crate::core::{Answer, Command};
 use gnstor_fabric::admin::{AdminQueue, Ask, ChannelError, Data, Dialogue, Reply, WINDOW_BYTES};
 use gnstor_proto::nvme::{Cqe, Sqe};
-use gnstor_proto::placement::AnyMap;
+use gnstor_proto::placement::{AnyMap, MAP_BYTES};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
@@ -16,7 +16,8 @@ pub const LIST_ENTRIES: usize = 16;
 /// First try of MAP GET; the answer's length sizes the second one.
 const MAP_FIRST_BYTES: usize = 64 << 10;
 /// Longest map: what one command can move.
-const MAP_MAX_BYTES: usize = WINDOW_BYTES;
+const MAP_MAX_BYTES: usize = MAP_BYTES;
+const _: () = assert!(MAP_BYTES <= WINDOW_BYTES);
 /// A second MAP GET has the right length; a third is needed if the map changed in between.
 const MAP_TRIES: u32 = 3;
 /// The order of the fleet map's commands; those of volumes have their volume's id.

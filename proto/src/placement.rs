@@ -27,6 +27,8 @@ pub const DEFAULT_GROUPS: u32 = 65_536;
 pub const MAX_WIDTH: usize = crate::vendor::MAX_REPLICAS as usize;
 /// Most SSDs in a map.
 pub const MAX_SSDS: usize = 4096;
+/// Longest map in bytes: as much as a command of the daemon carries and an SSD has room for.
+pub const MAP_BYTES: usize = 1 << 20;
 /// Default chunk: 16 blocks = 64 KiB.
 pub const DEFAULT_CHUNK_SHIFT: u8 = 4;
 

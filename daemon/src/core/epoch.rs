@@ -17,9 +17,9 @@ use super::volume::Stage;
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::voter::check_newer;
-use gnstor_fleet::{ArrayId, Epoch as Number, SsdId};
+use gnstor_fleet::{ArrayId, Epoch as Number, Refused, SsdId};
 use gnstor_proto::placement::map3::Vote;
-use gnstor_proto::placement::{AnyMap, MapError, Rows};
+use gnstor_proto::placement::{AnyMap, MAP_BYTES, MapError, Rows};
 use gnstor_proto::slba::Vid;
 use std::sync::Arc;
 
@@ -110,6 +110,9 @@ pub enum NotNext {
         /// Of the one that the daemon serves by.
         known: u64,
     },
+    /// It is of another array, or of another format.
+    #[error("the map is of another array than the one that the daemon serves, or does not name one")]
+    OtherArray,
     /// It has an SSD that is not connected.
     #[error("the map names {given} SSDs and {connected} are connected: connect all that it names")]
     Unconnected {
@@ -127,6 +130,9 @@ pub enum NotNext {
     /// It says what no map may say.
     #[error("{0}")]
     Wrong(#[from] MapError),
+    /// The SSDs have no room for it.
+    #[error("{0}")]
+    TooLarge(String),
     /// None of the members takes part in it.
     #[error("no SSD that takes part now takes part in the map: change some SSDs, and the others later")]
     NoneStays,
@@ -135,6 +141,19 @@ pub enum NotNext {
 /// The newest of these maps. Maps of one epoch differ in their term only.
 pub(super) fn newest<'a>(maps: impl IntoIterator<Item = &'a AnyMap>) -> Option<&'a AnyMap> {
     maps.into_iter().max_by_key(|map| (map.epoch(), map.term()))
+}
+
+/// SSDs have no room for a map beyond [`MAP_BYTES`].
+pub(super) fn check_room(map: &AnyMap, bytes: usize) -> Result<(), String> {
+    if bytes <= MAP_BYTES {
+        return Ok(());
+    }
+    Err(format!(
+        "the fleet map of {} SSDs and {} placement groups takes {bytes} bytes, and an SSD has room for \
+         {MAP_BYTES}: use fewer groups or SSDs",
+        map.count(),
+        map.groups()
+    ))
 }
 
 impl Epoch {
@@ -155,7 +174,10 @@ impl Epoch {
 
     fn check_next(&self, next: &Known) -> Result<(), NotNext> {
         let known = self.map.as_ref().ok_or(NotNext::NotServing)?;
-        check_newer(known, next).map_err(|_| NotNext::Stale { given: next.epoch(), known: known.epoch() })?;
+        check_newer(known, next).map_err(|refused| match refused {
+            Refused::OtherArray => NotNext::OtherArray,
+            _ => NotNext::Stale { given: next.epoch(), known: known.epoch() },
+        })?;
         let (before, after) = (members_of(&*known.0), members_of(&*next.0));
         if before.is_disjoint(&after) {
             return Err(NotNext::NoneStays);
@@ -186,6 +208,7 @@ impl Core {
         }
         self.epoch.check_next(&Known::new(map.clone()))?;
         let bytes = map.encode()?;
+        check_room(&map, bytes.len()).map_err(NotNext::TooLarge)?;
         let mut capacity = Capacity::new(map.clone(), self.members.blocks());
         self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
         self.capacity = Some(capacity);
@@ -222,7 +245,32 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gnstor_proto::placement::map3::{FleetMap3, Row3};
     use gnstor_proto::placement::{FleetMap, SsdState};
+
+    #[test]
+    fn a_map_of_format_3_says_its_array_its_voters_and_the_deprived_ssds() {
+        let whole = FleetMap3::of(&FleetMap::equal(3, 64, 7, 1).unwrap(), [5; 16]);
+        let mut next = FleetMap3 { epoch: 2, ..whole.clone() };
+        next.ssds[0].vote = Vote::Voter;
+        next.ssds[2].vote = Vote::Witness;
+        next.rows.iter_mut().for_each(|row| *row = Row3 { first: None, ..Row3::default() });
+        (next.ssds[1].shrunk_at, next.ssds[2].shrunk_at) = (2, 1);
+        let known = Known::new(next.clone().into());
+        let set = |ssds: &[u16]| ssds.iter().copied().collect::<SsdSet>();
+        assert_eq!(
+            (known.array(), known.voters(), known.deprived()),
+            (ArrayId([5; 16]), set(&[0, 2]), set(&[1]))
+        );
+        assert_eq!([0, 1, 2, 3].map(|ssd| known.shrunk_at(ssd)), [Some(0), Some(2), Some(1), None]);
+        let mut epoch = Epoch::default();
+        epoch.set(whole.into(), Vec::new());
+        assert_eq!(epoch.check_next(&known), Ok(()));
+        next.array = [6; 16];
+        assert_eq!(epoch.check_next(&Known::new(next.into())), Err(NotNext::OtherArray));
+        let two = at(9, FleetMap::equal(3, 64, 7, 1).unwrap());
+        assert_eq!(epoch.check_next(&Known::new(two)), Err(NotNext::OtherArray));
+    }
 
     fn at(epoch: Number, mut map: FleetMap) -> AnyMap {
         map.epoch = epoch;

@@ -21,7 +21,7 @@
 mod reconcile;
 
 use super::capacity::Capacity;
-use super::epoch::newest;
+use super::epoch::{check_room, newest};
 use super::members::{Members, members_of};
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
 use gnstor_proto::placement::{AnyMap, FleetMap, Rows};
@@ -296,6 +296,7 @@ impl Core {
         }
         let map = map.in_term(term);
         let bytes = map.encode().map_err(|e| Stop::Array(format!("the fleet map: {e}")))?;
+        check_room(&map, bytes.len()).map_err(Stop::Array)?;
         self.members.follow(&map);
         self.capacity = Some(Capacity::new(map.clone(), self.members.blocks()));
         self.epoch.set(map, bytes);

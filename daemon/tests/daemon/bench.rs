@@ -35,8 +35,12 @@ pub(crate) struct Bench {
 impl Bench {
     /// A daemon that has not yet read the array.
     pub(crate) fn cold(array: &SimArray, now: u64) -> Self {
+        Self::cold_with(array, now, config())
+    }
+
+    pub(crate) fn cold_with(array: &SimArray, now: u64, config: CoreConfig) -> Self {
         let mut bench = Self {
-            core: Core::new(config(), &vec![SSD_BYTES; array.len()]),
+            core: Core::new(config, &vec![SSD_BYTES; array.len()]),
             array: array.clone(),
             queues: vec![VecDeque::new(); array.len()],
             replies: BTreeMap::new(),

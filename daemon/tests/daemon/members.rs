@@ -2,11 +2,11 @@
 //! The members of the fleet map: an array whose map leaves an SSD out, and maps that drop and add SSDs.
 
 use crate::array::{Fault, SimArray, SimSsd};
-use crate::bench::{Bench, client, create, create_with, delete, read, refused, release, write};
+use crate::bench::{Bench, client, config, create, create_with, delete, read, refused, release, write};
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::request::Request;
-use gnstor_daemon::core::{NotNext, Reply};
-use gnstor_proto::placement::{FleetMap, SsdState};
+use gnstor_daemon::core::{CoreConfig, NotNext, Reply, Stop};
+use gnstor_proto::placement::{FleetMap, MAP_BYTES, SsdState};
 use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::opcode;
 
@@ -144,6 +144,24 @@ fn an_array_of_which_no_ssd_takes_part_is_not_served() {
     let mut bench = Bench::cold(&array, 0);
     bench.run_for(5_000);
     assert!(!bench.core.is_serving());
+}
+
+/// 65,536 groups of width 4 fit, twice as many do not.
+#[test]
+fn a_map_without_room_on_the_ssds_stops_the_daemon_with_the_numbers() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(4);
+    let groups = 1 << 17;
+    let mut bench = Bench::cold_with(&array, 0, CoreConfig { groups, ..config() });
+    bench.run_for(5_000);
+    let Some(Stop::Array(why)) = &bench.stopped else { panic!("{:?}", bench.core.waits_for()) };
+    let bytes = FleetMap::equal(4, groups, 7, 1).unwrap().encode().len();
+    assert!(bytes > MAP_BYTES && why.contains("131072 placement groups"), "{why}");
+    assert!(why.contains(&bytes.to_string()) && why.contains("fewer groups"), "{why}");
+    assert!(array.ssd(0).map.is_none(), "nothing was written");
+    let mut bench = Bench::cold_with(&array, 0, CoreConfig { groups: groups / 2, ..config() });
+    bench.run_until_quiet();
+    assert!(bench.core.is_serving());
 }
 
 #[test]

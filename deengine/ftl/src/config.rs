@@ -17,6 +17,7 @@ const LEAST_VOLUMES: u64 = 64;
 const BLOCKS_PER_VOLUME: u64 = 512;
 /// Most bytes of an encoded fleet map.
 pub const MAP_BYTES: u32 = 1 << 20;
+const _: () = assert!(gnstor_proto::placement::MAP_BYTES <= MAP_BYTES as usize);
 /// Energy budget of a dump (protocol rule 11) on a large SSD: 13 ms at 4,950 MB/s.
 pub const DUMP_BYTES: u64 = 64 << 20;
 /// Capacity of a small SSD, divided by the bytes of its dump.

@@ -12,6 +12,8 @@ const SMALL_BYTES: u32 = 4096;
 const SMALL_COUNT: u32 = 4096;
 /// A map of the default 65,536 groups and 4,096 SSDs takes 557,100 bytes.
 pub(crate) const LARGE_BYTES: u32 = 1 << 20;
+/// A fleet map is fetched into one buffer.
+const _: () = assert!(gnstor_proto::placement::MAP_BYTES <= LARGE_BYTES as usize);
 const LARGE_COUNT: u32 = 8;
 
 /// Who a buffer is for.

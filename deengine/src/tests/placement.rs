@@ -37,7 +37,7 @@ fn every_ssd_places_blocks_as_the_golden_file_says() {
             "bytes" => encoded.extend(bytes(words[1])),
             "block" => {
                 // Format 2 gives its places to any content.
-                let nobody = gnstor_durable::SsdIdentity { uuid: [0; 16], incarnation: 0 };
+                let any = gnstor_durable::SsdIdentity { uuid: [0; 16], incarnation: 0 };
                 let map = FleetMap::decode(&encoded).expect("a map");
                 let number = |at: usize| words[at].parse::<u64>().expect("a number");
                 let entry = VolumeEntry {
@@ -48,7 +48,7 @@ fn every_ssd_places_blocks_as_the_golden_file_says() {
                     ..entry(1)
                 };
                 for ssd in 0..u16::try_from(map.ssds.len()).unwrap() {
-                    let place = Fleet::new(map.clone().into(), ssd, nobody, false)
+                    let place = Fleet::new(map.clone().into(), ssd, any, false)
                         .place(&entry, u32::try_from(number(2)).unwrap());
                     assert_eq!(place, expected(&words[9..], ssd), "SSD {ssd}: {line}");
                 }

@@ -234,7 +234,7 @@ impl AnyMap {
         self
     }
 
-    /// The bytes; those that it was decoded from.
+    /// The bytes, as they were decoded.
     ///
     /// # Errors
     /// As [`FleetMap3::check`], which each decoded map passes.
