@@ -64,7 +64,10 @@ fn what_df_says_is_free_can_be_created_and_written_to_its_last_block() {
         for replicas in [3, 2, 1] {
             let (name, bytes) = (format!("of-{replicas}"), largest(replicas));
             assert!(bytes > 8 << 20, "{replicas} replicas: {bytes}");
-            create("too-large", bytes + 4096, replicas).failed(&["does not fit"]);
+            // The figure holds for every id that the volume may get. Only while none rests it is exact.
+            if replicas == 3 {
+                create("too-large", bytes + 4096, replicas).failed(&["does not fit"]);
+            }
             create(&name, bytes, replicas).worked();
             let guest = Guest::connect(&up.daemon, &name);
             let file = guest.client.open(&name, Rights::Write).expect("a volume opens");
