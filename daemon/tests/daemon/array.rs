@@ -9,7 +9,8 @@ use gnstor_fabric::admin::{AdminQueue, Capsule, ChannelError, Data, Exchange};
 use gnstor_proto::fabrics::ssd_subnqn;
 use gnstor_proto::nvme::admin::{GET_LOG_PAGE, KEEP_ALIVE};
 use gnstor_proto::nvme::{Cqe, Sqe};
-use gnstor_proto::placement::{FleetMap, SsdState};
+use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
 use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
@@ -35,7 +36,7 @@ pub(crate) enum Fault {
 #[derive(Default, Debug)]
 pub(crate) struct SimSsd {
     pub(crate) table: BTreeMap<Vid, VolumeEntry>,
-    pub(crate) map: Option<FleetMap>,
+    pub(crate) map: Option<AnyMap>,
     term: u64,
     /// Deleted volumes stay in the table for so many commands.
     pub(crate) sweep_commands: u32,
@@ -137,7 +138,7 @@ impl SimSsd {
             (opcode::VOLUME_LIST, Data::In(_)) => Ok(self.list(sqe, brought)),
             (opcode::MAP_SET, Data::Out(data)) => self.map_set(data),
             (opcode::MAP_GET, Data::In(_)) => {
-                let map = self.map.as_ref().map(FleetMap::encode).unwrap_or_default();
+                let map = self.map.as_ref().map(|map| map.encode().unwrap()).unwrap_or_default();
                 let fits = map.len().min(brought.len());
                 brought[..fits].copy_from_slice(&map[..fits]);
                 Ok(u32::try_from(map.len()).unwrap())
@@ -216,9 +217,9 @@ impl SimSsd {
     }
 
     fn map_set(&mut self, data: &[u8]) -> Result<u32, Refusal> {
-        let map = FleetMap::decode(data).map_err(|_| Refusal::InvalidField)?;
-        self.check_term(map.term)?;
-        if self.map.as_ref().is_some_and(|old| map.epoch < old.epoch) {
+        let map = AnyMap::decode(data).map_err(|_| Refusal::InvalidField)?;
+        self.check_term(map.term())?;
+        if self.map.as_ref().is_some_and(|old| map.epoch() < old.epoch()) {
             return Err(Refusal::StaleVersion);
         }
         self.map = Some(map);
@@ -302,7 +303,8 @@ impl SimArray {
 
     /// SSD 0's map leaves this SSD out.
     pub(crate) fn is_out(&self, index: usize) -> bool {
-        self.ssd(0).map.as_ref().is_some_and(|map| map.ssds[index].state == SsdState::Out)
+        let state = |map: &AnyMap| map.state(u16::try_from(index).unwrap());
+        self.ssd(0).map.as_ref().and_then(state) == Some(State3::Out)
     }
 
     /// The entries that serve I/O, the same on every SSD that SSD 0's map does not leave out.

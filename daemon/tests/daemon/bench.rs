@@ -7,7 +7,7 @@ use gnstor_daemon::core::failure::Failure;
 use gnstor_daemon::core::request::{Create, Request, RequestId, Rights, VolumeName};
 use gnstor_daemon::core::{Command, CommandId, Core, CoreConfig, Effect, NotNext, Reply, Stop, Ticket};
 use gnstor_daemon::port;
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::AnyMap;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{Limits, VolumeEntry};
@@ -159,7 +159,7 @@ impl Bench {
     }
 
     /// The array has another map, which is active.
-    pub(crate) fn take_map(&mut self, map: FleetMap) -> Result<(), NotNext> {
+    pub(crate) fn take_map(&mut self, map: impl Into<AnyMap>) -> Result<(), NotNext> {
         let taken = self.core.take_map(self.now, map.into());
         self.drain();
         taken

@@ -12,7 +12,7 @@ use gnstor_proto::grpc::{
     CreateRequest, DeleteRequest, GetMapRequest, GetRequest, Limits, ListRequest, OpenRequest, OpenResponse,
     RegisterRequest, ReleaseRequest, RenewRequest, Rights, Volume,
 };
-use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::AnyMap;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::MAX_READERS;
 use std::future::Future;
@@ -162,7 +162,7 @@ fn clients_learn_the_map_and_the_ssds() {
     let daemon = daemon(&array);
     with_client(&daemon, async |mut c| {
         let reply = c.fleet.get_map(GetMapRequest {}).await.unwrap().into_inner();
-        assert_eq!(FleetMap::decode(&reply.map).unwrap(), array.ssd(0).map.clone().unwrap());
+        assert_eq!(AnyMap::decode(&reply.map).unwrap(), array.ssd(0).map.clone().unwrap());
         assert_eq!(reply.ssds.len(), 2);
         assert_eq!((reply.ssds[1].index, reply.ssds[1].capacity_bytes), (1, SSD_BYTES));
         assert_eq!(

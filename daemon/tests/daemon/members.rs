@@ -21,9 +21,9 @@ fn whole() -> FleetMap {
 fn with_a_hole(old: Option<FleetMap>) -> SimArray {
     let array = SimArray::new(4);
     for ssd in MEMBERS {
-        array.ssd(ssd).map = Some(whole().without(2));
+        array.ssd(ssd).map = Some(whole().without(2).into());
     }
-    array.ssd(OUT).map = old;
+    array.ssd(OUT).map = old.map(Into::into);
     array
 }
 
@@ -50,7 +50,7 @@ fn back_in(map: &FleetMap) -> FleetMap {
 /// The members, but for SSD 2, take a map; then the daemon does.
 fn activate(bench: &mut Bench, map: &FleetMap) {
     for ssd in MEMBERS {
-        bench.array.ssd(ssd).map = Some(map.clone());
+        bench.array.ssd(ssd).map = Some(map.clone().into());
     }
     bench.take_map(map.clone()).unwrap();
 }
@@ -94,7 +94,7 @@ fn what_an_ssd_that_is_out_says_counts_for_nothing_and_it_is_told_the_map() {
     bench.array.ssd(OUT).counts.clear();
     bench.find(2);
     bench.run_until_quiet();
-    assert_eq!(array.ssd(OUT).map, Some(map), "it refuses clients with the older map");
+    assert_eq!(array.ssd(OUT).map, Some(map.into()), "it refuses clients with the older map");
     assert_eq!(array.ssd(OUT).counts.keys().collect::<Vec<_>>(), [&opcode::MAP_SET]);
     bench.ask(create("a")).unwrap();
     assert_eq!((names(&bench, OUT), names(&bench, 0)), (vec!["old".to_owned()], vec!["a".to_owned()]));
@@ -140,7 +140,7 @@ fn a_late_answer_of_an_earlier_step_is_no_answer_of_the_step() {
 fn an_array_of_which_no_ssd_takes_part_is_not_served() {
     let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(1);
-    array.ssd(0).map = Some(FleetMap::equal(1, 64, 7, 1).unwrap().without(0));
+    array.ssd(0).map = Some(FleetMap::equal(1, 64, 7, 1).unwrap().without(0).into());
     let mut bench = Bench::cold(&array, 0);
     bench.run_for(5_000);
     assert!(!bench.core.is_serving());
@@ -252,7 +252,7 @@ fn an_ssd_that_a_map_adds_is_brought_up_to_date_before_a_change_needs_it() {
     bench.find(2);
     bench.run_until_quiet();
     assert!(bench.core.absent().is_empty(), "{:?}", bench.core.absent());
-    assert_eq!(bench.array.ssd(OUT).map, Some(back_in(&next)));
+    assert_eq!(bench.array.ssd(OUT).map, Some(back_in(&next).into()));
     let entries = bench.array.agreed();
     assert_eq!((entries.len(), entries[0].writer), (2, Some(client(7))));
     bench.ask(create("c")).unwrap();

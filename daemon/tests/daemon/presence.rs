@@ -236,7 +236,7 @@ fn an_ssd_that_another_daemon_had_meanwhile_ends_this_one() {
     bench.lose(1);
     let mut newer = FleetMap::equal(3, 64, 9, 1).unwrap();
     newer.epoch = 9;
-    array.ssd(1).map = Some(newer);
+    array.ssd(1).map = Some(newer.into());
     bench.find(1);
     bench.run_until_quiet();
     assert!(

@@ -8,7 +8,8 @@ use crate::publish::publish;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Reply, Ticket};
 use gnstor_proto::labels::PARTIAL;
-use gnstor_proto::placement::{FleetMap, SsdState};
+use gnstor_proto::placement::map3::{FleetMap3, Place3, State3, Vote};
+use gnstor_proto::placement::{AnyMap, FleetMap, SsdState};
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::VolumeEntry;
@@ -190,6 +191,29 @@ fn plain(entries: &[VolumeEntry]) -> Vec<VolumeEntry> {
     entries.iter().map(|e| VolumeEntry { writer: None, ..e.clone() }).collect()
 }
 
+/// The next map of format 3: it drops the SSD, or takes it in to fill the places that it left.
+fn next_of(map: &FleetMap3, index: usize, add: bool) -> FleetMap3 {
+    let mut next = FleetMap3 { epoch: map.epoch + 1, ..map.clone() };
+    let number = u16::try_from(index).unwrap();
+    let (epoch, width) = (next.epoch, usize::from(next.width));
+    let ssd = &mut next.ssds[index];
+    (ssd.state, ssd.incarnation) =
+        if add { (State3::In, ssd.incarnation + 1) } else { (State3::Out, ssd.incarnation) };
+    ssd.shrunk_at = if add { ssd.shrunk_at } else { epoch };
+    for row in &mut next.rows {
+        for place in &mut row.places[..width] {
+            if add {
+                *place = place.or(Some(Place3 { ssd: number, filling: true }));
+            } else {
+                *place = place.filter(|place| place.ssd != number);
+            }
+        }
+        let serves = |at: &u8| row.places[usize::from(*at)].is_some_and(|place| !place.filling);
+        row.first = row.first.filter(serves).or_else(|| (0..4).find(serves));
+    }
+    next
+}
+
 struct Run {
     bench: Bench,
     model: Model,
@@ -249,10 +273,15 @@ impl Run {
             return;
         }
         let Ok(Reply::Map(bytes)) = self.bench.ask_cold(Request::GetMap) else { panic!("a map") };
-        let map = FleetMap::decode(&bytes).unwrap();
-        let mut next = map.without(u16::try_from(last).unwrap());
+        let next = match AnyMap::decode(&bytes).unwrap() {
+            AnyMap::Two(map) => {
+                let mut next = map.without(u16::try_from(last).unwrap());
+                next.ssds[last].state = if add { SsdState::In } else { SsdState::Out };
+                AnyMap::from(next)
+            }
+            AnyMap::Three(map) => next_of(&map, last, add).into(),
+        };
         if add {
-            next.ssds[last].state = SsdState::In;
             self.bench.format(last);
         }
         for ssd in 0..SSDS - usize::from(!add) {
@@ -347,11 +376,16 @@ proptest! {
     fn whatever_happens_the_array_comes_to_one_state(
         steps in proptest::collection::vec(step(), 1..80),
         sweep_commands in 0u32..6,
+        is_three: bool,
     ) {
         let _deadline = Deadline::after(LIMIT);
         let array = SimArray::new(SSDS);
+        let mut map = FleetMap3::of(&FleetMap::equal(SSDS, 64, 7, 1).unwrap(), [5; 16]);
+        // The one that comes and goes has no vote.
+        map.ssds[..SSDS - 1].iter_mut().for_each(|ssd| ssd.vote = Vote::Voter);
         for ssd in 0..SSDS {
             array.ssd(ssd).sweep_commands = sweep_commands;
+            array.ssd(ssd).map = is_three.then(|| map.clone().into());
         }
         let mut run = Run { bench: Bench::start(&array, 0), model: Model::default() };
         for step in steps {

@@ -43,11 +43,11 @@ fn the_map_is_published_again_with_the_new_term_and_its_epoch() {
     drop(Bench::start(&array, 0));
     let mut newer = FleetMap::equal(3, 32, 9, 4).unwrap();
     newer.epoch = 7;
-    array.ssd(1).map = Some(newer.clone());
+    array.ssd(1).map = Some(newer.clone().into());
     drop(Bench::start(&array, 0));
     newer.term = 5;
     for ssd in 0..3 {
-        assert_eq!(array.ssd(ssd).map, Some(newer.clone()));
+        assert_eq!(array.ssd(ssd).map, Some(newer.clone().into()));
     }
 }
 
@@ -229,7 +229,7 @@ fn an_array_of_another_size_is_refused() {
     drop(Bench::start(&SimArray::new(2), 0));
     let array = SimArray::new(3);
     for ssd in 0..3 {
-        array.ssd(ssd).map = Some(FleetMap::equal(2, 64, 1, 1).unwrap());
+        array.ssd(ssd).map = Some(FleetMap::equal(2, 64, 1, 1).unwrap().into());
     }
     let mut bench = Bench::cold(&array, 0);
     bench.run_until_quiet();

@@ -26,7 +26,7 @@ fn a_fresh_array_gets_a_map_on_every_ssd_before_it_serves() {
     bench.run_until_quiet();
     let map = FleetMap::equal(3, 64, config().seed, 1).unwrap();
     for ssd in 0..3 {
-        assert_eq!(array.ssd(ssd).map, Some(map.clone()));
+        assert_eq!(array.ssd(ssd).map, Some(map.clone().into()));
     }
     assert_eq!(bench.ask(Request::GetMap), Ok(Reply::Map(map.encode().into())));
 }
@@ -141,7 +141,7 @@ fn a_map_that_lost_an_ssd_gives_out_what_the_others_hold() {
     let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(4);
     let map = FleetMap::equal(4, 64, config().seed, 1).unwrap().without(2);
-    (0..4).for_each(|ssd| array.ssd(ssd).map = Some(map.clone()));
+    (0..4).for_each(|ssd| array.ssd(ssd).map = Some(map.clone().into()));
     let mut bench = Bench::start(&array, 0);
     let most = largest(&bench.ask(replicated("a", 1 << 30, 2)));
     bench.ask(replicated("a", most, 2)).unwrap();
@@ -154,7 +154,7 @@ fn a_block_without_any_ssd_is_not_given_out() {
     let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(2);
     let map = FleetMap::equal(2, 64, config().seed, 1).unwrap().without(1);
-    (0..2).for_each(|ssd| array.ssd(ssd).map = Some(map.clone()));
+    (0..2).for_each(|ssd| array.ssd(ssd).map = Some(map.clone().into()));
     let mut bench = Bench::start(&array, 0);
     refused(&bench.ask(replicated("a", 16, 1)), GrpcCode::ResourceExhausted, &["no SSD", "more replicas"]);
     assert!(bench.ask(replicated("a", 16, 2)).is_ok());
