@@ -12,7 +12,9 @@ use super::rate::Pace;
 use gnstor_base::region::HostRegion;
 use gnstor_base::testing::deadline;
 use gnstor_fabric::device::{AgentWords, Launch, Together};
+use gnstor_gnor::abi::VolumeAbi;
 use libgnstor::{Choice, Device, DeviceFile, DeviceMem, Residency};
+use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,8 +26,8 @@ const SECTOR: usize = 512;
 const PIECE: usize = 16;
 const VID: u8 = 5;
 /// Where `gn::volume` has its VID, and its length.
-const VID_AT: usize = 48;
-const VOLUME_BYTES: usize = 56;
+const VID_AT: usize = offset_of!(VolumeAbi, vid);
+const VOLUME_BYTES: usize = size_of::<VolumeAbi>();
 /// The answers lie behind so many requests.
 const LANES: usize = 128;
 /// Longest that anything here may take; nothing here waits for it.
