@@ -28,6 +28,7 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-durable",
             "gnstor-flash",
             "gnstor-fabric",
+            "gnstor-fleet",
             "gnstor-auth",
             "gnstor-base",
             "gnstor-proto",
