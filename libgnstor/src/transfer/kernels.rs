@@ -118,6 +118,7 @@ mod tests {
     use super::*;
     use crate::deadline::{Deadline, LIMIT};
     use std::ffi::{CStr, c_char};
+    use std::mem::offset_of;
 
     #[repr(C)]
     struct Row {
