@@ -264,6 +264,8 @@ fn index(cntlid: u16) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::Proof;
+    use gnstor_base::time::Span;
     use gnstor_proto::slba::ClientId;
 
     /// Strangers make them by the thousand, and they end together.
