@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of its metadata an SSD goes by when its power is on: the permission table, the fleet map, its identity,
-//! and whether acknowledged writes were lost.
+//! What of its metadata an SSD goes by when its power is on: the permission table, the fleet map, its
+//! identity, and whether acknowledged writes were lost.
 //!
 //! ```text
 //!   metadata --recall--> table, tombstones, term       map --seen--> what the map gives this SSD
@@ -128,8 +128,8 @@ impl Ssd {
         Ok(())
     }
 
-    /// Whether the map says that the writes that were lost at this epoch are back. One of format 2 says so for
-    /// all SSDs with any newer epoch, one of format 3 for the incarnation that it names (rule 1a).
+    /// Whether the map says that the writes that were lost at this epoch are back. One of format 2 says so
+    /// for all SSDs with any newer epoch, one of format 3 for the incarnation that it names (rule 1a).
     pub(crate) fn ends_filling(&self, map: &AnyMap, lossy_at: u64) -> bool {
         match map {
             AnyMap::Two(map) => map.epoch > lossy_at,
