@@ -282,7 +282,7 @@ fn drawn_entry(dice: &mut Dice, vid: u16) -> VolumeEntry {
         any_reader: dice.one_in(4),
         readers: (0..count).map(|_| client(dice.of(&CLIENTS))).collect(),
         writer: dice.of(&writers),
-        lease_ms: dice.of(&[60_000u32, 60_000, 10_000, 1, 0]),
+        lease_ms: dice.of(&[60_000u32, 60_000, 10_000, 100, 0]),
         ..entry(vid)
     }
 }

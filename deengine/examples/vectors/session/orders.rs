@@ -12,7 +12,8 @@ impl Session {
             11..13 => self.add(),
             13..15 => {
                 self.lease_version += u64::from(!self.dice.one_in(4));
-                let ms = if self.dice.one_in(6) { self.dice.below(3) } else { 60_000 };
+                let odd = self.dice.one_in(6);
+                let ms = if odd { self.dice.of(&[0u32, 0, 1, 9, 10, 60_001]) } else { 60_000 };
                 let sqe = Sqe { cdw12: ms.into(), ..vendor(opcode::LEASE_RENEW, 0) };
                 let term = u64::from(!self.dice.one_in(20));
                 self.admin(DAEMON, versioned(sqe, self.lease_version, term), Vec::new());
@@ -48,8 +49,12 @@ impl Session {
         entry.version = old.version + u64::from(!self.dice.one_in(12));
         entry.lease_epoch = old.lease_epoch + u32::from(entry.writer != old.writer);
         entry.capacity_blocks = old.capacity_blocks + u64::from(self.dice.below(2));
+        let is_refused = self.dice.one_in(20);
+        if is_refused {
+            entry.lease_ms = self.dice.of(&[1u32, 99, 3_600_001, u32::MAX]);
+        }
         self.order_bytes(opcode::VOLUME_CHMOD, entry.encode().as_bytes());
-        if entry.version > self.volumes[at].version {
+        if entry.version > self.volumes[at].version && !is_refused {
             self.volumes[at] = entry;
         }
     }
