@@ -119,7 +119,7 @@ static struct gn_refused gn_set_map(struct gn_dev *dev, const gn_u8 *data, gn_u3
   gn_u64 term, epoch;
   gn_u32 len = gn_fleet_check(data, bytes, &term, &epoch);
   struct gn_refused refused;
-  if (!len) return gn_no(GN_INVALID_FIELD, 0);
+  if (!len || !gn_fleet_is_ours(&dev->fleet, data)) return gn_no(GN_INVALID_FIELD, 0);
   refused = gn_table_term(dev->table, term);
   if (refused.code) return refused;
   if (dev->fleet.bytes && epoch < dev->fleet.epoch) return gn_no(GN_STALE_VERSION, (gn_u32)dev->fleet.epoch);

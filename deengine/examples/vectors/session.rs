@@ -55,6 +55,8 @@ pub(crate) struct Session {
     /// The SSD's number, and the incarnation of its content as far as maps have ended it.
     id: u16,
     incarnation: u32,
+    /// The last map that was taken names its array.
+    is_three: bool,
 }
 
 impl Session {
@@ -81,6 +83,7 @@ impl Session {
             ends: 28,
             id,
             incarnation: 1,
+            is_three: false,
         };
         let twin = session.dice.one_in(3);
         session.due.push_back(device_op(blocks, id, 1 << 15, twin));
