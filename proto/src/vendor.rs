@@ -76,13 +76,13 @@ pub const REQUEST_IDS: usize = 8;
 /// Most replicas a volume can have.
 pub const MAX_REPLICAS: u8 = 4;
 
-/// Milliseconds of a write lease that an SSD takes, beside 0, which is none. The shortest is a tenth of what the
-/// daemon grants at least, and far above the time of a write. The longest is what the daemon grants at most: a
-/// dead writer keeps its place no longer.
+/// Milliseconds of a write lease that an SSD takes, beside 0, which is none. The shortest is a tenth of what
+/// the daemon grants at least, and far above the time of a write. The longest is what the daemon grants at
+/// most: a dead writer keeps its place no longer.
 pub const WRITE_LEASE_MS: RangeInclusive<u32> = 100..=3_600_000;
 /// Milliseconds of a serving lease that an SSD takes, beside 0, which ends it. The fleet's is 300 and
-/// simulators use 20. Below the shortest, no renewal would come in time. The longest bounds how long an SSD that
-/// the daemon does not reach goes on by an old map.
+/// simulators use 20. Below the shortest, no renewal would come in time. The longest bounds how long an SSD
+/// that the daemon does not reach goes on by an old map.
 pub const SERVING_LEASE_MS: RangeInclusive<u32> = 10..=60_000;
 
 /// Whether an SSD takes a lease of so many milliseconds.

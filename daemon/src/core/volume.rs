@@ -171,8 +171,8 @@ impl Volume {
         VolumeEntry { writer: self.writer(now), ..self.entry.clone() }
     }
 
-    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry. So a
-    /// change that is not a renewal carries only the rest of the lease: it must not lengthen it. A rest that is
+    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry. So a change
+    /// that is not a renewal carries only the rest of the lease: it must not lengthen it. A rest that is
     /// shorter than an SSD takes ends here, and so does a lease that has run out.
     pub(super) fn basis(&self, now: u64, term: u64) -> VolumeEntry {
         let mut entry = VolumeEntry { term, ..self.view(now) };
