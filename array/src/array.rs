@@ -8,6 +8,7 @@
 //! ```
 
 use crate::degraded::make_array;
+use crate::held_key::GivenKey;
 use crate::listener::Listener;
 use crate::media::{About, MediaError, Plan};
 use crate::power::{Powered, Threads};
@@ -59,6 +60,8 @@ pub struct ArrayConfig {
     pub threads: Threads,
     /// The array's manager key; none where the SSDs ask for no proof.
     pub manager_key: Option<Secret>,
+    /// It takes the place of the one that the SSDs of this process were given before.
+    pub replaces_key: bool,
 }
 
 /// Why an array does not start.
@@ -178,8 +181,10 @@ impl Array {
             Ssds::Here(plans) => make_array(plans)?,
             Ssds::At(_) => Vec::new(),
         };
-        if let Some(key) = &config.manager_key {
-            made.iter_mut().for_each(|made| made.ask_proof(key));
+        let given = GivenKey { key: config.manager_key.as_ref(), replaces: config.replaces_key };
+        if let Err(error) = given.give(&mut made) {
+            crate::media::take_back(made);
+            return Err(error.into());
         }
         let daemon = Credentials::daemon(config.manager_key.as_ref());
         let abouts: Vec<About> = made.iter().map(|made| made.about.clone()).collect();

@@ -191,7 +191,7 @@ pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
 
 /// These SSDs are not used: they are shut down again, and files that were made for them are removed. A folder
 /// with half an array would look like a whole one.
-pub(crate) fn take_back(all: impl IntoIterator<Item = Made>) {
+pub fn take_back(all: impl IntoIterator<Item = Made>) {
     for mut made in all {
         if let Err(error) = shut_down(&mut made.ssd) {
             tracing::error!("SSD {}: {error}", made.about.index);

@@ -9,11 +9,12 @@
 //! ```
 
 use crate::args::{MediaArgs, SsdArgs};
-use crate::key;
+use crate::key::{self, ArrayKey};
 use crate::signals;
 use crate::up::disk_line;
+use gnstor_array::held_key::GivenKey;
 use gnstor_array::listener::Listener;
-use gnstor_array::media::{self, About, CameUp, Plan, make_ssd};
+use gnstor_array::media::{self, About, CameUp, Made, Plan, make_ssd};
 use gnstor_array::power::Powered;
 use gnstor_array::recovery_listener::RecoveryListener;
 use gnstor_console::{CliError, outln};
@@ -65,10 +66,14 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     if let (Some(bytes), Some(path)) = (media::new_file_bytes(&plan)?, &plan.file) {
         steps.done(disk_line(1, bytes, &path.display().to_string(), plan.sparse));
     }
-    let mut made = make_ssd(&plan)?;
-    if let Some(key) = &manager_key {
-        made.ask_proof(key);
-    }
+    let made = with_key(&plan, &manager_key, args.replace_manager_key);
+    let made = match made {
+        Ok(made) => made,
+        Err(error) => {
+            manager_key.take_back();
+            return Err(error);
+        }
+    };
     drop(recovering);
     let about = made.about.clone();
     let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.threads())
@@ -91,6 +96,19 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     };
     tell_end(args, &ended);
     Ok(())
+}
+
+/// The SSD, which asks for proofs by its key. Where the key is another one than it was given before, it is
+/// shut down again.
+fn with_key(plan: &Plan, key: &ArrayKey, replaces: bool) -> Result<Made, CliError> {
+    let mut made = [make_ssd(plan)?];
+    match (GivenKey { key: key.secret.as_ref(), replaces }).give(&mut made) {
+        Ok(()) => Ok(made.into_iter().next().expect("one")),
+        Err(error) => {
+            media::take_back(made);
+            Err(error.into())
+        }
+    }
 }
 
 /// Reads the files of `--tls` and `--client-ca`.

@@ -82,6 +82,16 @@ bool gn_fleet_take(struct gn_fleet *fleet, const gn_u8 *bytes, gn_u32 len, gn_u1
   return true;
 }
 
+bool gn_fleet_is_ours(const struct gn_fleet *fleet, const gn_u8 *bytes) {
+  if (!fleet->bytes || !fleet->ssds) return true;
+#ifdef GN_PLANT_ARRAY
+  return gn_u16_at(bytes + 4) == GNP_MAP3_FORMAT;
+#else
+  return gn_u16_at(bytes + 4) == GNP_MAP3_FORMAT &&
+         memcmp(fleet->bytes + GN_ARRAY3, bytes + GN_ARRAY3, GN_ARRAY_BYTES) == 0;
+#endif
+}
+
 void gn_fleet_drop(struct gn_fleet *fleet) {
   gn_free(fleet->bytes);
   fleet->bytes = NULL;

@@ -23,6 +23,7 @@ mod ssd_process;
 mod ssd_settings;
 mod trust_chap;
 mod trust_grpc;
+mod trust_key;
 mod unordered;
 mod whole_way;
 

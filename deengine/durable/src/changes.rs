@@ -11,9 +11,9 @@ use crate::cell::{Cell, CellWrite, Kind};
 use crate::durable::UpdateNumber;
 use crate::error::{DurableError, Patience, end_sync, start_sync};
 use crate::metadata::{
-    ENTRY_HEAD, FLAG_IDENTITY, FLAG_LEASED, MOST_SSDS, Metadata, MetadataStore, PLACES_AT_ONCE, SsdIdentity,
-    TOMBSTONE_BYTES, Tombstone, entry_generation,
+    ENTRY_HEAD, MetadataStore, PLACES_AT_ONCE, SsdIdentity, TOMBSTONE_BYTES, Tombstone, entry_generation,
 };
+use crate::term_cell::{MOST_SSDS, TermCell};
 use gnstor_flash::SyncTicket;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{ENTRY_BYTES, EntryError, REQUEST_IDS, VolumeEntry};
@@ -30,6 +30,8 @@ enum Step {
     Term { term: Option<u64>, filling: Option<u64>, leased: bool, identity: Option<SsdIdentity> },
     /// How often each SSD of the array has been opened; also in the term's cell.
     Openings(Vec<u64>),
+    /// Which manager key hosts must know; also there.
+    KeyVerifier([u8; 32]),
     /// The fleet map.
     Map(Vec<u8>),
     /// The entry of a volume.
@@ -109,6 +111,11 @@ impl MetadataStore {
     pub fn start_identity(&mut self, identity: SsdIdentity, lossy_at: Option<u64>) {
         let identity = Some(identity);
         self.changes.steps.push_back(Step::Term { term: None, filling: lossy_at, leased: false, identity });
+    }
+
+    /// Starts to note which manager key hosts must know, as [`Self::set_key_verifier`].
+    pub fn start_key_verifier(&mut self, verifier: [u8; 32]) {
+        self.changes.steps.push_back(Step::KeyVerifier(verifier));
     }
 
     /// Starts to set the fleet map, as [`Self::set_map`].
@@ -208,20 +215,23 @@ impl MetadataStore {
     fn begin(&mut self, step: &Step) -> Result<(), DurableError> {
         let (kind, place, content) = match step {
             Step::Term { term, filling, leased, identity } => {
-                let old = &self.contents;
-                let term = term.unwrap_or(old.term);
-                let filling = filling.or(old.filling);
-                let leased = *leased || old.leased;
-                let identity = identity.or(old.identity);
-                (Kind::Term, Some(0), term_content(term, filling, leased, identity, &old.openings))
+                let mut cell = TermCell::of(&self.contents);
+                cell.term = term.unwrap_or(cell.term);
+                cell.filling = filling.or(cell.filling);
+                cell.leased |= leased;
+                cell.identity = identity.or(cell.identity);
+                (Kind::Term, Some(0), cell.encode(&self.contents.openings))
+            }
+            Step::KeyVerifier(verifier) => {
+                let cell = TermCell { key_verifier: Some(*verifier), ..TermCell::of(&self.contents) };
+                (Kind::Term, Some(0), cell.encode(&self.contents.openings))
             }
             Step::Openings(openings) => {
                 let (has, room) = (openings.len() as u64, MOST_SSDS as u64);
                 if has > room {
                     return Err(DurableError::TooLarge { what: "SSDs of an array", has, room });
                 }
-                let Metadata { term, filling, leased, identity, .. } = self.contents;
-                (Kind::Term, Some(0), term_content(term, filling, leased, identity, openings))
+                (Kind::Term, Some(0), TermCell::of(&self.contents).encode(openings))
             }
             Step::Map(bytes) => {
                 let (has, room) = (bytes.len() as u64, u64::from(self.durable.sizes().map_bytes));
@@ -321,6 +331,7 @@ impl MetadataStore {
                 contents.filling = filling.or(contents.filling);
                 contents.leased |= leased;
             }
+            Step::KeyVerifier(verifier) => self.contents.key_verifier = Some(verifier),
             Step::Openings(openings) => self.contents.openings = openings,
             Step::Map(bytes) => self.contents.map = Some(bytes),
             Step::Entry { vid, bytes } => {
@@ -343,24 +354,6 @@ impl MetadataStore {
         }
         Ok(())
     }
-}
-
-fn term_content(
-    term: u64,
-    filling: Option<u64>,
-    leased: bool,
-    identity: Option<SsdIdentity>,
-    openings: &[u64],
-) -> Vec<u8> {
-    let filling = filling.map_or(0, |epoch| epoch.saturating_add(1));
-    let flags = if leased { FLAG_LEASED } else { 0 } | if identity.is_some() { FLAG_IDENTITY } else { 0 };
-    let mut content: Vec<u8> = [term, filling, flags].into_iter().flat_map(u64::to_le_bytes).collect();
-    openings.iter().for_each(|number| content.extend_from_slice(&number.to_le_bytes()));
-    if let Some(SsdIdentity { uuid, incarnation }) = identity {
-        content.extend_from_slice(&uuid);
-        content.extend_from_slice(&u64::from(incarnation).to_le_bytes());
-    }
-    content
 }
 
 fn entry_content(vid: Vid, generation: u32, bytes: &[u8]) -> Vec<u8> {

@@ -46,6 +46,7 @@ mod replay;
 mod restored;
 pub mod smart_counters;
 mod tail;
+mod term_cell;
 
 #[cfg(test)]
 mod tests;

@@ -11,9 +11,9 @@
 //!
 //! ```text
 //!   term      term (8) filling since (8: 0 no, else one more than the map's epoch)
-//!             flags (8: bit 0 a serving lease was granted, bit 1 an identity follows),
+//!             flags (8: bit 0 a serving lease was granted, bit 1 an identity follows, bit 2 a verifier),
 //!             openings of the array's SSDs 0, 1, .. (8 each),
-//!             identity: uuid (16) incarnation (8)
+//!             identity: uuid (16) incarnation (8), verifier of the manager key (32)
 //!   map       the bytes of the fleet map; no content: there is none
 //!   entry     VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
 //!   tombstone VID (2) ids (2) generation (4) buried at (8) term (8) version (8),
@@ -36,11 +36,6 @@ use std::collections::BTreeMap;
 pub(crate) const PLACES_AT_ONCE: u64 = if cfg!(test) { 8192 } else { 1 << 16 };
 
 pub(crate) const ENTRY_HEAD: usize = 16;
-pub(crate) const IDENTITY_BYTES: usize = 24;
-pub(crate) const FLAG_LEASED: u64 = 1;
-pub(crate) const FLAG_IDENTITY: u64 = 2;
-/// Most SSDs of an array.
-pub(crate) const MOST_SSDS: usize = 64;
 pub(crate) const TOMBSTONE_BYTES: usize = 32 + REQUEST_IDS * 24;
 
 /// A volume id whose last life is over.
@@ -86,6 +81,8 @@ pub struct Metadata {
     /// How often each SSD of the array has been opened and shut down, by its number; its own number among
     /// them. Empty: no array has told it.
     pub openings: Vec<u64>,
+    /// What tells the manager key that hosts must know; `None`: any host is believed, so far.
+    pub key_verifier: Option<[u8; 32]>,
     /// The fleet map.
     pub map: Option<Vec<u8>>,
     /// SMART counters of the SSD.
@@ -199,6 +196,15 @@ impl MetadataStore {
     /// Where there are more than 64 of them, or the store fails.
     pub fn set_openings(&mut self, openings: &[u64]) -> Result<(), DurableError> {
         self.start_openings(openings);
+        self.finish()
+    }
+
+    /// Sets by what the manager key is told that hosts must know.
+    ///
+    /// # Errors
+    /// Where the store fails.
+    pub fn set_key_verifier(&mut self, verifier: [u8; 32]) -> Result<(), DurableError> {
+        self.start_key_verifier(verifier);
         self.finish()
     }
 

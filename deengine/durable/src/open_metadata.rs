@@ -2,15 +2,14 @@
 //! Opening the metadata store: chooses between the copies of each cell, and repairs damage of cuts and
 //! faults.
 
-use crate::bytes::{CHUNK, COUNTER_MAX_32, Fields, index, u64_at};
+use crate::bytes::{CHUNK, Fields, index};
 use crate::cell::{Cell, Kind, Notes};
 use crate::changes::Changes;
 use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
 use crate::layout::Twin;
 use crate::metadata::{
-    ENTRY_HEAD, FLAG_IDENTITY, FLAG_LEASED, IDENTITY_BYTES, MOST_SSDS, Metadata, MetadataStore, Places,
-    SsdIdentity, TOMBSTONE_BYTES, Tombstone, entry_generation,
+    ENTRY_HEAD, Metadata, MetadataStore, Places, TOMBSTONE_BYTES, Tombstone, entry_generation,
 };
 use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
@@ -108,36 +107,6 @@ fn for_each(
         }
     }
     Ok(version)
-}
-
-impl Metadata {
-    /// Takes what the term's cell says; nothing of one that is wrong.
-    fn take_term_cell(&mut self, content: &[u8]) -> Result<(), Refused> {
-        const WHAT: &str = "the term's cell";
-        let mut fields = Fields::new(WHAT, content);
-        let (term, filling, flags) = (fields.u64()?, fields.u64()?, fields.u64()?);
-        if flags & !(FLAG_LEASED | FLAG_IDENTITY) != 0 {
-            return Err(Refused::new(WHAT, format!("flags {flags:#x}")));
-        }
-        let behind = if flags & FLAG_IDENTITY == 0 { 0 } else { IDENTITY_BYTES };
-        let openings = fields.bytes(fields.left().saturating_sub(behind))?;
-        let mut identity = None;
-        if behind > 0 {
-            let (uuid, incarnation) = (fields.take()?, fields.u64()?);
-            let number = u32::try_from(incarnation).ok().filter(|&number| number <= COUNTER_MAX_32);
-            let Some(incarnation) = number else {
-                return Err(Refused::new(WHAT, format!("incarnation {incarnation}")));
-            };
-            identity = Some(SsdIdentity { uuid, incarnation });
-        }
-        if openings.len() % 8 != 0 || openings.len() > 8 * MOST_SSDS {
-            return Err(Refused::new(WHAT, format!("{} bytes of openings", openings.len())));
-        }
-        self.openings = openings.chunks_exact(8).map(|number| u64_at(number, 0)).collect();
-        (self.term, self.filling, self.identity) = (term, filling.checked_sub(1), identity);
-        self.leased = flags & FLAG_LEASED != 0;
-        Ok(())
-    }
 }
 
 impl MetadataStore {

@@ -170,6 +170,8 @@ impl Ssd {
             }
             Change::Map { data } => {
                 let map = AnyMap::decode(&data).map_err(|_| Refusal::InvalidField)?;
+                // Before the term: what comes from another array changes nothing.
+                self.table.fleet().map_or(Ok(()), |fleet| fleet.check_array(&map))?;
                 self.table.take_term(map.term())?;
                 if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch() < fleet.map().epoch()) {
                     return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));

@@ -72,7 +72,7 @@ impl Ssd {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, now),
         };
-        let Some(buffer) = self.scratch_for(permit.queue(), bytes) else {
+        let Some(buffer) = self.scratch_for(now, permit.queue(), bytes) else {
             return self.refuse(permit, 0, Refusal::NotReady.into(), now);
         };
         self.scratch.fill(&buffer, data);
@@ -94,7 +94,7 @@ impl Ssd {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, now),
         };
-        let Some(buffer) = self.scratch_for(permit.queue(), bytes) else {
+        let Some(buffer) = self.scratch_for(now, permit.queue(), bytes) else {
             return self.refuse(permit, 0, Refusal::NotReady.into(), now);
         };
         let local = self.scratch.local(&buffer);

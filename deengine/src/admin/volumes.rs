@@ -20,7 +20,7 @@ use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
-use gnstor_proto::vendor::{ENTRY_BYTES, TOMBSTONE_BYTES, VolumeEntry, opcode};
+use gnstor_proto::vendor::{ENTRY_BYTES, TOMBSTONE_BYTES, VolumeEntry, WRITE_LEASE_MS, opcode, takes_lease};
 use zerocopy::IntoBytes;
 
 /// How long a fence waits before it closes the queues of stragglers.
@@ -189,6 +189,9 @@ impl Ssd {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
         };
         let (vid, entry) = (entry.vid.get(), Box::new(entry));
+        if !takes_lease(entry.lease_ms, &WRITE_LEASE_MS) {
+            return self.refuse(permit, vid, Refusal::InvalidField.into(), now);
+        }
         self.ask_change(now, permit, vid, Change::Entry { code, entry });
     }
 

@@ -78,7 +78,7 @@ impl Ssd {
         self.watch_flash(now);
         self.count_on(now);
         let delayed = self.begin_delayed(now);
-        let fence = self.close_stragglers(now).min(self.watch_fences(now));
+        let fence = self.close_stragglers(now).min(self.watch_fences(now)).min(self.close_holders(now));
         // What is done here may ask to be woken, too.
         self.alarm = Time::NEVER;
         let (sweep, layer) = (self.sweep(now), self.maintain(now));

@@ -98,6 +98,17 @@ impl Fleet {
             && matches!(self.place(entry, vba), Place::Serving { .. })
     }
 
+    /// Whether a map that is offered may follow this one. A map of format 3 names its array, and only maps of
+    /// that array follow it. One of format 2 names none.
+    pub(crate) fn check_array(&self, offered: &AnyMap) -> Result<(), Refused> {
+        let is_ours = match (&self.map, offered) {
+            (AnyMap::Two(_), _) => true,
+            (AnyMap::Three(_), AnyMap::Two(_)) => false,
+            (AnyMap::Three(ours), AnyMap::Three(offered)) => offered.array == ours.array,
+        };
+        if is_ours { Ok(()) } else { Err(Refusal::InvalidField.into()) }
+    }
+
     /// The map.
     pub fn map(&self) -> &AnyMap {
         &self.map

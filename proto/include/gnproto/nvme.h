@@ -277,6 +277,11 @@ GNP_FN int gnp_status_do_not_retry(gnp_u16 status) { return (status & GNP_STATUS
 #define GNP_MAX_READERS 512
 #define GNP_REQUEST_IDS 8
 #define GNP_MAX_REPLICAS 4
+// Milliseconds of a lease that an SSD takes, beside 0
+#define GNP_WRITE_LEASE_MIN_MS 100u
+#define GNP_WRITE_LEASE_MAX_MS 3600000u
+#define GNP_SERVING_LEASE_MIN_MS 10u
+#define GNP_SERVING_LEASE_MAX_MS 60000u
 enum { GNP_VOLUME_ACTIVE = 1, GNP_VOLUME_DELETING = 2 };
 
 typedef struct gnp_entry {
