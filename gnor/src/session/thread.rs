@@ -7,9 +7,11 @@
 //!        '--- Inner, behind a lock ---  callers: what is up, what is missing, waits
 //! ```
 
+use super::map::{Came, Following};
 use super::{ADMIN_DEADLINE, KATO, NewPaths, NotDialled, Path, Roads, SsdAddress, Wait};
 use crate::error::NodeError;
 use crate::node::Lifeline;
+use crate::map_watch::{Ask, Taken};
 use crate::paths::{Action, Moment, Pace, Paths};
 use gnstor_auth::Secret;
 use gnstor_fabric::admin::ChannelError;
@@ -47,6 +49,8 @@ const LAST_CALL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 enum Event {
     Dialled(usize, Box<Result<Path, NotDialled>>),
+    /// The daemon's map, or none.
+    Map(Option<Vec<u8>>),
     /// Something has changed.
     Nudge,
     Stop,
@@ -106,6 +110,8 @@ pub(super) struct Inner {
     first: BTreeMap<usize, NotDialled>,
     /// Paths that nothing uses any more. They are dropped behind the lock.
     gone: Vec<Path>,
+    /// Where the client follows the fleet map.
+    pub(super) following: Option<Following>,
 }
 
 impl Inner {
@@ -164,21 +170,28 @@ impl Inner {
     pub(super) fn lose(&mut self, now: Moment, ssd: usize, why: &str) {
         if self.paths.broke(now, ssd, why) {
             tracing::info!("SSD {ssd} is given up: {why}");
-            self.cut(ssd);
+            self.cut(now, ssd);
         }
     }
 
     /// The path is given up. While there is a found one, that is the one; the old one was cut before.
-    fn cut(&mut self, ssd: usize) {
+    fn cut(&mut self, now: Moment, ssd: usize) {
+        self.following.iter_mut().for_each(|following| following.lost(now, ssd));
         match self.found[ssd].take() {
             Some(path) => self.gone.push(path),
             None => self.used[ssd].iter().for_each(Path::cut),
         }
     }
 
-    fn linked(&mut self, ssd: usize) -> Option<&mut Path> {
+    pub(super) fn linked(&mut self, ssd: usize) -> Option<&mut Path> {
         let list = if self.paths.is_up(ssd) { &mut self.used } else { &mut self.found };
         list[ssd].as_mut()
+    }
+
+    /// The path to an SSD that has one.
+    pub(super) fn linked_path(&self, ssd: usize) -> Option<&Path> {
+        let list = if self.paths.is_up(ssd) { &self.used } else { &self.found };
+        list[ssd].as_ref().filter(|_| self.paths.is_up(ssd) || self.paths.is_found(ssd))
     }
 
     /// Takes answers of Keep Alives, and sees which queues have broken.
@@ -188,11 +201,14 @@ impl Inner {
                 continue;
             }
             let Some(path) = self.linked(ssd) else { continue };
-            match path.admin.look_alive(path.asked.as_ref()) {
-                Ok(false) => {}
-                Ok(true) => {
-                    path.asked = None;
-                    self.paths.alive(now, ssd);
+            match path.take_answers() {
+                Ok(answers) => {
+                    if answers.alive {
+                        self.paths.alive(now, ssd);
+                    }
+                    if let Some(following) = &mut self.following {
+                        following.answered(now, ssd, answers);
+                    }
                 }
                 Err(e) => self.lose(now, ssd, &e.to_string()),
             }
@@ -222,8 +238,8 @@ impl Inner {
         }
     }
 
-    /// Looks at the queues, and does what is due. Returns the SSDs to dial, and when to look again.
-    fn step(&mut self, now: Moment) -> (Vec<usize>, Duration) {
+    /// Looks at the queues, and does what is due. Returns what is left to do without the lock.
+    fn step(&mut self, now: Moment, kernel_runs: bool) -> Due {
         self.take_answers(now);
         let mut due = Vec::new();
         for action in self.paths.step(now) {
@@ -232,20 +248,39 @@ impl Inner {
                 Action::Ask(ssd) => self.ask(now, ssd),
                 Action::Cut(ssd) => {
                     tracing::warn!("SSD {ssd} is given up: it does not answer");
-                    self.cut(ssd);
+                    self.cut(now, ssd);
                 }
             }
         }
+        let daemon = self.ask_for_maps(now, kernel_runs);
         let look = if self.is_awaiting() { LOOK_SOON } else { LOOK };
-        (due, self.paths.wakes_at().map_or(look, |at| look.min(at.saturating_sub(now))))
+        let maps_at = self.following.as_ref().and_then(|following| following.wakes_at(now));
+        let wakes_at = self.paths.wakes_at().into_iter().chain(maps_at).min();
+        let rest = wakes_at.map_or(look, |at| look.min(at.saturating_sub(now)));
+        let came = self.following.iter_mut().flat_map(|following| following.came.drain(..)).collect();
+        Due { dial: due, daemon, came, rest, gone: std::mem::take(&mut self.gone) }
     }
 
     fn is_awaiting(&self) -> bool {
         (0..self.used.len()).any(|ssd| {
             let list = if self.paths.is_up(ssd) { &self.used } else { &self.found };
-            list[ssd].as_ref().is_some_and(|path| path.asked.is_some())
+            list[ssd].as_ref().is_some_and(|path| path.asked.is_some() || path.map.is_some())
         })
     }
+}
+
+/// What a step leaves to do without the lock.
+struct Due {
+    /// SSDs to dial.
+    dial: Vec<usize>,
+    /// The daemon is to be asked for its map.
+    daemon: bool,
+    /// Maps for the client to take.
+    came: Vec<Came>,
+    /// When to look again.
+    rest: Duration,
+    /// Paths to drop.
+    gone: Vec<Path>,
 }
 
 /// [`Inner`] behind its lock, and a clock.
@@ -269,7 +304,7 @@ impl Shared {
         let none = || std::iter::repeat_with(|| None).take(paths.len()).collect();
         let (used, found, first) = (none(), none(), BTreeMap::new());
         Self {
-            inner: Mutex::new(Inner { paths, used, found, first, gone: Vec::new() }),
+            inner: Mutex::new(Inner { paths, used, found, first, gone: Vec::new(), following: None }),
             changed: Condvar::new(),
             has_found: AtomicBool::new(false),
             nudge: Mutex::default(),
@@ -338,6 +373,19 @@ impl Shared {
         self.wait(most, over).unwrap_or(Wait::Late)
     }
 
+    /// Waits until the map in use is newer than this epoch's, or as `wait_found`.
+    pub(super) fn wait_for_map(&self, epoch: u64, or_found: bool, most: Duration) -> Wait {
+        let over = |inner: &mut Inner| {
+            if inner.following.as_ref().is_some_and(|following| following.in_use() > epoch) {
+                return Some(Wait::Moved);
+            }
+            let found = or_found && (0..inner.found.len()).any(|ssd| inner.paths.is_found(ssd));
+            let whole = or_found && inner.paths.missing().next().is_none();
+            (found || whole).then_some(Wait::Found)
+        };
+        self.wait(most, over).unwrap_or(Wait::Late)
+    }
+
     /// Waits until every SSD was dialled, and for at most `most` where one was reached.
     pub(super) fn roll_call(&self, most: Duration) -> Result<(), NodeError> {
         let any = |inner: &Inner| inner.found.iter().any(Option::is_some);
@@ -366,12 +414,18 @@ pub(super) struct Runtime {
 }
 
 impl Runtime {
-    pub(super) fn start(shared: &Arc<Shared>, dialler: &Arc<Dialler>) -> Self {
+    /// `kernel_runs` says whether a kernel does, now and later.
+    pub(super) fn start(
+        shared: &Arc<Shared>,
+        dialler: &Arc<Dialler>,
+        kernel_runs: Arc<AtomicBool>,
+    ) -> Self {
         let (tell, inbox) = mpsc::channel();
         *shared.nudge.lock().expect("no panic while held") = Some(tell.clone());
         let (mine, dialler) = (Arc::clone(shared), Arc::clone(dialler));
         let thread = std::thread::Builder::new().name("gn-session".into());
-        let thread = thread.spawn(move || run(&mine, &dialler, &inbox, &tell)).expect("a thread starts");
+        let body = move || run(&mine, &dialler, &inbox, &tell, &kernel_runs);
+        let thread = thread.spawn(body).expect("a thread starts");
         Self { shared: Arc::clone(shared), thread: Some(thread) }
     }
 }
@@ -386,30 +440,59 @@ impl Drop for Runtime {
 }
 
 /// Until the session is dropped. It waits for the dials that are under way then.
-fn run(shared: &Shared, dialler: &Arc<Dialler>, inbox: &Receiver<Event>, tell: &Sender<Event>) {
+fn run(
+    shared: &Shared,
+    dialler: &Arc<Dialler>,
+    inbox: &Receiver<Event>,
+    tell: &Sender<Event>,
+    kernel_runs: &AtomicBool,
+) {
     let mut dials: Vec<JoinHandle<()>> = Vec::new();
     let mut news = Vec::new();
     loop {
-        let (due, rest, gone) = shared.change(|inner, now| {
+        let due = shared.change(|inner, now| {
             for (ssd, outcome) in news.drain(..) {
                 inner.dialled(now, ssd, outcome);
             }
-            let (due, rest) = inner.step(now);
-            (due, rest, std::mem::take(&mut inner.gone))
+            inner.step(now, kernel_runs.load(Ordering::Relaxed))
         });
-        drop(gone);
+        drop(due.gone);
+        let soon = !due.came.is_empty();
+        due.came.into_iter().for_each(|Came { from, bytes }| take_map(shared, from, Some(&bytes)));
         dials.retain(|dial| !dial.is_finished());
-        dials.extend(dial_all(dialler, &due, tell));
+        dials.extend(dial_all(dialler, &due.dial, tell));
+        dials.extend(due.daemon.then(|| ask_daemon(shared, tell)).flatten());
+        let rest = if soon { Duration::ZERO } else { due.rest };
         let mut next = inbox.recv_timeout(rest).ok();
         while let Some(event) = next {
             match event {
                 Event::Dialled(ssd, outcome) => news.push((ssd, *outcome)),
+                Event::Map(map) => take_map(shared, Ask::Daemon, map.as_deref()),
                 Event::Nudge => {}
                 Event::Stop => return dials.into_iter().for_each(|dial| drop(dial.join())),
             }
             next = inbox.try_recv().ok();
         }
     }
+}
+
+/// Gives a map to the client, without the lock: it may take some milliseconds.
+fn take_map(shared: &Shared, from: Ask, map: Option<&[u8]>) {
+    let Some(follower) = shared.look(|inner| inner.following.as_ref().map(|f| Arc::clone(&f.follower))) else {
+        return;
+    };
+    let taken = map.map_or(Taken::Nothing, |map| follower.take(map));
+    shared.change(|inner, now| inner.following.iter_mut().for_each(|f| f.taken(now, from, taken)));
+}
+
+/// Asks the daemon for its map in a thread: it may be away.
+fn ask_daemon(shared: &Shared, tell: &Sender<Event>) -> Option<JoinHandle<()>> {
+    let follower = shared.look(|inner| inner.following.as_ref().map(|f| Arc::clone(&f.follower)))?;
+    let tell = tell.clone();
+    let ask = move || {
+        let _ = tell.send(Event::Map(follower.ask_daemon()));
+    };
+    Some(std::thread::Builder::new().name("gn-map".into()).spawn(ask).expect("a thread starts"))
 }
 
 /// Dials SSDs in threads, one for each link.
