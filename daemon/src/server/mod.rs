@@ -17,6 +17,7 @@ mod access;
 mod config;
 mod gate;
 mod link;
+mod messages;
 mod publish;
 mod runtime;
 mod service;

@@ -165,9 +165,9 @@ impl World {
                     self.watch.map_came(self.now, Ask::Map(ssd), Taken::Nothing);
                     self.watch.epoch_told(self.now, ssd, None);
                 }
-                self.events.retain(|_, event| {
-                    !matches!(event, Event::Answers(Ask::Epoch(s) | Ask::Map(s), _) if *s == ssd)
-                });
+                self.events.retain(
+                    |_, event| !matches!(event, Event::Answers(Ask::Epoch(s) | Ask::Map(s), _) if *s == ssd),
+                );
             }
             Event::Daemon(is_there) => {
                 self.since = self.now;

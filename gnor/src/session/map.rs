@@ -2,7 +2,7 @@
 //! What a session does about the fleet map: it sends the questions of [`MapWatch`], and hands maps that come
 //! to the client. The questions are commands of the admin queues beside Keep Alive; no thread waits for them.
 
-use super::thread::Inner;
+use super::inner::Inner;
 use super::{Path, Session, Wait};
 use crate::map_watch::{Ask, MapWatch, Rhythm};
 use crate::paths::Moment;

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The state that callers and the session's thread share: the paths to the SSDs, in use and found anew.
+
+use super::map::{Came, Following};
+use super::{NewPaths, NotDialled, Path};
+use crate::node::Lifeline;
+use crate::paths::{Action, Moment, Paths};
+use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::transport::Port;
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use std::time::Duration;
+
+/// From one look at the admin queues to the next: a connection that breaks is noticed so soon.
+const LOOK: Duration = Duration::from_millis(100);
+/// The same while an answer is awaited.
+const LOOK_SOON: Duration = Duration::from_millis(5);
+
+/// What callers and the thread share.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) paths: Paths,
+    /// The paths in use, and lost ones whose queue pairs are not replaced yet.
+    used: Vec<Option<Path>>,
+    /// The paths that were found.
+    pub(super) found: Vec<Option<Path>>,
+    /// Why an SSD was not reached when the session began.
+    pub(super) first: BTreeMap<usize, NotDialled>,
+    /// Paths that nothing uses any more. They are dropped behind the lock.
+    pub(super) gone: Vec<Path>,
+    /// Where the client follows the fleet map.
+    pub(super) following: Option<Following>,
+}
+
+/// What a step leaves to do without the lock.
+#[derive(Debug)]
+pub(super) struct Due {
+    /// SSDs to dial.
+    pub(super) dial: Vec<usize>,
+    /// The daemon is to be asked for its map.
+    pub(super) daemon: bool,
+    /// Maps for the client to take.
+    pub(super) came: Vec<Came>,
+    /// When to look again.
+    pub(super) rest: Duration,
+    /// Paths to drop.
+    pub(super) gone: Vec<Path>,
+}
+
+impl Inner {
+    pub(super) fn new(paths: Paths) -> Self {
+        let none = || std::iter::repeat_with(|| None).take(paths.len()).collect();
+        let (used, found, first) = (none(), none(), BTreeMap::new());
+        Self { paths, used, found, first, gone: Vec::new(), following: None }
+    }
+
+    pub(super) fn up(&self) -> impl Iterator<Item = usize> {
+        (0..self.used.len()).filter(|&ssd| self.paths.is_up(ssd))
+    }
+
+    pub(super) fn in_use(&self, ssd: usize) -> Option<&Path> {
+        self.used[ssd].as_ref().filter(|_| self.paths.is_up(ssd))
+    }
+
+    pub(super) fn keep(&mut self, ssd: usize, io_queue: Weak<Lifeline>) -> Option<()> {
+        let path = self.used[ssd].as_mut().filter(|_| self.paths.is_up(ssd))?;
+        path.io.retain(|lifeline| lifeline.strong_count() > 0);
+        path.io.push(io_queue);
+        Some(())
+    }
+
+    pub(super) fn with_queue<R>(
+        &mut self,
+        now: Moment,
+        ssd: usize,
+        f: impl FnOnce(&mut HostQueue) -> R,
+    ) -> Option<R> {
+        let path = self.used[ssd].as_mut().filter(|_| self.paths.is_up(ssd))?;
+        let result = f(&mut path.admin);
+        // A command that waits for its answer takes that of the Keep Alive along.
+        if !path.admin.is_broken() && path.asked.take().is_some() {
+            self.paths.alive(now, ssd);
+        }
+        Some(result)
+    }
+
+    pub(super) fn ports(&self) -> Vec<Port> {
+        let known = |path: &Option<Path>| path.as_ref().map(|path| path.address.port);
+        let is_local = self.used.iter().filter_map(known).any(|port| matches!(port, Port::Local(_)));
+        let other = |ssd| if is_local { Port::Local(ssd) } else { Port::Remote { remote: u32::MAX, ssd } };
+        (0..).zip(&self.used).map(|(ssd, path)| known(path).unwrap_or_else(|| other(ssd))).collect()
+    }
+
+    /// Returns the old paths.
+    pub(super) fn put_in_use(&mut self, new: NewPaths) -> Vec<Path> {
+        let mut old = Vec::new();
+        let found = self.found.iter_mut().map(Option::take).enumerate();
+        let found: Vec<_> = found.filter_map(|(ssd, path)| Some((ssd, path?))).collect();
+        for (ssd, path) in found.into_iter().chain(new.into_iter().map(|(ssd, path)| (ssd, path.0))) {
+            self.paths.take(ssd);
+            if self.paths.is_up(ssd) {
+                old.extend(self.used[ssd].replace(path));
+            }
+        }
+        old
+    }
+
+    /// Also gives up the I/O queues.
+    pub(super) fn lose(&mut self, now: Moment, ssd: usize, why: &str) {
+        if self.paths.broke(now, ssd, why) {
+            tracing::info!("SSD {ssd} is given up: {why}");
+            self.cut(now, ssd);
+        }
+    }
+
+    /// The path is given up. While there is a found one, that is the one; the old one was cut before.
+    fn cut(&mut self, now: Moment, ssd: usize) {
+        if let Some(following) = &mut self.following {
+            following.lost(now, ssd);
+        }
+        match self.found[ssd].take() {
+            Some(path) => self.gone.push(path),
+            None => self.used[ssd].iter().for_each(Path::cut),
+        }
+    }
+
+    pub(super) fn linked(&mut self, ssd: usize) -> Option<&mut Path> {
+        let list = if self.paths.is_up(ssd) { &mut self.used } else { &mut self.found };
+        list[ssd].as_mut()
+    }
+
+    /// The path to an SSD that has one.
+    pub(super) fn linked_path(&self, ssd: usize) -> Option<&Path> {
+        let list = if self.paths.is_up(ssd) { &self.used } else { &self.found };
+        list[ssd].as_ref().filter(|_| self.paths.is_up(ssd) || self.paths.is_found(ssd))
+    }
+
+    /// Takes answers of Keep Alives and questions, and sees which queues have broken.
+    fn take_answers(&mut self, now: Moment) {
+        for ssd in 0..self.used.len() {
+            if !self.paths.is_up(ssd) && !self.paths.is_found(ssd) {
+                continue;
+            }
+            let Some(path) = self.linked(ssd) else { continue };
+            match path.take_answers() {
+                Ok(answers) => {
+                    if answers.alive {
+                        self.paths.alive(now, ssd);
+                    }
+                    if let Some(following) = &mut self.following {
+                        following.answered(now, ssd, answers);
+                    }
+                }
+                Err(e) => self.lose(now, ssd, &e.to_string()),
+            }
+        }
+    }
+
+    fn ask(&mut self, now: Moment, ssd: usize) {
+        let Some(path) = self.linked(ssd) else { return };
+        match path.admin.ask_alive() {
+            Ok(asked) => path.asked = Some(asked),
+            Err(e) => self.lose(now, ssd, &e.to_string()),
+        }
+    }
+
+    pub(super) fn dialled(&mut self, now: Moment, ssd: usize, outcome: Result<Path, NotDialled>) {
+        match outcome {
+            Ok(path) => {
+                self.found[ssd] = Some(path);
+                self.paths.reached(now, ssd);
+            }
+            Err(e) => {
+                let unreached = e.unreached();
+                tracing::debug!("SSD {ssd} is not reached: {}", unreached.why);
+                self.paths.unreached(now, ssd, unreached.why, unreached.for_good);
+                self.first.entry(ssd).or_insert(e);
+            }
+        }
+    }
+
+    /// Looks at the queues, and does what is due. Returns what is left to do without the lock.
+    pub(super) fn step(&mut self, now: Moment, kernel_runs: bool) -> Due {
+        self.take_answers(now);
+        let mut dial = Vec::new();
+        for action in self.paths.step(now) {
+            match action {
+                Action::Dial(ssd) => dial.push(ssd),
+                Action::Ask(ssd) => self.ask(now, ssd),
+                Action::Cut(ssd) => {
+                    tracing::warn!("SSD {ssd} is given up: it does not answer");
+                    self.cut(now, ssd);
+                }
+            }
+        }
+        let daemon = self.ask_for_maps(now, kernel_runs);
+        let look = if self.is_awaiting() { LOOK_SOON } else { LOOK };
+        let maps_at = self.following.as_ref().and_then(|following| following.wakes_at(now));
+        let wakes_at = self.paths.wakes_at().into_iter().chain(maps_at).min();
+        let rest = wakes_at.map_or(look, |at| look.min(at.saturating_sub(now)));
+        let came = self.following.as_mut().map_or_else(Vec::new, |f| std::mem::take(&mut f.came));
+        Due { dial, daemon, came, rest, gone: std::mem::take(&mut self.gone) }
+    }
+
+    fn is_awaiting(&self) -> bool {
+        (0..self.used.len()).any(|ssd| {
+            let list = if self.paths.is_up(ssd) { &self.used } else { &self.found };
+            list[ssd].as_ref().is_some_and(|path| path.asked.is_some() || path.map.is_some())
+        })
+    }
+}
