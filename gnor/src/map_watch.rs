@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When a client asks for the fleet map, and whom. A state machine without I/O, clock or thread, as
+//! When a client asks which part for the fleet map. A state machine without I/O, clock or thread, as
 //! [`Paths`](crate::paths::Paths): times are arguments, questions come out, answers go in.
 //!
 //! ```text

@@ -90,6 +90,7 @@ impl Maps {
 
     /// Puts a volume into device memory, with the map in use. It follows the map until it is closed.
     pub(crate) fn open(&self, volume: VolumeAbi) -> Result<Arc<DeviceMem>, Error> {
+        let memory = Arc::new(self.places.device().alloc(size_of::<VolumeAbi>())?);
         let mut inner = self.lock();
         let volume = VolumeAbi {
             places_addr: self.places.address(),
@@ -98,7 +99,6 @@ impl Maps {
             width: u32::try_from(inner.map.width()).expect("at most four"),
             ..volume
         };
-        let memory = Arc::new(self.places.device().alloc(size_of::<VolumeAbi>())?);
         memory.write(0, volume.as_bytes())?;
         inner.volumes.insert(memory.address(), Arc::clone(&memory));
         Ok(memory)
@@ -128,7 +128,7 @@ impl Maps {
         if inner.calls[usize::from(next)] > 0 {
             return Ok(Taken::Nothing);
         }
-        // Behind the stores of the words that left this table, and before those that lead to it.
+        // Behind the stores of the words that left this table, and before the ones that lead to it.
         let table = bytes_of(&map);
         self.places.write(if next { table.len() } else { 0 }, &table)?;
         let word = map_word(map.wire_epoch(), next);
@@ -192,3 +192,6 @@ pub(crate) fn check_places(map: &AnyMap) -> Result<(), Error> {
         ))),
     }
 }
+
+#[cfg(test)]
+mod tests;

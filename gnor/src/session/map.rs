@@ -47,7 +47,7 @@ pub(super) struct Question {
 /// What an SSD has said of its map: bytes from the beginning, and the length of all of it.
 type Told = Option<(Vec<u8>, usize)>;
 
-/// What has come on an admin queue.
+/// Answers that have come on an admin queue.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
     pub(super) alive: bool,
@@ -55,7 +55,7 @@ pub(super) struct Answers {
 }
 
 impl Path {
-    /// Takes what has come. Waits for nothing.
+    /// Takes the answers that have come. Waits for nothing.
     pub(super) fn take_answers(&mut self) -> Result<Answers, ChannelError> {
         let mut answers = Answers::default();
         while let Some(cqe) = self.admin.next_answer()? {

@@ -283,7 +283,7 @@ struct Harness {
     for (gn_u32 i = 0; i < MAP_PLACES; ++i) *place_of(0, i) = maps[0][i];
   }
 
-  static constexpr gn_u32 MAP_PLACES = 64 * 4, MOST_MAPS = 16;
+  static constexpr gn_u32 MAP_PLACES = 64 * 4, MOST_MAPS = 24;
   /// Whether all members of one epoch's map have this version of a block: the peer's answer.
   bool (*is_whole)(void* peer, gn_u32 vba, gn_u32 version) = nullptr;
   void* peer = nullptr;

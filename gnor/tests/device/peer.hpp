@@ -58,7 +58,7 @@ struct Peer {
   unsigned restamped = 0;   // versions of blocks that came with two sequences; bad
   unsigned map_refusals = 0;
   uint64_t clients_move_at = 0;
-  enum : gn_u32 { PAIR = 3000 };   // steps from one pair of maps to the next
+  enum : gn_u32 { PAIR = 2000 };   // steps from one pair of maps to the next
   gn_u32 clients_epoch = EPOCH, filled = 0, pause = 0;   // places of the next map's table, and steps between
   unsigned beyond_the_head = 0;   // commands for which the queue, as SQHD told it, had no entry; bad
   unsigned overtaken = 0;   // commands sent behind one that came later; bad
@@ -295,11 +295,14 @@ struct Peer {
     if (!r.cfg.map_at) return;
     for (Queue& q : queues)
       if (step >= q.moves_at && q.epoch < r.last_epoch()) {
-        ++q.epoch;
-        q.moves_at += rng.below(q.epoch % 2 == EPOCH % 2 ? 2 * PAIR : 200);
+        bool is_pair = ++q.epoch % 2 == EPOCH % 2;
+        q.moves_at = is_pair ? pair_at(q.epoch) + (r.cfg.seed % 2) * 300 + rng.below(600) : step + rng.below(200);
       }
     if (step >= clients_move_at && clients_epoch < r.last_epoch()) move_clients();
   }
+
+  /// When the pair behind this epoch begins: SSDs are first, or clients.
+  uint64_t pair_at(gn_u32 epoch) const { return r.cfg.map_at + 5000 + (epoch - EPOCH) / 2 * (uint64_t)PAIR; }
 
   /// As the host does it: fills the table of the next map, some places a step, in no order; then says so.
   void move_clients() {
@@ -315,7 +318,7 @@ struct Peer {
     if (filled < Harness::MAP_PLACES) return;
     say();
     filled = 0, clients_epoch = next;
-    if (next % 2 == EPOCH % 2) clients_move_at = step + PAIR;
+    if (next % 2 == EPOCH % 2) clients_move_at = pair_at(next) + (r.cfg.seed % 2 ? 0 : 800);
   }
 
   /// Rule 5a: all members of one epoch have it.

@@ -277,8 +277,8 @@ mutants_of_the_other() {
         plain plain the_map_moves_on 10 'acknowledged and missing [1-9]'
     # The pause stands for a warp that is slow between the word and the table.
     mutant table_not_looked_at_again $GNOR/io.cuh \
-        '/^  moved_on |= /d;s/^  if (wants) ssd = io_place/  for (int k = 0; k < 60 \&\& write \&\& vba % 3 == 0; ++k) pause(20);\n&/' \
-        plain plain tables_are_filled_again 12 'split [1-9]'
+        '/^  moved_on |= /d;s/^  if (wants) ssd = io_place/  for (int k = 0; k < 60 \&\& write; ++k) pause(20);\n&/' \
+        plain plain tables_are_filled_again 24 'split [1-9]'
     mutant table_in_use_filled '' '' plain plain a_table_in_use_is_filled 12 'split [1-9]'
     mutant word_before_its_table '' '' plain plain a_word_before_its_table 12 'split [1-9]'
     mutant refusal_is_the_end $GNOR/io.cuh 's/  return (v.follows & FOLLOWS_REFUSALS).*$/  return false;/' \

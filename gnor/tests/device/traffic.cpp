@@ -697,7 +697,7 @@ Config the_map_moves_on(uint64_t seed) {
 /// Many maps, two at a time: a write that has read the word before both finds the table of the second one.
 Config tables_are_filled_again(uint64_t seed) {
   Config cfg = the_map_moves_on(seed);
-  cfg.ssds = 4, cfg.replicas = 3, cfg.rounds = 16, cfg.maps = 16;
+  cfg.ssds = 4, cfg.replicas = 3, cfg.blocks = 1, cfg.rounds = 8, cfg.maps = 24;
   cfg.break_at = 0, cfg.map_at = 1000;
   return cfg;
 }
