@@ -296,7 +296,8 @@ struct Peer {
     for (Queue& q : queues)
       if (step >= q.moves_at && q.epoch < r.last_epoch()) {
         bool is_pair = ++q.epoch % 2 == EPOCH % 2;
-        q.moves_at = is_pair ? pair_at(q.epoch) + (r.cfg.seed % 2) * 300 + rng.below(600) : step + rng.below(200);
+        uint64_t pair = pair_at(q.epoch) + r.cfg.seed % 2 * 300;
+        q.moves_at = is_pair ? pair + rng.below(600) : step + rng.below(200);
       }
     if (step >= clients_move_at && clients_epoch < r.last_epoch()) move_clients();
   }
