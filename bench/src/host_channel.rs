@@ -290,7 +290,7 @@ impl HostChannel {
             opcode: if command.write { nvme::io::WRITE } else { nvme::io::READ },
             flags: nvme::FLAGS_SGL,
             nsid: 1.into(),
-            cdw2: self.client.fleet_map().wire_epoch().into(),
+            cdw2: file.fleet_map().wire_epoch().into(),
             cdw3: info.lease_epoch.into(),
             dptr: KeyedSgl::keyed(command.address, command.blocks * BLOCK_BYTES, command.key),
             cdw10: command.vba.into(),
@@ -311,7 +311,7 @@ fn vid_of(info: &VolumeInfo) -> Option<Vid> {
 /// The replicas of a block in order: the SSD of each, and whether it serves reads. `None`: the replica is
 /// missing.
 fn replicas(file: &File, vba: u32) -> Option<impl Iterator<Item = Option<(usize, bool)>>> {
-    let (map, info) = (file.client().fleet_map(), file.info());
+    let (map, info) = (file.fleet_map(), file.info());
     let shift = u8::try_from((info.chunk_bytes / BLOCK_BYTES).trailing_zeros()).ok()?;
     let vid = vid_of(info)?;
     let group = group_of(vid, vba, shift, info.factor, map.groups());

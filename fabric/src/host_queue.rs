@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An NVMe-oF queue whose queue pair is in host memory: the admin queues of clients and of the daemon.
 
+mod answers;
 mod authentication;
 mod pair;
 
@@ -29,6 +30,8 @@ pub struct HostQueue {
     host: Host,
     /// What proves the controller's I/O queues; none where the SSD asks for no proof.
     session: Option<Session>,
+    /// Answers of other commands, which came while one was waited for.
+    others: Vec<Cqe>,
 }
 
 impl HostQueue {
@@ -47,7 +50,7 @@ impl HostQueue {
         let Credentials { host, secret } = who.into();
         let pair = HostQp::connect(path, 0, deadline)?;
         let (peer, broken) = (path.subnqn.to_owned(), None);
-        let mut queue = Self { pair, peer, cntlid: 0, broken, host, session: None };
+        let mut queue = Self { pair, peer, cntlid: 0, broken, host, session: None, others: Vec::new() };
         let is_asked = queue.fabrics_connect(path.subnqn, kato, deadline)?;
         match secret {
             Some(secret) if is_asked => queue.authenticate(secret, deadline)?,
@@ -188,20 +191,6 @@ impl HostQueue {
         self.start(Sqe { opcode: nvme::admin::KEEP_ALIVE, ..Sqe::default() }, &Payload::None)
     }
 
-    /// Looks whether the answer of a Keep Alive has come, and whether the queue works. Waits for nothing.
-    ///
-    /// # Errors
-    /// [`ChannelError::Broken`]; [`ChannelError::Refused`] for an error status.
-    pub fn look_alive(&mut self, asked: Option<&Asked>) -> Result<bool, ChannelError> {
-        while let Some(cqe) = AdminQueue::poll(self)? {
-            if asked.is_some_and(|asked| asked.cid == cqe.cid.get()) {
-                self.require(&cqe, "Keep Alive")?;
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
     /// Waits for the answer of a Keep Alive; the deadline counts from when it was sent.
     ///
     /// # Errors
@@ -224,12 +213,13 @@ impl HostQueue {
             seen = Instant::now();
             asked.at.elapsed().saturating_sub(stopped) > deadline
         };
-        let pair = &mut self.pair;
+        let (pair, others) = (&mut self.pair, &mut self.others);
         let look = || {
             loop {
                 match pair.poll()? {
                     Completion::Response(cqe) if cqe.cid.get() == asked.cid => return Some(Ok(cqe)),
-                    Completion::Sent | Completion::Response(_) => {}
+                    Completion::Response(cqe) => others.push(cqe),
+                    Completion::Sent => {}
                     Completion::Failed(cause) => return Some(Err(cause)),
                 }
             }
@@ -254,7 +244,7 @@ impl HostQueue {
 
 /// A command that has been sent and not answered.
 #[derive(Debug)]
-#[must_use = "the answer of an abandoned command is taken for the next command's"]
+#[must_use = "without it the answer cannot be told from others"]
 pub struct Asked {
     cid: u16,
     at: Instant,
@@ -334,6 +324,9 @@ impl AdminQueue for HostQueue {
 
     fn poll(&mut self) -> Result<Option<Cqe>, ChannelError> {
         self.works()?;
+        if !self.others.is_empty() {
+            return Ok(Some(self.others.remove(0)));
+        }
         loop {
             match self.pair.poll() {
                 Some(Completion::Sent) => {}

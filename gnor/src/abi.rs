@@ -32,6 +32,11 @@ pub const GN_NO_REPLICA: u32 = 0x0040_0000;
 pub const GN_BUSY: u32 = 0x0080_0000;
 pub const GN_NO_AGENT: u32 = 0x0100_0000;
 
+/// Of a volume: its requests wait for another map through refusals because of the map.
+pub const FOLLOWS_REFUSALS: u8 = 1;
+/// They wait through broken queue pairs, too.
+pub const FOLLOWS_BROKEN: u8 = 2;
+
 /// What of one SSD's queue pair changes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

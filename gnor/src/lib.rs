@@ -19,6 +19,7 @@ mod connect;
 mod error;
 pub mod growth;
 mod layout;
+mod map_watch;
 pub mod node;
 mod paths;
 pub mod session;

@@ -26,6 +26,8 @@ pub struct Node {
     pools: Mutex<Vec<Weak<Growth>>>,
     /// Held during a launch, and while a channel connects anew.
     turn: Mutex<()>,
+    /// Whether a kernel runs: only a reason for sessions to look more often.
+    runs: Arc<AtomicBool>,
 }
 
 /// The right to launch: no other launch begins before it is dropped.
@@ -111,6 +113,7 @@ impl Node {
             channels: AtomicUsize::new(0),
             pools: Mutex::default(),
             turn: Mutex::default(),
+            runs: Arc::default(),
         };
         // Where a later one fails, dropping the node removes the earlier ones.
         for (number, executor) in executors.into_iter().enumerate() {
@@ -215,6 +218,11 @@ impl Node {
         Turn { node: self, _alone: self.turn.lock().expect("no panic while held") }
     }
 
+    /// Whether a kernel runs, now and later.
+    pub(crate) fn runs(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.runs)
+    }
+
     /// Answers a pool's requests from here on.
     pub(crate) fn watch(&self, pool: &Arc<Growth>) {
         let mut pools = self.pools.lock().expect("no panic while held");
@@ -302,7 +310,10 @@ impl Turn<'_> {
         for (engine, executor) in node.rings.iter().cloned() {
             engine.cast(move |e, now| e.calibrate(now, executor));
         }
-        node.with_growth(|| node.hca.launch(kernel, shape, args, deadline))
+        node.runs.store(true, Ordering::Relaxed);
+        let ended = node.with_growth(|| node.hca.launch(kernel, shape, args, deadline));
+        node.runs.store(false, Ordering::Relaxed);
+        ended
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod dial;
 mod inner;
+mod map;
 mod thread;
 
 use crate::error::NodeError;
@@ -27,6 +28,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use thread::{Runtime, Shared};
+
+pub use map::{Follower, Taken};
 
 /// How to reach an SSD.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +96,8 @@ pub struct Missing {
 pub enum Wait {
     /// There is a new path that is not in use yet, or none is missing any more.
     Found,
+    /// The client goes by a newer map.
+    Moved,
     /// No later try can help, for this reason.
     Hopeless(String),
     /// The time is over.
@@ -106,13 +111,15 @@ pub(crate) struct Path {
     admin: HostQueue,
     /// A Keep Alive that is not answered.
     asked: Option<Asked>,
+    /// A question for the fleet map that is not answered.
+    map: Option<map::Question>,
     /// The I/O queues, as long as they are connected.
     io: Vec<Weak<Lifeline>>,
 }
 
 impl Path {
     fn new(address: SsdAddress, admin: HostQueue) -> Self {
-        Self { address, admin, asked: None, io: Vec::new() }
+        Self { address, admin, asked: None, map: None, io: Vec::new() }
     }
 
     /// Gives up its I/O queues.
@@ -154,7 +161,7 @@ impl Session {
         let dialler = Arc::new(Dialler { transport, executor, host, secret, roads });
         let ssds = dialler.roads.ssds();
         let shared = Arc::new(Shared::new(Paths::new(ssds, thread::PACE, dialler.roads.leads_back())));
-        let runtime = Runtime::start(&shared, &dialler);
+        let runtime = Runtime::start(&shared, &dialler, node.runs());
         let session = Self { client, dialler, shared, _runtime: runtime };
         session.shared.roll_call(ROLL_CALL)?;
         session.put_in_use(Vec::new());

@@ -9,8 +9,8 @@
 //!                  ^                                                   v
 //!                  '----------- sent again, same stamps <------ new queue pairs
 //! ```
-//! Only the CPU can do this: the HCA's tables do not change while its agent is resident. A kernel that runs
-//! meanwhile ends its requests with `GN_QP_BROKEN`.
+//! Only the CPU can do this: the HCA's tables do not change while its agent is resident. The requests of a
+//! kernel that runs meanwhile wait until a newer fleet map leaves the SSD out, or until their deadline.
 
 use crate::client::{Client, Fabric};
 use crate::error::Error;
@@ -49,7 +49,7 @@ impl Client {
                 self.renew_queues(&transfers(), left).map_err(Error::Protocol)
             }
             Wait::Hopeless(why) => Err(Error::Protocol(why)),
-            Wait::Late => Ok(false),
+            Wait::Late | Wait::Moved => Ok(false),
         }
     }
 
@@ -133,9 +133,9 @@ impl Again for Client {
         self.session.has_found()
     }
 
-    fn wait_found(&self, most: Duration) -> Wait {
+    fn wait_change(&self, epoch: u64, most: Duration) -> Wait {
         match self.may_reconnect() {
-            Ok(()) => self.session.wait_found(most),
+            Ok(()) => self.session.wait_for_map(epoch, true, most),
             Err(why) => Wait::Hopeless(why),
         }
     }

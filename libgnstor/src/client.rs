@@ -5,6 +5,7 @@ use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::link::{ArrayRoads, Way};
 use crate::manager::{CreateOptions, Manager, VolumeInfo};
+use crate::maps::Maps;
 use crate::rpc::Rpc;
 use crate::transfer::Transfers;
 use gnstor_fabric::device::DeviceMem;
@@ -107,9 +108,7 @@ pub struct Client {
     manager: Manager,
     pub(crate) rpc: Arc<Rpc>,
     pub(crate) id: ClientId,
-    pub(crate) map: AnyMap,
-    /// Two tables of the map in device memory, of which the first one is in use.
-    pub(crate) places: DeviceMem,
+    pub(crate) maps: Arc<Maps>,
     pub(crate) transfers: Mutex<Transfers>,
     /// Open files by volume name. The daemon keeps rights by client and gives all of them back at once: the
     /// last file asks for that. Held during the calls that open and release, so that one cannot undo the
@@ -139,7 +138,6 @@ impl Client {
         let (rpc, id) = (Arc::clone(&manager.rpc), manager.id);
         let answer = rpc.wait("the map of the array", rpc.fleet().get_map(grpc::GetMapRequest {}))?;
         let map = AnyMap::decode(&answer.map).map_err(|e| Error::Protocol(e.to_string()))?;
-        check_places(&map)?;
         let ssds: Vec<SsdInfo> = answer.ssds.into_iter().map(SsdInfo::from).collect();
         if ssds.len() != map.count() {
             return Err(Error::Protocol(format!(
@@ -148,6 +146,8 @@ impl Client {
                 ssds.len()
             )));
         }
+        let epoch = map.epoch();
+        let maps = Arc::new(Maps::new(Arc::clone(&rpc), node.device(), map)?);
         let way = Way {
             fabric: options.fabric,
             daemon: options.endpoint.clone(),
@@ -163,9 +163,7 @@ impl Client {
         for Missing { ssd, why } in session.missing() {
             tracing::warn!("SSD {ssd} is left out of the channel for now, as it is not reached: {why}");
         }
-        let bytes: Vec<u8> = map.table().into_iter().flat_map(u16::to_le_bytes).collect();
-        let places = node.device().alloc(2 * bytes.len())?;
-        places.write(0, &bytes)?;
+        session.follow(Arc::clone(&maps) as _, epoch);
         let transfers = Mutex::new(Transfers::new(&channel)?);
         let buffer = match options.buffer_bytes {
             0 => None,
@@ -179,8 +177,7 @@ impl Client {
             manager,
             rpc,
             id,
-            map,
-            places,
+            maps,
             transfers,
             buffer,
             open_files: Mutex::default(),
@@ -208,9 +205,9 @@ impl Client {
         &self.session
     }
 
-    /// The fleet map of this client.
-    pub fn fleet_map(&self) -> &AnyMap {
-        &self.map
+    /// The fleet map that this client goes by now. It follows the fleet's, also while kernels run.
+    pub fn fleet_map(&self) -> Arc<AnyMap> {
+        self.maps.current()
     }
 
     /// The SSDs.
@@ -223,9 +220,9 @@ impl Client {
         self.session.missing()
     }
 
-    /// The fleet map's epoch.
+    /// The epoch of [`Self::fleet_map`].
     pub fn map_epoch(&self) -> u64 {
-        self.map.epoch()
+        self.maps.current().epoch()
     }
 
     /// Counters of the channel; between launches.
@@ -321,17 +318,4 @@ impl Client {
 pub(crate) fn vid_of(info: &VolumeInfo) -> Result<Vid, Error> {
     let raw = u16::try_from(info.vid).unwrap_or(0);
     Vid::new(raw).ok_or_else(|| Error::Protocol(format!("volume id {}", info.vid)))
-}
-
-/// The device table has places alone. A write that left out an SSD which fills to take over a place would be
-/// missing there.
-fn check_places(map: &AnyMap) -> Result<(), Error> {
-    match (0..map.groups()).find_map(|group| map.incoming(group)) {
-        None => Ok(()),
-        Some(incoming) => Err(Error::Protocol(format!(
-            "SSD {} is taking over the places of another one, and this version cannot write meanwhile: connect \
-             when that has ended (gnstor status)",
-            incoming.ssd
-        ))),
-    }
 }

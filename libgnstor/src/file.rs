@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An open volume: host reads and writes, user kernels, and the lease that is renewed behind them.
 
-use crate::client::{Client, Rights, vid_of};
+use crate::client::{Client, Fabric, Rights, vid_of};
 use crate::error::Error;
 use crate::io_failure::IoFailure;
 use crate::manager::VolumeInfo;
 use crate::transfer::{FileAbi, STAGING_BYTES, Target, Work, transfer};
 use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
-use gnstor_gnor::abi::{GN_TIMED_OUT, VolumeAbi, map_word};
+use gnstor_gnor::abi::{FOLLOWS_BROKEN, FOLLOWS_REFUSALS, GN_TIMED_OUT, VolumeAbi};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc;
-use gnstor_proto::placement::Rows;
-use std::mem::{ManuallyDrop, size_of};
+use gnstor_proto::placement::{AnyMap, Rows};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -38,7 +37,8 @@ pub struct File {
     info: VolumeInfo,
     rights: Rights,
     granted: bool,
-    device: ManuallyDrop<DeviceMem>,
+    map: Arc<AnyMap>,
+    device: Arc<DeviceMem>,
     lease: Option<Lease>,
 }
 
@@ -108,40 +108,33 @@ impl File {
         let vid = vid_of(&info)?;
         let wrong = |what: &str| Error::Protocol(format!("volume {}: {what}", info.name));
         let chunk_blocks = info.chunk_bytes / BLOCK_BYTES;
-        if !chunk_blocks.is_power_of_two() || info.replicas as usize > client.map.width() {
+        let map = client.maps.current();
+        if !chunk_blocks.is_power_of_two() || info.replicas as usize > map.width() {
             return Err(wrong("a chunk or a number of replicas that cannot be"));
         }
         let abi = VolumeAbi {
             factor: info.factor,
             capacity_blocks: info.capacity_bytes / u64::from(BLOCK_BYTES),
-            places_addr: client.places.address(),
             next_sequence: 1,
-            map: map_word(client.map.wire_epoch(), false),
-            groups: client.map.groups(),
-            width: u32::try_from(client.map.width()).expect("at most four"),
             lease_epoch: info.lease_epoch,
             vid: vid.get(),
             client: client.id.get(),
             replicas: u8::try_from(info.replicas).map_err(|_| wrong("too many replicas"))?,
             chunk_shift: u8::try_from(chunk_blocks.trailing_zeros()).expect("below 32"),
             writer: u8::from(rights == Rights::Write),
-            // No part of the client changes the map while a kernel runs, so there is nothing to wait for.
-            follows: 0,
-            reserved: 0,
+            // Within one process an SSD that is cut off is a fault of the SSD: no map drops it.
+            follows: match client.way.fabric {
+                Fabric::Daemon => FOLLOWS_REFUSALS | FOLLOWS_BROKEN,
+                Fabric::InProcess => FOLLOWS_REFUSALS,
+            },
+            // The map's part.
+            ..VolumeAbi::default()
         };
-        let device = client.node().device().alloc(size_of::<VolumeAbi>())?;
-        device.write(0, abi.as_bytes())?;
+        let device = client.maps.open(abi)?;
         let granted = lease.is_some();
         let lease =
             lease.filter(|_| rights == Rights::Write).map(|length| Lease::start(client, &info, length));
-        Ok(Self {
-            client: Arc::clone(client),
-            info,
-            rights,
-            granted,
-            device: ManuallyDrop::new(device),
-            lease,
-        })
+        Ok(Self { client: Arc::clone(client), info, rights, granted, map, device, lease })
     }
 
     /// The volume as it was when it was opened.
@@ -152,6 +145,12 @@ impl File {
     /// The rights that were asked for.
     pub fn rights(&self) -> Rights {
         self.rights
+    }
+
+    /// The fleet map that the client went by when the volume was opened, for a caller that places commands by
+    /// itself. The client's own reads, writes and kernels follow the fleet's map.
+    pub fn fleet_map(&self) -> &AnyMap {
+        &self.map
     }
 
     /// The client.
@@ -185,7 +184,8 @@ impl File {
 
     fn target(&self) -> Target<'_> {
         let chunk_blocks = self.info.chunk_bytes / BLOCK_BYTES;
-        Target { channel: &self.client.channel, again: &*self.client, file: self.abi(), chunk_blocks }
+        let Client { channel, maps, session, .. } = &*self.client;
+        Target { channel, maps, session, again: &*self.client, file: self.abi(), chunk_blocks }
     }
 
     fn check(&self, offset: u64, bytes: u64) -> Result<(), Error> {
@@ -249,7 +249,7 @@ impl File {
         Ok(())
     }
 
-    /// Flush on every SSD: every acknowledged write is durable when it returns.
+    /// Flush on every SSD of the fleet map: every acknowledged write is durable when it returns.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -274,8 +274,8 @@ impl File {
 
     /// Runs a kernel of the user's with the HCA beside it; `args` is the device address of its argument,
     /// which names this file by [`Self::device_file`]. Where an SSD that was lost is found, the client
-    /// connects anew first. In a kernel that runs, requests of a broken connection
-    /// end with `GN_QP_BROKEN`.
+    /// connects anew first. In a kernel that runs, requests of a broken connection wait until the fleet map
+    /// leaves the SSD out, and end with `GN_QP_BROKEN` at their deadline.
     ///
     /// # Errors
     /// Device errors; I/O errors are the kernel's to report.
@@ -356,11 +356,10 @@ impl File {
 }
 
 impl Drop for File {
-    #[expect(unsafe_code, reason = "the volume's description outlives the file where requests still use it")]
     fn drop(&mut self) {
+        // Where requests still use the volume's description, it outlives the file.
         if self.left_alone() {
-            // SAFETY: it is dropped here only, a file is dropped once, and nothing below uses it.
-            unsafe { ManuallyDrop::drop(&mut self.device) };
+            self.client.maps.close(&self.device);
         }
         if let Some(Lease { stop, thread, .. }) = self.lease.take() {
             drop(stop);

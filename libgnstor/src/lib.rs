@@ -21,6 +21,7 @@ mod file;
 mod io_failure;
 mod link;
 mod manager;
+mod maps;
 mod rpc;
 mod transfer;
 

@@ -68,6 +68,16 @@ impl Rpc {
         });
     }
 
+    /// The answer of a call that is of use only within so long.
+    pub(crate) fn within<T>(
+        &self,
+        limit: Duration,
+        answer: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+    ) -> Option<T> {
+        let ended = self.runtime.block_on(async { tokio::time::timeout(limit, answer).await });
+        Some(ended.ok()?.ok()?.into_inner())
+    }
+
     /// Waits for a call. `call` names it in errors, as in "the list of volumes".
     ///
     /// # Errors

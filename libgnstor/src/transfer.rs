@@ -2,30 +2,33 @@
 //! Host reads and writes: a list of requests in device memory, executed by the `gn_transfer` kernel.
 
 mod kernels;
+mod retry;
 
 pub(crate) use self::kernels::FileAbi;
 use self::kernels::{
     Args, CONTROL_BYTES, DrainArgs, ITEMS_AT, Item, VOLUMES_AT, drain_kernel, transfer_kernel,
 };
+pub(crate) use self::retry::transfer;
 use crate::error::Error;
-use crate::io_failure::IoFailure;
+use crate::maps::Maps;
 use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::agent::Shape;
-use gnstor_gnor::abi::{GN_QP_BROKEN, GN_TIMED_OUT};
+use gnstor_gnor::abi::GN_TIMED_OUT;
 use gnstor_gnor::channel::Channel;
 use gnstor_gnor::node::Turn;
-use gnstor_gnor::session::Wait;
+use gnstor_gnor::session::{Session, Wait};
 use gnstor_proto::BLOCK_BYTES;
 use std::cell::Cell;
 use std::mem::{offset_of, size_of};
-use std::sync::{Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The volume of a transfer.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) channel: &'a Channel,
+    pub(crate) maps: &'a Maps,
+    pub(crate) session: &'a Session,
     pub(crate) again: &'a dyn Again,
     pub(crate) file: FileAbi,
     /// No request crosses a border of chunks of so many blocks.
@@ -69,8 +72,9 @@ pub(crate) trait Again {
     /// Driver errors, in words.
     fn note_broken(&self, transfers: &Transfers) -> Result<(), String>;
 
-    /// Waits until a lost SSD is found, or none is lost any more.
-    fn wait_found(&self, most: Duration) -> Wait;
+    /// Waits until a lost SSD is found, or none is lost any more, or the client goes by a newer map than this
+    /// epoch's.
+    fn wait_change(&self, epoch: u64, most: Duration) -> Wait;
 
     /// Makes new queue pairs where a lost SSD was found.
     fn take_found(&self, transfers: &Transfers);
@@ -92,7 +96,7 @@ pub(crate) enum Work<'a> {
     Write(&'a [u8]),
     /// As a write, from one replica: 0 any, k the k-th that serves.
     Read(&'a mut [u8], u32),
-    /// On every SSD.
+    /// On every SSD of the map.
     Flush,
 }
 
@@ -109,8 +113,6 @@ impl Work<'_> {
 /// Bytes one kernel moves.
 pub(crate) const STAGING_BYTES: usize = 4 << 20;
 const MAX_ITEMS: usize = STAGING_BYTES / BLOCK_BYTES as usize;
-/// From one try to connect anew to the next.
-const REST: Duration = Duration::from_millis(100);
 /// Longest request: the array's SSDs transfer no more at once (MDTS of 1 MiB). A chunk may be longer.
 const MAX_REQUEST_BLOCKS: u32 = 256;
 
@@ -168,8 +170,8 @@ impl Transfers {
                 items
             }
             Work::Flush => {
-                let ssds = u32::try_from(target.channel.ssds()).expect("a channel has few SSDs");
-                (0..ssds).map(|ssd| Item { vba: ssd, blocks: 1, ..Item::default() }).collect()
+                let item = |ssd| Item { vba: ssd, blocks: 1, ..Item::default() };
+                target.maps.flushed().into_iter().map(item).collect()
             }
         }
     }
@@ -218,7 +220,7 @@ impl Transfers {
         if let Work::Write(data) = work {
             self.staging.write(0, data)?;
         }
-        let mut ended = self.run_once(target.channel, file, items)?;
+        let mut ended = self.run_once(target, file, items)?;
         ended.retain(|item| item.status != 0);
         if let (Work::Read(data, _), true) = (work, ended.is_empty()) {
             self.staging.read(0, data)?;
@@ -227,7 +229,7 @@ impl Transfers {
     }
 
     /// Runs requests once. Returns them as they have ended.
-    fn run_once(&self, channel: &Channel, file: FileAbi, items: &[Item]) -> Result<Vec<Item>, Error> {
+    fn run_once(&self, target: Target<'_>, file: FileAbi, items: &[Item]) -> Result<Vec<Item>, Error> {
         let count = u32::try_from(items.len()).expect("bounded by the staging memory");
         let at = |offset: usize| self.control.address() + offset as u64;
         let args = Args { file, items: at(ITEMS_AT), volumes: at(VOLUMES_AT), count, reserved: 0 };
@@ -239,7 +241,11 @@ impl Transfers {
             Duration::from_nanos(file.timeout_ns.saturating_mul(rounds(items))) + Duration::from_secs(5);
         // Until everything is known to have ended, something may still be on its way to the staging memory.
         self.tainted.set(true);
-        channel.node().launch(transfer_kernel(), shape, self.control.address(), deadline)?;
+        // Not while it waits for its turn: a kernel before it may run for hours, and follow several maps.
+        let turn = target.channel.node().turn();
+        let call = target.maps.call();
+        turn.launch(transfer_kernel(), shape, self.control.address(), deadline)?;
+        drop((call, turn));
         let mut raw = vec![0; size_of_val(items)];
         self.control.read(ITEMS_AT, &mut raw)?;
         let ended: Vec<Item> = raw
@@ -248,83 +254,6 @@ impl Transfers {
             .collect();
         self.tainted.set(ended.iter().any(|item| item.status & GN_TIMED_OUT != 0));
         Ok(ended)
-    }
-}
-
-/// Moves the data of a host call, from block `vba` on. Requests that a broken connection ended run again
-/// until the deadline. A write then has the stamp that it had: an SSD that has the write completes it and
-/// does not apply it again (protocol rule 6). Other calls of the client go on while this one waits for a lost
-/// SSD.
-#[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
-pub(crate) fn transfer(
-    all: &Mutex<Transfers>,
-    target: Target<'_>,
-    vba: u32,
-    mut work: Work<'_>,
-) -> Result<(), Error> {
-    let lock = || all.lock().expect("no panic while held");
-    let mut items = lock().plan(&target, vba, &work);
-    let begun = Instant::now();
-    let most = Duration::from_nanos(target.file.timeout_ns.saturating_mul(rounds(&items)));
-    let left = || most.saturating_sub(begun.elapsed());
-    let mut file = target.file;
-    loop {
-        let failed = {
-            let transfers = lock();
-            target.again.take_found(&transfers);
-            let failed = transfers.run(target, file, &items, &mut work)?;
-            if failed.iter().any(|item| item.status & GN_QP_BROKEN != 0) {
-                target.again.note_broken(&transfers).map_err(Error::Protocol)?;
-            }
-            failed
-        };
-        let Some(&Item { vba, status, dw0, dw1, .. }) = failed.first() else { return Ok(()) };
-        let failure = || IoFailure { what: work.verb().name(), vba, status, dw0, dw1 };
-        if failed.iter().any(|item| item.status & GN_QP_BROKEN == 0) {
-            return Err(failure().into());
-        }
-        if !back_in_time(lock, target.again, left) {
-            return Err(failure().into());
-        }
-        tracing::info!("{} requests to block {vba} and others are sent again", failed.len());
-        // What a read has brought is not kept beyond the lock.
-        if work.verb() != Verb::Read {
-            items = failed;
-        }
-        file.timeout_ns = u64::try_from(left().as_nanos()).unwrap_or(u64::MAX);
-    }
-}
-
-/// Waits until the channel reaches more SSDs than it did. False: not in time, or never.
-fn back_in_time<'a>(
-    lock: impl Fn() -> MutexGuard<'a, Transfers>,
-    again: &dyn Again,
-    left: impl Fn() -> Duration,
-) -> bool {
-    loop {
-        if left() <= REST {
-            return false;
-        }
-        match again.wait_found(left() - REST) {
-            Wait::Late => return false,
-            Wait::Hopeless(why) => {
-                tracing::warn!("the connections to the SSDs are not made anew: {why}");
-                return false;
-            }
-            Wait::Found => {}
-        }
-        let transfers = lock();
-        // Another call may have taken it meanwhile.
-        let renewed = if again.has_found() { again.renew(&transfers, left()) } else { Ok(true) };
-        drop(transfers);
-        match renewed {
-            Ok(true) => return true,
-            Ok(false) => std::thread::sleep(REST.min(left())),
-            Err(why) => {
-                tracing::warn!("the connections to the SSDs are not made anew: {why}");
-                return false;
-            }
-        }
     }
 }
 

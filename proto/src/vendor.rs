@@ -12,7 +12,7 @@
 //! | MAP GET | CAh | fleet map, to the host | - | the map the SSD holds |
 //!
 //! Bits 1:0 of an opcode give the data direction. NSID is 1. CDW10 is the number of dwords of data
-//! (one-based). Every command is refused unless it comes from the daemon's connection. In detail:
+//! (one-based). Every command but MAP GET is refused unless it comes from the daemon's connection. In detail:
 //!
 //! * ADD, CHMOD: one [`RawEntry`]; term and version are in it. ADD of a volume id that is there:
 //!   `VolumeExists`; CHMOD of an entry that is not: `VolumeAbsent`; a lower term than the SSD has seen:

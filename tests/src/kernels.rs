@@ -39,3 +39,4 @@ kernel!(read_async, read_async_one_grid, "`libgnstor/examples/read_async.cu`.");
 kernel!(gn_test_user, gn_test_user_one_grid, "`tests/device/user.cu`.");
 kernel!(gn_test_pieces, gn_test_pieces_one_grid, "`tests/device/user.cu`: buffers in pieces.");
 kernel!(gn_test_together, gn_test_together_one_grid, "`tests/device/user.cu`: one range by many threads.");
+kernel!(gn_test_follow, gn_test_follow_one_grid, "`tests/device/follow.cu`.");

@@ -96,6 +96,9 @@ fn a_name_without_its_secret_opens_nothing() {
         queue.identify(DEADLINE).expect("it serves");
         let map = Sqe { opcode: opcode::MAP_GET, nsid: 1.into(), cdw10: 1024.into(), ..Sqe::default() };
         let answer = queue.execute(map, Payload::In(&mut [0; 4096]), DEADLINE).expect("an answer");
+        assert!(Status(answer.status_word()).is_success(), "a client may read the map");
+        let list = Sqe { opcode: opcode::VOLUME_LIST, ..map };
+        let answer = queue.execute(list, Payload::In(&mut [0; 4096]), DEADLINE).expect("an answer");
         assert_eq!(Status(answer.status_word()), Refusal::NotTheDaemon.status());
         // A connection that says it is this controller's next queue.
         let mut thief = RawQueue::open(&engine, soft, Port::Local(0), 1).expect("an RDMA connection");

@@ -4,6 +4,7 @@
 use super::{Backend, Device, DeviceError};
 use gnstor_base::region::HostRegion;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// Memory that device code uses: GPU memory, or host memory for the CPU execution. Zeroed; freed on drop.
 #[derive(Debug)]
@@ -48,6 +49,33 @@ impl DeviceMem {
             }
             (Backend::Host(_), None) => unreachable!("host memory has a region"),
         }
+    }
+
+    /// Stores a word that kernels which run load by acquire: whatever was written before is seen with it.
+    ///
+    /// # Errors
+    /// Driver errors.
+    ///
+    /// # Panics
+    /// If the word leaves the memory, or `offset` is not a multiple of eight.
+    pub fn publish(&self, offset: usize, word: u64) -> Result<(), DeviceError> {
+        assert!(offset.is_multiple_of(8), "a word has a multiple of eight for its offset");
+        match (&self.device.backend, &self.host) {
+            // pairs with ld_acquire_sys of the word
+            (Backend::Host(_), Some(region)) => {
+                region.words64(offset as u64, 1)[0].store(word, Ordering::Release);
+                // What is written later is seen later, too: pairs with ld_acquire_sys of that.
+                fence(Ordering::Release);
+                Ok(())
+            }
+            // A copy ends before the next one begins.
+            _ => self.write(offset, &word.to_le_bytes()),
+        }
+    }
+
+    /// The device that it is on.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
     }
 
     /// Copies bytes out.

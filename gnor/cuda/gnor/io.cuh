@@ -214,6 +214,7 @@ template <class S>
 GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 table, gn_u32 vba, gn_u32 hint) {
   gn_u32 one = read_place(v, table, vba, 0, hint), other = read_place(v, table, vba, 0, hint + 1);
   if (one == other) return one;
+  if ((one | other) & PLACE_FILLING) return PLACE_NONE;  // the row changes meanwhile
   return (int)(load_of<S>(c, one) - load_of<S>(c, other)) > SAME_LOAD ? other : one;
 }
 
@@ -271,8 +272,12 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   if (wants) ssd = io_place<S>(c, v, x, table, vba, hint, error, elsewhere);
   bool sends = wants && ssd != PLACE_NONE && !error;
   bool begins = wants && x.head == IO_NONE, starts = write && x.sent == 0 && x.attempt == 0;
+  // No command is sent for a missing replica: a write may lack replicas, but not all of them.
+  bool lacks_all = !write || (wants && ssd == PLACE_NONE && !has_replica(v, table, vba));
   // Another map than the one of its first command: nothing more is sent, and it starts over.
   bool moved_on = write && wants && !starts && (gn_u32)map != c.slots[x.head].pool_bytes;
+  // Or than the one that named the table before it was read: it may have been filled anew meanwhile.
+  moved_on |= write && wants && epoch_of(v) != (gn_u32)map;
   if (moved_on) sends = false;
   slot_wish wish = begins && QUEUES  ? (x.queued ? HAS_TICKET : WANTS_TICKET)
                    : begins || sends ? WANTS_SPARE
@@ -296,8 +301,8 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
     write_capsule(c, v, x, cid, write ? (gn_u32)map : epoch_of(v), vba, n, sequence);
     x.cid = cid;
     x.ssd = ssd;
-  } else {  // no command is sent for this replica: a write may lack replicas, but not all of them
-    gn_u32 missing = write && has_replica(v, table, vba) ? 0u : (gn_u32)GN_NO_REPLICA;
+  } else {
+    gn_u32 missing = lacks_all ? (gn_u32)GN_NO_REPLICA : 0u;
     gn_u32 status = moved_on ? (gn_u32)MAP_MOVED_ON : error ? GN_QP_BROKEN | (error & 0xffffu) : missing;
     gn_u32 reason = moved_on ? (gn_u32)REFUSED_STALE_MAP : 0u;
     S::add(&r.done, 1u | (status ? note_failure<S>(r, status, reason, 0) : 0u));
@@ -341,6 +346,7 @@ template <class X>
 GN_DEV bool waits_for_map(const volume& v, const X& x, gn_u32 status) {
   if (opcode_of(x) == IO_FLUSH || (x.flags & (FLAG_ONCE | FLAG_PINNED))) return false;
   if (status & GN_QP_BROKEN) return v.follows & FOLLOWS_BROKEN;
+  if (status & GN_NO_REPLICA) return v.follows & FOLLOWS_REFUSALS;
   gn_u32 reason = x.dw0 & 0xffu;
   return (v.follows & FOLLOWS_REFUSALS) && status < GN_PENDING && reason < 64 && (LATER >> reason & 1u);
 }

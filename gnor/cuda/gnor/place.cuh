@@ -32,9 +32,21 @@ GN_DEV const gn_u16* row_of(const volume& v, gn_u32 table, gn_u32 vba) {
   return (const gn_u16*)v.places_addr + (gn_u64)(group + table * v.groups) * v.width;
 }
 
+// A place for a read, which goes by it without order: the SSD judges. (ThreadSanitizer is told that others
+// write it.)
+GN_DEV gn_u32 place_at(const gn_u16* place) {
+#ifdef GN_SIMT_HOST
+  return mem::ld_relaxed_cta(place);
+#else
+  return *place;
+#endif
+}
+
 // The SSD that a write of replica `k` goes to, serving or filling; PLACE_NONE where the replica is missing.
+// The host may fill the table anew meanwhile, for the map after the next. A writer that looks at the epoch
+// behind this sees that: pairs with the host's stores of the word that left the table, and of the table.
 GN_DEV gn_u32 write_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32 k) {
-  gn_u32 place = row_of(v, table, vba)[k];
+  gn_u32 place = mem::ld_acquire_sys(row_of(v, table, vba) + k);
   return place == PLACE_NONE ? (gn_u32)PLACE_NONE : place & ~(gn_u32)PLACE_FILLING;
 }
 
@@ -46,19 +58,21 @@ GN_DEV bool has_replica(const volume& v, gn_u32 table, gn_u32 vba) {
 }
 
 // The SSD to read from. Attempt 0 takes one of the serving replicas by `spread`. Attempt n takes the n-th
-// serving replica, from the first on (protocol rule 7). PLACE_NONE where no replica serves.
+// serving replica, from the first on (protocol rule 7). PLACE_NONE where no replica serves. The row may be
+// half of a newer map: the SSD refuses what it does not serve.
 GN_DEV gn_u32 read_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32 attempt, gn_u32 spread) {
   const gn_u16* row = row_of(v, table, vba);
   gn_u32 serving = 0;  // a bit a replica
 #pragma unroll
   for (gn_u32 k = 0; k < MAX_REPLICAS; ++k)
     // PLACE_NONE has the bit set too
-    if (k < v.replicas && (row[k] & PLACE_FILLING) == 0) serving |= 1u << k;
+    if (k < v.replicas && (place_at(row + k) & PLACE_FILLING) == 0) serving |= 1u << k;
   if (serving == 0) return PLACE_NONE;
   gn_u32 n = (gn_u32)__popc(serving), skip = attempt == 0 ? spread : attempt - 1;
   skip = n == 3 ? skip % 3 : skip & (n - 1);  // modulo n, which is at most 4, without a division
   while (skip--) serving &= serving - 1;
-  return row[__ffs((int)serving) - 1];
+  gn_u32 place = place_at(row + __ffs((int)serving) - 1);
+  return place & PLACE_FILLING ? (gn_u32)PLACE_NONE : place;
 }
 
 }  // namespace gn

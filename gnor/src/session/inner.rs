@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state that callers and the session's thread share: the paths to the SSDs, in use and found anew.
 
+use super::map::{Came, Following};
 use super::{NewPaths, NotDialled, Path};
 use crate::node::Lifeline;
 use crate::paths::{Action, Moment, Paths};
@@ -27,13 +28,30 @@ pub(super) struct Inner {
     pub(super) first: BTreeMap<usize, NotDialled>,
     /// Paths that nothing uses any more. They are dropped behind the lock.
     pub(super) gone: Vec<Path>,
+    /// Where the client follows the fleet map.
+    pub(super) following: Option<Following>,
+}
+
+/// What a step leaves to do without the lock.
+#[derive(Debug)]
+pub(super) struct Due {
+    /// SSDs to dial.
+    pub(super) dial: Vec<usize>,
+    /// The daemon is to be asked for its map.
+    pub(super) daemon: bool,
+    /// Maps for the client to take.
+    pub(super) came: Vec<Came>,
+    /// When to look again.
+    pub(super) rest: Duration,
+    /// Paths to drop.
+    pub(super) gone: Vec<Path>,
 }
 
 impl Inner {
     pub(super) fn new(paths: Paths) -> Self {
         let none = || std::iter::repeat_with(|| None).take(paths.len()).collect();
         let (used, found, first) = (none(), none(), BTreeMap::new());
-        Self { paths, used, found, first, gone: Vec::new() }
+        Self { paths, used, found, first, gone: Vec::new(), following: None }
     }
 
     pub(super) fn up(&self) -> impl Iterator<Item = usize> {
@@ -91,35 +109,47 @@ impl Inner {
     pub(super) fn lose(&mut self, now: Moment, ssd: usize, why: &str) {
         if self.paths.broke(now, ssd, why) {
             tracing::info!("SSD {ssd} is given up: {why}");
-            self.cut(ssd);
+            self.cut(now, ssd);
         }
     }
 
     /// The path is given up. While there is a found one, that is the one; the old one was cut before.
-    fn cut(&mut self, ssd: usize) {
+    fn cut(&mut self, now: Moment, ssd: usize) {
+        if let Some(following) = &mut self.following {
+            following.lost(now, ssd);
+        }
         match self.found[ssd].take() {
             Some(path) => self.gone.push(path),
             None => self.used[ssd].iter().for_each(Path::cut),
         }
     }
 
-    fn linked(&mut self, ssd: usize) -> Option<&mut Path> {
+    pub(super) fn linked(&mut self, ssd: usize) -> Option<&mut Path> {
         let list = if self.paths.is_up(ssd) { &mut self.used } else { &mut self.found };
         list[ssd].as_mut()
     }
 
-    /// Takes answers of Keep Alives, and sees which queues have broken.
+    /// The path to an SSD that has one.
+    pub(super) fn linked_path(&self, ssd: usize) -> Option<&Path> {
+        let list = if self.paths.is_up(ssd) { &self.used } else { &self.found };
+        list[ssd].as_ref().filter(|_| self.paths.is_up(ssd) || self.paths.is_found(ssd))
+    }
+
+    /// Takes answers of Keep Alives and questions, and sees which queues have broken.
     fn take_answers(&mut self, now: Moment) {
         for ssd in 0..self.used.len() {
             if !self.paths.is_up(ssd) && !self.paths.is_found(ssd) {
                 continue;
             }
             let Some(path) = self.linked(ssd) else { continue };
-            match path.admin.look_alive(path.asked.as_ref()) {
-                Ok(false) => {}
-                Ok(true) => {
-                    path.asked = None;
-                    self.paths.alive(now, ssd);
+            match path.take_answers() {
+                Ok(answers) => {
+                    if answers.alive {
+                        self.paths.alive(now, ssd);
+                    }
+                    if let Some(following) = &mut self.following {
+                        following.answered(now, ssd, answers);
+                    }
                 }
                 Err(e) => self.lose(now, ssd, &e.to_string()),
             }
@@ -149,28 +179,33 @@ impl Inner {
         }
     }
 
-    /// Looks at the queues, and does what is due. Returns the SSDs to dial, and when to look again.
-    pub(super) fn step(&mut self, now: Moment) -> (Vec<usize>, Duration) {
+    /// Looks at the queues, and does what is due. Returns what is left to do without the lock.
+    pub(super) fn step(&mut self, now: Moment, kernel_runs: bool) -> Due {
         self.take_answers(now);
-        let mut due = Vec::new();
+        let mut dial = Vec::new();
         for action in self.paths.step(now) {
             match action {
-                Action::Dial(ssd) => due.push(ssd),
+                Action::Dial(ssd) => dial.push(ssd),
                 Action::Ask(ssd) => self.ask(now, ssd),
                 Action::Cut(ssd) => {
                     tracing::warn!("SSD {ssd} is given up: it does not answer");
-                    self.cut(ssd);
+                    self.cut(now, ssd);
                 }
             }
         }
+        let daemon = self.ask_for_maps(now, kernel_runs);
         let look = if self.is_awaiting() { LOOK_SOON } else { LOOK };
-        (due, self.paths.wakes_at().map_or(look, |at| look.min(at.saturating_sub(now))))
+        let maps_at = self.following.as_ref().and_then(|following| following.wakes_at(now));
+        let wakes_at = self.paths.wakes_at().into_iter().chain(maps_at).min();
+        let rest = wakes_at.map_or(look, |at| look.min(at.saturating_sub(now)));
+        let came = self.following.as_mut().map_or_else(Vec::new, |f| std::mem::take(&mut f.came));
+        Due { dial, daemon, came, rest, gone: std::mem::take(&mut self.gone) }
     }
 
     fn is_awaiting(&self) -> bool {
         (0..self.used.len()).any(|ssd| {
             let list = if self.paths.is_up(ssd) { &self.used } else { &self.found };
-            list[ssd].as_ref().is_some_and(|path| path.asked.is_some())
+            list[ssd].as_ref().is_some_and(|path| path.asked.is_some() || path.map.is_some())
         })
     }
 }

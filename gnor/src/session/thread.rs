@@ -9,8 +9,10 @@
 
 use super::dial::Dialler;
 use super::inner::Inner;
+use super::map::Came;
 use super::{ADMIN_DEADLINE, NotDialled, Path, Wait};
 use crate::error::NodeError;
+use crate::map_watch::{Ask, Taken};
 use crate::paths::{Moment, Pace, Paths};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +37,8 @@ const LAST_CALL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 enum Event {
     Dialled(usize, Box<Result<Path, NotDialled>>),
+    /// The daemon's map, or none.
+    Map(Option<Vec<u8>>),
     /// Something has changed.
     Nudge,
     Stop,
@@ -54,6 +58,15 @@ pub(super) struct Shared {
 #[expect(clippy::disallowed_methods, reason = "this is the runtime of the session: it has the clock")]
 fn clock() -> Instant {
     Instant::now()
+}
+
+fn found_or_hopeless(inner: &Inner) -> Option<Wait> {
+    let paths = &inner.paths;
+    let found = (0..inner.found.len()).any(|ssd| paths.is_found(ssd));
+    if found || paths.missing().next().is_none() {
+        return Some(Wait::Found);
+    }
+    paths.hopeless().map(|why| Wait::Hopeless(why.to_owned()))
 }
 
 impl Shared {
@@ -117,13 +130,17 @@ impl Shared {
     }
 
     pub(super) fn wait_found(&self, most: Duration) -> Wait {
+        let over = |inner: &mut Inner| found_or_hopeless(inner);
+        self.wait(most, over).unwrap_or(Wait::Late)
+    }
+
+    /// Waits until the map in use is newer than this epoch's, or as `wait_found`.
+    pub(super) fn wait_for_map(&self, epoch: u64, or_found: bool, most: Duration) -> Wait {
         let over = |inner: &mut Inner| {
-            let paths = &inner.paths;
-            let found = (0..inner.found.len()).any(|ssd| paths.is_found(ssd));
-            if found || paths.missing().next().is_none() {
-                return Some(Wait::Found);
+            if inner.following.as_ref().is_some_and(|following| following.in_use() > epoch) {
+                return Some(Wait::Moved);
             }
-            paths.hopeless().map(|why| Wait::Hopeless(why.to_owned()))
+            found_or_hopeless(inner).filter(|_| or_found)
         };
         self.wait(most, over).unwrap_or(Wait::Late)
     }
@@ -156,12 +173,14 @@ pub(super) struct Runtime {
 }
 
 impl Runtime {
-    pub(super) fn start(shared: &Arc<Shared>, dialler: &Arc<Dialler>) -> Self {
+    /// `kernel_runs` says whether a kernel does, now and later.
+    pub(super) fn start(shared: &Arc<Shared>, dialler: &Arc<Dialler>, kernel_runs: Arc<AtomicBool>) -> Self {
         let (tell, inbox) = mpsc::channel();
         *shared.nudge.lock().expect("no panic while held") = Some(tell.clone());
         let (mine, dialler) = (Arc::clone(shared), Arc::clone(dialler));
         let thread = std::thread::Builder::new().name("gn-session".into());
-        let thread = thread.spawn(move || run(&mine, &dialler, &inbox, &tell)).expect("a thread starts");
+        let body = move || run(&mine, &dialler, &inbox, &tell, &kernel_runs);
+        let thread = thread.spawn(body).expect("a thread starts");
         Self { shared: Arc::clone(shared), thread: Some(thread) }
     }
 }
@@ -176,30 +195,59 @@ impl Drop for Runtime {
 }
 
 /// Until the session is dropped. It waits for the dials that are under way then.
-fn run(shared: &Shared, dialler: &Arc<Dialler>, inbox: &Receiver<Event>, tell: &Sender<Event>) {
+fn run(
+    shared: &Shared,
+    dialler: &Arc<Dialler>,
+    inbox: &Receiver<Event>,
+    tell: &Sender<Event>,
+    kernel_runs: &AtomicBool,
+) {
     let mut dials: Vec<JoinHandle<()>> = Vec::new();
     let mut news = Vec::new();
     loop {
-        let (due, rest, gone) = shared.change(|inner, now| {
+        let due = shared.change(|inner, now| {
             for (ssd, outcome) in news.drain(..) {
                 inner.dialled(now, ssd, outcome);
             }
-            let (due, rest) = inner.step(now);
-            (due, rest, std::mem::take(&mut inner.gone))
+            inner.step(now, kernel_runs.load(Ordering::Relaxed))
         });
-        drop(gone);
+        drop(due.gone);
+        let rest = if due.came.is_empty() { due.rest } else { Duration::ZERO };
+        due.came.into_iter().for_each(|Came { from, bytes }| take_map(shared, from, Some(&bytes)));
         dials.retain(|dial| !dial.is_finished());
-        dials.extend(dial_all(dialler, &due, tell));
+        dials.extend(dial_all(dialler, &due.dial, tell));
+        dials.extend(due.daemon.then(|| ask_daemon(shared, tell)).flatten());
         let mut next = inbox.recv_timeout(rest).ok();
         while let Some(event) = next {
             match event {
                 Event::Dialled(ssd, outcome) => news.push((ssd, *outcome)),
+                Event::Map(map) => take_map(shared, Ask::Daemon, map.as_deref()),
                 Event::Nudge => {}
                 Event::Stop => return dials.into_iter().for_each(|dial| drop(dial.join())),
             }
             next = inbox.try_recv().ok();
         }
     }
+}
+
+/// Gives a map to the client, without the lock: it may take some milliseconds.
+fn take_map(shared: &Shared, from: Ask, map: Option<&[u8]>) {
+    let Some(follower) = shared.look(|inner| inner.following.as_ref().map(|f| Arc::clone(&f.follower)))
+    else {
+        return;
+    };
+    let taken = map.map_or(Taken::Nothing, |map| follower.take(map));
+    shared.change(|inner, now| inner.following.iter_mut().for_each(|f| f.taken(now, from, taken)));
+}
+
+/// Asks the daemon for its map in a thread: it may be away.
+fn ask_daemon(shared: &Shared, tell: &Sender<Event>) -> Option<JoinHandle<()>> {
+    let follower = shared.look(|inner| inner.following.as_ref().map(|f| Arc::clone(&f.follower)))?;
+    let tell = tell.clone();
+    let ask = move || {
+        let _ = tell.send(Event::Map(follower.ask_daemon()));
+    };
+    Some(std::thread::Builder::new().name("gn-map".into()).spawn(ask).expect("a thread starts"))
 }
 
 /// Dials SSDs in threads, one for each link.

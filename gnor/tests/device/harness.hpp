@@ -46,6 +46,11 @@ struct Config {
   // host step from which on SSDs, and then the clients, go over to the next map: the first SSD has no place
   // there, and another one may fill in its place
   unsigned map_at = 0;
+  // so many maps follow each other, in pairs: of each pair the second one's table is the one that was in use
+  // before the first, and is filled at once
+  gn_u32 maps = 1;
+  // what the host must not do: fill the table in use; name a table before it is filled
+  bool fills_in_use = false, word_first = false;
   unsigned clock_shift = 0;          // of a host step in ns
   unsigned preempt = 8;
   // the last two with one block and one warp of clients
@@ -265,12 +270,34 @@ struct Harness {
     if (cfg.map_at) v.follows = FOLLOWS_REFUSALS | FOLLOWS_BROKEN;
     v.vid = VID, v.client = 2, v.writer = 1;
     v.replicas = static_cast<gn_u8>(cfg.replicas), v.chunk_shift = static_cast<gn_u8>(cfg.chunk_shift);
-    gn_u16* row = reinterpret_cast<gn_u16*>(places.p);
-    for (gn_u32 g = 0; g < 64; ++g)
+    for (gn_u32 g = 0; g < 64; ++g) {
+      gn_u16* first = maps[0] + g * 4;
       for (gn_u32 k = 0; k < 4; ++k)
-        row[g * 4 + k] = static_cast<gn_u16>(((cfg.map_at && g % 2 ? 0 : mix(g)) + k) % cfg.ssds);
-    for (gn_u32 g = 0; cfg.map_at && g < 64; ++g) next_row(g, row + g * 4, row + (64 + g) * 4);
+        first[k] = static_cast<gn_u16>(((cfg.map_at && g % 2 ? 0 : mix(g)) + k) % cfg.ssds);
+      next_row(g, first, maps[1] + g * 4);
+      // The same members, each at another place, a missing one among them.
+      for (gn_u32 m = 2; m <= MOST_MAPS; ++m)
+        for (gn_u32 k = 0; k < 4; ++k)
+          maps[m][g * 4 + k] = maps[m - 1][g * 4 + (k < cfg.replicas ? (k + 1) % cfg.replicas : k)];
+    }
+    for (gn_u32 i = 0; i < MAP_PLACES; ++i) *place_of(0, i) = maps[0][i];
   }
+
+  static constexpr gn_u32 MAP_PLACES = 64 * 4, MOST_MAPS = 24;
+  /// Whether all members of one epoch's map have this version of a block: the peer's answer.
+  bool (*is_whole)(void* peer, gn_u32 vba, gn_u32 version) = nullptr;
+  void* peer = nullptr;
+  gn_u32 split = 0;   // acknowledged blocks of which that is not true; bad
+
+  /// The maps as SSDs know them.
+  gn_u16 maps[1 + MOST_MAPS][MAP_PLACES];
+
+  /// Place number `i` of a table in device memory.
+  gn_u16* place_of(gn_u32 table, gn_u32 i) {
+    return reinterpret_cast<gn_u16*>(places.p) + table * MAP_PLACES + i;
+  }
+
+  gn_u32 last_epoch() const { return EPOCH + (cfg.map_at ? cfg.maps : 0); }
 
   /// The row of the next map: the members that stay, each at another place than before; then one that fills,
   /// or a missing one.
@@ -287,11 +314,12 @@ struct Harness {
   }
 
   /// The word of the map of this epoch.
-  static gn_u64 map_word(gn_u32 epoch) { return epoch | static_cast<gn_u64>(epoch - EPOCH) << 32; }
+  gn_u64 map_word(gn_u32 epoch) const { return epoch | static_cast<gn_u64>(table_of_epoch(epoch)) << 32; }
+  gn_u32 table_of_epoch(gn_u32 epoch) const { return cfg.fills_in_use ? 0 : (epoch - EPOCH) % 2; }
 
   /// Whether an SSD has a place for the block in the map of this epoch, one that serves or any.
   bool is_member(gn_u32 epoch, gn_u32 vba, gn_u32 ssd, bool serving) const {
-    const gn_u16* row = row_of(v, epoch - EPOCH, vba);
+    const gn_u16* row = maps[epoch - EPOCH] + (row_of(v, 0, vba) - reinterpret_cast<const gn_u16*>(places.p));
     for (gn_u32 k = 0; k < cfg.replicas; ++k)
       if (row[k] == ssd || (!serving && row[k] == (ssd | PLACE_FILLING))) return true;
     return false;

@@ -58,6 +58,8 @@ struct Peer {
   unsigned restamped = 0;   // versions of blocks that came with two sequences; bad
   unsigned map_refusals = 0;
   uint64_t clients_move_at = 0;
+  enum : gn_u32 { PAIR = 2000 };   // steps from one pair of maps to the next
+  gn_u32 clients_epoch = EPOCH, filled = 0, pause = 0;   // places of the next map's table, and steps between
   unsigned beyond_the_head = 0;   // commands for which the queue, as SQHD told it, had no entry; bad
   unsigned overtaken = 0;   // commands sent behind one that came later; bad
   unsigned bad_stamps = 0;  // commands whose client's stamp is missing, not asked for, or of the future; bad
@@ -71,8 +73,16 @@ struct Peer {
       q.arrived = r.qp_dumps[&q - queues.data()].arrived;
       // The one that is dropped hears of it last: a write may be taken there, and by its successor.
       q.moves_at = r.cfg.map_at + rng.below(2000) + (&q == queues.data() ? 2000 : 0);
+      if (r.cfg.maps == 2 && r.cfg.seed % 2) q.moves_at += 4000;
     }
     clients_move_at = r.cfg.map_at + (r.cfg.seed % 4 ? 1000 + rng.below(2000) : rng.below(9000));
+    // Before the SSDs, or behind them.
+    if (r.cfg.maps > 1) clients_move_at = r.cfg.map_at + (r.cfg.seed % 2 ? 0 : 5000);
+    pause = r.cfg.maps > 2 ? 0 : rng.below(16);
+    r.peer = this;
+    r.is_whole = [](void* p, gn_u32 vba, gn_u32 version) {
+      return static_cast<Peer*>(p)->is_whole(vba, version);
+    };
     __atomic_store_n(&clock, 1, __ATOMIC_RELAXED);
   }
 
@@ -233,7 +243,7 @@ struct Peer {
     job->sequence = static_cast<gn_u64>(w[15]) << 32 | w[14];
     bool io = job->opcode == IO_READ || job->opcode == IO_WRITE;
     job->epoch = w[2];
-    bool stamped = w[11] >> 16 == VID && w[3] == r.v.lease_epoch && w[2] - EPOCH <= (r.cfg.map_at ? 1u : 0u);
+    bool stamped = w[11] >> 16 == VID && w[3] == r.v.lease_epoch && w[2] - EPOCH <= r.last_epoch() - EPOCH;
     bool sized = (w[8] & 0xffffff) == job->blocks * GN_BLOCK && job->blocks <= 1u << r.cfg.chunk_shift;
     if (bytes != 64 || (io && (!stamped || !sized || job->vba + job->blocks > r.v.capacity_blocks))) {
       ++unexpected;
@@ -284,8 +294,43 @@ struct Peer {
   void move_maps() {
     if (!r.cfg.map_at) return;
     for (Queue& q : queues)
-      if (step >= q.moves_at) q.epoch = EPOCH + 1;
-    if (step >= clients_move_at) __atomic_store_n(&r.v.map, Harness::map_word(EPOCH + 1), __ATOMIC_RELEASE);
+      if (step >= q.moves_at && q.epoch < r.last_epoch()) {
+        bool is_pair = ++q.epoch % 2 == EPOCH % 2;
+        uint64_t pair = pair_at(q.epoch) + r.cfg.seed % 2 * 300;
+        q.moves_at = is_pair ? pair + rng.below(600) : step + rng.below(200);
+      }
+    if (step >= clients_move_at && clients_epoch < r.last_epoch()) move_clients();
+  }
+
+  /// When the pair behind this epoch begins: SSDs are first, or clients.
+  uint64_t pair_at(gn_u32 epoch) const { return r.cfg.map_at + 5000 + (epoch - EPOCH) / 2 * (uint64_t)PAIR; }
+
+  /// As the host does it: fills the table of the next map, some places a step, in no order; then says so.
+  void move_clients() {
+    gn_u32 next = clients_epoch + 1;
+    auto say = [&] { __atomic_store_n(&r.v.map, r.map_word(next), __ATOMIC_RELEASE); };
+    if (r.cfg.word_first && filled == 0) say();
+    if (pause && step % pause) return;
+    for (gn_u32 end = pause ? filled + 1 : (gn_u32)Harness::MAP_PLACES; filled < end; ++filled) {
+      gn_u32 i = filled * 37 % Harness::MAP_PLACES;
+      gn_u16 place = r.maps[next - EPOCH][i];
+      __atomic_store_n(r.place_of(r.table_of_epoch(next), i), place, __ATOMIC_RELEASE);
+    }
+    if (filled < Harness::MAP_PLACES) return;
+    say();
+    filled = 0, clients_epoch = next;
+    if (next % 2 == EPOCH % 2) clients_move_at = pair_at(next) + (r.cfg.seed % 2 ? 0 : 800);
+  }
+
+  /// Rule 5a: all members of one epoch have it.
+  bool is_whole(gn_u32 vba, gn_u32 version) const {
+    for (gn_u32 epoch = EPOCH; epoch <= r.last_epoch(); ++epoch) {
+      bool all = true;
+      for (gn_u32 q = 0; q < queues.size(); ++q)
+        all &= !r.is_member(epoch, vba, q, false) || queues[q].version[vba] == version;
+      if (all) return true;
+    }
+    return false;
   }
 
   /// Acknowledged versions that a serving member of the last map does not have.
@@ -294,7 +339,7 @@ struct Peer {
     for (size_t i = 0; r.cfg.map_at && i < r.versions.size(); ++i) {
       gn_u32 vba = SHARED_BLOCKS + static_cast<gn_u32>(i);
       for (gn_u32 q = 0; q < queues.size() && r.versions[i] != ~0u; ++q)
-        if (r.is_member(EPOCH + 1, vba, q, true) && queues[q].version[vba] != r.versions[i]) ++missing;
+        if (r.is_member(r.last_epoch(), vba, q, true) && queues[q].version[vba] != r.versions[i]) ++missing;
     }
     return missing;
   }

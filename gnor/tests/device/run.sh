@@ -274,6 +274,12 @@ mutants_of_the_other() {
         plain plain the_map_moves_on 20 'acknowledged and missing [1-9]'
     mutant table_of_another_map $GNOR/io.cuh 's/gn_u32 table = write .*$/gn_u32 table = 0;/' \
         plain plain the_map_moves_on 10 'acknowledged and missing [1-9]'
+    # The pause stands for a warp that is slow between the word and the table.
+    mutant table_not_looked_at_again $GNOR/io.cuh \
+        '/^  moved_on |= /d;s/^  if (wants) ssd = io_place/  for (int k = 0; k < 60 \&\& write; ++k) pause(20);\n&/' \
+        plain plain tables_are_filled_again 24 'split [1-9]'
+    mutant table_in_use_filled '' '' plain plain a_table_in_use_is_filled 12 'split [1-9]'
+    mutant word_before_its_table '' '' plain plain a_word_before_its_table 12 'split [1-9]'
     mutant refusal_is_the_end $GNOR/io.cuh 's/  return (v.follows & FOLLOWS_REFUSALS).*$/  return false;/' \
         plain plain the_map_moves_on 20
     mutant own_slot_used_twice $GNOR/io.cuh \

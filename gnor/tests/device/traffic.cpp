@@ -111,6 +111,7 @@ void look_at_result(Harness& r, Lane& lane, gn_u32 thread) {
     gn_u32* known = own < OWN_BLOCKS ? &r.versions[thread * OWN_BLOCKS + own] : nullptr;
     if (lane.write) {
       *known = good ? lane.version : ~0u;
+      if (good && r.cfg.map_at && !r.is_whole(r.peer, lane.vba + b, lane.version)) note(r.split);
     } else if (good && !r.cfg.instant) {
       const gn_u32* block = static_cast<const gn_u32*>(block_of(lane, b));
       if (!is_block(block, lane.vba + b)) note(r.wrong_data);
@@ -476,7 +477,7 @@ bool run(const Config& cfg, const char* name) {
   bool uncalled = r.called != r.submitted || r.c.uncalled;
   unsigned wrong = uncalled + r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive +
                    peer.unexpected + peer.bad_copies + peer.torn_writes + peer.overtaken +
-                   peer.beyond_the_head + peer.bad_stamps + peer.restamped +
+                   peer.beyond_the_head + peer.bad_stamps + peer.restamped + r.split +
                    (s.failed ? 0 : peer.missing_copies());
   map_refusals += peer.map_refusals;
   if (getenv("STEPS") && cfg.map_at)
@@ -490,7 +491,7 @@ bool run(const Config& cfg, const char* name) {
   if (peer.beyond_the_head) printf("    beyond the head that SQHD told %u\n", peer.beyond_the_head);
   if (peer.bad_stamps) printf("    stamps of clients missing or wrong %u\n", peer.bad_stamps);
   if (peer.restamped) printf("    versions with two sequences %u\n", peer.restamped);
-  if (cfg.map_at) printf("    acknowledged and missing %u\n", peer.missing_copies());
+  if (cfg.map_at) printf("    acknowledged and missing %u, split %u\n", peer.missing_copies(), r.split);
   if (peer.overtaken) printf("    overtaken %u\n", peer.overtaken);
   printf("    answered %u, taken %llu, late %u\n  %s\n", peer.answered, r.ring.responses, peer.lost,
          s.failed ? s.message : "");
@@ -677,18 +678,41 @@ Config a_long_request(uint64_t seed) {
   return cfg;
 }
 
-/// SSDs and clients go over to the next map at moments of their own, and the SSD that it drops breaks before
-/// that or later. No request fails; each write is on every member of one epoch, and has one stamp.
+/// SSDs and clients go over to the next map at moments of their own, clients to the one behind it at once
+/// sometimes, and the SSD that it drops breaks before that or later. No request fails; each write is on every
+/// member of one epoch, and has one stamp.
 Config the_map_moves_on(uint64_t seed) {
   Config cfg = common(seed);
   cfg.ssds = 3 + static_cast<gn_u32>(seed % 2), cfg.replicas = 2 + static_cast<gn_u32>(seed / 2 % 2);
   cfg.rounds = 12, cfg.clock_shift = 12, cfg.max_blocks = 1 + 3 * static_cast<gn_u32>(seed % 2);
   cfg.map_at = 2000 + static_cast<unsigned>(seed * 1733 % 15000);
+  cfg.maps = 1 + static_cast<gn_u32>(seed / 3 % 2);
   if (seed % 3 == 1) cfg.break_ssds = 1, cfg.break_at = cfg.map_at + static_cast<unsigned>(seed * 337 % 5000);
   if (cfg.break_at && seed % 2) cfg.break_at = cfg.map_at / 2;
   cfg.async = seed % 4 == 3;
   if (!cfg.async && seed % 5 == 4) return in_one_block(cfg, Config::BLOCK, 2);
   return seed % 7 == 6 ? in_one_block(cfg, Config::WARP, 1) : cfg;
+}
+
+/// Many maps, two at a time: a write that has read the word before both finds the table of the second one.
+Config tables_are_filled_again(uint64_t seed) {
+  Config cfg = the_map_moves_on(seed);
+  cfg.ssds = 4, cfg.replicas = 3, cfg.blocks = 1, cfg.rounds = 8, cfg.maps = 24;
+  cfg.break_at = 0, cfg.map_at = 1000;
+  return cfg;
+}
+
+/// Not in the list below, as the next one: the host does what it must not, and that must be found.
+Config a_table_in_use_is_filled(uint64_t seed) {
+  Config cfg = the_map_moves_on(seed);
+  cfg.fills_in_use = true, cfg.maps = 2;
+  return cfg;
+}
+
+Config a_word_before_its_table(uint64_t seed) {
+  Config cfg = the_map_moves_on(seed);
+  cfg.word_first = true, cfg.maps = 2;
+  return cfg;
 }
 
 /// One block's warps share the channel, and one warp has it alone: everything above once more.
@@ -791,6 +815,7 @@ const Scenario SCENARIOS[] = {
     {"reads_survive_a_queue_pair", reads_survive_a_queue_pair},
     {"all_queue_pairs_break", all_queue_pairs_break},
     {"the_map_moves_on", the_map_moves_on, 8},
+    {"tables_are_filled_again", tables_are_filled_again, 2},
     {"a_long_request", a_long_request},
     {"threads_alone", threads_alone},
     {"no_thread_waits", no_thread_waits},
@@ -800,6 +825,8 @@ const Scenario SCENARIOS[] = {
     {"behind_dumps", behind_dumps},
 };
 const Scenario MISUSES[] = {{"completions_are_trusted", completions_are_trusted},
+                            {"a_table_in_use_is_filled", a_table_in_use_is_filled},
+                            {"a_word_before_its_table", a_word_before_its_table},
                             {"two_warps_alone", two_warps_alone},
                             {"a_callback_that_waits", a_callback_that_waits}};
 

@@ -224,6 +224,20 @@ impl AnyMap {
         }
     }
 
+    /// The epoch that a map of either format says within its first [`Self::HEAD_BYTES`]. The rest of the map is
+    /// not looked at, so it may be damaged.
+    pub fn epoch_in(head: &[u8]) -> Option<u64> {
+        let epoch_at = match (head.get(..4)?, head.get(4..6)?) {
+            (b"GNFM", [2, 0]) => 16,
+            (b"GNFM", [3, 0]) => 32,
+            _ => return None,
+        };
+        head.get(epoch_at..)?.first_chunk().copied().map(u64::from_le_bytes)
+    }
+
+    /// As much of a map as says its epoch.
+    pub const HEAD_BYTES: usize = 40;
+
     /// A daemon of this term proposes the map.
     #[must_use]
     pub fn in_term(mut self, term: u64) -> Self {
@@ -316,6 +330,11 @@ mod tests {
         assert_eq!(AnyMap::decode(&three.encode().unwrap()), Ok(three.clone()));
         let two = AnyMap::from(two);
         assert_eq!(AnyMap::decode(&two.encode().unwrap()), Ok(two.clone()));
+        for map in [&two, &three] {
+            let bytes = map.encode().unwrap();
+            assert_eq!(AnyMap::epoch_in(&bytes[..AnyMap::HEAD_BYTES]), Some(map.epoch()));
+            assert_eq!(AnyMap::epoch_in(&bytes[..AnyMap::HEAD_BYTES - 17]), None, "half an epoch");
+        }
         assert_eq!((two.term(), two.epoch(), two.groups()), (three.term(), three.epoch(), three.groups()));
         assert_eq!((two.width(), two.count(), two.table()), (three.width(), three.count(), three.table()));
         for ssd in 0..6 {

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! When a client asks which part for the fleet map. A state machine without I/O, clock or thread, as
+//! [`Paths`](crate::paths::Paths): times are arguments, questions come out, answers go in.
+//!
+//! ```text
+//!   calm --an SSD lost, a refusal, a newer epoch heard of--> urgent --a second without news--> calm
+//!    |                                                         |
+//!    '- while a kernel runs: which epoch? each 100 ms          '- the same each 10 ms
+//!
+//!   a newer epoch is known of --the whole map--> taken: this is the map in use
+//!                              '--not within half a second--> the daemon is asked, too
+//! ```
+//! Questions go to the SSDs in turn. An SSD that is behind says an old epoch, and the next one is asked soon.
+
+use crate::paths::Moment;
+use std::time::Duration;
+
+/// How often, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rhythm {
+    /// From one question to the next while a kernel runs.
+    pub(crate) calm: Duration,
+    /// The same while the map is about to change.
+    pub(crate) urgent: Duration,
+    /// For so long after a sign of it.
+    pub(crate) lasts: Duration,
+    /// An SSD that has not answered within this is passed over.
+    pub(crate) patience: Duration,
+    /// The daemon is asked where SSDs have not helped for so long, and so often.
+    pub(crate) daemon: Duration,
+}
+
+/// A question for the runtime to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ask {
+    /// Which epoch this SSD's map has.
+    Epoch(usize),
+    /// This SSD's whole map.
+    Map(usize),
+    /// The daemon's map.
+    Daemon,
+}
+
+/// What became of a map that was fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// The map of this epoch is in use. It may be an older one that was in use already.
+    Epoch(u64),
+    /// The client cannot go by the map of this epoch, and needs a newer one.
+    Unfit(u64),
+    /// Nothing came, or nothing that can be used, or its turn has not come yet.
+    Nothing,
+}
+
+/// Which epoch the client goes by, and what it knows of newer ones.
+#[derive(Debug)]
+pub(crate) struct MapWatch {
+    rhythm: Rhythm,
+    in_use: u64,
+    /// The same, or the epoch of a newer map that the client cannot go by.
+    done: u64,
+    /// The newest epoch heard of, and who said so, until its map is asked for.
+    newest: u64,
+    holder: Option<usize>,
+    /// The question to an SSD that is under way, and since when.
+    asked: Option<(Ask, Moment)>,
+    ask_at: Moment,
+    next_ssd: usize,
+    urgent_until: Moment,
+    /// When the daemon is asked.
+    daemon_at: Option<Moment>,
+    daemon_asked: bool,
+    was_busy: bool,
+}
+
+impl MapWatch {
+    /// The client goes by the map of this epoch.
+    pub(crate) fn new(rhythm: Rhythm, epoch: u64) -> Self {
+        Self {
+            rhythm,
+            in_use: epoch,
+            done: epoch,
+            newest: epoch,
+            holder: None,
+            asked: None,
+            ask_at: Moment::ZERO,
+            next_ssd: 0,
+            urgent_until: Moment::ZERO,
+            daemon_at: None,
+            daemon_asked: false,
+            was_busy: false,
+        }
+    }
+
+    /// Epoch of the map in use.
+    pub(crate) fn in_use(&self) -> u64 {
+        self.in_use
+    }
+
+    fn wants_map(&self) -> bool {
+        self.newest > self.done
+    }
+
+    /// The map may be about to change: an SSD was lost, or refused a command because of its map.
+    pub(crate) fn suspect(&mut self, now: Moment) {
+        self.daemon_at.get_or_insert(now + self.rhythm.daemon);
+        self.urgent_until = now + self.rhythm.lasts;
+        self.ask_at = self.ask_at.min(now);
+    }
+
+    /// What is to be asked now. `busy`: a kernel runs, or a call waits for a newer map. `can_ask` says which
+    /// SSDs have an admin queue with no question under way.
+    pub(crate) fn step(
+        &mut self,
+        now: Moment,
+        busy: bool,
+        ssds: usize,
+        can_ask: impl Fn(usize) -> bool,
+    ) -> Vec<Ask> {
+        if busy && !self.was_busy {
+            self.ask_at = self.ask_at.min(now);
+        }
+        self.was_busy = busy;
+        let is_urgent = now < self.urgent_until;
+        if !is_urgent && !self.wants_map() && !busy {
+            self.daemon_at = None;
+            return Vec::new();
+        }
+        let mut asks = Vec::new();
+        if self.daemon_at.is_some_and(|at| at <= now) && !self.daemon_asked {
+            self.daemon_asked = true;
+            asks.push(Ask::Daemon);
+        }
+        // One that is passed over may still answer, and is heard then.
+        self.asked = self.asked.filter(|&(_, at)| now < at + self.rhythm.patience);
+        if self.asked.is_none() && now >= self.ask_at {
+            let ask = self.choose(ssds, can_ask);
+            self.ask_at = now + if is_urgent { self.rhythm.urgent } else { self.rhythm.calm };
+            self.asked = ask.map(|ask| (ask, now));
+            asks.extend(ask);
+            if ask.is_none() {
+                self.daemon_at.get_or_insert(now + self.rhythm.daemon);
+            }
+        }
+        asks
+    }
+
+    fn choose(&mut self, ssds: usize, can_ask: impl Fn(usize) -> bool) -> Option<Ask> {
+        // Once of the one that has told of it: where that fails, another one may tell of it, too.
+        if let Some(holder) = self.holder.take().filter(|&ssd| self.wants_map() && can_ask(ssd)) {
+            return Some(Ask::Map(holder));
+        }
+        let ssd = (0..ssds).map(|k| (self.next_ssd + k) % ssds).find(|&ssd| can_ask(ssd))?;
+        self.next_ssd = ssd + 1;
+        Some(Ask::Epoch(ssd))
+    }
+
+    /// When there is something to do next, if nothing happens before and the client stays as busy as it was.
+    pub(crate) fn wakes_at(&self, now: Moment) -> Option<Moment> {
+        if now >= self.urgent_until && !self.wants_map() && !self.was_busy {
+            return None;
+        }
+        let ask_at = self.asked.map_or(self.ask_at, |(_, at)| self.ask_at.max(at + self.rhythm.patience));
+        let daemon_at = self.daemon_at.filter(|_| !self.daemon_asked);
+        Some(daemon_at.map_or(ask_at, |at| at.min(ask_at)))
+    }
+
+    fn ended(&mut self, ask: Ask) {
+        self.asked = self.asked.filter(|&(asked, _)| asked != ask);
+    }
+
+    /// An SSD has said its map's epoch; `None`: it has none, or the question has failed.
+    pub(crate) fn epoch_told(&mut self, now: Moment, ssd: usize, epoch: Option<u64>) {
+        self.ended(Ask::Epoch(ssd));
+        let Some(epoch) = epoch else { return };
+        if epoch > self.done && epoch >= self.newest {
+            (self.newest, self.holder) = (epoch, Some(ssd));
+            self.suspect(now);
+        } else if now >= self.urgent_until && !self.wants_map() {
+            self.daemon_at = None;
+        }
+    }
+
+    /// A map has come from there, or none has.
+    pub(crate) fn map_came(&mut self, now: Moment, from: Ask, taken: Taken) {
+        self.ended(from);
+        if from == Ask::Daemon {
+            self.daemon_asked = false;
+            self.daemon_at = Some(now + self.rhythm.daemon);
+        }
+        match taken {
+            Taken::Epoch(epoch) => self.in_use = self.in_use.max(epoch),
+            Taken::Unfit(epoch) => self.done = self.done.max(epoch),
+            Taken::Nothing => return,
+        }
+        let is_new = self.in_use > self.done;
+        self.done = self.done.max(self.in_use);
+        self.newest = self.newest.max(self.done);
+        if is_new && !self.wants_map() {
+            // What was a sign of this change is none of the next one.
+            (self.urgent_until, self.daemon_at) = (now, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a session does about the fleet map: it sends the questions of [`MapWatch`], and hands maps that come
+//! to the client. The questions are commands of the admin queues beside Keep Alive; no thread waits for them.
+
+use super::inner::Inner;
+use super::{Path, Session, Wait};
+use crate::map_watch::{Ask, MapWatch, Rhythm};
+use crate::paths::Moment;
+use gnstor_fabric::admin::ChannelError;
+use gnstor_fabric::host_queue::{Asked, HostQueue};
+use gnstor_proto::placement::AnyMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use crate::map_watch::Taken;
+
+/// With a kernel that runs a client hears of the next map after a tenth of a second, and after the loss of an
+/// SSD, which is why most maps are made, after some milliseconds.
+const RHYTHM: Rhythm = Rhythm {
+    calm: Duration::from_millis(100),
+    urgent: Duration::from_millis(10),
+    lasts: Duration::from_secs(1),
+    patience: Duration::from_millis(100),
+    daemon: Duration::from_millis(500),
+};
+/// A multiple of a dword.
+const HEAD: usize = AnyMap::HEAD_BYTES.next_multiple_of(4);
+
+/// Who goes by the fleet map.
+pub trait Follower: Debug + Send + Sync {
+    /// Goes by this map from now on if it is newer and fit. Kernels may run.
+    fn take(&self, map: &[u8]) -> Taken;
+
+    /// The daemon's map. Ends within some seconds.
+    fn ask_daemon(&self) -> Option<Vec<u8>>;
+}
+
+/// A question on its way to an SSD.
+#[derive(Debug)]
+pub(super) struct Question {
+    asked: Asked,
+    ask: Ask,
+    bytes: usize,
+}
+
+/// What an SSD has said of its map: bytes from the beginning, and the length of all of it.
+type Told = Option<(Vec<u8>, usize)>;
+
+/// Answers that have come on an admin queue.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    pub(super) alive: bool,
+    map: Option<(Ask, Told)>,
+}
+
+impl Path {
+    /// Takes the answers that have come. Waits for nothing.
+    pub(super) fn take_answers(&mut self) -> Result<Answers, ChannelError> {
+        let mut answers = Answers::default();
+        while let Some(cqe) = self.admin.next_answer()? {
+            if let Some(asked) = &self.asked
+                && self.admin.is_alive(asked, &cqe)?
+            {
+                self.asked = None;
+                answers.alive = true;
+            } else if let Some(question) = self.map.take_if(|question| question.asked.is_answered_by(&cqe)) {
+                answers.map = Some((question.ask, self.admin.map(&cqe, question.bytes)));
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// A map that has come, and from where.
+#[derive(Debug)]
+pub(super) struct Came {
+    pub(super) from: Ask,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The client's part of a session that follows the map.
+#[derive(Debug)]
+pub(super) struct Following {
+    watch: MapWatch,
+    pub(super) follower: Arc<dyn Follower>,
+    /// Length of each SSD's map, as it has said.
+    lengths: Vec<usize>,
+    /// Calls that wait for a newer map.
+    pub(super) waiting: u32,
+    /// Maps for the client to take.
+    pub(super) came: Vec<Came>,
+}
+
+impl Following {
+    pub(super) fn new(follower: Arc<dyn Follower>, epoch: u64, ssds: usize) -> Self {
+        let watch = MapWatch::new(RHYTHM, epoch);
+        Self { watch, follower, lengths: vec![0; ssds], waiting: 0, came: Vec::new() }
+    }
+
+    pub(super) fn in_use(&self) -> u64 {
+        self.watch.in_use()
+    }
+
+    pub(super) fn suspect(&mut self, now: Moment) {
+        self.watch.suspect(now);
+    }
+
+    /// An SSD's path is gone, and with it a question.
+    pub(super) fn lost(&mut self, now: Moment, ssd: usize) {
+        self.watch.epoch_told(now, ssd, None);
+        self.watch.map_came(now, Ask::Map(ssd), Taken::Nothing);
+        self.watch.suspect(now);
+    }
+
+    pub(super) fn answered(&mut self, now: Moment, ssd: usize, answers: Answers) {
+        let Some((ask, told)) = answers.map else { return };
+        match (ask, told) {
+            (Ask::Epoch(_), told) => {
+                let epoch = told.as_ref().and_then(|(head, _)| AnyMap::epoch_in(head));
+                self.lengths[ssd] = told.map_or(0, |(_, length)| length);
+                self.watch.epoch_told(now, ssd, epoch);
+            }
+            (from, Some((bytes, length))) if bytes.len() == length => {
+                self.came.push(Came { from, bytes });
+            }
+            (from, _) => self.watch.map_came(now, from, Taken::Nothing),
+        }
+    }
+
+    pub(super) fn taken(&mut self, now: Moment, from: Ask, taken: Taken) {
+        self.watch.map_came(now, from, taken);
+    }
+
+    pub(super) fn step(
+        &mut self,
+        now: Moment,
+        kernel_runs: bool,
+        can_ask: impl Fn(usize) -> bool,
+    ) -> Vec<Ask> {
+        let busy = kernel_runs || self.waiting > 0;
+        self.watch.step(now, busy, self.lengths.len(), can_ask)
+    }
+
+    pub(super) fn wakes_at(&self, now: Moment) -> Option<Moment> {
+        self.watch.wakes_at(now)
+    }
+
+    fn bytes_of(&self, ask: Ask) -> usize {
+        match ask {
+            Ask::Map(ssd) => self.lengths[ssd].next_multiple_of(4).clamp(HEAD, HostQueue::MAP_ROOM),
+            Ask::Epoch(_) | Ask::Daemon => HEAD,
+        }
+    }
+}
+
+impl Inner {
+    /// Sends what is to be asked. True: the daemon is to be asked, too.
+    pub(super) fn ask_for_maps(&mut self, now: Moment, kernel_runs: bool) -> bool {
+        let Some(mut following) = self.following.take() else { return false };
+        let can_ask = |ssd: usize| self.linked_path(ssd).is_some_and(|path| path.map.is_none());
+        let asks = following.step(now, kernel_runs, can_ask);
+        let mut daemon = false;
+        let mut lost = Vec::new();
+        for ask in asks {
+            let (Ask::Epoch(ssd) | Ask::Map(ssd)) = ask else {
+                daemon = true;
+                continue;
+            };
+            let bytes = following.bytes_of(ask);
+            let Some(path) = self.linked(ssd) else { continue };
+            match path.admin.ask_map(bytes) {
+                Ok(asked) => path.map = Some(Question { asked, ask, bytes }),
+                Err(e) => lost.push((ssd, e.to_string())),
+            }
+        }
+        self.following = Some(following);
+        lost.into_iter().for_each(|(ssd, why)| self.lose(now, ssd, &why));
+        daemon
+    }
+}
+
+impl Session {
+    /// The client goes by the map of this epoch, and follows the fleet's from now on.
+    pub fn follow(&self, follower: Arc<dyn Follower>, epoch: u64) {
+        let ssds = self.dialler.roads.ssds();
+        self.shared.change(|inner, _| inner.following = Some(Following::new(follower, epoch, ssds)));
+    }
+
+    /// Waits until the client goes by a newer map than this epoch's. With `or_found` it also ends as
+    /// [`Self::wait_found`] does.
+    pub fn wait_for_map(&self, epoch: u64, or_found: bool, most: Duration) -> Wait {
+        let waits = |inner: &mut Inner, now: Moment| {
+            let Some(following) = &mut inner.following else { return false };
+            following.waiting += 1;
+            following.suspect(now);
+            true
+        };
+        if !self.shared.change(waits) {
+            return if or_found { self.wait_found(most) } else { Wait::Late };
+        }
+        self.shared.nudge();
+        let ended = self.shared.wait_for_map(epoch, or_found, most);
+        self.shared.change(|inner, _| inner.following.iter_mut().for_each(|f| f.waiting -= 1));
+        ended
+    }
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The fleet map that a client goes by: on the CPU, and in device memory for kernels, which may run while the
+//! next map comes (docs/decisions/0056).
+//!
+//! ```text
+//!   places   | table 0: groups x width | table 1 |      the word of each open volume: epoch | its table
+//!
+//!   take:  fill the table that no word names --> store the word of each volume --> the map is in use
+//! ```
+//! A kernel's write notices when the table that it reads is filled anew: it looks at the word again behind
+//! that. Host calls work on copies of their volume, which no store reaches. So a table is not filled while a
+//! call runs that began when that table was in use.
+
+use crate::error::Error;
+use crate::rpc::Rpc;
+use gnstor_fabric::device::{Device, DeviceMem};
+use gnstor_gnor::abi::{VolumeAbi, map_word};
+use gnstor_gnor::session::{Follower, Taken};
+use gnstor_proto::grpc;
+use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::{AnyMap, Rows};
+use std::collections::BTreeMap;
+use std::mem::{offset_of, size_of};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use zerocopy::IntoBytes;
+
+/// Longest wait for the daemon's map.
+const DAEMON: Duration = Duration::from_secs(2);
+
+/// The map in use, and who uses it.
+#[derive(Debug)]
+pub(crate) struct Maps {
+    rpc: Arc<Rpc>,
+    /// Two tables.
+    places: DeviceMem,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    map: Arc<AnyMap>,
+    /// The table in use.
+    table: bool,
+    /// The volumes of open files, by address.
+    volumes: BTreeMap<u64, Arc<DeviceMem>>,
+    /// Host calls that began when each table was in use.
+    calls: [u32; 2],
+}
+
+/// A host call runs: no table that it may read is filled.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    maps: &'a Maps,
+    table: bool,
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        self.maps.lock().calls[usize::from(self.table)] -= 1;
+    }
+}
+
+impl Maps {
+    pub(crate) fn new(rpc: Arc<Rpc>, device: &Arc<Device>, map: AnyMap) -> Result<Self, Error> {
+        check_places(&map)?;
+        let table = bytes_of(&map);
+        let places = device.alloc(2 * table.len())?;
+        places.write(0, &table)?;
+        let inner = Inner { map: Arc::new(map), table: false, volumes: BTreeMap::new(), calls: [0; 2] };
+        Ok(Self { rpc, places, inner: Mutex::new(inner) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no panic while held")
+    }
+
+    /// The map in use.
+    pub(crate) fn current(&self) -> Arc<AnyMap> {
+        Arc::clone(&self.lock().map)
+    }
+
+    /// The SSDs that a Flush goes to: all that have a place, or may have one again.
+    pub(crate) fn flushed(&self) -> Vec<u32> {
+        let map = self.current();
+        let is_out = |ssd: &u16| matches!(map.state(*ssd), None | Some(State3::Out | State3::Spare));
+        let ssds = 0..u16::try_from(map.count()).unwrap_or(u16::MAX);
+        ssds.filter(|ssd| !is_out(ssd)).map(u32::from).collect()
+    }
+
+    /// Puts a volume into device memory, with the map in use. It follows the map until it is closed.
+    pub(crate) fn open(&self, volume: VolumeAbi) -> Result<Arc<DeviceMem>, Error> {
+        let memory = Arc::new(self.places.device().alloc(size_of::<VolumeAbi>())?);
+        let mut inner = self.lock();
+        let volume = VolumeAbi {
+            places_addr: self.places.address(),
+            map: map_word(inner.map.wire_epoch(), inner.table),
+            groups: inner.map.groups(),
+            width: u32::try_from(inner.map.width()).expect("at most four"),
+            ..volume
+        };
+        memory.write(0, volume.as_bytes())?;
+        inner.volumes.insert(memory.address(), Arc::clone(&memory));
+        Ok(memory)
+    }
+
+    /// No request uses the volume any more. One that is not closed stays as long as the client.
+    pub(crate) fn close(&self, volume: &DeviceMem) {
+        self.lock().volumes.remove(&volume.address());
+    }
+
+    /// A host call's kernel begins. It has ended when this is dropped.
+    pub(crate) fn call(&self) -> Call<'_> {
+        let mut inner = self.lock();
+        let table = inner.table;
+        inner.calls[usize::from(table)] += 1;
+        Call { maps: self, table }
+    }
+
+    /// Goes by this map from now on, if it is newer.
+    fn go_by(&self, map: AnyMap) -> Result<Taken, Error> {
+        let mut inner = self.lock();
+        if map.epoch() <= inner.map.epoch() {
+            return Ok(Taken::Epoch(inner.map.epoch()));
+        }
+        check_next(&inner.map, &map)?;
+        let next = !inner.table;
+        if inner.calls[usize::from(next)] > 0 {
+            return Ok(Taken::Nothing);
+        }
+        // Behind the stores of the words that left this table, and before the ones that lead to it.
+        let table = bytes_of(&map);
+        self.places.write(if next { table.len() } else { 0 }, &table)?;
+        let word = map_word(map.wire_epoch(), next);
+        for volume in inner.volumes.values() {
+            volume.publish(offset_of!(VolumeAbi, map), word)?;
+        }
+        tracing::info!("the fleet map of epoch {} is in use", map.epoch());
+        (inner.map, inner.table) = (Arc::new(map), next);
+        Ok(Taken::Epoch(inner.map.epoch()))
+    }
+}
+
+impl Follower for Maps {
+    fn take(&self, map: &[u8]) -> Taken {
+        let Ok(map) = AnyMap::decode(map) else { return Taken::Nothing };
+        let epoch = map.epoch();
+        self.go_by(map).unwrap_or_else(|e| {
+            tracing::warn!("this client cannot follow the fleet map of epoch {epoch}: {e}");
+            Taken::Unfit(epoch)
+        })
+    }
+
+    fn ask_daemon(&self) -> Option<Vec<u8>> {
+        let mut fleet = self.rpc.fleet();
+        self.rpc.within(DAEMON, async move { fleet.get_map(grpc::GetMapRequest {}).await }).map(|map| map.map)
+    }
+}
+
+fn bytes_of(map: &AnyMap) -> Vec<u8> {
+    map.table().into_iter().flat_map(u16::to_le_bytes).collect()
+}
+
+/// What a running client cannot change for another map.
+fn check_next(known: &AnyMap, next: &AnyMap) -> Result<(), Error> {
+    let wrong = |what: &str| Err(Error::Protocol(format!("{what}: connect anew")));
+    match (known, next) {
+        (AnyMap::Three(known), AnyMap::Three(next)) if known.array != next.array => {
+            return wrong("it is another array's");
+        }
+        (AnyMap::Three(_), AnyMap::Two(_)) => return wrong("it names no array"),
+        _ => {}
+    }
+    if (known.groups(), known.width()) != (next.groups(), next.width()) {
+        return wrong("it has other placement groups");
+    }
+    if known.count() != next.count() {
+        return wrong(&format!("it has {} SSDs, and the map before {}", next.count(), known.count()));
+    }
+    check_places(next)
+}
+
+/// The device table has places alone. A write that left out an SSD which fills to take over a place would be
+/// missing there.
+pub(crate) fn check_places(map: &AnyMap) -> Result<(), Error> {
+    match (0..map.groups()).find_map(|group| map.incoming(group)) {
+        None => Ok(()),
+        Some(incoming) => Err(Error::Protocol(format!(
+            "SSD {} is taking over the places of another one, and this version cannot write meanwhile: connect \
+             when that has ended (gnstor status)",
+            incoming.ssd
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

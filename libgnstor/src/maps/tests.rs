@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+
+use super::*;
+use crate::credentials::Credentials;
+use crate::deadline::{Deadline, LIMIT};
+use gnstor_fabric::device::Choice;
+use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::map3::FleetMap3;
+
+fn maps(map: impl Into<AnyMap>) -> Maps {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    let rpc = Rpc::connect(&address, &Credentials::default()).expect("the kernel accepts");
+    let device = Device::open(Choice::Host).expect("the host device is always there");
+    Maps::new(Arc::new(rpc), &device, map.into()).expect("a map without an SSD that takes over")
+}
+
+fn whole() -> FleetMap {
+    FleetMap::equal(4, 64, 7, 1).expect("four SSDs")
+}
+
+fn encode(map: impl Into<AnyMap>) -> Vec<u8> {
+    map.into().encode().expect("a valid map")
+}
+
+fn word_of(volume: &DeviceMem) -> u64 {
+    let mut raw = [0; 8];
+    volume.read(offset_of!(VolumeAbi, map), &mut raw).expect("host memory");
+    u64::from_le_bytes(raw)
+}
+
+fn table(maps: &Maps, number: usize) -> Vec<u8> {
+    let mut raw = vec![0; maps.places.len() / 2];
+    maps.places.read(number * raw.len(), &mut raw).expect("host memory");
+    raw
+}
+
+#[test]
+fn the_next_map_comes_into_the_other_table_and_then_into_each_volumes_word() {
+    let _deadline = Deadline::after(LIMIT);
+    let (first, second) = (whole(), whole().without(2));
+    let maps = maps(first.clone());
+    let (open, closed) = (maps.open(VolumeAbi::default()).unwrap(), maps.open(VolumeAbi::default()).unwrap());
+    maps.close(&closed);
+    assert_eq!(word_of(&open), map_word(1, false));
+    assert_eq!(maps.take(&encode(second.clone())), Taken::Epoch(2));
+    assert_eq!((word_of(&open), word_of(&closed)), (map_word(2, true), map_word(1, false)));
+    assert_eq!((table(&maps, 0), table(&maps, 1)), (bytes_of(&first.into()), bytes_of(&second.into())));
+    let later = maps.open(VolumeAbi::default()).unwrap();
+    assert_eq!(word_of(&later), map_word(2, true), "opened behind the change");
+    assert_eq!(maps.flushed(), [0, 1, 3]);
+}
+
+#[test]
+fn a_table_is_not_filled_while_a_host_call_may_read_it() {
+    let _deadline = Deadline::after(LIMIT);
+    let (first, second) = (whole(), whole().without(2));
+    let third = second.without(1);
+    let maps = maps(first.clone());
+    let volume = maps.open(VolumeAbi::default()).unwrap();
+    let old = maps.call();
+    assert_eq!(maps.take(&encode(second)), Taken::Epoch(2));
+    let new = maps.call();
+    assert_eq!(maps.take(&encode(third.clone())), Taken::Nothing);
+    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(2, true), bytes_of(&first.into())));
+    drop(old);
+    // The newer call reads the other table.
+    assert_eq!(maps.take(&encode(third.clone())), Taken::Epoch(3));
+    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(3, false), bytes_of(&third.into())));
+    drop(new);
+}
+
+#[test]
+fn older_damaged_and_foreign_maps_change_nothing() {
+    let _deadline = Deadline::after(LIMIT);
+    let known = FleetMap3::of(&whole().without(3), [5; 16]);
+    let maps = maps(known.clone());
+    let volume = maps.open(VolumeAbi::default()).unwrap();
+    let next = FleetMap3 { epoch: 7, ..known.clone() };
+    let mut damaged = encode(next.clone());
+    *damaged.last_mut().expect("bytes") ^= 1;
+    assert_eq!(maps.take(&damaged), Taken::Nothing);
+    assert_eq!(maps.take(&encode(FleetMap3 { epoch: 1, ..known.clone() })), Taken::Epoch(2));
+    let foreign = FleetMap3 { array: [6; 16], ..next.clone() };
+    let mut other_format = whole();
+    other_format.epoch = 7;
+    let mut more_groups = FleetMap::equal(4, 128, 7, 1).expect("four SSDs");
+    more_groups.epoch = 7;
+    let mut more_ssds = FleetMap::equal(5, 64, 7, 1).expect("five SSDs");
+    more_ssds.epoch = 7;
+    for unfit in [
+        encode(foreign),
+        encode(other_format),
+        encode(FleetMap3::of(&more_groups, [5; 16])),
+        encode(FleetMap3::of(&more_ssds, [5; 16])),
+    ] {
+        assert_eq!(maps.take(&unfit), Taken::Unfit(7));
+    }
+    assert_eq!((word_of(&volume), maps.current().epoch()), (map_word(2, false), 2));
+    assert_eq!(maps.take(&encode(next)), Taken::Epoch(7));
+}
+
+/// The map of an array that was converted names an array for the first time.
+#[test]
+fn an_array_that_is_converted_to_format_3_is_followed() {
+    let _deadline = Deadline::after(LIMIT);
+    let maps = maps(whole());
+    assert_eq!(maps.take(&encode(FleetMap3::of(&whole().without(1), [9; 16]))), Taken::Epoch(2));
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Host calls that run again: because a connection broke, or because the fleet map has changed.
+
+use super::kernels::Item;
+use super::{Target, Transfers, Verb, Work, rounds};
+use crate::error::Error;
+use crate::io_failure::IoFailure;
+use gnstor_gnor::abi::GN_QP_BROKEN;
+use gnstor_gnor::session::Wait;
+use gnstor_proto::placement::Rows;
+use gnstor_proto::status::{Detail, Refusal};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// From one try to connect anew to the next.
+const REST: Duration = Duration::from_millis(100);
+/// A call that was refused because of its map runs again after this without another map, too: an SSD may
+/// have been behind.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// Moves the data of a host call, from block `vba` on. Requests that a broken connection or another map
+/// ended run again until the deadline. A write then has the stamp that it had: an SSD that has the write
+/// completes it and does not apply it again (protocol rule 6). Other calls of the client go on while this one
+/// waits for a lost SSD.
+#[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
+pub(crate) fn transfer(
+    all: &Mutex<Transfers>,
+    target: Target<'_>,
+    vba: u32,
+    mut work: Work<'_>,
+) -> Result<(), Error> {
+    let lock = || all.lock().expect("no panic while held");
+    let mut items = lock().plan(&target, vba, &work);
+    let begun = Instant::now();
+    let most = Duration::from_nanos(target.file.timeout_ns.saturating_mul(rounds(&items)));
+    let left = || most.saturating_sub(begun.elapsed());
+    let mut file = target.file;
+    loop {
+        let epoch = target.maps.current().epoch();
+        let failed = {
+            let transfers = lock();
+            target.again.take_found(&transfers);
+            let failed = transfers.run(target, file, &items, &mut work)?;
+            if failed.iter().any(is_broken) {
+                target.again.note_broken(&transfers).map_err(Error::Protocol)?;
+            }
+            failed
+        };
+        let Some(&Item { vba, status, dw0, dw1, .. }) = failed.first() else { return Ok(()) };
+        let failure = || IoFailure { what: work.verb().name(), vba, status, dw0, dw1 };
+        if !failed.iter().all(|item| is_broken(item) || awaits_map(item)) {
+            return Err(failure().into());
+        }
+        let better = if failed.iter().any(is_broken) {
+            back_in_time(lock, target, epoch, left)
+        } else {
+            // Nothing is said about whose map is behind.
+            left() > AGAIN && target.session.wait_for_map(epoch, false, AGAIN) != Wait::Found
+        };
+        if !better {
+            return Err(failure().into());
+        }
+        tracing::info!("{} requests to block {vba} and others are sent again", failed.len());
+        // What a read has brought is not kept beyond the lock.
+        if work.verb() != Verb::Read {
+            items = failed;
+        }
+        if work.verb() == Verb::Flush {
+            let members = target.maps.flushed();
+            items.retain(|item| members.contains(&item.vba));
+            if items.is_empty() {
+                return Ok(());
+            }
+        }
+        file.timeout_ns = u64::try_from(left().as_nanos()).unwrap_or(u64::MAX);
+    }
+}
+
+fn is_broken(item: &Item) -> bool {
+    item.status & GN_QP_BROKEN != 0
+}
+
+/// Whether an SSD has refused the request because of its map, or of its own.
+fn awaits_map(item: &Item) -> bool {
+    let refusal = Detail::from_dw0(item.dw0).refusal();
+    let by_map = matches!(
+        refusal,
+        Some(Refusal::StaleMap | Refusal::MapBehind | Refusal::WrongTarget | Refusal::NotServing)
+    );
+    item.status < 1 << 16 && item.replica == 0 && by_map
+}
+
+/// Waits until the channel reaches more SSDs than it did, or the client goes by another map. False: not in
+/// time, or never.
+fn back_in_time<'a>(
+    lock: impl Fn() -> MutexGuard<'a, Transfers>,
+    target: Target<'_>,
+    epoch: u64,
+    left: impl Fn() -> Duration,
+) -> bool {
+    let again = target.again;
+    loop {
+        if left() <= REST {
+            return false;
+        }
+        match again.wait_change(epoch, left() - REST) {
+            Wait::Late => return false,
+            Wait::Hopeless(why) => {
+                tracing::warn!("the connections to the SSDs are not made anew: {why}");
+                return false;
+            }
+            Wait::Moved => return true,
+            Wait::Found => {}
+        }
+        let transfers = lock();
+        // Another call may have taken it meanwhile.
+        let renewed = if again.has_found() { again.renew(&transfers, left()) } else { Ok(true) };
+        drop(transfers);
+        match renewed {
+            Ok(true) => return true,
+            Ok(false) => std::thread::sleep(REST.min(left())),
+            Err(why) => {
+                tracing::warn!("the connections to the SSDs are not made anew: {why}");
+                return false;
+            }
+        }
+    }
+}
