@@ -329,12 +329,14 @@ impl Ssd {
         self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
         let fleet = self.seen(map);
         self.table.set_fleet(Some(fleet));
+        self.follow_voters(Time::ZERO);
         Ok(())
     }
 
     /// Places of the permission metadata that could not be read when it started.
     pub fn lost_places(&self) -> usize {
-        self.volumes.metadata().lost().len()
+        let is_of_table = |kind: &&Kind| **kind != Kind::Held;
+        self.volumes.metadata().lost().iter().filter(is_of_table).count()
     }
 
     /// This SSD, which is empty, stands in for one of an array that cannot be used: it takes connections and
@@ -374,8 +376,8 @@ impl Ssd {
             self.table.recall_lease();
         }
         let lost = self.volumes.metadata().lost();
-        if !lost.is_empty() {
-            let places = lost.len();
+        let places = self.lost_places();
+        if places > 0 {
             tracing::error!(
                 "{places} places of the permission metadata could not be read: volumes or changes of them \
                  may be missing"
@@ -412,6 +414,8 @@ impl Ssd {
         }
         let fleet = map.map(|map| self.seen(map));
         self.table.set_fleet(fleet);
+        self.recall_vote();
+        self.follow_voters(Time::ZERO);
         Ok(())
     }
 
