@@ -3,7 +3,7 @@
 //! way back when it breaks. Time is an argument, and no call blocks.
 //!
 //! ```text
-//!   idle --a question--> dialling --ok--> up --breaks, or a question is late--> rests --a question--> dialling
+//!   rests --a question--> dialling --ok--> up --breaks, or a question is late--> rests
 //!                           '--failed--> rests: 50 ms, 100 ms, ... 400 ms
 //! ```
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Three SSDs whose map names them as voters give each other leases: in one process, and over TCP with proofs.
+//! Three SSDs whose map names them as voters give each other leases: in one process, and over TCP with
+//! proofs.
 #![expect(clippy::disallowed_methods, reason = "leases run in real time")]
 
 use super::*;

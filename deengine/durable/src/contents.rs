@@ -33,13 +33,13 @@ impl<'a> TermCell<'a> {
         let mut content: Vec<u8> =
             [self.term, filling, flags].into_iter().flat_map(u64::to_le_bytes).collect();
         self.openings.iter().for_each(|number| content.extend_from_slice(&number.to_le_bytes()));
-        if let Some(Grant { term, instance }) = self.grant {
-            content.extend_from_slice(&term.to_le_bytes());
-            content.extend_from_slice(&instance.to_le_bytes());
-        }
         if let Some(SsdIdentity { uuid, incarnation }) = self.identity {
             content.extend_from_slice(&uuid);
             content.extend_from_slice(&u64::from(incarnation).to_le_bytes());
+        }
+        if let Some(Grant { term, instance }) = self.grant {
+            content.extend_from_slice(&term.to_le_bytes());
+            content.extend_from_slice(&instance.to_le_bytes());
         }
         content
     }

@@ -11,9 +11,9 @@
 //!
 //! ```text
 //!   term      term (8) filling since (8: 0 no, else one more than the map's epoch)
-//!             flags (8: bit 0 a serving lease was granted, bit 1 an identity, bit 2 a grant follows),
+//!             flags (8: bit 0 a serving lease was granted, bit 1 an identity, bit 3 a grant follows),
 //!             openings of the array's SSDs 0, 1, .. (8 each),
-//!             grant: term (8) instance (8), then identity: uuid (16) incarnation (8)
+//!             identity: uuid (16) incarnation (8), grant: term (8) instance (8)
 //!   map       the bytes of the fleet map; no content: there is none
 //!   held map  term of MAP HOLD (8), then the bytes of the map; no content: none was ever held
 //!   entry     VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
@@ -40,7 +40,7 @@ pub(crate) const ENTRY_HEAD: usize = 16;
 pub(crate) const IDENTITY_BYTES: usize = 24;
 pub(crate) const FLAG_LEASED: u64 = 1;
 pub(crate) const FLAG_IDENTITY: u64 = 2;
-pub(crate) const FLAG_GRANT: u64 = 4;
+pub(crate) const FLAG_GRANT: u64 = 8;
 pub(crate) const GRANT_BYTES: usize = 16;
 pub(crate) const HELD_HEAD: usize = 8;
 /// Most SSDs of an array.

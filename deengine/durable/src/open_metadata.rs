@@ -120,22 +120,21 @@ impl Metadata {
         if flags & !(FLAG_LEASED | FLAG_IDENTITY | FLAG_GRANT) != 0 {
             return Err(Refused::new(WHAT, format!("flags {flags:#x}")));
         }
-        let bytes = |flag, bytes| if flags & flag == 0 { 0 } else { bytes };
-        let behind = bytes(FLAG_IDENTITY, IDENTITY_BYTES);
-        let behind_openings = behind + bytes(FLAG_GRANT, GRANT_BYTES);
-        let openings = fields.bytes(fields.left().saturating_sub(behind_openings))?;
-        let mut grant = None;
-        if behind_openings > behind {
-            grant = Some(Grant { term: fields.u64()?, instance: fields.u64()? });
-        }
+        let has = |flag, bytes| if flags & flag == 0 { 0 } else { bytes };
+        let behind = has(FLAG_IDENTITY, IDENTITY_BYTES) + has(FLAG_GRANT, GRANT_BYTES);
+        let openings = fields.bytes(fields.left().saturating_sub(behind))?;
         let mut identity = None;
-        if behind > 0 {
+        if flags & FLAG_IDENTITY != 0 {
             let (uuid, incarnation) = (fields.take()?, fields.u64()?);
             let number = u32::try_from(incarnation).ok().filter(|&number| number <= COUNTER_MAX_32);
             let Some(incarnation) = number else {
                 return Err(Refused::new(WHAT, format!("incarnation {incarnation}")));
             };
             identity = Some(SsdIdentity { uuid, incarnation });
+        }
+        let mut grant = None;
+        if flags & FLAG_GRANT != 0 {
+            grant = Some(Grant { term: fields.u64()?, instance: fields.u64()? });
         }
         if openings.len() % 8 != 0 || openings.len() > 8 * MOST_SSDS {
             return Err(Refused::new(WHAT, format!("{} bytes of openings", openings.len())));

@@ -7,9 +7,9 @@
 //!   active map -------------+--> Voter --judges--> writes --durable--> answer
 //!   held map ---------------'
 //! ```
-//! The three commands of the daemon are changes of the metadata ([`super::changes`]): they are carried out one
-//! after another, and take effect when they are durable. LEASE ASK changes nothing, and is answered by what
-//! is durable.
+//! The three commands of the daemon are changes of the metadata ([`super::changes`]): they are carried out
+//! one after another, and take effect when they are durable. LEASE ASK changes nothing, and is answered by
+//! what is durable.
 
 use crate::controller::Ssd;
 use crate::io::command::Answer;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The SSD asks for its serving lease (rule 2a): all voters of its map, every 100 ms. A majority that says
-//! yes gives it a lease of 300 ms from the moment of asking. It asks itself without a message, where it votes.
+//! yes gives it a lease of 300 ms from the moment of asking. It asks itself without a message, where it
+//! votes.
 //!
 //! ```text
 //!   rounds   1         2         3         4            one each 100 ms

@@ -73,7 +73,7 @@ impl Harness {
         self.peek(key, 0)[..cqe.dw0.get() as usize].to_vec()
     }
 
-    /// The questions that it has asked since the last call, and whom.
+    /// The questions since the last call, with the SSD that each is for.
     fn questions(&mut self) -> Vec<(AskId, u16, Question)> {
         let asked = std::mem::take(&mut self.asked);
         let question = |local: LocalRef| {
