@@ -102,6 +102,7 @@ static struct gn_refused gn_renew(struct gn_dev *dev, gn_u64 now_ns, const gnp_s
   gn_u64 version = gn_join(sqe->cdw2, sqe->cdw3), term = gn_join(sqe->cdw14, sqe->cdw15);
   struct gn_fleet *fleet = &dev->fleet;
   struct gn_refused refused;
+  if (fleet->voted) return gn_no(GN_INVALID_OPCODE, 0);
   if (!gn_takes_lease(sqe->cdw12, GNP_SERVING_LEASE_MIN_MS, GNP_SERVING_LEASE_MAX_MS))
     return gn_no(GN_INVALID_FIELD, 0);
   refused = gn_table_term(dev->table, term);
@@ -138,8 +139,10 @@ static void gn_list(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8
                : gn_table_list(dev->table, first, data, bytes);
 }
 
-static void gn_get_map(struct gn_dev *dev, gn_u8 *data, gn_u32 bytes, struct gn_verdict *v) {
-  gn_u32 len = dev->fleet.bytes ? dev->fleet.len : 0;
+/* CDW12 bit 0 asks for the map that a voter holds: this SSD is none. */
+static void gn_get_map(struct gn_dev *dev, const gnp_sqe *sqe, gn_u8 *data, gn_u32 bytes,
+                       struct gn_verdict *v) {
+  gn_u32 len = dev->fleet.bytes && !(sqe->cdw12 & 1) ? dev->fleet.len : 0;
   gn_answer(dev, v, 0, gn_ok());
   memset(data, 0, bytes);
   if (len) memcpy(data, dev->fleet.bytes, len < bytes ? len : bytes);
@@ -167,7 +170,7 @@ void gn_admin(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8 *data
       gn_list(dev, now_ns, sqe, data, bytes, v);
       return;
     case GNP_MAP_GET:
-      gn_get_map(dev, data, bytes, v);
+      gn_get_map(dev, sqe, data, bytes, v);
       return;
     default:
       gn_answer(dev, v, 0, gn_no(GN_INVALID_OPCODE, 0));

@@ -26,6 +26,7 @@ mod trust_chap;
 mod trust_grpc;
 mod trust_key;
 mod unordered;
+mod voters;
 mod whole_way;
 
 #[path = "../../proto/testing/deadline.rs"]

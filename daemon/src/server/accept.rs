@@ -31,8 +31,8 @@ pub(super) struct Bounds {
     pub(super) connections: usize,
     /// Connections of one host.
     pub(super) of_host: usize,
-    /// Longest time without a byte from a client, of which its answers to keep-alive pings are some. As long an
-    /// answer may be on its way.
+    /// Longest time without a byte from a client, of which its answers to keep-alive pings are some. As long
+    /// an answer may be on its way.
     pub(super) silence: Duration,
 }
 

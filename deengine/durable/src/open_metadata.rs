@@ -2,14 +2,15 @@
 //! Opening the metadata store: chooses between the copies of each cell, and repairs damage of cuts and
 //! faults.
 
-use crate::bytes::{CHUNK, Fields, index};
+use crate::bytes::{CHUNK, Fields, index, u64_at};
 use crate::cell::{Cell, Kind, Notes};
 use crate::changes::Changes;
 use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
 use crate::layout::Twin;
 use crate::metadata::{
-    ENTRY_HEAD, Metadata, MetadataStore, Places, TOMBSTONE_BYTES, Tombstone, entry_generation,
+    ENTRY_HEAD, HELD_HEAD, HeldMap, Metadata, MetadataStore, Places, TOMBSTONE_BYTES, Tombstone,
+    entry_generation,
 };
 use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
@@ -130,6 +131,9 @@ impl MetadataStore {
         let mut metadata = Self::fresh(durable);
         metadata.set_term(0)?;
         metadata.write(Kind::Map, 0, &[])?;
+        if metadata.can_hold() {
+            metadata.write(Kind::Held, 0, &[])?;
+        }
         metadata.set_smart_counters(&SmartCounters::default())?;
         Ok(metadata)
     }
@@ -164,6 +168,18 @@ impl MetadataStore {
         let of_map = for_each(durable, (&layout.map, 1), Kind::Map, notes, |_, cell, _| {
             contents.map = cell.filter(|cell| !cell.content.is_empty()).map(|cell| cell.content.to_vec());
         })?;
+        let mut of_held = 0;
+        if let Some(held) = &layout.held {
+            of_held = for_each(durable, (held, 1), Kind::Held, notes, |_, cell, notes| {
+                let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else { return };
+                match cell.content.split_at_checked(HELD_HEAD) {
+                    Some((term, map)) => {
+                        contents.held = Some(HeldMap { term: u64_at(term, 0), map: map.to_vec() });
+                    }
+                    None => notes.refuse(Kind::Held, "it is too short"),
+                }
+            })?;
+        }
         let place = (&layout.smart_counters, 1);
         let of_counters = for_each(durable, place, Kind::SmartCounters, notes, |_, cell, notes| {
             let Some(cell) = cell else { return };
@@ -172,7 +188,7 @@ impl MetadataStore {
                 Err(refused) => notes.refuse(Kind::SmartCounters, refused),
             }
         })?;
-        Ok(of_term.max(of_map).max(of_counters))
+        Ok(of_term.max(of_map).max(of_held).max(of_counters))
     }
 
     /// Reads the tombstones. Returns the highest version.

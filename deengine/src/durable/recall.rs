@@ -45,6 +45,7 @@ impl Ssd {
         self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
         let fleet = self.seen(map);
         self.table.set_fleet(Some(fleet));
+        self.follow_voters(Time::ZERO);
         Ok(())
     }
 
@@ -78,8 +79,8 @@ impl Ssd {
             self.table.recall_lease();
         }
         let lost = self.volumes.metadata().lost();
-        if !lost.is_empty() {
-            let places = lost.len();
+        let places = self.lost_places();
+        if places > 0 {
             tracing::error!(
                 "{places} places of the permission metadata could not be read: volumes or changes of them \
                  may be missing"
@@ -116,6 +117,8 @@ impl Ssd {
         }
         let fleet = map.map(|map| self.seen(map));
         self.table.set_fleet(fleet);
+        self.recall_vote();
+        self.follow_voters(Time::ZERO);
         Ok(())
     }
 

@@ -87,6 +87,7 @@ impl RcTransport {
                     self.respond(now, Respond { conn, message, pushed: pushed_bytes, at });
                 }
                 Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),
+                Effect::Ask { ask, peer, local } => self.ask(target, ask, peer, local),
             }
         }
     }
