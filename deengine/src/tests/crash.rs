@@ -30,12 +30,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 pub(super) use work::{Campaign, small_ssd};
 use work::{LATE, Life, VOLUMES};
 
-const SEEDS: u64 = 30;
+const SEEDS: u64 = 20;
 const ROUNDS: u64 = 4;
 /// One seed in so many has its SSD in a data file.
 const ON_FILE: u64 = 8;
 /// Seeds whose SSD is in a file, of the test of hosts that lose their power.
-const HOST_SEEDS: u64 = 16;
+const HOST_SEEDS: u64 = 10;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Cut {

@@ -71,8 +71,7 @@ fn key(seed: u64, number: u64) -> (Vid, u32, u32) {
 #[test]
 fn an_image_of_each_side_is_loaded_by_the_other_at_93_percent() {
     let _deadline = crate::deadline::deadline();
-    let build = tempfile::tempdir().unwrap();
-    let program = crate::make("all", build.path());
+    let program = crate::make("all");
     let peer = Peer::start(program.to_str().unwrap()).unwrap();
 
     // Filled there, loaded here.

@@ -50,8 +50,17 @@ const TRIM: Bounds = Bounds { name: "trim", changing: 1, writes: 2, trims: true,
 const LOSSY: Bounds = Bounds { name: "lossy", writes: 1, lossy: 1, marks: true, ..FILL };
 const RETURN: Bounds = Bounds { name: "return", writes: 1, leases: 2, ..FILL };
 
-const SHORT: &[Bounds] = &[VOTES, LEASES, SETTLE, TRIM, LOSSY, RETURN];
-const LONG: &[Bounds] = &[Bounds { name: "fill+", writes: 2, trims: true, lossy: 1, marks: true, ..FILL }];
+const SHORT: &[Bounds] = &[VOTES, LEASES, SETTLE, TRIM, LOSSY];
+const LONG: &[Bounds] =
+    &[RETURN, Bounds { name: "fill+", writes: 2, trims: true, lossy: 1, marks: true, ..FILL }];
+
+/// Bugs that are found behind some 100,000 states and more: the long form looks for them.
+const DEEP: &[Planted] = &[
+    Planted::MarkPassesIndeterminate,
+    Planted::TombstoneLostWhileFilling,
+    Planted::MarkOfThePeerAlone,
+    Planted::PullOutlivesItsPass,
+];
 
 /// Each bug, and the scope that it is looked for in.
 const BUGS: &[(Planted, Bounds)] = &[
@@ -140,7 +149,7 @@ fn each_planted_bug_is_found() {
     let _deadline = Deadline::after(LIMIT);
     println!("| planted | scope | states until found | steps | broken |\n|---|---|---|---|---|");
     let mut unfound = Vec::new();
-    for &(planted, bounds) in BUGS {
+    for &(planted, bounds) in BUGS.iter().filter(|(planted, _)| is_long() || !DEEP.contains(planted)) {
         let checked = check(bounds, Some(planted), Duration::from_secs(100));
         let steps = checked.trace.lines().count();
         let broken = checked.broken.join(", ");

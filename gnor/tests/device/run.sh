@@ -53,10 +53,13 @@ traffic() {
     fi
 }
 
+# build KIND PROGRAM..
 build() {
-    for program in traffic pool; do
-        $CXX $FLAGS $(sanitizer_flags "$1") $HEADERS $program.cpp "$OUT"/rt_*.o \
-            -o "$OUT/$program-$1" -pthread || return 1
+    kind=$1
+    shift
+    for program in "$@"; do
+        $CXX $FLAGS $(sanitizer_flags "$kind") $HEADERS $program.cpp "$OUT"/rt_*.o \
+            -o "$OUT/$program-$kind" -pthread || return 1
     done
 }
 
@@ -296,9 +299,9 @@ for header in "$ROOT/$GNOR"/* ; do
         && echo "ok $name alone" >> "$VERDICTS/headers" || echo "FAILED $name alone" >> "$VERDICTS/headers"
 done
 
-build tsan &
-build plain
-build asan
+build tsan traffic pool &
+build plain traffic pool
+build asan traffic
 wait
 # of SHORT LONG: the number of seeds of this form.
 of() { [ -n "$LONG" ] && echo "$2" || echo "$1"; }

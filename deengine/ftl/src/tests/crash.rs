@@ -113,11 +113,11 @@ fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
     harness.check(harness.last(), &format!("{why}, going on"));
 }
 
-/// The seeds of a test: `GNSTOR_CRASHES` of them, 150 by default, from `GNSTOR_FUZZ_SEED` on, 0 by default.
+/// The seeds of a test: `GNSTOR_CRASHES` of them, 75 by default, from `GNSTOR_FUZZ_SEED` on, 0 by default.
 fn seeds() -> std::ops::Range<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let first = number("GNSTOR_FUZZ_SEED").unwrap_or(0);
-    first..first + number("GNSTOR_CRASHES").unwrap_or(150)
+    first..first + number("GNSTOR_CRASHES").unwrap_or(75)
 }
 
 /// Runs a test for each seed. A seed that fails is printed, as the value of `GNSTOR_FUZZ_SEED` that repeats
