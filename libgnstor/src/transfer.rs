@@ -375,9 +375,9 @@ pub(crate) fn transfer(
             }
             failed
         };
-        let Some(&Item { vba, status, dw0, dw1, .. }) = failed.first() else { return Ok(()) };
+        let Some(&Item { vba, status, dw0, dw1, .. }) = decisive(&failed) else { return Ok(()) };
         let failure = || IoFailure { what: work.verb().name(), vba, status, dw0, dw1 };
-        if failed.iter().any(|item| item.status & GN_QP_BROKEN == 0) {
+        if status & GN_QP_BROKEN == 0 {
             return Err(failure().into());
         }
         if !back_in_time(lock, target.again, left) {
@@ -390,6 +390,12 @@ pub(crate) fn transfer(
         }
         file.timeout_ns = u64::try_from(left().as_nanos()).unwrap_or(u64::MAX);
     }
+}
+
+/// The failure that says how a call goes on: the first that no new connection helps, else the first. Beside
+/// one that ends the call others may have ended by a broken connection, which is not why it ends.
+fn decisive(failed: &[Item]) -> Option<&Item> {
+    failed.iter().find(|item| item.status & GN_QP_BROKEN == 0).or(failed.first())
 }
 
 /// Waits until the channel reaches more SSDs than it did. False: not in time, or never.
@@ -450,6 +456,17 @@ mod tests {
 
     unsafe extern "C" {
         static gn_libgnstor_layout: Row;
+    }
+
+    #[test]
+    fn a_call_that_ends_says_why_and_not_which_connection_broke_beside_it() {
+        let _deadline = Deadline::after(LIMIT);
+        let item = |vba: u32, status: u32| Item { vba, status, ..Item::default() };
+        let (broken, refused) = (GN_QP_BROKEN | 0x0D15, 0x4286);
+        let mixed = [item(1, broken), item(2, refused), item(3, GN_TIMED_OUT)];
+        assert_eq!(decisive(&mixed).map(|item| item.vba), Some(2));
+        assert_eq!(decisive(&mixed[..1]).map(|item| item.vba), Some(1), "it is sent again");
+        assert!(decisive(&[]).is_none());
     }
 
     #[test]
