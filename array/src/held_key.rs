@@ -28,15 +28,15 @@ impl GivenKey<'_> {
         let Some(key) = self.key else { return Ok(()) };
         for made in ssds {
             let had = made.ssd.match_key(self.key);
+            let index = made.about.index;
+            match had {
+                KeyMatch::Other => tracing::warn!("SSD {index} takes a new manager key: the old one is void"),
+                KeyMatch::Unset => tracing::info!("SSD {index} takes the manager key: it had none"),
+                KeyMatch::Same | KeyMatch::Missing => {}
+            }
             if had != KeyMatch::Same {
-                if had == KeyMatch::Other {
-                    tracing::warn!(
-                        "SSD {} takes a new manager key: the one before is void",
-                        made.about.index
-                    );
-                }
                 made.ssd.take_key(key).map_err(|error| MediaError::Make {
-                    what: format!("giving SSD {} the manager key", made.about.index),
+                    what: format!("giving SSD {index} the manager key"),
                     cause: error.to_string(),
                 })?;
             }

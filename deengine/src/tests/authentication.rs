@@ -335,6 +335,26 @@ fn an_ssd_without_a_manager_key_asks_for_nothing() {
 }
 
 #[test]
+fn an_ssd_tells_its_first_key_from_others_also_after_a_restart() {
+    use crate::KeyMatch;
+    let (kept, mut harness) = super::smart_counters::Kept::new();
+    let other = Secret::new([8; 32]);
+    assert_eq!(harness.ssd().match_key(Some(&other)), KeyMatch::Unset);
+    harness.ssd().take_key(&manager_key()).unwrap();
+    for _ in 0..2 {
+        let ssd = harness.ssd();
+        assert_eq!(ssd.match_key(Some(&manager_key())), KeyMatch::Same);
+        assert_eq!((ssd.match_key(Some(&other)), ssd.match_key(None)), (KeyMatch::Other, KeyMatch::Missing));
+        drop(ssd);
+        harness = kept.restart(harness);
+    }
+    harness.ssd().take_key(&other).unwrap();
+    let harness = kept.restart(harness);
+    assert_eq!(harness.ssd().match_key(Some(&other)), KeyMatch::Same);
+    assert_eq!(harness.ssd().match_key(Some(&manager_key())), KeyMatch::Other);
+}
+
+#[test]
 fn a_term_that_jumps_is_refused_even_from_the_daemon() {
     let mut harness = Harness::new();
     let mut map = FleetMap::equal(1, 64, 7, 1).unwrap();

@@ -46,9 +46,10 @@ pub(crate) fn transfer(
             }
             failed
         };
-        let Some(&Item { vba, status, dw0, dw1, .. }) = failed.first() else { return Ok(()) };
+        let Some(decisive) = decisive(&failed) else { return Ok(()) };
+        let &Item { vba, status, dw0, dw1, .. } = decisive;
         let failure = || IoFailure { what: work.verb().name(), vba, status, dw0, dw1 };
-        if !failed.iter().all(|item| is_broken(item) || awaits_map(item)) {
+        if !runs_again(decisive) {
             return Err(failure().into());
         }
         let better = if failed.iter().any(is_broken) {
@@ -74,6 +75,17 @@ pub(crate) fn transfer(
         }
         file.timeout_ns = u64::try_from(left().as_nanos()).unwrap_or(u64::MAX);
     }
+}
+
+/// The failure that says how a call goes on: the first that neither a new connection nor another map helps,
+/// else the first. Beside one that ends the call others may have ended by a broken connection, which is not
+/// why it ends.
+fn decisive(failed: &[Item]) -> Option<&Item> {
+    failed.iter().find(|item| !runs_again(item)).or(failed.first())
+}
+
+fn runs_again(item: &Item) -> bool {
+    is_broken(item) || awaits_map(item)
 }
 
 fn is_broken(item: &Item) -> bool {
@@ -124,5 +136,23 @@ fn back_in_time<'a>(
                 return false;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::{Deadline, LIMIT};
+    use gnstor_gnor::abi::GN_TIMED_OUT;
+
+    #[test]
+    fn a_call_that_ends_says_why_and_not_which_connection_broke_beside_it() {
+        let _deadline = Deadline::after(LIMIT);
+        let item = |vba: u32, status: u32| Item { vba, status, ..Item::default() };
+        let (broken, refused) = (GN_QP_BROKEN | 0x0D15, 0x4286);
+        let mixed = [item(1, broken), item(2, refused), item(3, GN_TIMED_OUT)];
+        assert_eq!(decisive(&mixed).map(|item| item.vba), Some(2));
+        assert_eq!(decisive(&mixed[..1]).map(|item| item.vba), Some(1), "it is sent again");
+        assert!(decisive(&[]).is_none());
     }
 }
