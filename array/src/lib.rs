@@ -4,9 +4,10 @@
 //! ```text
 //!   array              ArrayConfig -> Array: engine, SSDs here or elsewhere, daemon, TCP listener
 //!   media              Plan -> SSD: formatted, or restored from its data file; plan, data_file, preset
-//!   manager_key        the array's manager key in a file
+//!   manager_key        the array's manager key in a file; held_key: SSDs are given it, and tell it later
 //!   power              SSDs in their engines, until a shutdown or a power failure
 //!   listener           accepts clients of other processes; handshakes: of TLS, before an engine has them
+//!   peers              carries what an SSD asks of other SSDs
 //!   remote_ssd         the daemon's connection to an SSD in another process
 //!   recovery_listener  answers "not ready" on the port of an SSD that is being restored
 //! ```
@@ -17,11 +18,13 @@ mod array;
 mod data_file;
 mod degraded;
 mod handshakes;
+pub mod held_key;
 pub mod listener;
 pub mod manager_key;
 pub mod media;
 mod media_error;
 mod openings;
+pub mod peers;
 mod plan;
 pub mod power;
 mod preset;

@@ -111,8 +111,8 @@ pub struct About {
     /// Why it may lack something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
-    /// It was made before arrays had numbers, and has its array's since this start: that it is of this array was
-    /// taken for granted.
+    /// It was made before arrays had numbers, and has its array's since this start: that it is of this array
+    /// was taken for granted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_numbered_now: bool,
 }
@@ -191,7 +191,7 @@ pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
 
 /// These SSDs are not used: they are shut down again, and files that were made for them are removed. A folder
 /// with half an array would look like a whole one.
-pub(crate) fn take_back(all: impl IntoIterator<Item = Made>) {
+pub fn take_back(all: impl IntoIterator<Item = Made>) {
     for mut made in all {
         if let Err(error) = shut_down(&mut made.ssd) {
             tracing::error!("SSD {}: {error}", made.about.index);

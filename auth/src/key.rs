@@ -19,6 +19,9 @@ pub const KEY_BYTES: usize = 32;
 /// The text that follows a party's name in the transformed key (section 8.3.5.5.9).
 const TRANSFORM_SUFFIX: &[u8] = b"NVMe-over-Fabrics";
 
+/// What sets a device's verifier apart from other uses of the manager key.
+const VERIFIER: &[u8] = b"GNStor manager key";
+
 /// Why a text is no secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum KeyError {
@@ -104,6 +107,17 @@ impl Secret {
     /// A short public fingerprint, by which two parties tell whether they have the same secret.
     pub fn fingerprint(&self) -> [u8; 8] {
         *mac(&self.bytes, &[b"GNStor fingerprint"]).first_chunk().expect("32 bytes")
+    }
+
+    /// By what a device tells this manager key later without keeping it. `device` is the device's own id, so
+    /// two devices of one array keep different bytes.
+    pub fn verifier(&self, device: &[u8; 16]) -> [u8; KEY_BYTES] {
+        mac(&self.bytes, &[VERIFIER, &[0], device])
+    }
+
+    /// Whether a device with this verifier was given this key.
+    pub fn is_verified_by(&self, device: &[u8; 16], verifier: &[u8; KEY_BYTES]) -> bool {
+        is_mac(&self.bytes, &[VERIFIER, &[0], device], verifier)
     }
 
     /// The key with which the party named `nqn` computes its responses (section 8.3.5.5.9).

@@ -47,6 +47,7 @@ impl Target {
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
             threads: args.engines.threads(),
             manager_key: None,
+            replaces_key: false,
         })?)))
     }
 

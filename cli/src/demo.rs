@@ -55,6 +55,7 @@ impl<'a> Cast<'a> {
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
             threads: args.engines.threads(),
             manager_key: None,
+            replaces_key: false,
         })?;
         let address = array.daemon_address();
         steps.done(format!(

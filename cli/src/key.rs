@@ -74,11 +74,11 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
     Ok(ArrayKey { secret: key, file: args.manager_key.clone(), is_new: false })
 }
 
-/// The key of `gnstor ssd`; none where it is to believe every host. A file that is not there is made.
+/// The key of `gnstor ssd`; no secret where it is to believe every host. A file that is not there is made.
 ///
 /// # Errors
 /// As [`given`]; neither a key nor that there is none; it listens for other machines without TLS.
-pub(crate) fn of_ssd(args: &SsdArgs) -> Result<Option<Secret>, CliError> {
+pub(crate) fn of_ssd(args: &SsdArgs) -> Result<ArrayKey, CliError> {
     if args.manager_key.is_none() && !args.no_auth {
         return Err(CliError::Usage(format!(
             "without the array's key an SSD believes every host: name the key with --manager-key FILE, or let \
@@ -92,7 +92,10 @@ pub(crate) fn of_ssd(args: &SsdArgs) -> Result<Option<Secret>, CliError> {
             args.listen
         )));
     }
-    args.manager_key.as_deref().map(manager_key::read_or_make).transpose().map_err(failed)
+    let file = args.manager_key.clone();
+    let is_new = file.as_ref().is_some_and(|file| !file.exists());
+    let secret = file.as_deref().map(manager_key::read_or_make).transpose().map_err(failed)?;
+    Ok(ArrayKey { secret, file, is_new })
 }
 
 /// What `--no-auth` and `--insecure` mean for `gnstor ssd`; `None` where they mean nothing.

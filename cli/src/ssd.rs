@@ -9,20 +9,23 @@
 //! ```
 
 use crate::args::{MediaArgs, SsdArgs};
-use crate::key;
+use crate::key::{self, ArrayKey};
 use crate::signals;
 use crate::up::disk_line;
+use gnstor_array::held_key::GivenKey;
 use gnstor_array::listener::Listener;
-use gnstor_array::media::{self, About, CameUp, Plan, make_ssd};
+use gnstor_array::media::{self, About, CameUp, Made, Plan, make_ssd};
+use gnstor_array::peers::{Peers, PeersConfig};
 use gnstor_array::power::Powered;
 use gnstor_array::recovery_listener::RecoveryListener;
 use gnstor_console::{CliError, outln};
 use gnstor_console::{Steps, human_bytes};
 use gnstor_daemon::{Access, Tls};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::tcp::ServerTls;
+use gnstor_fabric::tcp::{ClientTls, ServerTls};
 use serde::Serialize;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -65,14 +68,21 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     if let (Some(bytes), Some(path)) = (media::new_file_bytes(&plan)?, &plan.file) {
         steps.done(disk_line(1, bytes, &path.display().to_string(), plan.sparse));
     }
-    let mut made = make_ssd(&plan)?;
-    if let Some(key) = &manager_key {
-        made.ask_proof(key);
-    }
+    let made = with_key(&plan, &manager_key, args.replace_manager_key);
+    let made = match made {
+        Ok(made) => made,
+        Err(error) => {
+            manager_key.take_back();
+            return Err(error);
+        }
+    };
     drop(recovering);
     let about = made.about.clone();
     let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.threads())
         .map_err(os("starting the engine".into()))?;
+    let manager_key = manager_key.secret;
+    let config = PeersConfig { first: about.index, count: 1, manager_key, tls: peer_tls(args)? };
+    let peers = Peers::start(&powered.transport(), config).map_err(os("starting its questions".into()))?;
     let door =
         Listener::open(listener, powered.transport(), tls).map_err(os("opening the TCP listener".into()))?;
     if let Some(warning) = key::ssd_warning(args) {
@@ -83,6 +93,7 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
         std::thread::sleep(Duration::from_millis(20));
     }
     drop(door);
+    drop(peers);
     let ended = if power_failure.load(Ordering::Acquire) {
         Ended { ended: "power-failure", dump_bytes: Some(powered.power_fail()?) }
     } else {
@@ -93,11 +104,36 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     Ok(())
 }
 
+/// The SSD, which asks for proofs by its key. Where the key is another one than it was given before, it is
+/// shut down again.
+fn with_key(plan: &Plan, key: &ArrayKey, replaces: bool) -> Result<Made, CliError> {
+    let mut made = [make_ssd(plan)?];
+    match (GivenKey { key: key.secret.as_ref(), replaces }).give(&mut made) {
+        Ok(()) => Ok(made.into_iter().next().expect("one")),
+        Err(error) => {
+            media::take_back(made);
+            Err(error.into())
+        }
+    }
+}
+
 /// Reads the files of `--tls` and `--client-ca`.
 fn tls(args: &SsdArgs) -> Result<Option<ServerTls>, CliError> {
     let [certificate, key] = args.tls.as_slice() else { return Ok(None) };
     let tls = Tls::read(certificate, key, args.client_ca.as_deref()).map_err(CliError::Usage)?;
     Access { tls: Some(tls), ..Access::default() }.data_tls().map_err(CliError::Usage)
+}
+
+/// How it reaches the other SSDs of its array: their certificates are of the CA of its callers'.
+fn peer_tls(args: &SsdArgs) -> Result<Option<ClientTls>, CliError> {
+    let ([certificate, key], Some(ca)) = (args.tls.as_slice(), &args.client_ca) else { return Ok(None) };
+    let read = |path: &Path| {
+        std::fs::read(path)
+            .map_err(|e| CliError::File { path: path.display().to_string(), cause: e.to_string() })
+    };
+    let (ca_text, certificate, key) = (read(ca)?, read(certificate)?, read(key)?);
+    let tls = ClientTls::new(&ca_text, Some((&certificate, &key)));
+    tls.map(Some).map_err(|cause| CliError::File { path: ca.display().to_string(), cause })
 }
 
 fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {

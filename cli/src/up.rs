@@ -62,6 +62,7 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         groups: args.groups,
         threads: args.engines.threads(),
         manager_key: key.secret.clone(),
+        replaces_key: args.replace_manager_key,
     };
     let ssd_tls = args.ssd_ca.as_deref().map(|ca| ssd_tls(ca, &access)).transpose()?;
     let array = match Array::start_secured(&config, access, ssd_tls) {

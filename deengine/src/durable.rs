@@ -17,6 +17,7 @@ mod recall;
 use crate::config::{SsdConfig, SsdMedia};
 use crate::controller::Ssd;
 use crate::request::Refused;
+use gnstor_durable::cell::Kind;
 use gnstor_durable::{DurableError, MetadataStore};
 use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
@@ -305,7 +306,8 @@ impl Ssd {
 
     /// Places of the permission metadata that could not be read when it started.
     pub fn lost_places(&self) -> usize {
-        self.volumes.metadata().lost().len()
+        let is_of_table = |kind: &&Kind| **kind != Kind::Held;
+        self.volumes.metadata().lost().iter().filter(is_of_table).count()
     }
 
     /// A change that has begun ends on the disk. No command waits for it any more.

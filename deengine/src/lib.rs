@@ -29,6 +29,7 @@
 //!
 //! * `io`: workers, dispatch by the arbiter, reads, writes, Compare, trims, rate limits.
 //! * `workers`: what workers and firmware share without a lock.
+//! * `manager_key`: the key that the SSD was given first.
 //! * `session`: queues and NVMe controllers, Fabrics commands, the end of a queue.
 //! * `admin`: admin commands of the specification and of the daemon.
 //! * `permission`: the table, its rules, the fleet map, the serving lease.
@@ -43,6 +44,7 @@ mod config;
 mod controller;
 mod durable;
 mod io;
+mod manager_key;
 pub mod permission;
 mod recovering;
 pub mod request;
@@ -57,6 +59,7 @@ pub use durable::{Bench, DataFileInfo, SsdError};
 pub use gnstor_ftl::{Boot, Origin};
 pub use gnstor_model::{Difference, Preset};
 pub use io::{SsdGuard, Worker};
+pub use manager_key::KeyMatch;
 pub use permission::fleet;
 pub use recovering::Recovering;
 pub use session::{Authentication, Random};

@@ -58,6 +58,15 @@ void gn_admin_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, bool 
 
 static gn_u64 gn_join(gn_u32 low, gn_u32 high) { return low | (gn_u64)high << 32; }
 
+/* 0 is no lease, or the end of one. */
+static bool gn_takes_lease(gn_u32 ms, gn_u32 least, gn_u32 most) {
+#ifdef GN_PLANT_LEASE
+  return (void)least, ms <= most;
+#else
+  return ms == 0 || (ms >= least && ms <= most);
+#endif
+}
+
 static void gn_take_entry(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, const gn_u8 *data,
                           struct gn_verdict *v) {
   struct gn_table *table = dev->table;
@@ -66,7 +75,10 @@ static void gn_take_entry(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe,
     gn_answer(dev, v, 0, gn_no(GN_INVALID_FIELD, 0));
     return;
   }
-  refused = sqe->opcode == GNP_VOLUME_ADD ? gn_table_add(table, now_ns) : gn_table_chmod(table, now_ns);
+  if (!gn_takes_lease(table->scratch.lease_ms, GNP_WRITE_LEASE_MIN_MS, GNP_WRITE_LEASE_MAX_MS))
+    refused = gn_no(GN_INVALID_FIELD, 0);
+  else
+    refused = sqe->opcode == GNP_VOLUME_ADD ? gn_table_add(table, now_ns) : gn_table_chmod(table, now_ns);
   if (refused.code)
     gn_answer(dev, v, table->scratch.vid, refused);
   else
@@ -89,7 +101,11 @@ static void gn_delete(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, str
 static struct gn_refused gn_renew(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe) {
   gn_u64 version = gn_join(sqe->cdw2, sqe->cdw3), term = gn_join(sqe->cdw14, sqe->cdw15);
   struct gn_fleet *fleet = &dev->fleet;
-  struct gn_refused refused = gn_table_term(dev->table, term);
+  struct gn_refused refused;
+  if (fleet->voted) return gn_no(GN_INVALID_OPCODE, 0);
+  if (!gn_takes_lease(sqe->cdw12, GNP_SERVING_LEASE_MIN_MS, GNP_SERVING_LEASE_MAX_MS))
+    return gn_no(GN_INVALID_FIELD, 0);
+  refused = gn_table_term(dev->table, term);
   if (refused.code) return refused;
   if (term < fleet->lease_term || (term == fleet->lease_term && version < fleet->lease_version))
     return gn_no(GN_STALE_VERSION, 0);
@@ -104,7 +120,7 @@ static struct gn_refused gn_set_map(struct gn_dev *dev, const gn_u8 *data, gn_u3
   gn_u64 term, epoch;
   gn_u32 len = gn_fleet_check(data, bytes, &term, &epoch);
   struct gn_refused refused;
-  if (!len) return gn_no(GN_INVALID_FIELD, 0);
+  if (!len || !gn_fleet_is_ours(&dev->fleet, data)) return gn_no(GN_INVALID_FIELD, 0);
   refused = gn_table_term(dev->table, term);
   if (refused.code) return refused;
   if (dev->fleet.bytes && epoch < dev->fleet.epoch) return gn_no(GN_STALE_VERSION, (gn_u32)dev->fleet.epoch);
@@ -123,8 +139,10 @@ static void gn_list(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8
                : gn_table_list(dev->table, first, data, bytes);
 }
 
-static void gn_get_map(struct gn_dev *dev, gn_u8 *data, gn_u32 bytes, struct gn_verdict *v) {
-  gn_u32 len = dev->fleet.bytes ? dev->fleet.len : 0;
+/* CDW12 bit 0 asks for the map that a voter holds: this SSD is none. */
+static void gn_get_map(struct gn_dev *dev, const gnp_sqe *sqe, gn_u8 *data, gn_u32 bytes,
+                       struct gn_verdict *v) {
+  gn_u32 len = dev->fleet.bytes && !(sqe->cdw12 & 1) ? dev->fleet.len : 0;
   gn_answer(dev, v, 0, gn_ok());
   memset(data, 0, bytes);
   if (len) memcpy(data, dev->fleet.bytes, len < bytes ? len : bytes);
@@ -152,7 +170,7 @@ void gn_admin(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8 *data
       gn_list(dev, now_ns, sqe, data, bytes, v);
       return;
     case GNP_MAP_GET:
-      gn_get_map(dev, data, bytes, v);
+      gn_get_map(dev, sqe, data, bytes, v);
       return;
     default:
       gn_answer(dev, v, 0, gn_no(GN_INVALID_OPCODE, 0));

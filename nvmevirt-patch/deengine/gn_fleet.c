@@ -65,6 +65,9 @@ bool gn_fleet_take(struct gn_fleet *fleet, const gn_u8 *bytes, gn_u32 len, gn_u1
   fleet->width = gn_u16_at(copy + 6);
   fleet->own = GNP_PLACE_NONE;
   fleet->has_absent = fleet->has_full = false;
+  /* A lease of before the voters is over. */
+  if (fleet->voted) fleet->until_ns = 0;
+  fleet->voted = false;
   if (gn_u16_at(copy + 4) == GNP_MAP3_FORMAT) {
     gn_fleet3_take(fleet, id);
     return true;
@@ -80,6 +83,16 @@ bool gn_fleet_take(struct gn_fleet *fleet, const gn_u8 *bytes, gn_u32 len, gn_u1
   for (ssd = count; ssd-- > 0;)
     if (gn_u16_at(copy + GN_HEADER + ssd * GN_SSD_BYTES) == id) fleet->own = (gn_u16)ssd;
   return true;
+}
+
+bool gn_fleet_is_ours(const struct gn_fleet *fleet, const gn_u8 *bytes) {
+  if (!fleet->bytes || !fleet->ssds) return true;
+#ifdef GN_PLANT_ARRAY
+  return gn_u16_at(bytes + 4) == GNP_MAP3_FORMAT;
+#else
+  return gn_u16_at(bytes + 4) == GNP_MAP3_FORMAT &&
+         memcmp(fleet->bytes + GN_ARRAY3, bytes + GN_ARRAY3, GN_ARRAY_BYTES) == 0;
+#endif
 }
 
 void gn_fleet_drop(struct gn_fleet *fleet) {

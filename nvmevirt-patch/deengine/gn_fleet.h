@@ -35,6 +35,8 @@ struct gn_fleet {
   gn_u16 own;
   /* The serving lease; none before the first renewal. */
   bool has_lease;
+  /* The map names voters, which give the lease instead: none of them is asked here. */
+  bool voted;
   gn_u64 until_ns;
   gn_u64 lease_term;
   gn_u64 lease_version;
@@ -42,6 +44,9 @@ struct gn_fleet {
 
 /* Bytes of the map at the start of `bytes`; 0 if it is none. Nothing of a wrong map is used. */
 gn_u32 gn_fleet_check(const gn_u8 *bytes, gn_u32 len, gn_u64 *term, gn_u64 *epoch);
+/* Whether a right map may follow the one that is held: a map of format 3 names its array, and only maps of
+ * that array follow it. */
+bool gn_fleet_is_ours(const struct gn_fleet *fleet, const gn_u8 *bytes);
 /* Takes a map of `len` bytes that gn_fleet_check has passed. False: no memory, and nothing has changed. */
 bool gn_fleet_take(struct gn_fleet *fleet, const gn_u8 *bytes, gn_u32 len, gn_u16 id);
 void gn_fleet_drop(struct gn_fleet *fleet);
@@ -63,7 +68,7 @@ static inline bool gn_runs(gn_u64 until_ns, gn_u64 now_ns) { return now_ns < unt
 static inline gn_u64 gn_lease_end(gn_u64 now_ns, gn_u32 ms) { return gn_after(now_ns, (gn_u64)ms * 1000000); }
 
 static inline bool gn_serves(const struct gn_fleet *fleet, gn_u64 now_ns) {
-  return !fleet->has_lease || gn_runs(fleet->until_ns, now_ns);
+  return !fleet->voted && (!fleet->has_lease || gn_runs(fleet->until_ns, now_ns));
 }
 
 #endif

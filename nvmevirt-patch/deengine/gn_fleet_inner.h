@@ -10,6 +10,8 @@
 
 /* Format 3: the head, an SSD's record, and fields in it. */
 #define GN_HEAD3 60u
+#define GN_ARRAY3 8u
+#define GN_ARRAY_BYTES 16u
 #define GN_SSD3 112u
 #define GN_SSD3_SHRUNK 16u
 #define GN_SSD3_INCARNATION 24u

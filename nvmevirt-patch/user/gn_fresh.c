@@ -27,7 +27,7 @@ void gn_make_entry(gnp_entry *entry, gn_u64 blocks) {
   entry->generation = 1;
   entry->version = entry->term = 1;
   entry->capacity_blocks = blocks;
-  entry->lease_ms = 0xFFFFFFFF;
+  entry->lease_ms = GNP_WRITE_LEASE_MAX_MS;
   entry->owner = entry->writer = GN_FRESH_WRITER;
   entry->state = GNP_VOLUME_ACTIVE;
   entry->replicas = 1;

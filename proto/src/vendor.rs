@@ -9,14 +9,17 @@
 //! | VOLUME CHMOD | C5h | entry, to the SSD | - | readers, writer, lease; a renewal is a CHMOD too |
 //! | LEASE RENEW | C8h | none | milliseconds | the SSD may serve for so long (rule 2) |
 //! | MAP SET | C9h | fleet map, to the SSD | - | a new fleet map |
-//! | MAP GET | CAh | fleet map, to the host | - | the map the SSD holds |
+//! | MAP GET | CAh | fleet map, to the host | bit 0: the held one | the map that the SSD serves by |
+//!
+//! Those of voters (TERM TAKE, MAP HOLD, ACTIVATE, LEASE ASK) are in [`crate::voting`].
 //!
 //! Bits 1:0 of an opcode give the data direction. NSID is 1. CDW10 is the number of dwords of data
-//! (one-based). Every command but MAP GET is refused unless it comes from the daemon's connection. In detail:
+//! (one-based). Only the daemon may send them, but for MAP GET, which is for any host. In detail:
 //!
 //! * ADD, CHMOD: one [`RawEntry`]; term and version are in it. ADD of a volume id that is there:
 //!   `VolumeExists`; CHMOD of an entry that is not: `VolumeAbsent`; a lower term than the SSD has seen:
-//!   `StaleTerm`; a version not above the SSD's: `StaleVersion`.
+//!   `StaleTerm`; a version not above the SSD's: `StaleVersion`; a write lease out of [`WRITE_LEASE_MS`]:
+//!   `InvalidField`.
 //! * LIST: fills the buffer with the entries whose VID is at least CDW12 (15:0), in VID order, deleting
 //!   ones included. The rest of the buffer is zero. DW0 of the completion is the number of entries. Fewer
 //!   than fit: the end.
@@ -30,17 +33,19 @@
 //!   tell a repeated request from a new one.
 //! * LEASE RENEW: CDW12 milliseconds from receipt (0 ends the lease at once), CDW2-3 version, CDW14-15
 //!   term, as in DELETE. A lower term: `StaleTerm`; a lower version than the SSD has seen in that term:
-//!   `StaleVersion`. Before the first renewal an SSD serves without a lease.
+//!   `StaleVersion`; a length out of [`SERVING_LEASE_MS`]: `InvalidField`. Before the first renewal an SSD
+//!   serves without a lease.
 //! * MAP SET: a map as [`crate::placement::FleetMap::encode`] gives it, zero-padded to dwords. A lower
 //!   term: `StaleTerm`; a lower epoch than the SSD's: `StaleVersion`; the same epoch with another term is
 //!   taken.
 //! * MAP GET: fills the buffer with as much of the map as fits; DW0 is the map's length in bytes, 0 if
-//!   there is none.
+//!   there is none. CDW12 bit 0: the map that the SSD holds as a voter.
 
 use crate::slba::{ClientId, Vid};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
+use core::ops::RangeInclusive;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -60,7 +65,18 @@ pub mod opcode {
     pub const MAP_SET: u8 = 0xC9;
     /// MAP GET.
     pub const MAP_GET: u8 = 0xCA;
+    /// MAP HOLD ([`crate::voting::Hold`]).
+    pub const MAP_HOLD: u8 = 0xD1;
+    /// TERM TAKE ([`crate::voting::TermTake`]).
+    pub const TERM_TAKE: u8 = 0xD2;
+    /// ACTIVATE ([`crate::voting::Activation`]).
+    pub const ACTIVATE: u8 = 0xD5;
+    /// LEASE ASK ([`crate::voting::Ask`]).
+    pub const LEASE_ASK: u8 = 0xD9;
 }
+
+/// MAP GET, CDW12: the map that a voter holds, not the active one.
+pub const GET_HELD: u32 = 1;
 
 /// Longest volume name, bytes of UTF-8.
 pub const NAME_BYTES: usize = 64;
@@ -72,6 +88,20 @@ pub const MAX_READERS: usize = 512;
 pub const REQUEST_IDS: usize = 8;
 /// Most replicas a volume can have.
 pub const MAX_REPLICAS: u8 = 4;
+
+/// Milliseconds of a write lease that an SSD takes, beside 0, which is none. The shortest is a tenth of what
+/// the daemon grants at least, and far above the time of a write. The longest is what the daemon grants at
+/// most: a dead writer keeps its place no longer.
+pub const WRITE_LEASE_MS: RangeInclusive<u32> = 100..=3_600_000;
+/// Milliseconds of a serving lease that an SSD takes, beside 0, which ends it. The fleet's is 300 and
+/// simulators use 20. Below the shortest, no renewal would come in time. The longest bounds how long an SSD
+/// that the daemon does not reach goes on by an old map.
+pub const SERVING_LEASE_MS: RangeInclusive<u32> = 10..=60_000;
+
+/// Whether an SSD takes a lease of so many milliseconds.
+pub fn takes_lease(ms: u32, lengths: &RangeInclusive<u32>) -> bool {
+    ms == 0 || lengths.contains(&ms)
+}
 
 /// State of a volume in the permission table.
 pub mod state {

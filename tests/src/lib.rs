@@ -78,6 +78,7 @@ pub fn small_config(ssds: u16) -> ArrayConfig {
         groups: 256,
         threads: Threads { engines: 3 },
         manager_key: None,
+        replaces_key: false,
     }
 }
 

@@ -24,7 +24,9 @@ mod ssd_process;
 mod ssd_settings;
 mod trust_chap;
 mod trust_grpc;
+mod trust_key;
 mod unordered;
+mod voters;
 mod whole_way;
 
 #[path = "../../proto/testing/deadline.rs"]

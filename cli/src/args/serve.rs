@@ -70,6 +70,10 @@ pub struct UpArgs {
     /// the SSDs are embedded and there is none [default: manager.key in --data; in memory without --data]
     #[arg(long, value_name = "FILE")]
     pub manager_key: Option<PathBuf>,
+    /// Give the embedded SSDs the key of --manager-key in place of one that is lost: daemons and clients with
+    /// the old one are refused from now on
+    #[arg(long, requires = "manager_key", conflicts_with = "ssd_at")]
+    pub replace_manager_key: bool,
     /// Use SSDs that ask no host for a proof (gnstor ssd --no-auth)
     #[arg(long, requires = "ssd_at", conflicts_with = "manager_key")]
     pub no_auth: bool,
@@ -159,9 +163,14 @@ pub struct SsdArgs {
     /// Address on which daemons and clients reach this SSD
     #[arg(long, default_value = DEFAULT_SSD, value_name = "ADDRESS")]
     pub listen: SocketAddr,
-    /// File with the array's manager key: daemon and clients must prove who they are; made where there is none
+    /// File with the array's manager key: daemon and clients must prove who they are; made where there is
+    /// none
     #[arg(long, value_name = "FILE", conflicts_with = "no_auth")]
     pub manager_key: Option<PathBuf>,
+    /// Give the SSD the key of --manager-key in place of one that is lost: daemons and clients with the old
+    /// one are refused from now on
+    #[arg(long, requires = "manager_key")]
+    pub replace_manager_key: bool,
     /// Ask no host for a proof: each one that reaches the SSD may read, change and delete what it holds
     #[arg(long)]
     pub no_auth: bool,

@@ -8,7 +8,7 @@ use crate::core::rights::{OWNER_PREFIX, Right};
 use gnstor_proto::labels::REPLACES;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode;
-use gnstor_proto::vendor::{LABEL_BYTES, Limits, MAX_REPLICAS, NAME_BYTES};
+use gnstor_proto::vendor::{LABEL_BYTES, Limits, MAX_REPLICAS, NAME_BYTES, WRITE_LEASE_MS};
 use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT, placement};
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ pub const MAX_CAPACITY_BYTES: u64 = 1 << (32 + BLOCK_SHIFT);
 
 const CHUNK_SHIFT_MAX: u8 = 12;
 const _: () = assert!(LEASE_MIN_MS < LEASE_DEFAULT_MS && LEASE_DEFAULT_MS < LEASE_MAX_MS);
+const _: () = assert!(LEASE_MIN_MS >= *WRITE_LEASE_MS.start() && LEASE_MAX_MS <= *WRITE_LEASE_MS.end());
 const _: () = assert!(MAX_CAPACITY_BYTES == 16 << 40);
 
 /// Sixteen bytes that name a request, so that a retry of it is known as one.

@@ -6,7 +6,7 @@ use crate::core::failure::{Failure, Trouble};
 use crate::core::request::{Create, Request};
 use crate::core::round::Round;
 use gnstor_proto::slba::{ClientId, Vid};
-use gnstor_proto::vendor::VolumeEntry;
+use gnstor_proto::vendor::{VolumeEntry, WRITE_LEASE_MS};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -171,18 +171,18 @@ impl Volume {
         VolumeEntry { writer: self.writer(now), ..self.entry.clone() }
     }
 
-    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry. So a
-    /// change that is not a renewal carries only the rest of the lease: it must not lengthen it. A lease
-    /// that has run out is cleared.
+    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry. So a change
+    /// that is not a renewal carries only the rest of the lease: it must not lengthen it. A rest that is
+    /// shorter than an SSD takes ends here, and so does a lease that has run out.
     pub(super) fn basis(&self, now: u64, term: u64) -> VolumeEntry {
         let mut entry = VolumeEntry { term, ..self.view(now) };
         entry.lease_ms = match (entry.writer, self.lease) {
             (Some(_), Some(lease)) => {
-                u32::try_from(lease.promised_until.saturating_sub(now).max(1)).unwrap_or(u32::MAX)
+                u32::try_from(lease.promised_until.saturating_sub(now)).unwrap_or(u32::MAX)
             }
             _ => 0,
         };
-        entry
+        VolumeEntry { lease_ms: rest_of_lease(entry.lease_ms), ..entry }
     }
 
     /// Takes an entry that was put on the SSDs as the volume's state. `granted` says that its lease is a
@@ -193,9 +193,16 @@ impl Volume {
         let end = now + u64::from(entry.lease_ms);
         let fresh = Lease { promised_until: end, free_at: end + drift_ms };
         self.lease = entry.writer.map(|_| match self.lease {
+            // The change carried no rest. So it is free when it was, however many such changes come.
+            Some(old) if !granted && entry.lease_ms == 0 => old,
             Some(old) if !granted => Lease { free_at: old.free_at.max(fresh.free_at), ..old },
             _ => fresh,
         });
         self.entry = entry.clone();
     }
+}
+
+/// What an SSD is told of a lease that has so many milliseconds left.
+pub(super) fn rest_of_lease(ms: u32) -> u32 {
+    if ms < *WRITE_LEASE_MS.start() { 0 } else { ms.min(*WRITE_LEASE_MS.end()) }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connections of clients: how many there may be, how long one may be silent, and word of its end.
 
+use super::answers::Answers;
 use super::runtime::Input;
 use gnstor_fabric::tcp::{Place, Places};
 use std::io::{Error, ErrorKind, IoSlice};
@@ -17,6 +18,8 @@ use tonic::transport::server::Connected;
 
 /// Longest wait for the first bytes of a connection, and for the end of a TLS handshake.
 pub(super) const HELLO: Duration = Duration::from_secs(10);
+/// How often a connection's answers are looked at in the longest time of one.
+const LOOKS: u32 = 8;
 /// The bytes that begin an HTTP/2 connection.
 const PREFACE: u64 = 24;
 /// Wait after a connection could not be accepted: the process may be out of descriptors.
@@ -28,7 +31,8 @@ pub(super) struct Bounds {
     pub(super) connections: usize,
     /// Connections of one host.
     pub(super) of_host: usize,
-    /// Longest time without a byte from a client. Its answers to keep-alive pings are such bytes.
+    /// Longest time without a byte from a client, of which its answers to keep-alive pings are some. As long
+    /// an answer may be on its way.
     pub(super) silence: Duration,
 }
 
@@ -40,11 +44,16 @@ impl Connection {
     pub(super) fn id(&self) -> u64 {
         self.0.id
     }
+
+    pub(super) fn answers(&self) -> &Answers {
+        &self.0.answers
+    }
 }
 
 #[derive(Debug)]
 struct Guard {
     id: u64,
+    answers: Answers,
     inputs: mpsc::UnboundedSender<Input>,
     _permit: OwnedSemaphorePermit,
     _place: Place,
@@ -64,7 +73,29 @@ pub(super) struct Stream {
     connection: Connection,
     silence: Duration,
     deadline: Pin<Box<Sleep>>,
+    /// When its answers are looked at.
+    look: Pin<Box<Sleep>>,
     read: u64,
+}
+
+impl Stream {
+    /// Why the connection ends, where it does.
+    fn end(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        if self.deadline.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Error::new(ErrorKind::TimedOut, "the client is silent"));
+        }
+        while self.look.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            let is_late = |since: Instant| now.duration_since(since) >= self.silence;
+            if self.connection.answers().oldest().is_some_and(is_late) {
+                tracing::debug!(connection = self.connection.id(), "the client does not take its answers");
+                return Poll::Ready(Error::new(ErrorKind::TimedOut, "the client takes no answer"));
+            }
+            let at = now + self.silence / LOOKS;
+            self.look.as_mut().reset(at);
+        }
+        Poll::Pending
+    }
 }
 
 impl Connected for Stream {
@@ -93,10 +124,7 @@ impl AsyncRead for Stream {
                 }
                 Poll::Ready(result)
             }
-            Poll::Pending => match this.deadline.as_mut().poll(cx) {
-                Poll::Ready(()) => Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client is silent"))),
-                Poll::Pending => Poll::Pending,
-            },
+            Poll::Pending => this.end(cx).map(Err),
         }
     }
 }
@@ -166,10 +194,13 @@ pub(super) fn incoming(
                 let Ok(permit) = permits.clone().acquire_owned().await else { return };
                 let (tcp, place) = next(&listener, &places).await;
                 tcp.set_nodelay(true).ok();
-                let guard = Guard { id, inputs: inputs.clone(), _permit: permit, _place: place };
+                let (answers, inputs) = (Answers::default(), inputs.clone());
+                let guard = Guard { id, answers, inputs, _permit: permit, _place: place };
                 let connection = Connection(Arc::new(guard));
-                let deadline = Box::pin(tokio::time::sleep(HELLO.min(bounds.silence)));
-                let stream = Stream { tcp, connection, silence: bounds.silence, deadline, read: 0 };
+                let silence = bounds.silence;
+                let deadline = Box::pin(tokio::time::sleep(HELLO.min(silence)));
+                let look = Box::pin(tokio::time::sleep(silence / LOOKS));
+                let stream = Stream { tcp, connection, silence, deadline, look, read: 0 };
                 if accepted.send(Ok(stream)).await.is_err() {
                     return;
                 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What stands before the services: a call's deadline, and the code of a message that is none.
+//! What stands around the services: a call's deadline, the code of a message that is none, and the time in
+//! which a client takes its answer.
+
+use super::accept::Connection;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -8,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::body::Body;
+use tonic::transport::server::TlsConnectInfo;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
@@ -55,6 +59,14 @@ where
                 return Box::pin(async move { Ok(status.into_http()) });
             }
         };
+        let connection = connection_of(request.extensions()).cloned();
+        let named = move |response| {
+            let response = named(response);
+            match &connection {
+                Some(connection) => connection.answers().watched(response),
+                None => response,
+            }
+        };
         let answer = self.0.call(request);
         Box::pin(async move {
             let Some(limit) = limit else { return answer.await.map(named) };
@@ -69,6 +81,12 @@ where
             }
         })
     }
+}
+
+/// The connection that a call came by.
+pub(super) fn connection_of(extensions: &http::Extensions) -> Option<&Connection> {
+    let secured = extensions.get::<TlsConnectInfo<Connection>>();
+    secured.map(TlsConnectInfo::get_ref).or_else(|| extensions.get::<Connection>())
 }
 
 /// The answer to bytes that are no message has the code INVALID_ARGUMENT.

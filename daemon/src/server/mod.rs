@@ -2,6 +2,7 @@
 //! The shell around the core: gRPC on one side, the SSDs on the other, the clock in between.
 //!
 //! ```text
+//!   answers   answers on their way, and clients that take none
 //!   access    certificates and tokens -> callers
 //!   accept    connections and their bounds
 //!   gate      deadlines of calls, codes of bad messages
@@ -14,6 +15,7 @@
 
 mod accept;
 mod access;
+mod answers;
 mod config;
 mod gate;
 mod link;
@@ -40,8 +42,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::service::interceptor::InterceptedService;
 
-/// Calls of one connection at once; further ones wait.
-const STREAMS: u32 = 128;
+/// Calls of one connection at once; further ones wait. Each may hold an answer until its client takes it.
+const STREAMS: u32 = 32;
 /// Longest message of a client: the longest Create is far below it.
 const MESSAGE_BYTES: usize = 64 << 10;
 /// Longest header list of a call.
@@ -132,8 +134,8 @@ async fn serve_and_tell(
     let service =
         Service::new(inputs.clone(), ssds, (absent, conditions), patience, config.manager_key.clone());
     tokio::select! {
-        // The core runs as part of this future: when it is dropped, so is the core, and the thread of the SSDs
-        // ends.
+        // The core runs as part of this future: when it is dropped, so is the core, and the thread of the
+        // SSDs ends.
         never = driver.drive() => match never {},
         result = async {
             tokio::pin!(shutdown);

@@ -13,7 +13,7 @@ use gnstor_proto::placement::map3::State3;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
-use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
+use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, WRITE_LEASE_MS, opcode, takes_lease};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -148,7 +148,7 @@ impl SimSsd {
     }
 
     fn add(&mut self, data: &[u8]) -> Result<u32, Refusal> {
-        let entry = VolumeEntry::decode(data).map_err(|_| Refusal::InvalidField)?;
+        let entry = decoded(data)?;
         self.check_term(entry.term)?;
         let dead = self.tombstones.get(&entry.vid);
         match self.table.get(&entry.vid) {
@@ -163,7 +163,7 @@ impl SimSsd {
     }
 
     fn chmod(&mut self, data: &[u8]) -> Result<u32, Refusal> {
-        let entry = VolumeEntry::decode(data).map_err(|_| Refusal::InvalidField)?;
+        let entry = decoded(data)?;
         self.check_term(entry.term)?;
         let old = self.table.get_mut(&entry.vid).ok_or(Refusal::VolumeAbsent)?;
         if old.deleting {
@@ -359,4 +359,11 @@ impl AdminQueue for SimQueue {
     fn give_up(&mut self, _: &ChannelError) {
         self.taken.clear();
     }
+}
+
+/// The entry of an ADD or CHMOD.
+fn decoded(data: &[u8]) -> Result<VolumeEntry, Refusal> {
+    let entry = VolumeEntry::decode(data).map_err(|_| Refusal::InvalidField)?;
+    assert!(takes_lease(entry.lease_ms, &WRITE_LEASE_MS), "an SSD refuses a lease of {} ms", entry.lease_ms);
+    Ok(entry)
 }

@@ -353,6 +353,24 @@ fn a_new_reader_does_not_lengthen_the_writers_lease() {
 }
 
 #[test]
+fn a_rest_that_no_ssd_takes_ends_the_lease_and_changes_do_not_keep_a_dead_writer() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = bench();
+    bench.ask(create("a")).unwrap();
+    bench.ask(write("a", 5, 10_000)).unwrap();
+    bench.pass(9_901);
+    bench.ask(read("a", 6)).unwrap();
+    assert_eq!(bench.array.agreed()[0].lease_ms, 0, "99 ms are left");
+    refused(&bench.ask(write("a", 6, 1_000)), GrpcCode::FailedPrecondition, &["client 5"]);
+    for who in 7..12 {
+        bench.pass(100);
+        bench.ask(read("a", who)).unwrap();
+    }
+    bench.pass(99);
+    assert!(bench.ask(write("a", 6, 1_000)).is_ok(), "free at the time that was said at the grant");
+}
+
+#[test]
 fn changes_of_one_volume_wait_for_each_other_and_others_do_not() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();

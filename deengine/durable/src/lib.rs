@@ -28,6 +28,7 @@ pub mod cell;
 mod changes;
 pub mod checkpoint;
 mod checkpoint_head;
+mod contents;
 pub mod dump;
 mod dump_writer;
 mod durable;
@@ -46,6 +47,7 @@ mod replay;
 mod restored;
 pub mod smart_counters;
 mod tail;
+mod term_cell;
 
 #[cfg(test)]
 mod tests;
@@ -60,7 +62,7 @@ pub use header::Header;
 pub use journal::{Journal, JournalSyncs};
 pub use layout::Sizes;
 pub use meta::{AppliedStamp, HistoryMeta, Meta, SuperblockMeta, SuperblockState};
-pub use metadata::{Metadata, MetadataStore, SsdIdentity, Tombstone};
+pub use metadata::{Grant, HeldMap, Metadata, MetadataStore, SsdIdentity, Tombstone};
 pub use open_metadata::EntryCell;
 pub use read_dump::DumpIdentity;
 pub use record::{Bounds, MAX_TRANSACTION_BYTES, Record, Seq};

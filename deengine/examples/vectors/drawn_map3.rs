@@ -5,9 +5,15 @@ use crate::dice::Dice;
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::placement::map3::{FleetMap3, Incoming3, State3, Vote};
 
-/// A map of format 3 for the SSD of this number, whose content has this incarnation.
-pub(crate) fn drawn(dice: &mut Dice, two: &FleetMap, id: u16, incarnation: u32) -> FleetMap3 {
-    let mut map = FleetMap3::of(two, [dice.byte(); 16]);
+/// A map of format 3 of this array, for the SSD of this number, whose content has this incarnation.
+pub(crate) fn drawn(
+    dice: &mut Dice,
+    two: &FleetMap,
+    array: [u8; 16],
+    id: u16,
+    incarnation: u32,
+) -> FleetMap3 {
+    let mut map = FleetMap3::of(two, array);
     for ssd in &mut map.ssds {
         let is_own = ssd.id == id;
         if ssd.state == State3::In && !(is_own && dice.below(4) > 0) {
@@ -24,7 +30,8 @@ pub(crate) fn drawn(dice: &mut Dice, two: &FleetMap, id: u16, incarnation: u32) 
             ssd.uuid = [dice.byte(); 16];
         }
     }
-    let voters = dice.index(8);
+    // Where there are voters it serves nothing. Two of them at least: alone it would give itself its lease.
+    let voters = if map.ssds.len() > 1 && dice.one_in(8) { 2 + dice.index(6) } else { 0 };
     map.ssds.iter_mut().take(voters).for_each(|ssd| ssd.vote = Vote::Voter);
     let takes = |ssd: &u16| map.ssds[usize::from(*ssd)].state != State3::Out;
     let all: Vec<u16> = (0..u16::try_from(map.ssds.len()).expect("few")).filter(takes).collect();

@@ -7,7 +7,7 @@ use crate::scripts::verb;
 use gnstor_proto::nvme::io;
 use gnstor_proto::placement::{FleetMap, Rows};
 use gnstor_proto::slba::ClientId;
-use gnstor_proto::vendor::VolumeEntry;
+use gnstor_proto::vendor::{VolumeEntry, WRITE_LEASE_MS};
 
 pub(crate) fn checks(scripts: &mut Vec<Script>) {
     for opcode in VERBS {
@@ -175,7 +175,7 @@ fn rights(scripts: &mut Vec<Script>, name: &str, own: Io) {
     s.run(own);
     s.chmod(&VolumeEntry { version: 2, lease_ms: 0, ..entry(VOLUME) });
     s.run(own);
-    s.chmod(&VolumeEntry { version: 3, lease_ms: u32::MAX, ..entry(VOLUME) });
+    s.chmod(&VolumeEntry { version: 3, lease_ms: *WRITE_LEASE_MS.end(), ..entry(VOLUME) });
     s.run(own);
     scripts.push(s.finish(
         format!("write-lease-{name}"),

@@ -9,11 +9,13 @@ use crate::scripts::verb;
 use gnstor_proto::nvme::io;
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::ClientId;
-use gnstor_proto::vendor::{VolumeEntry, opcode};
+use gnstor_proto::vendor::{SERVING_LEASE_MS, VolumeEntry, WRITE_LEASE_MS, opcode};
+use std::ops::RangeInclusive;
 
 pub(crate) fn edges(scripts: &mut Vec<Script>) {
     ids(scripts);
     lease_epochs(scripts);
+    lease_lengths(scripts);
     generations(scripts);
     last_blocks(scripts);
     maps(scripts);
@@ -101,6 +103,36 @@ fn lease_epochs(scripts: &mut Vec<Script>) {
             format!("lease epoch: {first:x}h, and epochs that wrap"),
         ));
     }
+}
+
+/// Leases that are shorter or longer than an SSD takes are refused before anything is taken.
+fn lease_lengths(scripts: &mut Vec<Script>) {
+    let around = |lengths: RangeInclusive<u32>| {
+        let (least, most) = lengths.into_inner();
+        [0, 1, least - 1, least, least + 1, most - 1, most, most + 1, u32::MAX]
+    };
+    let own = Io::new(io::WRITE, WRITER, 0, 1);
+    let mut s = Writing::new();
+    for (version, ms) in (2..).zip(around(WRITE_LEASE_MS)) {
+        s.add(&VolumeEntry { lease_ms: ms, ..entry(6) });
+        s.run(Io { vid: 6, ..own });
+        s.delete(6, 1, 2, 1);
+        s.settle();
+        s.delete(6, 1, 2, 1);
+        s.chmod(&VolumeEntry { version, lease_ms: ms, ..entry(VOLUME) });
+        s.run(own);
+        s.advance(100 * MS);
+        s.run(own);
+    }
+    for (version, ms) in (1..).zip(around(SERVING_LEASE_MS)) {
+        // The term of a refused one is not taken: the next one is lower.
+        let term = if ms == 0 || SERVING_LEASE_MS.contains(&ms) { 1 } else { 2 };
+        s.renew(ms, version, term);
+        s.run(own);
+        s.advance(10 * MS);
+        s.run(own);
+    }
+    scripts.push(s.finish("edge-lease-lengths", "leases: shorter or longer than an SSD takes"));
 }
 
 fn generations(scripts: &mut Vec<Script>) {
@@ -277,12 +309,12 @@ fn stale_terms(scripts: &mut Vec<Script>) {
 fn end_of_time(scripts: &mut Vec<Script>) {
     let mut s = Writing::new();
     s.now_ns = u64::MAX / 1000 - 20_000 * MS;
-    s.chmod(&VolumeEntry { version: 2, lease_ms: u32::MAX, ..entry(VOLUME) });
-    s.renew(u32::MAX, 1, 1);
+    s.chmod(&VolumeEntry { version: 2, lease_ms: *WRITE_LEASE_MS.end(), ..entry(VOLUME) });
+    s.renew(60_000, 1, 1);
     s.run_verbs(Io::new(io::READ, WRITER, 0, 2));
     let own = Io::new(io::READ, READER, 0, 1);
     let held = s.begin(own);
-    s.chmod(&VolumeEntry { version: 3, lease_ms: u32::MAX, ..entry(VOLUME) });
+    s.chmod(&VolumeEntry { version: 3, lease_ms: *WRITE_LEASE_MS.end(), ..entry(VOLUME) });
     s.advance(1_999 * MS);
     s.advance(MS);
     s.end(own, held);
@@ -290,12 +322,12 @@ fn end_of_time(scripts: &mut Vec<Script>) {
     s.delete(6, 1, 2, 1);
     s.settle();
     s.list(0, 4096, true);
-    s.chmod(&VolumeEntry { version: 4, lease_ms: 3, ..entry(VOLUME) });
-    s.renew(5, 2, 1);
+    s.chmod(&VolumeEntry { version: 4, lease_ms: 100, ..entry(VOLUME) });
+    s.renew(50, 2, 1);
     for _ in 0..3 {
         s.run(Io::new(io::WRITE, WRITER, 0, 1));
         s.run(Io::new(io::READ, WRITER, 0, 1));
-        s.advance(2 * MS);
+        s.advance(50 * MS);
     }
     scripts.push(s.finish("edge-time", "times: leases, fences and sweeps in the last seconds of 2^64 ps"));
 }

@@ -17,6 +17,7 @@ pub(crate) fn maps(scripts: &mut Vec<Script>) {
     full(scripts);
     contents(scripts);
     exchange(scripts);
+    arrays(scripts);
     bent(scripts);
 }
 
@@ -244,7 +245,40 @@ fn exchange(scripts: &mut Vec<Script>) {
             s.get_map(bytes);
         }
     }
-    scripts.push(s.finish("map3-exchange", "map 3: after a map of format 2, and before one"));
+    scripts.push(s.finish("map3-exchange", "map 3: after a map of format 2; no map of format 2 follows"));
+}
+
+/// A map names its array. Behind it one that names another, or none, is refused before its term is taken.
+fn arrays(scripts: &mut Vec<Script>) {
+    let mut s = Writing::bare();
+    add_volumes(&mut s);
+    let of = |array: [u8; 16], epoch: u64, term: u64| {
+        encoded(&FleetMap3 { epoch, term, ..FleetMap3::of(&in_epoch(epoch), array) })
+    };
+    s.set_map_bytes(&of(ARRAY, 7, 2));
+    for at in 0..16 {
+        let mut other = ARRAY;
+        other[at] ^= 0x80;
+        s.set_map_bytes(&of(other, 8, 3));
+    }
+    s.set_map_bytes(&of([0; 16], 8, 3));
+    s.set_map_bytes(&of([1; 16], 6, 1));
+    let mut two = in_epoch(8);
+    two.term = 3;
+    s.set_map(&two);
+    look(&mut s, &in_epoch(7));
+    for (epoch, term) in [(7, 2), (6, 2), (7, 1), (8, 2)] {
+        s.set_map_bytes(&of(ARRAY, epoch, term));
+        s.get_map(60);
+    }
+    look(&mut s, &in_epoch(8));
+    scripts.push(s.finish("map3-array", "map 3: of another array, and of format 2, behind one"));
+}
+
+fn in_epoch(epoch: u64) -> FleetMap {
+    let mut map = FleetMap::equal(5, 64, 3, 1).expect("a map").without(2);
+    map.epoch = epoch;
+    map
 }
 
 /// What no map may say, with a wrong checksum and with the right one.

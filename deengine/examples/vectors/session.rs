@@ -55,6 +55,8 @@ pub(crate) struct Session {
     /// The SSD's number, and the incarnation of its content as far as maps have ended it.
     id: u16,
     incarnation: u32,
+    /// The last map that was taken names its array.
+    is_three: bool,
 }
 
 impl Session {
@@ -81,6 +83,7 @@ impl Session {
             ends: 28,
             id,
             incarnation: 1,
+            is_three: false,
         };
         let twin = session.dice.one_in(3);
         session.due.push_back(device_op(blocks, id, 1 << 15, twin));
@@ -282,7 +285,7 @@ fn drawn_entry(dice: &mut Dice, vid: u16) -> VolumeEntry {
         any_reader: dice.one_in(4),
         readers: (0..count).map(|_| client(dice.of(&CLIENTS))).collect(),
         writer: dice.of(&writers),
-        lease_ms: dice.of(&[60_000u32, 60_000, 10_000, 1, 0]),
+        lease_ms: dice.of(&[60_000u32, 60_000, 10_000, 100, 0]),
         ..entry(vid)
     }
 }

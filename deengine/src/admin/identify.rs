@@ -49,7 +49,11 @@ impl Ssd {
             | opcode::VOLUME_LIST
             | opcode::LEASE_RENEW
             | opcode::MAP_SET
-            | opcode::MAP_GET => return self.submit_vendor(now, permit, cntlid, sqe),
+            | opcode::MAP_GET
+            | opcode::MAP_HOLD
+            | opcode::TERM_TAKE
+            | opcode::ACTIVATE
+            | opcode::LEASE_ASK => return self.submit_vendor(now, permit, cntlid, sqe),
             _ => Err(Refusal::InvalidOpcode.into()),
         };
         match answer {
@@ -72,7 +76,7 @@ impl Ssd {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, now),
         };
-        let Some(buffer) = self.scratch_for(permit.queue(), bytes) else {
+        let Some(buffer) = self.scratch_for(now, permit.queue(), bytes) else {
             return self.refuse(permit, 0, Refusal::NotReady.into(), now);
         };
         self.scratch.fill(&buffer, data);
@@ -94,7 +98,7 @@ impl Ssd {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, now),
         };
-        let Some(buffer) = self.scratch_for(permit.queue(), bytes) else {
+        let Some(buffer) = self.scratch_for(now, permit.queue(), bytes) else {
             return self.refuse(permit, 0, Refusal::NotReady.into(), now);
         };
         let local = self.scratch.local(&buffer);

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Buffers for the data of commands that are not about blocks: Connect, Identify, permission entries,
 //! maps, ranges. No host can have all of them: the daemon's commands and another host's Connect find some.
+//!
+//! Several client ids of one principal may have all that the daemon leaves. So no host keeps a buffer for
+//! long while another wants one: the queue that has had one for the longest ends.
 
+use gnstor_base::controller::QueueKey;
 use gnstor_base::region::{HostRegion, LocalRef};
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::Identity;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 
@@ -15,6 +20,9 @@ pub(crate) const LARGE_BYTES: u32 = 1 << 20;
 /// A fleet map is fetched into one buffer.
 const _: () = assert!(gnstor_proto::placement::MAP_BYTES <= LARGE_BYTES as usize);
 const LARGE_COUNT: u32 = 8;
+
+/// How long a host has a buffer for sure, while another host finds none.
+const KEPT: Span = Span::from_ms(2000);
 
 /// Who a buffer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -40,6 +48,7 @@ pub(crate) struct Buffer {
     offset: u64,
     bytes: u32,
     owner: Owner,
+    since: Time,
 }
 
 /// The scratch region of an SSD. Memory that is never touched costs nothing.
@@ -50,6 +59,10 @@ pub(crate) struct Scratch {
     free: [Vec<u64>; 2],
     /// What owners have of each size.
     held: HashMap<Owner, [u32; 2]>,
+    /// The queues of hosts that have some of each size, by the time since when.
+    holders: [BTreeMap<(Time, u64), QueueKey>; 2],
+    /// A host that may have one of this size has found none.
+    is_wanted: [bool; 2],
 }
 
 impl Scratch {
@@ -63,6 +76,8 @@ impl Scratch {
                 (0..LARGE_COUNT).rev().map(|i| large_at + u64::from(i * LARGE_BYTES)).collect(),
             ],
             held: HashMap::new(),
+            holders: Default::default(),
+            is_wanted: [false; 2],
         })
     }
 
@@ -83,17 +98,57 @@ impl Scratch {
             Owner::Stranger => (OF_STRANGERS[size], OF_DAEMON[size]),
         };
         let held = self.held.get(&owner).map_or(0, |held| held[size]);
-        if held >= most || self.free[size].len() <= left {
+        if held >= most {
+            return None;
+        }
+        if self.free[size].len() <= left {
+            self.is_wanted[size] = true;
             return None;
         }
         let offset = self.free[size].pop()?;
         self.held.entry(owner).or_default()[size] += 1;
-        Some(Buffer { offset, bytes, owner })
+        Some(Buffer { offset, bytes, owner, since: Time::NEVER })
+    }
+
+    /// As [`Self::take`], for a command of this queue.
+    pub(crate) fn take_for(
+        &mut self,
+        now: Time,
+        queue: QueueKey,
+        owner: Owner,
+        bytes: u32,
+    ) -> Option<Buffer> {
+        let buffer = self.take(owner, bytes)?;
+        if owner != Owner::Daemon {
+            self.holders[size_of(bytes)].insert((now, buffer.offset), queue);
+        }
+        Some(Buffer { since: now, ..buffer })
+    }
+
+    /// The queue that is to end so that others find a buffer, and when to ask again.
+    pub(crate) fn holder_to_end(&mut self, now: Time) -> (Option<QueueKey>, Time) {
+        let mut next = Time::NEVER;
+        for size in 0..2 {
+            self.is_wanted[size] &= self.free[size].len() <= OF_DAEMON[size];
+            let oldest = self.holders[size].first_key_value().filter(|_| self.is_wanted[size]);
+            match oldest {
+                Some((&(since, _), &queue)) if since + KEPT <= now => {
+                    // What it has comes back when its transfers are answered. The next wish looks further.
+                    self.holders[size].retain(|_, holder| *holder != queue);
+                    self.is_wanted[size] = false;
+                    return (Some(queue), now);
+                }
+                Some((&(since, _), _)) => next = next.min(since + KEPT),
+                None => {}
+            }
+        }
+        (None, next)
     }
 
     pub(crate) fn give(&mut self, buffer: Buffer) {
         let size = size_of(buffer.bytes);
         self.free[size].push(buffer.offset);
+        self.holders[size].remove(&(buffer.since, buffer.offset));
         if let Some(held) = self.held.get_mut(&buffer.owner) {
             held[size] -= 1;
             if *held == [0, 0] {

@@ -78,11 +78,12 @@ impl Ssd {
         self.watch_flash(now);
         self.count_on(now);
         let delayed = self.begin_delayed(now);
-        let fence = self.close_stragglers(now).min(self.watch_fences(now));
+        let fence = self.close_stragglers(now).min(self.watch_fences(now)).min(self.close_holders(now));
         // What is done here may ask to be woken, too.
         self.alarm = Time::NEVER;
         let (sweep, layer) = (self.sweep(now), self.maintain(now));
         let change = self.change_on(now).min(self.poll_smart_counters(now));
+        let ask = self.ask_voters(now);
         self.alarm = self
             .alarm
             .max(now + SOON)
@@ -92,6 +93,7 @@ impl Ssd {
             .min(layer)
             .min(delayed)
             .min(change)
+            .min(ask)
             .min(self.smart.save_at());
     }
 }

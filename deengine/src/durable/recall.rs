@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of its metadata an SSD goes by when its power is on: the permission table, the fleet map, its identity,
-//! and whether acknowledged writes were lost.
+//! What of its metadata an SSD goes by when its power is on: the permission table, the fleet map, its
+//! identity, and whether acknowledged writes were lost.
 //!
 //! ```text
 //!   metadata --recall--> table, tombstones, term       map --seen--> what the map gives this SSD
@@ -45,6 +45,7 @@ impl Ssd {
         self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
         let fleet = self.seen(map);
         self.table.set_fleet(Some(fleet));
+        self.follow_voters(Time::ZERO);
         Ok(())
     }
 
@@ -78,8 +79,8 @@ impl Ssd {
             self.table.recall_lease();
         }
         let lost = self.volumes.metadata().lost();
-        if !lost.is_empty() {
-            let places = lost.len();
+        let places = self.lost_places();
+        if places > 0 {
             tracing::error!(
                 "{places} places of the permission metadata could not be read: volumes or changes of them \
                  may be missing"
@@ -116,6 +117,8 @@ impl Ssd {
         }
         let fleet = map.map(|map| self.seen(map));
         self.table.set_fleet(fleet);
+        self.recall_vote();
+        self.follow_voters(Time::ZERO);
         Ok(())
     }
 
@@ -128,8 +131,8 @@ impl Ssd {
         Ok(())
     }
 
-    /// Whether the map says that the writes that were lost at this epoch are back. One of format 2 says so for
-    /// all SSDs with any newer epoch, one of format 3 for the incarnation that it names (rule 1a).
+    /// Whether the map says that the writes that were lost at this epoch are back. One of format 2 says so
+    /// for all SSDs with any newer epoch, one of format 3 for the incarnation that it names (rule 1a).
     pub(crate) fn ends_filling(&self, map: &AnyMap, lossy_at: u64) -> bool {
         match map {
             AnyMap::Two(map) => map.epoch > lossy_at,

@@ -34,7 +34,7 @@ impl Ssd {
     ) {
         let first = *request.get();
         let vid = first.address.vid.get();
-        let Some(buffer) = self.scratch_for(permit.queue(), first.blocks << BLOCK_SHIFT) else {
+        let Some(buffer) = self.scratch_for(accepted, permit.queue(), first.blocks << BLOCK_SHIFT) else {
             self.table.leave(request);
             return self.refuse(permit, vid, Refusal::NotReady.into(), accepted);
         };

@@ -38,7 +38,7 @@ impl Ssd {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, accepted),
         };
-        let Some(buffer) = self.scratch_for(permit.queue(), bytes) else {
+        let Some(buffer) = self.scratch_for(accepted, permit.queue(), bytes) else {
             return self.refuse(permit, 0, Refusal::NotReady.into(), accepted);
         };
         let local = self.scratch.local(&buffer);

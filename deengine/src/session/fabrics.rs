@@ -72,7 +72,7 @@ impl Ssd {
             .and_then(|()| self.connect_fields(permit.queue(), sqe))
             .and_then(|fields| Ok((fields, data_pointer(sqe, CONNECT_BYTES)?)))
             .and_then(|found| {
-                Ok((found, self.scratch_for(permit.queue(), CONNECT_BYTES).ok_or(Refusal::NotReady)?))
+                Ok((found, self.scratch_for(now, permit.queue(), CONNECT_BYTES).ok_or(Refusal::NotReady)?))
             });
         let ((fields, remote), buffer) = match checked {
             Ok(found) => found,
@@ -87,9 +87,23 @@ impl Ssd {
     }
 
     /// Scratch memory for a command of this queue, as far as its host may have it.
-    pub(crate) fn scratch_for(&mut self, key: QueueKey, bytes: u32) -> Option<Buffer> {
+    pub(crate) fn scratch_for(&mut self, now: Time, key: QueueKey, bytes: u32) -> Option<Buffer> {
         let owner = self.hosts.owner(key);
-        self.scratch.take(owner, bytes)
+        let buffer = self.scratch.take_for(now, key, owner, bytes);
+        if buffer.is_none() {
+            self.wake_at(now);
+        }
+        buffer
+    }
+
+    /// Ends queues that have kept scratch memory for long while others find none; when to look again.
+    pub(crate) fn close_holders(&mut self, now: Time) -> Time {
+        loop {
+            let (queue, next) = self.scratch.holder_to_end(now);
+            let Some(queue) = queue else { return next };
+            self.smart.stats_mut().stragglers_closed += 1;
+            self.shut(now, queue);
+        }
     }
 
     fn connect_fields(&mut self, key: QueueKey, sqe: &Sqe) -> Result<ConnectFields, Refused> {

@@ -231,8 +231,8 @@ impl Hosts {
         self.queue_of(cntlid, qid).is_some()
     }
 
-    /// The SSD did not run until now: no host could be heard, and each has its keep-alive timeout anew. Leases
-    /// end all the same.
+    /// The SSD did not run until now: no host could be heard, and each has its keep-alive timeout anew.
+    /// Leases end all the same.
     pub(crate) fn resumed(&mut self, now: Time) {
         for host in self.controllers.iter_mut().flatten() {
             host.last_alive = host.last_alive.max(now);

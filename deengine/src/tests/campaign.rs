@@ -14,6 +14,7 @@ use crate::admin::scratch::Owner;
 use crate::session::Role;
 use crate::{Event, FlashHealth};
 use gnstor_proto::placement::mix64;
+use gnstor_proto::vendor::{SERVING_LEASE_MS, WRITE_LEASE_MS};
 use std::collections::BTreeSet;
 use zerocopy::FromBytes;
 
@@ -67,7 +68,7 @@ impl Campaign {
         let limits = Limits { max_iops: dice.small(2000), max_bytes_per_s: dice.below(20_000_000) };
         harness.daemon_out(opcode::VOLUME_ADD, VolumeEntry { limits, ..entry(6) }.encode().as_bytes());
         if dice.one_in(2) {
-            harness.chmod(|entry| entry.lease_ms = u32::MAX);
+            harness.chmod(|entry| entry.lease_ms = *WRITE_LEASE_MS.end());
         }
         harness.completions.clear();
         harness.hold = true;

@@ -126,3 +126,51 @@ fn a_compare_without_a_buffer_may_be_tried_again_and_one_whose_queue_goes_gives_
         }));
     }
 }
+
+/// Two client ids, which may be of one principal, have all large buffers that the daemon leaves.
+#[test]
+fn a_host_that_keeps_scratch_memory_loses_its_queue_when_others_want_some() {
+    let mut harness = Harness::new();
+    harness.chmod(|entry| entry.any_reader = true);
+    harness.hold = true;
+    let ask = |harness: &mut Harness, key: QueueKey| {
+        let sqe = harness.io(io::COMPARE, key, 0, 16);
+        let cid = harness.submit(key, sqe);
+        harness.take(key, cid).map(|cqe| refusal(&cqe))
+    };
+    for _ in 0..4 {
+        assert_eq!(ask(&mut harness, READER), None);
+    }
+    harness.advance(Span::from_ms(500));
+    for _ in 0..3 {
+        assert_eq!(ask(&mut harness, WRITER), None);
+    }
+    assert_eq!(ask(&mut harness, STRANGER), Some(Some(Refusal::NotReady)));
+    harness.advance(Span::from_ms(1_499));
+    assert!(harness.role(READER).is_some(), "a host has a buffer for 2 s");
+    assert_eq!(ask(&mut harness, STRANGER), Some(Some(Refusal::NotReady)));
+    harness.advance(Span::from_ms(1));
+    assert!(harness.role(READER).is_none(), "the one that has had one for the longest");
+    assert!(harness.role(WRITER).is_some());
+    harness.release(|_| 0);
+    assert_eq!(ask(&mut harness, STRANGER), Some(Some(Refusal::CompareFailed)), "it has a buffer");
+}
+
+#[test]
+fn a_host_keeps_scratch_memory_while_there_is_enough_or_no_other_asks() {
+    for others_ask in [false, true] {
+        let mut harness = Harness::new();
+        harness.hold = true;
+        for _ in 0..if others_ask { 3 } else { 4 } {
+            let sqe = harness.io(io::COMPARE, READER, 0, 16);
+            harness.submit(READER, sqe);
+        }
+        harness.advance(Span::from_ms(10_000));
+        if others_ask {
+            let sqe = harness.io(io::COMPARE, WRITER, 0, 16);
+            harness.submit(WRITER, sqe);
+        }
+        harness.advance(Span::from_ms(10_000));
+        assert!(harness.role(READER).is_some());
+    }
+}

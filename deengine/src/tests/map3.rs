@@ -140,13 +140,13 @@ fn a_full_ssd_of_the_group_stops_new_blocks_on_all_members_alike() {
 }
 
 /// An SSD whose power can go, without a dump.
-struct Cut {
+pub(super) struct Cut {
     config: SsdConfig,
     bench: Bench,
 }
 
 impl Cut {
-    fn new() -> (Self, Ssd) {
+    pub(super) fn new() -> (Self, Ssd) {
         let mut preset = Preset::by_name("null").unwrap();
         preset.power_protected = false;
         let serial = "GN0001".into();
@@ -161,11 +161,11 @@ impl Cut {
         (Self { config, bench }, ssd)
     }
 
-    fn reopen(&self) -> Ssd {
+    pub(super) fn reopen(&self) -> Ssd {
         Ssd::reopen(self.config.clone(), &self.bench).unwrap()
     }
 
-    fn harness(&self, ssd: Ssd) -> Harness {
+    pub(super) fn harness(&self, ssd: Ssd) -> Harness {
         Harness::around(ssd, Arc::clone(&self.bench.faults)).with_clients()
     }
 }
@@ -241,4 +241,40 @@ fn a_newer_epoch_ends_a_loss_only_for_the_incarnation_that_it_names() {
     assert!(!harness.ssd().is_filling());
     assert_eq!(harness.read_as(READER), Some(Refusal::NotHereYet), "it fills now");
     drop(harness);
+}
+
+#[test]
+fn a_map_of_another_array_or_of_none_is_refused_even_from_the_daemon_and_changes_nothing() {
+    let map = one_group([Serves(0), Serves(1), Serves(2)], Some(0));
+    let mut harness = with_map(&map, 3);
+    let foreign = |array| FleetMap3 { array, term: 9, ..next(&map, |_| ()) };
+    for array in [[4; 16], [0; 16]] {
+        assert_eq!(refusal(&harness.set_map(&foreign(array))), Some(Refusal::InvalidField));
+    }
+    let mut last = map.array;
+    last[15] += 1;
+    assert_eq!(refusal(&harness.set_map(&foreign(last))), Some(Refusal::InvalidField));
+    let mut two = FleetMap::equal(4, 1, 7, 1).unwrap();
+    (two.epoch, two.term) = (9, 9);
+    assert_eq!(refusal(&harness.set_map(&two)), Some(Refusal::InvalidField), "format 2 names no array");
+    harness.map_epoch = map.wire_epoch();
+    assert_eq!(harness.read_as(READER), None, "the map is as it was");
+    assert_eq!(refusal(&harness.set_map(&next(&map, |map| map.term = 2))), None, "and so is the term");
+}
+
+/// After a restart, too.
+#[test]
+fn an_ssd_remembers_the_array_of_its_map_and_a_map_of_format_2_takes_any() {
+    let (cut, ssd) = Cut::new();
+    let two = FleetMap::equal(4, 1, 7, 1).unwrap();
+    let mut harness = cut.harness(ssd);
+    assert_eq!(refusal(&harness.set_map(&two)), None);
+    let map = next(&FleetMap3::of(&two, [3; 16]), |_| ());
+    assert_eq!(refusal(&harness.set_map(&map)), None, "it names the array from here on");
+    harness.ssd().shut_down().unwrap();
+    drop(harness);
+    let mut harness = cut.harness(cut.reopen());
+    let other = FleetMap3 { array: [4; 16], ..next(&map, |_| ()) };
+    assert_eq!(refusal(&harness.set_map(&other)), Some(Refusal::InvalidField));
+    assert_eq!(refusal(&harness.set_map(&next(&map, |_| ()))), None);
 }

@@ -224,8 +224,8 @@ impl AnyMap {
         }
     }
 
-    /// The epoch that a map of either format says within its first [`Self::HEAD_BYTES`]. The rest of the map is
-    /// not looked at, so it may be damaged.
+    /// The epoch that a map of either format says within its first [`Self::HEAD_BYTES`]. The rest of the map
+    /// is not looked at, so it may be damaged.
     pub fn epoch_in(head: &[u8]) -> Option<u64> {
         let epoch_at = match (head.get(..4)?, head.get(4..6)?) {
             (b"GNFM", [2, 0]) => 16,

@@ -4,7 +4,7 @@
 use super::Step;
 use crate::core::capacity::Capacity;
 use crate::core::publish::replaced_by;
-use crate::core::volume::{DELETE_MARK, Purpose, Stage, Volume};
+use crate::core::volume::{DELETE_MARK, Purpose, Stage, Volume, rest_of_lease};
 use crate::core::{Core, Effect, Phase, Stop};
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::slba::Vid;
@@ -108,7 +108,8 @@ impl Core {
             self.volumes.insert(vid, volume);
         } else {
             self.volumes.insert(vid, volume);
-            self.put(vid, winner, Purpose::Reconcile { reply: None });
+            let lease_ms = rest_of_lease(winner.lease_ms);
+            self.put(vid, VolumeEntry { lease_ms, ..winner }, Purpose::Reconcile { reply: None });
         }
         Ok(())
     }

@@ -126,6 +126,52 @@ fn silent_connections_end_and_live_ones_stay() {
     });
 }
 
+/// Calls GetMap eight times by a connection of this HTTP/2 window, and takes no answer. How long it lasts.
+async fn takes_no_answer(daemon: &Daemon, window: u32) -> Duration {
+    let stream = tokio::net::TcpStream::connect(daemon.local_addr()).await.unwrap();
+    let mut builder = h2::client::Builder::new();
+    let (h2, connection) =
+        builder.initial_window_size(window).handshake::<_, bytes::Bytes>(stream).await.unwrap();
+    let ended = tokio::spawn(connection);
+    let mut h2 = h2.ready().await.unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..8 {
+        let request = http::Request::post("http://daemon/gnstor.v1.Fleet/GetMap")
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(())
+            .unwrap();
+        let (response, mut body) = h2.send_request(request, false).unwrap();
+        body.send_data(bytes::Bytes::from_static(&[0; 5]), true).unwrap();
+        calls.push(response.await.unwrap());
+    }
+    assert!(h2.current_max_send_streams() <= 32, "calls at once on a connection");
+    let since = Instant::now();
+    let ended = tokio::time::timeout(Duration::from_secs(10), ended).await;
+    assert!(ended.is_ok(), "window {window}: the daemon keeps the answers");
+    since.elapsed()
+}
+
+#[test]
+fn a_caller_that_takes_no_answer_loses_its_connection() {
+    let _deadline = Deadline::after(LIMIT);
+    let config = DaemonConfig { keep_alive: Duration::from_millis(200), ..config() };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+    run(async {
+        // With a window of a byte HTTP/2 has the answer, and not the service.
+        for window in [0, 1] {
+            let took = takes_no_answer(&daemon, window).await;
+            assert!(took > Duration::from_millis(300), "window {window}: {took:?}, and 600 ms is the time");
+        }
+        let mut live = Client::connect(&daemon, None).await;
+        let a = live.register().await.unwrap();
+        for step in 0..5 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            live.create(&format!("v{step}"), a).await.expect("a client that takes its answers stays");
+        }
+    });
+}
+
 #[test]
 fn connections_are_bounded_and_a_place_is_free_again() {
     let _deadline = Deadline::after(LIMIT);

@@ -16,7 +16,7 @@ use super::{Dice, SIZES, entry, vid};
 use crate::cell::{Cell, Kind};
 use crate::checkpoint_head::{CheckpointHead, table_entry};
 use crate::dump::Group;
-use crate::metadata::entry_generation;
+use crate::metadata::{Metadata, entry_generation};
 use crate::page::{PageHead, decode_page};
 use crate::record::Transactions;
 use crate::{
@@ -30,10 +30,11 @@ use std::collections::{BTreeMap, BTreeSet};
 type Decoder = fn(&[u8]) -> bool;
 
 /// Every file that reads numbers, and what in it does.
-const DECODERS: [(&str, Decoder); 11] = [
+const DECODERS: [(&str, Decoder); 12] = [
     ("cell.rs", |bytes| {
-        let kinds = [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::SmartCounters];
-        kinds.map(|kind| Cell::decode(bytes, kind, 0).is_ok()).contains(&true)
+        let singles = [Kind::Header, Kind::Term, Kind::Map, Kind::Held, Kind::SmartCounters];
+        let kinds = [singles.as_slice(), &[Kind::Entry, Kind::Tombstone]].concat();
+        kinds.iter().any(|&kind| Cell::decode(bytes, kind, 0).is_ok())
     }),
     ("checkpoint_head.rs", |bytes| {
         (0..bytes.len() / 8).for_each(|nth| _ = table_entry(bytes, nth));
@@ -60,6 +61,7 @@ const DECODERS: [(&str, Decoder); 11] = [
         })
     }),
     ("open_metadata.rs", |bytes| EntryCell::decode(bytes).is_ok() | Tombstone::decode(bytes).is_ok()),
+    ("term_cell.rs", |bytes| Metadata::default().take_term_cell(bytes).is_ok()),
     ("record.rs", |bytes| {
         Record::decode(bytes, &bounds()).is_ok() | Transactions::default().decode(bytes, 3, &bounds()).is_ok()
     }),

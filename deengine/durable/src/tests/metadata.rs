@@ -44,6 +44,7 @@ fn everything_comes_back() {
     metadata.set_filling(3).unwrap();
     let identity = SsdIdentity { uuid: [8; 16], incarnation: 4 };
     metadata.set_identity(identity, None).unwrap();
+    metadata.set_key_verifier([6; 32]).unwrap();
     for raw in 1..=4 {
         metadata.put_entry(vid(raw), &entry(vid(raw), 1, 1)).unwrap();
     }
@@ -63,7 +64,7 @@ fn everything_comes_back() {
     assert_eq!((opened.state, opened.metadata.damaged()), (State::Fresh, &[] as &[String]));
     let contents = metadata.contents();
     assert_eq!((&contents.openings[..], contents.filling), (&[5, 7, 6][..], Some(3)));
-    assert_eq!(contents.identity, Some(identity));
+    assert_eq!((contents.identity, contents.key_verifier), (Some(identity), Some([6; 32])));
     metadata.set_identity(SsdIdentity { incarnation: 5, ..identity }, Some(7)).unwrap();
     let opened = bench.open();
     let contents = opened.metadata.contents();
@@ -129,11 +130,15 @@ fn the_term_cell_is_as_the_page_of_formats_says() {
     assert_eq!(fields, [9, 4, 1], "term, 1 + epoch, lease");
     let openings = (0..3).map(|ssd| number(content + term[3].0 + 8 * ssd, 8));
     assert_eq!(openings.collect::<Vec<_>>(), [5, 7, 6]);
-    assert_eq!(term[3].1, format!("8 for each SSD, at most {} SSDs", crate::metadata::MOST_SSDS));
+    assert_eq!(term[3].1, format!("8 for each SSD, at most {} SSDs", crate::term_cell::MOST_SSDS));
     metadata.set_identity(SsdIdentity { uuid: [0xAB; 16], incarnation: 6 }, None).unwrap();
     bench.store().read(copies[0], &mut cell).unwrap();
     let number = |at: usize| u64::from_le_bytes(*cell[content + at..].first_chunk().unwrap());
     assert_eq!((number(16), number(48), number(56), number(64)), (3, number(56), 0xABAB_ABAB_ABAB_ABAB, 6));
+    metadata.set_key_verifier([0xCD; 32]).unwrap();
+    bench.store().read(copies[0], &mut cell).unwrap();
+    let number = |at: usize| u64::from_le_bytes(*cell[content + at..].first_chunk().unwrap());
+    assert_eq!((number(16), number(64), number(72), number(96)), (7, 6, number(80), 0xCDCD_CDCD_CDCD_CDCD));
 }
 
 #[test]
@@ -254,8 +259,12 @@ fn a_place_of_which_nothing_is_left_is_lost_unless_it_was_never_used() {
     let bench = Bench::new();
     let opened = bench.format();
     let layout = opened.durable.layout();
-    let singles =
-        [(Kind::Term, layout.term), (Kind::Map, layout.map), (Kind::SmartCounters, layout.smart_counters)];
+    let singles = [
+        (Kind::Term, layout.term),
+        (Kind::Map, layout.map),
+        (Kind::Held, layout.held.expect("room for a held map")),
+        (Kind::SmartCounters, layout.smart_counters),
+    ];
     for (kind, twin) in singles {
         let before = [0, 1].map(|copy| {
             let mut bytes = [0; 4096];

@@ -3,6 +3,10 @@
 
 use super::*;
 
+const ARRAY: [u8; 16] = [3; 16];
+/// An array that differs in the last byte of its id.
+const OTHER: [u8; 16] = [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4];
+
 impl Session {
     /// A command of the daemon's.
     pub(super) fn order(&mut self) -> Op {
@@ -12,7 +16,8 @@ impl Session {
             11..13 => self.add(),
             13..15 => {
                 self.lease_version += u64::from(!self.dice.one_in(4));
-                let ms = if self.dice.one_in(6) { self.dice.below(3) } else { 60_000 };
+                let odd = self.dice.one_in(6);
+                let ms = if odd { self.dice.of(&[0u32, 0, 1, 9, 10, 60_001]) } else { 60_000 };
                 let sqe = Sqe { cdw12: ms.into(), ..vendor(opcode::LEASE_RENEW, 0) };
                 let term = u64::from(!self.dice.one_in(20));
                 self.admin(DAEMON, versioned(sqe, self.lease_version, term), Vec::new());
@@ -48,8 +53,12 @@ impl Session {
         entry.version = old.version + u64::from(!self.dice.one_in(12));
         entry.lease_epoch = old.lease_epoch + u32::from(entry.writer != old.writer);
         entry.capacity_blocks = old.capacity_blocks + u64::from(self.dice.below(2));
+        let is_refused = self.dice.one_in(20);
+        if is_refused {
+            entry.lease_ms = self.dice.of(&[1u32, 99, 3_600_001, u32::MAX]);
+        }
         self.order_bytes(opcode::VOLUME_CHMOD, entry.encode().as_bytes());
-        if entry.version > self.volumes[at].version {
+        if entry.version > self.volumes[at].version && !is_refused {
             self.volumes[at] = entry;
         }
     }
@@ -106,19 +115,25 @@ impl Session {
             map.epoch = self.map.epoch - 1;
         }
         let is_newer = map.epoch > self.map.epoch;
-        let bytes = if self.dice.one_in(2) { map.encode() } else { self.as_three(&map, is_newer) };
-        if is_newer {
+        // Behind a map of format 3 one of format 2, or of another array, is refused.
+        let is_two = if self.is_three { self.dice.one_in(12) } else { self.dice.one_in(2) };
+        let is_foreign = self.is_three && (is_two || self.dice.one_in(12));
+        let is_taken = is_newer && !is_foreign;
+        let array = if is_foreign { OTHER } else { ARRAY };
+        let bytes = if is_two { map.encode() } else { self.as_three(&map, array, is_taken) };
+        if is_taken {
             self.map = map;
+            self.is_three |= !is_two;
         }
         self.order_bytes(opcode::MAP_SET, &bytes);
     }
 
     /// The map in format 3.
-    fn as_three(&mut self, map: &FleetMap, is_newer: bool) -> Vec<u8> {
-        let three = drawn_map3::drawn(&mut self.dice, map, self.id, self.incarnation);
+    fn as_three(&mut self, map: &FleetMap, array: [u8; 16], is_taken: bool) -> Vec<u8> {
+        let three = drawn_map3::drawn(&mut self.dice, map, array, self.id, self.incarnation);
         let own = &three.ssds[usize::from(self.id)];
         let ends = own.state == State3::Out && own.incarnation == self.incarnation && own.uuid == [0; 16];
-        self.incarnation += u32::from(is_newer && ends);
+        self.incarnation += u32::from(is_taken && ends);
         three.encode().expect("a map")
     }
 
@@ -156,7 +171,7 @@ impl Session {
                 map[at] ^= 1 << self.dice.below(8);
                 if self.dice.one_in(2) {
                     let two = self.map.clone();
-                    map = self.as_three(&two, false);
+                    map = self.as_three(&two, ARRAY, false);
                     drawn_map3::bend(&mut self.dice, &mut map);
                 }
                 self.order_bytes(opcode::MAP_SET, &map);

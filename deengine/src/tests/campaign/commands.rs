@@ -125,7 +125,7 @@ impl Campaign {
         // Most leases are long and most volumes live on, or little else would happen.
         let long = code == opcode::LEASE_RENEW && !self.dice.one_in(8);
         let harmless = code == opcode::VOLUME_DELETE && !self.dice.one_in(8);
-        let cdw12 = if long { u32::MAX } else { self.dice.of(&[0u32, 5, 6, 7, 400]) };
+        let cdw12 = if long { *SERVING_LEASE_MS.end() } else { self.dice.of(&[0u32, 5, 6, 7, 400]) };
         Sqe {
             dptr: KeyedSgl::keyed(0, 4096, KEY),
             cdw2: self.dice.small(12).into(),

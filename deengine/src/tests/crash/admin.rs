@@ -4,7 +4,7 @@
 
 use super::super::*;
 use super::work::{Campaign, Life, VOLUMES, fleet};
-use gnstor_proto::vendor::{ENTRY_BYTES, Limits};
+use gnstor_proto::vendor::{ENTRY_BYTES, Limits, SERVING_LEASE_MS, WRITE_LEASE_MS};
 
 impl Campaign {
     pub(super) fn administer(&mut self) {
@@ -76,7 +76,7 @@ impl Campaign {
         // A lease epoch is granted once, also over lives: what was sent to an earlier one finds no lease
         // here.
         let lease_epoch = 1000 * generation;
-        let (lease_ms, old) = (u32::MAX, entry(raw));
+        let (lease_ms, old) = (*WRITE_LEASE_MS.end(), entry(raw));
         let entry =
             VolumeEntry { generation, term, capacity_blocks, lease_epoch, lease_ms, request_ids, ..old };
         let sqe = self.entry_sqe(opcode::VOLUME_ADD, &entry);
@@ -100,7 +100,7 @@ impl Campaign {
             3 => entry.labels = format!("version={}", entry.version),
             _ => entry.any_reader = !entry.any_reader,
         }
-        entry.lease_ms = u32::MAX;
+        entry.lease_ms = *WRITE_LEASE_MS.end();
         entry.limits = Limits { max_iops: 0, max_bytes_per_s: self.dice.of(&[0, 1 << 40]) };
         let sqe = self.entry_sqe(opcode::VOLUME_CHMOD, &entry);
         self.change(raw, Life::There(Box::new(entry)), sqe);
@@ -228,7 +228,7 @@ impl Campaign {
     /// A term below the highest acknowledged one is refused.
     pub(super) fn check_term(&mut self) {
         let mut stale = sqe(opcode::LEASE_RENEW);
-        stale.cdw12 = u32::MAX.into();
+        stale.cdw12 = (*SERVING_LEASE_MS.end()).into();
         stale.cdw14 = u32::try_from(self.term - 1).expect("small").into();
         let cqe = self.ask(stale).expect("the power is steady");
         assert_eq!(refusal(&cqe), Some(Refusal::StaleTerm), "term {} was acknowledged", self.term);

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Answers on their way to a client. One that is not taken in time ends its connection: a client chooses its
+//! HTTP/2 window, and would otherwise have the daemon keep as many answers as it may make calls.
+//!
+//! An answer is on its way as long as its body, or a piece of its bytes, is in memory: also behind the body,
+//! in what HTTP/2 has taken of it and cannot send.
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use tokio::time::Instant;
+use tonic::Status;
+use tonic::body::Body;
+
+/// Answers of one connection that are on their way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answers(Arc<Mutex<Begun>>);
+
+/// By their numbers, so the oldest is the first.
+#[derive(Debug, Default)]
+struct Begun {
+    count: u64,
+    at: BTreeMap<u64, Instant>,
+}
+
+impl Answers {
+    /// Since when the oldest of them is on its way.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        self.with(|begun| begun.at.first_key_value().map(|(_, &at)| at))
+    }
+
+    /// The response, which is on its way until all of its bytes are gone.
+    pub(super) fn watched(&self, response: http::Response<Body>) -> http::Response<Body> {
+        let number = self.with(|begun| {
+            begun.count += 1;
+            begun.at.insert(begun.count, Instant::now());
+            begun.count
+        });
+        let way = Arc::new(OnItsWay { of: self.clone(), number });
+        response.map(|body| Body::new(Watched { body, way }))
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut Begun) -> R) -> R {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// One answer; its end is the end of the last piece.
+#[derive(Debug)]
+struct OnItsWay {
+    of: Answers,
+    number: u64,
+}
+
+impl Drop for OnItsWay {
+    fn drop(&mut self) {
+        self.of.with(|begun| begun.at.remove(&self.number));
+    }
+}
+
+struct Watched {
+    body: Body,
+    way: Arc<OnItsWay>,
+}
+
+impl http_body::Body for Watched {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        let piece = |bytes| Bytes::from_owner(Piece { bytes, _way: Arc::clone(&self.way) });
+        frame.map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Bytes of an answer.
+struct Piece {
+    bytes: Bytes,
+    _way: Arc<OnItsWay>,
+}
+
+impl AsRef<[u8]> for Piece {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
