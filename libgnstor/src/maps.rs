@@ -46,6 +46,8 @@ struct Inner {
     volumes: BTreeMap<u64, Arc<DeviceMem>>,
     /// Host calls that began when each table was in use.
     calls: [u32; 2],
+    /// SSDs that maps have left out, for the session.
+    dropped: Vec<usize>,
 }
 
 /// A host call runs: no table that it may read is filled.
@@ -67,7 +69,13 @@ impl Maps {
         let table = bytes_of(&map);
         let places = device.alloc(2 * table.len())?;
         places.write(0, &table)?;
-        let inner = Inner { map: Arc::new(map), table: false, volumes: BTreeMap::new(), calls: [0; 2] };
+        let inner = Inner {
+            map: Arc::new(map),
+            table: false,
+            volumes: BTreeMap::new(),
+            calls: [0; 2],
+            dropped: Vec::new(),
+        };
         Ok(Self { rpc, places, inner: Mutex::new(inner) })
     }
 
@@ -83,9 +91,7 @@ impl Maps {
     /// The SSDs that a Flush goes to: all that have a place, or may have one again.
     pub(crate) fn flushed(&self) -> Vec<u32> {
         let map = self.current();
-        let is_out = |ssd: &u16| matches!(map.state(*ssd), None | Some(State3::Out | State3::Spare));
-        let ssds = 0..u16::try_from(map.count()).unwrap_or(u16::MAX);
-        ssds.filter(|ssd| !is_out(ssd)).map(u32::from).collect()
+        ssds(&map).filter(|&ssd| !is_out(&map, ssd)).map(u32::from).collect()
     }
 
     /// Puts a volume into device memory, with the map in use. It follows the map until it is closed.
@@ -136,6 +142,8 @@ impl Maps {
             volume.publish(offset_of!(VolumeAbi, map), word)?;
         }
         tracing::info!("the fleet map of epoch {} is in use", map.epoch());
+        let dropped = ssds(&map).filter(|&ssd| is_out(&map, ssd) && !is_out(&inner.map, ssd));
+        inner.dropped = dropped.map(usize::from).collect();
         (inner.map, inner.table) = (Arc::new(map), next);
         Ok(Taken::Epoch(inner.map.epoch()))
     }
@@ -151,10 +159,23 @@ impl Follower for Maps {
         })
     }
 
+    fn take_dropped(&self) -> Vec<usize> {
+        std::mem::take(&mut self.lock().dropped)
+    }
+
     fn ask_daemon(&self) -> Option<Vec<u8>> {
         let mut fleet = self.rpc.fleet();
         self.rpc.within(DAEMON, async move { fleet.get_map(grpc::GetMapRequest {}).await }).map(|map| map.map)
     }
+}
+
+fn ssds(map: &AnyMap) -> std::ops::Range<u16> {
+    0..u16::try_from(map.count()).unwrap_or(u16::MAX)
+}
+
+/// It has no place, and gets none back.
+fn is_out(map: &AnyMap, ssd: u16) -> bool {
+    matches!(map.state(ssd), None | Some(State3::Out | State3::Spare))
 }
 
 fn bytes_of(map: &AnyMap) -> Vec<u8> {

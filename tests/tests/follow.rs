@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A kernel that runs follows the fleet map: an SSD of four is killed, the next map leaves it out, and the
-//! kernel's reads and writes go on.
+//! A kernel that runs follows the fleet map: an SSD of four is killed or stopped, the next map leaves it out,
+//! and the kernel's reads and writes go on.
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
 use gnstor_fabric::admin::{AdminChannel, Payload};
@@ -167,7 +167,7 @@ fn every_copy_is_there(file: &File, map: &AnyMap, versions: &[u32]) -> usize {
 }
 
 /// Four SSDs in processes of their own, their array, and a client with a volume.
-fn four() -> (Vec<Option<SsdProcess>>, Up, Guest) {
+fn four() -> (Vec<SsdProcess>, Up, Guest) {
     let start = |index: usize| {
         let number = index.to_string();
         SsdProcess::start(ANY, &["--preset", "null", "--size", "64MiB", "--index", &number])
@@ -176,14 +176,14 @@ fn four() -> (Vec<Option<SsdProcess>>, Up, Guest) {
     let addresses: Vec<_> = ssds.iter().map(SsdProcess::address).collect();
     let up = Up::start_as(&["--ssd-at", &addresses.join(",")]);
     let guest = Guest::connect_for(&up.daemon, "writer", Duration::from_secs(30));
-    (ssds.into_iter().map(Some).collect(), up, guest)
+    (ssds, up, guest)
 }
 
 #[test]
-fn a_kernel_that_runs_goes_on_without_an_ssd_that_was_killed() {
+fn a_kernel_that_runs_goes_on_without_an_ssd_that_was_killed_or_stopped() {
     within(BUILD_LIMIT, || {
-        for dead in [2, 0] {
-            let (mut ssds, up, guest) = four();
+        for (dead, how) in [(2, "-KILL"), (0, "-KILL"), (1, "-STOP")] {
+            let (ssds, up, guest) = four();
             let client: &Arc<Client> = &guest.client;
             volume(client, "v", 8 << 20, REPLICAS);
             let file = client.open_for("v", Rights::Write, Duration::from_secs(60)).unwrap();
@@ -194,7 +194,7 @@ fn a_kernel_that_runs_goes_on_without_an_ssd_that_was_killed() {
             let waited = std::thread::scope(|scope| {
                 let kernel = scope.spawn(|| running.run(&file));
                 until("it writes", || running.look().rounds > 500);
-                ssds[dead].take().unwrap().kill();
+                ssds[dead].signal(how);
                 let begun = Instant::now();
                 std::thread::sleep(NEXT_MAP);
                 master.drop_ssd(&known, u16::try_from(dead).unwrap());
@@ -205,14 +205,15 @@ fn a_kernel_that_runs_goes_on_without_an_ssd_that_was_killed() {
                 until("it goes on", || running.look().rounds > then + 500);
                 running.stop();
                 kernel.join().unwrap();
-                println!("SSD {dead} killed: map after {made:?}, followed after another {learned:?}");
+                println!("SSD {dead} gets {how}: map after {made:?}, followed after another {learned:?}");
                 made
             });
             let end = running.look();
             let pause = Duration::from_nanos(end.longest_write_ns.max(end.longest_read_ns));
-            println!("{} writes and reads, the longest {pause:?}; {:?}", end.rounds, end);
+            println!("{} writes and reads, the longest {pause:?}; {end:?}", end.rounds);
             assert_eq!((end.failed, end.status), (0, 0), "no request fails");
-            assert!(pause < waited + Duration::from_secs(4), "{pause:?}");
+            // A stopped SSD breaks no connection: its queue pairs are given up because of the map.
+            assert!(pause < waited + Duration::from_millis(1700), "{pause:?}");
             // One stamp each, whatever was sent again.
             assert_eq!(file.next_sequence().unwrap(), u64::from(end.rounds) + 1);
             let copies = every_copy_is_there(&file, &client.fleet_map(), &running.versions());
@@ -221,9 +222,7 @@ fn a_kernel_that_runs_goes_on_without_an_ssd_that_was_killed() {
             file.write_at(0, &vec![7; 4 << 20]).unwrap();
             file.flush().unwrap();
             drop((file, running.buffer, master, guest));
-            for ssd in ssds.into_iter().flatten() {
-                ssd.kill();
-            }
+            drop(ssds);
         }
     });
 }

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const SSDS: usize = 3;
+const COUNT: u32 = 3;
 const MS: Duration = Duration::from_millis(1);
 const RHYTHM: Rhythm = Rhythm {
     calm: Duration::from_millis(100),
@@ -204,7 +205,7 @@ impl World {
         let so_long = self.now.saturating_sub(self.since);
         let well = |ssd: &usize| self.modes[*ssd] == Mode::Well && self.epochs[*ssd] == newest;
         let turn = RHYTHM.patience + RHYTHM.calm + SOON;
-        let most = (2 * SSDS as u32 + 1) * turn + LOOK;
+        let most = (2 * COUNT + 1) * turn + LOOK;
         assert!(
             !(0..SSDS).any(|ssd| well(&ssd)) || so_long <= most,
             "an SSD has map {newest} for {so_long:?}, and {} is in use: {:?}",
@@ -247,22 +248,22 @@ proptest! {
     #[test]
     fn whatever_happens_the_newest_map_that_can_be_had_comes_into_use(
         seed: u64,
-        turns in prop::collection::vec((0u64..30_000, 0..SSDS, modes()), 0..15),
+        turns in prop::collection::vec((0u32..30_000, 0..SSDS, modes()), 0..15),
         maps in prop::collection::vec(
-            (0u64..30_000, prop::array::uniform3(prop::option::weighted(0.8, 0u64..3_000_000_000))), 1..8),
-        daemon in prop::collection::vec((0u64..30_000, prop::bool::ANY), 0..4),
-        busy in prop::collection::vec((0u64..30_000, prop::bool::weighted(0.8)), 1..6),
+            (0u32..30_000, prop::array::uniform3(prop::option::weighted(0.8, 0u64..3_000_000_000))), 1..8),
+        daemon in prop::collection::vec((0u32..30_000, prop::bool::ANY), 0..4),
+        busy in prop::collection::vec((0u32..30_000, prop::bool::weighted(0.8)), 1..6),
         unfit in prop::option::of(2u64..6),
     ) {
         let mut world = World::new(seed, unfit);
-        let signs = turns.len() + maps.len();
-        turns.into_iter().for_each(|(at, ssd, mode)| world.at(at as u32 * MS, Event::Turns(ssd, mode)));
-        maps.into_iter().for_each(|(at, delays)| world.at(at as u32 * MS, Event::Next(delays)));
-        daemon.into_iter().for_each(|(at, there)| world.at(at as u32 * MS, Event::Daemon(there)));
-        busy.into_iter().for_each(|(at, busy)| world.at(at as u32 * MS, Event::Busy(busy)));
+        let signs = u32::try_from(turns.len() + maps.len()).expect("few");
+        turns.into_iter().for_each(|(at, ssd, mode)| world.at(at * MS, Event::Turns(ssd, mode)));
+        maps.into_iter().for_each(|(at, delays)| world.at(at * MS, Event::Next(delays)));
+        daemon.into_iter().for_each(|(at, there)| world.at(at * MS, Event::Daemon(there)));
+        busy.into_iter().for_each(|(at, busy)| world.at(at * MS, Event::Busy(busy)));
         world.run_until(40_000 * MS);
         // An urgent second for each sign, and one for each newer epoch heard of.
-        let most = 400 + 2 * signs as u32 * 110 + 100;
+        let most = 400 + 2 * signs * 110 + 100;
         prop_assert!(world.asks <= most, "{} questions", world.asks);
         world.happen(Event::Busy(true));
         (0..SSDS).for_each(|ssd| world.happen(Event::Turns(ssd, Mode::Well)));
@@ -288,12 +289,12 @@ fn an_idle_client_asks_nothing_and_a_busy_one_ten_times_a_second() {
 #[test]
 fn after_the_loss_of_an_ssd_the_next_map_is_in_use_within_some_milliseconds() {
     let _deadline = deadline();
-    for seed in 0..50 {
-        let mut world = World::new(seed, None);
+    for seed in 0..50u32 {
+        let mut world = World::new(seed.into(), None);
         world.happen(Event::Busy(true));
-        world.run_until((1_000 + seed as u32) * MS);
+        world.run_until((1_000 + seed) * MS);
         world.happen(Event::Turns(0, Mode::Lost));
-        world.run_until((1_560 + seed as u32) * MS);
+        world.run_until((1_560 + seed) * MS);
         world.happen(Event::Next([None, Some(0), Some(0)]));
         let made = world.now;
         while world.watch.in_use() == 1 {

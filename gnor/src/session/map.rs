@@ -32,6 +32,10 @@ pub trait Follower: Debug + Send + Sync {
     /// Goes by this map from now on if it is newer and fit. Kernels may run.
     fn take(&self, map: &[u8]) -> Taken;
 
+    /// The SSDs that maps have left out since the last call: their queue pairs are given up, as they may be
+    /// silent for long.
+    fn take_dropped(&self) -> Vec<usize>;
+
     /// The daemon's map. Ends within some seconds.
     fn ask_daemon(&self) -> Option<Vec<u8>>;
 }

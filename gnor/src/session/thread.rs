@@ -237,7 +237,11 @@ fn take_map(shared: &Shared, from: Ask, map: Option<&[u8]>) {
         return;
     };
     let taken = map.map_or(Taken::Nothing, |map| follower.take(map));
-    shared.change(|inner, now| inner.following.iter_mut().for_each(|f| f.taken(now, from, taken)));
+    let dropped = follower.take_dropped();
+    shared.change(|inner, now| {
+        inner.following.iter_mut().for_each(|f| f.taken(now, from, taken));
+        dropped.into_iter().for_each(|ssd| inner.lose(now, ssd, "the fleet map leaves it out"));
+    });
 }
 
 /// Asks the daemon for its map in a thread: it may be away.

@@ -49,6 +49,9 @@ fn the_next_map_comes_into_the_other_table_and_then_into_each_volumes_word() {
     let later = maps.open(VolumeAbi::default()).unwrap();
     assert_eq!(word_of(&later), map_word(2, true), "opened behind the change");
     assert_eq!(maps.flushed(), [0, 1, 3]);
+    assert_eq!((maps.take_dropped(), maps.take_dropped()), (vec![2], vec![]));
+    assert_eq!(maps.take(&encode(whole().without(2).without(3))), Taken::Epoch(3));
+    assert_eq!(maps.take_dropped(), [3], "each SSD once");
 }
 
 #[test]
