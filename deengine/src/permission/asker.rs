@@ -37,6 +37,7 @@ const ROUNDS: usize = 3;
 const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round each 100 ms");
 /// Questions to one voter without an answer.
 const UNANSWERED: usize = 4;
+#[expect(clippy::cast_possible_truncation, reason = "200 bytes")]
 const QUESTION: u32 = Question::BYTES as u32;
 
 /// What the SSD has asked.
