@@ -50,6 +50,8 @@ enum {
   GN_COPY_UNUSABLE = 42,
   GN_GROUP_WAITS = 43,
   GN_GROUP_FULL = 44,
+  GN_OTHER_ARRAY = 45,
+  GN_DEPRIVED = 46,
   GN_REFUSALS_END
 };
 
@@ -108,6 +110,8 @@ static inline const struct gn_refusal *gn_refusal_of(gn_u8 code) {
       [GN_COPY_UNUSABLE] = {0x4707, "CopyUnusable", "1 (serving and filling)"},
       [GN_GROUP_WAITS] = {0x0708, "GroupWaits", "1c (last copy)"},
       [GN_GROUP_FULL] = {0x4081, "GroupFull", "15 (full)"},
+      [GN_OTHER_ARRAY] = {0x41C6, "OtherArray", "3b (array id)"},
+      [GN_DEPRIVED] = {0x01C7, "Deprived", "2a (serving lease)"},
   };
   return &all[code < GN_REFUSALS_END ? code : 0];
 }

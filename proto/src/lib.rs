@@ -9,6 +9,7 @@
 //!   nvme, fabrics      the 64-byte command, the 16-byte completion, capsules, Connect, properties, Identify
 //!   log_page           SMART, counters of volumes and clients, the flash's page
 //!   vendor             VOLUME ADD/LIST/DELETE/CHMOD, MAP SET/GET, the 4 KiB permission entry
+//!   voting             TERM TAKE, MAP HOLD, ACTIVATE, LEASE ASK: what voters hear
 //!   labels             labels of volumes with a meaning of their own
 //!   placement          [VID,VBA] -> placement group -> SSDs; the fleet map and its byte format
 //!   status             one refusal -> NVMe status, errno, gRPC code, sentence
@@ -32,6 +33,7 @@ pub mod slba;
 pub mod ssd_identity;
 pub mod status;
 pub mod vendor;
+pub mod voting;
 
 #[cfg(test)]
 extern crate std;

@@ -212,6 +212,12 @@ refusals! {
     /// An SSD of the block's group is full by the map, and the block is not mapped.
     GroupFull = 44, 0x4081, 28, ResourceExhausted, "15 (full)",
         "an SSD of the block's group is full: delete or trim, or add SSDs";
+    /// The array id of a map or of a command is not the SSD's.
+    OtherArray = 45, 0x41C6, 6, FailedPrecondition, "3b (array id)",
+        "this SSD belongs to another array: connect to the right SSDs";
+    /// LEASE ASK: a map that the voter holds, or knows as active, took a place from the asker.
+    Deprived = 46, 0x01C7, 11, FailedPrecondition, "2a (serving lease)",
+        "a newer map took places from this SSD: learn that map";
 }
 
 /// DW0 of a refused command: which refusal, about which volume.

@@ -9,10 +9,12 @@
 //! | VOLUME CHMOD | C5h | entry, to the SSD | - | readers, writer, lease; a renewal is a CHMOD too |
 //! | LEASE RENEW | C8h | none | milliseconds | the SSD may serve for so long (rule 2) |
 //! | MAP SET | C9h | fleet map, to the SSD | - | a new fleet map |
-//! | MAP GET | CAh | fleet map, to the host | - | the map the SSD holds |
+//! | MAP GET | CAh | fleet map, to the host | bit 0: the held one | the map that the SSD serves by |
+//!
+//! Those of voters (TERM TAKE, MAP HOLD, ACTIVATE, LEASE ASK) are in [`crate::voting`].
 //!
 //! Bits 1:0 of an opcode give the data direction. NSID is 1. CDW10 is the number of dwords of data
-//! (one-based). Every command is refused unless it comes from the daemon's connection. In detail:
+//! (one-based). Only the daemon may send them, but for MAP GET, which is for any host. In detail:
 //!
 //! * ADD, CHMOD: one [`RawEntry`]; term and version are in it. ADD of a volume id that is there:
 //!   `VolumeExists`; CHMOD of an entry that is not: `VolumeAbsent`; a lower term than the SSD has seen:
@@ -35,7 +37,7 @@
 //!   term: `StaleTerm`; a lower epoch than the SSD's: `StaleVersion`; the same epoch with another term is
 //!   taken.
 //! * MAP GET: fills the buffer with as much of the map as fits; DW0 is the map's length in bytes, 0 if
-//!   there is none.
+//!   there is none. CDW12 bit 0: the map that the SSD holds as a voter.
 
 use crate::slba::{ClientId, Vid};
 use alloc::string::String;
@@ -60,7 +62,18 @@ pub mod opcode {
     pub const MAP_SET: u8 = 0xC9;
     /// MAP GET.
     pub const MAP_GET: u8 = 0xCA;
+    /// MAP HOLD ([`crate::voting::Hold`]).
+    pub const MAP_HOLD: u8 = 0xD1;
+    /// TERM TAKE ([`crate::voting::TermTake`]).
+    pub const TERM_TAKE: u8 = 0xD2;
+    /// ACTIVATE ([`crate::voting::Activation`]).
+    pub const ACTIVATE: u8 = 0xD5;
+    /// LEASE ASK ([`crate::voting::Ask`]).
+    pub const LEASE_ASK: u8 = 0xD9;
 }
+
+/// MAP GET, CDW12: the map that a voter holds, not the active one.
+pub const GET_HELD: u32 = 1;
 
 /// Longest volume name, bytes of UTF-8.
 pub const NAME_BYTES: usize = 64;

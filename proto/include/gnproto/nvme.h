@@ -140,7 +140,7 @@ enum {
 
 enum { GNP_CNS_NAMESPACE = 0x00, GNP_CNS_CONTROLLER = 0x01, GNP_CNS_ACTIVE_NAMESPACES = 0x02 };
 
-// Vendor admin commands; only the daemon may use them.
+// Vendor admin commands: of the daemon, but for MAP GET, and for what a peer SSD may (LEASE ASK, ACTIVATE).
 enum {
   GNP_VOLUME_ADD = 0xC1,
   GNP_VOLUME_LIST = 0xC2,
@@ -148,7 +148,11 @@ enum {
   GNP_VOLUME_CHMOD = 0xC5,
   GNP_LEASE_RENEW = 0xC8,
   GNP_MAP_SET = 0xC9,
-  GNP_MAP_GET = 0xCA
+  GNP_MAP_GET = 0xCA,
+  GNP_MAP_HOLD = 0xD1,
+  GNP_TERM_TAKE = 0xD2,
+  GNP_ACTIVATE = 0xD5,
+  GNP_LEASE_ASK = 0xD9
 };
 
 GNP_FN gnp_keyed_sgl gnp_sgl_make(gnp_u64 address, gnp_u32 bytes, gnp_u32 key) {

@@ -58,13 +58,17 @@
   X(GROUP_WAITS, 43, 0x0708, 11, "1c (last copy)", \
     "an SSD of the block's group is away with the last copy, or too few copies are left to write: wait for it") \
   X(GROUP_FULL, 44, 0x4081, 28, "15 (full)", \
-    "an SSD of the block's group is full: delete or trim, or add SSDs")
+    "an SSD of the block's group is full: delete or trim, or add SSDs") \
+  X(OTHER_ARRAY, 45, 0x41C6, 6, "3b (array id)", \
+    "this SSD belongs to another array: connect to the right SSDs") \
+  X(DEPRIVED, 46, 0x01C7, 11, "2a (serving lease)", \
+    "a newer map took places from this SSD: learn that map")
 
 enum {
 #define GNP_REFUSAL_NUMBER(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) GNP_REFUSED_##NAME = CODE,
   GNP_REFUSALS(GNP_REFUSAL_NUMBER)
 #undef GNP_REFUSAL_NUMBER
-  GNP_REFUSED_LAST = 44
+  GNP_REFUSED_LAST = 46
 };
 
 // DW0 of a refused command: VID in 31:16, number in 7:0.
