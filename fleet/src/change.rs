@@ -35,6 +35,12 @@ impl Map {
         Self { term, epoch: self.epoch + 1, ..self.clone() }
     }
 
+    /// The same places in the next epoch: once it is decided, no map of an earlier term can be.
+    #[must_use]
+    pub fn again(&self, term: Term) -> Self {
+        self.next(term)
+    }
+
     /// As [`Self::lose_all`], of one SSD.
     ///
     /// # Errors

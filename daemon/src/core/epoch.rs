@@ -10,15 +10,16 @@
 //! members before the next one is made, and two consecutive maps have a member in common. So an SSD that is
 //! out, or was never asked, knows of no newer one that was used.
 
-use super::Core;
 use super::capacity::Capacity;
+use super::effect::WireMap;
 use super::members::{Moved, members_of};
 use super::volume::Stage;
+use super::{Core, Owner};
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::voter::check_newer;
 use gnstor_fleet::{ArrayId, Epoch as Number, Refused, SsdId};
-use gnstor_proto::placement::map3::Vote;
+use gnstor_proto::placement::map3::{FleetMap3, Vote};
 use gnstor_proto::placement::{AnyMap, MAP_BYTES, MapError, Rows};
 use gnstor_proto::slba::Vid;
 use std::sync::Arc;
@@ -34,6 +35,23 @@ pub(super) struct Known(Arc<AnyMap>);
 impl Known {
     pub(super) fn new(map: AnyMap) -> Self {
         Self(Arc::new(map))
+    }
+
+    pub(super) fn map(&self) -> &AnyMap {
+        &self.0
+    }
+
+    /// The map of an array whose voters decide: format 3, with voters.
+    pub(super) fn of_voters(&self) -> Option<&FleetMap3> {
+        match &*self.0 {
+            AnyMap::Three(map) if !self.voters().is_empty() => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The map as commands carry it.
+    pub(super) fn wire(&self, bytes: Arc<[u8]>) -> WireMap {
+        WireMap { array: self.array(), epoch: self.epoch(), bytes }
     }
 
     fn count(&self) -> u16 {
@@ -214,8 +232,9 @@ impl Core {
         self.capacity = Some(capacity);
         let Moved { gone, new } = self.members.follow(&map);
         self.epoch.set(map, bytes);
-        // Answers of dropped SSDs no longer count.
-        self.commands.retain(|_, (ssd, ..)| !gone.contains(ssd));
+        // Answers of dropped SSDs no longer count, but as voters and as SSDs that have been told.
+        let counts = |owner: &Owner| matches!(owner, Owner::Hold | Owner::Tell);
+        self.commands.retain(|_, (ssd, owner, _)| !gone.contains(ssd) || counts(owner));
         // First: a request that waited, and is served next, is to find them away.
         new.iter().for_each(|&ssd| self.members.join(ssd));
         // An SSD that is being brought up to date may have been given the map before, and refuses that now.
@@ -245,7 +264,7 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gnstor_proto::placement::map3::{FleetMap3, Row3};
+    use gnstor_proto::placement::map3::Row3;
     use gnstor_proto::placement::{FleetMap, SsdState};
 
     #[test]

@@ -26,13 +26,14 @@ mod publish;
 pub mod request;
 pub mod rights;
 mod round;
+mod shrink;
 mod start;
 mod term;
 mod volume;
 
 use capacity::Capacity;
 pub use clients::Quotas;
-pub use effect::{Answer, Command, CommandId, Effect, Reply, Stop, Ticket};
+pub use effect::{Answer, Command, CommandId, Effect, Promised, Reply, Stop, Ticket, WireMap};
 pub use epoch::NotNext;
 use failure::Failure;
 use gnstor_proto::placement;
@@ -45,6 +46,16 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use volume::{Stage, Volume};
 
+/// Format of the fleet map that a fresh array gets. An array that has a map keeps its format.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum MapFormat {
+    /// All SSDs are needed for each change.
+    #[default]
+    Two,
+    /// With voters: the daemon drops an SSD that is lost. Clients do not follow such changes everywhere yet.
+    Three,
+}
+
 /// Settings of the core.
 #[derive(Clone, Copy, Debug)]
 pub struct CoreConfig {
@@ -52,6 +63,10 @@ pub struct CoreConfig {
     pub groups: u32,
     /// Seed of a fresh map and of the volumes' hash factors.
     pub seed: u64,
+    /// Format of a fresh map.
+    pub map_format: MapFormat,
+    /// Which start of a daemon this is: drawn, so that no two starts have the same.
+    pub instance: u64,
     /// How much longer than its lease a writer is waited for: the longest lease at the worst difference
     /// between the clocks of daemon and SSD. The default is 139 ppm of an hour.
     pub drift_ms: u64,
@@ -76,6 +91,8 @@ impl Default for CoreConfig {
         Self {
             groups: DEFAULT_GROUPS,
             seed: 0x676E_5374_6F72,
+            map_format: MapFormat::default(),
+            instance: 1,
             drift_ms: 500,
             retry_ms: 500,
             retry_max_ms: 30_000,
@@ -112,6 +129,10 @@ enum Owner {
     Stray,
     /// An SSD that is out of the map is told so. Its answer does not matter.
     Told,
+    /// A voter is asked to hold the next map.
+    Hold,
+    /// An SSD is told the active map.
+    Tell,
 }
 
 /// The state machine.
@@ -124,6 +145,11 @@ pub struct Core {
     phase: Phase,
     term: term::Term,
     epoch: epoch::Epoch,
+    changes: shrink::Changes,
+    /// Where the SSDs are reached, for a fresh map.
+    addresses: Vec<String>,
+    /// The last time that the core heard.
+    now: u64,
     volumes: BTreeMap<Vid, Volume>,
     names: BTreeMap<String, Vid>,
     /// Names that are being given to a volume, that volume, and the name that it has until then.
@@ -150,6 +176,9 @@ impl Core {
             phase: Phase::Starting(start::Start::new(capacities.len())),
             term: term::Term::default(),
             epoch: epoch::Epoch::default(),
+            changes: shrink::Changes::default(),
+            addresses: Vec::new(),
+            now: 0,
             volumes: BTreeMap::new(),
             names: BTreeMap::new(),
             publishing: BTreeMap::new(),
@@ -211,11 +240,14 @@ impl Core {
 
     /// A command ended. The core ignores a command that it has given up.
     pub fn completed(&mut self, now: u64, id: CommandId, answer: Answer) {
+        self.now = self.now.max(now);
         let Some((ssd, owner, _)) = self.commands.remove(&id) else { return };
         match owner {
             Owner::Start => self.start_answered(now, ssd, id, answer),
             Owner::Round { vid, adding } => {
                 self.round_answered(now, vid, round::Answered { ssd, adding, answer });
+                // Without a volume that is gone an SSD may have less of a last copy.
+                self.change_step(now);
             }
             Owner::Resync => self.resync_answered(now, ssd, id, answer),
             Owner::Stray => {
@@ -224,11 +256,14 @@ impl Core {
                 }
             }
             Owner::Told => {}
+            Owner::Hold => self.hold_answered(now, ssd, id, answer),
+            Owner::Tell => self.tell_answered(now, ssd, id, &answer),
         }
     }
 
     /// Time passed: late requests are answered, failed changes are tried again.
     pub fn step(&mut self, now: u64) {
+        self.now = self.now.max(now);
         let late: Vec<_> =
             self.tickets.iter().filter(|&(_, &at)| at <= now).map(|(&ticket, _)| ticket).collect();
         for ticket in late {
@@ -236,6 +271,7 @@ impl Core {
             self.fail(ticket, GrpcCode::Unavailable, message);
         }
         self.start_step(now);
+        self.change_step(now);
         let due: Vec<_> = self
             .volumes
             .iter()
@@ -280,7 +316,8 @@ impl Core {
     pub fn next_event(&self) -> Option<u64> {
         let retries =
             self.volumes.values().filter(|v| v.round.is_none()).filter_map(|v| v.retry.map(|r| r.at));
-        let own = self.start_wakes_at().into_iter().chain(self.resync_wakes_at());
+        let own =
+            self.start_wakes_at().into_iter().chain(self.resync_wakes_at()).chain(self.change_wakes_at());
         let ends = self.clients.wakes_at().filter(|_| self.is_serving());
         retries.chain(self.tickets.values().copied()).chain(own).chain(ends).min()
     }
