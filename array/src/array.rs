@@ -10,6 +10,7 @@
 use crate::degraded::make_array;
 use crate::listener::Listener;
 use crate::media::{About, MediaError, Plan};
+use crate::peers::{Peers, PeersConfig};
 use crate::power::{Powered, Threads};
 use crate::remote_ssd::RemoteSsd;
 use gnstor_auth::Secret;
@@ -109,6 +110,7 @@ pub struct Array {
     daemon: Option<Daemon>,
     daemon_address: SocketAddr,
     listener: Option<Listener>,
+    peers: Option<Peers>,
     powered: Option<Powered>,
     ssds: Vec<SsdSummary>,
 }
@@ -185,6 +187,15 @@ impl Array {
         let abouts: Vec<About> = made.iter().map(|made| made.about.clone()).collect();
         let powered = Powered::on(made, 0, config.link, config.threads).map_err(os("starting the engine"))?;
         let handle = powered.transport();
+        let peers = match &config.ssds {
+            Ssds::Here(plans) => {
+                let count = u16::try_from(plans.len()).expect("at most 64");
+                let manager_key = config.manager_key.clone();
+                let peers = PeersConfig { first: 0, count, manager_key, tls: None };
+                Some(Peers::start(&handle, peers).map_err(os("starting the SSDs' questions"))?)
+            }
+            Ssds::At(_) => None,
+        };
         let soft = handle.call(|e, _| e.add_soft())?;
         let fabric_address = listener.as_ref().and_then(|d| d.local_addr().ok());
         let (ports, ssds) = match &config.ssds {
@@ -206,7 +217,8 @@ impl Array {
             .transpose()
             .map_err(os("opening the TCP listener"))?;
         let daemon_address = daemon.local_addr();
-        Ok(Self { daemon: Some(daemon), daemon_address, listener, powered: Some(powered), ssds })
+        let (daemon, powered) = (Some(daemon), Some(powered));
+        Ok(Self { daemon, daemon_address, listener, peers, powered, ssds })
     }
 
     /// Where the daemon listens, or listened.
@@ -252,6 +264,7 @@ impl Array {
     pub fn stop(mut self) -> Result<(), ArrayError> {
         let daemon = self.stop_daemon();
         self.listener = None;
+        self.peers = None;
         self.powered.take().map_or(Ok(()), Powered::shut_down_array)?;
         Ok(daemon?)
     }
@@ -263,6 +276,7 @@ impl Drop for Array {
         // alone does not ensure that.
         self.daemon = None;
         self.listener = None;
+        self.peers = None;
     }
 }
 

@@ -7,6 +7,7 @@
 //!   manager_key        the array's manager key in a file
 //!   power              SSDs in their engines, until a shutdown or a power failure
 //!   listener           accepts clients of other processes; handshakes: of TLS, before an engine has them
+//!   peers              carries what an SSD asks of other SSDs
 //!   remote_ssd         the daemon's connection to an SSD in another process
 //!   recovery_listener  answers "not ready" on the port of an SSD that is being restored
 //! ```
@@ -22,6 +23,7 @@ pub mod manager_key;
 pub mod media;
 mod media_error;
 mod openings;
+pub mod peers;
 mod plan;
 pub mod power;
 mod preset;

@@ -111,8 +111,8 @@ pub struct About {
     /// Why it may lack something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<String>,
-    /// It was made before arrays had numbers, and has its array's since this start: that it is of this array was
-    /// taken for granted.
+    /// It was made before arrays had numbers, and has its array's since this start: that it is of this array
+    /// was taken for granted.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_numbered_now: bool,
 }

@@ -6,6 +6,8 @@
 //!   capsule --> Target --submit--> Controller --Pull/Push--> Target --> RDMA READ / WRITE
 //!                                             <-transferred-
 //!                                             --Complete---> Target --> response capsule
+//!                                             --Ask--------> another controller of the array
+//!                                             <-answered----
 //! ```
 //! A controller is sans-I/O: it is called, it queues [`Effect`]s, and its caller carries them out. It never
 //! sees data, only [`LocalRef`]s to it.
@@ -15,6 +17,7 @@ use crate::time::Time;
 use gnstor_proto::fabrics::CmRequest;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// One connection = one queue pair of the controller, as the target names it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -32,6 +35,10 @@ pub struct Remote {
     /// Remote key.
     pub key: u32,
 }
+
+/// Names a question of a controller to another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct AskId(pub u32);
 
 /// What a controller wants done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +89,66 @@ pub enum Effect {
         /// The queue.
         queue: QueueKey,
     },
+    /// Have another SSD of the array carry out a command; answered by [`Controller::answered`].
+    Ask {
+        /// Name of the question.
+        ask: AskId,
+        /// Number of the other SSD.
+        peer: u16,
+        /// The [`Question`] as bytes. They may change once the effect has been taken.
+        local: LocalRef,
+    },
+}
+
+/// Most bytes of an address and of the data of a question.
+const ASK_ADDRESS: usize = 71;
+const ASK_DATA: usize = 64;
+
+/// A command for another SSD, with where that is.
+///
+/// ```text
+///   0         64               65        136
+///   | capsule | address length | address | data, 64 bytes |
+/// ```
+#[derive(Clone, PartialEq, Debug)]
+pub struct Question {
+    /// The command; flags, id and data pointer are those of the queue that carries it.
+    pub sqe: Sqe,
+    /// Where the fleet map says that the SSD is reached; at most 71 bytes.
+    pub address: String,
+    /// The data to that SSD.
+    pub data: [u8; ASK_DATA],
+}
+
+impl Question {
+    /// Bytes of a question.
+    pub const BYTES: usize = 64 + 1 + ASK_ADDRESS + ASK_DATA;
+
+    /// The bytes.
+    ///
+    /// # Panics
+    /// If the address is longer than a fleet map's may be.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let address = self.address.as_bytes();
+        assert!(address.len() <= ASK_ADDRESS, "an address of {} bytes", address.len());
+        bytes[..64].copy_from_slice(self.sqe.as_bytes());
+        bytes[64] = u8::try_from(address.len()).expect("at most 71");
+        bytes[65..65 + address.len()].copy_from_slice(address);
+        bytes[65 + ASK_ADDRESS..].copy_from_slice(&self.data);
+        bytes
+    }
+
+    /// The question in these bytes; `None` where there is none.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
+        let address = bytes[65..65 + ASK_ADDRESS].get(..usize::from(bytes[64]))?;
+        Some(Self {
+            sqe: Sqe::read_from_bytes(&bytes[..64]).ok()?,
+            address: String::from_utf8(address.to_vec()).ok()?,
+            data: *bytes.last_chunk()?,
+        })
+    }
 }
 
 /// What a push is part of. A fused response is the data of a command and its response, handed over
@@ -150,6 +217,9 @@ pub trait Controller {
     /// A transfer ended.
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome);
 
+    /// Another SSD answered a question; `None`: it was not reached, or did not answer in time.
+    fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>);
+
     /// Time passed.
     fn step(&mut self, now: Time);
 
@@ -161,4 +231,23 @@ pub trait Controller {
 
     /// The next thing to do, oldest first.
     fn pop_effect(&mut self) -> Option<Effect>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_comes_back_and_no_other_bytes_make_one() {
+        let sqe = Sqe { opcode: 0xD9, nsid: 1.into(), ..Sqe::default() };
+        for address in ["", "127.0.0.1:4420", &"x".repeat(71)] {
+            let question = Question { sqe, address: address.into(), data: [9; 64] };
+            let bytes = question.encode();
+            assert_eq!(Question::decode(&bytes), Some(question));
+            assert_eq!(Question::decode(&bytes[1..]), None);
+            let mut bent = bytes;
+            bent[64] = 72;
+            assert_eq!(Question::decode(&bent), None, "an address longer than its room");
+        }
+    }
 }

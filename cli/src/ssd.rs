@@ -14,15 +14,17 @@ use crate::signals;
 use crate::up::disk_line;
 use gnstor_array::listener::Listener;
 use gnstor_array::media::{self, About, CameUp, Plan, make_ssd};
+use gnstor_array::peers::{Peers, PeersConfig};
 use gnstor_array::power::Powered;
 use gnstor_array::recovery_listener::RecoveryListener;
 use gnstor_console::{CliError, outln};
 use gnstor_console::{Steps, human_bytes};
 use gnstor_daemon::{Access, Tls};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::tcp::ServerTls;
+use gnstor_fabric::tcp::{ClientTls, ServerTls};
 use serde::Serialize;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -73,6 +75,8 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let about = made.about.clone();
     let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.threads())
         .map_err(os("starting the engine".into()))?;
+    let config = PeersConfig { first: about.index, count: 1, manager_key, tls: peer_tls(args)? };
+    let peers = Peers::start(&powered.transport(), config).map_err(os("starting its questions".into()))?;
     let door =
         Listener::open(listener, powered.transport(), tls).map_err(os("opening the TCP listener".into()))?;
     if let Some(warning) = key::ssd_warning(args) {
@@ -83,6 +87,7 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
         std::thread::sleep(Duration::from_millis(20));
     }
     drop(door);
+    drop(peers);
     let ended = if power_failure.load(Ordering::Acquire) {
         Ended { ended: "power-failure", dump_bytes: Some(powered.power_fail()?) }
     } else {
@@ -98,6 +103,18 @@ fn tls(args: &SsdArgs) -> Result<Option<ServerTls>, CliError> {
     let [certificate, key] = args.tls.as_slice() else { return Ok(None) };
     let tls = Tls::read(certificate, key, args.client_ca.as_deref()).map_err(CliError::Usage)?;
     Access { tls: Some(tls), ..Access::default() }.data_tls().map_err(CliError::Usage)
+}
+
+/// How it reaches the other SSDs of its array: their certificates are of the CA of its callers'.
+fn peer_tls(args: &SsdArgs) -> Result<Option<ClientTls>, CliError> {
+    let ([certificate, key], Some(ca)) = (args.tls.as_slice(), &args.client_ca) else { return Ok(None) };
+    let read = |path: &Path| {
+        std::fs::read(path)
+            .map_err(|e| CliError::File { path: path.display().to_string(), cause: e.to_string() })
+    };
+    let (ca_text, certificate, key) = (read(ca)?, read(certificate)?, read(key)?);
+    let tls = ClientTls::new(&ca_text, Some((&certificate, &key)));
+    tls.map(Some).map_err(|cause| CliError::File { path: ca.display().to_string(), cause })
 }
 
 fn tell_start(args: &SsdArgs, about: &About, listen: SocketAddr) {

@@ -7,6 +7,7 @@ use crate::admin::changes::Changes;
 use crate::admin::features::WriteCache;
 use crate::admin::scratch::Scratch;
 use crate::admin::volumes::Volumes;
+use crate::admin::voting::Voting;
 use crate::config::SsdConfig;
 use crate::durable::SsdError;
 use crate::io::command::{Accepted, Answer, Command, Transfer, TransferKind, Work};
@@ -14,6 +15,7 @@ use crate::io::permit::CompletionPermit;
 use crate::io::shares::Shares;
 use crate::io::{Commands, Lists};
 use crate::permission::Table;
+use crate::permission::asker::Asker;
 use crate::request::{MDTS, Refused};
 use crate::session::{Gate, Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
 use crate::smart::Smart;
@@ -39,6 +41,8 @@ pub struct Ssd {
     pub(crate) workers: Arc<WorkerSet>,
     pub(crate) table: Table,
     pub(crate) volumes: Volumes,
+    pub(crate) voting: Voting,
+    pub(crate) asker: Asker,
     pub(crate) changes: Changes,
     pub(crate) hosts: Hosts,
     pub(crate) gate: Gate,
@@ -65,6 +69,8 @@ impl Ssd {
             workers: Arc::default(),
             table: Table::default(),
             volumes: Volumes::new(metadata),
+            voting: Voting::default(),
+            asker: Asker::default(),
             changes: Changes::default(),
             hosts: Hosts::default(),
             gate: Gate::default(),
@@ -258,7 +264,7 @@ impl Ssd {
             | Work::Authenticate { .. }
             | Work::Answer { .. }
             | Work::Entry { .. }
-            | Work::SetMap { .. }) => self.finish_buffered(command, vid, failure, pushed_bytes, buffered),
+            | Work::Map { .. }) => self.finish_buffered(command, vid, failure, pushed_bytes, buffered),
             Work::Starved(_)
             | Work::Stalled(_)
             | Work::Trim(_)
@@ -286,7 +292,7 @@ impl Ssd {
         | Work::Authenticate { ref buffer }
         | Work::Answer { ref buffer, .. }
         | Work::Entry { ref buffer, .. }
-        | Work::SetMap { ref buffer }) = work
+        | Work::Map { ref buffer, .. }) = work
         else {
             unreachable!("the caller has seen that there is a buffer")
         };
@@ -314,16 +320,16 @@ impl Ssd {
                 self.scratch.give(buffer);
                 self.finish_entry(now, permit, opcode, &data);
             }
-            (Work::SetMap { buffer }, None) => {
+            (Work::Map { opcode, buffer }, None) => {
                 self.scratch.give(buffer);
-                self.finish_set_map(now, permit, data);
+                self.finish_map(now, permit, opcode, data);
             }
             (
                 Work::Deallocate { buffer, .. }
                 | Work::Authenticate { buffer }
                 | Work::Answer { buffer, .. }
                 | Work::Entry { buffer, .. }
-                | Work::SetMap { buffer },
+                | Work::Map { buffer, .. },
                 Some(refused),
             ) => {
                 self.scratch.give(buffer);

@@ -2,7 +2,7 @@
 //! An SSD whose restore is under way, as its hosts see it: it is there, and every command is to be tried
 //! again later (protocol rule 11).
 
-use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
@@ -62,6 +62,8 @@ impl Controller for Recovering {
     }
 
     fn transferred(&mut self, _now: Time, _transfer: TransferId, _outcome: Outcome) {}
+
+    fn answered(&mut self, _now: Time, _ask: AskId, _answer: Option<&Cqe>) {}
 
     fn step(&mut self, _now: Time) {}
 

@@ -3,7 +3,9 @@
 //! a command, or before it hears of a write's data. The first measure does not see such a delay, the second
 //! counts it.
 
-use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Remote, Reply, TransferId};
+use gnstor_base::controller::{
+    AskId, Controller, Effect, Outcome, PushRole, QueueKey, Remote, Reply, TransferId,
+};
 use gnstor_base::region::HostRegion;
 use gnstor_base::testing::deadline;
 use gnstor_base::time::{Span, Time};
@@ -67,6 +69,7 @@ impl Controller for Ssd {
         let Reply { cqe, at } = self.done(now);
         self.effects.push_back(Effect::Complete { queue: self.queue, cqe, at, pushed_bytes: 0 });
     }
+    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>) {}
     fn step(&mut self, now: Time) {
         self.clock = now;
     }

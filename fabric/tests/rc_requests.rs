@@ -2,7 +2,7 @@
 //! How the transport handles requests that are no plain SENDs. The executor here reports what the test
 //! says, and records its messages.
 
-use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::testing::deadline;
 use gnstor_base::time::Time;
@@ -12,7 +12,7 @@ use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::mlx5::{cqe_opcode, syndrome};
 use gnstor_fabric::transport::{Connect, ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::CmRequest;
-use gnstor_proto::nvme::Sqe;
+use gnstor_proto::nvme::{Cqe, Sqe};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
@@ -67,6 +67,7 @@ impl Controller for Counts {
         Vec::new()
     }
     fn transferred(&mut self, _: Time, _: TransferId, _: Outcome) {}
+    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>) {}
     fn step(&mut self, _: Time) {}
     fn next_event(&self) -> Option<Time> {
         None

@@ -3,7 +3,7 @@
 //! and before it takes its input. A command that came meanwhile must not be judged by the old time: a lease
 //! that has ended since would still count (protocol rule 2).
 
-use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::testing::deadline;
 use gnstor_base::time::{Span, Time};
@@ -12,7 +12,7 @@ use gnstor_fabric::hca::{Down, QpExecutor, Up};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::transport::{Connect, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::CmRequest;
-use gnstor_proto::nvme::Sqe;
+use gnstor_proto::nvme::{Cqe, Sqe};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
@@ -81,6 +81,7 @@ impl Controller for Shared {
         Vec::new()
     }
     fn transferred(&mut self, _: Time, _: TransferId, _: Outcome) {}
+    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>) {}
     fn step(&mut self, _: Time) {}
     fn next_event(&self) -> Option<Time> {
         None

@@ -10,7 +10,8 @@
 //! ```
 //! Daemon, firmware and client are to share these functions, and a model checks them
 //! (`fleet/tests/model`). The daemon takes its term and judges maps by them
-//! (`daemon/src/core/{term,epoch}.rs`); the rest of the array does not use them yet.
+//! (`daemon/src/core/{term,epoch}.rs`). The firmware votes and asks for leases by them
+//! (`deengine/src/admin/voting.rs`, `deengine/src/permission/asker.rs`). The rest is not used yet.
 //! `docs/protocol-fleet.md` has the rules.
 //!
 //! No I/O, no clock, no unsafe. A time is a `u64` that the caller reads from its own monotonic clock; all
@@ -20,6 +21,7 @@
 //! |---|---|---|
 //! | [`set`] | 3a | sets of SSDs, majorities, changes of voters |
 //! | [`map`] | 1, 7a | the map of one epoch: SSDs, their incarnations, the rows of the groups |
+//! | [`known`] | - | the map of the wire, seen so |
 //! | [`change`] | 1a, 1b, 1c | from one map to the next |
 //! | [`voter`] | 2a, 2b, 3, 3b | what an SSD grants: terms, maps, serving leases |
 //! | [`leader`] | 2b, 3 | what a daemon does with the answers |
@@ -46,6 +48,7 @@ pub mod change;
 pub mod client;
 pub mod history;
 pub mod identity;
+pub mod known;
 pub mod leader;
 pub mod lease;
 pub mod map;

@@ -7,22 +7,26 @@
 //! that is found waits until a caller puts it in use: queue pairs are made anew then. Its admin queue is of
 //! the same host, with the same serial and secret, and authenticates anew.
 
+mod dial;
+mod inner;
 mod thread;
 
 use crate::error::NodeError;
 use crate::node::{CONNECT_DEADLINE, Connection, IoQueue, Lifeline, Node};
 use crate::paths::Paths;
+use dial::Dialler;
 use gnstor_auth::Secret;
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::{Asked, HostQueue};
 use gnstor_fabric::transport::Port;
 use gnstor_proto::fabrics::{CmRequest, ConnectData, Host, Identity};
 use gnstor_proto::slba::ClientId;
+use inner::Inner;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-use thread::{Dialler, Runtime, Shared};
+use thread::{Runtime, Shared};
 
 /// How to reach an SSD.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,7 +197,7 @@ impl Session {
 
     /// The SSDs that are not up, and why.
     pub fn missing(&self) -> Vec<Missing> {
-        let all = |inner: &thread::Inner| {
+        let all = |inner: &Inner| {
             inner.paths.missing().map(|(ssd, why)| Missing { ssd, why: why.to_owned() }).collect()
         };
         self.shared.look(all)
@@ -222,7 +226,7 @@ impl Session {
 
     /// Where each SSD is. One that is not up is where the others are.
     pub fn ports(&self) -> Vec<Port> {
-        self.shared.look(thread::Inner::ports)
+        self.shared.look(Inner::ports)
     }
 
     /// Controller id on an SSD that is up, as I/O queues must name it.

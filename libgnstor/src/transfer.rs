@@ -1,69 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Host reads and writes: a list of requests in device memory, executed by the `gn_transfer` kernel.
 
+mod kernels;
+
+pub(crate) use self::kernels::FileAbi;
+use self::kernels::{
+    Args, CONTROL_BYTES, DrainArgs, ITEMS_AT, Item, VOLUMES_AT, drain_kernel, transfer_kernel,
+};
 use crate::error::Error;
 use crate::io_failure::IoFailure;
-use gnstor_fabric::device::{DeviceMem, Kernel};
-use gnstor_fabric::hca::agent::{ClientKernel, Shape};
-use gnstor_gnor::abi::{GN_QP_BROKEN, GN_TIMED_OUT, VolumeAbi};
+use gnstor_fabric::device::DeviceMem;
+use gnstor_fabric::hca::agent::Shape;
+use gnstor_gnor::abi::{GN_QP_BROKEN, GN_TIMED_OUT};
 use gnstor_gnor::channel::Channel;
 use gnstor_gnor::node::Turn;
 use gnstor_gnor::session::Wait;
 use gnstor_proto::BLOCK_BYTES;
 use std::cell::Cell;
-use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
-/// Mirror of `gn::file`.
-#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
-#[repr(C)]
-pub(crate) struct FileAbi {
-    pub(crate) channel: u64,
-    pub(crate) volume: u64,
-    pub(crate) timeout_ns: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-struct Item {
-    address: u64,
-    key: u32,
-    vba: u32,
-    blocks: u32,
-    opcode: u32,
-    flags: u32,
-    status: u32,
-    dw0: u32,
-    dw1: u32,
-    replica: u32,
-    reserved: u32,
-    /// Of a write: its stamp's sequence, which the kernel draws once.
-    sequence: u64,
-}
-
-#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
-#[repr(C)]
-struct Args {
-    file: FileAbi,
-    items: u64,
-    volumes: u64,
-    count: u32,
-    reserved: u32,
-}
-const _: () = assert!(size_of::<Item>() == 56 && size_of::<Args>() == 48 && size_of::<FileAbi>() == 24);
-
-#[derive(Clone, Copy, Debug, IntoBytes, Immutable)]
-#[repr(C)]
-struct DrainArgs {
-    file: FileAbi,
-    timeout_ns: u64,
-    left: u32,
-    reserved: u32,
-}
-const _: () = assert!(size_of::<DrainArgs>() <= ITEMS_AT);
+use zerocopy::{FromBytes, IntoBytes};
 
 /// The volume of a transfer.
 #[derive(Clone, Copy)]
@@ -152,64 +109,10 @@ impl Work<'_> {
 /// Bytes one kernel moves.
 pub(crate) const STAGING_BYTES: usize = 4 << 20;
 const MAX_ITEMS: usize = STAGING_BYTES / BLOCK_BYTES as usize;
-const ITEMS_AT: usize = 64;
-const VOLUMES_AT: usize = ITEMS_AT + MAX_ITEMS * size_of::<Item>();
-const CONTROL_BYTES: usize = VOLUMES_AT + MAX_ITEMS * size_of::<VolumeAbi>();
 /// From one try to connect anew to the next.
 const REST: Duration = Duration::from_millis(100);
 /// Longest request: the array's SSDs transfer no more at once (MDTS of 1 MiB). A chunk may be longer.
 const MAX_REQUEST_BLOCKS: u32 = 256;
-
-#[expect(unsafe_code, reason = "the kernel's entries for the CPU execution")]
-mod entry {
-    use std::ffi::c_void;
-    unsafe extern "C" {
-        pub(super) fn gn_transfer(launch: *mut c_void);
-        pub(super) fn gn_transfer_one_grid(launch: *mut c_void);
-        pub(super) fn gn_drain_channel(launch: *mut c_void);
-        pub(super) fn gn_drain_channel_one_grid(launch: *mut c_void);
-    }
-}
-
-#[expect(unsafe_code, reason = "forwards to the C++ entry")]
-unsafe extern "C" fn transfer_entry(launch: *mut c_void) {
-    // SAFETY: called by the CPU runtime with the launch's argument.
-    unsafe { entry::gn_transfer(launch) }
-}
-
-#[expect(unsafe_code, reason = "forwards to the C++ entry")]
-unsafe extern "C" fn transfer_one_grid_entry(launch: *mut c_void) {
-    // SAFETY: called by the CPU runtime with the launch's argument.
-    unsafe { entry::gn_transfer_one_grid(launch) }
-}
-
-#[expect(unsafe_code, reason = "forwards to the C++ entry")]
-unsafe extern "C" fn drain_entry(launch: *mut c_void) {
-    // SAFETY: called by the CPU runtime with the launch's argument.
-    unsafe { entry::gn_drain_channel(launch) }
-}
-
-#[expect(unsafe_code, reason = "forwards to the C++ entry")]
-unsafe extern "C" fn drain_one_grid_entry(launch: *mut c_void) {
-    // SAFETY: called by the CPU runtime with the launch's argument.
-    unsafe { entry::gn_drain_channel_one_grid(launch) }
-}
-
-fn drain_kernel() -> ClientKernel {
-    let image = include_bytes!("../cuda/transfer.fatbin");
-    ClientKernel {
-        beside_agent: Kernel { name: "gn_drain_channel", image, host: drain_entry },
-        one_grid: Kernel { name: "gn_drain_channel_one_grid", image, host: drain_one_grid_entry },
-    }
-}
-
-fn kernel() -> ClientKernel {
-    let image = include_bytes!("../cuda/transfer.fatbin");
-    ClientKernel {
-        beside_agent: Kernel { name: "gn_transfer", image, host: transfer_entry },
-        one_grid: Kernel { name: "gn_transfer_one_grid", image, host: transfer_one_grid_entry },
-    }
-}
 
 /// Threads of a transfer: as many requests are in flight as a channel has slots for.
 const THREADS: u32 = 128;
@@ -336,7 +239,7 @@ impl Transfers {
             Duration::from_nanos(file.timeout_ns.saturating_mul(rounds(items))) + Duration::from_secs(5);
         // Until everything is known to have ended, something may still be on its way to the staging memory.
         self.tainted.set(true);
-        channel.node().launch(kernel(), shape, self.control.address(), deadline)?;
+        channel.node().launch(transfer_kernel(), shape, self.control.address(), deadline)?;
         let mut raw = vec![0; size_of_val(items)];
         self.control.read(ITEMS_AT, &mut raw)?;
         let ended: Vec<Item> = raw
@@ -433,48 +336,4 @@ fn threads(items: &[Item]) -> u32 {
 /// Requests that one thread runs one after the other.
 fn rounds(items: &[Item]) -> u64 {
     items.len().div_ceil(threads(items).max(1) as usize) as u64
-}
-
-#[cfg(test)]
-mod tests {
-    #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
-    use super::*;
-    use crate::deadline::{Deadline, LIMIT};
-    use std::ffi::{CStr, c_char};
-
-    #[repr(C)]
-    struct Row {
-        name: *const c_char,
-        value: usize,
-    }
-
-    unsafe extern "C" {
-        static gn_libgnstor_layout: Row;
-    }
-
-    #[test]
-    fn every_size_and_offset_is_the_same_in_both_languages() {
-        let _deadline = Deadline::after(LIMIT);
-        let mirror = [
-            ("file", size_of::<FileAbi>()),
-            ("transfer_item", size_of::<Item>()),
-            ("transfer_item.status", offset_of!(Item, status)),
-            ("transfer_item.sequence", offset_of!(Item, sequence)),
-            ("transfer_args", size_of::<Args>()),
-            ("transfer_args.items", offset_of!(Args, items)),
-            ("transfer_args.volumes", offset_of!(Args, volumes)),
-            ("volume", size_of::<VolumeAbi>()),
-            ("drain_args", size_of::<DrainArgs>()),
-            ("drain_args.left", offset_of!(DrainArgs, left)),
-        ];
-        let first = &raw const gn_libgnstor_layout;
-        for (i, (name, value)) in mirror.iter().enumerate() {
-            // SAFETY: a null name ends the C++ table, and the rows before this one had names.
-            let row = unsafe { &*first.add(i) };
-            assert!(!row.name.is_null(), "{name} is not in the C++ table");
-            // SAFETY: a string literal of the C++ file.
-            assert_eq!(unsafe { CStr::from_ptr(row.name) }.to_str(), Ok(*name));
-            assert_eq!(row.value, *value, "{name}");
-        }
-    }
 }

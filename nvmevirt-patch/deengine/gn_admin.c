@@ -32,7 +32,7 @@ static gn_u8 gn_admin_fault(const struct gn_dev *dev, gn_u16 client, const gnp_s
   bool has_entry = sqe->opcode == GNP_VOLUME_ADD || sqe->opcode == GNP_VOLUME_CHMOD;
   *bytes = 0;
   if (sqe->flags != (dev->config.keyed ? GNP_FLAGS_SGL : 0)) return GN_INVALID_FIELD;
-  if (client != GN_DAEMON) return GN_NOT_THE_DAEMON;
+  if (client != GN_DAEMON && sqe->opcode != GNP_MAP_GET) return GN_NOT_THE_DAEMON;
   if (sqe->nsid != 1) return GN_INVALID_NAMESPACE;
   if (sqe->opcode == GNP_VOLUME_DELETE || sqe->opcode == GNP_LEASE_RENEW) return 0;
   *bytes = gn_data_bytes(sqe);
@@ -89,7 +89,9 @@ static void gn_delete(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, str
 static struct gn_refused gn_renew(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe) {
   gn_u64 version = gn_join(sqe->cdw2, sqe->cdw3), term = gn_join(sqe->cdw14, sqe->cdw15);
   struct gn_fleet *fleet = &dev->fleet;
-  struct gn_refused refused = gn_table_term(dev->table, term);
+  struct gn_refused refused;
+  if (fleet->voted) return gn_no(GN_INVALID_OPCODE, 0);
+  refused = gn_table_term(dev->table, term);
   if (refused.code) return refused;
   if (term < fleet->lease_term || (term == fleet->lease_term && version < fleet->lease_version))
     return gn_no(GN_STALE_VERSION, 0);
@@ -123,8 +125,10 @@ static void gn_list(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8
                : gn_table_list(dev->table, first, data, bytes);
 }
 
-static void gn_get_map(struct gn_dev *dev, gn_u8 *data, gn_u32 bytes, struct gn_verdict *v) {
-  gn_u32 len = dev->fleet.bytes ? dev->fleet.len : 0;
+/* CDW12 bit 0 asks for the map that a voter holds: this SSD is none. */
+static void gn_get_map(struct gn_dev *dev, const gnp_sqe *sqe, gn_u8 *data, gn_u32 bytes,
+                       struct gn_verdict *v) {
+  gn_u32 len = dev->fleet.bytes && !(sqe->cdw12 & 1) ? dev->fleet.len : 0;
   gn_answer(dev, v, 0, gn_ok());
   memset(data, 0, bytes);
   if (len) memcpy(data, dev->fleet.bytes, len < bytes ? len : bytes);
@@ -152,7 +156,7 @@ void gn_admin(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8 *data
       gn_list(dev, now_ns, sqe, data, bytes, v);
       return;
     case GNP_MAP_GET:
-      gn_get_map(dev, data, bytes, v);
+      gn_get_map(dev, sqe, data, bytes, v);
       return;
     default:
       gn_answer(dev, v, 0, gn_no(GN_INVALID_OPCODE, 0));

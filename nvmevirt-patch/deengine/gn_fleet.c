@@ -65,6 +65,9 @@ bool gn_fleet_take(struct gn_fleet *fleet, const gn_u8 *bytes, gn_u32 len, gn_u1
   fleet->width = gn_u16_at(copy + 6);
   fleet->own = GNP_PLACE_NONE;
   fleet->has_absent = fleet->has_full = false;
+  /* A lease of before the voters is over. */
+  if (fleet->voted) fleet->until_ns = 0;
+  fleet->voted = false;
   if (gn_u16_at(copy + 4) == GNP_MAP3_FORMAT) {
     gn_fleet3_take(fleet, id);
     return true;

@@ -35,6 +35,8 @@ struct gn_fleet {
   gn_u16 own;
   /* The serving lease; none before the first renewal. */
   bool has_lease;
+  /* The map names voters, which give the lease instead: none of them is asked here. */
+  bool voted;
   gn_u64 until_ns;
   gn_u64 lease_term;
   gn_u64 lease_version;
@@ -63,7 +65,7 @@ static inline bool gn_runs(gn_u64 until_ns, gn_u64 now_ns) { return now_ns < unt
 static inline gn_u64 gn_lease_end(gn_u64 now_ns, gn_u32 ms) { return gn_after(now_ns, (gn_u64)ms * 1000000); }
 
 static inline bool gn_serves(const struct gn_fleet *fleet, gn_u64 now_ns) {
-  return !fleet->has_lease || gn_runs(fleet->until_ns, now_ns);
+  return !fleet->voted && (!fleet->has_lease || gn_runs(fleet->until_ns, now_ns));
 }
 
 #endif

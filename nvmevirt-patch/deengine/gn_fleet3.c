@@ -99,6 +99,7 @@ void gn_fleet3_take(struct gn_fleet *fleet, gn_u16 id) {
   fleet->row = fleet->width * 2 + 4;
   fleet->ssds = fleet->bytes + GN_HEAD3;
   fleet->places = fleet->ssds + count * GN_SSD3;
+  fleet->voted = gn_u16_at(fleet->bytes + 54) != 0;
   for (at = count; at-- > 0;) {
     const gn_u8 *ssd = fleet->ssds + at * GN_SSD3;
     if (gn_u16_at(ssd + GN_SSD3_ID) == id) {

@@ -86,7 +86,7 @@ bool gn_state_unbound(struct gn_dev *dev) {
 bool gn_state_no_client(struct gn_dev *dev) {
   static const gn_u8 verbs[] = {GNP_IO_READ, GNP_IO_WRITE, GNP_IO_COMPARE, GNP_IO_WRITE_ZEROES};
   static const gn_u8 orders[] = {GNP_VOLUME_ADD, GNP_VOLUME_LIST, GNP_VOLUME_DELETE, GNP_VOLUME_CHMOD,
-                                 GNP_LEASE_RENEW, GNP_MAP_SET, GNP_MAP_GET};
+                                 GNP_LEASE_RENEW, GNP_MAP_SET};
   struct gn_verdict v;
   gn_u32 at;
   for (at = 0; at < sizeof verbs; ++at) {
@@ -98,6 +98,8 @@ bool gn_state_no_client(struct gn_dev *dev) {
     GN_IS(gn_alone_send(dev, GN_T0, 0, orders[at], NULL, 4096, &v) == GN_NOT_THE_DAEMON);
     GN_IS(gn_alone_send(dev, GN_T0, 7, orders[at], NULL, 4096, &v) == GN_NOT_THE_DAEMON);
   }
+  gn_alone_send(dev, GN_T0, 7, GNP_MAP_GET, NULL, 4096, &v);
+  GN_IS(v.status == 0 && v.dw0 != 0);
   return true;
 }
 

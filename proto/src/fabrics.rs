@@ -220,10 +220,13 @@ pub enum Identity {
     Client(ClientId),
     /// The daemon: the only identity that may use the VOLUME and MAP commands.
     Daemon,
+    /// Another SSD of the array, by its number: it asks for its serving lease, and brings maps.
+    Peer(u16),
 }
 
 const HOSTNQN_DAEMON: &str = "nqn.2026-11.dev.gnstor:daemon";
 const HOSTNQN_CLIENT: &str = "nqn.2026-11.dev.gnstor:client.";
+const HOSTNQN_PEER: &str = "nqn.2026-11.dev.gnstor:peer.";
 
 impl Identity {
     /// The host NQN that carries this identity.
@@ -231,6 +234,7 @@ impl Identity {
         match self {
             Self::Client(id) => format!("{HOSTNQN_CLIENT}{:04x}", id.get()),
             Self::Daemon => HOSTNQN_DAEMON.into(),
+            Self::Peer(ssd) => format!("{HOSTNQN_PEER}{ssd:04x}"),
         }
     }
 
@@ -244,6 +248,10 @@ impl Identity {
     pub fn parse_hostnqn(name: &str) -> Option<(Self, u64)> {
         if name == HOSTNQN_DAEMON {
             return Some((Self::Daemon, 0));
+        }
+        if let Some(ssd) = name.strip_prefix(HOSTNQN_PEER) {
+            let peer = Self::Peer(u16::from_str_radix(ssd, 16).ok()?);
+            return (peer.hostnqn() == name).then_some((peer, 0));
         }
         let rest = name.strip_prefix(HOSTNQN_CLIENT)?;
         let (id, serial) = match rest.split_once('.') {
@@ -341,7 +349,7 @@ mod tests {
     fn identities_round_trip_through_the_host_nqn() {
         let _deadline = Deadline::after(LIMIT);
         let client = Identity::Client(ClientId::new(0xBEE).unwrap());
-        for identity in [client, Identity::Daemon] {
+        for identity in [client, Identity::Daemon, Identity::Peer(0), Identity::Peer(0x2F)] {
             assert_eq!(Identity::from_hostnqn(&identity.hostnqn()), Some(identity));
         }
         let host = Host { serial: 0x7_0000_0001, ..Host::from(client) };
@@ -358,6 +366,10 @@ mod tests {
             "nqn.2026-11.dev.gnstor:client.0bee.",
             "nqn.2026-11.dev.gnstor:client.0BEE",
             "nqn.2026-11.dev.gnstor:daemon.1",
+            "nqn.2026-11.dev.gnstor:peer.",
+            "nqn.2026-11.dev.gnstor:peer.002F",
+            "nqn.2026-11.dev.gnstor:peer.00001",
+            "nqn.2026-11.dev.gnstor:peer.0001.1",
         ] {
             assert_eq!(Identity::from_hostnqn(bad), None, "{bad}");
         }

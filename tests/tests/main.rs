@@ -24,6 +24,7 @@ mod ssd_settings;
 mod trust_chap;
 mod trust_grpc;
 mod unordered;
+mod voters;
 mod whole_way;
 
 #[path = "../../proto/testing/deadline.rs"]

@@ -159,7 +159,8 @@ pub struct SsdArgs {
     /// Address on which daemons and clients reach this SSD
     #[arg(long, default_value = DEFAULT_SSD, value_name = "ADDRESS")]
     pub listen: SocketAddr,
-    /// File with the array's manager key: daemon and clients must prove who they are; made where there is none
+    /// File with the array's manager key: daemon and clients must prove who they are; made where there is
+    /// none
     #[arg(long, value_name = "FILE", conflicts_with = "no_auth")]
     pub manager_key: Option<PathBuf>,
     /// Ask no host for a proof: each one that reaches the SSD may read, change and delete what it holds

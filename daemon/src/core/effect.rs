@@ -3,6 +3,8 @@
 
 use super::failure::Failure;
 use gnstor_fleet::ArrayId;
+use gnstor_fleet::known::Known;
+use gnstor_fleet::map::FleetView;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::ssd_identity::SsdSays;
@@ -78,6 +80,13 @@ pub struct WireMap {
     pub epoch: u64,
     /// Its bytes.
     pub bytes: Arc<[u8]>,
+}
+
+impl WireMap {
+    /// The map, whose bytes are these.
+    pub(super) fn of(map: &Known, bytes: Arc<[u8]>) -> Self {
+        Self { array: map.array(), epoch: map.epoch(), bytes }
+    }
 }
 
 /// What an SSD says when it grants a term.

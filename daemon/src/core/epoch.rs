@@ -11,95 +11,16 @@
 //! out, or was never asked, knows of no newer one that was used.
 
 use super::capacity::Capacity;
-use super::effect::WireMap;
 use super::members::{Moved, members_of};
 use super::volume::Stage;
 use super::{Core, Owner};
+use gnstor_fleet::Refused;
+pub(super) use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
-use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::voter::check_newer;
-use gnstor_fleet::{ArrayId, Epoch as Number, Refused, SsdId};
-use gnstor_proto::placement::map3::{FleetMap3, Vote};
 use gnstor_proto::placement::{AnyMap, MAP_BYTES, MapError, Rows};
 use gnstor_proto::slba::Vid;
 use std::sync::Arc;
-
-/// Maps of format 2 name no array: every array is this one. No array of format 3 is.
-const NO_ARRAY: ArrayId = ArrayId([0; 16]);
-
-/// A fleet map as crate `fleet` looks at it. What format 2 does not say is answered so that nothing is
-/// granted by mistake.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Known(Arc<AnyMap>);
-
-impl Known {
-    pub(super) fn new(map: AnyMap) -> Self {
-        Self(Arc::new(map))
-    }
-
-    pub(super) fn map(&self) -> &AnyMap {
-        &self.0
-    }
-
-    /// The map of an array whose voters decide: format 3, with voters.
-    pub(super) fn of_voters(&self) -> Option<&FleetMap3> {
-        match &*self.0 {
-            AnyMap::Three(map) if !self.voters().is_empty() => Some(map),
-            _ => None,
-        }
-    }
-
-    /// The map as commands carry it.
-    pub(super) fn wire(&self, bytes: Arc<[u8]>) -> WireMap {
-        WireMap { array: self.array(), epoch: self.epoch(), bytes }
-    }
-
-    fn count(&self) -> u16 {
-        u16::try_from(self.0.count()).unwrap_or(MAX_SSDS).min(MAX_SSDS)
-    }
-}
-
-impl FleetView for Known {
-    fn array(&self) -> ArrayId {
-        match &*self.0 {
-            AnyMap::Two(_) => NO_ARRAY,
-            AnyMap::Three(map) => ArrayId(map.array),
-        }
-    }
-
-    fn epoch(&self) -> Number {
-        self.0.epoch()
-    }
-
-    /// Maps of format 2 name none: all members vote.
-    fn voters(&self) -> SsdSet {
-        match &*self.0 {
-            AnyMap::Two(map) => members_of(map).into_iter().filter(|&ssd| ssd < MAX_SSDS).collect(),
-            AnyMap::Three(map) => {
-                let ssds = (0..self.count()).zip(&map.ssds);
-                ssds.filter(|(_, ssd)| ssd.vote != Vote::None).map(|(number, _)| number).collect()
-            }
-        }
-    }
-
-    /// In format 2 any epoch may have taken a place from an SSD.
-    fn shrunk_at(&self, ssd: SsdId) -> Option<Number> {
-        match &*self.0 {
-            AnyMap::Two(map) => members_of(map).contains(&ssd).then_some(map.epoch),
-            AnyMap::Three(map) => map.ssds.get(usize::from(ssd)).map(|ssd| ssd.shrunk_at),
-        }
-    }
-
-    fn deprived(&self) -> SsdSet {
-        match &*self.0 {
-            AnyMap::Two(_) => (0..self.count()).collect(),
-            AnyMap::Three(map) => {
-                let ssds = (0..self.count()).zip(&map.ssds);
-                ssds.filter(|(_, ssd)| ssd.shrunk_at == map.epoch).map(|(number, _)| number).collect()
-            }
-        }
-    }
-}
 
 /// The map, and its bytes as SSDs and clients get them.
 #[derive(Debug)]
@@ -196,11 +117,11 @@ impl Epoch {
             Refused::OtherArray => NotNext::OtherArray,
             _ => NotNext::Stale { given: next.epoch(), known: known.epoch() },
         })?;
-        let (before, after) = (members_of(&*known.0), members_of(&*next.0));
+        let (before, after) = (members_of(known.map()), members_of(next.map()));
         if before.is_disjoint(&after) {
             return Err(NotNext::NoneStays);
         }
-        let mut places = (0..next.0.groups()).flat_map(|group| next.0.row(group)).flatten();
+        let mut places = (0..next.map().groups()).flat_map(|group| next.map().row(group)).flatten();
         match places.find(|place| !place.filling && !before.contains(&place.ssd)) {
             Some(place) => Err(NotNext::ServesAtOnce { ssd: place.ssd }),
             None => Ok(()),
@@ -264,7 +185,9 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gnstor_proto::placement::map3::Row3;
+    use gnstor_fleet::set::SsdSet;
+    use gnstor_fleet::{ArrayId, Epoch as Number};
+    use gnstor_proto::placement::map3::{FleetMap3, Row3, Vote};
     use gnstor_proto::placement::{FleetMap, SsdState};
 
     #[test]

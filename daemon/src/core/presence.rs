@@ -17,6 +17,7 @@
 //! This module does not say that an SSD's blocks are current. An SSD that lost acknowledged writes knows
 //! that, and is filling until a newer map.
 
+use super::effect::WireMap;
 use super::failure::Trouble;
 use super::request::VolumeName;
 use super::volume::{Retry, Stage};
@@ -286,7 +287,7 @@ impl Core {
         }
         let command = match next {
             Step::Table => Command::List { from: Vid::MIN },
-            Step::Map => Command::Activate(self.epoch.map()?.wire(self.epoch.bytes())),
+            Step::Map => Command::Activate(WireMap::of(self.epoch.map()?, self.epoch.bytes())),
             _ => command,
         };
         if let Some(resync) = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut()) {

@@ -22,6 +22,7 @@
 mod fewest;
 mod state;
 
+use super::effect::WireMap;
 use super::epoch::Known;
 use super::members::members_of;
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
@@ -45,7 +46,7 @@ const FLAP_MS: u64 = 600_000;
 impl Core {
     /// The map in use, where its voters decide on the next one.
     pub(super) fn map_of_voters(&self) -> Option<&FleetMap3> {
-        self.epoch.map()?.of_voters()
+        self.epoch.map()?.voted()
     }
 
     /// An SSD says who it is.
@@ -209,7 +210,7 @@ impl Core {
         let newest = match &self.changes.round {
             Some(round) if round.is_active => round.wire(),
             _ => match self.epoch.map() {
-                Some(map) => map.wire(self.epoch.bytes()),
+                Some(map) => WireMap::of(map, self.epoch.bytes()),
                 None => return,
             },
         };

@@ -17,6 +17,7 @@ mod access;
 mod config;
 mod gate;
 mod link;
+mod messages;
 mod publish;
 mod runtime;
 mod service;
@@ -131,8 +132,8 @@ async fn serve_and_tell(
     let service =
         Service::new(inputs.clone(), ssds, (absent, conditions), patience, config.manager_key.clone());
     tokio::select! {
-        // The core runs as part of this future: when it is dropped, so is the core, and the thread of the SSDs
-        // ends.
+        // The core runs as part of this future: when it is dropped, so is the core, and the thread of the
+        // SSDs ends.
         never = driver.drive() => match never {},
         result = async {
             tokio::pin!(shutdown);

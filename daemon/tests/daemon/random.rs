@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random requests, faults, delays and restarts; a model that knows only the replies checks the invariants.
 
+mod model;
+
+use self::model::Model;
 use crate::array::{Fault, SimArray};
-use crate::bench::{Bench, Outcome, config, create_with, delete, read, release, renew, write};
+use crate::bench::{Bench, config, create_with, delete, read, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::publish::publish;
 use crate::voter::keeps_copies;
 use gnstor_daemon::core::request::Request;
-use gnstor_daemon::core::{CoreConfig, MapFormat, Reply, Ticket};
+use gnstor_daemon::core::{CoreConfig, MapFormat, Reply};
 use gnstor_proto::labels::PARTIAL;
 use gnstor_proto::placement::{AnyMap, SsdState};
-use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::VolumeEntry;
 use proptest::prelude::*;
@@ -110,86 +113,6 @@ fn step() -> impl Strategy<Value = Step> {
         2 => any::<bool>().prop_map(|add| Step::Epoch { add }),
         1 => Just(Step::Restart),
     ]
-}
-
-/// A volume and its generation.
-type Incarnation = (u16, u32);
-
-/// The promises of the replies.
-#[derive(Default)]
-struct Model {
-    asked: BTreeMap<Ticket, Request>,
-    /// The last grant of each volume: name, holder, and until when it was promised.
-    grants: BTreeMap<Incarnation, (String, ClientId, u64)>,
-    /// Lease epochs seen in grants.
-    epochs: BTreeMap<Incarnation, u32>,
-}
-
-impl Model {
-    /// The client asked for something that ended its own grant, or may have.
-    fn give_up(&mut self, request: &Request) {
-        if let Request::Release { name, client } | Request::Open { name, client, .. } = request {
-            self.grants.retain(|_, (volume, holder, _)| volume != name.as_str() || holder != client);
-        }
-        // The published volume loses its writer, and the volume that had the name its life.
-        if let Request::Publish(publish) = request {
-            let (key, name) = ((publish.vid.get(), publish.generation), publish.name.as_str());
-            self.grants.retain(|grant, (volume, _, _)| *grant != key && volume != name);
-        }
-    }
-
-    fn hear(&mut self, bench: &Bench, ticket: Ticket, outcome: &Outcome) {
-        let Some(request) = self.asked.remove(&ticket) else { return };
-        if outcome.is_err() || matches!(request, Request::Release { .. } | Request::Publish(_)) {
-            self.give_up(&request);
-        }
-        match (&request, outcome) {
-            (Request::Open { client, .. }, Ok(Reply::Opened { volume, lease_ms })) if *lease_ms > 0 => {
-                self.granted(bench, volume, *client, *lease_ms);
-            }
-            (Request::Renew { name, client, lease_epoch, .. }, Ok(Reply::Renewed { lease_ms })) => {
-                for (key, (volume, holder, until)) in &mut self.grants {
-                    let vid = Vid::new(key.0).unwrap();
-                    let lives = bench
-                        .array
-                        .ssd(0)
-                        .table
-                        .get(&vid)
-                        .is_some_and(|e| e.generation == key.1 && !e.deleting);
-                    if lives && volume == name.as_str() {
-                        assert_eq!(
-                            (*holder, self.epochs[key]),
-                            (*client, *lease_epoch),
-                            "only the holder renews"
-                        );
-                        *until = bench.now + u64::from(*lease_ms);
-                    }
-                }
-            }
-            (_, Err(failure)) => {
-                assert!(!failure.message.is_empty() && failure.code != GrpcCode::Internal, "{failure}")
-            }
-            _ => {}
-        }
-    }
-
-    fn granted(&mut self, bench: &Bench, volume: &VolumeEntry, client: ClientId, lease_ms: u32) {
-        let key = (volume.vid.get(), volume.generation);
-        for ssd in (0..SSDS).filter(|&ssd| !bench.array.is_out(ssd)) {
-            let held = bench.array.ssd(ssd).table[&volume.vid].clone();
-            assert_eq!(
-                (held.writer, held.lease_epoch),
-                (Some(client), volume.lease_epoch),
-                "SSD {ssd} at the grant"
-            );
-        }
-        let grant = (volume.name.clone(), client, bench.now + u64::from(lease_ms));
-        if let Some((_, holder, until)) = self.grants.insert(key, grant) {
-            assert!(holder == client || bench.now >= until, "client {holder} was promised until {until}");
-        }
-        let before = self.epochs.insert(key, volume.lease_epoch);
-        assert!(before.is_none_or(|before| before < volume.lease_epoch), "an epoch was granted twice");
-    }
 }
 
 /// Without the writer: List does not show one whose lease has run out, the tables do.

@@ -33,6 +33,7 @@ fn main() {
         dump_bytes: 64 << 20,
         volumes: 4096,
         map_bytes: 1 << 20,
+        held_map: true,
     };
     let store: Arc<dyn Store> = Arc::new(RamStore::new(sizes.store_bytes(), Arc::new(Power::steady())));
     let start = Instant::now();

@@ -43,6 +43,8 @@ pub enum Kind {
     Tombstone = 5,
     /// SMART counters of the SSD's whole life.
     SmartCounters = 6,
+    /// The fleet map that a voter holds.
+    Held = 7,
 }
 
 /// A cell whose checksum is right.

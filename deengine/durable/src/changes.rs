@@ -8,15 +8,15 @@
 //! A step takes effect on the contents when its cell is durable in both copies. The next step begins then.
 
 use crate::cell::{Cell, CellWrite, Kind};
+use crate::contents::{TermCell, entry_content, held_content, tombstone_content};
 use crate::durable::UpdateNumber;
 use crate::error::{DurableError, Patience, end_sync, start_sync};
 use crate::metadata::{
-    ENTRY_HEAD, FLAG_IDENTITY, FLAG_LEASED, MOST_SSDS, Metadata, MetadataStore, PLACES_AT_ONCE, SsdIdentity,
-    TOMBSTONE_BYTES, Tombstone, entry_generation,
+    Grant, HeldMap, MOST_SSDS, MetadataStore, PLACES_AT_ONCE, SsdIdentity, Tombstone, entry_generation,
 };
 use gnstor_flash::SyncTicket;
 use gnstor_proto::slba::Vid;
-use gnstor_proto::vendor::{ENTRY_BYTES, EntryError, REQUEST_IDS, VolumeEntry};
+use gnstor_proto::vendor::{EntryError, REQUEST_IDS, VolumeEntry};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::task::Poll;
@@ -28,10 +28,14 @@ const PREPARING: &str = "preparing places of the metadata store";
 enum Step {
     /// Of the term's cell: what is given.
     Term { term: Option<u64>, filling: Option<u64>, leased: bool, identity: Option<SsdIdentity> },
+    /// A term granted as a voter; also in the term's cell.
+    Grant(Grant),
     /// How often each SSD of the array has been opened; also in the term's cell.
     Openings(Vec<u64>),
     /// The fleet map.
     Map(Vec<u8>),
+    /// The map that a voter holds.
+    Hold(HeldMap),
     /// The entry of a volume.
     Entry { vid: Vid, bytes: Vec<u8> },
     /// The end of a generation.
@@ -109,6 +113,16 @@ impl MetadataStore {
     pub fn start_identity(&mut self, identity: SsdIdentity, lossy_at: Option<u64>) {
         let identity = Some(identity);
         self.changes.steps.push_back(Step::Term { term: None, filling: lossy_at, leased: false, identity });
+    }
+
+    /// Starts to note a term that is granted; it is the highest daemon term from then on.
+    pub fn start_grant(&mut self, grant: Grant) {
+        self.changes.steps.push_back(Step::Grant(grant));
+    }
+
+    /// Starts to hold a map. A store without room for it ([`Self::can_hold`]) refuses.
+    pub fn start_hold(&mut self, held: HeldMap) {
+        self.changes.steps.push_back(Step::Hold(held));
     }
 
     /// Starts to set the fleet map, as [`Self::set_map`].
@@ -209,19 +223,35 @@ impl MetadataStore {
         let (kind, place, content) = match step {
             Step::Term { term, filling, leased, identity } => {
                 let old = &self.contents;
-                let term = term.unwrap_or(old.term);
-                let filling = filling.or(old.filling);
-                let leased = *leased || old.leased;
-                let identity = identity.or(old.identity);
-                (Kind::Term, Some(0), term_content(term, filling, leased, identity, &old.openings))
+                let cell = TermCell {
+                    term: term.unwrap_or(old.term),
+                    filling: filling.or(old.filling),
+                    leased: *leased || old.leased,
+                    identity: identity.or(old.identity),
+                    ..TermCell::of(old)
+                };
+                (Kind::Term, Some(0), cell.encode())
+            }
+            Step::Grant(grant) => {
+                let term = self.contents.term.max(grant.term);
+                let cell = TermCell { term, grant: Some(*grant), ..TermCell::of(&self.contents) };
+                (Kind::Term, Some(0), cell.encode())
+            }
+            Step::Hold(held) => {
+                let sizes = self.durable.sizes();
+                let room = if sizes.held_map { u64::from(sizes.map_bytes) } else { 0 };
+                let has = held.map.len() as u64;
+                if has > room {
+                    return Err(DurableError::TooLarge { what: "bytes of the held map", has, room });
+                }
+                (Kind::Held, Some(0), held_content(held))
             }
             Step::Openings(openings) => {
                 let (has, room) = (openings.len() as u64, MOST_SSDS as u64);
                 if has > room {
                     return Err(DurableError::TooLarge { what: "SSDs of an array", has, room });
                 }
-                let Metadata { term, filling, leased, identity, .. } = self.contents;
-                (Kind::Term, Some(0), term_content(term, filling, leased, identity, openings))
+                (Kind::Term, Some(0), TermCell { openings, ..TermCell::of(&self.contents) }.encode())
             }
             Step::Map(bytes) => {
                 let (has, room) = (bytes.len() as u64, u64::from(self.durable.sizes().map_bytes));
@@ -321,6 +351,11 @@ impl MetadataStore {
                 contents.filling = filling.or(contents.filling);
                 contents.leased |= leased;
             }
+            Step::Grant(grant) => {
+                self.contents.term = self.contents.term.max(grant.term);
+                self.contents.grant = Some(grant);
+            }
+            Step::Hold(held) => self.contents.held = Some(held),
             Step::Openings(openings) => self.contents.openings = openings,
             Step::Map(bytes) => self.contents.map = Some(bytes),
             Step::Entry { vid, bytes } => {
@@ -343,49 +378,4 @@ impl MetadataStore {
         }
         Ok(())
     }
-}
-
-fn term_content(
-    term: u64,
-    filling: Option<u64>,
-    leased: bool,
-    identity: Option<SsdIdentity>,
-    openings: &[u64],
-) -> Vec<u8> {
-    let filling = filling.map_or(0, |epoch| epoch.saturating_add(1));
-    let flags = if leased { FLAG_LEASED } else { 0 } | if identity.is_some() { FLAG_IDENTITY } else { 0 };
-    let mut content: Vec<u8> = [term, filling, flags].into_iter().flat_map(u64::to_le_bytes).collect();
-    openings.iter().for_each(|number| content.extend_from_slice(&number.to_le_bytes()));
-    if let Some(SsdIdentity { uuid, incarnation }) = identity {
-        content.extend_from_slice(&uuid);
-        content.extend_from_slice(&u64::from(incarnation).to_le_bytes());
-    }
-    content
-}
-
-fn entry_content(vid: Vid, generation: u32, bytes: &[u8]) -> Vec<u8> {
-    let mut content = Vec::with_capacity(ENTRY_HEAD + ENTRY_BYTES);
-    content.extend_from_slice(&vid.get().to_le_bytes());
-    content.extend_from_slice(&[0; 2]);
-    content.extend_from_slice(&generation.to_le_bytes());
-    content.extend_from_slice(&[0; 8]);
-    content.extend_from_slice(bytes);
-    content
-}
-
-fn tombstone_content(vid: Vid, tombstone: &Tombstone) -> Vec<u8> {
-    let count = u16::try_from(tombstone.ids.len()).expect("at most REQUEST_IDS");
-    let mut content = Vec::with_capacity(TOMBSTONE_BYTES);
-    content.extend_from_slice(&vid.get().to_le_bytes());
-    content.extend_from_slice(&count.to_le_bytes());
-    content.extend_from_slice(&tombstone.generation.to_le_bytes());
-    content.extend_from_slice(&tombstone.buried_at.to_le_bytes());
-    content.extend_from_slice(&tombstone.term.to_le_bytes());
-    content.extend_from_slice(&tombstone.version.to_le_bytes());
-    for (id, time) in &tombstone.ids {
-        content.extend_from_slice(id);
-        content.extend_from_slice(&time.to_le_bytes());
-    }
-    content.resize(TOMBSTONE_BYTES, 0);
-    content
 }

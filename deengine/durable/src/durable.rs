@@ -126,8 +126,8 @@ impl Durable {
         if header.tag() != cell.tag {
             return Err(DurableError::Header { reason: "its tag is not its own".into() });
         }
-        let Sizes { journal_bytes, dump_bytes, volumes, .. } = header.sizes;
-        let sizes = Sizes { journal_bytes, dump_bytes, volumes, ..sizes };
+        let Sizes { journal_bytes, dump_bytes, volumes, held_map, .. } = header.sizes;
+        let sizes = Sizes { journal_bytes, dump_bytes, volumes, held_map, ..sizes };
         let layout = check_room(store.as_ref(), &sizes)?;
         header.check_sizes(&sizes)?;
         let state = match header.mode {

@@ -40,7 +40,7 @@ pub struct Slot {
 /// ```text
 ///    0        8        16                                    60       61   64       68      72
 ///   +--------+--------+-------------------------------------+--------+----+--------+-------+
-///   | id     | life   | map words (8), superblocks (4),     | mode   | 0  | boot   | tomb- |
+///   | id     | life   | map words (8), superblocks (4),     | mode   |held| boot   | tomb- |
 ///   |        |        | blocks (4), journal bytes (8), dump |        |    |        | stones|
 ///   |        |        | bytes (8), volumes (4), map bytes (4), entries (4) |        |       |
 ///   +--------+--------+-------------------------------------+--------+----+--------+-------+
@@ -49,6 +49,7 @@ pub struct Slot {
 ///   | journal page  | floor     | dump number | 2 slots: number (8), seq (8), page (8), boot (4), 0 (4) |
 ///   +---------------+-----------+-------------+------------------------------------------------------+
 /// ```
+/// *Held*: 1 where there is room for a held map, then two bytes of 0. A store of an earlier version has 0.
 /// All other structures of the store carry a *tag*, a hash of `id` and `life`. Each formatting has a new
 /// `life`, so that structures of an earlier one never count.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -107,7 +108,7 @@ impl Header {
         out.extend_from_slice(&sizes.volumes.to_le_bytes());
         out.extend_from_slice(&sizes.map_bytes.to_le_bytes());
         out.extend_from_slice(&self.entries.to_le_bytes());
-        out.extend_from_slice(&[self.mode as u8, 0, 0, 0]);
+        out.extend_from_slice(&[self.mode as u8, u8::from(sizes.held_map), 0, 0]);
         out.extend_from_slice(&self.boot.to_le_bytes());
         out.extend_from_slice(&self.tombstones.to_le_bytes());
         out.extend_from_slice(&self.journal_page.to_le_bytes());
@@ -129,7 +130,7 @@ impl Header {
     pub fn decode(bytes: &[u8]) -> Result<Self, Refused> {
         let mut fields = Fields::new(WHAT, bytes);
         let (id, life) = (fields.u64()?, fields.u64()?);
-        let sizes = Sizes {
+        let mut sizes = Sizes {
             map_words: fields.u64()?,
             superblocks: fields.u32()?,
             blocks: fields.u32()?,
@@ -137,9 +138,15 @@ impl Header {
             dump_bytes: fields.u64()?,
             volumes: fields.u32()?,
             map_bytes: fields.u32()?,
+            held_map: false,
         };
         let entries = fields.u32()?;
-        let mode = match fields.u32()? {
+        let [mode, held_map, zeros @ ..] = fields.u32()?.to_le_bytes();
+        if held_map > 1 || zeros != [0, 0] {
+            return Err(Refused::new(WHAT, "reserved bytes are set"));
+        }
+        sizes.held_map = held_map == 1;
+        let mode = match mode {
             0 => Mode::Formatting,
             1 => Mode::Fresh,
             2 => Mode::Clean,

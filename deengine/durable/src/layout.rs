@@ -22,6 +22,8 @@
 //! | + D | J | journal ring | [`crate::Journal`] |
 //! | + J | C | checkpoint A | [`crate::Checkpoint`] |
 //! | + C | C | checkpoint B | |
+//! | + C | 4,096 + M | held map, copy A; not in a store of an earlier version | [`crate::MetadataStore`] |
+//! | + 4,096 + M | 4,096 + M | held map, copy B | |
 //!
 //! A checkpoint of C bytes: head 4,096 | table, 8 bytes for each chunk | meta | words, 8 bytes each. With `V`
 //! = 4,096, `M` = 1 MiB, `D` = 64 MiB, `J` = 512 MiB: the dump starts at byte 136,347,648 and the ring at
@@ -59,6 +61,8 @@ pub struct Sizes {
     pub volumes: u32,
     /// Longest fleet map.
     pub map_bytes: u32,
+    /// Whether there is room for a map that is held beside the active one.
+    pub held_map: bool,
 }
 
 impl Sizes {
@@ -144,6 +148,8 @@ pub(crate) struct Layout {
     pub(crate) meta: u64,
     pub(crate) meta_bytes: u64,
     pub(crate) words: u64,
+    /// The map that a voter holds.
+    pub(crate) held: Option<Twin>,
     pub(crate) end: u64,
 }
 
@@ -183,6 +189,7 @@ impl Layout {
         let words = meta + meta_bytes;
         let checkpoint_bytes = words + map_words * 8;
         let checkpoints = [area(checkpoint_bytes), area(checkpoint_bytes)];
+        let held = sizes.held_map.then(|| Twin { copies: [area(map.pitch), area(map.pitch)], ..map });
         Self {
             header,
             term,
@@ -199,6 +206,7 @@ impl Layout {
             meta,
             meta_bytes,
             words,
+            held,
             end: at,
         }
     }

@@ -11,10 +11,11 @@
 //!
 //! ```text
 //!   term      term (8) filling since (8: 0 no, else one more than the map's epoch)
-//!             flags (8: bit 0 a serving lease was granted, bit 1 an identity follows),
+//!             flags (8: bit 0 a serving lease was granted, bit 1 an identity, bit 3 a grant follows),
 //!             openings of the array's SSDs 0, 1, .. (8 each),
-//!             identity: uuid (16) incarnation (8)
+//!             identity: uuid (16) incarnation (8), grant: term (8) instance (8)
 //!   map       the bytes of the fleet map; no content: there is none
+//!   held map  term of MAP HOLD (8), then the bytes of the map; no content: none was ever held
 //!   entry     VID (2) 0 (2) generation (4) 0 (8), then the 4,096 bytes of the entry
 //!   tombstone VID (2) ids (2) generation (4) buried at (8) term (8) version (8),
 //!             then 8 times: id (16) time (8);
@@ -39,6 +40,9 @@ pub(crate) const ENTRY_HEAD: usize = 16;
 pub(crate) const IDENTITY_BYTES: usize = 24;
 pub(crate) const FLAG_LEASED: u64 = 1;
 pub(crate) const FLAG_IDENTITY: u64 = 2;
+pub(crate) const FLAG_GRANT: u64 = 8;
+pub(crate) const GRANT_BYTES: usize = 16;
+pub(crate) const HELD_HEAD: usize = 8;
 /// Most SSDs of an array.
 pub(crate) const MOST_SSDS: usize = 64;
 pub(crate) const TOMBSTONE_BYTES: usize = 32 + REQUEST_IDS * 24;
@@ -67,6 +71,24 @@ pub struct SsdIdentity {
     pub incarnation: u32,
 }
 
+/// A term that this SSD has granted as a voter, and to which start of a daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Grant {
+    /// The term.
+    pub term: u64,
+    /// The instance.
+    pub instance: u64,
+}
+
+/// A fleet map that this SSD holds as a voter.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HeldMap {
+    /// Term of the MAP HOLD.
+    pub term: u64,
+    /// The map's bytes.
+    pub map: Vec<u8>,
+}
+
 /// Everything in the metadata store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Metadata {
@@ -88,6 +110,10 @@ pub struct Metadata {
     pub openings: Vec<u64>,
     /// The fleet map.
     pub map: Option<Vec<u8>>,
+    /// The last term granted as a voter.
+    pub grant: Option<Grant>,
+    /// The last map that was held; one that is not newer than the active one no longer counts.
+    pub held: Option<HeldMap>,
     /// SMART counters of the SSD.
     pub smart_counters: SmartCounters,
 }
@@ -237,9 +263,15 @@ impl MetadataStore {
         if kind == Kind::Tombstone { &mut self.tombstones } else { &mut self.entries }
     }
 
+    /// Whether it has room for a map that is held: a store of an earlier version has none.
+    pub fn can_hold(&self) -> bool {
+        self.durable.layout().held.is_some()
+    }
+
     pub(crate) fn twin(&self, kind: Kind) -> &Twin {
         let layout = self.durable.layout();
         match kind {
+            Kind::Held => layout.held.as_ref().expect("`begin` has looked for the room"),
             Kind::Header => unreachable!("the header is written by Durable"),
             Kind::Term => &layout.term,
             Kind::Map => &layout.map,

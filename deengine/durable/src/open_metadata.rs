@@ -9,8 +9,9 @@ use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
 use crate::layout::Twin;
 use crate::metadata::{
-    ENTRY_HEAD, FLAG_IDENTITY, FLAG_LEASED, IDENTITY_BYTES, MOST_SSDS, Metadata, MetadataStore, Places,
-    SsdIdentity, TOMBSTONE_BYTES, Tombstone, entry_generation,
+    ENTRY_HEAD, FLAG_GRANT, FLAG_IDENTITY, FLAG_LEASED, GRANT_BYTES, Grant, HELD_HEAD, HeldMap,
+    IDENTITY_BYTES, MOST_SSDS, Metadata, MetadataStore, Places, SsdIdentity, TOMBSTONE_BYTES, Tombstone,
+    entry_generation,
 };
 use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
@@ -116,13 +117,14 @@ impl Metadata {
         const WHAT: &str = "the term's cell";
         let mut fields = Fields::new(WHAT, content);
         let (term, filling, flags) = (fields.u64()?, fields.u64()?, fields.u64()?);
-        if flags & !(FLAG_LEASED | FLAG_IDENTITY) != 0 {
+        if flags & !(FLAG_LEASED | FLAG_IDENTITY | FLAG_GRANT) != 0 {
             return Err(Refused::new(WHAT, format!("flags {flags:#x}")));
         }
-        let behind = if flags & FLAG_IDENTITY == 0 { 0 } else { IDENTITY_BYTES };
+        let has = |flag, bytes| if flags & flag == 0 { 0 } else { bytes };
+        let behind = has(FLAG_IDENTITY, IDENTITY_BYTES) + has(FLAG_GRANT, GRANT_BYTES);
         let openings = fields.bytes(fields.left().saturating_sub(behind))?;
         let mut identity = None;
-        if behind > 0 {
+        if flags & FLAG_IDENTITY != 0 {
             let (uuid, incarnation) = (fields.take()?, fields.u64()?);
             let number = u32::try_from(incarnation).ok().filter(|&number| number <= COUNTER_MAX_32);
             let Some(incarnation) = number else {
@@ -130,11 +132,16 @@ impl Metadata {
             };
             identity = Some(SsdIdentity { uuid, incarnation });
         }
+        let mut grant = None;
+        if flags & FLAG_GRANT != 0 {
+            grant = Some(Grant { term: fields.u64()?, instance: fields.u64()? });
+        }
         if openings.len() % 8 != 0 || openings.len() > 8 * MOST_SSDS {
             return Err(Refused::new(WHAT, format!("{} bytes of openings", openings.len())));
         }
         self.openings = openings.chunks_exact(8).map(|number| u64_at(number, 0)).collect();
         (self.term, self.filling, self.identity) = (term, filling.checked_sub(1), identity);
+        self.grant = grant;
         self.leased = flags & FLAG_LEASED != 0;
         Ok(())
     }
@@ -161,6 +168,9 @@ impl MetadataStore {
         let mut metadata = Self::fresh(durable);
         metadata.set_term(0)?;
         metadata.write(Kind::Map, 0, &[])?;
+        if metadata.can_hold() {
+            metadata.write(Kind::Held, 0, &[])?;
+        }
         metadata.set_smart_counters(&SmartCounters::default())?;
         Ok(metadata)
     }
@@ -195,6 +205,18 @@ impl MetadataStore {
         let of_map = for_each(durable, (&layout.map, 1), Kind::Map, notes, |_, cell, _| {
             contents.map = cell.filter(|cell| !cell.content.is_empty()).map(|cell| cell.content.to_vec());
         })?;
+        let mut of_held = 0;
+        if let Some(held) = &layout.held {
+            of_held = for_each(durable, (held, 1), Kind::Held, notes, |_, cell, notes| {
+                let Some(cell) = cell.filter(|cell| !cell.content.is_empty()) else { return };
+                match cell.content.split_at_checked(HELD_HEAD) {
+                    Some((term, map)) => {
+                        contents.held = Some(HeldMap { term: u64_at(term, 0), map: map.to_vec() });
+                    }
+                    None => notes.refuse(Kind::Held, "it is too short"),
+                }
+            })?;
+        }
         let place = (&layout.smart_counters, 1);
         let of_counters = for_each(durable, place, Kind::SmartCounters, notes, |_, cell, notes| {
             let Some(cell) = cell else { return };
@@ -203,7 +225,7 @@ impl MetadataStore {
                 Err(refused) => notes.refuse(Kind::SmartCounters, refused),
             }
         })?;
-        Ok(of_term.max(of_map).max(of_counters))
+        Ok(of_term.max(of_map).max(of_held).max(of_counters))
     }
 
     /// Reads the tombstones. Returns the highest version.

@@ -307,6 +307,8 @@ impl Device {
             }
             Effect::Complete { queue, cqe, .. } => self.complete(queue.0, cqe.cid.get(), cqe),
             Effect::Close { queue } => self.close(queue),
+            // No peer is there: a script has no other SSDs.
+            Effect::Ask { .. } => {}
         }
     }
 

@@ -24,7 +24,8 @@ pub(crate) fn drawn(dice: &mut Dice, two: &FleetMap, id: u16, incarnation: u32) 
             ssd.uuid = [dice.byte(); 16];
         }
     }
-    let voters = dice.index(8);
+    // Where there are voters it serves nothing. Two of them at least: alone it would give itself its lease.
+    let voters = if map.ssds.len() > 1 && dice.one_in(8) { 2 + dice.index(6) } else { 0 };
     map.ssds.iter_mut().take(voters).for_each(|ssd| ssd.vote = Vote::Voter);
     let takes = |ssd: &u16| map.ssds[usize::from(*ssd)].state != State3::Out;
     let all: Vec<u16> = (0..u16::try_from(map.ssds.len()).expect("few")).filter(takes).collect();

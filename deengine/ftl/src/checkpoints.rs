@@ -71,8 +71,8 @@ impl Checkpoints {
 }
 
 impl Ftl {
-    /// Makes sure that `bytes` of transactions fit into the journal and into a dump, by finishing a checkpoint
-    /// if necessary.
+    /// Makes sure that `bytes` of transactions fit into the journal and into a dump, by finishing a
+    /// checkpoint if necessary.
     pub(crate) fn make_journal_room(
         &self,
         inner: &mut Inner,

@@ -158,5 +158,6 @@ pub(crate) fn sizes(
         dump_bytes: dump_for(buffer_pages, logical_pages, dump_bytes),
         volumes: volumes_for(logical_pages),
         map_bytes: MAP_BYTES,
+        held_map: true,
     })
 }

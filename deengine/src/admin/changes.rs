@@ -8,6 +8,8 @@
 //! No engine waits for the disk meanwhile. The table changes when the writes are durable, so that it is never
 //! ahead of the disk (protocol rule 3). In memory the writes end at once, and so does the command.
 
+use crate::admin::identify::data_bytes;
+use crate::admin::voting::ToHold;
 use crate::controller::Ssd;
 use crate::durable::{UNKNOWN_EPOCH, not_durable};
 use crate::io::command::{OK, Work};
@@ -15,10 +17,12 @@ use crate::io::permit::CompletionPermit;
 use crate::request::Refused;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Tombstone;
+use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{VolumeEntry, opcode};
+use gnstor_proto::voting::TermTake;
 use std::collections::VecDeque;
 use std::task::Poll;
 use zerocopy::IntoBytes;
@@ -35,6 +39,12 @@ pub(crate) enum Change {
     Delete { vid: Vid, generation: u32, version: u64, term: u64 },
     /// MAP SET.
     Map { data: Vec<u8> },
+    /// TERM TAKE, whose answer is delivered.
+    Grant { sqe: Box<Sqe> },
+    /// MAP HOLD.
+    Hold { data: Vec<u8> },
+    /// ACTIVATE.
+    Activate { data: Vec<u8> },
     /// LEASE RENEW.
     Lease { term: u64, version: u64, until: Time },
     /// A sweep is durable: the volume's entry gives way to a tombstone, and then its id may live again.
@@ -49,6 +59,8 @@ enum Begun {
     /// The entry of a volume that is being deleted.
     Deleting(Box<VolumeEntry>),
     Map(Box<AnyMap>),
+    Grant(Box<Sqe>),
+    Hold(ToHold),
     Lease {
         term: u64,
         version: u64,
@@ -175,15 +187,16 @@ impl Ssd {
                     return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
                 }
                 self.start_term(self.table.term());
-                // Before the map: a cut in between leaves a content that no map gives a place.
-                if let Some(identity) = self.dropped_by(&map) {
-                    self.volumes.metadata_mut().start_identity(identity, None);
-                }
-                self.volumes.metadata_mut().start_map(&data);
-                if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
-                    self.volumes.metadata_mut().start_filling(map.epoch());
-                }
-                Begun::Map(Box::new(map))
+                self.start_map(map, &data)
+            }
+            Change::Grant { sqe } => {
+                self.begin_grant(TermTake::of(&sqe))?;
+                Begun::Grant(sqe)
+            }
+            Change::Hold { data } => Begun::Hold(self.begin_hold(&data)?),
+            Change::Activate { data } => {
+                let (map, bytes) = self.activated(&data)?;
+                self.start_map(map, &bytes)
             }
             Change::Lease { term, version, until } => {
                 self.table.take_term(term)?;
@@ -206,6 +219,19 @@ impl Ssd {
                 Begun::Bury { vid, generation }
             }
         }))
+    }
+
+    /// What it is to serve by: the bytes of a map that has been judged.
+    fn start_map(&mut self, map: AnyMap, bytes: &[u8]) -> Begun {
+        // Before the map: a cut in between leaves a content that no map gives a place.
+        if let Some(identity) = self.dropped_by(&map) {
+            self.volumes.metadata_mut().start_identity(identity, None);
+        }
+        self.volumes.metadata_mut().start_map(bytes);
+        if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
+            self.volumes.metadata_mut().start_filling(map.epoch());
+        }
+        Begun::Map(Box::new(map))
     }
 
     /// What a volume's entry is about to be, and the term that it came with.
@@ -253,6 +279,12 @@ impl Ssd {
                 }
                 let fleet = self.seen(*map);
                 self.table.set_fleet(Some(fleet));
+                self.follow_voters(now);
+                self.complete_change(now, command);
+            }
+            Begun::Grant(sqe) => self.deliver_promise(now, command, &sqe),
+            Begun::Hold(held) => {
+                self.end_hold(held);
                 self.complete_change(now, command);
             }
             Begun::Lease { term, version, until } => match self.table.renew_lease(term, version, until) {
@@ -271,6 +303,15 @@ impl Ssd {
         if let Some(permit) = self.permit_of(command) {
             self.complete(permit, OK, now, 0);
         }
+    }
+
+    /// The promise that a granted term comes with.
+    fn deliver_promise(&mut self, now: Time, command: Option<u32>, sqe: &Sqe) {
+        let Some(permit) = self.permit_of(command) else { return };
+        let (Some(promise), Ok(bytes)) = (self.promise(), data_bytes(sqe)) else {
+            return self.refuse(permit, 0, Refusal::NotServing.into(), now);
+        };
+        self.deliver(now, permit, sqe, bytes, &promise.encode(), 0);
     }
 
     fn refuse_change(&mut self, now: Time, command: Option<u32>, refused: Refused) {

@@ -29,6 +29,10 @@ pub(crate) const ADMIN: &[(u8, u32)] = &[
     (opcode::LEASE_RENEW, SUPPORTED),
     (opcode::MAP_SET, SUPPORTED),
     (opcode::MAP_GET, SUPPORTED),
+    (opcode::MAP_HOLD, SUPPORTED),
+    (opcode::TERM_TAKE, SUPPORTED),
+    (opcode::ACTIVATE, SUPPORTED),
+    (opcode::LEASE_ASK, SUPPORTED),
 ];
 
 /// I/O opcodes.

@@ -49,7 +49,11 @@ impl Ssd {
             | opcode::VOLUME_LIST
             | opcode::LEASE_RENEW
             | opcode::MAP_SET
-            | opcode::MAP_GET => return self.submit_vendor(now, permit, cntlid, sqe),
+            | opcode::MAP_GET
+            | opcode::MAP_HOLD
+            | opcode::TERM_TAKE
+            | opcode::ACTIVATE
+            | opcode::LEASE_ASK => return self.submit_vendor(now, permit, cntlid, sqe),
             _ => Err(Refusal::InvalidOpcode.into()),
         };
         match answer {

@@ -12,3 +12,4 @@ mod logs;
 pub(crate) mod scratch;
 pub(crate) mod tombstones;
 pub(crate) mod volumes;
+pub(crate) mod voting;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's commands: VOLUME ADD, LIST, DELETE, CHMOD and MAP SET, GET; fences; sweeps.
+//! The daemon's commands: VOLUME ADD, LIST, DELETE, CHMOD and MAP SET, GET; fences; sweeps. What voters hear
+//! is taken here and judged in [`super::voting`].
 //!
 //! A CHMOD or DELETE changes the table at once, so nothing new is judged by the old entry; its completion
 //! waits until nothing that was is in flight (a *fence*, protocol rule 8). A fence does not wait for ever:
@@ -20,7 +21,9 @@ use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
-use gnstor_proto::vendor::{ENTRY_BYTES, TOMBSTONE_BYTES, VolumeEntry, opcode};
+use gnstor_proto::vendor::{ENTRY_BYTES, GET_HELD, TOMBSTONE_BYTES, VolumeEntry, opcode};
+use gnstor_proto::voting::{HEAD_BYTES, PROMISE_BYTES};
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// How long a fence waits before it closes the queues of stragglers.
@@ -42,6 +45,21 @@ const _: () = assert!(ENTRY as usize == ENTRY_BYTES);
 pub(crate) fn version_and_term(sqe: &Sqe) -> (u64, u64) {
     let word = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
     (word(sqe.cdw2.get(), sqe.cdw3.get()), word(sqe.cdw14.get(), sqe.cdw15.get()))
+}
+
+/// Whether a host of this identity may send this command. A client that follows the map asks any SSD for it.
+fn may_send(identity: Identity, code: u8) -> Result<(), Refused> {
+    let may = match identity {
+        Identity::Daemon => code != opcode::LEASE_ASK,
+        Identity::Peer(_) => matches!(code, opcode::LEASE_ASK | opcode::ACTIVATE | opcode::MAP_GET),
+        Identity::Client(_) => code == opcode::MAP_GET,
+    };
+    match identity {
+        _ if may => Ok(()),
+        // An SSD asks for its own lease.
+        Identity::Daemon => Err(Refusal::WrongIdentity.into()),
+        Identity::Peer(_) | Identity::Client(_) => Err(Refusal::NotTheDaemon.into()),
+    }
 }
 
 /// What an SSD keeps of its volumes beside the permission table: the metadata store, fences and sweeps.
@@ -130,12 +148,23 @@ impl Ssd {
                 self.deliver(now, permit, sqe, bytes, &data, count);
             }
             opcode::MAP_GET => {
-                // A map that was decoded can be encoded.
-                let data = self.table.fleet().and_then(|fleet| fleet.map().encode().ok()).unwrap_or_default();
+                let data = self.map_bytes(sqe.cdw12.get() & GET_HELD != 0);
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
                 self.deliver(now, permit, sqe, bytes, &data, length);
             }
-            opcode::MAP_SET => self.fetch(now, permit, sqe, bytes, |buffer| Work::SetMap { buffer }),
+            opcode::MAP_SET | opcode::MAP_HOLD | opcode::ACTIVATE => {
+                self.fetch(now, permit, sqe, bytes, |buffer| Work::Map { opcode: code, buffer });
+            }
+            opcode::TERM_TAKE if bytes as usize >= PROMISE_BYTES => {
+                let change = Change::Grant { sqe: Box::new(*sqe) };
+                self.ask_change(now, permit, 0, change);
+            }
+            opcode::LEASE_ASK if bytes as usize == HEAD_BYTES => {
+                self.fetch(now, permit, sqe, bytes, |buffer| Work::Map { opcode: code, buffer });
+            }
+            opcode::TERM_TAKE | opcode::LEASE_ASK => {
+                self.refuse(permit, 0, Refusal::InvalidField.into(), now);
+            }
             _ if bytes != ENTRY => self.refuse(permit, 0, Refusal::InvalidField.into(), now),
             _ => self.fetch(now, permit, sqe, bytes, |buffer| Work::Entry { opcode: code, buffer }),
         }
@@ -143,13 +172,17 @@ impl Ssd {
 
     fn check_vendor(&mut self, cntlid: u16, sqe: &Sqe) -> Result<(), Refused> {
         let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
-        if host.identity != Identity::Daemon {
-            return Err(Refusal::NotTheDaemon.into());
-        }
+        may_send(host.identity, sqe.opcode)?;
         if self.table.is_recovering() {
             return Err(Refusal::NotReady.into());
         }
         check_namespace(sqe)
+    }
+
+    /// The bytes of the map that it serves by, or of the one that it holds; none where it has no such map.
+    fn map_bytes(&self, held: bool) -> Arc<[u8]> {
+        let bytes = if held { self.held_bytes() } else { self.table.fleet().map(|fleet| fleet.bytes()) };
+        bytes.map_or_else(|| Arc::from([]), Arc::clone)
     }
 
     fn list(&mut self, now: Time, sqe: &Sqe, bytes: u32) -> (Vec<u8>, u32) {
@@ -192,9 +225,15 @@ impl Ssd {
         self.ask_change(now, permit, vid, Change::Entry { code, entry });
     }
 
-    /// The fleet map of a MAP SET is there.
-    pub(crate) fn finish_set_map(&mut self, now: Time, permit: CompletionPermit, data: Vec<u8>) {
-        self.ask_change(now, permit, 0, Change::Map { data });
+    /// The data of a command about maps or leases is there.
+    pub(crate) fn finish_map(&mut self, now: Time, permit: CompletionPermit, code: u8, data: Vec<u8>) {
+        let change = match code {
+            opcode::MAP_HOLD => Change::Hold { data },
+            opcode::ACTIVATE => Change::Activate { data },
+            opcode::LEASE_ASK => return self.finish_lease_ask(now, permit, &data),
+            _ => Change::Map { data },
+        };
+        self.ask_change(now, permit, 0, change);
     }
 
     /// Completes the command when nothing judged by an older entry of the volume is in flight.

@@ -83,6 +83,7 @@ impl Ssd {
         self.alarm = Time::NEVER;
         let (sweep, layer) = (self.sweep(now), self.maintain(now));
         let change = self.change_on(now).min(self.poll_smart_counters(now));
+        let ask = self.ask_voters(now);
         self.alarm = self
             .alarm
             .max(now + SOON)
@@ -92,6 +93,7 @@ impl Ssd {
             .min(layer)
             .min(delayed)
             .min(change)
+            .min(ask)
             .min(self.smart.save_at());
     }
 }

@@ -70,8 +70,8 @@ pub(crate) enum Work {
     Answer { dw0: u32, buffer: Buffer },
     /// Takes the permission entry in the buffer.
     Entry { opcode: u8, buffer: Buffer },
-    /// Takes the fleet map in the buffer.
-    SetMap { buffer: Buffer },
+    /// Takes what the buffer says of maps or leases.
+    Map { opcode: u8, buffer: Buffer },
     /// Waits for a change of the metadata.
     Change,
     /// A VOLUME CHMOD or DELETE that waits until nothing judged by the older entry is in flight.

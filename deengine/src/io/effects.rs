@@ -27,10 +27,13 @@ impl Worker {
 
     /// An effect of the firmware, as the engine is to see it. `None`: it is not for the engine.
     pub(super) fn translate(&mut self, effect: Effect) -> Option<Effect> {
-        let (Effect::Pull { queue: name, .. }
-        | Effect::Push { queue: name, .. }
-        | Effect::Complete { queue: name, .. }
-        | Effect::Close { queue: name }) = effect;
+        let name = match effect {
+            Effect::Pull { queue, .. }
+            | Effect::Push { queue, .. }
+            | Effect::Complete { queue, .. }
+            | Effect::Close { queue } => queue,
+            Effect::Ask { .. } => return Some(effect),
+        };
         let Some(port) = self.ports.get(name) else {
             // The queue went while the effect was on its way.
             if let Effect::Pull { transfer, .. } | Effect::Push { transfer, .. } = effect {
@@ -58,6 +61,7 @@ impl Worker {
                 self.end(name);
                 Effect::Close { queue: key }
             }
+            Effect::Ask { .. } => effect,
         })
     }
 }

@@ -328,7 +328,10 @@ impl Worker {
             let (Effect::Pull { queue, .. }
             | Effect::Push { queue, .. }
             | Effect::Complete { queue, .. }
-            | Effect::Close { queue }) = &mut effect;
+            | Effect::Close { queue }) = &mut effect
+            else {
+                return Some(effect);
+            };
             if let Some(port) = self.ports.get(*queue) {
                 *queue = port.key;
                 return Some(effect);

@@ -25,12 +25,12 @@ use crate::io::shares::Shares;
 use crate::io::slab::{MARK, OTHER_MARK, Slab};
 use crate::permission::Rules;
 use crate::workers::{MAX_WORKERS, Note, Place, WorkerSet, WorkerState};
-use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
 use gnstor_ftl::Batch;
 use gnstor_proto::fabrics::{CmRequest, Identity, cm_reject};
-use gnstor_proto::nvme::{self, ReadWrite, Sqe};
+use gnstor_proto::nvme::{self, Cqe, ReadWrite, Sqe};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -306,6 +306,11 @@ impl Controller for Worker {
             Some(read) => self.end_read(now, read, outcome),
             None => self.shared.lock().smart.stats_mut().unknown_transfers += 1,
         }
+    }
+
+    fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>) {
+        self.now = now;
+        self.shared.lock().answered(now, ask, answer);
     }
 
     fn step(&mut self, now: Time) {

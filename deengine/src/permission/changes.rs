@@ -148,6 +148,16 @@ impl Table {
         Ok(())
     }
 
+    /// The serving lease ends then, given by a daemon or by voters.
+    pub(crate) fn end_lease(&self, until: Time) {
+        self.workers.end_lease_at(until);
+    }
+
+    /// When the serving lease ends.
+    pub(crate) fn lease_end(&self) -> Time {
+        self.workers.lease_end()
+    }
+
     /// Whether the last renewal since the start was of this term.
     pub(crate) fn was_renewed_in(&self, term: u64) -> bool {
         self.renewal.is_of(term)

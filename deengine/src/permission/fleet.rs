@@ -4,15 +4,19 @@
 use crate::request::Refused;
 use gnstor_durable::SsdIdentity;
 use gnstor_fleet::change::min_copies;
+use gnstor_fleet::known::Known;
 use gnstor_proto::placement::map3::{FleetMap3, State3};
 use gnstor_proto::placement::{AnyMap, Member, Rows, group_of};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
+use std::sync::Arc;
 
 /// The map an SSD holds, and its own row in it.
 #[derive(Debug)]
 pub struct Fleet {
-    map: AnyMap,
+    known: Known,
+    /// As MAP GET delivers it: hosts may ask often, and a map is up to a MiB.
+    bytes: Arc<[u8]>,
     own: Option<u16>,
     /// The map gives places to this content: it names this SSD and incarnation as one that takes part.
     serves: bool,
@@ -50,7 +54,10 @@ impl Fleet {
             AnyMap::Two(_) => true,
             AnyMap::Three(map) => own.is_some_and(|own| gives_places(map, own, identity)),
         };
-        Self { map, own, serves, has_absent, has_full, filling, stands_in: false }
+        // A map that was decoded can be encoded.
+        let bytes = map.encode().unwrap_or_default().into();
+        let known = Known::new(map);
+        Self { known, bytes, own, serves, has_absent, has_full, filling, stands_in: false }
     }
 
     /// Whether this SSD stands in for one that cannot be used.
@@ -76,7 +83,7 @@ impl Fleet {
     /// Whether the block's group can be used: no member is absent, and enough are left for a write (rules 1b
     /// and 1c). Format 2 has neither rule.
     pub(crate) fn check_group(&self, entry: &VolumeEntry, vba: u32, writes: bool) -> Result<(), Refused> {
-        let AnyMap::Three(map) = &self.map else { return Ok(()) };
+        let AnyMap::Three(map) = self.map() else { return Ok(()) };
         if !(self.has_absent || writes && entry.replicas > 2) {
             return Ok(());
         }
@@ -84,7 +91,7 @@ impl Fleet {
         let waits = self.has_absent && members().any(|member| map.state(member.ssd) == Some(State3::Absent));
         let has_few = || members().count() < min_copies(entry.replicas.into()) as usize;
         if waits || writes && has_few() {
-            return Err(Refused::at(Refusal::GroupWaits, self.map.wire_epoch()));
+            return Err(Refused::at(Refusal::GroupWaits, self.map().wire_epoch()));
         }
         Ok(())
     }
@@ -92,7 +99,7 @@ impl Fleet {
     /// Whether an SSD of the block's group is full, so that only mapped blocks are written (rule 15). A place
     /// that fills does not know which blocks are mapped: it takes them all.
     pub(crate) fn only_mapped(&self, entry: &VolumeEntry, vba: u32) -> bool {
-        let AnyMap::Three(map) = &self.map else { return false };
+        let AnyMap::Three(map) = self.map() else { return false };
         let is_full = |member: Member| map.state(member.ssd) == Some(State3::Full);
         map.replicas(group_in(map, entry, vba), entry.replicas).any(is_full)
             && matches!(self.place(entry, vba), Place::Serving { .. })
@@ -100,12 +107,27 @@ impl Fleet {
 
     /// The map.
     pub fn map(&self) -> &AnyMap {
-        &self.map
+        self.known.map()
+    }
+
+    /// The map as voters look at it.
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// Index of this SSD in the map; `None`: the map does not name it.
+    pub(crate) fn own(&self) -> Option<u16> {
+        self.own
+    }
+
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &Arc<[u8]> {
+        &self.bytes
     }
 
     /// Compares the epoch that a command was placed by; both have 32 bits and may wrap.
     pub(crate) fn check_epoch(&self, epoch: u32) -> Result<(), Refused> {
-        let ours = self.map.wire_epoch();
+        let ours = self.map().wire_epoch();
         if epoch == ours {
             return Ok(());
         }
@@ -115,7 +137,7 @@ impl Fleet {
 
     /// This SSD's place among the replicas of a block.
     pub fn place(&self, entry: &VolumeEntry, vba: u32) -> Place {
-        match &self.map {
+        match self.map() {
             AnyMap::Two(map) => self.place_in(map, entry, vba),
             AnyMap::Three(map) => self.place_in(map, entry, vba),
         }

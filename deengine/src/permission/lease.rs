@@ -9,7 +9,7 @@
 //! ```
 //! Before the first renewal there is no lease and the SSD serves: a daemon that renews none is served as
 //! ever. That there was one is written down: after a restart an SSD that ever had a lease serves when it
-//! has one again.
+//! has one again. Where the map names voters, they give the lease instead ([`super::asker`]).
 
 use crate::admin::changes::Change;
 use crate::controller::Ssd;
@@ -51,6 +51,10 @@ impl LastRenewal {
 impl Ssd {
     /// LEASE RENEW.
     pub(crate) fn renew_lease(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
+        // Voters give its lease: a daemon may not know what they hold.
+        if self.asks_voters() {
+            return self.refuse(permit, 0, Refusal::InvalidOpcode.into(), now);
+        }
         let (version, term) = crate::admin::volumes::version_and_term(sqe);
         let until = now + Span::from_ms(sqe.cdw12.get().into());
         if !self.table.was_renewed_in(term) {

@@ -7,6 +7,7 @@
 //! CHMOD and DELETE wait for (protocol rule 8). The workers of an SSD judge by the same rules and count
 //! for themselves (`crate::io`).
 
+pub(crate) mod asker;
 mod changes;
 pub mod fleet;
 pub(crate) mod lease;

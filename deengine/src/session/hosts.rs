@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The connected hosts: queues by their connection, and the NVMe controllers that they belong to.
 
+use super::host::{Host, NewHost, Queue, Role};
 use crate::admin::errors::ErrorLog;
 use crate::admin::events::Events;
 use crate::admin::features::Features;
 use crate::admin::scratch::Owner;
 use crate::io::arbiter::{Arbiter, Class};
-use crate::session::Proof;
 use gnstor_base::controller::QueueKey;
-use gnstor_base::time::{Span, Time};
+use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -22,96 +22,6 @@ pub(crate) const MAX_IO_QUEUES: u16 = 1024;
 const MAX_ENTRIES: u32 = 1 << 18;
 /// Controller ids are 1 to this.
 const MAX_CONTROLLERS: usize = 0x4000;
-
-/// What a queue may be used for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Role {
-    /// Connected on the RDMA level only: the first command must be Connect.
-    Fresh,
-    /// A Connect command waits for its data.
-    Connecting,
-    /// The admin queue of this controller, whose host has not proven who it is.
-    Unproven(u16),
-    /// The admin queue of this controller.
-    Admin(u16),
-    /// An I/O queue of this controller, whose host is this.
-    Io(u16, Identity),
-    /// After Disconnect.
-    Ended,
-}
-
-/// One queue pair.
-#[derive(Debug)]
-pub(crate) struct Queue {
-    pub(crate) qid: u16,
-    pub(crate) role: Role,
-    /// Entries as the RDMA connection agreed on them.
-    pub(crate) entries: u16,
-    /// Entries in use: Connect may ask for fewer.
-    pub(crate) size: u16,
-    /// Its priority among the queues of its controller.
-    pub(crate) class: Class,
-}
-
-/// CC.AMS: plain round robin.
-pub(crate) const AMS_ROUND_ROBIN: u32 = 0;
-/// CC.AMS: weighted round robin with an urgent class.
-pub(crate) const AMS_WEIGHTED: u32 = 1;
-
-/// CC.AMS of a value of CC.
-pub(crate) fn arbitration_of(cc: u32) -> u32 {
-    cc >> CC_AMS_SHIFT & 7
-}
-
-/// An NVMe controller: what a host made with Connect on an admin queue.
-#[derive(Debug)]
-pub(crate) struct Host {
-    pub(crate) identity: Identity,
-    pub(crate) cc: u32,
-    pub(crate) kato: Span,
-    pub(crate) last_alive: Time,
-    /// When its deadline is looked at, as [`Hosts`] has it: not behind the deadline.
-    looked_at: Time,
-    pub(crate) queues: Vec<QueueKey>,
-    /// As it stood in Connect.
-    pub(crate) host_id: [u8; 16],
-    /// Number of its registration, as its host NQN has it.
-    pub(crate) serial: u64,
-    pub(crate) proof: Proof,
-    pub(crate) features: Features,
-    pub(crate) events: Events,
-    pub(crate) errors: ErrorLog,
-    /// How its I/O queues take turns.
-    pub(crate) arbiter: Arc<Arbiter>,
-}
-
-/// A host as its Connect describes it.
-#[derive(Debug)]
-pub(crate) struct NewHost {
-    pub(crate) identity: Identity,
-    pub(crate) host_id: [u8; 16],
-    pub(crate) serial: u64,
-    pub(crate) kato: Span,
-    pub(crate) proof: Proof,
-}
-
-/// CC.AMS, arbitration mechanism.
-const CC_AMS_SHIFT: u32 = 11;
-
-impl Host {
-    /// Where an I/O queue with these Connect attributes stands: classes count only where the host has
-    /// chosen weighted round robin.
-    pub(crate) fn class_of(&self, cattr: u8) -> Class {
-        if arbitration_of(self.cc) == AMS_WEIGHTED { Class::from_cattr(cattr) } else { Class::Low }
-    }
-
-    /// When the host is taken for dead, or is too late to prove who it is; never, without a keep-alive
-    /// timeout.
-    pub(crate) fn deadline(&self) -> Time {
-        let alive = if self.kato == Span::ZERO { Time::NEVER } else { self.last_alive + self.kato };
-        alive.min(self.proof.deadline())
-    }
-}
 
 /// Queue keys are small numbers that the target chose; spreading them is all the hash has to do.
 #[derive(Default)]
@@ -321,8 +231,8 @@ impl Hosts {
         self.queue_of(cntlid, qid).is_some()
     }
 
-    /// The SSD did not run until now: no host could be heard, and each has its keep-alive timeout anew. Leases
-    /// end all the same.
+    /// The SSD did not run until now: no host could be heard, and each has its keep-alive timeout anew.
+    /// Leases end all the same.
     pub(crate) fn resumed(&mut self, now: Time) {
         for host in self.controllers.iter_mut().flatten() {
             host.last_alive = host.last_alive.max(now);
@@ -354,6 +264,8 @@ fn index(cntlid: u16) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::Proof;
+    use gnstor_base::time::Span;
     use gnstor_proto::slba::ClientId;
 
     /// Strangers make them by the thousand, and they end together.

@@ -3,9 +3,11 @@
 
 mod authentication;
 mod fabrics;
+mod host;
 mod hosts;
 mod teardown;
 
 pub use authentication::{Authentication, Random};
 pub(crate) use authentication::{Gate, Proof};
+pub(crate) use host::*;
 pub(crate) use hosts::*;

@@ -61,7 +61,7 @@ impl Ssd {
             | Work::Authenticate { buffer }
             | Work::Answer { buffer, .. }
             | Work::Entry { buffer, .. }
-            | Work::SetMap { buffer } => {
+            | Work::Map { buffer, .. } => {
                 command.work = Work::Orphan { blocks: Vec::new(), buffer: Some(buffer) };
             }
             Work::Fence { .. } => self.volumes.drop_fence(id),
@@ -87,7 +87,7 @@ impl Ssd {
                 false
             }
             Effect::Complete { queue, .. } => queue != key,
-            Effect::Pull { .. } | Effect::Push { .. } | Effect::Close { .. } => true,
+            Effect::Pull { .. } | Effect::Push { .. } | Effect::Close { .. } | Effect::Ask { .. } => true,
         });
         for transfer in lost {
             self.transferred(now, transfer, Outcome::ConnectionLost);

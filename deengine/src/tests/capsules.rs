@@ -24,7 +24,7 @@ const UNTRUSTED: [QueueKey; 5] = [QueueKey(80), READER, QueueKey(90), STRANGER, 
 const ALL: [QueueKey; 8] =
     [DAEMON, QueueKey(70), WRITER, QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
 
-const OPCODES: [u8; 21] = [
+const OPCODES: [u8; 25] = [
     io::FLUSH,
     io::WRITE,
     io::READ,
@@ -45,6 +45,10 @@ const OPCODES: [u8; 21] = [
     opcode::LEASE_RENEW,
     opcode::MAP_SET,
     opcode::MAP_GET,
+    opcode::MAP_HOLD,
+    opcode::TERM_TAKE,
+    opcode::ACTIVATE,
+    opcode::LEASE_ASK,
     gnstor_proto::fabrics::OPCODE,
 ];
 

@@ -34,7 +34,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-const OPCODES: [u8; 23] = [
+const OPCODES: [u8; 27] = [
     io::FLUSH,
     io::WRITE,
     io::READ,
@@ -55,6 +55,10 @@ const OPCODES: [u8; 23] = [
     opcode::LEASE_RENEW,
     opcode::MAP_SET,
     opcode::MAP_GET,
+    opcode::MAP_HOLD,
+    opcode::TERM_TAKE,
+    opcode::ACTIVATE,
+    opcode::LEASE_ASK,
     gnstor_proto::fabrics::OPCODE,
     gnstor_proto::fabrics::OPCODE,
     0xFF,
@@ -95,7 +99,9 @@ fn end(harness: &mut Harness, which: u16, how: u8) {
     let effect = harness.held.remove(usize::from(which) % harness.held.len());
     let (transfer, queue) = match effect {
         Effect::Pull { transfer, queue, .. } | Effect::Push { transfer, queue, .. } => (transfer, queue),
-        Effect::Complete { .. } | Effect::Close { .. } => unreachable!("only transfers are held"),
+        Effect::Complete { .. } | Effect::Close { .. } | Effect::Ask { .. } => {
+            unreachable!("only transfers are held")
+        }
     };
     match how % 8 {
         0 => harness.answer(queue, transfer, Outcome::BadChecksum),
@@ -131,7 +137,7 @@ proptest! {
                         Effect::Pull { transfer: held, .. } | Effect::Push { transfer: held, .. } => {
                             held.0 == transfer
                         }
-                        Effect::Complete { .. } | Effect::Close { .. } => false,
+                        Effect::Complete { .. } | Effect::Close { .. } | Effect::Ask { .. } => false,
                     });
                     if !known {
                         harness.answer(DAEMON, TransferId(transfer), Outcome::Done { sum: 0 });

@@ -32,6 +32,7 @@ impl Harness {
             closed: Vec::new(),
             hold: false,
             held: Vec::new(),
+            asked: Vec::new(),
             answers: BTreeMap::new(),
             regions,
             all_frames,

@@ -140,13 +140,13 @@ fn a_full_ssd_of_the_group_stops_new_blocks_on_all_members_alike() {
 }
 
 /// An SSD whose power can go, without a dump.
-struct Cut {
+pub(super) struct Cut {
     config: SsdConfig,
     bench: Bench,
 }
 
 impl Cut {
-    fn new() -> (Self, Ssd) {
+    pub(super) fn new() -> (Self, Ssd) {
         let mut preset = Preset::by_name("null").unwrap();
         preset.power_protected = false;
         let serial = "GN0001".into();
@@ -161,11 +161,11 @@ impl Cut {
         (Self { config, bench }, ssd)
     }
 
-    fn reopen(&self) -> Ssd {
+    pub(super) fn reopen(&self) -> Ssd {
         Ssd::reopen(self.config.clone(), &self.bench).unwrap()
     }
 
-    fn harness(&self, ssd: Ssd) -> Harness {
+    pub(super) fn harness(&self, ssd: Ssd) -> Harness {
         Harness::around(ssd, Arc::clone(&self.bench.faults)).with_clients()
     }
 }

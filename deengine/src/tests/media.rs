@@ -337,6 +337,7 @@ fn sizes() -> Sizes {
         dump_bytes: 1 << 20,
         volumes: 64,
         map_bytes: 1 << 16,
+        held_map: true,
     }
 }
 
@@ -344,7 +345,9 @@ fn sizes() -> Sizes {
 /// and a check that none is left out, are in `flash` and `durable` (`tests/fuzz.rs` there).
 fn decode_all(bytes: &[u8]) {
     let sizes = sizes();
-    for kind in [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::SmartCounters] {
+    for kind in
+        [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::SmartCounters, Kind::Held]
+    {
         let _ = Cell::decode(bytes, kind, 0);
     }
     let _ = PageHead::decode(bytes);

@@ -40,13 +40,14 @@ mod smart_counters;
 mod threads;
 mod tombstones;
 mod volumes;
+mod voting;
 mod workers;
 mod writers;
 
 use crate::session::Role;
 use crate::{Bench, Preset, Ssd, SsdConfig, SsdGuard, SsdMedia, Stats, Worker};
-use gnstor_base::controller::{Controller, Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
-use gnstor_base::region::HostRegion;
+use gnstor_base::controller::{AskId, Controller, Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
+use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Faults, Fetch, PageState, Ppa};
 use gnstor_ftl::{Extent, LayerStats};
@@ -105,6 +106,8 @@ struct Harness {
     /// Transfers are kept in `held` instead of being carried out.
     hold: bool,
     held: Vec<Effect>,
+    /// Questions to other SSDs.
+    asked: Vec<(AskId, u16, LocalRef)>,
     /// Answers under way, by queue and transfer.
     answers: BTreeMap<(QueueKey, u32), Answering>,
     regions: Vec<Arc<HostRegion>>,

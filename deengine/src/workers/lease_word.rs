@@ -35,8 +35,8 @@ impl LeaseWord {
     /// It ends then from now on.
     pub(crate) fn set(&self, until: u64, version: &Version) {
         let is_nearer = until < self.get();
-        // The answer, which leaves behind it, must not be seen by a host before the word is: a command that the
-        // host sends then may be judged by any worker.
+        // The answer, which leaves behind it, must not be seen by a host before the word is: a command that
+        // the host sends then may be judged by any worker.
         self.0.store(until, Ordering::SeqCst);
         if is_nearer {
             version.change();

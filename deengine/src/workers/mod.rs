@@ -345,11 +345,15 @@ impl WorkerSet {
     /// Leaves effects with the workers whose queues they are for.
     pub(crate) fn post(&self, effects: &mut VecDeque<Effect>) {
         for effect in effects.drain(..) {
-            let (Effect::Pull { queue, .. }
-            | Effect::Push { queue, .. }
-            | Effect::Complete { queue, .. }
-            | Effect::Close { queue }) = effect;
-            self.states[worker_of(queue)].post(Note::Effect(effect));
+            let worker = match effect {
+                Effect::Pull { queue, .. }
+                | Effect::Push { queue, .. }
+                | Effect::Complete { queue, .. }
+                | Effect::Close { queue } => worker_of(queue),
+                // It is the SSD's: any worker may hand it over.
+                Effect::Ask { .. } => 0,
+            };
+            self.states[worker].post(Note::Effect(effect));
         }
     }
 }

@@ -38,7 +38,16 @@ impl From<Identity> for Credentials {
 impl Credentials {
     /// The daemon of an array with this manager key.
     pub fn daemon(manager_key: Option<&Secret>) -> Self {
-        let host = Host::from(Identity::Daemon);
+        Self::keyed(Identity::Daemon, manager_key)
+    }
+
+    /// The SSD of this number, as a peer of the others of an array with this manager key.
+    pub fn peer(ssd: u16, manager_key: Option<&Secret>) -> Self {
+        Self::keyed(Identity::Peer(ssd), manager_key)
+    }
+
+    fn keyed(identity: Identity, manager_key: Option<&Secret>) -> Self {
+        let host = Host::from(identity);
         Self { secret: manager_key.map(|key| key.of_host(&host.nqn())), host }
     }
 }

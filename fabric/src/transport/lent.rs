@@ -5,11 +5,11 @@
 //!   lend(ssd) --Lent--> RcTransport::add_target ... transport ends: Lent is dropped --> Receiver: the SSD
 //! ```
 
-use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, TransferId};
+use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::CmRequest;
-use gnstor_proto::nvme::Sqe;
+use gnstor_proto::nvme::{Cqe, Sqe};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -73,6 +73,10 @@ impl<C: Controller> Controller for Lent<C> {
         self.get_mut().transferred(now, transfer, outcome);
     }
 
+    fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>) {
+        self.get_mut().answered(now, ask, answer);
+    }
+
     fn step(&mut self, now: Time) {
         self.get_mut().step(now);
     }
@@ -126,6 +130,9 @@ mod tests {
         fn transferred(&mut self, _: Time, _: TransferId, _: Outcome) {
             self.log("transferred");
         }
+        fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>) {
+            self.log("answered");
+        }
         fn step(&mut self, _: Time) {
             self.log("step");
         }
@@ -161,12 +168,13 @@ mod tests {
         lent.announce(&[Sqe::default()]);
         lent.submit(Time::ZERO, QueueKey(1), &Sqe::default());
         lent.transferred(Time::ZERO, TransferId(1), Outcome::ConnectionLost);
+        lent.answered(Time::ZERO, AskId(1), None);
         lent.step(Time::ZERO);
         lent.resumed(Time::ZERO);
         assert!(lent.pop_effect().is_none() && lent.next_event() == Some(Time::from_ns(7)));
         lent.close_queue(Time::ZERO, QueueKey(1));
         assert_eq!(lent.own_memory().len(), 1);
-        let called = "open_queue announce submit transferred step resumed pop_effect close_queue";
+        let called = "open_queue announce submit transferred answered step resumed pop_effect close_queue";
         assert_eq!(log.lock().unwrap().join(" "), called);
         drop(lent);
         assert!(back.try_recv().is_ok(), "the owner gets the controller back");

@@ -9,6 +9,7 @@
 //!                                <---Down---- conn <--link time-- effects: Pull, Push, Complete
 //! ```
 
+mod asks;
 mod clock;
 mod config;
 mod conn;
@@ -46,6 +47,7 @@ use std::sync::mpsc::Sender;
 use table::{Name, Table};
 
 pub use crate::cm::{REFUSED_NO_PEER, Refused};
+pub use asks::PeerAsk;
 pub use config::{Connect, Port, TransportConfig};
 pub use counters::Counters;
 pub use lent::{Lent, lend};
@@ -194,6 +196,8 @@ pub struct RcTransport {
     waiting: u32,
     ack_alarm: Option<Time>,
     last_look: Time,
+    /// Who carries the questions of its SSDs.
+    carrier: Option<Sender<PeerAsk>>,
     /// What was refused or broken, for a person to read.
     pub counters: Counters,
 }
@@ -231,6 +235,7 @@ impl RcTransport {
             waiting: 0,
             ack_alarm: None,
             last_look: Time::ZERO,
+            carrier: None,
             counters: Counters::default(),
         }
     }

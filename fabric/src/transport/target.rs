@@ -25,9 +25,9 @@ impl Start {
 }
 
 impl RcTransport {
-    /// Carries out what the controller asks for; whether that was anything. What an effect leads to is carried
-    /// out behind it, not within: an SSD may close thousands of queues at once, and each within the one before
-    /// would take the thread's whole stack.
+    /// Carries out what the controller asks for; whether that was anything. What an effect leads to is
+    /// carried out behind it, not within: an SSD may close thousands of queues at once, and each within the
+    /// one before would take the thread's whole stack.
     pub(super) fn drain_effects(&mut self, now: Time, target: u16) -> bool {
         let mut is_any = false;
         if std::mem::replace(&mut self.targets[usize::from(target)].is_draining, true) {
@@ -87,6 +87,7 @@ impl RcTransport {
                     self.respond(now, Respond { conn, message, pushed: pushed_bytes, at });
                 }
                 Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),
+                Effect::Ask { ask, peer, local } => self.ask(target, ask, peer, local),
             }
         }
     }

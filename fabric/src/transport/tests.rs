@@ -15,7 +15,7 @@ use crate::hca::{Down, QpExecutor};
 use crate::link::LinkConfig;
 use crate::mlx5::{self, CtrlSeg, DataSeg, opcode};
 use crate::tcp::Wire;
-use gnstor_base::controller::{Effect, Outcome, PushRole, Remote as Memory, TransferId};
+use gnstor_base::controller::{AskId, Effect, Outcome, PushRole, Remote as Memory, TransferId};
 use gnstor_base::testing::deadline;
 use gnstor_base::time::Span;
 use gnstor_proto::fabrics::CmRequest;
@@ -66,6 +66,7 @@ impl Controller for Puppet {
     fn transferred(&mut self, _: Time, _: TransferId, outcome: Outcome) {
         self.seen().ended.push(outcome);
     }
+    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>) {}
     fn step(&mut self, _: Time) {}
     fn resumed(&mut self, _: Time) {
         self.seen().resumed += 1;

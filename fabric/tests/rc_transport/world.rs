@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A controller that does what it is told, and an initiator's queue pair in front of it.
 
-use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey, Remote, TransferId};
+use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, Remote, TransferId};
 use gnstor_base::region::HostRegion;
 use gnstor_base::time::{Span, Time};
 use gnstor_fabric::hca::abi::*;
@@ -72,6 +72,7 @@ impl Controller for Puppet {
         let effects = told.on_transferred.pop_front().unwrap_or_default();
         told.effects.extend(effects);
     }
+    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>) {}
     fn step(&mut self, _: Time) {
         let mut told = self.told();
         told.due = None;

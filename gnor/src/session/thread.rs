@@ -7,20 +7,15 @@
 //!        '--- Inner, behind a lock ---  callers: what is up, what is missing, waits
 //! ```
 
-use super::{ADMIN_DEADLINE, KATO, NewPaths, NotDialled, Path, Roads, SsdAddress, Wait};
+use super::dial::Dialler;
+use super::inner::Inner;
+use super::{ADMIN_DEADLINE, NotDialled, Path, Wait};
 use crate::error::NodeError;
-use crate::node::Lifeline;
-use crate::paths::{Action, Moment, Pace, Paths};
-use gnstor_auth::Secret;
-use gnstor_fabric::admin::ChannelError;
-use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
-use gnstor_fabric::runtime::TransportHandle;
-use gnstor_fabric::transport::{ExecutorId, Port};
-use gnstor_proto::fabrics::Host;
+use crate::paths::{Moment, Pace, Paths};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,13 +28,6 @@ pub(super) const PACE: Pace = Pace {
     most_rest: Duration::from_secs(1),
     stood_still: Duration::from_secs(1),
 };
-/// From one look at the admin queues to the next: a connection that breaks is noticed so soon.
-const LOOK: Duration = Duration::from_millis(100);
-/// The same while an answer is awaited.
-const LOOK_SOON: Duration = Duration::from_millis(5);
-
-/// Deadline of each further SSD of a link where one was silent.
-const AFTER_SILENCE: Duration = Duration::from_millis(200);
 /// A session that has reached no SSD yet waits for so long: longer than a dial takes.
 const LAST_CALL: Duration = Duration::from_secs(60);
 
@@ -50,202 +38,6 @@ enum Event {
     /// Something has changed.
     Nudge,
     Stop,
-}
-
-/// Dials SSDs.
-#[derive(Debug)]
-pub(super) struct Dialler {
-    pub(super) transport: TransportHandle,
-    pub(super) executor: ExecutorId,
-    pub(super) host: Host,
-    pub(super) secret: Option<Secret>,
-    pub(super) roads: Arc<dyn Roads>,
-}
-
-impl Dialler {
-    /// Connects new admin queues to these SSDs, and authenticates. What a session has goes on meanwhile:
-    /// several queues of one host stand side by side.
-    pub(super) fn dial(
-        &self,
-        ssds: &[usize],
-        deadline: Duration,
-        mut each: impl FnMut(usize, Result<Path, NotDialled>),
-    ) {
-        let mut within = deadline;
-        for (&ssd, link) in ssds.iter().zip(self.roads.link(ssds, deadline)) {
-            let dialled = link.map_err(NotDialled::Link).and_then(|address| self.connect(address, within));
-            if let Err(NotDialled::Admin(ChannelError::Timeout { .. })) = &dialled {
-                within = AFTER_SILENCE;
-            }
-            each(ssd, dialled);
-        }
-    }
-
-    fn connect(&self, address: SsdAddress, deadline: Duration) -> Result<Path, NotDialled> {
-        let path = SsdPath {
-            transport: &self.transport,
-            executor: self.executor,
-            port: address.port,
-            subnqn: &address.subnqn,
-        };
-        let who = Credentials { host: self.host, secret: self.secret.clone() };
-        let admin = HostQueue::connect(&path, who, KATO, deadline).map_err(NotDialled::Admin)?;
-        Ok(Path::new(address, admin))
-    }
-}
-
-/// What callers and the thread share.
-#[derive(Debug)]
-pub(super) struct Inner {
-    pub(super) paths: Paths,
-    /// The paths in use, and lost ones whose queue pairs are not replaced yet.
-    used: Vec<Option<Path>>,
-    /// The paths that were found.
-    found: Vec<Option<Path>>,
-    /// Why an SSD was not reached when the session began.
-    first: BTreeMap<usize, NotDialled>,
-    /// Paths that nothing uses any more. They are dropped behind the lock.
-    gone: Vec<Path>,
-}
-
-impl Inner {
-    pub(super) fn up(&self) -> impl Iterator<Item = usize> {
-        (0..self.used.len()).filter(|&ssd| self.paths.is_up(ssd))
-    }
-
-    pub(super) fn in_use(&self, ssd: usize) -> Option<&Path> {
-        self.used[ssd].as_ref().filter(|_| self.paths.is_up(ssd))
-    }
-
-    pub(super) fn keep(&mut self, ssd: usize, io_queue: Weak<Lifeline>) -> Option<()> {
-        let path = self.used[ssd].as_mut().filter(|_| self.paths.is_up(ssd))?;
-        path.io.retain(|lifeline| lifeline.strong_count() > 0);
-        path.io.push(io_queue);
-        Some(())
-    }
-
-    pub(super) fn with_queue<R>(
-        &mut self,
-        now: Moment,
-        ssd: usize,
-        f: impl FnOnce(&mut HostQueue) -> R,
-    ) -> Option<R> {
-        let path = self.used[ssd].as_mut().filter(|_| self.paths.is_up(ssd))?;
-        let result = f(&mut path.admin);
-        // A command that waits for its answer takes that of the Keep Alive along.
-        if !path.admin.is_broken() && path.asked.take().is_some() {
-            self.paths.alive(now, ssd);
-        }
-        Some(result)
-    }
-
-    pub(super) fn ports(&self) -> Vec<Port> {
-        let known = |path: &Option<Path>| path.as_ref().map(|path| path.address.port);
-        let is_local = self.used.iter().filter_map(known).any(|port| matches!(port, Port::Local(_)));
-        let other = |ssd| if is_local { Port::Local(ssd) } else { Port::Remote { remote: u32::MAX, ssd } };
-        (0..).zip(&self.used).map(|(ssd, path)| known(path).unwrap_or_else(|| other(ssd))).collect()
-    }
-
-    /// Returns the old paths.
-    pub(super) fn put_in_use(&mut self, new: NewPaths) -> Vec<Path> {
-        let mut old = Vec::new();
-        let found = self.found.iter_mut().map(Option::take).enumerate();
-        let found: Vec<_> = found.filter_map(|(ssd, path)| Some((ssd, path?))).collect();
-        for (ssd, path) in found.into_iter().chain(new.into_iter().map(|(ssd, path)| (ssd, path.0))) {
-            self.paths.take(ssd);
-            if self.paths.is_up(ssd) {
-                old.extend(self.used[ssd].replace(path));
-            }
-        }
-        old
-    }
-
-    /// Also gives up the I/O queues.
-    pub(super) fn lose(&mut self, now: Moment, ssd: usize, why: &str) {
-        if self.paths.broke(now, ssd, why) {
-            tracing::info!("SSD {ssd} is given up: {why}");
-            self.cut(ssd);
-        }
-    }
-
-    /// The path is given up. While there is a found one, that is the one; the old one was cut before.
-    fn cut(&mut self, ssd: usize) {
-        match self.found[ssd].take() {
-            Some(path) => self.gone.push(path),
-            None => self.used[ssd].iter().for_each(Path::cut),
-        }
-    }
-
-    fn linked(&mut self, ssd: usize) -> Option<&mut Path> {
-        let list = if self.paths.is_up(ssd) { &mut self.used } else { &mut self.found };
-        list[ssd].as_mut()
-    }
-
-    /// Takes answers of Keep Alives, and sees which queues have broken.
-    fn take_answers(&mut self, now: Moment) {
-        for ssd in 0..self.used.len() {
-            if !self.paths.is_up(ssd) && !self.paths.is_found(ssd) {
-                continue;
-            }
-            let Some(path) = self.linked(ssd) else { continue };
-            match path.admin.look_alive(path.asked.as_ref()) {
-                Ok(false) => {}
-                Ok(true) => {
-                    path.asked = None;
-                    self.paths.alive(now, ssd);
-                }
-                Err(e) => self.lose(now, ssd, &e.to_string()),
-            }
-        }
-    }
-
-    fn ask(&mut self, now: Moment, ssd: usize) {
-        let Some(path) = self.linked(ssd) else { return };
-        match path.admin.ask_alive() {
-            Ok(asked) => path.asked = Some(asked),
-            Err(e) => self.lose(now, ssd, &e.to_string()),
-        }
-    }
-
-    fn dialled(&mut self, now: Moment, ssd: usize, outcome: Result<Path, NotDialled>) {
-        match outcome {
-            Ok(path) => {
-                self.found[ssd] = Some(path);
-                self.paths.reached(now, ssd);
-            }
-            Err(e) => {
-                let unreached = e.unreached();
-                tracing::debug!("SSD {ssd} is not reached: {}", unreached.why);
-                self.paths.unreached(now, ssd, unreached.why, unreached.for_good);
-                self.first.entry(ssd).or_insert(e);
-            }
-        }
-    }
-
-    /// Looks at the queues, and does what is due. Returns the SSDs to dial, and when to look again.
-    fn step(&mut self, now: Moment) -> (Vec<usize>, Duration) {
-        self.take_answers(now);
-        let mut due = Vec::new();
-        for action in self.paths.step(now) {
-            match action {
-                Action::Dial(ssd) => due.push(ssd),
-                Action::Ask(ssd) => self.ask(now, ssd),
-                Action::Cut(ssd) => {
-                    tracing::warn!("SSD {ssd} is given up: it does not answer");
-                    self.cut(ssd);
-                }
-            }
-        }
-        let look = if self.is_awaiting() { LOOK_SOON } else { LOOK };
-        (due, self.paths.wakes_at().map_or(look, |at| look.min(at.saturating_sub(now))))
-    }
-
-    fn is_awaiting(&self) -> bool {
-        (0..self.used.len()).any(|ssd| {
-            let list = if self.paths.is_up(ssd) { &self.used } else { &self.found };
-            list[ssd].as_ref().is_some_and(|path| path.asked.is_some())
-        })
-    }
 }
 
 /// [`Inner`] behind its lock, and a clock.
@@ -266,10 +58,8 @@ fn clock() -> Instant {
 
 impl Shared {
     pub(super) fn new(paths: Paths) -> Self {
-        let none = || std::iter::repeat_with(|| None).take(paths.len()).collect();
-        let (used, found, first) = (none(), none(), BTreeMap::new());
         Self {
-            inner: Mutex::new(Inner { paths, used, found, first, gone: Vec::new() }),
+            inner: Mutex::new(Inner::new(paths)),
             changed: Condvar::new(),
             has_found: AtomicBool::new(false),
             nudge: Mutex::default(),

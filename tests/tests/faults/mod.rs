@@ -228,7 +228,15 @@ fn a_client_cannot_speak_for_another_or_for_the_daemon() {
         assert_eq!(answer.status_word(), 0x4286);
 
         // The daemon's commands.
-        for opcode in [opcode::VOLUME_ADD, opcode::VOLUME_CHMOD, opcode::VOLUME_DELETE, opcode::MAP_SET] {
+        for opcode in [
+            opcode::VOLUME_ADD,
+            opcode::VOLUME_CHMOD,
+            opcode::VOLUME_DELETE,
+            opcode::MAP_SET,
+            opcode::MAP_HOLD,
+            opcode::ACTIVATE,
+            opcode::LEASE_ASK,
+        ] {
             let payload = Payload::Out(&[0; 4096]);
             let sqe = Sqe { opcode, ..Sqe::default() };
             let answer = admin_queue.execute(sqe, payload, deadline).unwrap();

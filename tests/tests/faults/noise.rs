@@ -60,6 +60,10 @@ impl NoisyHost {
             opcode::VOLUME_CHMOD,
             opcode::MAP_SET,
             opcode::MAP_GET,
+            opcode::MAP_HOLD,
+            opcode::TERM_TAKE,
+            opcode::ACTIVATE,
+            opcode::LEASE_ASK,
         ];
         for round in 0..600usize {
             let mut sqe = self.noise.capsule();

@@ -35,7 +35,7 @@ impl Proposed {
     }
 
     pub(super) fn wire(&self) -> WireMap {
-        self.round.map.wire(Arc::clone(&self.bytes))
+        WireMap::of(&self.round.map, Arc::clone(&self.bytes))
     }
 
     pub(super) fn is_to_be_asked(&self, ssd: u16, now: u64) -> bool {

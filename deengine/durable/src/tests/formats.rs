@@ -300,6 +300,7 @@ fn the_documented_offsets_are_right() {
         dump_bytes: 64 << 20,
         volumes: 4096,
         map_bytes: 1 << 20,
+        held_map: true,
     };
     let layout = crate::layout::Layout::new(&sizes);
     assert_eq!((layout.dump, layout.ring), (136_347_648, 203_456_512));

@@ -32,8 +32,9 @@ type Decoder = fn(&[u8]) -> bool;
 /// Every file that reads numbers, and what in it does.
 const DECODERS: [(&str, Decoder); 11] = [
     ("cell.rs", |bytes| {
-        let kinds = [Kind::Header, Kind::Term, Kind::Map, Kind::Entry, Kind::Tombstone, Kind::SmartCounters];
-        kinds.map(|kind| Cell::decode(bytes, kind, 0).is_ok()).contains(&true)
+        let singles = [Kind::Header, Kind::Term, Kind::Map, Kind::Held, Kind::SmartCounters];
+        let kinds = [singles.as_slice(), &[Kind::Entry, Kind::Tombstone]].concat();
+        kinds.iter().any(|&kind| Cell::decode(bytes, kind, 0).is_ok())
     }),
     ("checkpoint_head.rs", |bytes| {
         (0..bytes.len() / 8).for_each(|nth| _ = table_entry(bytes, nth));

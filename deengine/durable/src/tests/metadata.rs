@@ -254,8 +254,12 @@ fn a_place_of_which_nothing_is_left_is_lost_unless_it_was_never_used() {
     let bench = Bench::new();
     let opened = bench.format();
     let layout = opened.durable.layout();
-    let singles =
-        [(Kind::Term, layout.term), (Kind::Map, layout.map), (Kind::SmartCounters, layout.smart_counters)];
+    let singles = [
+        (Kind::Term, layout.term),
+        (Kind::Map, layout.map),
+        (Kind::Held, layout.held.expect("room for a held map")),
+        (Kind::SmartCounters, layout.smart_counters),
+    ];
     for (kind, twin) in singles {
         let before = [0, 1].map(|copy| {
             let mut bytes = [0; 4096];

@@ -15,6 +15,7 @@ mod journal;
 mod long;
 mod metadata;
 mod slow;
+mod voter;
 mod world;
 
 use crate::{Durable, Opened, Record, Sizes};
@@ -35,6 +36,7 @@ pub(crate) const SIZES: Sizes = Sizes {
     dump_bytes: 64 * 4096,
     volumes: 4,
     map_bytes: 6000,
+    held_map: true,
 };
 pub(crate) const ID: u64 = 0x5EED;
 

@@ -83,7 +83,8 @@ impl Areas {
     }
 
     fn checkpoint(&self, which: u64, section: Section) -> Range<u64> {
-        let bytes = (self.len - self.journal().end) / 2;
+        let held = self.twin(Part::Map).0[1].end - self.twin(Part::Map).0[0].start;
+        let bytes = (self.len - held - self.journal().end) / 2;
         let at = self.journal().end + which * bytes;
         let words = (self.sizes.map_words * 8).next_multiple_of(PAGE);
         match section {

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Carries the questions of this process's SSDs to other SSDs of the array, and the answers back. One thread
+//! has all lines; it waits for none of them. Connecting has a thread of its own while it takes.
+//!
+//! ```text
+//!   engines --PeerAsk--> gn-peers: a line for each (own SSD, other SSD) --admin queue--> SSD of this process
+//!      ^                  |                                           '---- TCP ----> SSD of another one
+//!      '-- answer_ask ----'
+//! ```
+//! A question to an SSD that is not reached is answered at once with nothing.
+
+mod line;
+
+use crate::remote_ssd::RemoteSsd;
+use gnstor_auth::Secret;
+use gnstor_fabric::admin::ChannelError;
+use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
+use gnstor_fabric::runtime::{BootClock, TransportError, TransportHandle};
+use gnstor_fabric::tcp::ClientTls;
+use gnstor_fabric::transport::{ExecutorId, PeerAsk, Port};
+use gnstor_proto::fabrics::ssd_subnqn;
+use line::{Dial, Line, Output};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Longest wait for one step of a connection.
+const STEP: Duration = Duration::from_secs(1);
+/// The SSD closes the queue of a peer that is silent for so long.
+const KATO: Duration = Duration::from_secs(15);
+/// Pauses of the thread: while answers or connections are awaited, and else.
+const NAPS: [Duration; 2] = [Duration::from_micros(300), Duration::from_millis(20)];
+
+/// The SSDs of this process, as the others of their array see them.
+#[derive(Clone, Debug)]
+pub struct PeersConfig {
+    /// Number of the first SSD.
+    pub first: u16,
+    /// How many there are.
+    pub count: u16,
+    /// The array's manager key, with which they prove who they are.
+    pub manager_key: Option<Secret>,
+    /// How SSDs of other processes are reached by TLS.
+    pub tls: Option<ClientTls>,
+}
+
+/// The thread that carries questions. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Peers {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The outcome of a connection that a thread has made.
+struct Dialled {
+    line: (u16, u16),
+    outcome: Result<(HostQueue, Option<RemoteSsd>), ChannelError>,
+}
+
+impl Peers {
+    /// Starts to carry the questions of the SSDs of these engines.
+    ///
+    /// # Errors
+    /// No thread, or engines that have stopped.
+    pub fn start(engines: &TransportHandle, config: PeersConfig) -> io::Result<Self> {
+        let (carrier, inbox) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let given: Result<Vec<()>, TransportError> =
+            engines.each(move |engine, _| engine.carry_asks(carrier.clone()));
+        given.map_err(io::Error::other)?;
+        let (dialled, dials) = channel();
+        let carrying = Carrying {
+            engines: engines.clone(),
+            config,
+            inbox,
+            dialled,
+            dials,
+            soft: None,
+            lines: BTreeMap::new(),
+            threads: Vec::new(),
+            clock: BootClock::start(),
+            stop: Arc::clone(&stop),
+        };
+        let thread = std::thread::Builder::new().name("gn-peers".into());
+        Ok(Self { stop, thread: Some(thread.spawn(move || carrying.run())?) })
+    }
+}
+
+impl Drop for Peers {
+    /// Waits for the thread, and for connections that are being made: a second or two.
+    fn drop(&mut self) {
+        // Relaxed: the flag orders nothing; the join does.
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+struct Carrying {
+    engines: TransportHandle,
+    config: PeersConfig,
+    inbox: Receiver<PeerAsk>,
+    dialled: Sender<Dialled>,
+    dials: Receiver<Dialled>,
+    /// The executor of the queues; none before the first question.
+    soft: Option<ExecutorId>,
+    /// By own SSD and other SSD.
+    lines: BTreeMap<(u16, u16), Line>,
+    threads: Vec<JoinHandle<()>>,
+    clock: BootClock,
+    stop: Arc<AtomicBool>,
+}
+
+impl Carrying {
+    fn run(mut self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let is_busy = self.lines.values().any(Line::awaits);
+            match self.inbox.recv_timeout(NAPS[usize::from(!is_busy)]) {
+                Ok(asked) => self.take(asked),
+                Err(RecvTimeoutError::Timeout) => {}
+                // The engines have ended.
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            while let Ok(asked) = self.inbox.try_recv() {
+                self.take(asked);
+            }
+            while let Ok(Dialled { line, outcome }) = self.dials.try_recv() {
+                let now = self.now();
+                if let Some(line) = self.lines.get_mut(&line) {
+                    line.dialled(now, outcome);
+                }
+            }
+            self.attend();
+        }
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.clock.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn take(&mut self, asked: PeerAsk) {
+        let own = self.config.first.saturating_add(asked.target);
+        let line = self.lines.entry((own, asked.peer)).or_insert_with(|| Line::new(own, asked.peer));
+        line.give(asked);
+    }
+
+    /// Attends to every line; one that has had nothing to do for long ends.
+    fn attend(&mut self) {
+        let now = self.now();
+        let names: Vec<(u16, u16)> = self.lines.keys().copied().collect();
+        for name in names {
+            let Some(line) = self.lines.get_mut(&name) else { continue };
+            line.attend(now);
+            while let Some(output) = self.lines.get_mut(&name).and_then(Line::pop) {
+                match output {
+                    Output::Answer(asked, answer) => self.answer(&asked, answer),
+                    Output::Dial(dial) => self.dial(name, dial),
+                }
+            }
+        }
+        self.lines.retain(|_, line| !line.is_over(now));
+        self.threads.retain(|thread| !thread.is_finished());
+    }
+
+    fn answer(&self, asked: &PeerAsk, answer: Option<gnstor_proto::nvme::Cqe>) {
+        let (target, ask) = (asked.target, asked.ask);
+        self.engines.cast(move |engine, now| engine.answer_ask(now, target, ask, answer.as_ref()));
+    }
+
+    /// Connects on a thread of its own.
+    fn dial(&mut self, name: (u16, u16), dial: Dial) {
+        let to = self.dialled.clone();
+        let connect = match self.connector(name, dial) {
+            Ok(connect) => connect,
+            Err(error) => return drop(to.send(Dialled { line: name, outcome: Err(error) })),
+        };
+        let thread = std::thread::Builder::new().name("gn-peer-dial".into());
+        match thread.spawn(move || drop(to.send(Dialled { line: name, outcome: connect() }))) {
+            Ok(thread) => self.threads.push(thread),
+            Err(cause) => {
+                let broken = ChannelError::Broken { peer: ssd_subnqn(name.1), cause: cause.to_string() };
+                drop(self.dialled.send(Dialled { line: name, outcome: Err(broken) }));
+            }
+        }
+    }
+
+    #[expect(clippy::type_complexity, reason = "what a thread is to do, and how that ends")]
+    fn connector(
+        &mut self,
+        (own, peer): (u16, u16),
+        dial: Dial,
+    ) -> Result<
+        impl FnOnce() -> Result<(HostQueue, Option<RemoteSsd>), ChannelError> + Send + 'static,
+        ChannelError,
+    > {
+        let broken = |cause: String| ChannelError::Broken { peer: ssd_subnqn(peer), cause };
+        let soft = match self.soft {
+            Some(soft) => soft,
+            None => self.engines.call(|engine, _| engine.add_soft()).map_err(|e| broken(e.to_string()))?,
+        };
+        self.soft = Some(soft);
+        let engine = self.engines.clone();
+        let who = Credentials::peer(own, self.config.manager_key.as_ref());
+        let tls = self.config.tls.clone();
+        let local = peer.checked_sub(self.config.first).filter(|&target| target < self.config.count);
+        Ok(move || match local {
+            Some(target) => {
+                let subnqn = ssd_subnqn(peer);
+                let path = SsdPath {
+                    transport: &engine,
+                    executor: soft,
+                    port: Port::Local(target),
+                    subnqn: &subnqn,
+                };
+                Ok((HostQueue::connect(&path, who, KATO, STEP)?, None))
+            }
+            None => {
+                let mut remote = RemoteSsd::new(engine, soft, peer, dial.address, who);
+                remote.use_tls(tls.as_ref());
+                Ok((remote.connect()?, Some(remote)))
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

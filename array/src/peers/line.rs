@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The connection of one SSD of this process with another SSD: an admin queue, the questions on it, and the
+//! way back when it breaks. Time is an argument, and no call blocks.
+//!
+//! ```text
+//!   rests --a question--> dialling --ok--> up --breaks, or a question is late--> rests
+//!                           '--failed--> rests: 50 ms, 100 ms, ... 400 ms
+//! ```
+
+use crate::remote_ssd::RemoteSsd;
+use gnstor_fabric::admin::{AdminQueue, Ask, ChannelError, Data, Dialogue, Exchange, Reply};
+use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::transport::PeerAsk;
+use gnstor_proto::fabrics::ssd_subnqn;
+use gnstor_proto::nvme::Cqe;
+use std::collections::VecDeque;
+
+/// A question is answered within this time, or its line is looked at anew: a lease is 300 ms.
+const PATIENCE_MS: u64 = 250;
+/// First and longest rest before it connects again. An SSD that is back is to serve soon.
+const RESTS_MS: (u64, u64) = (50, 400);
+/// How often the other SSD hears a Keep Alive.
+const ALIVE_MS: u64 = 2_000;
+/// A line without questions for so long ends.
+const IDLE_MS: u64 = 10_000;
+
+/// Where to connect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Dial {
+    pub(super) address: String,
+}
+
+/// What the owner of a line has to do.
+#[derive(Debug)]
+pub(super) enum Output {
+    /// Hand this to the SSD that asked.
+    Answer(PeerAsk, Option<Cqe>),
+    /// Connect, where that may block, and hand the outcome to [`Line::dialled`].
+    Dial(Dial),
+}
+
+/// A question under way.
+#[derive(Debug)]
+struct Talk(PeerAsk);
+
+impl Dialogue for Talk {
+    type Answer = Option<Cqe>;
+
+    fn order(&self) -> Option<u64> {
+        None
+    }
+
+    fn ask(&self) -> Ask {
+        Ask { sqe: self.0.question.sqe, data: Data::Out(self.0.question.data.to_vec()) }
+    }
+
+    fn replied(&mut self, reply: Reply) -> Option<Option<Cqe>> {
+        Some(Some(reply.cqe))
+    }
+
+    fn lost(&mut self, _: &ChannelError) -> Option<Cqe> {
+        None
+    }
+}
+
+enum State<Q> {
+    /// It connects when there is a question, not before `at`.
+    Resting {
+        at: u64,
+    },
+    /// `moved`: the map has had another address since.
+    Dialling {
+        moved: bool,
+    },
+    Up {
+        queue: Q,
+        _link: Option<RemoteSsd>,
+        alive_at: u64,
+    },
+}
+
+/// The connection with one other SSD.
+pub(super) struct Line<Q = HostQueue> {
+    own: u16,
+    peer: u16,
+    address: String,
+    state: State<Q>,
+    rest_ms: u64,
+    exchange: Exchange<PeerAsk, Talk>,
+    /// Questions that came since the line was attended to.
+    inbox: Vec<PeerAsk>,
+    last_asked: u64,
+    outputs: VecDeque<Output>,
+}
+
+impl<Q> std::fmt::Debug for Line<Q> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Line").field("own", &self.own).field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
+
+impl<Q: AdminQueue> Line<Q> {
+    /// A line that is not connected.
+    pub(super) fn new(own: u16, peer: u16) -> Self {
+        Self {
+            own,
+            peer,
+            address: String::new(),
+            state: State::Resting { at: 0 },
+            rest_ms: RESTS_MS.0,
+            exchange: exchange(peer),
+            inbox: Vec::new(),
+            last_asked: 0,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Takes a question; [`Self::attend`] sends it.
+    pub(super) fn give(&mut self, asked: PeerAsk) {
+        self.inbox.push(asked);
+    }
+
+    /// Whether an answer or a connection may come at any time.
+    pub(super) fn awaits(&self) -> bool {
+        self.exchange.awaits() || matches!(self.state, State::Dialling { .. })
+    }
+
+    /// Whether it has had nothing to do for long.
+    pub(super) fn is_over(&self, now: u64) -> bool {
+        let is_idle = now.saturating_sub(self.last_asked) > IDLE_MS;
+        is_idle && !matches!(self.state, State::Dialling { .. }) && self.outputs.is_empty()
+    }
+
+    /// What is to be done, oldest first.
+    pub(super) fn pop(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Takes answers, looks at deadlines, and sends questions; connects where that is due.
+    pub(super) fn attend(&mut self, now: u64) {
+        let inbox = std::mem::take(&mut self.inbox);
+        if let Some(last) = inbox.last() {
+            self.last_asked = now;
+            // The map says that the SSD is elsewhere.
+            if last.question.address != self.address {
+                self.address.clone_from(&last.question.address);
+                match &mut self.state {
+                    State::Up { .. } => {
+                        let cause = "the fleet map has another address".into();
+                        self.fell(now, ChannelError::Broken { peer: ssd_subnqn(self.peer), cause });
+                    }
+                    State::Dialling { moved } => *moved = true,
+                    State::Resting { .. } => {}
+                }
+            }
+        }
+        let is_asked = !inbox.is_empty();
+        match self.state {
+            State::Up { .. } => {
+                inbox.into_iter().for_each(|asked| self.exchange.give(asked.clone(), Talk(asked)));
+                if let Err(error) = self.go_on(now) {
+                    self.fell(now, error);
+                }
+                self.collect();
+            }
+            State::Dialling { .. } | State::Resting { .. } => {
+                self.outputs.extend(inbox.into_iter().map(|asked| Output::Answer(asked, None)));
+                if matches!(self.state, State::Resting { at } if is_asked && at <= now) {
+                    self.state = State::Dialling { moved: false };
+                    self.outputs.push_back(Output::Dial(Dial { address: self.address.clone() }));
+                }
+            }
+        }
+    }
+
+    fn go_on(&mut self, now: u64) -> Result<(), ChannelError> {
+        let State::Up { queue, alive_at, .. } = &mut self.state else { return Ok(()) };
+        while let Some(cqe) = queue.poll()? {
+            self.rest_ms = RESTS_MS.0;
+            self.exchange.completed(cqe, |at, data| queue.read(at, data))?;
+        }
+        self.exchange.step(now)?;
+        if *alive_at <= now {
+            *alive_at = now + ALIVE_MS;
+            self.exchange.keep_alive();
+        }
+        while let Some(capsule) = self.exchange.next(now) {
+            queue.send(&capsule)?;
+        }
+        Ok(())
+    }
+
+    /// The queue is not used any more.
+    fn fell(&mut self, now: u64, error: ChannelError) {
+        tracing::debug!(own = self.own, peer = self.peer, %error, "the connection with another SSD broke");
+        self.exchange.end(error);
+        self.collect();
+        self.exchange = exchange(self.peer);
+        self.rest(now);
+    }
+
+    fn rest(&mut self, now: u64) {
+        self.state = State::Resting { at: now + self.rest_ms };
+        self.rest_ms = (self.rest_ms * 2).min(RESTS_MS.1);
+    }
+
+    fn collect(&mut self) {
+        while let Some((asked, answer)) = self.exchange.pop() {
+            self.outputs.push_back(Output::Answer(asked, answer));
+        }
+    }
+
+    /// The outcome of [`Output::Dial`].
+    pub(super) fn dialled(&mut self, now: u64, outcome: Result<(Q, Option<RemoteSsd>), ChannelError>) {
+        match outcome {
+            Ok(_) if matches!(self.state, State::Dialling { moved: true }) => self.rest(now),
+            Ok((queue, _link)) => self.state = State::Up { queue, _link, alive_at: now + ALIVE_MS },
+            Err(error) => {
+                tracing::debug!(own = self.own, peer = self.peer, %error, "another SSD is not reached");
+                self.rest(now);
+            }
+        }
+    }
+}
+
+fn exchange(peer: u16) -> Exchange<PeerAsk, Talk> {
+    Exchange::new(ssd_subnqn(peer), PATIENCE_MS)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the replies of the daemon have promised so far.
+
+use super::SSDS;
+use crate::bench::{Bench, Outcome};
+use gnstor_daemon::core::request::Request;
+use gnstor_daemon::core::{Reply, Ticket};
+use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::status::GrpcCode;
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::BTreeMap;
+
+/// A volume and its generation.
+type Incarnation = (u16, u32);
+
+/// The promises of the replies.
+#[derive(Default)]
+pub(super) struct Model {
+    pub(super) asked: BTreeMap<Ticket, Request>,
+    /// The last grant of each volume: name, holder, and until when it was promised.
+    pub(super) grants: BTreeMap<Incarnation, (String, ClientId, u64)>,
+    /// Lease epochs seen in grants.
+    pub(super) epochs: BTreeMap<Incarnation, u32>,
+}
+
+impl Model {
+    /// The client asked for something that ended its own grant, or may have.
+    pub(super) fn give_up(&mut self, request: &Request) {
+        if let Request::Release { name, client } | Request::Open { name, client, .. } = request {
+            self.grants.retain(|_, (volume, holder, _)| volume != name.as_str() || holder != client);
+        }
+        // The published volume loses its writer, and the volume that had the name its life.
+        if let Request::Publish(publish) = request {
+            let (key, name) = ((publish.vid.get(), publish.generation), publish.name.as_str());
+            self.grants.retain(|grant, (volume, _, _)| *grant != key && volume != name);
+        }
+    }
+
+    pub(super) fn hear(&mut self, bench: &Bench, ticket: Ticket, outcome: &Outcome) {
+        let Some(request) = self.asked.remove(&ticket) else { return };
+        if outcome.is_err() || matches!(request, Request::Release { .. } | Request::Publish(_)) {
+            self.give_up(&request);
+        }
+        match (&request, outcome) {
+            (Request::Open { client, .. }, Ok(Reply::Opened { volume, lease_ms })) if *lease_ms > 0 => {
+                self.granted(bench, volume, *client, *lease_ms);
+            }
+            (Request::Renew { name, client, lease_epoch, .. }, Ok(Reply::Renewed { lease_ms })) => {
+                for (key, (volume, holder, until)) in &mut self.grants {
+                    let vid = Vid::new(key.0).unwrap();
+                    let lives = bench
+                        .array
+                        .ssd(0)
+                        .table
+                        .get(&vid)
+                        .is_some_and(|e| e.generation == key.1 && !e.deleting);
+                    if lives && volume == name.as_str() {
+                        assert_eq!(
+                            (*holder, self.epochs[key]),
+                            (*client, *lease_epoch),
+                            "only the holder renews"
+                        );
+                        *until = bench.now + u64::from(*lease_ms);
+                    }
+                }
+            }
+            (_, Err(failure)) => {
+                assert!(!failure.message.is_empty() && failure.code != GrpcCode::Internal, "{failure}")
+            }
+            _ => {}
+        }
+    }
+
+    fn granted(&mut self, bench: &Bench, volume: &VolumeEntry, client: ClientId, lease_ms: u32) {
+        let key = (volume.vid.get(), volume.generation);
+        for ssd in (0..SSDS).filter(|&ssd| !bench.array.is_out(ssd)) {
+            let held = bench.array.ssd(ssd).table[&volume.vid].clone();
+            assert_eq!(
+                (held.writer, held.lease_epoch),
+                (Some(client), volume.lease_epoch),
+                "SSD {ssd} at the grant"
+            );
+        }
+        let grant = (volume.name.clone(), client, bench.now + u64::from(lease_ms));
+        if let Some((_, holder, until)) = self.grants.insert(key, grant) {
+            assert!(holder == client || bench.now >= until, "client {holder} was promised until {until}");
+        }
+        let before = self.epochs.insert(key, volume.lease_epoch);
+        assert!(before.is_none_or(|before| before < volume.lease_epoch), "an epoch was granted twice");
+    }
+}

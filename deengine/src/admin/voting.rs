@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! This SSD as a voter: TERM TAKE, MAP HOLD, ACTIVATE and LEASE ASK, judged by the transition functions of
+//! crate `fleet` ([`Voter`]), which the model checks.
+//!
+//! ```text
+//!   metadata: term, grant --.
+//!   active map -------------+--> Voter --judges--> writes --durable--> answer
+//!   held map ---------------'
+//! ```
+//! The three commands of the daemon are changes of the metadata ([`super::changes`]): they are carried out
+//! one after another, and take effect when they are durable. LEASE ASK changes nothing, and is answered by
+//! what is durable.
+
+use crate::controller::Ssd;
+use crate::io::command::Answer;
+use crate::io::permit::CompletionPermit;
+use crate::permission::fleet::Fleet;
+use crate::request::Refused;
+use crate::session::Role;
+use gnstor_base::time::Time;
+use gnstor_durable::cell::Kind;
+use gnstor_durable::{Grant, HeldMap};
+use gnstor_fleet::ArrayId;
+use gnstor_fleet::known::Known;
+use gnstor_fleet::lease::LeaseAsk;
+use gnstor_fleet::map::FleetView;
+use gnstor_fleet::voter::{Held, Voter, check_newer};
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::placement::{AnyMap, Rows};
+use gnstor_proto::status::Refusal;
+use gnstor_proto::voting::{Activation, Ask, Hold, MapName, Promise, TermTake, map_digest};
+use std::sync::Arc;
+
+/// What a voter knows beside its metadata.
+#[derive(Debug, Default)]
+pub(crate) struct Voting {
+    /// The last map that was held, and its bytes.
+    held: Option<(Held<Known>, Arc<[u8]>)>,
+    /// What it has promised or holds could not be read: it votes no more.
+    forgot: bool,
+}
+
+/// A map that is to be held.
+#[derive(Debug)]
+pub(crate) struct ToHold {
+    held: Held<Known>,
+    bytes: Vec<u8>,
+}
+
+/// The refusal of a rule of the fleet, as it travels.
+pub(crate) fn refusal_of(refused: gnstor_fleet::Refused) -> Refusal {
+    use gnstor_fleet::Refused as Rule;
+    match refused {
+        Rule::OtherArray => Refusal::OtherArray,
+        Rule::StaleTerm => Refusal::StaleTerm,
+        Rule::StaleVersion => Refusal::StaleVersion,
+        Rule::Deprived => Refusal::Deprived,
+        Rule::StaleMap => Refusal::StaleMap,
+        Rule::MapBehind => Refusal::MapBehind,
+        Rule::NotServing => Refusal::NotServing,
+        Rule::NotHereYet => Refusal::NotHereYet,
+        Rule::AskTheFirst => Refusal::AskTheFirst,
+        Rule::GroupWaits => Refusal::GroupWaits,
+        Rule::WrongTarget => Refusal::WrongTarget,
+        // A mark is not in use yet: a stamp below it has the outcome of a lease that is over.
+        Rule::LeaseExpired | Rule::SettledAlready => Refusal::LeaseExpired,
+        Rule::GroupFull => Refusal::GroupFull,
+    }
+}
+
+impl Ssd {
+    /// What it promised and holds, from the metadata.
+    pub(crate) fn recall_vote(&mut self) {
+        let lost = self.volumes.metadata().lost();
+        let forgot = lost.contains(&Kind::Held) || lost.contains(&Kind::Term);
+        let held = self.volumes.metadata().contents().held.as_ref().and_then(|HeldMap { term, map }| {
+            let known = Known::new(AnyMap::decode(map).ok()?);
+            Some((Held { term: *term, map: known }, Arc::from(map.as_slice())))
+        });
+        let is_bad = held.is_none() && self.volumes.metadata().contents().held.is_some();
+        if forgot || is_bad {
+            tracing::error!("what this SSD has promised as a voter could not be read: it votes no more");
+        }
+        self.voting = Voting { held, forgot: forgot || is_bad };
+    }
+
+    /// The voter that this SSD is.
+    ///
+    /// # Errors
+    /// It has no map, or the map names another SSD at its place, or it has forgotten what it promised.
+    pub(crate) fn voter(&self) -> Result<Voter<Known>, Refused> {
+        let fleet = self.table.fleet().ok_or(Refusal::NotServing)?;
+        if self.voting.forgot || !self.is_named_by(fleet) {
+            return Err(Refusal::NotReady.into());
+        }
+        let term = self.table.term();
+        let grant = self.volumes.metadata().contents().grant.filter(|grant| grant.term == term);
+        // A term that came with another command is granted to no instance yet, and those below are refused.
+        let (term, instance) =
+            grant.map_or((term.saturating_sub(1), 0), |grant| (grant.term, grant.instance));
+        let active = fleet.known().clone();
+        let held = self.newer_held(fleet).map(|(held, _)| held.clone());
+        Ok(Voter { term, instance, active, held })
+    }
+
+    fn is_named_by(&self, fleet: &Fleet) -> bool {
+        let AnyMap::Three(map) = fleet.map() else { return true };
+        let own = fleet.own().and_then(|own| map.ssds.get(usize::from(own)));
+        own.is_some_and(|ssd| ssd.is(&self.identity().uuid))
+    }
+
+    fn newer_held(&self, fleet: &Fleet) -> Option<&(Held<Known>, Arc<[u8]>)> {
+        self.voting.held.as_ref().filter(|(held, _)| held.map.epoch() > fleet.map().epoch())
+    }
+
+    /// The bytes of the map that is held beyond the active one; none where there is no such map.
+    pub(crate) fn held_bytes(&self) -> Option<&Arc<[u8]>> {
+        self.table.fleet().and_then(|fleet| self.newer_held(fleet)).map(|(_, bytes)| bytes)
+    }
+
+    /// Epoch of the newest map that it knows, as a completion carries it.
+    fn newest_epoch(&self) -> u32 {
+        let Some(fleet) = self.table.fleet() else { return 0 };
+        self.newer_held(fleet).map_or(fleet.map().wire_epoch(), |(held, _)| held.map.map().wire_epoch())
+    }
+
+    /// TERM TAKE: judges it and starts its write.
+    pub(crate) fn begin_grant(&mut self, take: TermTake) -> Result<(), Refused> {
+        let mut voter = self.voter()?;
+        let array = voter.active.array();
+        if array.0[..8] != take.array {
+            return Err(Refusal::OtherArray.into());
+        }
+        voter.take_term(array, take.term, take.instance).map_err(refusal_of)?;
+        self.start_grant(take.term, take.instance)
+    }
+
+    /// A term that was judged is written down with the instance that it is granted to.
+    fn start_grant(&mut self, term: u64, instance: u64) -> Result<(), Refused> {
+        // 0 stands for no instance.
+        if instance == 0 {
+            return Err(Refusal::InvalidField.into());
+        }
+        self.table.take_term(term)?;
+        let grant = Grant { term, instance };
+        if self.volumes.metadata().contents().grant != Some(grant) {
+            self.volumes.metadata_mut().start_grant(grant);
+        }
+        Ok(())
+    }
+
+    /// The answer to TERM TAKE: what it knows now.
+    pub(crate) fn promise(&self) -> Option<Promise> {
+        let fleet = self.table.fleet()?;
+        let name = |epoch, bytes: &[u8]| MapName { epoch, digest: map_digest(bytes) };
+        Some(Promise {
+            term: self.table.term(),
+            array: fleet.known().array().0,
+            active: name(fleet.map().epoch(), fleet.bytes()),
+            held: self.newer_held(fleet).map(|(held, bytes)| (held.term, name(held.map.epoch(), bytes))),
+        })
+    }
+
+    /// MAP HOLD: judges it and starts its writes.
+    pub(crate) fn begin_hold(&mut self, data: &[u8]) -> Result<ToHold, Refused> {
+        let (hold, bytes) = Hold::decode(data).map_err(|_| Refusal::InvalidField)?;
+        if !self.volumes.metadata().can_hold() {
+            tracing::warn!(
+                "the file of this SSD has no room for a map that is held: format it, so that it votes"
+            );
+            return Err(Refusal::InvalidOpcode.into());
+        }
+        let (map, bytes) = self.whole_map(hold.base, bytes)?;
+        let map = Known::new(map);
+        if (map.array(), map.epoch()) != (ArrayId(hold.array), hold.epoch) {
+            return Err(Refusal::InvalidField.into());
+        }
+        self.voter()?.hold(hold.term, hold.instance, map.clone()).map_err(|refused| self.behind(refused))?;
+        self.start_grant(hold.term, hold.instance)?;
+        self.volumes.metadata_mut().start_hold(HeldMap { term: hold.term, map: bytes.clone() });
+        Ok(ToHold { held: Held { term: hold.term, map }, bytes })
+    }
+
+    /// The map of a MAP HOLD is durable: from now on it ends leases.
+    pub(crate) fn end_hold(&mut self, ToHold { held, bytes }: ToHold) {
+        self.voting.held = Some((held, bytes.into()));
+    }
+
+    /// ACTIVATE: the map that becomes active, and its bytes. No term is compared: a majority has held it.
+    pub(crate) fn activated(&self, data: &[u8]) -> Result<(AnyMap, Vec<u8>), Refused> {
+        let (activation, bytes) = Activation::decode(data).map_err(|_| Refusal::InvalidField)?;
+        let (map, bytes) = match bytes {
+            Some(bytes) => self.whole_map(activation.base, bytes)?,
+            None => {
+                let named = |(held, bytes): &&(Held<Known>, Arc<[u8]>)| {
+                    held.map.epoch() == activation.map.epoch && map_digest(bytes) == activation.map.digest
+                };
+                let held = self.voting.held.as_ref().filter(named);
+                let (held, bytes) =
+                    held.ok_or_else(|| Refused::at(Refusal::MapBehind, self.newest_epoch()))?;
+                (held.map.map().clone(), bytes.to_vec())
+            }
+        };
+        let name = MapName { epoch: map.epoch(), digest: map_digest(&bytes) };
+        let known = Known::new(map);
+        if name != activation.map || known.array().0 != activation.array {
+            return Err(Refusal::InvalidField.into());
+        }
+        if let Some(fleet) = self.table.fleet() {
+            check_newer(fleet.known(), &known).map_err(|refused| self.behind(refused))?;
+        }
+        Ok((known.map().clone(), bytes))
+    }
+
+    /// A refusal, with the epoch that it speaks of.
+    fn behind(&self, refused: gnstor_fleet::Refused) -> Refused {
+        Refused::at(refusal_of(refused), self.newest_epoch())
+    }
+
+    /// The map in these bytes, or the one that they make as a patch of a map that this SSD knows.
+    fn whole_map(&self, base: u64, bytes: &[u8]) -> Result<(AnyMap, Vec<u8>), Refused> {
+        if base == 0 {
+            let map = AnyMap::decode(bytes).map_err(|_| Refusal::InvalidField)?;
+            return Ok((map, bytes.to_vec()));
+        }
+        let active = self.table.fleet().map(|fleet| fleet.known());
+        let held = self.voting.held.as_ref().map(|(held, _)| &held.map);
+        let known = active.into_iter().chain(held).map(Known::map).find(|map| map.epoch() == base);
+        let Some(AnyMap::Three(known)) = known else {
+            return Err(Refused::at(Refusal::MapBehind, self.newest_epoch()));
+        };
+        let map = known.patched(bytes).map_err(|_| Refusal::InvalidField)?;
+        let bytes = map.encode().map_err(|_| Refusal::InvalidField)?;
+        Ok((map.into(), bytes))
+    }
+
+    /// The question of a LEASE ASK is there.
+    pub(crate) fn finish_lease_ask(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
+        match self.judge_lease_ask(&permit, data) {
+            Ok(()) => {
+                let answer = Answer::dw0(self.newest_epoch());
+                self.complete(permit, answer, now, 0);
+            }
+            Err(refused) => self.refuse(permit, 0, refused, now),
+        }
+    }
+
+    fn judge_lease_ask(&mut self, permit: &CompletionPermit, data: &[u8]) -> Result<(), Refused> {
+        let ask = Ask::decode(data).map_err(|_| Refusal::InvalidField)?;
+        let Some(Role::Admin(cntlid)) = self.hosts.queue(permit.queue()).map(|queue| queue.role) else {
+            return Err(Refusal::SequenceError.into());
+        };
+        let identity = self.hosts.host(cntlid).map(|host| host.identity);
+        let voter = self.voter()?;
+        // An SSD asks for itself alone.
+        let named = voter.active.map().id(ask.ssd).map(Identity::Peer);
+        if named.is_none() || named != identity {
+            return Err(Refusal::WrongIdentity.into());
+        }
+        let Ask { ssd, array, epoch, incarnation } = ask;
+        let ask = LeaseAsk { array: ArrayId(array), ssd, epoch, incarnation };
+        voter.answer(&ask).map_err(|refused| self.behind(refused))
+    }
+}

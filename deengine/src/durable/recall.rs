@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What of its metadata an SSD goes by when its power is on: the permission table, the fleet map, its
+//! identity, and whether acknowledged writes were lost.
+//!
+//! ```text
+//!   metadata --recall--> table, tombstones, term       map --seen--> what the map gives this SSD
+//!                   '--> identity: counted up where writes were lost (rule 1a)
+//! ```
+
+use super::SsdError;
+use crate::controller::Ssd;
+use crate::permission::fleet::Fleet;
+use gnstor_base::time::Time;
+use gnstor_durable::cell::Kind;
+use gnstor_durable::{DurableError, SsdIdentity};
+use gnstor_ftl::OpenError;
+use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::{AnyMap, Rows};
+use gnstor_proto::vendor::VolumeEntry;
+
+/// Stands in the metadata for the epoch of a map that is lost: no map is newer.
+pub(crate) const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
+
+impl Ssd {
+    /// The fleet map that it holds.
+    pub fn fleet_map(&self) -> Option<&AnyMap> {
+        self.table.fleet().map(Fleet::map)
+    }
+
+    /// An SSD whose metadata lost the fleet map takes it from another SSD of the array. Waits for the disk.
+    ///
+    /// # Errors
+    /// [`SsdError`]: the bytes are no map, or the system area does not take it.
+    pub fn recall_map(&mut self, bytes: &[u8]) -> Result<(), SsdError> {
+        if self.table.fleet().is_some() || !self.volumes.metadata().lost().contains(&Kind::Map) {
+            return Ok(());
+        }
+        self.take_map(bytes)
+    }
+
+    pub(super) fn take_map(&mut self, bytes: &[u8]) -> Result<(), SsdError> {
+        let map = AnyMap::decode(bytes).map_err(|e| SsdError::Refused(format!("the fleet map: {e:?}")))?;
+        self.volumes.metadata_mut().set_map(bytes)?;
+        self.date_filling(&map)?;
+        self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
+        let fleet = self.seen(map);
+        self.table.set_fleet(Some(fleet));
+        self.follow_voters(Time::ZERO);
+        Ok(())
+    }
+
+    /// This SSD, which is empty, stands in for one of an array that cannot be used: it takes connections and
+    /// permission entries, and refuses every read and write.
+    ///
+    /// # Errors
+    /// [`SsdError`]: the bytes are no fleet map.
+    pub fn stand_in(&mut self, map: &[u8]) -> Result<(), SsdError> {
+        self.volumes.stands_in = true;
+        self.take_map(map)
+    }
+
+    /// Table and map from the metadata; unfinished sweeps go on.
+    pub(crate) fn recall(&mut self) -> Result<(), SsdError> {
+        let contents = self.volumes.metadata().contents();
+        let damaged = |what: String| SsdError::Layer(OpenError::Damaged(what));
+        for (vid, bytes) in &contents.entries {
+            let entry = VolumeEntry::decode(bytes)
+                .map_err(|e| damaged(format!("the permission entry of volume {}: {e:?}", vid.get())))?;
+            if entry.deleting {
+                self.ftl.sweep(*vid, entry.generation);
+            }
+            self.table.recall(entry);
+        }
+        for (vid, tombstone) in &contents.tombstones {
+            self.table.recall_tombstone(*vid, tombstone);
+        }
+        self.table.recall_term(contents.term);
+        if contents.leased {
+            self.table.recall_lease();
+        }
+        let lost = self.volumes.metadata().lost();
+        let places = self.lost_places();
+        if places > 0 {
+            tracing::error!(
+                "{places} places of the permission metadata could not be read: volumes or changes of them \
+                 may be missing"
+            );
+        }
+        let map = contents.map.as_ref().map(|bytes| AnyMap::decode(bytes)).transpose();
+        let map = map.map_err(|e| damaged(format!("the fleet map: {e:?}")))?;
+        // Whether writes were lost before stood with the term: where that cannot be read, they are taken
+        // for lost.
+        let is_lossy = self.boot.is_lossy() || lost.contains(&Kind::Term);
+        let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
+        let identity = match contents.identity {
+            Some(SsdIdentity { uuid, incarnation }) => {
+                SsdIdentity { uuid, incarnation: incarnation + u32::from(is_lossy) }
+            }
+            None => drawn_identity(),
+        };
+        if is_lossy || contents.identity != Some(identity) {
+            // Written down: a shutdown, or a power failure with a dump, does not bring back what is
+            // missing. One write: the loss and the incarnation that says so.
+            let lossy_at = is_lossy.then(|| map.as_ref().map_or(unknown, |map| map.epoch()));
+            self.volumes.metadata_mut().set_identity(identity, lossy_at)?;
+        }
+        if let Some(map) = &map {
+            self.date_filling(map)?;
+        }
+        self.count_start()?;
+        let is_over = |epoch: &u64| map.as_ref().is_some_and(|map| self.ends_filling(map, *epoch));
+        let filling = self.volumes.metadata().contents().filling.filter(|epoch| !is_over(epoch));
+        self.volumes.set_filling_since(filling);
+        if self.ftl.is_sweeping() {
+            self.volumes.sweep_at(Time::ZERO);
+            self.alarm = Time::ZERO;
+        }
+        let fleet = map.map(|map| self.seen(map));
+        self.table.set_fleet(fleet);
+        self.recall_vote();
+        self.follow_voters(Time::ZERO);
+        Ok(())
+    }
+
+    /// Writes were lost under a map that is lost as well: the first one that is known again is taken for
+    /// it, and only one that is newer says that they are back.
+    fn date_filling(&mut self, map: &AnyMap) -> Result<(), DurableError> {
+        if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
+            self.volumes.metadata_mut().set_filling(map.epoch())?;
+        }
+        Ok(())
+    }
+
+    /// Whether the map says that the writes that were lost at this epoch are back. One of format 2 says so
+    /// for all SSDs with any newer epoch, one of format 3 for the incarnation that it names (rule 1a).
+    pub(crate) fn ends_filling(&self, map: &AnyMap, lossy_at: u64) -> bool {
+        match map {
+            AnyMap::Two(map) => map.epoch > lossy_at,
+            AnyMap::Three(map) => {
+                let identity = self.identity();
+                let own = map.ssds.iter().find(|ssd| ssd.id == self.config.index);
+                own.is_some_and(|ssd| ssd.is(&identity.uuid) && ssd.incarnation == identity.incarnation)
+            }
+        }
+    }
+
+    /// Which SSD this is, and which content of it.
+    pub fn identity(&self) -> SsdIdentity {
+        let none = SsdIdentity { uuid: [0; 16], incarnation: 0 };
+        self.volumes.metadata().contents().identity.unwrap_or(none)
+    }
+
+    /// The incarnation that it has under a map: one that drops this content ends it (rule 1a).
+    pub(crate) fn dropped_by(&self, map: &AnyMap) -> Option<SsdIdentity> {
+        let AnyMap::Three(map) = map else { return None };
+        let SsdIdentity { uuid, incarnation } = self.identity();
+        let own = map.ssds.iter().find(|ssd| ssd.id == self.config.index && ssd.is(&uuid))?;
+        let is_out = own.state == State3::Out && own.incarnation == incarnation;
+        is_out.then_some(SsdIdentity { uuid, incarnation: incarnation + 1 })
+    }
+
+    /// The map as this SSD sees it now.
+    pub(crate) fn seen(&self, map: AnyMap) -> Fleet {
+        let filling = self.volumes.is_filling() || self.volumes.stands_in;
+        Fleet::new(map, self.config.index, self.identity(), filling).standing_in(self.volumes.stands_in)
+    }
+}
+
+/// The first identity of an SSD.
+fn drawn_identity() -> SsdIdentity {
+    let mut uuid = [0; 16];
+    gnstor_auth::random::fill(&mut uuid);
+    // A uuid of zeros would mean that there is none.
+    uuid[0] |= 1;
+    SsdIdentity { uuid, incarnation: 1 }
+}

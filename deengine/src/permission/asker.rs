@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The SSD asks for its serving lease (rule 2a): all voters of its map, every 100 ms. A majority that says
+//! yes gives it a lease of 300 ms from the moment of asking. It asks itself without a message, where it
+//! votes.
+//!
+//! ```text
+//!   rounds   1         2         3         4            one each 100 ms
+//!            asks -----.yes, yes: serves until 1 + 300 ms
+//!                      asks ------------.yes, yes: serves until 2 + 300 ms
+//! ```
+//! A slow answer counts for the round that asked, so rounds are remembered as long as their lease would run.
+//! An SSD whose map names no voters does not ask: the word of [`crate::workers::WorkerSet::lease_end`] is
+//! then what LEASE RENEW has made of it.
+
+use crate::admin::scratch::{Buffer, Owner};
+use crate::controller::Ssd;
+use gnstor_base::controller::{AskId, Effect, Question};
+use gnstor_base::time::{Span, Time};
+use gnstor_fleet::known::Known;
+use gnstor_fleet::lease::{Asking, LeaseAsk, Timing};
+use gnstor_fleet::map::FleetView;
+use gnstor_fleet::set::SsdSet;
+use gnstor_fleet::{Incarnation, SsdId};
+use gnstor_proto::nvme::Cqe;
+use gnstor_proto::placement::AnyMap;
+use gnstor_proto::status::{Detail, Status};
+use gnstor_proto::voting::Ask;
+use std::collections::{BTreeMap, VecDeque};
+
+/// How often it asks.
+const EVERY: Span = Span::from_ms(100);
+/// The lease, in ns.
+const TIMING: Timing =
+    Timing { lease: Timing::DEFAULT_MS.lease * 1_000_000, drift: Timing::DEFAULT_MS.drift * 1_000_000 };
+/// An older round's lease is over.
+const ROUNDS: usize = 3;
+const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round each 100 ms");
+/// Questions to one voter without an answer.
+const UNANSWERED: usize = 4;
+const QUESTION: u32 = Question::BYTES as u32;
+
+/// What the SSD has asked.
+#[derive(Debug, Default)]
+pub(crate) struct Asker {
+    /// The content that asks; `None`: the map names no voters.
+    asks_as: Option<Incarnation>,
+    /// Rounds by their numbers, the newest last.
+    rounds: VecDeque<(u32, Asking)>,
+    last: u32,
+    next_at: Time,
+    /// Questions without an answer.
+    open: BTreeMap<AskId, Buffer>,
+}
+
+impl Asker {
+    /// A round begins; its number.
+    fn begin(&mut self, now: Time, ask: LeaseAsk) -> u32 {
+        self.last = (self.last + 1) & 0xFF_FFFF;
+        if self.rounds.len() == ROUNDS {
+            self.rounds.pop_front();
+        }
+        self.rounds.push_back((self.last, Asking::new(ask, now.as_ns())));
+        self.next_at = now + EVERY;
+        self.last
+    }
+
+    /// A voter said yes in this round; until when the SSD may serve, where that is a majority.
+    fn said_yes(&mut self, round: u32, voter: SsdId, voters: SsdSet) -> Option<Time> {
+        let incarnation = self.asks_as?;
+        let (_, asking) = self.rounds.iter_mut().find(|(number, _)| *number == round)?;
+        asking.said_yes(voter);
+        asking.lease(voters, incarnation, TIMING).map(|lease| Time::from_ns(lease.until))
+    }
+
+    fn unanswered(&self, voter: SsdId) -> usize {
+        self.open.keys().filter(|ask| voter_of(**ask) == voter).count()
+    }
+}
+
+fn name(round: u32, voter: SsdId) -> AskId {
+    AskId(round << 8 | u32::from(voter) & 0xFF)
+}
+
+fn round_of(ask: AskId) -> u32 {
+    ask.0 >> 8
+}
+
+fn voter_of(ask: AskId) -> SsdId {
+    u16::from(ask.0.to_le_bytes()[0])
+}
+
+impl Ssd {
+    /// Map or content have changed: whether it asks from now on, and as which content. A lease belongs to the
+    /// content that asked.
+    pub(crate) fn follow_voters(&mut self, now: Time) {
+        let is_voted = self.table.fleet().is_some_and(|fleet| fleet.known().voted().is_some());
+        let asks_as = is_voted.then(|| self.identity().incarnation);
+        if asks_as == self.asker.asks_as {
+            return;
+        }
+        self.asker.asks_as = asks_as;
+        self.asker.rounds.clear();
+        // Without voters it serves as ever: without a lease, unless a daemon has granted one before.
+        let needs_lease = is_voted || self.volumes.metadata().contents().leased;
+        self.table.end_lease(if needs_lease { Time::ZERO } else { Time::NEVER });
+        self.asker.next_at = now;
+        self.wake_at(now);
+    }
+
+    /// Whether its lease is one that voters give.
+    pub(crate) fn asks_voters(&self) -> bool {
+        self.asker.asks_as.is_some()
+    }
+
+    /// Asks the voters where that is due; when next.
+    pub(crate) fn ask_voters(&mut self, now: Time) -> Time {
+        let Some(incarnation) = self.asker.asks_as else { return Time::NEVER };
+        if now < self.asker.next_at {
+            return self.asker.next_at;
+        }
+        let asking = self.table.fleet().and_then(|fleet| Some((fleet.known().clone(), fleet.own()?)));
+        if let Some((known, own)) = asking {
+            let ask = LeaseAsk { array: known.array(), ssd: own, epoch: known.epoch(), incarnation };
+            let round = self.asker.begin(now, ask);
+            for voter in known.voters().iter() {
+                if voter != own {
+                    self.send_ask(&known, round, voter, &ask);
+                } else if self.voter().is_ok_and(|voter| voter.answer(&ask).is_ok()) {
+                    self.voter_said_yes(round, own);
+                }
+            }
+        }
+        self.asker.next_at = now + EVERY;
+        self.asker.next_at
+    }
+
+    fn send_ask(&mut self, known: &Known, round: u32, voter: SsdId, ask: &LeaseAsk) {
+        let AnyMap::Three(map) = known.map() else { return };
+        let Some(peer) = map.ssds.get(usize::from(voter)) else { return };
+        if self.asker.unanswered(voter) >= UNANSWERED {
+            return;
+        }
+        let Some(buffer) = self.scratch.take(Owner::Daemon, QUESTION) else { return };
+        let LeaseAsk { array, ssd, epoch, incarnation } = *ask;
+        let data = Ask { ssd, array: array.0, epoch, incarnation }.encode();
+        let question = Question { sqe: Ask::command(), address: peer.address.clone(), data };
+        self.scratch.fill(&buffer, &question.encode());
+        let (ask, local) = (name(round, voter), self.scratch.local(&buffer));
+        self.asker.open.insert(ask, buffer);
+        self.commands.emit(Effect::Ask { ask, peer: peer.id, local });
+    }
+
+    /// A voter answered, or was not reached.
+    pub(crate) fn answered(&mut self, _now: Time, ask: AskId, answer: Option<&Cqe>) {
+        let Some(buffer) = self.asker.open.remove(&ask) else { return };
+        self.scratch.give(buffer);
+        let Some(cqe) = answer else { return };
+        if Status(cqe.status_word()).is_success() {
+            self.voter_said_yes(round_of(ask), voter_of(ask));
+        } else {
+            let refusal = Detail::from_dw0(cqe.dw0.get()).refusal();
+            tracing::debug!(
+                ssd = self.config.index,
+                voter = voter_of(ask),
+                ?refusal,
+                "no lease from this voter"
+            );
+        }
+    }
+
+    fn voter_said_yes(&mut self, round: u32, voter: SsdId) {
+        let Some(voters) = self.table.fleet().map(|fleet| fleet.known().voters()) else { return };
+        let until = self.asker.said_yes(round, voter, voters);
+        // Answers may come in any order: a lease never becomes shorter.
+        if let Some(until) = until.filter(|&until| until > self.table.lease_end()) {
+            self.table.end_lease(until);
+        }
+    }
+}

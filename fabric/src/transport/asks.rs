@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Questions of an SSD to other SSDs of its array. The transport takes them from the SSD and gives answers
+//! back; another thread carries them over admin queues, as connecting with an SSD may block.
+//!
+//! ```text
+//!   SSD --Effect::Ask--> drain_effects --PeerAsk--> carrier (array) --admin queue--> another SSD
+//!   SSD <--answered----- answer_ask  <-----------
+//! ```
+
+use super::RcTransport;
+use gnstor_base::controller::{AskId, Question};
+use gnstor_base::region::LocalRef;
+use gnstor_base::time::Time;
+use gnstor_proto::nvme::Cqe;
+use std::sync::mpsc::Sender;
+
+/// A question that waits for its answer: [`RcTransport::answer_ask`] takes it, once.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PeerAsk {
+    /// The local SSD that asks, by its number in the transport.
+    pub target: u16,
+    /// Name of its question.
+    pub ask: AskId,
+    /// Number of the SSD that is asked.
+    pub peer: u16,
+    /// The command, and where that SSD is.
+    pub question: Question,
+}
+
+impl RcTransport {
+    /// From now on the questions of this transport's SSDs go to `carrier`. Without one they have no answer.
+    pub fn carry_asks(&mut self, carrier: Sender<PeerAsk>) {
+        self.carrier = Some(carrier);
+    }
+
+    /// An SSD asks.
+    pub(super) fn ask(&mut self, target: u16, ask: AskId, peer: u16, local: LocalRef) {
+        let t = &mut self.targets[usize::from(target)];
+        let mut bytes = [0; Question::BYTES];
+        let region = t.regions.iter().find(|region| region.id() == local.region);
+        let question = region.filter(|_| local.bytes as usize == bytes.len()).and_then(|region| {
+            region.read(local.offset, &mut bytes);
+            Question::decode(&bytes)
+        });
+        let asked = question.map(|question| PeerAsk { target, ask, peer, question });
+        let is_carried = match (asked, &self.carrier) {
+            (Some(asked), Some(carrier)) => carrier.send(asked).is_ok(),
+            _ => false,
+        };
+        if !is_carried {
+            // What that leads to is carried out behind it, by the caller.
+            t.controller.answered(t.clock, ask, None);
+        }
+    }
+
+    /// The answer to a question; `None`: there is none.
+    pub fn answer_ask(&mut self, now: Time, target: u16, ask: AskId, answer: Option<&Cqe>) {
+        let Some(t) = self.targets.get_mut(usize::from(target)) else { return };
+        t.clock = t.clock.max(now);
+        // Nothing reaches an SSD that is cut off.
+        t.controller.answered(t.clock, ask, answer.filter(|_| !t.silent));
+        self.drain_effects(now, target);
+    }
+}

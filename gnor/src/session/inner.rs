@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The state that callers and the session's thread share: the paths to the SSDs, in use and found anew.
+
+use super::{NewPaths, NotDialled, Path};
+use crate::node::Lifeline;
+use crate::paths::{Action, Moment, Paths};
+use gnstor_fabric::host_queue::HostQueue;
+use gnstor_fabric::transport::Port;
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use std::time::Duration;
+
+/// From one look at the admin queues to the next: a connection that breaks is noticed so soon.
+const LOOK: Duration = Duration::from_millis(100);
+/// The same while an answer is awaited.
+const LOOK_SOON: Duration = Duration::from_millis(5);
+
+/// What callers and the thread share.
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) paths: Paths,
+    /// The paths in use, and lost ones whose queue pairs are not replaced yet.
+    used: Vec<Option<Path>>,
+    /// The paths that were found.
+    pub(super) found: Vec<Option<Path>>,
+    /// Why an SSD was not reached when the session began.
+    pub(super) first: BTreeMap<usize, NotDialled>,
+    /// Paths that nothing uses any more. They are dropped behind the lock.
+    pub(super) gone: Vec<Path>,
+}
+
+impl Inner {
+    pub(super) fn new(paths: Paths) -> Self {
+        let none = || std::iter::repeat_with(|| None).take(paths.len()).collect();
+        let (used, found, first) = (none(), none(), BTreeMap::new());
+        Self { paths, used, found, first, gone: Vec::new() }
+    }
+
+    pub(super) fn up(&self) -> impl Iterator<Item = usize> {
+        (0..self.used.len()).filter(|&ssd| self.paths.is_up(ssd))
+    }
+
+    pub(super) fn in_use(&self, ssd: usize) -> Option<&Path> {
+        self.used[ssd].as_ref().filter(|_| self.paths.is_up(ssd))
+    }
+
+    pub(super) fn keep(&mut self, ssd: usize, io_queue: Weak<Lifeline>) -> Option<()> {
+        let path = self.used[ssd].as_mut().filter(|_| self.paths.is_up(ssd))?;
+        path.io.retain(|lifeline| lifeline.strong_count() > 0);
+        path.io.push(io_queue);
+        Some(())
+    }
+
+    pub(super) fn with_queue<R>(
+        &mut self,
+        now: Moment,
+        ssd: usize,
+        f: impl FnOnce(&mut HostQueue) -> R,
+    ) -> Option<R> {
+        let path = self.used[ssd].as_mut().filter(|_| self.paths.is_up(ssd))?;
+        let result = f(&mut path.admin);
+        // A command that waits for its answer takes that of the Keep Alive along.
+        if !path.admin.is_broken() && path.asked.take().is_some() {
+            self.paths.alive(now, ssd);
+        }
+        Some(result)
+    }
+
+    pub(super) fn ports(&self) -> Vec<Port> {
+        let known = |path: &Option<Path>| path.as_ref().map(|path| path.address.port);
+        let is_local = self.used.iter().filter_map(known).any(|port| matches!(port, Port::Local(_)));
+        let other = |ssd| if is_local { Port::Local(ssd) } else { Port::Remote { remote: u32::MAX, ssd } };
+        (0..).zip(&self.used).map(|(ssd, path)| known(path).unwrap_or_else(|| other(ssd))).collect()
+    }
+
+    /// Returns the old paths.
+    pub(super) fn put_in_use(&mut self, new: NewPaths) -> Vec<Path> {
+        let mut old = Vec::new();
+        let found = self.found.iter_mut().map(Option::take).enumerate();
+        let found: Vec<_> = found.filter_map(|(ssd, path)| Some((ssd, path?))).collect();
+        for (ssd, path) in found.into_iter().chain(new.into_iter().map(|(ssd, path)| (ssd, path.0))) {
+            self.paths.take(ssd);
+            if self.paths.is_up(ssd) {
+                old.extend(self.used[ssd].replace(path));
+            }
+        }
+        old
+    }
+
+    /// Also gives up the I/O queues.
+    pub(super) fn lose(&mut self, now: Moment, ssd: usize, why: &str) {
+        if self.paths.broke(now, ssd, why) {
+            tracing::info!("SSD {ssd} is given up: {why}");
+            self.cut(ssd);
+        }
+    }
+
+    /// The path is given up. While there is a found one, that is the one; the old one was cut before.
+    fn cut(&mut self, ssd: usize) {
+        match self.found[ssd].take() {
+            Some(path) => self.gone.push(path),
+            None => self.used[ssd].iter().for_each(Path::cut),
+        }
+    }
+
+    fn linked(&mut self, ssd: usize) -> Option<&mut Path> {
+        let list = if self.paths.is_up(ssd) { &mut self.used } else { &mut self.found };
+        list[ssd].as_mut()
+    }
+
+    /// Takes answers of Keep Alives, and sees which queues have broken.
+    fn take_answers(&mut self, now: Moment) {
+        for ssd in 0..self.used.len() {
+            if !self.paths.is_up(ssd) && !self.paths.is_found(ssd) {
+                continue;
+            }
+            let Some(path) = self.linked(ssd) else { continue };
+            match path.admin.look_alive(path.asked.as_ref()) {
+                Ok(false) => {}
+                Ok(true) => {
+                    path.asked = None;
+                    self.paths.alive(now, ssd);
+                }
+                Err(e) => self.lose(now, ssd, &e.to_string()),
+            }
+        }
+    }
+
+    fn ask(&mut self, now: Moment, ssd: usize) {
+        let Some(path) = self.linked(ssd) else { return };
+        match path.admin.ask_alive() {
+            Ok(asked) => path.asked = Some(asked),
+            Err(e) => self.lose(now, ssd, &e.to_string()),
+        }
+    }
+
+    pub(super) fn dialled(&mut self, now: Moment, ssd: usize, outcome: Result<Path, NotDialled>) {
+        match outcome {
+            Ok(path) => {
+                self.found[ssd] = Some(path);
+                self.paths.reached(now, ssd);
+            }
+            Err(e) => {
+                let unreached = e.unreached();
+                tracing::debug!("SSD {ssd} is not reached: {}", unreached.why);
+                self.paths.unreached(now, ssd, unreached.why, unreached.for_good);
+                self.first.entry(ssd).or_insert(e);
+            }
+        }
+    }
+
+    /// Looks at the queues, and does what is due. Returns the SSDs to dial, and when to look again.
+    pub(super) fn step(&mut self, now: Moment) -> (Vec<usize>, Duration) {
+        self.take_answers(now);
+        let mut due = Vec::new();
+        for action in self.paths.step(now) {
+            match action {
+                Action::Dial(ssd) => due.push(ssd),
+                Action::Ask(ssd) => self.ask(now, ssd),
+                Action::Cut(ssd) => {
+                    tracing::warn!("SSD {ssd} is given up: it does not answer");
+                    self.cut(ssd);
+                }
+            }
+        }
+        let look = if self.is_awaiting() { LOOK_SOON } else { LOOK };
+        (due, self.paths.wakes_at().map_or(look, |at| look.min(at.saturating_sub(now))))
+    }
+
+    fn is_awaiting(&self) -> bool {
+        (0..self.used.len()).any(|ssd| {
+            let list = if self.paths.is_up(ssd) { &self.used } else { &self.found };
+            list[ssd].as_ref().is_some_and(|path| path.asked.is_some())
+        })
+    }
+}
