@@ -50,10 +50,10 @@ impl Map {
     }
 
     /// The map after these SSDs fell silent or came back lossy. Their places become empty. Where they have
-    /// the last serving copy of a group, their copies stay, and they are absent. `fewest` is the lowest number
-    /// of replicas that a volume has: a volume's copies are at the places below its number of replicas, so
-    /// what serves at a later place is no copy of it. An SSD that was absent loses its places, too, once
-    /// another copy is there.
+    /// the last serving copy of a group, their copies stay, and they are absent. `fewest` is the lowest
+    /// number of replicas that a volume has: a volume's copies are at the places below its number of
+    /// replicas, so what serves at a later place is no copy of it. An SSD that was absent loses its places,
+    /// too, once another copy is there.
     ///
     /// # Errors
     /// [`Unchanged::NoPlace`] where they have nothing to lose.
@@ -116,8 +116,8 @@ impl Map {
     ///
     /// # Errors
     /// [`Unchanged::Incarnation`] where the incarnation was dropped by an earlier epoch;
-    /// [`Unchanged::NoPlace`] where the group has no hole, has the SSD already, or has no copy to fill from of
-    /// some volume that uses the place.
+    /// [`Unchanged::NoPlace`] where the group has no hole, has the SSD already, or has no copy to fill from
+    /// of some volume that uses the place.
     pub fn fill(
         &self,
         row: usize,

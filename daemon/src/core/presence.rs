@@ -341,8 +341,9 @@ impl Core {
         for (&vid, entry) in
             table.iter().filter(|(vid, entry)| !entry.deleting && !self.volumes.contains_key(*vid))
         {
-            // A start that goes on without an SSD has read the table of a member that has all volumes that any
-            // client was told of. One of an earlier daemon's term, and of this SSD alone, was never made.
+            // A start that goes on without an SSD has read the table of a member that has all volumes that
+            // any client was told of. One of an earlier daemon's term, and of this SSD alone, was never
+            // made.
             let is_of_this_ssd_alone = of_voters && entry.term < self.term.number();
             if is_of_this_ssd_alone || self.past.is_dead(vid, entry.generation) {
                 dead.push((vid, entry.generation, entry.version));

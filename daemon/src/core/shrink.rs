@@ -11,13 +11,13 @@
 //!     v                                                                                |
 //!   tell    ACTIVATE to all SSDs that are there --all members have it--> the core's map
 //! ```
-//! What is to be lost is read off each time, from who is down and from what each SSD says it is. So a loss that
-//! comes during a round is in the next one, and an SSD that is back before a round began loses nothing.
+//! What is to be lost is read off each time, from who is down and from what each SSD says it is. So a loss
+//! that comes during a round is in the next one, and an SSD that is back before a round began loses nothing.
 //!
 //! **The fewest replicas.** A map that takes a copy away was judged by the fewest replicas of the volumes. A
-//! voter may keep such a map for long, and a later daemon proposes it again, unchanged. So a volume with fewer
-//! replicas than all others is made only after a map of this daemon's term, judged by that number, was decided:
-//! an older one cannot be any more.
+//! voter may keep such a map for long, and a later daemon proposes it again, unchanged. So a volume with
+//! fewer replicas than all others is made only after a map of this daemon's term, judged by that number,
+//! was decided: an older one cannot be any more.
 
 mod fewest;
 mod state;

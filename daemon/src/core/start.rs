@@ -24,8 +24,6 @@ mod elect;
 mod fresh;
 mod reconcile;
 
-use super::capacity::Capacity;
-use super::epoch::{check_room, newest};
 use super::members::{Members, members_of};
 use super::{Answer, Command, CommandId, Core, MapFormat, Owner, Phase, Stop};
 use elect::{as_known, voters_of};
@@ -361,49 +359,6 @@ impl Core {
             Step::Again | Step::Losses | Step::Reconcile => return,
         }
         self.ask();
-    }
-
-    fn publish(&mut self) {
-        if let Err(stop) = self.next_map() {
-            return self.stop(stop);
-        }
-        if let Phase::Starting(start) = &mut self.phase {
-            start.enter(Step::Publish);
-        }
-        self.ask();
-    }
-
-    /// Chooses the map to publish, and this daemon's term.
-    fn next_map(&mut self) -> Result<(), Stop> {
-        let Phase::Starting(start) = &self.phase else { return Ok(()) };
-        let maps = || start.probes.iter().filter_map(|p| p.map.as_ref());
-        let term = self.term.choose(maps().map(Rows::term))?;
-        let map = match newest(maps()) {
-            Some(newest) if newest.count() != start.probes.len() => {
-                return Err(Stop::Array(format!(
-                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in \
-                     the order of the map",
-                    newest.count(),
-                    start.probes.len()
-                )));
-            }
-            Some(newest) => newest.clone(),
-            None => self.fresh_map(&start.probes, term)?,
-        };
-        self.adopt_map(map.in_term(term))
-    }
-
-    /// The daemon that starts goes by this map.
-    pub(super) fn adopt_map(&mut self, map: AnyMap) -> Result<(), Stop> {
-        if members_of(&map).is_empty() {
-            return Err(Stop::Array("no SSD takes part in the array's fleet map: it serves nothing".into()));
-        }
-        let bytes = map.encode().map_err(|e| Stop::Array(format!("the fleet map: {e}")))?;
-        check_room(&map, bytes.len()).map_err(Stop::Array)?;
-        self.members.follow(&map);
-        self.capacity = Some(Capacity::new(map.clone(), self.members.blocks()));
-        self.epoch.set(map, bytes);
-        Ok(())
     }
 }
 

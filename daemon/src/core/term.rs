@@ -7,9 +7,9 @@
 //!     ^                |
 //!     +----------------+  an SSD has a newer one: the maps are read again
 //! ```
-//! Where the map names voters, a majority of them grants the term by TERM TAKE, to one start of a daemon and to
-//! no other. Otherwise an SSD grants it when it takes MAP SET. Maps of format 2 name no voters: the members vote,
-//! the first 64 of them. They name no array either.
+//! Where the map names voters, a majority of them grants the term by TERM TAKE, to one start of a daemon
+//! and to no other. Otherwise an SSD grants it when it takes MAP SET. Maps of format 2 name no voters: the
+//! members vote, the first 64 of them. They name no array either.
 
 use super::Stop;
 use super::epoch::Known;
@@ -62,8 +62,8 @@ impl Term {
         self.candidate.get_or_insert_with(new).promised(ssd, promise);
     }
 
-    /// An SSD has granted a term as high or higher, perhaps this one: the next is above it. Where it does not
-    /// say which, the next is further ahead, twice as far each time.
+    /// An SSD has granted a term as high or higher, perhaps this one: the next is above it. Where it does
+    /// not say which, the next is further ahead, twice as far each time.
     pub(super) fn refused(&mut self, low: Option<u32>) {
         match low {
             Some(low) => {

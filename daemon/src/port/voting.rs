@@ -22,8 +22,8 @@ const IDENTIFY_BYTES: usize = 4096;
 /// What an SSD has said on the way to its promise.
 #[derive(Default, Debug)]
 pub(super) struct Taking {
-    promise: Option<Promise>,
-    active: Option<AnyMap>,
+    promise: Option<Box<Promise>>,
+    active: Option<Box<AnyMap>>,
 }
 
 /// A vendor command with these data.
@@ -77,9 +77,9 @@ impl Talk {
 
     /// A step of TERM TAKE has succeeded. `None`: there is another one.
     pub(super) fn taken(&mut self, dw0: u32, reply: &Reply) -> Option<Answer> {
-        let Some(promise) = self.taking.promise else {
+        let Some(promise) = self.taking.promise.as_deref().copied() else {
             match Promise::decode(&reply.data) {
-                Ok(promise) => self.taking.promise = Some(promise),
+                Ok(promise) => self.taking.promise = Some(Box::new(promise)),
                 Err(error) => return Some(Answer::Lost(format!("its promise: {error}"))),
             }
             return None;
@@ -94,14 +94,14 @@ impl Talk {
             let Some(held) = map else { return changed() };
             let Some((term, name)) = promise.held else { return changed() };
             return if held.epoch() == name.epoch {
-                promised(&promise, active, Some((term, held)))
+                promised(&promise, *active, Some((term, held)))
             } else {
                 changed()
             };
         }
         let Some(active) = map.filter(|map| map.epoch() >= promise.active.epoch) else { return changed() };
         if promise.held.is_some_and(|(_, name)| name.epoch > active.epoch()) {
-            self.taking.active = Some(active);
+            self.taking.active = Some(Box::new(active));
             return None;
         }
         promised(&promise, active, None)

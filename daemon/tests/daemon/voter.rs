@@ -64,7 +64,8 @@ impl MapLog {
     }
 }
 
-/// No map after the first one leaves a group, which had a copy of a volume with so many replicas, without one.
+/// No map after the first one leaves a group, which had a copy of a volume with so many replicas, without
+/// one.
 pub(crate) fn keeps_copies<'a>(maps: impl Iterator<Item = &'a FleetMap3>, replicas: u8) {
     let maps: Vec<Map> = maps.filter_map(Map::of).collect();
     for pair in maps.windows(2) {

@@ -9,8 +9,9 @@
 //!   Losses   the members that are not there, or have other content, are dropped
 //! ```
 //! A step goes on without an SSD that has not answered for 2 s, where a majority of the voters has. No later
-//! step waits for such an SSD, and it is lost. Before that the tables say how many replicas the volumes have, by which a loss is judged. One table
-//! is enough, of a member with the content that the map means: each change is on all members.
+//! step waits for such an SSD, and it is lost. Before that the tables say how many replicas the volumes
+//! have, by which a loss is judged. One table is enough, of a member with the content that the map means:
+//! each change is on all members.
 
 use super::{Progress, Start, Step};
 use crate::core::epoch::{Known, newest};

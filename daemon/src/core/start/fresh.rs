@@ -1,16 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The first map of an array.
+//! The map that a start publishes: the newest that was found, or the first one of an array.
 
-use super::Probe;
-use crate::core::{Core, MapFormat, Stop};
+use super::{Probe, Step};
+use crate::core::capacity::Capacity;
+use crate::core::epoch::{check_room, newest};
+use crate::core::members::members_of;
+use crate::core::{Core, MapFormat, Phase, Stop};
 use gnstor_fleet::set::MAX_SSDS;
 use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, MAX_VOTERS, Ssd3, Vote};
-use gnstor_proto::placement::{AnyMap, FleetMap, mix64};
+use gnstor_proto::placement::{AnyMap, FleetMap, Rows, mix64};
 use gnstor_proto::ssd_identity::SsdSays;
 use std::collections::BTreeMap;
 
 impl Core {
-    pub(super) fn fresh_map(&self, probes: &[Probe], term: u64) -> Result<AnyMap, Stop> {
+    pub(super) fn publish(&mut self) {
+        if let Err(stop) = self.next_map() {
+            return self.stop(stop);
+        }
+        if let Phase::Starting(start) = &mut self.phase {
+            start.enter(Step::Publish);
+        }
+        self.ask();
+    }
+
+    /// Chooses the map to publish, and this daemon's term.
+    fn next_map(&mut self) -> Result<(), Stop> {
+        let Phase::Starting(start) = &self.phase else { return Ok(()) };
+        let maps = || start.probes.iter().filter_map(|p| p.map.as_ref());
+        let term = self.term.choose(maps().map(Rows::term))?;
+        let map = match newest(maps()) {
+            Some(newest) if newest.count() != start.probes.len() => {
+                return Err(Stop::Array(format!(
+                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in \
+                     the order of the map",
+                    newest.count(),
+                    start.probes.len()
+                )));
+            }
+            Some(newest) => newest.clone(),
+            None => self.fresh_map(&start.probes, term)?,
+        };
+        self.adopt_map(map.in_term(term))
+    }
+
+    /// The daemon that starts goes by this map.
+    pub(in crate::core) fn adopt_map(&mut self, map: AnyMap) -> Result<(), Stop> {
+        if members_of(&map).is_empty() {
+            return Err(Stop::Array("no SSD takes part in the array's fleet map: it serves nothing".into()));
+        }
+        let bytes = map.encode().map_err(|e| Stop::Array(format!("the fleet map: {e}")))?;
+        check_room(&map, bytes.len()).map_err(Stop::Array)?;
+        self.members.follow(&map);
+        self.capacity = Some(Capacity::new(map.clone(), self.members.blocks()));
+        self.epoch.set(map, bytes);
+        Ok(())
+    }
+
+    fn fresh_map(&self, probes: &[Probe], term: u64) -> Result<AnyMap, Stop> {
         let equal = FleetMap::equal(probes.len(), self.config.groups, self.config.seed, term)
             .map_err(|e| Stop::Array(format!("no fleet map can be made: {e}")))?;
         let says: Option<Vec<SsdSays>> =
@@ -35,8 +81,8 @@ impl Core {
     }
 }
 
-/// The array's id, out of the identities that its SSDs drew when they were formatted. So two daemons that make
-/// the first map at once make the same one, and SSDs that were formatted make another array.
+/// The array's id, out of the identities that its SSDs drew when they were formatted. So two daemons that
+/// make the first map at once make the same one, and SSDs that were formatted make another array.
 fn array_of(says: &[SsdSays]) -> [u8; 16] {
     let words = says.iter().flat_map(|says| {
         let (low, high) = says.uuid.split_at(8);
