@@ -2,6 +2,8 @@
 //! From the core's commands to the bytes of an admin command, and back. The contract is
 //! `gnstor_proto::vendor`.
 
+mod voting;
+
 use crate::core::{Answer, Command};
 use gnstor_fabric::admin::{AdminQueue, Ask, ChannelError, Data, Dialogue, Reply, WINDOW_BYTES};
 use gnstor_proto::nvme::{Cqe, Sqe};
@@ -9,6 +11,7 @@ use gnstor_proto::placement::{AnyMap, MAP_BYTES};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, opcode};
+use gnstor_proto::voting::HELD_MAP_BYTES;
 use zerocopy::IntoBytes;
 
 /// Entries in one page of VOLUME LIST: 64 KiB, what any of our controllers transfers at once.
@@ -62,6 +65,8 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
     let dwords = u32::try_from(bytes / 4).expect("a transfer is far below 16 GiB");
     let mut sqe = Sqe { nsid: 1.into(), cdw10: dwords.into(), ..Sqe::default() };
     sqe.opcode = match command {
+        // Their bytes are in `voting`.
+        Command::Identify | Command::TermTake { .. } | Command::MapHold { .. } | Command::Activate(_) => 0,
         Command::Add(_) => opcode::VOLUME_ADD,
         Command::Chmod(_) => opcode::VOLUME_CHMOD,
         Command::Delete { .. } => opcode::VOLUME_DELETE,
@@ -78,7 +83,7 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
         }
         Command::List { from } => sqe.cdw12 = u32::from(from.get()).into(),
         // The term and the version of an entry or a map are in its bytes.
-        Command::Add(_) | Command::Chmod(_) | Command::MapSet(_) | Command::MapGet => {}
+        _ => {}
     }
     sqe
 }
@@ -89,8 +94,12 @@ pub fn order(command: &Command) -> Option<u64> {
     match command {
         Command::Add(entry) | Command::Chmod(entry) => Some(entry.vid.get().into()),
         Command::Delete { vid, .. } => Some(vid.get().into()),
-        Command::MapSet(_) | Command::MapGet => Some(MAP_ORDER),
-        Command::List { .. } => None,
+        Command::MapSet(_)
+        | Command::MapGet
+        | Command::TermTake { .. }
+        | Command::MapHold { .. }
+        | Command::Activate(_) => Some(MAP_ORDER),
+        Command::List { .. } | Command::Identify => None,
     }
 }
 
@@ -102,6 +111,8 @@ pub struct Talk {
     room: usize,
     /// MAP GET: how often it was asked.
     tries: u32,
+    /// TERM TAKE: what was said until now.
+    taking: voting::Taking,
 }
 
 impl Talk {
@@ -110,15 +121,17 @@ impl Talk {
     /// # Errors
     /// The answer of a command that cannot be sent.
     pub fn start(command: Command) -> Result<Self, Answer> {
-        if let Command::MapSet(map) = &command
-            && map.len() > MAP_MAX_BYTES
-        {
+        let (bytes, room) = match &command {
+            Command::MapSet(map) => (map.len(), MAP_MAX_BYTES),
+            Command::MapHold { map, .. } | Command::Activate(map) => (map.bytes.len(), HELD_MAP_BYTES),
+            _ => (0, MAP_MAX_BYTES),
+        };
+        if bytes > room {
             return Err(Answer::Lost(format!(
-                "a fleet map of {} bytes is too long, {MAP_MAX_BYTES} is the most: use fewer placement groups",
-                map.len()
+                "a fleet map of {bytes} bytes is too long, {room} is the most: use fewer placement groups"
             )));
         }
-        Ok(Self { command, room: MAP_FIRST_BYTES, tries: 0 })
+        Ok(Self { command, room: MAP_FIRST_BYTES, tries: 0, taking: voting::Taking::default() })
     }
 
     /// DW0 of a successful completion, or the answer that the command failed with.
@@ -128,7 +141,13 @@ impl Talk {
             return Ok(cqe.dw0.get());
         }
         let unknown = || Answer::Lost(format!("{} failed with NVMe status {status}", self.command.name()));
-        Err(refusal(cqe).map_or_else(unknown, Answer::Refused))
+        Err(match refusal(cqe) {
+            None => unknown(),
+            Some(refusal) if matches!(self.command, Command::TermTake { .. }) => {
+                voting::higher_term(cqe, refusal)
+            }
+            Some(refusal) => Answer::Refused(refusal),
+        })
     }
 }
 
@@ -140,6 +159,9 @@ impl Dialogue for Talk {
     }
 
     fn ask(&self) -> Ask {
+        if let Some(ask) = self.ask_voter() {
+            return ask;
+        }
         let data = match &self.command {
             Command::Add(entry) | Command::Chmod(entry) => Data::Out(entry.encode().as_bytes().to_vec()),
             Command::Delete { .. } => Data::None,
@@ -149,7 +171,7 @@ impl Dialogue for Talk {
                 Data::Out(padded)
             }
             Command::MapGet => Data::In(self.room),
-            Command::List { .. } => Data::In(LIST_ENTRIES * ENTRY_BYTES),
+            _ => Data::In(LIST_ENTRIES * ENTRY_BYTES),
         };
         Ask { sqe: encode(&self.command, data.bytes()), data }
     }
@@ -160,9 +182,14 @@ impl Dialogue for Talk {
             Err(answer) => return Some(answer),
         };
         match &self.command {
-            Command::Add(_) | Command::Chmod(_) | Command::Delete { .. } | Command::MapSet(_) => {
-                Some(Answer::Done)
-            }
+            Command::Add(_)
+            | Command::Chmod(_)
+            | Command::Delete { .. }
+            | Command::MapSet(_)
+            | Command::MapHold { .. }
+            | Command::Activate(_) => Some(Answer::Done),
+            Command::Identify => Some(voting::says(&reply)),
+            Command::TermTake { .. } => self.taken(dw0, &reply),
             Command::List { from } => Some(table(*from, dw0 as usize, &reply.data).unwrap_or_else(|a| a)),
             Command::MapGet => self.map(dw0 as usize, &reply.data),
         }

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From one map to the next. A loss makes holes at once and draws nothing; a later epoch fills them (rule
 //! 1b). The last serving copy of a group is never dropped (rule 1c).
+//!
+//! ```text
+//!   row            volumes of two replicas     volumes of one
+//!   [serving 0]    a copy                      the only copy
+//!   [serving 1]    a copy                      -
+//! ```
+//! So which copy is the last depends on the number of replicas. It is judged for all numbers from the fewest
+//! that a volume has.
 
-use crate::map::{Map, Place, SsdState};
+use crate::map::{Map, Place, Row, SsdState};
 use crate::set::SsdSet;
 use crate::{Incarnation, SsdId, Term};
+use gnstor_proto::vendor::MAX_REPLICAS;
 
 /// Why there is no next map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +26,8 @@ pub enum Unchanged {
     Lossy,
     /// The incarnation is not the one that the map gives its places to, or was dropped already.
     Incarnation,
+    /// The map has more SSDs than the rules know.
+    TooMany,
 }
 
 impl Map {
@@ -24,42 +35,63 @@ impl Map {
         Self { term, epoch: self.epoch + 1, ..self.clone() }
     }
 
-    /// The map after `ssd` fell silent or came back lossy. Its places become empty. Where it has the last
-    /// serving copy of a group, that place stays and the SSD is absent.
+    /// The same places in the next epoch: once it is decided, no map of an earlier term can be.
+    #[must_use]
+    pub fn again(&self, term: Term) -> Self {
+        self.next(term)
+    }
+
+    /// As [`Self::lose_all`], of one SSD.
     ///
     /// # Errors
-    /// [`Unchanged::NoPlace`] where the SSD has nothing to lose, or is absent already.
-    pub fn lose(&self, ssd: SsdId, term: Term) -> Result<Self, Unchanged> {
-        let before = self.ssd(ssd).ok_or(Unchanged::Unknown)?.state;
-        if before == SsdState::Absent || !self.rows.iter().any(|row| row.members().contains(ssd)) {
-            return Err(Unchanged::NoPlace);
+    /// [`Unchanged::NoPlace`] where the SSD has nothing to lose.
+    pub fn lose(&self, ssd: SsdId, fewest: u8, term: Term) -> Result<Self, Unchanged> {
+        self.lose_all(SsdSet::EMPTY.with(ssd), fewest, term)
+    }
+
+    /// The map after these SSDs fell silent or came back lossy. Their places become empty. Where they have
+    /// the last serving copy of a group, their copies stay, and they are absent. `fewest` is the lowest
+    /// number of replicas that a volume has: a volume's copies are at the places below its number of
+    /// replicas, so what serves at a later place is no copy of it. An SSD that was absent loses its places,
+    /// too, once another copy is there.
+    ///
+    /// # Errors
+    /// [`Unchanged::NoPlace`] where they have nothing to lose.
+    pub fn lose_all(&self, lost: SsdSet, fewest: u8, term: Term) -> Result<Self, Unchanged> {
+        if lost.iter().any(|ssd| self.ssd(ssd).is_none()) {
+            return Err(Unchanged::Unknown);
         }
+        let absent = self.in_state(SsdState::Absent);
         let mut next = self.next(term);
-        let mut has_last_copy = false;
+        let mut have_last_copy = SsdSet::EMPTY;
         for row in &mut next.rows {
-            let is_last = row.serving() == SsdSet::EMPTY.with(ssd);
-            has_last_copy |= is_last;
-            row.incoming = row.incoming.filter(|incoming| incoming.ssd != ssd);
-            if !is_last {
-                for place in row.places.iter_mut().filter(|place| place.ssd() == Some(ssd)) {
-                    *place = Place::Empty;
+            have_last_copy = have_last_copy.union(row.lose(lost, absent, fewest));
+        }
+        for ssd in lost.iter() {
+            let is_deprived = self.takes_from(&next.rows, ssd);
+            let known = &mut next.ssds[usize::from(ssd)];
+            let state = match known.state {
+                SsdState::In | SsdState::Full | SsdState::Absent if have_last_copy.contains(ssd) => {
+                    SsdState::Absent
                 }
-                row.incoming = row.incoming.filter(|incoming| {
-                    // A hole needs no second copy beside it: the one that comes in takes the place.
-                    let hole = row.places[usize::from(incoming.place)] == Place::Empty;
-                    if hole {
-                        row.places[usize::from(incoming.place)] = Place::Filling(incoming.ssd);
-                    }
-                    !hole
-                });
-                row.keep_first();
+                SsdState::In | SsdState::Full | SsdState::Absent => SsdState::Out,
+                state @ (SsdState::Spare | SsdState::Out) => state,
+            };
+            if is_deprived || state != known.state {
+                (known.state, known.shrunk_at) = (state, next.epoch);
             }
         }
-        let epoch = next.epoch;
-        let lost = &mut next.ssds[usize::from(ssd)];
-        lost.state = if has_last_copy { SsdState::Absent } else { SsdState::Out };
-        lost.shrunk_at = epoch;
-        Ok(next)
+        if next.ssds == self.ssds { Err(Unchanged::NoPlace) } else { Ok(next) }
+    }
+
+    fn in_state(&self, state: SsdState) -> SsdSet {
+        (0..).zip(&self.ssds).filter(|(_, ssd)| ssd.state == state).map(|(id, _)| id).collect()
+    }
+
+    /// The SSD has a place in a row of this map, and none in the same one of those.
+    fn takes_from(&self, rows: &[Row], ssd: SsdId) -> bool {
+        let has = |row: &Row| row.members().contains(ssd);
+        self.rows.iter().zip(rows).any(|(old, new)| has(old) && !has(new))
     }
 
     /// The map after an absent SSD is back with the content that it had: it serves again.
@@ -79,16 +111,19 @@ impl Map {
         Ok(next)
     }
 
-    /// The map after `ssd`, with a new incarnation, takes the hole of a group and fills it.
+    /// The map after `ssd`, with a new incarnation, takes the hole of a group and fills it. `fewest`: as for
+    /// [`Self::lose_all`].
     ///
     /// # Errors
     /// [`Unchanged::Incarnation`] where the incarnation was dropped by an earlier epoch;
-    /// [`Unchanged::NoPlace`] where the group has no hole, no copy to fill from, or has the SSD already.
+    /// [`Unchanged::NoPlace`] where the group has no hole, has the SSD already, or has no copy to fill from
+    /// of some volume that uses the place.
     pub fn fill(
         &self,
         row: usize,
         ssd: SsdId,
         incarnation: Incarnation,
+        fewest: u8,
         term: Term,
     ) -> Result<Self, Unchanged> {
         let known = self.ssd(ssd).ok_or(Unchanged::Unknown)?;
@@ -98,12 +133,14 @@ impl Map {
         }
         let mut next = self.next(term);
         let target = next.rows.get_mut(row).ok_or(Unchanged::NoPlace)?;
-        if target.members().contains(ssd) || target.serving().is_empty() {
+        let hole =
+            target.places.iter().take(usize::from(self.width)).position(|place| *place == Place::Empty);
+        let hole = hole.ok_or(Unchanged::NoPlace)?;
+        let users = fewest.max(u8::try_from(hole + 1).unwrap_or(u8::MAX));
+        if target.members().contains(ssd) || target.copies(users).is_empty() {
             return Err(Unchanged::NoPlace);
         }
-        let hole =
-            target.places.iter_mut().find(|place| **place == Place::Empty).ok_or(Unchanged::NoPlace)?;
-        *hole = Place::Filling(ssd);
+        target.places[hole] = Place::Filling(ssd);
         let known = &mut next.ssds[usize::from(ssd)];
         (known.state, known.incarnation) = (SsdState::In, incarnation);
         Ok(next)
@@ -130,6 +167,40 @@ impl Map {
         *place.ok_or(Unchanged::NoPlace)? = Place::Serving(ssd);
         target.keep_first();
         Ok(next)
+    }
+}
+
+impl Row {
+    /// The places of these SSDs become empty, but for serving ones of the last copy. The SSDs that have it.
+    fn lose(&mut self, lost: SsdSet, absent: SsdSet, fewest: u8) -> SsdSet {
+        if self.members().common(lost).is_empty() {
+            return SsdSet::EMPTY;
+        }
+        let is_last = self.has_last_copy(lost.union(absent), fewest);
+        let mut stay = SsdSet::EMPTY;
+        for place in &mut self.places {
+            match *place {
+                Place::Serving(ssd) if is_last && lost.contains(ssd) => stay = stay.with(ssd),
+                _ if place.ssd().is_some_and(|ssd| lost.contains(ssd)) => *place = Place::Empty,
+                _ => {}
+            }
+        }
+        self.incoming = self.incoming.filter(|incoming| !lost.contains(incoming.ssd)).filter(|incoming| {
+            // A hole needs no second copy beside it: the one that comes in takes the place.
+            let hole = self.places[usize::from(incoming.place)] == Place::Empty;
+            if hole {
+                self.places[usize::from(incoming.place)] = Place::Filling(incoming.ssd);
+            }
+            !hole
+        });
+        self.keep_first();
+        stay
+    }
+
+    /// For some number of replicas from `fewest` on, each copy is on one of these SSDs.
+    fn has_last_copy(&self, away: SsdSet, fewest: u8) -> bool {
+        let mut copies = (fewest.max(1)..=MAX_REPLICAS).map(|replicas| self.copies(replicas));
+        copies.any(|copies| !copies.is_empty() && copies.is_subset_of(away))
     }
 }
 
@@ -161,3 +232,6 @@ pub fn may_grow(holders: impl IntoIterator<Item = Reach>) -> bool {
 pub fn min_copies(replicas: u32) -> u32 {
     if replicas < 3 { 1 } else { replicas - 1 }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,9 +34,15 @@
 //! | [`space`] | 15 | full SSDs |
 //! | [`identity`] | 16 | when a client gets its id back |
 //! | [`salvage`] | 17 | copies of a group that are all lossy |
+//! | [`wire`] | - | maps of the wire, as the rules look at them |
 #![no_std]
 
 extern crate alloc;
+#[cfg(test)]
+extern crate std;
+#[cfg(test)]
+#[path = "../../proto/testing/deadline.rs"]
+mod deadline;
 
 pub mod change;
 pub mod client;
@@ -53,6 +59,7 @@ pub mod set;
 pub mod settle;
 pub mod space;
 pub mod voter;
+pub mod wire;
 
 /// Number of an SSD in its array, below 64: a channel reaches so many.
 pub type SsdId = u16;

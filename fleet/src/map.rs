@@ -14,6 +14,7 @@ use crate::{ArrayId, Epoch, Incarnation, SsdId, Term};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use gnstor_proto::placement::MAX_WIDTH;
+use gnstor_proto::vendor::MAX_REPLICAS;
 
 /// State of an SSD in the map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -92,8 +93,13 @@ impl Row {
 
     /// The SSDs that answer reads.
     pub fn serving(&self) -> SsdSet {
+        self.copies(MAX_REPLICAS)
+    }
+
+    /// The SSDs that answer reads of a volume with so many replicas.
+    pub fn copies(&self, replicas: u8) -> SsdSet {
         let serving = |place: &Place| if let Place::Serving(ssd) = *place { Some(ssd) } else { None };
-        self.places.iter().filter_map(serving).collect()
+        self.places.iter().take(usize::from(replicas)).filter_map(serving).collect()
     }
 
     /// The SSD that readers beside a writer ask.
@@ -123,6 +129,8 @@ pub struct Map {
     pub term: Term,
     /// Its number.
     pub epoch: Epoch,
+    /// Places of a group that the map gives; those beyond stay empty.
+    pub width: u8,
     /// The voters.
     pub voters: SsdSet,
     /// The SSDs, by number.

@@ -58,6 +58,12 @@ impl SsdSet {
         Self(self.0 & other.0)
     }
 
+    /// The SSDs that either has.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
     /// The SSDs, ascending.
     pub fn iter(self) -> impl Iterator<Item = SsdId> {
         (0..MAX_SSDS).filter(move |&ssd| self.contains(ssd))

@@ -52,13 +52,16 @@ impl Core {
     /// Does what a request asks for, whose volume is in no change.
     fn serve(&mut self, now: u64, ticket: Ticket, request: Request, caller: &Caller) {
         match request {
-            Request::Create(mut request) => match rights::owned(&request.labels, caller) {
-                Ok(labels) => {
-                    request.labels = labels;
-                    self.create(now, Creation { ticket, request, attempt: 1 });
+            Request::Create(request) => {
+                let Some(mut request) = self.park(now, ticket, request) else { return };
+                match rights::owned(&request.labels, caller) {
+                    Ok(labels) => {
+                        request.labels = labels;
+                        self.create(now, Creation { ticket, request, attempt: 1 });
+                    }
+                    Err(failure) => self.reply(ticket, Err(failure)),
                 }
-                Err(failure) => self.reply(ticket, Err(failure)),
-            },
+            }
             Request::List => {
                 let volumes = self.active().filter(|v| caller.right(&v.entry.labels).is_some());
                 let volumes = volumes.map(|v| v.view(now)).collect();

@@ -2,8 +2,12 @@
 //! The commands and replies that the core hands its driver, and the answers it gets back.
 
 use super::failure::Failure;
+use gnstor_fleet::ArrayId;
+use gnstor_fleet::known::Known;
+use gnstor_fleet::map::FleetView;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::sync::Arc;
@@ -43,6 +47,57 @@ pub enum Command {
     MapSet(Arc<[u8]>),
     /// MAP GET.
     MapGet,
+    /// Identify Controller: which SSD it is, and which content of it.
+    Identify,
+    /// TERM TAKE, and MAP GET of the maps that the promise names.
+    TermTake {
+        /// The array.
+        array: ArrayId,
+        /// The term.
+        term: u64,
+        /// This start of the daemon.
+        instance: u64,
+    },
+    /// MAP HOLD.
+    MapHold {
+        /// Term of this daemon.
+        term: u64,
+        /// This start of the daemon.
+        instance: u64,
+        /// The map.
+        map: WireMap,
+    },
+    /// ACTIVATE.
+    Activate(WireMap),
+}
+
+/// An encoded fleet map of an array with voters.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WireMap {
+    /// The array.
+    pub array: ArrayId,
+    /// Number of the map.
+    pub epoch: u64,
+    /// Its bytes.
+    pub bytes: Arc<[u8]>,
+}
+
+impl WireMap {
+    /// The map, whose bytes are these.
+    pub(super) fn of(map: &Known, bytes: Arc<[u8]>) -> Self {
+        Self { array: map.array(), epoch: map.epoch(), bytes }
+    }
+}
+
+/// What an SSD says when it grants a term.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Promised {
+    /// The array that it belongs to.
+    pub array: ArrayId,
+    /// The newest map that it knows to be active.
+    pub active: AnyMap,
+    /// The newer map that it holds, and the term in which it was told to.
+    pub held: Option<(u64, AnyMap)>,
 }
 
 impl Command {
@@ -55,6 +110,10 @@ impl Command {
             Self::List { .. } => "VOLUME LIST",
             Self::MapSet(_) => "MAP SET",
             Self::MapGet => "MAP GET",
+            Self::Identify => "Identify",
+            Self::TermTake { .. } => "TERM TAKE",
+            Self::MapHold { .. } => "MAP HOLD",
+            Self::Activate(_) => "ACTIVATE",
         }
     }
 }
@@ -73,6 +132,12 @@ pub enum Answer {
     },
     /// The fleet map the SSD holds, if any.
     Map(Option<AnyMap>),
+    /// Which SSD it is; `None`: it does not say.
+    Says(Option<SsdSays>),
+    /// The term is granted.
+    Promise(Box<Promised>),
+    /// TERM TAKE is refused: the SSD has granted, or heard of, the term with these low 32 bits.
+    HigherTerm(u32),
     /// The SSD refused; nothing changed there.
     Refused(Refusal),
     /// No usable answer came; the command may or may not have been carried out.

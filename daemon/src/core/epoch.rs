@@ -10,16 +10,18 @@
 //! members before the next one is made, and two consecutive maps have a member in common. So an SSD that is
 //! out, or was never asked, knows of no newer one that was used.
 
-use super::Core;
 use super::capacity::Capacity;
 use super::members::{Moved, members_of};
 use super::volume::Stage;
+use super::{Core, Owner};
 use gnstor_fleet::Refused;
 pub(super) use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::voter::check_newer;
+use gnstor_proto::placement::map3::Vote;
 use gnstor_proto::placement::{AnyMap, MAP_BYTES, MapError, Rows};
 use gnstor_proto::slba::Vid;
+use gnstor_proto::voting::HELD_MAP_BYTES;
 use std::sync::Arc;
 
 /// The map, and its bytes as SSDs and clients get them.
@@ -82,14 +84,17 @@ pub(super) fn newest<'a>(maps: impl IntoIterator<Item = &'a AnyMap>) -> Option<&
     maps.into_iter().max_by_key(|map| (map.epoch(), map.term()))
 }
 
-/// SSDs have no room for a map beyond [`MAP_BYTES`].
+/// SSDs have no room for a map beyond [`MAP_BYTES`], and for one that is held a little less.
 pub(super) fn check_room(map: &AnyMap, bytes: usize) -> Result<(), String> {
-    if bytes <= MAP_BYTES {
+    // Voters get it behind a head.
+    let is_voted = matches!(map, AnyMap::Three(map) if map.ssds.iter().any(|ssd| ssd.vote != Vote::None));
+    let room = if is_voted { HELD_MAP_BYTES } else { MAP_BYTES };
+    if bytes <= room {
         return Ok(());
     }
     Err(format!(
         "the fleet map of {} SSDs and {} placement groups takes {bytes} bytes, and an SSD has room for \
-         {MAP_BYTES}: use fewer groups or SSDs",
+         {room}: use fewer groups or SSDs",
         map.count(),
         map.groups()
     ))
@@ -153,8 +158,9 @@ impl Core {
         self.capacity = Some(capacity);
         let Moved { gone, new } = self.members.follow(&map);
         self.epoch.set(map, bytes);
-        // Answers of dropped SSDs no longer count.
-        self.commands.retain(|_, (ssd, ..)| !gone.contains(ssd));
+        // Answers of dropped SSDs no longer count, but as voters and as SSDs that have been told.
+        let counts = |owner: &Owner| matches!(owner, Owner::Hold | Owner::Tell);
+        self.commands.retain(|_, (ssd, owner, _)| !gone.contains(ssd) || counts(owner));
         // First: a request that waited, and is served next, is to find them away.
         new.iter().for_each(|&ssd| self.members.join(ssd));
         // An SSD that is being brought up to date may have been given the map before, and refuses that now.
@@ -186,7 +192,7 @@ mod tests {
     use super::*;
     use gnstor_fleet::set::SsdSet;
     use gnstor_fleet::{ArrayId, Epoch as Number};
-    use gnstor_proto::placement::map3::{FleetMap3, Row3, Vote};
+    use gnstor_proto::placement::map3::{FleetMap3, Row3};
     use gnstor_proto::placement::{FleetMap, SsdState};
 
     #[test]

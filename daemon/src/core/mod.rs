@@ -15,6 +15,7 @@
 mod calls;
 mod capacity;
 mod clients;
+mod config;
 mod delete;
 mod effect;
 mod epoch;
@@ -26,17 +27,18 @@ mod publish;
 pub mod request;
 pub mod rights;
 mod round;
+mod shrink;
 mod start;
 mod term;
 mod volume;
 
 use capacity::Capacity;
 pub use clients::Quotas;
-pub use effect::{Answer, Command, CommandId, Effect, Reply, Stop, Ticket};
+pub use config::{CoreConfig, MapFormat};
+pub use effect::{Answer, Command, CommandId, Effect, Promised, Reply, Stop, Ticket, WireMap};
 pub use epoch::NotNext;
 use failure::Failure;
 use gnstor_proto::placement;
-use gnstor_proto::placement::DEFAULT_GROUPS;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::{GrpcCode, Refusal};
 use request::Request;
@@ -44,49 +46,6 @@ use rights::Caller;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use volume::{Stage, Volume};
-
-/// Settings of the core.
-#[derive(Clone, Copy, Debug)]
-pub struct CoreConfig {
-    /// Placement groups of a fresh array, a power of two.
-    pub groups: u32,
-    /// Seed of a fresh map and of the volumes' hash factors.
-    pub seed: u64,
-    /// How much longer than its lease a writer is waited for: the longest lease at the worst difference
-    /// between the clocks of daemon and SSD. The default is 139 ppm of an hour.
-    pub drift_ms: u64,
-    /// First wait before an SSD that failed is tried again; it doubles up to [`Self::retry_max_ms`].
-    pub retry_ms: u64,
-    /// Longest wait before an SSD that failed is tried again.
-    pub retry_max_ms: u64,
-    /// After this time a request is answered, done or not.
-    pub request_ms: u64,
-    /// How long a volume id rests after its deletion before it is tried again.
-    pub sweep_ms: u64,
-    /// Most requests under way.
-    pub max_requests: usize,
-    /// Most requests that wait for the same volume.
-    pub max_queue: usize,
-    /// How many ids and opens there may be.
-    pub quotas: Quotas,
-}
-
-impl Default for CoreConfig {
-    fn default() -> Self {
-        Self {
-            groups: DEFAULT_GROUPS,
-            seed: 0x676E_5374_6F72,
-            drift_ms: 500,
-            retry_ms: 500,
-            retry_max_ms: 30_000,
-            request_ms: 30_000,
-            sweep_ms: 1_000,
-            max_requests: 4096,
-            max_queue: 256,
-            quotas: Quotas::default(),
-        }
-    }
-}
 
 /// Tickets from here on are the core's own: their replies have no reader.
 const OWN_TICKETS: u64 = 1 << 63;
@@ -112,6 +71,10 @@ enum Owner {
     Stray,
     /// An SSD that is out of the map is told so. Its answer does not matter.
     Told,
+    /// A voter is asked to hold the next map.
+    Hold,
+    /// An SSD is told the active map.
+    Tell,
 }
 
 /// The state machine.
@@ -124,6 +87,11 @@ pub struct Core {
     phase: Phase,
     term: term::Term,
     epoch: epoch::Epoch,
+    changes: shrink::Changes,
+    /// Where the SSDs are reached, for a fresh map.
+    addresses: Vec<String>,
+    /// The last time that the core heard.
+    now: u64,
     volumes: BTreeMap<Vid, Volume>,
     names: BTreeMap<String, Vid>,
     /// Names that are being given to a volume, that volume, and the name that it has until then.
@@ -150,6 +118,9 @@ impl Core {
             phase: Phase::Starting(start::Start::new(capacities.len())),
             term: term::Term::default(),
             epoch: epoch::Epoch::default(),
+            changes: shrink::Changes::default(),
+            addresses: Vec::new(),
+            now: 0,
             volumes: BTreeMap::new(),
             names: BTreeMap::new(),
             publishing: BTreeMap::new(),
@@ -211,11 +182,14 @@ impl Core {
 
     /// A command ended. The core ignores a command that it has given up.
     pub fn completed(&mut self, now: u64, id: CommandId, answer: Answer) {
+        self.now = self.now.max(now);
         let Some((ssd, owner, _)) = self.commands.remove(&id) else { return };
         match owner {
             Owner::Start => self.start_answered(now, ssd, id, answer),
             Owner::Round { vid, adding } => {
                 self.round_answered(now, vid, round::Answered { ssd, adding, answer });
+                // Without a volume that is gone an SSD may have less of a last copy.
+                self.change_step(now);
             }
             Owner::Resync => self.resync_answered(now, ssd, id, answer),
             Owner::Stray => {
@@ -224,11 +198,14 @@ impl Core {
                 }
             }
             Owner::Told => {}
+            Owner::Hold => self.hold_answered(now, ssd, id, answer),
+            Owner::Tell => self.tell_answered(now, ssd, id, &answer),
         }
     }
 
     /// Time passed: late requests are answered, failed changes are tried again.
     pub fn step(&mut self, now: u64) {
+        self.now = self.now.max(now);
         let late: Vec<_> =
             self.tickets.iter().filter(|&(_, &at)| at <= now).map(|(&ticket, _)| ticket).collect();
         for ticket in late {
@@ -236,6 +213,7 @@ impl Core {
             self.fail(ticket, GrpcCode::Unavailable, message);
         }
         self.start_step(now);
+        self.change_step(now);
         let due: Vec<_> = self
             .volumes
             .iter()
@@ -280,7 +258,8 @@ impl Core {
     pub fn next_event(&self) -> Option<u64> {
         let retries =
             self.volumes.values().filter(|v| v.round.is_none()).filter_map(|v| v.retry.map(|r| r.at));
-        let own = self.start_wakes_at().into_iter().chain(self.resync_wakes_at());
+        let own =
+            self.start_wakes_at().into_iter().chain(self.resync_wakes_at()).chain(self.change_wakes_at());
         let ends = self.clients.wakes_at().filter(|_| self.is_serving());
         retries.chain(self.tickets.values().copied()).chain(own).chain(ends).min()
     }

@@ -17,10 +17,13 @@
 //! This module does not say that an SSD's blocks are current. An SSD that lost acknowledged writes knows
 //! that, and is filling until a newer map.
 
+use super::effect::WireMap;
 use super::failure::Trouble;
 use super::request::VolumeName;
 use super::volume::{Retry, Stage};
 use super::{Answer, Command, CommandId, Core, Owner, Phase};
+use gnstor_fleet::map::FleetView;
+use gnstor_proto::placement::Rows as _;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
@@ -60,9 +63,13 @@ struct Resync {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
+    /// Identify, where voters decide: which content is it?
+    Says,
+    /// TERM TAKE, where voters decide. The promise says which map it has.
+    Take,
     /// MAP GET: whose is it?
     Look,
-    /// MAP SET.
+    /// MAP SET, or ACTIVATE.
     Map,
     /// VOLUME LIST, page by page.
     Table,
@@ -72,19 +79,41 @@ impl Core {
     /// SSD `ssd` does not answer any more. Commands given to it are still answered, as lost.
     pub fn ssd_lost(&mut self, ssd: u16, why: impl Into<String>) {
         if !matches!(self.phase, Phase::Stopped(_)) {
-            self.members.lose(ssd, Absence::new(why));
+            let why = why.into();
+            self.members.lose(ssd, Absence::new(why.clone()));
+            self.changes.lost(ssd, why, self.now);
+            self.change_step(self.now);
         }
     }
 
     /// SSD `ssd` answers again, perhaps with another state than it had.
     pub fn ssd_found(&mut self, ssd: u16) {
+        self.changes.found(ssd);
         match self.phase {
             Phase::Serving if self.members.contains(ssd) => self.resync(ssd),
+            // It is told as any SSD that does not have the map.
+            Phase::Serving if self.map_of_voters().is_some() => {}
             // With the map it refuses clients that still have an older one, in which it takes part.
             Phase::Serving => drop(self.command(ssd, Owner::Told, Command::MapSet(self.epoch.bytes()))),
             // A start asks every SSD anyway, again and again.
             Phase::Starting(_) | Phase::Stopped(_) => self.members.back(ssd),
         }
+        self.change_step(self.now);
+    }
+
+    /// The start went on without the SSD: it is tried again, unless its link says that it is down.
+    pub(super) fn ssd_without(&mut self, ssd: u16, why: String) {
+        self.members.lose(ssd, Absence::new(why));
+        if self.members.contains(ssd) && !self.changes.is_down(ssd) {
+            self.resync(ssd);
+        }
+    }
+
+    /// Where the SSDs are reached: a fresh map of format 3 says so.
+    #[must_use]
+    pub fn reached_at(mut self, addresses: Vec<String>) -> Self {
+        self.addresses = addresses;
+        self
     }
 
     /// SSDs of this array are not there, for these reasons. Others stand in for them: they take permission
@@ -98,7 +127,15 @@ impl Core {
 
     /// The SSDs that are not there or not up to date, and why.
     pub fn absent(&self) -> BTreeMap<u16, String> {
-        self.members.missing(false)
+        let mut missing = self.members.missing(false);
+        if let Some(waits) = self.voters_missing() {
+            missing.values_mut().for_each(|why| *why = format!("{why}; {waits}"));
+        }
+        for &ssd in self.changes.flapping() {
+            let why = "it came back three times within ten minutes: it stays absent until it is resumed";
+            missing.entry(ssd).or_insert_with(|| why.into());
+        }
+        missing
     }
 
     /// A sentence if some SSD is absent: a change needs every SSD.
@@ -134,8 +171,12 @@ impl Core {
 
     /// Brings an SSD up to date, which counts as away until then.
     pub(super) fn resync(&mut self, ssd: u16) {
-        let asked = Some(self.command(ssd, Owner::Resync, Command::MapGet));
-        let resync = Resync { asked, retry_at: None, step: Step::Look, table: BTreeMap::new() };
+        let (step, command) = match self.map_of_voters() {
+            Some(_) => (Step::Says, Command::Identify),
+            None => (Step::Look, Command::MapGet),
+        };
+        let asked = Some(self.command(ssd, Owner::Resync, command));
+        let resync = Resync { asked, retry_at: None, step, table: BTreeMap::new() };
         self.members.lose(
             ssd,
             Absence { why: "it is back and being brought up to date".into(), resync: Some(resync) },
@@ -145,6 +186,7 @@ impl Core {
     pub(super) fn resync_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let retry_ms = self.config.retry_ms;
         let is_joining = self.members.is_joining(ssd);
+        let Some(answer) = self.vote_resynced(now, ssd, id, answer) else { return };
         let Some(absence) = self.members.absence_mut(ssd) else { return };
         let Some(resync) = absence.resync.as_mut().filter(|resync| resync.asked == Some(id)) else { return };
         resync.asked = None;
@@ -167,6 +209,8 @@ impl Core {
             }
             (Step::Map, Answer::Done) => {
                 resync.step = Step::Table;
+                let epoch = self.epoch.map().map_or(0, FleetView::epoch);
+                self.changes.knows(ssd, epoch);
                 self.resync_ask(ssd, Command::List { from: Vid::MIN });
             }
             (Step::Table, Answer::Table { entries, more }) => {
@@ -190,18 +234,73 @@ impl Core {
                 }
                 self.members.back(ssd);
                 self.compare(now, ssd, &table);
+                self.change_step(now);
             }
             (_, answer) => {
                 absence.why = match answer {
                     Answer::Refused(refusal) => format!("it is back but refuses: {}", refusal.sentence()),
                     Answer::Lost(why) => why,
-                    Answer::Done | Answer::Table { .. } | Answer::Map(_) => {
-                        "it answered another command".into()
-                    }
+                    _ => "it answered another command".into(),
                 };
                 resync.retry_at = Some(now + retry_ms);
             }
         }
+    }
+
+    /// The steps of an array whose voters decide; gives back what is left to be done.
+    fn vote_resynced(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) -> Option<Answer> {
+        if self.map_of_voters().is_none() {
+            return Some(answer);
+        }
+        let (epoch, command) = (self.epoch.map()?.epoch(), self.take_command()?);
+        let resync = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut());
+        let Some(resync) = resync.filter(|resync| resync.asked == Some(id)) else {
+            return Some(answer);
+        };
+        let next = match (resync.step, &answer) {
+            (Step::Says, Answer::Says(says)) => {
+                let says = *says;
+                resync.step = Step::Take;
+                self.resync_ask(ssd, command);
+                self.ssd_says(ssd, says);
+                self.change_step(now);
+                return None;
+            }
+            (Step::Take, Answer::HigherTerm(_)) => return Some(Answer::Refused(Refusal::StaleTerm)),
+            (Step::Take, Answer::Refused(Refusal::StaleTerm)) | (Step::Look, _) => return Some(answer),
+            (Step::Take, Answer::Promise(promise)) if promise.active.epoch() > epoch => {
+                if !self.changes.is_telling(promise.active.epoch()) {
+                    self.depose(ssd, "knows a newer fleet map");
+                    return None;
+                }
+                Step::Table
+            }
+            (Step::Take, Answer::Promise(promise)) if promise.active.epoch() == epoch => Step::Table,
+            // One without a map, or of another array, refuses: what it makes of the map says why.
+            (Step::Take, Answer::Promise(_) | Answer::Refused(_)) => Step::Map,
+            // It has learned a map meanwhile: which one?
+            (Step::Map, Answer::Refused(Refusal::StaleVersion)) => Step::Take,
+            _ => return Some(answer),
+        };
+        if next == Step::Table {
+            self.changes.knows(ssd, epoch);
+        }
+        let command = match next {
+            Step::Table => Command::List { from: Vid::MIN },
+            Step::Map => Command::Activate(WireMap::of(self.epoch.map()?, self.epoch.bytes())),
+            _ => command,
+        };
+        if let Some(resync) = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut()) {
+            resync.step = next;
+        }
+        self.resync_ask(ssd, command);
+        None
+    }
+
+    /// TERM TAKE of this daemon's term.
+    pub(super) fn take_command(&self) -> Option<Command> {
+        let (term, instance) = (self.term.number(), self.config.instance);
+        Some(Command::TermTake { array: self.epoch.map()?.array(), term, instance })
     }
 
     fn resync_ask(&mut self, ssd: u16, command: Command) {
@@ -216,8 +315,12 @@ impl Core {
     fn compare(&mut self, now: u64, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) {
         let mut due = Vec::new();
         let mut dead = Vec::new();
+        let of_voters = self.map_of_voters().is_some();
         for (&vid, volume) in &mut self.volumes {
             let held = table.get(&vid).filter(|entry| !entry.deleting);
+            // One that was absent at the start may have a version that no other SSD has.
+            let same = held.filter(|old| old.generation == volume.entry.generation);
+            volume.last_version = volume.last_version.max(same.map_or(0, |old| old.version));
             if let Some(old) = held.filter(|old| old.generation < volume.entry.generation) {
                 dead.push((vid, old.generation, old.version));
             }
@@ -238,7 +341,11 @@ impl Core {
         for (&vid, entry) in
             table.iter().filter(|(vid, entry)| !entry.deleting && !self.volumes.contains_key(*vid))
         {
-            if self.past.is_dead(vid, entry.generation) {
+            // A start that goes on without an SSD has read the table of a member that has all volumes that
+            // any client was told of. One of an earlier daemon's term, and of this SSD alone, was never
+            // made.
+            let is_of_this_ssd_alone = of_voters && entry.term < self.term.number();
+            if is_of_this_ssd_alone || self.past.is_dead(vid, entry.generation) {
                 dead.push((vid, entry.generation, entry.version));
             } else {
                 tracing::warn!(ssd, %vid, name = ?entry.name, "an SSD came back with a volume that this \

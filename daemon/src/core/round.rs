@@ -97,9 +97,14 @@ impl Core {
             (Action::Add(_) | Action::Put(_), Answer::Done) => Ok(()),
             (_, Answer::Refused(refusal)) => Err(Trouble::Refused(refusal)),
             (_, Answer::Lost(why)) => Err(Trouble::Lost(why)),
-            (_, Answer::Table { .. } | Answer::Map(_)) => {
-                Err(Trouble::Lost("answered another command".into()))
-            }
+            (
+                _,
+                Answer::Table { .. }
+                | Answer::Map(_)
+                | Answer::Says(_)
+                | Answer::Promise(_)
+                | Answer::HigherTerm(_),
+            ) => Err(Trouble::Lost("answered another command".into())),
         };
         round.answered(ssd, outcome);
         self.end_round(now, vid);

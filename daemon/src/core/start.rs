@@ -5,6 +5,7 @@
 //!   Maps --all have one--------------> Publish --> Tables --> Reconcile --> serving
 //!     |                                   ^  |        |
 //!     +--some have none--> Survey --empty-+  +--------+-- another daemon was faster: Maps again
+//!     '--its map names voters--> Says --> Elect --> Again --> Tables --> Losses --> Reconcile
 //! ```
 //! * **Maps**: MAP GET everywhere. The newest (epoch, then term) wins; this daemon's term is above every
 //!   term seen. Once a map is found, its members must have answered, and no other SSD ([`super::epoch`]).
@@ -15,27 +16,39 @@
 //! * **Publish**: MAP SET with the new term everywhere, and each member must take it. From here on no member
 //!   takes a change from an older daemon, so
 //! * **Tables**, read only now, cannot change behind our back.
+//! * **Says**, **Elect**, **Again**, **Losses**: [`elect`].
 //! * **Reconcile**: the highest version of each entry wins. Where SSDs differ, the daemon puts it on all of
 //!   them again under a version above all seen. It finishes deletions.
 
+mod elect;
+mod fresh;
 mod reconcile;
 
-use super::capacity::Capacity;
-use super::epoch::{check_room, newest};
 use super::members::{Members, members_of};
-use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
-use gnstor_proto::placement::{AnyMap, FleetMap, Rows};
+use super::{Answer, Command, CommandId, Core, MapFormat, Owner, Phase, Stop};
+use elect::{as_known, voters_of};
+use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
+use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeSet;
+
+/// So often a daemon whose term is refused tries the next one at once.
+const TRIES_AT_ONCE: u32 = 8;
+/// How long a step waits for SSDs without which a majority of the voters can go on.
+const PATIENCE_MS: u64 = 2_000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Maps,
     Survey,
+    Says,
     Publish,
+    Elect,
+    Again,
     Tables,
+    Losses,
     Reconcile,
 }
 
@@ -54,6 +67,9 @@ struct Probe {
     progress: Progress,
     trouble: Option<String>,
     map: Option<AnyMap>,
+    says: Option<SsdSays>,
+    /// The epoch that it knew when it granted the term.
+    promised: Option<u64>,
     table: Vec<VolumeEntry>,
 }
 
@@ -68,12 +84,27 @@ pub(super) struct Start {
     /// A survey found volumes: an SSD that has no map now, when the maps are read after it, is not part of
     /// a fresh array.
     found_volumes: bool,
+    /// When the step had its first answer.
+    began: Option<u64>,
+    /// The start goes on without these.
+    without: BTreeSet<u16>,
+    /// How often this daemon's term was refused.
+    refusals: u32,
 }
 
 impl Start {
     pub(super) fn new(ssds: usize) -> Self {
         let probes = vec![Probe::default(); ssds];
-        Self { step: Step::Maps, probes, retry_at: None, again: false, found_volumes: false }
+        Self {
+            step: Step::Maps,
+            probes,
+            retry_at: None,
+            again: false,
+            found_volumes: false,
+            began: None,
+            without: BTreeSet::new(),
+            refusals: 0,
+        }
     }
 
     /// The answers that the start waits for, and the SSDs that hold it up.
@@ -81,10 +112,19 @@ impl Start {
         let awaited = match self.step {
             Step::Maps => "the SSDs' fleet maps",
             Step::Survey => "the permission tables of all SSDs, since some have no fleet map",
+            Step::Says => "the SSDs to say who they are",
             Step::Publish => "the SSDs to take the fleet map",
+            Step::Elect => "the SSDs to grant this daemon's term",
+            Step::Again => "the voters to take the fleet map that is held",
+            Step::Losses => "the voters to take a fleet map without the SSDs that are missing",
             Step::Tables => "the SSDs' permission tables",
             Step::Reconcile => "the SSDs to take one state of their permission tables",
         };
+        if self.step == Step::Publish && self.is_without_voters() {
+            return "a fleet map of format 3 that names voters: this one names none, so no daemon can be \
+                    elected"
+                .into();
+        }
         let awaits = self.awaits(members);
         let troubles = (0u16..)
             .zip(&self.probes)
@@ -96,11 +136,17 @@ impl Start {
     /// The SSDs without whose answer the step does not end.
     fn awaits(&self, members: &Members) -> BTreeSet<u16> {
         match self.step {
-            Step::Maps | Step::Survey => match newest(self.probes.iter().filter_map(|p| p.map.as_ref())) {
-                Some(map) => members_of(map),
+            Step::Maps | Step::Survey | Step::Says | Step::Elect => match self.newest() {
+                Some(map) => {
+                    let all: BTreeSet<u16> =
+                        members_of(map).into_iter().chain(voters_of(map).iter()).collect();
+                    &all - &self.without
+                }
                 None => (0u16..).zip(&self.probes).map(|(ssd, _)| ssd).collect(),
             },
-            Step::Publish | Step::Tables | Step::Reconcile => members.all().clone(),
+            Step::Publish | Step::Reconcile => members.all().clone(),
+            Step::Tables => members.all() - &self.without,
+            Step::Again | Step::Losses => BTreeSet::new(),
         }
     }
 
@@ -112,6 +158,7 @@ impl Start {
     fn enter(&mut self, step: Step) {
         self.step = step;
         self.again = false;
+        self.began = None;
         for probe in &mut self.probes {
             probe.progress = Progress::ToAsk;
             probe.trouble = None;
@@ -135,9 +182,11 @@ impl Core {
         if start.retry_at.is_some_and(|at| at <= now) {
             start.retry_at = None;
             if start.again {
+                start.without.clear();
                 start.enter(Step::Maps);
             }
             self.ask();
+            self.start_check(now);
         }
     }
 
@@ -149,6 +198,12 @@ impl Core {
             let command = match start.step {
                 Step::Maps => Command::MapGet,
                 Step::Publish => Command::MapSet(self.epoch.bytes()),
+                Step::Says => Command::Identify,
+                Step::Elect => match self.elect_command() {
+                    Some(command) => command,
+                    None => continue,
+                },
+                Step::Again | Step::Losses => continue,
                 Step::Tables | Step::Reconcile if !self.members.contains(ssd) => continue,
                 Step::Survey | Step::Tables | Step::Reconcile => {
                     Command::List { from: next_vid(&probe.table) }
@@ -175,6 +230,16 @@ impl Core {
         probe.progress = Progress::Answered;
         match (start.step, answer) {
             (Step::Maps, Answer::Map(map)) => probe.map = map,
+            (Step::Says, Answer::Says(says)) => probe.says = says,
+            (Step::Elect, Answer::Promise(promise)) => {
+                probe.promised = Some(promise.active.epoch());
+                self.term.promised(ssd, promise.array, self.config.instance, as_known(*promise));
+            }
+            (Step::Elect, answer @ (Answer::Refused(Refusal::StaleTerm) | Answer::HigherTerm(_))) => {
+                probe.trouble = Some(Refusal::StaleTerm.sentence().into());
+                start.again = true;
+                self.term.refused(if let Answer::HigherTerm(low) = answer { Some(low) } else { None });
+            }
             (Step::Publish, Answer::Done) => {
                 if let Some(map) = self.epoch.map() {
                     self.term.granted(ssd, map);
@@ -197,26 +262,57 @@ impl Core {
                 probe.trouble = Some(match answer {
                     Answer::Refused(refusal) => refusal.sentence().into(),
                     Answer::Lost(why) => why,
-                    Answer::Done | Answer::Table { .. } | Answer::Map(_) => "answered another command".into(),
+                    _ => "answered another command".into(),
                 });
             }
         }
+        self.start_check(now);
+    }
+
+    /// Goes on where the step has all answers, or enough.
+    fn start_check(&mut self, now: u64) {
+        let Phase::Starting(start) = &mut self.phase else { return };
+        let began = *start.began.get_or_insert(now);
         let awaits = start.awaits(&self.members);
+        let is_open = start.of(&awaits).any(|p| p.progress != Progress::Answered);
+        if is_open && !start.again && start.has_enough(&self.term) {
+            if now >= began + PATIENCE_MS {
+                start.go_on_without(&awaits);
+                return self.start_next(now);
+            }
+            start.retry_at =
+                Some(start.retry_at.map_or(began + PATIENCE_MS, |at| at.min(began + PATIENCE_MS)));
+        }
         if start.of(&awaits).any(|p| matches!(p.progress, Progress::Asked(_))) {
             return;
         }
         if start.again || start.of(&awaits).any(|p| p.progress == Progress::ToAsk) {
             start.retry_at = Some(now + self.config.retry_ms);
+            if start.again && start.step == Step::Elect {
+                start.refusals += 1;
+                // Two daemons that start together do not try at the same moments for ever.
+                let (retry_ms, instance) = (self.config.retry_ms, self.config.instance);
+                let rests = start.refusals > TRIES_AT_ONCE;
+                start.retry_at = Some(if rests { now + retry_ms + instance % retry_ms.max(1) } else { now });
+            }
             return;
         }
         self.start_next(now);
     }
 
     fn start_next(&mut self, now: u64) {
+        let of_voters = self.map_of_voters().is_some();
         let Phase::Starting(start) = &mut self.phase else { return };
         let awaits = start.awaits(&self.members);
         let probes = || start.of(&awaits);
         match start.step {
+            Step::Maps if start.newest().is_some_and(|map| !voters_of(map).is_empty()) => {
+                start.enter(Step::Says);
+            }
+            Step::Says if start.newest().is_some() => return self.elect(),
+            Step::Says => return self.publish(),
+            Step::Elect => return self.elected(now),
+            Step::Tables if of_voters => return self.tables_read(now),
             Step::Maps if probes().all(|p| p.map.is_some()) => return self.publish(),
             Step::Maps if start.found_volumes => {
                 let without = awaits.iter().zip(probes()).filter(|(_, p)| p.map.is_none());
@@ -240,7 +336,10 @@ impl Core {
                 start.found_volumes = true;
                 start.enter(Step::Maps);
             }
+            Step::Survey if self.config.map_format == MapFormat::Three => start.enter(Step::Says),
             Step::Survey => return self.publish(),
+            // The first map is there: now its voters elect.
+            Step::Publish if of_voters => start.enter(Step::Maps),
             Step::Publish if self.term.is_elected() => start.enter(Step::Tables),
             Step::Publish => {
                 start.again = true;
@@ -257,50 +356,9 @@ impl Core {
                 start.step = Step::Reconcile;
                 return self.reconcile(now);
             }
-            Step::Reconcile => return,
+            Step::Again | Step::Losses | Step::Reconcile => return,
         }
         self.ask();
-    }
-
-    fn publish(&mut self) {
-        if let Err(stop) = self.next_map() {
-            return self.stop(stop);
-        }
-        if let Phase::Starting(start) = &mut self.phase {
-            start.enter(Step::Publish);
-        }
-        self.ask();
-    }
-
-    /// Chooses the map to publish, and this daemon's term.
-    fn next_map(&mut self) -> Result<(), Stop> {
-        let Phase::Starting(start) = &self.phase else { return Ok(()) };
-        let maps = || start.probes.iter().filter_map(|p| p.map.as_ref());
-        let term = self.term.choose(maps().map(Rows::term))?;
-        let map = match newest(maps()) {
-            Some(newest) if newest.count() != start.probes.len() => {
-                return Err(Stop::Array(format!(
-                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in \
-                     the order of the map",
-                    newest.count(),
-                    start.probes.len()
-                )));
-            }
-            Some(newest) => newest.clone(),
-            None => FleetMap::equal(start.probes.len(), self.config.groups, self.config.seed, term)
-                .map_err(|e| Stop::Array(format!("no fleet map can be made: {e}")))?
-                .into(),
-        };
-        if members_of(&map).is_empty() {
-            return Err(Stop::Array("no SSD takes part in the array's fleet map: it serves nothing".into()));
-        }
-        let map = map.in_term(term);
-        let bytes = map.encode().map_err(|e| Stop::Array(format!("the fleet map: {e}")))?;
-        check_room(&map, bytes.len()).map_err(Stop::Array)?;
-        self.members.follow(&map);
-        self.capacity = Some(Capacity::new(map.clone(), self.members.blocks()));
-        self.epoch.set(map, bytes);
-        Ok(())
     }
 }
 

@@ -7,12 +7,14 @@
 //!     ^                |
 //!     +----------------+  an SSD has a newer one: the maps are read again
 //! ```
-//! An SSD grants the term when it takes MAP SET. Maps of format 2 name no voters: the members vote, the first
-//! 64 of them. They name no array either.
+//! Where the map names voters, a majority of them grants the term by TERM TAKE, to one start of a daemon
+//! and to no other. Otherwise an SSD grants it when it takes MAP SET. Maps of format 2 name no voters: the
+//! members vote, the first 64 of them. They name no array either.
 
 use super::Stop;
 use super::epoch::Known;
-use gnstor_fleet::leader::{Candidate, next_term};
+use gnstor_fleet::ArrayId;
+use gnstor_fleet::leader::{Candidate, Lead, next_term};
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::MAX_SSDS;
 use gnstor_fleet::voter::Promise;
@@ -24,6 +26,10 @@ const NO_INSTANCE: u64 = 0;
 #[derive(Default, Debug)]
 pub(super) struct Term {
     number: u64,
+    /// The highest term that an SSD named when it refused this daemon's.
+    seen: u64,
+    /// How often a term was refused by an SSD that named none.
+    refused: u32,
     candidate: Option<Candidate<Known>>,
 }
 
@@ -35,7 +41,10 @@ impl Term {
 
     /// Takes the next term after the ones that were `seen`.
     pub(super) fn choose(&mut self, seen: impl IntoIterator<Item = u64>) -> Result<u64, Stop> {
-        let Some(term) = next_term(seen) else {
+        let ahead = (1u64 << self.refused.min(32)) - 1;
+        let Some(term) =
+            next_term(seen.into_iter().chain([self.number, self.seen])).and_then(|t| t.checked_add(ahead))
+        else {
             let why = "the fleet map's term is the last possible one: the array must be formatted";
             return Err(Stop::Array(why.into()));
         };
@@ -53,9 +62,33 @@ impl Term {
         self.candidate.get_or_insert_with(new).promised(ssd, promise);
     }
 
+    /// An SSD has granted a term as high or higher, perhaps this one: the next is above it. Where it does
+    /// not say which, the next is further ahead, twice as far each time.
+    pub(super) fn refused(&mut self, low: Option<u32>) {
+        match low {
+            Some(low) => {
+                let below = self.number >> 32 << 32 | u64::from(low);
+                let term = if below >= self.number { below } else { below.saturating_add(1 << 32) };
+                self.seen = self.seen.max(term);
+            }
+            None => self.refused += 1,
+        }
+    }
+
+    /// The SSD has granted the term to this instance of the daemon.
+    pub(super) fn promised(&mut self, ssd: u16, array: ArrayId, instance: u64, promise: Promise<Known>) {
+        let new = || Candidate::new(array, self.number, instance);
+        self.candidate.get_or_insert_with(new).promised(ssd, promise);
+    }
+
+    /// What the daemon leads from, once a majority has granted it.
+    pub(super) fn lead(&self) -> Option<Lead<Known>> {
+        self.candidate.as_ref()?.elected()
+    }
+
     /// A majority has granted it.
     pub(super) fn is_elected(&self) -> bool {
-        self.candidate.as_ref().is_some_and(|candidate| candidate.elected().is_some())
+        self.lead().is_some()
     }
 }
 
@@ -77,6 +110,24 @@ mod tests {
         assert!(!term.is_elected(), "another term");
         assert!(matches!(term.choose([u64::MAX]), Err(Stop::Array(_))));
         assert_eq!(Term::default().choose([]).unwrap(), 1);
+    }
+
+    #[test]
+    fn a_refused_term_is_followed_by_one_above_the_one_in_its_way() {
+        let mut term = Term::default();
+        assert_eq!(term.choose([4]).unwrap(), 5);
+        term.refused(Some(5));
+        assert_eq!(term.choose([4]).unwrap(), 6, "another instance has it");
+        term.refused(Some(900));
+        assert_eq!(term.choose([4]).unwrap(), 901);
+        term.refused(Some(3));
+        assert_eq!(term.choose([4]).unwrap(), (1 << 32) + 4, "the low half is beyond the next 2^32");
+        let mut blind = Term::default();
+        let mut next = || {
+            blind.refused(None);
+            blind.choose([4]).unwrap()
+        };
+        assert_eq!([next(), next(), next()], [6, 10, 18]);
     }
 
     #[test]

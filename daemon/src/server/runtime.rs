@@ -10,8 +10,9 @@ use super::ssds::Ssds;
 use crate::core::failure::Failure;
 use crate::core::request::Request;
 use crate::core::rights::Caller;
-use crate::core::{Answer, CommandId, Core, Effect, Reply, Stop, Ticket};
+use crate::core::{Answer, CommandId, Core, CoreConfig, Effect, Reply, Stop, Ticket};
 use crate::port::SsdPort;
+use gnstor_auth::random;
 use gnstor_fabric::runtime::BootClock;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -111,12 +112,14 @@ impl Driver {
         let (sender, inputs) = mpsc::unbounded_channel();
         let clock = Clock::start();
         let capacities: Vec<_> = array.iter().map(|port| port.capacity_bytes).collect();
+        let addresses: Vec<_> = array.iter().map(|port| port.address.clone()).collect();
+        let core = CoreConfig { instance: drawn(), ..config.core };
         let ssds = Ssds::start(array, config.command_timeout, clock, sender.clone())?;
         let (state, states) = watch::channel(State::Starting(String::new()));
         let (absent, absents) = watch::channel(Absent::default());
         let (conditions, seen) = watch::channel(Conditions::default());
         let driver = Self {
-            core: Core::new(config.core, &capacities).standing_in(config.stands_in.clone()),
+            core: Core::new(core, &capacities).reached_at(addresses).standing_in(config.stands_in.clone()),
             clock,
             inputs,
             ssds,
@@ -226,6 +229,13 @@ impl Driver {
             });
         }
     }
+}
+
+/// Which start of a daemon this is; not 0.
+fn drawn() -> u64 {
+    let mut bytes = [0; 8];
+    random::fill(&mut bytes);
+    u64::from_le_bytes(bytes).max(1)
 }
 
 /// A named thread.

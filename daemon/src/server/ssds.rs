@@ -213,6 +213,6 @@ fn log(answer: &Answer) {
     match answer {
         Answer::Refused(refusal) => tracing::debug!(?refusal, "refused"),
         Answer::Lost(why) => tracing::warn!(%why, "no answer"),
-        Answer::Done | Answer::Table { .. } | Answer::Map(_) => tracing::trace!("done"),
+        _ => tracing::trace!("done"),
     }
 }

@@ -2,18 +2,19 @@
 //! A simulated SSD: the vendor commands of `gnstor_proto::vendor` on bytes, and faults on demand. It shares
 //! no code with the daemon beyond `proto`, so that a wrong reading of the contract shows.
 
+use crate::voter::{MapLog, SimVote};
 use gnstor_daemon::SsdPort;
 use gnstor_daemon::core::{Answer, Command};
 use gnstor_daemon::port::Talk;
 use gnstor_fabric::admin::{AdminQueue, Capsule, ChannelError, Data, Exchange};
 use gnstor_proto::fabrics::ssd_subnqn;
-use gnstor_proto::nvme::admin::{GET_LOG_PAGE, KEEP_ALIVE};
+use gnstor_proto::nvme::admin::{GET_LOG_PAGE, IDENTIFY, KEEP_ALIVE};
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
-use gnstor_proto::vendor::{ENTRY_BYTES, VolumeEntry, WRITE_LEASE_MS, opcode, takes_lease};
+use gnstor_proto::vendor::{ENTRY_BYTES, GET_HELD, VolumeEntry, WRITE_LEASE_MS, opcode, takes_lease};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -37,7 +38,10 @@ pub(crate) enum Fault {
 pub(crate) struct SimSsd {
     pub(crate) table: BTreeMap<Vid, VolumeEntry>,
     pub(crate) map: Option<AnyMap>,
-    term: u64,
+    /// The highest term of a command.
+    pub(super) term: u64,
+    /// Who it is, and what it granted and holds as a voter.
+    pub(crate) vote: SimVote,
     /// Deleted volumes stay in the table for so many commands.
     pub(crate) sweep_commands: u32,
     sweeps: BTreeMap<Vid, u32>,
@@ -113,12 +117,20 @@ impl SimSsd {
             Err(refusal) => {
                 cqe.dw0 = Detail::new(refusal, None).to_dw0().into();
                 cqe.set_status_word(refusal.status().0);
+                if capsule.sqe.opcode == opcode::TERM_TAKE {
+                    cqe.dw1 = self.highest_term().into();
+                }
             }
         }
         if matches!(fault, Some(Fault::LostAfter)) { Err(broken()) } else { Ok((cqe, brought)) }
     }
 
     fn command(&mut self, sqe: &Sqe, payload: &Data, brought: &mut Vec<u8>) -> Result<u32, Refusal> {
+        if sqe.opcode == IDENTIFY {
+            assert_eq!((sqe.nsid.get(), sqe.cdw10.get(), payload.bytes()), (0, 1, 4096));
+            *brought = self.identify();
+            return Ok(0);
+        }
         assert_eq!(sqe.nsid.get(), 1, "the vendor commands carry namespace 1");
         let bytes = payload.bytes();
         if let Data::In(bytes) = payload {
@@ -126,7 +138,7 @@ impl SimSsd {
         }
         assert_eq!(sqe.cdw10.get() as usize * 4, bytes, "CDW10 is the number of dwords");
         assert_eq!(sqe.cdw11.get(), 0);
-        if sqe.opcode != opcode::VOLUME_DELETE {
+        if !matches!(sqe.opcode, opcode::VOLUME_DELETE | opcode::TERM_TAKE) {
             let unused = [sqe.cdw2, sqe.cdw3, sqe.cdw13, sqe.cdw14, sqe.cdw15];
             assert!(unused.iter().all(|dw| dw.get() == 0), "unused dwords are zero");
         }
@@ -137,8 +149,12 @@ impl SimSsd {
             (opcode::VOLUME_DELETE, Data::None) => self.delete(sqe),
             (opcode::VOLUME_LIST, Data::In(_)) => Ok(self.list(sqe, brought)),
             (opcode::MAP_SET, Data::Out(data)) => self.map_set(data),
+            (opcode::TERM_TAKE, Data::In(_)) => self.take_term(sqe, brought),
+            (opcode::MAP_HOLD, Data::Out(data)) => self.hold(data),
+            (opcode::ACTIVATE, Data::Out(data)) => self.activate(data),
             (opcode::MAP_GET, Data::In(_)) => {
-                let map = self.map.as_ref().map(|map| map.encode().unwrap()).unwrap_or_default();
+                let map = if sqe.cdw12.get() == GET_HELD { self.held() } else { self.map.clone() };
+                let map = map.map(|map| map.encode().unwrap()).unwrap_or_default();
                 let fits = map.len().min(brought.len());
                 brought[..fits].copy_from_slice(&map[..fits]);
                 Ok(u32::try_from(map.len()).unwrap())
@@ -222,6 +238,9 @@ impl SimSsd {
         if self.map.as_ref().is_some_and(|old| map.epoch() < old.epoch()) {
             return Err(Refusal::StaleVersion);
         }
+        if let AnyMap::Three(map) = &map {
+            self.vote.log.lock().unwrap().given(map);
+        }
         self.map = Some(map);
         Ok(0)
     }
@@ -236,7 +255,12 @@ pub(crate) const SSD_BYTES: u64 = 1 << 30;
 
 impl SimArray {
     pub(crate) fn new(ssds: usize) -> Self {
-        Self((0..ssds).map(|_| Arc::default()).collect())
+        let log = Arc::<Mutex<MapLog>>::default();
+        let ssd = |index| {
+            let vote = SimVote::new(u16::try_from(index).unwrap(), Arc::clone(&log));
+            Arc::new(Mutex::new(SimSsd { vote, ..SimSsd::default() }))
+        };
+        Self((0..ssds).map(ssd).collect())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -301,20 +325,27 @@ impl SimArray {
         ports
     }
 
-    /// SSD 0's map leaves this SSD out.
-    pub(crate) fn is_out(&self, index: usize) -> bool {
-        let state = |map: &AnyMap| map.state(u16::try_from(index).unwrap());
-        self.ssd(0).map.as_ref().and_then(state) == Some(State3::Out)
+    /// The newest map that an SSD has.
+    pub(crate) fn newest(&self) -> Option<AnyMap> {
+        let maps = (0..self.len()).filter_map(|index| self.ssd(index).map.clone());
+        maps.max_by_key(Rows::epoch)
     }
 
-    /// The entries that serve I/O, the same on every SSD that SSD 0's map does not leave out.
+    /// The newest map leaves this SSD out.
+    pub(crate) fn is_out(&self, index: usize) -> bool {
+        let state = |map: AnyMap| map.state(u16::try_from(index).unwrap());
+        self.newest().and_then(state) == Some(State3::Out)
+    }
+
+    /// The entries that serve I/O, the same on every SSD that the newest map does not leave out.
     ///
     /// # Panics
     /// If two SSDs differ.
     pub(crate) fn agreed(&self) -> Vec<VolumeEntry> {
-        let first = self.ssd(0).active();
-        for index in (1..self.len()).filter(|&index| !self.is_out(index)) {
-            assert_eq!(self.ssd(index).active(), first, "SSD {index} differs from SSD 0");
+        let there: Vec<usize> = (0..self.len()).filter(|&index| !self.is_out(index)).collect();
+        let first = self.ssd(there[0]).active();
+        for &index in &there[1..] {
+            assert_eq!(self.ssd(index).active(), first, "SSD {index} differs from SSD {}", there[0]);
         }
         first
     }

@@ -12,6 +12,7 @@ use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{Limits, VolumeEntry};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 pub(crate) type Outcome = Result<Reply, Failure>;
 
@@ -39,6 +40,9 @@ impl Bench {
     }
 
     pub(crate) fn cold_with(array: &SimArray, now: u64, config: CoreConfig) -> Self {
+        let log = Arc::clone(&array.ssd(0).vote.log);
+        log.lock().unwrap().starts += 1;
+        let config = CoreConfig { instance: log.lock().unwrap().starts, ..config };
         let mut bench = Self {
             core: Core::new(config, &vec![SSD_BYTES; array.len()]),
             array: array.clone(),
@@ -115,9 +119,9 @@ impl Bench {
     pub(crate) fn format(&mut self, ssd: usize) {
         self.queues[ssd].clear();
         let mut ssd = self.array.ssd(ssd);
-        let sweep_commands = ssd.sweep_commands;
+        let (sweep_commands, vote) = (ssd.sweep_commands, ssd.vote.formatted());
         *ssd = SimSsd::default();
-        ssd.sweep_commands = sweep_commands;
+        (ssd.sweep_commands, ssd.vote) = (sweep_commands, vote);
     }
 
     /// Executes commands until no SSD has one left.

@@ -15,4 +15,6 @@ mod publish;
 mod random;
 mod restart;
 mod rules;
+mod shrink;
 mod trust;
+mod voter;

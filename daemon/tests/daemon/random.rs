@@ -5,18 +5,20 @@ mod model;
 
 use self::model::Model;
 use crate::array::{Fault, SimArray};
-use crate::bench::{Bench, create_with, delete, read, release, renew, write};
+use crate::bench::{Bench, config, create_with, delete, read, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::publish::publish;
-use gnstor_daemon::core::Reply;
+use crate::voter::keeps_copies;
 use gnstor_daemon::core::request::Request;
+use gnstor_daemon::core::{CoreConfig, MapFormat, Reply};
 use gnstor_proto::labels::PARTIAL;
-use gnstor_proto::placement::map3::{FleetMap3, Place3, State3, Vote};
-use gnstor_proto::placement::{AnyMap, FleetMap, SsdState};
+use gnstor_proto::placement::{AnyMap, SsdState};
+use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::VolumeEntry;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const SSDS: usize = 3;
 
@@ -75,9 +77,13 @@ enum Step {
     Find {
         ssd: usize,
     },
-    /// The next map drops the last SSD, or adds one in its place that was formatted.
+    /// Without voters: the next map drops the last SSD, or adds one in its place that was formatted.
     Epoch {
         add: bool,
+    },
+    /// With voters: the SSD restarts, and has lost writes.
+    Lossy {
+        ssd: usize,
     },
     Restart,
 }
@@ -102,7 +108,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (ssd.clone(), 0u8..4).prop_map(|(ssd, kind)| Step::Fail { ssd, kind }),
         1 => (ssd.clone(), any::<bool>()).prop_map(|(ssd, dead)| Step::Die { ssd, dead }),
         1 => ssd.clone().prop_map(|ssd| Step::Lose { ssd }),
-        2 => ssd.prop_map(|ssd| Step::Find { ssd }),
+        2 => ssd.clone().prop_map(|ssd| Step::Find { ssd }),
+        1 => ssd.prop_map(|ssd| Step::Lossy { ssd }),
         2 => any::<bool>().prop_map(|add| Step::Epoch { add }),
         1 => Just(Step::Restart),
     ]
@@ -113,32 +120,11 @@ fn plain(entries: &[VolumeEntry]) -> Vec<VolumeEntry> {
     entries.iter().map(|e| VolumeEntry { writer: None, ..e.clone() }).collect()
 }
 
-/// The next map of format 3: it drops the SSD, or takes it in to fill the places that it left.
-fn next_of(map: &FleetMap3, index: usize, add: bool) -> FleetMap3 {
-    let mut next = FleetMap3 { epoch: map.epoch + 1, ..map.clone() };
-    let number = u16::try_from(index).unwrap();
-    let (epoch, width) = (next.epoch, usize::from(next.width));
-    let ssd = &mut next.ssds[index];
-    (ssd.state, ssd.incarnation) =
-        if add { (State3::In, ssd.incarnation + 1) } else { (State3::Out, ssd.incarnation) };
-    ssd.shrunk_at = if add { ssd.shrunk_at } else { epoch };
-    for row in &mut next.rows {
-        for place in &mut row.places[..width] {
-            if add {
-                *place = place.or(Some(Place3 { ssd: number, filling: true }));
-            } else {
-                *place = place.filter(|place| place.ssd != number);
-            }
-        }
-        let serves = |at: &u8| row.places[usize::from(*at)].is_some_and(|place| !place.filling);
-        row.first = row.first.filter(serves).or_else(|| (0..4).find(serves));
-    }
-    next
-}
-
 struct Run {
     bench: Bench,
     model: Model,
+    /// The map names voters, and the daemon changes it by itself.
+    votes: bool,
 }
 
 impl Run {
@@ -191,18 +177,14 @@ impl Run {
 
     fn epoch(&mut self, add: bool) {
         let last = SSDS - 1;
-        if !self.bench.core.is_serving() || self.bench.array.is_out(last) != add {
+        if self.votes || !self.bench.core.is_serving() || self.bench.array.is_out(last) != add {
             return;
         }
         let Ok(Reply::Map(bytes)) = self.bench.ask_cold(Request::GetMap) else { panic!("a map") };
-        let next = match AnyMap::decode(&bytes).unwrap() {
-            AnyMap::Two(map) => {
-                let mut next = map.without(u16::try_from(last).unwrap());
-                next.ssds[last].state = if add { SsdState::In } else { SsdState::Out };
-                AnyMap::from(next)
-            }
-            AnyMap::Three(map) => next_of(&map, last, add).into(),
-        };
+        let AnyMap::Two(map) = AnyMap::decode(&bytes).unwrap() else { panic!("a map of format 2") };
+        let mut next = map.without(u16::try_from(last).unwrap());
+        next.ssds[last].state = if add { SsdState::In } else { SsdState::Out };
+        let next = AnyMap::from(next);
         if add {
             self.bench.format(last);
         }
@@ -224,6 +206,25 @@ impl Run {
         }
     }
 
+    /// A step; no map that it made active took the last copy of a volume that was there before and after.
+    fn judged_step(&mut self, step: Step) {
+        let log = Arc::clone(&self.bench.array.ssd(0).vote.log);
+        let (epoch, before) = (log.lock().unwrap().epoch(), self.volumes());
+        self.step(step);
+        let after = self.volumes();
+        for replicas in before.intersection(&after).map(|(.., replicas)| *replicas) {
+            keeps_copies(log.lock().unwrap().active_from(epoch), replicas);
+        }
+    }
+
+    /// The volumes that are on every SSD that takes part, and their replicas.
+    fn volumes(&self) -> BTreeSet<(Vid, u32, u8)> {
+        let there = (0..SSDS).filter(|&ssd| !self.bench.array.is_out(ssd));
+        let all = there.map(|ssd| self.bench.array.ssd(ssd).active().into_iter());
+        let sets = all.map(|entries| entries.map(|e| (e.vid, e.generation, e.replicas)).collect());
+        sets.reduce(|a: BTreeSet<_>, b| &a & &b).unwrap_or_default()
+    }
+
     fn step(&mut self, step: Step) {
         let text = |name: u8| format!("v{name}");
         match step {
@@ -231,6 +232,7 @@ impl Run {
                 let mut request = create_with(&text(name), 1 + u64::from(name), id.map(|id| [id + 1; 16]));
                 if let Request::Create(create) = &mut request {
                     create.labels = format!("a=b\n{PARTIAL}=v\n");
+                    create.replicas = if name == 3 { 1 } else { 0 };
                 }
                 self.send(request);
             }
@@ -270,6 +272,12 @@ impl Run {
             Step::Lose { ssd } => self.bench.lose(u16::try_from(ssd).unwrap()),
             Step::Find { ssd } => self.bench.find(u16::try_from(ssd).unwrap()),
             Step::Epoch { add } => self.epoch(add),
+            Step::Lossy { ssd } if self.votes => {
+                self.bench.lose(u16::try_from(ssd).unwrap());
+                self.bench.array.ssd(ssd).lose_writes();
+                self.bench.find(u16::try_from(ssd).unwrap());
+            }
+            Step::Lossy { .. } => {}
             Step::Restart => self.restart(),
         }
         assert_eq!(self.bench.stopped, None, "no other daemon runs");
@@ -298,20 +306,19 @@ proptest! {
     fn whatever_happens_the_array_comes_to_one_state(
         steps in proptest::collection::vec(step(), 1..80),
         sweep_commands in 0u32..6,
-        is_three: bool,
+        votes: bool,
     ) {
         let _deadline = Deadline::after(LIMIT);
         let array = SimArray::new(SSDS);
-        let mut map = FleetMap3::of(&FleetMap::equal(SSDS, 64, 7, 1).unwrap(), [5; 16]);
-        // The one that comes and goes has no vote.
-        map.ssds[..SSDS - 1].iter_mut().for_each(|ssd| ssd.vote = Vote::Voter);
         for ssd in 0..SSDS {
             array.ssd(ssd).sweep_commands = sweep_commands;
-            array.ssd(ssd).map = is_three.then(|| map.clone().into());
         }
-        let mut run = Run { bench: Bench::start(&array, 0), model: Model::default() };
+        let map_format = if votes { MapFormat::Three } else { MapFormat::Two };
+        let mut bench = Bench::cold_with(&array, 0, CoreConfig { map_format, ..config() });
+        bench.run_until_quiet();
+        let mut run = Run { bench, model: Model::default(), votes };
         for step in steps {
-            run.step(step);
+            run.judged_step(step);
         }
         run.finish();
     }
@@ -322,10 +329,13 @@ proptest! {
     fn of_two_daemons_one_is_left(
         order in proptest::collection::vec((any::<bool>(), 0..SSDS, 0usize..4), 0..60),
         ops in 1u8..6,
+        votes: bool,
     ) {
         let _deadline = Deadline::after(LIMIT);
         let array = SimArray::new(SSDS);
-        let mut old = Bench::start(&array, 0);
+        let map_format = if votes { MapFormat::Three } else { MapFormat::Two };
+        let mut old = Bench::cold_with(&array, 0, CoreConfig { map_format, ..config() });
+        old.run_until_quiet();
         old.ask(create_with("v0", 1, None)).unwrap();
         let mut new = Bench::cold(&array, 0);
         for op in 0..ops {

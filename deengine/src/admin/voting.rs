@@ -131,7 +131,11 @@ impl Ssd {
         if array.0[..8] != take.array {
             return Err(Refusal::OtherArray.into());
         }
-        voter.take_term(array, take.term, take.instance).map_err(refusal_of)?;
+        // The term that is in the way: the daemon asks for one above it.
+        let known = self.table.term() & u64::from(u32::MAX);
+        let known = u32::try_from(known).unwrap_or_default();
+        let refused = |refused| Refused::at(refusal_of(refused), known);
+        voter.take_term(array, take.term, take.instance).map_err(refused)?;
         self.start_grant(take.term, take.instance)
     }
 

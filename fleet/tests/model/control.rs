@@ -4,7 +4,7 @@
 use crate::map_ref::MapRef;
 use crate::model::{Action, Change, FleetModel};
 use crate::planted::Planted;
-use crate::state::{ARRAY, NOW, REPLICAS, Role, SSDS, State};
+use crate::state::{ARRAY, COPIES, NOW, REPLICAS, Role, SSDS, State};
 use gnstor_fleet::change::incarnation_under;
 use gnstor_fleet::leader::{Candidate, Round};
 use gnstor_fleet::map::FleetView;
@@ -119,7 +119,7 @@ impl FleetModel {
         let next = match change {
             Change::Lose => self.rules.lose(map, s, term),
             Change::Back => map.back(s, ssd.incarnation, term),
-            Change::Fill if self.bounds.returns && is_there => map.fill(0, s, ssd.incarnation, term),
+            Change::Fill if self.bounds.returns && is_there => map.fill(0, s, ssd.incarnation, COPIES, term),
             Change::Serve if is_there && ssd.is_confirmed => self.rules.serve(map, s, ssd.incarnation, term),
             Change::Fill | Change::Serve => return None,
         };

@@ -2,7 +2,7 @@
 //! The rules of the crate, and the bugs that the checker has to find: each planted bug replaces one rule.
 
 use crate::map_ref::MapRef;
-use crate::state::{NOW, Ssd, State};
+use crate::state::{COPIES, NOW, Ssd, State};
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::client::Request;
 use gnstor_fleet::leader::{Candidate, Round};
@@ -91,7 +91,7 @@ impl Rules {
     }
 
     pub(crate) fn lose(self, map: &Map, ssd: SsdId, term: Term) -> Result<Map, Unchanged> {
-        let mut next = map.lose(ssd, term)?;
+        let mut next = map.lose(ssd, COPIES, term)?;
         if self.is(Planted::LastCopyDropped) && next.ssds[usize::from(ssd)].state == SsdState::Absent {
             next.ssds[usize::from(ssd)].state = SsdState::Out;
             for place in next.rows[0].places.iter_mut().filter(|place| place.ssd() == Some(ssd)) {

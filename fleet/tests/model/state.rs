@@ -26,6 +26,8 @@ pub(crate) const ARRAY: ArrayId = ArrayId([1; 16]);
 pub(crate) const NOW: u64 = 64;
 /// Replicas of the block: SSDs 0 and 1. SSD 2 only votes.
 pub(crate) const REPLICAS: u16 = 2;
+/// The same number, as the rules of maps take it.
+pub(crate) const COPIES: u8 = 2;
 /// SSDs, all of them voters.
 pub(crate) const SSDS: u16 = 3;
 
@@ -138,7 +140,15 @@ pub(crate) fn first_map() -> MapRef {
     row.places[0] = Place::Serving(0);
     row.places[1] = Place::Serving(1);
     let (voters, rows) = ((0..SSDS).collect(), vec![row]);
-    MapRef::new(Map { array: ARRAY, term: 0, epoch: 1, voters, ssds: vec![ssd; SSDS.into()], rows })
+    MapRef::new(Map {
+        array: ARRAY,
+        term: 0,
+        epoch: 1,
+        width: COPIES,
+        voters,
+        ssds: vec![ssd; SSDS.into()],
+        rows,
+    })
 }
 
 impl State {

@@ -45,6 +45,7 @@ pub(crate) fn map() -> Map {
         array: ARRAY,
         term: 1,
         epoch: 1,
+        width: 2,
         voters: set(&[0, 1, 2]),
         ssds: vec![ssd; 3],
         rows: vec![row(0, 1), row(1, 2)],

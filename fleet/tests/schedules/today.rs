@@ -21,7 +21,7 @@ fn a_late_answer_revives_no_ssd() {
     let mut asking = Asking::new(ask(0, 1), 0);
     let mut voters = [Voter::new(map()), Voter::new(map()), Voter::new(map())];
     assert_eq!(voters[1].answer(&asking.ask), Ok(()));
-    let next = map().lose(0, 2).unwrap();
+    let next = map().lose(0, 2, 2).unwrap();
     let mut round = Round::new(next.clone());
     for (v, voter) in (1..).zip(&mut voters[1..]) {
         voter.hold(2, 9, next.clone()).unwrap();
@@ -57,7 +57,7 @@ fn the_clock_is_read_after_the_command_was_taken_in() {
 fn an_epoch_made_for_another_ssd_does_not_end_the_loss() {
     let _deadline = Deadline::after(LIMIT);
     let (lossy_since, incarnation) = (1, 2);
-    let next = map().lose(2, 2).unwrap();
+    let next = map().lose(2, 2, 2).unwrap();
     assert!(next.epoch > lossy_since, "the rule of today: any newer epoch ends the state of filling");
     let history = History::new(4);
     let as_today = standing(&next, 1, 1).judge_read(&next.rows[1], 2, false, &history);
@@ -81,9 +81,9 @@ fn an_epoch_drops_a_lossy_first() {
     };
     assert_eq!(read(&now, 0, 2), Err(Refused::NotServing));
     assert_eq!(read(&now, 1, 1), Err(Refused::AskTheFirst), "today: no SSD answers, for ever");
-    let next = now.lose(0, 2).unwrap();
+    let next = now.lose(0, 2, 2).unwrap();
     assert_eq!(read(&next, 1, 1), Ok(()));
-    let last = next.lose(1, 2).unwrap();
+    let last = next.lose(1, 2, 2).unwrap();
     assert_eq!(last.ssds[1].state, SsdState::Absent, "the last copy is not dropped");
     assert_eq!(read(&last, 1, 1), Err(Refused::NotServing));
     assert_eq!(last.rows[1].places[0], Place::Empty, "its other group has another copy, and goes on");

@@ -36,7 +36,7 @@ fn a_retry_has_the_stamp_of_the_first_try() {
 #[test]
 fn a_map_grows_when_every_writer_reaches_the_ssd() {
     let _deadline = Deadline::after(LIMIT);
-    let next = map().lose(0, 2).unwrap().fill(0, 2, 1, 2).unwrap();
+    let next = map().lose(0, 2, 2).unwrap().fill(0, 2, 1, 2, 2).unwrap();
     let reached = set(&[1]);
     let request = Request { has_it: reached, ..Request::new(stamp(1), next.epoch) };
     assert!(!request.is_acknowledged(next.rows[0].members()), "grown too early, that writer writes nothing");
@@ -126,10 +126,10 @@ fn an_incomplete_set_is_not_salvaged() {
 #[test]
 fn a_dropped_ssd_returns_with_a_new_incarnation() {
     let _deadline = Deadline::after(LIMIT);
-    let shrunk = map().lose(0, 2).unwrap();
+    let shrunk = map().lose(0, 2, 2).unwrap();
     assert_eq!(shrunk.rows[0].places[..2], [Place::Empty, Place::Serving(1)], "nothing is drawn");
-    assert_eq!(shrunk.fill(0, 0, 1, 2), Err(Unchanged::Incarnation));
-    let fills = shrunk.fill(0, 0, 2, 2).unwrap();
+    assert_eq!(shrunk.fill(0, 0, 1, 2, 2), Err(Unchanged::Incarnation));
+    let fills = shrunk.fill(0, 0, 2, 2, 2).unwrap();
     assert_eq!(fills.rows[0].places[..2], [Place::Filling(0), Place::Serving(1)]);
     let history = History::new(4);
     let read = |map: &Map| standing(map, 0, 2).judge_read(&map.rows[0], map.epoch, false, &history);

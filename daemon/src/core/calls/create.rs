@@ -127,7 +127,7 @@ impl Core {
         })
     }
 
-    fn replicas(&self, request: &Create) -> Result<u8, Failure> {
+    pub(in crate::core) fn replicas(&self, request: &Create) -> Result<u8, Failure> {
         let most = u8::try_from(self.members.connected()).unwrap_or(u8::MAX).min(MAX_REPLICAS);
         let replicas = if request.replicas == 0 { DEFAULT_REPLICAS.min(most) } else { request.replicas };
         if replicas <= most {

@@ -16,7 +16,9 @@ impl Core {
     pub(super) fn reconcile(&mut self, now: u64) {
         let Phase::Starting(start) = &mut self.phase else { return };
         let mut volumes: BTreeMap<Vid, BTreeMap<u16, VolumeEntry>> = BTreeMap::new();
-        for (ssd, probe) in (0u16..).zip(&mut start.probes) {
+        // One whose table was read may have been dropped since.
+        let members = self.members.all();
+        for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(ssd, _)| members.contains(ssd)) {
             for entry in std::mem::take(&mut probe.table) {
                 volumes.entry(entry.vid).or_default().insert(ssd, entry);
             }
@@ -121,6 +123,10 @@ impl Core {
         if reconciling && self.volumes.values().all(|v| v.round.is_none()) {
             self.phase = Phase::Serving;
             self.effects.push_back(Effect::Serving);
+            self.changes.found_fewest = None;
+            for (ssd, why) in self.changes.take_presumed() {
+                self.ssd_without(ssd, why);
+            }
         }
     }
 }

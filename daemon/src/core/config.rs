@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Settings of the core.
+
+use super::Quotas;
+use gnstor_proto::placement::DEFAULT_GROUPS;
+
+/// Format of the fleet map that a fresh array gets. An array that has a map keeps its format.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum MapFormat {
+    /// All SSDs are needed for each change.
+    #[default]
+    Two,
+    /// With voters: the daemon drops an SSD that is lost. Clients do not follow such changes everywhere yet.
+    Three,
+}
+
+/// Settings of the core.
+#[derive(Clone, Copy, Debug)]
+pub struct CoreConfig {
+    /// Placement groups of a fresh array, a power of two.
+    pub groups: u32,
+    /// Seed of a fresh map and of the volumes' hash factors.
+    pub seed: u64,
+    /// Format of a fresh map.
+    pub map_format: MapFormat,
+    /// Which start of a daemon this is: drawn, so that no two starts have the same.
+    pub instance: u64,
+    /// How much longer than its lease a writer is waited for: the longest lease at the worst difference
+    /// between the clocks of daemon and SSD. The default is 139 ppm of an hour.
+    pub drift_ms: u64,
+    /// First wait before an SSD that failed is tried again; it doubles up to [`Self::retry_max_ms`].
+    pub retry_ms: u64,
+    /// Longest wait before an SSD that failed is tried again.
+    pub retry_max_ms: u64,
+    /// After this time a request is answered, done or not.
+    pub request_ms: u64,
+    /// How long a volume id rests after its deletion before it is tried again.
+    pub sweep_ms: u64,
+    /// Most requests under way.
+    pub max_requests: usize,
+    /// Most requests that wait for the same volume.
+    pub max_queue: usize,
+    /// How many ids and opens there may be.
+    pub quotas: Quotas,
+}
+
+impl Default for CoreConfig {
+    fn default() -> Self {
+        Self {
+            groups: DEFAULT_GROUPS,
+            seed: 0x676E_5374_6F72,
+            map_format: MapFormat::default(),
+            instance: 1,
+            drift_ms: 500,
+            retry_ms: 500,
+            retry_max_ms: 30_000,
+            request_ms: 30_000,
+            sweep_ms: 1_000,
+            max_requests: 4096,
+            max_queue: 256,
+            quotas: Quotas::default(),
+        }
+    }
+}

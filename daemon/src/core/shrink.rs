@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From one fleet map to the next, in an array whose map names voters (rules 1b, 1c, 2b of the fleet).
+//!
+//! ```text
+//!   nothing to change <---------------------------------------------------------------+
+//!     | an SSD is silent, or has other content: lose_all; one that was absent: back    |
+//!     v                                                                                |
+//!   hold    MAP HOLD to the voters; what is lost meanwhile is for the next round       |
+//!     | a majority holds it                                                            |
+//!   wait    lease + drift, where the map deprives an SSD                               |
+//!     v                                                                                |
+//!   tell    ACTIVATE to all SSDs that are there --all members have it--> the core's map
+//! ```
+//! What is to be lost is read off each time, from who is down and from what each SSD says it is. So a loss
+//! that comes during a round is in the next one, and an SSD that is back before a round began loses nothing.
+//!
+//! **The fewest replicas.** A map that takes a copy away was judged by the fewest replicas of the volumes. A
+//! voter may keep such a map for long, and a later daemon proposes it again, unchanged. So a volume with
+//! fewer replicas than all others is made only after a map of this daemon's term, judged by that number,
+//! was decided: an older one cannot be any more.
+
+mod fewest;
+mod state;
+
+use super::effect::WireMap;
+use super::epoch::Known;
+use super::members::members_of;
+use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
+use gnstor_fleet::change::Unchanged;
+use gnstor_fleet::lease::Timing;
+use gnstor_fleet::map::{FleetView, Map};
+use gnstor_fleet::set::{MAX_SSDS, SsdSet};
+use gnstor_fleet::wire;
+use gnstor_proto::placement::AnyMap;
+use gnstor_proto::placement::map3::{FleetMap3, State3};
+use gnstor_proto::ssd_identity::SsdSays;
+use gnstor_proto::status::Refusal;
+pub(super) use state::Changes;
+use state::Proposed;
+
+/// Returns of one SSD within [`FLAP_MS`] after which it stays absent until it is resumed.
+const FLAP_RETURNS: usize = 3;
+/// Ten minutes.
+const FLAP_MS: u64 = 600_000;
+
+impl Core {
+    /// The map in use, where its voters decide on the next one.
+    pub(super) fn map_of_voters(&self) -> Option<&FleetMap3> {
+        self.epoch.map()?.voted()
+    }
+
+    /// An SSD says who it is.
+    pub(super) fn ssd_says(&mut self, ssd: u16, says: Option<SsdSays>) {
+        self.changes.heard(ssd, says);
+    }
+
+    /// The SSD's content is not that to which the map gives its places: it lost writes, or was formatted.
+    pub(super) fn is_other_content(&self, ssd: u16) -> bool {
+        let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
+        let differs = |says: &SsdSays| {
+            known.is_some_and(|ssd| !ssd.is(&says.uuid) || ssd.incarnation != says.incarnation)
+        };
+        self.changes.says(ssd).is_some_and(differs)
+    }
+
+    /// Does what can be done for the next map.
+    pub(super) fn change_step(&mut self, now: u64) {
+        if self.map_of_voters().is_none() || !self.may_change() {
+            return;
+        }
+        while self.may_change() {
+            if self.changes.round.is_none() && !self.propose(now) {
+                break;
+            }
+            self.ask_to_hold(now);
+            let Some(proposed) = &mut self.changes.round else { break };
+            proposed.is_active |= proposed.round.may_activate(now, Timing::DEFAULT_MS, SsdSet::EMPTY);
+            if !proposed.is_active {
+                break;
+            }
+            self.tell(now);
+            if !self.is_told() {
+                break;
+            }
+            self.activated(now);
+        }
+        self.tell(now);
+        if self.changes.round.is_none() {
+            self.start_changed(now);
+        }
+    }
+
+    /// A daemon that starts changes the map when it has been elected, and knows the volumes or is to propose
+    /// again what was held.
+    fn may_change(&self) -> bool {
+        match &self.phase {
+            Phase::Starting(start) => start.may_change(),
+            Phase::Serving => true,
+            Phase::Stopped(_) => false,
+        }
+    }
+
+    /// A map that may have been decided is proposed once more, as it is.
+    pub(super) fn propose_again(&mut self, map: &Known) -> Result<(), Stop> {
+        let bytes = map.map().encode().map_err(|e| Stop::Array(format!("the map that is held: {e}")))?;
+        // By how many replicas it was judged is not known.
+        self.changes.round = Some(Proposed::new(map.clone(), bytes.into(), u8::MAX));
+        Ok(())
+    }
+
+    /// Begins a round, if anything is to be changed.
+    fn propose(&mut self, now: u64) -> bool {
+        if matches!(&self.phase, Phase::Starting(start) if !start.may_propose()) {
+            return false;
+        }
+        let Some(map) = self.map_of_voters() else { return false };
+        let lost = self.to_be_lost(map);
+        let back = self.to_be_back(map);
+        let is_to_be_judged = self.changes.is_to_be_judged_anew();
+        if lost.is_empty() && back.is_none() && !is_to_be_judged {
+            return false;
+        }
+        let (term, fewest) = (self.term.number(), self.fewest());
+        let what = (map.epoch, lost, fewest);
+        let mut next = Err(Unchanged::NoPlace);
+        if self.changes.found_nothing != Some(what) {
+            next = wire::change(map, |map: &Map| map.lose_all(lost, fewest, term));
+        }
+        let nothing = next.is_err().then_some(what);
+        if next.is_err()
+            && let Some((ssd, incarnation)) = back
+        {
+            next = wire::change(map, |map: &Map| map.back(ssd, incarnation, term));
+        } else if next.is_err() && is_to_be_judged {
+            next = wire::change(map, |map: &Map| Ok::<_, Unchanged>(map.again(term)));
+        }
+        self.changes.found_nothing = nothing;
+        if let (true, Some((ssd, _)), Ok(_)) = (nothing.is_some(), back, &next) {
+            self.changes.returned(ssd, now);
+        }
+        let Ok(next) = next else { return false };
+        let known = Known::new(AnyMap::from(next));
+        match known.map().encode() {
+            Ok(bytes) => {
+                tracing::warn!(epoch = known.epoch(), ?lost, "the fleet map changes");
+                self.changes.round = Some(Proposed::new(known, bytes.into(), fewest));
+                true
+            }
+            Err(error) => {
+                self.stop(Stop::Array(format!("the next fleet map: {error}")));
+                false
+            }
+        }
+    }
+
+    /// The members that are not there, or have other content.
+    fn to_be_lost(&self, map: &FleetMap3) -> SsdSet {
+        let members = members_of(map).into_iter().filter(|&ssd| ssd < MAX_SSDS);
+        members.filter(|&ssd| self.changes.is_down(ssd) || self.is_other_content(ssd)).collect()
+    }
+
+    /// An absent SSD that is there, up to date, and has the content that it had.
+    fn to_be_back(&self, map: &FleetMap3) -> Option<(u16, u32)> {
+        let absent = (0u16..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == State3::Absent);
+        let is_there = |ssd: u16| {
+            let is_away = self.changes.is_down(ssd) || self.members.is_away(ssd);
+            !is_away && !self.is_other_content(ssd) && !self.changes.flaps(ssd)
+        };
+        absent.filter(|&(ssd, _)| is_there(ssd)).map(|(ssd, known)| (ssd, known.incarnation)).next()
+    }
+
+    /// MAP HOLD to each voter that is there and has not been asked.
+    fn ask_to_hold(&mut self, now: u64) {
+        let (term, instance) = (self.term.number(), self.config.instance);
+        let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };
+        let Some(proposed) = self.changes.round.as_ref().filter(|round| !round.is_active) else { return };
+        let map = proposed.wire();
+        let is_open = |ssd: &u16| !self.changes.is_down(*ssd) && proposed.is_to_be_asked(*ssd, now);
+        let open: Vec<u16> = voters.iter().filter(is_open).collect();
+        for ssd in open {
+            let id = self.command(ssd, Owner::Hold, Command::MapHold { term, instance, map: map.clone() });
+            if let Some(proposed) = &mut self.changes.round {
+                proposed.asked(ssd, id);
+            }
+        }
+    }
+
+    pub(super) fn hold_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
+        let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };
+        let retry_at = now + self.config.retry_ms;
+        let Some(proposed) = self.changes.round.as_mut() else { return };
+        if !proposed.was_asked(ssd, id) {
+            return;
+        }
+        match answer {
+            Answer::Done => proposed.round.held(ssd, voters, now),
+            Answer::Refused(Refusal::StaleTerm) => return self.depose(ssd, "refused this daemon's term"),
+            Answer::Refused(Refusal::StaleVersion) if !proposed.is_active => {
+                return self.depose(ssd, "knows a newer fleet map");
+            }
+            Answer::Refused(refusal) => proposed.failed(ssd, refusal.sentence().into(), retry_at),
+            Answer::Lost(why) => proposed.failed(ssd, why, retry_at),
+            _ => proposed.failed(ssd, "it answered another command".into(), retry_at),
+        }
+        self.change_step(now);
+    }
+
+    /// ACTIVATE to each SSD that is there and does not have the newest active map.
+    fn tell(&mut self, now: u64) {
+        let newest = match &self.changes.round {
+            Some(round) if round.is_active => round.wire(),
+            _ => match self.epoch.map() {
+                Some(map) => WireMap::of(map, self.epoch.bytes()),
+                None => return,
+            },
+        };
+        let connected = u16::try_from(self.members.connected()).unwrap_or(u16::MAX);
+        // One that is on its way back gets the map on that way.
+        let returning: Vec<u16> = self.returning().collect();
+        let is_open =
+            |ssd: &u16| self.changes.is_to_be_told(*ssd, newest.epoch, now) && !returning.contains(ssd);
+        let open: Vec<u16> = (0..connected).filter(is_open).collect();
+        for ssd in open {
+            let id = self.command(ssd, Owner::Tell, Command::Activate(newest.clone()));
+            self.changes.telling(ssd, id, newest.epoch);
+        }
+    }
+
+    pub(super) fn tell_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: &Answer) {
+        let retry_at = now + self.config.retry_ms;
+        // An SSD that refuses the map as not newer has it.
+        let has = matches!(answer, Answer::Done | Answer::Refused(Refusal::StaleVersion));
+        self.changes.told(ssd, id, has, retry_at);
+        self.change_step(now);
+    }
+
+    /// Every member of the next map that is there has it.
+    fn is_told(&self) -> bool {
+        let Some(proposed) = &self.changes.round else { return false };
+        let (map, returning) = (proposed.round.map.map(), self.returning().collect::<Vec<_>>());
+        let waits = |ssd: &u16| !self.changes.is_down(*ssd) && !returning.contains(ssd);
+        members_of(map)
+            .iter()
+            .filter(|ssd| waits(ssd))
+            .all(|&ssd| self.changes.has(ssd, proposed.round.map.epoch()))
+    }
+
+    /// The map is active, and the SSDs have it: it is the core's.
+    fn activated(&mut self, now: u64) {
+        let Some(proposed) = self.changes.round.take() else { return };
+        let map = proposed.round.map.map().clone();
+        self.changes.judged = Some(proposed.fewest);
+        let taken = match &self.phase {
+            Phase::Starting(_) => self.adopt_map(map).map_err(|stop| stop.to_string()),
+            _ => self.take_map(now, map).map_err(|error| error.to_string()),
+        };
+        if let Err(error) = taken {
+            return self.stop(Stop::Array(format!("the next fleet map cannot be served by: {error}")));
+        }
+        self.create_parked(now);
+    }
+
+    /// The voters that a change waits for, and why; `None`: none.
+    pub(super) fn voters_missing(&self) -> Option<String> {
+        let voters = self.epoch.map()?.voters();
+        let round = self.changes.round.as_ref().filter(|round| round.round.decided_at.is_none())?;
+        let missing: Vec<String> = voters
+            .iter()
+            .filter(|&ssd| !round.round.held_by.contains(ssd))
+            .map(|ssd| {
+                let why = self
+                    .changes
+                    .why_down(ssd)
+                    .or_else(|| round.trouble(ssd))
+                    .unwrap_or("it has not answered");
+                format!("SSD {ssd} ({why})")
+            })
+            .collect();
+        Some(format!(
+            "the fleet map of epoch {} waits for a majority of {} voters; missing: {}",
+            round.round.map.epoch(),
+            voters.len(),
+            missing.join(", ")
+        ))
+    }
+
+    /// An SSD that came back too often may be taken back again.
+    pub fn resume(&mut self, now: u64, ssd: u16) {
+        self.changes.resume(ssd);
+        self.change_step(now);
+    }
+
+    pub(super) fn change_wakes_at(&self) -> Option<u64> {
+        if self.map_of_voters().is_none() || !self.may_change() {
+            return None;
+        }
+        let returning: Vec<u16> = self.returning().collect();
+        self.changes.wakes_at(Timing::DEFAULT_MS, &returning)
+    }
+}

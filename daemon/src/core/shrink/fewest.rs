@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The fewest replicas of the volumes, by which a map is judged.
+
+use super::Changes;
+use crate::core::request::{Create, Request};
+use crate::core::{Core, Ticket};
+use gnstor_proto::vendor::MAX_REPLICAS;
+
+impl Changes {
+    /// A volume waits for a map that is judged by fewer replicas.
+    pub(super) fn is_to_be_judged_anew(&self) -> bool {
+        !self.parked.is_empty()
+    }
+}
+
+impl Core {
+    /// The fewest replicas of the volumes that there are, that were found at the start, and that are to be.
+    pub(super) fn fewest(&self) -> u8 {
+        let volumes = self.volumes.values().map(|volume| volume.entry.replicas);
+        let parked = self.changes.parked.iter().filter_map(|(_, request)| self.replicas(request).ok());
+        volumes.chain(self.changes.found_fewest).chain(parked).min().unwrap_or(MAX_REPLICAS)
+    }
+
+    /// Whether a volume with so many replicas has to wait: a map that was judged by more may yet be decided.
+    fn must_wait(&self, replicas: u8) -> bool {
+        if self.map_of_voters().is_none() {
+            return false;
+        }
+        let others = self.volumes.values().any(|volume| volume.entry.replicas <= replicas);
+        let is_first = !others && self.changes.judged.is_none_or(|judged| judged > replicas);
+        is_first || self.changes.round.as_ref().is_some_and(|round| round.fewest > replicas)
+    }
+
+    /// Has a Create wait for the next map, where it must; otherwise gives it back.
+    pub(in crate::core) fn park(&mut self, now: u64, ticket: Ticket, request: Create) -> Option<Create> {
+        let replicas = self.replicas(&request).ok();
+        if !replicas.is_some_and(|replicas| self.must_wait(replicas)) {
+            return Some(request);
+        }
+        self.changes.parked.push((ticket, request));
+        self.change_step(now);
+        None
+    }
+
+    /// The map that they waited for is there.
+    pub(super) fn create_parked(&mut self, now: u64) {
+        for (ticket, request) in std::mem::take(&mut self.changes.parked) {
+            self.dispatch(now, ticket, Request::Create(request));
+        }
+    }
+}

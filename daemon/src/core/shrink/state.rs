@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the daemon knows on the way to the next map.
+
+use super::{FLAP_MS, FLAP_RETURNS};
+use crate::core::effect::WireMap;
+use crate::core::epoch::Known;
+use crate::core::request::Create;
+use crate::core::{CommandId, Ticket};
+use gnstor_fleet::leader::Round;
+use gnstor_fleet::lease::Timing;
+use gnstor_fleet::map::FleetView;
+use gnstor_fleet::set::SsdSet;
+use gnstor_proto::ssd_identity::SsdSays;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// A map that the voters are asked to hold.
+#[derive(Debug)]
+pub(in crate::core) struct Proposed {
+    pub(super) round: Round<Known>,
+    /// It was judged for volumes with so many replicas and more.
+    pub(super) fewest: u8,
+    /// A majority holds it and the leases that it ends are over.
+    pub(super) is_active: bool,
+    bytes: Arc<[u8]>,
+    asked: BTreeMap<u16, CommandId>,
+    /// Voters that have not taken it: why, and when they are asked again.
+    failed: BTreeMap<u16, (String, u64)>,
+}
+
+impl Proposed {
+    pub(super) fn new(map: Known, bytes: Arc<[u8]>, fewest: u8) -> Self {
+        let (asked, failed) = (BTreeMap::new(), BTreeMap::new());
+        Self { round: Round::new(map), fewest, is_active: false, bytes, asked, failed }
+    }
+
+    pub(super) fn wire(&self) -> WireMap {
+        WireMap::of(&self.round.map, Arc::clone(&self.bytes))
+    }
+
+    pub(super) fn is_to_be_asked(&self, ssd: u16, now: u64) -> bool {
+        let is_due = self.failed.get(&ssd).is_none_or(|(_, at)| *at <= now);
+        is_due && !self.asked.contains_key(&ssd) && !self.round.held_by.contains(ssd)
+    }
+
+    pub(super) fn asked(&mut self, ssd: u16, id: CommandId) {
+        self.failed.remove(&ssd);
+        self.asked.insert(ssd, id);
+    }
+
+    /// This is the answer that is waited for.
+    pub(super) fn was_asked(&mut self, ssd: u16, id: CommandId) -> bool {
+        self.asked.get(&ssd) == Some(&id) && self.asked.remove(&ssd).is_some()
+    }
+
+    pub(super) fn failed(&mut self, ssd: u16, why: String, retry_at: u64) {
+        self.failed.insert(ssd, (why, retry_at));
+    }
+
+    pub(super) fn trouble(&self, ssd: u16) -> Option<&str> {
+        self.failed.get(&ssd).map(|(why, _)| why.as_str())
+    }
+}
+
+/// What an SSD was told of the active map.
+#[derive(Default, Debug)]
+struct Told {
+    /// It has the map of this epoch, or a newer one.
+    has: u64,
+    /// It is being told the map of this epoch.
+    asked: Option<(CommandId, u64)>,
+    retry_at: Option<u64>,
+}
+
+/// The change of the map that is under way, and what the next one will be made from.
+#[derive(Default, Debug)]
+pub(in crate::core) struct Changes {
+    pub(super) round: Option<Proposed>,
+    /// The fewest replicas by which the last map of this daemon's term was judged.
+    pub(super) judged: Option<u8>,
+    /// The fewest replicas of the volumes that a start has found.
+    pub(in crate::core) found_fewest: Option<u8>,
+    /// The epoch, the SSDs that are to be lost and the fewest replicas by which they have nothing to lose.
+    pub(super) found_nothing: Option<(u64, SsdSet, u8)>,
+    /// Volumes that wait for a map.
+    pub(super) parked: Vec<(Ticket, Create)>,
+    down: BTreeMap<u16, String>,
+    /// SSDs without which a start went on: they count as down until the daemon serves.
+    presumed: BTreeMap<u16, String>,
+    says: BTreeMap<u16, SsdSays>,
+    told: BTreeMap<u16, Told>,
+    returns: BTreeMap<u16, Vec<u64>>,
+    /// Came back too often: they stay absent until they are resumed.
+    flapping: BTreeSet<u16>,
+}
+
+impl Changes {
+    /// The SSD does not answer. What it knows is asked for again when it does.
+    pub(in crate::core) fn lost(&mut self, ssd: u16, why: String, now: u64) {
+        let returns = self.returns.get(&ssd).into_iter().flatten();
+        if returns.filter(|&&at| at + FLAP_MS > now).count() >= FLAP_RETURNS {
+            self.flapping.insert(ssd);
+        }
+        self.down.insert(ssd, why);
+        self.says.remove(&ssd);
+        self.told.remove(&ssd);
+    }
+
+    /// The SSD answers again.
+    pub(in crate::core) fn found(&mut self, ssd: u16) {
+        self.down.remove(&ssd);
+        if let Some(round) = &mut self.round {
+            round.failed.remove(&ssd);
+        }
+    }
+
+    pub(in crate::core) fn is_down(&self, ssd: u16) -> bool {
+        self.down.contains_key(&ssd) || self.presumed.contains_key(&ssd)
+    }
+
+    pub(super) fn why_down(&self, ssd: u16) -> Option<&str> {
+        self.down.get(&ssd).or_else(|| self.presumed.get(&ssd)).map(String::as_str)
+    }
+
+    /// A start goes on without the SSD.
+    pub(in crate::core) fn presume_down(&mut self, ssd: u16, why: String) {
+        self.presumed.insert(ssd, why);
+    }
+
+    /// The start is over: the SSDs that it went on without are asked like others.
+    pub(in crate::core) fn take_presumed(&mut self) -> BTreeMap<u16, String> {
+        std::mem::take(&mut self.presumed)
+    }
+
+    pub(super) fn heard(&mut self, ssd: u16, says: Option<SsdSays>) {
+        match says {
+            Some(says) => drop(self.says.insert(ssd, says)),
+            None => drop(self.says.remove(&ssd)),
+        }
+    }
+
+    pub(in crate::core) fn says(&self, ssd: u16) -> Option<&SsdSays> {
+        self.says.get(&ssd)
+    }
+
+    /// The map of this epoch is active, and the SSDs are being told.
+    pub(in crate::core) fn is_telling(&self, epoch: u64) -> bool {
+        self.round.as_ref().is_some_and(|round| round.is_active && round.round.map.epoch() == epoch)
+    }
+
+    /// The SSD has the map of this epoch.
+    pub(in crate::core) fn knows(&mut self, ssd: u16, epoch: u64) {
+        let told = self.told.entry(ssd).or_default();
+        told.has = told.has.max(epoch);
+        told.retry_at = None;
+    }
+
+    pub(super) fn has(&self, ssd: u16, epoch: u64) -> bool {
+        self.told.get(&ssd).is_some_and(|told| told.has >= epoch)
+    }
+
+    pub(super) fn is_to_be_told(&self, ssd: u16, epoch: u64, now: u64) -> bool {
+        let is_due = |told: &Told| told.asked.is_none() && told.retry_at.is_none_or(|at| at <= now);
+        !self.is_down(ssd) && self.told.get(&ssd).is_none_or(|told| told.has < epoch && is_due(told))
+    }
+
+    pub(super) fn telling(&mut self, ssd: u16, id: CommandId, epoch: u64) {
+        let told = self.told.entry(ssd).or_default();
+        (told.asked, told.retry_at) = (Some((id, epoch)), None);
+    }
+
+    pub(super) fn told(&mut self, ssd: u16, id: CommandId, has: bool, retry_at: u64) {
+        let Some(told) = self.told.get_mut(&ssd) else { return };
+        let Some((_, epoch)) = told.asked.take_if(|(asked, _)| *asked == id) else { return };
+        if has {
+            told.has = told.has.max(epoch);
+        } else {
+            told.retry_at = Some(retry_at);
+        }
+    }
+
+    pub(super) fn returned(&mut self, ssd: u16, now: u64) {
+        let returns = self.returns.entry(ssd).or_default();
+        returns.retain(|&at| at + FLAP_MS > now);
+        returns.push(now);
+    }
+
+    /// It stays absent until it is resumed.
+    pub(in crate::core) fn flaps(&self, ssd: u16) -> bool {
+        self.flapping.contains(&ssd)
+    }
+
+    pub(in crate::core) fn flapping(&self) -> &BTreeSet<u16> {
+        &self.flapping
+    }
+
+    pub(super) fn resume(&mut self, ssd: u16) {
+        self.returns.remove(&ssd);
+        self.flapping.remove(&ssd);
+    }
+
+    /// When something is due, beside answers. `returning`: SSDs that get the map on their way back.
+    pub(super) fn wakes_at(&self, timing: Timing, returning: &[u16]) -> Option<u64> {
+        let round = self.round.as_ref().filter(|round| !round.is_active);
+        let over = round.and_then(|round| round.round.decided_at).map(|at| at + timing.lease + timing.drift);
+        let asks = round.into_iter().flat_map(|round| &round.failed);
+        let asks = asks.filter(|(ssd, _)| !self.is_down(**ssd)).map(|(_, (_, at))| *at);
+        let tells = self.told.iter().filter(|(ssd, _)| !self.is_down(**ssd) && !returning.contains(ssd));
+        let tells = tells.filter_map(|(_, told)| told.retry_at.filter(|_| told.asked.is_none()));
+        over.into_iter().chain(asks).chain(tells).min()
+    }
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The start of a daemon whose voters decide.
+//!
+//! ```text
+//!   Says     Identify: which content does each SSD have?
+//!   Elect    TERM TAKE: a majority of the voters; every other SSD learns the term, too
+//!   Again    the map that a voter holds is proposed once more: it may have been decided
+//!   Tables   of the members that are there
+//!   Losses   the members that are not there, or have other content, are dropped
+//! ```
+//! A step goes on without an SSD that has not answered for 2 s, where a majority of the voters has. No later
+//! step waits for such an SSD, and it is lost. Before that the tables say how many replicas the volumes
+//! have, by which a loss is judged. One table is enough, of a member with the content that the map means:
+//! each change is on all members.
+
+use super::{Progress, Start, Step};
+use crate::core::epoch::{Known, newest};
+use crate::core::members::members_of;
+use crate::core::term::Term;
+use crate::core::{Command, Core, Phase, Promised, Stop};
+use gnstor_fleet::ArrayId;
+use gnstor_fleet::map::FleetView;
+use gnstor_fleet::set::SsdSet;
+use gnstor_fleet::voter::{Held, Promise};
+use gnstor_proto::placement::{AnyMap, Rows};
+use std::collections::BTreeSet;
+
+/// The voters that a map names; none in format 2.
+pub(super) fn voters_of(map: &AnyMap) -> SsdSet {
+    match map {
+        AnyMap::Two(_) => SsdSet::EMPTY,
+        AnyMap::Three(map) => map.voters(),
+    }
+}
+
+pub(super) fn as_known(promise: Promised) -> Promise<Known> {
+    let held = promise.held.map(|(term, map)| Held { term, map: Known::new(map) });
+    Promise { array: promise.array, active: Known::new(promise.active), held }
+}
+
+impl Start {
+    /// The newest map that was found.
+    pub(super) fn newest(&self) -> Option<&AnyMap> {
+        newest(self.probes.iter().filter_map(|p| p.map.as_ref()))
+    }
+
+    /// The map is one by which no daemon can be elected.
+    pub(super) fn is_without_voters(&self) -> bool {
+        self.newest().is_some_and(|map| matches!(map, AnyMap::Three(_)) && voters_of(map).is_empty())
+    }
+
+    /// The daemon may change the map, or propose again what was held.
+    pub(in crate::core) fn may_change(&self) -> bool {
+        matches!(self.step, Step::Again | Step::Losses)
+    }
+
+    /// The volumes are known, so that losses can be judged.
+    pub(in crate::core) fn may_propose(&self) -> bool {
+        self.step == Step::Losses
+    }
+
+    fn answered(&self) -> BTreeSet<u16> {
+        let answered = (0u16..).zip(&self.probes).filter(|(_, p)| p.progress == Progress::Answered);
+        answered.map(|(ssd, _)| ssd).collect()
+    }
+
+    /// No later step waits for those of these that have not answered.
+    pub(super) fn go_on_without(&mut self, awaits: &BTreeSet<u16>) {
+        let silent = awaits - &self.answered();
+        self.without.extend(silent);
+    }
+
+    /// The step can go on without the SSDs that have not answered.
+    pub(super) fn has_enough(&self, term: &Term) -> bool {
+        let voters = self.newest().map_or(SsdSet::EMPTY, voters_of);
+        let answered = self.answered();
+        let of_voters: SsdSet = voters.iter().filter(|ssd| answered.contains(ssd)).collect();
+        match self.step {
+            Step::Maps | Step::Says => !voters.is_empty() && of_voters.is_majority_of(voters),
+            Step::Elect => term.lead().is_some(),
+            Step::Tables => !voters.is_empty() && !answered.is_empty(),
+            _ => false,
+        }
+    }
+}
+
+impl Core {
+    /// Asks for the next term.
+    pub(super) fn elect(&mut self) {
+        let Phase::Starting(start) = &mut self.phase else { return };
+        let terms = start.probes.iter().filter_map(|p| p.map.as_ref()).map(Rows::term);
+        if let Err(stop) = self.term.choose(terms) {
+            return self.stop(stop);
+        }
+        start.probes.iter_mut().for_each(|probe| probe.promised = None);
+        let says: Vec<_> = start.probes.iter().map(|probe| probe.says).collect();
+        start.enter(Step::Elect);
+        drop(self.changes.take_presumed());
+        for (ssd, says) in (0u16..).zip(says) {
+            self.ssd_says(ssd, says);
+        }
+        self.ask();
+    }
+
+    pub(super) fn elect_command(&self) -> Option<Command> {
+        let Phase::Starting(start) = &self.phase else { return None };
+        let Some(AnyMap::Three(map)) = start.newest() else { return None };
+        let (term, instance) = (self.term.number(), self.config.instance);
+        Some(Command::TermTake { array: ArrayId(map.array), term, instance })
+    }
+
+    /// All SSDs that are there have granted the term, or refused it.
+    pub(super) fn elected(&mut self, now: u64) {
+        let Phase::Starting(start) = &mut self.phase else { return };
+        let Some(lead) = self.term.lead() else {
+            start.again = true;
+            start.retry_at = Some(now + self.config.retry_ms);
+            return;
+        };
+        let count = start.probes.len();
+        if lead.active.map().count() != count {
+            return self.stop(Stop::Array(format!(
+                "the array's fleet map names {} SSDs, but {count} are connected: connect all of them, in \
+                 the order of the map",
+                lead.active.map().count()
+            )));
+        }
+        for ssd in members_of(lead.active.map()) {
+            let probe = &start.probes[usize::from(ssd)];
+            match probe.promised.filter(|_| !start.without.contains(&ssd)) {
+                Some(epoch) => self.changes.knows(ssd, epoch),
+                None => {
+                    start.without.insert(ssd);
+                    let why = probe.trouble.clone().unwrap_or_else(|| "it does not answer".into());
+                    self.changes.presume_down(ssd, why);
+                }
+            }
+        }
+        start.enter(Step::Again);
+        if let Err(stop) = self.adopt_map(lead.active.map().clone()) {
+            return self.stop(stop);
+        }
+        if let Some(again) = lead.again
+            && let Err(stop) = self.propose_again(&again)
+        {
+            return self.stop(stop);
+        }
+        self.change_step(now);
+    }
+
+    /// The tables of the members that are there are read: losses can be judged.
+    pub(super) fn tables_read(&mut self, now: u64) {
+        let Phase::Starting(start) = &self.phase else { return };
+        let awaited = start.awaits(&self.members);
+        let answered = start.answered();
+        let is_good = |ssd: &u16| awaited.contains(ssd) && !self.is_other_content(*ssd);
+        let newer = start.of(&awaited).flat_map(|p| &p.table).any(|e| e.term > self.term.number());
+        let is_known =
+            start.without.is_empty() && answered.is_superset(&awaited) || answered.iter().any(is_good);
+        let silent: Vec<u16> =
+            self.members.all().iter().filter(|ssd| !answered.contains(ssd)).copied().collect();
+        let fewest = start.of(&awaited).flat_map(|p| &p.table).map(|entry| entry.replicas).min();
+        let Phase::Starting(start) = &mut self.phase else { return };
+        if newer || !is_known {
+            start.again = true;
+            start.retry_at = Some(now + self.config.retry_ms);
+            return;
+        }
+        for ssd in silent {
+            let why = start.probes[usize::from(ssd)].trouble.clone();
+            start.without.insert(ssd);
+            self.changes.presume_down(ssd, why.unwrap_or_else(|| "it does not answer".into()));
+        }
+        self.changes.found_fewest = fewest;
+        start.enter(Step::Losses);
+        self.change_step(now);
+    }
+
+    /// No change of the map is under way: the start goes on.
+    pub(in crate::core) fn start_changed(&mut self, now: u64) {
+        let Phase::Starting(start) = &mut self.phase else { return };
+        match start.step {
+            Step::Again => {
+                start.enter(Step::Tables);
+                self.ask();
+            }
+            Step::Losses => {
+                start.step = Step::Reconcile;
+                self.reconcile(now);
+            }
+            _ => {}
+        }
+    }
+}

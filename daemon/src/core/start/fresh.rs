@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The map that a start publishes: the newest that was found, or the first one of an array.
+
+use super::{Probe, Step};
+use crate::core::capacity::Capacity;
+use crate::core::epoch::{check_room, newest};
+use crate::core::members::members_of;
+use crate::core::{Core, MapFormat, Phase, Stop};
+use gnstor_fleet::set::MAX_SSDS;
+use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, MAX_VOTERS, Ssd3, Vote};
+use gnstor_proto::placement::{AnyMap, FleetMap, Rows, mix64};
+use gnstor_proto::ssd_identity::SsdSays;
+use std::collections::BTreeMap;
+
+impl Core {
+    pub(super) fn publish(&mut self) {
+        if let Err(stop) = self.next_map() {
+            return self.stop(stop);
+        }
+        if let Phase::Starting(start) = &mut self.phase {
+            start.enter(Step::Publish);
+        }
+        self.ask();
+    }
+
+    /// Chooses the map to publish, and this daemon's term.
+    fn next_map(&mut self) -> Result<(), Stop> {
+        let Phase::Starting(start) = &self.phase else { return Ok(()) };
+        let maps = || start.probes.iter().filter_map(|p| p.map.as_ref());
+        let term = self.term.choose(maps().map(Rows::term))?;
+        let map = match newest(maps()) {
+            Some(newest) if newest.count() != start.probes.len() => {
+                return Err(Stop::Array(format!(
+                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in \
+                     the order of the map",
+                    newest.count(),
+                    start.probes.len()
+                )));
+            }
+            Some(newest) => newest.clone(),
+            None => self.fresh_map(&start.probes, term)?,
+        };
+        self.adopt_map(map.in_term(term))
+    }
+
+    /// The daemon that starts goes by this map.
+    pub(in crate::core) fn adopt_map(&mut self, map: AnyMap) -> Result<(), Stop> {
+        if members_of(&map).is_empty() {
+            return Err(Stop::Array("no SSD takes part in the array's fleet map: it serves nothing".into()));
+        }
+        let bytes = map.encode().map_err(|e| Stop::Array(format!("the fleet map: {e}")))?;
+        check_room(&map, bytes.len()).map_err(Stop::Array)?;
+        self.members.follow(&map);
+        self.capacity = Some(Capacity::new(map.clone(), self.members.blocks()));
+        self.epoch.set(map, bytes);
+        Ok(())
+    }
+
+    fn fresh_map(&self, probes: &[Probe], term: u64) -> Result<AnyMap, Stop> {
+        let equal = FleetMap::equal(probes.len(), self.config.groups, self.config.seed, term)
+            .map_err(|e| Stop::Array(format!("no fleet map can be made: {e}")))?;
+        let says: Option<Vec<SsdSays>> =
+            probes.iter().map(|probe| probe.says.filter(|says| says.takes_map3)).collect();
+        match says {
+            Some(says)
+                if self.config.map_format == MapFormat::Three && says.len() <= usize::from(MAX_SSDS) =>
+            {
+                let mut map = FleetMap3::of(&equal, array_of(&says));
+                for (ssd, says) in map.ssds.iter_mut().zip(&says) {
+                    (ssd.uuid, ssd.incarnation) = (says.uuid, says.incarnation);
+                }
+                for (ssd, address) in map.ssds.iter_mut().zip(&self.addresses) {
+                    ssd.address =
+                        Some(address.clone()).filter(|a| a.len() <= ADDRESS_BYTES).unwrap_or_default();
+                }
+                choose_voters(&mut map.ssds);
+                Ok(map.into())
+            }
+            _ => Ok(equal.into()),
+        }
+    }
+}
+
+/// The array's id, out of the identities that its SSDs drew when they were formatted. So two daemons that
+/// make the first map at once make the same one, and SSDs that were formatted make another array.
+fn array_of(says: &[SsdSays]) -> [u8; 16] {
+    let words = says.iter().flat_map(|says| {
+        let (low, high) = says.uuid.split_at(8);
+        [low, high].map(|half| half.iter().fold(0u64, |word, &byte| word << 8 | u64::from(byte)))
+    });
+    let words: Vec<u64> = words.collect();
+    let half = |start| words.iter().fold(mix64(start), |id, word| mix64(id ^ word));
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&half(1).to_le_bytes());
+    id[8..].copy_from_slice(&half(2).to_le_bytes());
+    id
+}
+
+/// An odd number of SSDs votes, at most seven: one of each node first, while there are nodes for it.
+fn choose_voters(ssds: &mut [Ssd3]) {
+    let mut turns: BTreeMap<u16, usize> = BTreeMap::new();
+    let mut order: Vec<(usize, usize)> = Vec::new();
+    for (index, ssd) in ssds.iter().enumerate() {
+        let turn = turns.entry(ssd.node).or_default();
+        order.push((*turn, index));
+        *turn += 1;
+    }
+    order.sort_unstable();
+    let count = order.len().min(MAX_VOTERS);
+    let odd = if count.is_multiple_of(2) { count - 1 } else { count };
+    for (_, index) in order.into_iter().take(odd) {
+        ssds[index].vote = Vote::Voter;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(uuid: u8) -> SsdSays {
+        SsdSays { uuid: [uuid; 16], incarnation: 1, takes_map3: true, is_lossy: false }
+    }
+
+    #[test]
+    fn an_odd_number_votes_in_different_nodes_first() {
+        let voters = |nodes: &[u16]| {
+            let mut map = FleetMap3::of(&FleetMap::equal(nodes.len(), 64, 7, 1).unwrap(), [1; 16]);
+            map.ssds.iter_mut().zip(nodes).for_each(|(ssd, &node)| ssd.node = node);
+            choose_voters(&mut map.ssds);
+            map.check().unwrap();
+            let voters = (0..nodes.len()).filter(|&ssd| map.ssds[ssd].vote == Vote::Voter);
+            voters.collect::<Vec<_>>()
+        };
+        assert_eq!(voters(&[0]), [0]);
+        assert_eq!(voters(&[0, 1]), [0]);
+        assert_eq!(voters(&[0, 1, 2, 3]), [0, 1, 2]);
+        assert_eq!(voters(&[0, 0, 0, 1, 2]), [0, 1, 2, 3, 4]);
+        assert_eq!(voters(&[0, 0, 1, 2]), [0, 2, 3], "one of each node");
+        assert_eq!(voters(&[0; 20]).len(), 7);
+    }
+
+    #[test]
+    fn the_array_id_is_that_of_its_ssds() {
+        let all = [says(1), says(2)];
+        assert_eq!(array_of(&all), array_of(&[SsdSays { incarnation: 9, ..says(1) }, says(2)]));
+        assert_ne!(array_of(&all), array_of(&[says(2), says(1)]));
+        assert_ne!(array_of(&all), array_of(&[says(1), says(3)]));
+        assert_ne!(array_of(&all)[..8], array_of(&all)[8..]);
+    }
+}

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon makes the next map when an SSD is lost or comes back with other content.
+
+use crate::array::SimArray;
+use crate::bench::{Bench, config, create, delete, read, refused, release, write};
+use crate::deadline::{Deadline, LIMIT};
+use crate::voter::keeps_copies;
+use gnstor_daemon::core::request::Request;
+use gnstor_daemon::core::{CoreConfig, MapFormat, Stop};
+use gnstor_proto::placement::map3::{FleetMap3, State3, Vote};
+use gnstor_proto::placement::{AnyMap, FleetMap};
+use gnstor_proto::status::GrpcCode;
+use std::sync::Arc;
+
+/// Lease and drift, and a command there and back.
+const DROP_MS: u64 = 311;
+
+fn three() -> CoreConfig {
+    CoreConfig { map_format: MapFormat::Three, ..config() }
+}
+
+/// A serving daemon of a fresh array of format 3 with voters, with a volume of two replicas.
+fn serving(ssds: usize) -> Bench {
+    let mut bench = Bench::cold_with(&SimArray::new(ssds), 0, three());
+    bench.run_for(5_000);
+    assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
+    bench.ask(create("a")).unwrap();
+    bench
+}
+
+fn of_replicas(text: &str, replicas: u8) -> Request {
+    let mut request = create(text);
+    if let Request::Create(create) = &mut request {
+        create.replicas = replicas;
+    }
+    request
+}
+
+fn newest(bench: &Bench) -> FleetMap3 {
+    let Some(AnyMap::Three(map)) = bench.array.newest() else { panic!("a map of format 3") };
+    map
+}
+
+fn states(bench: &Bench) -> Vec<State3> {
+    newest(bench).ssds.iter().map(|ssd| ssd.state).collect()
+}
+
+fn all_maps_keep(bench: &Bench, replicas: u8) {
+    let log = Arc::clone(&bench.array.ssd(0).vote.log);
+    let log = log.lock().unwrap();
+    keeps_copies(log.active_from(0), replicas);
+}
+
+#[test]
+fn a_fresh_array_gets_a_map_with_its_ssds_and_an_odd_number_of_voters() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(4);
+    array.ssd(2).vote.incarnation = 7;
+    let mut bench = Bench::cold_with(&array, 0, three());
+    bench.run_for(5_000);
+    assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
+    let map = newest(&bench);
+    assert_eq!((map.epoch, map.ssds[2].incarnation, map.ssds[3].uuid), (1, 7, [4; 16]));
+    assert_ne!(map.array, [0; 16]);
+    let votes: Vec<Vote> = map.ssds.iter().map(|ssd| ssd.vote).collect();
+    assert_eq!(votes, [Vote::Voter, Vote::Voter, Vote::Voter, Vote::None]);
+    for ssd in 0..4 {
+        assert_eq!(array.ssd(ssd).map, Some(map.clone().into()));
+    }
+    bench.ask(create("a")).unwrap();
+    bench.ask(write("a", 7, 1_000)).unwrap();
+    bench.ask(release("a", 7)).unwrap();
+    bench.ask(delete("a", 1)).unwrap();
+}
+
+#[test]
+fn without_the_switch_a_fresh_array_gets_format_2() {
+    let _deadline = Deadline::after(LIMIT);
+    let bench = Bench::start(&SimArray::new(3), 0);
+    assert!(matches!(bench.array.newest(), Some(AnyMap::Two(_))));
+}
+
+#[test]
+fn a_lost_ssd_is_dropped_after_the_lease_and_changes_go_on_without_it() {
+    let _deadline = Deadline::after(LIMIT);
+    for lost in [3, 0] {
+        let mut bench = serving(4);
+        let before = newest(&bench);
+        bench.lose(lost);
+        bench.run_until_quiet();
+        refused(&bench.ask(create("b")), GrpcCode::Unavailable, &[&format!("SSD {lost} is down")]);
+        bench.run_for(DROP_MS - 2);
+        assert_eq!(newest(&bench).epoch, before.epoch, "its lease may run");
+        bench.run_for(2);
+        let map = newest(&bench);
+        assert_eq!((map.epoch, map.ssds[usize::from(lost)].state), (before.epoch + 1, State3::Out));
+        assert_eq!(map.ssds[usize::from(lost)].shrunk_at, map.epoch);
+        assert!(bench.core.absent().is_empty(), "{:?}", bench.core.absent());
+        bench.ask(create("b")).unwrap();
+        bench.ask(write("b", 7, 1_000)).unwrap();
+        bench.ask(delete("a", 1)).unwrap();
+        bench.ask(read("b", 8)).unwrap();
+        assert_eq!(bench.array.agreed().len(), 1);
+        // It is back: it learns that it was dropped, and counts its content up.
+        bench.find(lost);
+        bench.run_for(1_000);
+        let ssd = bench.array.ssd(usize::from(lost));
+        assert_eq!((ssd.map.clone(), ssd.vote.incarnation), (Some(map.into()), 2));
+    }
+}
+
+#[test]
+fn losses_during_a_round_are_in_the_next_one_and_the_last_copies_stay() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(6);
+    let first = newest(&bench).epoch;
+    bench.lose(5);
+    bench.run_until_quiet();
+    bench.lose(4);
+    bench.lose(3);
+    bench.run_for(2 * DROP_MS);
+    let map = newest(&bench);
+    assert_eq!(map.epoch, first + 2, "one epoch for the two that came meanwhile");
+    assert_eq!(map.ssds[5].state, State3::Out);
+    all_maps_keep(&bench, 2);
+    let absent: Vec<u16> = (0..6).filter(|&ssd| map.ssds[usize::from(ssd)].state == State3::Absent).collect();
+    assert!(!absent.is_empty(), "two SSDs have the last copies of some group");
+    for ssd in absent {
+        bench.find(ssd);
+    }
+    bench.run_for(2_000);
+    let now = states(&bench);
+    assert!(!now.contains(&State3::Absent) && now[5] == State3::Out, "{now:?}");
+    bench.ask(create("b")).unwrap();
+    bench.array.agreed();
+}
+
+#[test]
+fn the_only_copy_of_a_volume_of_one_replica_is_absent_and_comes_back() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    bench.ask(of_replicas("one", 1)).unwrap();
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    assert_eq!(states(&bench)[3], State3::Absent);
+    all_maps_keep(&bench, 1);
+    refused(&bench.ask(create("b")), GrpcCode::Unavailable, &["SSD 3 is down"]);
+    bench.find(3);
+    bench.run_for(1_000);
+    assert_eq!(states(&bench), [State3::In; 4]);
+    bench.ask(create("b")).unwrap();
+    assert_eq!(bench.array.agreed().len(), 3);
+}
+
+/// A voter may hold a map that was judged for volumes of two replicas, and a later daemon proposes it again.
+/// So a map of this daemon's term is decided before there is a volume of one.
+#[test]
+fn a_volume_with_fewer_replicas_waits_for_a_map_that_is_judged_by_them() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    let epoch = newest(&bench).epoch;
+    bench.ask(of_replicas("three", 3)).unwrap();
+    assert_eq!(newest(&bench).epoch, epoch);
+    let ticket = bench.send(of_replicas("one", 1));
+    bench.execute(0);
+    bench.execute(3);
+    assert!(!bench.replies.contains_key(&ticket) && bench.array.ssd(0).active().len() == 2);
+    bench.run_until_quiet();
+    assert!(bench.replies[&ticket].is_ok(), "{:?}", bench.replies[&ticket]);
+    assert_eq!(newest(&bench).epoch, epoch + 1);
+    bench.ask(of_replicas("other", 1)).unwrap();
+    let mut next = Bench::cold(&bench.array, 10_000);
+    next.run_for(5_000);
+    next.ask(of_replicas("third", 1)).unwrap();
+    assert_eq!(newest(&bench).epoch, epoch + 1, "there is such a volume");
+}
+
+#[test]
+fn an_ssd_that_comes_back_with_other_content_is_dropped() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    bench.array.ssd(1).lose_writes();
+    bench.find(1);
+    bench.run_for(DROP_MS + 1_000);
+    assert_eq!(states(&bench)[1], State3::Out);
+    bench.ask(create("b")).unwrap();
+    bench.format(2);
+    bench.find(2);
+    bench.run_for(DROP_MS + 1_000);
+    let state = states(&bench)[2];
+    assert!(matches!(state, State3::Out | State3::Absent));
+    all_maps_keep(&bench, 2);
+}
+
+#[test]
+fn without_a_majority_of_voters_nothing_changes_and_the_missing_are_named() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    let before = newest(&bench);
+    bench.lose(0);
+    bench.lose(1);
+    bench.run_for(20_000);
+    assert_eq!(newest(&bench), before);
+    let absent = bench.core.absent();
+    let why = &absent[&0];
+    assert!(why.contains("majority of 3 voters") && why.contains("SSD 1 (pulled)"), "{why}");
+    bench.find(1);
+    bench.run_for(2_000);
+    assert_eq!(states(&bench)[0], State3::Out);
+    bench.ask(create("b")).unwrap();
+}
+
+#[test]
+fn a_start_goes_on_without_a_dead_ssd_and_drops_it() {
+    let _deadline = Deadline::after(LIMIT);
+    for dead in [1, 3] {
+        let array = serving(4).array;
+        array.ssd(dead).dead = true;
+        let mut bench = Bench::cold(&array, 10_000);
+        bench.run_for(5_000);
+        assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
+        assert_eq!(states(&bench)[dead], State3::Out);
+        bench.ask(create("b")).unwrap();
+        assert_eq!(bench.array.agreed().len(), 2);
+    }
+}
+
+#[test]
+fn a_map_that_was_held_is_made_active_by_the_next_daemon() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    let epoch = newest(&bench).epoch;
+    bench.lose(3);
+    // All voters hold the map; the daemon ends before the leases are over.
+    bench.run_until_quiet();
+    let array = bench.array.clone();
+    array.ssd(3).dead = false;
+    let mut next = Bench::cold(&array, 10_000);
+    next.run_for(5_000);
+    assert!(next.core.is_serving(), "{:?}", next.core.waits_for());
+    let map = newest(&next);
+    assert_eq!((map.epoch, map.ssds[3].state), (epoch + 1, State3::Out), "the same map, though it is back");
+    bench.run_for(20_000);
+    refused(&bench.ask(create("late")), GrpcCode::Aborted, &["newer daemon"]);
+    assert!(matches!(bench.stopped, Some(Stop::Deposed(_))), "{:?}", bench.stopped);
+}
+
+#[test]
+fn an_ssd_that_flaps_stays_absent_until_it_is_resumed() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    bench.ask(of_replicas("one", 1)).unwrap();
+    for _ in 0..3 {
+        bench.lose(3);
+        bench.run_for(DROP_MS);
+        bench.find(3);
+        bench.run_for(1_000);
+        assert_eq!(states(&bench)[3], State3::In);
+    }
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    bench.find(3);
+    bench.run_for(1_000_000);
+    assert_eq!(states(&bench)[3], State3::Absent);
+    assert!(bench.core.absent()[&3].contains("resumed"), "{:?}", bench.core.absent());
+    bench.core.resume(bench.now, 3);
+    bench.run_for(1_000);
+    assert_eq!(states(&bench)[3], State3::In);
+}
+
+#[test]
+fn a_map_without_voters_elects_no_daemon_and_the_daemon_says_so() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(3);
+    let map = FleetMap3::of(&FleetMap::equal(3, 64, 7, 1).unwrap(), [5; 16]);
+    for ssd in 0..3 {
+        array.ssd(ssd).map = Some(map.clone().into());
+    }
+    let mut bench = Bench::cold(&array, 0);
+    bench.run_for(5_000);
+    let waits = bench.core.waits_for().expect("no daemon is elected");
+    assert!(waits.contains("names none"), "{waits}");
+}

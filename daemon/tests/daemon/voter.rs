@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A simulated SSD as a voter, by the rules of crate `fleet`; and a log that judges the maps of the array.
+
+use crate::array::SimSsd;
+use gnstor_fleet::change::incarnation_under;
+use gnstor_fleet::map::{FleetView, Map};
+use gnstor_fleet::set::SsdSet;
+use gnstor_fleet::voter::{Held, Voter};
+use gnstor_fleet::{ArrayId, Refused};
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::placement::AnyMap;
+use gnstor_proto::placement::map3::FleetMap3;
+use gnstor_proto::ssd_identity::SsdSays;
+use gnstor_proto::status::Refusal;
+use gnstor_proto::voting::{Activation, Hold, MapName, Promise, TermTake, map_digest};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+type Held3 = Held<Arc<FleetMap3>>;
+
+/// The maps that SSDs have held and made active.
+#[derive(Default, Debug)]
+pub(crate) struct MapLog {
+    held: BTreeMap<u64, Vec<(Arc<FleetMap3>, SsdSet)>>,
+    active: BTreeMap<u64, FleetMap3>,
+    /// Daemons started.
+    pub(crate) starts: u64,
+}
+
+impl MapLog {
+    /// An array begins with this map.
+    pub(crate) fn given(&mut self, map: &FleetMap3) {
+        self.active.entry(map.epoch).or_insert_with(|| map.clone());
+    }
+
+    fn held(&mut self, ssd: u16, map: &Arc<FleetMap3>) {
+        let maps = self.held.entry(map.epoch).or_default();
+        match maps.iter_mut().find(|(known, _)| known == map) {
+            Some((_, by)) => *by = by.with(ssd),
+            None => maps.push((Arc::clone(map), SsdSet::EMPTY.with(ssd))),
+        }
+    }
+
+    /// An epoch has one active map, and a majority has held it before.
+    fn activated(&mut self, map: &FleetMap3) {
+        if let Some(known) = self.active.get(&map.epoch) {
+            assert_eq!(known, map, "epoch {} has two maps", map.epoch);
+            return;
+        }
+        let by = self.held.get(&map.epoch).and_then(|maps| maps.iter().find(|(known, _)| **known == *map));
+        let by = by.map_or(SsdSet::EMPTY, |(_, by)| *by);
+        assert!(by.is_majority_of(map.voters()), "epoch {} is active and held by {by:?}", map.epoch);
+        self.active.insert(map.epoch, map.clone());
+    }
+
+    /// Active maps from this epoch on, in order.
+    pub(crate) fn active_from(&self, epoch: u64) -> impl Iterator<Item = &FleetMap3> {
+        self.active.range(epoch..).map(|(_, map)| map)
+    }
+
+    /// The newest active epoch.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.active.keys().next_back().copied().unwrap_or(0)
+    }
+}
+
+/// No map after the first one leaves a group, which had a copy of a volume with so many replicas, without
+/// one.
+pub(crate) fn keeps_copies<'a>(maps: impl Iterator<Item = &'a FleetMap3>, replicas: u8) {
+    let maps: Vec<Map> = maps.filter_map(Map::of).collect();
+    for pair in maps.windows(2) {
+        for (group, (old, new)) in pair[0].rows.iter().zip(&pair[1].rows).enumerate() {
+            let (had, has) = (old.copies(replicas), new.copies(replicas));
+            assert!(
+                had.is_empty() || !has.is_empty(),
+                "epoch {} drops the last of group {group}",
+                pair[1].epoch
+            );
+        }
+    }
+}
+
+/// Who an SSD is, and what it has granted.
+#[derive(Default, Debug)]
+pub(crate) struct SimVote {
+    index: u16,
+    uuid: [u8; 16],
+    pub(crate) incarnation: u32,
+    /// Term and instance of the last TERM TAKE or MAP HOLD.
+    granted: (u64, u64),
+    held: Option<Held3>,
+    pub(crate) log: Arc<Mutex<MapLog>>,
+}
+
+impl SimVote {
+    pub(crate) fn new(index: u16, log: Arc<Mutex<MapLog>>) -> Self {
+        let uuid = [u8::try_from(index + 1).unwrap(); 16];
+        Self { index, uuid, incarnation: 1, log, ..Self::default() }
+    }
+
+    /// It is formatted.
+    pub(crate) fn formatted(&self) -> Self {
+        let uuid = self.uuid.map(|byte| byte.wrapping_add(64));
+        Self { uuid, ..Self::new(self.index, Arc::clone(&self.log)) }
+    }
+}
+
+fn refusal(refused: Refused) -> Refusal {
+    match refused {
+        Refused::OtherArray => Refusal::OtherArray,
+        Refused::StaleTerm => Refusal::StaleTerm,
+        Refused::StaleVersion => Refusal::StaleVersion,
+        other => panic!("a voter does not say {other:?} to a daemon"),
+    }
+}
+
+impl SimSsd {
+    pub(super) fn identify(&self) -> Vec<u8> {
+        let mut data = [0; 4096];
+        let SimVote { uuid, incarnation, .. } = self.vote;
+        SsdSays { uuid, incarnation, takes_map3: true, is_lossy: false }.put(&mut data);
+        data.to_vec()
+    }
+
+    /// It lost writes, and says so by another incarnation.
+    pub(crate) fn lose_writes(&mut self) {
+        self.vote.incarnation += 1;
+    }
+
+    /// Low half of the highest term that it knows.
+    pub(super) fn highest_term(&self) -> u32 {
+        u32::try_from(self.term.max(self.vote.granted.0) & u64::from(u32::MAX)).unwrap()
+    }
+
+    pub(super) fn held(&self) -> Option<AnyMap> {
+        self.vote.held.as_ref().map(|held| (*held.map).clone().into())
+    }
+
+    fn voter(&self) -> Result<Voter<Arc<FleetMap3>>, Refusal> {
+        let Some(AnyMap::Three(map)) = &self.map else { return Err(Refusal::OtherArray) };
+        let (term, instance) = self.vote.granted;
+        Ok(Voter { term, instance, active: Arc::new(map.clone()), held: self.vote.held.clone() })
+    }
+
+    fn keep(&mut self, voter: Voter<Arc<FleetMap3>>) {
+        self.vote.granted = (voter.term, voter.instance);
+        self.term = self.term.max(voter.term);
+        self.vote.held = voter.held;
+    }
+
+    pub(super) fn take_term(&mut self, sqe: &Sqe, data: &mut Vec<u8>) -> Result<u32, Refusal> {
+        let take = TermTake::of(sqe);
+        let mut voter = self.voter()?;
+        if take.term < self.term {
+            return Err(Refusal::StaleTerm);
+        }
+        let array = Some(voter.active.array).filter(|array| array[..8] == take.array).unwrap_or_default();
+        let promise = voter.take_term(ArrayId(array), take.term, take.instance).map_err(refusal)?;
+        self.keep(voter);
+        let name = |map: &FleetMap3| MapName { epoch: map.epoch, digest: map_digest(&map.encode().unwrap()) };
+        let held = promise.held.map(|held| (held.term, name(&held.map)));
+        *data =
+            Promise { term: take.term, array: promise.array.0, active: name(&promise.active), held }.encode();
+        Ok(0)
+    }
+
+    pub(super) fn hold(&mut self, data: &[u8]) -> Result<u32, Refusal> {
+        let (head, map) = Hold::decode(data).map_err(|_| Refusal::InvalidField)?;
+        let map = Arc::new(FleetMap3::decode(map).map_err(|_| Refusal::InvalidField)?);
+        assert_eq!((head.array, head.epoch, head.base), (map.array, map.epoch, 0));
+        if head.term < self.term {
+            return Err(Refusal::StaleTerm);
+        }
+        let mut voter = self.voter()?;
+        voter.hold(head.term, head.instance, Arc::clone(&map)).map_err(refusal)?;
+        self.keep(voter);
+        self.vote.log.lock().unwrap().held(self.vote.index, &map);
+        Ok(0)
+    }
+
+    pub(super) fn activate(&mut self, data: &[u8]) -> Result<u32, Refusal> {
+        let (head, bytes) = Activation::decode(data).map_err(|_| Refusal::InvalidField)?;
+        let bytes = bytes.expect("the daemon sends the whole map");
+        let map = FleetMap3::decode(bytes).map_err(|_| Refusal::InvalidField)?;
+        let name = MapName { epoch: map.epoch, digest: map_digest(&map.encode().unwrap()) };
+        assert_eq!((head.array, head.map, head.base), (map.array, name, 0));
+        if self.map.is_some() {
+            let mut voter = self.voter()?;
+            voter.activate(Arc::new(map.clone())).map_err(refusal)?;
+            self.keep(voter);
+        }
+        self.vote.log.lock().unwrap().activated(&map);
+        let rules = Map::of(&map).expect("a small array");
+        if map.ssds[usize::from(self.vote.index)].is(&self.vote.uuid) {
+            self.vote.incarnation = incarnation_under(&rules, self.vote.index, self.vote.incarnation);
+        }
+        self.map = Some(map.into());
+        Ok(0)
+    }
+}
