@@ -128,8 +128,8 @@ impl Scratch {
     /// The queue that is to end so that others find a buffer, and when to ask again.
     pub(crate) fn holder_to_end(&mut self, now: Time) -> (Option<QueueKey>, Time) {
         let mut next = Time::NEVER;
-        for (size, of_daemon) in OF_DAEMON.into_iter().enumerate() {
-            self.is_wanted[size] &= self.free[size].len() <= of_daemon;
+        for (size, left) in OF_DAEMON.into_iter().enumerate() {
+            self.is_wanted[size] &= self.free[size].len() <= left;
             let oldest = self.holders[size].first_key_value().filter(|_| self.is_wanted[size]);
             match oldest {
                 Some((&(since, _), &queue)) if since + KEPT <= now => {
