@@ -11,6 +11,7 @@ mod device_api;
 mod example;
 mod faults;
 mod fenced;
+mod fleet_daemon;
 mod follow;
 mod full_disk;
 mod neighbour;

@@ -5,16 +5,33 @@ use super::{LIMIT, SHORT, SMALL};
 use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, signal, wait};
 use gnstor_tests::within;
 use serde_json::Value;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What a run of this load tells that is interrupted after a few seconds.
-fn interrupted(words: &[&str]) -> Value {
+/// When a run is interrupted.
+enum After {
+    /// When it says how far it is.
+    Status,
+    /// After a time in which it has measured something.
+    Time(Duration),
+}
+
+/// What a run of this load tells that is interrupted.
+fn interrupted(words: &[&str], after: After) -> Value {
     let mut command = Command::new(&*GNSTOR);
     command.args(words).arg("--json").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Guard(command.spawn().expect("the command starts"));
-    std::thread::sleep(Duration::from_secs(4));
+    match after {
+        After::Status => {
+            let mut said = BufReader::new(child.0.stderr.take().expect("piped"));
+            let mut line = String::new();
+            while !line.contains("I/Os per s") && said.read_line(&mut line).expect("text") > 0 {}
+            // It may say more, and is not to wait for a reader.
+            std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+        }
+        After::Time(time) => std::thread::sleep(time),
+    }
     signal(&child, "-INT");
     assert_eq!(wait(&mut child, LIMIT), Some(130));
     let mut text = String::new();
@@ -27,8 +44,8 @@ fn interrupted(words: &[&str]) -> Value {
 #[test]
 fn ctrl_c_ends_a_run_with_the_figures_so_far() {
     within(BUILD_LIMIT, || {
-        let words = ["--preset", "null", "--rw", "randrw", "--runtime", "1h"];
-        let report = interrupted(&[&SMALL[..], &words].concat());
+        let words = ["--preset", "null", "--rw", "randrw", "--runtime", "1h", "--status-interval", "200ms"];
+        let report = interrupted(&[&SMALL[..], &words].concat(), After::Status);
         assert!(report["read"]["ios"].as_u64().is_some_and(|ios| ios > 0), "{report}");
         assert_eq!(report["verify"]["first_wrong"], Value::Null);
     });
@@ -38,7 +55,8 @@ fn ctrl_c_ends_a_run_with_the_figures_so_far() {
 fn ctrl_c_ends_a_figure_with_the_points_so_far() {
     within(BUILD_LIMIT, || {
         let endless = SHORT.map(|word| if word == "50ms" { "1h" } else { word });
-        let report = interrupted(&[&endless[..], &["--figure", "9", "--points", "gnstor,4k"]].concat());
+        let words = [&endless[..], &["--figure", "9", "--points", "gnstor,4k"]].concat();
+        let report = interrupted(&words, After::Time(Duration::from_secs(4)));
         assert_eq!(report["planned"], 4);
         let points = report["points"].as_array().expect("points");
         assert!(
