@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A daemon that makes maps with voters, and SSDs in processes of their own: one that is killed is dropped, and
-//! the array goes on.
+//! A daemon that makes maps with voters, and SSDs in processes of their own: one that is killed is dropped,
+//! and the array goes on.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
 use gnstor_daemon::core::{CoreConfig, MapFormat};
@@ -13,12 +13,16 @@ use gnstor_fabric::transport::{ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess};
 use gnstor_tests::{Guest, assert_same, pattern, volume, within};
-use libgnstor::{CreateOptions, Rights};
+use libgnstor::{CreateOptions, File, Rights};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_secs(5);
 const BYTES: usize = 1 << 20;
+/// What is written at once: all placement groups of some chunks, and so each SSD.
+const PART: usize = 256 << 10;
 
 fn connect(
     engine: &TransportHandle,
@@ -54,6 +58,25 @@ fn port(engine: &TransportHandle, soft: ExecutorId, ssd: u16, address: &str) -> 
     }
 }
 
+/// Writes a part of the file and reads it back, until it is told to stop: what the file holds then, the
+/// rounds, and the longest. No call may fail.
+fn write_and_read(file: &File, stop: &AtomicBool) -> (Vec<u8>, u64, Duration) {
+    let (mut data, mut rounds, mut longest) = (pattern(7, BYTES), 0, Duration::ZERO);
+    while !stop.load(Ordering::Relaxed) {
+        let at = usize::try_from(rounds).expect("few rounds") % (BYTES / PART) * PART;
+        let part = pattern(rounds, PART);
+        let begun = Instant::now();
+        file.write_at(at as u64, &part).expect("a write goes on");
+        let mut read = vec![0; PART];
+        file.read_at(at as u64, &mut read).expect("a read goes on");
+        longest = longest.max(begun.elapsed());
+        assert_same("just written", &read, &part);
+        data[at..at + PART].copy_from_slice(&part);
+        rounds += 1;
+    }
+    (data, rounds, longest)
+}
+
 #[test]
 fn a_killed_ssd_of_four_is_dropped_and_the_array_goes_on() {
     within(BUILD_LIMIT, || {
@@ -82,7 +105,12 @@ fn a_killed_ssd_of_four_is_dropped_and_the_array_goes_on() {
         let data = pattern(7, BYTES);
         let file = guest.client.open("v", Rights::Write).unwrap();
         file.write_at(0, &data).unwrap();
-        drop(file);
+        let stop = Arc::new(AtomicBool::new(false));
+        let writer = std::thread::spawn({
+            let stop = Arc::clone(&stop);
+            move || write_and_read(&file, &stop)
+        });
+        std::thread::sleep(Duration::from_millis(500));
 
         ssds[3].take().expect("it runs").kill();
         let killed = Instant::now();
@@ -94,6 +122,10 @@ fn a_killed_ssd_of_four_is_dropped_and_the_array_goes_on() {
             std::thread::sleep(Duration::from_millis(20));
         }
         eprintln!("a volume could be made {:?} after the kill, at try {tries}", killed.elapsed());
+        std::thread::sleep(Duration::from_secs(1));
+        stop.store(true, Ordering::Relaxed);
+        let (data, rounds, longest) = writer.join().expect("no call failed");
+        eprintln!("{rounds} rounds of a write and a read, of which the longest took {longest:?}");
         let reader = Guest::connect(&at, "reader");
         for name in ["v", "w"] {
             let file = reader.client.open(name, Rights::Read).unwrap();
