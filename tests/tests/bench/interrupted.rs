@@ -22,13 +22,12 @@ fn interrupted(words: &[&str], after: After) -> Value {
     let mut command = Command::new(&*GNSTOR);
     command.args(words).arg("--json").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Guard(command.spawn().expect("the command starts"));
+    // Kept to the end: what the command says later has a pipe to go to.
+    let mut said = BufReader::new(child.0.stderr.take().expect("piped"));
     match after {
         After::Status => {
-            let mut said = BufReader::new(child.0.stderr.take().expect("piped"));
             let mut line = String::new();
             while !line.contains("I/Os per s") && said.read_line(&mut line).expect("text") > 0 {}
-            // It may say more, and is not to wait for a reader.
-            std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
         }
         After::Time(time) => std::thread::sleep(time),
     }
