@@ -94,7 +94,7 @@ fn a_name_without_its_secret_opens_nothing() {
         }
         let mut queue = connect(&engine, soft, host(70, 1), Some(of(host(70, 1)))).expect("proven");
         queue.identify(DEADLINE).expect("it serves");
-        let map = Sqe { opcode: opcode::VOLUME_LIST, nsid: 1.into(), cdw10: 1024.into(), ..Sqe::default() };
+        let map = Sqe { opcode: opcode::MAP_GET, nsid: 1.into(), cdw10: 1024.into(), ..Sqe::default() };
         let answer = queue.execute(map, Payload::In(&mut [0; 4096]), DEADLINE).expect("an answer");
         assert!(Status(answer.status_word()).is_success(), "a client may read the map");
         let list = Sqe { opcode: opcode::VOLUME_LIST, ..map };
