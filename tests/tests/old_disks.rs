@@ -387,7 +387,11 @@ fn a_volatile_array_takes_no_shared_memory() {
             };
             let name = format!("gnstor-{dev:x}-{ino:x}-");
             let all = std::fs::read_dir("/dev/shm").expect("shared memory").flatten();
-            all.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name)).count()
+            let ours = all.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name));
+            // A file of a killed process may be there whose data file had this number and is deleted.
+            let begun = std::fs::metadata(folder.path()).and_then(|about| about.created()).expect("a time");
+            let is_of_this_test = |at: std::io::Result<std::time::SystemTime>| at.expect("a time") >= begun;
+            ours.filter(|entry| is_of_this_test(entry.metadata().and_then(|about| about.modified()))).count()
         };
         let up = Up::start(&["--ssds", "1", "--data", &data, "--volatile"]);
         assert_eq!(kept("ssd-0.gns"), 0);

@@ -171,7 +171,9 @@ impl Run {
             self.model.give_up(&request);
         }
         self.bench = Bench::cold(&array, now);
-        self.bench.run_for(1_000);
+        // Where voters decide, three maps may follow each other, and each waits for lease and drift: one that
+        // was held, one without an SSD that lost writes, one with the SSDs that are back.
+        self.bench.run_for(if self.votes { 3_000 } else { 1_000 });
         assert!(self.bench.core.is_serving(), "{:?} {:?}", self.bench.stopped, self.bench.core.waits_for());
     }
 
