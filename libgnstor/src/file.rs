@@ -312,6 +312,7 @@ impl Lease {
             client_id: client.id.get().into(),
             lease_epoch: info.lease_epoch,
             lease_ms: u32::try_from(length.as_millis()).unwrap_or(u32::MAX),
+            reaches: None,
         };
         let report = Arc::clone(&lost);
         let thread = std::thread::spawn(move || {
@@ -373,8 +374,11 @@ impl Drop for File {
         *count -= 1;
         if *count == 0 {
             open_files.remove(&self.info.name);
-            let request =
-                grpc::ReleaseRequest { name: self.info.name.clone(), client_id: self.client.id.get().into() };
+            let request = grpc::ReleaseRequest {
+                name: self.info.name.clone(),
+                client_id: self.client.id.get().into(),
+                all_acknowledged: false,
+            };
             if let Err(e) =
                 self.client.rpc.wait("the release of a lease", self.client.rpc.volumes().release(request))
             {

@@ -39,12 +39,21 @@ impl Calls {
     }
 
     async fn renew(&mut self, name: &str) -> Result<(), Status> {
-        let request = RenewRequest { name: name.into(), client_id: WRITER, lease_epoch: 1, lease_ms: 60_000 };
+        let request = RenewRequest {
+            name: name.into(),
+            client_id: WRITER,
+            lease_epoch: 1,
+            lease_ms: 60_000,
+            reaches: None,
+        };
         self.0.renew(request).await.map(drop)
     }
 
     async fn release(&mut self, name: &str, client_id: u32) -> Result<(), Status> {
-        self.0.release(ReleaseRequest { name: name.into(), client_id }).await.map(drop)
+        self.0
+            .release(ReleaseRequest { name: name.into(), client_id, all_acknowledged: false })
+            .await
+            .map(drop)
     }
 
     async fn delete(&mut self, name: &str) -> Result<(), Status> {

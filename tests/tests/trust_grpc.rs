@@ -193,7 +193,7 @@ async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
     };
     let open = OpenRequest { name: name.clone(), client_id: id, rights: Rights::Read.into(), lease_ms: 0 };
     is(volumes.open(signed(who, open)).await.map(drop), mine);
-    let release = ReleaseRequest { name: name.clone(), client_id: id };
+    let release = ReleaseRequest { name: name.clone(), client_id: id, all_acknowledged: false };
     is(volumes.release(signed(who, release)).await.map(drop), if who == "anna" { mine } else { theirs });
     is(fleet.keep(signed(who, KeepRequest { client_id: id })).await.map(drop), &[Code::Ok]);
     is(volumes.list(signed(who, ListRequest {})).await.map(drop), &[Code::Ok]);

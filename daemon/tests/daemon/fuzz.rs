@@ -65,8 +65,9 @@ fn good() -> Vec<Vec<u8>> {
         GetRequest { name: name.clone() }.encode_to_vec(),
         DeleteRequest { name: name.clone(), client_id, request_id: vec![8; 16] }.encode_to_vec(),
         open.encode_to_vec(),
-        RenewRequest { name: name.clone(), client_id, lease_epoch: 1, lease_ms: 1000 }.encode_to_vec(),
-        ReleaseRequest { name: name.clone(), client_id }.encode_to_vec(),
+        RenewRequest { name: name.clone(), client_id, lease_epoch: 1, lease_ms: 1000, reaches: None }
+            .encode_to_vec(),
+        ReleaseRequest { name: name.clone(), client_id, all_acknowledged: false }.encode_to_vec(),
         share.encode_to_vec(),
         RevokeRequest { name, principal }.encode_to_vec(),
         publish.encode_to_vec(),
@@ -157,7 +158,10 @@ async fn honest(daemon: &Daemon, seed: u64) {
     let open =
         OpenRequest { name: name.clone(), client_id: id, rights: Rights::Write.into(), ..Default::default() };
     volumes.open(open).await.unwrap();
-    volumes.release(ReleaseRequest { name: name.clone(), client_id: id }).await.unwrap();
+    volumes
+        .release(ReleaseRequest { name: name.clone(), client_id: id, all_acknowledged: false })
+        .await
+        .unwrap();
     let delete = DeleteRequest { name, client_id: id, request_id: Vec::new() };
     volumes.delete(delete).await.unwrap();
 }

@@ -89,12 +89,15 @@ impl Client {
         lease_epoch: u32,
         lease_ms: u32,
     ) -> Result<u32, Status> {
-        let request = RenewRequest { name: name.into(), client_id, lease_epoch, lease_ms };
+        let request = RenewRequest { name: name.into(), client_id, lease_epoch, lease_ms, reaches: None };
         self.volumes.renew(request).await.map(|reply| reply.into_inner().lease_ms)
     }
 
     async fn release(&mut self, name: &str, client_id: u32) -> Result<(), Status> {
-        self.volumes.release(ReleaseRequest { name: name.into(), client_id }).await.map(drop)
+        self.volumes
+            .release(ReleaseRequest { name: name.into(), client_id, all_acknowledged: false })
+            .await
+            .map(drop)
     }
 
     async fn delete(&mut self, name: &str, client_id: u32, request_id: &[u8]) -> Result<(), Status> {

@@ -102,12 +102,15 @@ impl Client {
     }
 
     async fn renew(&mut self, name: &str, client_id: u32) -> Result<(), Status> {
-        let wish = RenewRequest { name: name.into(), client_id, lease_epoch: 1, lease_ms: 0 };
+        let wish = RenewRequest { name: name.into(), client_id, lease_epoch: 1, lease_ms: 0, reaches: None };
         self.volumes.renew(self.sign(wish)).await.map(drop)
     }
 
     async fn release(&mut self, name: &str, client_id: u32) -> Result<(), Status> {
-        self.volumes.release(self.sign(ReleaseRequest { name: name.into(), client_id })).await.map(drop)
+        self.volumes
+            .release(self.sign(ReleaseRequest { name: name.into(), client_id, all_acknowledged: false }))
+            .await
+            .map(drop)
     }
 
     async fn delete(&mut self, name: &str, client_id: u32) -> Result<(), Status> {
