@@ -80,10 +80,12 @@ impl Core {
             Request::Open { name, client, rights } => {
                 self.open(Call { now, ticket, name: &name, client }, rights);
             }
-            Request::Renew { name, client, lease_epoch, lease_ms } => {
-                self.renew(Call { now, ticket, name: &name, client }, lease_epoch, lease_ms);
+            Request::Renew { name, client, lease_epoch, lease_ms, reaches } => {
+                self.renew(Call { now, ticket, name: &name, client }, lease_epoch, lease_ms, reaches);
             }
-            Request::Release { name, client } => self.release(Call { now, ticket, name: &name, client }),
+            Request::Release { name, client, all_acknowledged } => {
+                self.release(Call { now, ticket, name: &name, client }, all_acknowledged);
+            }
             Request::Publish(request) => self.publish_volume(now, ticket, request),
             Request::Share { name, principal, right } => {
                 self.share(now, ticket, &name, &principal, Some(right))
@@ -129,7 +131,7 @@ impl Core {
             Request::Open { name, client, .. } => (Some(*client), Some(name), Some(Right::Write)),
             Request::Renew { name, client, .. } => (Some(*client), Some(name), Some(Right::Write)),
             // Rights are given back by the principal of the id, also after its right was revoked.
-            Request::Release { name, client } => (Some(*client), Some(name), None),
+            Request::Release { name, client, .. } => (Some(*client), Some(name), None),
             Request::Share { name, .. } | Request::Revoke { name, .. } => {
                 (None, Some(name), Some(Right::Admin))
             }
@@ -196,7 +198,7 @@ impl Core {
     /// Releases a volume for an id that ended.
     pub(super) fn end_client(&mut self, now: u64, ticket: Ticket, name: VolumeName, client: ClientId) {
         self.callers.insert(ticket, Arc::new(Caller::local(0)));
-        let request = Request::Release { name, client };
+        let request = Request::Release { name, client, all_acknowledged: false };
         self.enqueue(now, ticket, request);
     }
 

@@ -2,6 +2,7 @@
 //! The commands and replies that the core hands its driver, and the answers it gets back.
 
 use super::failure::Failure;
+use super::fill::FillReport;
 use gnstor_fleet::ArrayId;
 use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
@@ -69,6 +70,8 @@ pub enum Command {
     },
     /// ACTIVATE.
     Activate(WireMap),
+    /// Get Log Page: how far an SSD is with the places that it fills.
+    FillLog,
 }
 
 /// An encoded fleet map of an array with voters.
@@ -114,6 +117,7 @@ impl Command {
             Self::TermTake { .. } => "TERM TAKE",
             Self::MapHold { .. } => "MAP HOLD",
             Self::Activate(_) => "ACTIVATE",
+            Self::FillLog => "Get Log Page (fill)",
         }
     }
 }
@@ -134,6 +138,8 @@ pub enum Answer {
     Map(Option<AnyMap>),
     /// Which SSD it is; `None`: it does not say.
     Says(Option<SsdSays>),
+    /// How far it is with the places that it fills.
+    Fill(FillReport),
     /// The term is granted.
     Promise(Box<Promised>),
     /// TERM TAKE is refused: the SSD has granted, or heard of, the term with these low 32 bits.

@@ -139,10 +139,12 @@ pub enum Request {
         client: ClientId,
         lease_epoch: u32,
         lease_ms: u32,
+        reaches: Option<u64>,
     },
     Release {
         name: VolumeName,
         client: ClientId,
+        all_acknowledged: bool,
     },
     Share {
         name: VolumeName,

@@ -102,6 +102,7 @@ impl Core {
                 Answer::Table { .. }
                 | Answer::Map(_)
                 | Answer::Says(_)
+                | Answer::Fill(_)
                 | Answer::Promise(_)
                 | Answer::HigherTerm(_),
             ) => Err(Trouble::Lost("answered another command".into())),

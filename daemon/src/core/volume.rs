@@ -143,6 +143,8 @@ pub(super) struct Volume {
     /// An SSD came back during the round under way: the round is repeated, whether or not that SSD had
     /// taken it before it went.
     pub(super) again: bool,
+    /// The SSDs that the writer said it reaches, bit N = SSD N, and when it did.
+    pub(super) reaches: Option<(u64, u64)>,
 }
 
 impl Volume {
@@ -158,6 +160,7 @@ impl Volume {
             behind: BTreeMap::new(),
             retry: None,
             again: false,
+            reaches: None,
         }
     }
 

@@ -2,6 +2,7 @@
 //! A simulated SSD: the vendor commands of `gnstor_proto::vendor` on bytes, and faults on demand. It shares
 //! no code with the daemon beyond `proto`, so that a wrong reading of the contract shows.
 
+use crate::repair::{FILL_LID, SimFill};
 use crate::voter::{MapLog, SimVote};
 use gnstor_daemon::SsdPort;
 use gnstor_daemon::core::{Answer, Command};
@@ -53,6 +54,8 @@ pub(crate) struct SimSsd {
     pub(crate) dead: bool,
     /// It says that acknowledged writes may be missing.
     pub(crate) filling: bool,
+    /// The places that it fills.
+    pub(crate) fill: SimFill,
     /// Commands taken, by opcode.
     pub(crate) counts: BTreeMap<u8, u32>,
 }
@@ -97,6 +100,11 @@ impl SimSsd {
         let mut brought = Vec::new();
         match capsule.sqe.opcode {
             KEEP_ALIVE => return Ok((cqe, brought)),
+            GET_LOG_PAGE if capsule.sqe.cdw10.get() & 0xFF == u32::from(FILL_LID) => {
+                brought = self.fill_log();
+                assert_eq!(brought.len(), capsule.data.bytes());
+                return Ok((cqe, brought));
+            }
             GET_LOG_PAGE => {
                 brought = vec![0; capsule.data.bytes()];
                 brought[..8].copy_from_slice(&[b'G', b'N', b'L', b'F', 1, 0, u8::from(self.filling), 0]);

@@ -215,11 +215,11 @@ pub(crate) fn write(text: &str, who: u16, lease_ms: u32) -> Request {
 }
 
 pub(crate) fn renew(text: &str, who: u16, lease_epoch: u32, lease_ms: u32) -> Request {
-    Request::Renew { name: name(text), client: client(who), lease_epoch, lease_ms }
+    Request::Renew { name: name(text), client: client(who), lease_epoch, lease_ms, reaches: None }
 }
 
 pub(crate) fn release(text: &str, who: u16) -> Request {
-    Request::Release { name: name(text), client: client(who) }
+    Request::Release { name: name(text), client: client(who), all_acknowledged: false }
 }
 
 pub(crate) fn opened(outcome: &Outcome) -> &VolumeEntry {

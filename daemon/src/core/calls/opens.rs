@@ -72,7 +72,7 @@ impl Core {
         self.put(vid, entry, Purpose::Change(Change { ticket, then }));
     }
 
-    pub(super) fn renew(&mut self, call: Call<'_>, epoch: u32, lease_ms: u32) {
+    pub(super) fn renew(&mut self, call: Call<'_>, epoch: u32, lease_ms: u32, reaches: Option<u64>) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();
         let Some(volume) = self.named(ticket, name) else { return };
@@ -93,11 +93,14 @@ impl Core {
         }
         let vid = volume.entry.vid;
         let entry = VolumeEntry { lease_ms, ..volume.basis(now, term) };
+        if let (Some(ssds), Some(volume)) = (reaches, self.volumes.get_mut(&vid)) {
+            volume.reaches = Some((ssds, now));
+        }
         self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Renewed }));
     }
 
     /// All rights of the client end: a writer's lease, a reader's place.
-    pub(super) fn release(&mut self, call: Call<'_>) {
+    pub(super) fn release(&mut self, call: Call<'_>, all_acknowledged: bool) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();
         let holds_none = |v: &Volume| v.entry.writer != Some(client) && !v.entry.readers.contains(&client);
