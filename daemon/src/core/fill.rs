@@ -8,7 +8,7 @@
 //! What an SSD said in an earlier epoch does not count: the map may have given it more places since.
 
 use super::{Answer, Command, CommandId, Core, Owner};
-use gnstor_proto::placement::map3::{Ssd3, State3};
+use gnstor_proto::placement::map3::{Row3, Ssd3, State3};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Between two questions.
@@ -83,9 +83,17 @@ impl Core {
             let is_out = |(_, ssd): &(u16, &Ssd3)| ssd.state == State3::Out;
             (0u16..).zip(&map.ssds).filter(is_out).map(|(ssd, _)| ssd).collect()
         });
-        self.changes.has_holes = self.map_of_voters().is_some_and(|map| {
-            map.rows.iter().any(|row| row.places[..usize::from(map.width)].contains(&None))
+        let holes = self.map_of_voters().into_iter().flat_map(|map| {
+            let width = usize::from(map.width);
+            let holes = move |(row, places): (usize, &Row3)| {
+                let places = places.places;
+                (0..width).filter(move |&place| places[place].is_none()).map(move |place| (row, place))
+            };
+            map.rows.iter().enumerate().flat_map(holes)
         });
+        let holes: Vec<(usize, usize)> = holes.collect();
+        self.changes.has_holes = !holes.is_empty();
+        self.changes.has_homeless = holes.iter().any(|&(row, place)| !self.changes.has_home(row, place));
         self.changes.follow_outs(&outs.unwrap_or_default(), now);
     }
 

@@ -26,8 +26,8 @@ use gnstor_fleet::change::{Reach, may_grow};
 use gnstor_fleet::map::Map;
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::wire;
-use gnstor_proto::placement::AnyMap;
-use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3};
+use gnstor_proto::placement::map3::{FleetMap3, Row3, Ssd3, State3};
+use gnstor_proto::placement::{AnyMap, MAX_WIDTH};
 use gnstor_proto::slba::Vid;
 
 /// How long a writer has to say that it reaches an SSD that is to get places.
@@ -78,7 +78,7 @@ impl Core {
             None => self.changes.outs.values().all(|&at| at + self.config.out_after_ms <= now),
         };
         let is_late = |ssd: &u16| self.is_given_up(*ssd, now, map);
-        if !self.changes.has_holes || !self.changes.outs.keys().any(is_late) {
+        if !self.changes.has_homeless && !(self.changes.has_holes && self.changes.outs.keys().any(is_late)) {
             return false;
         }
         let width = usize::from(map.width);
@@ -118,15 +118,15 @@ impl Core {
 
     /// Writers that speak and do not reach an SSD in time lose their leases.
     pub(in crate::core) fn revoke_those_that_do_not_reach(&mut self, now: u64) {
-        let guests: Vec<(u16, u64)> = self
-            .members
-            .guests()
-            .iter()
-            .filter(|ssd| !self.changes.flaps(**ssd))
-            .filter_map(|&ssd| Some((ssd, self.changes.since(ssd)?)))
-            .filter(|&(_, since)| since + REACH_MS <= now)
-            .collect();
-        if guests.is_empty() {
+        let Some(map) = self.map_of_voters().filter(|_| self.is_serving()) else { return };
+        if !self.changes.sinces().any(|(_, since)| since + REACH_MS <= now) || !self.changes.has_holes {
+            return;
+        }
+        let fillers = self.fillers(now, map);
+        let is_filler = |ssd: u16| fillers.iter().any(|(filler, _)| *filler == ssd);
+        let late = self.changes.sinces().filter(|&(ssd, since)| is_filler(ssd) && since + REACH_MS <= now);
+        let waited: Vec<(u16, u64)> = late.collect();
+        if waited.is_empty() {
             return;
         }
         let is_late = |volume: &Volume| {
@@ -134,7 +134,7 @@ impl Core {
             volume.stage == Stage::Active
                 && volume.round.is_none()
                 && volume.writer(now).is_some()
-                && guests.iter().any(misses)
+                && waited.iter().any(misses)
         };
         let late: Vec<Vid> =
             self.volumes.iter().filter(|(_, volume)| is_late(volume)).map(|(&vid, _)| vid).collect();
@@ -192,7 +192,8 @@ impl Core {
             Some(_) => draw(),
             None => {
                 // Several that are back share what nothing is known of.
-                let back = open.iter().filter(|ssd| self.members.guests().contains(ssd));
+                let has_own = |ssd: u16| (0..MAX_WIDTH).any(|place| self.home(row, place) == Some(ssd));
+                let back = open.iter().filter(|&ssd| self.members.guests().contains(&ssd) && !has_own(ssd));
                 let back: Vec<u16> = back.collect();
                 let is_late = self.changes.outs.values().all(|&at| at + self.config.out_after_ms <= now);
                 back.get(row % back.len().max(1)).copied().or_else(|| if is_late { draw() } else { None })
@@ -216,12 +217,17 @@ impl Core {
     /// Notes which SSDs had the places that are holes in the next map.
     pub(super) fn note_homes(&mut self, next: &AnyMap) {
         let (Some(map), AnyMap::Three(next)) = (self.map_of_voters(), next) else { return };
+        let has = |row: &Row3, ssd| row.places.iter().flatten().any(|place| place.ssd == ssd);
         let (mut lost, mut taken) = (Vec::new(), Vec::new());
         for (at, (old, new)) in map.rows.iter().zip(&next.rows).enumerate() {
             for (place, (was, is)) in old.places.iter().zip(&new.places).enumerate() {
                 match (was, is) {
                     (Some(was), None) => lost.push(((at, place), was.ssd)),
                     (None, Some(_)) => taken.push((at, place)),
+                    // It has another place of the row by now.
+                    (None, None) if self.home(at, place).is_some_and(|home| has(new, home)) => {
+                        taken.push((at, place));
+                    }
                     _ => {}
                 }
             }
@@ -231,7 +237,7 @@ impl Core {
 
     /// When a writer that has not said that it reaches a guest is not waited for any longer.
     pub(super) fn growth_wakes_at(&self, now: u64) -> Option<u64> {
-        let since = self.members.guests().iter().filter_map(|&ssd| self.changes.since(ssd));
+        let since = self.changes.sinces().map(|(_, since)| since);
         let outs = self.changes.outs.values().map(|at| at + self.config.out_after_ms);
         since.map(|at| at + REACH_MS).chain(outs).filter(|&at| at > now).min()
     }

@@ -93,7 +93,7 @@ pub(in crate::core) struct Changes {
     returns: BTreeMap<u16, Vec<u64>>,
     /// Came back too often: they stay absent until they are resumed.
     flapping: BTreeSet<u16>,
-    /// When SSDs that the map does not name had all that the array has.
+    /// When SSDs that are back had all that the array has.
     since: BTreeMap<u16, u64>,
     /// The epoch and the SSDs for which there is no hole.
     pub(super) found_no_hole: Option<(u64, Vec<(u16, u32)>)>,
@@ -109,6 +109,8 @@ pub(in crate::core) struct Changes {
     home_ssds: BTreeSet<u16>,
     /// The map in use has holes.
     pub(in crate::core) has_holes: bool,
+    /// Of these, some of which this daemon does not know whose they were.
+    pub(in crate::core) has_homeless: bool,
 }
 
 impl Changes {
@@ -188,6 +190,10 @@ impl Changes {
         self.home_ssds = self.homes.values().copied().collect();
     }
 
+    pub(in crate::core) fn has_home(&self, row: usize, place: usize) -> bool {
+        self.homes.contains_key(&(row, place))
+    }
+
     /// Some hole is one that the SSD had.
     pub(super) fn is_home(&self, ssd: u16) -> bool {
         self.home_ssds.contains(&ssd)
@@ -198,13 +204,17 @@ impl Changes {
         self.weights.insert(ssd, 0);
     }
 
-    /// The SSD, which the map does not name, has all that the array has.
+    /// The SSD, which is back, has all that the array has.
     pub(in crate::core) fn admitted(&mut self, ssd: u16, now: u64) {
         self.since.insert(ssd, now);
     }
 
     pub(super) fn since(&self, ssd: u16) -> Option<u64> {
         self.since.get(&ssd).copied()
+    }
+
+    pub(super) fn sinces(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.since.iter().map(|(&ssd, &at)| (ssd, at))
     }
 
     /// When the SSD was lost, if it is.
