@@ -129,6 +129,11 @@ impl Core {
         })
     }
 
+    /// The map names voters: the loss of an SSD makes an epoch, so it is to be noticed soon.
+    pub fn has_voters(&self) -> bool {
+        self.map_of_voters().is_some()
+    }
+
     fn ssd_view(&self, index: u16, ssd: &Ssd3, (serving, filling): (u32, u32)) -> SsdView {
         let why = self.members.absent().get(&index).map(|absence| absence.why().to_owned());
         SsdView {

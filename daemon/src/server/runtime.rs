@@ -94,6 +94,8 @@ pub(super) struct Driver {
     state: watch::Sender<State>,
     absent: watch::Sender<Absent>,
     conditions: watch::Sender<Conditions>,
+    /// Silent SSDs are given up.
+    watches_closely: bool,
 }
 
 /// A driver's ends for the service.
@@ -128,6 +130,7 @@ impl Driver {
             state,
             absent,
             conditions,
+            watches_closely: false,
         };
         Ok((driver, Ends { inputs: sender, state: states, absent: absents, conditions: seen }))
     }
@@ -211,6 +214,10 @@ impl Driver {
                     self.state.send_replace(State::Stopped(stop));
                 }
             }
+        }
+        if !self.watches_closely && self.core.has_voters() {
+            self.watches_closely = true;
+            self.ssds.watch_closely();
         }
         self.absent.send_if_modified(|absent| {
             let new = self.core.absent();
