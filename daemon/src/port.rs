@@ -71,7 +71,8 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
         | Command::TermTake { .. }
         | Command::MapHold { .. }
         | Command::Activate(_)
-        | Command::FillLog => 0,
+        | Command::FillLog
+        | Command::Settle(_) => 0,
         Command::Add(_) => opcode::VOLUME_ADD,
         Command::Chmod(_) => opcode::VOLUME_CHMOD,
         Command::Delete { .. } => opcode::VOLUME_DELETE,
@@ -104,6 +105,7 @@ pub fn order(command: &Command) -> Option<u64> {
         | Command::TermTake { .. }
         | Command::MapHold { .. }
         | Command::Activate(_) => Some(MAP_ORDER),
+        Command::Settle(of) => Some(of.vid.get().into()),
         Command::List { .. } | Command::Identify | Command::FillLog => None,
     }
 }
@@ -195,6 +197,7 @@ impl Dialogue for Talk {
             | Command::Activate(_) => Some(Answer::Done),
             Command::Identify => Some(voting::says(&reply)),
             Command::FillLog => Some(repair::fill(&reply)),
+            Command::Settle(_) => Some(repair::settled(dw0, &reply)),
             Command::TermTake { .. } => self.taken(dw0, &reply),
             Command::List { from } => Some(table(*from, dw0 as usize, &reply.data).unwrap_or_else(|a| a)),
             Command::MapGet => self.map(dw0 as usize, &reply.data),

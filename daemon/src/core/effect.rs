@@ -3,6 +3,7 @@
 
 use super::failure::Failure;
 use super::fill::FillReport;
+use super::settle::{SettleOf, SettleReport};
 use gnstor_fleet::ArrayId;
 use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
@@ -72,6 +73,8 @@ pub enum Command {
     Activate(WireMap),
     /// Get Log Page: how far an SSD is with the places that it fills.
     FillLog,
+    /// SETTLE: make the volume's copies those of each group's first, or say how far that is.
+    Settle(SettleOf),
 }
 
 /// An encoded fleet map of an array with voters.
@@ -117,6 +120,7 @@ impl Command {
             Self::TermTake { .. } => "TERM TAKE",
             Self::MapHold { .. } => "MAP HOLD",
             Self::Activate(_) => "ACTIVATE",
+            Self::Settle(_) => "SETTLE",
             Self::FillLog => "Get Log Page (fill)",
         }
     }
@@ -140,6 +144,8 @@ pub enum Answer {
     Says(Option<SsdSays>),
     /// How far it is with the places that it fills.
     Fill(FillReport),
+    /// How far it is with a settle.
+    Settled(SettleReport),
     /// The term is granted.
     Promise(Box<Promised>),
     /// TERM TAKE is refused: the SSD has granted, or heard of, the term with these low 32 bits.

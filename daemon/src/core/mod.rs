@@ -47,6 +47,7 @@ use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::{GrpcCode, Refusal};
 use request::Request;
 use rights::Caller;
+pub use settle::{SettleOf, SettleReport};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use volume::{Stage, Volume};
@@ -81,6 +82,8 @@ enum Owner {
     Tell,
     /// An SSD that fills says how far it is.
     Fill,
+    /// An SSD is to settle a volume.
+    Settle(Vid),
 }
 
 /// The state machine.
@@ -208,6 +211,7 @@ impl Core {
             Owner::Told => {}
             Owner::Hold => self.hold_answered(now, ssd, id, answer),
             Owner::Tell => self.tell_answered(now, ssd, id, &answer),
+            Owner::Settle(vid) => self.settle_answered(now, vid, ssd, id, &answer),
             Owner::Fill => self.fill_answered(now, ssd, id, answer),
         }
     }
@@ -235,6 +239,7 @@ impl Core {
         }
         self.resync_step(now);
         self.fill_step(now);
+        self.settle_step(now);
         self.clients_step(now);
     }
 
@@ -271,7 +276,7 @@ impl Core {
             self.volumes.values().filter(|v| v.round.is_none()).filter_map(|v| v.retry.map(|r| r.at));
         let own =
             self.start_wakes_at().into_iter().chain(self.resync_wakes_at()).chain(self.change_wakes_at());
-        let own = own.chain(self.fill_wakes_at());
+        let own = own.chain(self.fill_wakes_at()).chain(self.settle_wakes_at());
         let ends = self.clients.wakes_at().filter(|_| self.is_serving());
         retries.chain(self.tickets.values().copied()).chain(own).chain(ends).min()
     }
@@ -344,6 +349,9 @@ impl Core {
     fn late_message(&self, ticket: Ticket) -> String {
         let owns = |v: &&Volume| v.round.as_ref().is_some_and(|r| r.ticket() == Some(ticket));
         let secs = self.config.request_ms / 1000;
+        if let Some(message) = self.waits_for_settle(ticket) {
+            return message;
+        }
         let Some(volume) = self.volumes.values().find(owns) else {
             return format!("an earlier change of the volume was not done within {secs} s: try again later");
         };

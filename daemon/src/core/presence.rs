@@ -90,6 +90,7 @@ impl Core {
                 self.part(ssd);
             }
             self.fills.lost(ssd);
+            self.settle_lost(ssd);
             self.members.lose(ssd, Absence::new(why.clone()));
             self.changes.lost(ssd, why, self.now);
             self.change_step(self.now);

@@ -1,48 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commands of repair: how far a fill is.
+//! Commands of repair: how far a fill is, and SETTLE.
 
 use super::Talk;
-use crate::core::{Answer, Command, FillReport};
+use crate::core::{Answer, Command, FillReport, SettleOf, SettleReport};
 use gnstor_fabric::admin::{Ask, Data, Reply};
 use gnstor_proto::nvme::{Sqe, admin};
+use gnstor_proto::repair::{FILL_LID, FillLog, FillState, REPAIR_BYTES, SettleData};
+use gnstor_proto::vendor::opcode;
 
-/// Log page of the fill.
-const FILL_LID: u32 = 0xC3;
-/// Its bytes.
-const FILL_BYTES: usize = 64;
-/// State: all places have filled.
-const FILLED: u16 = 2;
+const DWORDS: u32 = 16;
+const _: () = assert!(DWORDS as usize * 4 == REPAIR_BYTES);
 
 impl Talk {
     /// The next command, where the core's command is one of these.
     pub(super) fn ask_of_repair(&self) -> Option<Ask> {
         match &self.command {
             Command::FillLog => {
-                let dwords = u32::try_from(FILL_BYTES / 4 - 1).ok()?;
-                let cdw10 = (FILL_LID | dwords << 16).into();
+                let cdw10 = (u32::from(FILL_LID) | (DWORDS - 1) << 16).into();
                 let sqe = Sqe { opcode: admin::GET_LOG_PAGE, cdw10, ..Sqe::default() };
-                Some(Ask { sqe, data: Data::In(FILL_BYTES) })
+                Some(Ask { sqe, data: Data::In(REPAIR_BYTES) })
+            }
+            Command::Settle(SettleOf { epoch, array, term, vid, generation }) => {
+                let (array, generation) = (array.0, *generation);
+                let data = SettleData { term: *term, epoch: *epoch, array, vid: *vid, generation };
+                let sqe =
+                    Sqe { opcode: opcode::SETTLE, nsid: 1.into(), cdw10: DWORDS.into(), ..Sqe::default() };
+                Some(Ask { sqe, data: Data::Out(data.encode()) })
             }
             _ => None,
         }
     }
 }
 
+/// What SETTLE answered.
+pub(super) fn settled(dw0: u32, reply: &Reply) -> Answer {
+    Answer::Settled(match dw0 {
+        0 => SettleReport::Done,
+        2 => SettleReport::WaitsFor(reply.cqe.dw1.get()),
+        _ => SettleReport::UnderWay(reply.cqe.dw1.get()),
+    })
+}
+
 /// What the fill's log page brought.
 pub(super) fn fill(reply: &Reply) -> Answer {
-    let data = &reply.data;
-    if data.len() < FILL_BYTES || data[..4] != *b"GNVF" {
-        return Answer::Lost("its log page of the fill is none".into());
+    match FillLog::decode(&reply.data) {
+        Ok(log) => Answer::Fill(FillReport {
+            epoch: log.epoch,
+            incarnation: log.incarnation,
+            is_filled: log.state == FillState::Filled,
+            waits_for: log.waits_for,
+            compared: log.compared,
+            all: log.all,
+            pulled: log.pulled,
+        }),
+        Err(error) => Answer::Lost(format!("its log page of the fill: {error}")),
     }
-    let u64_at = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().unwrap_or_default());
-    let u16_at = |at: usize| u16::from_le_bytes([data[at], data[at + 1]]);
-    Answer::Fill(FillReport {
-        epoch: u64_at(8),
-        incarnation: u32::from(u16_at(16)) | u32::from(u16_at(18)) << 16,
-        is_filled: u16_at(6) == FILLED,
-        waits_for: Some(u16_at(20)).filter(|&ssd| ssd != u16::MAX),
-        compared: u64_at(24),
-        all: u64_at(32),
-        pulled: u64_at(40),
-    })
 }

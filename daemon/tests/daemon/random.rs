@@ -54,6 +54,7 @@ enum Step {
     Release {
         name: u8,
         client: u16,
+        clean: bool,
     },
     Execute {
         ssd: usize,
@@ -105,7 +106,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, client, lease_ms)| Step::Write { name, client, lease_ms }),
         2 => (name.clone(), client.clone(), lease)
             .prop_map(|(name, client, lease_ms)| Step::Renew { name, client, lease_ms }),
-        2 => (name, client).prop_map(|(name, client)| Step::Release { name, client }),
+        2 => (name, client, any::<bool>())
+            .prop_map(|(name, client, clean)| Step::Release { name, client, clean }),
         8 => (ssd.clone(), 1u8..4, 0u8..4)
             .prop_map(|(ssd, commands, which)| Step::Execute { ssd, commands, which }),
         3 => Just(Step::RunUntilQuiet),
@@ -221,6 +223,18 @@ impl Run {
         self.bench.pass(0);
     }
 
+    /// A lease of this volume, or one that is asked for already, ends cleanly.
+    fn all_is_acknowledged(&self, name: &str) {
+        let log = Arc::clone(&self.bench.array.ssd(0).vote.log);
+        let mut log = log.lock().unwrap();
+        for ssd in 0..SSDS {
+            for entry in self.bench.array.ssd(ssd).active().iter().filter(|entry| entry.name == name) {
+                let leases = entry.lease_epoch..entry.lease_epoch.saturating_add(4);
+                log.clean.extend(leases.map(|lease| (entry.vid, entry.generation, lease)));
+            }
+        }
+    }
+
     /// Each place of each group has an SSD that serves it.
     fn is_whole(&self) {
         let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return };
@@ -277,7 +291,16 @@ impl Run {
                 let entry = self.bench.array.ssd(0).active().into_iter().find(|e| e.name == text(name));
                 self.send(renew(&text(name), client, entry.map_or(1, |e| e.lease_epoch), lease_ms));
             }
-            Step::Release { name, client } => self.send(release(&text(name), client)),
+            Step::Release { name, client, clean } => {
+                let mut request = release(&text(name), client);
+                if let Request::Release { all_acknowledged, .. } = &mut request {
+                    *all_acknowledged = clean;
+                }
+                if clean {
+                    self.all_is_acknowledged(&text(name));
+                }
+                self.send(request);
+            }
             Step::Execute { ssd, commands, which } => {
                 for _ in 0..commands {
                     self.bench.execute_one(ssd, which.into());

@@ -2,14 +2,14 @@
 //! A simulated SSD that fills and settles: so many questions take it so long.
 
 use crate::array::SimSsd;
-use gnstor_proto::placement::AnyMap;
 use gnstor_proto::placement::map3::{FleetMap3, Place3};
+use gnstor_proto::placement::{AnyMap, Rows};
+use gnstor_proto::repair::{FillLog, FillState, SettleData};
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Refusal;
 
-/// Log page of the fill.
-pub(crate) const FILL_LID: u8 = 0xC3;
-const NOTHING: u16 = 0;
-const FILLING: u16 = 1;
-const FILLED: u16 = 2;
+/// A volume, its generation and its lease epoch.
+pub(crate) type Lease = (Vid, u32, u32);
 
 /// What an SSD knows of its fill; lost when it restarts.
 #[derive(Default, Debug)]
@@ -21,6 +21,8 @@ pub(crate) struct SimFill {
     left: u32,
     /// How long a fill takes, in questions.
     pub(crate) takes: u32,
+    /// The volume that it settles, in which epoch, and how many questions it takes.
+    settles: Option<(Lease, u64, u32)>,
 }
 
 fn fills(map: &FleetMap3, index: u16) -> Vec<usize> {
@@ -46,29 +48,50 @@ impl SimSsd {
         if !std::mem::take(&mut self.fill.rows).is_empty() {
             self.lose_writes();
         }
-        (self.fill.since, self.fill.left) = (0, 0);
+        (self.fill.since, self.fill.left, self.fill.settles) = (0, 0, None);
     }
 
     pub(super) fn fill_log(&mut self) -> Vec<u8> {
-        let mut data = vec![0; 64];
-        let Some(AnyMap::Three(map)) = &self.map else { return data };
+        let epoch = self.map.as_ref().map_or(0, Rows::epoch);
         let state = match (self.fill.rows.is_empty(), self.fill.left) {
-            (true, _) => NOTHING,
-            (false, 0) => FILLED,
-            (false, _) => FILLING,
+            (true, _) => FillState::Nothing,
+            (false, 0) => FillState::Filled,
+            (false, _) => FillState::Filling,
         };
-        let epoch = map.epoch;
         self.fill.left = self.fill.left.saturating_sub(1);
-        data[..4].copy_from_slice(b"GNVF");
-        data[4] = 1;
-        data[6..8].copy_from_slice(&state.to_le_bytes());
-        data[8..16].copy_from_slice(&epoch.to_le_bytes());
-        data[16..20].copy_from_slice(&self.vote.incarnation.to_le_bytes());
-        data[20..22].copy_from_slice(&u16::MAX.to_le_bytes());
-        if state == FILLED {
-            let log = &self.vote.log;
-            log.lock().unwrap().filled(self.vote.index(), self.vote.incarnation, epoch);
+        let incarnation = self.vote.incarnation;
+        if state == FillState::Filled {
+            self.vote.log.lock().unwrap().filled(self.vote.index(), incarnation, epoch);
         }
-        data
+        let waits_for = None;
+        FillLog { state, epoch, incarnation, waits_for, compared: 1, all: 2, pulled: 0 }.encode()
+    }
+
+    /// So many questions take it so long; it begins anew with another map.
+    pub(super) fn settle(&mut self, data: &[u8]) -> Result<u32, Refusal> {
+        let of = SettleData::decode(data).map_err(|_| Refusal::InvalidField)?;
+        self.check_term(of.term)?;
+        let Some(AnyMap::Three(map)) = &self.map else { return Err(Refusal::InvalidOpcode) };
+        if of.array != map.array {
+            return Err(Refusal::OtherArray);
+        }
+        let epoch = map.epoch;
+        if of.epoch != epoch {
+            return Err(if of.epoch < epoch { Refusal::StaleMap } else { Refusal::MapBehind });
+        }
+        let entry = self.table.get(&of.vid).filter(|entry| entry.generation == of.generation);
+        let entry = entry.filter(|entry| !entry.deleting).ok_or(Refusal::UnknownVolume)?;
+        assert!(entry.writer.is_none() && entry.unsettled, "no barrier was put before {of:?}");
+        let key = (of.vid, of.generation, entry.lease_epoch);
+        let left = match &mut self.fill.settles {
+            Some((known, since, left)) if *known == key && *since == epoch => left,
+            other => &mut other.insert((key, epoch, self.fill.takes)).2,
+        };
+        if *left > 0 {
+            *left -= 1;
+            return Ok(1);
+        }
+        self.vote.log.lock().unwrap().settled(key, self.vote.index(), epoch);
+        Ok(0)
     }
 }

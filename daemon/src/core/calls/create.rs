@@ -102,6 +102,7 @@ impl Core {
             any_reader: false,
             readers: Vec::new(),
             writer: None,
+            unsettled: false,
             lease_epoch: 0,
             lease_ms: 0,
             request_ids: request.request_id.into_iter().collect(),

@@ -186,7 +186,7 @@ impl Changes {
     /// These SSDs lost these places, and these holes are taken.
     pub(super) fn moved_homes(&mut self, lost: Vec<((usize, usize), u16)>, taken: &[(usize, usize)]) {
         self.homes.extend(lost);
-        taken.iter().for_each(|hole| drop(self.homes.remove(hole)));
+        self.homes.retain(|hole, _| !taken.contains(hole));
         self.home_ssds = self.homes.values().copied().collect();
     }
 
