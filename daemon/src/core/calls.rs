@@ -2,6 +2,7 @@
 //! The calls of `gnstor.proto`: what each checks against the state, and the entry it wants on the SSDs.
 
 mod create;
+mod fleet;
 mod opens;
 
 use super::failure::Failure;
@@ -9,6 +10,7 @@ use super::request::{Request, RequestId, Rights, VolumeName};
 use super::rights::{self, Caller, Right};
 use super::volume::{Change, Creation, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, Ticket};
+use fleet::Wish;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
 use std::sync::Arc;
@@ -95,6 +97,13 @@ impl Core {
             // `waits_for_round` took the id: that was all there is to do.
             Request::Keep { .. } => self.reply(ticket, Ok(Reply::Done)),
             Request::GetMap => self.reply(ticket, Ok(Reply::Map(self.epoch.bytes()))),
+            Request::Fleet => {
+                let fleet = self.fleet_reply(now);
+                self.reply(ticket, fleet);
+            }
+            Request::Resume { ssd } => self.wish(now, ticket, Wish::Resume, ssd),
+            Request::Fail { ssd, lose_data } => self.wish(now, ticket, Wish::Fail { lose_data }, ssd),
+            Request::Remove { ssd } => self.wish(now, ticket, Wish::Remove, ssd),
         }
     }
 
@@ -137,7 +146,12 @@ impl Core {
             }
             Request::Publish(publish) => return self.may_publish(caller, publish),
             Request::Keep { client } => (Some(*client), None, None),
-            Request::List | Request::Room | Request::Register | Request::GetMap => return Ok(()),
+            Request::Resume { .. } | Request::Fail { .. } | Request::Remove { .. } => {
+                return fleet::may_change(caller);
+            }
+            Request::List | Request::Room | Request::Register | Request::GetMap | Request::Fleet => {
+                return Ok(());
+            }
         };
         let entry = name.and_then(|name| self.names.get(name.as_str())).map(|vid| &self.volumes[vid].entry);
         if let (Some(entry), Some(right)) = (entry, right) {

@@ -3,6 +3,7 @@
 
 use super::failure::Failure;
 use super::fill::FillReport;
+use super::fleet_view::FleetStatus;
 use super::settle::{SettleOf, SettleReport};
 use gnstor_fleet::ArrayId;
 use gnstor_fleet::known::Known;
@@ -188,6 +189,13 @@ pub enum Reply {
     },
     /// GetMap: the encoded map.
     Map(Arc<[u8]>),
+    /// Show.
+    Fleet {
+        /// The fleet.
+        status: Box<FleetStatus>,
+        /// The time now, on the clock of its times.
+        now_ms: u64,
+    },
 }
 
 /// Why the core serves no more.

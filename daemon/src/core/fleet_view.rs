@@ -2,13 +2,15 @@
 //! The fleet as an operator sees it, and what the operator may ask: `gnstor fleet`.
 
 use super::{Core, FillReport};
-use gnstor_fleet::map::Map;
+use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::wire;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3, Vote};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::MAX_REPLICAS;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// One SSD of the map.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,12 +41,14 @@ pub struct SsdView {
     pub flaps: bool,
     /// The operator has taken it out: it stays out until it is resumed.
     pub taken_out: bool,
-    /// Groups in which it serves, and in which it fills.
+    /// Groups in which it serves, and in which it fills, of the first `replicas` places.
     pub serving: u32,
     /// See `serving`.
     pub filling: u32,
     /// How far its fill is, as it said last.
     pub fill: Option<FillReport>,
+    /// Groups of which it has the only copy that serves.
+    pub last_copies: u32,
 }
 
 /// A volume whose replicas are being made the same.
@@ -86,6 +90,14 @@ pub struct FleetStatus {
     pub settles: Vec<SettleView>,
 }
 
+/// Groups of an SSD.
+#[derive(Clone, Copy, Default, Debug)]
+struct Counts {
+    serving: u32,
+    filling: u32,
+    last_copies: u32,
+}
+
 /// Why an operator's wish is refused: a sentence with the remedy.
 pub type Refusal = String;
 
@@ -101,14 +113,27 @@ impl Core {
         let replicas =
             self.volumes.values().map(|v| v.entry.replicas).max().unwrap_or(map.width.min(MAX_REPLICAS));
         let mut groups_by_copies = vec![0; usize::from(replicas) + 1];
-        let mut counts = vec![(0, 0); map.ssds.len()];
+        let mut counts = vec![Counts::default(); map.ssds.len()];
+        let takes_part = |ssd: u16| {
+            map.ssds.get(usize::from(ssd)).is_some_and(|ssd| matches!(ssd.state, State3::In | State3::Full))
+        };
+        let fewest = usize::from(self.fewest().min(map.width));
         for row in &map.rows {
-            let places = row.places.iter().take(replicas.into()).flatten();
-            groups_by_copies[places.filter(|place| !place.filling).count()] += 1;
-            for place in row.places.iter().flatten() {
-                if let Some((serving, filling)) = counts.get_mut(usize::from(place.ssd)) {
-                    *if place.filling { filling } else { serving } += 1;
+            let serve = |most: usize| {
+                let places = row.places.iter().take(most).flatten();
+                places.filter(|place| !place.filling && takes_part(place.ssd)).map(|place| place.ssd)
+            };
+            groups_by_copies[serve(replicas.into()).count()] += 1;
+            for place in row.places.iter().take(replicas.into()).flatten() {
+                if let Some(counts) = counts.get_mut(usize::from(place.ssd)) {
+                    *if place.filling { &mut counts.filling } else { &mut counts.serving } += 1;
                 }
+            }
+            // A volume of r replicas has its copies at the places below r.
+            let alone = (fewest..=usize::from(replicas)).filter(|&most| serve(most).count() == 1);
+            let alone: BTreeSet<u16> = alone.flat_map(serve).collect();
+            for ssd in alone {
+                counts[usize::from(ssd)].last_copies += 1;
             }
         }
         let ssds = (0u16..)
@@ -129,12 +154,19 @@ impl Core {
         })
     }
 
+    /// The map in use, for those that follow it: its epoch and its bytes.
+    pub fn map_in_use(&self) -> Option<(u64, Arc<[u8]>)> {
+        let map = self.epoch.map().filter(|_| self.is_serving())?;
+        Some((map.epoch(), self.epoch.bytes()))
+    }
+
     /// The map names voters: the loss of an SSD makes an epoch, so it is to be noticed soon.
     pub fn has_voters(&self) -> bool {
         self.map_of_voters().is_some()
     }
 
-    fn ssd_view(&self, index: u16, ssd: &Ssd3, (serving, filling): (u32, u32)) -> SsdView {
+    fn ssd_view(&self, index: u16, ssd: &Ssd3, counts: Counts) -> SsdView {
+        let Counts { serving, filling, last_copies } = counts;
         let why = self.members.absent().get(&index).map(|absence| absence.why().to_owned());
         SsdView {
             index,
@@ -153,6 +185,7 @@ impl Core {
             serving,
             filling,
             fill: self.fills.report(index),
+            last_copies,
         }
     }
 

@@ -161,6 +161,17 @@ pub enum Request {
         client: ClientId,
     },
     GetMap,
+    Fleet,
+    Resume {
+        ssd: u16,
+    },
+    Fail {
+        ssd: u16,
+        lose_data: bool,
+    },
+    Remove {
+        ssd: u16,
+    },
 }
 
 /// The client id in a request.

@@ -5,6 +5,7 @@
 use crate::array::{SSD_BYTES, SimArray, SimSsd};
 use gnstor_daemon::core::failure::Failure;
 use gnstor_daemon::core::request::{Create, Request, RequestId, Rights, VolumeName};
+use gnstor_daemon::core::rights::Caller;
 use gnstor_daemon::core::{Command, CommandId, Core, CoreConfig, Effect, NotNext, Reply, Stop, Ticket};
 use gnstor_daemon::port;
 use gnstor_proto::placement::AnyMap;
@@ -148,9 +149,13 @@ impl Bench {
     }
 
     pub(crate) fn send(&mut self, request: Request) -> Ticket {
+        self.send_as(Caller::local(0).into(), request)
+    }
+
+    pub(crate) fn send_as(&mut self, caller: Arc<Caller>, request: Request) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.core.request(self.now, ticket, request);
+        self.core.request_of(self.now, ticket, caller, request);
         self.drain();
         ticket
     }

@@ -11,6 +11,7 @@ mod fuzz;
 mod grow;
 mod grpc;
 mod members;
+mod operator;
 mod presence;
 mod publish;
 mod random;
