@@ -106,6 +106,8 @@ fn a_new_epoch_starts_a_settle_over_and_a_lost_ssd_is_not_waited_for() {
     assert!(newest(&bench).epoch == epoch && !bench.replies.contains_key(&ticket), "SSD 3 may serve");
     bench.run_for(1_000);
     assert_eq!(newest(&bench).epoch, epoch + 1);
+    let fleet = bench.core.fleet().unwrap();
+    assert!(bench.replies.contains_key(&ticket), "{:?} {:?}", fleet.settles, bench.array.ssd(0).table);
     assert!(bench.replies[&ticket].is_ok(), "{:?}", bench.replies[&ticket]);
 }
 
