@@ -26,7 +26,7 @@ pub(super) struct Members {
     absent: BTreeMap<u16, Absence>,
     /// Members that a map added and that have not been up to date since.
     joining: BTreeSet<u16>,
-    /// Of `all`, those that the map does not name.
+    /// The SSDs of `all` that the map does not name.
     guests: BTreeSet<u16>,
     /// SSDs outside the map that are being brought up to date, to be guests. They count as absent.
     coming: BTreeSet<u16>,

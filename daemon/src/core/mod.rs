@@ -226,7 +226,7 @@ impl Core {
             self.fail(ticket, GrpcCode::Unavailable, message);
         }
         self.start_step(now);
-        self.revoke_those_that_do_not_reach(now);
+        self.revoke_out_of_reach(now);
         self.change_step(now);
         let due: Vec<_> = self
             .volumes

@@ -207,6 +207,7 @@ impl Core {
                     writer: None,
                     lease_ms: 0,
                     lease_epoch: entry.lease_epoch,
+                    unsettled: self.epoch.map().is_some_and(|map| map.voted().is_some()),
                     ..volume.basis(now, self.term.number())
                 },
                 "was undone, and no client holds the write lease",

@@ -9,6 +9,8 @@
 //! The flag is in the SSDs' tables, so a daemon that starts goes on. While it is set, readers ask the first
 //! of a group. A new epoch starts the questions over: another SSD may be the first.
 //!
+//! An SSD of an earlier version knows no SETTLE, and is not waited for.
+//!
 //! Which end is clean: a Release that says that every write was acknowledged. A lease that ran out, one that
 //! was revoked, a client that is gone, and a second Open by the holder are not.
 
@@ -19,6 +21,7 @@ use super::volume::{Change, Purpose, Stage, Then, Volume};
 use super::{Answer, Command, CommandId, Core, Owner, Ticket};
 use gnstor_fleet::map::FleetView as _;
 use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -195,7 +198,11 @@ impl Core {
         part.asked = None;
         part.wait_ms = (part.wait_ms * 2).clamp(POLL_MS.0, POLL_MS.1);
         part.next_at = now + part.wait_ms;
-        if *answer == Answer::Settled(SettleReport::Done) {
+        let cannot = *answer == Answer::Refused(Refusal::InvalidOpcode);
+        if cannot {
+            tracing::warn!(ssd, %vid, "the SSD knows no SETTLE: copies on it may differ from those of others");
+        }
+        if cannot || *answer == Answer::Settled(SettleReport::Done) {
             settle.done.insert(ssd);
             self.settle_volume(now, vid);
         }
@@ -233,12 +240,21 @@ impl Core {
             let lease = volume.lease.filter(|_| volume.stage == Stage::Active && volume.is_quiet())?;
             Some(lease.free_at)
         };
+        let map = self.map_of_voters()?;
+        let there: Vec<u16> = members_of(map).into_iter().filter(|ssd| !self.is_silent(*ssd)).collect();
         let polls = |volume: &Volume| {
-            let settle = volume.settle.as_ref().filter(|_| volume.is_unsettled() && volume.is_quiet())?;
-            let waits = |(ssd, part): &(&u16, &Part)| {
-                part.asked.is_none() && !settle.done.contains(*ssd) && !self.is_silent(**ssd)
+            if !volume.is_unsettled() || !volume.is_quiet() {
+                return None;
+            }
+            let Some(settle) = volume.settle.as_ref().filter(|settle| settle.epoch == map.epoch) else {
+                return Some(self.now);
             };
-            settle.parts.iter().filter(waits).map(|(_, part)| part.next_at).min()
+            let open = there.iter().filter(|ssd| !settle.done.contains(ssd));
+            let due = open.filter_map(|ssd| match settle.parts.get(ssd) {
+                None => Some(self.now),
+                Some(part) => Some(part.next_at).filter(|_| part.asked.is_none()),
+            });
+            due.min()
         };
         self.volumes.values().flat_map(|volume| over(volume).into_iter().chain(polls(volume))).min()
     }

@@ -18,6 +18,7 @@ mod random;
 mod repair;
 mod restart;
 mod rules;
+mod settle;
 mod shrink;
 mod trust;
 mod voter;

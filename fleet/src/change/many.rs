@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One epoch for many rows: SSDs that come in take holes, and what has filled serves (rule 1b).
+//! One epoch for many rows: SSDs that come in take holes, and places that have filled serve (rule 1b).
 //!
 //! ```text
 //!   SSD 3 is back             epoch n                    n + 1                       n + 2
@@ -39,7 +39,7 @@ impl Map {
     }
 
     /// The map after SSDs of these incarnations take holes and fill them. `choose` names the SSD for a hole
-    /// (its row and place) among those that may take it; `None` leaves the hole. `fewest`: as for
+    /// (its row and place) among the SSDs that may take it; `None` leaves the hole. `fewest`: as for
     /// [`Self::lose_all`].
     ///
     /// # Errors

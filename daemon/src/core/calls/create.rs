@@ -110,8 +110,8 @@ impl Core {
         })
     }
 
-    /// A sentence if some group has no copy yet that serves a volume of so many replicas. What is written to a
-    /// place that fills is lost with its SSD.
+    /// A sentence if some group has no copy yet that serves a volume of so many replicas. A write to a place
+    /// that fills is lost with its SSD.
     fn lacks_copies(&self, name: &VolumeName, replicas: u8) -> Option<String> {
         let map = self.map_of_voters()?;
         let serves =

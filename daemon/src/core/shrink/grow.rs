@@ -117,7 +117,7 @@ impl Core {
     }
 
     /// Writers that speak and do not reach an SSD in time lose their leases.
-    pub(in crate::core) fn revoke_those_that_do_not_reach(&mut self, now: u64) {
+    pub(in crate::core) fn revoke_out_of_reach(&mut self, now: u64) {
         let Some(map) = self.map_of_voters().filter(|_| self.is_serving()) else { return };
         if !self.changes.sinces().any(|(_, since)| since + REACH_MS <= now) || !self.changes.has_holes {
             return;
@@ -144,7 +144,7 @@ impl Core {
         }
     }
 
-    /// The next map, if SSDs have filled their places or are to get some; and those that get some.
+    /// The next map, if SSDs have filled their places or are to get some; and the SSDs that get some.
     pub(super) fn grown(&mut self, now: u64, map: &FleetMap3) -> Option<(FleetMap3, Vec<u16>)> {
         let term = self.term.number();
         let filled = self.fills.filled();

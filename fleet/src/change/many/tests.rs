@@ -130,5 +130,5 @@ fn a_hole_is_left_where_none_is_chosen() {
     let one = shrunk.fill_all(&[(1, 2)], 2, 2, |row, _, _| (row == 0).then_some(1)).unwrap();
     assert_eq!(one.rows.iter().map(|row| row.members().contains(1)).collect::<Vec<_>>(), vec![true, false]);
     let foreign = shrunk.fill_all(&[(1, 2)], 2, 2, |_, _, _| Some(4));
-    assert_eq!(foreign, Err(Unchanged::NoPlace), "it was not among those that may");
+    assert_eq!(foreign, Err(Unchanged::NoPlace), "it may get no place");
 }
