@@ -15,6 +15,7 @@ use gnstor_fabric::device::{DeviceError, DeviceMem};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{AgentHca, DeviceCq, DeviceMr, DeviceQp};
 use gnstor_fabric::mlx5;
+use gnstor_fabric::transport::Port;
 use std::mem::{offset_of, size_of};
 use std::sync::{Arc, Mutex, MutexGuard};
 use zerocopy::{FromBytes, IntoBytes};
@@ -60,6 +61,8 @@ pub struct Channel {
     rings: Vec<usize>,
     keys: Mutex<Vec<u32>>,
     queues: Mutex<Queues>,
+    /// Held while queue pairs are made anew.
+    pub(crate) renewing: Mutex<()>,
 }
 
 /// What a channel has at the HCA. It is replaced when the channel connects anew.
@@ -67,7 +70,22 @@ pub struct Channel {
 pub(crate) struct Queues {
     /// Completion queue and first queue pair; `None` if they could not be replaced.
     pub(crate) made: Option<Made>,
-    pub(crate) connections: Vec<Connection>,
+    /// By number of the queue.
+    pub(crate) connections: Vec<Option<Connection>>,
+    pub(crate) lives: Vec<Life>,
+}
+
+/// How far the sets of queues of an SSD have come (anew.rs).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Life {
+    /// The set in use.
+    pub(crate) set: usize,
+    /// The last Connect of each set beside a kernel was answered.
+    pub(crate) answered: [bool; 2],
+    /// Tries that have failed since the last one that did not.
+    pub(crate) vain: u32,
+    /// What the HCA does with the set that is not in use is not known.
+    pub(crate) stuck: bool,
 }
 
 /// A completion queue and the queue pairs that complete there.
@@ -120,7 +138,10 @@ impl Channel {
             .unwrap_or(u32::MAX)
             .clamp(abi::POOL_BLOCKS, POOL_MOST);
         let pool = Arc::new(Growth::new(node.device(), most)?);
-        let layout = Layout::new(ssds, pool.most());
+        // Within one process no connection is lost; a channel that executes DUMPs looks at first sets only.
+        let is_remote = ports.iter().all(|port| matches!(port, Port::Remote { .. }));
+        let sets = if is_remote && !wants_dumps(node.hca())? { 2 } else { 1 };
+        let layout = Layout::new(ssds, sets, pool.most());
         let memory = Arc::new(node.device().alloc(layout.bytes)?);
         let hca = node.hca();
         let pd = hca.alloc_pd();
@@ -135,6 +156,7 @@ impl Channel {
             rings,
             keys: Mutex::default(),
             queues: Mutex::default(),
+            renewing: Mutex::default(),
         };
         // From here on whatever fails takes the queue pairs away again.
         let made = channel.create_queues()?;
@@ -157,14 +179,17 @@ impl Channel {
         Ok(key)
     }
 
-    /// A completion queue, and a queue pair for each SSD.
+    /// A completion queue, and a queue pair for each set of queues of each SSD.
     pub(crate) fn create_queues(&self) -> Result<Made, NodeError> {
         let hca = self.node.hca();
         let cq = create_cq(hca, &self.layout, &self.memory)?;
         let (base, pd) = (self.memory.address(), self.pd);
-        let spec = |(ssd, &ring)| self.layout.queue_pair(base, ssd, Owner { cq, pd, ring });
-        let specs: Vec<DeviceQp> = self.rings.iter().enumerate().map(spec).collect();
-        match hca.create_qps(&specs) {
+        let spec = |queue| {
+            let ring = self.rings[queue % self.ssds];
+            self.layout.queue_pair(base, queue, Owner { cq, pd, ring })
+        };
+        let specs: Vec<DeviceQp> = (0..self.layout.queues()).map(spec).collect();
+        match hca.create_spared(&specs, specs.len() - self.ssds) {
             Ok(first_qpn) => {
                 let made = Made { cq, first_qpn };
                 self.queues().made = Some(made);
@@ -183,15 +208,19 @@ impl Channel {
 
     /// The queue pair of an SSD.
     pub(crate) fn io_queue(&self, made: Made, ssd: usize) -> IoQueue {
-        let qpn = made.first_qpn + u32::try_from(ssd).expect("at most MAX_SSDS");
+        self.io_queue_at(made, ssd, ssd)
+    }
+
+    pub(crate) fn io_queue_at(&self, made: Made, ssd: usize, queue: usize) -> IoQueue {
+        let qpn = made.first_qpn + u32::try_from(queue).expect("at most two for each SSD");
         IoQueue { ring: self.rings[ssd], qpn, ssd }
     }
 
     /// Takes connections and queue pairs away. The connections end before the memory they name does.
     pub(crate) fn destroy_queues(&self) -> Result<(), DeviceError> {
-        let Queues { made, connections } = std::mem::take(&mut *self.queues());
+        let Queues { made, connections, .. } = std::mem::take(&mut *self.queues());
         drop(connections);
-        made.map_or(Ok(()), |made| self.node.hca().destroy_qps(made.first_qpn, self.ssds, made.cq))
+        made.map_or(Ok(()), |made| self.node.hca().destroy_qps(made.first_qpn, self.layout.queues(), made.cq))
     }
 
     fn write_structures(&self, made: Made, queue_key: u32, pool_key: u32) -> Result<(), NodeError> {
@@ -287,6 +316,11 @@ impl Channel {
         self.node.hca().deregister(key)?;
         keys.remove(OWN_KEYS + at);
         Ok(true)
+    }
+
+    /// The key of the channel's own queues.
+    pub(crate) fn queue_key(&self) -> u32 {
+        self.keys()[0]
     }
 
     fn keys(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {

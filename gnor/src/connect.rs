@@ -7,6 +7,7 @@
 //! ```
 
 use crate::abi::{self, ChannelAbi, ConnectArgs, QueuePair};
+use crate::channel::Life;
 use crate::channel::{Channel, QID};
 use crate::error::NodeError;
 use crate::layout::nvme_queue_entries;
@@ -70,6 +71,10 @@ impl Channel {
     ) -> Result<Vec<(usize, NodeError)>, NodeError> {
         let mut failed = Vec::new();
         let made = self.queues().made.expect("made before");
+        let mut queues = self.queues();
+        queues.connections = std::iter::repeat_with(|| None).take(self.layout.queues()).collect();
+        queues.lives = vec![Life::default(); self.ssds()];
+        drop(queues);
         let mut wanted = vec![false; self.ssds()];
         for (ssd, wanted) in wanted.iter_mut().enumerate() {
             let Some(data) = session.connect_data(ssd, QID) else { continue };
@@ -90,10 +95,10 @@ impl Channel {
                     self.node.connect_to_none(queue)?
                 }
             };
-            self.queues().connections.push(connection);
+            self.queues().connections[ssd] = Some(connection);
         }
         for (ssd, cause) in self.connect_fabrics(turn, deadline)? {
-            self.queues().connections[ssd].cut();
+            self.queues().connections[ssd].iter().for_each(Connection::cut);
             if wanted[ssd] && failed.iter().all(|(other, _)| *other != ssd) {
                 failed.push((ssd, NodeError::Queue { ssd, cause }));
             }
@@ -148,7 +153,7 @@ impl Channel {
 
     /// Gives all connections up: with the next launch every command that is in flight ends as flushed.
     pub fn cut(&self) {
-        self.queues().connections.iter().for_each(Connection::cut);
+        self.queues().connections.iter().flatten().for_each(Connection::cut);
     }
 
     /// Makes the queue pairs anew, and connects those to the SSDs that are up; the others are in error from
@@ -164,6 +169,7 @@ impl Channel {
         deadline: Duration,
     ) -> Result<usize, NodeError> {
         let layout = &self.layout;
+        let _alone = self.renewing();
         self.destroy_queues()?;
         // What queue pairs and doorbells say is of the old ones. The lists of waiting commands lie between.
         self.memory.write(layout.qps, &vec![0; layout.parked - layout.qps])?;

@@ -9,6 +9,9 @@ use std::mem::size_of;
 /// Offsets of a channel's parts in its device memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
+    ssds: usize,
+    /// Sets of queues for each SSD: a second one where its queue pair may be made anew beside a kernel.
+    pub(crate) sets: usize,
     pub(crate) depth: u32,
     pub(crate) qps: usize,
     pub(crate) dumps: usize,
@@ -27,6 +30,8 @@ pub(crate) struct Layout {
 
 /// Fewer would let one SSD of many hold up the commands that wait for a place in its queue.
 const LEAST_DEPTH: usize = 32;
+/// Completions that a queue pair leaves which is made anew in vain, until the channel gives up: two a try.
+pub(crate) const VAIN_ENTRIES: usize = 8;
 
 /// Commands that may be in flight to one SSD. The SSDs of an array share as many as a channel has slots. So
 /// a channel to four SSDs has the paper's 50 KB of queues, and a channel to one SSD can have all slots in
@@ -43,7 +48,7 @@ pub(crate) fn nvme_queue_entries(depth: u32) -> u32 {
 }
 
 impl Layout {
-    pub(crate) fn new(ssds: usize, pool_most: u32) -> Self {
+    pub(crate) fn new(ssds: usize, sets: usize, pool_most: u32) -> Self {
         let depth = queue_depth(ssds);
         let per_queue = abi::SQ_AT + depth as usize * abi::QUEUE_BYTES_EACH;
         let align = |n: usize, to: usize| n.next_multiple_of(to);
@@ -55,15 +60,19 @@ impl Layout {
         let connect = parked;
         let cq = align(parked + (abi::SLOTS * abi::PARKED_BYTES).max(ssds * CONNECT_DATA_BYTES), 4096);
         // There is an entry for every send block that is not retired and for every posted receive. So the
-        // queue cannot overrun, even when all SSDs fail at once.
-        let entries = (2 * ssds * depth as usize).next_power_of_two();
+        // queue cannot overrun, even when all SSDs fail at once. Queue pairs that are made anew in vain take
+        // some more.
+        let in_vain = if sets > 1 { ssds * VAIN_ENTRIES } else { 0 };
+        let entries = (2 * ssds * depth as usize + in_vain).next_power_of_two();
         let capsules = cq + entries * 64;
         let per_ssd = capsules + abi::SLOTS * 64;
-        let queue_bytes = per_ssd + ssds * per_queue;
+        let queue_bytes = per_ssd + sets * ssds * per_queue;
         let uars = align(queue_bytes, 4096);
-        let pool_words = uars + ssds * abi::UAR_BYTES;
+        let pool_words = uars + sets * ssds * abi::UAR_BYTES;
         let cq_log = entries.trailing_zeros();
         Self {
+            ssds,
+            sets,
             depth,
             qps,
             dumps,
@@ -81,17 +90,27 @@ impl Layout {
         }
     }
 
-    /// Queue pair `ssd` of a channel whose memory begins at `base`.
-    pub(crate) fn queue_pair(&self, base: u64, ssd: usize, own: Owner) -> DeviceQp {
+    /// Queue pairs, in the order of their queues: the first sets of all SSDs come first.
+    pub(crate) fn queues(&self) -> usize {
+        self.sets * self.ssds
+    }
+
+    /// Where the queues of this number begin.
+    pub(crate) fn queue_at(&self, queue: usize) -> usize {
+        self.per_ssd + queue * (abi::SQ_AT + self.depth as usize * abi::QUEUE_BYTES_EACH)
+    }
+
+    /// Queue pair `queue` of a channel whose memory begins at `base`.
+    pub(crate) fn queue_pair(&self, base: u64, queue: usize, own: Owner) -> DeviceQp {
         let Owner { cq, pd, ring } = own;
         let depth = self.depth as usize;
-        let queues = self.per_ssd + ssd * (abi::SQ_AT + depth * abi::QUEUE_BYTES_EACH);
+        let queues = self.queue_at(queue);
         let at = |offset: usize| base + offset as u64;
         DeviceQp {
             sq: (at(queues + abi::SQ_AT), self.depth),
             rq: (at(queues + abi::SQ_AT + depth * abi::RQ_AT_EACH), self.depth),
             dbr: at(queues + abi::DBR_AT),
-            uar: at(self.uars + ssd * abi::UAR_BYTES),
+            uar: at(self.uars + queue * abi::UAR_BYTES),
             cq,
             pd,
             ring,
@@ -116,17 +135,18 @@ mod tests {
     fn a_channel_has_the_papers_50_kb_of_queues_and_all_its_slots_in_flight() {
         let _deadline = deadline();
         for ssds in [1, 2, 4] {
-            let layout = Layout::new(ssds, abi::POOL_BLOCKS);
+            let layout = Layout::new(ssds, 1, abi::POOL_BLOCKS);
             assert_eq!(ssds * layout.depth as usize, abi::SLOTS, "{ssds} SSDs");
             assert!(layout.queue_bytes < 54_000, "{ssds} SSDs: {} bytes", layout.queue_bytes);
         }
         for ssds in 1..=abi::MAX_SSDS {
-            let layout = Layout::new(ssds, abi::POOL_BLOCKS);
+            let layout = Layout::new(ssds, 2, abi::POOL_BLOCKS);
             assert!(
                 ssds * layout.depth as usize >= abi::SLOTS && layout.depth.is_power_of_two(),
                 "{ssds} SSDs"
             );
-            assert!(1 << layout.cq_log >= 2 * ssds * layout.depth as usize, "{ssds} SSDs");
+            let entries = ssds * (2 * layout.depth as usize + VAIN_ENTRIES);
+            assert!(1 << layout.cq_log >= entries, "{ssds} SSDs");
         }
     }
 }

@@ -14,6 +14,7 @@
 //! What the CPU does here happens once per channel. No I/O passes through it.
 
 pub mod abi;
+mod anew;
 pub mod channel;
 mod connect;
 mod error;

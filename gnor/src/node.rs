@@ -6,7 +6,7 @@ use crate::growth::Growth;
 use gnstor_fabric::device::{Device, DeviceError, Residency};
 use gnstor_fabric::hca::agent::{AgentHca, ClientKernel, MAX_RINGS, Shape};
 use gnstor_fabric::runtime::TransportHandle;
-use gnstor_fabric::transport::{ConnId, Connect, ExecutorId, Port, REFUSED_NO_PEER};
+use gnstor_fabric::transport::{ConnId, Connect, ExecutorId, Port, Progress, REFUSED_NO_PEER};
 use gnstor_proto::fabrics::CmRequest;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak, mpsc};
@@ -56,6 +56,12 @@ impl Lifeline {
         let id = self.id;
         self.engine.cast(move |e, now| e.give_up(now, id));
     }
+
+    /// How far the connection has come; `None` where the engine does not answer.
+    pub(crate) fn progress(&self) -> Option<Progress> {
+        let id = self.id;
+        self.engine.call(move |e, _| e.progress(id)).ok()
+    }
 }
 
 impl Connection {
@@ -66,6 +72,10 @@ impl Connection {
 
     pub(crate) fn lifeline(&self) -> Weak<Lifeline> {
         Arc::downgrade(&self.line)
+    }
+
+    pub(crate) fn line(&self) -> Arc<Lifeline> {
+        Arc::clone(&self.line)
     }
 }
 
@@ -177,6 +187,16 @@ impl Node {
         Ok(Connection { line: Arc::new(Lifeline { engine, id: id.ok_or_else(none)? }) })
     }
 
+    /// Has the HCA begin anew in the queues of this queue pair, which has no connection. The answer comes while
+    /// a kernel runs.
+    pub(crate) fn begin_anew(&self, queue: IoQueue) -> Result<mpsc::Receiver<()>, NodeError> {
+        let IoQueue { ring, qpn, .. } = queue;
+        let (engine, executor) = self.rings[ring % self.rings.len()].clone();
+        let (reply, answer) = mpsc::channel();
+        engine.call(move |e, _| e.begin_anew(executor, qpn, reply))?;
+        Ok(answer)
+    }
+
     /// As [`Self::connect`], with this deadline.
     pub(crate) fn connect_within(
         &self,
@@ -216,6 +236,11 @@ impl Node {
     /// Waits until no launch is under way, and keeps others from beginning.
     pub fn turn(&self) -> Turn<'_> {
         Turn { node: self, _alone: self.turn.lock().expect("no panic while held") }
+    }
+
+    /// Whether a kernel runs: it may end at any time.
+    pub(crate) fn is_running(&self) -> bool {
+        self.runs.load(Ordering::Relaxed)
     }
 
     /// Whether a kernel runs, now and later.

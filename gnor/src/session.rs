@@ -12,6 +12,7 @@ mod inner;
 mod map;
 mod thread;
 
+use crate::channel::Channel;
 use crate::error::NodeError;
 use crate::node::{CONNECT_DEADLINE, Connection, IoQueue, Lifeline, Node};
 use crate::paths::Paths;
@@ -166,6 +167,19 @@ impl Session {
         session.shared.roll_call(ROLL_CALL)?;
         session.put_in_use(Vec::new());
         Ok(session)
+    }
+
+    /// From here on an SSD that is found while a kernel runs gets its queue pair of this channel anew beside it.
+    pub fn make_anew_for(&self, channel: &Arc<Channel>) {
+        self.shared.change(|inner, _| inner.anew.channel = Arc::downgrade(channel));
+    }
+
+    /// The SSDs that a running kernel reaches, or, where none runs, the next one: a bit each.
+    pub fn reaches(&self, kernel_runs: bool) -> u64 {
+        let reached =
+            |inner: &Inner, ssd: usize| inner.paths.is_up(ssd) || (!kernel_runs && inner.paths.is_found(ssd));
+        let bit = |inner: &Inner, ssd: usize| u64::from(reached(inner, ssd)) << ssd;
+        self.shared.look(|inner| (0..inner.found.len().min(64)).map(|ssd| bit(inner, ssd)).sum())
     }
 
     /// Dials all SSDs that are up once more, for new queue pairs to them. An SSD that does not answer within

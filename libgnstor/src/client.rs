@@ -115,7 +115,7 @@ pub struct Client {
     /// other.
     pub(crate) open_files: Mutex<HashMap<String, usize>>,
     // Declared before the session: the channel's queues end before the controllers they belong to.
-    pub(crate) channel: Channel,
+    pub(crate) channel: Arc<Channel>,
     buffer: Option<DeviceBuffer>,
     pub(crate) session: Session,
     pub(crate) ssds: Vec<SsdInfo>,
@@ -159,11 +159,12 @@ impl Client {
             NodeError::NoLink { .. } => roads.first_failure().unwrap_or(Error::Node(e)),
             e => Error::Node(e),
         })?;
-        let channel = Channel::open(node, &session, options.pool_bytes)?;
+        let channel = Arc::new(Channel::open(node, &session, options.pool_bytes)?);
         for Missing { ssd, why } in session.missing() {
             tracing::warn!("SSD {ssd} is left out of the channel for now, as it is not reached: {why}");
         }
         session.follow(Arc::clone(&maps) as _, epoch);
+        session.make_anew_for(&channel);
         let transfers = Mutex::new(Transfers::new(&channel)?);
         let buffer = match options.buffer_bytes {
             0 => None,

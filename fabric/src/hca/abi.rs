@@ -9,6 +9,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub const QP_FREE: u32 = 0;
 pub const QP_RTS: u32 = 1;
 pub const QP_ERROR: u32 = 2;
+pub const QP_SPARE: u32 = 3;
+pub const QP_ANEW: u32 = 4;
 
 pub const ACCESS_LOCAL_WRITE: u32 = 1;
 pub const ACCESS_REMOTE_READ: u32 = 2;
@@ -30,6 +32,7 @@ pub const UP_SEND_INVAL: u32 = 13;
 pub const UP_LOCAL_INVAL: u32 = 14;
 pub const UP_DUMP: u32 = 15;
 pub const UP_CQ_ERROR: u32 = 16;
+pub const UP_QP_ANEW: u32 = 17;
 pub const FUSED_STATUS_SHIFT: u32 = 14;
 pub const UP_SIGNALLED: u32 = 1;
 pub const UP_IMMEDIATE: u32 = 2;
@@ -47,6 +50,7 @@ pub const DOWN_CQE: u64 = 4;
 pub const DOWN_QP_ERROR: u64 = 5;
 pub const DOWN_PING: u64 = 6;
 pub const DOWN_FUSED: u64 = 7;
+pub const DOWN_QP_ANEW: u64 = 8;
 pub const DOWN_CHECK_SUM: u64 = 1;
 pub const DOWN_PART: u64 = 2;
 pub const DOWN_TWO: u64 = 4;
@@ -83,7 +87,8 @@ pub struct QpCtx {
     pub kicks: [u64; 4],
     pub many_doors: u32,
     pub held_guard: u32,
-    pub reserved: u64,
+    pub tag: u32,
+    pub reserved: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]

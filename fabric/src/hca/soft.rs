@@ -110,6 +110,14 @@ impl SoftExecutor {
         self.qps.push(QpState { qp, error: false, overrun: false, kicks, sq_head: 0, rq_head: 0, cq_pi: 0 });
     }
 
+    /// As when it was made; its completion queue goes on.
+    fn begin_anew(&mut self, qpn: u32) {
+        if let Some(q) = self.qps.iter_mut().find(|q| q.qp.qpn == qpn) {
+            (q.error, q.sq_head, q.rq_head) = (false, 0, 0);
+            q.kicks = [0; UAR_DOORS.len()];
+        }
+    }
+
     /// Removes a queue pair.
     pub fn destroy_qp(&mut self, qpn: u32) {
         self.qps.retain(|q| q.qp.qpn != qpn);

@@ -58,6 +58,13 @@ pub enum Up {
         /// When the executor saw it, on its own clock, ns.
         stamp_ns: u64,
     },
+    /// A [`super::Down::QpAnew`] was carried out.
+    QpAnew {
+        /// Queue pair.
+        qpn: u32,
+        /// Of the message.
+        tag: u32,
+    },
     /// A client of another process asks to connect; the executor takes the reply by
     /// [`super::QpExecutor::reply_connect`].
     Connect {
@@ -171,6 +178,7 @@ impl UpEntry {
             UP_WQE_FLUSH => request(Operation::Flushed),
             UP_DONE => Up::Copied(Copied { qpn, tag, status, sum: self.sum }),
             UP_FUSED_DONE => Up::FusedDone { tag, status },
+            UP_QP_ANEW => Up::QpAnew { qpn, tag },
             UP_RNR => Up::NoReceive { qpn, bytes: zerocopy::transmute!(self.arg) },
             UP_RECV_ERROR => Up::ReceiveFailed { qpn, index: low16(self.index), syndrome: syndrome_of(self) },
             UP_RQ_FLUSH => Up::FlushReceives { qpn, first: low16(self.index), end: low16(self.status) },
@@ -189,10 +197,10 @@ mod tests {
     #[test]
     fn every_kind_of_the_wire_is_a_report_and_others_are_none() {
         let _deadline = deadline();
-        for kind in UP_SEND..=UP_CQ_ERROR {
+        for kind in UP_SEND..=UP_QP_ANEW {
             assert!(UpEntry { kind, ..UpEntry::default() }.decode().is_some(), "kind {kind}");
         }
-        for kind in [0, UP_CQ_ERROR + 1, 100, u32::MAX] {
+        for kind in [0, UP_QP_ANEW + 1, 100, u32::MAX] {
             assert_eq!(UpEntry { kind, ..UpEntry::default() }.decode(), None, "kind {kind}");
         }
     }
@@ -244,6 +252,7 @@ mod tests {
         assert_eq!(of(UP_RECV_ERROR), Some(Up::ReceiveFailed { qpn: 3, index: 7, syndrome: 5 }));
         assert_eq!(of(UP_RQ_FLUSH), Some(Up::FlushReceives { qpn: 3, first: 7, end: 0x205 }));
         assert_eq!(of(UP_CQ_ERROR), Some(Up::CqOverrun { qpn: 3 }));
+        assert_eq!(of(UP_QP_ANEW), Some(Up::QpAnew { qpn: 3, tag }));
         assert_eq!(of(UP_PONG), Some(Up::Pong { tag, stamp_ns: 5 }));
     }
 }

@@ -271,7 +271,7 @@ impl QpExecutor for PeerExecutor {
                 self.wire.send(&Frame::Response { conn: qpn, cqe: bytes });
             }
             Down::QpError { qpn } => self.wire.send(&Frame::Closed { conn: qpn }),
-            Down::Cqe { .. } | Down::Ping { .. } => {}
+            Down::Cqe { .. } | Down::QpAnew { .. } | Down::Ping { .. } => {}
         }
     }
 

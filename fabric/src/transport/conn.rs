@@ -63,6 +63,10 @@ pub(super) struct Conn {
     sent: VecDeque<Pending>,
     first_psn: u64,
     broken: bool,
+    /// A response has been handed to the executor.
+    pub(super) answered: bool,
+    /// The executor has said which receives are to be flushed.
+    flush_known: bool,
     /// The receive that failed and why, reported once nothing moves.
     rq_error: Option<(u16, u8)>,
     /// Receives to flush once nothing moves: first, past the last.
@@ -82,6 +86,8 @@ impl Conn {
             sent: VecDeque::new(),
             first_psn: 0,
             broken: false,
+            answered: false,
+            flush_known: false,
             rq_error: None,
             rq_flush: None,
             times: Box::new([Times::default(); 256]),
@@ -90,11 +96,17 @@ impl Conn {
 
     /// A connection whose requests are all flushed.
     pub(super) fn in_error(executor: ExecutorId, qpn: u32, to: To) -> Self {
-        Self { broken: true, ..Self::new(executor, qpn, to) }
+        Self { broken: true, flush_known: true, ..Self::new(executor, qpn, to) }
     }
 
     pub(super) fn broken(&self) -> bool {
         self.broken
+    }
+
+    /// Whether it is broken and nothing of it is in flight any more.
+    pub(super) fn is_over(&self) -> bool {
+        let nothing_moves = self.transfers == 0 && self.sent.is_empty();
+        self.broken && nothing_moves && self.flush_known && self.rq_flush.is_none()
     }
 
     /// Appends a work request; returns its packet sequence number.
@@ -126,6 +138,7 @@ impl Conn {
     /// These receives are to be flushed.
     pub(super) fn flush_receives(&mut self, first: u16, end: u16) {
         self.rq_flush = Some((first, end));
+        self.flush_known = true;
     }
 
     fn signalled(&self, psn: u64) -> bool {

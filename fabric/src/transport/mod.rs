@@ -9,6 +9,7 @@
 //!                                <---Down---- conn <--link time-- effects: Pull, Push, Complete
 //! ```
 
+mod anew;
 mod asks;
 mod clock;
 mod config;
@@ -47,6 +48,7 @@ use std::sync::mpsc::Sender;
 use table::{Name, Table};
 
 pub use crate::cm::{REFUSED_NO_PEER, Refused};
+pub use anew::Progress;
 pub use asks::PeerAsk;
 pub use config::{Connect, Port, TransportConfig};
 pub use counters::Counters;
@@ -191,6 +193,8 @@ pub struct RcTransport {
     /// Pings under way: when they were sent, and how many are to follow.
     pings: HashMap<(ExecutorId, u32), (Time, u32)>,
     best_rtt: HashMap<ExecutorId, u64>,
+    /// Who waits for queue pairs to begin anew.
+    anew: HashMap<(ExecutorId, u32), Sender<()>>,
     next_id: u32,
     /// SENDs that wait for their acknowledgement, and no later than the first deadline of one.
     waiting: u32,
@@ -231,6 +235,7 @@ impl RcTransport {
             poll_all: false,
             pings: HashMap::default(),
             best_rtt: HashMap::default(),
+            anew: HashMap::default(),
             next_id: 1,
             waiting: 0,
             ack_alarm: None,

@@ -35,6 +35,7 @@ impl RcTransport {
             Up::Copied(copied) => self.copied(now, executor, copied),
             Up::FusedDone { tag, status } => self.fused_done(now, executor, *tag, *status),
             Up::Pong { tag, stamp_ns } => self.pong(now, executor, *tag, *stamp_ns),
+            Up::QpAnew { tag, .. } => self.begun_anew(executor, *tag),
             Up::NoReceive { qpn, bytes } => {
                 if let Some(id) = self.conn_of(executor, *qpn) {
                     self.no_receive(now, id, bytes);

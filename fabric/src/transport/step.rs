@@ -233,6 +233,7 @@ impl RcTransport {
         let Some(c) = self.conns.get_mut(&conn).filter(|c| !c.broken()) else { return };
         let response: Cqe = zerocopy::transmute!(bytes);
         *c.tries_mut(response.cid.get()) = tries;
+        c.answered = true;
         let qpn = c.qpn;
         if let Some(executor) = self.executors.get_mut(&c.executor) {
             let due_ns = executor_ns(due, executor.clock_offset_ns());

@@ -14,7 +14,8 @@ enum : gn_u32 {
   MAX_REPLICAS = 4,    // proto/src/vendor.rs
 };
 
-// The state of one SSD's queue pair. The channel's fields say where its queues are (`queue_of`). `gate`,
+// The state of one SSD's queue pair. The channel's fields say where its queues are (`queue_of`), and the gate
+// which of its two sets is in use. `gate`,
 // `publish` and `rung` count blocks by 16 bits, as the wire does, `retired` and `completed` by 32. The last
 // two change under cq_word's lock.
 struct queue_pair {
@@ -46,8 +47,8 @@ static_assert(sizeof(dumps) == 32, "");
 // can be, its tail never comes to the head that responses report (SQHD), so no code checks that (limit_of).
 enum : gn_u32 { NVME_ENTRIES_EACH = 2 };
 
-// The queues of one SSD, one after the other in registered memory. How deep they are says the channel: a
-// budget is shared by the SSDs of an array.
+// One set of queues of one SSD, one after the other in registered memory. How deep they are says the channel:
+// a budget is shared by the SSDs of an array. The first sets of all SSDs come first, then the second ones.
 //
 //   doorbell record (64) | send queue (depth x 64) | receive queue (depth x 16) | responses (depth x 16)
 enum : gn_u32 {
@@ -57,7 +58,8 @@ enum : gn_u32 {
 // A slot is a command id; the slot of a request's first command is the request's own, its *head*, until the
 // request has ended.
 struct slot {
-  // of the command: CMD_FREE, or CMD_IN_FLIGHT | SSD << 8 | head << 16, one word so that it cannot be of two
+  // of the command: CMD_FREE, or CMD_IN_FLIGHT | queue << 8 | head << 16, one word so that it cannot be of
+  // two
   // commands
   gn_u32 state;
   // of the request: its commands that have ended | REQ_FAILED; 0 while the slot is free. Only ever added to
@@ -101,8 +103,8 @@ struct pool_host {
 struct channel {
   gn_u64 cq_addr;
   gn_u64 capsules_addr;  // SLOTS x 64 bytes, registered
-  gn_u64 queues_addr;    // ssds x (SQ_AT + depth x QUEUE_BYTES_EACH), registered
-  gn_u64 uars_addr;      // ssds x UAR_BYTES: doorbell pages
+  gn_u64 queues_addr;    // 2 x ssds x (SQ_AT + depth x QUEUE_BYTES_EACH), registered
+  gn_u64 uars_addr;      // 2 x ssds x UAR_BYTES: doorbell pages
   gn_u64 qps_addr;       // queue_pair[ssds]
   gn_u64 parked_addr;    // parked[SLOTS], PARKED_BYTES each, see async.cuh
   gn_u64 port_addr;      // the HCA's state, u32: 0 while nothing serves its queues
@@ -112,7 +114,7 @@ struct channel {
   gn_u64 waiting_addr;   // gn_u8[ssds][SLOTS]: each queue pair's waiting list (gate.cuh)
   gn_u32 queue_lkey;     // key of queue memory, capsules and Connect data
   gn_u32 ssds;
-  gn_u32 first_qpn;      // queue pairs of a channel have consecutive numbers
+  gn_u32 first_qpn;      // of 2 x ssds consecutive numbers, in the order of the queues
   gn_u32 cq_log;
   gn_u32 cq_word;        // completions taken << 1, or CQ_LOCKED
   // blocks of each send queue, and receives: a power of two. No more commands are in flight to one SSD

@@ -10,13 +10,17 @@ namespace gn {
 
 GN_DEV queue_pair& qp_of(const channel& c, gn_u32 ssd) { return ((queue_pair*)c.qps_addr)[ssd]; }
 
-// Where the parts of an SSD's queues are: computed, so that no load waits for another.
-GN_DEV gn_u64 queue_of(const channel& c, gn_u32 ssd) {
-  return c.queues_addr + (gn_u64)(ssd * (SQ_AT + c.depth * QUEUE_BYTES_EACH));
+// Number of an SSD's queue within the channel: the first sets of all SSDs, then the second ones.
+GN_DEV gn_u32 queue_number(const channel& c, gn_u32 ssd, gn_u32 set) { return ssd + (set ? c.ssds : 0u); }
+GN_DEV gn_u32 ssd_of(const channel& c, gn_u32 queue) { return queue - (queue >= c.ssds ? c.ssds : 0u); }
+
+// Where the parts of a queue are: computed, so that no load waits for another.
+GN_DEV gn_u64 queue_of(const channel& c, gn_u32 queue) {
+  return c.queues_addr + (gn_u64)(queue * (SQ_AT + c.depth * QUEUE_BYTES_EACH));
 }
-GN_DEV gn_u32* record_of(const channel& c, gn_u32 ssd) { return (gn_u32*)(queue_of(c, ssd) + DBR_AT); }
-GN_DEV gn_u64* doorbell_of(const channel& c, gn_u32 ssd) {
-  return (gn_u64*)(c.uars_addr + (gn_u64)ssd * UAR_BYTES + mlx5::UAR_DB0);
+GN_DEV gn_u32* record_of(const channel& c, gn_u32 queue) { return (gn_u32*)(queue_of(c, queue) + DBR_AT); }
+GN_DEV gn_u64* doorbell_of(const channel& c, gn_u32 queue) {
+  return (gn_u64*)(c.uars_addr + (gn_u64)queue * UAR_BYTES + mlx5::UAR_DB0);
 }
 GN_DEV dumps& dumps_of(const channel& c, gn_u32 ssd) { return ((dumps*)c.dumps_addr)[ssd]; }
 GN_DEV gn_u8* capsule_of(const channel& c, gn_u32 cid) { return (gn_u8*)c.capsules_addr + (gn_u64)cid * 64; }
@@ -26,11 +30,11 @@ GN_DEV gn_u8* capsule_of(const channel& c, gn_u32 cid) { return (gn_u8*)c.capsul
 GN_DEV gn_u32 client_stamp(const channel& c) { return c.stamps ? (gn_u32)now_ns() | 1u : 0u; }
 
 // The work request that sends capsule `cid`: a control and one data segment, one block.
-GN_DEV void write_send(const channel& c, gn_u32 ssd, gn_u32 index, gn_u32 cid) {
-  gn_u8* block = (gn_u8*)queue_of(c, ssd) + SQ_AT + (gn_u64)((index & (c.depth - 1)) * mlx5::WQEBB);
+GN_DEV void write_send(const channel& c, gn_u32 queue, gn_u32 index, gn_u32 cid) {
+  gn_u8* block = (gn_u8*)queue_of(c, queue) + SQ_AT + (gn_u64)((index & (c.depth - 1)) * mlx5::WQEBB);
   gn_u32 signal = (index + 1) % SIGNAL_EVERY == 0 ? (gn_u32)mlx5::CE_CQ_UPDATE : 0u;
   gn_u64 address = (gn_u64)capsule_of(c, cid);
-  gn_u32 ctrl[4] = {be32((index & 0xffffu) << 8 | mlx5::OP_SEND), be32((c.first_qpn + ssd) << 8 | 2u),
+  gn_u32 ctrl[4] = {be32((index & 0xffffu) << 8 | mlx5::OP_SEND), be32((c.first_qpn + queue) << 8 | 2u),
                     be32(signal), be32(client_stamp(c))};
   gn_u32 data[4] = {be32(64u), be32(c.queue_lkey), be32((gn_u32)(address >> 32)), be32((gn_u32)address)};
   mem::st16(block, ctrl);
@@ -54,24 +58,25 @@ GN_DEV gn_u32 limit_of(const channel& c, gn_u32 retired, gn_u32 completed) {
 // that of the DUMPs, so a response always finds one: the receive's segment has lain in the ring since the
 // channel was connected, and the limit says that the response in its place was read.
 template <class S, bool DUMP = false>
-GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 first, gn_u32 n) {
+GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 set, gn_u32 first, gn_u32 n) {
   queue_pair& qp = qp_of(c, ssd);
+  gn_u32 queue = queue_number(c, ssd, set);
   while (!S::ALONE && S::ld_acquire(&qp.publish) != first) pause(20);
   gn_u32 next = (first + n) & 0xffffu;
-  gn_u64 kick = mlx5::doorbell_value(next, c.first_qpn + ssd);
+  gn_u64 kick = mlx5::doorbell_value(next, c.first_qpn + queue);
   gn_u32 posted = 0;  // DUMPs, which take no receive
   if (c.dumps_addr) {
     posted = S::ld(&dumps_of(c, ssd).posted) + DUMP;
     if (DUMP) S::st(&dumps_of(c, ssd).posted, posted);
   }
-  mem::st_relaxed_sys(record_of(c, ssd) + mlx5::RCV_DBR, be32((next - posted) & 0xffffu));
+  mem::st_relaxed_sys(record_of(c, queue) + mlx5::RCV_DBR, be32((next - posted) & 0xffffu));
   // The doorbell carries the index: an HCA that goes by it begins while the record is on its way. Rung again
   // behind the record, for one that goes by that: a warp alone does so when it has nothing else to do
   // (ring_again), or with its next doorbell.
-  mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
-  mem::st_fenced_sys(record_of(c, ssd) + mlx5::SND_DBR, be32(next));
+  mem::mmio_store_after_release_sys(doorbell_of(c, queue), kick);
+  mem::st_fenced_sys(record_of(c, queue) + mlx5::SND_DBR, be32(next));
   if constexpr (!S::ALONE) {
-    mem::mmio_store_after_release_sys(doorbell_of(c, ssd), kick);
+    mem::mmio_store_after_release_sys(doorbell_of(c, queue), kick);
     qp.rung = next;
   }
   // pairs with the acquire of the next publisher, perhaps in a later launch
@@ -86,8 +91,9 @@ GN_DEV void ring_again(channel& c, gn_u32 mask) {
   for (gn_u32 ssd = (gn_u32)__popc(mask & lt_mask()); ssd < c.ssds; ssd += (gn_u32)__popc(mask)) {
     queue_pair& qp = qp_of(c, ssd);
     if (qp.rung == qp.publish) continue;
-    mem::mmio_store_after_release_sys(doorbell_of(c, ssd),
-                                      mlx5::doorbell_value(qp.publish, c.first_qpn + ssd));
+    gn_u32 queue = queue_number(c, ssd, set_of(S::ld(&qp.gate)));
+    mem::mmio_store_after_release_sys(doorbell_of(c, queue),
+                                      mlx5::doorbell_value(qp.publish, c.first_qpn + queue));
     qp.rung = qp.publish;
   }
   __syncwarp(mask);
@@ -110,11 +116,12 @@ GN_DEV bool append(channel& c, gn_u32 mask, bool have, gn_u32 cid, gn_u32 ssd, g
   __syncwarp(mask);  // the leader's acquire of the freed blocks reaches the lanes that overwrite them
   gn_u32 rank = (gn_u32)__popc(peers & lt_mask());
   bool mine = have && r.sends != NONE_CLOSED;
-  if (mine) S::st(&c.slots[cid].state, CMD_IN_FLIGHT | ssd << 8 | head << 16);
-  if (mine && rank < r.sends) write_send(c, ssd, r.first() + rank, cid);
+  gn_u32 queue = queue_number(c, ssd, r.set());
+  if (mine) S::st(&c.slots[cid].state, CMD_IN_FLIGHT | queue << 8 | head << 16);
+  if (mine && rank < r.sends) write_send(c, queue, r.first() + rank, cid);
   if (mine && rank >= r.sends) put_waiting<S>(c, ssd, r.entry() + rank - r.sends, cid);
   __syncwarp(mask);  // the lanes' blocks and capsules are ordered before the leader's doorbell
-  if (leads && mine && r.sends) publish<S>(c, ssd, r.first(), r.sends);
+  if (leads && mine && r.sends) publish<S>(c, ssd, r.set(), r.first(), r.sends);
   if (S::ALONE) __syncwarp(mask);
   return mine;
 }
@@ -130,9 +137,9 @@ GN_DEV void send_admitted(channel& c, gn_u32 mask, gn_u32 q, reservation r) {
   r.sends = __shfl_sync(mask, r.sends, leader);
 #pragma unroll 1
   for (gn_u32 k = rank; k < r.sends; k += (gn_u32)__popc(group))
-    write_send(c, q, r.first() + k, take_waiting<S>(c, q, r.entry() + k));
+    write_send(c, queue_number(c, q, r.set()), r.first() + k, take_waiting<S>(c, q, r.entry() + k));
   __syncwarp(mask);  // the blocks, and the waiting lanes' capsules, are ordered before the leader's doorbell
-  if (rank == 0 && r.sends) publish<S>(c, q, r.first(), r.sends);
+  if (rank == 0 && r.sends) publish<S>(c, q, r.set(), r.first(), r.sends);
   if (S::ALONE) __syncwarp(mask);
 }
 

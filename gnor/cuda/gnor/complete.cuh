@@ -3,7 +3,7 @@
 // warp waits for the lock, and none takes it without having seen a ready entry.
 #pragma once
 #include "fabric/mlx5.h"
-#include "gnor/append.cuh"
+#include "gnor/anew.cuh"
 #include "gnor/buffer.cuh"
 #include "gnor/dump.cuh"
 #include "gnor/slots.cuh"
@@ -85,11 +85,17 @@ GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, gn_u32 status, gn_u
 // after its last transfer for this queue pair has ended. Every flushed work request comes here again: a
 // command may have been appended in between. The waiting commands end, too: closing the gate takes them off
 // their list. One lane a queue pair calls it, under the completion queue's lock, when this pass's responses
-// are done: no other thread ends commands of
-// `q` meanwhile.
+// are done: no other thread ends commands of that SSD meanwhile.
+//
+// With `anew` the completion is of the other set of queues, which is in use behind this.
 template <class S>
-GN_DEV void break_queue(channel& c, gn_u32 q, gn_u32 opcode, gn_u32 syndrome) {
+GN_DEV void break_queue(channel& c, gn_u32 queue, bool anew, gn_u32 opcode, gn_u32 syndrome) {
+  gn_u32 set = queue >= c.ssds, q = ssd_of(c, queue);
   queue_pair& qp = qp_of(c, q);
+  if ((set_of(S::ld(&qp.gate)) != set) != anew) {  // late; or an answer that nobody has asked for
+    if (anew) S::add(&c.protocol_errors, 1u);
+    return;
+  }
   if (!S::ld(&qp.error)) S::st_release(&qp.error, QP_BROKEN | opcode << 8 | syndrome);
   gn_u64 gate = close_gate<S>(qp);
   // The lanes that filled these entries had set their commands' states before, so the search below finds the
@@ -97,22 +103,27 @@ GN_DEV void break_queue(channel& c, gn_u32 q, gn_u32 opcode, gn_u32 syndrome) {
 #pragma unroll 1
   for (gn_u32 k = 0; k < gate_waiting(gate); ++k)
     take_waiting<S>(c, q, gate_tail(gate) - gate_waiting(gate) + k);
+  if (anew) await_published<S>(qp, gate_next(gate));
+  gn_u32 ended = CMD_IN_FLIGHT | queue_number(c, q, set_of(gate)) << 8;
   for (gn_u32 cid = 0; cid < SLOTS; ++cid) {
     gn_u32 state = S::ld(&c.slots[cid].state);
-    if ((state & 0xffffu) != (CMD_IN_FLIGHT | q << 8)) continue;
+    if ((state & 0xffffu) != ended) continue;
     S::st(&c.slots[cid].state, (gn_u32)CMD_FREE);
     end_command<S>(c, cid, state >> 16, GN_QP_BROKEN | opcode << 8 | syndrome, 0, 0);
   }
+  if (anew) use_set<S>(c, queue);
 }
 
 enum : gn_u32 { RING_EVERY = 256 };  // completions
+// What a completion does to a set of queues: it has failed, or with FAILS_ANEW is to be in use.
+enum : gn_u32 { FAILS_NONE = 0xffffffffu, FAILS_ANEW = 0x100u };
 
 GN_DEV completion read_cqe(const channel& c, const mlx5::cqe64* e, gn_u32 last) {
   completion x;
   x.opcode = last >> 4 & 0xfu;
   x.counter = last >> 16;
-  x.q = (be32(e->sop_qpn) & 0xffffffu) - c.first_qpn;
-  if (x.q >= c.ssds) return x;
+  x.queue = (be32(e->sop_qpn) & 0xffffffu) - c.first_qpn;
+  if (x.queue >= 2 * c.ssds) return x;
   x.is_response = x.opcode == mlx5::CQE_RESP_SEND;
   x.is_ack = x.opcode == mlx5::CQE_REQ;
   x.is_error = x.opcode >= mlx5::CQE_SIG_ERR;
@@ -121,21 +132,22 @@ GN_DEV completion read_cqe(const channel& c, const mlx5::cqe64* e, gn_u32 last) 
 
 // The response that a completion tells of: DW0, DW1, SQHD, and command id and status.
 GN_DEV const gn_u32* response_of(const channel& c, const completion& x) {
-  return (const gn_u32*)(queue_of(c, x.q) + SQ_AT +
+  return (const gn_u32*)(queue_of(c, x.queue) + SQ_AT +
                          (gn_u64)(c.depth * RECV_AT_EACH + (x.counter & (c.depth - 1)) * 16));
 }
 
-// Counts this pass's acknowledgements and responses. The lanes of `mask` together, behind their reading of
-// responses; one of them for each queue pair.
+// Counts this pass's acknowledgements and responses of the sets in use. The lanes of `mask` together, behind
+// their reading of responses; one of them for each queue.
 template <class S>
 GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
-  gn_u32 group = __match_any_sync(mask, x.is_response || x.is_ack ? x.q : 0xffffffffu);
+  gn_u32 group = __match_any_sync(mask, x.is_response || x.is_ack ? x.queue : 0xffffffffu);
   gn_u32 acks = __ballot_sync(mask, x.is_ack) & group,
          n = (gn_u32)__popc(__ballot_sync(mask, x.is_response) & group);
   // The newest acknowledgement: that SEND and all before it are retired.
   gn_u32 newest = __shfl_sync(mask, x.counter, acks ? 31 - __clz((int)acks) : (int)lane_id());
   if (!(x.is_response || x.is_ack) || lane_id() != lowest(group)) return;
-  queue_pair& qp = qp_of(c, x.q);
+  queue_pair& qp = qp_of(c, ssd_of(c, x.queue));
+  if (set_of(S::ld(&qp.gate)) != (gn_u32)(x.queue >= c.ssds)) return;
   gn_u32 completed = S::ld(&qp.completed) + n;
   if (acks) qp.retired += (newest + 1 - qp.retired) & 0xffffu;
   S::st(&qp.completed, completed);
@@ -160,17 +172,19 @@ GN_DEV const mlx5::cqe64* cqe_at(const channel& c, gn_u32 word, gn_u32 rank) {
 // What the lanes of `mask` have, each at most one: responses end commands, acknowledgements and responses
 // make room. Returns whether free_orphans is to come. The lanes call it together.
 template <class S>
-GN_DEV bool end_responses(channel& c, gn_u32 mask, const completion& x, bool mine) {
+GN_DEV bool end_responses(channel& c, gn_u32 mask, completion& x, bool mine) {
   gn_u32 answer = 0, state = 0;
   if (x.is_response) {
     answer = mem::ld_relaxed_sys(response_of(c, x) + 3);
     if ((answer & 0xffffu) < SLOTS) state = S::ld(&c.slots[answer & 0xffffu].state);
   }
   gn_u32 cid = answer & 0xffffu;
-  bool ends = x.is_response && (state & 0xffffu) == (CMD_IN_FLIGHT | x.q << 8);
+  bool ends = x.is_response && (state & 0xffffu) == (CMD_IN_FLIGHT | x.queue << 8);
   // Of two responses to one command, which only a broken SSD sends, the second names none in flight.
   gn_u32 twins = __match_any_sync(mask, ends ? cid : (gn_u32)SLOTS + lane_id());
   ends = ends && lane_id() == lowest(twins);
+  // The answer to a Connect: it becomes an error, which is looked at behind all responses.
+  x.is_error |= x.is_response && cid == CID_CONNECT;
   gn_u32 strange = (gn_u32)__popc(__ballot_sync(mask, mine && !ends && !x.is_ack && !x.is_error));
   if (strange && lane_id() == lowest(mask)) S::add(&c.protocol_errors, strange);
   if (ends) S::st(&c.slots[cid].state, (gn_u32)CMD_FREE);
@@ -229,19 +243,30 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   completion x;
   if (mine) x = read_cqe(c, cqe_at(c, word, rank), last);
   if (c.dumps_addr) hold_responses<S>(c, mask, x, mine);
-  gn_u32 fails = x.is_error ? x.q : 0xffffffffu, q = x.q;
+  gn_u32 fails = x.is_error ? x.queue : (gn_u32)FAILS_NONE, q = ssd_of(c, x.queue);
   for (;;) {
     odd |= end_responses<S>(c, mask, x, mine);
     if (!c.dumps_addr || !take_landed<S>(c, mask, x)) break;
     mine = x.is_response;
   }
-  if (__any_sync(mask, fails != 0xffffffffu)) {  // behind all responses of the pass
-    gn_u32 broken = __match_any_sync(mask, fails);
-    in_turns<S>(mask, fails != 0xffffffffu && lane_id() == lowest(broken), [&] {
-      const mlx5::cqe64* e = cqe_at(c, word, rank);
-      break_queue<S>(c, fails, last >> 4 & 0xfu, be32(e->timestamp[1]) & 0xffu);
-    });
-    __syncwarp(mask);
+  if (x.is_response && x.is_error && !c.dumps_addr) fails = x.queue | FAILS_ANEW;
+  if (gn_u32 todo = __ballot_sync(mask, fails != FAILS_NONE)) {  // behind all responses of the pass
+    // One after the other, in the queue's order: a set may break and be made anew in one pass.
+#pragma unroll 1
+    for (gn_u32 done = 0; todo; todo &= ~done) {
+      bool first = lane_id() == lowest(todo);
+      if (first) {
+        gn_u32 opcode = fails & FAILS_ANEW ? (gn_u32)mlx5::CQE_REQ_ERR : last >> 4 & 0xfu,
+               syndrome = fails & FAILS_ANEW ? (gn_u32)mlx5::SYND_FLUSH
+                                             : be32(cqe_at(c, word, rank)->timestamp[1]) & 0xffu;
+        gn_u32 queue = fails & ~(gn_u32)FAILS_ANEW;
+        if (!(fails & FAILS_ANEW) || mem::ld_relaxed_sys(response_of(c, x) + 3) >> 17 == 0)
+          break_queue<S>(c, queue, fails & FAILS_ANEW, opcode, syndrome);
+        else mem::st_release_sys(record_of(c, queue) + RECORD_TAKEN, 1u);  // refused: the CPU sees why
+      }
+      __syncwarp(mask);
+      done = todo & (0u - todo);
+    }
   }
   if (c.dumps_addr) post_dumps<S>(c, mask);
   __syncwarp(mask);

@@ -13,9 +13,8 @@ struct connect_args {
   gn_u32 dw0[MAX_SSDS];     // out
 };
 
-// Every receive of one queue pair: one data segment each, written once. From then on a receive is posted by
-// moving the doorbell record, which
-// `publish` does with the command that it is for.
+// Every receive of an SSD's first set of queues: one data segment each, written once. From then on a receive
+// is posted by moving the doorbell record, which `publish` does with the command that it is for.
 GN_DEV void write_receives(const channel& c, gn_u32 ssd) {
   gn_u64 receives = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RQ_AT_EACH),
          responses = queue_of(c, ssd) + SQ_AT + (gn_u64)(c.depth * RECV_AT_EACH);

@@ -8,7 +8,7 @@
 //
 // One DUMP of a queue pair is under way at a time; what arrives meanwhile goes with the next. All of this is
 // under cq_word's lock, or a warp's alone, but for the count of those posted, which `publish` keeps in its
-// order.
+// order. Such a channel's queue pairs are not made anew beside a kernel: its first sets of queues are in use.
 #pragma once
 #include "fabric/mlx5.h"
 #include "gnor/append.cuh"
@@ -17,8 +17,9 @@ namespace gn {
 
 // What a lane has read from the completion queue.
 struct completion {
-  gn_u32 q = 0xffffffffu;  // queue pair
+  gn_u32 queue = 0xffffffffu;
   gn_u32 opcode = 0, counter = 0;
+  // a response that is an error: the answer to the Connect of a queue pair that is made anew
   bool is_response = false, is_ack = false, is_error = false;
 };
 
@@ -44,16 +45,16 @@ GN_DEV bool reserve_dump(const channel& c, queue_pair& qp, gn_u32& at) {
 // landed. The lanes of `mask` together.
 template <class S>
 GN_DEV void hold_responses(const channel& c, gn_u32 mask, completion& x, bool& mine) {
-  gn_u32 group = __match_any_sync(mask, x.is_response ? x.q : 0xffffffffu);
-  if (x.is_response && lane_id() == lowest(group)) dumps_of(c, x.q).arrived += (gn_u32)__popc(group);
+  gn_u32 group = __match_any_sync(mask, x.is_response ? x.queue : 0xffffffffu);
+  if (x.is_response && lane_id() == lowest(group)) dumps_of(c, x.queue).arrived += (gn_u32)__popc(group);
   mine = mine && !x.is_response;
   x.is_response = false;
   if (x.is_ack) {
-    dumps& d = dumps_of(c, x.q);
+    dumps& d = dumps_of(c, x.queue);
     // in this order: other lanes have acknowledgements of commands
     if (x.counter == (d.at & 0xffffu) && d.landed != d.covers) {
       d.landed = d.covers;
-      S::st(&qp_of(c, x.q).completed, S::ld(&qp_of(c, x.q).completed) + 1);  // its block, as a command's
+      S::st(&qp_of(c, x.queue).completed, S::ld(&qp_of(c, x.queue).completed) + 1);  // its block, as a command's
     }
   }
   __syncwarp(mask);
@@ -77,7 +78,8 @@ GN_DEV bool take_landed(const channel& c, gn_u32 mask, completion& x) {
     gn_u32 at = d.taken, n = d.landed - at < lanes ? d.landed - at : lanes;
     __syncwarp(mask);  // all have read it
     if (rank == 0) d.taken = at + n;
-    if (rank < n) x.q = ssd, x.opcode = mlx5::CQE_RESP_SEND, x.counter = at + rank, x.is_response = true;
+    if (rank < n) x.queue = ssd, x.opcode = mlx5::CQE_RESP_SEND, x.counter = at + rank;
+    x.is_response = rank < n;
     __syncwarp(mask);
     return true;
   }
@@ -97,7 +99,7 @@ GN_DEV void post_dumps(channel& c, gn_u32 mask) {
     d.at = at;
     d.covers = d.arrived;
     write_dump(c, ssd, at);
-    publish<S, true>(c, ssd, at, 1);
+    publish<S, true>(c, ssd, 0, at, 1);
   }
   __syncwarp(mask);
 }

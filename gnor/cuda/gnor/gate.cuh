@@ -2,11 +2,12 @@
 // The gate of a queue pair: it hands out send blocks in the order in which commands arrive
 // (docs/decisions/0036).
 //
-//   63       62..56   55..48    47..32   31..16   15..0
-//   +--------+------+---------+--------+--------+--------+
-//   | CLOSED |   0  | waiting |  tail  |  limit |  next  |   64 bits: each change is one step
-//   +--------+------+---------+--------+--------+--------+
+//   63       62..57  56    55..48    47..32   31..16   15..0
+//   +--------+------+-----+---------+--------+--------+--------+
+//   | CLOSED |   0  | SET | waiting |  tail  |  limit |  next  |   64 bits: each change is one step
+//   +--------+------+-----+---------+--------+--------+--------+
 //
+//   SET       which of the SSD's two sets of queues is in use (anew.cuh)
 //   next      number of the next send block, as on the wire
 //   limit     blocks are handed out up to here: their places and their responses' places are free
 //   waiting   commands that arrived when next had reached limit; none arrives before them and is sent earlier
@@ -21,7 +22,9 @@
 
 namespace gn {
 
-enum : gn_u64 { GATE_CLOSED = 1ull << 63, GATE_BLOCKS = 0xffffffffull, GATE_NEXT = 0xffffull };
+enum : gn_u64 {
+  GATE_CLOSED = 1ull << 63, GATE_SET = 1ull << 56, GATE_BLOCKS = 0xffffffffull, GATE_NEXT = 0xffffull,
+};
 
 GN_DEV gn_u32 gate_next(gn_u64 g) { return (gn_u32)g & 0xffffu; }
 GN_DEV gn_u32 gate_tail(gn_u64 g) { return (gn_u32)(g >> 32) & 0xffffu; }
@@ -38,14 +41,19 @@ GN_DEV int gate_room(gn_u64 g) { return ahead_of((gn_u32)g >> 16, (gn_u32)g); }
 
 // What a group of commands got: the first `sends` of them have the blocks from `first()` on. Of `reserve` the
 // others have the waiting list's entries from `entry()` on; the commands that `admit` sends come from there.
-// NONE_CLOSED: nothing, as the queue pair is broken.
+// NONE_CLOSED: nothing, as the queue pair is broken. The blocks are of the set of queues that the gate named.
 struct reservation {
   gn_u32 numbers = 0, sends = 0;
 
   GN_DEV gn_u32 first() const { return numbers & 0xffffu; }
-  GN_DEV gn_u32 entry() const { return numbers >> 16; }
+  GN_DEV gn_u32 entry() const { return numbers >> 16 & 0x7fffu; }
+  GN_DEV gn_u32 set() const { return numbers >> 31; }
 };
 enum : gn_u32 { NONE_CLOSED = 0xffffffffu };
+GN_DEV gn_u32 set_of(gn_u64 g) { return (gn_u32)(g >> 56) & 1u; }
+GN_DEV gn_u32 numbers_of(gn_u64 g, gn_u32 entry) {
+  return gate_next(g) | (entry & 0x7fffu) << 16 | set_of(g) << 31;
+}
 
 // Blocks, or places on the waiting list, for `n` commands that arrive together. Never waits.
 template <class S>
@@ -57,9 +65,11 @@ GN_DEV reservation reserve(queue_pair& qp, gn_u32 n) {
     // While commands wait there is no room: admit hands room to them in the step that makes it.
     int room = gate_room(g);
     r.sends = room <= 0 ? 0u : (gn_u32)room < n ? (gn_u32)room : n;
-    r.numbers = gate_next(g) | gate_tail(g) << 16;
+    r.numbers = numbers_of(g, gate_tail(g));
     gn_u32 waits = n - r.sends;
-    gn_u64 after = gate_of(r.first() + r.sends, (gn_u32)g >> 16, r.entry() + waits, gate_waiting(g) + waits);
+    gn_u64 after =
+        gate_of(r.first() + r.sends, (gn_u32)g >> 16, gate_tail(g) + waits, gate_waiting(g) + waits) |
+        (g & GATE_SET);
     if (S::cas(&qp.gate, g, after) == g) return r;
   }
 }
@@ -75,8 +85,9 @@ GN_DEV reservation admit(queue_pair& qp, gn_u32 limit) {
     int room = ahead_of(limit, gate_next(g));
     gn_u32 waiting = gate_waiting(g);
     r.sends = room <= 0 ? 0u : (gn_u32)room < waiting ? (gn_u32)room : waiting;
-    r.numbers = gate_next(g) | (gate_tail(g) - waiting) << 16;
-    gn_u64 after = gate_of(r.first() + r.sends, limit, gate_tail(g), waiting - r.sends);
+    r.numbers = numbers_of(g, gate_tail(g) - waiting);
+    gn_u64 after =
+        gate_of(r.first() + r.sends, limit, gate_tail(g), waiting - r.sends) | (g & GATE_SET);
     if (S::cas_acqrel(&qp.gate, g, after) == g) return r;  // pairs with the acquire in reserve
   }
 }
@@ -93,12 +104,13 @@ GN_DEV bool reserve_ahead(queue_pair& qp, gn_u32 limit, gn_u32& at) {
   }
 }
 
-// Closes the gate for ever. Returns what it was: its waiting commands are the caller's to end.
+// Closes the gate of this set of queues for ever. Returns what it was: its waiting commands are the caller's
+// to end.
 template <class S>
 GN_DEV gn_u64 close_gate(queue_pair& qp) {
   for (;;) {
     gn_u64 g = S::ld(&qp.gate);
-    gn_u64 after = (g & GATE_BLOCKS) | GATE_CLOSED;
+    gn_u64 after = (g & (GATE_BLOCKS | GATE_SET)) | GATE_CLOSED;
     // pairs with the acquire in reserve: the error is set
     if (S::cas_acqrel(&qp.gate, g, after) == g) return g;
   }

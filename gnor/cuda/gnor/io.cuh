@@ -325,7 +325,8 @@ GN_DEV void io_commit(channel& c, gn_u32 mask, io& x) {
   bool have = x.cid != IO_NONE;
   if (append<S>(c, mask, have, cid, ssd, x.head)) x.cid = IO_NONE;
   if (!__any_sync(mask, x.cid != IO_NONE)) return;
-  gn_u32 error = x.cid != IO_NONE ? queue_error<S>(c, ssd) : 0u;
+  // Where the queue pair was made anew since, too: what was staged for the old one ends with that.
+  gn_u32 error = x.cid != IO_NONE ? queue_error<S>(c, ssd) | QP_BROKEN : 0u;
   // not abandoned yet
   in_turns<S>(mask, error != 0,
               [&] { end_command<S>(c, cid, x.head, GN_QP_BROKEN | (error & 0xffffu), 0, 0); });

@@ -3,6 +3,8 @@
 
 use super::map::{Came, Following};
 use super::{NewPaths, NotDialled, Path};
+use crate::anew::Road;
+use crate::channel::Channel;
 use crate::node::Lifeline;
 use crate::paths::{Action, Moment, Paths};
 use gnstor_fabric::host_queue::HostQueue;
@@ -30,6 +32,17 @@ pub(super) struct Inner {
     pub(super) gone: Vec<Path>,
     /// Where the client follows the fleet map.
     pub(super) following: Option<Following>,
+    /// Queue pairs that are made anew beside kernels.
+    pub(super) anew: Renewals,
+}
+
+/// Where a session makes queue pairs anew beside kernels.
+#[derive(Debug, Default)]
+pub(super) struct Renewals {
+    /// Whose they are.
+    pub(super) channel: Weak<Channel>,
+    /// For each SSD when it is tried next; `None` while a try is under way.
+    next: BTreeMap<usize, Option<Moment>>,
 }
 
 /// What a step leaves to do without the lock.
@@ -37,6 +50,8 @@ pub(super) struct Inner {
 pub(super) struct Due {
     /// SSDs to dial.
     pub(super) dial: Vec<usize>,
+    /// SSDs to which queue pairs are made anew beside the kernel.
+    pub(super) anew: Vec<usize>,
     /// The daemon is to be asked for its map.
     pub(super) daemon: bool,
     /// Maps for the client to take.
@@ -51,7 +66,8 @@ impl Inner {
     pub(super) fn new(paths: Paths) -> Self {
         let none = || std::iter::repeat_with(|| None).take(paths.len()).collect();
         let (used, found, first) = (none(), none(), BTreeMap::new());
-        Self { paths, used, found, first, gone: Vec::new(), following: None }
+        let anew = Renewals::default();
+        Self { paths, used, found, first, gone: Vec::new(), following: None, anew }
     }
 
     pub(super) fn up(&self) -> impl Iterator<Item = usize> {
@@ -119,7 +135,10 @@ impl Inner {
             following.lost(now, ssd);
         }
         match self.found[ssd].take() {
-            Some(path) => self.gone.push(path),
+            Some(path) => {
+                path.cut();
+                self.gone.push(path);
+            }
             None => self.used[ssd].iter().for_each(Path::cut),
         }
     }
@@ -199,7 +218,51 @@ impl Inner {
         let wakes_at = self.paths.wakes_at().into_iter().chain(maps_at).min();
         let rest = wakes_at.map_or(look, |at| look.min(at.saturating_sub(now)));
         let came = self.following.as_mut().map_or_else(Vec::new, |f| std::mem::take(&mut f.came));
-        Due { dial, daemon, came, rest, gone: std::mem::take(&mut self.gone) }
+        let anew = if kernel_runs { self.renewals_due(now) } else { Vec::new() };
+        Due { dial, anew, daemon, came, rest, gone: std::mem::take(&mut self.gone) }
+    }
+
+    /// The found SSDs whose queue pairs are to be made anew now.
+    fn renewals_due(&mut self, now: Moment) -> Vec<usize> {
+        if self.anew.channel.strong_count() == 0 {
+            return Vec::new();
+        }
+        let found = (0..self.found.len()).filter(|&ssd| self.paths.is_found(ssd));
+        let next = &self.anew.next;
+        let due: Vec<usize> =
+            found.filter(|ssd| next.get(ssd).is_none_or(|at| at.is_some_and(|at| at <= now))).collect();
+        due.iter().for_each(|&ssd| _ = self.anew.next.insert(ssd, None));
+        due
+    }
+
+    /// A try is over; the next one comes after `rest`.
+    pub(super) fn renewal_ended(&mut self, now: Moment, ssd: usize, rest: Duration) {
+        self.anew.next.insert(ssd, Some(now + rest));
+    }
+
+    /// How the new queue pair to a found SSD connects.
+    pub(super) fn road(&mut self, ssd: usize, qid: u16) -> Option<Road> {
+        let path = self.found[ssd].as_mut().filter(|_| self.paths.is_found(ssd))?;
+        let (port, cntlid) = (path.address.port, path.admin.cntlid());
+        Some(Road { port, cntlid, data: path.admin.connect_data(qid) })
+    }
+
+    /// The new queue pair lives as long as the found path.
+    pub(super) fn keep_found(&mut self, ssd: usize, io_queue: &Weak<Lifeline>) -> Option<()> {
+        let path = self.found[ssd].as_mut().filter(|_| self.paths.is_found(ssd))?;
+        path.io = vec![Weak::clone(io_queue)];
+        Some(())
+    }
+
+    /// The queue pair is whole: the found path that it belongs to is in use. False: that one is lost.
+    pub(super) fn put_found_in_use(&mut self, ssd: usize, io_queue: &Weak<Lifeline>) -> bool {
+        let is_its = |path: &mut Path| path.io.iter().any(|io| io.ptr_eq(io_queue));
+        let Some(path) = self.found[ssd].take_if(is_its).filter(|_| self.paths.is_found(ssd)) else {
+            return false;
+        };
+        self.paths.take(ssd);
+        self.gone.extend(self.used[ssd].replace(path));
+        true
     }
 
     fn is_awaiting(&self) -> bool {

@@ -11,6 +11,8 @@ use super::dial::Dialler;
 use super::inner::Inner;
 use super::map::Came;
 use super::{ADMIN_DEADLINE, NotDialled, Path, Wait};
+use crate::anew::NotMade;
+use crate::channel::QID;
 use crate::error::NodeError;
 use crate::map_watch::{Ask, Taken};
 use crate::paths::{Moment, Pace, Paths};
@@ -32,6 +34,10 @@ pub(super) const PACE: Pace = Pace {
 };
 /// A session that has reached no SSD yet waits for so long: longer than a dial takes.
 const LAST_CALL: Duration = Duration::from_secs(60);
+/// From a queue pair that was not made anew beside a kernel to the next try: where something had not come to
+/// its end, and where the try has failed.
+const SOON_AGAIN: Duration = Duration::from_millis(20);
+const AFTER_FAILURE: Duration = Duration::from_millis(250);
 
 /// What a thread of the session tells another one.
 #[derive(Debug)]
@@ -196,7 +202,7 @@ impl Drop for Runtime {
 
 /// Until the session is dropped. It waits for the dials that are under way then.
 fn run(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     dialler: &Arc<Dialler>,
     inbox: &Receiver<Event>,
     tell: &Sender<Event>,
@@ -216,6 +222,7 @@ fn run(
         due.came.into_iter().for_each(|Came { from, bytes }| take_map(shared, from, Some(&bytes)));
         dials.retain(|dial| !dial.is_finished());
         dials.extend(dial_all(dialler, &due.dial, tell));
+        dials.extend(due.anew.iter().filter_map(|&ssd| make_anew(shared, ssd, tell)));
         dials.extend(due.daemon.then(|| ask_daemon(shared, tell)).flatten());
         let mut next = inbox.recv_timeout(rest).ok();
         while let Some(event) = next {
@@ -252,6 +259,38 @@ fn ask_daemon(shared: &Shared, tell: &Sender<Event>) -> Option<JoinHandle<()>> {
         let _ = tell.send(Event::Map(follower.ask_daemon()));
     };
     Some(std::thread::Builder::new().name("gn-map".into()).spawn(ask).expect("a thread starts"))
+}
+
+/// Makes the queue pair to a found SSD anew beside the kernel, in a thread: each step waits for another part.
+fn make_anew(shared: &Arc<Shared>, ssd: usize, tell: &Sender<Event>) -> Option<JoinHandle<()>> {
+    let channel = shared.look(|inner| inner.anew.channel.upgrade());
+    let Some(channel) = channel else {
+        shared.change(|inner, now| inner.renewal_ended(now, ssd, AFTER_FAILURE));
+        return None;
+    };
+    let (shared, tell) = (Arc::clone(shared), tell.clone());
+    let make = move || {
+        let road = || shared.change(|inner, _| inner.road(ssd, QID));
+        let keep = |line: &_| shared.change(|inner, _| inner.keep_found(ssd, line));
+        let rest = match channel.make_anew(ssd, road, keep) {
+            Ok(line) if shared.change(|inner, _| inner.put_found_in_use(ssd, &line)) => {
+                tracing::info!("SSD {ssd} is reached again beside a kernel");
+                Duration::ZERO
+            }
+            Ok(_) | Err(NotMade::Later) => SOON_AGAIN,
+            Err(NotMade::NextLaunch(why)) => {
+                tracing::debug!("SSD {ssd} is reached with the next launch: {why}");
+                AFTER_FAILURE
+            }
+            Err(NotMade::Failed(why)) => {
+                tracing::info!("the queue pair to SSD {ssd} is not made anew: {why}");
+                AFTER_FAILURE
+            }
+        };
+        shared.change(|inner, now| inner.renewal_ended(now, ssd, rest));
+        let _ = tell.send(Event::Nudge);
+    };
+    Some(std::thread::Builder::new().name("gn-anew".into()).spawn(make).expect("a thread starts"))
 }
 
 /// Dials SSDs in threads, one for each link.

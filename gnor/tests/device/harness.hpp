@@ -43,6 +43,9 @@ struct Config {
   unsigned refuse_1_of = 0;          // so many reads are refused
   unsigned break_at = 0;             // host step at which `break_ssds` queue pairs break
   gn_u32 break_ssds = 0;
+  gn_u32 breaks = 0;                 // so often one of them breaks and is made anew
+  // what the host must not do: fill a set before the device has read what its last life has told
+  bool fills_unread = false;
   // host step from which on SSDs, and then the clients, go over to the next map: the first SSD has no place
   // there, and another one may fill in its place
   unsigned map_at = 0;
@@ -174,9 +177,9 @@ struct Harness {
   explicit Harness(const Config& config)
       : cfg(config),
         threads(config.blocks * config.warps * 32),
-        cq_log(log2_up(2 * config.ssds * config.depth)),
-        queues(config.ssds * queue_bytes(config)),
-        uars(config.ssds * UAR_BYTES),
+        cq_log(log2_up(2 * config.ssds * config.depth + (config.breaks ? 1 : 0))),
+        queues(2 * config.ssds * queue_bytes(config)),
+        uars(2 * config.ssds * UAR_BYTES),
         capsules(SLOTS * 64),
         connect(config.ssds * 1024),
         cq(64u << cq_log),
@@ -189,10 +192,10 @@ struct Harness {
         waiting(config.ssds * SLOTS),
         qps(config.ssds),
         qp_dumps(config.ssds),
-        qp_ctxs(config.ssds),
+        qp_ctxs(2 * config.ssds),
         versions(threads * OWN_BLOCKS, 0) {
     for (gn_u32 i = 0; i < 1u << cq_log; ++i) cq.p[i * 64 + 63] = 0xf1;
-    for (gn_u32 q = 0; q < cfg.ssds; ++q) set_up_queue(q);
+    for (gn_u32 q = 0; q < 2 * cfg.ssds; ++q) set_up_queue(q);
     mrs[0] = {pool_memory.at(), pool_memory.bytes, POOL_KEY, 7, 1, 0};
     // One region for all queue memory would need one allocation: the region is the whole address space, and
     // stays the owner's.
@@ -205,7 +208,7 @@ struct Harness {
     ring.stop_addr = words + 128, ring.ready_addr = words + 192;
     ring.fused_addr = reinterpret_cast<gn_u64>(fused_slots);
     ring.up_mask = UP_ENTRIES - 1, ring.down_mask = DOWN_ENTRIES - 1;
-    agent = {qp_ctxs.data(),  &cq_ctx, mrs, &ring, cfg.ssds, 2,       1,  FIRST_QPN, LAUNCH, 1, 0,
+    agent = {qp_ctxs.data(),  &cq_ctx, mrs, &ring, 2 * cfg.ssds, 2,       1,  FIRST_QPN, LAUNCH, 1, 0,
              cfg.ring_groups, 1,       0,   0,     0,        &cq_ctx, mrs};
     if (cfg.unordered)
       agent.held_addr = waiting_data.at(), agent.held_messages = !cfg.trusts && cfg.seed / 2 % 2;
@@ -224,6 +227,9 @@ struct Harness {
     x.sq_addr = queue + SQ_AT, x.rq_addr = queue + SQ_AT + cfg.depth * RQ_AT_EACH,
     x.dbr_addr = queue + DBR_AT;
     x.uar_addr = uars.at(q * UAR_BYTES);
+    x.qpn = FIRST_QPN + q, x.state = q < cfg.ssds ? hca::QP_RTS : hca::QP_SPARE;
+    x.sq_mask = x.rq_mask = cfg.depth - 1, x.pd = 1;
+    if (q >= cfg.ssds) return;
     // As far as the channel and the HCA know, they have come so far: in some runs counters wrap, of 16 and of
     // 32 bits.
     gn_u32 at = cfg.seed % 3 == 1 ? 0xffffffd8u : 0u, receives = at - (cfg.unordered && at ? 17 : 0);
@@ -235,7 +241,6 @@ struct Harness {
     x.sq_head = at & 0xffffu, x.rq_head = x.rq_posted = receives;
     gn_u32* record = reinterpret_cast<gn_u32*>(queue + DBR_AT);
     record[mlx5::RCV_DBR] = be32(receives & 0xffffu), record[mlx5::SND_DBR] = be32(at & 0xffffu);
-    x.qpn = FIRST_QPN + q, x.state = hca::QP_RTS, x.sq_mask = x.rq_mask = cfg.depth - 1, x.pd = 1;
   }
 
   void set_up_channel() {
@@ -267,7 +272,7 @@ struct Harness {
     v.factor = mix(static_cast<gn_u32>(cfg.seed)), v.capacity_blocks = SHARED_BLOCKS + threads * OWN_BLOCKS;
     v.places_addr = places.at(), v.next_sequence = 1, v.groups = 64, v.width = 4, v.map = EPOCH,
     v.lease_epoch = 5;
-    if (cfg.map_at) v.follows = FOLLOWS_REFUSALS | FOLLOWS_BROKEN;
+    if (cfg.map_at || cfg.breaks) v.follows = FOLLOWS_REFUSALS | FOLLOWS_BROKEN;
     v.vid = VID, v.client = 2, v.writer = 1;
     v.replicas = static_cast<gn_u8>(cfg.replicas), v.chunk_shift = static_cast<gn_u8>(cfg.chunk_shift);
     for (gn_u32 g = 0; g < 64; ++g) {

@@ -12,6 +12,11 @@
 
 namespace harness {
 
+struct Peer;
+void step_anew(Peer& p);
+void told_anew(Peer& p, gn_u32 n, gn_u32 tag);
+void on_connect(Peer& p, gn_u32 n);
+
 struct Peer {
   /// A command that has arrived and is not answered.
   struct Job {
@@ -30,7 +35,7 @@ struct Peer {
   };
   struct Queue {
     std::deque<Sent> sent;
-    bool broken = false, reported = false;
+    bool broken = false, reported = false, closed = false;
     gn_u32 copies = 0, arrived = 0;
     // commands that have come, and as many of them as responses have told by SQHD
     gn_u32 commands = 0, head = 0;
@@ -42,12 +47,22 @@ struct Peer {
     uint64_t moves_at = 0;   // to the next map
   };
 
+  /// An SSD's queue pair that breaks and is made anew (anew.hpp).
+  struct Anew {
+    enum State { WHOLE, BROKEN, AWAY, ASKED, CONNECTS, FAILED } state = WHOLE;
+    gn_u32 set = 0, tag = 0;   // in use; of the last message
+    bool answered[2] = {};     // of a set's last life: its Connect was answered
+    uint64_t at = 0;           // step at which it goes on
+  };
+
   Harness& r;
   Rng rng;
   uint64_t step = 0, last_arrival = 0, open_until = 0;
   gn_u64 up_head = 0, down_tail = 0;
   std::deque<hca::down_desc> backlog;
-  std::vector<Queue> queues;
+  std::vector<Queue> queues;   // by number: the first sets of all SSDs, which have the SSDs' data too, then the others
+  std::vector<Anew> anew;
+  gn_u32 last_tag = 0, made_anew = 0, breaks = 0;
   std::map<gn_u32, std::unique_ptr<Job>> jobs;
   std::map<gn_u32, gn_u32> fused;   // slot of an answer that the agent has: its job
   gn_u32 next_job = 1, pool_asked = 0;
@@ -66,11 +81,13 @@ struct Peer {
   static inline uint64_t clock = 0;
   static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
 
-  explicit Peer(Harness& harness) : r(harness), rng(harness.cfg.seed * 77 + 5), queues(harness.cfg.ssds) {
+  explicit Peer(Harness& harness) : r(harness), rng(harness.cfg.seed * 77 + 5), queues(2 * harness.cfg.ssds), anew(harness.cfg.ssds) {
+    for (Anew& x : anew) x.at = r.cfg.break_at + rng.below(1000);
+    breaks = r.cfg.breaks;
     for (Queue& q : queues) {
       q.version.assign(r.v.capacity_blocks, 0);
       q.sequence.assign(r.v.capacity_blocks, 0);
-      q.arrived = r.qp_dumps[&q - queues.data()].arrived;
+      q.arrived = r.qp_dumps[(&q - queues.data()) % r.cfg.ssds].arrived;
       // The one that is dropped hears of it last: a write may be taken there, and by its successor.
       q.moves_at = r.cfg.map_at + rng.below(2000) + (&q == queues.data() ? 2000 : 0);
       if (r.cfg.maps == 2 && r.cfg.seed % 2) q.moves_at += 4000;
@@ -167,10 +184,11 @@ struct Peer {
       return;
     }
     Queue& queue = queues[q];
+    if (queue.closed && e.kind != hca::UP_QP_ANEW) return;
     switch (e.kind) {
       case hca::UP_SEND:
         queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0, false});
-        if (e.bytes == 64) check_stamp(e);
+        if (e.bytes == 64 && !is_connect_anew(e)) check_stamp(e);
         if (!queue.broken) on_capsule(q, reinterpret_cast<const gn_u32*>(e.payload), e.bytes);
         break;
       case hca::UP_DUMP:
@@ -186,9 +204,14 @@ struct Peer {
         queue.flush_known = true, queue.flush_from = e.index, queue.flush_to = e.status;
         break;
       case hca::UP_RNR: ++rnr; break;
+      case hca::UP_QP_ANEW: told_anew(*this, q, e.index); break;
       default: ++unexpected; break;
     }
   }
+
+  static bool is_connect_anew(const Entry& e) { return static_cast<gn_u32>(e.payload[0]) >> 16 == CID_CONNECT; }
+  /// The queue with the SSD's data.
+  Queue& data_of(gn_u32 q) { return queues[q % r.cfg.ssds]; }
 
   /// A command says when it was written, if its channel is asked for that: before the agent took it. A
   /// channel connects by itself, so the first step counts as well.
@@ -233,6 +256,9 @@ struct Peer {
   void on_capsule(gn_u32 q, const gn_u32* w, gn_u32 bytes) {
     check_credit(q);
     gn_u32 number = check_head(q);
+    if (w[0] >> 16 == CID_CONNECT) return on_connect(*this, q);
+    // An SSD takes no command before it has answered the Connect.
+    if (r.cfg.breaks && anew[q % r.cfg.ssds].set != q / r.cfg.ssds) ++unexpected;
     if (r.cfg.in_order) check_order(q, w[0] >> 16);
     auto job = std::make_unique<Job>();
     job->number = number;
@@ -277,7 +303,7 @@ struct Peer {
 
   /// As the firmware judges epoch and place.
   bool refuses_map(const Job& job) {
-    gn_u32 ours = queues[job.q].epoch, status = 0, reason = 0;
+    gn_u32 ours = data_of(job.q).epoch, status = 0, reason = 0;
     if (job.epoch < ours) status = 0x0702, reason = REFUSED_STALE_MAP;
     else if (job.epoch > ours) status = 0x0703, reason = REFUSED_MAP_BEHIND;
     else if (!r.is_member(ours, job.vba, job.q, false)) status = 0x4701, reason = REFUSED_WRONG_TARGET;
@@ -326,7 +352,7 @@ struct Peer {
   bool is_whole(gn_u32 vba, gn_u32 version) const {
     for (gn_u32 epoch = EPOCH; epoch <= r.last_epoch(); ++epoch) {
       bool all = true;
-      for (gn_u32 q = 0; q < queues.size(); ++q)
+      for (gn_u32 q = 0; q < r.cfg.ssds; ++q)
         all &= !r.is_member(epoch, vba, q, false) || queues[q].version[vba] == version;
       if (all) return true;
     }
@@ -336,9 +362,9 @@ struct Peer {
   /// Acknowledged versions that a serving member of the last map does not have.
   unsigned missing_copies() const {
     unsigned missing = 0;
-    for (size_t i = 0; r.cfg.map_at && i < r.versions.size(); ++i) {
+    for (size_t i = 0; (r.cfg.map_at || r.cfg.breaks) && i < r.versions.size(); ++i) {
       gn_u32 vba = SHARED_BLOCKS + static_cast<gn_u32>(i);
-      for (gn_u32 q = 0; q < queues.size() && r.versions[i] != ~0u; ++q)
+      for (gn_u32 q = 0; q < r.cfg.ssds && r.versions[i] != ~0u; ++q)
         if (r.is_member(r.last_epoch(), vba, q, true) && queues[q].version[vba] != r.versions[i]) ++missing;
     }
     return missing;
@@ -392,7 +418,7 @@ struct Peer {
 
   /// An older write does not overwrite a newer one, as with the real SSD.
   void store(Job& job) {
-    Queue& queue = queues[job.q];
+    Queue& queue = data_of(job.q);
     for (gn_u32 b = 0; b < job.blocks; ++b) {
       const gn_u8* block = job.data->p + b * GN_BLOCK;
       if (!is_block(block, job.vba + b)) ++torn_writes;
@@ -417,7 +443,7 @@ struct Peer {
     if (job.is_fused) fused[static_cast<gn_u32>(slot)] = id;
     auto block = [&](gn_u32 b) { return job.data->p + b * GN_BLOCK; };
     for (gn_u32 b = 0; read && b < job.blocks; ++b)
-      fill_block(block(b), job.vba + b, queue.version[job.vba + b]);
+      fill_block(block(b), job.vba + b, data_of(job.q).version[job.vba + b]);
     bool two = false;
     for (gn_u32 b = 0; b < job.blocks; b += two ? 2 : 1) {
       // Now and then two blocks of an answer in one descriptor, but never the last.
@@ -527,7 +553,8 @@ struct Peer {
     bool any = take_entries();
     work_on_jobs();
     // Amid copies, if there are any.
-    if (r.cfg.break_at && step >= r.cfg.break_at)
+    if (r.cfg.breaks) step_anew(*this);
+    else if (r.cfg.break_at && step >= r.cfg.break_at)
       for (gn_u32 q = 0; q < r.cfg.break_ssds; ++q)
         if (!queues[q].broken && (queues[q].copies || step > r.cfg.break_at + 300)) break_queue_pair(q);
     gn_u32 q = rng.below(static_cast<uint32_t>(queues.size()));

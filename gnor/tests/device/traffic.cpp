@@ -3,7 +3,7 @@
 // Warps that share one channel read and write through the real agent, against a peer that plays the rest.
 //   traffic plain|tsan|asan|weak SEEDS [SCENARIO [FIRST]]     "ok NAME" or "FAILED NAME" a test
 #include "gnstor/gnstor.cuh"
-#include "peer.hpp"
+#include "anew.hpp"
 
 #include <algorithm>
 
@@ -100,7 +100,7 @@ void note(gn_u32& counter) { add_relaxed_gpu(&counter, 1u); }
 
 void look_at_result(Harness& r, Lane& lane, gn_u32 thread) {
   bool may_fail = r.cfg.refuse_1_of ||
-                  (r.cfg.break_at && !r.cfg.map_at && !(r.cfg.reads_survive && !lane.write));
+                  (r.cfg.break_at && !r.cfg.map_at && !r.cfg.breaks && !(r.cfg.reads_survive && !lane.write));
   bool good = lane.x.status == GN_OK;
   if (!good) {
     note(r.failed_ios);
@@ -420,6 +420,7 @@ gn_u64 pieced_buffers = 0;
 gn_u64 reads_of[2];   // of other SSDs than the first, of the first
 gn_u64 dumped = 0;
 gn_u64 map_refusals = 0;
+gn_u64 made_anew = 0;
 
 /// At saturation no request waits much longer than another: p99.9 of the steps that a request takes is at
 /// most 4 times p50, and the longest request takes at most 20 times p50.
@@ -480,6 +481,7 @@ bool run(const Config& cfg, const char* name) {
                    peer.beyond_the_head + peer.bad_stamps + peer.restamped + r.split +
                    (s.failed ? 0 : peer.missing_copies());
   map_refusals += peer.map_refusals;
+  made_anew += peer.made_anew;
   if (getenv("STEPS") && cfg.map_at)
     printf("  seed %llu: %u refusals, map at %u of %llu\n", static_cast<unsigned long long>(cfg.seed),
            peer.map_refusals, cfg.map_at, static_cast<unsigned long long>(peer.step));
@@ -491,7 +493,10 @@ bool run(const Config& cfg, const char* name) {
   if (peer.beyond_the_head) printf("    beyond the head that SQHD told %u\n", peer.beyond_the_head);
   if (peer.bad_stamps) printf("    stamps of clients missing or wrong %u\n", peer.bad_stamps);
   if (peer.restamped) printf("    versions with two sequences %u\n", peer.restamped);
-  if (cfg.map_at) printf("    acknowledged and missing %u, split %u\n", peer.missing_copies(), r.split);
+  if (cfg.map_at || cfg.breaks) printf("    acknowledged and missing %u, split %u\n", peer.missing_copies(), r.split);
+  for (gn_u32 ssd = 0; cfg.breaks && ssd < cfg.ssds; ++ssd)
+    printf("    SSD %u: state %u, set %u, made anew %u, to break %u\n", ssd, peer.anew[ssd].state,
+           peer.anew[ssd].set, peer.made_anew, peer.breaks);
   if (peer.overtaken) printf("    overtaken %u\n", peer.overtaken);
   printf("    answered %u, taken %llu, late %u\n  %s\n", peer.answered, r.ring.responses, peer.lost,
          s.failed ? s.message : "");
@@ -702,6 +707,25 @@ Config tables_are_filled_again(uint64_t seed) {
   return cfg;
 }
 
+/// Queue pairs break and are made anew, again and again, while lanes read and write: no request fails, and each
+/// goes on with the stamps that it had.
+Config queue_pairs_made_anew(uint64_t seed) {
+  Config cfg = the_map_moves_on(seed);
+  cfg.map_at = 0, cfg.maps = 1;
+  cfg.breaks = 2 + static_cast<gn_u32>(seed % 8);
+  cfg.break_ssds = 1 + static_cast<gn_u32>(seed / 2 % 2);
+  cfg.break_at = 300 + static_cast<unsigned>(seed * 337 % 3000);
+  if (seed % 6 == 5) cfg.depth = 32, cfg.max_blocks = 8, cfg.chunk_shift = 0;   // full queues
+  return cfg;
+}
+
+/// Not in the list below: the host does what it must not, and that must be found.
+Config a_set_filled_unread(uint64_t seed) {
+  Config cfg = queue_pairs_made_anew(seed);
+  cfg.fills_unread = true, cfg.breaks = 12;
+  return cfg;
+}
+
 /// Not in the list below, as the next one: the host does what it must not, and that must be found.
 Config a_table_in_use_is_filled(uint64_t seed) {
   Config cfg = the_map_moves_on(seed);
@@ -816,6 +840,7 @@ const Scenario SCENARIOS[] = {
     {"all_queue_pairs_break", all_queue_pairs_break},
     {"the_map_moves_on", the_map_moves_on, 8},
     {"tables_are_filled_again", tables_are_filled_again, 2},
+    {"queue_pairs_made_anew", queue_pairs_made_anew, 12},
     {"a_long_request", a_long_request},
     {"threads_alone", threads_alone},
     {"no_thread_waits", no_thread_waits},
@@ -827,6 +852,7 @@ const Scenario SCENARIOS[] = {
 const Scenario MISUSES[] = {{"completions_are_trusted", completions_are_trusted},
                             {"a_table_in_use_is_filled", a_table_in_use_is_filled},
                             {"a_word_before_its_table", a_word_before_its_table},
+                            {"a_set_filled_unread", a_set_filled_unread},
                             {"two_warps_alone", two_warps_alone},
                             {"a_callback_that_waits", a_callback_that_waits}};
 
@@ -846,7 +872,7 @@ int main(int argc, char** argv) {
   for (const Scenario& s : scenarios) {
     if (argc > 3 && strcmp(argv[3], s.name) != 0) continue;
     unsigned bad = 0;
-    pieced_buffers = dumped = reads_of[0] = reads_of[1] = 0;
+    made_anew = pieced_buffers = dumped = reads_of[0] = reads_of[1] = 0;
     for (uint64_t seed = first, end = first + (plain ? std::max(seeds, s.least) : seeds);
          seed < end && bad < 2; ++seed) {
       Config cfg = s.config(seed);
@@ -857,6 +883,8 @@ int main(int argc, char** argv) {
       ++bad, printf("  no buffer came in pieces\n");
     if (s.config == the_map_moves_on && !bad && !map_refusals)
       ++bad, printf("  no command was refused because of its map\n");
+    if (s.config == queue_pairs_made_anew && !bad && !made_anew)
+      ++bad, printf("  no queue pair was made anew\n");
     if (s.config == behind_dumps && !bad && !dumped) ++bad, printf("  no DUMP was executed\n");
     // In turn it would be half each.
     if (s.config == one_ssd_is_slow && !bad && reads_of[1] * 3 > reads_of[0] * 2)

@@ -9,7 +9,9 @@ namespace gn { namespace hca {
 // Contexts are in device memory. The transport writes them while the agent is not resident.
 
 enum : gn_u32 { MAX_QPS = 1024 };
-enum : gn_u32 { QP_FREE = 0, QP_RTS = 1, QP_ERROR = 2 };
+// QP_SPARE: no doorbell of it is looked at before the first DOWN_QP_ANEW. QP_ANEW: that has come, and its
+// front end has not begun anew.
+enum : gn_u32 { QP_FREE = 0, QP_RTS = 1, QP_ERROR = 2, QP_SPARE = 3, QP_ANEW = 4 };
 enum : gn_u32 { ACCESS_LOCAL_WRITE = 1, ACCESS_REMOTE_READ = 2, ACCESS_REMOTE_WRITE = 4 };
 
 struct qp_ctx {
@@ -31,7 +33,8 @@ struct qp_ctx {
   gn_u64 kicks[4];     // values seen last in the other registers
   gn_u32 many_doors;   // 1: a register other than the first was rung, so every pass looks at all
   gn_u32 held_guard;   // HELD_COPYING, HELD_CLOSED (held.cuh)
-  gn_u64 reserved;
+  gn_u32 tag;          // of the last DOWN_QP_ANEW
+  gn_u32 reserved;
 };
 static_assert(sizeof(qp_ctx) == 128, "one line pair a queue pair");
 
@@ -80,6 +83,7 @@ enum : gn_u32 {
   UP_LOCAL_INVAL = 14, // the key in arg[0] opens nothing from here on
   UP_DUMP = 15,        // local memory was read
   UP_CQ_ERROR = 16,    // a completion found no room; its queue pair is in error
+  UP_QP_ANEW = 17,     // a DOWN_QP_ANEW was carried out: its tag in the place of the index
 };
 enum : gn_u32 { FUSED_STATUS_SHIFT = 14 };
 // With UP_IMMEDIATE a SEND has its immediate data in arg[0], an RDMA WRITE in payload[1]. Without it arg[0]
@@ -113,6 +117,8 @@ enum : gn_u32 {
   DOWN_QP_ERROR = 5,   // put a queue pair into error
   DOWN_PING = 6,
   DOWN_FUSED = 7,      // last part of a fused response: DOWN_TO_DEVICE, and a SEND when all parts are there
+  // a queue pair begins anew, as after create_qp: its connection is closed, and its doorbell page zeroed
+  DOWN_QP_ANEW = 8,
 };
 // DOWN_PART: part of the fused response in this slot, reported with it. DOWN_TWO: two whole blocks, side by
 // side at the remote address, from two places in host memory; one part of a fused response, but never its

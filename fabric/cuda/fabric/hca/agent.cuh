@@ -186,7 +186,7 @@ GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     if (left) continue;
     // The messages are in registers: the dispatcher may bring the next ones while these are handled.
     if (lane_id() == 0) mem::st_release_cta(&s.messages, 0u);
-    handle_messages(a, ring, s.count, d, mine);
+    handle_messages(a, ring, s.count, s.own, d, mine);
     __syncwarp();
   }
 }
@@ -232,9 +232,13 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
 }
 
 GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 me) {
-  for (gn_u32 pass = 0;; ++pass) {
+  for (gn_u32 pass = 0, seen = 0;; ++pass) {
     gn_u32 leave = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.exit), 0);
-    bool worked = frontend_pass(a, ring, s.own, s.up[me], me, s.here.front_ends(),
+    gn_u32 news = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.own.news), 0);
+    __syncwarp();  // lane 0's acquires reach the lanes
+    if (news >> 16 != seen) go_on_anew(a, ring, s.own, news, me, s.here.front_ends());
+    seen = news >> 16;
+    bool worked = frontend_pass(a, ring, s.own, count_of(news), s.up[me], me, s.here.front_ends(),
                                 leave || pass % PASSES_PER_SWEEP == 0);
     if (leave && !worked) return;
     if (!worked) pause(20);

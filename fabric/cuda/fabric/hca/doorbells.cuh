@@ -5,6 +5,7 @@
 //   doorbell page --kick, with the index or without--> doorbell record --producer index--> WQE ring
 //   WQE ring --decode, check keys--> up ring
 #pragma once
+#include "fabric/hca/anew.cuh"
 #include "fabric/hca/held.cuh"
 #include "fabric/hca/wqe.cuh"
 
@@ -109,7 +110,7 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
   while (left) {
     bool mine = lane < left;
     // Read once: nothing is sent behind a request that is flushed.
-    bool error_state = __shfl_sync(0xffffffffu, mem::ld_relaxed_gpu(&qp.state), 0) == QP_ERROR;
+    bool error_state = __shfl_sync(0xffffffffu, mem::ld_relaxed_gpu(&qp.state), 0) != QP_RTS;
     work w = {};
     w.blocks = 1;
     if (mine) w = decode(a, qp, head + lane, stage[lane].w);
@@ -143,7 +144,8 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
     __syncwarp();
     gn_u32 first = 0;
     if (lane == 0) {
-      if (bad) mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
+      // One that is in error may begin anew meanwhile.
+      if (bad && !error_state) mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
       first = up_reserve(ring, count);
     }
     first = __shfl_sync(0xffffffffu, first, 0);
@@ -159,34 +161,15 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
   __syncwarp();
 }
 
-// The queue pairs of this ring, by their place in the table. It does not change while the agent is resident.
-struct own_queues {
-  gn_u16 index[MAX_QPS];
-  gn_u32 count;
-};
-
-// Lists them; one warp.
-GN_DEV void find_own(const agent_args& a, own_queues& own) {
-  gn_u32 count = 0;
-  for (gn_u32 base = 0; base < a.qp_count; base += 32) {
-    gn_u32 q = base + lane_id();
-    bool ours = q < a.qp_count && a.qps[q].state != QP_FREE && a.qps[q].ring == a.ring;
-    gn_u32 all = __ballot_sync(0xffffffffu, ours);
-    if (ours) own.index[count + (gn_u32)__popc(all & lt_mask())] = (gn_u16)q;
-    count += (gn_u32)__popc(all);
-  }
-  if (lane_id() == 0) own.count = count;
-}
-
-// Looks once at the doorbells of the queue pairs that are front end `me`'s of `front_ends`, at all registers
-// if `all`; the whole warp. Returns whether there was work.
-GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues& own, up_stage* stage,
-                          gn_u32 me, gn_u32 front_ends, bool all) {
+// Looks once at the doorbells of those of `count` queue pairs that are front end `me`'s of `front_ends`, at
+// all registers if `all`; the whole warp. Returns whether there was work.
+GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues& own, gn_u32 count,
+                          up_stage* stage, gn_u32 me, gn_u32 front_ends, bool all) {
   bool worked = false;
-  for (gn_u32 base = me; base < own.count; base += 32 * front_ends) {
+  for (gn_u32 base = me; base < count; base += 32 * front_ends) {
     gn_u32 at = base + lane_id() * front_ends;
     kick k;
-    if (at < own.count) k = look_at_doorbells(a.qps[own.index[at]], all);
+    if (at < count) k = look_at_doorbells(a.qps[own.index[at]], all);
     gn_u32 plain = __ballot_sync(0xffffffffu, k.is_plain);
     for (gn_u32 todo = __ballot_sync(0xffffffffu, k.is_new); todo; todo &= todo - 1) {
       gn_u32 which = (gn_u32)__ffs((int)todo) - 1;

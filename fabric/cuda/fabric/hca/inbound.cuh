@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The HCA's responder: messages that arrive for the queue pairs in device memory, and completions.
 #pragma once
+#include "fabric/hca/anew.cuh"
 #include "fabric/hca/held.cuh"
 #include "fabric/hca/keys.cuh"
 #include "fabric/mlx5.h"
@@ -311,7 +312,8 @@ GN_DEV bool is_rare(const down_work& d) { return down_op(d) != DOWN_SEND && down
 
 // The messages of the lanes with `mine` that are not copies; the whole warp. The rare ones that are neither
 // SEND nor completion split the batch into one message at a time.
-GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, const down_work& d, bool mine) {
+GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, own_queues& own,
+                            const down_work& d, bool mine) {
   gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;
   message m = message_of(d);
   bool rare = mine && is_rare(d);
@@ -320,9 +322,9 @@ GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, cons
     now = apart ? todo & (0u - todo) : todo;
     bool turn = now >> lane_id() & 1u;
     deliver_together(a, ring, n, m, turn && !rare, report{});
-    if (turn && op == DOWN_QP_ERROR && index < a.qp_count &&
-        mem::ld_relaxed_gpu(&a.qps[index].state) != QP_FREE)
-      queue_error(a, ring, d);
+    gn_u32 state = turn && index < a.qp_count ? mem::ld_relaxed_gpu(&a.qps[index].state) : (gn_u32)QP_FREE;
+    if (op == DOWN_QP_ERROR && state != QP_FREE && state != QP_SPARE) queue_error(a, ring, d);
+    if (op == DOWN_QP_ANEW && state != QP_FREE) begin_anew(a, own, index, down_tag(d));
     if (__any_sync(0xffffffffu, turn && op == DOWN_PING)) keys_refresh(a);
     if (turn && op == DOWN_PING) up_push(ring, UP_PONG, 0, down_tag(d), 0, 0);
     __syncwarp();

@@ -155,6 +155,10 @@ impl AgentExecutor {
                 w[1] = u64::from(opcode) << 40 | u64::from(syndrome) << 32 | u64::from(counter);
             }
             Down::QpError { qpn } => w[0] = head(DOWN_QP_ERROR, qpn, 0),
+            Down::QpAnew { qpn, tag } => {
+                w[0] = head(DOWN_QP_ANEW, qpn, 0);
+                w[3] = key_tag(0, tag);
+            }
             Down::Ping { tag } => {
                 w[0] = head(DOWN_PING, 0, 0);
                 w[3] = key_tag(0, tag);

@@ -38,6 +38,15 @@ impl AgentHca {
     /// # Errors
     /// When the table is full; driver errors.
     pub fn create_qps(&self, specs: &[DeviceQp]) -> Result<u32, DeviceError> {
+        self.create_spared(specs, 0)
+    }
+
+    /// The same, of which the last `spares` are not looked at before they begin anew
+    /// ([`Down::QpAnew`](crate::hca::Down::QpAnew)).
+    ///
+    /// # Errors
+    /// As [`Self::create_qps`].
+    pub fn create_spared(&self, specs: &[DeviceQp], spares: usize) -> Result<u32, DeviceError> {
         let _alone = self.quiet()?;
         let mut tables = self.tables();
         // Numbers go round. A message for a destroyed queue pair may still wait in the ring for the next
@@ -55,7 +64,7 @@ impl AgentHca {
                 dbr_addr: spec.dbr,
                 uar_addr: spec.uar,
                 qpn,
-                state: QP_RTS,
+                state: if i < first + specs.len() - spares { QP_RTS } else { QP_SPARE },
                 sq_mask: spec.sq.1 - 1,
                 rq_mask: spec.rq.1 - 1,
                 cq: spec.cq,

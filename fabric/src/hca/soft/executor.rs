@@ -66,6 +66,10 @@ impl QpExecutor for SoftExecutor {
                     });
                 }
             }
+            Down::QpAnew { qpn, tag } => {
+                self.begin_anew(qpn);
+                self.up.push_back(UpEntry { kind: UP_QP_ANEW, qpn, index: tag, ..UpEntry::default() });
+            }
             Down::Ping { tag } => {
                 self.up.push_back(UpEntry { kind: UP_PONG, index: tag, ..UpEntry::default() })
             }
