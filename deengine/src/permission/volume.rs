@@ -92,11 +92,17 @@ impl VolumeRules {
         match place {
             Place::Absent => Err(Refused::at(Refusal::WrongTarget, map_epoch)),
             Place::Filling => Err(Refused::at(Refusal::NotHereYet, map_epoch)),
-            Place::Serving { first: false } if self.lease_runs(now) && self.entry.writer != Some(client) => {
+            Place::Serving { first: false } if self.may_differ(now, client) => {
                 Err(Refused::at(Refusal::AskTheFirst, map_epoch))
             }
             Place::Serving { .. } => Ok(()),
         }
+    }
+
+    /// Replicas may differ in what this client must not see: beside a writer, and until the volume is settled
+    /// after one (rule 7a).
+    fn may_differ(&self, now: Time, client: ClientId) -> bool {
+        self.entry.unsettled || self.lease_runs(now) && self.entry.writer != Some(client)
     }
 
     pub(super) fn check_writer(&self, now: Time, client: ClientId, lease_epoch: u32) -> Result<(), Refused> {

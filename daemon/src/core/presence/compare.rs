@@ -39,7 +39,9 @@ impl Core {
                 volume.again = true;
                 continue;
             }
-            if volume.stage == Stage::Active && held != Some(&volume.entry) {
+            // An SSD that has restarted knows the writer, but not that its lease runs.
+            let has_writer = of_voters && volume.writer(now).is_some();
+            if volume.stage == Stage::Active && (has_writer || held != Some(&volume.entry)) {
                 volume
                     .behind
                     .insert(ssd, Trouble::Lost("came back without the volume's newest state".into()));
