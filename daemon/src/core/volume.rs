@@ -205,6 +205,9 @@ impl Volume {
             Some(old) if !granted => Lease { free_at: old.free_at.max(fresh.free_at), ..old },
             _ => fresh,
         });
+        if entry.lease_epoch != self.entry.lease_epoch {
+            self.reaches = None;
+        }
         self.entry = entry.clone();
     }
 }

@@ -2,7 +2,7 @@
 //! An SSD that a map dropped is given its places again, and serves when it has filled them.
 
 use crate::array::SimArray;
-use crate::bench::{Bench, create, delete, opened, read, renew, write};
+use crate::bench::{Bench, create, create_with, delete, opened, read, renew, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{DROP_MS, all_maps_keep, newest, of_replicas, serving, states};
 use gnstor_daemon::core::request::Request;
@@ -246,4 +246,49 @@ fn the_fleet_is_shown_with_what_is_missing() {
     assert_eq!((fleet.ssds[3].filling, fleet.ssds[3].serving, fleet.ssds[3].down_since_ms), (32, 0, None));
     assert!(fleet.ssds[3].fill.is_some_and(|fill| !fill.is_filled));
     assert_eq!(SimArray::new(2).len(), 2);
+}
+
+fn holes(bench: &Bench) -> usize {
+    let map = newest(bench);
+    map.rows
+        .iter()
+        .flat_map(|row| &row.places[..usize::from(map.width)])
+        .filter(|place| place.is_none())
+        .count()
+}
+
+#[test]
+fn thirty_seconds_after_a_loss_the_places_are_drawn_among_the_others() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(6);
+    dropped(&mut bench, 5);
+    let lost = holes(&bench);
+    bench.run_for(29_000);
+    assert_eq!((holes(&bench), lost > 0), (lost, true), "it may come back");
+    bench.run_for(2_000);
+    assert_eq!((holes(&bench), states(&bench)[5]), (0, State3::Out));
+    all_maps_keep(&bench, 2);
+    // It is back, and has no place: it takes those of the next one that does not come back.
+    bench.find(5);
+    bench.run_for(5_000);
+    bench.ask(create("b")).unwrap();
+    assert_eq!((filling(&bench, 5), bench.array.ssd(5).active().len()), ((0, 0), 2));
+    dropped(&mut bench, 4);
+    bench.run_for(31_000);
+    assert_eq!((holes(&bench), states(&bench)[5], states(&bench)[4]), (0, State3::In, State3::Out));
+    assert!(filling(&bench, 5).1 > 0);
+    all_maps_keep(&bench, 2);
+}
+
+#[test]
+fn places_are_not_drawn_where_the_volumes_would_not_fit() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(6);
+    bench.ask(create_with("big", 680_000, None)).unwrap();
+    dropped(&mut bench, 5);
+    bench.run_for(100_000);
+    assert!(holes(&bench) > 0, "five SSDs have no room for it");
+    bench.find(5);
+    bench.run_for(2_000);
+    assert_eq!(holes(&bench), 0, "its own places fit");
 }

@@ -164,7 +164,12 @@ impl Core {
             let next = wire::change(map, |map: &Map| map.fill_all(&ssds, fewest, term, choose));
             next.ok().filter(|next| self.has_room(next))
         };
-        let next = fill(&|row, place, open| self.choose(now, map, row, place, open))
+        // A guest without a place is drawn like the SSDs that are in.
+        let mut drawn = map.clone();
+        for (ssd, _) in &ssds {
+            drawn.ssds[usize::from(*ssd)].state = State3::In;
+        }
+        let next = fill(&|row, place, open| self.choose(now, &drawn, row, place, open))
             // What others had does not fit: each gets its own back.
             .or_else(|| fill(&|row, place, open| self.home(row, place).filter(|&home| open.contains(home))));
         if next.is_none() && ssds == all {
