@@ -66,7 +66,6 @@ fn ask(array: &ArrayArgs) -> Result<ShowResponse, CliError> {
 }
 
 /// Looks until Ctrl-C. A daemon that is away is waited for.
-#[expect(clippy::disallowed_methods, reason = "the command's own pause between two looks")]
 fn watch(array: &ArrayArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
     let redraws = !array.json && std::io::stdout().is_terminal();
     let mut fleet = ask(array)?;

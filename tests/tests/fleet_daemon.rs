@@ -27,7 +27,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_secs(5);
-const BYTES: usize = 1 << 20;
+pub(crate) const BYTES: usize = 1 << 20;
 /// What is written at once: all placement groups of some chunks, and so each SSD.
 const PART: usize = 256 << 10;
 
@@ -47,7 +47,7 @@ fn connect(
     HostQueue::connect(&path, Identity::Daemon, Duration::ZERO, WAIT)
 }
 
-fn port(engine: &TransportHandle, soft: ExecutorId, ssd: u16, address: &str) -> SsdPort {
+pub(crate) fn port(engine: &TransportHandle, soft: ExecutorId, ssd: u16, address: &str) -> SsdPort {
     let mut queue = connect(engine, soft, ssd, address).expect("it is there");
     let capacity_bytes = queue.capacity_bytes(WAIT).expect("an answer");
     let (engine, at) = (engine.clone(), address.to_owned());
@@ -67,7 +67,7 @@ fn port(engine: &TransportHandle, soft: ExecutorId, ssd: u16, address: &str) -> 
 
 /// Writes a part of the file and reads it back, until it is told to stop: what the file holds then, the
 /// rounds, and the longest. No call may fail.
-fn write_and_read(file: &File, stop: &AtomicBool) -> (Vec<u8>, u64, Duration) {
+pub(crate) fn write_and_read(file: &File, stop: &AtomicBool) -> (Vec<u8>, u64, Duration) {
     let (mut data, mut rounds, mut longest) = (pattern(7, BYTES), 0, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
         let at = usize::try_from(rounds).expect("few rounds") % (BYTES / PART) * PART;

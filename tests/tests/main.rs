@@ -12,6 +12,7 @@ mod example;
 mod faults;
 mod fenced;
 mod fleet_daemon;
+mod fleet_silence;
 mod follow;
 mod full_disk;
 mod neighbour;

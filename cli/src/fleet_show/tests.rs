@@ -87,7 +87,7 @@ fn numbers_and_times_are_written_for_people() {
 }
 
 #[test]
-fn a_fill_says_how_far_it_is_and_for_whom_it_waits() {
+fn a_fill_says_how_far_it_is_and_which_ssd_it_waits_for() {
     let _deadline = deadline();
     let mut fleet = fleet();
     let report = SsdFill { compared_blocks: 256, blocks: 1_024, pulled_blocks: 128, ..SsdFill::default() };

@@ -154,7 +154,7 @@ impl Core {
         })
     }
 
-    /// The map in use, for those that follow it: its epoch and its bytes.
+    /// The map in use: its epoch and its bytes.
     pub fn map_in_use(&self) -> Option<(u64, Arc<[u8]>)> {
         let map = self.epoch.map().filter(|_| self.is_serving())?;
         Some((map.epoch(), self.epoch.bytes()))

@@ -243,7 +243,7 @@ fn the_fleet_is_shown_with_what_is_missing() {
     bench.find(3);
     bench.run_for(150);
     let fleet = bench.core.fleet().unwrap();
-    assert_eq!((fleet.ssds[3].filling, fleet.ssds[3].serving, fleet.ssds[3].down_since_ms), (64, 0, None));
+    assert_eq!((fleet.ssds[3].filling, fleet.ssds[3].serving, fleet.ssds[3].down_since_ms), (32, 0, None));
     assert!(fleet.ssds[3].fill.is_some_and(|fill| !fill.is_filled));
     assert_eq!(SimArray::new(2).len(), 2);
 }

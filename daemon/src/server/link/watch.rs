@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tells a silent SSD from a thread that was not run (rule 2b of the fleet).
 //!
-//! An SSD is silent when a keep-alive has been out for [`PATIENCE_MS`], and no completion came meanwhile. The
-//! link counts that time in what it could have seen: of the time between two looks, at most [`STEP_MS`] count.
-//! So a daemon that is stopped, or is on a busy machine, does not take its own pause for the SSD's. After a
-//! longer pause the answer may still be on its way through other threads of this process. They get
+//! An SSD is silent when a keep-alive has been out for [`PATIENCE_MS`], and no completion came meanwhile.
+//! The link counts the time that it could have seen: of the time between two looks, at most [`STEP_MS`]. So a
+//! daemon that is stopped, or is on a busy machine, does not take its own pause for the SSD's. After a longer
+//! pause the answer may still be on its way through other threads of this process. They get
 //! [`AFTER_PAUSE_MS`] for it.
 
 /// How often a connection is probed that is watched closely.

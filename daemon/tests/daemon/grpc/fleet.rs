@@ -34,6 +34,7 @@ fn a_stream_of_maps_has_the_newest_and_ends_by_itself() {
     let config = DaemonConfig { keep_alive: Duration::from_secs(1), ..config() };
     let daemon = Daemon::start(ANY, array.ports(), config).unwrap();
     with_client(&daemon, async |mut client| {
+        #[expect(clippy::disallowed_methods, reason = "how long a stream lasts is what is measured")]
         let begun = Instant::now();
         let mut maps = client.fleet.watch_map(WatchMapRequest { after_epoch: 0 }).await.unwrap().into_inner();
         let first = maps.message().await.unwrap().expect("the map in use");
