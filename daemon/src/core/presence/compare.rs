@@ -40,7 +40,7 @@ impl Core {
                 continue;
             }
             // An SSD that has restarted knows the writer, but not that its lease runs.
-            let has_writer = of_voters && volume.writer(now).is_some();
+            let has_writer = volume.writer(now).is_some();
             if volume.stage == Stage::Active && (has_writer || held != Some(&volume.entry)) {
                 volume
                     .behind
