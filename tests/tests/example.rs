@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The example of the README as its reader has it: kernel and host program compiled, linked with the static
+//! The example of the tutorial as its reader has it: kernel and host program compiled, linked with the static
 //! library, run against an array.
 
 use gnstor_tests::command::{BUILD_LIMIT, Ended, Up, run_for};
