@@ -13,9 +13,9 @@ use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc;
 use gnstor_proto::placement::{AnyMap, Rows};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 /// The argument of a kernel: `gn::file` of `gnstor/gnstor.cuh`, by value.
@@ -40,6 +40,9 @@ pub struct File {
     map: Arc<AnyMap>,
     device: Arc<DeviceMem>,
     lease: Option<Lease>,
+    /// Set where a write may have ended without being acknowledged: a host call that failed, or any kernel,
+    /// whose requests the host does not see.
+    in_doubt: OnceLock<()>,
 }
 
 #[derive(Debug)]
@@ -82,7 +85,7 @@ impl Client {
             answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
         let file =
             File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))?;
-        *open_files.entry(name.into()).or_default() += 1;
+        open_files.entry(name.into()).or_default().count += 1;
         Ok(file)
     }
 
@@ -134,7 +137,16 @@ impl File {
         let granted = lease.is_some();
         let lease =
             lease.filter(|_| rights == Rights::Write).map(|length| Lease::start(client, &info, length));
-        Ok(Self { client: Arc::clone(client), info, rights, granted, map, device, lease })
+        Ok(Self {
+            client: Arc::clone(client),
+            info,
+            rights,
+            granted,
+            map,
+            device,
+            lease,
+            in_doubt: OnceLock::new(),
+        })
     }
 
     /// The volume as it was when it was opened.
@@ -170,6 +182,7 @@ impl File {
 
     /// The argument by which a kernel uses this file.
     pub fn device_file(&self) -> DeviceFile {
+        let _ = self.in_doubt.set(());
         let FileAbi { channel, volume, timeout_ns } = self.abi();
         DeviceFile { channel, volume, timeout_ns }
     }
@@ -243,7 +256,11 @@ impl File {
         self.check(offset, data.len() as u64)?;
         let mut at = offset;
         for part in data.chunks(STAGING_BYTES) {
-            transfer(&self.client.transfers, self.target(), Self::vba(at), Work::Write(part))?;
+            let written = transfer(&self.client.transfers, self.target(), Self::vba(at), Work::Write(part));
+            if written.is_err() {
+                let _ = self.in_doubt.set(());
+            }
+            written?;
             at += part.len() as u64;
         }
         Ok(())
@@ -300,6 +317,8 @@ fn refuses_renewal(e: &Error) -> bool {
 
 /// From a renewal that failed to the next try.
 const RENEW_AGAIN: Duration = Duration::from_millis(500);
+/// From one look at the SSDs that are reached to the next.
+const LOOK: Duration = Duration::from_millis(50);
 
 impl Lease {
     #[expect(clippy::disallowed_methods, reason = "the renewal thread is the runtime part of this module")]
@@ -314,11 +333,21 @@ impl Lease {
             lease_ms: u32::try_from(length.as_millis()).unwrap_or(u32::MAX),
             reaches: None,
         };
+        let reach = client.session.reach();
         let report = Arc::clone(&lost);
         let thread = std::thread::spawn(move || {
             let mut pause = length / 3;
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pause) {
+            let mut request = request;
+            loop {
+                // An SSD that is reached again is told of at once: the daemon may wait for that.
+                let told = request.reaches.unwrap_or(u64::MAX);
+                let begun = Instant::now();
+                while begun.elapsed() < pause && reach.now() & !told == 0 {
+                    let rest = LOOK.min(pause.saturating_sub(begun.elapsed()));
+                    let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(rest) else { return };
+                }
                 pause = length / 3;
+                request.reaches = Some(reach.now());
                 match rpc.wait("the renewal of a lease", rpc.volumes().renew(request.clone())) {
                     Ok(_) => {}
                     // A daemon that is away, or waits for an SSD, may serve again before the lease ends; when
@@ -370,14 +399,16 @@ impl Drop for File {
             return;
         }
         let mut open_files = self.client.open_files.lock().expect("no panic while held");
-        let Some(count) = open_files.get_mut(&self.info.name) else { return };
-        *count -= 1;
-        if *count == 0 {
+        let Some(opened) = open_files.get_mut(&self.info.name) else { return };
+        opened.count -= 1;
+        opened.in_doubt |= self.in_doubt.get().is_some();
+        let all_acknowledged = !opened.in_doubt;
+        if opened.count == 0 {
             open_files.remove(&self.info.name);
             let request = grpc::ReleaseRequest {
                 name: self.info.name.clone(),
                 client_id: self.client.id.get().into(),
-                all_acknowledged: false,
+                all_acknowledged,
             };
             if let Err(e) =
                 self.client.rpc.wait("the release of a lease", self.client.rpc.volumes().release(request))

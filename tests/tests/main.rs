@@ -2,6 +2,7 @@
 //! The whole system, end to end. One binary runs all of these tests: while some wait for processes, others
 //! use the cores.
 
+mod anew;
 mod bench;
 mod capacity;
 mod cli;

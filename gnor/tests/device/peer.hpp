@@ -60,7 +60,8 @@ struct Peer {
   uint64_t step = 0, last_arrival = 0, open_until = 0;
   gn_u64 up_head = 0, down_tail = 0;
   std::deque<hca::down_desc> backlog;
-  std::vector<Queue> queues;   // by number: the first sets of all SSDs, which have the SSDs' data too, then the others
+  // by number: the first sets of all SSDs, which have the SSDs' data too, then the second ones
+  std::vector<Queue> queues;
   std::vector<Anew> anew;
   gn_u32 last_tag = 0, made_anew = 0, breaks = 0;
   std::map<gn_u32, std::unique_ptr<Job>> jobs;
@@ -81,7 +82,11 @@ struct Peer {
   static inline uint64_t clock = 0;
   static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
 
-  explicit Peer(Harness& harness) : r(harness), rng(harness.cfg.seed * 77 + 5), queues(2 * harness.cfg.ssds), anew(harness.cfg.ssds) {
+  explicit Peer(Harness& harness)
+      : r(harness),
+        rng(harness.cfg.seed * 77 + 5),
+        queues(2 * harness.cfg.ssds),
+        anew(harness.cfg.ssds) {
     for (Anew& x : anew) x.at = r.cfg.break_at + rng.below(1000);
     breaks = r.cfg.breaks;
     for (Queue& q : queues) {
@@ -209,7 +214,9 @@ struct Peer {
     }
   }
 
-  static bool is_connect_anew(const Entry& e) { return static_cast<gn_u32>(e.payload[0]) >> 16 == CID_CONNECT; }
+  static bool is_connect_anew(const Entry& e) {
+    return static_cast<gn_u32>(e.payload[0]) >> 16 == CID_CONNECT;
+  }
   /// The queue with the SSD's data.
   Queue& data_of(gn_u32 q) { return queues[q % r.cfg.ssds]; }
 

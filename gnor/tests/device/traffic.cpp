@@ -707,8 +707,8 @@ Config tables_are_filled_again(uint64_t seed) {
   return cfg;
 }
 
-/// Queue pairs break and are made anew, again and again, while lanes read and write: no request fails, and each
-/// goes on with the stamps that it had.
+/// Queue pairs break and are made anew, again and again, while lanes read and write: no request fails, and
+/// each goes on with the stamps that it had.
 Config queue_pairs_made_anew(uint64_t seed) {
   Config cfg = the_map_moves_on(seed);
   cfg.map_at = 0, cfg.maps = 1;
