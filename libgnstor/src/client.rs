@@ -172,7 +172,10 @@ impl Client {
             tracing::warn!("SSD {ssd} is left out of the channel for now, as it is not reached: {why}");
         }
         session.follow(Arc::clone(&maps) as _, epoch);
-        session.make_anew_for(&channel);
+        // Off until the test of real processes passes (tests/tests/anew.rs): requests failed there.
+        if std::env::var_os("GNSTOR_ANEW").is_some_and(|on| on == "1") {
+            session.make_anew_for(&channel);
+        }
         let transfers = Mutex::new(Transfers::new(&channel)?);
         let buffer = match options.buffer_bytes {
             0 => None,
