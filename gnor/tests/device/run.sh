@@ -167,7 +167,8 @@ mutants_of_one_core() {
         plain plain behind_dumps 60
     mutant dump_takes_a_receive $GNOR/append.cuh 's/be32((next - posted) & 0xffffu)/be32(next \& 0xffffu)/' \
         plain plain behind_dumps 40
-    mutant dump_keeps_its_block $GNOR/dump.cuh '/its block, as a command/d' plain plain behind_dumps 40
+    mutant dump_keeps_its_block $GNOR/dump.cuh 's/S::ld(&qp_of(c, x.queue).completed) + 1);/S::ld(\&qp_of(c, x.queue).completed));/' \
+        plain plain behind_dumps 40
     mutant dump_waits_for_a_receive $GNOR/dump.cuh \
         's/(qp, qp.retired + c.depth, at)/(qp, (gn_u32)S::ld(\&qp.gate) >> 16, at)/' \
         plain plain behind_dumps 40
