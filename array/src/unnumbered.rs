@@ -83,6 +83,7 @@ mod tests {
             any_reader: false,
             readers: Vec::new(),
             writer: None,
+            unsettled: false,
             lease_epoch: 0,
             lease_ms: 0,
             request_ids: Vec::new(),

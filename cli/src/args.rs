@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line.
 
+mod fleet;
 mod serve;
 mod volume;
 
+pub use fleet::*;
 pub use serve::*;
 pub use volume::*;
 
@@ -109,6 +111,21 @@ pub enum Command {
     /// Show the state of a running array: SSDs, volumes, redundancy, what is wrong and what to do
     #[command(after_help = "Examples:\n  gnstor status\n  gnstor status --json | jq -r .state")]
     Status(ArrayArgs),
+    /// See the SSDs of an array whose map changes, and take SSDs out and back
+    #[command(
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor fleet show\n",
+            "  gnstor fleet show --json | jq -r .state\n",
+            "  gnstor fleet watch\n",
+            "  gnstor fleet fail 2\n",
+            "  gnstor fleet resume 2\n\n",
+            "Exit codes of show and watch: 0 healthy; 2 degraded: some blocks have fewer copies than they should; ",
+            "3 some blocks\n",
+            "cannot be read or written; 1 the daemon did not answer.",
+        )
+    )]
+    Fleet(FleetArgs),
     /// Copy a file into a volume, or a volume into a file
     #[command(
         after_help = concat!(

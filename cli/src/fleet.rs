@@ -150,7 +150,7 @@ pub(crate) fn ssds(array: &ArrayArgs) -> Vec<Ssd> {
     })
 }
 
-fn call<T, F>(args: &ArrayArgs, body: impl FnOnce(SignedChannel) -> F) -> Result<T, CliError>
+pub(crate) fn call<T, F>(args: &ArrayArgs, body: impl FnOnce(SignedChannel) -> F) -> Result<T, CliError>
 where
     F: Future<Output = Result<T, tonic::Status>>,
 {

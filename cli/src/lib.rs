@@ -11,6 +11,7 @@
 //!   volume     ls, rm and volume create, show; filter: which volumes a list has
 //!   cp         files, devices and pipes into volumes and back
 //!   status     status and df; fleet: what the daemon says of the array
+//!   fleet_ops  fleet show, watch, resume, fail, remove; fleet_show: what they print
 //!   ssd_health the SMART page of an SSD of a running array; ssd_log: its other log pages
 //! ```
 //! `gnstor bench` is the crate gnstor-bench. Errors, progress and standard output are in the crate
@@ -24,6 +25,8 @@ pub mod demo_fault;
 mod demo_kernel;
 mod filter;
 mod fleet;
+pub mod fleet_ops;
+mod fleet_show;
 mod key;
 mod signals;
 pub mod ssd;

@@ -4,7 +4,7 @@
 use clap::{CommandFactory, Parser};
 use gnstor_bench as bench;
 use gnstor_cli::args::{Cli, Command};
-use gnstor_cli::{CliError, certs, cp, demo, demo_fault, ssd, ssd_health, status, up, volume};
+use gnstor_cli::{CliError, certs, cp, demo, demo_fault, fleet_ops, ssd, ssd_health, status, up, volume};
 use gnstor_console::{Steps, out};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -37,8 +37,8 @@ fn main() -> ExitCode {
         tracing::warn!("Ctrl-C will not clean up: {e}");
     }
     match run(&cli, interrupted) {
-        Ok(()) => match out::failure() {
-            None => ExitCode::SUCCESS,
+        Ok(code) => match out::failure() {
+            None => ExitCode::from(code),
             Some((why, code)) => {
                 why.iter().for_each(|why| eprintln!("gnstor: standard output: {why}"));
                 ExitCode::from(code)
@@ -66,12 +66,14 @@ fn man_page(words: &[String], page: &mut Vec<u8>) -> Result<(), CliError> {
     clap_mangen::Man::new(command).render(page).map_err(|e| CliError::Usage(e.to_string()))
 }
 
-fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
-    match &cli.command {
+/// Runs the command; the exit code.
+fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, CliError> {
+    let done: Result<(), CliError> = match &cli.command {
+        Command::Fleet(args) => return fleet_ops::run(args, &interrupted),
         Command::Demo(args) => {
             let steps = Steps::new(args.json, interrupted);
             if let Some(fault) = args.fault {
-                return demo_fault::run(fault, args, &steps);
+                return demo_fault::run(fault, args, &steps).map(|()| 0);
             }
             let report = demo::run(args, &steps)?;
             demo::print(&report, args.json);
@@ -102,5 +104,6 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<(), CliError> {
             out::note(std::io::stdout().write_all(&page));
             Ok(())
         }
-    }
+    };
+    done.map(|()| 0)
 }

@@ -171,7 +171,10 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
         if ssd.is_out {
             problems.push(Problem {
                 what: format!("SSD {index} is out of the fleet map: it holds no block"),
-                action: "the array has no repair yet: copy the volumes into a new array (gnstor cp)".into(),
+                action:
+                    "gnstor fleet show says how many copies are left, and what to do; where the map does not \
+                         change by itself, copy the volumes into a new array (gnstor cp)"
+                        .into(),
             });
         }
     }

@@ -2,6 +2,7 @@
 //! From the core's commands to the bytes of an admin command, and back. The contract is
 //! `gnstor_proto::vendor`.
 
+mod repair;
 mod voting;
 
 use crate::core::{Answer, Command};
@@ -65,8 +66,13 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
     let dwords = u32::try_from(bytes / 4).expect("a transfer is far below 16 GiB");
     let mut sqe = Sqe { nsid: 1.into(), cdw10: dwords.into(), ..Sqe::default() };
     sqe.opcode = match command {
-        // Their bytes are in `voting`.
-        Command::Identify | Command::TermTake { .. } | Command::MapHold { .. } | Command::Activate(_) => 0,
+        // Their bytes are in `voting` and `repair`.
+        Command::Identify
+        | Command::TermTake { .. }
+        | Command::MapHold { .. }
+        | Command::Activate(_)
+        | Command::FillLog
+        | Command::Settle(_) => 0,
         Command::Add(_) => opcode::VOLUME_ADD,
         Command::Chmod(_) => opcode::VOLUME_CHMOD,
         Command::Delete { .. } => opcode::VOLUME_DELETE,
@@ -99,7 +105,8 @@ pub fn order(command: &Command) -> Option<u64> {
         | Command::TermTake { .. }
         | Command::MapHold { .. }
         | Command::Activate(_) => Some(MAP_ORDER),
-        Command::List { .. } | Command::Identify => None,
+        Command::Settle(of) => Some(of.vid.get().into()),
+        Command::List { .. } | Command::Identify | Command::FillLog => None,
     }
 }
 
@@ -159,7 +166,7 @@ impl Dialogue for Talk {
     }
 
     fn ask(&self) -> Ask {
-        if let Some(ask) = self.ask_voter() {
+        if let Some(ask) = self.ask_voter().or_else(|| self.ask_of_repair()) {
             return ask;
         }
         let data = match &self.command {
@@ -189,6 +196,8 @@ impl Dialogue for Talk {
             | Command::MapHold { .. }
             | Command::Activate(_) => Some(Answer::Done),
             Command::Identify => Some(voting::says(&reply)),
+            Command::FillLog => Some(repair::fill(&reply)),
+            Command::Settle(_) => Some(repair::settled(dw0, &reply)),
             Command::TermTake { .. } => self.taken(dw0, &reply),
             Command::List { from } => Some(table(*from, dw0 as usize, &reply.data).unwrap_or_else(|a| a)),
             Command::MapGet => self.map(dw0 as usize, &reply.data),

@@ -69,7 +69,7 @@ impl QpExecutor for Generator {
                 s.responses += 1;
                 s.last = bytes;
             }
-            Down::Cqe { .. } | Down::QpError { .. } | Down::Ping { .. } => {}
+            Down::Cqe { .. } | Down::QpError { .. } | Down::QpAnew { .. } | Down::Ping { .. } => {}
         }
     }
 }

@@ -10,6 +10,8 @@
 //! So which copy is the last depends on the number of replicas. It is judged for all numbers from the fewest
 //! that a volume has.
 
+mod many;
+
 use crate::map::{Map, Place, Row, SsdState};
 use crate::set::SsdSet;
 use crate::{Incarnation, SsdId, Term};
@@ -126,11 +128,7 @@ impl Map {
         fewest: u8,
         term: Term,
     ) -> Result<Self, Unchanged> {
-        let known = self.ssd(ssd).ok_or(Unchanged::Unknown)?;
-        let was_dropped = known.shrunk_at > 0 && incarnation <= known.incarnation;
-        if was_dropped || incarnation < known.incarnation || known.state == SsdState::Absent {
-            return Err(Unchanged::Incarnation);
-        }
+        self.may_fill(ssd, incarnation)?;
         let mut next = self.next(term);
         let target = next.rows.get_mut(row).ok_or(Unchanged::NoPlace)?;
         let hole =

@@ -29,6 +29,7 @@
 //! | [`serve`] | 1, 2, 6a, 7a, 8 | whether an SSD carries out a read or a write |
 //! | [`history`] | 6, 6a | window, settled mark, regions: what may differ between replicas |
 //! | [`repair`] | 13 | which of two copies is right; a pass over the blocks |
+//! | [`fill`] | 13 | a block of a filling place: writes, and copies of the first |
 //! | [`settle`] | 14 | from the end of a write lease to the next grant |
 //! | [`client`] | 5, 5a | one write until it is acknowledged |
 //! | [`space`] | 15 | full SSDs |
@@ -46,6 +47,7 @@ mod deadline;
 
 pub mod change;
 pub mod client;
+pub mod fill;
 pub mod history;
 pub mod identity;
 pub mod known;

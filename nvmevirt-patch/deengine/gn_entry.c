@@ -16,6 +16,7 @@ static bool gn_fields_are_right(const gnp_entry *e) {
   if (e->state != GNP_VOLUME_ACTIVE && e->state != GNP_VOLUME_DELETING) return false;
   if (e->replicas < 1 || e->replicas > GNP_MAX_REPLICAS) return false;
   if (e->chunk_shift > 12 || e->any_reader > 1) return false;
+  if (e->flags & ~GNP_ENTRY_UNSETTLED || (e->flags && e->writer)) return false;
   if (e->capacity_blocks < 1 || e->capacity_blocks > 1ull << 32) return false;
   if (!gn_is_zero(e->reserved, sizeof e->reserved) || !gn_is_zero(e->reserved2, sizeof e->reserved2))
     return false;

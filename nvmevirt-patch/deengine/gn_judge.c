@@ -30,6 +30,12 @@ static bool gn_lease_runs(const struct gn_volume *volume, gn_u64 now_ns) {
   return volume->entry.writer != 0 && gn_runs(volume->lease_until_ns, now_ns);
 }
 
+/* Replicas may differ in what this client must not see. */
+static bool gn_may_differ(const struct gn_volume *volume, gn_u64 now_ns, gn_u16 client) {
+  if (volume->entry.flags & GNP_ENTRY_UNSETTLED) return true;
+  return gn_lease_runs(volume, now_ns) && volume->entry.writer != client;
+}
+
 static struct gn_refused gn_check_writer(const struct gn_volume *volume, gn_u64 now_ns, gn_u16 client,
                                          gn_u32 lease_epoch) {
   gn_u8 code;
@@ -53,7 +59,7 @@ static struct gn_refused gn_check_place(const struct gn_volume *volume, const st
     return gn_no(GN_GROUP_WAITS, epoch);
   if (request->writes) return gn_ok();
   if (place == GN_FILLING) return gn_no(GN_NOT_HERE_YET, epoch);
-  if (place == GN_SERVING && gn_lease_runs(volume, now_ns) && volume->entry.writer != request->client)
+  if (place == GN_SERVING && gn_may_differ(volume, now_ns, request->client))
     return gn_no(GN_ASK_THE_FIRST, epoch);
   return gn_ok();
 }

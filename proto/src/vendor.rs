@@ -73,6 +73,8 @@ pub mod opcode {
     pub const ACTIVATE: u8 = 0xD5;
     /// LEASE ASK ([`crate::voting::Ask`]).
     pub const LEASE_ASK: u8 = 0xD9;
+    /// SETTLE: make a volume's copies those of each group's first, or say how far that is.
+    pub const SETTLE: u8 = 0xDD;
 }
 
 /// MAP GET, CDW12: the map that a voter holds, not the active one.
@@ -109,6 +111,12 @@ pub mod state {
     pub const ACTIVE: u8 = 1;
     /// Deleted; its pages are being swept.
     pub const DELETING: u8 = 2;
+}
+
+/// Flags of a permission entry.
+pub mod entry_flags {
+    /// A write lease ended before all its writes were known to be on all replicas: they may differ.
+    pub const UNSETTLED: u8 = 1;
 }
 
 /// The permission entry as bytes: 4 KiB, little-endian, CRC-32C over everything before the last four bytes.
@@ -153,8 +161,10 @@ pub struct RawEntry {
     pub name_len: U16,
     /// Bytes of `labels` in use.
     pub labels_len: U16,
+    /// [`entry_flags`].
+    pub flags: u8,
     /// Reserved.
-    pub reserved: [u8; 6],
+    pub reserved: [u8; 5],
     /// Ids of the last requests that changed the entry, newest first.
     pub request_ids: [[u8; 16]; REQUEST_IDS],
     /// Name, UTF-8.
@@ -175,6 +185,7 @@ pub struct RawEntry {
 /// Bytes of a permission entry.
 pub const ENTRY_BYTES: usize = 4096;
 const _: () = assert!(size_of::<RawEntry>() == ENTRY_BYTES);
+const _: () = assert!(offset_of!(RawEntry, flags) == 66);
 const _: () = assert!(offset_of!(RawEntry, capacity_blocks) == 32 && offset_of!(RawEntry, state) == 56);
 const _: () =
     assert!(offset_of!(RawEntry, max_bytes_per_s) == 2312 && offset_of!(RawEntry, max_iops) == 2320);
@@ -221,6 +232,8 @@ pub struct VolumeEntry {
     pub readers: Vec<ClientId>,
     /// Client that holds the write lease.
     pub writer: Option<ClientId>,
+    /// Replicas may differ until the volume is settled; it has no writer then.
+    pub unsettled: bool,
     /// Lease epoch.
     pub lease_epoch: u32,
     /// Milliseconds that the write lease runs from receipt.
@@ -328,6 +341,7 @@ impl VolumeEntry {
         raw.replicas = self.replicas;
         raw.chunk_shift = self.chunk_shift;
         raw.any_reader = u8::from(self.any_reader);
+        raw.flags = if self.unsettled { entry_flags::UNSETTLED } else { 0 };
         raw.reader_count = (self.readers.len() as u16).into();
         raw.name_len = (self.name.len() as u16).into();
         raw.labels_len = (self.labels.len() as u16).into();
@@ -363,6 +377,8 @@ impl VolumeEntry {
         field((1..=MAX_REPLICAS).contains(&raw.replicas), "replicas")?;
         field(raw.chunk_shift <= 12, "chunk_shift")?;
         field(raw.any_reader <= 1, "any_reader")?;
+        field(raw.flags & !entry_flags::UNSETTLED == 0, "flags")?;
+        field(raw.flags == 0 || raw.writer.get() == 0, "flags")?;
         field((1..=1 << 32).contains(&raw.capacity_blocks.get()), "capacity_blocks")?;
         field(raw.reserved.iter().chain(&raw.reserved2).all(|&b| b == 0), "reserved")?;
         let text = |field: &[u8], len: U16, name| {
@@ -389,6 +405,7 @@ impl VolumeEntry {
             any_reader: raw.any_reader == 1,
             readers: readers.iter().map(|&r| client(r, "readers")).collect::<Result<_, _>>()?,
             writer: if raw.writer.get() == 0 { None } else { Some(client(raw.writer, "writer")?) },
+            unsettled: raw.flags & entry_flags::UNSETTLED != 0,
             lease_epoch: raw.lease_epoch.get(),
             lease_ms: raw.lease_ms.get(),
             request_ids: raw.request_ids.iter().filter(|id| **id != [0; 16]).copied().collect(),

@@ -5,22 +5,29 @@
 
 use gnstor_daemon::core::{CoreConfig, MapFormat};
 use gnstor_daemon::{Daemon, DaemonConfig, SsdPort};
-use gnstor_fabric::admin::{AdminQueue, ChannelError};
+use gnstor_fabric::admin::{AdminChannel, AdminQueue, ChannelError, Payload};
 use gnstor_fabric::host_queue::{HostQueue, SsdPath};
 use gnstor_fabric::runtime::{TransportHandle, TransportThreads};
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::{ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::placement::AnyMap;
+use gnstor_proto::placement::map3::{FleetMap3, State3};
+use gnstor_proto::status::Status;
+use gnstor_proto::vendor::opcode;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess};
 use gnstor_tests::{Guest, assert_same, pattern, volume, within};
 use libgnstor::{CreateOptions, File, Rights};
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_secs(5);
-const BYTES: usize = 1 << 20;
+pub(crate) const BYTES: usize = 1 << 20;
 /// What is written at once: all placement groups of some chunks, and so each SSD.
 const PART: usize = 256 << 10;
 
@@ -40,7 +47,7 @@ fn connect(
     HostQueue::connect(&path, Identity::Daemon, Duration::ZERO, WAIT)
 }
 
-fn port(engine: &TransportHandle, soft: ExecutorId, ssd: u16, address: &str) -> SsdPort {
+pub(crate) fn port(engine: &TransportHandle, soft: ExecutorId, ssd: u16, address: &str) -> SsdPort {
     let mut queue = connect(engine, soft, ssd, address).expect("it is there");
     let capacity_bytes = queue.capacity_bytes(WAIT).expect("an answer");
     let (engine, at) = (engine.clone(), address.to_owned());
@@ -60,7 +67,7 @@ fn port(engine: &TransportHandle, soft: ExecutorId, ssd: u16, address: &str) -> 
 
 /// Writes a part of the file and reads it back, until it is told to stop: what the file holds then, the
 /// rounds, and the longest. No call may fail.
-fn write_and_read(file: &File, stop: &AtomicBool) -> (Vec<u8>, u64, Duration) {
+pub(crate) fn write_and_read(file: &File, stop: &AtomicBool) -> (Vec<u8>, u64, Duration) {
     let (mut data, mut rounds, mut longest) = (pattern(7, BYTES), 0, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
         let at = usize::try_from(rounds).expect("few rounds") % (BYTES / PART) * PART;
@@ -77,17 +84,28 @@ fn write_and_read(file: &File, stop: &AtomicBool) -> (Vec<u8>, u64, Duration) {
     (data, rounds, longest)
 }
 
-#[test]
-fn a_killed_ssd_of_four_is_dropped_and_the_array_goes_on() {
-    within(BUILD_LIMIT, || {
+/// SSD processes, and a daemon that makes maps of format 3.
+struct Array {
+    ssds: Vec<Option<SsdProcess>>,
+    addresses: Vec<String>,
+    daemon: Daemon,
+    engine: TransportHandle,
+    soft: ExecutorId,
+    _threads: TransportThreads,
+    folder: tempfile::TempDir,
+}
+
+fn ssd_process(folder: &Path, index: u16, listen: &str) -> SsdProcess {
+    let file = folder.join(format!("{index}.gns")).display().to_string();
+    let number = index.to_string();
+    SsdProcess::start(listen, &["--preset", "null", "--size", "64MiB", "--data", &file, "--index", &number])
+}
+
+impl Array {
+    fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let start = |index: u16| {
-            let file = folder.path().join(format!("{index}.gns")).display().to_string();
-            let number = index.to_string();
-            let sizes = ["--preset", "null", "--size", "64MiB", "--data", &file, "--index", &number];
-            SsdProcess::start("127.0.0.1:0", &sizes)
-        };
-        let mut ssds: Vec<_> = (0..4).map(|index| Some(start(index))).collect();
+        let ssds: Vec<_> =
+            (0..4).map(|index| Some(ssd_process(folder.path(), index, "127.0.0.1:0"))).collect();
         let addresses: Vec<String> = ssds.iter().flatten().map(SsdProcess::address).collect();
         let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
         let threads = threads.expect("a thread");
@@ -98,21 +116,101 @@ fn a_killed_ssd_of_four_is_dropped_and_the_array_goes_on() {
         let config = DaemonConfig { core, ..DaemonConfig::default() };
         let daemon =
             Daemon::start("127.0.0.1:0".parse().unwrap(), ports.collect(), config).expect("it serves");
-        let at = format!("http://{}", daemon.local_addr());
+        Self { ssds, addresses, daemon, engine, soft, _threads: threads, folder }
+    }
 
-        let guest = Guest::connect(&at, "writer");
+    fn daemon(&self) -> String {
+        format!("http://{}", self.daemon.local_addr())
+    }
+
+    fn kill(&mut self, ssd: usize) {
+        self.ssds[ssd].take().expect("it runs").kill();
+    }
+
+    /// The SSD starts again, with its file and where it was.
+    fn restart(&mut self, ssd: u16) {
+        let process = ssd_process(self.folder.path(), ssd, &self.addresses[usize::from(ssd)]);
+        self.ssds[usize::from(ssd)] = Some(process);
+    }
+
+    /// The map that SSD 0 has.
+    fn map(&self) -> FleetMap3 {
+        let mut queue = connect(&self.engine, self.soft, 0, &self.addresses[0]).expect("it is there");
+        let mut data = vec![0; 64 << 10];
+        let cdw10 = (16u32 << 10).into();
+        let sqe = Sqe { opcode: opcode::MAP_GET, nsid: 1.into(), cdw10, ..Sqe::default() };
+        let cqe = queue.execute(sqe, Payload::In(&mut data), WAIT).expect("an answer");
+        assert!(Status(cqe.status_word()).is_success(), "{cqe:?}");
+        let map = AnyMap::decode(&data[..cqe.dw0.get() as usize]).expect("a map");
+        let AnyMap::Three(map) = map else { panic!("a map of format 3") };
+        map
+    }
+
+    /// Waits until the map is so, and says how long that took.
+    fn until(&self, what: &str, is_so: impl Fn(&FleetMap3) -> bool) -> Duration {
+        let begun = Instant::now();
+        while !is_so(&self.map()) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{what}: {:?}", self.map().ssds);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        begun.elapsed()
+    }
+
+    fn end(self) {
+        self.daemon.stop().expect("it served until now");
+        self.ssds.into_iter().flatten().for_each(|ssd| drop(ssd.end("-TERM")));
+    }
+}
+
+fn has_place(map: &FleetMap3, ssd: u16, filling: bool) -> bool {
+    map.rows
+        .iter()
+        .flat_map(|row| row.places)
+        .flatten()
+        .any(|place| place.ssd == ssd && place.filling == filling)
+}
+
+/// A client that writes and reads volume v all the time, until it is told to stop.
+struct Load {
+    stop: Arc<AtomicBool>,
+    writer: JoinHandle<(Vec<u8>, u64, Duration)>,
+}
+
+impl Load {
+    fn start(guest: &Guest) -> Self {
         volume(&guest.client, "v", BYTES as u64, 2);
-        let data = pattern(7, BYTES);
         let file = guest.client.open("v", Rights::Write).unwrap();
-        file.write_at(0, &data).unwrap();
+        file.write_at(0, &pattern(7, BYTES)).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
-        let writer = std::thread::spawn({
-            let stop = Arc::clone(&stop);
-            move || write_and_read(&file, &stop)
-        });
+        let told = Arc::clone(&stop);
+        Self { stop, writer: std::thread::spawn(move || write_and_read(&file, &told)) }
+    }
+
+    /// What the volume holds.
+    fn end(self) -> Vec<u8> {
+        self.stop.store(true, Ordering::Relaxed);
+        let (data, rounds, longest) = self.writer.join().expect("no call failed");
+        eprintln!("{rounds} rounds of a write and a read, of which the longest took {longest:?}");
+        data
+    }
+}
+
+fn holds(guest: &Guest, name: &str, data: &[u8]) {
+    let file = guest.client.open(name, Rights::Read).unwrap();
+    let mut read = vec![0; BYTES];
+    file.read_at(0, &mut read).unwrap();
+    assert_same("after the faults", &read, data);
+}
+
+#[test]
+fn a_killed_ssd_of_four_is_dropped_and_the_array_goes_on() {
+    within(BUILD_LIMIT, || {
+        let mut array = Array::start();
+        let guest = Guest::connect(&array.daemon(), "writer");
+        let load = Load::start(&guest);
         std::thread::sleep(Duration::from_millis(500));
 
-        ssds[3].take().expect("it runs").kill();
+        array.kill(3);
         let killed = Instant::now();
         let options = CreateOptions { capacity_bytes: BYTES as u64, replicas: 2, ..CreateOptions::default() };
         let mut tries = 0;
@@ -123,22 +221,42 @@ fn a_killed_ssd_of_four_is_dropped_and_the_array_goes_on() {
         }
         eprintln!("a volume could be made {:?} after the kill, at try {tries}", killed.elapsed());
         std::thread::sleep(Duration::from_secs(1));
-        stop.store(true, Ordering::Relaxed);
-        let (data, rounds, longest) = writer.join().expect("no call failed");
-        eprintln!("{rounds} rounds of a write and a read, of which the longest took {longest:?}");
-        let reader = Guest::connect(&at, "reader");
-        for name in ["v", "w"] {
-            let file = reader.client.open(name, Rights::Read).unwrap();
-            if name == "v" {
-                let mut read = vec![0; BYTES];
-                file.read_at(0, &mut read).unwrap();
-                assert_same("after the loss", &read, &data);
-            }
-        }
+        let data = load.end();
+        let reader = Guest::connect(&array.daemon(), "reader");
+        holds(&reader, "v", &data);
         let file = reader.client.open("w", Rights::Write).unwrap();
         file.write_at(0, &data).unwrap();
         drop((file, reader, guest));
-        daemon.stop().expect("it served until now");
-        ssds.into_iter().flatten().for_each(|ssd| drop(ssd.end("-TERM")));
+        array.end();
+    });
+}
+
+/// The SSD that is back takes part in each write, under a new incarnation, and no call fails meanwhile.
+#[test]
+#[ignore = "not run yet since an SSD that is back is told of running leases; SSDs do not fill yet"]
+fn a_killed_ssd_that_starts_again_gets_its_places_while_a_client_writes() {
+    within(BUILD_LIMIT, || {
+        let mut array = Array::start();
+        let before = array.map();
+        let guest = Guest::connect(&array.daemon(), "writer");
+        let load = Load::start(&guest);
+        std::thread::sleep(Duration::from_millis(300));
+        array.kill(3);
+        let took = array.until("SSD 3 is dropped", |map| map.ssds[3].state == State3::Out);
+        eprintln!("dropped {took:?} after the kill");
+        volume(&guest.client, "w", BYTES as u64, 2);
+        array.restart(3);
+        let took = array.until("SSD 3 has places", |map| map.ssds[3].state == State3::In);
+        eprintln!("given places {took:?} after it served");
+        std::thread::sleep(Duration::from_secs(1));
+        let (map, data) = (array.map(), load.end());
+        assert!(map.ssds[3].incarnation > before.ssds[3].incarnation);
+        assert!(has_place(&map, 3, true) || has_place(&map, 3, false));
+        let reader = Guest::connect(&array.daemon(), "reader");
+        holds(&reader, "v", &data);
+        let file = reader.client.open("w", Rights::Write).unwrap();
+        file.write_at(0, &data).unwrap();
+        drop((file, reader, guest));
+        array.end();
     });
 }

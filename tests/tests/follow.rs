@@ -13,7 +13,7 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Status;
 use gnstor_proto::vendor::opcode;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, until};
-use gnstor_tests::{BLOCK, Guest, kernels, volume, within};
+use gnstor_tests::{BLOCK, Guest, kernels, long, volume, within};
 use libgnstor::{
     Client, Credentials, Device, DeviceFile, DeviceMem, File, RcTransport, Rights, Shape, TransportConfig,
     TransportThreads,
@@ -182,7 +182,8 @@ fn four() -> (Vec<SsdProcess>, Up, Guest) {
 #[test]
 fn a_kernel_that_runs_goes_on_without_an_ssd_that_was_killed_or_stopped() {
     within(BUILD_LIMIT, || {
-        for (dead, how) in [(2, "-KILL"), (0, "-KILL"), (1, "-STOP")] {
+        let faults = [(0, "-KILL"), (1, "-STOP"), (2, "-KILL")];
+        for (dead, how) in faults.into_iter().take(if long() { 3 } else { 2 }) {
             let (ssds, up, guest) = four();
             let client: &Arc<Client> = &guest.client;
             volume(client, "v", 8 << 20, REPLICAS);

@@ -129,7 +129,7 @@ fn connections_that_are_cut_at_any_moment_are_made_anew_and_every_byte_is_right(
         let guest = guest(&scene.up.daemon, Duration::from_secs(30));
         volume(&guest.client, "v", BYTES as u64, 2);
         let file = guest.client.open("v", Rights::Write).unwrap();
-        let rounds = if long() { 400 } else { 40 };
+        let rounds = if long() { 400 } else { 20 };
         let (mut cuts, mut writes) = (0, 0);
         for seed in 0..rounds {
             let drawn = |what: u64, most: u64| mix64(seed << 8 | what) % most;
@@ -320,6 +320,10 @@ fn survives(still: Duration, stop: impl Fn(&Up, &[Copy], &str)) {
 
 #[test]
 fn copies_both_ways_outlive_eight_seconds_in_which_they_stand_still() {
+    if !long() {
+        eprintln!("the short form is the test in which all processes stand still");
+        return;
+    }
     within(BUILD_LIMIT, || {
         survives(STILL, |_, copies, how| copies.iter().for_each(|copy| copy.running.signal(how)));
     });
@@ -327,6 +331,10 @@ fn copies_both_ways_outlive_eight_seconds_in_which_they_stand_still() {
 
 #[test]
 fn copies_both_ways_outlive_eight_seconds_in_which_the_array_stands_still() {
+    if !long() {
+        eprintln!("the short form is the test of twenty seconds");
+        return;
+    }
     within(BUILD_LIMIT, || survives(STILL, |up, _, how| up.signal(how)));
 }
 

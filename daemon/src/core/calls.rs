@@ -2,6 +2,7 @@
 //! The calls of `gnstor.proto`: what each checks against the state, and the entry it wants on the SSDs.
 
 mod create;
+mod fleet;
 mod opens;
 
 use super::failure::Failure;
@@ -9,6 +10,7 @@ use super::request::{Request, RequestId, Rights, VolumeName};
 use super::rights::{self, Caller, Right};
 use super::volume::{Change, Creation, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, Ticket};
+use fleet::Wish;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
 use std::sync::Arc;
@@ -80,10 +82,12 @@ impl Core {
             Request::Open { name, client, rights } => {
                 self.open(Call { now, ticket, name: &name, client }, rights);
             }
-            Request::Renew { name, client, lease_epoch, lease_ms } => {
-                self.renew(Call { now, ticket, name: &name, client }, lease_epoch, lease_ms);
+            Request::Renew { name, client, lease_epoch, lease_ms, reaches } => {
+                self.renew(Call { now, ticket, name: &name, client }, lease_epoch, lease_ms, reaches);
             }
-            Request::Release { name, client } => self.release(Call { now, ticket, name: &name, client }),
+            Request::Release { name, client, all_acknowledged } => {
+                self.release(Call { now, ticket, name: &name, client }, all_acknowledged);
+            }
             Request::Publish(request) => self.publish_volume(now, ticket, request),
             Request::Share { name, principal, right } => {
                 self.share(now, ticket, &name, &principal, Some(right))
@@ -93,6 +97,13 @@ impl Core {
             // `waits_for_round` took the id: that was all there is to do.
             Request::Keep { .. } => self.reply(ticket, Ok(Reply::Done)),
             Request::GetMap => self.reply(ticket, Ok(Reply::Map(self.epoch.bytes()))),
+            Request::Fleet => {
+                let fleet = self.fleet_reply(now);
+                self.reply(ticket, fleet);
+            }
+            Request::Resume { ssd } => self.wish(now, ticket, Wish::Resume, ssd),
+            Request::Fail { ssd, lose_data } => self.wish(now, ticket, Wish::Fail { lose_data }, ssd),
+            Request::Remove { ssd } => self.wish(now, ticket, Wish::Remove, ssd),
         }
     }
 
@@ -129,13 +140,18 @@ impl Core {
             Request::Open { name, client, .. } => (Some(*client), Some(name), Some(Right::Write)),
             Request::Renew { name, client, .. } => (Some(*client), Some(name), Some(Right::Write)),
             // Rights are given back by the principal of the id, also after its right was revoked.
-            Request::Release { name, client } => (Some(*client), Some(name), None),
+            Request::Release { name, client, .. } => (Some(*client), Some(name), None),
             Request::Share { name, .. } | Request::Revoke { name, .. } => {
                 (None, Some(name), Some(Right::Admin))
             }
             Request::Publish(publish) => return self.may_publish(caller, publish),
             Request::Keep { client } => (Some(*client), None, None),
-            Request::List | Request::Room | Request::Register | Request::GetMap => return Ok(()),
+            Request::Resume { .. } | Request::Fail { .. } | Request::Remove { .. } => {
+                return fleet::may_change(caller);
+            }
+            Request::List | Request::Room | Request::Register | Request::GetMap | Request::Fleet => {
+                return Ok(());
+            }
         };
         let entry = name.and_then(|name| self.names.get(name.as_str())).map(|vid| &self.volumes[vid].entry);
         if let (Some(entry), Some(right)) = (entry, right) {
@@ -196,7 +212,7 @@ impl Core {
     /// Releases a volume for an id that ended.
     pub(super) fn end_client(&mut self, now: u64, ticket: Ticket, name: VolumeName, client: ClientId) {
         self.callers.insert(ticket, Arc::new(Caller::local(0)));
-        let request = Request::Release { name, client };
+        let request = Request::Release { name, client, all_acknowledged: false };
         self.enqueue(now, ticket, request);
     }
 

@@ -34,6 +34,8 @@ pub struct CoreConfig {
     pub retry_max_ms: u64,
     /// After this time a request is answered, done or not.
     pub request_ms: u64,
+    /// How long the places of a lost SSD are kept for it, before other SSDs fill them.
+    pub out_after_ms: u64,
     /// How long a volume id rests after its deletion before it is tried again.
     pub sweep_ms: u64,
     /// Most requests under way.
@@ -55,6 +57,7 @@ impl Default for CoreConfig {
             retry_ms: 500,
             retry_max_ms: 30_000,
             request_ms: 30_000,
+            out_after_ms: 30_000,
             sweep_ms: 1_000,
             max_requests: 4096,
             max_queue: 256,

@@ -2,6 +2,9 @@
 //! The commands and replies that the core hands its driver, and the answers it gets back.
 
 use super::failure::Failure;
+use super::fill::FillReport;
+use super::fleet_view::FleetStatus;
+use super::settle::{SettleOf, SettleReport};
 use gnstor_fleet::ArrayId;
 use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
@@ -69,6 +72,10 @@ pub enum Command {
     },
     /// ACTIVATE.
     Activate(WireMap),
+    /// Get Log Page: how far an SSD is with the places that it fills.
+    FillLog,
+    /// SETTLE: make the volume's copies those of each group's first, or say how far that is.
+    Settle(SettleOf),
 }
 
 /// An encoded fleet map of an array with voters.
@@ -114,6 +121,8 @@ impl Command {
             Self::TermTake { .. } => "TERM TAKE",
             Self::MapHold { .. } => "MAP HOLD",
             Self::Activate(_) => "ACTIVATE",
+            Self::Settle(_) => "SETTLE",
+            Self::FillLog => "Get Log Page (fill)",
         }
     }
 }
@@ -134,6 +143,10 @@ pub enum Answer {
     Map(Option<AnyMap>),
     /// Which SSD it is; `None`: it does not say.
     Says(Option<SsdSays>),
+    /// How far it is with the places that it fills.
+    Fill(FillReport),
+    /// How far it is with a settle.
+    Settled(SettleReport),
     /// The term is granted.
     Promise(Box<Promised>),
     /// TERM TAKE is refused: the SSD has granted, or heard of, the term with these low 32 bits.
@@ -176,6 +189,13 @@ pub enum Reply {
     },
     /// GetMap: the encoded map.
     Map(Arc<[u8]>),
+    /// Show.
+    Fleet {
+        /// The fleet.
+        status: Box<FleetStatus>,
+        /// The time now, on the clock of its times.
+        now_ms: u64,
+    },
 }
 
 /// Why the core serves no more.

@@ -22,18 +22,21 @@ use gnstor_proto::placement::map3::Vote;
 use gnstor_proto::placement::{AnyMap, MAP_BYTES, MapError, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::voting::HELD_MAP_BYTES;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The map, and its bytes as SSDs and clients get them.
 #[derive(Debug)]
 pub(super) struct Epoch {
     map: Option<Known>,
+    /// SSDs with places that fill.
+    filling: BTreeSet<u16>,
     bytes: Arc<[u8]>,
 }
 
 impl Default for Epoch {
     fn default() -> Self {
-        Self { map: None, bytes: Arc::from([]) }
+        Self { map: None, filling: BTreeSet::new(), bytes: Arc::from([]) }
     }
 }
 
@@ -104,6 +107,8 @@ impl Epoch {
     /// The daemon serves by this map, whose bytes are these.
     pub(super) fn set(&mut self, map: AnyMap, bytes: Vec<u8>) {
         self.bytes = bytes.into();
+        let rows = (0..map.groups()).flat_map(|group| map.row(group)).flatten();
+        self.filling = rows.filter(|place| place.filling).map(|place| place.ssd).collect();
         self.map = Some(Known::new(map));
     }
 
@@ -114,6 +119,11 @@ impl Epoch {
 
     pub(super) fn map(&self) -> Option<&Known> {
         self.map.as_ref()
+    }
+
+    /// SSDs with places that fill.
+    pub(super) fn filling(&self) -> &BTreeSet<u16> {
+        &self.filling
     }
 
     fn check_next(&self, next: &Known) -> Result<(), NotNext> {
@@ -158,6 +168,7 @@ impl Core {
         self.capacity = Some(capacity);
         let Moved { gone, new } = self.members.follow(&map);
         self.epoch.set(map, bytes);
+        self.follow_fills(now);
         // Answers of dropped SSDs no longer count, but as voters and as SSDs that have been told.
         let counts = |owner: &Owner| matches!(owner, Owner::Hold | Owner::Tell);
         self.commands.retain(|_, (ssd, owner, _)| !gone.contains(ssd) || counts(owner));
@@ -175,7 +186,7 @@ impl Core {
     }
 
     /// Nothing of this volume waits for the SSD any more.
-    fn go_on_without(&mut self, vid: Vid, ssd: u16) {
+    pub(super) fn go_on_without(&mut self, vid: Vid, ssd: u16) {
         let Some(volume) = self.volumes.get_mut(&vid) else { return };
         volume.behind.remove(&ssd);
         if let Stage::Deleting(left) = &mut volume.stage {

@@ -5,7 +5,10 @@
 //!   connected   0  1  2  3      an SSD's number is its place in the fleet map
 //!   members     0  1     3      the map has SSD 2 as out: no change needs it, and nothing waits for it
 //!   absent            3         a member that is not there: a change that needs it is refused with its name
+//!   guests         2            out of the map, back, and up to date: it gets each change as members do, so
+//!                               that the next map can give it places
 //! ```
+//! A guest that goes away holds up no change.
 //! Until the core knows a map, every SSD that is connected is a member.
 
 use super::presence::Absence;
@@ -23,6 +26,10 @@ pub(super) struct Members {
     absent: BTreeMap<u16, Absence>,
     /// Members that a map added and that have not been up to date since.
     joining: BTreeSet<u16>,
+    /// The SSDs of `all` that the map does not name.
+    guests: BTreeSet<u16>,
+    /// SSDs outside the map that are being brought up to date, to be guests. They count as absent.
+    coming: BTreeSet<u16>,
     /// SSDs for which others stand in that serve nothing, and why.
     stands_in: BTreeMap<u16, String>,
 }
@@ -52,6 +59,8 @@ impl Members {
             all: (0..count).collect(),
             absent: BTreeMap::new(),
             joining: BTreeSet::new(),
+            guests: BTreeSet::new(),
+            coming: BTreeSet::new(),
             stands_in: BTreeMap::new(),
         }
     }
@@ -63,9 +72,12 @@ impl Members {
 
     /// The members are those of this map from now on. A new one counts as there: the caller says otherwise.
     pub(super) fn follow(&mut self, map: &impl Rows) -> Moved {
-        let all = members_of(map);
+        let members = members_of(map);
+        self.guests.retain(|ssd| !members.contains(ssd));
+        self.coming.retain(|ssd| !members.contains(ssd));
+        let all = &members | &self.guests;
         let moved = Moved { gone: self.all.difference(&all).copied().collect(), new: &all - &self.all };
-        self.absent.retain(|ssd, _| all.contains(ssd));
+        self.absent.retain(|ssd, _| all.contains(ssd) || self.coming.contains(ssd));
         self.joining.retain(|ssd| all.contains(ssd));
         self.all = all;
         moved
@@ -95,9 +107,9 @@ impl Members {
         &self.blocks
     }
 
-    /// A member is not there, or not up to date. Of others nothing is noted.
+    /// A member, or an SSD that is to be a guest, is not there or not up to date. Of others nothing is noted.
     pub(super) fn lose(&mut self, ssd: u16, absence: Absence) {
-        if self.contains(ssd) {
+        if self.contains(ssd) || self.coming.contains(&ssd) {
             self.absent.insert(ssd, absence);
         }
     }
@@ -116,6 +128,43 @@ impl Members {
     /// A map has added it, and it has not been up to date since.
     pub(super) fn is_joining(&self, ssd: u16) -> bool {
         self.joining.contains(&ssd)
+    }
+
+    /// An SSD outside the map is brought up to date, to be a guest.
+    pub(super) fn invite(&mut self, ssd: u16) {
+        if !self.contains(ssd) {
+            self.coming.insert(ssd);
+        }
+    }
+
+    pub(super) fn is_coming(&self, ssd: u16) -> bool {
+        self.coming.contains(&ssd)
+    }
+
+    /// The SSD has all that the array has: it gets each change from now on.
+    pub(super) fn admit(&mut self, ssd: u16) {
+        if self.coming.remove(&ssd) {
+            self.guests.insert(ssd);
+            self.all.insert(ssd);
+        }
+    }
+
+    /// A guest, or an SSD that is to be one, went away. Whether it was a guest.
+    pub(super) fn part(&mut self, ssd: u16) -> bool {
+        if self.coming.remove(&ssd) {
+            self.absent.remove(&ssd);
+        }
+        let was_guest = self.guests.remove(&ssd);
+        if was_guest {
+            self.all.remove(&ssd);
+            self.absent.remove(&ssd);
+        }
+        was_guest
+    }
+
+    /// SSDs that the map does not name, and that have all that the array has.
+    pub(super) fn guests(&self) -> &BTreeSet<u16> {
+        &self.guests
     }
 
     /// None is known to be away.
@@ -140,7 +189,11 @@ impl Members {
     /// another one stands in.
     pub(super) fn missing(&self, except_stood_in: bool) -> BTreeMap<u16, String> {
         let stood_in = self.stands_in.iter().filter(|(ssd, _)| !except_stood_in && self.contains(**ssd));
-        let absent = self.absent.iter().map(|(&ssd, absence)| (ssd, absence.why().to_owned()));
+        let absent = self
+            .absent
+            .iter()
+            .filter(|(ssd, _)| self.contains(**ssd))
+            .map(|(&ssd, absence)| (ssd, absence.why().to_owned()));
         stood_in.map(|(&ssd, why)| (ssd, why.clone())).chain(absent).collect()
     }
 }
@@ -171,6 +224,29 @@ mod tests {
         assert_eq!(members.follow(&whole), Moved { gone: of(&[]), new: of(&[2]) });
         members.back(3);
         assert!(members.missing(false).is_empty());
+    }
+
+    #[test]
+    fn a_guest_gets_each_change_and_is_missed_by_none() {
+        let mut members = Members::new(&[1 << 30; 3]);
+        let whole = FleetMap::equal(3, 64, 7, 1).unwrap();
+        let hole = whole.without(2);
+        members.follow(&hole);
+        members.invite(2);
+        members.lose(2, away("is read"));
+        assert!(members.missing(false).is_empty() && !members.contains(2) && members.is_away(2));
+        members.follow(&hole);
+        assert!(members.is_away(2), "it is on its way");
+        members.admit(2);
+        members.back(2);
+        assert!(members.contains(2) && members.guests().contains(&2) && !members.is_away(2));
+        let none = Moved { gone: BTreeSet::new(), new: BTreeSet::new() };
+        assert_eq!(members.follow(&hole), none);
+        assert!(members.part(2) && !members.contains(2) && !members.part(2));
+        members.invite(2);
+        members.admit(2);
+        assert_eq!(members.follow(&whole), none, "it has all that the array has");
+        assert!(members.contains(2) && members.guests().is_empty() && !members.part(2));
     }
 
     #[test]

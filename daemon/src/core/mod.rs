@@ -20,6 +20,8 @@ mod delete;
 mod effect;
 mod epoch;
 pub mod failure;
+mod fill;
+pub mod fleet_view;
 mod ids;
 mod members;
 mod presence;
@@ -27,6 +29,7 @@ mod publish;
 pub mod request;
 pub mod rights;
 mod round;
+mod settle;
 mod shrink;
 mod start;
 mod term;
@@ -38,11 +41,13 @@ pub use config::{CoreConfig, MapFormat};
 pub use effect::{Answer, Command, CommandId, Effect, Promised, Reply, Stop, Ticket, WireMap};
 pub use epoch::NotNext;
 use failure::Failure;
+pub use fill::FillReport;
 use gnstor_proto::placement;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::{GrpcCode, Refusal};
 use request::Request;
 use rights::Caller;
+pub use settle::{SettleOf, SettleReport};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use volume::{Stage, Volume};
@@ -75,6 +80,10 @@ enum Owner {
     Hold,
     /// An SSD is told the active map.
     Tell,
+    /// An SSD that fills says how far it is.
+    Fill,
+    /// An SSD is to settle a volume.
+    Settle(Vid),
 }
 
 /// The state machine.
@@ -88,6 +97,7 @@ pub struct Core {
     term: term::Term,
     epoch: epoch::Epoch,
     changes: shrink::Changes,
+    fills: fill::Fills,
     /// Where the SSDs are reached, for a fresh map.
     addresses: Vec<String>,
     /// The last time that the core heard.
@@ -119,6 +129,7 @@ impl Core {
             term: term::Term::default(),
             epoch: epoch::Epoch::default(),
             changes: shrink::Changes::default(),
+            fills: fill::Fills::default(),
             addresses: Vec::new(),
             now: 0,
             volumes: BTreeMap::new(),
@@ -200,6 +211,8 @@ impl Core {
             Owner::Told => {}
             Owner::Hold => self.hold_answered(now, ssd, id, answer),
             Owner::Tell => self.tell_answered(now, ssd, id, &answer),
+            Owner::Settle(vid) => self.settle_answered(now, vid, ssd, id, &answer),
+            Owner::Fill => self.fill_answered(now, ssd, id, answer),
         }
     }
 
@@ -213,6 +226,7 @@ impl Core {
             self.fail(ticket, GrpcCode::Unavailable, message);
         }
         self.start_step(now);
+        self.revoke_out_of_reach(now);
         self.change_step(now);
         let due: Vec<_> = self
             .volumes
@@ -224,6 +238,8 @@ impl Core {
             self.retry(now, vid);
         }
         self.resync_step(now);
+        self.fill_step(now);
+        self.settle_step(now);
         self.clients_step(now);
     }
 
@@ -260,6 +276,7 @@ impl Core {
             self.volumes.values().filter(|v| v.round.is_none()).filter_map(|v| v.retry.map(|r| r.at));
         let own =
             self.start_wakes_at().into_iter().chain(self.resync_wakes_at()).chain(self.change_wakes_at());
+        let own = own.chain(self.fill_wakes_at()).chain(self.settle_wakes_at());
         let ends = self.clients.wakes_at().filter(|_| self.is_serving());
         retries.chain(self.tickets.values().copied()).chain(own).chain(ends).min()
     }
@@ -332,6 +349,9 @@ impl Core {
     fn late_message(&self, ticket: Ticket) -> String {
         let owns = |v: &&Volume| v.round.as_ref().is_some_and(|r| r.ticket() == Some(ticket));
         let secs = self.config.request_ms / 1000;
+        if let Some(message) = self.waits_for_settle(ticket) {
+            return message;
+        }
         let Some(volume) = self.volumes.values().find(owns) else {
             return format!("an earlier change of the volume was not done within {secs} s: try again later");
         };

@@ -11,20 +11,24 @@
 //! the fleet map and compares its table with the daemon's. The core puts a missing or older entry on every
 //! SSD again, under a new version. In the end all SSDs hold the same.
 //!
+//! An SSD that the map does not name, and that is back, is brought up to date as well where voters decide
+//! ([`super::shrink`]): it learns the map, so it counts its content up, and says which content it is by then.
+//!
 //! An SSD that comes back without a fleet map was formatted or replaced. If the array has volumes, the SSD
 //! stays absent: with the map it would serve the blocks that it lacks as zeros (protocol rule 1).
 //!
 //! This module does not say that an SSD's blocks are current. An SSD that lost acknowledged writes knows
 //! that, and is filling until a newer map.
 
+mod compare;
+
 use super::effect::WireMap;
-use super::failure::Trouble;
 use super::request::VolumeName;
-use super::volume::{Retry, Stage};
 use super::{Answer, Command, CommandId, Core, Owner, Phase};
 use gnstor_fleet::map::FleetView;
 use gnstor_proto::placement::Rows as _;
 use gnstor_proto::slba::Vid;
+use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeMap;
@@ -71,6 +75,8 @@ enum Step {
     Look,
     /// MAP SET, or ACTIVATE.
     Map,
+    /// Identify once more, of an SSD that the map does not name: it has counted its content up by the map.
+    Content,
     /// VOLUME LIST, page by page.
     Table,
 }
@@ -80,9 +86,27 @@ impl Core {
     pub fn ssd_lost(&mut self, ssd: u16, why: impl Into<String>) {
         if !matches!(self.phase, Phase::Stopped(_)) {
             let why = why.into();
+            if !self.changes.is_to_give_to(ssd) {
+                self.part(ssd);
+            }
+            self.fills.lost(ssd);
+            self.settle_lost(ssd);
             self.members.lose(ssd, Absence::new(why.clone()));
             self.changes.lost(ssd, why, self.now);
             self.change_step(self.now);
+        }
+    }
+
+    /// A guest is none any more, and nothing waits for it.
+    pub(super) fn part(&mut self, ssd: u16) {
+        if !self.members.part(ssd) {
+            return;
+        }
+        let counts = |owner: &Owner| matches!(owner, Owner::Hold | Owner::Tell);
+        self.commands.retain(|_, (of, owner, _)| *of != ssd || counts(owner));
+        for vid in self.volumes.keys().copied().collect::<Vec<_>>() {
+            self.go_on_without(vid, ssd);
+            self.end_round(self.now, vid);
         }
     }
 
@@ -91,7 +115,7 @@ impl Core {
         self.changes.found(ssd);
         match self.phase {
             Phase::Serving if self.members.contains(ssd) => self.resync(ssd),
-            // It is told as any SSD that does not have the map.
+            // The step of changes invites it.
             Phase::Serving if self.map_of_voters().is_some() => {}
             // With the map it refuses clients that still have an older one, in which it takes part.
             Phase::Serving => drop(self.command(ssd, Owner::Told, Command::MapSet(self.epoch.bytes()))),
@@ -185,7 +209,8 @@ impl Core {
 
     pub(super) fn resync_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let retry_ms = self.config.retry_ms;
-        let is_joining = self.members.is_joining(ssd);
+        // Where voters decide the map names the SSD's uuid: its volumes are of this array.
+        let is_joining = self.members.is_joining(ssd) && self.map_of_voters().is_none();
         let Some(answer) = self.vote_resynced(now, ssd, id, answer) else { return };
         let Some(absence) = self.members.absence_mut(ssd) else { return };
         let Some(resync) = absence.resync.as_mut().filter(|resync| resync.asked == Some(id)) else { return };
@@ -208,10 +233,17 @@ impl Core {
                 self.resync_ask(ssd, command);
             }
             (Step::Map, Answer::Done) => {
-                resync.step = Step::Table;
+                let is_coming = self.members.is_coming(ssd);
+                let (step, command) = match is_coming {
+                    true => (Step::Content, Command::Identify),
+                    false => (Step::Table, Command::List { from: Vid::MIN }),
+                };
+                if let Some(resync) = self.members.absence_mut(ssd).and_then(|a| a.resync.as_mut()) {
+                    resync.step = step;
+                }
                 let epoch = self.epoch.map().map_or(0, FleetView::epoch);
                 self.changes.knows(ssd, epoch);
-                self.resync_ask(ssd, Command::List { from: Vid::MIN });
+                self.resync_ask(ssd, command);
             }
             (Step::Table, Answer::Table { entries, more }) => {
                 let next =
@@ -232,7 +264,9 @@ impl Core {
                     );
                     return;
                 }
+                self.members.admit(ssd);
                 self.members.back(ssd);
+                self.changes.admitted(ssd, now);
                 self.compare(now, ssd, &table);
                 self.change_step(now);
             }
@@ -253,6 +287,9 @@ impl Core {
             return Some(answer);
         }
         let (epoch, command) = (self.epoch.map()?.epoch(), self.take_command()?);
+        let is_coming = self.members.is_coming(ssd);
+        let known = self.map_of_voters()?.ssds.get(usize::from(ssd))?.clone();
+        let is_named = |says: Option<&SsdSays>| says.is_some_and(|says| known.is(&says.uuid));
         let resync = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut());
         let Some(resync) = resync.filter(|resync| resync.asked == Some(id)) else {
             return Some(answer);
@@ -260,11 +297,26 @@ impl Core {
         let next = match (resync.step, &answer) {
             (Step::Says, Answer::Says(says)) => {
                 let says = *says;
+                if is_coming && !is_named(says.as_ref()) {
+                    resync.asked = None;
+                    if let Some(absence) = self.members.absence_mut(ssd) {
+                        absence.why = "it is another SSD than the map names: put the right one back".into();
+                    }
+                    return None;
+                }
                 resync.step = Step::Take;
                 self.resync_ask(ssd, command);
                 self.ssd_says(ssd, says);
                 self.change_step(now);
                 return None;
+            }
+            (Step::Content, Answer::Says(says)) => {
+                let says = *says;
+                if says.is_none_or(|says| says.incarnation <= known.incarnation) {
+                    return Some(Answer::Lost("it has not counted its content up by the map yet".into()));
+                }
+                self.ssd_says(ssd, says);
+                Step::Table
             }
             (Step::Take, Answer::HigherTerm(_)) => return Some(Answer::Refused(Refusal::StaleTerm)),
             (Step::Take, Answer::Refused(Refusal::StaleTerm)) | (Step::Look, _) => return Some(answer),
@@ -285,13 +337,15 @@ impl Core {
         if next == Step::Table {
             self.changes.knows(ssd, epoch);
         }
-        let command = match next {
+        let step = resync_step_of(next, &answer, is_coming);
+        let command = match step {
+            Step::Content => Command::Identify,
             Step::Table => Command::List { from: Vid::MIN },
             Step::Map => Command::Activate(WireMap::of(self.epoch.map()?, self.epoch.bytes())),
             _ => command,
         };
         if let Some(resync) = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut()) {
-            resync.step = next;
+            resync.step = step;
         }
         self.resync_ask(ssd, command);
         None
@@ -309,69 +363,10 @@ impl Core {
             resync.asked = Some(id);
         }
     }
+}
 
-    /// Puts entries that the SSD's table lacks on it, and deletes volumes there that the array no longer
-    /// has.
-    fn compare(&mut self, now: u64, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) {
-        let mut due = Vec::new();
-        let mut dead = Vec::new();
-        let of_voters = self.map_of_voters().is_some();
-        for (&vid, volume) in &mut self.volumes {
-            let held = table.get(&vid).filter(|entry| !entry.deleting);
-            // One that was absent at the start may have a version that no other SSD has.
-            let same = held.filter(|old| old.generation == volume.entry.generation);
-            volume.last_version = volume.last_version.max(same.map_or(0, |old| old.version));
-            if let Some(old) = held.filter(|old| old.generation < volume.entry.generation) {
-                dead.push((vid, old.generation, old.version));
-            }
-            if volume.round.is_some() {
-                volume.again = true;
-                continue;
-            }
-            if volume.stage == Stage::Active && held != Some(&volume.entry) {
-                volume
-                    .behind
-                    .insert(ssd, Trouble::Lost("came back without the volume's newest state".into()));
-            }
-            if !volume.behind.is_empty() {
-                volume.retry = Some(Retry { at: now, wait_ms: self.config.retry_ms });
-                due.push(vid);
-            }
-        }
-        for (&vid, entry) in
-            table.iter().filter(|(vid, entry)| !entry.deleting && !self.volumes.contains_key(*vid))
-        {
-            // A start that goes on without an SSD has read the table of a member that has all volumes that
-            // any client was told of. One of an earlier daemon's term, and of this SSD alone, was never
-            // made.
-            let is_of_this_ssd_alone = of_voters && entry.term < self.term.number();
-            if is_of_this_ssd_alone || self.past.is_dead(vid, entry.generation) {
-                dead.push((vid, entry.generation, entry.version));
-            } else {
-                tracing::warn!(ssd, %vid, name = ?entry.name, "an SSD came back with a volume that this \
-                    array does not have");
-            }
-        }
-        for (vid, generation, version) in dead {
-            let command = Command::Delete {
-                vid,
-                generation,
-                version: version.saturating_add(1),
-                term: self.term.number(),
-            };
-            self.command(ssd, Owner::Stray, command);
-        }
-        for vid in due {
-            self.retry(now, vid);
-        }
-    }
-
-    /// Repeats a round during which an SSD came back.
-    pub(super) fn repeat(&mut self, now: u64, vid: Vid) {
-        let Some(volume) = self.volumes.get_mut(&vid).filter(|v| v.again && v.round.is_none()) else {
-            return;
-        };
-        volume.again = false;
-        self.retry(now, vid);
-    }
+/// An SSD that is to be a guest has the map, and says next which content it has by then.
+fn resync_step_of(next: Step, answer: &Answer, is_coming: bool) -> Step {
+    let has_said = matches!(answer, Answer::Says(_));
+    if next == Step::Table && is_coming && !has_said { Step::Content } else { next }
 }

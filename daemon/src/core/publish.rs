@@ -102,7 +102,11 @@ impl Core {
             | Request::Get { .. }
             | Request::Register
             | Request::Keep { .. }
-            | Request::GetMap => Vec::new(),
+            | Request::GetMap
+            | Request::Fleet
+            | Request::Resume { .. }
+            | Request::Fail { .. }
+            | Request::Remove { .. } => Vec::new(),
         };
         if matches!(request, Request::Publish(_) | Request::Delete { .. }) {
             let replaced: Vec<Vid> = vids.iter().filter_map(|&vid| self.still_replaces(vid)).collect();

@@ -139,10 +139,12 @@ pub enum Request {
         client: ClientId,
         lease_epoch: u32,
         lease_ms: u32,
+        reaches: Option<u64>,
     },
     Release {
         name: VolumeName,
         client: ClientId,
+        all_acknowledged: bool,
     },
     Share {
         name: VolumeName,
@@ -159,6 +161,17 @@ pub enum Request {
         client: ClientId,
     },
     GetMap,
+    Fleet,
+    Resume {
+        ssd: u16,
+    },
+    Fail {
+        ssd: u16,
+        lose_data: bool,
+    },
+    Remove {
+        ssd: u16,
+    },
 }
 
 /// The client id in a request.

@@ -40,6 +40,7 @@ impl Core {
         volume.last_version += 1;
         entry.version = volume.last_version;
         entry.term = self.term.number();
+        self.mark_unsettled(&mut entry, &purpose);
         let members = self.members.all().clone();
         self.begin(vid, Action::Put(Arc::new(entry)), purpose, members);
     }
@@ -102,6 +103,8 @@ impl Core {
                 Answer::Table { .. }
                 | Answer::Map(_)
                 | Answer::Says(_)
+                | Answer::Fill(_)
+                | Answer::Settled(_)
                 | Answer::Promise(_)
                 | Answer::HigherTerm(_),
             ) => Err(Trouble::Lost("answered another command".into())),
@@ -116,6 +119,7 @@ impl Core {
         if let Some(round) = volume.round.take_if(|round| round.is_over()) {
             self.round_ended(now, vid, round);
             self.repeat(now, vid);
+            self.settle_after_round(now, vid);
             self.serve_queue(now, vid);
             self.start_reconciled();
         }
@@ -175,7 +179,7 @@ impl Core {
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
         if suffices {
             let granted = matches!(then, Then::OpenedWrite | Then::Renewed);
-            let takes = matches!(then, Then::Released | Then::Revoked | Then::Published);
+            let takes = matches!(then, Then::Released { .. } | Then::Revoked | Then::Published);
             let gone = if takes { no_longer_named(&volume.entry, entry) } else { Vec::new() };
             volume.commit(now, entry, granted, drift_ms);
             let view = volume.view(now);
@@ -189,7 +193,7 @@ impl Core {
                 Then::OpenedRead => Reply::Opened { volume: view, lease_ms: 0 },
                 Then::OpenedWrite => Reply::Opened { volume: view, lease_ms: entry.lease_ms },
                 Then::Renewed => Reply::Renewed { lease_ms: entry.lease_ms },
-                Then::Released => Reply::Done,
+                Then::Released { .. } => Reply::Done,
                 Then::Shared | Then::Revoked | Then::Published => Reply::Volume(view),
             };
             return self.reply(ticket, Ok(reply));
@@ -203,13 +207,14 @@ impl Core {
                     writer: None,
                     lease_ms: 0,
                     lease_epoch: entry.lease_epoch,
+                    unsettled: self.epoch.map().is_some_and(|map| map.voted().is_some()),
                     ..volume.basis(now, self.term.number())
                 },
                 "was undone, and no client holds the write lease",
             ),
             // A longer lease or a released right does no harm on the SSDs that took it, and a restarted
             // daemon takes a name for given that one SSD has. So they are repeated and not undone.
-            Then::Renewed | Then::Released | Then::Revoked | Then::Published => {
+            Then::Renewed | Then::Released { .. } | Then::Revoked | Then::Published => {
                 (entry.clone(), "is repeated until it is on every SSD")
             }
         };
@@ -276,7 +281,8 @@ impl Core {
             capacity.release(vid);
         }
         self.past.retire(&volume.entry, volume.last_version, now + rest_ms);
-        for (ticket, request) in volume.queue {
+        let waiting = volume.settle.map(|settle| settle.waiting).unwrap_or_default();
+        for (ticket, request) in volume.queue.into_iter().chain(waiting) {
             if self.tickets.contains_key(&ticket) {
                 self.dispatch(now, ticket, request);
             }

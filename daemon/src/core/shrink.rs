@@ -20,6 +20,7 @@
 //! was decided: an older one cannot be any more.
 
 mod fewest;
+mod grow;
 mod state;
 
 use super::effect::WireMap;
@@ -42,6 +43,8 @@ use state::Proposed;
 const FLAP_RETURNS: usize = 3;
 /// Ten minutes.
 const FLAP_MS: u64 = 600_000;
+/// The weight 1.0 of an SSD that is taken back.
+const WHOLE_WEIGHT: u32 = 1 << 16;
 
 impl Core {
     /// The map in use, where its voters decide on the next one.
@@ -88,6 +91,7 @@ impl Core {
         if self.changes.round.is_none() {
             self.start_changed(now);
         }
+        self.invite();
     }
 
     /// A daemon that starts changes the map when it has been elected, and knows the volumes or is to propose
@@ -113,36 +117,11 @@ impl Core {
         if matches!(&self.phase, Phase::Starting(start) if !start.may_propose()) {
             return false;
         }
-        let Some(map) = self.map_of_voters() else { return false };
-        let lost = self.to_be_lost(map);
-        let back = self.to_be_back(map);
-        let is_to_be_judged = self.changes.is_to_be_judged_anew();
-        if lost.is_empty() && back.is_none() && !is_to_be_judged {
-            return false;
-        }
-        let (term, fewest) = (self.term.number(), self.fewest());
-        let what = (map.epoch, lost, fewest);
-        let mut next = Err(Unchanged::NoPlace);
-        if self.changes.found_nothing != Some(what) {
-            next = wire::change(map, |map: &Map| map.lose_all(lost, fewest, term));
-        }
-        let nothing = next.is_err().then_some(what);
-        if next.is_err()
-            && let Some((ssd, incarnation)) = back
-        {
-            next = wire::change(map, |map: &Map| map.back(ssd, incarnation, term));
-        } else if next.is_err() && is_to_be_judged {
-            next = wire::change(map, |map: &Map| Ok::<_, Unchanged>(map.again(term)));
-        }
-        self.changes.found_nothing = nothing;
-        if let (true, Some((ssd, _)), Ok(_)) = (nothing.is_some(), back, &next) {
-            self.changes.returned(ssd, now);
-        }
-        let Ok(next) = next else { return false };
+        let Some((next, fewest)) = self.next_fleet_map(now) else { return false };
         let known = Known::new(AnyMap::from(next));
         match known.map().encode() {
             Ok(bytes) => {
-                tracing::warn!(epoch = known.epoch(), ?lost, "the fleet map changes");
+                tracing::warn!(epoch = known.epoch(), "the fleet map changes");
                 self.changes.round = Some(Proposed::new(known, bytes.into(), fewest));
                 true
             }
@@ -153,10 +132,70 @@ impl Core {
         }
     }
 
+    /// The next map, with the weights that the operator wants.
+    fn next_fleet_map(&mut self, now: u64) -> Option<(FleetMap3, u8)> {
+        let next = self.next_places(now);
+        let map = self.map_of_voters()?;
+        let is_new = |(ssd, weight): &(u16, u32)| {
+            map.ssds.get(usize::from(*ssd)).is_some_and(|known| known.weight != *weight)
+        };
+        let weights: Vec<(u16, u32)> =
+            self.changes.weights.iter().map(|(&ssd, &weight)| (ssd, weight)).filter(is_new).collect();
+        if weights.is_empty() {
+            return next;
+        }
+        let term = self.term.number();
+        let again = || wire::change(map, |map: &Map| Ok::<_, Unchanged>(map.again(term))).ok();
+        let (mut next, fewest) = next.or_else(|| Some((again()?, self.fewest())))?;
+        for (ssd, weight) in weights {
+            next.ssds[usize::from(ssd)].weight = weight;
+        }
+        Some((next, fewest))
+    }
+
+    /// The next map, and the fewest replicas by which it was judged: without what is lost; else with what is
+    /// back, has filled, or is to fill.
+    fn next_places(&mut self, now: u64) -> Option<(FleetMap3, u8)> {
+        let map = self.map_of_voters()?;
+        let (term, fewest) = (self.term.number(), self.fewest());
+        let lost = self.to_be_lost(map);
+        let what = (map.epoch, lost, fewest);
+        if !lost.is_empty() && self.changes.found_nothing != Some(what) {
+            if let Ok(next) = wire::change(map, |map: &Map| map.lose_all(lost, fewest, term)) {
+                self.changes.found_nothing = None;
+                return Some((next, fewest));
+            }
+            self.changes.found_nothing = Some(what);
+        }
+        let map = self.map_of_voters()?;
+        if let Some((ssd, incarnation)) = self.to_be_back(map)
+            && let Ok(next) = wire::change(map, |map: &Map| map.back(ssd, incarnation, term))
+        {
+            self.changes.returned(ssd, now);
+            return Some((next, fewest));
+        }
+        if self.is_serving() {
+            let map = map.clone();
+            if let Some((next, back)) = self.grown(now, &map) {
+                back.into_iter().for_each(|ssd| self.changes.returned(ssd, now));
+                return Some((next, fewest));
+            }
+        }
+        let map = self.map_of_voters()?;
+        let is_to_be_judged = self.changes.is_to_be_judged_anew();
+        let again = || wire::change(map, |map: &Map| Ok::<_, Unchanged>(map.again(term))).ok();
+        if is_to_be_judged { again().map(|next| (next, fewest)) } else { None }
+    }
+
     /// The members that are not there, or have other content.
     fn to_be_lost(&self, map: &FleetMap3) -> SsdSet {
         let members = members_of(map).into_iter().filter(|&ssd| ssd < MAX_SSDS);
-        members.filter(|&ssd| self.changes.is_down(ssd) || self.is_other_content(ssd)).collect()
+        let is_lost = |ssd: &u16| {
+            self.changes.is_down(*ssd)
+                || self.is_other_content(*ssd)
+                || self.changes.weights.get(ssd) == Some(&0)
+        };
+        members.filter(is_lost).collect()
     }
 
     /// An absent SSD that is there, up to date, and has the content that it had.
@@ -164,7 +203,8 @@ impl Core {
         let absent = (0u16..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == State3::Absent);
         let is_there = |ssd: u16| {
             let is_away = self.changes.is_down(ssd) || self.members.is_away(ssd);
-            !is_away && !self.is_other_content(ssd) && !self.changes.flaps(ssd)
+            let is_taken_out = map.ssds[usize::from(ssd)].weight == 0;
+            !is_away && !is_taken_out && !self.is_other_content(ssd) && !self.changes.flaps(ssd)
         };
         absent.filter(|&(ssd, _)| is_there(ssd)).map(|(ssd, known)| (ssd, known.incarnation)).next()
     }
@@ -249,6 +289,15 @@ impl Core {
     fn activated(&mut self, now: u64) {
         let Some(proposed) = self.changes.round.take() else { return };
         let map = proposed.round.map.map().clone();
+        self.note_homes(&map);
+        if let AnyMap::Three(map) = &map {
+            let has = |(ssd, weight): (&u16, &mut u32)| {
+                map.ssds.get(usize::from(*ssd)).is_none_or(|known| known.weight == *weight)
+            };
+            // An SSD with weight 0 that still has places is lost again until it has none.
+            let stays = |ssd: &u16| map.ssds.get(usize::from(*ssd)).is_some_and(|s| s.state == State3::In);
+            self.changes.weights.retain(|ssd, weight| !has((ssd, weight)) || *weight == 0 && stays(ssd));
+        }
         self.changes.judged = Some(proposed.fewest);
         let taken = match &self.phase {
             Phase::Starting(_) => self.adopt_map(map).map_err(|stop| stop.to_string()),
@@ -284,10 +333,24 @@ impl Core {
         ))
     }
 
-    /// An SSD that came back too often may be taken back again.
-    pub fn resume(&mut self, now: u64, ssd: u16) {
+    /// An SSD that came back too often, or that the operator took out, may be taken back again.
+    ///
+    /// # Errors
+    /// A sentence, where it is neither.
+    pub fn resume(&mut self, now: u64, ssd: u16) -> Result<(), String> {
+        let weight = self.map_of_voters().and_then(|map| Some(map.ssds.get(usize::from(ssd))?.weight));
+        let is_taken_out = weight == Some(0) || self.changes.weights.contains_key(&ssd);
+        if !is_taken_out && !self.changes.flaps(ssd) {
+            return Err(format!(
+                "SSD {ssd} cannot be resumed: it was neither taken out nor has it come back too often"
+            ));
+        }
+        if is_taken_out {
+            self.changes.weights.insert(ssd, WHOLE_WEIGHT);
+        }
         self.changes.resume(ssd);
         self.change_step(now);
+        Ok(())
     }
 
     pub(super) fn change_wakes_at(&self) -> Option<u64> {
@@ -295,6 +358,7 @@ impl Core {
             return None;
         }
         let returning: Vec<u16> = self.returning().collect();
-        self.changes.wakes_at(Timing::DEFAULT_MS, &returning)
+        let changes = self.changes.wakes_at(Timing::DEFAULT_MS, &returning);
+        changes.into_iter().chain(self.growth_wakes_at(self.now)).min()
     }
 }

@@ -5,6 +5,7 @@ use crate::core::Ticket;
 use crate::core::failure::{Failure, Trouble};
 use crate::core::request::{Create, Request};
 use crate::core::round::Round;
+use crate::core::settle::Settle;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::vendor::{VolumeEntry, WRITE_LEASE_MS};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -53,7 +54,7 @@ pub(super) enum Then {
     OpenedRead,
     OpenedWrite,
     Renewed,
-    Released,
+    Released { all_acknowledged: bool },
     Shared,
     Revoked,
     Published,
@@ -143,6 +144,10 @@ pub(super) struct Volume {
     /// An SSD came back during the round under way: the round is repeated, whether or not that SSD had
     /// taken it before it went.
     pub(super) again: bool,
+    /// The SSDs that the writer said it reaches, bit N = SSD N, and when it did.
+    pub(super) reaches: Option<(u64, u64)>,
+    /// Its replicas may differ, or an Open for writing waits for the end of a lease.
+    pub(super) settle: Option<Settle>,
 }
 
 impl Volume {
@@ -158,6 +163,8 @@ impl Volume {
             behind: BTreeMap::new(),
             retry: None,
             again: false,
+            reaches: None,
+            settle: None,
         }
     }
 
@@ -198,6 +205,9 @@ impl Volume {
             Some(old) if !granted => Lease { free_at: old.free_at.max(fresh.free_at), ..old },
             _ => fresh,
         });
+        if entry.lease_epoch != self.entry.lease_epoch {
+            self.reaches = None;
+        }
         self.entry = entry.clone();
     }
 }

@@ -6,10 +6,14 @@
 //!                                                             |  ^
 //!                                                             '--' tried again after 100 ms, 200 ms, ... 2 s
 //! ```
+//! Where the fleet map names voters, the link is [watched closely](Watch): a silent SSD is given up after 250
+//! ms, with all commands in flight to it, although its connection stands.
+//!
 //! While it is down commands are answered at once. Time is an argument here, and no call blocks: what does,
 //! dialling, is [handed out](Output::Dial).
 
 mod say;
+mod watch;
 
 use crate::core::{Answer, Command, CommandId};
 use crate::port::{Reconnect, SsdPort, Talk};
@@ -18,6 +22,7 @@ pub(super) use say::Condition;
 use say::{Said, Say};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
+use watch::{ALIVE_MS, SILENT_MS, Watch};
 
 /// How often a silent connection is probed. Commands that wait do not hold up a probe.
 const PROBE_MS: u64 = 500;
@@ -51,7 +56,7 @@ pub(super) enum Output {
 
 #[derive(Debug)]
 enum State {
-    Up { probe_at: u64 },
+    Up { probe_at: u64, watch: Watch },
     Down { why: String, try_at: u64, wait_ms: u64 },
 }
 
@@ -71,6 +76,8 @@ pub(super) struct Link {
     deadline_ms: u64,
     state: State,
     condition: Condition,
+    /// It is given up when it is silent.
+    is_close: bool,
     /// When the SSD is asked for its condition: only a start makes it worse.
     look_at: Option<u64>,
     outputs: VecDeque<Output>,
@@ -79,6 +86,12 @@ pub(super) struct Link {
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Link").field("index", &self.index).field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    fn up(now: u64, probe_ms: u64) -> Self {
+        Self::Up { probe_at: now + probe_ms, watch: Watch::new(now) }
     }
 }
 
@@ -96,8 +109,9 @@ impl Link {
             reconnect,
             open: BTreeSet::new(),
             deadline_ms,
-            state: State::Up { probe_at: now + PROBE_MS },
+            state: State::up(now, PROBE_MS),
             condition: Condition::default(),
+            is_close: false,
             look_at: Some(now),
             outputs: VecDeque::new(),
         }
@@ -110,18 +124,33 @@ impl Link {
 
     /// When [`Self::attend`] is next wanted, beside completions.
     pub(super) fn wakes_at(&self) -> Option<u64> {
-        match self.state {
-            State::Up { probe_at } => {
-                let own = self.look_at.into_iter().chain(self.lasts.then_some(probe_at));
-                self.exchange.wakes_at().into_iter().chain(own).min()
+        match &self.state {
+            State::Up { probe_at, watch } => {
+                let own = self.look_at.into_iter().chain(self.lasts.then_some(*probe_at));
+                let exchange = self.exchange.wakes_at().map(|at| watch.clock(at));
+                exchange.into_iter().chain(own).min()
             }
-            State::Down { try_at, .. } => self.reconnect.is_some().then_some(try_at),
+            State::Down { try_at, .. } => self.reconnect.is_some().then_some(*try_at),
         }
     }
 
     /// Whether a completion may come at any time.
     pub(super) fn awaits(&self) -> bool {
         self.exchange.awaits()
+    }
+
+    /// From now on an SSD that is silent is given up, where there is a way back.
+    pub(super) fn watch_closely(&mut self, now: u64) {
+        self.is_close = self.lasts;
+        let first = now + self.probe_ms();
+        if let State::Up { probe_at, watch } = &mut self.state {
+            *probe_at = first.min(*probe_at);
+            *watch = Watch::new(now);
+        }
+    }
+
+    fn probe_ms(&self) -> u64 {
+        if self.is_close { ALIVE_MS } else { PROBE_MS }
     }
 
     /// What is to be done, oldest first.
@@ -169,22 +198,30 @@ impl Link {
             let queue = &mut self.queue;
             self.exchange.completed(cqe, |at, data| queue.read(at, data))?;
         }
-        self.exchange.step(now)?;
-        if let State::Up { probe_at } = &mut self.state {
-            // A completion says as much about the connection as a probe.
-            if heard {
-                *probe_at = now + PROBE_MS;
-            } else if self.lasts && *probe_at <= now {
-                *probe_at = now + PROBE_MS;
-                self.exchange.keep_alive();
-            }
+        let probe_ms = self.probe_ms();
+        let State::Up { probe_at, watch } = &mut self.state else { return Ok(()) };
+        let seen = if self.is_close { watch.look(now) } else { now };
+        self.exchange.step(seen)?;
+        // A completion says as much about the connection as a probe.
+        if heard {
+            *probe_at = now + probe_ms;
+            watch.heard();
+        } else if self.lasts && *probe_at <= now {
+            *probe_at = now + probe_ms;
+            self.exchange.keep_alive();
+            watch.asked(seen);
+        }
+        if self.is_close && watch.is_silent(seen) {
+            let after = Duration::from_millis(SILENT_MS);
+            return Err(ChannelError::Timeout { what: self.peer.clone(), after });
         }
         if self.look_at.take_if(|at| *at <= now).is_some() {
             self.exchange.give(None, Say::Look);
         }
-        while let Some(capsule) = self.exchange.next(now) {
+        while let Some(capsule) = self.exchange.next(seen) {
             self.queue.send(&capsule)?;
         }
+        watch.awaits(self.exchange.awaits());
         Ok(())
     }
 
@@ -194,6 +231,8 @@ impl Link {
         self.collect(now);
         self.exchange = Exchange::new(self.peer.clone(), self.deadline_ms);
         if self.lasts {
+            // A silent SSD may go on: what it was sent before counts no more.
+            self.queue.give_up(&error);
             let why = error.to_string();
             self.state = State::Down { why: why.clone(), try_at: now + RETRY_MS, wait_ms: RETRY_MS };
             self.outputs.push_back(Output::News(News::Lost(why)));
@@ -236,7 +275,7 @@ impl Link {
         match outcome {
             Ok(queue) => {
                 self.queue = queue;
-                self.state = State::Up { probe_at: now + PROBE_MS };
+                self.state = State::up(now, if self.is_close { ALIVE_MS } else { PROBE_MS });
                 self.look_at = Some(now);
                 self.outputs.push_back(Output::News(News::Found));
             }

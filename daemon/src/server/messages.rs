@@ -65,6 +65,7 @@ pub(super) fn renew(message: &RenewRequest) -> Result<Request, Failure> {
         client: request::client_id(message.client_id)?,
         lease_epoch: message.lease_epoch,
         lease_ms: request::lease_ms(message.lease_ms),
+        reaches: message.reaches,
     })
 }
 
@@ -93,6 +94,7 @@ pub(super) fn release(message: &ReleaseRequest) -> Result<Request, Failure> {
     Ok(Request::Release {
         name: VolumeName::new(&message.name)?,
         client: request::client_id(message.client_id)?,
+        all_acknowledged: message.all_acknowledged,
     })
 }
 

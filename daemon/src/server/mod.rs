@@ -6,6 +6,7 @@
 //!   access    certificates and tokens -> callers
 //!   accept    connections and their bounds
 //!   gate      deadlines of calls, codes of bad messages
+//!   fleet     the service of the fleet: its map, its SSDs, an operator's calls
 //!   service   messages <-> checked requests and replies, failures -> tonic::Status
 //!   link      one SSD's connection: commands in flight, looked after, made anew
 //!   ssds      the thread of all links
@@ -17,6 +18,7 @@ mod accept;
 mod access;
 mod answers;
 mod config;
+mod fleet;
 mod gate;
 mod link;
 mod messages;
@@ -128,11 +130,9 @@ async fn serve_and_tell(
         return Err(DaemonError::PortOrder { place, index: port.index });
     }
     let ssds = array.iter().map(service::describe).collect();
-    let (driver, Ends { inputs, state, absent, conditions }) =
+    let (driver, Ends { inputs, state, absent, conditions, maps }) =
         Driver::start(array, &config).map_err(DaemonError::Thread)?;
-    let patience = Duration::from_millis(config.core.request_ms);
-    let service =
-        Service::new(inputs.clone(), ssds, (absent, conditions), patience, config.manager_key.clone());
+    let service = Service::new(inputs.clone(), ssds, (absent, conditions), maps, &config);
     tokio::select! {
         // The core runs as part of this future: when it is dropped, so is the core, and the thread of the
         // SSDs ends.

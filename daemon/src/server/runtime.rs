@@ -43,6 +43,9 @@ pub(super) type Absent = Arc<BTreeMap<u16, String>>;
 /// The SSDs that say that acknowledged writes may be missing there.
 pub(super) type Conditions = BTreeMap<u16, Condition>;
 
+/// The fleet map in use: its epoch and its bytes.
+pub(super) type InUse = (u64, Arc<[u8]>);
+
 /// Where the daemon is in its life.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -94,6 +97,9 @@ pub(super) struct Driver {
     state: watch::Sender<State>,
     absent: watch::Sender<Absent>,
     conditions: watch::Sender<Conditions>,
+    maps: watch::Sender<Option<InUse>>,
+    /// Silent SSDs are given up.
+    watches_closely: bool,
 }
 
 /// A driver's ends for the service.
@@ -103,6 +109,7 @@ pub(super) struct Ends {
     pub(super) state: watch::Receiver<State>,
     pub(super) absent: watch::Receiver<Absent>,
     pub(super) conditions: watch::Receiver<Conditions>,
+    pub(super) maps: watch::Receiver<Option<InUse>>,
 }
 
 impl Driver {
@@ -118,6 +125,7 @@ impl Driver {
         let (state, states) = watch::channel(State::Starting(String::new()));
         let (absent, absents) = watch::channel(Absent::default());
         let (conditions, seen) = watch::channel(Conditions::default());
+        let (maps, seen_maps) = watch::channel(None);
         let driver = Self {
             core: Core::new(core, &capacities).reached_at(addresses).standing_in(config.stands_in.clone()),
             clock,
@@ -128,8 +136,11 @@ impl Driver {
             state,
             absent,
             conditions,
+            maps,
+            watches_closely: false,
         };
-        Ok((driver, Ends { inputs: sender, state: states, absent: absents, conditions: seen }))
+        let ends = Ends { inputs: sender, state: states, absent: absents, conditions: seen, maps: seen_maps };
+        Ok((driver, ends))
     }
 
     /// Drives the core for ever; it ends by being dropped.
@@ -212,6 +223,19 @@ impl Driver {
                 }
             }
         }
+        if !self.watches_closely && self.core.has_voters() {
+            self.watches_closely = true;
+            self.ssds.watch_closely();
+        }
+        self.maps.send_if_modified(|maps| {
+            let new =
+                self.core.map_in_use().filter(|(epoch, _)| maps.as_ref().is_none_or(|(e, _)| e < epoch));
+            let differs = new.is_some();
+            if differs {
+                *maps = new;
+            }
+            differs
+        });
         self.absent.send_if_modified(|absent| {
             let new = self.core.absent();
             let differs = **absent != new;

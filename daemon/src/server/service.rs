@@ -3,22 +3,21 @@
 
 use super::accept::Connection;
 use super::access::Access;
+use super::config::DaemonConfig;
 use super::messages::{create, delete, open, release, renew, revoke, share, volume};
-use super::runtime::{Absent, Conditions, Input};
+use super::runtime::{Absent, Conditions, InUse, Input};
 use crate::core::Reply;
 use crate::core::failure::Failure;
-use crate::core::request::{self, Request, VolumeName};
+use crate::core::request::{Request, VolumeName};
 use crate::core::rights::Caller;
 use crate::port::SsdPort;
 use gnstor_auth::Secret;
 use gnstor_proto::fabrics::{Host, Identity};
-use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::volumes_server::Volumes;
 use gnstor_proto::grpc::{
-    CreateRequest, DeleteRequest, DeleteResponse, GetMapRequest, GetMapResponse, GetRequest, KeepRequest,
-    KeepResponse, ListRequest, ListResponse, OpenRequest, OpenResponse, PublishRequest, RegisterRequest,
-    RegisterResponse, ReleaseRequest, ReleaseResponse, RenewRequest, RenewResponse, RevokeRequest,
-    ShareRequest, Ssd, Volume,
+    CreateRequest, DeleteRequest, DeleteResponse, GetRequest, ListRequest, ListResponse, OpenRequest,
+    OpenResponse, PublishRequest, RegisterResponse, ReleaseRequest, ReleaseResponse, RenewRequest,
+    RenewResponse, RevokeRequest, ShareRequest, Ssd, Volume,
 };
 use gnstor_proto::slba::ClientId;
 use std::sync::Arc;
@@ -33,7 +32,7 @@ use tracing::Instrument as _;
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// Longest name of a client in the log.
-const NAME_CHARS: usize = 64;
+pub(super) const NAME_CHARS: usize = 64;
 
 /// Finds out who calls, before a byte of the message is read.
 pub(super) fn prove(access: &Access, mut call: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
@@ -55,9 +54,13 @@ pub(super) fn prove(access: &Access, mut call: tonic::Request<()>) -> Result<ton
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     inputs: mpsc::UnboundedSender<Input>,
-    ssds: Arc<[Ssd]>,
+    pub(super) ssds: Arc<[Ssd]>,
     absent: watch::Receiver<Absent>,
     conditions: watch::Receiver<Conditions>,
+    /// The fleet map in use.
+    pub(super) maps: watch::Receiver<Option<InUse>>,
+    /// How long a stream of maps lasts.
+    pub(super) stream: Duration,
     patience: Duration,
     manager_key: Option<Secret>,
 }
@@ -93,14 +96,16 @@ impl Service {
         inputs: mpsc::UnboundedSender<Input>,
         ssds: Vec<Ssd>,
         (absent, conditions): (watch::Receiver<Absent>, watch::Receiver<Conditions>),
-        patience: Duration,
-        manager_key: Option<Secret>,
+        maps: watch::Receiver<Option<InUse>>,
+        config: &DaemonConfig,
     ) -> Self {
-        Self { inputs, ssds: ssds.into(), absent, conditions, patience: patience + MARGIN, manager_key }
+        let patience = Duration::from_millis(config.core.request_ms) + MARGIN;
+        let (ssds, manager_key) = (ssds.into(), config.manager_key.clone());
+        Self { inputs, ssds, absent, conditions, maps, stream: config.keep_alive, patience, manager_key }
     }
 
     /// An answer that says which SSDs are down.
-    fn with_absent<T>(&self, answer: T) -> Response<T> {
+    pub(super) fn with_absent<T>(&self, answer: T) -> Response<T> {
         let mut response = Response::new(answer);
         if self.manager_key.is_none() {
             response.metadata_mut().insert(NO_AUTH, 1.into());
@@ -131,7 +136,7 @@ impl Service {
     }
 
     /// What a client gets: the number of its registration and its secret, where SSDs ask for them.
-    fn registration(&self, client: ClientId, serial: u64) -> RegisterResponse {
+    pub(super) fn registration(&self, client: ClientId, serial: u64) -> RegisterResponse {
         let client_id = u32::from(client.get());
         let Some(key) = &self.manager_key else {
             return RegisterResponse { client_id, serial: 0, secret: String::new() };
@@ -142,7 +147,7 @@ impl Service {
     }
 
     /// Has the core serve a request, if it is one.
-    async fn ask<M>(
+    pub(super) async fn ask<M>(
         &self,
         call: &'static str,
         message: tonic::Request<M>,
@@ -173,12 +178,12 @@ fn status(failure: Failure) -> Status {
 }
 
 /// The core answered another request than was asked: a bug, told to the client as such.
-fn mismatch<T>(reply: &Reply) -> Result<T, Status> {
+pub(super) fn mismatch<T>(reply: &Reply) -> Result<T, Status> {
     tracing::error!(?reply, "the core's reply does not fit the call");
     Err(Status::internal("internal error: the daemon's reply does not fit the call"))
 }
 
-type Answered<T> = Result<Response<T>, Status>;
+pub(super) type Answered<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Volumes for Service {
@@ -260,37 +265,6 @@ impl Volumes for Service {
     async fn revoke(&self, call: tonic::Request<RevokeRequest>) -> Answered<Volume> {
         match self.ask("Revoke", call, |message| revoke(&message)).await? {
             Reply::Volume(entry) => Ok(Response::new(volume(&entry))),
-            other => mismatch(&other),
-        }
-    }
-}
-
-#[tonic::async_trait]
-impl Fleet for Service {
-    async fn register(&self, call: tonic::Request<RegisterRequest>) -> Answered<RegisterResponse> {
-        let name: String = call.get_ref().name.chars().take(NAME_CHARS).collect();
-        match self.ask("Register", call, |_| Ok(Request::Register)).await? {
-            Reply::Client { client, serial } => {
-                tracing::info!(%client, ?name, "a client registered");
-                Ok(Response::new(self.registration(client, serial)))
-            }
-            other => mismatch(&other),
-        }
-    }
-
-    async fn keep(&self, call: tonic::Request<KeepRequest>) -> Answered<KeepResponse> {
-        let keep = |keep: KeepRequest| Ok(Request::Keep { client: request::client_id(keep.client_id)? });
-        match self.ask("Keep", call, keep).await? {
-            Reply::Done => Ok(Response::new(KeepResponse {})),
-            other => mismatch(&other),
-        }
-    }
-
-    async fn get_map(&self, call: tonic::Request<GetMapRequest>) -> Answered<GetMapResponse> {
-        match self.ask("GetMap", call, |_| Ok(Request::GetMap)).await? {
-            Reply::Map(map) => {
-                Ok(self.with_absent(GetMapResponse { map: map.to_vec(), ssds: self.ssds.to_vec() }))
-            }
             other => mismatch(&other),
         }
     }

@@ -25,8 +25,18 @@ const EAGER: Duration = Duration::from_millis(1);
 const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
 enum Work {
-    Command { ssd: u16, id: CommandId, command: Command },
-    Dialled { ssd: u16, reconnect: Reconnect, outcome: Result<Box<dyn AdminQueue>, ChannelError> },
+    Command {
+        ssd: u16,
+        id: CommandId,
+        command: Command,
+    },
+    Dialled {
+        ssd: u16,
+        reconnect: Reconnect,
+        outcome: Result<Box<dyn AdminQueue>, ChannelError>,
+    },
+    /// Silent SSDs are given up from now on.
+    WatchClosely,
     Stop,
 }
 
@@ -60,6 +70,11 @@ impl Ssds {
     pub(super) fn give(&self, ssd: u16, id: CommandId, command: Command) {
         // The thread ends only when this daemon does, and then the answer has no reader.
         self.work.send(Work::Command { ssd, id, command }).ok();
+    }
+
+    /// From now on SSDs that are silent are given up.
+    pub(super) fn watch_closely(&self) {
+        self.work.send(Work::WatchClosely).ok();
     }
 }
 
@@ -112,6 +127,10 @@ impl Loop {
             Work::Dialled { ssd, reconnect, outcome } => {
                 let now = self.clock.running_ms();
                 self.links[usize::from(ssd)].dialled(now, reconnect, outcome);
+            }
+            Work::WatchClosely => {
+                let now = self.clock.running_ms();
+                self.links.iter_mut().for_each(|link| link.watch_closely(now));
             }
             Work::Stop => {}
         }

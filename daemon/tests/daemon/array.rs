@@ -2,6 +2,7 @@
 //! A simulated SSD: the vendor commands of `gnstor_proto::vendor` on bytes, and faults on demand. It shares
 //! no code with the daemon beyond `proto`, so that a wrong reading of the contract shows.
 
+use crate::repair::SimFill;
 use crate::voter::{MapLog, SimVote};
 use gnstor_daemon::SsdPort;
 use gnstor_daemon::core::{Answer, Command};
@@ -12,6 +13,7 @@ use gnstor_proto::nvme::admin::{GET_LOG_PAGE, IDENTIFY, KEEP_ALIVE};
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::placement::{AnyMap, Rows};
+use gnstor_proto::repair::FILL_LID;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
 use gnstor_proto::vendor::{ENTRY_BYTES, GET_HELD, VolumeEntry, WRITE_LEASE_MS, opcode, takes_lease};
@@ -53,6 +55,8 @@ pub(crate) struct SimSsd {
     pub(crate) dead: bool,
     /// It says that acknowledged writes may be missing.
     pub(crate) filling: bool,
+    /// The places that it fills.
+    pub(crate) fill: SimFill,
     /// Commands taken, by opcode.
     pub(crate) counts: BTreeMap<u8, u32>,
 }
@@ -75,7 +79,7 @@ impl SimSsd {
         }
     }
 
-    fn check_term(&mut self, term: u64) -> Result<(), Refusal> {
+    pub(super) fn check_term(&mut self, term: u64) -> Result<(), Refusal> {
         if term < self.term {
             return Err(Refusal::StaleTerm);
         }
@@ -97,6 +101,11 @@ impl SimSsd {
         let mut brought = Vec::new();
         match capsule.sqe.opcode {
             KEEP_ALIVE => return Ok((cqe, brought)),
+            GET_LOG_PAGE if capsule.sqe.cdw10.get() & 0xFF == u32::from(FILL_LID) => {
+                brought = self.fill_log();
+                assert_eq!(brought.len(), capsule.data.bytes());
+                return Ok((cqe, brought));
+            }
             GET_LOG_PAGE => {
                 brought = vec![0; capsule.data.bytes()];
                 brought[..8].copy_from_slice(&[b'G', b'N', b'L', b'F', 1, 0, u8::from(self.filling), 0]);
@@ -152,6 +161,7 @@ impl SimSsd {
             (opcode::TERM_TAKE, Data::In(_)) => self.take_term(sqe, brought),
             (opcode::MAP_HOLD, Data::Out(data)) => self.hold(data),
             (opcode::ACTIVATE, Data::Out(data)) => self.activate(data),
+            (opcode::SETTLE, Data::Out(data)) => self.settle(data),
             (opcode::MAP_GET, Data::In(_)) => {
                 let map = if sqe.cdw12.get() == GET_HELD { self.held() } else { self.map.clone() };
                 let map = map.map(|map| map.encode().unwrap()).unwrap_or_default();
@@ -191,6 +201,9 @@ impl SimSsd {
         let fixed = |e: &VolumeEntry| (e.generation, e.replicas, e.chunk_shift, e.factor, e.capacity_blocks);
         if fixed(&entry) != fixed(old) || entry.lease_epoch < old.lease_epoch || entry.deleting {
             return Err(Refusal::InvalidField);
+        }
+        if let Some(AnyMap::Three(map)) = &self.map {
+            self.vote.log.lock().unwrap().entry_follows(map, old, &entry);
         }
         *old = entry;
         Ok(0)

@@ -5,6 +5,7 @@
 use crate::array::{SSD_BYTES, SimArray, SimSsd};
 use gnstor_daemon::core::failure::Failure;
 use gnstor_daemon::core::request::{Create, Request, RequestId, Rights, VolumeName};
+use gnstor_daemon::core::rights::Caller;
 use gnstor_daemon::core::{Command, CommandId, Core, CoreConfig, Effect, NotNext, Reply, Stop, Ticket};
 use gnstor_daemon::port;
 use gnstor_proto::placement::AnyMap;
@@ -148,9 +149,13 @@ impl Bench {
     }
 
     pub(crate) fn send(&mut self, request: Request) -> Ticket {
+        self.send_as(Caller::local(0).into(), request)
+    }
+
+    pub(crate) fn send_as(&mut self, caller: Arc<Caller>, request: Request) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.core.request(self.now, ticket, request);
+        self.core.request_of(self.now, ticket, caller, request);
         self.drain();
         ticket
     }
@@ -215,11 +220,11 @@ pub(crate) fn write(text: &str, who: u16, lease_ms: u32) -> Request {
 }
 
 pub(crate) fn renew(text: &str, who: u16, lease_epoch: u32, lease_ms: u32) -> Request {
-    Request::Renew { name: name(text), client: client(who), lease_epoch, lease_ms }
+    Request::Renew { name: name(text), client: client(who), lease_epoch, lease_ms, reaches: None }
 }
 
 pub(crate) fn release(text: &str, who: u16) -> Request {
-    Request::Release { name: name(text), client: client(who) }
+    Request::Release { name: name(text), client: client(who), all_acknowledged: false }
 }
 
 pub(crate) fn opened(outcome: &Outcome) -> &VolumeEntry {

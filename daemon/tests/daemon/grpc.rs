@@ -2,6 +2,7 @@
 //! The daemon as clients see it: real tonic clients over loopback TCP, every call and every error of
 //! `gnstor.proto`.
 
+mod fleet;
 mod ssds;
 
 use self::ssds::down;
@@ -15,7 +16,7 @@ use gnstor_proto::grpc::{
     CreateRequest, DeleteRequest, GetMapRequest, GetRequest, Limits, ListRequest, OpenRequest, OpenResponse,
     RegisterRequest, ReleaseRequest, RenewRequest, Rights, Volume,
 };
-use gnstor_proto::placement::AnyMap;
+use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::MAX_READERS;
 use std::future::Future;

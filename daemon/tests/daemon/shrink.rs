@@ -13,14 +13,14 @@ use gnstor_proto::status::GrpcCode;
 use std::sync::Arc;
 
 /// Lease and drift, and a command there and back.
-const DROP_MS: u64 = 311;
+pub(crate) const DROP_MS: u64 = 311;
 
 fn three() -> CoreConfig {
     CoreConfig { map_format: MapFormat::Three, ..config() }
 }
 
 /// A serving daemon of a fresh array of format 3 with voters, with a volume of two replicas.
-fn serving(ssds: usize) -> Bench {
+pub(crate) fn serving(ssds: usize) -> Bench {
     let mut bench = Bench::cold_with(&SimArray::new(ssds), 0, three());
     bench.run_for(5_000);
     assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
@@ -28,7 +28,7 @@ fn serving(ssds: usize) -> Bench {
     bench
 }
 
-fn of_replicas(text: &str, replicas: u8) -> Request {
+pub(crate) fn of_replicas(text: &str, replicas: u8) -> Request {
     let mut request = create(text);
     if let Request::Create(create) = &mut request {
         create.replicas = replicas;
@@ -36,16 +36,16 @@ fn of_replicas(text: &str, replicas: u8) -> Request {
     request
 }
 
-fn newest(bench: &Bench) -> FleetMap3 {
+pub(crate) fn newest(bench: &Bench) -> FleetMap3 {
     let Some(AnyMap::Three(map)) = bench.array.newest() else { panic!("a map of format 3") };
     map
 }
 
-fn states(bench: &Bench) -> Vec<State3> {
+pub(crate) fn states(bench: &Bench) -> Vec<State3> {
     newest(bench).ssds.iter().map(|ssd| ssd.state).collect()
 }
 
-fn all_maps_keep(bench: &Bench, replicas: u8) {
+pub(crate) fn all_maps_keep(bench: &Bench, replicas: u8) {
     let log = Arc::clone(&bench.array.ssd(0).vote.log);
     let log = log.lock().unwrap();
     keeps_copies(log.active_from(0), replicas);
@@ -181,8 +181,11 @@ fn an_ssd_that_comes_back_with_other_content_is_dropped() {
     let mut bench = serving(4);
     bench.array.ssd(1).lose_writes();
     bench.find(1);
+    let (dropped_in, incarnation) = (newest(&bench).epoch + 1, newest(&bench).ssds[1].incarnation);
     bench.run_for(DROP_MS + 1_000);
-    assert_eq!(states(&bench)[1], State3::Out);
+    let map = newest(&bench);
+    assert_eq!((map.ssds[1].shrunk_at, map.ssds[1].state), (dropped_in, State3::In));
+    assert!(map.ssds[1].incarnation > incarnation, "it has filled its places");
     bench.ask(create("b")).unwrap();
     bench.format(2);
     bench.find(2);
@@ -238,7 +241,8 @@ fn a_map_that_was_held_is_made_active_by_the_next_daemon() {
     let mut next = Bench::cold(&array, 10_000);
     next.run_for(5_000);
     assert!(next.core.is_serving(), "{:?}", next.core.waits_for());
-    let map = newest(&next);
+    let log = Arc::clone(&array.ssd(0).vote.log);
+    let map = log.lock().unwrap().active_from(epoch + 1).next().cloned().unwrap();
     assert_eq!((map.epoch, map.ssds[3].state), (epoch + 1, State3::Out), "the same map, though it is back");
     bench.run_for(20_000);
     refused(&bench.ask(create("late")), GrpcCode::Aborted, &["newer daemon"]);
@@ -263,7 +267,7 @@ fn an_ssd_that_flaps_stays_absent_until_it_is_resumed() {
     bench.run_for(1_000_000);
     assert_eq!(states(&bench)[3], State3::Absent);
     assert!(bench.core.absent()[&3].contains("resumed"), "{:?}", bench.core.absent());
-    bench.core.resume(bench.now, 3);
+    bench.core.resume(bench.now, 3).unwrap();
     bench.run_for(1_000);
     assert_eq!(states(&bench)[3], State3::In);
 }

@@ -2,6 +2,7 @@
 //! A simulated SSD as a voter, by the rules of crate `fleet`; and a log that judges the maps of the array.
 
 use crate::array::SimSsd;
+use crate::repair::Lease;
 use gnstor_fleet::change::incarnation_under;
 use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::SsdSet;
@@ -9,11 +10,12 @@ use gnstor_fleet::voter::{Held, Voter};
 use gnstor_fleet::{ArrayId, Refused};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::AnyMap;
-use gnstor_proto::placement::map3::FleetMap3;
+use gnstor_proto::placement::map3::{FleetMap3, State3};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::VolumeEntry;
 use gnstor_proto::voting::{Activation, Hold, MapName, Promise, TermTake, map_digest};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 type Held3 = Held<Arc<FleetMap3>>;
@@ -23,6 +25,12 @@ type Held3 = Held<Arc<FleetMap3>>;
 pub(crate) struct MapLog {
     held: BTreeMap<u64, Vec<(Arc<FleetMap3>, SsdSet)>>,
     active: BTreeMap<u64, FleetMap3>,
+    /// SSDs that said that they have filled: SSD, incarnation, epoch.
+    filled: BTreeSet<(u16, u32, u64)>,
+    /// Settles that an SSD has done: of which lease, SSD, epoch.
+    settled: BTreeSet<(Lease, u16, u64)>,
+    /// Leases that ended with all writes acknowledged, as the tests say.
+    pub(crate) clean: BTreeSet<Lease>,
     /// Daemons started.
     pub(crate) starts: u64,
 }
@@ -41,6 +49,70 @@ impl MapLog {
         }
     }
 
+    pub(crate) fn filled(&mut self, ssd: u16, incarnation: u32, epoch: u64) {
+        self.filled.insert((ssd, incarnation, epoch));
+    }
+
+    pub(crate) fn settled(&mut self, lease: Lease, ssd: u16, epoch: u64) {
+        self.settled.insert((lease, ssd, epoch));
+    }
+
+    /// No grant while replicas may differ, and the flag goes when every member has settled in one epoch.
+    pub(crate) fn entry_follows(&self, map: &FleetMap3, old: &VolumeEntry, new: &VolumeEntry) {
+        let lease = (old.vid, old.generation, old.lease_epoch);
+        let is_alive = !new.deleting && new.lease_epoch != u32::MAX;
+        let is_settled = || {
+            self.active.values().any(|map| {
+                let states = (0u16..).zip(&map.ssds);
+                let mut members =
+                    states.filter(|(_, s)| matches!(s.state, State3::In | State3::Absent | State3::Full));
+                members.all(|(ssd, _)| self.settled.contains(&(lease, ssd, map.epoch)))
+            })
+        };
+        if old.unsettled && !new.unsettled && is_alive {
+            assert!(is_settled(), "{lease:?} was not settled on all members, epoch {}", map.epoch);
+        }
+        let is_grant = new.writer.is_some() && new.lease_epoch > old.lease_epoch;
+        if is_grant && old.writer.is_some() {
+            assert!(
+                is_settled() || self.clean.contains(&lease),
+                "{lease:?} ended uncleanly and was not settled"
+            );
+        }
+        let ends = old.writer.is_some() && new.writer.is_none() && new.lease_epoch == old.lease_epoch;
+        assert!(
+            !ends || new.unsettled || self.clean.contains(&lease) || !is_alive,
+            "{lease:?} ended uncleanly"
+        );
+    }
+
+    /// A place that begins to serve has filled in the epoch before, in the incarnation that the map names.
+    fn only_filled_places_serve(&self, map: &FleetMap3) {
+        let Some(before) = self.active.get(&(map.epoch - 1)) else { return };
+        for (group, (old, new)) in before.rows.iter().zip(&map.rows).enumerate() {
+            for place in new.places.iter().flatten().filter(|place| !place.filling) {
+                let is_kept = old.places.iter().flatten().any(|was| was == place);
+                let incarnation = map.ssds[usize::from(place.ssd)].incarnation;
+                let has_filled = self.filled.contains(&(place.ssd, incarnation, before.epoch));
+                assert!(
+                    is_kept || has_filled,
+                    "epoch {}: SSD {} serves group {group} unfilled",
+                    map.epoch,
+                    place.ssd
+                );
+            }
+        }
+        // Places that stay are of the same content.
+        for (ssd, (old, new)) in before.ssds.iter().zip(&map.ssds).enumerate() {
+            let serves = before
+                .rows
+                .iter()
+                .flat_map(|row| row.places.iter().flatten())
+                .any(|p| usize::from(p.ssd) == ssd);
+            assert!(!serves || old.incarnation == new.incarnation || new.shrunk_at == map.epoch, "SSD {ssd}");
+        }
+    }
+
     /// An epoch has one active map, and a majority has held it before.
     fn activated(&mut self, map: &FleetMap3) {
         if let Some(known) = self.active.get(&map.epoch) {
@@ -50,6 +122,7 @@ impl MapLog {
         let by = self.held.get(&map.epoch).and_then(|maps| maps.iter().find(|(known, _)| **known == *map));
         let by = by.map_or(SsdSet::EMPTY, |(_, by)| *by);
         assert!(by.is_majority_of(map.voters()), "epoch {} is active and held by {by:?}", map.epoch);
+        self.only_filled_places_serve(map);
         self.active.insert(map.epoch, map.clone());
     }
 
@@ -96,6 +169,10 @@ impl SimVote {
     pub(crate) fn new(index: u16, log: Arc<Mutex<MapLog>>) -> Self {
         let uuid = [u8::try_from(index + 1).unwrap(); 16];
         Self { index, uuid, incarnation: 1, log, ..Self::default() }
+    }
+
+    pub(super) fn index(&self) -> u16 {
+        self.index
     }
 
     /// It is formatted.
@@ -194,6 +271,7 @@ impl SimSsd {
         if map.ssds[usize::from(self.vote.index)].is(&self.vote.uuid) {
             self.vote.incarnation = incarnation_under(&rules, self.vote.index, self.vote.incarnation);
         }
+        self.fill_by(&map);
         self.map = Some(map.into());
         Ok(0)
     }

@@ -60,6 +60,7 @@ pub(crate) fn volume(capacity_blocks: u64) -> VolumeEntry {
         any_reader: false,
         readers: vec![client()],
         writer: Some(client()),
+        unsettled: false,
         lease_epoch: 1,
         lease_ms: 3_600_000,
         request_ids: Vec::new(),

@@ -43,6 +43,7 @@ pub(crate) fn entry(raw: u16) -> VolumeEntry {
         any_reader: false,
         readers: vec![client(READER)],
         writer: ClientId::new(WRITER),
+        unsettled: false,
         lease_epoch: LEASE,
         lease_ms: 10_000,
         request_ids: vec![[raw.to_le_bytes()[0]; 16]],

@@ -23,6 +23,7 @@ fn entry(any_reader: bool, readers: Vec<u16>, writer: u16) -> VolumeEntry {
         any_reader,
         readers: readers.into_iter().map(client).collect(),
         writer: ClientId::new(writer),
+        unsettled: false,
         lease_epoch: 0,
         lease_ms: 0,
         request_ids: Vec::new(),

@@ -41,6 +41,9 @@ pub(crate) struct VolumeRules {
     pub(super) entry: VolumeEntry,
     pub(super) readers: Readers,
     pub(super) lease_until: Time,
+    /// The SSD has started since the grant: it knows the writer, and not whether the lease runs. The daemon
+    /// says so with the next change of the entry.
+    pub(super) recalled: bool,
     /// The client that held the write lease before. It is refused with "held by another" or "expired".
     pub(super) former_writer: Option<ClientId>,
     /// Which state of the entry this is; the table's serials never repeat.
@@ -50,7 +53,7 @@ pub(crate) struct VolumeRules {
 impl VolumeRules {
     pub(super) fn new(entry: VolumeEntry, now: Time, serial: u64) -> Self {
         let (readers, lease_until) = (Readers::of(&entry), lease_end(&entry, now));
-        Self { entry, readers, lease_until, former_writer: None, serial }
+        Self { entry, readers, lease_until, recalled: false, former_writer: None, serial }
     }
 
     pub(crate) fn entry(&self) -> &VolumeEntry {
@@ -65,8 +68,9 @@ impl VolumeRules {
         self.entry.limits != Limits::default()
     }
 
-    /// As it was before the power went; no lease runs.
+    /// As it was before the power went; no lease runs as far as the SSD knows.
     pub(super) fn recall(&mut self, term: u64, deleting: bool) {
+        self.recalled = self.entry.writer.is_some();
         (self.lease_until, self.entry.term, self.entry.deleting) = (Time::ZERO, term, deleting);
     }
 
@@ -92,17 +96,27 @@ impl VolumeRules {
         match place {
             Place::Absent => Err(Refused::at(Refusal::WrongTarget, map_epoch)),
             Place::Filling => Err(Refused::at(Refusal::NotHereYet, map_epoch)),
-            Place::Serving { first: false } if self.lease_runs(now) && self.entry.writer != Some(client) => {
+            Place::Serving { first: false } if self.may_differ(now, client) => {
                 Err(Refused::at(Refusal::AskTheFirst, map_epoch))
             }
             Place::Serving { .. } => Ok(()),
         }
     }
 
+    /// Replicas may differ in what this client must not see: beside a writer, and until the volume is settled
+    /// after one (rule 7a).
+    fn may_differ(&self, now: Time, client: ClientId) -> bool {
+        let may_write = self.recalled || self.lease_runs(now);
+        self.entry.unsettled || may_write && self.entry.writer != Some(client)
+    }
+
     pub(super) fn check_writer(&self, now: Time, client: ClientId, lease_epoch: u32) -> Result<(), Refused> {
         let refusal = if self.entry.writer == Some(client) {
             if lease_epoch == self.entry.lease_epoch && runs(self.lease_until, now) {
                 return Ok(());
+            }
+            if lease_epoch == self.entry.lease_epoch && self.recalled {
+                return Err(Refusal::NotServing.into());
             }
             Refusal::LeaseExpired
         } else if self.former_writer == Some(client) {

@@ -213,8 +213,8 @@ fn an_entry_with_any_lease_is_read_from_the_metadata_of_an_earlier_program() {
         assert_eq!(harness.ssd().table.volume(vid(VOLUME)).unwrap().entry().lease_ms, lease_ms);
         assert_eq!(
             attempts(&mut harness)[1],
-            Some(Refusal::LeaseExpired),
-            "its clock stopped with the power"
+            Some(Refusal::NotServing),
+            "its clock stopped with the power, and the daemon has not said yet that the lease runs"
         );
     }
 }

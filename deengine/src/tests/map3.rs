@@ -77,6 +77,21 @@ fn the_map_names_the_first_and_a_lower_place_that_serves_is_not_the_first() {
 }
 
 #[test]
+fn until_a_volume_is_settled_the_first_alone_serves_its_reads() {
+    for (first, others) in [(0, None), (1, Some(Refusal::AskTheFirst))] {
+        let map = one_group([Serves(0), Serves(1), Serves(2)], Some(first));
+        let mut harness = with_map(&map, 3);
+        assert_eq!((harness.write_at(0), harness.read_as(WRITER)), (None, None));
+        harness.chmod(|entry| (entry.writer, entry.lease_ms, entry.unsettled) = (None, 0, true));
+        assert!(harness.ssd().table.volume(vid(VOLUME)).unwrap().entry().unsettled);
+        assert_eq!(harness.read_as(READER), others);
+        assert_eq!(harness.write_at(1), Some(Refusal::LeaseExpired));
+        harness.chmod(|entry| entry.unsettled = false);
+        assert_eq!(harness.read_as(READER), None, "the copies are the same");
+    }
+}
+
+#[test]
 fn the_ssd_that_takes_over_a_place_takes_writes_and_no_reads() {
     let mut map = one_group([Serves(1), Serves(2), Serves(3)], Some(0));
     map.rows[0].incoming = Some(Incoming3 { ssd: 0, place: 2 });

@@ -150,6 +150,7 @@ fn entry(raw_vid: u16) -> VolumeEntry {
         any_reader: false,
         readers: vec![client(8)],
         writer: Some(client(7)),
+        unsettled: false,
         lease_epoch: LEASE,
         lease_ms: 10_000,
         request_ids: Vec::new(),

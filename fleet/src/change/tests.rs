@@ -9,9 +9,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use proptest::prelude::*;
 
-const SSDS: u16 = 5;
+pub(super) const SSDS: u16 = 5;
 
-fn set(ssds: &[SsdId]) -> SsdSet {
+pub(super) fn set(ssds: &[SsdId]) -> SsdSet {
     ssds.iter().copied().collect()
 }
 
@@ -85,7 +85,12 @@ fn a_fill_has_a_copy_to_fill_from_for_each_volume_of_the_place() {
     assert_eq!(full.fill(0, 2, 1, 1, 2), Err(Unchanged::NoPlace), "the map has one place");
 }
 
-fn any_map() -> impl Strategy<Value = Map> {
+/// SSDs 0 and 1, and SSDs 1 and 2.
+pub(super) fn two_rows() -> Map {
+    map_of(vec![row(&[Place::Serving(0), Place::Serving(1)]), row(&[Place::Serving(1), Place::Serving(2)])])
+}
+
+pub(super) fn any_map() -> impl Strategy<Value = Map> {
     let place = (0u8..6, any::<prop::sample::Index>());
     let rows = prop::collection::vec((prop::collection::vec(place, 1..=4), any::<bool>()), 1..4);
     rows.prop_map(|rows| {

@@ -152,7 +152,8 @@ enum {
   GNP_MAP_HOLD = 0xD1,
   GNP_TERM_TAKE = 0xD2,
   GNP_ACTIVATE = 0xD5,
-  GNP_LEASE_ASK = 0xD9
+  GNP_LEASE_ASK = 0xD9,
+  GNP_SETTLE = 0xDD
 };
 
 GNP_FN gnp_keyed_sgl gnp_sgl_make(gnp_u64 address, gnp_u32 bytes, gnp_u32 key) {
@@ -287,6 +288,7 @@ GNP_FN int gnp_status_do_not_retry(gnp_u16 status) { return (status & GNP_STATUS
 #define GNP_SERVING_LEASE_MIN_MS 10u
 #define GNP_SERVING_LEASE_MAX_MS 60000u
 enum { GNP_VOLUME_ACTIVE = 1, GNP_VOLUME_DELETING = 2 };
+#define GNP_ENTRY_UNSETTLED 1u // replicas may differ; only without a writer
 
 typedef struct gnp_entry {
   gnp_u8 magic[4]; // "GNVE"
@@ -308,7 +310,8 @@ typedef struct gnp_entry {
   gnp_u16 reader_count;
   gnp_u16 name_len;
   gnp_u16 labels_len;
-  gnp_u8 reserved[6];
+  gnp_u8 flags; // GNP_ENTRY_UNSETTLED
+  gnp_u8 reserved[5];
   gnp_u8 request_ids[GNP_REQUEST_IDS][16];
   gnp_u8 name[GNP_NAME_BYTES];
   gnp_u8 labels[GNP_LABEL_BYTES]; // key=value lines

@@ -23,6 +23,7 @@ fn entry() -> VolumeEntry {
         any_reader: false,
         readers: alloc::vec![client(2), client(3)],
         writer: Some(client(1)),
+        unsettled: false,
         lease_epoch: 4,
         lease_ms: 300_000,
         request_ids: alloc::vec![[7; 16]],

@@ -8,6 +8,7 @@ use crate::core::request::{Create, VolumeName};
 use crate::core::volume::{Action, Creation, Purpose, Stage, Volume};
 use crate::core::{Reply, Ticket};
 use gnstor_proto::BLOCK_SHIFT;
+use gnstor_proto::placement::map3::Row3;
 use gnstor_proto::placement::{DEFAULT_CHUNK_SHIFT, mix64};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::GrpcCode::{AlreadyExists, InvalidArgument, ResourceExhausted, Unavailable};
@@ -69,6 +70,9 @@ impl Core {
             return Err(Failure::new(Unavailable, message));
         }
         let replicas = self.replicas(request)?;
+        if let Some(message) = self.lacks_copies(name, replicas) {
+            return Err(Failure::new(Unavailable, message));
+        }
         let Some((vid, past)) = self.past.lowest_free(now, |vid| self.volumes.contains_key(&vid)) else {
             let message = format!(
                 "volume {name} cannot be created: no volume id is free, each of the 65,534 is in use or \
@@ -98,10 +102,27 @@ impl Core {
             any_reader: false,
             readers: Vec::new(),
             writer: None,
+            unsettled: false,
             lease_epoch: 0,
             lease_ms: 0,
             request_ids: request.request_id.into_iter().collect(),
             limits: request.limits,
+        })
+    }
+
+    /// A sentence if some group has no copy yet that serves a volume of so many replicas. A write to a place
+    /// that fills is lost with its SSD.
+    fn lacks_copies(&self, name: &VolumeName, replicas: u8) -> Option<String> {
+        let map = self.map_of_voters()?;
+        let serves =
+            |row: &Row3| row.places.iter().take(replicas.into()).flatten().any(|place| !place.filling);
+        let lacking = map.rows.iter().filter(|row| !serves(row)).count();
+        (lacking > 0).then(|| {
+            format!(
+                "volume {name} with {replicas} replicas cannot be created now: {lacking} of {} placement \
+                 groups have no copy that serves it; wait until SSDs have filled, or use more replicas",
+                map.rows.len()
+            )
         })
     }
 

@@ -3,7 +3,7 @@
 
 use super::{Call, Core};
 use crate::core::publish::without;
-use crate::core::request::Rights;
+use crate::core::request::{Request, Rights};
 use crate::core::volume::{Change, DELETE_MARK, Purpose, Stage, Then, Volume};
 use crate::core::{Reply, holds};
 use gnstor_proto::labels::SHA256;
@@ -14,6 +14,15 @@ impl Core {
     pub(super) fn open(&mut self, call: Call<'_>, rights: Rights) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();
+        if let (Rights::Write { .. }, Some(&vid)) = (rights, self.names.get(name.as_str()))
+            && self.volumes[&vid].stage == Stage::Active
+            && self.volumes[&vid].held_by_other(now, client, "opened for writing").is_none()
+        {
+            let request = Request::Open { name: name.clone(), client, rights };
+            if self.wait_for_settle(now, ticket, vid, request).is_none() {
+                return;
+            }
+        }
         let Some(volume) = self.named(ticket, name) else { return };
         let vid = volume.entry.vid;
         let mut entry = volume.basis(now, term);
@@ -72,7 +81,7 @@ impl Core {
         self.put(vid, entry, Purpose::Change(Change { ticket, then }));
     }
 
-    pub(super) fn renew(&mut self, call: Call<'_>, epoch: u32, lease_ms: u32) {
+    pub(super) fn renew(&mut self, call: Call<'_>, epoch: u32, lease_ms: u32, reaches: Option<u64>) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();
         let Some(volume) = self.named(ticket, name) else { return };
@@ -93,11 +102,14 @@ impl Core {
         }
         let vid = volume.entry.vid;
         let entry = VolumeEntry { lease_ms, ..volume.basis(now, term) };
+        if let (Some(ssds), Some(volume)) = (reaches, self.volumes.get_mut(&vid)) {
+            volume.reaches = Some((ssds, now));
+        }
         self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Renewed }));
     }
 
     /// All rights of the client end: a writer's lease, a reader's place.
-    pub(super) fn release(&mut self, call: Call<'_>) {
+    pub(super) fn release(&mut self, call: Call<'_>, all_acknowledged: bool) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();
         let holds_none = |v: &Volume| v.entry.writer != Some(client) && !v.entry.readers.contains(&client);
@@ -114,6 +126,6 @@ impl Core {
             entry.writer = None;
             entry.lease_ms = 0;
         }
-        self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Released }));
+        self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Released { all_acknowledged } }));
     }
 }

@@ -51,6 +51,11 @@ impl Round {
         self.waiting.insert(ssd);
     }
 
+    /// The SSD has not answered.
+    pub(in crate::core) fn waits_for(&self, ssd: u16) -> bool {
+        self.waiting.contains(&ssd)
+    }
+
     /// All have answered.
     pub(in crate::core) fn is_over(&self) -> bool {
         self.waiting.is_empty()

@@ -15,7 +15,7 @@ impl Changes {
 
 impl Core {
     /// The fewest replicas of the volumes that there are, that were found at the start, and that are to be.
-    pub(super) fn fewest(&self) -> u8 {
+    pub(in crate::core) fn fewest(&self) -> u8 {
         let volumes = self.volumes.values().map(|volume| volume.entry.replicas);
         let parked = self.changes.parked.iter().filter_map(|(_, request)| self.replicas(request).ok());
         volumes.chain(self.changes.found_fewest).chain(parked).min().unwrap_or(MAX_REPLICAS)

@@ -4,6 +4,7 @@
 use super::{FLAP_MS, FLAP_RETURNS};
 use crate::core::effect::WireMap;
 use crate::core::epoch::Known;
+use crate::core::members::members_of;
 use crate::core::request::Create;
 use crate::core::{CommandId, Ticket};
 use gnstor_fleet::leader::Round;
@@ -92,6 +93,24 @@ pub(in crate::core) struct Changes {
     returns: BTreeMap<u16, Vec<u64>>,
     /// Came back too often: they stay absent until they are resumed.
     flapping: BTreeSet<u16>,
+    /// When SSDs that are back had all that the array has.
+    since: BTreeMap<u16, u64>,
+    /// The epoch and the SSDs for which there is no hole.
+    pub(super) found_no_hole: Option<(u64, Vec<(u16, u32)>)>,
+    /// When each SSD was lost.
+    down_since: BTreeMap<u16, u64>,
+    /// SSDs that the map calls out, and since when as far as this daemon knows.
+    pub(super) outs: BTreeMap<u16, u64>,
+    /// SSDs that the operator takes out, and takes back: their weight in the next map is zero, or one.
+    pub(super) weights: BTreeMap<u16, u32>,
+    /// Rows in which an SSD lost its place, and which places, since this daemon serves.
+    pub(super) homes: BTreeMap<(usize, usize), u16>,
+    /// The SSDs in it.
+    home_ssds: BTreeSet<u16>,
+    /// The map in use has holes.
+    pub(in crate::core) has_holes: bool,
+    /// Of these, some of which this daemon does not know whose they were.
+    pub(in crate::core) has_homeless: bool,
 }
 
 impl Changes {
@@ -102,6 +121,8 @@ impl Changes {
             self.flapping.insert(ssd);
         }
         self.down.insert(ssd, why);
+        self.down_since.entry(ssd).or_insert(now);
+        self.since.remove(&ssd);
         self.says.remove(&ssd);
         self.told.remove(&ssd);
     }
@@ -109,6 +130,7 @@ impl Changes {
     /// The SSD answers again.
     pub(in crate::core) fn found(&mut self, ssd: u16) {
         self.down.remove(&ssd);
+        self.down_since.remove(&ssd);
         if let Some(round) = &mut self.round {
             round.failed.remove(&ssd);
         }
@@ -118,7 +140,7 @@ impl Changes {
         self.down.contains_key(&ssd) || self.presumed.contains_key(&ssd)
     }
 
-    pub(super) fn why_down(&self, ssd: u16) -> Option<&str> {
+    pub(in crate::core) fn why_down(&self, ssd: u16) -> Option<&str> {
         self.down.get(&ssd).or_else(|| self.presumed.get(&ssd)).map(String::as_str)
     }
 
@@ -146,6 +168,63 @@ impl Changes {
     /// The map of this epoch is active, and the SSDs are being told.
     pub(in crate::core) fn is_telling(&self, epoch: u64) -> bool {
         self.round.as_ref().is_some_and(|round| round.is_active && round.round.map.epoch() == epoch)
+    }
+
+    /// The epoch that is proposed.
+    pub(in crate::core) fn proposes(&self) -> Option<u64> {
+        self.round.as_ref().map(|round| round.round.map.epoch())
+    }
+
+    /// The map calls these out.
+    pub(in crate::core) fn follow_outs(&mut self, outs: &BTreeSet<u16>, now: u64) {
+        self.outs.retain(|ssd, _| outs.contains(ssd));
+        for &ssd in outs {
+            self.outs.entry(ssd).or_insert(now);
+        }
+    }
+
+    /// These SSDs lost these places, and these holes are taken.
+    pub(super) fn moved_homes(&mut self, lost: Vec<((usize, usize), u16)>, taken: &[(usize, usize)]) {
+        self.homes.extend(lost);
+        self.homes.retain(|hole, _| !taken.contains(hole));
+        self.home_ssds = self.homes.values().copied().collect();
+    }
+
+    pub(in crate::core) fn has_home(&self, row: usize, place: usize) -> bool {
+        self.homes.contains_key(&(row, place))
+    }
+
+    /// Some hole is one that the SSD had.
+    pub(super) fn is_home(&self, ssd: u16) -> bool {
+        self.home_ssds.contains(&ssd)
+    }
+
+    /// The operator takes the SSD out.
+    pub(in crate::core) fn take_out(&mut self, ssd: u16) {
+        self.weights.insert(ssd, 0);
+    }
+
+    /// The SSD, which is back, has all that the array has.
+    pub(in crate::core) fn admitted(&mut self, ssd: u16, now: u64) {
+        self.since.insert(ssd, now);
+    }
+
+    pub(super) fn since(&self, ssd: u16) -> Option<u64> {
+        self.since.get(&ssd).copied()
+    }
+
+    pub(super) fn sinces(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.since.iter().map(|(&ssd, &at)| (ssd, at))
+    }
+
+    /// When the SSD was lost, if it is.
+    pub(in crate::core) fn down_since(&self, ssd: u16) -> Option<u64> {
+        self.down_since.get(&ssd).copied()
+    }
+
+    /// The map that is proposed makes the SSD a member: all changes need it from now on.
+    pub(in crate::core) fn is_to_give_to(&self, ssd: u16) -> bool {
+        self.round.as_ref().is_some_and(|round| members_of(round.round.map.map()).contains(&ssd))
     }
 
     /// The SSD has the map of this epoch.

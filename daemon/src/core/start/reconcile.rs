@@ -124,6 +124,7 @@ impl Core {
             self.phase = Phase::Serving;
             self.effects.push_back(Effect::Serving);
             self.changes.found_fewest = None;
+            self.follow_fills(self.now);
             for (ssd, why) in self.changes.take_presumed() {
                 self.ssd_without(ssd, why);
             }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One SSD's link in virtual time.
 
+mod silence;
+
 use super::*;
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_fabric::admin::Capsule;
@@ -21,6 +23,8 @@ struct Sim {
     keep_alives: Arc<AtomicU32>,
     /// Commands are not completed.
     slow: Arc<AtomicBool>,
+    /// It is stopped: no completion comes, for now.
+    stopped: Arc<AtomicBool>,
     filling: Arc<AtomicBool>,
     damaged: Arc<AtomicBool>,
 }
@@ -57,6 +61,9 @@ impl AdminQueue for SimQueue {
 
     fn poll(&mut self) -> Result<Option<Cqe>, ChannelError> {
         self.works()?;
+        if self.sim.stopped.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         Ok(self.done.lock().unwrap().pop_front())
     }
 

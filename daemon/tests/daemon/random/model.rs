@@ -26,7 +26,7 @@ pub(super) struct Model {
 impl Model {
     /// The client asked for something that ended its own grant, or may have.
     pub(super) fn give_up(&mut self, request: &Request) {
-        if let Request::Release { name, client } | Request::Open { name, client, .. } = request {
+        if let Request::Release { name, client, .. } | Request::Open { name, client, .. } = request {
             self.grants.retain(|_, (volume, holder, _)| volume != name.as_str() || holder != client);
         }
         // The published volume loses its writer, and the volume that had the name its life.

@@ -140,6 +140,7 @@ pub(crate) fn entry(vid: Vid, generation: u32, version: u64) -> Vec<u8> {
         any_reader: true,
         readers: Vec::new(),
         writer: None,
+        unsettled: false,
         lease_epoch: 1,
         lease_ms: 0,
         request_ids: vec![[3; 16]],

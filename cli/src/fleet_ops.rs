@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor fleet`: an operator sees the SSDs of a running array, and takes one out or back.
+
+use crate::args::{ArrayArgs, FleetArgs, FleetCommand};
+use crate::fleet::call;
+use crate::fleet_show::{health, print, to_json};
+use gnstor_console::{CliError, out, outln, print_json};
+use gnstor_proto::grpc::fleet_client::FleetClient;
+use gnstor_proto::grpc::{FailRequest, RemoveRequest, ResumeRequest, ShowRequest, ShowResponse};
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Between two looks of `gnstor fleet watch`.
+const LOOK: Duration = Duration::from_millis(500);
+/// Moves to the top of a terminal and clears it.
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+/// Runs a fleet command; the exit code.
+///
+/// # Errors
+/// [`CliError`] with the daemon's sentence.
+pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
+    match &args.command {
+        FleetCommand::Show(array) => {
+            let fleet = ask(array)?;
+            if array.json {
+                print_json(&to_json(&fleet))
+            } else {
+                print(&fleet)
+            }
+            return Ok(health(&fleet).exit_code());
+        }
+        FleetCommand::Watch(array) => return watch(array, interrupted),
+        FleetCommand::Resume { ssd, array } => {
+            let request = ResumeRequest { ssd: (*ssd).into() };
+            call(array, |channel| async move { FleetClient::new(channel).resume(request).await })?;
+            done(array, *ssd, "resumed", "it gets places when it is there and has what the array has");
+        }
+        FleetCommand::Fail { ssd, lose_data, array } => {
+            let request = FailRequest { ssd: (*ssd).into(), lose_data: *lose_data };
+            call(array, |channel| async move { FleetClient::new(channel).fail(request).await })?;
+            done(array, *ssd, "failed", "the next map leaves it out until gnstor fleet resume");
+        }
+        FleetCommand::Remove { ssd, array } => {
+            let request = RemoveRequest { ssd: (*ssd).into() };
+            call(array, |channel| async move { FleetClient::new(channel).remove(request).await })?;
+            done(array, *ssd, "removed", "the next map leaves it out until gnstor fleet resume");
+        }
+    }
+    Ok(0)
+}
+
+fn done(array: &ArrayArgs, ssd: u16, what: &str, more: &str) {
+    if array.json {
+        print_json(&json!({ "ssd": ssd, "done": what }));
+    } else {
+        outln!("SSD {ssd} is {what}: {more} (gnstor fleet show)");
+    }
+}
+
+fn ask(array: &ArrayArgs) -> Result<ShowResponse, CliError> {
+    let show = |channel| async move { FleetClient::new(channel).show(ShowRequest {}).await };
+    Ok(call(array, show)?.into_inner())
+}
+
+/// Looks until Ctrl-C. A daemon that is away is waited for.
+fn watch(array: &ArrayArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
+    let redraws = !array.json && std::io::stdout().is_terminal();
+    let mut fleet = ask(array)?;
+    let (mut last, mut trouble) = (Value::Null, String::new());
+    // A reader that has gone ends the command, too.
+    while !interrupted.load(Ordering::Acquire) && out::failure().is_none() {
+        let now = to_json(&fleet);
+        if redraws {
+            gnstor_console::out!("{CLEAR}");
+            print(&fleet);
+        } else if differs(&last, &now) {
+            if array.json { outln!("{now}") } else { print(&fleet) }
+        }
+        last = now;
+        std::thread::sleep(LOOK);
+        match ask(array) {
+            Ok(new) => {
+                fleet = new;
+                trouble.clear();
+            }
+            Err(error) => {
+                let error = error.to_string();
+                if error != trouble {
+                    eprintln!("gnstor: {error}");
+                }
+                trouble = error;
+            }
+        }
+    }
+    Ok(health(&fleet).exit_code())
+}
+
+/// More than the time has changed.
+fn differs(before: &Value, now: &Value) -> bool {
+    let timeless = |value: &Value| {
+        let mut value = value.clone();
+        for ssd in value["ssds"].as_array_mut().into_iter().flatten() {
+            ssd["down_ms"] = Value::Null;
+        }
+        value
+    };
+    timeless(before) != timeless(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+
+    #[test]
+    fn time_that_goes_by_is_no_change_and_an_epoch_is_one() {
+        let _deadline = deadline();
+        let fleet = |epoch, down_ms| json!({ "epoch": epoch, "ssds": [{ "down_ms": down_ms }] });
+        assert!(!differs(&fleet(1, 5), &fleet(1, 900)));
+        assert!(differs(&fleet(1, 5), &fleet(2, 5)));
+        assert!(differs(&Value::Null, &fleet(1, 5)));
+    }
+}

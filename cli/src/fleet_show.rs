@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `gnstor fleet show` prints, and how well the array is.
+
+use gnstor_console::{human_bytes, outln, printable};
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::grpc::{FleetSsd, ShowResponse, SsdFill, SsdState};
+use serde_json::{Value, json};
+
+/// How well an array is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Health {
+    /// Each group has all its copies.
+    Healthy,
+    /// Some have fewer; this says which, and what to do.
+    Degraded(String),
+    /// Some blocks cannot be read or written.
+    Unavailable(String),
+}
+
+impl Health {
+    /// 0, 2 or 3.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Healthy => 0,
+            Self::Degraded(_) => 2,
+            Self::Unavailable(_) => 3,
+        }
+    }
+
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Degraded(_) => "degraded",
+            Self::Unavailable(_) => "unavailable",
+        }
+    }
+
+    /// What is wrong and what to do.
+    pub(crate) fn why(&self) -> Option<&str> {
+        match self {
+            Self::Healthy => None,
+            Self::Degraded(why) | Self::Unavailable(why) => Some(why),
+        }
+    }
+}
+
+/// The map changes by itself: SSDs vote on it.
+fn changes_itself(fleet: &ShowResponse) -> bool {
+    !fleet.voters.is_empty()
+}
+
+fn list(ssds: impl Iterator<Item = u32>) -> String {
+    ssds.map(|ssd| ssd.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// `65536` as `65,536`.
+fn grouped(number: u32) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn is_member(ssd: &FleetSsd) -> bool {
+    matches!(ssd.state(), SsdState::In | SsdState::Full | SsdState::Absent)
+}
+
+/// How well the array is.
+pub(crate) fn health(fleet: &ShowResponse) -> Health {
+    let all = grouped(fleet.groups);
+    let gone = || fleet.ssds.iter().filter(|ssd| is_member(ssd) && !ssd.away.is_empty());
+    let is_lost = |ssd: &&FleetSsd| ssd.last_copies > 0;
+    let without = fleet.groups_by_copies.first().copied().unwrap_or(0);
+    let only: u32 = gone().filter(is_lost).map(|ssd| ssd.last_copies).sum();
+    let waits = without.saturating_add(only);
+    if waits > 0 {
+        let absent = fleet.ssds.iter().filter(|ssd| ssd.state() == SsdState::Absent);
+        let mut back: Vec<u32> = absent.chain(gone().filter(is_lost)).map(|ssd| ssd.index).collect();
+        back.dedup();
+        return Health::Unavailable(format!(
+            "{} of {all} groups have no copy that serves: their blocks cannot be read or written; bring SSD {} \
+             back (start it again, or gnstor fleet resume)",
+            grouped(waits),
+            list(back.into_iter())
+        ));
+    }
+    let wanted = usize::try_from(fleet.replicas).unwrap_or(0);
+    let fewer = fleet.groups_by_copies.iter().enumerate().take(wanted).filter(|(_, groups)| **groups > 0);
+    let fewer: Vec<String> = fewer
+        .map(|(copies, groups)| {
+            let copies = if copies == 1 { "one copy".into() } else { format!("{copies} copies") };
+            format!("{} of {all} groups have {copies}", grouped(*groups))
+        })
+        .collect();
+    let down = list(gone().map(|ssd| ssd.index));
+    if fewer.is_empty() && down.is_empty() {
+        return Health::Healthy;
+    }
+    let what = if fewer.is_empty() { format!("SSD {down} is down") } else { fewer.join(", ") };
+    Health::Degraded(format!("{what}; {}", remedy(fleet, !down.is_empty())))
+}
+
+fn remedy(fleet: &ShowResponse, is_down: bool) -> String {
+    let of =
+        |is_so: &dyn Fn(&FleetSsd) -> bool| list(fleet.ssds.iter().filter(|s| is_so(s)).map(|s| s.index));
+    let filling = of(&|ssd| ssd.filling > 0);
+    if !filling.is_empty() {
+        return format!("SSD {filling} fills: keep the others running");
+    }
+    if !changes_itself(fleet) {
+        return "start it again".into();
+    }
+    let kept_out = of(&|ssd| ssd.taken_out || ssd.flaps);
+    if !kept_out.is_empty() {
+        return format!("gnstor fleet resume takes SSD {kept_out} back");
+    }
+    if is_down {
+        return "the next map leaves it out in about half a second".into();
+    }
+    let out = of(&|ssd| ssd.state() == SsdState::Out);
+    format!("start SSD {out} again: it gets its places back and fills them")
+}
+
+fn state(ssd: &FleetSsd) -> &'static str {
+    match ssd.state() {
+        SsdState::Out => "out",
+        SsdState::Spare => "spare",
+        SsdState::Absent => "absent",
+        _ if !ssd.away.is_empty() => "down",
+        _ if ssd.filling > 0 => "filling",
+        SsdState::Full => "full",
+        SsdState::In | SsdState::Unspecified => "in",
+    }
+}
+
+fn seconds(ms: u64) -> String {
+    if ms < 60_000 {
+        return format!("{}.{} s", ms / 1_000, ms % 1_000 / 100);
+    }
+    format!("{} min {} s", ms / 60_000, ms / 1_000 % 60)
+}
+
+fn fill(fill: &SsdFill) -> String {
+    let bytes = |blocks: u64| human_bytes(blocks.saturating_mul(BLOCK_BYTES.into()));
+    format!("{} of {}", bytes(fill.compared_blocks), bytes(fill.blocks))
+}
+
+/// What there is to know about an SSD, and what to do.
+fn note(fleet: &ShowResponse, ssd: &FleetSsd) -> String {
+    let mut notes = Vec::new();
+    if !ssd.away.is_empty() {
+        let since = ssd.down_ms.map_or("down".into(), |ms| format!("silent for {}", seconds(ms)));
+        notes.push(format!("{since}: {}", printable(&ssd.away)));
+    }
+    if ssd.flaps {
+        notes.push(format!("came back three times in ten minutes: gnstor fleet resume {}", ssd.index));
+    } else if ssd.taken_out {
+        notes.push(format!("taken out: gnstor fleet resume {} takes it back", ssd.index));
+    } else if ssd.state() == SsdState::Out && ssd.away.is_empty() && changes_itself(fleet) {
+        notes.push("back: a later map gives it places".into());
+    }
+    if let Some(fill) = ssd.fill.as_ref().filter(|_| ssd.filling > 0) {
+        let percent = (u128::from(fill.compared_blocks) * 100).checked_div(fill.blocks.into()).unwrap_or(0);
+        notes.push(match fill.waits_for {
+            Some(peer) => format!("{percent} %, waits for SSD {peer}"),
+            None => {
+                format!("{percent} %, {} copied", human_bytes(fill.pulled_blocks * u64::from(BLOCK_BYTES)))
+            }
+        });
+    }
+    if ssd.last_copies > 0 && is_member(ssd) {
+        notes.push(format!("has the only copy of {} groups", grouped(ssd.last_copies)));
+    }
+    notes.join("; ")
+}
+
+/// Prints the fleet.
+pub(crate) fn print(fleet: &ShowResponse) {
+    let health = health(fleet);
+    let id: String = fleet.array_id.iter().take(3).map(|byte| format!("{byte:02x}")).collect();
+    let voters = list(fleet.voters.iter().copied());
+    let voters = if voters.is_empty() { "none" } else { &voters };
+    let head = format!("array {id}   epoch {}   term {}   voters {voters}", fleet.epoch, fleet.term);
+    match health.why() {
+        None => outln!("{head}   {}", health.word()),
+        Some(why) => outln!("{head}   {}: {why}", health.word().to_uppercase()),
+    }
+    if !changes_itself(fleet) {
+        outln!(
+            "This array does not change its map by itself: its map of format {} names no voters. An SSD that is \
+             lost keeps its places.",
+            fleet.map_format
+        );
+    }
+    if fleet.next_epoch > 0 {
+        let waits = &fleet.next_waits_for;
+        let waits = if waits.is_empty() { String::new() } else { format!(": {}", printable(waits)) };
+        outln!("epoch {} is being made{waits}", fleet.next_epoch);
+    }
+    if fleet.settling_volumes > 0 {
+        outln!("{} volumes are being settled: their copies are made the same", fleet.settling_volumes);
+    }
+    outln!("{:<4} {:<8} {:<10} {:<22} {:>8}  NOTE", "SSD", "STATE", "NODE/RACK", "FILL", "COPIES");
+    for ssd in &fleet.ssds {
+        let domain = format!("{}/{}", ssd.node, ssd.rack);
+        let fill = ssd.fill.as_ref().filter(|_| ssd.filling > 0).map_or("-".into(), fill);
+        let (copies, note) = (grouped(ssd.serving), note(fleet, ssd));
+        let line = format!("{:<4} {:<8} {domain:<10} {fill:<22} {copies:>8}  {note}", ssd.index, state(ssd));
+        outln!("{}", line.trim_end());
+    }
+}
+
+/// The fleet for programs.
+pub(crate) fn to_json(fleet: &ShowResponse) -> Value {
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let health = health(fleet);
+    let ssd = |ssd: &FleetSsd| {
+        let fill = ssd.fill.as_ref().map(|fill| {
+            json!({ "compared_bytes": fill.compared_blocks * u64::from(BLOCK_BYTES),
+                    "bytes": fill.blocks * u64::from(BLOCK_BYTES),
+                    "copied_bytes": fill.pulled_blocks * u64::from(BLOCK_BYTES),
+                    "filled": fill.is_filled, "waits_for": fill.waits_for })
+        });
+        json!({ "index": ssd.index, "uuid": hex(&ssd.uuid), "address": ssd.address, "node": ssd.node,
+                "rack": ssd.rack, "state": state(ssd), "votes": ssd.votes, "incarnation": ssd.incarnation,
+                "shrunk_at": ssd.shrunk_at, "why": (!ssd.away.is_empty()).then_some(&ssd.away),
+                "down_ms": ssd.down_ms, "flaps": ssd.flaps, "taken_out": ssd.taken_out,
+                "serving_groups": ssd.serving, "filling_groups": ssd.filling,
+                "last_copies": ssd.last_copies, "fill": fill })
+    };
+    json!({
+        "array": hex(&fleet.array_id), "state": health.word(), "why": health.why(),
+        "map_format": fleet.map_format, "changes_itself": changes_itself(fleet), "epoch": fleet.epoch,
+        "term": fleet.term, "voters": fleet.voters, "groups": fleet.groups, "replicas": fleet.replicas,
+        "groups_by_copies": fleet.groups_by_copies,
+        "next_epoch": (fleet.next_epoch > 0).then_some(fleet.next_epoch),
+        "next_waits_for": (!fleet.next_waits_for.is_empty()).then_some(&fleet.next_waits_for),
+        "settling_volumes": fleet.settling_volumes,
+        "ssds": fleet.ssds.iter().map(ssd).collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+use super::*;
+use gnstor_base::testing::deadline;
+
+/// Four SSDs, 64 groups of two copies.
+fn fleet() -> ShowResponse {
+    let ssd = |index| FleetSsd { index, state: SsdState::In.into(), serving: 32, ..FleetSsd::default() };
+    ShowResponse {
+        map_format: 3,
+        voters: vec![0, 1, 2],
+        groups: 64,
+        groups_by_copies: vec![0, 0, 64],
+        replicas: 2,
+        ssds: (0..4).map(ssd).collect(),
+        ..ShowResponse::default()
+    }
+}
+
+fn words(health: &Health, words: &[&str]) {
+    let why = health.why().expect("something is wrong");
+    words.iter().for_each(|word| assert!(why.contains(word), "'{word}' is missing in: {why}"));
+}
+
+#[test]
+fn an_array_with_all_its_copies_is_healthy() {
+    let _deadline = deadline();
+    let mut fleet = fleet();
+    assert_eq!(health(&fleet), Health::Healthy);
+    // One that was taken out, and whose groups have their copies elsewhere, is not missed.
+    fleet.ssds[3].set_state(SsdState::Out);
+    (fleet.ssds[3].taken_out, fleet.ssds[3].serving) = (true, 0);
+    fleet.ssds[3].away = "it is off".into();
+    assert_eq!(health(&fleet).exit_code(), 0);
+}
+
+#[test]
+fn fewer_copies_are_degraded_with_numbers_and_what_to_do() {
+    let _deadline = deadline();
+    let mut fleet = fleet();
+    fleet.groups_by_copies = vec![0, 1_234, 64];
+    (fleet.groups, fleet.ssds[2].serving) = (1_298, 0);
+    fleet.ssds[2].set_state(SsdState::Out);
+    let degraded = health(&fleet);
+    assert_eq!(degraded.exit_code(), 2);
+    words(&degraded, &["1,234 of 1,298 groups have one copy", "start SSD 2 again"]);
+    fleet.ssds[2].taken_out = true;
+    words(&health(&fleet), &["gnstor fleet resume takes SSD 2 back"]);
+    fleet.ssds[1].filling = 3;
+    words(&health(&fleet), &["SSD 1 fills"]);
+}
+
+#[test]
+fn an_ssd_that_is_down_and_has_the_only_copy_makes_blocks_unavailable() {
+    let _deadline = deadline();
+    let mut fleet = fleet();
+    fleet.ssds[1].away = "it does not answer".into();
+    fleet.ssds[1].down_ms = Some(4_123);
+    assert_eq!(health(&fleet).exit_code(), 2);
+    words(&health(&fleet), &["SSD 1 is down", "half a second"]);
+    assert!(note(&fleet, &fleet.ssds[1]).contains("silent for 4.1 s: it does not answer"));
+    fleet.ssds[1].last_copies = 5;
+    assert_eq!(health(&fleet).exit_code(), 3);
+    words(&health(&fleet), &["5 of 64 groups have no copy", "bring SSD 1 back"]);
+    fleet.ssds[1] = FleetSsd { index: 1, ..FleetSsd::default() };
+    fleet.ssds[1].set_state(SsdState::Absent);
+    fleet.groups_by_copies = vec![7, 0, 57];
+    words(&health(&fleet), &["7 of 64 groups", "bring SSD 1 back"]);
+    assert_eq!(to_json(&fleet)["state"], "unavailable");
+}
+
+#[test]
+fn an_array_without_voters_is_told_apart() {
+    let _deadline = deadline();
+    let mut fleet = fleet();
+    fleet.voters.clear();
+    assert_eq!(to_json(&fleet)["changes_itself"], false);
+    fleet.ssds[1].away = "it does not answer".into();
+    words(&health(&fleet), &["SSD 1 is down; start it again"]);
+}
+
+#[test]
+fn numbers_and_times_are_written_for_people() {
+    let _deadline = deadline();
+    let texts = [1, 999, 1_000, 65_536, 4_294_967_295].map(grouped);
+    assert_eq!(texts, ["1", "999", "1,000", "65,536", "4,294,967,295"]);
+    assert_eq!([999, 4_100, 61_000].map(seconds), ["0.9 s", "4.1 s", "1 min 1 s"]);
+}
+
+#[test]
+fn a_fill_says_how_far_it_is_and_which_ssd_it_waits_for() {
+    let _deadline = deadline();
+    let mut fleet = fleet();
+    let report = SsdFill { compared_blocks: 256, blocks: 1_024, pulled_blocks: 128, ..SsdFill::default() };
+    (fleet.ssds[3].filling, fleet.ssds[3].fill) = (8, Some(report));
+    assert_eq!(state(&fleet.ssds[3]), "filling");
+    assert_eq!(fill(&report), "1.0 MiB of 4.0 MiB");
+    assert_eq!(note(&fleet, &fleet.ssds[3]), "25 %, 512.0 KiB copied");
+    fleet.ssds[3].fill = Some(SsdFill { waits_for: Some(2), ..report });
+    assert_eq!(note(&fleet, &fleet.ssds[3]), "25 %, waits for SSD 2");
+}

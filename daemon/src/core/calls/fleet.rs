@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The calls of an operator: the fleet as it is, and SSDs that are taken out and back.
+
+use crate::core::failure::Failure;
+use crate::core::fleet_view::SsdView;
+use crate::core::rights::Caller;
+use crate::core::{Core, Reply, Ticket};
+use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
+
+/// What an operator wants of an SSD.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wish {
+    Resume,
+    Fail { lose_data: bool },
+    Remove,
+}
+
+impl Wish {
+    fn done(self) -> &'static str {
+        match self {
+            Self::Resume => "resumed",
+            Self::Fail { .. } => "failed",
+            Self::Remove => "removed",
+        }
+    }
+}
+
+/// Whether the caller may change which SSDs there are.
+pub(super) fn may_change(caller: &Caller) -> Result<(), Failure> {
+    if caller.admin {
+        return Ok(());
+    }
+    let message = format!(
+        "{:?} may not change the fleet: that is for administrators (gnstor up --admins)",
+        caller.name
+    );
+    Err(Failure::new(PermissionDenied, message))
+}
+
+impl Core {
+    /// The fleet, for an operator.
+    pub(super) fn fleet_reply(&self, now_ms: u64) -> Result<Reply, Failure> {
+        let status = self.fleet().map(Box::new);
+        let status =
+            status.ok_or_else(|| Failure::new(Unavailable, "there is no fleet map yet: try again later"));
+        status.map(|status| Reply::Fleet { status, now_ms })
+    }
+
+    /// Does what an operator wants. It is done when the call returns, or a map that says so is under way.
+    pub(super) fn wish(&mut self, now: u64, ticket: Ticket, wish: Wish, ssd: u16) {
+        let result = self.wished(now, wish, ssd).map(|()| Reply::Done);
+        if result.is_ok() {
+            tracing::warn!(ssd, ?wish, "an operator changes the fleet");
+        }
+        self.reply(ticket, result);
+    }
+
+    fn wished(&mut self, now: u64, wish: Wish, ssd: u16) -> Result<(), Failure> {
+        let view = self.to_be_changed(wish, ssd)?;
+        let is_kept_out = view.taken_out || view.flaps;
+        match wish {
+            // What was asked for before is done.
+            Wish::Fail { .. } | Wish::Remove if view.taken_out => Ok(()),
+            Wish::Fail { lose_data: false } if view.last_copies > 0 => Err(format!(
+                "SSD {ssd} cannot be failed: it has the only copy that serves of {} placement groups, and their \
+                 blocks could not be read or written without it; wait until other SSDs have filled (gnstor fleet \
+                 show), or repeat with --lose-data",
+                view.last_copies
+            )),
+            Wish::Resume => {
+                let resumed = self.resume(now, ssd);
+                if is_kept_out || view.away.is_some() { resumed } else { Ok(()) }
+            }
+            Wish::Fail { .. } => self.fail_ssd(now, ssd),
+            Wish::Remove => self.remove_ssd(now, ssd),
+        }
+        .map_err(|why| Failure::new(FailedPrecondition, why))
+    }
+
+    /// The SSD, where the map can change.
+    fn to_be_changed(&self, wish: Wish, ssd: u16) -> Result<SsdView, Failure> {
+        let done = wish.done();
+        let none = || Failure::new(Unavailable, "there is no fleet map yet: try again later");
+        let fleet = self.fleet().ok_or_else(none)?;
+        let last = fleet.ssds.len().saturating_sub(1);
+        let view = fleet.ssds.into_iter().find(|view| view.index == ssd).ok_or_else(|| {
+            Failure::new(NotFound, format!("SSD {ssd} cannot be {done}: the array has SSDs 0 to {last}"))
+        })?;
+        if !self.has_voters() {
+            let message = format!(
+                "SSD {ssd} cannot be {done}: this array does not change its map by itself (its map of format {} \
+                 names no voters); copy the volumes into a new array (gnstor cp)",
+                fleet.format
+            );
+            return Err(Failure::new(FailedPrecondition, message));
+        }
+        Ok(view)
+    }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which SSDs have filled their places: the daemon asks each that fills, every 100 ms.
+//!
+//! ```text
+//!   map with places that fill --FILL LOG--> filling: how far --> asked again
+//!                                  '------> filled in this epoch, in the map's incarnation --> `serve_all`
+//! ```
+//! What an SSD said in an earlier epoch does not count: the map may have given it more places since.
+
+use super::{Answer, Command, CommandId, Core, Owner};
+use gnstor_proto::placement::map3::{Row3, Ssd3, State3};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Between two questions.
+const POLL_MS: u64 = 100;
+
+/// How far an SSD is with its places, as it says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FillReport {
+    /// Epoch of the map that it speaks of.
+    pub epoch: u64,
+    /// The content that it has.
+    pub incarnation: u32,
+    /// Whether all its places have filled.
+    pub is_filled: bool,
+    /// The SSD that it waits for.
+    pub waits_for: Option<u16>,
+    /// Blocks that it has compared.
+    pub compared: u64,
+    /// Blocks to be compared in all.
+    pub all: u64,
+    /// Blocks that it has copied.
+    pub pulled: u64,
+}
+
+/// One SSD that fills.
+#[derive(Default, Debug)]
+struct Fill {
+    asked: Option<CommandId>,
+    next_at: u64,
+    report: Option<FillReport>,
+    /// It has filled in the map's epoch: its incarnation.
+    filled: Option<u32>,
+}
+
+/// The SSDs that fill.
+#[derive(Default, Debug)]
+pub(super) struct Fills(BTreeMap<u16, Fill>);
+
+impl Fills {
+    /// There is another map, in which these fill.
+    pub(super) fn follow(&mut self, filling: &BTreeSet<u16>) {
+        self.0.retain(|ssd, _| filling.contains(ssd));
+        for &ssd in filling {
+            let fill = self.0.entry(ssd).or_default();
+            (fill.filled, fill.next_at) = (None, 0);
+        }
+    }
+
+    /// The SSD does not answer.
+    pub(super) fn lost(&mut self, ssd: u16) {
+        if let Some(fill) = self.0.get_mut(&ssd) {
+            *fill = Fill::default();
+        }
+    }
+
+    /// SSDs that have filled, and their incarnations.
+    pub(super) fn filled(&self) -> Vec<(u16, u32)> {
+        self.0.iter().filter_map(|(&ssd, fill)| Some((ssd, fill.filled?))).collect()
+    }
+
+    /// What the SSD said last.
+    pub(super) fn report(&self, ssd: u16) -> Option<FillReport> {
+        self.0.get(&ssd)?.report
+    }
+}
+
+impl Core {
+    /// There is another map, or the daemon begins to serve.
+    pub(super) fn follow_fills(&mut self, now: u64) {
+        self.fills.follow(self.epoch.filling());
+        let outs = self.map_of_voters().map(|map| {
+            let is_out = |(_, ssd): &(u16, &Ssd3)| ssd.state == State3::Out;
+            (0u16..).zip(&map.ssds).filter(is_out).map(|(ssd, _)| ssd).collect()
+        });
+        let holes = self.map_of_voters().into_iter().flat_map(|map| {
+            let width = usize::from(map.width);
+            let holes = move |(row, places): (usize, &Row3)| {
+                let places = places.places;
+                (0..width).filter(move |&place| places[place].is_none()).map(move |place| (row, place))
+            };
+            map.rows.iter().enumerate().flat_map(holes)
+        });
+        let holes: Vec<(usize, usize)> = holes.collect();
+        self.changes.has_holes = !holes.is_empty();
+        self.changes.has_homeless = holes.iter().any(|&(row, place)| !self.changes.has_home(row, place));
+        self.changes.follow_outs(&outs.unwrap_or_default(), now);
+    }
+
+    /// Asks the SSDs that fill, when it is time.
+    pub(super) fn fill_step(&mut self, now: u64) {
+        if !self.is_serving() || self.map_of_voters().is_none() {
+            return;
+        }
+        let is_due = |ssd: &u16, fill: &Fill| {
+            fill.asked.is_none() && fill.filled.is_none() && fill.next_at <= now && !self.is_silent(*ssd)
+        };
+        let due: Vec<u16> =
+            self.fills.0.iter().filter(|(ssd, fill)| is_due(ssd, fill)).map(|(&ssd, _)| ssd).collect();
+        for ssd in due {
+            let id = self.command(ssd, Owner::Fill, Command::FillLog);
+            if let Some(fill) = self.fills.0.get_mut(&ssd) {
+                fill.asked = Some(id);
+            }
+        }
+    }
+
+    pub(super) fn fill_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
+        let Some(map) = self.map_of_voters() else { return };
+        let named = map.ssds.get(usize::from(ssd)).map(|known| (map.epoch, known.incarnation));
+        let Some(fill) = self.fills.0.get_mut(&ssd).filter(|fill| fill.asked == Some(id)) else { return };
+        (fill.asked, fill.next_at) = (None, now + POLL_MS);
+        let Answer::Fill(report) = answer else { return };
+        fill.report = Some(report);
+        if report.is_filled && Some((report.epoch, report.incarnation)) == named {
+            fill.filled = Some(report.incarnation);
+            self.change_step(now);
+        }
+    }
+
+    pub(super) fn fill_wakes_at(&self) -> Option<u64> {
+        if !self.is_serving() {
+            return None;
+        }
+        let waits = |(ssd, fill): &(&u16, &Fill)| {
+            fill.asked.is_none() && fill.filled.is_none() && !self.is_silent(**ssd)
+        };
+        self.fills.0.iter().filter(waits).map(|(_, fill)| fill.next_at).min()
+    }
+
+    /// It is down, or on its way back.
+    pub(super) fn is_silent(&self, ssd: u16) -> bool {
+        self.changes.is_down(ssd) || self.members.is_away(ssd)
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The fleet as an operator sees it, and what the operator may ask: `gnstor fleet`.
+
+use super::{Core, FillReport};
+use gnstor_fleet::map::{FleetView, Map};
+use gnstor_fleet::set::{MAX_SSDS, SsdSet};
+use gnstor_fleet::wire;
+use gnstor_proto::placement::AnyMap;
+use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3, Vote};
+use gnstor_proto::slba::Vid;
+use gnstor_proto::vendor::MAX_REPLICAS;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// One SSD of the map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SsdView {
+    /// Its index in the map.
+    pub index: u16,
+    /// Its identity; zeros where the map does not say.
+    pub uuid: [u8; 16],
+    /// Where clients reach it; may be empty.
+    pub address: String,
+    /// Node and rack, the failure domains.
+    pub node: u16,
+    /// See `node`.
+    pub rack: u16,
+    /// State in the map.
+    pub state: State3,
+    /// It votes on maps.
+    pub votes: bool,
+    /// The content that the map gives places to.
+    pub incarnation: u32,
+    /// The last epoch that took a place from it; 0 = none.
+    pub shrunk_at: u64,
+    /// Why it does not answer or is not up to date; `None`: it is there.
+    pub away: Option<String>,
+    /// When it stopped to answer, on the clock of `now`.
+    pub down_since_ms: Option<u64>,
+    /// It came back too often, and stays out until it is resumed.
+    pub flaps: bool,
+    /// The operator has taken it out: it stays out until it is resumed.
+    pub taken_out: bool,
+    /// Groups in which it serves, and in which it fills, of the first `replicas` places.
+    pub serving: u32,
+    /// See `serving`.
+    pub filling: u32,
+    /// How far its fill is, as it said last.
+    pub fill: Option<FillReport>,
+    /// Groups of which it has the only copy that serves.
+    pub last_copies: u32,
+}
+
+/// A volume whose replicas are being made the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SettleView {
+    /// The volume.
+    pub vid: Vid,
+    /// Its name.
+    pub name: String,
+    /// The SSDs that have not done so yet.
+    pub waits_for: Vec<u16>,
+}
+
+/// The fleet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FleetStatus {
+    /// The array's id; zeros in a map of format 2.
+    pub array: [u8; 16],
+    /// Format of the map: 2 or 3.
+    pub format: u8,
+    /// The map in use.
+    pub epoch: u64,
+    /// This daemon's term.
+    pub term: u64,
+    /// The SSDs that vote.
+    pub voters: Vec<u16>,
+    /// Placement groups.
+    pub groups: u32,
+    /// Of these, by the number of copies that serve (index 0: none), of the first `replicas` places, where
+    /// `replicas` is the most that a volume has.
+    pub groups_by_copies: Vec<u32>,
+    /// The most replicas that a volume has.
+    pub replicas: u8,
+    /// A change under way: the epoch that it makes, and what it waits for.
+    pub next: Option<(u64, Option<String>)>,
+    /// The SSDs.
+    pub ssds: Vec<SsdView>,
+    /// Volumes that are being settled.
+    pub settles: Vec<SettleView>,
+}
+
+/// Groups of an SSD.
+#[derive(Clone, Copy, Default, Debug)]
+struct Counts {
+    serving: u32,
+    filling: u32,
+    last_copies: u32,
+}
+
+/// Why an operator's wish is refused: a sentence with the remedy.
+pub type Refusal = String;
+
+impl Core {
+    /// The fleet now; `None` while there is no map.
+    pub fn fleet(&self) -> Option<FleetStatus> {
+        let known = self.epoch.map()?;
+        // A map of format 2 is shown as one of format 3 without votes.
+        let (map, format) = match known.map() {
+            AnyMap::Three(map) => (map.clone(), 3),
+            AnyMap::Two(map) => (FleetMap3::of(map, [0; 16]), 2),
+        };
+        let replicas =
+            self.volumes.values().map(|v| v.entry.replicas).max().unwrap_or(map.width.min(MAX_REPLICAS));
+        let mut groups_by_copies = vec![0; usize::from(replicas) + 1];
+        let mut counts = vec![Counts::default(); map.ssds.len()];
+        let takes_part = |ssd: u16| {
+            map.ssds.get(usize::from(ssd)).is_some_and(|ssd| matches!(ssd.state, State3::In | State3::Full))
+        };
+        let fewest = usize::from(self.fewest().min(map.width));
+        for row in &map.rows {
+            let serve = |most: usize| {
+                let places = row.places.iter().take(most).flatten();
+                places.filter(|place| !place.filling && takes_part(place.ssd)).map(|place| place.ssd)
+            };
+            groups_by_copies[serve(replicas.into()).count()] += 1;
+            for place in row.places.iter().take(replicas.into()).flatten() {
+                if let Some(counts) = counts.get_mut(usize::from(place.ssd)) {
+                    *if place.filling { &mut counts.filling } else { &mut counts.serving } += 1;
+                }
+            }
+            // A volume of r replicas has its copies at the places below r.
+            let alone = (fewest..=usize::from(replicas)).filter(|&most| serve(most).count() == 1);
+            let alone: BTreeSet<u16> = alone.flat_map(serve).collect();
+            for ssd in alone {
+                counts[usize::from(ssd)].last_copies += 1;
+            }
+        }
+        let ssds = (0u16..)
+            .zip(map.ssds.iter().zip(counts))
+            .map(|(index, (ssd, counts))| self.ssd_view(index, ssd, counts));
+        Some(FleetStatus {
+            array: map.array,
+            format,
+            epoch: map.epoch,
+            term: self.term.number(),
+            voters: (0u16..).zip(&map.ssds).filter(|(_, s)| s.vote != Vote::None).map(|(i, _)| i).collect(),
+            groups: u32::try_from(map.rows.len()).unwrap_or(u32::MAX),
+            groups_by_copies,
+            replicas,
+            next: self.changes.proposes().map(|epoch| (epoch, self.voters_missing())),
+            ssds: ssds.collect(),
+            settles: self.settling(),
+        })
+    }
+
+    /// The map in use: its epoch and its bytes.
+    pub fn map_in_use(&self) -> Option<(u64, Arc<[u8]>)> {
+        let map = self.epoch.map().filter(|_| self.is_serving())?;
+        Some((map.epoch(), self.epoch.bytes()))
+    }
+
+    /// The map names voters: the loss of an SSD makes an epoch, so it is to be noticed soon.
+    pub fn has_voters(&self) -> bool {
+        self.map_of_voters().is_some()
+    }
+
+    fn ssd_view(&self, index: u16, ssd: &Ssd3, counts: Counts) -> SsdView {
+        let Counts { serving, filling, last_copies } = counts;
+        let why = self.members.absent().get(&index).map(|absence| absence.why().to_owned());
+        SsdView {
+            index,
+            uuid: ssd.uuid,
+            address: ssd.address.clone(),
+            node: ssd.node,
+            rack: ssd.rack,
+            state: ssd.state,
+            votes: ssd.vote != Vote::None,
+            incarnation: ssd.incarnation,
+            shrunk_at: ssd.shrunk_at,
+            away: self.changes.why_down(index).map(str::to_owned).or(why),
+            down_since_ms: self.changes.down_since(index),
+            flaps: self.changes.flaps(index),
+            taken_out: ssd.weight == 0,
+            serving,
+            filling,
+            fill: self.fills.report(index),
+            last_copies,
+        }
+    }
+
+    /// Drops an SSD now, though it is there, and keeps it out until it is resumed. Where it has the last copy
+    /// of a group it is called absent instead: the group waits.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    pub fn fail_ssd(&mut self, now: u64, ssd: u16) -> Result<(), Refusal> {
+        self.may_take_out(ssd, "failed")?;
+        self.changes.take_out(ssd);
+        self.change_step(now);
+        Ok(())
+    }
+
+    /// As [`Self::fail_ssd`], where each group that it serves has another copy.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    pub fn remove_ssd(&mut self, now: u64, ssd: u16) -> Result<(), Refusal> {
+        let map = self.may_take_out(ssd, "removed")?;
+        let (term, fewest) = (self.term.number(), self.fewest());
+        let next = wire::change(map, |map: &Map| map.lose_all(SsdSet::EMPTY.with(ssd), fewest, term));
+        if next.is_ok_and(|next| next.ssds[usize::from(ssd)].state == State3::Absent) {
+            return Err(format!(
+                "SSD {ssd} cannot be removed: it has the last copy of some placement group, of a volume with \
+                 {fewest} replicas; wait until other SSDs have filled (gnstor fleet show), or delete such volumes"
+            ));
+        }
+        self.changes.take_out(ssd);
+        self.change_step(now);
+        Ok(())
+    }
+
+    fn may_take_out(&self, ssd: u16, what: &str) -> Result<&FleetMap3, Refusal> {
+        let Some(map) = self.map_of_voters().filter(|_| self.is_serving()) else {
+            return Err(format!(
+                "SSD {ssd} cannot be {what}: the array's map names no voters, or the daemon does not serve yet"
+            ));
+        };
+        let state = map.ssds.get(usize::from(ssd)).filter(|_| ssd < MAX_SSDS).map(|known| known.state);
+        match state {
+            None => Err(format!(
+                "SSD {ssd} cannot be {what}: the array has SSDs 0 to {}",
+                map.ssds.len().saturating_sub(1)
+            )),
+            Some(State3::Out) if map.ssds[usize::from(ssd)].weight == 0 => {
+                Err(format!("SSD {ssd} cannot be {what}: it has been taken out already"))
+            }
+            Some(_) => Ok(map),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The table of an SSD that is back, compared with what the array has.
+
+use crate::core::failure::Trouble;
+use crate::core::volume::{Retry, Stage};
+use crate::core::{Command, Core, Owner};
+use gnstor_proto::slba::Vid;
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::BTreeMap;
+
+impl Core {
+    /// Puts entries that the SSD's table lacks on it, and deletes volumes there that the array no longer
+    /// has.
+    pub(super) fn compare(&mut self, now: u64, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) {
+        let mut due = Vec::new();
+        let (mut dead, mut late) = (Vec::new(), Vec::new());
+        let of_voters = self.map_of_voters().is_some();
+        for (&vid, volume) in &mut self.volumes {
+            let held = table.get(&vid).filter(|entry| !entry.deleting);
+            // One that was absent at the start may have a version that no other SSD has.
+            let same = held.filter(|old| old.generation == volume.entry.generation);
+            volume.last_version = volume.last_version.max(same.map_or(0, |old| old.version));
+            if let Some(old) = held.filter(|old| old.generation < volume.entry.generation) {
+                dead.push((vid, old.generation, old.version));
+            }
+            let still_has = held.is_some_and(|old| old.generation == volume.entry.generation);
+            if let Stage::Deleting(left) = &mut volume.stage
+                && still_has
+                && left.insert(ssd)
+            {
+                if volume.round.is_some() {
+                    late.push(vid)
+                } else {
+                    due.push(vid)
+                }
+                continue;
+            }
+            if volume.round.is_some() {
+                volume.again = true;
+                continue;
+            }
+            // An SSD that has restarted knows the writer, but not that its lease runs.
+            let has_writer = volume.writer(now).is_some();
+            if volume.stage == Stage::Active && (has_writer || held != Some(&volume.entry)) {
+                volume
+                    .behind
+                    .insert(ssd, Trouble::Lost("came back without the volume's newest state".into()));
+            }
+            if !volume.behind.is_empty() {
+                volume.retry = Some(Retry { at: now, wait_ms: self.config.retry_ms });
+                due.push(vid);
+            }
+        }
+        for (&vid, entry) in
+            table.iter().filter(|(vid, entry)| !entry.deleting && !self.volumes.contains_key(*vid))
+        {
+            // A start that goes on without an SSD has read the table of a member that has all volumes that
+            // any client was told of. One of an earlier daemon's term, and of this SSD alone, was never
+            // made.
+            let is_of_this_ssd_alone = of_voters && entry.term < self.term.number();
+            if is_of_this_ssd_alone || self.past.is_dead(vid, entry.generation) {
+                dead.push((vid, entry.generation, entry.version));
+            } else {
+                tracing::warn!(ssd, %vid, name = ?entry.name, "an SSD came back with a volume that this \
+                    array does not have");
+            }
+        }
+        for (vid, generation, version) in dead {
+            let command = Command::Delete {
+                vid,
+                generation,
+                version: version.saturating_add(1),
+                term: self.term.number(),
+            };
+            self.command(ssd, Owner::Stray, command);
+        }
+        late.into_iter().for_each(|vid| self.extend_round(vid, ssd));
+        for vid in due {
+            self.retry(now, vid);
+        }
+    }
+
+    /// Repeats a round during which an SSD came back.
+    pub(in crate::core) fn repeat(&mut self, now: u64, vid: Vid) {
+        let Some(volume) = self.volumes.get_mut(&vid).filter(|v| v.again && v.round.is_none()) else {
+            return;
+        };
+        volume.again = false;
+        self.retry(now, vid);
+    }
+}

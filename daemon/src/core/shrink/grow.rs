@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! SSDs that a map dropped come back, and what they have filled serves (rule 1b).
+//!
+//! ```text
+//!   out, back --invite--> learns the map, counts up --table--> guest --writers reach it--> fill_all
+//!     ^                                                          |                            |
+//!     |  lost, or back three times within ten minutes            |                     fills: `fill`
+//!     +----------------------------------------------------------+                            v
+//!                                                                        serves <--serve_all-- filled
+//! ```
+//! A guest gets each change like a member. So its table is that of the array in the epoch that gives it
+//! places, and a write that this epoch brings it finds the volume there.
+//!
+//! **Which hole.** A hole is kept for the SSD that had the place, as long as that SSD is not given up
+//! ([`CoreConfig::out_after_ms`]). Then the hole is drawn among the SSDs that are in (rebuild). Where this
+//! daemon has not seen who had it, the hole goes to an SSD that is back, and after that time to one that is
+//! drawn.
+//!
+//! [`CoreConfig::out_after_ms`]: crate::core::CoreConfig::out_after_ms
+
+use crate::core::capacity::Capacity;
+use crate::core::round::Round;
+use crate::core::volume::{Purpose, Stage, Volume};
+use crate::core::{Core, Owner};
+use gnstor_fleet::change::{Reach, may_grow};
+use gnstor_fleet::map::Map;
+use gnstor_fleet::set::{MAX_SSDS, SsdSet};
+use gnstor_fleet::wire;
+use gnstor_proto::placement::map3::{FleetMap3, Row3, Ssd3, State3};
+use gnstor_proto::placement::{AnyMap, MAX_WIDTH};
+use gnstor_proto::slba::Vid;
+
+/// How long a writer has to say that it reaches an SSD that is to get places.
+const REACH_MS: u64 = 5_000;
+
+impl Core {
+    /// SSDs that the map does not name, and that are there, are brought up to date.
+    pub(super) fn invite(&mut self) {
+        if !self.is_serving() {
+            return;
+        }
+        let Some(map) = self.map_of_voters() else { return };
+        let is_out = |(_, known): &(u16, &Ssd3)| known.state == State3::Out && known.weight != 0;
+        let is_to_come = |ssd: &u16| {
+            let is_known = self.members.contains(*ssd) || self.members.is_coming(*ssd);
+            !is_known && !self.changes.is_down(*ssd) && !self.changes.flaps(*ssd)
+        };
+        let out = (0..MAX_SSDS).zip(&map.ssds).filter(is_out).map(|(ssd, _)| ssd);
+        let come: Vec<u16> = out.filter(is_to_come).collect();
+        for ssd in come {
+            self.members.invite(ssd);
+            self.resync(ssd);
+        }
+    }
+
+    /// The SSDs that may be given holes, with their incarnations: guests, and members that are there. Of the
+    /// members only where there are holes that may be theirs.
+    fn fillers(&self, now: u64, map: &FleetMap3) -> Vec<(u16, u32)> {
+        let is_there = |ssd: &u16| !self.is_silent(*ssd) && !self.changes.flaps(*ssd);
+        let is_home = |ssd: &u16| self.changes.is_home(*ssd);
+        let is_rebuilt = self.has_holes_to_rebuild(now, map);
+        let takes = |ssd: &u16| {
+            matches!(map.ssds.get(usize::from(*ssd)), Some(Ssd3 { state: State3::In, weight: 1.., .. }))
+        };
+        let of_members = |ssd: &u16| {
+            let is_whole = takes(ssd) && !self.is_other_content(*ssd);
+            self.members.guests().contains(ssd) || is_whole && (is_rebuilt || is_home(ssd))
+        };
+        let all = self.members.all().iter().copied().filter(|ssd| *ssd < MAX_SSDS);
+        let all = all.filter(is_there).filter(of_members);
+        all.filter_map(|ssd| Some((ssd, self.changes.says(ssd)?.incarnation))).collect()
+    }
+
+    /// Some hole is for an SSD that is given up, or had none that this daemon knows of.
+    fn has_holes_to_rebuild(&self, now: u64, map: &FleetMap3) -> bool {
+        let is_for_others = |(row, place): (usize, usize)| match self.changes.homes.get(&(row, place)) {
+            Some(&home) => self.is_given_up(home, now, map),
+            None => self.changes.outs.values().all(|&at| at + self.config.out_after_ms <= now),
+        };
+        let is_late = |ssd: &u16| self.is_given_up(*ssd, now, map);
+        if !self.changes.has_homeless && !(self.changes.has_holes && self.changes.outs.keys().any(is_late)) {
+            return false;
+        }
+        let width = usize::from(map.width);
+        map.rows.iter().enumerate().any(|(row, places)| {
+            (0..width).any(|place| places.places[place].is_none() && is_for_others((row, place)))
+        })
+    }
+
+    /// The SSD is out, and was not back in time.
+    fn is_given_up(&self, ssd: u16, now: u64, map: &FleetMap3) -> bool {
+        let is_taken_out = map.ssds.get(usize::from(ssd)).is_none_or(|known| known.weight == 0);
+        let since = self.changes.outs.get(&ssd).filter(|_| !self.members.guests().contains(&ssd));
+        since.is_some_and(|&at| is_taken_out || at + self.config.out_after_ms <= now)
+    }
+
+    /// No volume waits for the SSD to take what it missed.
+    fn has_all(&self, ssd: u16) -> bool {
+        let misses = |volume: &Volume| {
+            let repairs =
+                |round: &&Round| matches!(round.purpose, Purpose::Reconcile { .. }) && round.waits_for(ssd);
+            volume.again
+                || volume.behind.contains_key(&ssd)
+                || volume.round.as_ref().filter(repairs).is_some()
+        };
+        let has_strays =
+            || self.commands.values().any(|(of, owner, _)| *of == ssd && matches!(owner, Owner::Stray));
+        !self.volumes.values().any(misses) && !has_strays()
+    }
+
+    /// Every writer can write with the SSD as a member.
+    fn is_reached(&self, ssd: u16, now: u64) -> bool {
+        // Writers reach a member that has been there all the time.
+        let Some(since) = self.changes.since(ssd) else { return self.members.contains(ssd) };
+        let writers = self.volumes.values().filter(|v| v.stage == Stage::Active && v.writer(now).is_some());
+        may_grow(writers.map(|volume| volume.reach(ssd, since, now)))
+    }
+
+    /// Writers that speak and do not reach an SSD in time lose their leases.
+    pub(in crate::core) fn revoke_out_of_reach(&mut self, now: u64) {
+        let Some(map) = self.map_of_voters().filter(|_| self.is_serving()) else { return };
+        if !self.changes.sinces().any(|(_, since)| since + REACH_MS <= now) || !self.changes.has_holes {
+            return;
+        }
+        let fillers = self.fillers(now, map);
+        let is_filler = |ssd: u16| fillers.iter().any(|(filler, _)| *filler == ssd);
+        let late = self.changes.sinces().filter(|&(ssd, since)| is_filler(ssd) && since + REACH_MS <= now);
+        let waited: Vec<(u16, u64)> = late.collect();
+        if waited.is_empty() {
+            return;
+        }
+        let is_late = |volume: &Volume| {
+            let misses = |&(ssd, since): &(u16, u64)| volume.reach(ssd, since, now) == Reach::Unknown;
+            volume.stage == Stage::Active
+                && volume.round.is_none()
+                && volume.writer(now).is_some()
+                && waited.iter().any(misses)
+        };
+        let late: Vec<Vid> =
+            self.volumes.iter().filter(|(_, volume)| is_late(volume)).map(|(&vid, _)| vid).collect();
+        for vid in late {
+            tracing::warn!(%vid, "the writer does not reach an SSD that is to get places: its lease ends");
+            self.end_lease(now, vid);
+        }
+    }
+
+    /// The next map, if SSDs have filled their places or are to get some; and the SSDs that get some.
+    pub(super) fn grown(&mut self, now: u64, map: &FleetMap3) -> Option<(FleetMap3, Vec<u16>)> {
+        let term = self.term.number();
+        let filled = self.fills.filled();
+        if !filled.is_empty()
+            && let Ok(next) = wire::change(map, |map: &Map| map.serve_all(&filled, term))
+        {
+            return Some((next, Vec::new()));
+        }
+        let all = self.fillers(now, map);
+        if all.is_empty() || self.changes.found_no_hole.as_ref() == Some(&(map.epoch, all.clone())) {
+            return None;
+        }
+        let is_ready = |&(ssd, _): &(u16, u32)| self.has_all(ssd) && self.is_reached(ssd, now);
+        let ssds: Vec<(u16, u32)> = all.iter().copied().filter(is_ready).collect();
+        let fewest = self.fewest();
+        let fill = |choose: &dyn Fn(usize, usize, SsdSet) -> Option<u16>| -> Option<FleetMap3> {
+            let next = wire::change(map, |map: &Map| map.fill_all(&ssds, fewest, term, choose));
+            next.ok().filter(|next| self.has_room(next))
+        };
+        // A guest without a place is drawn like the SSDs that are in.
+        let mut drawn = map.clone();
+        for (ssd, _) in &ssds {
+            drawn.ssds[usize::from(*ssd)].state = State3::In;
+        }
+        let next = fill(&|row, place, open| self.choose(now, &drawn, row, place, open))
+            // What others had does not fit: each gets its own back.
+            .or_else(|| fill(&|row, place, open| self.home(row, place).filter(|&home| open.contains(home))));
+        if next.is_none() && ssds == all {
+            self.changes.found_no_hole = Some((map.epoch, all));
+        }
+        let next = next?;
+        let gets = |ssd: &u16| next.ssds[usize::from(*ssd)] != map.ssds[usize::from(*ssd)];
+        let gets: Vec<u16> = ssds.iter().map(|(ssd, _)| *ssd).filter(gets).collect();
+        Some((next, gets))
+    }
+
+    /// The SSD that had the place.
+    fn home(&self, row: usize, place: usize) -> Option<u16> {
+        self.changes.homes.get(&(row, place)).copied()
+    }
+
+    /// The SSD that a hole is for: the one that had it, else one that is back, else one that is drawn.
+    fn choose(&self, now: u64, map: &FleetMap3, row: usize, place: usize, open: SsdSet) -> Option<u16> {
+        let draw =
+            || u32::try_from(row).ok().and_then(|group| map.draw(group)).filter(|&ssd| open.contains(ssd));
+        match self.home(row, place) {
+            Some(home) if open.contains(home) => Some(home),
+            // Its SSD may come back.
+            Some(home) if !self.is_given_up(home, now, map) => None,
+            Some(_) => draw(),
+            None => {
+                // Several that are back share what nothing is known of.
+                let has_own = |ssd: u16| (0..MAX_WIDTH).any(|place| self.home(row, place) == Some(ssd));
+                let back = open.iter().filter(|&ssd| self.members.guests().contains(&ssd) && !has_own(ssd));
+                let back: Vec<u16> = back.collect();
+                let is_late = self.changes.outs.values().all(|&at| at + self.config.out_after_ms <= now);
+                back.get(row % back.len().max(1)).copied().or_else(|| if is_late { draw() } else { None })
+            }
+        }
+    }
+
+    /// What the volumes reserve fits on the SSDs as this map places it.
+    fn has_room(&self, next: &FleetMap3) -> bool {
+        let mut capacity = Capacity::new(AnyMap::from(next.clone()), self.members.blocks());
+        self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
+        let before = self.capacity.iter().flat_map(Capacity::ssds);
+        // One that was beyond its capacity before may stay so.
+        capacity
+            .ssds()
+            .iter()
+            .zip(before)
+            .all(|(ssd, before)| ssd.reserved <= ssd.capacity.max(before.reserved))
+    }
+
+    /// Notes which SSDs had the places that are holes in the next map.
+    pub(super) fn note_homes(&mut self, next: &AnyMap) {
+        let (Some(map), AnyMap::Three(next)) = (self.map_of_voters(), next) else { return };
+        let has = |row: &Row3, ssd| row.places.iter().flatten().any(|place| place.ssd == ssd);
+        let (mut lost, mut taken) = (Vec::new(), Vec::new());
+        for (at, (old, new)) in map.rows.iter().zip(&next.rows).enumerate() {
+            for (place, (was, is)) in old.places.iter().zip(&new.places).enumerate() {
+                match (was, is) {
+                    (Some(was), None) => lost.push(((at, place), was.ssd)),
+                    (None, Some(_)) => taken.push((at, place)),
+                    // It has another place of the row by now.
+                    (None, None) if self.home(at, place).is_some_and(|home| has(new, home)) => {
+                        taken.push((at, place));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        self.changes.moved_homes(lost, &taken);
+    }
+
+    /// When a writer that has not said that it reaches a guest is not waited for any longer.
+    pub(super) fn growth_wakes_at(&self, now: u64) -> Option<u64> {
+        let since = self.changes.sinces().map(|(_, since)| since);
+        let outs = self.changes.outs.values().map(|at| at + self.config.out_after_ms);
+        since.map(|at| at + REACH_MS).chain(outs).filter(|&at| at > now).min()
+    }
+}
+
+impl Volume {
+    /// What the writer said of an SSD since then. One whose renewals say nothing of any SSD counts as one
+    /// that reaches it after a while: it does not speak of it, and connects as others do.
+    fn reach(&self, ssd: u16, since: u64, now: u64) -> Reach {
+        match self.reaches {
+            Some((ssds, at)) if at >= since && ssds >> ssd & 1 == 1 => Reach::Yes,
+            None if since + REACH_MS <= now => Reach::Yes,
+            _ => Reach::Unknown,
+        }
+    }
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The service of the fleet: its clients, its map, and what an operator sees and does.
+
+use super::runtime::InUse;
+use super::service::{Answered, NAME_CHARS, Service, mismatch};
+use crate::core::failure::Failure;
+use crate::core::fleet_view::{FleetStatus, SsdView};
+use crate::core::request::{self, Request};
+use crate::core::{FillReport, Reply};
+use gnstor_proto::grpc::fleet_server::Fleet;
+use gnstor_proto::grpc::{
+    FailRequest, FailResponse, FleetSsd, GetMapRequest, GetMapResponse, KeepRequest, KeepResponse,
+    RegisterRequest, RegisterResponse, RemoveRequest, RemoveResponse, ResumeRequest, ResumeResponse,
+    ShowRequest, ShowResponse, SsdFill, SsdState, WatchMapRequest, WatchMapResponse,
+};
+use gnstor_proto::placement::map3::State3;
+use gnstor_proto::status::GrpcCode;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Response, Status};
+
+#[tonic::async_trait]
+impl Fleet for Service {
+    type WatchMapStream = ReceiverStream<Result<WatchMapResponse, Status>>;
+
+    async fn register(&self, call: tonic::Request<RegisterRequest>) -> Answered<RegisterResponse> {
+        let name: String = call.get_ref().name.chars().take(NAME_CHARS).collect();
+        match self.ask("Register", call, |_| Ok(Request::Register)).await? {
+            Reply::Client { client, serial } => {
+                tracing::info!(%client, ?name, "a client registered");
+                Ok(Response::new(self.registration(client, serial)))
+            }
+            other => mismatch(&other),
+        }
+    }
+
+    async fn keep(&self, call: tonic::Request<KeepRequest>) -> Answered<KeepResponse> {
+        let keep = |keep: KeepRequest| Ok(Request::Keep { client: request::client_id(keep.client_id)? });
+        match self.ask("Keep", call, keep).await? {
+            Reply::Done => Ok(Response::new(KeepResponse {})),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn get_map(&self, call: tonic::Request<GetMapRequest>) -> Answered<GetMapResponse> {
+        match self.ask("GetMap", call, |_| Ok(Request::GetMap)).await? {
+            Reply::Map(map) => {
+                Ok(self.with_absent(GetMapResponse { map: map.to_vec(), ssds: self.ssds.to_vec() }))
+            }
+            other => mismatch(&other),
+        }
+    }
+
+    async fn show(&self, call: tonic::Request<ShowRequest>) -> Answered<ShowResponse> {
+        match self.ask("Show", call, |_| Ok(Request::Fleet)).await? {
+            Reply::Fleet { status, now_ms } => {
+                let mut answer = shown(*status, now_ms);
+                for ssd in answer.ssds.iter_mut().filter(|ssd| ssd.address.is_empty()) {
+                    if let Some(known) = self.ssds.get(ssd.index as usize) {
+                        ssd.address.clone_from(&known.address);
+                    }
+                }
+                Ok(Response::new(answer))
+            }
+            other => mismatch(&other),
+        }
+    }
+
+    async fn watch_map(&self, call: tonic::Request<WatchMapRequest>) -> Answered<Self::WatchMapStream> {
+        let (sender, stream) = mpsc::channel(1);
+        let until = Instant::now() + self.stream;
+        tokio::spawn(follow(self.maps.clone(), call.into_inner().after_epoch, sender, until));
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn resume(&self, call: tonic::Request<ResumeRequest>) -> Answered<ResumeResponse> {
+        match self.ask("Resume", call, |m| Ok(Request::Resume { ssd: index(m.ssd)? })).await? {
+            Reply::Done => Ok(Response::new(ResumeResponse {})),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn fail(&self, call: tonic::Request<FailRequest>) -> Answered<FailResponse> {
+        let fail = |m: FailRequest| Ok(Request::Fail { ssd: index(m.ssd)?, lose_data: m.lose_data });
+        match self.ask("Fail", call, fail).await? {
+            Reply::Done => Ok(Response::new(FailResponse {})),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn remove(&self, call: tonic::Request<RemoveRequest>) -> Answered<RemoveResponse> {
+        match self.ask("Remove", call, |m| Ok(Request::Remove { ssd: index(m.ssd)? })).await? {
+            Reply::Done => Ok(Response::new(RemoveResponse {})),
+            other => mismatch(&other),
+        }
+    }
+}
+
+/// Sends each map above `after` until then, or until the client has gone. Only the newest map is kept for a
+/// client that is slow.
+async fn follow(
+    mut maps: watch::Receiver<Option<InUse>>,
+    mut after: u64,
+    to: mpsc::Sender<Result<WatchMapResponse, Status>>,
+    until: Instant,
+) {
+    loop {
+        let newest = maps.borrow_and_update().clone();
+        if let Some((epoch, map)) = newest.filter(|(epoch, _)| *epoch > after) {
+            after = epoch;
+            let answer = Ok(WatchMapResponse { epoch, map: map.to_vec() });
+            if !matches!(tokio::time::timeout_at(until, to.send(answer)).await, Ok(Ok(()))) {
+                return;
+            }
+        }
+        tokio::select! {
+            changed = maps.changed() => if changed.is_err() { return },
+            () = to.closed() => return,
+            () = tokio::time::sleep_until(until) => return,
+        }
+    }
+}
+
+/// The index of an SSD.
+fn index(raw: u32) -> Result<u16, Failure> {
+    let none = || Failure::new(GrpcCode::NotFound, format!("there is no SSD {raw}: see gnstor fleet show"));
+    u16::try_from(raw).map_err(|_| none())
+}
+
+fn shown(status: FleetStatus, now_ms: u64) -> ShowResponse {
+    let (next_epoch, next_waits_for) = status.next.unwrap_or_default();
+    ShowResponse {
+        array_id: status.array.to_vec(),
+        map_format: status.format.into(),
+        epoch: status.epoch,
+        term: status.term,
+        voters: status.voters.into_iter().map(u32::from).collect(),
+        groups: status.groups,
+        groups_by_copies: status.groups_by_copies,
+        replicas: status.replicas.into(),
+        next_epoch,
+        next_waits_for: next_waits_for.unwrap_or_default(),
+        settling_volumes: u32::try_from(status.settles.len()).unwrap_or(u32::MAX),
+        ssds: status.ssds.into_iter().map(|ssd| shown_ssd(ssd, now_ms)).collect(),
+    }
+}
+
+fn shown_ssd(ssd: SsdView, now_ms: u64) -> FleetSsd {
+    let state = match ssd.state {
+        State3::In => SsdState::In,
+        State3::Out => SsdState::Out,
+        State3::Spare => SsdState::Spare,
+        State3::Absent => SsdState::Absent,
+        State3::Full => SsdState::Full,
+    };
+    FleetSsd {
+        index: ssd.index.into(),
+        uuid: ssd.uuid.to_vec(),
+        address: ssd.address,
+        node: ssd.node.into(),
+        rack: ssd.rack.into(),
+        state: state.into(),
+        votes: ssd.votes,
+        incarnation: ssd.incarnation,
+        shrunk_at: ssd.shrunk_at,
+        away: ssd.away.unwrap_or_default(),
+        down_ms: ssd.down_since_ms.map(|since| now_ms.saturating_sub(since)),
+        flaps: ssd.flaps,
+        taken_out: ssd.taken_out,
+        serving: ssd.serving,
+        filling: ssd.filling,
+        fill: ssd.fill.map(shown_fill),
+        last_copies: ssd.last_copies,
+    }
+}
+
+fn shown_fill(fill: FillReport) -> SsdFill {
+    SsdFill {
+        compared_blocks: fill.compared,
+        blocks: fill.all,
+        pulled_blocks: fill.pulled,
+        is_filled: fill.is_filled,
+        waits_for: fill.waits_for.map(u32::from),
+    }
+}

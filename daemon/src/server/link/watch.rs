@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tells a silent SSD from a thread that was not run (rule 2b of the fleet).
+//!
+//! An SSD is silent when a keep-alive has been out for [`PATIENCE_MS`], and no completion came meanwhile.
+//! The link counts the time that it could have seen: of the time between two looks, at most [`STEP_MS`]. So a
+//! daemon that is stopped, or is on a busy machine, does not take its own pause for the SSD's. After a longer
+//! pause the answer may still be on its way through other threads of this process. They get
+//! [`AFTER_PAUSE_MS`] for it.
+
+/// How often a connection is probed that is watched closely.
+pub(super) const ALIVE_MS: u64 = 100;
+/// An SSD that has not answered for so long is silent.
+pub(super) const SILENT_MS: u64 = 250;
+/// How long a keep-alive may be out.
+const PATIENCE_MS: u64 = SILENT_MS - ALIVE_MS;
+/// While an answer is awaited, the thread looks each millisecond if it is run.
+const STEP_MS: u64 = 20;
+/// A pause of this thread in which other threads may not have been run either.
+const PAUSE_MS: u64 = 100;
+/// What is left of the patience after a pause, at least.
+const AFTER_PAUSE_MS: u64 = 100;
+const _: () = assert!(AFTER_PAUSE_MS < PATIENCE_MS && STEP_MS < PAUSE_MS);
+
+/// The time that a link has watched its SSD.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// The last look.
+    looked_at: u64,
+    /// An answer was awaited since then.
+    awaited: bool,
+    /// What the link has not seen until now.
+    missed_ms: u64,
+    /// When the keep-alive was sent after which nothing was heard, in time that was seen.
+    asked_at: Option<u64>,
+}
+
+impl Watch {
+    pub(super) fn new(now: u64) -> Self {
+        Self { looked_at: now, awaited: false, missed_ms: 0, asked_at: None }
+    }
+
+    /// The link looks: the time that it has seen until now.
+    pub(super) fn look(&mut self, now: u64) -> u64 {
+        let gap = now.saturating_sub(self.looked_at);
+        self.looked_at = now;
+        // Without an answer to wait for the thread sleeps, and misses nothing.
+        if self.awaited {
+            self.missed_ms += gap.saturating_sub(STEP_MS);
+        }
+        let seen = self.seen(now);
+        if gap > PAUSE_MS
+            && let Some(asked_at) = &mut self.asked_at
+        {
+            *asked_at = (*asked_at).max((seen + AFTER_PAUSE_MS).saturating_sub(PATIENCE_MS));
+        }
+        seen
+    }
+
+    fn seen(&self, now: u64) -> u64 {
+        now.saturating_sub(self.missed_ms)
+    }
+
+    /// When it is this time that was seen, if no look comes late.
+    pub(super) fn clock(&self, seen: u64) -> u64 {
+        seen.saturating_add(self.missed_ms)
+    }
+
+    /// Whether an answer is awaited until the next look.
+    pub(super) fn awaits(&mut self, awaits: bool) {
+        self.awaited = awaits;
+    }
+
+    /// A completion came.
+    pub(super) fn heard(&mut self) {
+        self.asked_at = None;
+    }
+
+    /// A keep-alive is out.
+    pub(super) fn asked(&mut self, seen: u64) {
+        self.asked_at.get_or_insert(seen);
+    }
+
+    pub(super) fn is_silent(&self, seen: u64) -> bool {
+        self.asked_at.is_some_and(|at| at + PATIENCE_MS <= seen)
+    }
+}

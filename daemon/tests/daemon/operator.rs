@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an operator sees of the fleet, and does to it.
+
+use crate::array::SimArray;
+use crate::bench::{Bench, Outcome, create, refused};
+use crate::deadline::{Deadline, LIMIT};
+use crate::shrink::{DROP_MS, of_replicas, serving, states};
+use gnstor_daemon::core::Reply;
+use gnstor_daemon::core::fleet_view::FleetStatus;
+use gnstor_daemon::core::request::Request;
+use gnstor_daemon::core::rights::Caller;
+use gnstor_proto::placement::map3::State3;
+use gnstor_proto::status::GrpcCode;
+use std::sync::Arc;
+
+fn fleet(bench: &mut Bench) -> FleetStatus {
+    match bench.ask(Request::Fleet) {
+        Ok(Reply::Fleet { status, .. }) => *status,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn fail(ssd: u16) -> Request {
+    Request::Fail { ssd, lose_data: false }
+}
+
+fn done(outcome: Outcome) {
+    assert_eq!(outcome, Ok(Reply::Done));
+}
+
+#[test]
+fn a_loss_is_seen_in_the_copies_and_at_its_ssd() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    let before = fleet(&mut bench);
+    assert_eq!((before.format, before.replicas, &before.voters[..]), (3, 2, &[0, 1, 2][..]));
+    assert_eq!(before.groups_by_copies, [0, 0, before.groups]);
+    assert!(before.ssds.iter().all(|ssd| ssd.last_copies == 0 && ssd.away.is_none() && ssd.serving > 0));
+    bench.lose(3);
+    bench.run_for(DROP_MS + 100);
+    let after = fleet(&mut bench);
+    let [0, one, two] = after.groups_by_copies[..] else { panic!("{:?}", after.groups_by_copies) };
+    assert_eq!((one, one + two), (before.ssds[3].serving, after.groups));
+    let gone = &after.ssds[3];
+    assert_eq!((gone.state, gone.serving, gone.shrunk_at), (State3::Out, 0, after.epoch));
+    assert!(gone.away.is_some() && gone.down_since_ms.is_some(), "{gone:?}");
+    let last: u32 = after.ssds.iter().map(|ssd| ssd.last_copies).sum();
+    assert_eq!(last, one, "each group with one copy is one SSD's");
+}
+
+#[test]
+fn groups_of_an_absent_ssd_have_no_copy_that_serves() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    bench.ask(of_replicas("single", 1)).unwrap();
+    bench.run_for(1_000);
+    bench.lose(3);
+    bench.run_for(DROP_MS + 100);
+    let after = fleet(&mut bench);
+    assert_eq!(after.ssds[3].state, State3::Absent);
+    assert!(after.groups_by_copies[1] > 0, "{:?}", after.groups_by_copies);
+}
+
+#[test]
+fn an_ssd_is_failed_and_resumed_and_a_repeated_wish_succeeds() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    for request in [fail(3), Request::Remove { ssd: 3 }] {
+        done(bench.ask(request.clone()));
+        bench.run_for(DROP_MS + 100);
+        assert!(states(&bench)[3] == State3::Out && fleet(&mut bench).ssds[3].taken_out);
+        done(bench.ask(request));
+        done(bench.ask(Request::Resume { ssd: 3 }));
+        bench.run_for(20_000);
+        assert!(states(&bench)[3] == State3::In && !fleet(&mut bench).ssds[3].taken_out);
+        done(bench.ask(Request::Resume { ssd: 3 }));
+    }
+    // A wish that is taken back before its map is active.
+    done(bench.ask(fail(3)));
+    done(bench.ask(Request::Resume { ssd: 3 }));
+    bench.run_for(20_000);
+    assert_eq!(states(&bench)[3], State3::In);
+}
+
+#[test]
+fn the_only_copy_is_not_failed_without_the_word() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    done(bench.ask(fail(3)));
+    bench.run_for(DROP_MS + 100);
+    let last = fleet(&mut bench).ssds[0].last_copies;
+    assert!(last > 0);
+    let words = [&format!("of {last} placement groups"), "--lose-data", "gnstor fleet show"];
+    refused(&bench.ask(fail(0)), GrpcCode::FailedPrecondition, &words);
+    refused(&bench.ask(Request::Remove { ssd: 0 }), GrpcCode::FailedPrecondition, &["last copy"]);
+    bench.run_for(2_000);
+    assert_eq!(states(&bench)[0], State3::In, "nothing was changed");
+    done(bench.ask(Request::Fail { ssd: 0, lose_data: true }));
+    bench.run_for(DROP_MS + 1_000);
+    assert_eq!(states(&bench)[0], State3::Absent);
+    assert!(fleet(&mut bench).groups_by_copies[0] > 0, "its groups wait");
+}
+
+#[test]
+fn wishes_that_make_no_sense_are_refused_with_the_remedy() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    for request in [fail(4), Request::Remove { ssd: 4 }, Request::Resume { ssd: u16::MAX }] {
+        refused(&bench.ask(request), GrpcCode::NotFound, &["SSDs 0 to 3"]);
+    }
+    bench.lose(3);
+    bench.run_for(DROP_MS + 100);
+    refused(&bench.ask(Request::Resume { ssd: 3 }), GrpcCode::FailedPrecondition, &["neither"]);
+    let mut old = Bench::start(&SimArray::new(3), 0);
+    let shown = fleet(&mut old);
+    assert_eq!((shown.format, shown.voters.len(), shown.array), (2, 0, [0; 16]));
+    refused(&old.ask(fail(1)), GrpcCode::FailedPrecondition, &["does not change its map", "gnstor cp"]);
+    old.ask(create("a")).unwrap();
+}
+
+#[test]
+fn only_an_administrator_changes_the_fleet_and_each_caller_sees_it() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    let anna =
+        Arc::new(Caller { name: "anna".into(), admin: false, creator: true, single: false, connection: 9 });
+    let mut ask = |request| {
+        let ticket = bench.send_as(Arc::clone(&anna), request);
+        bench.run_until_quiet();
+        bench.replies.remove(&ticket).expect("an answer")
+    };
+    for request in [fail(3), Request::Remove { ssd: 3 }, Request::Resume { ssd: 3 }] {
+        refused(&ask(request), GrpcCode::PermissionDenied, &["anna", "administrators"]);
+    }
+    assert!(matches!(ask(Request::Fleet), Ok(Reply::Fleet { .. })));
+    bench.run_for(2_000);
+    assert_eq!(states(&bench)[3], State3::In);
+}

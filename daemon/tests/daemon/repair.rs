@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A simulated SSD that fills and settles: so many questions take it so long.
+
+use crate::array::SimSsd;
+use gnstor_proto::placement::map3::{FleetMap3, Place3};
+use gnstor_proto::placement::{AnyMap, Rows};
+use gnstor_proto::repair::{FillLog, FillState, SettleData};
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Refusal;
+
+/// A volume, its generation and its lease epoch.
+pub(crate) type Lease = (Vid, u32, u32);
+
+/// What an SSD knows of its fill; lost when it restarts.
+#[derive(Default, Debug)]
+pub(crate) struct SimFill {
+    /// It fills since this epoch, and these rows.
+    since: u64,
+    rows: Vec<usize>,
+    /// So many more questions are answered with *filling*.
+    left: u32,
+    /// How long a fill takes, in questions.
+    pub(crate) takes: u32,
+    /// The volume that it settles, in which epoch, and how many questions it takes.
+    settles: Option<(Lease, u64, u32)>,
+}
+
+fn fills(map: &FleetMap3, index: u16) -> Vec<usize> {
+    let place = Some(Place3 { ssd: index, filling: true });
+    (0..map.rows.len()).filter(|&row| map.rows[row].places.contains(&place)).collect()
+}
+
+impl SimSsd {
+    /// It has another map: a walk begins anew when it fills other groups than before.
+    pub(super) fn fill_by(&mut self, map: &FleetMap3) {
+        let index = self.vote.index();
+        let is_named = map.ssds[usize::from(index)].incarnation == self.vote.incarnation;
+        let rows = if is_named { fills(map, index) } else { Vec::new() };
+        if rows != self.fill.rows {
+            self.fill.left = self.fill.takes;
+            (self.fill.since, self.fill.rows) = (map.epoch, rows);
+        }
+    }
+
+    /// It restarts with what it acknowledged. Where it filled it has forgotten which blocks were touched, so
+    /// it counts up.
+    pub(crate) fn restart(&mut self) {
+        if !std::mem::take(&mut self.fill.rows).is_empty() {
+            self.lose_writes();
+        }
+        (self.fill.since, self.fill.left, self.fill.settles) = (0, 0, None);
+    }
+
+    pub(super) fn fill_log(&mut self) -> Vec<u8> {
+        let epoch = self.map.as_ref().map_or(0, Rows::epoch);
+        let state = match (self.fill.rows.is_empty(), self.fill.left) {
+            (true, _) => FillState::Nothing,
+            (false, 0) => FillState::Filled,
+            (false, _) => FillState::Filling,
+        };
+        self.fill.left = self.fill.left.saturating_sub(1);
+        let incarnation = self.vote.incarnation;
+        if state == FillState::Filled {
+            self.vote.log.lock().unwrap().filled(self.vote.index(), incarnation, epoch);
+        }
+        let waits_for = None;
+        FillLog { state, epoch, incarnation, waits_for, compared: 1, all: 2, pulled: 0 }.encode()
+    }
+
+    /// So many questions take it so long; it begins anew with another map.
+    pub(super) fn settle(&mut self, data: &[u8]) -> Result<u32, Refusal> {
+        let of = SettleData::decode(data).map_err(|_| Refusal::InvalidField)?;
+        self.check_term(of.term)?;
+        let Some(AnyMap::Three(map)) = &self.map else { return Err(Refusal::InvalidOpcode) };
+        if of.array != map.array {
+            return Err(Refusal::OtherArray);
+        }
+        let epoch = map.epoch;
+        if of.epoch != epoch {
+            return Err(if of.epoch < epoch { Refusal::StaleMap } else { Refusal::MapBehind });
+        }
+        let entry = self.table.get(&of.vid).filter(|entry| entry.generation == of.generation);
+        let entry = entry.filter(|entry| !entry.deleting).ok_or(Refusal::UnknownVolume)?;
+        assert!(entry.writer.is_none() && entry.unsettled, "no barrier was put before {of:?}");
+        let key = (of.vid, of.generation, entry.lease_epoch);
+        let left = match &mut self.fill.settles {
+            Some((known, since, left)) if *known == key && *since == epoch => left,
+            other => &mut other.insert((key, epoch, self.fill.takes)).2,
+        };
+        if *left > 0 {
+            *left -= 1;
+            return Ok(1);
+        }
+        self.vote.log.lock().unwrap().settled(key, self.vote.index(), epoch);
+        Ok(0)
+    }
+}

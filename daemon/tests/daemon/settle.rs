@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! After a write lease that did not end cleanly the volume is settled before the next one.
+
+use crate::array::SimArray;
+use crate::bench::{Bench, create, delete, opened, read, refused, release, write};
+use crate::deadline::{Deadline, LIMIT};
+use crate::shrink::{DROP_MS, newest, serving};
+use gnstor_daemon::core::request::Request;
+use gnstor_proto::status::GrpcCode;
+use gnstor_proto::vendor::{VolumeEntry, opcode};
+
+fn entry(bench: &Bench) -> VolumeEntry {
+    bench.array.agreed().remove(0)
+}
+
+fn settles(bench: &Bench) -> u32 {
+    (0..4).map(|ssd| bench.array.ssd(ssd).counts.get(&opcode::SETTLE).copied().unwrap_or(0)).sum()
+}
+
+fn takes(array: &SimArray, questions: u32) {
+    (0..array.len()).for_each(|ssd| array.ssd(ssd).fill.takes = questions);
+}
+
+/// Client 7 writes volume a, with a lease of 2 s.
+fn written(questions: u32) -> Bench {
+    let mut bench = serving(4);
+    takes(&bench.array, questions);
+    opened(&bench.ask(write("a", 7, 2_000)));
+    bench
+}
+
+fn clean(who: u16) -> Request {
+    let mut request = release("a", who);
+    if let Request::Release { all_acknowledged, .. } = &mut request {
+        *all_acknowledged = true;
+    }
+    request
+}
+
+#[test]
+fn a_clean_release_needs_no_settle() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = written(0);
+    let lease = {
+        let entry = entry(&bench);
+        (entry.vid, entry.generation, entry.lease_epoch)
+    };
+    bench.array.ssd(0).vote.log.lock().unwrap().clean.insert(lease);
+    bench.ask(clean(7)).unwrap();
+    assert!(!entry(&bench).unsettled);
+    opened(&bench.ask(write("a", 8, 2_000)));
+    assert_eq!(settles(&bench), 0);
+}
+
+#[test]
+fn after_a_release_that_is_not_clean_the_next_writer_waits_for_the_settle() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = written(3);
+    bench.ask(release("a", 7)).unwrap();
+    assert!(entry(&bench).unsettled);
+    assert_eq!(bench.core.fleet().unwrap().settles[0].waits_for, [0, 1, 2, 3]);
+    let ticket = bench.send(write("a", 8, 2_000));
+    bench.run_until_quiet();
+    bench.ask(read("a", 9)).unwrap();
+    assert!(entry(&bench).unsettled && !bench.replies.contains_key(&ticket));
+    bench.run_for(200);
+    let volume = opened(&bench.replies[&ticket]).clone();
+    assert_eq!((volume.lease_epoch, volume.unsettled), (2, false));
+    assert_eq!(settles(&bench), 16);
+    assert!(bench.core.fleet().unwrap().settles.is_empty());
+}
+
+#[test]
+fn a_lease_that_runs_out_is_settled_without_another_writer() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = written(1);
+    bench.run_for(2_400);
+    assert!(entry(&bench).writer.is_some());
+    bench.run_for(1_000);
+    let entry = entry(&bench);
+    assert_eq!((entry.writer, entry.unsettled, settles(&bench)), (None, false, 8));
+    assert_eq!(bench.core.next_event(), None);
+}
+
+#[test]
+fn a_second_open_by_the_holder_is_settled_first() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = written(2);
+    let ticket = bench.send(write("a", 7, 2_000));
+    bench.run_until_quiet();
+    assert!(!bench.replies.contains_key(&ticket));
+    bench.run_for(200);
+    assert_eq!(opened(&bench.replies[&ticket]).lease_epoch, 2);
+}
+
+#[test]
+fn a_new_epoch_starts_a_settle_over_and_a_lost_ssd_is_not_waited_for() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = written(5);
+    bench.ask(release("a", 7)).unwrap();
+    bench.run_for(20);
+    let epoch = newest(&bench).epoch;
+    bench.lose(3);
+    let ticket = bench.send(write("a", 8, 2_000));
+    bench.run_for(DROP_MS - 2);
+    assert!(newest(&bench).epoch == epoch && !bench.replies.contains_key(&ticket), "SSD 3 may serve");
+    bench.run_for(1_000);
+    assert_eq!(newest(&bench).epoch, epoch + 1);
+    let fleet = bench.core.fleet().unwrap();
+    assert!(bench.replies.contains_key(&ticket), "{:?} {:?}", fleet.settles, bench.array.ssd(0).table);
+    assert!(bench.replies[&ticket].is_ok(), "{:?}", bench.replies[&ticket]);
+}
+
+#[test]
+fn a_daemon_that_starts_goes_on_with_a_settle() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = written(100);
+    bench.ask(release("a", 7)).unwrap();
+    bench.run_for(100);
+    takes(&bench.array, 2);
+    let mut next = Bench::cold(&bench.array, 10_000);
+    next.run_for(3_000);
+    assert!(next.core.is_serving(), "{:?}", next.core.waits_for());
+    next.run_for(20_000);
+    assert!(!entry(&next).unsettled);
+    opened(&next.ask(write("a", 8, 2_000)));
+}
+
+#[test]
+fn an_open_that_waits_too_long_is_told_for_which_ssds_and_a_delete_ends_the_wait() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = written(1_000_000);
+    bench.ask(release("a", 7)).unwrap();
+    let late = bench.send(write("a", 8, 2_000));
+    bench.run_for(31_000);
+    refused(&bench.replies[&late], GrpcCode::Unavailable, &["last writer", "SSD 0", "try again"]);
+    let waits = bench.send(write("a", 8, 2_000));
+    bench.run_until_quiet();
+    bench.ask(delete("a", 1)).unwrap();
+    refused(&bench.replies[&waits], GrpcCode::NotFound, &["no volume"]);
+    bench.ask(create("a")).unwrap();
+    opened(&bench.ask(write("a", 8, 2_000)));
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One block of a filling place (rule 13 in its simpler form, decision 57): what a client's write does, and
+//! what a copy of the group's first does. One comparison of each block is enough.
+//!
+//! ```text
+//!   earlier life --a client's write or TRIM, or the comparison--> current
+//!        |                                                           |
+//!   any write or copy replaces it                       only a higher stamp replaces it
+//! ```
+//! The firmware does not use it yet.
+
+use crate::repair::Held;
+use gnstor_proto::slba::Stamp;
+
+/// A block of a place that fills.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct Filling {
+    /// What the SSD holds. A tombstone is kept while the place fills.
+    pub held: Held,
+    /// A client's write or TRIM came since the fill began, or the block was compared: its stamp counts.
+    pub is_current: bool,
+}
+
+impl Filling {
+    /// A client's write or TRIM; whether it changes the block. What is of an earlier life has a stamp
+    /// that counts for nothing.
+    pub fn write(&mut self, new: Held) -> bool {
+        let applies = !self.is_current || self.held.is_older_than(new.stamp());
+        if applies {
+            self.held = new;
+        }
+        self.is_current = true;
+        applies
+    }
+
+    /// A copy of the first arrives, or none was needed; whether what is read changes. It is judged when it is
+    /// applied: a write may have come since the comparison. The stamp of a tombstone is kept as well.
+    pub fn copy(&mut self, theirs: Held) -> bool {
+        let before = self.held;
+        if !self.is_current || self.held.is_older_than(theirs.stamp()) {
+            self.held = theirs;
+        }
+        self.is_current = true;
+        !before.reads_as(self.held)
+    }
+}
+
+/// Settle (rule 14): whether a member's copy becomes that of the group's first. No write is under way, so the
+/// first decides, whatever the stamps are.
+pub fn settles(own: Held, first: Held) -> bool {
+    !own.reads_as(first)
+}
+
+/// What the first answers for a block. A TRIM whose stamp it still knows is a tombstone. Without that, a late
+/// write below the TRIM stays on the SSD that fills.
+pub fn listed(held: Option<Held>, last: Option<Stamp>) -> Held {
+    match (held, last) {
+        (Some(held), _) => held,
+        (None, Some(stamp)) => Held::Tombstone { stamp },
+        (None, None) => Held::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An SSD that is stopped breaks no connection. The daemon finds it silent, drops it, and the array goes on.
+//! A daemon that is busy or stopped itself drops no SSD.
+#![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
+
+use crate::fleet_daemon::{BYTES, port, write_and_read};
+use gnstor_daemon::core::{CoreConfig, MapFormat};
+use gnstor_daemon::{Daemon, DaemonConfig};
+use gnstor_fabric::runtime::TransportThreads;
+use gnstor_fabric::transport::{RcTransport, TransportConfig};
+use gnstor_tests::command::{BUILD_LIMIT, Ended, SsdProcess, gnstor};
+use gnstor_tests::{Guest, assert_same, pattern, volume, within};
+use libgnstor::Rights;
+use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn show(daemon: &str, args: &[&str]) -> Ended {
+    gnstor(&[&["fleet", "show", "--array", daemon], args].concat())
+}
+
+/// What `gnstor fleet show --json` says, whatever its exit code.
+fn fleet(daemon: &str) -> Value {
+    let shown = show(daemon, &["--json"]);
+    serde_json::from_str(&shown.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", shown.stdout, shown.stderr))
+}
+
+#[test]
+fn a_stopped_ssd_of_four_is_silent_and_dropped_and_no_call_fails() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let start = |index: u16| {
+            let file = folder.path().join(format!("{index}.gns")).display().to_string();
+            let number = index.to_string();
+            let sizes = ["--preset", "null", "--size", "64MiB", "--data", &file, "--index", &number];
+            SsdProcess::start("127.0.0.1:0", &sizes)
+        };
+        let ssds: Vec<_> = (0..4).map(start).collect();
+        let addresses: Vec<String> = ssds.iter().map(SsdProcess::address).collect();
+        let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
+        let threads = threads.expect("a thread");
+        let engine = threads.handle();
+        let soft = engine.call(|engine, _| engine.add_soft()).expect("an executor");
+        let ports = (0u16..4).zip(&addresses).map(|(ssd, address)| port(&engine, soft, ssd, address));
+        let core = CoreConfig { groups: 64, map_format: MapFormat::Three, ..CoreConfig::default() };
+        let config = DaemonConfig { core, ..DaemonConfig::default() };
+        let daemon =
+            Daemon::start("127.0.0.1:0".parse().unwrap(), ports.collect(), config).expect("it serves");
+        let at = daemon.local_addr().to_string();
+        let endpoint = format!("http://{at}");
+
+        let guest = Guest::connect(&endpoint, "writer");
+        volume(&guest.client, "v", BYTES as u64, 2);
+        let healthy = show(&at, &[]);
+        healthy.worked();
+        assert!(healthy.stdout.contains("healthy"), "{}", healthy.stdout);
+        let epoch = fleet(&at)["epoch"].as_u64().expect("an epoch");
+
+        let file = guest.client.open("v", Rights::Write).unwrap();
+        file.write_at(0, &pattern(7, BYTES)).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let writer = std::thread::spawn({
+            let stop = Arc::clone(&stop);
+            move || write_and_read(&file, &stop)
+        });
+        // Nothing flaps under load.
+        std::thread::sleep(Duration::from_secs(2));
+        let before = fleet(&at);
+        assert_eq!((&before["epoch"], &before["state"]), (&epoch.into(), &"healthy".into()), "{before}");
+
+        ssds[3].signal("-STOP");
+        let stopped = Instant::now();
+        let dropped = loop {
+            let now = fleet(&at);
+            if now["ssds"][3]["state"] == "out" {
+                break stopped.elapsed();
+            }
+            assert!(stopped.elapsed() < Duration::from_secs(20), "{now}");
+        };
+        eprintln!("the stopped SSD was seen to be out {dropped:?} after it was stopped");
+        let shown = show(&at, &[]);
+        eprintln!("{}", shown.stdout);
+        assert_eq!(shown.code, 2, "{} {}", shown.stdout, shown.stderr);
+        for word in ["DEGRADED", "have one copy", "silent for", "did not answer within 250ms"] {
+            assert!(shown.stdout.contains(word), "'{word}' is missing in: {}", shown.stdout);
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        stop.store(true, Ordering::Relaxed);
+        let (data, rounds, longest) = writer.join().expect("no call failed");
+        eprintln!("{rounds} rounds of a write and a read, of which the longest took {longest:?}");
+        ssds[3].signal("-CONT");
+        let continued = Instant::now();
+        loop {
+            let now = fleet(&at);
+            if now["ssds"][3]["down_ms"].is_null() {
+                break;
+            }
+            assert!(continued.elapsed() < Duration::from_secs(20), "{now}");
+        }
+        eprintln!("it answered again {:?} after it went on", continued.elapsed());
+        // The one that has the only copies now is not taken out without the word.
+        let fail = gnstor(&["fleet", "fail", "9", "--array", &at]);
+        fail.failed(&["SSD 9 cannot be failed", "SSDs 0 to 3"]);
+        let reader = Guest::connect(&endpoint, "reader");
+        let file = reader.client.open("v", Rights::Read).unwrap();
+        let mut read = vec![0; BYTES];
+        file.read_at(0, &mut read).unwrap();
+        assert_same("after the stop", &read, &data);
+        drop((file, reader, guest));
+        daemon.stop().expect("it served until now");
+        ssds.into_iter().for_each(|ssd| drop(ssd.end("-TERM")));
+    });
+}
