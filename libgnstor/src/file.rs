@@ -4,6 +4,7 @@
 use crate::client::{Client, Fabric, Rights, vid_of};
 use crate::error::Error;
 use crate::io_failure::IoFailure;
+use crate::lease::Lease;
 use crate::manager::VolumeInfo;
 use crate::transfer::{FileAbi, STAGING_BYTES, Target, Work, transfer};
 use gnstor_fabric::device::DeviceMem;
@@ -12,9 +13,7 @@ use gnstor_gnor::abi::{FOLLOWS_BROKEN, FOLLOWS_REFUSALS, GN_TIMED_OUT, VolumeAbi
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc;
 use gnstor_proto::placement::{AnyMap, Rows};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
@@ -43,13 +42,6 @@ pub struct File {
     /// Set where a write may have ended without being acknowledged: a host call that failed, or any kernel,
     /// whose requests the host does not see.
     in_doubt: OnceLock<()>,
-}
-
-#[derive(Debug)]
-struct Lease {
-    stop: Sender<()>,
-    thread: JoinHandle<()>,
-    lost: Arc<Mutex<Option<String>>>,
 }
 
 impl Client {
@@ -308,69 +300,6 @@ impl File {
     }
 }
 
-/// The daemon has decided that there is nothing to renew.
-fn refuses_renewal(e: &Error) -> bool {
-    use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, PermissionDenied};
-    let Error::Daemon(status) = e else { return false };
-    matches!(status.code(), FailedPrecondition | InvalidArgument | NotFound | PermissionDenied)
-}
-
-/// From a renewal that failed to the next try.
-const RENEW_AGAIN: Duration = Duration::from_millis(500);
-/// From one look at the SSDs that are reached to the next.
-const LOOK: Duration = Duration::from_millis(50);
-
-impl Lease {
-    #[expect(clippy::disallowed_methods, reason = "the renewal thread is the runtime part of this module")]
-    fn start(client: &Arc<Client>, info: &VolumeInfo, length: Duration) -> Self {
-        let (stop, stopped) = mpsc::channel();
-        let lost = Arc::new(Mutex::new(None));
-        let rpc = Arc::clone(&client.rpc);
-        let request = grpc::RenewRequest {
-            name: info.name.clone(),
-            client_id: client.id.get().into(),
-            lease_epoch: info.lease_epoch,
-            lease_ms: u32::try_from(length.as_millis()).unwrap_or(u32::MAX),
-            reaches: None,
-        };
-        let reach = client.session.reach();
-        let report = Arc::clone(&lost);
-        let thread = std::thread::spawn(move || {
-            let mut pause = length / 3;
-            let mut request = request;
-            loop {
-                // An SSD that is reached again is told of at once: the daemon may wait for that.
-                let told = request.reaches.unwrap_or(u64::MAX);
-                let begun = Instant::now();
-                while begun.elapsed() < pause && reach.now() & !told == 0 {
-                    let rest = LOOK.min(pause.saturating_sub(begun.elapsed()));
-                    let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(rest) else { return };
-                }
-                pause = length / 3;
-                request.reaches = Some(reach.now());
-                match rpc.wait("the renewal of a lease", rpc.volumes().renew(request.clone())) {
-                    Ok(_) => {}
-                    // A daemon that is away, or waits for an SSD, may serve again before the lease ends; when
-                    // it ends, the SSDs say so.
-                    Err(e) if !refuses_renewal(&e) => {
-                        pause = pause.min(RENEW_AGAIN);
-                        tracing::warn!("renewing {}: {e}", request.name);
-                    }
-                    Err(e) => {
-                        *report.lock().expect("no panic while held") = Some(e.to_string());
-                        return;
-                    }
-                }
-            }
-        });
-        Self { stop, thread, lost }
-    }
-
-    fn lost(&self) -> Option<String> {
-        self.lost.lock().expect("no panic while held").clone()
-    }
-}
-
 impl File {
     /// Whether the channel has no asynchronous request left: such a request would go on reading its volume.
     fn left_alone(&self) -> bool {
@@ -391,9 +320,8 @@ impl Drop for File {
         if self.left_alone() {
             self.client.maps.close(&self.device);
         }
-        if let Some(Lease { stop, thread, .. }) = self.lease.take() {
-            drop(stop);
-            let _ = thread.join();
+        if let Some(lease) = self.lease.take() {
+            lease.end();
         }
         if !self.granted {
             return;
