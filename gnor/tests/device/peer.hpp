@@ -77,6 +77,7 @@ struct Peer {
   enum : gn_u32 { PAIR = 2000 };   // steps from one pair of maps to the next
   gn_u32 clients_epoch = EPOCH, filled = 0, pause = 0;   // places of the next map's table, and steps between
   unsigned beyond_the_head = 0;   // commands for which the queue, as SQHD told it, had no entry; bad
+  unsigned overwritten = 0;   // SENDs whose block was another's that is not acknowledged; bad
   unsigned overtaken = 0;   // commands sent behind one that came later; bad
   unsigned bad_stamps = 0;  // commands whose client's stamp is missing, not asked for, or of the future; bad
   static inline uint64_t clock = 0;
@@ -193,6 +194,7 @@ struct Peer {
     switch (e.kind) {
       case hca::UP_SEND:
         queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0, false});
+        if (!queue.broken && queue.sent.size() > r.cfg.depth) ++overwritten;
         if (e.bytes == 64 && !is_connect_anew(e)) check_stamp(e);
         if (!queue.broken) on_capsule(q, reinterpret_cast<const gn_u32*>(e.payload), e.bytes);
         break;
