@@ -14,7 +14,7 @@ use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc;
 use gnstor_proto::placement::{AnyMap, Rows};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// The argument of a kernel: `gn::file` of `gnstor/gnstor.cuh`, by value.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The lease of a volume that is open for writing: a thread renews it, and says which SSDs the client reaches.
+//! The lease of a volume that is open for writing: a thread renews it, and says which SSDs the client
+//! reaches.
 
 use crate::client::Client;
 use crate::error::Error;
@@ -88,9 +89,9 @@ impl Lease {
     }
 }
 
-/// The SSDs that the daemon was told are reached, less those that were lost since. An SSD that is reached
-/// again is told of at once: the daemon waits for that before it gives the SSD places, and takes the lease of
-/// a writer that does not say so.
+/// What the daemon was last told that the client reaches; a bit is cleared when its SSD is lost. An SSD that
+/// is reached again is told of at once: the daemon waits for that before it gives the SSD places, and takes
+/// the lease of a writer that does not say so.
 struct Told(u64);
 
 impl Told {

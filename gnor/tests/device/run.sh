@@ -293,7 +293,6 @@ mutants_of_the_other() {
         plain plain queue_pairs_made_anew 36
     mutant doorbells_of_the_last_life $FABRIC/hca/anew.cuh '/qp.sq_head = 0;/d' \
         plain plain queue_pairs_made_anew 12
-    mutant set_filled_unread '' '' plain plain a_set_filled_unread 36
     mutant refusal_is_the_end $GNOR/io.cuh 's/  return (v.follows & FOLLOWS_REFUSALS).*$/  return false;/' \
         plain plain the_map_moves_on 20
     mutant own_slot_used_twice $GNOR/io.cuh \

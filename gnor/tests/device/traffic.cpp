@@ -721,7 +721,7 @@ Config queue_pairs_made_anew(uint64_t seed) {
   return cfg;
 }
 
-/// Not in the list below: the host does what it must not, and that must be found.
+/// Not in the list below: the host does what it must not. No check finds it yet.
 Config a_set_filled_unread(uint64_t seed) {
   Config cfg = queue_pairs_made_anew(seed);
   cfg.fills_unread = true, cfg.breaks = 12;
