@@ -3,8 +3,9 @@
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
 use crate::follow::{REPLICAS, Running, every_copy_is_there};
+use crate::told::Recorder;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, until};
-use gnstor_tests::{Guest, volume, within};
+use gnstor_tests::{Guest, long, volume, within};
 use libgnstor::Rights;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,8 @@ fn a_kernel_that_runs_reaches_ssds_that_were_killed_or_stopped_and_are_back() {
         let mut ssds: Vec<_> = (0..4).map(start).map(Some).collect();
         let addresses: Vec<_> = ssds.iter().flatten().map(SsdProcess::address).collect();
         let up = Up::start_as(&["--ssd-at", &addresses.join(",")]);
-        let guest = Guest::connect_for(&up.daemon, "writer", PATIENCE);
+        let recorder = Recorder::start(&up.daemon);
+        let guest = Guest::connect_for(&recorder.at, "writer", PATIENCE);
         let client = &guest.client;
         volume(client, "v", 8 << 20, REPLICAS);
         let file = client.open("v", Rights::Write).unwrap();
@@ -36,10 +38,12 @@ fn a_kernel_that_runs_reaches_ssds_that_were_killed_or_stopped_and_are_back() {
             let then = running.look().rounds;
             until(what, || running.look().rounds > then + 500);
         };
+        let told = || recorder.renewals_with(0b1111);
         std::thread::scope(|scope| {
             let kernel = scope.spawn(|| running.run(&file));
             goes_on("it writes");
-            for dead in [2, 0, 2, 1] {
+            for dead in [2, 0, 2, 1].into_iter().take(if long() { 4 } else { 3 }) {
+                let before = told();
                 ssds[dead].take().expect("it runs").kill();
                 until("the SSD is missed", || !client.unreached().is_empty());
                 std::thread::sleep(Duration::from_millis(200));
@@ -47,8 +51,10 @@ fn a_kernel_that_runs_reaches_ssds_that_were_killed_or_stopped_and_are_back() {
                 let back = Instant::now();
                 until("the SSD is reached", || client.unreached().is_empty());
                 println!("SSD {dead} is reached {:?} after it serves again", back.elapsed());
+                until("the daemon is told at once", || told() > before);
                 goes_on("it goes on");
             }
+            let before = told();
             let stopped = ssds[3].as_ref().expect("it runs");
             stopped.signal("-STOP");
             std::thread::sleep(STOPPED);
@@ -57,6 +63,7 @@ fn a_kernel_that_runs_reaches_ssds_that_were_killed_or_stopped_and_are_back() {
             let back = Instant::now();
             until("the SSD is reached", || client.unreached().is_empty());
             println!("SSD 3 is reached {:?} after it goes on", back.elapsed());
+            until("the daemon is told at once", || told() > before);
             goes_on("it goes on");
             running.stop();
             kernel.join().unwrap();

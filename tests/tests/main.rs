@@ -25,6 +25,7 @@ mod shipped_features;
 mod ssd_media;
 mod ssd_process;
 mod ssd_settings;
+mod told;
 mod trust_chap;
 mod trust_grpc;
 mod trust_key;
