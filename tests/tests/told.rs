@@ -86,7 +86,7 @@ fn a_release_says_that_all_was_acknowledged_only_where_the_host_has_seen_that() 
             let file = client.open(name, Rights::Write).unwrap();
             file.write_at(0, &vec![7; BLOCK]).unwrap();
             if doubt {
-                // A kernel's writes are known to nobody but itself.
+                // The host does not see how a kernel's writes end.
                 let running = crate::follow::Running::new(&file);
                 running.stop();
                 running.run(&file);
