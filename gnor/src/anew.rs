@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A queue pair that is made anew beside a running kernel (docs/decisions/0058). An SSD has two sets of queues;
-//! this fills the one that is not in use, and has the HCA begin anew there. The SSD's answer to Fabrics Connect
-//! is the hand-over: the device goes over to that set when it takes the answer (gnor/cuda/gnor/anew.cuh).
+//! A queue pair that is made anew beside a running kernel (docs/decisions/0058). An SSD has two sets of
+//! queues; this fills the one that is not in use, and has the HCA begin anew there. The SSD's answer to
+//! Fabrics Connect is the hand-over: the device goes over to that set when it takes the answer
+//! (gnor/cuda/gnor/anew.cuh).
 //!
 //! ```text
 //!   old connection over, old answers taken --> queues filled --> HCA begins anew --> connection --> Connect
@@ -77,8 +78,8 @@ fn wait<R>(most: Duration, mut look: impl FnMut() -> Option<R>) -> Option<R> {
 }
 
 impl Channel {
-    /// Makes the queue pair to an SSD anew beside the kernel that runs. `road` says where the SSD is, and `keep`
-    /// lets its session end the connection. Blocks for some seconds at most.
+    /// Makes the queue pair to an SSD anew beside the kernel that runs. `road` says where the SSD is, and
+    /// `keep` lets its session end the connection. Blocks for some seconds at most.
     pub(crate) fn make_anew(
         &self,
         ssd: usize,

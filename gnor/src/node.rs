@@ -187,8 +187,8 @@ impl Node {
         Ok(Connection { line: Arc::new(Lifeline { engine, id: id.ok_or_else(none)? }) })
     }
 
-    /// Has the HCA begin anew in the queues of this queue pair, which has no connection. The answer comes while
-    /// a kernel runs.
+    /// Has the HCA begin anew in the queues of this queue pair, which has no connection. The answer comes
+    /// while a kernel runs.
     pub(crate) fn begin_anew(&self, queue: IoQueue) -> Result<mpsc::Receiver<()>, NodeError> {
         let IoQueue { ring, qpn, .. } = queue;
         let (engine, executor) = self.rings[ring % self.rings.len()].clone();

@@ -26,6 +26,7 @@ use gnstor_proto::slba::ClientId;
 use inner::Inner;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use thread::{Runtime, Shared};
@@ -142,7 +143,27 @@ pub struct Session {
     client: ClientId,
     dialler: Arc<Dialler>,
     shared: Arc<Shared>,
+    kernel_runs: Arc<AtomicBool>,
     _runtime: Runtime,
+}
+
+/// Says which SSDs a session reaches.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    shared: Arc<Shared>,
+    kernel_runs: Arc<AtomicBool>,
+}
+
+impl Reach {
+    /// A bit for each SSD to which the kernel that runs has a whole queue pair, or, where none runs, to which
+    /// the next launch connects.
+    pub fn now(&self) -> u64 {
+        let next_too = !self.kernel_runs.load(Ordering::Relaxed);
+        let reached =
+            |inner: &Inner, ssd: usize| inner.paths.is_up(ssd) || next_too && inner.paths.is_found(ssd);
+        let bit = |inner: &Inner, ssd: usize| u64::from(reached(inner, ssd)) << ssd;
+        self.shared.look(|inner| (0..inner.found.len().min(64)).map(|ssd| bit(inner, ssd)).sum())
+    }
 }
 
 impl Session {
@@ -163,23 +184,21 @@ impl Session {
         let ssds = dialler.roads.ssds();
         let shared = Arc::new(Shared::new(Paths::new(ssds, thread::PACE, dialler.roads.leads_back())));
         let runtime = Runtime::start(&shared, &dialler, node.runs());
-        let session = Self { client, dialler, shared, _runtime: runtime };
+        let session = Self { client, dialler, shared, kernel_runs: node.runs(), _runtime: runtime };
         session.shared.roll_call(ROLL_CALL)?;
         session.put_in_use(Vec::new());
         Ok(session)
     }
 
-    /// From here on an SSD that is found while a kernel runs gets its queue pair of this channel anew beside it.
+    /// From here on an SSD that is found while a kernel runs gets its queue pair of this channel anew beside
+    /// it.
     pub fn make_anew_for(&self, channel: &Arc<Channel>) {
         self.shared.change(|inner, _| inner.anew.channel = Arc::downgrade(channel));
     }
 
-    /// The SSDs that a running kernel reaches, or, where none runs, the next one: a bit each.
-    pub fn reaches(&self, kernel_runs: bool) -> u64 {
-        let reached =
-            |inner: &Inner, ssd: usize| inner.paths.is_up(ssd) || (!kernel_runs && inner.paths.is_found(ssd));
-        let bit = |inner: &Inner, ssd: usize| u64::from(reached(inner, ssd)) << ssd;
-        self.shared.look(|inner| (0..inner.found.len().min(64)).map(|ssd| bit(inner, ssd)).sum())
+    /// The SSDs that this session reaches, now and later.
+    pub fn reach(&self) -> Reach {
+        Reach { shared: Arc::clone(&self.shared), kernel_runs: Arc::clone(&self.kernel_runs) }
     }
 
     /// Dials all SSDs that are up once more, for new queue pairs to them. An SSD that does not answer within

@@ -9,8 +9,9 @@
 //!                  ^                                                   v
 //!                  '----------- sent again, same stamps <------ new queue pairs
 //! ```
-//! Only the CPU can do this: the HCA's tables do not change while its agent is resident. The requests of a
-//! kernel that runs meanwhile wait until a newer fleet map leaves the SSD out, or until their deadline.
+//! This is between launches, for all queue pairs at once. Beside a kernel that runs, the session has one made
+//! anew (gnor/src/anew.rs). The kernel's requests wait for that, for a fleet map that leaves the SSD out, or
+//! until their deadline.
 
 use crate::client::{Client, Fabric};
 use crate::error::Error;

@@ -102,6 +102,14 @@ pub struct DeviceBuffer {
     pub key: u32,
 }
 
+/// The open files of a volume.
+#[derive(Debug, Default)]
+pub(crate) struct Opened {
+    pub(crate) count: usize,
+    /// One of them, perhaps closed by now, may have a write that ended without being acknowledged.
+    pub(crate) in_doubt: bool,
+}
+
 /// A client of an array.
 #[derive(Debug)]
 pub struct Client {
@@ -113,7 +121,7 @@ pub struct Client {
     /// Open files by volume name. The daemon keeps rights by client and gives all of them back at once: the
     /// last file asks for that. Held during the calls that open and release, so that one cannot undo the
     /// other.
-    pub(crate) open_files: Mutex<HashMap<String, usize>>,
+    pub(crate) open_files: Mutex<HashMap<String, Opened>>,
     // Declared before the session: the channel's queues end before the controllers they belong to.
     pub(crate) channel: Arc<Channel>,
     buffer: Option<DeviceBuffer>,
@@ -164,7 +172,10 @@ impl Client {
             tracing::warn!("SSD {ssd} is left out of the channel for now, as it is not reached: {why}");
         }
         session.follow(Arc::clone(&maps) as _, epoch);
-        session.make_anew_for(&channel);
+        // Off until the test of real processes has passed often (tests/tests/anew.rs).
+        if std::env::var_os("GNSTOR_ANEW").is_some_and(|on| on == "1") {
+            session.make_anew_for(&channel);
+        }
         let transfers = Mutex::new(Transfers::new(&channel)?);
         let buffer = match options.buffer_bytes {
             0 => None,

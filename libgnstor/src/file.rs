@@ -4,6 +4,7 @@
 use crate::client::{Client, Fabric, Rights, vid_of};
 use crate::error::Error;
 use crate::io_failure::IoFailure;
+use crate::lease::Lease;
 use crate::manager::VolumeInfo;
 use crate::transfer::{FileAbi, STAGING_BYTES, Target, Work, transfer};
 use gnstor_fabric::device::DeviceMem;
@@ -12,9 +13,7 @@ use gnstor_gnor::abi::{FOLLOWS_BROKEN, FOLLOWS_REFUSALS, GN_TIMED_OUT, VolumeAbi
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc;
 use gnstor_proto::placement::{AnyMap, Rows};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
@@ -40,13 +39,9 @@ pub struct File {
     map: Arc<AnyMap>,
     device: Arc<DeviceMem>,
     lease: Option<Lease>,
-}
-
-#[derive(Debug)]
-struct Lease {
-    stop: Sender<()>,
-    thread: JoinHandle<()>,
-    lost: Arc<Mutex<Option<String>>>,
+    /// Set where a write may have ended without being acknowledged: a host call that failed, or any kernel,
+    /// whose requests the host does not see.
+    in_doubt: OnceLock<()>,
 }
 
 impl Client {
@@ -82,7 +77,7 @@ impl Client {
             answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
         let file =
             File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))?;
-        *open_files.entry(name.into()).or_default() += 1;
+        open_files.entry(name.into()).or_default().count += 1;
         Ok(file)
     }
 
@@ -134,7 +129,16 @@ impl File {
         let granted = lease.is_some();
         let lease =
             lease.filter(|_| rights == Rights::Write).map(|length| Lease::start(client, &info, length));
-        Ok(Self { client: Arc::clone(client), info, rights, granted, map, device, lease })
+        Ok(Self {
+            client: Arc::clone(client),
+            info,
+            rights,
+            granted,
+            map,
+            device,
+            lease,
+            in_doubt: OnceLock::new(),
+        })
     }
 
     /// The volume as it was when it was opened.
@@ -170,6 +174,7 @@ impl File {
 
     /// The argument by which a kernel uses this file.
     pub fn device_file(&self) -> DeviceFile {
+        let _ = self.in_doubt.set(());
         let FileAbi { channel, volume, timeout_ns } = self.abi();
         DeviceFile { channel, volume, timeout_ns }
     }
@@ -243,7 +248,11 @@ impl File {
         self.check(offset, data.len() as u64)?;
         let mut at = offset;
         for part in data.chunks(STAGING_BYTES) {
-            transfer(&self.client.transfers, self.target(), Self::vba(at), Work::Write(part))?;
+            let written = transfer(&self.client.transfers, self.target(), Self::vba(at), Work::Write(part));
+            if written.is_err() {
+                let _ = self.in_doubt.set(());
+            }
+            written?;
             at += part.len() as u64;
         }
         Ok(())
@@ -291,57 +300,6 @@ impl File {
     }
 }
 
-/// The daemon has decided that there is nothing to renew.
-fn refuses_renewal(e: &Error) -> bool {
-    use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, PermissionDenied};
-    let Error::Daemon(status) = e else { return false };
-    matches!(status.code(), FailedPrecondition | InvalidArgument | NotFound | PermissionDenied)
-}
-
-/// From a renewal that failed to the next try.
-const RENEW_AGAIN: Duration = Duration::from_millis(500);
-
-impl Lease {
-    #[expect(clippy::disallowed_methods, reason = "the renewal thread is the runtime part of this module")]
-    fn start(client: &Arc<Client>, info: &VolumeInfo, length: Duration) -> Self {
-        let (stop, stopped) = mpsc::channel();
-        let lost = Arc::new(Mutex::new(None));
-        let rpc = Arc::clone(&client.rpc);
-        let request = grpc::RenewRequest {
-            name: info.name.clone(),
-            client_id: client.id.get().into(),
-            lease_epoch: info.lease_epoch,
-            lease_ms: u32::try_from(length.as_millis()).unwrap_or(u32::MAX),
-            reaches: None,
-        };
-        let report = Arc::clone(&lost);
-        let thread = std::thread::spawn(move || {
-            let mut pause = length / 3;
-            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(pause) {
-                pause = length / 3;
-                match rpc.wait("the renewal of a lease", rpc.volumes().renew(request.clone())) {
-                    Ok(_) => {}
-                    // A daemon that is away, or waits for an SSD, may serve again before the lease ends; when
-                    // it ends, the SSDs say so.
-                    Err(e) if !refuses_renewal(&e) => {
-                        pause = pause.min(RENEW_AGAIN);
-                        tracing::warn!("renewing {}: {e}", request.name);
-                    }
-                    Err(e) => {
-                        *report.lock().expect("no panic while held") = Some(e.to_string());
-                        return;
-                    }
-                }
-            }
-        });
-        Self { stop, thread, lost }
-    }
-
-    fn lost(&self) -> Option<String> {
-        self.lost.lock().expect("no panic while held").clone()
-    }
-}
-
 impl File {
     /// Whether the channel has no asynchronous request left: such a request would go on reading its volume.
     fn left_alone(&self) -> bool {
@@ -362,22 +320,23 @@ impl Drop for File {
         if self.left_alone() {
             self.client.maps.close(&self.device);
         }
-        if let Some(Lease { stop, thread, .. }) = self.lease.take() {
-            drop(stop);
-            let _ = thread.join();
+        if let Some(lease) = self.lease.take() {
+            lease.end();
         }
         if !self.granted {
             return;
         }
         let mut open_files = self.client.open_files.lock().expect("no panic while held");
-        let Some(count) = open_files.get_mut(&self.info.name) else { return };
-        *count -= 1;
-        if *count == 0 {
+        let Some(opened) = open_files.get_mut(&self.info.name) else { return };
+        opened.count -= 1;
+        opened.in_doubt |= self.in_doubt.get().is_some();
+        let all_acknowledged = !opened.in_doubt;
+        if opened.count == 0 {
             open_files.remove(&self.info.name);
             let request = grpc::ReleaseRequest {
                 name: self.info.name.clone(),
                 client_id: self.client.id.get().into(),
-                all_acknowledged: false,
+                all_acknowledged,
             };
             if let Err(e) =
                 self.client.rpc.wait("the release of a lease", self.client.rpc.volumes().release(request))

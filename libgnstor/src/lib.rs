@@ -19,6 +19,7 @@ mod credentials;
 mod error;
 mod file;
 mod io_failure;
+mod lease;
 mod link;
 mod manager;
 mod maps;

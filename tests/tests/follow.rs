@@ -27,24 +27,24 @@ const ANY: &str = "127.0.0.1:0";
 const DEADLINE: Duration = Duration::from_secs(5);
 const THREADS: u32 = 64;
 const BLOCKS_EACH: u32 = 4;
-const REPLICAS: u32 = 3;
+pub(crate) const REPLICAS: u32 = 3;
 /// What the array needs to find an SSD dead and to make the next map, about.
 const NEXT_MAP: Duration = Duration::from_millis(600);
 
 /// Mirror of what is behind the file of `follow_args` in `device/follow.cu`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-struct Follow {
+pub(crate) struct Follow {
     buffer: u64,
     versions: u64,
     key: u32,
     blocks: u32,
     stop: u32,
-    rounds: u32,
-    failed: u32,
-    status: u32,
-    longest_write_ns: u64,
-    longest_read_ns: u64,
+    pub(crate) rounds: u32,
+    pub(crate) failed: u32,
+    pub(crate) status: u32,
+    pub(crate) longest_write_ns: u64,
+    pub(crate) longest_read_ns: u64,
 }
 
 /// Admin queues to SSDs, as the daemon's.
@@ -91,7 +91,7 @@ impl Master {
 }
 
 /// A kernel's arguments in device memory.
-struct Running {
+pub(crate) struct Running {
     args: DeviceMem,
     buffer: DeviceMem,
     versions: DeviceMem,
@@ -100,7 +100,7 @@ struct Running {
 impl Running {
     const AT: usize = size_of::<DeviceFile>();
 
-    fn new(file: &File) -> Self {
+    pub(crate) fn new(file: &File) -> Self {
         let device = file.client().node().device();
         let buffer = Device::alloc(device, THREADS as usize * 2 * BLOCK).unwrap();
         let versions = Device::alloc(device, (THREADS * BLOCKS_EACH) as usize * 4).unwrap();
@@ -123,23 +123,23 @@ impl Running {
         Self { args, buffer, versions }
     }
 
-    fn run(&self, file: &File) {
+    pub(crate) fn run(&self, file: &File) {
         let shape = Shape { blocks: 1, threads: THREADS, smem_bytes: 0 };
         file.launch(kernels::gn_test_follow(), shape, self.args.address(), Duration::from_secs(120)).unwrap();
     }
 
     /// As the kernel has left it so far.
-    fn look(&self) -> Follow {
+    pub(crate) fn look(&self) -> Follow {
         let mut raw = vec![0; size_of::<Follow>()];
         self.args.read(Self::AT, &mut raw).unwrap();
         Follow::read_from_bytes(&raw).unwrap()
     }
 
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.args.write(Self::AT + offset_of!(Follow, stop), &1u32.to_le_bytes()).unwrap();
     }
 
-    fn versions(&self) -> Vec<u32> {
+    pub(crate) fn versions(&self) -> Vec<u32> {
         let mut raw = vec![0; self.versions.len()];
         self.versions.read(0, &mut raw).unwrap();
         raw.chunks_exact(4).map(|raw| u32::from_le_bytes(*raw.first_chunk().unwrap())).collect()
@@ -147,7 +147,7 @@ impl Running {
 }
 
 /// Each acknowledged block is on every serving member of the map. Returns how many copies were looked at.
-fn every_copy_is_there(file: &File, map: &AnyMap, versions: &[u32]) -> usize {
+pub(crate) fn every_copy_is_there(file: &File, map: &AnyMap, versions: &[u32]) -> usize {
     let info = file.info();
     let vid = Vid::new(u16::try_from(info.vid).unwrap()).unwrap();
     let shift = u8::try_from((info.chunk_bytes as usize / BLOCK).trailing_zeros()).unwrap();

@@ -2,6 +2,7 @@
 //! The whole system, end to end. One binary runs all of these tests: while some wait for processes, others
 //! use the cores.
 
+mod anew;
 mod bench;
 mod capacity;
 mod cli;
@@ -24,6 +25,7 @@ mod shipped_features;
 mod ssd_media;
 mod ssd_process;
 mod ssd_settings;
+mod told;
 mod trust_chap;
 mod trust_grpc;
 mod trust_key;

@@ -124,9 +124,9 @@ pub enum Down {
         /// Queue pair.
         qpn: u32,
     },
-    /// A queue pair begins anew, as when it was made: its connection is closed, and its owner has made its queues
-    /// anew. The executor reports [`Up::QpAnew`]. Only an executor whose control path cannot do it by itself
-    /// takes this: the agent, while it is resident.
+    /// A queue pair begins anew, as when it was made: its connection is closed, and its owner has made its
+    /// queues anew. The executor reports [`Up::QpAnew`]. Only an executor whose control path cannot do it by
+    /// itself takes this: the agent, while it is resident.
     QpAnew {
         /// Queue pair.
         qpn: u32,

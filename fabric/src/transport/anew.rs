@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queue pairs that begin anew while the agent is resident, and what their owner asks for before that: whether
-//! everything of the last connection is over.
+//! Queue pairs that begin anew while the agent is resident, and what their owner asks for before that:
+//! whether everything of the last connection is over.
 //!
 //! ```text
-//!   owner: old connection over? --> closed --> begin_anew --QpAnew--> executor --reply--> owner connects, posts
+//! owner: old connection over? --> closed --> begin_anew --QpAnew--> executor --reply--> owner connects,
+//! posts
 //! ```
 
 use super::{ConnId, ExecutorId, RcTransport};
@@ -15,8 +16,8 @@ use std::sync::mpsc::Sender;
 pub struct Progress {
     /// It is in error, or there is none of this name.
     pub broken: bool,
-    /// It is broken, and its executor has been handed the completion of everything that was in flight: nothing
-    /// moves for it any more.
+    /// It is broken, and its executor has been handed the completion of everything that was in flight:
+    /// nothing moves for it any more.
     pub over: bool,
     /// A response has been handed to its executor.
     pub answered: bool,

@@ -6,9 +6,9 @@
 //   set in use breaks --> CPU: other set, Connect --> SSD answers --> completion: that set is in use
 //
 // The answer's completion is the hand-over. Before it no thread of the device touches the new set, and behind
-// it the CPU does not. All of this is under cq_word's lock, or a warp's alone. The third word of the new set's
-// doorbell record says that the completion was taken. Before that the CPU fills no set once more: responses of
-// the old one may be unread.
+// it the CPU does not. All of this is under cq_word's lock, or a warp's alone. The third word of the new
+// set's doorbell record says that the completion was taken. Before that the CPU fills no set once more:
+// responses of the old one may be unread.
 //
 // The CPU asks for it only when the HCA has reported all that was in flight in the set in use. So what comes
 // behind the answer for the set before are flushed blocks that a slow warp had posted: their commands have

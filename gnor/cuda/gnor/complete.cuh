@@ -92,7 +92,7 @@ template <class S>
 GN_DEV void break_queue(channel& c, gn_u32 queue, bool anew, gn_u32 opcode, gn_u32 syndrome) {
   gn_u32 set = queue >= c.ssds, q = ssd_of(c, queue);
   queue_pair& qp = qp_of(c, q);
-  if ((set_of(S::ld(&qp.gate)) != set) != anew) {  // late; or an answer that nobody has asked for
+  if ((set_of(S::ld(&qp.gate)) != set) != anew) {  // late; or an answer that was not asked for
     if (anew) S::add(&c.protocol_errors, 1u);
     return;
   }

@@ -54,7 +54,9 @@ GN_DEV void hold_responses(const channel& c, gn_u32 mask, completion& x, bool& m
     // in this order: other lanes have acknowledgements of commands
     if (x.counter == (d.at & 0xffffu) && d.landed != d.covers) {
       d.landed = d.covers;
-      S::st(&qp_of(c, x.queue).completed, S::ld(&qp_of(c, x.queue).completed) + 1);  // its block, as a command's
+      // its block, as a command's
+      S::st(&qp_of(c, x.queue).completed,
+            S::ld(&qp_of(c, x.queue).completed) + 1);
     }
   }
   __syncwarp(mask);

@@ -77,7 +77,8 @@ inline void told_anew(Peer& p, gn_u32 n, gn_u32 tag) {
 inline void push_late(Peer& p, gn_u32 n) {
   for (gn_u32 k = p.rng.below(4); k--;) {
     bool error = p.rng.one_of(2);
-    p.push_cqe(n, error ? mlx5::CQE_REQ_ERR : mlx5::CQE_REQ, error ? (gn_u32)mlx5::SYND_FLUSH : 0u, p.rng.below(64));
+    gn_u32 opcode = error ? mlx5::CQE_REQ_ERR : mlx5::CQE_REQ;
+    p.push_cqe(n, opcode, error ? (gn_u32)mlx5::SYND_FLUSH : 0u, p.rng.below(64));
   }
 }
 

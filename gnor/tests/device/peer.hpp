@@ -60,7 +60,8 @@ struct Peer {
   uint64_t step = 0, last_arrival = 0, open_until = 0;
   gn_u64 up_head = 0, down_tail = 0;
   std::deque<hca::down_desc> backlog;
-  std::vector<Queue> queues;   // by number: the first sets of all SSDs, which have the SSDs' data too, then the others
+  // by number: the first sets of all SSDs, which have the SSDs' data too, then the second ones
+  std::vector<Queue> queues;
   std::vector<Anew> anew;
   gn_u32 last_tag = 0, made_anew = 0, breaks = 0;
   std::map<gn_u32, std::unique_ptr<Job>> jobs;
@@ -76,12 +77,17 @@ struct Peer {
   enum : gn_u32 { PAIR = 2000 };   // steps from one pair of maps to the next
   gn_u32 clients_epoch = EPOCH, filled = 0, pause = 0;   // places of the next map's table, and steps between
   unsigned beyond_the_head = 0;   // commands for which the queue, as SQHD told it, had no entry; bad
+  unsigned overwritten = 0;   // SENDs whose block was another's that is not acknowledged; bad
   unsigned overtaken = 0;   // commands sent behind one that came later; bad
   unsigned bad_stamps = 0;  // commands whose client's stamp is missing, not asked for, or of the future; bad
   static inline uint64_t clock = 0;
   static uint64_t read_clock() { return __atomic_load_n(&clock, __ATOMIC_RELAXED); }
 
-  explicit Peer(Harness& harness) : r(harness), rng(harness.cfg.seed * 77 + 5), queues(2 * harness.cfg.ssds), anew(harness.cfg.ssds) {
+  explicit Peer(Harness& harness)
+      : r(harness),
+        rng(harness.cfg.seed * 77 + 5),
+        queues(2 * harness.cfg.ssds),
+        anew(harness.cfg.ssds) {
     for (Anew& x : anew) x.at = r.cfg.break_at + rng.below(1000);
     breaks = r.cfg.breaks;
     for (Queue& q : queues) {
@@ -188,6 +194,7 @@ struct Peer {
     switch (e.kind) {
       case hca::UP_SEND:
         queue.sent.push_back({e.index, (e.flags & hca::UP_SIGNALLED) != 0, false});
+        if (!queue.broken && queue.sent.size() > r.cfg.depth) ++overwritten;
         if (e.bytes == 64 && !is_connect_anew(e)) check_stamp(e);
         if (!queue.broken) on_capsule(q, reinterpret_cast<const gn_u32*>(e.payload), e.bytes);
         break;
@@ -209,7 +216,9 @@ struct Peer {
     }
   }
 
-  static bool is_connect_anew(const Entry& e) { return static_cast<gn_u32>(e.payload[0]) >> 16 == CID_CONNECT; }
+  static bool is_connect_anew(const Entry& e) {
+    return static_cast<gn_u32>(e.payload[0]) >> 16 == CID_CONNECT;
+  }
   /// The queue with the SSD's data.
   Queue& data_of(gn_u32 q) { return queues[q % r.cfg.ssds]; }
 

@@ -167,7 +167,8 @@ mutants_of_one_core() {
         plain plain behind_dumps 60
     mutant dump_takes_a_receive $GNOR/append.cuh 's/be32((next - posted) & 0xffffu)/be32(next \& 0xffffu)/' \
         plain plain behind_dumps 40
-    mutant dump_keeps_its_block $GNOR/dump.cuh '/its block, as a command/d' plain plain behind_dumps 40
+    mutant dump_keeps_its_block $GNOR/dump.cuh 's/S::ld(&qp_of(c, x.queue).completed) + 1);/S::ld(\&qp_of(c, x.queue).completed));/' \
+        plain plain behind_dumps 40
     mutant dump_waits_for_a_receive $GNOR/dump.cuh \
         's/(qp, qp.retired + c.depth, at)/(qp, (gn_u32)S::ld(\&qp.gate) >> 16, at)/' \
         plain plain behind_dumps 40
@@ -281,9 +282,6 @@ mutants_of_the_other() {
     mutant table_in_use_filled '' '' plain plain a_table_in_use_is_filled 12 'split [1-9]'
     mutant word_before_its_table '' '' plain plain a_word_before_its_table 12 'split [1-9]'
     # Of queue pairs that are made anew.
-    mutant late_acknowledgement_counted $GNOR/complete.cuh \
-        's/ != (gn_u32)(x.queue >= c.ssds)) return;/ > 1) return;/' \
-        plain plain queue_pairs_made_anew 24
     mutant late_error_breaks_the_new_set $GNOR/complete.cuh 's/ != set) != anew) {/ != set) \&\& anew) {/' \
         plain plain queue_pairs_made_anew 24
     mutant handed_over_unanswered $GNOR/complete.cuh 's/ + 3) >> 17 == 0)/ + 3) != 0)/' \
@@ -293,12 +291,8 @@ mutants_of_the_other() {
     mutant gate_open_before_the_counters $GNOR/anew.cuh \
         '/&qp.publish, 1u/{h;d};/&qp.error, 0u/{s/$/ for (int k = 0; k < 300; ++k) pause(20);/;G}' \
         plain plain queue_pairs_made_anew 36
-    # The pause stands for a warp that is slow between its reservation and its doorbell.
-    mutant slow_warps_not_waited_for $GNOR/complete.cuh \
-        '/await_published<S>/d' plain plain queue_pairs_made_anew 36
     mutant doorbells_of_the_last_life $FABRIC/hca/anew.cuh '/qp.sq_head = 0;/d' \
         plain plain queue_pairs_made_anew 12
-    mutant set_filled_unread '' '' plain plain a_set_filled_unread 36
     mutant refusal_is_the_end $GNOR/io.cuh 's/  return (v.follows & FOLLOWS_REFUSALS).*$/  return false;/' \
         plain plain the_map_moves_on 20
     mutant own_slot_used_twice $GNOR/io.cuh \

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The lease of a volume that is open for writing: a thread renews it, and says which SSDs the client
+//! reaches.
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::manager::VolumeInfo;
+use gnstor_proto::grpc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A lease that is renewed.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+    lost: Arc<Mutex<Option<String>>>,
+}
+
+/// The daemon has decided that there is nothing to renew.
+fn refuses_renewal(e: &Error) -> bool {
+    use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, PermissionDenied};
+    let Error::Daemon(status) = e else { return false };
+    matches!(status.code(), FailedPrecondition | InvalidArgument | NotFound | PermissionDenied)
+}
+
+/// From a renewal that failed to the next try.
+const RENEW_AGAIN: Duration = Duration::from_millis(500);
+/// From one look at the SSDs that are reached to the next.
+const LOOK: Duration = Duration::from_millis(50);
+
+impl Lease {
+    /// Begins to renew.
+    #[expect(clippy::disallowed_methods, reason = "the renewal thread is the runtime part of this module")]
+    pub(crate) fn start(client: &Arc<Client>, info: &VolumeInfo, length: Duration) -> Self {
+        let (stop, stopped) = mpsc::channel();
+        let lost = Arc::new(Mutex::new(None));
+        let rpc = Arc::clone(&client.rpc);
+        let request = grpc::RenewRequest {
+            name: info.name.clone(),
+            client_id: client.id.get().into(),
+            lease_epoch: info.lease_epoch,
+            lease_ms: u32::try_from(length.as_millis()).unwrap_or(u32::MAX),
+            reaches: None,
+        };
+        let reach = client.session.reach();
+        let report = Arc::clone(&lost);
+        let thread = std::thread::spawn(move || {
+            let mut pause = length / 3;
+            let (mut request, mut told) = (request, Told(u64::MAX));
+            loop {
+                let begun = Instant::now();
+                while begun.elapsed() < pause && !told.lacks(reach.now()) {
+                    let rest = LOOK.min(pause.saturating_sub(begun.elapsed()));
+                    let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(rest) else { return };
+                }
+                pause = length / 3;
+                told = Told(reach.now());
+                request.reaches = Some(told.0);
+                match rpc.wait("the renewal of a lease", rpc.volumes().renew(request.clone())) {
+                    Ok(_) => {}
+                    // A daemon that is away, or waits for an SSD, may serve again before the lease ends; when
+                    // it ends, the SSDs say so.
+                    Err(e) if !refuses_renewal(&e) => {
+                        pause = pause.min(RENEW_AGAIN);
+                        tracing::warn!("renewing {}: {e}", request.name);
+                    }
+                    Err(e) => {
+                        *report.lock().expect("no panic while held") = Some(e.to_string());
+                        return;
+                    }
+                }
+            }
+        });
+        Self { stop, thread, lost }
+    }
+
+    /// Why it is not renewed any longer.
+    pub(crate) fn lost(&self) -> Option<String> {
+        self.lost.lock().expect("no panic while held").clone()
+    }
+
+    /// Renews no more.
+    pub(crate) fn end(self) {
+        drop(self.stop);
+        let _ = self.thread.join();
+    }
+}
+
+/// What the daemon was last told that the client reaches; a bit is cleared when its SSD is lost. An SSD that
+/// is reached again is told of at once: the daemon waits for that before it gives the SSD places, and takes
+/// the lease of a writer that does not say so.
+struct Told(u64);
+
+impl Told {
+    /// Whether an SSD is reached that it lacks.
+    fn lacks(&mut self, reached: u64) -> bool {
+        let lacks = reached & !self.0 != 0;
+        self.0 &= reached;
+        lacks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ssd_that_was_lost_and_is_reached_again_is_told_of_and_a_loss_is_not() {
+        let mut told = Told(u64::MAX);
+        assert!(!told.lacks(0b1111), "the first renewal says so in its turn");
+        for lost in 0..4 {
+            let without = 0b1111 & !(1 << lost);
+            assert!(!told.lacks(without), "SSD {lost} is lost");
+            assert!(!told.lacks(without));
+            assert!(told.lacks(0b1111), "SSD {lost} is back");
+            told = Told(0b1111);
+            assert!(!told.lacks(0b1111), "that was said");
+        }
+    }
+}
