@@ -376,8 +376,8 @@ fn comes_to_one_state(steps: Vec<Step>, sweep_commands: u32, takes: u32, votes: 
     run.finish();
 }
 
-/// Arrays of voters that fill places again do not pass all schedules yet: about one of 2,000 fails. So the seed
-/// of these is fixed, unless `GNSTOR_LONG` is set, and such maps stay behind a switch that is off
+/// Arrays of voters that fill places again do not pass all schedules yet: about one of 2,000 fails. So the
+/// seed of these is fixed, unless `GNSTOR_LONG` is set, and such maps stay behind a switch that is off
 /// (docs/decisions/0057-repair-and-settle.md).
 fn of_voters() -> ProptestConfig {
     let is_long = std::env::var_os("GNSTOR_LONG").is_some();
