@@ -13,7 +13,7 @@ mod line;
 
 use crate::remote_ssd::RemoteSsd;
 use gnstor_auth::Secret;
-use gnstor_fabric::admin::ChannelError;
+use gnstor_fabric::admin::{ChannelError, Reply};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::runtime::{BootClock, TransportError, TransportHandle};
 use gnstor_fabric::tcp::ClientTls;
@@ -168,9 +168,12 @@ impl Carrying {
         self.threads.retain(|thread| !thread.is_finished());
     }
 
-    fn answer(&self, asked: &PeerAsk, answer: Option<gnstor_proto::nvme::Cqe>) {
+    fn answer(&self, asked: &PeerAsk, answer: Option<Reply>) {
         let (target, ask) = (asked.target, asked.ask);
-        self.engines.cast(move |engine, now| engine.answer_ask(now, target, ask, answer.as_ref()));
+        self.engines.cast(move |engine, now| {
+            let data = answer.as_ref().map_or(&[][..], |reply| &reply.data);
+            engine.answer_ask(now, target, ask, answer.as_ref().map(|reply| &reply.cqe), data);
+        });
     }
 
     /// Connects on a thread of its own.

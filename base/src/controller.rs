@@ -104,7 +104,8 @@ pub enum Effect {
 const ASK_ADDRESS: usize = 71;
 const ASK_DATA: usize = 64;
 
-/// A command for another SSD, with where that is.
+/// A command for another SSD, with where that is. A command that brings data names its size in CDW10, in
+/// dwords; any other takes `data` along.
 ///
 /// ```text
 ///   0         64               65        136
@@ -217,8 +218,9 @@ pub trait Controller {
     /// A transfer ended.
     fn transferred(&mut self, now: Time, transfer: TransferId, outcome: Outcome);
 
-    /// Another SSD answered a question; `None`: it was not reached, or did not answer in time.
-    fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>);
+    /// Another SSD answered a question; `None`: it was not reached, or did not answer in time. `data` is what
+    /// the answer brought.
+    fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]);
 
     /// Time passed.
     fn step(&mut self, now: Time);

@@ -16,6 +16,7 @@ use crate::io::shares::Shares;
 use crate::io::{Commands, Lists};
 use crate::permission::Table;
 use crate::permission::asker::Asker;
+use crate::repair::Repair;
 use crate::request::{MDTS, Refused};
 use crate::session::{Gate, Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
 use crate::smart::Smart;
@@ -43,6 +44,7 @@ pub struct Ssd {
     pub(crate) volumes: Volumes,
     pub(crate) voting: Voting,
     pub(crate) asker: Asker,
+    pub(crate) repair: Repair,
     pub(crate) changes: Changes,
     pub(crate) hosts: Hosts,
     pub(crate) gate: Gate,
@@ -71,6 +73,7 @@ impl Ssd {
             volumes: Volumes::new(metadata),
             voting: Voting::default(),
             asker: Asker::default(),
+            repair: Repair::default(),
             changes: Changes::default(),
             hosts: Hosts::default(),
             gate: Gate::default(),

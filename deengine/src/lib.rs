@@ -33,6 +33,7 @@
 //! * `session`: queues and NVMe controllers, Fabrics commands, the end of a queue.
 //! * `admin`: admin commands of the specification and of the daemon.
 //! * `permission`: the table, its rules, the fleet map, the serving lease.
+//! * `repair`: places that fill, and volumes that are settled.
 //! * `smart`: statistics, health, counters.
 //! * `durable`: power on and off. `recovering`: an SSD that is being restored.
 //!
@@ -47,6 +48,7 @@ mod io;
 mod manager_key;
 pub mod permission;
 mod recovering;
+mod repair;
 pub mod request;
 mod session;
 mod smart;

@@ -63,7 +63,7 @@ impl Controller for Recovering {
 
     fn transferred(&mut self, _now: Time, _transfer: TransferId, _outcome: Outcome) {}
 
-    fn answered(&mut self, _now: Time, _ask: AskId, _answer: Option<&Cqe>) {}
+    fn answered(&mut self, _now: Time, _ask: AskId, _answer: Option<&Cqe>, _data: &[u8]) {}
 
     fn step(&mut self, _now: Time) {}
 

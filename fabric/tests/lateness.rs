@@ -69,7 +69,7 @@ impl Controller for Ssd {
         let Reply { cqe, at } = self.done(now);
         self.effects.push_back(Effect::Complete { queue: self.queue, cqe, at, pushed_bytes: 0 });
     }
-    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>) {}
+    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>, _: &[u8]) {}
     fn step(&mut self, now: Time) {
         self.clock = now;
     }

@@ -81,7 +81,7 @@ impl Controller for Shared {
         Vec::new()
     }
     fn transferred(&mut self, _: Time, _: TransferId, _: Outcome) {}
-    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>) {}
+    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>, _: &[u8]) {}
     fn step(&mut self, _: Time) {}
     fn next_event(&self) -> Option<Time> {
         None

@@ -7,7 +7,7 @@
 //!        |                                                           |
 //!   any write or copy replaces it                       only a higher stamp replaces it
 //! ```
-//! The firmware does not use it yet.
+//! The firmware judges by it (`deengine/src/repair`).
 
 use crate::repair::Held;
 use gnstor_proto::slba::Stamp;

@@ -29,6 +29,7 @@ pub mod labels;
 pub mod log_page;
 pub mod nvme;
 pub mod placement;
+pub mod pull;
 pub mod repair;
 pub mod slba;
 pub mod ssd_identity;

@@ -75,6 +75,8 @@ pub mod opcode {
     pub const LEASE_ASK: u8 = 0xD9;
     /// SETTLE: make a volume's copies those of each group's first, or say how far that is.
     pub const SETTLE: u8 = 0xDD;
+    /// PEER READ ([`crate::pull::PeerRead`]).
+    pub const PEER_READ: u8 = 0xDE;
 }
 
 /// MAP GET, CDW12: the map that a voter holds, not the active one.

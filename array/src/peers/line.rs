@@ -8,17 +8,19 @@
 //! ```
 
 use crate::remote_ssd::RemoteSsd;
+use gnstor_base::controller::Question;
 use gnstor_fabric::admin::{AdminQueue, Ask, ChannelError, Data, Dialogue, Exchange, Reply};
 use gnstor_fabric::host_queue::HostQueue;
 use gnstor_fabric::transport::PeerAsk;
 use gnstor_proto::fabrics::ssd_subnqn;
-use gnstor_proto::nvme::Cqe;
 use std::collections::VecDeque;
 
 /// A question is answered within this time, or its line is looked at anew: a lease is 300 ms.
 const PATIENCE_MS: u64 = 250;
 /// First and longest rest before it connects again. An SSD that is back is to serve soon.
 const RESTS_MS: (u64, u64) = (50, 400);
+/// Opcode: data goes to the host.
+const TO_THE_HOST: u8 = 0b10;
 /// How often the other SSD hears a Keep Alive.
 const ALIVE_MS: u64 = 2_000;
 /// A line without questions for so long ends.
@@ -34,7 +36,7 @@ pub(super) struct Dial {
 #[derive(Debug)]
 pub(super) enum Output {
     /// Hand this to the SSD that asked.
-    Answer(PeerAsk, Option<Cqe>),
+    Answer(PeerAsk, Option<Reply>),
     /// Connect, where that may block, and hand the outcome to [`Line::dialled`].
     Dial(Dial),
 }
@@ -44,21 +46,24 @@ pub(super) enum Output {
 struct Talk(PeerAsk);
 
 impl Dialogue for Talk {
-    type Answer = Option<Cqe>;
+    type Answer = Option<Reply>;
 
     fn order(&self) -> Option<u64> {
         None
     }
 
     fn ask(&self) -> Ask {
-        Ask { sqe: self.0.question.sqe, data: Data::Out(self.0.question.data.to_vec()) }
+        let Question { sqe, data, .. } = &self.0.question;
+        let brings = sqe.opcode & TO_THE_HOST != 0;
+        let data = if brings { Data::In(sqe.cdw10.get() as usize * 4) } else { Data::Out(data.to_vec()) };
+        Ask { sqe: *sqe, data }
     }
 
-    fn replied(&mut self, reply: Reply) -> Option<Option<Cqe>> {
-        Some(Some(reply.cqe))
+    fn replied(&mut self, reply: Reply) -> Option<Option<Reply>> {
+        Some(Some(reply))
     }
 
-    fn lost(&mut self, _: &ChannelError) -> Option<Cqe> {
+    fn lost(&mut self, _: &ChannelError) -> Option<Reply> {
         None
     }
 }

@@ -38,7 +38,10 @@ fn main() {
             let stamp = Stamp { lease_epoch: 1, sequence };
             let vid = Vid::new(vid).expect("not zero");
             let frame = ftl.take_frame().expect("nothing is under way");
-            (Target { vid, generation: 1, vba, stamp, only_mapped: false }, NewBlock { frame, sum: 0 })
+            (
+                Target { vid, generation: 1, vba, stamp, only_mapped: false, fills: false },
+                NewBlock { frame, sum: 0 },
+            )
         };
         for (vid, vba) in (1..=VOLUMES).flat_map(|vid| (0..BLOCKS).map(move |vba| (vid, vba))) {
             let (target, block) = write(vid, vba);

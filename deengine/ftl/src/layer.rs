@@ -13,6 +13,7 @@ use crate::announce::CommitState;
 use crate::checkpoints::Checkpoints;
 use crate::collect::Collector;
 use crate::erase::Erasures;
+use crate::repair::Current;
 use crate::space::Space;
 use crate::stamp_history::{StampHistories, StampHistory};
 use crate::stats::{Health, LayerStats};
@@ -81,6 +82,8 @@ pub(crate) struct Inner {
     pub(crate) failing_since: Option<Time>,
     /// The pages of a dump are being written to new places.
     pub(crate) restoring: bool,
+    /// Blocks of places that fill whose stamps count.
+    pub(crate) current: Current,
     pub(crate) stats: LayerStats,
     /// Transactions of the blocks that hosts wrote.
     #[cfg(test)]

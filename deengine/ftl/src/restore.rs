@@ -20,6 +20,7 @@ use crate::erase::Erasures;
 use crate::layer::{Apart, Ftl, Inner};
 use crate::power::arm;
 use crate::rebuild::rebuild;
+use crate::repair::Current;
 use crate::replay::{Found, from_journal};
 use crate::reserve::reserved_superblocks;
 use crate::stream::Writing;
@@ -345,6 +346,7 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         flush_retry: None,
         failing_since: None,
         restoring: false,
+        current: Current::default(),
         stats: found.stats,
         #[cfg(test)]
         applied_at: Vec::new(),

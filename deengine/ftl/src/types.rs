@@ -32,6 +32,9 @@ pub struct Target {
     pub stamp: Stamp,
     /// Only blocks that are mapped are written; else nothing is (rule 15).
     pub only_mapped: bool,
+    /// The place of these blocks fills: what they had before counts only where it is current
+    /// ([`crate::Commits::is_current`]).
+    pub fills: bool,
 }
 
 /// A block whose data has arrived and that is not mapped yet.

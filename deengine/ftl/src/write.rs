@@ -19,7 +19,7 @@ pub struct Commits<'a> {
     pub(crate) ftl: &'a Ftl,
     pub(crate) inner: MutexGuard<'a, Inner>,
     /// Blocks applied since the last [`Self::advance`].
-    applied: u32,
+    pub(crate) applied: u32,
     has_committed: bool,
 }
 
@@ -53,7 +53,7 @@ impl Commits<'_> {
         target: &Target,
         blocks: &[NewBlock],
     ) -> Result<Committed, CommitError> {
-        let committed = self.ftl.commit_locked(&mut self.inner, now, accepted, target, blocks)?;
+        let committed = self.ftl.commit_locked(&mut self.inner, now, accepted, target, blocks, false)?;
         self.inner.stats.commit_holds += u64::from(!std::mem::replace(&mut self.has_committed, true));
         self.applied += committed.applied;
         if self.applied >= AT_ONCE {
@@ -134,13 +134,15 @@ impl Ftl {
         committed
     }
 
-    fn commit_locked(
+    /// `by_force`: whatever the stamps are.
+    pub(crate) fn commit_locked(
         &self,
         inner: &mut Inner,
         now: Time,
         accepted: Time,
         target: &Target,
         blocks: &[NewBlock],
+        by_force: bool,
     ) -> Result<Committed, CommitError> {
         let count = u32::try_from(blocks.len()).expect("blocks of a command");
         self.check_frames(inner)
@@ -153,7 +155,7 @@ impl Ftl {
             let probe =
                 inner.commits.next(target.vid, vba).unwrap_or_else(|| self.map.probe(target.vid, vba));
             let page = self.map.find(&probe).map(Ppa);
-            let is_newer = self.is_newer(inner, target, index, page);
+            let is_newer = by_force || self.is_newer(inner, target, index, page);
             new += u64::from(is_newer && page.is_none());
             is_newer.then_some(probe)
         }));
@@ -179,6 +181,7 @@ impl Ftl {
             let (stream, frame, applied) = (Stream::Host, block.frame, Some(stamp));
             self.place_page(inner, now, &Placement { stream, oob: &oob, probe, frame, ready: done, applied });
             inner.histories.record(vid, vba, stamp);
+            inner.current.note(target, vba);
         }
         inner.commits.put_probes(probes);
         inner.stats.host_pages += u64::from(applied);
@@ -193,14 +196,28 @@ impl Ftl {
     /// # Errors
     /// [`CommitError::Stalled`] where the journal has no room for now; then nothing has changed.
     pub fn trim(&self, now: Time, target: &Target, blocks: u32) -> Result<Trimmed, CommitError> {
-        let mut guard = self.lock();
-        let inner = &mut *guard;
+        let mut inner = self.lock();
+        let trimmed = self.trim_locked(&mut inner, now, target, blocks, false)?;
+        self.advance(&mut inner, now, blocks);
+        Ok(trimmed)
+    }
+
+    /// `by_force`: whatever the stamps are.
+    pub(crate) fn trim_locked(
+        &self,
+        inner: &mut Inner,
+        now: Time,
+        target: &Target,
+        blocks: u32,
+        by_force: bool,
+    ) -> Result<Trimmed, CommitError> {
         self.make_journal_room(inner, now, journal_bytes(blocks))?;
         let mut trimmed = Trimmed::default();
         for index in 0..blocks {
             let vba = target.vba + index;
             let probe = self.map.probe(target.vid, vba);
-            if !self.is_newer(inner, target, index, self.map.find(&probe).map(Ppa)) {
+            let page = self.map.find(&probe).map(Ppa);
+            if !(by_force || self.is_newer(inner, target, index, page)) {
                 trimmed.overtaken += 1;
                 continue;
             }
@@ -213,6 +230,7 @@ impl Ftl {
             });
             let seq = inner.journal.commit();
             inner.histories.record(target.vid, vba, target.stamp);
+            inner.current.note(target, vba);
             if let Some(old) = old {
                 trimmed.mapped += 1;
                 self.release_page(inner, Ppa(old), seq);
@@ -222,7 +240,6 @@ impl Ftl {
             }
         }
         trimmed.seq = inner.journal.last();
-        self.advance(inner, now, blocks);
         Ok(trimmed)
     }
 
@@ -230,6 +247,10 @@ impl Ftl {
     /// map has the block on `page`.
     fn is_newer(&self, inner: &Inner, target: &Target, index: u32, page: Option<Ppa>) -> bool {
         let vba = target.vba + index;
+        // What is of an earlier life has a stamp that counts for nothing.
+        if target.fills && !inner.current.has(target.vid, target.generation, vba) {
+            return true;
+        }
         let on_page = page.and_then(|page| {
             let oob = self.flash.oob(page)?;
             let same = (oob.vid, oob.generation, oob.vba) == (target.vid.get(), target.generation, vba);

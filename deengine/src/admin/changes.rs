@@ -282,6 +282,7 @@ impl Ssd {
                 let fleet = self.seen(*map);
                 self.table.set_fleet(Some(fleet));
                 self.follow_voters(now);
+                self.follow_fill(now);
                 self.complete_change(now, command);
             }
             Begun::Grant(sqe) => self.deliver_promise(now, command, &sqe),

@@ -33,6 +33,8 @@ pub(crate) const ADMIN: &[(u8, u32)] = &[
     (opcode::TERM_TAKE, SUPPORTED),
     (opcode::ACTIVATE, SUPPORTED),
     (opcode::LEASE_ASK, SUPPORTED),
+    (opcode::SETTLE, SUPPORTED | CHANGES_BLOCKS),
+    (opcode::PEER_READ, SUPPORTED),
 ];
 
 /// I/O opcodes.

@@ -53,7 +53,9 @@ impl Ssd {
             | opcode::MAP_HOLD
             | opcode::TERM_TAKE
             | opcode::ACTIVATE
-            | opcode::LEASE_ASK => return self.submit_vendor(now, permit, cntlid, sqe),
+            | opcode::LEASE_ASK
+            | opcode::SETTLE
+            | opcode::PEER_READ => return self.submit_vendor(now, permit, cntlid, sqe),
             _ => Err(Refusal::InvalidOpcode.into()),
         };
         match answer {

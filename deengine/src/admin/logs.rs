@@ -13,18 +13,20 @@ use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::log_page;
 use gnstor_proto::nvme::Sqe;
+use gnstor_proto::repair::FILL_LID;
 use gnstor_proto::status::Refusal;
 
 const SUPPORTED_PAGES: u8 = 0x00;
 const EFFECTS: u8 = 0x05;
 /// Every page there is.
-const PAGES: [u8; 9] = [
+const PAGES: [u8; 10] = [
     SUPPORTED_PAGES,
     page::ERRORS,
     page::SMART,
     page::FIRMWARE,
     page::CHANGED_NAMESPACES,
     EFFECTS,
+    FILL_LID,
     log_page::VOLUME_COUNTERS,
     log_page::CLIENT_COUNTERS,
     log_page::FLASH,
@@ -55,7 +57,10 @@ impl Ssd {
         }
         // Every page is of the controller or of the SSD; pages of ours take the namespace as well, because
         // targets that pass commands through want to see one.
-        let vendor = matches!(page, log_page::VOLUME_COUNTERS | log_page::CLIENT_COUNTERS | log_page::FLASH);
+        let vendor = matches!(
+            page,
+            log_page::VOLUME_COUNTERS | log_page::CLIENT_COUNTERS | log_page::FLASH | FILL_LID
+        );
         let known = matches!(sqe.nsid.get(), 0 | ALL_NAMESPACES) || vendor && sqe.nsid.get() == NSID;
         if !known {
             return Err(Refusal::InvalidNamespace.into());
@@ -84,6 +89,7 @@ impl Ssd {
                 data
             }
             EFFECTS => effects::page(),
+            FILL_LID => self.fill_log().encode(),
             log_page::VOLUME_COUNTERS => counters::page(log_page::VOLUME_MAGIC, self.table.volume_counters()),
             log_page::CLIENT_COUNTERS => counters::page(log_page::CLIENT_MAGIC, self.table.client_counters()),
             _ => flash_page(&self.ftl.health(), &self.ftl.stats(), self.flash_flags()),

@@ -19,6 +19,7 @@ use gnstor_base::time::{Span, Time};
 use gnstor_durable::MetadataStore;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
+use gnstor_proto::repair::REPAIR_BYTES;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{
@@ -52,13 +53,15 @@ pub(crate) fn version_and_term(sqe: &Sqe) -> (u64, u64) {
 /// Whether a host of this identity may send this command. A client that follows the map asks any SSD for it.
 fn may_send(identity: Identity, code: u8) -> Result<(), Refused> {
     let may = match identity {
-        Identity::Daemon => code != opcode::LEASE_ASK,
-        Identity::Peer(_) => matches!(code, opcode::LEASE_ASK | opcode::ACTIVATE | opcode::MAP_GET),
+        Identity::Daemon => !matches!(code, opcode::LEASE_ASK | opcode::PEER_READ),
+        Identity::Peer(_) => {
+            matches!(code, opcode::LEASE_ASK | opcode::ACTIVATE | opcode::MAP_GET | opcode::PEER_READ)
+        }
         Identity::Client(_) => code == opcode::MAP_GET,
     };
     match identity {
         _ if may => Ok(()),
-        // An SSD asks for its own lease.
+        // An SSD asks for its own lease, and reads for its own places.
         Identity::Daemon => Err(Refusal::WrongIdentity.into()),
         Identity::Peer(_) | Identity::Client(_) => Err(Refusal::NotTheDaemon.into()),
     }
@@ -164,7 +167,11 @@ impl Ssd {
             opcode::LEASE_ASK if bytes as usize == HEAD_BYTES => {
                 self.fetch(now, permit, sqe, bytes, |buffer| Work::Map { opcode: code, buffer });
             }
-            opcode::TERM_TAKE | opcode::LEASE_ASK => {
+            opcode::SETTLE if bytes as usize == REPAIR_BYTES => {
+                self.fetch(now, permit, sqe, bytes, |buffer| Work::Map { opcode: code, buffer });
+            }
+            opcode::PEER_READ => self.answer_peer(now, permit, cntlid, sqe),
+            opcode::TERM_TAKE | opcode::LEASE_ASK | opcode::SETTLE => {
                 self.refuse(permit, 0, Refusal::InvalidField.into(), now);
             }
             _ if bytes != ENTRY => self.refuse(permit, 0, Refusal::InvalidField.into(), now),
@@ -236,6 +243,7 @@ impl Ssd {
             opcode::MAP_HOLD => Change::Hold { data },
             opcode::ACTIVATE => Change::Activate { data },
             opcode::LEASE_ASK => return self.finish_lease_ask(now, permit, &data),
+            opcode::SETTLE => return self.finish_settle(now, permit, &data),
             _ => Change::Map { data },
         };
         self.ask_change(now, permit, 0, change);

@@ -83,7 +83,7 @@ impl Ssd {
         self.alarm = Time::NEVER;
         let (sweep, layer) = (self.sweep(now), self.maintain(now));
         let change = self.change_on(now).min(self.poll_smart_counters(now));
-        let ask = self.ask_voters(now);
+        let ask = self.ask_voters(now).min(self.repair_on(now));
         self.alarm = self
             .alarm
             .max(now + SOON)

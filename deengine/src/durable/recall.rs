@@ -93,8 +93,10 @@ impl Ssd {
         let is_lossy = self.boot.is_lossy() || lost.contains(&Kind::Term);
         let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
         let identity = match contents.identity {
-            Some(SsdIdentity { uuid, incarnation }) => {
-                SsdIdentity { uuid, incarnation: incarnation + u32::from(is_lossy) }
+            Some(identity @ SsdIdentity { uuid, incarnation }) => {
+                // Which blocks were touched while it filled is forgotten (rule 13).
+                let fills = map.as_ref().is_some_and(|map| self.fills_by(map, identity));
+                SsdIdentity { uuid, incarnation: incarnation + u32::from(is_lossy || fills) }
             }
             None => drawn_identity(),
         };
@@ -157,6 +159,11 @@ impl Ssd {
         let own = map.ssds.iter().find(|ssd| ssd.id == self.config.index && ssd.is(&uuid))?;
         let is_out = own.state == State3::Out && own.incarnation == incarnation;
         is_out.then_some(SsdIdentity { uuid, incarnation: incarnation + 1 })
+    }
+
+    /// Whether a map has this content fill a place.
+    fn fills_by(&self, map: &AnyMap, identity: SsdIdentity) -> bool {
+        !Fleet::new(map.clone(), self.config.index, identity, false).fills().is_empty()
     }
 
     /// The map as this SSD sees it now.

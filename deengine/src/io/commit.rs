@@ -111,7 +111,8 @@ impl Worker {
                     let allowed = runs(until, now)
                         && (same || self.rules.confirm(now, lease_end, identity, request).is_ok());
                     let only_mapped = self.rules.only_mapped(request);
-                    allowed.then(|| (Target { only_mapped, ..target(request) }, until))
+                    let fills = self.rules.fills(request);
+                    allowed.then(|| (Target { only_mapped, fills, ..target(request) }, until))
                 });
             let Some((target, until)) = allowed else {
                 submitted.push(Submitted { write: id, is_job: false });
@@ -264,7 +265,8 @@ impl Ssd {
         let (committed, maintain_at) = {
             let mut commits = self.ftl.commits();
             let only_mapped = self.table.rules().only_mapped(&end.request);
-            let target = Target { only_mapped, ..target(&end.request) };
+            let fills = self.table.rules().fills(&end.request);
+            let target = Target { only_mapped, fills, ..target(&end.request) };
             let committed = commits.commit(now, accepted.max(now), &target, &end.blocks);
             (committed, commits.advance(now))
         };
@@ -330,5 +332,12 @@ impl Ssd {
 pub(super) fn target(request: &Authorized<Request>) -> Target {
     let Request { address, stamp, .. } = *request.get();
     // The permission check has seen that the last block is below a capacity of at most 2^32.
-    Target { vid: address.vid, generation: request.generation(), vba: address.vba, stamp, only_mapped: false }
+    Target {
+        vid: address.vid,
+        generation: request.generation(),
+        vba: address.vba,
+        stamp,
+        only_mapped: false,
+        fills: false,
+    }
 }

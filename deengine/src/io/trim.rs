@@ -10,6 +10,7 @@ use crate::io::command::Accepted;
 use crate::permission::Authorized;
 use crate::request::{RANGE_BYTES, RANGE_SHIFT, Request, check_frame, check_namespace, data_pointer};
 use gnstor_base::time::Time;
+use gnstor_ftl::Target;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::slba::Vid;
@@ -91,7 +92,8 @@ impl Ssd {
                 return self.wait(now, id);
             };
             self.commands.trim_left = left;
-            let Ok(trimmed) = self.ftl.trim(now, &target(request), blocks) else {
+            let target = Target { fills: self.table.rules().fills(request), ..target(request) };
+            let Ok(trimmed) = self.ftl.trim(now, &target, blocks) else {
                 if let Some(why) = self.ftl.gives_up(now) {
                     let vid = address.vid.get();
                     requests.into_iter().for_each(|request| self.leave(now, request));

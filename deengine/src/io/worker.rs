@@ -308,9 +308,9 @@ impl Controller for Worker {
         }
     }
 
-    fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>) {
+    fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
         self.now = now;
-        self.shared.lock().answered(now, ask, answer);
+        self.shared.lock().answered(now, ask, answer, data);
     }
 
     fn step(&mut self, now: Time) {

@@ -14,6 +14,7 @@
 
 use crate::admin::scratch::{Buffer, Owner};
 use crate::controller::Ssd;
+use crate::repair::is_of_repair;
 use gnstor_base::controller::{AskId, Effect, Question};
 use gnstor_base::time::{Span, Time};
 use gnstor_fleet::known::Known;
@@ -38,7 +39,9 @@ const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round e
 /// Questions to one voter without an answer.
 const UNANSWERED: usize = 4;
 #[expect(clippy::cast_possible_truncation, reason = "200 bytes")]
-const QUESTION: u32 = Question::BYTES as u32;
+pub(crate) const QUESTION: u32 = Question::BYTES as u32;
+/// The top bit of a name is for questions of a repair.
+const ROUND_MASK: u32 = 0x7F_FFFF;
 
 /// What the SSD has asked.
 #[derive(Debug, Default)]
@@ -56,7 +59,7 @@ pub(crate) struct Asker {
 impl Asker {
     /// A round begins; its number.
     fn begin(&mut self, now: Time, ask: LeaseAsk) -> u32 {
-        self.last = (self.last + 1) & 0xFF_FFFF;
+        self.last = (self.last + 1) & ROUND_MASK;
         if self.rounds.len() == ROUNDS {
             self.rounds.pop_front();
         }
@@ -152,7 +155,10 @@ impl Ssd {
     }
 
     /// A voter answered, or was not reached.
-    pub(crate) fn answered(&mut self, _now: Time, ask: AskId, answer: Option<&Cqe>) {
+    pub(crate) fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
+        if is_of_repair(ask) {
+            return self.peer_answered(now, ask, answer, data);
+        }
         let Some(buffer) = self.asker.open.remove(&ask) else { return };
         self.scratch.give(buffer);
         let Some(cqe) = answer else { return };

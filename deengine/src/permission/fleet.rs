@@ -11,6 +11,9 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::sync::Arc;
 
+/// Stands for the place of an SSD that takes over another one's.
+const INCOMING: usize = usize::MAX;
+
 /// The map an SSD holds, and its own row in it.
 #[derive(Debug)]
 pub struct Fleet {
@@ -25,6 +28,8 @@ pub struct Fleet {
     has_full: bool,
     /// This SSD has lost writes, so it takes part as a filling one, even if the map says otherwise.
     filling: bool,
+    /// Groups and places that this SSD fills; [`INCOMING`] stands for one that it takes over.
+    fills: Vec<(u32, usize)>,
     /// This SSD stands in for another one, and refuses writes, too.
     stands_in: bool,
 }
@@ -54,10 +59,14 @@ impl Fleet {
             AnyMap::Two(_) => true,
             AnyMap::Three(map) => own.is_some_and(|own| gives_places(map, own, identity)),
         };
+        let fills = match &map {
+            AnyMap::Three(map) if serves => filling_places(map, own),
+            _ => Vec::new(),
+        };
         // A map that was decoded can be encoded.
         let bytes = map.encode().unwrap_or_default().into();
         let known = Known::new(map);
-        Self { known, bytes, own, serves, has_absent, has_full, filling, stands_in: false }
+        Self { known, bytes, own, serves, has_absent, has_full, filling, fills, stands_in: false }
     }
 
     /// Whether this SSD stands in for one that cannot be used.
@@ -103,6 +112,31 @@ impl Fleet {
         let is_full = |member: Member| map.state(member.ssd) == Some(State3::Full);
         map.replicas(group_in(map, entry, vba), entry.replicas).any(is_full)
             && matches!(self.place(entry, vba), Place::Serving { .. })
+    }
+
+    /// The places that this SSD fills (rule 13). Only maps of format 3 have the rule.
+    pub(crate) fn fills(&self) -> &[(u32, usize)] {
+        &self.fills
+    }
+
+    /// Whether this SSD fills its place of a block.
+    pub(crate) fn fills_block(&self, entry: &VolumeEntry, vba: u32) -> bool {
+        !self.fills.is_empty() && self.place(entry, vba) == Place::Filling
+    }
+
+    /// Index of the SSD whose copy of a block is right: the group's first. A volume whose places do not reach
+    /// to the first has the serving ones below, which all have what was acknowledged.
+    pub(crate) fn source(&self, entry: &VolumeEntry, vba: u32) -> Option<u16> {
+        let AnyMap::Three(map) = self.map() else { return None };
+        let group = group_in(map, entry, vba);
+        let serving = || map.replicas(group, entry.replicas).find(|member| !member.filling);
+        map.first(group, entry.replicas).or_else(|| serving().map(|member| member.ssd))
+    }
+
+    /// Whether an SSD has a place for a block.
+    pub(crate) fn has_member(&self, entry: &VolumeEntry, vba: u32, ssd: u16) -> bool {
+        let AnyMap::Three(map) = self.map() else { return false };
+        map.replicas(group_in(map, entry, vba), entry.replicas).any(|member| member.ssd == ssd)
     }
 
     /// Whether a map that is offered may follow this one. A map of format 3 names its array, and only maps of
@@ -168,6 +202,17 @@ impl Fleet {
 
 fn group_in(map: &impl Rows, entry: &VolumeEntry, vba: u32) -> u32 {
     group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups())
+}
+
+fn filling_places(map: &FleetMap3, own: Option<u16>) -> Vec<(u32, usize)> {
+    let Some(own) = own else { return Vec::new() };
+    let mut fills = Vec::new();
+    for group in 0..map.groups() {
+        let fills_it = |member: Option<Member>| member == Some(Member { ssd: own, filling: true });
+        fills.extend(map.row(group).position(fills_it).map(|place| (group, place)));
+        fills.extend(map.incoming(group).filter(|incoming| incoming.ssd == own).map(|_| (group, INCOMING)));
+    }
+    fills
 }
 
 fn gives_places(map: &FleetMap3, own: u16, identity: SsdIdentity) -> bool {

@@ -111,6 +111,15 @@ impl Rules {
             .is_some_and(|fleet| self.volume(vid).is_some_and(|volume| fleet.only_mapped(&volume.entry, vba)))
     }
 
+    /// Whether the blocks of a request are of a place that fills (rule 13).
+    #[inline]
+    pub(crate) fn fills(&self, request: &Authorized<Request>) -> bool {
+        let Address { vid, vba, .. } = request.inner.address;
+        let fleet = self.fleet.as_deref().filter(|fleet| !fleet.fills().is_empty());
+        fleet
+            .is_some_and(|fleet| self.volume(vid).is_some_and(|volume| fleet.fills_block(&volume.entry, vba)))
+    }
+
     #[inline]
     fn is_unchecked(&self) -> bool {
         #[cfg(feature = "unchecked-for-benchmarks")]

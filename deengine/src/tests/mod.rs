@@ -32,6 +32,7 @@ mod rate;
 mod reach;
 mod read_write;
 mod refusals;
+mod repair;
 mod shrink;
 mod slow_disk;
 #[path = "../../testing/slow_store.rs"]

@@ -140,7 +140,14 @@ fn a_page_of_an_earlier_life_reads_as_zeros_and_one_of_another_block_is_an_error
     // A write of an earlier life that got past every check.
     let frame = harness.ssd().ftl.take_frame().unwrap();
     let stamp = Stamp { lease_epoch: LEASE, sequence: 1 << 40 };
-    let target = gnstor_ftl::Target { vid: vid(VOLUME), generation: 0, vba: 1, stamp, only_mapped: false };
+    let target = gnstor_ftl::Target {
+        vid: vid(VOLUME),
+        generation: 0,
+        vba: 1,
+        stamp,
+        only_mapped: false,
+        fills: false,
+    };
     harness
         .ssd()
         .ftl

@@ -91,7 +91,7 @@ impl Harness {
             cqe.set_status_word(refusal.status().0);
             cqe.dw0 = Detail::new(refusal, None).to_dw0().into();
         }
-        self.workers[0].answered(self.now, ask, Some(&cqe));
+        self.workers[0].answered(self.now, ask, Some(&cqe), &[]);
         self.pump();
     }
 

@@ -49,16 +49,16 @@ impl RcTransport {
         };
         if !is_carried {
             // What that leads to is carried out behind it, by the caller.
-            t.controller.answered(t.clock, ask, None);
+            t.controller.answered(t.clock, ask, None, &[]);
         }
     }
 
-    /// The answer to a question; `None`: there is none.
-    pub fn answer_ask(&mut self, now: Time, target: u16, ask: AskId, answer: Option<&Cqe>) {
+    /// The answer to a question, and the data that it brought; `None`: there is none.
+    pub fn answer_ask(&mut self, now: Time, target: u16, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
         let Some(t) = self.targets.get_mut(usize::from(target)) else { return };
         t.clock = t.clock.max(now);
         // Nothing reaches an SSD that is cut off.
-        t.controller.answered(t.clock, ask, answer.filter(|_| !t.silent));
+        t.controller.answered(t.clock, ask, answer.filter(|_| !t.silent), data);
         self.drain_effects(now, target);
     }
 }

@@ -73,8 +73,8 @@ impl<C: Controller> Controller for Lent<C> {
         self.get_mut().transferred(now, transfer, outcome);
     }
 
-    fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>) {
-        self.get_mut().answered(now, ask, answer);
+    fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
+        self.get_mut().answered(now, ask, answer, data);
     }
 
     fn step(&mut self, now: Time) {
@@ -130,7 +130,7 @@ mod tests {
         fn transferred(&mut self, _: Time, _: TransferId, _: Outcome) {
             self.log("transferred");
         }
-        fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>) {
+        fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>, _: &[u8]) {
             self.log("answered");
         }
         fn step(&mut self, _: Time) {
@@ -168,7 +168,7 @@ mod tests {
         lent.announce(&[Sqe::default()]);
         lent.submit(Time::ZERO, QueueKey(1), &Sqe::default());
         lent.transferred(Time::ZERO, TransferId(1), Outcome::ConnectionLost);
-        lent.answered(Time::ZERO, AskId(1), None);
+        lent.answered(Time::ZERO, AskId(1), None, &[]);
         lent.step(Time::ZERO);
         lent.resumed(Time::ZERO);
         assert!(lent.pop_effect().is_none() && lent.next_event() == Some(Time::from_ns(7)));

@@ -66,7 +66,7 @@ impl Controller for Puppet {
     fn transferred(&mut self, _: Time, _: TransferId, outcome: Outcome) {
         self.seen().ended.push(outcome);
     }
-    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>) {}
+    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>, _: &[u8]) {}
     fn step(&mut self, _: Time) {}
     fn resumed(&mut self, _: Time) {
         self.seen().resumed += 1;

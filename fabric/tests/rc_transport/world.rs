@@ -72,7 +72,7 @@ impl Controller for Puppet {
         let effects = told.on_transferred.pop_front().unwrap_or_default();
         told.effects.extend(effects);
     }
-    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>) {}
+    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>, _: &[u8]) {}
     fn step(&mut self, _: Time) {
         let mut told = self.told();
         told.due = None;

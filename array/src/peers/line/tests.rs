@@ -5,6 +5,7 @@ use super::*;
 use gnstor_base::controller::{AskId, Question};
 use gnstor_base::testing::deadline;
 use gnstor_fabric::admin::Capsule;
+use gnstor_proto::nvme::Cqe;
 use std::sync::{Arc, Mutex};
 
 /// What a queue was given, and what it is to say.

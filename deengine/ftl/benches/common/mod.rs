@@ -90,7 +90,7 @@ impl Writer {
     ) -> (Time, Time) {
         self.sequence += 1;
         let stamp = Stamp { lease_epoch: 1, sequence: self.sequence };
-        let target = Target { vid: self.vid, generation: 1, vba, stamp, only_mapped: false };
+        let target = Target { vid: self.vid, generation: 1, vba, stamp, only_mapped: false, fills: false };
         self.blocks.clear();
         let mut at = now;
         while self.blocks.len() < count as usize {

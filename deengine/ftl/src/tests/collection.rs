@@ -27,8 +27,14 @@ fn a_logically_full_ssd_takes_overwrites_for_ever() {
             for vba in 0..1500 {
                 assert!(harness.write((vid(1), vba), 1));
             }
-            let target =
-                Target { vid: vid(2), generation: 1, vba: 0, stamp: harness.stamp(), only_mapped: false };
+            let target = Target {
+                vid: vid(2),
+                generation: 1,
+                vba: 0,
+                stamp: harness.stamp(),
+                only_mapped: false,
+                fills: false,
+            };
             let new = [NewBlock { frame: harness.ftl().take_frame().unwrap(), sum: 0 }];
             assert_eq!(harness.ftl().commit(harness.now, harness.now, &target, &new), Err(CommitError::Full));
             harness.ftl().give_frame(new[0].frame);

@@ -27,6 +27,7 @@ fn fill(harness: &mut Harness, blocks: u32, at_most: u32) -> u32 {
             vba: written,
             stamp: Stamp { lease_epoch: 1, sequence: harness.sequence },
             only_mapped: false,
+            fills: false,
         };
         harness.sequence += 1;
         let new: Vec<NewBlock> = (0..blocks)

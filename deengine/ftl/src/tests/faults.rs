@@ -38,6 +38,7 @@ fn an_ssd_that_loses_its_blocks_says_that_it_is_worn_out() {
         vba: 3,
         stamp: Stamp { lease_epoch: 9, sequence },
         only_mapped: false,
+        fills: false,
     };
     for sequence in 1..100_000u64 {
         if sequence % 40 == 0 {

@@ -75,7 +75,7 @@ fn try_write(ftl: &Ftl, now: Time, vba: u32, sequence: u64) -> Result<(), Commit
     let data = content(tag(stamp, vba));
     ftl.flash().write_frame(frame, &data);
     let block = NewBlock { frame, sum: gnstor_proto::checksum::block_sum(&data) };
-    let target = Target { vid: vid(1), generation: 1, vba, stamp, only_mapped: false };
+    let target = Target { vid: vid(1), generation: 1, vba, stamp, only_mapped: false, fills: false };
     let committed = ftl.commit(now, now, &target, &[block]);
     committed.map(drop).inspect_err(|_| ftl.give_frame(frame))
 }
@@ -235,7 +235,7 @@ fn what_is_deleted_on_a_full_disk_fits_the_dump_too() {
                 let stamp = Stamp { lease_epoch: 1, sequence: u64::from(2 + vba) };
                 let _ = ftl.trim(
                     now(),
-                    &Target { vid: vid(1), generation: 1, vba, stamp, only_mapped: false },
+                    &Target { vid: vid(1), generation: 1, vba, stamp, only_mapped: false, fills: false },
                     1,
                 );
             }

@@ -62,7 +62,7 @@ fn victim(path: &Path, first: u64) {
         let now = Time::from_ns(sequence * 1000);
         let stamp = Stamp { lease_epoch: 1, sequence };
         let vba = u32::try_from(dice % u64::from(BLOCKS)).unwrap();
-        let target = Target { vid: vid(1), generation: 1, vba, stamp, only_mapped: false };
+        let target = Target { vid: vid(1), generation: 1, vba, stamp, only_mapped: false, fills: false };
         let trims = dice >> 32 & 15 == 0;
         let tag = if trims { 0 } else { tag(stamp, vba) };
         writeln!(out, "try {vba} {tag}").unwrap();
@@ -210,7 +210,7 @@ fn write(ftl: &Ftl, vba: u32, sequence: u64) {
     let data = content(tag(stamp, vba));
     let frame = ftl.take_frame().unwrap();
     ftl.flash().write_frame(frame, &data);
-    let target = Target { vid: vid(1), generation: 1, vba, stamp, only_mapped: false };
+    let target = Target { vid: vid(1), generation: 1, vba, stamp, only_mapped: false, fills: false };
     let block = NewBlock { frame, sum: gnstor_proto::checksum::block_sum(&data) };
     ftl.commit(Time::ZERO, Time::ZERO, &target, &[block]).unwrap();
 }

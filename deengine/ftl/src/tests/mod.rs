@@ -137,7 +137,7 @@ impl Harness {
     }
 
     fn write_stamped(&mut self, (vid, vba): Key, blocks: u32, stamp: Stamp) -> bool {
-        let target = Target { vid, generation: 1, vba, stamp, only_mapped: false };
+        let target = Target { vid, generation: 1, vba, stamp, only_mapped: false, fills: false };
         let new: Vec<NewBlock> = (0..blocks)
             .map(|index| {
                 let data = content(tag(stamp, vba + index));
@@ -190,7 +190,7 @@ impl Harness {
 
     fn trim(&mut self, (vid, vba): Key, blocks: u32) -> bool {
         let stamp = self.stamp();
-        let target = Target { vid, generation: 1, vba, stamp, only_mapped: false };
+        let target = Target { vid, generation: 1, vba, stamp, only_mapped: false, fills: false };
         for _ in 0..200 {
             if let Ok(trimmed) = self.ftl().trim(self.now, &target, blocks) {
                 for index in 0..blocks {

@@ -44,7 +44,8 @@ fn an_old_stamp_is_completed_and_not_applied() {
     assert!(harness.write(key, 1));
     let held = harness.read(key);
     let old = Stamp { lease_epoch: 0, sequence: 99 };
-    let target = Target { vid: key.0, generation: 1, vba: key.1, stamp: old, only_mapped: false };
+    let target =
+        Target { vid: key.0, generation: 1, vba: key.1, stamp: old, only_mapped: false, fills: false };
     let frame = harness.ftl().take_frame().unwrap();
     let free = harness.ftl().flash().free_frames();
     let done =
@@ -65,7 +66,8 @@ fn a_trimmed_block_still_refuses_older_stamps() {
     assert!(harness.write(key, 1));
     assert!(harness.trim(key, 1));
     assert_eq!(harness.read(key), None);
-    let target = Target { vid: key.0, generation: 1, vba: key.1, stamp: early, only_mapped: false };
+    let target =
+        Target { vid: key.0, generation: 1, vba: key.1, stamp: early, only_mapped: false, fills: false };
     let frame = harness.ftl().take_frame().unwrap();
     let done =
         harness.ftl().commit(harness.now, harness.now, &target, &[NewBlock { frame, sum: 0 }]).unwrap();

@@ -95,7 +95,7 @@ fn a_barrier_of_a_second_stops_no_engine_and_fails_no_write() {
         let data = content(tag(stamp, vba));
         ftl.flash().write_frame(frame, &data);
         let block = NewBlock { frame, sum: gnstor_proto::checksum::block_sum(&data) };
-        let target = Target { vid: vid(1), generation: 1, vba, stamp, only_mapped: false };
+        let target = Target { vid: vid(1), generation: 1, vba, stamp, only_mapped: false, fills: false };
         match clock.time("commit", |now| ftl.commit(now, now, &target, &[block])) {
             Ok(_) => {
                 sequence += 1;

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! PEER READ: this SSD as the first of groups tells other members what it holds.
+
+use super::apply::held;
+use crate::controller::Ssd;
+use crate::io::permit::CompletionPermit;
+use crate::permission::fleet::Fleet;
+use crate::permission::lease::runs;
+use crate::request::Refused;
+use gnstor_base::time::Time;
+use gnstor_fleet::repair::Held;
+use gnstor_ftl::Extent;
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::nvme::Sqe;
+use gnstor_proto::placement::Rows;
+use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row, Wanted};
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::VolumeEntry;
+
+/// Blocks that are looked at while the layer is locked once.
+const AT_ONCE: usize = 64;
+
+impl Ssd {
+    pub(crate) fn answer_peer(&mut self, now: Time, permit: CompletionPermit, cntlid: u16, sqe: &Sqe) {
+        let identity = self.hosts.host(cntlid).map(|host| host.identity);
+        let Some(read) = PeerRead::of(sqe) else {
+            return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
+        };
+        let answer = self.blocks_for(now, identity, &read).and_then(|blocks| match read.wanted {
+            Wanted::Rows(_) => Ok(self.rows(&read, &blocks)),
+            Wanted::Blocks(_) => self.with_data(&read, &blocks),
+        });
+        match (answer, u32::try_from(read.bytes())) {
+            (Ok((data, rows)), Ok(bytes)) => self.deliver(now, permit, sqe, bytes, &data, rows),
+            (Err(refused), _) => self.refuse(permit, read.vid.get(), refused, now),
+            (_, Err(_)) => self.refuse(permit, read.vid.get(), Refusal::InvalidField.into(), now),
+        }
+    }
+
+    /// The blocks that the asker gets: of groups where this SSD decides, and the asker has a place.
+    fn blocks_for(
+        &self,
+        now: Time,
+        identity: Option<Identity>,
+        read: &PeerRead,
+    ) -> Result<Vec<u32>, Refused> {
+        let fleet = self.table.fleet().filter(|_| runs(self.table.lease_end(), now));
+        let fleet = fleet.ok_or(Refusal::NotServing)?;
+        fleet.check_epoch(read.epoch)?;
+        if !fleet.serves() || fleet.stands_in() {
+            return Err(Refusal::NotServing.into());
+        }
+        let map = fleet.map();
+        let count = u16::try_from(map.count()).unwrap_or(u16::MAX);
+        let asker = (0..count).find(|&ssd| map.id(ssd).map(Identity::Peer) == identity);
+        let asker = asker.ok_or(Refusal::WrongIdentity)?;
+        let volume = self.table.volume(read.vid).ok_or(Refusal::UnknownVolume)?;
+        let entry = volume.entry();
+        if entry.generation != read.generation {
+            return Err(Refusal::UnknownVolume.into());
+        }
+        if entry.deleting {
+            return Err(Refusal::Deleting.into());
+        }
+        let is_told = |vba: &u32| tells(fleet, entry, *vba, asker);
+        let blocks: Vec<u32> = read.blocks().filter(is_told).collect();
+        // Each block that is asked for with its data has a row.
+        let is_whole = matches!(read.wanted, Wanted::Rows(_)) || blocks.iter().copied().eq(read.blocks());
+        if is_whole { Ok(blocks) } else { Err(Refused::at(Refusal::WrongTarget, map.wire_epoch())) }
+    }
+
+    fn rows(&self, read: &PeerRead, blocks: &[u32]) -> (Vec<u8>, u32) {
+        let (mut data, mut rows) = (Vec::new(), 0);
+        for part in blocks.chunks(AT_ONCE) {
+            let commits = self.ftl.commits();
+            for &vba in part {
+                let row = row_of(vba, held(commits.kept(read.vid, read.generation, vba)));
+                if row.kind != Kind::Nothing {
+                    row.encode(&mut data);
+                    rows += 1;
+                }
+            }
+        }
+        (data, rows)
+    }
+
+    /// Row and data of a block are those of one page.
+    fn with_data(&self, read: &PeerRead, blocks: &[u32]) -> Result<(Vec<u8>, u32), Refused> {
+        let (mut rows, mut data) = (Vec::new(), Vec::new());
+        for &vba in blocks {
+            let row = match self.ftl.extent(read.vid, read.generation, vba) {
+                Extent::Page(page, sum) => {
+                    let stamp = self.ftl.flash().oob(page).map(|oob| oob.stamp);
+                    let mut bytes = [0; BLOCK_BYTES as usize];
+                    let copied = self.ftl.read_now(page, &mut bytes);
+                    self.ftl.unpin(page);
+                    let stamp = stamp.filter(|_| copied.is_ok()).ok_or(Refusal::Unreadable)?;
+                    data.extend_from_slice(&bytes);
+                    Row { block: vba, kind: Kind::Block { sum }, stamp }
+                }
+                Extent::WrongKey => return Err(Refusal::WrongKey.into()),
+                Extent::Unmapped | Extent::StaleGeneration => {
+                    match held(self.ftl.commits().kept(read.vid, read.generation, vba)) {
+                        // It was written in between: the asker comes again.
+                        Held::Block { .. } => return Err(Refusal::NotReady.into()),
+                        held => row_of(vba, held),
+                    }
+                }
+            };
+            row.encode(&mut rows);
+        }
+        rows.resize(DATA_AT, 0);
+        rows.extend_from_slice(&data);
+        Ok((rows, u32::try_from(blocks.len()).unwrap_or_default()))
+    }
+}
+
+fn tells(fleet: &Fleet, entry: &VolumeEntry, vba: u32, asker: u16) -> bool {
+    u64::from(vba) < entry.capacity_blocks
+        && fleet.own().is_some()
+        && fleet.source(entry, vba) == fleet.own()
+        && fleet.has_member(entry, vba, asker)
+}
+
+fn row_of(block: u32, held: Held) -> Row {
+    let kind = match held {
+        Held::Nothing => Kind::Nothing,
+        Held::Block { sum, .. } => Kind::Block { sum },
+        Held::Tombstone { .. } => Kind::Tombstone,
+    };
+    Row { block, kind, stamp: held.stamp() }
+}

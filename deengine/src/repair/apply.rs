@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a walk makes of an answer: each block is judged by `gnstor_fleet::fill` while the layer is locked, so
+//! no client's write comes in between.
+
+use super::{NO_ROOM, Name, Walk, Window};
+use crate::controller::Ssd;
+use gnstor_base::time::Time;
+use gnstor_durable::Seq;
+use gnstor_fleet::fill::{Filling, settles};
+use gnstor_fleet::repair::Held;
+use gnstor_ftl::{CommitError, Commits, Kept, NewBlock, Target};
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::checksum::block_sum;
+use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row};
+use std::collections::BTreeMap;
+
+/// What became of a block.
+enum Outcome {
+    /// It stays as it is.
+    Same,
+    /// It became the other's, with this transaction.
+    Replaced(Seq),
+    /// The other's data is needed.
+    Differs,
+}
+
+pub(super) fn held(kept: Kept) -> Held {
+    match kept {
+        Kept::Nothing => Held::Nothing,
+        Kept::Block { stamp, sum } => Held::Block { stamp, sum },
+        Kept::Tombstone { stamp } => Held::Tombstone { stamp },
+    }
+}
+
+fn theirs(row: Option<&Row>) -> Held {
+    match row.map(|row| (row.kind, row.stamp)) {
+        Some((Kind::Block { sum }, stamp)) => Held::Block { stamp, sum },
+        Some((Kind::Tombstone, stamp)) => Held::Tombstone { stamp },
+        Some((Kind::Nothing, _)) | None => Held::Nothing,
+    }
+}
+
+/// Judges a block, and makes it the other's where that is right and the data is there or not needed.
+fn judge(
+    commits: &mut Commits<'_>,
+    now: Time,
+    name: Name,
+    target: &Target,
+    theirs: Held,
+    data: Option<NewBlock>,
+) -> Result<Outcome, CommitError> {
+    let Target { vid, generation, vba, fills, .. } = *target;
+    let own = held(commits.kept(vid, generation, vba));
+    let (replaces, holds) = match name {
+        Name::Fill => {
+            let mut block = Filling { held: own, is_current: commits.is_current(vid, generation, vba) };
+            (block.copy(theirs), block.held)
+        }
+        Name::Settle(_) if settles(own, theirs) => (true, theirs),
+        // The stamp of a TRIM of an earlier life goes.
+        Name::Settle(_) if fills && !commits.is_current(vid, generation, vba) => (false, theirs),
+        Name::Settle(_) => (false, own),
+    };
+    let mut outcome = Outcome::Same;
+    if replaces {
+        let target = Target { stamp: theirs.stamp(), ..*target };
+        let block = match theirs {
+            Held::Block { .. } if data.is_none() => return Ok(Outcome::Differs),
+            Held::Block { .. } => data,
+            Held::Nothing | Held::Tombstone { .. } => None,
+        };
+        outcome = Outcome::Replaced(commits.replace(now, &target, block)?);
+    } else if !matches!(holds, Held::Block { .. }) && (holds != own || fills) {
+        // What is not mapped may have a stamp of an earlier life.
+        commits.note_stamp(vid, vba, holds.stamp());
+    }
+    if fills {
+        commits.mark_current(vid, generation, vba);
+    }
+    Ok(outcome)
+}
+
+impl Ssd {
+    /// Rows of a window are there. `None`: they are no answer.
+    pub(super) fn compare_rows(
+        &mut self,
+        now: Time,
+        name: Name,
+        walk: &mut Walk,
+        window: &mut Window,
+        rows: u32,
+        data: &[u8],
+    ) -> Option<()> {
+        let rows = Row::decode_all(data, usize::try_from(rows).ok()?)?;
+        let rows: BTreeMap<u32, Row> = rows.into_iter().map(|row| (row.block, row)).collect();
+        let Some(targets) =
+            self.targets(name, walk, window, window.first..=window.first + (window.blocks - 1))
+        else {
+            return Some(());
+        };
+        window.pull.clear();
+        window.is_listed = true;
+        for part in targets.chunks(64) {
+            let mut commits = self.ftl.commits();
+            for target in part {
+                let theirs = theirs(rows.get(&target.vba));
+                match judge(&mut commits, now, name, target, theirs, None) {
+                    Ok(Outcome::Same) => {}
+                    Ok(Outcome::Replaced(seq)) => {
+                        (walk.pulled, walk.last) = (walk.pulled + 1, walk.last.max(seq));
+                    }
+                    Ok(Outcome::Differs) => window.pull.push_back(target.vba),
+                    Err(_) => {
+                        // No room now: the window is compared anew, and what is done stays done.
+                        (window.is_listed, window.retry_at) = (false, now + NO_ROOM);
+                        window.pull.clear();
+                        let at = commits.advance(now);
+                        drop(commits);
+                        self.maintain_by(at);
+                        return Some(());
+                    }
+                }
+            }
+            let at = commits.advance(now);
+            drop(commits);
+            self.maintain_by(at);
+        }
+        Some(())
+    }
+
+    /// Blocks with their data are there. `None`: they are no answer.
+    #[expect(clippy::too_many_arguments, reason = "a question, its walk and its answer")]
+    pub(super) fn take_blocks(
+        &mut self,
+        now: Time,
+        name: Name,
+        walk: &mut Walk,
+        window: &mut Window,
+        read: &PeerRead,
+        rows: u32,
+        data: &[u8],
+    ) -> Option<()> {
+        let rows = Row::decode_all(data, usize::try_from(rows).ok()?)?;
+        if !rows.iter().map(|row| row.block).eq(read.blocks()) {
+            return None;
+        }
+        let mut pages = data.get(DATA_AT..)?.chunks(BLOCK_BYTES as usize);
+        for row in rows {
+            let page = match row.kind {
+                Kind::Block { sum } => {
+                    let page: &[u8; BLOCK_BYTES as usize] = pages.next()?.try_into().ok()?;
+                    if block_sum(page) != sum {
+                        return None;
+                    }
+                    Some((page, sum))
+                }
+                Kind::Nothing | Kind::Tombstone => None,
+            };
+            let Some(targets) = self.targets(name, walk, window, row.block..=row.block) else {
+                return Some(());
+            };
+            if let Some(target) = targets.first()
+                && !self.take_block(now, name, walk, target, &row, page)
+            {
+                window.retry_at = now + NO_ROOM;
+                return Some(());
+            }
+            if window.pull.front() == Some(&row.block) {
+                window.pull.pop_front();
+            }
+        }
+        Some(())
+    }
+
+    /// One block with its data; `false`: there is no room for it now.
+    fn take_block(
+        &mut self,
+        now: Time,
+        name: Name,
+        walk: &mut Walk,
+        target: &Target,
+        row: &Row,
+        page: Option<(&[u8; BLOCK_BYTES as usize], u32)>,
+    ) -> bool {
+        let block = match page {
+            None => None,
+            Some((page, sum)) => {
+                let Some(frame) = self.ftl.take_frame() else { return false };
+                self.ftl.flash().write_frame(frame, page);
+                Some(NewBlock { frame, sum })
+            }
+        };
+        let mut commits = self.ftl.commits();
+        let outcome = judge(&mut commits, now, name, target, theirs(Some(row)), block);
+        let at = commits.advance(now);
+        drop(commits);
+        self.maintain_by(at);
+        if let Ok(Outcome::Replaced(seq)) = outcome {
+            (walk.pulled, walk.last) = (walk.pulled + 1, walk.last.max(seq));
+        } else if let Some(block) = block {
+            self.ftl.give_frame(block.frame);
+        }
+        outcome.is_ok()
+    }
+
+    /// Of these blocks those that the window's SSD decides. `None`: the volume is gone, or has a writer.
+    fn targets(
+        &self,
+        name: Name,
+        walk: &Walk,
+        window: &Window,
+        blocks: std::ops::RangeInclusive<u32>,
+    ) -> Option<Vec<Target>> {
+        let entry = self.entry_for(name, walk, window.vid)?;
+        let fleet = self.table.fleet()?;
+        let &Window { vid, generation, peer, .. } = window;
+        let target = |vba| Target {
+            vid,
+            generation,
+            vba,
+            stamp: gnstor_proto::slba::Stamp::default(),
+            only_mapped: false,
+            fills: fleet.fills_block(entry, vba),
+        };
+        let is_meant = |vba: &u32| self.source_of(name, entry, *vba) == Some(peer);
+        (entry.generation == generation).then(|| blocks.filter(is_meant).map(target).collect())
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Questions of a repair to other SSDs, and their answers.
+
+use super::{MARK, Name, Open, PATIENCE, PAUSE, Window};
+use crate::admin::scratch::Owner;
+use crate::controller::Ssd;
+use crate::permission::asker::QUESTION;
+use gnstor_base::controller::{AskId, Effect, Question};
+use gnstor_base::time::Time;
+use gnstor_proto::nvme::Cqe;
+use gnstor_proto::placement::AnyMap;
+use gnstor_proto::pull::Wanted;
+use gnstor_proto::status::{Detail, Status};
+
+impl Ssd {
+    /// Asks the window's SSD; `false`: that is not possible now.
+    pub(super) fn ask_window(&mut self, now: Time, name: Name, window: &mut Window) -> bool {
+        let Some(read) = self.question_of(window) else { return false };
+        let Some(AnyMap::Three(map)) = self.table.fleet().map(|fleet| fleet.map()) else { return false };
+        let Some(peer) = map.ssds.get(usize::from(window.peer)) else { return false };
+        let (id, address) = (peer.id, peer.address.clone());
+        let Some(buffer) = self.scratch.take(Owner::Daemon, QUESTION) else { return false };
+        let question = Question { sqe: read.command(), address, data: [0; 64] };
+        self.scratch.fill(&buffer, &question.encode());
+        let local = self.scratch.local(&buffer);
+        self.repair.last = self.repair.last.wrapping_add(1);
+        let ask = AskId(self.repair.last | MARK);
+        window.ask = Some(ask);
+        self.repair.open.insert(ask, Open { name, read, buffer, until: now + PATIENCE });
+        self.wake_at(now + PATIENCE);
+        self.commands.emit(Effect::Ask { ask, peer: id, local });
+        true
+    }
+
+    /// Questions whose time is over have no answer; when the next one's is.
+    pub(super) fn end_late_questions(&mut self, now: Time) -> Time {
+        let late = self.repair.open.iter().filter(|(_, open)| open.until <= now);
+        let late: Vec<AskId> = late.map(|(ask, _)| *ask).collect();
+        late.into_iter().for_each(|ask| self.take_answer(now, ask, None, &[]));
+        self.repair.open.values().map(|open| open.until).min().unwrap_or(Time::NEVER)
+    }
+
+    /// Another SSD answered a question of a repair, or was not reached.
+    pub(crate) fn peer_answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
+        self.take_answer(now, ask, answer, data);
+        let next = self.repair_on(now);
+        self.wake_at(next);
+    }
+
+    fn take_answer(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
+        let Some(Open { name, read, buffer, .. }) = self.repair.open.remove(&ask) else { return };
+        self.scratch.give(buffer);
+        // Under a newer map it is nobody's answer.
+        let Some(mut walk) = self.repair.walks.remove(&name) else { return };
+        if let Some(at) = walk.windows.iter().position(|window| window.ask == Some(ask)) {
+            let mut window = walk.windows.swap_remove(at);
+            window.ask = None;
+            let rows = answer.filter(|cqe| Status(cqe.status_word()).is_success()).map(|cqe| cqe.dw0.get());
+            let taken = rows.and_then(|rows| match read.wanted {
+                Wanted::Rows(_) => self.compare_rows(now, name, &mut walk, &mut window, rows, data),
+                Wanted::Blocks(_) => self.take_blocks(now, name, &mut walk, &mut window, &read, rows, data),
+            });
+            window.waits = taken.is_none();
+            if taken.is_none() {
+                window.retry_at = now + PAUSE;
+                let refusal = answer.and_then(|cqe| Detail::from_dw0(cqe.dw0.get()).refusal());
+                let (ssd, peer) = (self.config.index, window.peer);
+                tracing::debug!(ssd, peer, ?refusal, "a repair has no answer from this SSD");
+            }
+            walk.windows.push(window);
+        }
+        self.repair.walks.insert(name, walk);
+    }
+}

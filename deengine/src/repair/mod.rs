@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! This SSD repairs itself (rules 13 and 14 of the fleet): it fills its places, and settles volumes. Both are
+//! one walk over blocks, and the rule for a block is `gnstor_fleet::fill`.
+//!
+//! ```text
+//!   map: places that fill --.                .-- rows --> differs? -- blocks --> the layer
+//!                            +--> walk: windows of 1,024 blocks, each asked of one SSD
+//!   SETTLE of a volume -----'                '-- no answer: asked again
+//! ```
+//! * A walk belongs to one map. A newer one ends settles. It starts a fill over where other places fill, and
+//!   else its open windows. What was compared stays current in the layer ([`gnstor_ftl::Commits`]).
+//! * [`WINDOWS`] windows have at most one question each, with [`MOST_BLOCKS`] blocks of data.
+//! * A fill is over when all that it took over is durable.
+
+mod answer;
+mod apply;
+mod ask;
+mod settle;
+mod walk;
+
+use crate::admin::scratch::Buffer;
+use crate::controller::Ssd;
+use gnstor_base::controller::AskId;
+use gnstor_base::time::{Span, Time};
+use gnstor_durable::Seq;
+use gnstor_proto::placement::Rows;
+use gnstor_proto::pull::{MOST_BLOCKS, PeerRead};
+use gnstor_proto::repair::{FillLog, FillState};
+use gnstor_proto::slba::Vid;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Windows of a walk that are open at a time.
+const WINDOWS: usize = 4;
+const _: () = assert!(MOST_BLOCKS <= 32, "a window's question is a mask");
+/// An SSD that does not answer, or refuses, is asked again after this.
+const PAUSE: Span = Span::from_ms(20);
+/// The layer has no room for a block: it is asked for again.
+const NO_ROOM: Span = Span::from_ms(2);
+/// A question has no answer after this.
+const PATIENCE: Span = Span::from_ms(2000);
+/// How soon it is looked whether what was taken over is durable.
+const DURABLE_POLL: Span = Span::from_ms(1);
+/// The top bit of a question's name: it is of a repair.
+const MARK: u32 = 1 << 31;
+
+/// Whether a question is one of a repair.
+pub(crate) fn is_of_repair(ask: AskId) -> bool {
+    ask.0 & MARK != 0
+}
+
+/// Which walk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Name {
+    Fill,
+    Settle(Vid),
+}
+
+/// Blocks of one volume that are compared with one SSD's.
+#[derive(Debug)]
+struct Window {
+    vid: Vid,
+    generation: u32,
+    first: u32,
+    blocks: u32,
+    /// Index of the SSD that is asked.
+    peer: u16,
+    /// Its rows are there.
+    is_listed: bool,
+    /// Blocks whose data is to be fetched, ascending.
+    pull: VecDeque<u32>,
+    ask: Option<AskId>,
+    retry_at: Time,
+    /// The SSD did not answer, or refused.
+    waits: bool,
+}
+
+impl Window {
+    fn is_done(&self) -> bool {
+        self.is_listed && self.pull.is_empty() && self.ask.is_none()
+    }
+}
+
+/// One walk over the blocks of all volumes, or of one.
+#[derive(Debug)]
+struct Walk {
+    /// Volume and block to go on with; `None`: all have their windows.
+    next: Option<(Vid, u64)>,
+    windows: Vec<Window>,
+    /// Ranges that a newer map came in between of: another SSD may decide there now.
+    again: Vec<(Vid, u64)>,
+    /// Blocks of the volumes whose windows have begun.
+    walked: u64,
+    pulled: u64,
+    /// The last transaction that it made.
+    last: Seq,
+    is_durable: bool,
+    /// State of the volume's entry that a settle is for.
+    serial: u64,
+}
+
+impl Walk {
+    fn from(vid: Vid, serial: u64) -> Self {
+        let (windows, again, next) = (Vec::new(), Vec::new(), Some((vid, 0)));
+        Self { next, windows, again, walked: 0, pulled: 0, last: 0, is_durable: false, serial }
+    }
+
+    fn is_over(&self) -> bool {
+        self.has_compared_all() && self.is_durable
+    }
+
+    fn has_compared_all(&self) -> bool {
+        self.next.is_none() && self.windows.is_empty() && self.again.is_empty()
+    }
+
+    /// A newer map: what is under way begins anew.
+    fn restart_windows(&mut self) {
+        self.again.extend(self.windows.drain(..).map(|window| (window.vid, window.first.into())));
+        self.again.sort_unstable();
+        self.again.dedup();
+    }
+
+    fn waits_for(&self) -> Option<u16> {
+        self.windows.iter().find(|window| window.waits).map(|window| window.peer)
+    }
+}
+
+/// A question under way.
+#[derive(Debug)]
+struct Open {
+    name: Name,
+    read: PeerRead,
+    buffer: Buffer,
+    until: Time,
+}
+
+/// What this SSD repairs.
+#[derive(Debug, Default)]
+pub(crate) struct Repair {
+    /// Groups and places that it fills.
+    places: Vec<(u32, usize)>,
+    walks: BTreeMap<Name, Walk>,
+    open: BTreeMap<AskId, Open>,
+    last: u32,
+}
+
+impl Ssd {
+    /// It goes by another map, which is in the table.
+    pub(crate) fn follow_fill(&mut self, now: Time) {
+        self.repair.walks.retain(|name, _| *name == Name::Fill);
+        let places = self.table.fleet().map_or_else(Vec::new, |fleet| fleet.fills().to_vec());
+        if places.is_empty() {
+            // Only now: no write that was judged by the older map is committed any more.
+            if !std::mem::take(&mut self.repair.places).is_empty() {
+                self.repair.walks.clear();
+                self.ftl.forget_current();
+            }
+            return;
+        }
+        match self.repair.walks.get_mut(&Name::Fill).filter(|_| self.repair.places == places) {
+            Some(walk) => walk.restart_windows(),
+            None => {
+                self.repair.walks.insert(Name::Fill, Walk::from(Vid::MIN, 0));
+                self.keep_current();
+            }
+        }
+        self.repair.places = places;
+        self.wake_at(now);
+    }
+
+    /// What is current stays so where it goes on to fill. A place that was taken may come back later.
+    fn keep_current(&self) {
+        self.ftl.retain_current(|vid, generation, vba| {
+            let volume = Vid::new(vid).and_then(|vid| self.table.volume(vid));
+            volume.filter(|volume| volume.entry().generation == generation).is_some_and(|volume| {
+                self.table.fleet().is_some_and(|fleet| fleet.fills_block(volume.entry(), vba))
+            })
+        });
+    }
+
+    /// Goes on with all walks; when to come back.
+    pub(crate) fn repair_on(&mut self, now: Time) -> Time {
+        if self.repair.walks.is_empty() && self.repair.open.is_empty() {
+            return Time::NEVER;
+        }
+        let mut next = self.end_late_questions(now);
+        let names: Vec<Name> = self.repair.walks.keys().copied().collect();
+        for name in names {
+            if let Some(mut walk) = self.repair.walks.remove(&name) {
+                next = next.min(self.walk_on(now, name, &mut walk));
+                self.repair.walks.insert(name, walk);
+            }
+        }
+        next
+    }
+
+    /// The log page of the fill.
+    pub(crate) fn fill_log(&self) -> FillLog {
+        let walk = self.repair.walks.get(&Name::Fill);
+        let state = match walk {
+            None => FillState::Nothing,
+            Some(walk) if walk.is_over() => FillState::Filled,
+            Some(_) => FillState::Filling,
+        };
+        let volumes = self.table.volumes_from(0).map(|volume| volume.entry());
+        let all: u64 = volumes.filter(|entry| !entry.deleting).map(|entry| entry.capacity_blocks).sum();
+        let walked = walk.map_or(0, |walk| walk.walked);
+        FillLog {
+            state,
+            epoch: self.table.fleet().map_or(0, |fleet| fleet.map().epoch()),
+            incarnation: self.identity().incarnation,
+            waits_for: walk.and_then(Walk::waits_for),
+            compared: walked,
+            all: if walk.is_some() { all.max(walked) } else { 0 },
+            pulled: walk.map_or(0, |walk| walk.pulled),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a walk gets on: the next windows, and what each asks next.
+
+use super::{DURABLE_POLL, NO_ROOM, Name, WINDOWS, Walk, Window};
+use crate::controller::Ssd;
+use crate::permission::fleet::Place;
+use gnstor_base::time::Time;
+use gnstor_proto::placement::Rows;
+use gnstor_proto::pull::{MOST_BLOCKS, MOST_ROWS, PeerRead, Wanted};
+use gnstor_proto::slba::Vid;
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::{BTreeSet, VecDeque};
+
+/// Ranges that one step looks at: many may have nothing to be compared.
+const RANGES: usize = 256;
+
+impl Ssd {
+    /// Index of the SSD whose copy of a block this SSD's is to be like; `None`: it stays as it is.
+    pub(super) fn source_of(&self, name: Name, entry: &VolumeEntry, vba: u32) -> Option<u16> {
+        let fleet = self.table.fleet()?;
+        let source = fleet.source(entry, vba).filter(|source| Some(*source) != fleet.own());
+        source.filter(|_| match name {
+            Name::Fill => fleet.fills_block(entry, vba),
+            Name::Settle(_) => fleet.place(entry, vba) != Place::Absent,
+        })
+    }
+
+    /// The entry of a volume that is to be compared still.
+    pub(super) fn entry_for(&self, name: Name, walk: &Walk, vid: Vid) -> Option<&VolumeEntry> {
+        let volume = self.table.volume(vid)?;
+        let is_meant = match name {
+            Name::Fill => true,
+            Name::Settle(_) => volume.entry().unsettled && volume.serial() == walk.serial,
+        };
+        Some(volume.entry()).filter(|entry| is_meant && !entry.deleting)
+    }
+
+    /// Goes on with a walk; when to come back.
+    pub(super) fn walk_on(&mut self, now: Time, name: Name, walk: &mut Walk) -> Time {
+        walk.windows.retain(|window| !window.is_done());
+        let mut looked = 0;
+        while walk.windows.len() < WINDOWS && looked < RANGES {
+            looked += 1;
+            if let Some((vid, first)) = walk.again.pop() {
+                let walked = walk.walked;
+                self.open_windows(name, walk, vid, first);
+                walk.walked = walked;
+                continue;
+            }
+            let Some((vid, first)) = walk.next else { break };
+            walk.next = self.open_windows(name, walk, vid, first);
+        }
+        let mut next = if looked == RANGES { now } else { Time::NEVER };
+        for at in 0..walk.windows.len() {
+            let window = &walk.windows[at];
+            let (vid, generation) = (window.vid, window.generation);
+            if window.ask.is_some() {
+                continue;
+            }
+            if self.entry_for(name, walk, vid).is_none_or(|entry| entry.generation != generation) {
+                // The volume is gone, or it has a writer again.
+                let window = &mut walk.windows[at];
+                (window.is_listed, window.pull) = (true, VecDeque::new());
+                next = now;
+                continue;
+            }
+            if walk.windows[at].retry_at <= now && !self.ask_window(now, name, &mut walk.windows[at]) {
+                walk.windows[at].retry_at = now + NO_ROOM;
+            }
+            if walk.windows[at].ask.is_none() {
+                next = next.min(walk.windows[at].retry_at);
+            }
+        }
+        next.min(self.end_walk(now, walk))
+    }
+
+    /// All windows are done: waits until what was taken over is durable.
+    fn end_walk(&self, now: Time, walk: &mut Walk) -> Time {
+        if !walk.has_compared_all() || walk.is_durable {
+            return Time::NEVER;
+        }
+        walk.is_durable = walk.last <= self.ftl.durable();
+        if walk.is_durable {
+            return Time::NEVER;
+        }
+        self.ftl.make_durable(now);
+        self.workers.maintain_by(now);
+        now + DURABLE_POLL
+    }
+
+    /// Opens the windows of a range, one for each SSD that is asked. What comes behind it.
+    fn open_windows(&self, name: Name, walk: &mut Walk, vid: Vid, first: u64) -> Option<(Vid, u64)> {
+        let (vid, first) = match name {
+            Name::Settle(_) => (vid, first),
+            Name::Fill => {
+                let volume = self.table.volumes_from(vid.get()).next()?;
+                let found = volume.entry().vid;
+                (found, if found == vid { first } else { 0 })
+            }
+        };
+        let behind = match name {
+            Name::Settle(_) => None,
+            Name::Fill => vid.get().checked_add(1).and_then(Vid::new).map(|vid| (vid, 0)),
+        };
+        let Some(entry) = self.entry_for(name, walk, vid) else { return behind };
+        let end = entry.capacity_blocks.min(first + u64::from(MOST_ROWS));
+        let chunk = 1u64 << entry.chunk_shift;
+        let (mut peers, mut at) = (BTreeSet::new(), first);
+        while at < end {
+            peers.extend(u32::try_from(at).ok().and_then(|vba| self.source_of(name, entry, vba)));
+            at = (at / chunk + 1) * chunk;
+        }
+        let (first, blocks) = (u32::try_from(first).ok()?, u32::try_from(end - first).ok()?);
+        walk.windows.extend(peers.into_iter().map(|peer| Window {
+            vid,
+            generation: entry.generation,
+            first,
+            blocks,
+            peer,
+            is_listed: false,
+            pull: VecDeque::new(),
+            ask: None,
+            retry_at: Time::ZERO,
+            waits: false,
+        }));
+        walk.walked += u64::from(blocks);
+        if end < entry.capacity_blocks { Some((vid, end)) } else { behind }
+    }
+
+    /// What a window asks next.
+    pub(super) fn question_of(&self, window: &Window) -> Option<PeerRead> {
+        let epoch = self.table.fleet()?.map().wire_epoch();
+        let (first, wanted) = match window.pull.front() {
+            None => (window.first, Wanted::Rows(window.blocks)),
+            Some(&first) => {
+                let places = window.pull.iter().map(|block| block - first).filter(|at| *at < MOST_BLOCKS);
+                (first, Wanted::Blocks(places.fold(0, |mask, at| mask | 1 << at)))
+            }
+        };
+        Some(PeerRead { epoch, vid: window.vid, generation: window.generation, first, wanted })
+    }
+}

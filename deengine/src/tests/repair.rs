@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Three SSDs that repair themselves: their questions are carried by hand, in virtual time.
+
+use super::*;
+use gnstor_base::controller::Question;
+use gnstor_fleet::repair::Held;
+use gnstor_ftl::Kept;
+use gnstor_proto::placement::map3::{FleetMap3, Place3, Row3, State3};
+use gnstor_proto::pull::{PeerRead, Wanted};
+use gnstor_proto::repair::{FILL_LID, FillLog, FillState, SettleData};
+
+/// Blocks of the volume.
+const BLOCKS: u32 = 512;
+const ARRAY: [u8; 16] = [3; 16];
+
+/// What a client sends to each member.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    vba: u32,
+    sequence: u64,
+    /// `None`: a TRIM.
+    tag: Option<u64>,
+}
+
+struct World {
+    ssds: Vec<Harness>,
+    /// These answer no question.
+    lost: Vec<u16>,
+    /// Questions for data that were answered.
+    fetched: usize,
+}
+
+/// Admin queue of another SSD.
+fn peer_key(peer: usize) -> QueueKey {
+    QueueKey(u32::try_from(40 + peer).expect("few"))
+}
+
+/// A map of two groups: each SSD at its place, `fills` says which one fills, and the firsts.
+fn map_of(epoch: u64, members: &[u16], fills: Option<u16>, firsts: [u16; 2]) -> FleetMap3 {
+    let mut map = FleetMap3::of(&FleetMap::equal(3, 2, 7, 1).expect("a map"), ARRAY);
+    let mut places = [None; 4];
+    for &ssd in members {
+        places[usize::from(ssd)] = Some(Place3 { ssd, filling: fills == Some(ssd) });
+    }
+    let first = |ssd: u16| Some(u8::try_from(ssd).expect("few"));
+    (map.epoch, map.width) = (epoch, 3);
+    map.rows = firsts.map(|ssd| Row3 { places, incoming: None, first: first(ssd) }).to_vec();
+    map
+}
+
+impl World {
+    fn new(map: &FleetMap3) -> Self {
+        let mut ssds: Vec<Harness> = (0..3).map(Harness::connected).collect();
+        for (own, ssd) in ssds.iter_mut().enumerate() {
+            for peer in (0..3).filter(|peer| *peer != own) {
+                let identity = Identity::Peer(u16::try_from(peer).expect("few"));
+                ssd.connect(peer_key(peer), 0, identity, CNTLID_ANY);
+            }
+            assert_eq!(refusal(&ssd.set_map(map)), None);
+            let volume = VolumeEntry { replicas: 3, lease_ms: 600_000, ..entry(VOLUME) };
+            assert_eq!(refusal(&ssd.volume_command(opcode::VOLUME_ADD, &volume)), None);
+        }
+        Self { ssds, lost: Vec::new(), fetched: 0 }
+    }
+
+    fn set_map(&mut self, map: &FleetMap3) {
+        for ssd in &mut self.ssds {
+            assert_eq!(refusal(&ssd.set_map(map)), None);
+        }
+    }
+
+    fn send(&mut self, ssd: usize, change: Change) -> Option<Refusal> {
+        let ssd = &mut self.ssds[ssd];
+        ssd.sequence = change.sequence - 1;
+        match change.tag {
+            Some(tag) => refusal(&ssd.write(change.vba, &[tag])),
+            None => {
+                let sqe = ssd.io(io::WRITE_ZEROES, WRITER, change.vba, 1);
+                ssd.refused(WRITER, sqe)
+            }
+        }
+    }
+
+    fn send_all(&mut self, ssds: &[usize], change: Change) {
+        for &ssd in ssds {
+            assert_eq!(self.send(ssd, change), None, "{change:?}");
+        }
+    }
+
+    /// Carries the questions that are there, and lets a millisecond pass.
+    fn turn(&mut self) {
+        for own in 0..self.ssds.len() {
+            self.ssds[own].advance(Span::from_ms(1));
+            for (ask, peer, local) in std::mem::take(&mut self.ssds[own].asked) {
+                self.carry(own, ask, peer, local);
+            }
+        }
+    }
+
+    fn carry(&mut self, own: usize, ask: AskId, peer: u16, local: LocalRef) {
+        let ssd = &mut self.ssds[own];
+        let region = ssd.regions.iter().find(|region| region.id() == local.region).expect("its own");
+        let mut bytes = [0; Question::BYTES];
+        region.read(local.offset, &mut bytes);
+        let question = Question::decode(&bytes).expect("a question");
+        if self.lost.contains(&peer) {
+            ssd.workers[0].answered(ssd.now, ask, None, &[]);
+            return ssd.pump();
+        }
+        let read = PeerRead::of(&question.sqe).expect("one of a repair");
+        let (key, length) = (peer_key(own), u32::try_from(read.bytes()).expect("few"));
+        let other = &mut self.ssds[usize::from(peer)];
+        let sqe = Sqe { dptr: KeyedSgl::keyed(0, length, KEY), flags: FLAGS_SGL, ..question.sqe };
+        let cqe = other.run(key, sqe);
+        let data = other.memory[&key][..read.bytes()].to_vec();
+        self.fetched += usize::from(matches!(read.wanted, Wanted::Blocks(_)));
+        let ssd = &mut self.ssds[own];
+        ssd.workers[0].answered(ssd.now, ask, Some(&cqe), &data);
+        ssd.pump();
+    }
+
+    fn log(&mut self, ssd: usize) -> FillLog {
+        FillLog::decode(&self.ssds[ssd].log(DAEMON, FILL_LID, 0, 16, true).expect("a page")).expect("valid")
+    }
+
+    fn until_filled(&mut self, ssd: usize) -> FillLog {
+        for _ in 0..2000 {
+            let log = self.log(ssd);
+            if log.state == FillState::Filled {
+                return log;
+            }
+            self.turn();
+        }
+        panic!("it never filled: {:?}", self.log(ssd));
+    }
+
+    fn held(&self, ssd: usize, vba: u32) -> Held {
+        match self.ssds[ssd].ssd().ftl.commits().kept(vid(VOLUME), 1, vba) {
+            Kept::Nothing => Held::Nothing,
+            Kept::Block { stamp, sum } => Held::Block { stamp, sum },
+            Kept::Tombstone { stamp } => Held::Tombstone { stamp },
+        }
+    }
+
+    /// Each block reads the same on all these.
+    fn are_equal(&self, ssds: &[usize]) {
+        for vba in 0..BLOCKS {
+            let held: Vec<Held> = ssds.iter().map(|ssd| self.held(*ssd, vba)).collect();
+            assert!(held.iter().all(|one| one.reads_as(held[0])), "block {vba}: {held:?}");
+        }
+    }
+
+    fn settle(&mut self, ssd: usize, epoch: u64) -> Cqe {
+        let data = SettleData { term: 1, epoch, array: ARRAY, vid: vid(VOLUME), generation: 1 };
+        self.ssds[ssd].daemon_out(opcode::SETTLE, &data.encode())
+    }
+
+    fn until_settled(&mut self, ssd: usize, epoch: u64) -> u32 {
+        for _ in 0..2000 {
+            let cqe = self.settle(ssd, epoch);
+            assert_eq!(refusal(&cqe), None);
+            if cqe.dw0.get() == 0 {
+                return cqe.dw1.get();
+            }
+            self.turn();
+        }
+        panic!("it never settled");
+    }
+}
+
+fn put(vba: u32, sequence: u64) -> Change {
+    Change { vba, sequence, tag: Some(sequence) }
+}
+
+fn trim(vba: u32, sequence: u64) -> Change {
+    Change { vba, sequence, tag: None }
+}
+
+#[test]
+fn an_empty_ssd_fills_waits_for_a_peer_that_is_behind_and_serves_then() {
+    let mut world = World::new(&map_of(1, &[0, 1], None, [0, 1]));
+    (0..40).for_each(|n| world.send_all(&[0, 1], put(n * 7, u64::from(n) + 1)));
+    (0..4).for_each(|n| world.send_all(&[0, 1], trim(n * 7, u64::from(n) + 100)));
+    assert_eq!(world.log(2).state, FillState::Nothing);
+    let fills = map_of(2, &[0, 1, 2], Some(2), [0, 1]);
+    assert_eq!(refusal(&world.ssds[2].set_map(&fills)), None);
+    (0..50).for_each(|_| world.turn());
+    let log = world.log(2);
+    assert_eq!((log.state, log.epoch, log.pulled), (FillState::Filling, 2, 0));
+    assert!(log.waits_for.is_some_and(|peer| peer < 2), "both are behind: {log:?}");
+    assert_eq!(refusal(&world.ssds[0].set_map(&fills)), None);
+    (0..50).for_each(|_| world.turn());
+    assert_eq!(world.log(2).waits_for, Some(1));
+    assert_eq!(refusal(&world.ssds[1].set_map(&fills)), None);
+    let log = world.until_filled(2);
+    assert_eq!((log.pulled, log.compared, log.all), (36, u64::from(BLOCKS), u64::from(BLOCKS)));
+    world.are_equal(&[0, 1, 2]);
+    // The TRIMs are known here, too: what they overtook is not applied.
+    assert_eq!(world.send(2, put(7, 50)), None);
+    assert!(matches!(world.held(2, 7), Held::Tombstone { .. }));
+    world.set_map(&map_of(3, &[0, 1, 2], None, [0, 1]));
+    assert_eq!(world.log(2).state, FillState::Nothing);
+    assert_eq!(world.ssds[2].read(35), block(6));
+}
+
+#[test]
+fn an_ssd_that_is_back_moves_only_what_changed() {
+    let mut world = World::new(&map_of(1, &[0, 1, 2], None, [0, 1]));
+    (0..100).for_each(|n| world.send_all(&[0, 1, 2], put(n, u64::from(n) + 1)));
+    // Never acknowledged, and above all that comes later in this test.
+    world.send_all(&[2], put(50, 9000));
+    world.send_all(&[2], put(200, 9001));
+    let mut out = map_of(2, &[0, 1], None, [0, 1]);
+    out.ssds[2].state = State3::Out;
+    world.set_map(&out);
+    (10..20).for_each(|n| world.send_all(&[0, 1], put(n, u64::from(n) + 200)));
+    (30..35).for_each(|n| world.send_all(&[0, 1], trim(n, u64::from(n) + 200)));
+    let mut fills = map_of(3, &[0, 1, 2], Some(2), [0, 1]);
+    fills.ssds[2].incarnation = 2;
+    world.set_map(&fills);
+    // A write to a block that was not compared yet counts whatever stamp the block has there.
+    world.send_all(&[0, 1, 2], put(200, 300));
+    let log = world.until_filled(2);
+    assert_eq!((log.incarnation, log.pulled), (2, 10 + 5 + 1), "with block 50");
+    world.are_equal(&[0, 1, 2]);
+}
+
+#[test]
+fn a_peer_that_is_lost_in_the_middle_is_waited_for_until_the_map_names_another_first() {
+    let mut world = World::new(&map_of(1, &[0, 1], None, [0, 1]));
+    (0..300).for_each(|n| world.send_all(&[0, 1], put(n, u64::from(n) + 1)));
+    world.set_map(&map_of(2, &[0, 1, 2], Some(2), [0, 1]));
+    while world.fetched < 3 {
+        world.turn();
+    }
+    world.lost.push(0);
+    (0..3000).for_each(|_| world.turn());
+    let log = world.log(2);
+    assert_eq!((log.state, log.waits_for), (FillState::Filling, Some(0)));
+    let before = log.pulled;
+    assert!(before > 0 && before < 300, "{before}");
+    let mut without = map_of(3, &[1, 2], Some(2), [1, 1]);
+    without.ssds[0].state = State3::Out;
+    (1..3).for_each(|ssd| assert_eq!(refusal(&world.ssds[ssd].set_map(&without)), None));
+    let log = world.until_filled(2);
+    assert_eq!(log.pulled, 300, "nothing moves twice");
+    world.are_equal(&[1, 2]);
+}
+
+#[test]
+fn a_volume_is_settled_by_the_first_after_a_writer_that_reached_one_replica() {
+    let map = map_of(1, &[0, 1, 2], None, [0, 0]);
+    let mut world = World::new(&map);
+    (0..50).for_each(|n| world.send_all(&[0, 1, 2], put(n, u64::from(n) + 1)));
+    world.send_all(&[0], put(3, 100));
+    world.send_all(&[1], put(4, 101));
+    world.send_all(&[1], put(300, 102));
+    world.send_all(&[2], trim(5, 103));
+    assert_eq!(refusal(&world.settle(1, 1)), Some(Refusal::StaleVersion), "it has a writer");
+    for ssd in &mut world.ssds {
+        ssd.chmod(|entry| (entry.writer, entry.lease_ms, entry.unsettled) = (None, 0, true));
+    }
+    assert_eq!(refusal(&world.settle(1, 2)), Some(Refusal::MapBehind));
+    assert_eq!(refusal(&world.settle(1, 0)), Some(Refusal::StaleMap));
+    assert_eq!(world.until_settled(0, 1), 0);
+    world.lost.push(0);
+    assert_eq!(world.settle(1, 1).dw0.get(), 1);
+    (0..3).for_each(|_| world.turn());
+    let cqe = world.settle(1, 1);
+    assert_eq!((cqe.dw0.get(), cqe.dw1.get()), (2, 0), "it waits for SSD 0");
+    world.lost.clear();
+    assert_eq!((world.until_settled(1, 1), world.until_settled(2, 1)), (3, 2));
+    world.are_equal(&[0, 1, 2]);
+    assert!(matches!(world.held(1, 3), Held::Block { stamp, .. } if stamp.sequence == 100));
+    assert_eq!(world.until_settled(1, 1), 3, "it is asked again");
+    world.ssds[1].chmod(|entry| entry.unsettled = false);
+    assert_eq!(refusal(&world.settle(1, 1)), Some(Refusal::StaleVersion));
+}
+
+#[test]
+fn only_a_member_hears_of_blocks_and_only_from_an_ssd_that_decides() {
+    let mut world = World::new(&map_of(1, &[0, 1], None, [0, 0]));
+    world.send_all(&[0, 1], put(1, 1));
+    let mut ask = |at: usize, peer: usize, read: PeerRead| {
+        let length = u32::try_from(read.bytes()).expect("few");
+        let sqe = Sqe { dptr: KeyedSgl::keyed(0, length, KEY), flags: FLAGS_SGL, ..read.command() };
+        let cqe = world.ssds[at].run(peer_key(peer), sqe);
+        refusal(&cqe).map_or(Ok(cqe.dw0.get()), Err)
+    };
+    let rows = PeerRead { epoch: 1, vid: vid(VOLUME), generation: 1, first: 0, wanted: Wanted::Rows(64) };
+    assert_eq!(ask(0, 1, rows), Ok(1));
+    assert_eq!(ask(0, 2, rows), Ok(0), "it has no place");
+    assert_eq!(ask(1, 0, rows), Ok(0), "another one is the first");
+    let data = PeerRead { wanted: Wanted::Blocks(0b10), ..rows };
+    assert_eq!((ask(0, 1, data), ask(0, 2, data)), (Ok(1), Err(Refusal::WrongTarget)));
+    assert_eq!(ask(0, 1, PeerRead { epoch: 2, ..rows }), Err(Refusal::MapBehind));
+    assert_eq!(ask(0, 1, PeerRead { epoch: 0, ..rows }), Err(Refusal::StaleMap));
+    assert_eq!(ask(0, 1, PeerRead { generation: 2, ..rows }), Err(Refusal::UnknownVolume));
+}

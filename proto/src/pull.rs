@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! PEER READ: what an SSD that repairs itself asks the first of a group (rules 13 and 14 of the fleet). The
+//! byte boxes are in `docs/formats-fleet.md`.
+//!
+//! ```text
+//!   rows:    row | row | ...                      of a range: mapped blocks and known TRIMs, ascending
+//!   blocks:  4 KiB of rows, one for each block asked for | 4 KiB of data for each row of kind 1 | ...
+//! ```
+//! Row and data of a block are of one moment.
+
+use crate::BLOCK_BYTES;
+use crate::nvme::Sqe;
+use crate::slba::{Stamp, Vid};
+use crate::vendor::opcode;
+use alloc::vec::Vec;
+use core::mem::size_of;
+use zerocopy::byteorder::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a row.
+pub const ROW_BYTES: usize = 32;
+/// Most blocks of a range whose rows are asked for.
+pub const MOST_ROWS: u32 = 1024;
+/// Most blocks that are asked for with their data; they lie within as many blocks.
+pub const MOST_BLOCKS: u32 = 16;
+/// Where the data of blocks begins.
+pub const DATA_AT: usize = 4096;
+/// CDW12: data comes with the rows.
+const WITH_DATA: u32 = 1 << 16;
+
+/// Which blocks are asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wanted {
+    /// The rows of so many blocks.
+    Rows(u32),
+    /// Rows and data of blocks: bit i is the block i behind the first.
+    Blocks(u32),
+}
+
+/// A question to the first of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerRead {
+    /// Low 32 bits of the epoch.
+    pub epoch: u32,
+    /// The volume.
+    pub vid: Vid,
+    /// Its generation.
+    pub generation: u32,
+    /// The first block.
+    pub first: u32,
+    /// What of it.
+    pub wanted: Wanted,
+}
+
+impl PeerRead {
+    /// Bytes of the answer.
+    pub fn bytes(&self) -> usize {
+        match self.wanted {
+            Wanted::Rows(blocks) => blocks as usize * ROW_BYTES,
+            Wanted::Blocks(mask) => DATA_AT + mask.count_ones() as usize * BLOCK_BYTES as usize,
+        }
+    }
+
+    /// The blocks of the volume that it is about. One that is behind the last number is left out.
+    pub fn blocks(&self) -> impl Iterator<Item = u32> + use<> {
+        let (count, mask) = match self.wanted {
+            Wanted::Rows(blocks) => (blocks, None),
+            Wanted::Blocks(mask) => (MOST_BLOCKS, Some(mask)),
+        };
+        let first = self.first;
+        (0..count)
+            .filter(move |at| mask.is_none_or(|mask| mask >> at & 1 == 1))
+            .filter_map(move |at| first.checked_add(at))
+    }
+
+    /// The command.
+    pub fn command(&self) -> Sqe {
+        let (flag, count) = match self.wanted {
+            Wanted::Rows(blocks) => (0, blocks),
+            Wanted::Blocks(mask) => (WITH_DATA, mask),
+        };
+        let dwords = u32::try_from(self.bytes() / 4).unwrap_or(u32::MAX);
+        Sqe {
+            opcode: opcode::PEER_READ,
+            nsid: 1.into(),
+            cdw2: self.epoch.into(),
+            cdw10: dwords.into(),
+            cdw11: self.generation.into(),
+            cdw12: (u32::from(self.vid.get()) | flag).into(),
+            cdw13: self.first.into(),
+            cdw14: count.into(),
+            ..Sqe::default()
+        }
+    }
+
+    /// The question of a command; `None`: a field is out of its range.
+    pub fn of(sqe: &Sqe) -> Option<Self> {
+        let word = sqe.cdw12.get();
+        let vid = Vid::new(word.to_le_bytes().first_chunk().map(|low| u16::from_le_bytes(*low))?)?;
+        let count = sqe.cdw14.get();
+        let wanted = match word >> 16 {
+            0 if (1..=MOST_ROWS).contains(&count) => Wanted::Rows(count),
+            1 if (1..1 << MOST_BLOCKS).contains(&count) => Wanted::Blocks(count),
+            _ => return None,
+        };
+        let (epoch, generation, first) = (sqe.cdw2.get(), sqe.cdw11.get(), sqe.cdw13.get());
+        let read = Self { epoch, vid, generation, first, wanted };
+        (sqe.cdw10.get() as usize * 4 == read.bytes()).then_some(read)
+    }
+}
+
+/// What an SSD holds of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Nothing, and no TRIM that it knows of.
+    Nothing,
+    /// A block with this block sum.
+    Block {
+        /// The sum.
+        sum: u32,
+    },
+    /// The stamp is that of a TRIM.
+    Tombstone,
+}
+
+/// One row of an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// The block.
+    pub block: u32,
+    /// What is held of it.
+    pub kind: Kind,
+    /// Its stamp; zero for nothing.
+    pub stamp: Stamp,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawRow {
+    block: U32,
+    kind: u8,
+    reserved: [u8; 3],
+    lease_epoch: U32,
+    sum: U32,
+    sequence: U64,
+    reserved2: [u8; 8],
+}
+const _: () = assert!(size_of::<RawRow>() == ROW_BYTES);
+
+impl Row {
+    /// Its bytes, behind others.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let (kind, sum) = match self.kind {
+            Kind::Nothing => (0, 0),
+            Kind::Block { sum } => (1, sum),
+            Kind::Tombstone => (2, 0),
+        };
+        let raw = RawRow {
+            block: self.block.into(),
+            kind,
+            reserved: [0; 3],
+            lease_epoch: self.stamp.lease_epoch.into(),
+            sum: sum.into(),
+            sequence: self.stamp.sequence.into(),
+            reserved2: [0; 8],
+        };
+        out.extend_from_slice(raw.as_bytes());
+    }
+
+    /// So many rows; `None`: they are not there, not ascending, or not valid.
+    pub fn decode_all(bytes: &[u8], count: usize) -> Option<Vec<Self>> {
+        let raw = bytes.get(..count.checked_mul(ROW_BYTES)?)?;
+        let rows: Vec<Self> = raw.chunks(ROW_BYTES).map(Self::decode).collect::<Option<_>>()?;
+        rows.is_sorted_by(|a, b| a.block < b.block).then_some(rows)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let raw = RawRow::read_from_bytes(bytes).ok()?;
+        let kind = match raw.kind {
+            0 => Kind::Nothing,
+            1 => Kind::Block { sum: raw.sum.get() },
+            2 => Kind::Tombstone,
+            _ => return None,
+        };
+        let stamp = Stamp { lease_epoch: raw.lease_epoch.get(), sequence: raw.sequence.get() };
+        Some(Self { block: raw.block.get(), kind, stamp })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::{Deadline, LIMIT};
+
+    #[test]
+    fn questions_and_rows_come_back_as_they_went() {
+        let _deadline = Deadline::after(LIMIT);
+        let vid = Vid::new(5).unwrap();
+        for (wanted, bytes, blocks) in
+            [(Wanted::Rows(3), 96, &[7, 8, 9][..]), (Wanted::Blocks(0b1001), 4096 + 8192, &[7, 10][..])]
+        {
+            let read = PeerRead { epoch: 9, vid, generation: 2, first: 7, wanted };
+            assert_eq!((PeerRead::of(&read.command()), read.bytes()), (Some(read), bytes));
+            assert!(read.blocks().eq(blocks.iter().copied()));
+            let short = Sqe { cdw10: 1.into(), ..read.command() };
+            assert_eq!(PeerRead::of(&short), None, "the room is another one");
+        }
+        let out = |count: u32, flag: u32| {
+            let read = PeerRead { epoch: 9, vid, generation: 2, first: 7, wanted: Wanted::Rows(1) };
+            PeerRead::of(&Sqe { cdw12: (5 | flag).into(), cdw14: count.into(), ..read.command() })
+        };
+        assert_eq!([out(0, 0), out(1025, 0), out(1 << 16, 1 << 16), out(1, 1 << 17)], [None; 4]);
+        let stamp = Stamp { lease_epoch: 3, sequence: 4 };
+        let rows = [
+            Row { block: 1, kind: Kind::Block { sum: 6 }, stamp },
+            Row { block: 2, kind: Kind::Tombstone, stamp },
+            Row { block: 9, kind: Kind::Nothing, stamp: Stamp::default() },
+        ];
+        let mut bytes = Vec::new();
+        rows.iter().for_each(|row| row.encode(&mut bytes));
+        assert_eq!(Row::decode_all(&bytes, 3).as_deref(), Some(&rows[..]));
+        assert_eq!(Row::decode_all(&bytes, 4), None);
+        bytes[36] = 3;
+        assert_eq!(Row::decode_all(&bytes, 3), None, "another kind");
+        bytes.copy_within(..32, 32);
+        assert_eq!(Row::decode_all(&bytes, 2), None, "not ascending");
+    }
+}
