@@ -230,7 +230,7 @@ impl Channel {
 
     /// Rings for the Connect: the records, then the doorbell.
     fn post(&self, io: IoQueue, queue: usize) -> Result<(), gnstor_fabric::device::DeviceError> {
-        let one = 1u32.to_be_bytes();
+        let one = zerocopy::byteorder::big_endian::U32::new(1).to_bytes();
         self.memory.write(self.layout.queue_at(queue) + abi::DBR_AT, &[one, one].concat())?;
         let doorbell =
             self.layout.uars + queue * abi::UAR_BYTES + usize::try_from(mlx5::UAR_DB0).expect("small");

@@ -203,7 +203,7 @@ impl Ssd {
         outcome.is_ok()
     }
 
-    /// Of these blocks those that the window's SSD decides. `None`: the volume is gone, or has a writer.
+    /// The blocks among these that the window's SSD decides. `None`: the volume is gone, or has a writer.
     fn targets(
         &self,
         name: Name,

@@ -50,7 +50,7 @@ impl Ssd {
     fn take_answer(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
         let Some(Open { name, read, buffer, .. }) = self.repair.open.remove(&ask) else { return };
         self.scratch.give(buffer);
-        // Under a newer map it is nobody's answer.
+        // A walk that a newer map has ended takes no answer.
         let Some(mut walk) = self.repair.walks.remove(&name) else { return };
         if let Some(at) = walk.windows.iter().position(|window| window.ask == Some(ask)) {
             let mut window = walk.windows.swap_remove(at);

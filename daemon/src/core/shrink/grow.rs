@@ -78,7 +78,7 @@ impl Core {
             None => self.changes.outs.values().all(|&at| at + self.config.out_after_ms <= now),
         };
         let is_late = |ssd: &u16| self.is_given_up(*ssd, now, map);
-        if !self.changes.has_homeless && !(self.changes.has_holes && self.changes.outs.keys().any(is_late)) {
+        if !(self.changes.has_homeless || self.changes.has_holes && self.changes.outs.keys().any(is_late)) {
             return false;
         }
         let width = usize::from(map.width);
