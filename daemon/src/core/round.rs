@@ -248,7 +248,15 @@ impl Core {
         match volume.stage {
             Stage::Creating => {}
             Stage::Active => {
-                let entry = volume.basis(now, self.term.number());
+                let mut entry = volume.basis(now, self.term.number());
+                // An SSD takes no lower lease epoch than it has: a grant that no client was told of ends
+                // here, as one does that some SSD did not take. So does that of a writer before it.
+                if entry.lease_epoch < volume.spent {
+                    (entry.writer, entry.lease_ms, entry.lease_epoch) = (None, 0, volume.spent);
+                    entry.unsettled = self.epoch.map().is_some_and(|map| map.voted().is_some());
+                    let gone = no_longer_named(&volume.entry, &entry);
+                    gone.into_iter().for_each(|id| self.clients.released(now, id, vid));
+                }
                 self.put(vid, entry, Purpose::Reconcile { reply: None });
             }
             // The end of its successor's round marks it.

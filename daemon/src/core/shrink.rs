@@ -274,15 +274,16 @@ impl Core {
         self.change_step(now);
     }
 
-    /// Every member of the next map that is there has it.
+    /// Every member of the next map that is there has it, and while the daemon serves at least one: a client
+    /// that asks the SSDs for the newest map is to find the one by which the daemon grants.
     fn is_told(&self) -> bool {
         let Some(proposed) = &self.changes.round else { return false };
         let (map, returning) = (proposed.round.map.map(), self.returning().collect::<Vec<_>>());
         let waits = |ssd: &u16| !self.changes.is_down(*ssd) && !returning.contains(ssd);
-        members_of(map)
-            .iter()
-            .filter(|ssd| waits(ssd))
-            .all(|&ssd| self.changes.has(ssd, proposed.round.map.epoch()))
+        let has = |ssd: &u16| self.changes.has(*ssd, proposed.round.map.epoch());
+        let members = members_of(map);
+        let is_known = !self.is_serving() || members.iter().any(has);
+        is_known && members.iter().filter(|ssd| waits(ssd)).all(has)
     }
 
     /// The map is active, and the SSDs have it: it is the core's.

@@ -138,6 +138,8 @@ pub(super) struct Volume {
     pub(super) round: Option<Round>,
     /// Requests that wait for it.
     pub(super) queue: VecDeque<(Ticket, Request)>,
+    /// The highest lease epoch that an SSD holds, of a grant that an earlier daemon gave to no other SSD.
+    pub(super) spent: u32,
     /// SSDs that may not have `entry`. While there are any, the change is repeated.
     pub(super) behind: BTreeMap<u16, Trouble>,
     pub(super) retry: Option<Retry>,
@@ -160,6 +162,7 @@ impl Volume {
             lease: None,
             round: None,
             queue: VecDeque::new(),
+            spent: 0,
             behind: BTreeMap::new(),
             retry: None,
             again: false,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random requests, faults, delays and restarts; a model that knows only the replies checks the invariants.
 
+mod found;
 mod model;
 
 use self::model::Model;
@@ -18,7 +19,6 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::VolumeEntry;
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -376,17 +376,14 @@ fn comes_to_one_state(steps: Vec<Step>, sweep_commands: u32, takes: u32, votes: 
     run.finish();
 }
 
-/// Arrays of voters that fill places again do not pass all schedules yet: about one of 2,000 fails. So the
-/// seed of these is fixed, unless `GNSTOR_LONG` is set, and such maps stay behind a switch that is off
-/// (docs/decisions/0057-repair-and-settle.md).
-fn of_voters() -> ProptestConfig {
-    let is_long = std::env::var_os("GNSTOR_LONG").is_some();
-    let rng_seed = if is_long { RngSeed::Random } else { RngSeed::Fixed(1) };
-    ProptestConfig { rng_seed, failure_persistence: None, ..ProptestConfig::default() }
+/// The seed and the number of cases come from `PROPTEST_RNG_SEED` and `PROPTEST_CASES`, and no file keeps
+/// the cases that failed: they are tests of their own in [`found`].
+fn cases() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {
-    #![proptest_config(of_voters())]
+    #![proptest_config(cases())]
 
     #[test]
     fn whatever_happens_an_array_of_voters_comes_to_one_state(
@@ -399,6 +396,8 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(cases())]
+
     #[test]
     fn whatever_happens_the_array_comes_to_one_state(
         steps in proptest::collection::vec(step(), 1..80),

@@ -52,6 +52,7 @@ impl Core {
                 if let Some(message) = volume.held_by_other(now, client, "opened for writing") {
                     return self.fail(ticket, FailedPrecondition, message);
                 }
+                entry.lease_epoch = entry.lease_epoch.max(volume.spent);
                 if entry.lease_epoch == DELETE_MARK - 1 {
                     let message =
                         format!("volume {name} has used up its lease epochs: copy it to a new volume");

@@ -2,7 +2,7 @@
 //! The table of an SSD that is back, compared with what the array has.
 
 use crate::core::failure::Trouble;
-use crate::core::volume::{Retry, Stage};
+use crate::core::volume::{DELETE_MARK, Retry, Stage, Volume};
 use crate::core::{Command, Core, Owner};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
@@ -13,12 +13,19 @@ impl Core {
     /// has.
     pub(super) fn compare(&mut self, now: u64, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) {
         let mut due = Vec::new();
-        let (mut dead, mut late) = (Vec::new(), Vec::new());
+        let (mut dead, mut late, mut marked) = (Vec::new(), Vec::new(), Vec::new());
         let of_voters = self.map_of_voters().is_some();
         for (&vid, volume) in &mut self.volumes {
             let held = table.get(&vid).filter(|entry| !entry.deleting);
             // One that was absent at the start may have a version that no other SSD has.
             let same = held.filter(|old| old.generation == volume.entry.generation);
+            if let Some(old) = same.filter(|_| of_voters && volume.stage == Stage::Active) {
+                if volume.is_to_be_deleted_by(old) {
+                    marked.push(vid);
+                } else if old.lease_epoch != DELETE_MARK {
+                    volume.spent = volume.spent.max(old.lease_epoch);
+                }
+            }
             volume.last_version = volume.last_version.max(same.map_or(0, |old| old.version));
             if let Some(old) = held.filter(|old| old.generation < volume.entry.generation) {
                 dead.push((vid, old.generation, old.version));
@@ -76,7 +83,7 @@ impl Core {
         }
         late.into_iter().for_each(|vid| self.extend_round(vid, ssd));
         for vid in due {
-            self.retry(now, vid);
+            if marked.contains(&vid) { self.mark(vid, None, None) } else { self.retry(now, vid) }
         }
     }
 
@@ -87,5 +94,14 @@ impl Core {
         };
         volume.again = false;
         self.retry(now, vid);
+    }
+}
+
+impl Volume {
+    /// This entry of an SSD that was away has the mark of a deletion, and no later change of the volume is
+    /// known: an earlier daemon began the deletion, and a client waited for it. It is finished.
+    fn is_to_be_deleted_by(&self, held: &VolumeEntry) -> bool {
+        let is_newer = (held.term, held.version) > (self.entry.term, self.entry.version);
+        held.lease_epoch == DELETE_MARK && is_newer && self.round.is_none()
     }
 }
