@@ -7,6 +7,7 @@ use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::repair::{FillLog, FillState, SettleData};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
+use std::collections::BTreeMap;
 
 /// A volume, its generation and its lease epoch.
 pub(crate) type Lease = (Vid, u32, u32);
@@ -21,8 +22,8 @@ pub(crate) struct SimFill {
     left: u32,
     /// How long a fill takes, in questions.
     pub(crate) takes: u32,
-    /// The volume that it settles, in which epoch, and how many questions it takes.
-    settles: Option<(Lease, u64, u32)>,
+    /// The volumes that it settles, in which epoch, and how many questions each still takes.
+    settles: BTreeMap<Lease, (u64, u32)>,
 }
 
 fn fills(map: &FleetMap3, index: u16) -> Vec<usize> {
@@ -48,7 +49,8 @@ impl SimSsd {
         if !std::mem::take(&mut self.fill.rows).is_empty() {
             self.lose_writes();
         }
-        (self.fill.since, self.fill.left, self.fill.settles) = (0, 0, None);
+        (self.fill.since, self.fill.left) = (0, 0);
+        self.fill.settles.clear();
     }
 
     pub(super) fn fill_log(&mut self) -> Vec<u8> {
@@ -83,12 +85,13 @@ impl SimSsd {
         let entry = entry.filter(|entry| !entry.deleting).ok_or(Refusal::UnknownVolume)?;
         assert!(entry.writer.is_none() && entry.unsettled, "no barrier was put before {of:?}");
         let key = (of.vid, of.generation, entry.lease_epoch);
-        let left = match &mut self.fill.settles {
-            Some((known, since, left)) if *known == key && *since == epoch => left,
-            other => &mut other.insert((key, epoch, self.fill.takes)).2,
-        };
-        if *left > 0 {
-            *left -= 1;
+        let takes = self.fill.takes;
+        let settle = self.fill.settles.entry(key).or_insert((epoch, takes));
+        if settle.0 != epoch {
+            *settle = (epoch, takes);
+        }
+        if settle.1 > 0 {
+            settle.1 -= 1;
             return Ok(1);
         }
         self.vote.log.lock().unwrap().settled(key, self.vote.index(), epoch);
