@@ -202,8 +202,9 @@ impl SimSsd {
         if fixed(&entry) != fixed(old) || entry.lease_epoch < old.lease_epoch || entry.deleting {
             return Err(Refusal::InvalidField);
         }
-        if let Some(AnyMap::Three(map)) = &self.map {
-            self.vote.log.lock().unwrap().entry_follows(map, old, &entry);
+        if matches!(self.map, Some(AnyMap::Three(_))) {
+            let log = Arc::clone(&self.vote.log);
+            log.lock().unwrap().entry_follows(self.vote.index(), old, &entry);
         }
         *old = entry;
         Ok(0)

@@ -224,8 +224,17 @@ impl Run {
         self.bench.pass(0);
     }
 
-    /// A lease of this volume, or one that is asked for already, ends cleanly.
-    fn all_is_acknowledged(&self, name: &str) {
+    /// A lease of this volume, or one that is asked for already, ends cleanly. Not of a volume that is still
+    /// to be made: its number is not known.
+    fn all_is_acknowledged(&self, name: &str) -> bool {
+        let makes = |request: &Request| match request {
+            Request::Create(create) => create.name.as_str() == name,
+            Request::Publish(publish) => publish.name.as_str() == name,
+            _ => false,
+        };
+        if self.model.asked.values().any(makes) {
+            return false;
+        }
         let log = Arc::clone(&self.bench.array.ssd(0).vote.log);
         let mut log = log.lock().unwrap();
         for ssd in 0..SSDS {
@@ -234,6 +243,7 @@ impl Run {
                 log.clean.extend(leases.map(|lease| (entry.vid, entry.generation, lease)));
             }
         }
+        true
     }
 
     /// Each place of each group has an SSD that serves it.
@@ -295,10 +305,7 @@ impl Run {
             Step::Release { name, client, clean } => {
                 let mut request = release(&text(name), client);
                 if let Request::Release { all_acknowledged, .. } = &mut request {
-                    *all_acknowledged = clean;
-                }
-                if clean {
-                    self.all_is_acknowledged(&text(name));
+                    *all_acknowledged = clean && self.all_is_acknowledged(&text(name));
                 }
                 self.send(request);
             }

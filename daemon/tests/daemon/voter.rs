@@ -57,8 +57,13 @@ impl MapLog {
         self.settled.insert((lease, ssd, epoch));
     }
 
-    /// No grant while replicas may differ, and the flag goes when every member has settled in one epoch.
-    pub(crate) fn entry_follows(&self, map: &FleetMap3, old: &VolumeEntry, new: &VolumeEntry) {
+    /// No grant while replicas may differ, and the flag goes when every member has settled in one epoch. Of
+    /// an SSD that is out nothing is asked: its copies are filled anew, and it has missed what was settled.
+    pub(crate) fn entry_follows(&self, ssd: u16, old: &VolumeEntry, new: &VolumeEntry) {
+        let Some(map) = self.active.values().next_back() else { return };
+        if map.ssds[usize::from(ssd)].state == State3::Out {
+            return;
+        }
         let lease = (old.vid, old.generation, old.lease_epoch);
         let is_alive = !new.deleting && new.lease_epoch != u32::MAX;
         let is_settled = || {
@@ -79,11 +84,9 @@ impl MapLog {
                 "{lease:?} ended uncleanly and was not settled"
             );
         }
-        // An SSD that was out meanwhile hears of the end when the members have settled the lease. Its copies
-        // are filled anew.
         let ends = old.writer.is_some() && new.writer.is_none() && new.lease_epoch == old.lease_epoch;
         assert!(
-            !ends || new.unsettled || self.clean.contains(&lease) || !is_alive || is_settled(),
+            !ends || new.unsettled || self.clean.contains(&lease) || !is_alive,
             "{lease:?} ended uncleanly"
         );
     }
