@@ -80,8 +80,7 @@ impl Current {
 }
 
 impl Ftl {
-    /// Forgets which blocks are current, but for those of which `keep` says so. It is given volume, generation
-    /// and block.
+    /// Forgets which blocks are current, but for the ones that `keep` names by volume, generation and block.
     pub fn retain_current(&self, keep: impl Fn(u16, u32, u32) -> bool) {
         self.lock().current.retain(keep);
     }

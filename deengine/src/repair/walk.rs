@@ -4,7 +4,7 @@
 use super::{DURABLE_POLL, NO_ROOM, Name, WINDOWS, Walk, Window};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
-use gnstor_base::time::Time;
+use gnstor_base::time::{Span, Time};
 use gnstor_proto::placement::Rows;
 use gnstor_proto::pull::{MOST_BLOCKS, MOST_ROWS, PeerRead, Wanted};
 use gnstor_proto::slba::Vid;
@@ -13,6 +13,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// Ranges that one step looks at: many may have nothing to be compared.
 const RANGES: usize = 256;
+/// Pause between two such steps: commands of clients come first, and a large volume takes many steps.
+const TURN: Span = Span::from_ns(200_000);
 
 impl Ssd {
     /// Index of the SSD whose copy of a block this SSD's is to be like; `None`: it stays as it is.
@@ -50,7 +52,7 @@ impl Ssd {
             let Some((vid, first)) = walk.next else { break };
             walk.next = self.open_windows(name, walk, vid, first);
         }
-        let mut next = if looked == RANGES { now } else { Time::NEVER };
+        let mut next = if looked == RANGES { now + TURN } else { Time::NEVER };
         for at in 0..walk.windows.len() {
             let window = &walk.windows[at];
             let (vid, generation) = (window.vid, window.generation);
