@@ -90,6 +90,31 @@ fn a_writer_that_does_not_reach_it_in_time_loses_its_lease_and_one_that_says_not
     assert!(entries[1].writer.is_some());
 }
 
+/// A client may find the SSD before the daemon does, and says so once.
+#[test]
+fn a_writer_that_reached_it_before_the_daemon_did_keeps_its_lease() {
+    let _deadline = Deadline::after(LIMIT);
+    for (before_the_loss, keeps) in [(false, true), (true, false)] {
+        let mut bench = serving(4);
+        opened(&bench.ask(write("a", 7, 60_000)));
+        if before_the_loss {
+            bench.ask(reaches("a", 7, 1, 0b1111)).unwrap();
+            bench.run_for(10);
+        }
+        dropped(&mut bench, 3);
+        if !before_the_loss {
+            bench.ask(reaches("a", 7, 1, 0b1111)).unwrap();
+        }
+        bench.run_for(100);
+        bench.find(3);
+        bench.run_for(1_000);
+        assert_eq!(filling(&bench, 3).1 == 64, keeps, "what was said before the loss says nothing");
+        bench.run_for(5_000);
+        assert_eq!(filling(&bench, 3), (0, 64));
+        assert_eq!(bench.array.agreed()[0].writer.is_some(), keeps);
+    }
+}
+
 #[test]
 fn a_guest_that_goes_away_holds_up_no_change() {
     let _deadline = Deadline::after(LIMIT);

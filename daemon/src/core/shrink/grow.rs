@@ -113,7 +113,8 @@ impl Core {
         // Writers reach a member that has been there all the time.
         let Some(since) = self.changes.since(ssd) else { return self.members.contains(ssd) };
         let writers = self.volumes.values().filter(|v| v.stage == Stage::Active && v.writer(now).is_some());
-        may_grow(writers.map(|volume| volume.reach(ssd, since, now)))
+        let lost_at = self.changes.lost_at(ssd);
+        may_grow(writers.map(|volume| volume.reach(ssd, (lost_at, since), now)))
     }
 
     /// Writers that speak and do not reach an SSD in time lose their leases.
@@ -130,7 +131,9 @@ impl Core {
             return;
         }
         let is_late = |volume: &Volume| {
-            let misses = |&(ssd, since): &(u16, u64)| volume.reach(ssd, since, now) == Reach::Unknown;
+            let misses = |&(ssd, since): &(u16, u64)| {
+                volume.reach(ssd, (self.changes.lost_at(ssd), since), now) == Reach::Unknown
+            };
             volume.stage == Stage::Active
                 && volume.round.is_none()
                 && volume.writer(now).is_some()
@@ -249,11 +252,12 @@ impl Core {
 }
 
 impl Volume {
-    /// What the writer said of an SSD since then. One whose renewals say nothing of any SSD counts as one
+    /// What the writer said of an SSD, which was lost then and had all that the array has since then. A writer
+    /// says once that it reaches an SSD again, and may do so before the daemon has found it. One whose renewals say nothing of any SSD counts as one
     /// that reaches it after a while: it does not speak of it, and connects as others do.
-    fn reach(&self, ssd: u16, since: u64, now: u64) -> Reach {
+    fn reach(&self, ssd: u16, (lost_at, since): (u64, u64), now: u64) -> Reach {
         match self.reaches {
-            Some((ssds, at)) if at >= since && ssds >> ssd & 1 == 1 => Reach::Yes,
+            Some((ssds, at)) if at >= lost_at && ssds >> ssd & 1 == 1 => Reach::Yes,
             None if since + REACH_MS <= now => Reach::Yes,
             _ => Reach::Unknown,
         }

@@ -93,6 +93,8 @@ pub(in crate::core) struct Changes {
     returns: BTreeMap<u16, Vec<u64>>,
     /// Came back too often: they stay absent until they are resumed.
     flapping: BTreeSet<u16>,
+    /// When each SSD was lost the last time.
+    lost_at: BTreeMap<u16, u64>,
     /// When SSDs that are back had all that the array has.
     since: BTreeMap<u16, u64>,
     /// The epoch and the SSDs for which there is no hole.
@@ -122,6 +124,7 @@ impl Changes {
         }
         self.down.insert(ssd, why);
         self.down_since.entry(ssd).or_insert(now);
+        self.lost_at.insert(ssd, now);
         self.since.remove(&ssd);
         self.says.remove(&ssd);
         self.told.remove(&ssd);
@@ -211,6 +214,11 @@ impl Changes {
 
     pub(super) fn since(&self, ssd: u16) -> Option<u64> {
         self.since.get(&ssd).copied()
+    }
+
+    /// When the SSD was lost the last time, as far as this daemon knows.
+    pub(super) fn lost_at(&self, ssd: u16) -> u64 {
+        self.lost_at.get(&ssd).copied().unwrap_or(0)
     }
 
     pub(super) fn sinces(&self) -> impl Iterator<Item = (u16, u64)> {
