@@ -252,9 +252,9 @@ impl Core {
 }
 
 impl Volume {
-    /// What the writer said of an SSD, which was lost then and had all that the array has since then. A writer
-    /// says once that it reaches an SSD again, and may do so before the daemon has found it. One whose renewals say nothing of any SSD counts as one
-    /// that reaches it after a while: it does not speak of it, and connects as others do.
+    /// What the writer said of an SSD since it was lost. A writer says once that it reaches an SSD again,
+    /// and may do so before the daemon has found it. One whose renewals say nothing of any SSD counts as one
+    /// that reaches it a while after the SSD had all that the array has: it connects as others do.
     fn reach(&self, ssd: u16, (lost_at, since): (u64, u64), now: u64) -> Reach {
         match self.reaches {
             Some((ssds, at)) if at >= lost_at && ssds >> ssd & 1 == 1 => Reach::Yes,
