@@ -5,10 +5,12 @@
 //! (gnor/cuda/gnor/anew.cuh).
 //!
 //! ```text
-//!   old connection over, old answers taken --> queues filled --> HCA begins anew --> connection --> Connect
-//!                                                                                                     |
-//!   the device's from here on <-- answered: set in use -------------------------------------------<---'
+//!   old connection over, old answers taken --> doorbells zero --> HCA begins anew --> queues filled
+//!                                                                                          |
+//!   the device's from here on <-- answered: set in use <-- Connect <-- connection <--------'
 //! ```
+//! Until the HCA has begun anew, a front end may still look at a work request of the queues' last life. So
+//! they are filled behind its report.
 
 use crate::abi;
 use crate::channel::{Channel, Life, QID};
@@ -108,8 +110,9 @@ impl Channel {
         drop(old);
         let road = road().ok_or(NotMade::Later)?;
         self.life(ssd, |life| life.answered[next] = false);
-        self.fill(queue, &road.data).map_err(later)?;
+        self.silence(queue).map_err(later)?;
         self.begin(ssd, queue)?;
+        self.fill(queue, &road.data).map_err(later)?;
         let io = self.io_queue_of(ssd, queue);
         let connected = self.node.connect_within(io, road.port, self.request_to(road.cntlid), STEP);
         let connection = connected.map_err(|e| self.in_vain(ssd, e.to_string()))?;
@@ -175,6 +178,11 @@ impl Channel {
         wait(DELIVERED, || (is_taken(0) && is_taken(1)).then_some(())).ok_or(NotMade::Later)
     }
 
+    /// Takes back all doorbells: an HCA that begins anew finds none.
+    fn silence(&self, queue: usize) -> Result<(), gnstor_fabric::device::DeviceError> {
+        self.memory.write(self.layout.uars + queue * abi::UAR_BYTES, &[0; abi::UAR_BYTES])
+    }
+
     /// Receives, and the Connect with its capsule and data in the blocks behind it.
     fn fill(&self, queue: usize, data: &ConnectData) -> Result<(), gnstor_fabric::device::DeviceError> {
         let depth = self.layout.depth as usize;
@@ -210,8 +218,7 @@ impl Channel {
         put(block(0) + 16, capsule.as_bytes());
         put(block(CAPSULE_BLOCK), sqe.as_bytes());
         put(block(DATA_BLOCK), data.as_bytes());
-        self.memory.write(at, &raw)?;
-        self.memory.write(self.layout.uars + queue * abi::UAR_BYTES, &[0; abi::UAR_BYTES])
+        self.memory.write(at, &raw)
     }
 
     /// Has the HCA begin anew in these queues.

@@ -172,10 +172,7 @@ impl Client {
             tracing::warn!("SSD {ssd} is left out of the channel for now, as it is not reached: {why}");
         }
         session.follow(Arc::clone(&maps) as _, epoch);
-        // Off until the test of real processes has passed often (tests/tests/anew.rs).
-        if std::env::var_os("GNSTOR_ANEW").is_some_and(|on| on == "1") {
-            session.make_anew_for(&channel);
-        }
+        session.make_anew_for(&channel);
         let transfers = Mutex::new(Transfers::new(&channel)?);
         let buffer = match options.buffer_bytes {
             0 => None,

@@ -15,7 +15,6 @@ const STOPPED: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[test]
-#[ignore = "switched off: it needs GNSTOR_ANEW=1 (docs/decisions/0058)"]
 fn a_kernel_that_runs_reaches_ssds_that_were_killed_or_stopped_and_are_back() {
     within(BUILD_LIMIT, || {
         let folder = tempfile::tempdir().expect("a folder");

@@ -21,8 +21,8 @@ namespace gn {
 // The command id of that Connect: no command of the device's has it.
 enum : gn_u32 { CID_CONNECT = 0xfffeu, RECORD_TAKEN = 2 };
 
-// Until the blocks below `next` are published, so that no warp still writes to the set that is left. The
-// warps that have reserved them wait for nothing but each other.
+// Until the blocks below `next` are published: their commands and capsules can be seen, and no warp still
+// writes to the set that is left. The warps that have reserved them wait for nothing but each other.
 template <class S>
 GN_DEV void await_published(const queue_pair& qp, gn_u32 next) {
   while (!S::ALONE && S::ld_acquire(&qp.publish) != next) pause(20);

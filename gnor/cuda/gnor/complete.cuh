@@ -82,28 +82,30 @@ GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, gn_u32 status, gn_u
 }
 
 // A queue pair has failed: everything in flight on it ends with the cause. The HCA reports the failure only
-// after its last transfer for this queue pair has ended. Every flushed work request comes here again: a
-// command may have been appended in between. The waiting commands end, too: closing the gate takes them off
-// their list. One lane a queue pair calls it, under the completion queue's lock, when this pass's responses
-// are done: no other thread ends commands of that SSD meanwhile.
+// after its last transfer for this queue pair has ended. The waiting commands end, too: closing the gate
+// takes them off their list. Every flushed work request comes here again, and finds the gate closed. One lane
+// a queue pair calls it, under the completion queue's lock, when this pass's responses are done: no other
+// thread ends commands of that SSD meanwhile.
 //
 // With `anew` the completion is of the other set of queues, which is in use behind this.
 template <class S>
 GN_DEV void break_queue(channel& c, gn_u32 queue, bool anew, gn_u32 opcode, gn_u32 syndrome) {
   gn_u32 set = queue >= c.ssds, q = ssd_of(c, queue);
   queue_pair& qp = qp_of(c, q);
-  if ((set_of(S::ld(&qp.gate)) != set) != anew) {  // late; or an answer that was not asked for
+  gn_u64 gate = S::ld(&qp.gate);
+  if ((set_of(gate) != set) != anew) {  // late; or an answer that was not asked for
     if (anew) S::add(&c.protocol_errors, 1u);
     return;
   }
+  if (!anew && (gate & GATE_CLOSED)) return;
   if (!S::ld(&qp.error)) S::st_release(&qp.error, QP_BROKEN | opcode << 8 | syndrome);
-  gn_u64 gate = close_gate<S>(qp);
+  gate = close_gate<S>(qp);
   // The lanes that filled these entries had set their commands' states before, so the search below finds the
-  // commands.
+  // commands. The others' warps have published theirs.
 #pragma unroll 1
   for (gn_u32 k = 0; k < gate_waiting(gate); ++k)
     take_waiting<S>(c, q, gate_tail(gate) - gate_waiting(gate) + k);
-  if (anew) await_published<S>(qp, gate_next(gate));
+  await_published<S>(qp, gate_next(gate));
   gn_u32 ended = CMD_IN_FLIGHT | queue_number(c, q, set_of(gate)) << 8;
   for (gn_u32 cid = 0; cid < SLOTS; ++cid) {
     gn_u32 state = S::ld(&c.slots[cid].state);
@@ -251,7 +253,9 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   }
   if (x.is_response && x.is_error && !c.dumps_addr) fails = x.queue | FAILS_ANEW;
   if (gn_u32 todo = __ballot_sync(mask, fails != FAILS_NONE)) {  // behind all responses of the pass
-    // One after the other, in the queue's order: a set may break and be made anew in one pass.
+    // One after the other, in the queue's order: a set may break and be made anew in one pass. What the
+    // lanes have counted in is before that.
+    __syncwarp(mask);
 #pragma unroll 1
     for (gn_u32 done = 0; todo; todo &= ~done) {
       bool first = lane_id() == lowest(todo);

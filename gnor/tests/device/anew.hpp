@@ -29,7 +29,6 @@ inline void fill_queues(Peer& p, gn_u32 n) {
   channel& c = p.r.c;
   gn_u8* queue = reinterpret_cast<gn_u8*>(queue_of(c, n));
   memset(queue, 0, SQ_AT + c.depth * QUEUE_BYTES_EACH);
-  memset(reinterpret_cast<gn_u8*>(c.uars_addr) + n * UAR_BYTES, 0, UAR_BYTES);
   gn_u64 responses = queue_of(c, n) + SQ_AT + c.depth * RECV_AT_EACH;
   for (gn_u32 i = 0; i < c.depth; ++i) {
     gn_u64 to = responses + i * 16;
@@ -44,9 +43,15 @@ inline void fill_queues(Peer& p, gn_u32 n) {
   memcpy(queue + SQ_AT, wqe, 32);
 }
 
+/// Takes back all doorbells.
+inline void silence(Peer& p, gn_u32 n) {
+  gn_u64* word = reinterpret_cast<gn_u64*>(p.r.c.uars_addr + n * UAR_BYTES);
+  for (gn_u32 i = 0; i < UAR_BYTES / 8; ++i) __atomic_store_n(word + i, 0, __ATOMIC_RELAXED);
+}
+
 inline void ask_anew(Peer& p, Peer::Anew& x, gn_u32 ssd) {
   gn_u32 n = number_of(p, ssd, 1 - x.set);
-  fill_queues(p, n);
+  silence(p, n);
   x.answered[1 - x.set] = false;
   p.queues[n].closed = true;
   hca::down_desc d = p.descriptor(hca::DOWN_QP_ANEW, n, 0);
@@ -56,7 +61,8 @@ inline void ask_anew(Peer& p, Peer::Anew& x, gn_u32 ssd) {
   x.state = Peer::Anew::ASKED;
 }
 
-/// The HCA has begun anew: the Connect is posted.
+/// The HCA has begun anew, and looks at no work request of before. So the queues are filled, and the
+/// Connect is posted.
 inline void told_anew(Peer& p, gn_u32 n, gn_u32 tag) {
   Peer::Anew& x = p.anew[n % p.r.cfg.ssds];
   if (x.state != Peer::Anew::ASKED || x.tag != tag) {
@@ -67,6 +73,7 @@ inline void told_anew(Peer& p, gn_u32 n, gn_u32 tag) {
   queue.closed = queue.broken = queue.reported = queue.flush_known = false;
   queue.arrived = queue.commands = queue.head = 0;
   x.state = Peer::Anew::CONNECTS;
+  fill_queues(p, n);
   gn_u32* record = record_of(p.r.c, n);
   __atomic_store_n(record + mlx5::RCV_DBR, be32(1), __ATOMIC_RELEASE);
   __atomic_store_n(record + mlx5::SND_DBR, be32(1), __ATOMIC_RELEASE);
@@ -102,31 +109,33 @@ inline void on_connect(Peer& p, gn_u32 n) {
     x.answered[x.set] = true;
     x.state = Peer::Anew::WHOLE;
     // Sometimes at once: before the device has heard of it.
-    x.at = p.step + (dice == 2 ? 0 : p.rng.below(3000));
+    x.at = p.step + (dice == 2 || p.r.cfg.fills_unread ? 0 : p.rng.below(3000));
     ++p.made_anew;
   }
 }
 
 inline void step_anew(Peer& p) {
+  // A host that does not wait for the device is quick in all else, too: so its mistake shows.
+  bool hasty = p.r.cfg.fills_unread;
   for (gn_u32 ssd = 0; ssd < p.r.cfg.break_ssds; ++ssd) {
     Peer::Anew& x = p.anew[ssd];
     gn_u32 used = number_of(p, ssd, x.set), other = number_of(p, ssd, 1 - x.set);
     if (p.step < x.at) continue;
     switch (x.state) {
       case Peer::Anew::WHOLE:
-        if (p.breaks == 0 || (!p.queues[used].copies && p.step < x.at + 300)) break;
+        if (p.breaks == 0 || (!hasty && !p.queues[used].copies && p.step < x.at + 300)) break;
         --p.breaks;
         p.break_queue_pair(used);
         x.state = Peer::Anew::BROKEN;
         break;
       case Peer::Anew::BROKEN:
-        if (is_over(p, used)) x.at = p.step + p.rng.below(2000), x.state = Peer::Anew::AWAY;
+        if (is_over(p, used)) x.at = p.step + (hasty ? 0 : p.rng.below(2000)), x.state = Peer::Anew::AWAY;
         break;
       case Peer::Anew::FAILED:
-        if (is_over(p, other)) x.at = p.step + p.rng.below(500), x.state = Peer::Anew::AWAY;
+        if (is_over(p, other)) x.at = p.step + (hasty ? 0 : p.rng.below(500)), x.state = Peer::Anew::AWAY;
         break;
       case Peer::Anew::AWAY:
-        if (p.r.cfg.fills_unread || (is_taken(p, ssd, 0) && is_taken(p, ssd, 1))) ask_anew(p, x, ssd);
+        if (hasty || (is_taken(p, ssd, 0) && is_taken(p, ssd, 1))) ask_anew(p, x, ssd);
         break;
       case Peer::Anew::ASKED:
       case Peer::Anew::CONNECTS: break;

@@ -293,6 +293,12 @@ mutants_of_the_other() {
         plain plain queue_pairs_made_anew 36
     mutant doorbells_of_the_last_life $FABRIC/hca/anew.cuh '/qp.sq_head = 0;/d' \
         plain plain queue_pairs_made_anew 12
+    mutant late_acknowledgement $GNOR/complete.cuh \
+        '/set_of(S::ld(&qp.gate)) != (gn_u32)(x.queue >= c.ssds)) return;/d' \
+        plain plain queue_pairs_made_anew 36 'were not acknowledged [1-9]'
+    mutant slow_warps_not_waited_for $GNOR/anew.cuh '/&qp.publish) != next/d' \
+        tsan tsan queue_pairs_made_anew 20
+    mutant set_filled_unread '' '' tsan tsan a_set_filled_unread 20
     mutant refusal_is_the_end $GNOR/io.cuh 's/  return (v.follows & FOLLOWS_REFUSALS).*$/  return false;/' \
         plain plain the_map_moves_on 20
     mutant own_slot_used_twice $GNOR/io.cuh \
