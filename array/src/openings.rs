@@ -117,8 +117,8 @@ pub(crate) fn behind_of(array: &[Made]) -> Vec<(usize, CameUp, String)> {
         let Some((own, seen, by)) = behind.filter(|_| has_image) else { continue };
         let file = made.about.data.as_ref().map_or(String::new(), |path| format!("{}: ", path.display()));
         let why = format!(
-            "{file}it is an older image: it counts {} starts and stops of the array, and SSD {by} knows of {}; \
-             put the newest file back",
+            "{file}it is an older image: it counts {} starts and stops of the array, and SSD {by} knows of \
+             {}; put the newest file back",
             count_of(own),
             count_of(seen)
         );

@@ -40,8 +40,8 @@ pub(crate) fn strangers_of<'a>(array: impl Iterator<Item = Option<&'a Made>>) ->
         let file = array[place].and_then(|made| made.about.data.as_ref());
         let file = file.map_or(String::new(), |path| format!("{}: ", path.display()));
         format!(
-            "{file}it is the file of an SSD of another array: volumes are not what the other SSDs say; put this \
-             array's file back"
+            "{file}it is the file of an SSD of another array: volumes are not what the other SSDs say; put \
+             this array's file back"
         )
     };
     strangers(&entries).into_iter().map(|place| (place, why(place))).collect()
@@ -54,8 +54,8 @@ pub(crate) fn note(array: &mut [Made]) {
         made.about.is_numbered_now = true;
     }
     tracing::warn!(
-        "the data files were made before arrays had numbers: that they are of one array cannot be known, and is \
-         taken for granted; a file of another array is told from now on"
+        "the data files were made before arrays had numbers: that they are of one array cannot be known, \
+         and is taken for granted; a file of another array is told from now on"
     );
 }
 

@@ -71,7 +71,8 @@ pub enum Command {
         after_help = concat!(
             "Examples:\n",
             "  gnstor ssd --data ssd0.gns --size 1GiB --manager-key array.key\n",
-            "  gnstor ssd --data ssd1.gns --size 1GiB --index 1 --listen 127.0.0.1:4422 --manager-key array.key\n",
+            "  gnstor ssd --data ssd1.gns --size 1GiB --index 1 --listen 127.0.0.1:4422 \
+             --manager-key array.key\n",
             "  gnstor ssd --data /dev/nvme1n1 --size 800GiB --manager-key array.key\n",
             "  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422 --manager-key array.key\n\n",
             "Signals: TERM and INT shut the SSD down in order; USR1 is a power failure whose dump ",
@@ -120,7 +121,8 @@ pub enum Command {
             "  gnstor fleet watch\n",
             "  gnstor fleet fail 2\n",
             "  gnstor fleet resume 2\n\n",
-            "Exit codes of show and watch: 0 healthy; 2 degraded: some blocks have fewer copies than they should; ",
+            "Exit codes of show and watch: 0 healthy; 2 degraded: some blocks have fewer copies than they \
+             should; ",
             "3 some blocks\n",
             "cannot be read or written; 1 the daemon did not answer.",
         )

@@ -81,14 +81,15 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
 pub(crate) fn of_ssd(args: &SsdArgs) -> Result<ArrayKey, CliError> {
     if args.manager_key.is_none() && !args.no_auth {
         return Err(CliError::Usage(format!(
-            "without the array's key an SSD believes every host: name the key with --manager-key FILE, or let \
-             each host that reaches {} read, change and delete what the SSD holds with --no-auth",
+            "without the array's key an SSD believes every host: name the key with --manager-key FILE, or \
+             let each host that reaches {} read, change and delete what the SSD holds with --no-auth",
             args.listen
         )));
     }
     if args.tls.is_empty() && !args.insecure && !args.listen.ip().is_loopback() {
         return Err(CliError::Usage(format!(
-            "other machines reach {}: name a certificate with --tls CERT KEY, or trust the wire with --insecure",
+            "other machines reach {}: name a certificate with --tls CERT KEY, or trust the wire with \
+             --insecure",
             args.listen
         )));
     }

@@ -124,8 +124,8 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
         if let Some(why) = &ssd.down {
             problems.push(Problem {
                 what: format!(
-                    "SSD {index} is down: {}; changes of volumes are refused, and so are writes of blocks that \
-                     have a copy there",
+                    "SSD {index} is down: {}; changes of volumes are refused, and so are writes of blocks \
+                     that have a copy there",
                     printable(why)
                 ),
                 action: if ssd.info.address.is_empty() || is_shared(&ssd.info.address) {
@@ -145,18 +145,20 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
                 what: format!(
                     "SSD {index} lost acknowledged writes: it takes writes and serves no reads at all"
                 ),
-                action: "keep the other SSDs running, and copy the volumes into a new array (gnstor cp): no SSD is \
-                         filled again yet; blocks whose copies are all on such SSDs cannot be read"
+                action: "keep the other SSDs running, and copy the volumes into a new array (gnstor cp): no \
+                         SSD is filled again yet; blocks whose copies are all on such SSDs cannot be read"
                     .into(),
             });
         }
         if ssd.is_damaged {
             problems.push(Problem {
                 what: format!(
-                    "SSD {index} could not read all of its permission metadata when it started: its file or disk \
-                     is damaged, and volumes or changes of them may be missing there"
+                    "SSD {index} could not read all of its permission metadata when it started: its file or \
+                     disk is damaged, and volumes or changes of them may be missing there"
                 ),
-                action: "keep the other SSDs running, and copy the volumes into a new array (gnstor cp)".into(),
+                action: "keep the other SSDs running, and copy the volumes into a new array \
+                         (gnstor cp)"
+                    .into(),
             });
         }
         if ssd.filling > 0 {

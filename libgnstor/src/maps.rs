@@ -207,8 +207,8 @@ pub(crate) fn check_places(map: &AnyMap) -> Result<(), Error> {
     match (0..map.groups()).find_map(|group| map.incoming(group)) {
         None => Ok(()),
         Some(incoming) => Err(Error::Protocol(format!(
-            "SSD {} is taking over the places of another one, and this version cannot write meanwhile: connect \
-             when that has ended (gnstor status)",
+            "SSD {} is taking over the places of another one, and this version cannot write meanwhile: \
+             connect when that has ended (gnstor status)",
             incoming.ssd
         ))),
     }

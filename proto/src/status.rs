@@ -205,10 +205,12 @@ refusals! {
     /// The SSD of this copy cannot be used, and another one stands in its place. DNR: only the operator ends
     /// this.
     CopyUnusable = 42, 0x4707, 30, FailedPrecondition, "1 (serving and filling)",
-        "the SSD of this copy cannot be used: gnstor status names it; put its file right and start the array again";
+        "the SSD of this copy cannot be used: gnstor status names it; put its file right and start the \
+         array again";
     /// A member of the block's group is absent with the last copy of something, or too few copies are left.
     GroupWaits = 43, 0x0708, 11, Unavailable, "1c (last copy)",
-        "an SSD of the block's group is away with the last copy, or too few copies are left to write: wait for it";
+        "an SSD of the block's group is away with the last copy, or too few copies are left to write: wait \
+         for it";
     /// An SSD of the block's group is full by the map, and the block is not mapped.
     GroupFull = 44, 0x4081, 28, ResourceExhausted, "15 (full)",
         "an SSD of the block's group is full: delete or trim, or add SSDs";

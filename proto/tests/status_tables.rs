@@ -47,7 +47,8 @@ fn header() -> String {
         let _ = writeln!(text, "  GN_{} = {},", constant(refusal), refusal as u8);
     }
     text += "  GN_REFUSALS_END\n};\n\n\
-             /* NVMe status without the phase bit, name, rule of the protocol; 0 and question marks for a number\n \
+             /* NVMe status without the phase bit, name, rule of the protocol; 0 and question marks for a \
+             number\n \
              * that there is not. */\n\
              struct gn_refusal {\n  gn_u16 status;\n  const char *name;\n  const char *rule;\n};\n\n\
              static inline const struct gn_refusal *gn_refusal_of(gn_u8 code) {\n  \

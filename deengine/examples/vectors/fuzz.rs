@@ -139,7 +139,8 @@ fn report(campaign: &Campaign<'_>, seed: u64, took: Duration) -> String {
     let kept = std::fs::write(&path, script.file_bytes());
     let tail = script.ops[count.saturating_sub(4)..count].iter().map(|op| format!("\n  {op:?}"));
     format!(
-        "a difference after {took:.1?} at seed {seed}, shrunk to {count} operations in {path} ({kept:?}), the last:{}",
+        "a difference after {took:.1?} at seed {seed}, shrunk to {count} operations in {path} ({kept:?}), \
+         the last:{}",
         tail.collect::<String>()
     )
 }

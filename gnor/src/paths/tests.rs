@@ -227,7 +227,12 @@ impl World {
 }
 
 fn modes() -> impl Strategy<Value = Mode> {
-    prop_oneof![3 => Just(Mode::Well), 1 => Just(Mode::Silent), 1 => Just(Mode::Dead), 1 => Just(Mode::Refuses)]
+    prop_oneof![
+        3 => Just(Mode::Well),
+        1 => Just(Mode::Silent),
+        1 => Just(Mode::Dead),
+        1 => Just(Mode::Refuses)
+    ]
 }
 
 proptest! {

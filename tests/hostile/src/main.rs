@@ -27,7 +27,8 @@ fn main() -> ExitCode {
         (parsed, only.map_or(Some(None), |found| found.map(Some)))
     else {
         eprintln!(
-            "gnstor-hostile ADDRESS SECONDS SEED [ATTACK]: attacks the array whose SSDs are reached at ADDRESS"
+            "gnstor-hostile ADDRESS SECONDS SEED [ATTACK]: attacks the array whose SSDs are reached at \
+             ADDRESS"
         );
         return ExitCode::from(2);
     };

@@ -5,7 +5,7 @@ use crate::load::{Load, Rounds};
 use crate::{LIMIT, guest, number, resident_mib, ssd_address};
 use gnstor_hostile::attacks::Attack;
 use gnstor_tests::command::{Guard, HOSTILE, Up, wait};
-use gnstor_tests::{assert_same, volume, within};
+use gnstor_tests::{assert_same, long, volume, within};
 use libgnstor::Rights;
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -50,8 +50,9 @@ fn another_client_reads(up: &Up, file: &libgnstor::File) {
 /// The last line sums it up for a campaign of several processes.
 #[test]
 fn an_honest_load_beside_hostile_clients_has_no_error() {
-    within(LIMIT + Duration::from_secs(3 * number("GNSTOR_HOSTILE_SECONDS", 12)), || {
-        let time = Duration::from_secs(number("GNSTOR_HOSTILE_SECONDS", 12));
+    let seconds = number("GNSTOR_HOSTILE_SECONDS", if long() { 12 } else { 6 });
+    within(LIMIT + Duration::from_secs(3 * seconds), move || {
+        let time = Duration::from_secs(seconds);
         let seed = number("GNSTOR_HOSTILE_SEED", 1);
         let up = Up::start(&["--ssds", "2"]);
         let address = ssd_address(&up);
@@ -177,7 +178,7 @@ impl Measured {
 #[test]
 fn the_load_beside_each_attack_has_no_error_and_goes_on() {
     let pairs = number("GNSTOR_HOSTILE_PAIRS", 1);
-    let slice = Duration::from_millis(number("GNSTOR_HOSTILE_SLICE_MS", 1000));
+    let slice = Duration::from_millis(number("GNSTOR_HOSTILE_SLICE_MS", if long() { 1000 } else { 400 }));
     // A pair is two slices and a second; two of them have as much again where the machine is loaded.
     let each = 2 * (2 * slice + Duration::from_secs(1));
     let all =

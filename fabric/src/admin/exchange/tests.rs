@@ -275,7 +275,8 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let (order, brings) = (proptest::option::of(0u64..4), prop_oneof![Just(0), Just(1), Just(400_000)]);
     prop_oneof![
-        6 => (order, brings, 1u32..4).prop_map(|(order, brings, capsules)| Step::Give { order, brings, capsules }),
+        6 => (order, brings, 1u32..4)
+            .prop_map(|(order, brings, capsules)| Step::Give { order, brings, capsules }),
         8 => any::<usize>().prop_map(|which| Step::Complete { which }),
         1 => (0u64..3_000).prop_map(|ms| Step::Pass { ms }),
         1 => Just(Step::KeepAlive),
