@@ -34,7 +34,7 @@ const CAPSULE_BLOCK: usize = 1;
 const DATA_BLOCK: usize = 8;
 /// A block of a send queue.
 const SEND_BYTES: usize = 64;
-/// Most tries without an answer while one kernel runs.
+/// Most tries whose completions the device may not have taken yet.
 const VAIN_TRIES: u32 = 4;
 const _: () = assert!(mlx5::WQEBB == SEND_BYTES as u64 && VAIN_ENTRIES >= 2 * VAIN_TRIES as usize);
 /// From one look to the next.
@@ -79,6 +79,17 @@ fn wait<R>(most: Duration, mut look: impl FnMut() -> Option<R>) -> Option<R> {
     }
 }
 
+impl Life {
+    /// Whether the completions of one more try find room, when the device has taken the answers so far. What
+    /// it has taken up to the last answer takes no room any more, but for the flushed end of that try.
+    fn may_try(&mut self) -> bool {
+        if self.answered[1 - self.set] {
+            self.vain = self.vain.min(1);
+        }
+        self.vain < VAIN_TRIES
+    }
+}
+
 impl Channel {
     /// Makes the queue pair to an SSD anew beside the kernel that runs. `road` says where the SSD is, and
     /// `keep` lets its session end the connection. Blocks for some seconds at most.
@@ -95,15 +106,16 @@ impl Channel {
             ));
         }
         let life = self.queues().lives.get(ssd).copied().ok_or(NotMade::Later)?;
-        if life.stuck || life.vain >= VAIN_TRIES {
-            return Err(NotMade::NextLaunch("earlier tries have failed".into()));
+        if life.stuck {
+            return Err(NotMade::NextLaunch("the end of an earlier try is not known".into()));
         }
         let next = 1 - life.set;
         self.await_over(self.number(ssd, life.set))?;
-        if life.vain > 0 {
-            self.await_over(self.number(ssd, next))?;
-        }
+        self.await_over(self.number(ssd, next))?;
         self.await_taken(ssd, life)?;
+        if !self.life(ssd, Life::may_try) {
+            return Err(NotMade::NextLaunch("earlier tries have failed".into()));
+        }
         let queue = self.number(ssd, next);
         // Behind the lock: the connection's end is a call to the engine.
         let old = self.queues().connections[queue].take();
@@ -115,11 +127,11 @@ impl Channel {
         self.fill(queue, &road.data).map_err(later)?;
         let io = self.io_queue_of(ssd, queue);
         let connected = self.node.connect_within(io, road.port, self.request_to(road.cntlid), STEP);
-        let connection = connected.map_err(|e| self.in_vain(ssd, e.to_string()))?;
+        let connection = connected.map_err(|e| NotMade::Failed(e.to_string()))?;
         let lifeline = connection.lifeline();
         self.queues().connections[queue] = Some(connection);
         if keep(&lifeline).is_none() {
-            return Err(self.in_vain(ssd, "the SSD is lost again".into()));
+            return Err(NotMade::Failed("the SSD is lost again".into()));
         }
         self.post(io, queue).map_err(later)?;
         self.await_answer(ssd, next)?;
@@ -304,5 +316,28 @@ impl Channel {
             cntlid: cntlid.into(),
             ..CmRequest::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+
+    #[test]
+    fn refused_tries_go_on_and_tries_without_an_answer_end() {
+        let _deadline = deadline();
+        let mut life = Life::default();
+        for _ in 0..100 {
+            assert!(life.may_try());
+            (life.answered[1], life.vain) = (true, life.vain + 1);
+        }
+        life.answered[1] = false;
+        let more = (0..100).take_while(|_| {
+            let may = life.may_try();
+            life.vain += 1;
+            may
+        });
+        assert_eq!(more.count(), VAIN_TRIES as usize - 2, "one was refused, and one left its end");
     }
 }

@@ -82,7 +82,7 @@ pub(crate) struct Life {
     pub(crate) set: usize,
     /// The last Connect of each set beside a kernel was answered.
     pub(crate) answered: [bool; 2],
-    /// Tries that have failed since the last one that did not.
+    /// Tries that have failed, and whose completions the device may not have taken yet.
     pub(crate) vain: u32,
     /// What the HCA does with the set that is not in use is not known.
     pub(crate) stuck: bool,

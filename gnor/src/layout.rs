@@ -30,7 +30,7 @@ pub(crate) struct Layout {
 
 /// Fewer would let one SSD of many hold up the commands that wait for a place in its queue.
 const LEAST_DEPTH: usize = 32;
-/// Completions that a queue pair leaves which is made anew in vain, until the channel gives up: two a try.
+/// Completions of tries to make a queue pair anew that the device may not have taken yet: two a try.
 pub(crate) const VAIN_ENTRIES: usize = 8;
 
 /// Commands that may be in flight to one SSD. The SSDs of an array share as many as a channel has slots. So

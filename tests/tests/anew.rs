@@ -19,14 +19,17 @@ fn a_kernel_that_runs_reaches_ssds_that_were_killed_or_stopped_and_are_back() {
     within(BUILD_LIMIT, || {
         let folder = tempfile::tempdir().expect("a folder");
         let file_of = |index: usize| folder.path().join(format!("{index}.gns")).display().to_string();
+        // The new queue pairs prove who asks for them, as the first ones did.
+        let key = folder.path().join("array.key").display().to_string();
+        let keyed = ["--manager-key", key.as_str()];
         let start = |index: usize| {
             let (file, number) = (file_of(index), index.to_string());
             let sizes = ["--preset", "null", "--size", "64MiB", "--data", &file, "--index", &number];
-            SsdProcess::start("127.0.0.1:0", &sizes)
+            SsdProcess::start("127.0.0.1:0", &[&sizes[..], &keyed].concat())
         };
         let mut ssds: Vec<_> = (0..4).map(start).map(Some).collect();
         let addresses: Vec<_> = ssds.iter().flatten().map(SsdProcess::address).collect();
-        let up = Up::start_as(&["--ssd-at", &addresses.join(",")]);
+        let up = Up::start_as(&[&["--ssd-at", addresses.join(",").as_str()], &keyed[..]].concat());
         let recorder = Recorder::start(&up.daemon);
         let guest = Guest::connect_for(&recorder.at, "writer", PATIENCE);
         let client = &guest.client;
@@ -46,7 +49,7 @@ fn a_kernel_that_runs_reaches_ssds_that_were_killed_or_stopped_and_are_back() {
                 ssds[dead].take().expect("it runs").kill();
                 until("the SSD is missed", || !client.unreached().is_empty());
                 std::thread::sleep(Duration::from_millis(200));
-                ssds[dead] = Some(SsdProcess::start(&addresses[dead], &["--data", &file_of(dead)]));
+                ssds[dead] = Some(SsdProcess::start(&addresses[dead], &[&["--data", file_of(dead).as_str()], &keyed[..]].concat()));
                 let back = Instant::now();
                 until("the SSD is reached", || client.unreached().is_empty());
                 println!("SSD {dead} is reached {:?} after it serves again", back.elapsed());

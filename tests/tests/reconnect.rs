@@ -104,20 +104,24 @@ struct Scene {
     proxies: Vec<Proxy>,
     /// Connections of the daemon's at each proxy.
     daemons: Vec<usize>,
+    /// Of the array's key.
+    _folder: tempfile::TempDir,
 }
 
 impl Scene {
     fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = folder.path().join("array.key").display().to_string();
         let start = |index: &str| {
-            let size = ["--preset", "null", "--size", "128MiB", "--index", index];
+            let size = ["--preset", "null", "--size", "128MiB", "--index", index, "--manager-key", &key];
             SsdProcess::start("127.0.0.1:0", &size)
         };
         let ssds = vec![start("0"), start("1")];
         let proxies: Vec<Proxy> = ssds.iter().map(|ssd| Proxy::before(ssd.address())).collect();
         let at = proxies.iter().map(|proxy| proxy.address.as_str()).collect::<Vec<_>>().join(",");
-        let up = Up::start_as(&["--ssd-at", &at]);
+        let up = Up::start_as(&["--ssd-at", &at, "--manager-key", &key]);
         let daemons = proxies.iter().map(Proxy::count).collect();
-        Self { up, ssds, proxies, daemons }
+        Self { up, ssds, proxies, daemons, _folder: folder }
     }
 }
 
