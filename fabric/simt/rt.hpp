@@ -111,6 +111,9 @@ struct Sim {
   unsigned until_housekeeping;     // switches
   unsigned turn_switches;          // since the warp that runs got its turn
   unsigned idle_limit, idle_pauses, pauses_since_os_yield;
+  bool told_peers;                 // a lane stored with system scope since the last offer of the CPU
+  bool naps;                       // the last offer was a sleep
+  uint64_t quiet_since_ns;         // the first offer of the CPU since the lanes told something; 0 = none
   uint64_t deadline_at_ns;         // 0 = none
 
   void* sp;                        // of the scheduler, while a lane runs

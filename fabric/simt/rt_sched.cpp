@@ -123,18 +123,40 @@ void wait_for_group(Sim& s, Lane* self, Group* group) {
   self->waits_in = nullptr;
 }
 
+/// Offers the CPU. Lanes that tell their peers nothing for a while wait for an answer. The thread then sleeps
+/// between two looks, as a transport's thread does: a wait of seconds would otherwise take a core, also from
+/// the peer that it waits for.
+static void offer_cpu(Sim& s) {
+  constexpr uint64_t AWAKE_NS = 1000000, LONG_NS = 4000000;
+  constexpr long NAP_NS = 50000, LONG_NAP_NS = 200000;
+  if (s.told_peers) s.quiet_since_ns = 0;
+  s.told_peers = false;
+  uint64_t now = monotonic_ns();
+  if (!s.quiet_since_ns) s.quiet_since_ns = now;
+  uint64_t quiet = now - s.quiet_since_ns;
+  ++s.stats.os_yields;
+  s.naps = quiet >= AWAKE_NS;
+  if (!s.naps) {
+    sched_yield();
+    return;
+  }
+  timespec nap{0, quiet < LONG_NS ? NAP_NS : LONG_NAP_NS};
+  nanosleep(&nap, nullptr);
+}
+
 /// The peers of a run without a host step are OS threads. When the lanes find nothing to do, the peers need
 /// the CPU more than the lanes do; on a machine with few CPUs they would otherwise wait for the end of the
 /// time slice.
 static void be_polite(Sim& s) {
-  // Lanes that poll under a lock write without progress, hence the second, far rarer reason.
+  // Lanes that poll under a lock write without progress, hence the second, far rarer reason. Lanes that wait
+  // for long need no other reason.
   constexpr unsigned BUSY_FACTOR = 16;
+  unsigned most = s.naps ? s.idle_limit : BUSY_FACTOR * s.idle_limit;
   ++s.idle_pauses;
   ++s.pauses_since_os_yield;
-  if (s.idle_pauses < s.idle_limit && s.pauses_since_os_yield < BUSY_FACTOR * s.idle_limit) return;
+  if (s.idle_pauses < s.idle_limit && s.pauses_since_os_yield < most) return;
   s.idle_pauses = s.pauses_since_os_yield = 0;
-  ++s.stats.os_yields;
-  sched_yield();
+  offer_cpu(s);
 }
 
 void lane_entry() {
@@ -212,7 +234,10 @@ void point(const void* p, Scope scope, Access access, const char* file, int line
       rt::fail_lane(s, l, FAIL_MISUSE,
                     "read-modify-write of host-visible memory (over PCIe not atomic with the CPU)");
   }
-  if (access != Access::load) s.idle_pauses = 0;
+  if (access != Access::load) {
+    s.idle_pauses = 0;
+    s.told_peers |= scope == Scope::sys;
+  }
   maybe_preempt(s, l);
 }
 

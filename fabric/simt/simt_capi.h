@@ -43,7 +43,7 @@ typedef struct gn_simt_options {
   uint64_t stack_bytes;     /* a lane; 0 = default */
   uint32_t preempt; /* switch at 1 of N accesses; 0 = only where a lane waits (fastest; the default here) */
   uint32_t weak;            /* nonzero: store buffers */
-  uint32_t idle_yields;     /* fruitless pauses before sched_yield(); 0 = never */
+  uint32_t idle_yields;     /* fruitless pauses before sched_yield(), later a nap; 0 = never */
   uint32_t nregions;
   const gn_simt_region* regions; /* host-visible memory, for the scope check; may be null */
   uint32_t (*host_step)(void* host_arg); /* may be null; nonzero: did something */

@@ -53,7 +53,7 @@ struct Options {
   uint64_t seed = 1;
   unsigned preempt = 8;  ///< switch at 1 of N memory accesses; 1 = at each; 0 = only where a lane waits
   bool weak = false;  ///< store buffers: stores show late, relaxed ones out of order (not with TSan)
-  unsigned idle_yields = 256;         ///< fruitless pauses before the OS thread offers its CPU; 0 = never
+  unsigned idle_yields = 256;  ///< fruitless pauses before the OS thread offers its CPU; 0 = never
   uint64_t max_steps = UINT64_MAX;    ///< more lane switches asked for than this: livelock
   uint64_t deadline_ns = 0;           ///< wall-clock limit of the run; 0 = none
   size_t stack = 128 << 10;           ///< bytes a lane

@@ -108,7 +108,7 @@ fn takes_little(up: &Up, what: &str) {
 #[test]
 fn four_ssds_on_a_full_disk_leave_the_core_to_others_and_end_with_their_dumps() {
     within(BUILD_LIMIT, || {
-        let Some(disk) = Mounted::new("size=200m") else { return };
+        let Some(disk) = Mounted::new("size=140m") else { return };
         let data = disk.0.path().join("array").to_str().expect("a plain path").to_owned();
         let up = Up::start(&["--ssds", "4", "--data", &data, "--sparse"]);
         {

@@ -128,18 +128,17 @@ impl Scene {
 #[test]
 fn connections_that_are_cut_at_any_moment_are_made_anew_and_every_byte_is_right() {
     within(BUILD_LIMIT, || {
-        const BYTES: usize = 4 * MIB;
+        let (rounds, bytes) = if long() { (400, 4 * MIB) } else { (20, 2 * MIB) };
         let scene = Scene::start();
         let guest = guest(&scene.up.daemon, Duration::from_secs(30));
-        volume(&guest.client, "v", BYTES as u64, 2);
+        volume(&guest.client, "v", bytes as u64, 2);
         let file = guest.client.open("v", Rights::Write).unwrap();
-        let rounds = if long() { 400 } else { 20 };
         let (mut cuts, mut writes) = (0, 0);
         for seed in 0..rounds {
             let drawn = |what: u64, most: u64| mix64(seed << 8 | what) % most;
-            let data = pattern(seed + 1, BYTES);
+            let data = pattern(seed + 1, bytes);
             let over = AtomicBool::new(false);
-            let mut back = vec![0; BYTES];
+            let mut back = vec![0; bytes];
             std::thread::scope(|scope| {
                 let (scene, over) = (&scene, &over);
                 let cutter = scope.spawn(move || {
@@ -161,7 +160,7 @@ fn connections_that_are_cut_at_any_moment_are_made_anew_and_every_byte_is_right(
                 over.store(true, Ordering::Relaxed);
                 cuts += cutter.join().expect("no panic");
             });
-            writes += BYTES / CHUNK;
+            writes += bytes / CHUNK;
             assert_same(&format!("seed {seed}"), &back, &data);
             for replica in 0..2 {
                 file.read_replica_at(replica, 0, &mut back).unwrap_or_else(|e| panic!("seed {seed}: {e}"));

@@ -215,3 +215,32 @@ impl Drop for Detached<'_> {
         _ = Command::new("losetup").args(["--detach", self.0]).status();
     }
 }
+
+#[test]
+fn a_volatile_array_takes_no_shared_memory() {
+    within(BUILD_LIMIT, || {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path().join("array").to_str().expect("a plain path").to_owned();
+        let kept = |file: &str| {
+            let about = std::fs::metadata(format!("{data}/{file}")).expect("the data file");
+            let (dev, ino) = {
+                use std::os::unix::fs::MetadataExt;
+                (about.dev(), about.ino())
+            };
+            let name = format!("gnstor-{dev:x}-{ino:x}-");
+            let all = std::fs::read_dir("/dev/shm").expect("shared memory").flatten();
+            let ours = all.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name));
+            // A file of a killed process may be there whose data file had this number and is deleted.
+            let begun = std::fs::metadata(folder.path()).and_then(|about| about.created()).expect("a time");
+            let is_of_this_test = |at: std::io::Result<std::time::SystemTime>| at.expect("a time") >= begun;
+            ours.filter(|entry| is_of_this_test(entry.metadata().and_then(|about| about.modified()))).count()
+        };
+        let up = Up::start(&["--ssds", "1", "--data", &data, "--volatile"]);
+        assert_eq!(kept("ssd-0.gns"), 0);
+        up.end("-TERM");
+        let up = Up::start_as(&["--data", &data]);
+        assert_eq!(kept("ssd-0.gns"), 1);
+        up.end("-TERM");
+        gnstor(&["up", "--volatile"]).not_understood(&["--data"]);
+    });
+}

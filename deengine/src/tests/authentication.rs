@@ -355,16 +355,6 @@ fn an_ssd_tells_its_first_key_from_others_also_after_a_restart() {
 }
 
 #[test]
-fn a_term_that_jumps_is_refused_even_from_the_daemon() {
-    let mut harness = Harness::new();
-    let mut map = FleetMap::equal(1, 64, 7, 1).unwrap();
-    map.term = u64::MAX;
-    assert_eq!(refusal(&harness.set_map(&map)), Some(Refusal::InvalidField));
-    map.term = 1 << 32;
-    assert_eq!(refusal(&harness.set_map(&map)), None);
-}
-
-#[test]
 fn no_debug_output_shows_a_key() {
     let mut harness = asking(Group::Null);
     proven(&mut harness, ADMIN, host(7, 1));

@@ -140,3 +140,13 @@ fn effects_not_yet_taken_die_with_their_queue() {
     assert_eq!(harness.pop_effect(), None);
     assert_eq!((harness.in_flight(), harness.free_frames()), (0, free));
 }
+
+#[test]
+fn a_term_that_jumps_is_refused_even_from_the_daemon() {
+    let mut harness = Harness::new();
+    let mut map = FleetMap::equal(1, 64, 7, 1).unwrap();
+    map.term = u64::MAX;
+    assert_eq!(refusal(&harness.set_map(&map)), Some(Refusal::InvalidField));
+    map.term = 1 << 32;
+    assert_eq!(refusal(&harness.set_map(&map)), None);
+}

@@ -3,6 +3,7 @@
 // Grids that live together, what ends a run, and what a run leaves behind.
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,10 +13,12 @@
 namespace {
 
 using gn::mem::add_acqrel_gpu;
+using gn::mem::exch_acquire_gpu;
 using gn::mem::ld_acquire_gpu;
 using gn::mem::ld_acquire_sys;
 using gn::mem::ld_relaxed_gpu;
 using gn::mem::st_relaxed_gpu;
+using gn::mem::st_release_gpu;
 using gn::mem::st_release_sys;
 
 // A resident agent serves client grids until the last client grid has ended.
@@ -295,6 +298,42 @@ void an_idle_run_offers_its_cpu() {
   CHECK(s.os_yields > 0);
 }
 
+/// How often this thread has slept.
+long sleeps() {
+  rusage used;
+  getrusage(RUSAGE_THREAD, &used);
+  return used.ru_nvcsw;
+}
+
+/// The lanes poll under a lock, as a client that waits for a completion does.
+void a_run_that_waits_for_long_sleeps() {
+  simt::Options o = check::returning();
+  o.preempt = 0;
+  o.deadline_ns = 20000000000u;
+  gn_u32 answer = 0, lock = 0;
+  long before = sleeps();
+  pthread_t peer;
+  pthread_create(
+      &peer, nullptr,
+      [](void* p) -> void* {
+        usleep(300000);
+        __atomic_store_n(static_cast<gn_u32*>(p), 1u, __ATOMIC_RELEASE);
+        return nullptr;
+      },
+      &answer);
+  simt::Stats s = simt::launch(1, 32, o, [&] {
+    for (bool done = false; !done; gn::pause(100)) {
+      if (exch_acquire_gpu(&lock, 1u)) continue;
+      done = ld_acquire_sys(&answer);
+      st_release_gpu(&lock, 0u);
+    }
+  });
+  long slept = sleeps() - before;
+  pthread_join(peer, nullptr);
+  CHECK(!s.failed);
+  CHECK(slept >= 20);
+}
+
 void several_threads_may_each_have_a_run() {
   pthread_t threads[4];
   static gn_u32 lanes[4];
@@ -359,6 +398,7 @@ int main() {
   RUN(impossible_requests_are_refused);
   RUN(without_a_callback_a_failure_ends_the_process);
   RUN(an_idle_run_offers_its_cpu);
+  RUN(a_run_that_waits_for_long_sleeps);
   RUN(several_threads_may_each_have_a_run);
   RUN(the_c_interface_returns_errors);
   return check::failures != 0;

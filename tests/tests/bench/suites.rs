@@ -58,11 +58,11 @@ fn a_suite_goes_on_where_its_last_call_ended() {
             (gaps.len(), &gaps[0]["rw"], &gaps[1]["rw"]),
             (2, &"randread".into(), &"randwrite".into())
         );
-        // A second round, of what half of the first one's time allows; the first one's runs stay as they
+        // A second round, of what a quarter of the first one's time allows; the first one's runs stay as they
         // were.
         let took: f64 = rows.iter().map(|row| row["kept"]["seconds"].as_f64().expect("a time")).sum();
-        let half = format!("{:.0}ms", took * 500.0);
-        let more = call(&["--runs", "2", "--budget", &half]);
+        let quarter = format!("{:.0}ms", took * 250.0);
+        let more = call(&["--runs", "2", "--budget", &quarter]);
         let done = more["done"].as_u64().expect("a number");
         assert!((31..60).contains(&done) && more["complete"] == false, "{done} runs");
         assert_eq!(more["rows"][0]["kept"]["runs"].as_array().map(Vec::len), Some(2));
@@ -91,7 +91,7 @@ fn a_suite_goes_on_where_its_last_call_ended() {
 fn the_figures_as_a_suite_run_shared_points_once() {
     within(BUILD_LIMIT, || {
         let folder = tempfile::tempdir().expect("a folder");
-        let report = suite("figures", folder.path(), &["--budget", "18s", "--json"]).json();
+        let report = suite("figures", folder.path(), &["--budget", "10s", "--json"]).json();
         let done = report["done"].as_u64().expect("a number");
         assert!(done > 0 && report["complete"] == false, "{done}");
         let points = |number: usize| report["figures"][number]["points"].as_array().expect("points").clone();
