@@ -201,16 +201,19 @@ impl Ssd {
             Some(walk) if walk.is_over() => FillState::Filled,
             Some(_) => FillState::Filling,
         };
-        let volumes = self.table.volumes_from(0).map(|volume| volume.entry());
-        let all: u64 = volumes.filter(|entry| !entry.deleting).map(|entry| entry.capacity_blocks).sum();
         let walked = walk.map_or(0, |walk| walk.walked);
+        let all = walk.map_or(0, |_| {
+            let volumes = self.table.volumes_from(0).map(|volume| volume.entry());
+            let blocks = volumes.filter(|entry| !entry.deleting).map(|entry| entry.capacity_blocks);
+            blocks.sum::<u64>().max(walked)
+        });
         FillLog {
             state,
             epoch: self.table.fleet().map_or(0, |fleet| fleet.map().epoch()),
             incarnation: self.identity().incarnation,
             waits_for: walk.and_then(Walk::waits_for),
             compared: walked,
-            all: if walk.is_some() { all.max(walked) } else { 0 },
+            all,
             pulled: walk.map_or(0, |walk| walk.pulled),
         }
     }
