@@ -23,6 +23,7 @@ use super::*;
 use daemon::Part;
 use gnstor_fleet::repair::Held;
 use gnstor_ftl::Kept;
+use gnstor_proto::placement::group_of;
 use gnstor_proto::placement::map3::FleetMap3;
 use post::{Letter, Message};
 use writers::Volume;
@@ -48,6 +49,12 @@ fn block_of(hot: u32) -> u32 {
         12..16 => CAPACITY - 1 - hot,
         _ => 100 * hot,
     }
+}
+
+/// The row of the map that a block is of.
+fn row_of(vid: Vid, vba: u32) -> usize {
+    let VolumeEntry { chunk_shift, factor, .. } = entry(vid.get());
+    usize::try_from(group_of(vid, vba, chunk_shift, factor, 2)).expect("two rows")
 }
 
 /// An SSD, and what the world knows of it.
@@ -102,7 +109,8 @@ struct World {
     dice: Dice,
     now: Time,
     nodes: Vec<Node>,
-    parts: [Part; 3],
+    /// Of each row of the map.
+    parts: [[Part; 3]; 2],
     incarnations: [u32; 3],
     firsts: [u16; 2],
     maps: Vec<FleetMap3>,
@@ -126,7 +134,7 @@ impl World {
             dice: Dice(seed),
             now: Time::from_ns(1000),
             nodes: nodes.collect(),
-            parts: [Part::Serves; 3],
+            parts: [[Part::Serves; 3]; 2],
             incarnations: [1; 3],
             firsts: [0, 1],
             maps: Vec::new(),
@@ -197,7 +205,7 @@ impl World {
     }
 
     fn is_at_rest(&self) -> bool {
-        let serve = self.parts == [Part::Serves; 3];
+        let serve = self.parts == [[Part::Serves; 3]; 2];
         let newest = self.epoch();
         serve
             && self.nodes.iter().all(|node| node.epoch() == newest && node.is_reached)
@@ -207,7 +215,7 @@ impl World {
 
     fn check_end(&mut self) {
         for at in 0..2 {
-            self.are_equal(at, &[0, 1, 2]);
+            self.are_equal(at);
             for hot in 0..HOT {
                 let held = self.held(0, self.volumes[at].vid(), block_of(hot));
                 self.volumes[at].check(block_of(hot), held);
@@ -226,10 +234,11 @@ impl World {
         }
     }
 
-    /// The hot blocks of a volume read the same on these SSDs.
-    fn are_equal(&self, volume: usize, ssds: &[usize]) {
+    /// The hot blocks of a volume read the same on all members.
+    fn are_equal(&self, volume: usize) {
         let vid = self.volumes[volume].vid();
         for vba in (0..HOT).map(block_of) {
+            let ssds = self.members(row_of(vid, vba));
             let held: Vec<Held> = ssds.iter().map(|ssd| self.held(*ssd, vid, vba)).collect();
             assert!(held.iter().all(|one| one.reads_as(held[0])), "{vid:?}, block {vba}: {held:?}");
         }

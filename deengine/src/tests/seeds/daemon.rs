@@ -19,38 +19,49 @@ impl World {
         self.maps.len() as u64
     }
 
-    pub(super) fn members(&self) -> Vec<usize> {
-        (0..3).filter(|ssd| self.parts[*ssd] != Part::Out).collect()
+    pub(super) fn members(&self, row: usize) -> Vec<usize> {
+        (0..3).filter(|ssd| self.parts[row][*ssd] != Part::Out).collect()
     }
 
-    fn serving(&self) -> Vec<usize> {
-        (0..3).filter(|ssd| self.parts[*ssd] == Part::Serves).collect()
+    fn serving(&self, row: usize) -> Vec<usize> {
+        (0..3).filter(|ssd| self.parts[row][*ssd] == Part::Serves).collect()
+    }
+
+    fn has(&self, ssd: usize, part: Part) -> bool {
+        self.parts.iter().any(|row| row[ssd] == part)
+    }
+
+    fn is_in(&self, ssd: usize) -> bool {
+        self.has(ssd, Part::Serves) || self.has(ssd, Part::Fills)
     }
 
     /// The next epoch, from what the parts are.
     pub(super) fn next_map(&mut self) {
-        let serving = self.serving();
-        for first in &mut self.firsts {
-            if self.parts[usize::from(*first)] != Part::Serves {
+        for row in 0..2 {
+            if self.parts[row][usize::from(self.firsts[row])] != Part::Serves {
+                let serving = self.serving(row);
                 let next = serving[self.dice.index(serving.len())];
-                *first = u16::try_from(next).expect("few");
+                self.firsts[row] = u16::try_from(next).expect("few");
             }
         }
         let mut map = FleetMap3::of(&FleetMap::equal(3, 2, 7, 1).expect("a map"), ARRAY);
-        let mut places = [None; 4];
-        for ssd in self.members() {
-            let number = u16::try_from(ssd).expect("few");
-            places[ssd] = Some(Place3 { ssd: number, filling: self.parts[ssd] == Part::Fills });
-        }
         for (ssd, row) in map.ssds.iter_mut().enumerate() {
             row.incarnation = self.incarnations[ssd];
-            if self.parts[ssd] == Part::Out {
+            if !self.is_in(ssd) {
                 row.state = State3::Out;
             }
         }
-        let first = |ssd: u16| Some(u8::try_from(ssd).expect("few"));
         (map.epoch, map.width) = (self.epoch() + 1, 3);
-        map.rows = self.firsts.map(|ssd| Row3 { places, incoming: None, first: first(ssd) }).to_vec();
+        let row = |row: usize| {
+            let mut places = [None; 4];
+            for ssd in self.members(row) {
+                let filling = self.parts[row][ssd] == Part::Fills;
+                places[ssd] = Some(Place3 { ssd: u16::try_from(ssd).expect("few"), filling });
+            }
+            let first = Some(u8::try_from(self.firsts[row]).expect("few"));
+            Row3 { places, incoming: None, first }
+        };
+        map.rows = vec![row(0), row(1)];
         self.maps.push(map);
     }
 
@@ -65,13 +76,13 @@ impl World {
         let ssd = self.dice.index(3);
         if !self.nodes[ssd].is_reached {
             // A loss makes an epoch.
-            if self.parts[ssd] != Part::Out {
+            if self.is_in(ssd) {
                 self.drop_out(ssd);
             }
             return;
         }
         let incarnation = self.nodes[ssd].harness.ssd().identity().incarnation;
-        if self.parts[ssd] != Part::Out && incarnation != self.incarnations[ssd] {
+        if self.is_in(ssd) && incarnation != self.incarnations[ssd] {
             return self.drop_out(ssd);
         }
         if self.nodes[ssd].epoch() < self.epoch() {
@@ -84,22 +95,28 @@ impl World {
                 return;
             }
         }
-        match self.parts[ssd] {
-            Part::Serves => {}
-            Part::Out => self.begin_fill(ssd, incarnation),
-            Part::Fills => self.look_at_fill(ssd),
+        // Its holes are filled at once, or one after the other.
+        if self.has(ssd, Part::Out) && (!self.is_in(ssd) || self.dice.one_in(3)) {
+            self.begin_fill(ssd, incarnation);
+        } else if self.has(ssd, Part::Fills) {
+            self.look_at_fill(ssd);
         }
     }
 
     fn drop_out(&mut self, ssd: usize) {
-        self.parts[ssd] = Part::Out;
+        self.parts.iter_mut().for_each(|row| row[ssd] = Part::Out);
         self.next_map();
         self.nodes[ssd].dropped_at = self.epoch();
     }
 
     fn begin_fill(&mut self, ssd: usize, incarnation: u32) {
-        assert!(incarnation > self.incarnations[ssd], "it was dropped");
-        (self.parts[ssd], self.incarnations[ssd]) = (Part::Fills, incarnation);
+        let is_new = !self.is_in(ssd);
+        assert!(!is_new || incarnation > self.incarnations[ssd], "it was dropped");
+        self.incarnations[ssd] = incarnation;
+        let begun = if self.dice.one_in(2) { 0..2 } else { self.dice.index(2)..2 };
+        for row in begun.filter(|row| self.parts[*row][ssd] == Part::Out).collect::<Vec<_>>() {
+            self.parts[row][ssd] = Part::Fills;
+        }
         self.next_map();
         // What differs now may move, each change that is under way, and each from now on.
         let mut under_way: BTreeMap<(usize, Stamp), u32> = BTreeMap::new();
@@ -109,8 +126,9 @@ impl World {
         for (at, volume) in self.volumes.iter().enumerate() {
             under_way.extend(volume.open().map(|(stamp, op)| ((at, stamp), op.blocks)));
         }
-        let may = under_way.values().map(|blocks| u64::from(*blocks)).sum();
-        self.budgets[ssd] = Budget { moved: 0, may };
+        let may: u64 = under_way.values().map(|blocks| u64::from(*blocks)).sum();
+        let before = if is_new { Budget::default() } else { self.budgets[ssd] };
+        self.budgets[ssd] = Budget { may: before.may + may, ..before };
         (0..2).for_each(|at| self.may_move(ssd, at));
     }
 
@@ -119,7 +137,7 @@ impl World {
         let vid = self.volumes[at].vid();
         for vba in (0..HOT).map(block_of) {
             let own = self.held(ssd, vid, vba);
-            let serving = self.serving().into_iter().map(|other| self.held(other, vid, vba));
+            let serving = self.serving(row_of(vid, vba)).into_iter().map(|other| self.held(other, vid, vba));
             self.budgets[ssd].may += serving.filter(|other| !own.reads_as(*other)).count() as u64;
         }
     }
@@ -134,7 +152,8 @@ impl World {
         let log = self.nodes[ssd].harness.ssd().fill_log();
         let is_filled = log.state == FillState::Filled;
         if is_filled && (log.epoch, log.incarnation) == (self.epoch(), self.incarnations[ssd]) {
-            self.parts[ssd] = Part::Serves;
+            let fills = self.parts.iter_mut().filter(|row| row[ssd] == Part::Fills);
+            fills.for_each(|row| row[ssd] = Part::Serves);
             self.counts.fills += 1;
             self.next_map();
         }
@@ -144,7 +163,7 @@ impl World {
     pub(super) fn attend_volume(&mut self) {
         let at = self.dice.index(2);
         let (vid, version) = (self.volumes[at].vid(), self.volumes[at].entry.version);
-        let members = self.members();
+        let members: Vec<usize> = (0..3).filter(|ssd| self.is_in(*ssd)).collect();
         let is_known = members.iter().all(|ssd| {
             let node = &self.nodes[*ssd];
             node.is_reached && node.version(vid) == version
@@ -161,7 +180,7 @@ impl World {
                 }
                 match members.iter().find(|ssd| !done.contains(ssd)) {
                     Some(&ssd) => self.settle(at, ssd),
-                    None => self.end_settle(at, &members),
+                    None => self.end_settle(at),
                 }
             }
             Phase::Clearing if is_known => self.grant(at),
@@ -183,7 +202,7 @@ impl World {
             return;
         }
         assert_eq!(refusal(&cqe), None, "SSD {ssd}");
-        if self.parts[ssd] == Part::Fills {
+        if self.has(ssd, Part::Fills) {
             self.may_move(ssd, at);
         }
         if cqe.dw0.get() == 0
@@ -193,11 +212,11 @@ impl World {
         }
     }
 
-    fn end_settle(&mut self, at: usize, members: &[usize]) {
+    fn end_settle(&mut self, at: usize) {
         self.counts.settles += 1;
-        self.are_equal(at, members);
-        let first = self.serving()[0];
+        self.are_equal(at);
         for vba in (0..HOT).map(block_of) {
+            let first = self.serving(row_of(self.volumes[at].vid(), vba))[0];
             let held = self.held(first, self.volumes[at].vid(), vba);
             self.volumes[at].settled(vba, held);
         }
@@ -223,9 +242,12 @@ impl World {
         if !self.nodes[ssd].is_reached {
             return self.come_back(ssd);
         }
-        let rest = self.serving().into_iter().filter(|other| *other != ssd);
-        let others = rest.filter(|other| self.nodes[*other].is_reached).count();
-        if self.faults == 0 || others == 0 {
+        let serves = |other: usize| {
+            let node = &self.nodes[other];
+            node.is_reached && node.harness.ssd().identity().incarnation == self.incarnations[other]
+        };
+        let is_left = |row: usize| self.serving(row).into_iter().any(|other| other != ssd && serves(other));
+        if self.faults == 0 || !is_left(0) || !is_left(1) {
             return;
         }
         self.faults -= 1;
@@ -254,12 +276,12 @@ impl World {
         node.harness = connected(&node.cut, opened, index);
         node.harness.now = self.now;
         node.life += 1;
-        // A connection that broke is a loss.
-        if self.parts[ssd] != Part::Out {
+        // A connection that broke is a loss. Where that is not noticed, the incarnation may tell.
+        if self.is_in(ssd) && self.dice.one_in(2) {
             self.drop_out(ssd);
         }
-        // Its leases ended with it: each entry is put anew.
-        for volume in &mut self.volumes {
+        // Leases ended with it: the entry of a volume with a writer is put anew.
+        for volume in self.volumes.iter_mut().filter(|volume| volume.entry.writer.is_some()) {
             volume.entry.version += 1;
         }
     }

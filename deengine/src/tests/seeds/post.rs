@@ -62,9 +62,10 @@ impl World {
         let at = self.dice.index(self.messages.len());
         let Message { ssd, life, .. } = self.messages[at];
         if self.nodes[ssd].life != life {
-            // Its queue pair is gone. A change that is open starts over by a newer map.
-            self.messages.swap_remove(at);
-            return;
+            // Its queue pair is gone. What is open is sent anew on the next one.
+            let mut message = self.messages.swap_remove(at);
+            message.life = self.nodes[ssd].life;
+            return self.answered(&message, Some(Refusal::NotReady));
         }
         if !self.nodes[ssd].answers() {
             return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writers: changes under way by a map, started over by the next one with the same stamp. They are acknowledged
-//! when all members of one epoch have them (rule 5a).
+//! Writers: changes under way by a map, started over by the next one with the same stamp. One is acknowledged
+//! when all members of one epoch have it (rule 5a).
 
 use super::post::Message;
 use super::*;
@@ -163,7 +163,8 @@ impl World {
         let volume = &self.volumes[at];
         let Some(op) = volume.open.get(&sequence) else { return };
         let index = usize::try_from(op.epoch - 1).expect("an epoch");
-        let members = self.maps[index].rows[0].places.iter().flatten().map(|place| usize::from(place.ssd));
+        let row = row_of(volume.vid(), op.vba);
+        let members = self.maps[index].rows[row].places.iter().flatten().map(|place| usize::from(place.ssd));
         let stamp = Stamp { lease_epoch: volume.entry.lease_epoch, sequence };
         let messages = members.map(|ssd| {
             let life = self.nodes[ssd].life;
@@ -223,7 +224,8 @@ impl World {
             Some(_) => return self.messages.push(message.clone()),
         }
         let index = usize::try_from(op.epoch - 1).expect("an epoch");
-        let mut members = self.maps[index].rows[0].places.iter().flatten();
+        let row = row_of(volume.entry.vid, op.vba);
+        let mut members = self.maps[index].rows[row].places.iter().flatten();
         if members.all(|place| op.done.contains(&usize::from(place.ssd))) {
             let (vba, blocks) = (op.vba, op.blocks);
             volume.open.remove(&sequence);
