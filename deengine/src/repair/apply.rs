@@ -2,7 +2,7 @@
 //! What a walk makes of an answer: each block is judged by `gnstor_fleet::fill` while the layer is locked, so
 //! no client's write comes in between.
 
-use super::{NO_ROOM, Name, Walk, Window};
+use super::{NO_ROOM, Name, PAUSE, Walk, Window};
 use crate::controller::Ssd;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
@@ -34,7 +34,7 @@ pub(super) fn held(kept: Kept) -> Held {
 
 fn theirs(row: Option<&Row>) -> Held {
     match row.map(|row| (row.kind, row.stamp)) {
-        Some((Kind::Block { sum }, stamp)) => Held::Block { stamp, sum },
+        Some((Kind::Block { sum } | Kind::Unreadable { sum }, stamp)) => Held::Block { stamp, sum },
         Some((Kind::Tombstone, stamp)) => Held::Tombstone { stamp },
         Some((Kind::Nothing, _)) | None => Held::Nothing,
     }
@@ -78,6 +78,12 @@ fn judge(
         commits.mark_current(vid, generation, vba);
     }
     Ok(outcome)
+}
+
+/// Data that does not have this sum: a page with it gives a media error for good, as one that rotted.
+fn other_than(sum: u32) -> &'static [u8; BLOCK_BYTES as usize] {
+    static PAGES: [[u8; BLOCK_BYTES as usize]; 2] = [[0; BLOCK_BYTES as usize], [0xFF; BLOCK_BYTES as usize]];
+    &PAGES[usize::from(block_sum(&PAGES[0]) == sum)]
 }
 
 impl Ssd {
@@ -153,6 +159,14 @@ impl Ssd {
                         return None;
                     }
                     Some((page, sum))
+                }
+                Kind::Unreadable { sum } => {
+                    if !window.gives_up(row.block) {
+                        window.retry_at = now + PAUSE;
+                        return Some(());
+                    }
+                    walk.unreadable += 1;
+                    Some((other_than(sum), sum))
                 }
                 Kind::Nothing | Kind::Tombstone => None,
             };

@@ -38,6 +38,8 @@ const PAUSE: Span = Span::from_ms(20);
 const NO_ROOM: Span = Span::from_ms(2);
 /// A question has no answer after this.
 const PATIENCE: Span = Span::from_ms(2000);
+/// A block that the other SSD cannot read is asked for so often.
+const TRIES: u32 = 3;
 /// How soon it is looked whether what was taken over is durable.
 const DURABLE_POLL: Span = Span::from_ms(1);
 /// The top bit of a question's name: it is of a repair.
@@ -72,9 +74,18 @@ struct Window {
     retry_at: Time,
     /// The SSD did not answer, or refused.
     waits: bool,
+    /// A block that the SSD could not read, and how often it was asked for.
+    tried: (u32, u32),
 }
 
 impl Window {
+    /// The SSD could not read a block once more: whether that is the last time.
+    fn gives_up(&mut self, block: u32) -> bool {
+        let before = if self.tried.0 == block { self.tried.1 } else { 0 };
+        self.tried = (block, before + 1);
+        before + 1 >= TRIES
+    }
+
     fn is_done(&self) -> bool {
         self.is_listed && self.pull.is_empty() && self.ask.is_none()
     }
@@ -91,6 +102,8 @@ struct Walk {
     /// Blocks of the volumes whose windows have begun.
     walked: u64,
     pulled: u64,
+    /// Of those, blocks that the other SSD could not read.
+    unreadable: u64,
     /// The last transaction that it made.
     last: Seq,
     is_durable: bool,
@@ -101,7 +114,8 @@ struct Walk {
 impl Walk {
     fn from(vid: Vid, serial: u64) -> Self {
         let (windows, again, next) = (Vec::new(), Vec::new(), Some((vid, 0)));
-        Self { next, windows, again, walked: 0, pulled: 0, last: 0, is_durable: false, serial }
+        let (walked, pulled, unreadable, last, is_durable) = (0, 0, 0, 0, false);
+        Self { next, windows, again, walked, pulled, unreadable, last, is_durable, serial }
     }
 
     fn is_over(&self) -> bool {
@@ -215,6 +229,7 @@ impl Ssd {
             compared: walked,
             all,
             pulled: walk.map_or(0, |walk| walk.pulled),
+            unreadable: walk.map_or(0, |walk| walk.unreadable),
         }
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Three SSDs that repair themselves: their questions are carried by hand, in virtual time.
 
+mod media;
+
 use super::*;
 use gnstor_base::controller::Question;
 use gnstor_fleet::repair::Held;
