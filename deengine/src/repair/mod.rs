@@ -126,9 +126,10 @@ impl Walk {
         self.next.is_none() && self.windows.is_empty() && self.again.is_empty()
     }
 
-    /// A newer map: what is under way begins anew.
-    fn restart_windows(&mut self) {
-        self.again.extend(self.windows.drain(..).map(|window| (window.vid, window.first.into())));
+    /// What is under way begins anew, in all volumes or in one: answers that are on their way count no more.
+    fn restart_windows(&mut self, of: Option<Vid>) {
+        let ended = self.windows.extract_if(.., |window| of.is_none_or(|vid| window.vid == vid));
+        self.again.extend(ended.map(|window| (window.vid, window.first.into())));
         self.again.sort_unstable();
         self.again.dedup();
     }
@@ -171,7 +172,7 @@ impl Ssd {
             return;
         }
         match self.repair.walks.get_mut(&Name::Fill).filter(|_| self.repair.places == places) {
-            Some(walk) => walk.restart_windows(),
+            Some(walk) => walk.restart_windows(None),
             None => {
                 self.repair.walks.insert(Name::Fill, Walk::from(Vid::MIN, 0));
                 self.keep_current();
