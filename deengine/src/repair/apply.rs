@@ -6,7 +6,7 @@ use super::{NO_ROOM, Name, PAUSE, Walk, Window};
 use crate::controller::Ssd;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
-use gnstor_fleet::fill::{Filling, settles};
+use gnstor_fleet::fill::Filling;
 use gnstor_fleet::repair::Held;
 use gnstor_ftl::{CommitError, Commits, Kept, NewBlock, Target};
 use gnstor_proto::BLOCK_BYTES;
@@ -51,16 +51,13 @@ fn judge(
 ) -> Result<Outcome, CommitError> {
     let Target { vid, generation, vba, fills, .. } = *target;
     let own = held(commits.kept(vid, generation, vba));
-    let (replaces, holds) = match name {
-        Name::Fill => {
-            let mut block = Filling { held: own, is_current: commits.is_current(vid, generation, vba) };
-            (block.copy(theirs), block.held)
-        }
-        Name::Settle(_) if settles(own, theirs) => (true, theirs),
-        // The stamp of a TRIM of an earlier life goes.
-        Name::Settle(_) if fills && !commits.is_current(vid, generation, vba) => (false, theirs),
-        Name::Settle(_) => (false, own),
+    let is_current = !fills || commits.is_current(vid, generation, vba);
+    let mut block = Filling { held: own, is_current };
+    let replaces = match name {
+        Name::Fill => block.copy(theirs),
+        Name::Settle(_) => block.settle(theirs),
     };
+    let holds = block.held;
     let mut outcome = Outcome::Same;
     if replaces {
         let target = Target { stamp: theirs.stamp(), ..*target };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Blocks that the first cannot read any more: they hold up no fill and no settle, and no copy shows other data.
+//! Blocks that the first cannot read any more: they hold up no fill and no settle.
 
 use super::*;
 
