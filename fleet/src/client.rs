@@ -41,31 +41,3 @@ impl Request {
         !members.is_empty() && members.is_subset_of(self.has_it)
     }
 }
-
-/// The sequences of one holder of a write lease: what it reports as ended.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Ended {
-    /// Everything at or below has been acknowledged.
-    pub mark: Stamp,
-    /// A write ended without an outcome: the mark does not pass it until the volume is settled.
-    pub is_stuck: bool,
-}
-
-impl Ended {
-    /// Nothing has ended.
-    pub fn new(lease_epoch: u32) -> Self {
-        Self { mark: Stamp { lease_epoch, sequence: 0 }, is_stuck: false }
-    }
-
-    /// The lowest write that was under way was acknowledged.
-    pub fn acknowledged(&mut self, stamp: Stamp) {
-        if !self.is_stuck {
-            self.mark = self.mark.max(stamp);
-        }
-    }
-
-    /// The lowest write that was under way reached its deadline: it is indeterminate.
-    pub fn indeterminate(&mut self) {
-        self.is_stuck = true;
-    }
-}

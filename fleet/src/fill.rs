@@ -43,6 +43,17 @@ impl Filling {
         self.is_current = true;
         !before.reads_as(self.held)
     }
+
+    /// A settle compares the block with the first's, whatever the stamps are; whether what is read changes. A
+    /// block of a place that serves is current.
+    pub fn settle(&mut self, first: Held) -> bool {
+        let changes = settles(self.held, first);
+        if changes || !self.is_current {
+            self.held = first;
+        }
+        self.is_current = true;
+        changes
+    }
 }
 
 /// Settle (rule 14): whether a member's copy becomes that of the group's first. No write is under way, so the

@@ -5,13 +5,14 @@
 //!   daemon                          SSD as a voter                SSD as a server            client
 //!   leader::Candidate --TERM TAKE-> voter::Voter                  lease::Ask, Lease          client::Request
 //!   leader::Round     --MAP HOLD--> voter::Voter <--LEASE ASK---- serve::judge_read/write <- writes, reads
-//!   map::Map (next epoch)           voter::Voter                  history::History <-------- MARK
-//!   settle::Settle    --SETTLE----------------------------------> repair::compare, Pass
+//!   map::Map (next epoch)           voter::Voter
+//!   settle::Settle    --SETTLE----------------------------------> fill::Filling
 //! ```
 //! Daemon, firmware and client are to share these functions, and a model checks them
 //! (`fleet/tests/model`). The daemon takes its term and judges maps by them
 //! (`daemon/src/core/{term,epoch}.rs`). The firmware votes and asks for leases by them
-//! (`deengine/src/admin/voting.rs`, `deengine/src/permission/asker.rs`). The rest is not used yet.
+//! (`deengine/src/admin/voting.rs`, `deengine/src/permission/asker.rs`), and judges blocks by [`fill`]
+//! (`deengine/src/repair/apply.rs`). The rest is not used yet.
 //! `docs/protocol-fleet.md` has the rules.
 //!
 //! No I/O, no clock, no unsafe. A time is a `u64` that the caller reads from its own monotonic clock; all
@@ -26,10 +27,9 @@
 //! | [`voter`] | 2a, 2b, 3, 3b | what an SSD grants: terms, maps, serving leases |
 //! | [`leader`] | 2b, 3 | what a daemon does with the answers |
 //! | [`lease`] | 2, 2a | the serving lease of one SSD |
-//! | [`serve`] | 1, 2, 6a, 7a, 8 | whether an SSD carries out a read or a write |
-//! | [`history`] | 6, 6a | window, settled mark, regions: what may differ between replicas |
-//! | [`repair`] | 13 | which of two copies is right; a pass over the blocks |
-//! | [`fill`] | 13 | a block of a filling place: writes, and copies of the first |
+//! | [`serve`] | 1, 2, 7a, 8 | whether an SSD carries out a read or a write |
+//! | [`repair`] | 13 | what is held of a block; a scrub |
+//! | [`fill`] | 13, 14 | a block of a filling place: writes, and copies of the first |
 //! | [`settle`] | 14 | from the end of a write lease to the next grant |
 //! | [`client`] | 5, 5a | one write until it is acknowledged |
 //! | [`space`] | 15 | full SSDs |
@@ -48,7 +48,6 @@ mod deadline;
 pub mod change;
 pub mod client;
 pub mod fill;
-pub mod history;
 pub mod identity;
 pub mod known;
 pub mod leader;
@@ -105,8 +104,6 @@ pub enum Refused {
     WrongTarget,
     /// The writer's lease is over.
     LeaseExpired,
-    /// The stamp is at or below the settled mark.
-    SettledAlready,
     /// An SSD of the group is full and the block is not mapped.
     GroupFull,
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether an SSD carries out a read or a write: its part of rules 1, 2, 6a, 7a and 8.
+//! Whether an SSD carries out a read or a write: its part of rules 1, 2, 7a and 8.
 
 use crate::change::min_copies;
-use crate::history::History;
 use crate::map::{Map, Place, Row, SsdState};
 use crate::{Epoch, Incarnation, Refused, SsdId};
 use gnstor_proto::slba::Stamp;
@@ -27,17 +26,8 @@ pub struct Entry {
     pub lease_epoch: u32,
     /// It has not been taken back.
     pub has_writer: bool,
-}
-
-impl Entry {
-    /// The SSD takes a newer entry, also one that it missed while it was away. What it was settled for is
-    /// over: its mark is no longer *all*.
-    pub fn put(&mut self, newer: Self, history: &mut History) {
-        if newer.has_writer || newer.lease_epoch > self.lease_epoch {
-            history.granted(newer.lease_epoch);
-        }
-        *self = newer;
-    }
+    /// It ended uncleanly, and the volume is not settled.
+    pub unsettled: bool,
 }
 
 impl Standing<'_> {
@@ -64,13 +54,7 @@ impl Standing<'_> {
     ///
     /// # Errors
     /// The first rule that refuses.
-    pub fn judge_read(
-        &self,
-        row: &Row,
-        epoch: Epoch,
-        is_writer: bool,
-        history: &History,
-    ) -> Result<(), Refused> {
+    pub fn judge_read(&self, row: &Row, epoch: Epoch, is_writer: bool, entry: Entry) -> Result<(), Refused> {
         self.check_epoch(epoch)?;
         self.check_serving()?;
         if self.map.waits(row) {
@@ -83,15 +67,16 @@ impl Standing<'_> {
             _ if row.members().contains(self.ssd) => return Err(Refused::NotHereYet),
             _ => return Err(Refused::WrongTarget),
         }
-        if is_writer || history.is_settled() || row.first() == Some(self.ssd) {
+        let is_settled = !entry.has_writer && !entry.unsettled;
+        if is_writer || is_settled || row.first() == Some(self.ssd) {
             Ok(())
         } else {
             Err(Refused::AskTheFirst)
         }
     }
 
-    /// Whether a write is applied. It is judged so at its commit, not only when it comes in: mark, lease and
-    /// map may have changed in between.
+    /// Whether a write is applied. It is judged so at its commit, not only when it comes in: lease and map
+    /// may have changed in between.
     ///
     /// # Errors
     /// The first rule that refuses.
@@ -101,7 +86,6 @@ impl Standing<'_> {
         epoch: Epoch,
         stamp: Stamp,
         entry: Entry,
-        history: &History,
         replicas: u32,
     ) -> Result<(), Refused> {
         self.check_epoch(epoch)?;
@@ -114,9 +98,6 @@ impl Standing<'_> {
         }
         if !entry.has_writer || entry.lease_epoch != stamp.lease_epoch {
             return Err(Refused::LeaseExpired);
-        }
-        if stamp <= history.mark() {
-            return Err(Refused::SettledAlready);
         }
         Ok(())
     }

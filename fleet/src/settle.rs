@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the end of a write lease to the next grant (rule 14). The daemon leads; the SSDs pull.
+//! From the unclean end of a write lease to the next grant (rule 14, decision 57). The daemon leads, and the
+//! SSDs pull.
 //!
 //! ```text
-//!   Barrier  all members take the writer away; older work is drained or cut
-//!   Gather   the first pulls what is unsettled from the other serving members
-//!   Spread   the others pull it from the first
-//!   Mark     every member: all is settled
+//!   Barrier  all members take the writer away and set the flag; older work is drained or cut
+//!   Copy     each member makes its copy that of the first
+//!   Clear    all members clear the flag
 //!   Done     the next lease may be granted
 //! ```
 
@@ -18,9 +18,8 @@ use crate::set::SsdSet;
 #[expect(missing_docs, reason = "the drawing above")]
 pub enum Step {
     Barrier,
-    Gather,
-    Spread,
-    Mark,
+    Copy,
+    Clear,
     Done,
 }
 
@@ -43,31 +42,20 @@ impl Settle {
         Self { epoch, step: Step::Barrier, done: SsdSet::EMPTY, lease_epoch: 0 }
     }
 
-    /// The SSDs that have to do the step.
-    pub fn needed(&self, members: SsdSet, serving: SsdSet, first: SsdId) -> SsdSet {
-        match self.step {
-            Step::Barrier | Step::Mark => members,
-            // The first pulls from each of them; a filling member has nothing that counts.
-            Step::Gather => serving.without(first),
-            Step::Spread => members.without(first),
-            Step::Done => SsdSet::EMPTY,
-        }
-    }
-
-    /// A member has done the step; `lease_epoch` is what its entry says.
+    /// A member has done the step; `lease_epoch` is what its entry says. A member that fills has to do each
+    /// step, too: it may hold a write of the dead writer that the first never got.
     pub fn done(&mut self, ssd: SsdId, lease_epoch: u32) {
         self.done = self.done.with(ssd);
         self.lease_epoch = self.lease_epoch.max(lease_epoch);
     }
 
     /// Goes on to the next step where all have done this one.
-    pub fn advance(&mut self, members: SsdSet, serving: SsdSet, first: SsdId) {
-        while self.step != Step::Done && self.needed(members, serving, first).is_subset_of(self.done) {
+    pub fn advance(&mut self, members: SsdSet) {
+        if self.step != Step::Done && members.is_subset_of(self.done) {
             self.step = match self.step {
-                Step::Barrier => Step::Gather,
-                Step::Gather => Step::Spread,
-                Step::Spread => Step::Mark,
-                Step::Mark | Step::Done => Step::Done,
+                Step::Barrier => Step::Copy,
+                Step::Copy => Step::Clear,
+                Step::Clear | Step::Done => Step::Done,
             };
             self.done = SsdSet::EMPTY;
         }

@@ -121,6 +121,11 @@ pub enum Kind {
     },
     /// The stamp is that of a TRIM.
     Tombstone,
+    /// A block with this block sum, whose data cannot be read. No data comes with it.
+    Unreadable {
+        /// The sum.
+        sum: u32,
+    },
 }
 
 /// One row of an answer.
@@ -154,6 +159,7 @@ impl Row {
             Kind::Nothing => (0, 0),
             Kind::Block { sum } => (1, sum),
             Kind::Tombstone => (2, 0),
+            Kind::Unreadable { sum } => (3, sum),
         };
         let raw = RawRow {
             block: self.block.into(),
@@ -180,6 +186,7 @@ impl Row {
             0 => Kind::Nothing,
             1 => Kind::Block { sum: raw.sum.get() },
             2 => Kind::Tombstone,
+            3 => Kind::Unreadable { sum: raw.sum.get() },
             _ => return None,
         };
         let stamp = Stamp { lease_epoch: raw.lease_epoch.get(), sequence: raw.sequence.get() };
@@ -215,13 +222,14 @@ mod tests {
             Row { block: 1, kind: Kind::Block { sum: 6 }, stamp },
             Row { block: 2, kind: Kind::Tombstone, stamp },
             Row { block: 9, kind: Kind::Nothing, stamp: Stamp::default() },
+            Row { block: 10, kind: Kind::Unreadable { sum: 7 }, stamp },
         ];
         let mut bytes = Vec::new();
         rows.iter().for_each(|row| row.encode(&mut bytes));
-        assert_eq!(Row::decode_all(&bytes, 3).as_deref(), Some(&rows[..]));
-        assert_eq!(Row::decode_all(&bytes, 4), None);
-        bytes[36] = 3;
-        assert_eq!(Row::decode_all(&bytes, 3), None, "another kind");
+        assert_eq!(Row::decode_all(&bytes, 4).as_deref(), Some(&rows[..]));
+        assert_eq!(Row::decode_all(&bytes, 5), None);
+        bytes[36] = 4;
+        assert_eq!(Row::decode_all(&bytes, 4), None, "another kind");
         bytes.copy_within(..32, 32);
         assert_eq!(Row::decode_all(&bytes, 2), None, "not ascending");
     }

@@ -156,6 +156,8 @@ pub struct FillLog {
     pub all: u64,
     /// Blocks that it has copied.
     pub pulled: u64,
+    /// Those of them whose data the other SSD cannot read: here they cannot be read either.
+    pub unreadable: u64,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -171,7 +173,8 @@ struct RawFill {
     compared: U64,
     all: U64,
     pulled: U64,
-    reserved2: [u8; 12],
+    unreadable: U64,
+    reserved2: [u8; 4],
     crc: U32,
 }
 const _: () = assert!(size_of::<RawFill>() == REPAIR_BYTES && offset_of!(RawFill, crc) == CRC_AT);
@@ -197,7 +200,8 @@ impl FillLog {
             compared: self.compared.into(),
             all: self.all.into(),
             pulled: self.pulled.into(),
-            reserved2: [0; 12],
+            unreadable: self.unreadable.into(),
+            reserved2: [0; 4],
             crc: 0.into(),
         };
         seal(raw.as_bytes().to_vec())
@@ -224,6 +228,7 @@ impl FillLog {
             compared: raw.compared.get(),
             all: raw.all.get(),
             pulled: raw.pulled.get(),
+            unreadable: raw.unreadable.get(),
         })
     }
 }
@@ -239,8 +244,16 @@ mod tests {
         let settle =
             SettleData { term: 7, epoch: 9, array: [3; 16], vid: Vid::new(5).unwrap(), generation: 2 };
         let state = FillState::Filled;
-        let fill =
-            FillLog { state, epoch: 4, incarnation: 6, waits_for: None, compared: 1, all: 2, pulled: 3 };
+        let fill = FillLog {
+            state,
+            epoch: 4,
+            incarnation: 6,
+            waits_for: None,
+            compared: 1,
+            all: 2,
+            pulled: 3,
+            unreadable: 4,
+        };
         assert_eq!(SettleData::decode(&settle.encode()), Ok(settle));
         assert_eq!(FillLog::decode(&fill.encode()), Ok(fill));
         let waits = FillLog { waits_for: Some(3), state: FillState::Filling, ..fill };

@@ -66,7 +66,8 @@ impl SimSsd {
             self.vote.log.lock().unwrap().filled(self.vote.index(), incarnation, epoch);
         }
         let waits_for = None;
-        FillLog { state, epoch, incarnation, waits_for, compared: 1, all: 2, pulled: 0 }.encode()
+        FillLog { state, epoch, incarnation, waits_for, compared: 1, all: 2, pulled: 0, unreadable: 0 }
+            .encode()
     }
 
     /// So many questions take it so long; it begins anew with another map.

@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 
 type Bend = (&'static str, fn(&mut RawEntry));
 
-const BENDS: [Bend; 27] = [
+const BENDS: [Bend; 29] = [
     ("magic", |raw| raw.magic = *b"GNVF"),
     ("format", |raw| raw.format = 2.into()),
     ("vid-0", |raw| raw.vid = 0.into()),
@@ -25,6 +25,8 @@ const BENDS: [Bend; 27] = [
     ("replicas-5", |raw| raw.replicas = 5),
     ("chunk-13", |raw| raw.chunk_shift = 13),
     ("any-2", |raw| raw.any_reader = 2),
+    ("flags-2", |raw| raw.flags = 2),
+    ("unsettled-writer", |raw| (raw.flags, raw.writer) = (1, 5.into())),
     ("capacity-0", |raw| raw.capacity_blocks = 0.into()),
     ("capacity-more", |raw| raw.capacity_blocks = ((1 << 32) + 1).into()),
     ("reserved", |raw| raw.reserved[4] = 1),

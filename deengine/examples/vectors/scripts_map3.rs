@@ -13,6 +13,7 @@ const ARRAY: [u8; 16] = *b"an array's id...";
 pub(crate) fn maps(scripts: &mut Vec<Script>) {
     places(scripts);
     firsts(scripts);
+    unsettled(scripts);
     states(scripts);
     full(scripts);
     contents(scripts);
@@ -119,6 +120,28 @@ fn firsts(scripts: &mut Vec<Script>) {
     s.now_ns += 10_000 * MS;
     look(&mut s, &map);
     scripts.push(s.finish("map3-first", "map 3: the first is the map's; an SSD that comes in takes writes"));
+}
+
+/// Rule 7a: while a volume is not settled, all clients ask the first.
+fn unsettled(scripts: &mut Vec<Script>) {
+    let mut s = Writing::bare();
+    add_volumes(&mut s);
+    let mut version = entry(1).version;
+    for (at, first) in [Some(0), Some(1), None].into_iter().enumerate() {
+        let mut map = one_group([0, 1, 2], SERVE, first);
+        map.epoch += at as u64;
+        s.set_map_bytes(&encoded(&map));
+        for unsettled in [true, false] {
+            version += 1;
+            for vid in 1..=4u16 {
+                let replicas = u8::try_from(vid).expect("few");
+                let (writer, lease_ms) = (None, 0);
+                s.chmod(&VolumeEntry { replicas, version, writer, lease_ms, unsettled, ..entry(vid) });
+            }
+            look(&mut s, &map);
+        }
+    }
+    scripts.push(s.finish("map3-unsettled", "map 3: until a volume is settled the first alone serves reads"));
 }
 
 /// Rules 1b and 1c: each SSD in each state, and groups with holes.

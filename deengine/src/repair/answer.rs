@@ -8,9 +8,11 @@ use crate::permission::fleet::Fleet;
 use crate::permission::lease::runs;
 use crate::request::Refused;
 use gnstor_base::time::Time;
+use gnstor_flash::Ppa;
 use gnstor_fleet::repair::Held;
 use gnstor_ftl::Extent;
 use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::checksum::block_sum;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::Rows;
@@ -92,12 +94,18 @@ impl Ssd {
             let row = match self.ftl.extent(read.vid, read.generation, vba) {
                 Extent::Page(page, sum) => {
                     let stamp = self.ftl.flash().oob(page).map(|oob| oob.stamp);
-                    let mut bytes = [0; BLOCK_BYTES as usize];
-                    let copied = self.ftl.read_now(page, &mut bytes);
+                    let bytes = self.page_now(page);
                     self.ftl.unpin(page);
-                    let stamp = stamp.filter(|_| copied.is_ok()).ok_or(Refusal::Unreadable)?;
-                    data.extend_from_slice(&bytes);
-                    Row { block: vba, kind: Kind::Block { sum }, stamp }
+                    let stamp = stamp.ok_or(Refusal::NotReady)?;
+                    // What was read may have rotted.
+                    let kind = match bytes?.filter(|bytes| block_sum(bytes) == sum) {
+                        Some(bytes) => {
+                            data.extend_from_slice(&bytes);
+                            Kind::Block { sum }
+                        }
+                        None => Kind::Unreadable { sum },
+                    };
+                    Row { block: vba, kind, stamp }
                 }
                 Extent::WrongKey => return Err(Refusal::WrongKey.into()),
                 Extent::Unmapped | Extent::StaleGeneration => {
@@ -113,6 +121,20 @@ impl Ssd {
         rows.resize(DATA_AT, 0);
         rows.extend_from_slice(&data);
         Ok((rows, u32::try_from(blocks.len()).unwrap_or_default()))
+    }
+}
+
+impl Ssd {
+    /// The data of a pinned page; `None`: the medium does not give it.
+    fn page_now(&self, page: Ppa) -> Result<Option<[u8; BLOCK_BYTES as usize]>, Refused> {
+        let frame = self.ftl.take_frame().ok_or(Refusal::NotReady)?;
+        let mut bytes = [0; BLOCK_BYTES as usize];
+        let copied = self.ftl.flash().copy(page, frame);
+        if copied.is_ok() {
+            self.ftl.flash().read_frame(frame, &mut bytes);
+        }
+        self.ftl.give_frame(frame);
+        Ok(copied.is_ok().then_some(bytes))
     }
 }
 

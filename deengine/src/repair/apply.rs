@@ -2,11 +2,11 @@
 //! What a walk makes of an answer: each block is judged by `gnstor_fleet::fill` while the layer is locked, so
 //! no client's write comes in between.
 
-use super::{NO_ROOM, Name, Walk, Window};
+use super::{NO_ROOM, Name, PAUSE, Walk, Window};
 use crate::controller::Ssd;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
-use gnstor_fleet::fill::{Filling, settles};
+use gnstor_fleet::fill::Filling;
 use gnstor_fleet::repair::Held;
 use gnstor_ftl::{CommitError, Commits, Kept, NewBlock, Target};
 use gnstor_proto::BLOCK_BYTES;
@@ -34,7 +34,7 @@ pub(super) fn held(kept: Kept) -> Held {
 
 fn theirs(row: Option<&Row>) -> Held {
     match row.map(|row| (row.kind, row.stamp)) {
-        Some((Kind::Block { sum }, stamp)) => Held::Block { stamp, sum },
+        Some((Kind::Block { sum } | Kind::Unreadable { sum }, stamp)) => Held::Block { stamp, sum },
         Some((Kind::Tombstone, stamp)) => Held::Tombstone { stamp },
         Some((Kind::Nothing, _)) | None => Held::Nothing,
     }
@@ -51,16 +51,13 @@ fn judge(
 ) -> Result<Outcome, CommitError> {
     let Target { vid, generation, vba, fills, .. } = *target;
     let own = held(commits.kept(vid, generation, vba));
-    let (replaces, holds) = match name {
-        Name::Fill => {
-            let mut block = Filling { held: own, is_current: commits.is_current(vid, generation, vba) };
-            (block.copy(theirs), block.held)
-        }
-        Name::Settle(_) if settles(own, theirs) => (true, theirs),
-        // The stamp of a TRIM of an earlier life goes.
-        Name::Settle(_) if fills && !commits.is_current(vid, generation, vba) => (false, theirs),
-        Name::Settle(_) => (false, own),
+    let is_current = !fills || commits.is_current(vid, generation, vba);
+    let mut block = Filling { held: own, is_current };
+    let replaces = match name {
+        Name::Fill => block.copy(theirs),
+        Name::Settle(_) => block.settle(theirs),
     };
+    let holds = block.held;
     let mut outcome = Outcome::Same;
     if replaces {
         let target = Target { stamp: theirs.stamp(), ..*target };
@@ -78,6 +75,12 @@ fn judge(
         commits.mark_current(vid, generation, vba);
     }
     Ok(outcome)
+}
+
+/// Data that does not have this sum: a page with it gives a media error for good, as one that rotted.
+fn other_than(sum: u32) -> &'static [u8; BLOCK_BYTES as usize] {
+    static PAGES: [[u8; BLOCK_BYTES as usize]; 2] = [[0; BLOCK_BYTES as usize], [0xFF; BLOCK_BYTES as usize]];
+    &PAGES[usize::from(block_sum(&PAGES[0]) == sum)]
 }
 
 impl Ssd {
@@ -153,6 +156,14 @@ impl Ssd {
                         return None;
                     }
                     Some((page, sum))
+                }
+                Kind::Unreadable { sum } => {
+                    if !window.gives_up(row.block) {
+                        window.retry_at = now + PAUSE;
+                        return Some(());
+                    }
+                    walk.unreadable += 1;
+                    Some((other_than(sum), sum))
                 }
                 Kind::Nothing | Kind::Tombstone => None,
             };

@@ -38,6 +38,8 @@ const PAUSE: Span = Span::from_ms(20);
 const NO_ROOM: Span = Span::from_ms(2);
 /// A question has no answer after this.
 const PATIENCE: Span = Span::from_ms(2000);
+/// A block that the other SSD cannot read is asked for so often.
+const TRIES: u32 = 3;
 /// How soon it is looked whether what was taken over is durable.
 const DURABLE_POLL: Span = Span::from_ms(1);
 /// The top bit of a question's name: it is of a repair.
@@ -72,9 +74,18 @@ struct Window {
     retry_at: Time,
     /// The SSD did not answer, or refused.
     waits: bool,
+    /// A block that the SSD could not read, and how often it was asked for.
+    tried: (u32, u32),
 }
 
 impl Window {
+    /// The SSD could not read a block once more: whether that is the last time.
+    fn gives_up(&mut self, block: u32) -> bool {
+        let before = if self.tried.0 == block { self.tried.1 } else { 0 };
+        self.tried = (block, before + 1);
+        before + 1 >= TRIES
+    }
+
     fn is_done(&self) -> bool {
         self.is_listed && self.pull.is_empty() && self.ask.is_none()
     }
@@ -91,6 +102,8 @@ struct Walk {
     /// Blocks of the volumes whose windows have begun.
     walked: u64,
     pulled: u64,
+    /// Of those, blocks that the other SSD could not read.
+    unreadable: u64,
     /// The last transaction that it made.
     last: Seq,
     is_durable: bool,
@@ -101,7 +114,8 @@ struct Walk {
 impl Walk {
     fn from(vid: Vid, serial: u64) -> Self {
         let (windows, again, next) = (Vec::new(), Vec::new(), Some((vid, 0)));
-        Self { next, windows, again, walked: 0, pulled: 0, last: 0, is_durable: false, serial }
+        let (walked, pulled, unreadable, last, is_durable) = (0, 0, 0, 0, false);
+        Self { next, windows, again, walked, pulled, unreadable, last, is_durable, serial }
     }
 
     fn is_over(&self) -> bool {
@@ -112,9 +126,10 @@ impl Walk {
         self.next.is_none() && self.windows.is_empty() && self.again.is_empty()
     }
 
-    /// A newer map: what is under way begins anew.
-    fn restart_windows(&mut self) {
-        self.again.extend(self.windows.drain(..).map(|window| (window.vid, window.first.into())));
+    /// What is under way begins anew, in all volumes or in one: answers that are on their way count no more.
+    fn restart_windows(&mut self, of: Option<Vid>) {
+        let ended = self.windows.extract_if(.., |window| of.is_none_or(|vid| window.vid == vid));
+        self.again.extend(ended.map(|window| (window.vid, window.first.into())));
         self.again.sort_unstable();
         self.again.dedup();
     }
@@ -157,7 +172,7 @@ impl Ssd {
             return;
         }
         match self.repair.walks.get_mut(&Name::Fill).filter(|_| self.repair.places == places) {
-            Some(walk) => walk.restart_windows(),
+            Some(walk) => walk.restart_windows(None),
             None => {
                 self.repair.walks.insert(Name::Fill, Walk::from(Vid::MIN, 0));
                 self.keep_current();
@@ -201,17 +216,21 @@ impl Ssd {
             Some(walk) if walk.is_over() => FillState::Filled,
             Some(_) => FillState::Filling,
         };
-        let volumes = self.table.volumes_from(0).map(|volume| volume.entry());
-        let all: u64 = volumes.filter(|entry| !entry.deleting).map(|entry| entry.capacity_blocks).sum();
         let walked = walk.map_or(0, |walk| walk.walked);
+        let all = walk.map_or(0, |_| {
+            let volumes = self.table.volumes_from(0).map(|volume| volume.entry());
+            let blocks = volumes.filter(|entry| !entry.deleting).map(|entry| entry.capacity_blocks);
+            blocks.sum::<u64>().max(walked)
+        });
         FillLog {
             state,
             epoch: self.table.fleet().map_or(0, |fleet| fleet.map().epoch()),
             incarnation: self.identity().incarnation,
             waits_for: walk.and_then(Walk::waits_for),
             compared: walked,
-            all: if walk.is_some() { all.max(walked) } else { 0 },
+            all,
             pulled: walk.map_or(0, |walk| walk.pulled),
+            unreadable: walk.map_or(0, |walk| walk.unreadable),
         }
     }
 }

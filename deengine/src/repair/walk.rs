@@ -124,6 +124,7 @@ impl Ssd {
             ask: None,
             retry_at: Time::ZERO,
             waits: false,
+            tried: (0, 0),
         }));
         walk.walked += u64::from(blocks);
         if end < entry.capacity_blocks { Some((vid, end)) } else { behind }

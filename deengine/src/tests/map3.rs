@@ -162,18 +162,32 @@ pub(super) struct Cut {
 
 impl Cut {
     pub(super) fn new() -> (Self, Ssd) {
+        Self::of(0, 1024)
+    }
+
+    /// The same as SSD number `index` of so many blocks.
+    pub(super) fn of(index: u16, blocks: u64) -> (Self, Ssd) {
         let mut preset = Preset::by_name("null").unwrap();
         preset.power_protected = false;
         let serial = "GN0001".into();
-        let config =
-            SsdConfig { index: 0, preset, capacity_bytes: 1024 * 4096, serial, media: SsdMedia::Ram };
+        let capacity_bytes = blocks * 4096;
+        let config = SsdConfig { index, preset, capacity_bytes, serial, media: SsdMedia::Ram };
         let power = Arc::new(Power::steady());
-        let bytes = gnstor_ftl::FtlConfig::store_bytes(&config.preset, 1024, gnstor_ftl::DUMP_BYTES).unwrap();
+        let bytes =
+            gnstor_ftl::FtlConfig::store_bytes(&config.preset, blocks, gnstor_ftl::DUMP_BYTES).unwrap();
         let store = Some(Arc::new(RamStore::new(bytes, Arc::clone(&power))));
         let mut bench = Bench { power, store, ..Bench::default() };
         let ssd = Ssd::format_with(config.clone(), &bench).unwrap();
         bench.flash = Some(Arc::clone(ssd.ftl.flash()));
         (Self { config, bench }, ssd)
+    }
+
+    /// The power goes, and is back: what was not durable is there, torn or gone, by the seed.
+    pub(super) fn power_cycle(&self, seed: u64) {
+        self.bench.power.cut();
+        self.bench.power.restore();
+        self.bench.flash.as_ref().expect("in memory").after_power_cut(seed);
+        self.bench.store.as_ref().expect("a store").after_power_cut(seed);
     }
 
     pub(super) fn reopen(&self) -> Ssd {

@@ -33,6 +33,7 @@ mod reach;
 mod read_write;
 mod refusals;
 mod repair;
+mod seeds;
 mod shrink;
 mod slow_disk;
 #[path = "../../testing/slow_store.rs"]
@@ -161,7 +162,11 @@ fn entry(raw_vid: u16) -> VolumeEntry {
 
 /// A block whose content follows from a number.
 fn block(tag: u64) -> Vec<u8> {
-    (0..BLOCK as u64 / 8).flat_map(|i| (tag * 1_000_003 + i).to_le_bytes()).collect()
+    let mut bytes = vec![0; BLOCK];
+    for (i, word) in (0u64..).zip(bytes.chunks_exact_mut(8)) {
+        word.copy_from_slice(&(tag * 1_000_003 + i).to_le_bytes());
+    }
+    bytes
 }
 
 fn sqe(opcode: u8) -> Sqe {

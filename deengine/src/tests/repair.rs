@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Three SSDs that repair themselves: their questions are carried by hand, in virtual time.
 
+mod late;
+mod media;
+
 use super::*;
 use gnstor_base::controller::Question;
 use gnstor_fleet::repair::Held;
@@ -98,24 +101,35 @@ impl World {
     }
 
     fn carry(&mut self, own: usize, ask: AskId, peer: u16, local: LocalRef) {
-        let ssd = &mut self.ssds[own];
-        let region = ssd.regions.iter().find(|region| region.id() == local.region).expect("its own");
-        let mut bytes = [0; Question::BYTES];
-        region.read(local.offset, &mut bytes);
-        let question = Question::decode(&bytes).expect("a question");
+        let answer = self.answer(own, peer, local);
+        self.hand_over(own, ask, answer);
+    }
+
+    /// What an SSD answers now.
+    fn answer(&mut self, own: usize, peer: u16, local: LocalRef) -> Option<(Cqe, Vec<u8>)> {
+        let read = self.question(own, local);
         if self.lost.contains(&peer) {
-            ssd.workers[0].answered(ssd.now, ask, None, &[]);
-            return ssd.pump();
+            return None;
         }
-        let read = PeerRead::of(&question.sqe).expect("one of a repair");
         let (key, length) = (peer_key(own), u32::try_from(read.bytes()).expect("few"));
         let other = &mut self.ssds[usize::from(peer)];
-        let sqe = Sqe { dptr: KeyedSgl::keyed(0, length, KEY), flags: FLAGS_SGL, ..question.sqe };
+        let sqe = Sqe { dptr: KeyedSgl::keyed(0, length, KEY), flags: FLAGS_SGL, ..read.command() };
         let cqe = other.run(key, sqe);
-        let data = other.memory[&key][..read.bytes()].to_vec();
         self.fetched += usize::from(matches!(read.wanted, Wanted::Blocks(_)));
+        Some((cqe, self.ssds[usize::from(peer)].memory[&key][..read.bytes()].to_vec()))
+    }
+
+    fn question(&self, own: usize, local: LocalRef) -> PeerRead {
+        let region = self.ssds[own].regions.iter().find(|region| region.id() == local.region);
+        let mut bytes = [0; Question::BYTES];
+        region.expect("its own").read(local.offset, &mut bytes);
+        PeerRead::of(&Question::decode(&bytes).expect("a question").sqe).expect("one of a repair")
+    }
+
+    fn hand_over(&mut self, own: usize, ask: AskId, answer: Option<(Cqe, Vec<u8>)>) {
         let ssd = &mut self.ssds[own];
-        ssd.workers[0].answered(ssd.now, ask, Some(&cqe), &data);
+        let (cqe, data) = answer.map_or((None, Vec::new()), |(cqe, data)| (Some(cqe), data));
+        ssd.workers[0].answered(ssd.now, ask, cqe.as_ref(), &data);
         ssd.pump();
     }
 
@@ -275,25 +289,4 @@ fn a_volume_is_settled_by_the_first_after_a_writer_that_reached_one_replica() {
     assert_eq!(world.until_settled(1, 1), 3, "it is asked again");
     world.ssds[1].chmod(|entry| entry.unsettled = false);
     assert_eq!(refusal(&world.settle(1, 1)), Some(Refusal::StaleVersion));
-}
-
-#[test]
-fn only_a_member_hears_of_blocks_and_only_from_an_ssd_that_decides() {
-    let mut world = World::new(&map_of(1, &[0, 1], None, [0, 0]));
-    world.send_all(&[0, 1], put(1, 1));
-    let mut ask = |at: usize, peer: usize, read: PeerRead| {
-        let length = u32::try_from(read.bytes()).expect("few");
-        let sqe = Sqe { dptr: KeyedSgl::keyed(0, length, KEY), flags: FLAGS_SGL, ..read.command() };
-        let cqe = world.ssds[at].run(peer_key(peer), sqe);
-        refusal(&cqe).map_or(Ok(cqe.dw0.get()), Err)
-    };
-    let rows = PeerRead { epoch: 1, vid: vid(VOLUME), generation: 1, first: 0, wanted: Wanted::Rows(64) };
-    assert_eq!(ask(0, 1, rows), Ok(1));
-    assert_eq!(ask(0, 2, rows), Ok(0), "it has no place");
-    assert_eq!(ask(1, 0, rows), Ok(0), "another one is the first");
-    let data = PeerRead { wanted: Wanted::Blocks(0b10), ..rows };
-    assert_eq!((ask(0, 1, data), ask(0, 2, data)), (Ok(1), Err(Refusal::WrongTarget)));
-    assert_eq!(ask(0, 1, PeerRead { epoch: 2, ..rows }), Err(Refusal::MapBehind));
-    assert_eq!(ask(0, 1, PeerRead { epoch: 0, ..rows }), Err(Refusal::StaleMap));
-    assert_eq!(ask(0, 1, PeerRead { generation: 2, ..rows }), Err(Refusal::UnknownVolume));
 }

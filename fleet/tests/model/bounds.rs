@@ -26,6 +26,8 @@ pub(crate) struct Bounds {
     pub(crate) changing: u16,
     /// Writes of the client.
     pub(crate) writes: usize,
+    /// Writes that are under way at a time.
+    pub(crate) open: usize,
     /// Every second write is a TRIM.
     pub(crate) trims: bool,
     /// Write leases; the first is granted at the start.
@@ -34,12 +36,6 @@ pub(crate) struct Bounds {
     pub(crate) lossy: u8,
     /// Restarts of SSDs that lose nothing but their leases.
     pub(crate) restarts: u8,
-    /// Writes that the client gives up.
-    pub(crate) give_ups: u8,
-    /// SSDs may forget what leaves their window.
-    pub(crate) forget: bool,
     /// SSDs that were dropped may return.
     pub(crate) returns: bool,
-    /// Stamps are marked as settled while the writer goes on.
-    pub(crate) marks: bool,
 }

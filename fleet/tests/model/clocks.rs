@@ -79,13 +79,20 @@ impl FleetModel {
                 if self.rules.is(Planted::AnyEpochClearsLossy) {
                     ssd.lossy_at = Some(ssd.map().epoch);
                 }
-                ssd.held = Held::Nothing;
-                ssd.history.tear();
-                Self::stop(state, s);
+                ssd.block.held = Held::Nothing;
+                self.stop(state, s);
             }
             Action::Restart(s) => {
                 state.ghost.restarts += 1;
-                Self::stop(state, s);
+                let ssd = &mut state.ssds[usize::from(s)];
+                // Which blocks a client has changed is forgotten.
+                if ssd.is_filling(s) && !self.rules.is(Planted::TouchedLostUnnoticed) {
+                    ssd.incarnation += 1;
+                }
+                if self.rules.is(Planted::FlagLost) {
+                    ssd.entry.unsettled = false;
+                }
+                self.stop(state, s);
             }
             _ => return None,
         }
@@ -93,9 +100,11 @@ impl FleetModel {
     }
 
     /// What lies in memory alone is gone. Copies that were asked for come no more: their connection ended.
-    fn stop(state: &mut State, s: SsdId) {
+    fn stop(&self, state: &mut State, s: SsdId) {
         let ssd = &mut state.ssds[usize::from(s)];
-        (ssd.pass, ssd.pull, ssd.is_confirmed) = (None, None, false);
+        let is_filled = ssd.is_filled && self.rules.is(Planted::WalkNotBegunAnew);
+        (ssd.answer, ssd.is_filled) = (None, is_filled);
+        ssd.block.is_current = !ssd.is_filling(s);
         Self::drop_lease(state, s);
     }
 

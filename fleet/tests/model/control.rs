@@ -3,7 +3,6 @@
 
 use crate::map_ref::MapRef;
 use crate::model::{Action, Change, FleetModel};
-use crate::planted::Planted;
 use crate::state::{ARRAY, COPIES, NOW, REPLICAS, Role, SSDS, State};
 use gnstor_fleet::change::incarnation_under;
 use gnstor_fleet::leader::{Candidate, Round};
@@ -120,10 +119,17 @@ impl FleetModel {
             Change::Lose => self.rules.lose(map, s, term),
             Change::Back => map.back(s, ssd.incarnation, term),
             Change::Fill if self.bounds.returns && is_there => map.fill(0, s, ssd.incarnation, COPIES, term),
-            Change::Serve if is_there && ssd.is_confirmed => self.rules.serve(map, s, ssd.incarnation, term),
+            Change::Serve if is_there && self.rules.is_filled(&ssd, s) => {
+                self.rules.serve(map, s, ssd.incarnation, term)
+            }
             Change::Fill | Change::Serve => return None,
         };
         let next = MapRef::new(next.ok()?);
+        // An SSD that is back gets each entry before a map gives it places.
+        let first = map.rows[0].first();
+        if let (Change::Fill, Some(first)) = (change, first) {
+            state.ssds[usize::from(s)].entry = state.ssds[usize::from(first)].entry;
+        }
         *round = Some(Round::new(next.clone()));
         if self.bounds.votes_at_once {
             let round = round.as_mut()?;
@@ -171,11 +177,9 @@ impl FleetModel {
     fn learn(&self, state: &mut State, s: SsdId, i: usize) -> Option<()> {
         let map = state.decided[i].clone();
         let ssd = &mut state.ssds[usize::from(s)];
+        let was_filling = ssd.is_filling(s);
         ssd.voter.activate(map.clone()).ok()?;
-        (ssd.pass, ssd.is_confirmed) = (None, false);
-        if !self.rules.is(Planted::PullOutlivesItsPass) {
-            ssd.pull = None;
-        }
+        self.rules.follow_fill(ssd, s, was_filling);
         let incarnation = incarnation_under(&map, s, ssd.incarnation);
         if incarnation != ssd.incarnation {
             ssd.incarnation = incarnation;

@@ -33,34 +33,30 @@ const VOTES: Bounds = Bounds {
     epochs: 2,
     changing: 2,
     writes: 0,
+    open: 1,
     trims: false,
     leases: 1,
     lossy: 0,
     restarts: 0,
-    give_ups: 0,
-    forget: false,
     returns: false,
-    marks: false,
 };
 const LEASES: Bounds = Bounds { name: "leases", clocks: 1, is_led: true, terms: 1, writes: 1, ..VOTES };
 const LED: Bounds = Bounds { is_led: true, votes_at_once: true, terms: 1, ..VOTES };
-const SETTLE: Bounds = Bounds { name: "settle", writes: 2, leases: 2, give_ups: 1, forget: true, ..LED };
+const SETTLE: Bounds = Bounds { name: "settle", writes: 2, leases: 2, restarts: 1, ..LED };
 const FILL: Bounds = Bounds { epochs: 4, returns: true, ..LED };
-const TRIM: Bounds = Bounds { name: "trim", changing: 1, writes: 2, trims: true, marks: true, ..FILL };
-const LOSSY: Bounds = Bounds { name: "lossy", writes: 1, lossy: 1, marks: true, ..FILL };
-const RETURN: Bounds = Bounds { name: "return", writes: 1, leases: 2, ..FILL };
+const TRIM: Bounds = Bounds { name: "trim", changing: 1, writes: 2, open: 2, trims: true, ..FILL };
+const LOSSY: Bounds = Bounds { name: "lossy", writes: 1, lossy: 1, ..FILL };
+const RETURN: Bounds = Bounds { name: "return", changing: 1, writes: 1, leases: 2, restarts: 1, ..FILL };
 
-const SHORT: &[Bounds] = &[VOTES, LEASES, SETTLE, TRIM, LOSSY];
-const LONG: &[Bounds] =
-    &[RETURN, Bounds { name: "fill+", writes: 2, trims: true, lossy: 1, marks: true, ..FILL }];
+const SHORT: &[Bounds] = &[VOTES, LEASES, SETTLE, TRIM, LOSSY, RETURN];
+const LONG: &[Bounds] = &[
+    Bounds { name: "return+", changing: 2, ..RETURN },
+    Bounds { name: "fill+", changing: 2, writes: 2, lossy: 1, ..TRIM },
+    Bounds { name: "all+", leases: 2, ..TRIM },
+];
 
 /// Bugs that are found behind some 100,000 states and more: the long form looks for them.
-const DEEP: &[Planted] = &[
-    Planted::MarkPassesIndeterminate,
-    Planted::TombstoneLostWhileFilling,
-    Planted::MarkOfThePeerAlone,
-    Planted::PullOutlivesItsPass,
-];
+const DEEP: &[Planted] = &[Planted::AnswerOutlivesTheBarrier];
 
 /// Each bug, and the scope that it is looked for in.
 const BUGS: &[(Planted, Bounds)] = &[
@@ -72,20 +68,23 @@ const BUGS: &[(Planted, Bounds)] = &[
     (Planted::LeaseFromReceipt, LEASES),
     (Planted::ClockBeforeIntake, LEASES),
     (Planted::GrantBeforeSettle, SETTLE),
-    (Planted::SettleByWindowAlone, SETTLE),
-    (Planted::MarkPassesIndeterminate, Bounds { marks: true, ..SETTLE }),
-    (Planted::MarkNotLookedAtOnCommit, TRIM),
+    (Planted::FlagLost, SETTLE),
     (Planted::TombstoneLostWhileFilling, TRIM),
-    (Planted::MarkOfAnEarlierEpoch, TRIM),
-    (Planted::MarkOfThePeerAlone, TRIM),
-    (Planted::PullOutlivesItsPass, TRIM),
+    (Planted::FirstListsNoTombstones, TRIM),
+    (Planted::OlderCopyOverwrites, TRIM),
+    (Planted::ComparedIsNotCurrent, TRIM),
+    (Planted::PeerIsBehind, TRIM),
+    (Planted::FilledBeforeCompared, TRIM),
     (Planted::AckOverTwoEpochs, TRIM),
     (Planted::FirstByPlaceAlone, TRIM),
     (Planted::AnyEpochClearsLossy, LOSSY),
     (Planted::FillingServes, LOSSY),
     (Planted::LastCopyDropped, LOSSY),
     (Planted::HighestBeatsServing, RETURN),
-    (Planted::SettledWhileAway, RETURN),
+    (Planted::FillingIsNotSettled, RETURN),
+    (Planted::TouchedLostUnnoticed, RETURN),
+    (Planted::WalkNotBegunAnew, Bounds { epochs: 6, leases: 1, ..RETURN }),
+    (Planted::AnswerOutlivesTheBarrier, Bounds { leases: 2, ..TRIM }),
 ];
 
 struct Checked {

@@ -39,15 +39,12 @@ pub(crate) enum Action {
     Lossy(SsdId),
     Restart(SsdId),
     Issue,
-    Acknowledge,
-    GiveUp,
+    Acknowledge(usize),
     ClientLearn(usize),
     Commit(SsdId, usize),
     Read(SsdId),
-    Mark(SsdId),
-    Forget(SsdId),
     ForgetTombstone(SsdId),
-    StartPass(SsdId),
+    Compare(SsdId),
     Arrive(SsdId),
     StartSettle(usize),
     Settle(usize, SsdId),
@@ -79,26 +76,29 @@ impl FleetModel {
 
     fn acknowledged_is_durable(&self, state: &State) -> bool {
         (0..REPLICAS).all(|s| {
-            !self.answers(state, s, true) || Self::is_legitimate(state, state.ssd(s).held, state.ghost.acked)
+            !self.answers(state, s, true)
+                || Self::is_legitimate(state, state.ssd(s).block.held, state.ghost.acked)
         })
     }
 
     fn seen_stays_seen(&self, state: &State) -> bool {
         let Some((seen, ..)) = state.ghost.seen else { return true };
-        (0..REPLICAS)
-            .all(|s| !self.answers(state, s, false) || Self::is_legitimate(state, state.ssd(s).held, seen))
+        (0..REPLICAS).all(|s| {
+            !self.answers(state, s, false) || Self::is_legitimate(state, state.ssd(s).block.held, seen)
+        })
     }
 
     fn readers_see_one_value(&self, state: &State) -> bool {
         let [a, b] = [state.ssd(0), state.ssd(1)];
-        !(self.answers(state, 0, false) && self.answers(state, 1, false)) || a.held.reads_as(b.held)
+        !(self.answers(state, 0, false) && self.answers(state, 1, false))
+            || a.block.held.reads_as(b.block.held)
     }
 
     /// The outcome of each write was told when its lease was settled.
     fn settled_stays_settled(&self, state: &State) -> bool {
         let Some((lease_epoch, then)) = state.ghost.settled else { return true };
         (0..REPLICAS).all(|s| {
-            let held = state.ssd(s).held;
+            let held = state.ssd(s).block.held;
             let is_newer = held.stamp().lease_epoch > lease_epoch;
             is_newer || held.reads_as(then) || !self.answers(state, s, true)
         })
@@ -150,15 +150,12 @@ impl Model for FleetModel {
         let is_data = matches!(
             action,
             Action::Issue
-                | Action::Acknowledge
-                | Action::GiveUp
+                | Action::Acknowledge(_)
                 | Action::ClientLearn(_)
                 | Action::Commit(..)
                 | Action::Read(_)
-                | Action::Mark(_)
-                | Action::Forget(_)
                 | Action::ForgetTombstone(_)
-                | Action::StartPass(_)
+                | Action::Compare(_)
                 | Action::Arrive(_)
                 | Action::StartSettle(_)
                 | Action::Settle(..)

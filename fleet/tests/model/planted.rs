@@ -5,16 +5,15 @@ use crate::map_ref::MapRef;
 use crate::state::{COPIES, NOW, Ssd, State};
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::client::Request;
+use gnstor_fleet::fill::Filling;
 use gnstor_fleet::leader::{Candidate, Round};
 use gnstor_fleet::lease::{Asking, Lease, Timing};
 use gnstor_fleet::map::{Map, Place, SsdState};
-use gnstor_fleet::repair::{Held, Pass, Pull, may_forget_tombstone};
-use gnstor_fleet::serve::Entry;
+use gnstor_fleet::repair::Held;
 use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::settle::{Settle, Step};
 use gnstor_fleet::voter::{Promise, Voter};
 use gnstor_fleet::{ArrayId, Epoch, Incarnation, Refused, SsdId, Term};
-use gnstor_proto::slba::Stamp;
 
 /// A bug.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,22 +24,25 @@ pub(crate) enum Planted {
     WaitSkipped,
     AnyEpochClearsLossy,
     AckOverTwoEpochs,
-    SettleByWindowAlone,
     FillingServes,
+    FilledBeforeCompared,
     TombstoneLostWhileFilling,
-    PullOutlivesItsPass,
+    FirstListsNoTombstones,
+    AnswerOutlivesTheBarrier,
     HighestBeatsServing,
+    OlderCopyOverwrites,
+    ComparedIsNotCurrent,
+    PeerIsBehind,
+    TouchedLostUnnoticed,
+    WalkNotBegunAnew,
     GrantBeforeSettle,
+    FillingIsNotSettled,
+    FlagLost,
     LastCopyDropped,
     TermGrantedTwice,
     ForeignSsdTaken,
-    MarkNotLookedAtOnCommit,
     HeldMapNotProposedAgain,
     FirstByPlaceAlone,
-    MarkPassesIndeterminate,
-    MarkOfAnEarlierEpoch,
-    MarkOfThePeerAlone,
-    SettledWhileAway,
 }
 
 /// The crate's rules, with at most one replaced.
@@ -161,61 +163,38 @@ impl Rules {
         settle.may_grant(active)
     }
 
-    /// Whether a settle compares the block.
-    pub(crate) fn is_unsettled(self, ssd: &Ssd) -> bool {
-        use gnstor_fleet::history::Unsettled;
-        match ssd.history.unsettled() {
-            Unsettled::Some { blocks, .. } if self.is(Planted::SettleByWindowAlone) => blocks.contains(&0),
-            unsettled => unsettled.includes(0),
+    /// An SSD goes by another map: what its walk is about.
+    pub(crate) fn follow_fill(self, ssd: &mut Ssd, id: SsdId, was_filling: bool) {
+        ssd.answer = None;
+        if ssd.is_filling(id) != was_filling {
+            ssd.block.is_current = was_filling;
+            ssd.is_filled &= self.is(Planted::WalkNotBegunAnew);
         }
     }
 
-    pub(crate) fn compare(self, pass: &mut Pass, own: Held, peer: Held) -> Option<Pull> {
-        if self.is(Planted::HighestBeatsServing) && own.stamp() > peer.stamp() {
-            return None;
-        }
-        pass.compare(own, peer)
+    pub(crate) fn is_filled(self, ssd: &Ssd, id: SsdId) -> bool {
+        ssd.is_filled || self.is(Planted::FilledBeforeCompared) && ssd.is_filling(id)
     }
 
-    pub(crate) fn pass(self, number: u64, ssd: &Ssd, peer: &Ssd) -> Pass {
-        let own = if self.is(Planted::MarkOfThePeerAlone) { &peer.history } else { &ssd.history };
-        Pass::new(number, ssd.map().epoch, own, &peer.history)
-    }
-
-    pub(crate) fn put(self, ssd: &mut Ssd, newer: Entry) {
-        if self.is(Planted::SettledWhileAway) {
-            ssd.entry = newer;
-        } else {
-            ssd.entry.put(newer, &mut ssd.history);
+    /// What the first answers.
+    pub(crate) fn listed(self, held: Held) -> Held {
+        match held {
+            Held::Tombstone { .. } if self.is(Planted::FirstListsNoTombstones) => Held::Nothing,
+            held => held,
         }
     }
 
-    pub(crate) fn confirms(self, pass: &Pass, epoch: Epoch) -> bool {
-        if self.is(Planted::MarkOfAnEarlierEpoch) {
-            return pass.epoch == epoch && !pass.differs;
+    /// A copy of the first.
+    pub(crate) fn copy(self, block: &mut Filling, theirs: Held) {
+        if self.is(Planted::HighestBeatsServing) {
+            block.is_current = true;
         }
-        pass.confirms(epoch)
-    }
-
-    pub(crate) fn takes(self, pass: Option<&Pass>, pull: &Pull, own: Held) -> bool {
-        if self.is(Planted::PullOutlivesItsPass) {
-            return own == pull.compared;
+        if self.is(Planted::OlderCopyOverwrites) {
+            block.is_current = false;
         }
-        pass.is_some_and(|pass| pass.takes(pull, own))
-    }
-
-    pub(crate) fn may_forget(self, ssd: &Ssd, id: SsdId, stamp: Stamp) -> bool {
-        if self.is(Planted::TombstoneLostWhileFilling) && ssd.is_filling(id) {
-            return true;
-        }
-        may_forget_tombstone(stamp, ssd.history.mark())
-    }
-
-    /// The verdict on a write, where a planted bug changes it.
-    pub(crate) fn write_verdict(self, verdict: Result<(), Refused>) -> Result<(), Refused> {
-        match verdict {
-            Err(Refused::SettledAlready) if self.is(Planted::MarkNotLookedAtOnCommit) => Ok(()),
-            verdict => verdict,
+        block.copy(theirs);
+        if self.is(Planted::ComparedIsNotCurrent) {
+            block.is_current = false;
         }
     }
 

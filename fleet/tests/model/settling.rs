@@ -2,10 +2,8 @@
 //! The actions of a repair, of a settle and of a grant.
 
 use crate::model::{Action, FleetModel};
+use crate::planted::Planted;
 use crate::state::{ARRAY, Grant, REPLICAS, Role, State};
-use gnstor_fleet::client::Ended;
-use gnstor_fleet::history::ALL;
-use gnstor_fleet::repair::{Roles, Verdict, compare};
 use gnstor_fleet::serve::Entry;
 use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::settle::{Settle, Step};
@@ -30,26 +28,21 @@ impl FleetModel {
     }
 
     /// The first of the group, if it is at the same epoch and has what the map gives it.
-    fn peer(state: &State, s: SsdId) -> Option<SsdId> {
+    fn peer(&self, state: &State, s: SsdId) -> Option<SsdId> {
         let ssd = state.ssd(s);
         let first = ssd.row().first().filter(|&first| first != s)?;
         let peer = state.ssd(first);
-        (peer.map().epoch == ssd.map().epoch && peer.is_content_of_map(first)).then_some(first)
+        let is_there = peer.map().epoch == ssd.map().epoch || self.rules.is(Planted::PeerIsBehind);
+        (is_there && peer.is_content_of_map(first)).then_some(first)
     }
 
-    pub(crate) fn start_pass(&self, state: &mut State, s: SsdId) -> Option<()> {
+    /// A filling SSD asks the first, and the answer is on its way. An earlier one counts no more.
+    pub(crate) fn compare(&self, state: &mut State, s: SsdId) -> Option<()> {
         if !state.ssd(s).is_filling(s) {
             return None;
         }
-        let peer = state.ssd(Self::peer(state, s)?).clone();
-        let ssd = &mut state.ssds[usize::from(s)];
-        self.rules.put(ssd, peer.entry);
-        let number = 3 - ssd.pull.map_or(1, |pull| pull.pass);
-        let mut pass = self.rules.pass(number, ssd, &peer);
-        let pull = self.rules.compare(&mut pass, ssd.held, peer.held);
-        ssd.pull = ssd.pull.or(pull);
-        ssd.is_confirmed = self.rules.confirms(&pass, ssd.map().epoch);
-        ssd.pass = Some(pass);
+        let theirs = self.rules.listed(state.ssd(self.peer(state, s)?).block.held);
+        state.ssds[usize::from(s)].answer = Some(theirs);
         Some(())
     }
 
@@ -98,37 +91,36 @@ impl FleetModel {
     fn settle_step(&self, state: &mut State, d: usize, s: SsdId) -> Option<()> {
         let Role::Leader { lead, settle: Some(settle), .. } = &state.daemons[d].role else { return None };
         let (mut settle, row) = (*settle, lead.active.rows[0]);
-        let (members, serving, first) = (row.members(), row.serving(), row.first()?);
-        let step = settle.step;
-        if !settle.needed(members, serving, first).contains(s) || settle.done.contains(s) {
+        let first = row.first()?;
+        let members = row.members();
+        let needed = if self.rules.is(Planted::FillingIsNotSettled) && settle.step == Step::Copy {
+            row.serving()
+        } else {
+            members
+        };
+        if settle.step == Step::Done || !needed.contains(s) || settle.done.contains(s) {
             return None;
         }
         self.obeys(state, d, s, settle.epoch)?;
-        if matches!(step, Step::Gather | Step::Spread) {
+        if settle.step == Step::Copy && s != first {
             self.obeys(state, d, first, settle.epoch)?;
-            let is_unsettled =
-                self.rules.is_unsettled(state.ssd(first)) || self.rules.is_unsettled(state.ssd(s));
-            let (puller, peer) = if step == Step::Gather { (first, s) } else { (s, first) };
-            let roles = if row.serving().contains(puller) {
-                Roles::BothServing { peer_is_first: peer == first }
-            } else {
-                Roles::FillingFromServing
-            };
-            let (own, theirs) = (state.ssd(puller).held, state.ssd(peer).held);
-            if is_unsettled && compare(roles, own, theirs, None) == Verdict::Take {
-                state.ssds[usize::from(puller)].held = theirs;
+            let theirs = self.rules.listed(state.ssd(first).block.held);
+            let ssd = &mut state.ssds[usize::from(s)];
+            ssd.block.settle(theirs);
+            if !self.rules.is(Planted::AnswerOutlivesTheBarrier) {
+                ssd.answer = None;
             }
         }
         let ssd = &mut state.ssds[usize::from(s)];
-        match step {
-            Step::Barrier => ssd.entry.has_writer = false,
-            Step::Mark => ssd.history.settle(ALL, settle.epoch),
-            _ => {}
+        match settle.step {
+            Step::Barrier => (ssd.entry.has_writer, ssd.entry.unsettled) = (false, true),
+            Step::Clear => ssd.entry.unsettled = false,
+            Step::Copy | Step::Done => {}
         }
         settle.done(s, ssd.entry.lease_epoch);
-        settle.advance(members, serving, first);
+        settle.advance(needed);
         if settle.step == Step::Done {
-            state.ghost.settled = Some((settle.lease_epoch, state.ssd(first).held));
+            state.ghost.settled = Some((settle.lease_epoch, state.ssd(first).block.held));
         }
         if let Role::Leader { settle: slot, .. } = &mut state.daemons[d].role {
             *slot = Some(settle);
@@ -145,8 +137,7 @@ impl FleetModel {
         }
         self.obeys(state, d, s, grant.epoch)?;
         let ssd = &mut state.ssds[usize::from(s)];
-        let entry = Entry { lease_epoch: grant.lease_epoch, has_writer: true };
-        ssd.entry.put(entry, &mut ssd.history);
+        ssd.entry = Entry { lease_epoch: grant.lease_epoch, has_writer: true, unsettled: false };
         grant.done = grant.done.with(s);
         let is_done = members.is_subset_of(grant.done);
         if let Role::Leader { grant: slot, .. } = &mut state.daemons[d].role {
@@ -154,12 +145,12 @@ impl FleetModel {
         }
         if is_done {
             let serving: Vec<SsdId> = serving.iter().collect();
-            state.ghost.unequal_grant |=
-                serving.windows(2).any(|pair| !state.ssd(pair[0]).held.reads_as(state.ssd(pair[1]).held));
+            state.ghost.unequal_grant |= serving
+                .windows(2)
+                .any(|pair| !state.ssd(pair[0]).block.held.reads_as(state.ssd(pair[1]).block.held));
             state.ghost.granted = state.ghost.granted.max(grant.lease_epoch);
             state.client.lease_epoch = grant.lease_epoch;
-            state.client.request = None;
-            state.client.ended = Ended::new(grant.lease_epoch);
+            state.client.requests.clear();
         }
         Some(())
     }

@@ -7,12 +7,12 @@
 
 use crate::bounds::Bounds;
 use crate::map_ref::MapRef;
-use gnstor_fleet::client::{Ended, Request};
-use gnstor_fleet::history::History;
+use gnstor_fleet::client::Request;
+use gnstor_fleet::fill::Filling;
 use gnstor_fleet::leader::{Candidate, Lead, Round};
 use gnstor_fleet::lease::{Asking, Lease, LeaseAsk};
 use gnstor_fleet::map::{FleetView, Map, Place, Row, Ssd as MapSsd, SsdState};
-use gnstor_fleet::repair::{Held, Pass, Pull};
+use gnstor_fleet::repair::Held;
 use gnstor_fleet::serve::{Entry, Standing};
 use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::settle::Settle;
@@ -47,13 +47,13 @@ pub(crate) struct Ssd {
     pub(crate) answers: SsdSet,
     /// The clock was read so many ticks ago, where a planted rule goes by it.
     pub(crate) lag: u64,
-    pub(crate) held: Held,
-    pub(crate) history: History,
+    /// The block. In a place that serves it is current.
+    pub(crate) block: Filling,
     pub(crate) entry: Entry,
-    pub(crate) pass: Option<Pass>,
-    pub(crate) pull: Option<Pull>,
-    /// A pass of this epoch has confirmed the content.
-    pub(crate) is_confirmed: bool,
+    /// What the first holds, on its way here.
+    pub(crate) answer: Option<Held>,
+    /// The walk has compared the block.
+    pub(crate) is_filled: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -82,8 +82,8 @@ pub(crate) struct Daemon {
 pub(crate) struct Client {
     pub(crate) map: MapRef,
     pub(crate) lease_epoch: u32,
-    pub(crate) request: Option<Request>,
-    pub(crate) ended: Ended,
+    /// Its writes under way.
+    pub(crate) requests: Vec<Request>,
 }
 
 /// A write, in every epoch that it was sent in.
@@ -116,7 +116,6 @@ pub(crate) struct Ghost {
     pub(crate) two_maps: bool,
     pub(crate) lossy: u8,
     pub(crate) restarts: u8,
-    pub(crate) give_ups: u8,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -165,12 +164,10 @@ impl State {
             ask_bound: 0,
             answers: SsdSet::EMPTY,
             lag: 0,
-            held: Held::Nothing,
-            history: History::new(4),
-            entry: Entry { lease_epoch: 1, has_writer: true },
-            pass: None,
-            pull: None,
-            is_confirmed: false,
+            block: Filling { held: Held::Nothing, is_current: true },
+            entry: Entry { lease_epoch: 1, has_writer: true, unsettled: false },
+            answer: None,
+            is_filled: false,
         };
         let idle = Daemon { term: 0, role: Role::Idle };
         let lead = Lead { active: map.clone(), again: None };
@@ -182,7 +179,7 @@ impl State {
         Self {
             ssds,
             daemons: [if bounds.is_led { leads } else { idle.clone() }, idle],
-            client: Client { map: map.clone(), lease_epoch: 1, request: None, ended: Ended::new(1) },
+            client: Client { map: map.clone(), lease_epoch: 1, requests: Vec::new() },
             proposals: Vec::new(),
             decided: vec![map],
             writes: Vec::new(),
@@ -197,10 +194,10 @@ impl State {
     /// Drops what can have no consequence any more, so that states that differ in nothing else are one.
     pub(crate) fn tidy(&mut self, keeps_answers: bool) {
         let oldest = self.ssds[..usize::from(REPLICAS)].iter().map(|ssd| ssd.map().epoch).min().unwrap_or(0);
-        let (now, acked) = (self.client.request, self.ghost.acked);
+        let (requests, acked) = (&self.client.requests, self.ghost.acked);
         for sent in &mut self.writes {
             sent.epochs &= u8::MAX << oldest;
-            let under_way = now.filter(|now| now.stamp == sent.stamp);
+            let under_way = requests.iter().find(|now| now.stamp == sent.stamp);
             let counts = under_way.map_or(0, |now| if keeps_answers { u8::MAX } else { bit(now.epoch) });
             sent.done.iter_mut().for_each(|done| *done &= counts);
         }

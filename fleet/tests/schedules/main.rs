@@ -19,7 +19,7 @@ use gnstor_proto::slba::Stamp;
 pub(crate) const ARRAY: ArrayId = ArrayId([7; 16]);
 pub(crate) const OTHER: ArrayId = ArrayId([8; 16]);
 pub(crate) const MS: Timing = Timing::DEFAULT_MS;
-pub(crate) const OPEN: Entry = Entry { lease_epoch: 1, has_writer: true };
+pub(crate) const OPEN: Entry = Entry { lease_epoch: 1, has_writer: true, unsettled: false };
 
 pub(crate) fn stamp(sequence: u64) -> Stamp {
     Stamp { lease_epoch: 1, sequence }

@@ -2,13 +2,14 @@
 //! Schedules that lose data, or its readers, in an array of today.
 
 use crate::deadline::{Deadline, LIMIT};
-use crate::{ARRAY, MS, OPEN, OTHER, ask, map, set, stamp, standing};
+use crate::{ARRAY, MS, OPEN, OTHER, ask, block, map, set, stamp, standing};
 use gnstor_fleet::Refused;
 use gnstor_fleet::change::Unchanged;
-use gnstor_fleet::history::{ALL, History};
+use gnstor_fleet::fill::settles;
 use gnstor_fleet::leader::{Candidate, Round};
 use gnstor_fleet::lease::{Asking, Lease};
 use gnstor_fleet::map::{Map, Place, SsdState};
+use gnstor_fleet::repair::Held;
 use gnstor_fleet::serve::Entry;
 use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::voter::{Promise, Voter};
@@ -59,10 +60,9 @@ fn an_epoch_made_for_another_ssd_does_not_end_the_loss() {
     let (lossy_since, incarnation) = (1, 2);
     let next = map().lose(2, 2, 2).unwrap();
     assert!(next.epoch > lossy_since, "the rule of today: any newer epoch ends the state of filling");
-    let history = History::new(4);
-    let as_today = standing(&next, 1, 1).judge_read(&next.rows[1], 2, false, &history);
+    let as_today = standing(&next, 1, 1).judge_read(&next.rows[1], 2, false, OPEN);
     assert_eq!(as_today, Ok(()), "it would answer with zeros");
-    let judged = standing(&next, 1, incarnation).judge_read(&next.rows[1], 2, false, &history);
+    let judged = standing(&next, 1, incarnation).judge_read(&next.rows[1], 2, false, OPEN);
     assert_eq!(judged, Err(Refused::NotServing));
     assert_eq!(
         next.serve(1, 1, incarnation, 2),
@@ -75,9 +75,9 @@ fn an_epoch_made_for_another_ssd_does_not_end_the_loss() {
 #[test]
 fn an_epoch_drops_a_lossy_first() {
     let _deadline = Deadline::after(LIMIT);
-    let (now, history) = (map(), History::new(4));
+    let now = map();
     let read = |map: &Map, ssd, incarnation| {
-        standing(map, ssd, incarnation).judge_read(&map.rows[0], map.epoch, false, &history)
+        standing(map, ssd, incarnation).judge_read(&map.rows[0], map.epoch, false, OPEN)
     };
     assert_eq!(read(&now, 0, 2), Err(Refused::NotServing));
     assert_eq!(read(&now, 1, 1), Err(Refused::AskTheFirst), "today: no SSD answers, for ever");
@@ -129,29 +129,16 @@ fn an_ssd_of_another_array_does_not_win_the_start() {
     assert_eq!(voter.answer(&ask(0, 1)), Err(Refused::OtherArray));
 }
 
-/// Rule 6a. Write 1 of block 300 reaches one of two replicas and waits for the other. 4,096 writes of other
-/// blocks go by: 128 slots do not bound the sequences in flight.
+/// Rule 6a. Write 1 of block 300 reaches one of two replicas, and its writer ends. 4,096 writes of other
+/// blocks went by: 128 slots do not bound the sequences in flight.
 #[test]
-fn a_window_that_forgets_leaves_a_bit_for_the_region() {
+fn a_settle_compares_every_block_and_not_the_window() {
     let _deadline = Deadline::after(LIMIT);
-    let mut history = History::new(4096);
-    history.record(300, stamp(1));
-    for sequence in 2..=4097 {
-        history.record(u32::try_from(sequence).unwrap() * 1000, stamp(sequence));
-    }
     let in_window = (2..=4097u64).any(|sequence| sequence * 1000 == 300);
-    assert!(!in_window, "the rule of today: a settle by the window alone leaves the replicas different");
-    assert!(history.unsettled().includes(300) && history.unsettled().includes(256));
-    assert!(!history.unsettled().includes(100_000_000));
-    history.settle(stamp(4000), 1);
-    assert!(!history.unsettled().includes(300), "the mark has passed what left the window");
-    assert!(history.unsettled().includes(4_050_000));
-    history.settle(ALL, 1);
-    assert!(!history.unsettled().includes(4_050_000), "a settled volume needs no window");
-    history.granted(2);
-    assert!(!history.is_settled() && history.mark() > stamp(4097), "stamps of the last lease stay settled");
-    history.tear();
-    assert!(history.unsettled().includes(5), "after a power cut: everything of the lease epoch");
+    assert!(!in_window, "the rule of before: a settle by the window alone leaves the replicas different");
+    assert!(settles(Held::Nothing, block(1, 0)) && settles(block(1, 0), Held::Nothing));
+    let tombstone = Held::Tombstone { stamp: stamp(1) };
+    assert!(!settles(tombstone, Held::Nothing), "both read the same");
 }
 
 /// Rule 8a. The daemon is away for ten minutes; an SSD restarts. The writer holds its lease.
@@ -160,8 +147,8 @@ fn no_clock_of_an_ssd_ends_a_write_lease() {
     let _deadline = Deadline::after(LIMIT);
     let (renewed_at, lease_ms, now) = (0u64, 100_000u64, 600_000u64);
     assert!(now >= renewed_at + lease_ms, "the rule of today: every SSD refuses the writer");
-    let (map, history) = (map(), History::new(4));
-    let write = |entry| standing(&map, 0, 1).judge_write(&map.rows[0], 1, stamp(1), entry, &history, 2);
+    let map = map();
+    let write = |entry| standing(&map, 0, 1).judge_write(&map.rows[0], 1, stamp(1), entry, 2);
     assert_eq!(write(OPEN), Ok(()));
     let taken_away = Entry { has_writer: false, ..OPEN };
     assert_eq!(write(taken_away), Err(Refused::LeaseExpired), "CHMOD ends it");

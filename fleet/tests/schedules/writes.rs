@@ -6,10 +6,9 @@ use crate::{OPEN, block, map, set, stamp, standing};
 use gnstor_fleet::Refused;
 use gnstor_fleet::change::{Reach, Unchanged, may_grow};
 use gnstor_fleet::client::Request;
-use gnstor_fleet::history::History;
 use gnstor_fleet::identity::{Returning, may_give_out};
 use gnstor_fleet::map::{Map, Place, SsdState};
-use gnstor_fleet::repair::{Held, Pass, Roles, Verdict, compare, scrub};
+use gnstor_fleet::repair::{Held, scrubs};
 use gnstor_fleet::salvage::{Unsalvaged, may_merge, merge};
 use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::space::{admit, is_full};
@@ -63,34 +62,11 @@ fn all_members_of_a_group_refuse_alike() {
 fn a_scrub_heals_from_the_copy_that_matches_its_sum() {
     let _deadline = Deadline::after(LIMIT);
     let (rotten, good) = (block(1, 0xBAD), block(1, 0x600D));
-    let from_first = Roles::BothServing { peer_is_first: true };
-    assert_eq!(compare(from_first, good, rotten, None), Verdict::Take, "by place alone rot would spread");
-    assert_eq!(scrub(from_first, (good, true), (rotten, false), None), Verdict::Keep);
-    let from_second = Roles::BothServing { peer_is_first: false };
-    assert_eq!(scrub(from_second, (rotten, false), (good, true), None), Verdict::Take);
-    assert_eq!(scrub(from_second, (block(2, 0), false), (good, true), None), Verdict::Keep, "an older copy");
-    assert_eq!(scrub(from_second, (rotten, false), (good, false), None), Verdict::Keep);
-}
-
-/// Rule 13. SSD 0 fills in epoch 3. The writer still has map 2, where it needs SSD 1 alone: it ends write 1.
-#[test]
-fn a_pass_confirms_nothing_under_a_mark_of_an_earlier_epoch() {
-    let _deadline = Deadline::after(LIMIT);
-    let mut history = History::new(4);
-    history.settle(stamp(0), 2);
-    history.record(7, stamp(1));
-    let mut pass = Pass::new(1, 3, &History::new(4), &history);
-    assert_eq!(pass.compare(Held::Nothing, block(1, 0)), None, "above the mark: left for the next pass");
-    assert!(!pass.differs, "a mark that was merely taken after the fill would confirm this");
-    assert!(!pass.confirms(3));
-    history.settle(stamp(1), 3);
-    let mut pass = Pass::new(2, 3, &History::new(4), &history);
-    let pull = pass.compare(Held::Nothing, block(1, 0)).expect("at the mark");
-    assert!(pass.takes(&pull, Held::Nothing) && !pass.takes(&pull, block(2, 0)) && !pass.confirms(3));
-    let mut pass = Pass::new(3, 3, &History::new(4), &history);
-    assert!(!pass.takes(&pull, Held::Nothing), "a copy of an earlier pass");
-    assert_eq!(pass.compare(block(1, 0), block(1, 0)), None);
-    assert!(pass.confirms(3) && !pass.confirms(4));
+    assert!(scrubs((good, true), (rotten, true), true), "by place alone rot would spread");
+    assert!(!scrubs((good, true), (rotten, false), true));
+    assert!(scrubs((rotten, false), (good, true), false));
+    assert!(!scrubs((block(2, 0), false), (good, true), false), "an older copy");
+    assert!(!scrubs((rotten, false), (good, false), false) && !scrubs((good, true), (good, true), true));
 }
 
 /// Rule 16. A client was killed and comes back; SSD 1 still has a command of its old queue.
@@ -98,7 +74,7 @@ fn a_pass_confirms_nothing_under_a_mark_of_an_earlier_epoch() {
 fn a_client_gets_its_id_when_its_old_queues_are_gone_everywhere() {
     let _deadline = Deadline::after(LIMIT);
     let map = map();
-    let old_command = standing(&map, 1, 1).judge_write(&map.rows[0], 1, stamp(1), OPEN, &History::new(4), 2);
+    let old_command = standing(&map, 1, 1).judge_write(&map.rows[0], 1, stamp(1), OPEN, 2);
     assert_eq!(old_command, Ok(()), "nothing in the command tells the old process from the new one");
     let members = set(&[0, 1, 2]);
     assert!(!Returning { ended: set(&[0, 2]) }.may_have_its_id(members));
@@ -131,8 +107,7 @@ fn a_dropped_ssd_returns_with_a_new_incarnation() {
     assert_eq!(shrunk.fill(0, 0, 1, 2, 2), Err(Unchanged::Incarnation));
     let fills = shrunk.fill(0, 0, 2, 2, 2).unwrap();
     assert_eq!(fills.rows[0].places[..2], [Place::Filling(0), Place::Serving(1)]);
-    let history = History::new(4);
-    let read = |map: &Map| standing(map, 0, 2).judge_read(&map.rows[0], map.epoch, false, &history);
+    let read = |map: &Map| standing(map, 0, 2).judge_read(&map.rows[0], map.epoch, false, OPEN);
     assert_eq!(read(&fills), Err(Refused::NotHereYet));
     let serves = fills.serve(0, 0, 2, 2).unwrap();
     assert_eq!(serves.rows[0].first(), Some(1));

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Blocks that the first cannot read any more: they hold up no fill and no settle.
+
+use super::*;
+
+impl World {
+    /// What a read of a block of this SSD says.
+    fn read_at(&mut self, key: QueueKey, ssd: usize, vba: u32) -> Option<Refusal> {
+        let ssd = &mut self.ssds[ssd];
+        let sqe = ssd.io(io::READ, key, vba, 1);
+        ssd.refused(key, sqe)
+    }
+
+    fn fail_reads(&self, ssd: usize, vba: u32, once: bool) {
+        self.ssds[ssd].faults.unreadable(self.ssds[ssd].page(vba), once);
+    }
+
+    fn flush(&mut self, ssd: usize) {
+        let cqe = self.ssds[ssd].run(WRITER, sqe(io::FLUSH));
+        assert_eq!(refusal(&cqe), None);
+    }
+}
+
+#[test]
+fn blocks_that_the_first_cannot_read_are_unreadable_in_the_place_that_fills_and_it_serves() {
+    let mut world = World::new(&map_of(1, &[0, 1], None, [0, 0]));
+    (0..20).for_each(|n| world.send_all(&[0, 1], put(n, u64::from(n) + 1)));
+    world.flush(0);
+    world.ssds[0].damage(3);
+    world.fail_reads(0, 5, false);
+    world.fail_reads(0, 7, true);
+    world.set_map(&map_of(2, &[0, 1, 2], Some(2), [0, 0]));
+    let log = world.until_filled(2);
+    assert_eq!((log.pulled, log.unreadable), (20, 2));
+    world.are_equal(&[0, 1, 2]);
+    world.set_map(&map_of(3, &[0, 1, 2], None, [0, 0]));
+    for vba in 0..20 {
+        let refused = matches!(vba, 3 | 5).then_some(Refusal::BadChecksum);
+        assert_eq!(world.read_at(WRITER, 2, vba), refused, "block {vba}");
+    }
+    world.flush(2);
+    assert_eq!(world.read_at(WRITER, 2, 5), Some(Refusal::BadChecksum), "on flash, too");
+    assert_eq!(world.ssds[2].read(7), block(8));
+    world.send_all(&[0, 1, 2], put(5, 100));
+    assert_eq!(world.ssds[2].read(5), block(100), "written anew it is whole");
+}
+
+#[test]
+fn a_settle_ends_where_the_first_cannot_read_a_block() {
+    let mut world = World::new(&map_of(1, &[0, 1, 2], None, [0, 0]));
+    (0..4).for_each(|n| world.send_all(&[0, 1, 2], put(n, u64::from(n) + 1)));
+    world.send_all(&[0], put(2, 100));
+    world.flush(0);
+    // The others have it with this stamp: nothing moves.
+    world.ssds[0].damage(1);
+    world.ssds[0].damage(2);
+    for ssd in &mut world.ssds {
+        ssd.chmod(|entry| (entry.writer, entry.lease_ms, entry.unsettled) = (None, 0, true));
+    }
+    assert_eq!((world.until_settled(1, 1), world.until_settled(2, 1)), (1, 1));
+    for ssd in &mut world.ssds {
+        ssd.chmod(|entry| entry.unsettled = false);
+    }
+    world.are_equal(&[0, 1, 2]);
+    let bad = Some(Refusal::BadChecksum);
+    let mut reads = |vba| [0, 1, 2].map(|ssd| world.read_at(READER, ssd, vba));
+    assert_eq!(reads(1), [bad, None, None]);
+    assert_eq!(reads(2), [bad; 3]);
+}
