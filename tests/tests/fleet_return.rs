@@ -161,8 +161,6 @@ struct Use {
     writes: Load,
     reads: Load,
     trimmer: Trimmer,
-    /// What the trimmer goes by: its lease.
-    holes: File,
     trims: Vec<Written>,
 }
 
@@ -179,9 +177,8 @@ impl Use {
         let writes = Load::start(move |stop| write_and_read(&file, copy, stop));
         let (file, copy) = (reader.client.open("still", Rights::Read).unwrap(), data);
         let reads = Load::start(move |stop| read_all(&file, copy, stop));
-        let holes = writer.client.open("holes", Rights::Write).unwrap();
-        let trimmer = Trimmer::new(writer.client.id(), holes.info().clone());
-        Self { writer, _reader: reader, writes, reads, trimmer, holes, trims: Vec::new() }
+        let trimmer = Trimmer::new(array, writer.client.get("holes").unwrap());
+        Self { writer, _reader: reader, writes, reads, trimmer, trims: Vec::new() }
     }
 
     /// Trims the next part.
@@ -207,6 +204,7 @@ impl Use {
         }
         array.restart(ssd);
         let back = Instant::now();
+        self.trimmer.renew();
         until(array, "the SSD has places", |now| !is_state(now, "out"));
         let placed = Instant::now();
         eprintln!("SSD {ssd} had places {:?} after it was back", placed - back);
@@ -225,7 +223,7 @@ impl Use {
         let (written, still) = (self.writes.end("writer"), self.reads.end("reader"));
         let longest = self.trims.iter().map(|(begun, ended, _)| *ended - *begun).max();
         eprintln!("trimmer: {} calls, of which the longest took {longest:?}", self.trims.len());
-        let (busy, holes) = (self.writer.client.get("busy").unwrap(), self.holes.info());
+        let (busy, holes) = (self.writer.client.get("busy").unwrap(), self.trimmer.info());
         for (away, map) in aways {
             let changed =
                 away.changed_bytes(map, &busy, &written.writes) + away.changed_bytes(map, holes, &self.trims);
@@ -242,7 +240,8 @@ impl Use {
         let mut trimmed = pattern(7, BYTES);
         trimmed[..self.trims.len() * PART].fill(0);
         let other = Guest::connect(&array.daemon(), "other");
-        each_copy_is(&self.holes, &trimmed);
+        self.trimmer.end();
+        each_copy_is(&other.client.open("holes", Rights::Read).unwrap(), &trimmed);
         each_copy_is(&other.client.open("busy", Rights::Read).unwrap(), &written.data);
         each_copy_is(&other.client.open("still", Rights::Read).unwrap(), &still.data);
     }

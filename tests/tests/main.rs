@@ -22,6 +22,7 @@ mod old_disks;
 mod ordering;
 mod reconnect;
 mod remote;
+mod restart;
 mod shipped_features;
 mod ssd_media;
 mod ssd_process;

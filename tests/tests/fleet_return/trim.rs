@@ -4,6 +4,8 @@
 use crate::fleet_daemon::{Array, WAIT, path_to};
 use gnstor_fabric::host_queue::HostQueue;
 use gnstor_proto::fabrics::Identity;
+use gnstor_proto::grpc::volumes_client::VolumesClient;
+use gnstor_proto::grpc::{OpenRequest, ReleaseRequest, RenewRequest, Rights};
 use gnstor_proto::nvme::{FLAGS_SGL, ReadWrite, Sqe, io};
 use gnstor_proto::placement::Rows;
 use gnstor_proto::placement::map3::FleetMap3;
@@ -13,6 +15,12 @@ use gnstor_tests::raw_queue::RawQueue;
 use libgnstor::VolumeInfo;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tonic::transport::Channel;
+
+/// No other client has this id.
+const CLIENT: u32 = 0x7171;
+const LEASE_MS: u32 = 120_000;
 
 /// Queues to the SSDs of an array, as the client that holds a volume's write lease.
 pub(super) struct Trimmer {
@@ -21,12 +29,52 @@ pub(super) struct Trimmer {
     queues: BTreeMap<u16, (RawQueue, HostQueue)>,
     sequence: u64,
     cid: u16,
+    runtime: Runtime,
+    calls: VolumesClient<Channel>,
 }
 
 impl Trimmer {
-    pub(super) fn new(client: u16, info: VolumeInfo) -> Self {
-        let client = ClientId::new(client).expect("an id");
-        Self { client, info, queues: BTreeMap::new(), sequence: 0, cid: 0 }
+    /// Takes the volume's write lease.
+    pub(super) fn new(array: &Array, mut info: VolumeInfo) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let request = OpenRequest {
+            name: info.name.clone(),
+            client_id: CLIENT,
+            rights: Rights::Write.into(),
+            lease_ms: LEASE_MS,
+        };
+        let daemon = Channel::from_shared(array.daemon()).expect("an address");
+        let (calls, opened) = runtime.block_on(async {
+            let mut calls = VolumesClient::new(daemon.connect().await.expect("it listens"));
+            let opened = calls.open(request).await.expect("a lease");
+            (calls, opened.into_inner().volume.expect("a volume"))
+        });
+        info.lease_epoch = opened.lease_epoch;
+        let client = ClientId::new(u16::try_from(CLIENT).expect("an id")).expect("an id");
+        Self { client, info, queues: BTreeMap::new(), sequence: 0, cid: 0, runtime, calls }
+    }
+
+    pub(super) fn info(&self) -> &VolumeInfo {
+        &self.info
+    }
+
+    /// Renews the lease, and says that it reaches all SSDs: it connects when it has something to say.
+    pub(super) fn renew(&mut self) {
+        let request = RenewRequest {
+            name: self.info.name.clone(),
+            client_id: CLIENT,
+            lease_epoch: self.info.lease_epoch,
+            lease_ms: LEASE_MS,
+            reaches: Some(0b1111),
+        };
+        self.runtime.block_on(self.calls.renew(request)).expect("the lease goes on");
+    }
+
+    /// Gives the lease back; all has been acknowledged.
+    pub(super) fn end(mut self) {
+        let name = self.info.name.clone();
+        let request = ReleaseRequest { name, client_id: CLIENT, all_acknowledged: true };
+        self.runtime.block_on(self.calls.release(request)).expect("it ends");
     }
 
     /// Unmaps blocks of one chunk on all its SSDs in one epoch, within the deadline of a call.
