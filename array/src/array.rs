@@ -15,6 +15,7 @@ use crate::peers::{Peers, PeersConfig};
 use crate::power::{Powered, Threads};
 use crate::remote_ssd::RemoteSsd;
 use gnstor_auth::Secret;
+use gnstor_daemon::core::MapFormat;
 use gnstor_daemon::{Access, Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminQueue, ChannelError};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
@@ -57,6 +58,8 @@ pub struct ArrayConfig {
     pub link: LinkConfig,
     /// Placement groups.
     pub groups: u32,
+    /// Format of a fresh array's fleet map.
+    pub map_format: MapFormat,
     /// Threads that serve the SSDs of this process; see [`crate::power::default_engines`].
     pub threads: Threads,
     /// The array's manager key; none where the SSDs ask for no proof.
@@ -212,6 +215,11 @@ impl Array {
         };
         let mut daemon_config = DaemonConfig { access, ..DaemonConfig::default() };
         daemon_config.core.groups = config.groups;
+        daemon_config.core.map_format = match (config.map_format, &config.ssds) {
+            // Each process asks for one SSD.
+            (MapFormat::ByCount, Ssds::At(at)) if at.len() > 2 => MapFormat::Three,
+            (format, _) => format,
+        };
         let here = ssds.iter().filter_map(|ssd| ssd.here.as_ref());
         daemon_config.stands_in =
             here.filter(|about| about.came_up.stands_in()).map(About::absence).collect();

@@ -35,4 +35,5 @@ mod unnumbered;
 
 pub use array::{Array, ArrayConfig, ArrayError, SsdSummary, Ssds, check_ssds};
 pub use gnstor_auth::Secret;
+pub use gnstor_daemon::core::MapFormat;
 pub use units::human_bytes;

@@ -3,7 +3,7 @@
 
 use super::args::BenchArgs;
 use super::load::Load;
-use gnstor_array::{Array, ArrayConfig, Ssds, media};
+use gnstor_array::{Array, ArrayConfig, MapFormat, Ssds, media};
 use gnstor_console::CliError;
 use gnstor_deengine::Preset;
 use gnstor_fabric::link::LinkConfig;
@@ -45,6 +45,9 @@ impl Target {
             fabric_listen: None,
             link,
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
+            // The baselines send each command once. On a machine that keeps an engine waiting for longer than
+            // a serving lease they would fail.
+            map_format: MapFormat::Two,
             threads: args.engines.threads(),
             manager_key: None,
             replaces_key: false,

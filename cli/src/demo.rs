@@ -6,7 +6,7 @@ mod report;
 use crate::args::DemoArgs;
 use crate::demo_kernel::{self, Findings, hash_block};
 use gnstor_array::media;
-use gnstor_array::{Array, ArrayConfig, Ssds, check_ssds};
+use gnstor_array::{Array, ArrayConfig, MapFormat, Ssds, check_ssds};
 use gnstor_console::{CliError, Steps, describe_hca, human_bytes};
 use gnstor_fabric::link::LinkConfig;
 use libgnstor::{
@@ -53,6 +53,7 @@ impl<'a> Cast<'a> {
             fabric_listen: None,
             link: if args.preset == "null" { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE },
             groups: gnstor_proto::placement::DEFAULT_GROUPS,
+            map_format: MapFormat::default(),
             threads: args.engines.threads(),
             manager_key: None,
             replaces_key: false,

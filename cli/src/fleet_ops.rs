@@ -6,14 +6,21 @@ use crate::fleet::call;
 use crate::fleet_show::{health, print, to_json};
 use gnstor_console::{CliError, out, outln, print_json};
 use gnstor_proto::grpc::fleet_client::FleetClient;
-use gnstor_proto::grpc::{FailRequest, RemoveRequest, ResumeRequest, ShowRequest, ShowResponse};
+use gnstor_proto::grpc::{
+    FailRequest, FleetSsd, RemoveRequest, ResumeRequest, ShowRequest, ShowResponse, WatchMapRequest,
+};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Between two looks of `gnstor fleet watch`.
+/// Between two looks of `gnstor fleet watch` where something is under way that makes no map: an SSD that is
+/// down, or fills. Also after the daemon did not answer.
 const LOOK: Duration = Duration::from_millis(500);
+/// The same where all is well: a new map is heard of at once.
+const REST: Duration = Duration::from_secs(2);
+/// How soon Ctrl-C is noticed.
+const STEP: Duration = Duration::from_millis(100);
 /// Moves to the top of a terminal and clears it.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
@@ -65,6 +72,34 @@ fn ask(array: &ArrayArgs) -> Result<ShowResponse, CliError> {
     Ok(call(array, show)?.into_inner())
 }
 
+/// Something goes on that the map does not tell of.
+fn is_restless(fleet: &ShowResponse) -> bool {
+    let is_restless = |ssd: &FleetSsd| !ssd.away.is_empty() || ssd.filling > 0;
+    fleet.next_epoch > 0 || fleet.settling_volumes > 0 || fleet.ssds.iter().any(is_restless)
+}
+
+/// Waits until there is a newer map than that of this fleet, until it is time to look anew, or for Ctrl-C.
+fn wait(array: &ArrayArgs, fleet: &ShowResponse, interrupted: &AtomicBool) -> Result<(), CliError> {
+    let patience = if is_restless(fleet) { LOOK } else { REST };
+    let steps = patience.as_millis() / STEP.as_millis();
+    let request = WatchMapRequest { after_epoch: fleet.epoch };
+    call(array, |channel| async move {
+        let mut maps = FleetClient::new(channel).watch_map(request).await?.into_inner();
+        for _ in 0..steps {
+            if interrupted.load(Ordering::Acquire) {
+                break;
+            }
+            match tokio::time::timeout(STEP, maps.message()).await {
+                Ok(Ok(Some(_))) => break,
+                Ok(Ok(None)) => tokio::time::sleep(STEP).await,
+                Ok(Err(status)) => return Err(status),
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    })
+}
+
 /// Looks until Ctrl-C. A daemon that is away is waited for.
 fn watch(array: &ArrayArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
     let redraws = !array.json && std::io::stdout().is_terminal();
@@ -80,13 +115,13 @@ fn watch(array: &ArrayArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
             if array.json { outln!("{now}") } else { print(&fleet) }
         }
         last = now;
-        std::thread::sleep(LOOK);
-        match ask(array) {
+        match wait(array, &fleet, interrupted).and_then(|()| ask(array)) {
             Ok(new) => {
                 fleet = new;
                 trouble.clear();
             }
             Err(error) => {
+                std::thread::sleep(LOOK);
                 let error = error.to_string();
                 if error != trouble {
                     eprintln!("gnstor: {error}");

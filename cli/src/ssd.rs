@@ -69,7 +69,7 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
         steps.done(disk_line(1, bytes, &path.display().to_string(), plan.sparse));
     }
     let made = with_key(&plan, &manager_key, args.replace_manager_key);
-    let made = match made {
+    let mut made = match made {
         Ok(made) => made,
         Err(error) => {
             manager_key.take_back();
@@ -77,11 +77,19 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
         }
     };
     drop(recovering);
+    let peer_tls = peer_tls(args)?;
+    if !args.tls.is_empty() && peer_tls.is_none() {
+        eprintln!(
+            "gnstor: without --client-ca this SSD cannot ask others of its array: a fresh array with it keeps \
+             the places of an SSD that is lost (map format 2)"
+        );
+        made.ssd.cannot_ask();
+    }
     let about = made.about.clone();
     let powered = Powered::on(vec![made], about.index, LinkConfig::UNLIMITED, args.engines.threads())
         .map_err(os("starting the engine".into()))?;
     let manager_key = manager_key.secret;
-    let config = PeersConfig { first: about.index, count: 1, manager_key, tls: peer_tls(args)? };
+    let config = PeersConfig { first: about.index, count: 1, manager_key, tls: peer_tls };
     let peers = Peers::start(&powered.transport(), config).map_err(os("starting its questions".into()))?;
     let door =
         Listener::open(listener, powered.transport(), tls).map_err(os("opening the TCP listener".into()))?;

@@ -4,7 +4,7 @@
 use crate::args::{AccessArgs, UpArgs};
 use crate::key;
 use gnstor_array::media::{self, CameUp, Plan};
-use gnstor_array::{Array, ArrayConfig, SsdSummary, Ssds, check_ssds};
+use gnstor_array::{Array, ArrayConfig, MapFormat, SsdSummary, Ssds, check_ssds};
 use gnstor_console::{CliError, outln};
 use gnstor_console::{Steps, human_bytes, print_json, printable};
 use gnstor_daemon::{Access, Tls, Tokens};
@@ -60,6 +60,11 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         fabric_listen: Some(SocketAddr::new(args.listen.ip(), fabric_port)),
         link: LinkConfig::UNLIMITED,
         groups: args.groups,
+        map_format: match args.map_format {
+            None => MapFormat::ByCount,
+            Some(2) => MapFormat::Two,
+            Some(_) => MapFormat::Three,
+        },
         threads: args.engines.threads(),
         manager_key: key.secret.clone(),
         replaces_key: args.replace_manager_key,

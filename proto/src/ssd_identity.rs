@@ -40,7 +40,7 @@ pub struct SsdSays {
     pub uuid: [u8; 16],
     /// Which content of it (rule 1a).
     pub incarnation: u32,
-    /// It takes fleet maps of format 3.
+    /// It takes fleet maps of format 3, and can vote on them.
     pub takes_map3: bool,
     /// It has lost acknowledged writes, and no map has said that they are back.
     pub is_lossy: bool,

@@ -285,6 +285,11 @@ impl SsdProcess {
         self.serving["came_up"].as_str().expect("a word")
     }
 
+    /// Number of its process.
+    pub fn pid(&self) -> u32 {
+        self.running.child.0.id()
+    }
+
     /// Sends it a signal that does not end it.
     pub fn signal(&self, how: &str) {
         self.running.signal(how);

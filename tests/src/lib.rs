@@ -17,7 +17,7 @@ pub mod raw_queue;
 
 use gnstor_array::media;
 use gnstor_array::power::Threads;
-use gnstor_array::{Array, ArrayConfig, Ssds};
+use gnstor_array::{Array, ArrayConfig, MapFormat, Ssds};
 use gnstor_fabric::link::LinkConfig;
 use libgnstor::{
     Choice, Client, ConnectOptions, CreateOptions, Device, Error, Fabric, IoFailure, Node, RcTransport,
@@ -76,6 +76,7 @@ pub fn small_config(ssds: u16) -> ArrayConfig {
         fabric_listen: None,
         link: LinkConfig::UNLIMITED,
         groups: 256,
+        map_format: MapFormat::default(),
         threads: Threads { engines: 3 },
         manager_key: None,
         replaces_key: false,

@@ -29,7 +29,8 @@ fn a_kernel_that_runs_reaches_ssds_that_were_killed_or_stopped_and_are_back() {
         };
         let mut ssds: Vec<_> = (0..4).map(start).map(Some).collect();
         let addresses: Vec<_> = ssds.iter().flatten().map(SsdProcess::address).collect();
-        let up = Up::start_as(&[&["--ssd-at", addresses.join(",").as_str()], &keyed[..]].concat());
+        let at = addresses.join(",");
+        let up = Up::start_as(&[&["--map-format", "2", "--ssd-at", at.as_str()], &keyed[..]].concat());
         let recorder = Recorder::start(&up.daemon);
         let guest = Guest::connect_for(&recorder.at, "writer", PATIENCE);
         let client = &guest.client;

@@ -26,17 +26,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const WAIT: Duration = Duration::from_secs(5);
+pub(crate) const WAIT: Duration = Duration::from_secs(5);
 pub(crate) const BYTES: usize = 1 << 20;
 /// What is written at once: all placement groups of some chunks, and so each SSD.
 const PART: usize = 256 << 10;
 
-fn connect(
+/// A way to an SSD, and an admin queue on it.
+pub(crate) fn path_to(
     engine: &TransportHandle,
     soft: ExecutorId,
     ssd: u16,
     address: &str,
-) -> Result<HostQueue, ChannelError> {
+    identity: Identity,
+) -> Result<(Port, HostQueue), ChannelError> {
     let broken = |cause: String| ChannelError::Broken { peer: ssd_subnqn(ssd), cause };
     let stream = TcpStream::connect(address).map_err(|error| broken(error.to_string()))?;
     let wire = Wire::client(stream, None, "127.0.0.1", WAIT).map_err(|error| broken(error.to_string()))?;
@@ -44,7 +46,16 @@ fn connect(
     let remote = remote.map_err(|error| broken(error.to_string()))?;
     let (port, subnqn) = (Port::Remote { remote, ssd }, ssd_subnqn(ssd));
     let path = SsdPath { transport: engine, executor: soft, port, subnqn: &subnqn };
-    HostQueue::connect(&path, Identity::Daemon, Duration::ZERO, WAIT)
+    Ok((port, HostQueue::connect(&path, identity, Duration::ZERO, WAIT)?))
+}
+
+fn connect(
+    engine: &TransportHandle,
+    soft: ExecutorId,
+    ssd: u16,
+    address: &str,
+) -> Result<HostQueue, ChannelError> {
+    Ok(path_to(engine, soft, ssd, address, Identity::Daemon)?.1)
 }
 
 pub(crate) fn port(engine: &TransportHandle, soft: ExecutorId, ssd: u16, address: &str) -> SsdPort {
@@ -85,14 +96,14 @@ pub(crate) fn write_and_read(file: &File, stop: &AtomicBool) -> (Vec<u8>, u64, D
 }
 
 /// SSD processes, and a daemon that makes maps of format 3.
-struct Array {
+pub(crate) struct Array {
     ssds: Vec<Option<SsdProcess>>,
-    addresses: Vec<String>,
+    pub(crate) addresses: Vec<String>,
     daemon: Daemon,
-    engine: TransportHandle,
-    soft: ExecutorId,
+    pub(crate) engine: TransportHandle,
+    pub(crate) soft: ExecutorId,
     _threads: TransportThreads,
-    folder: tempfile::TempDir,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 fn ssd_process(folder: &Path, index: u16, listen: &str) -> SsdProcess {
@@ -102,7 +113,7 @@ fn ssd_process(folder: &Path, index: u16, listen: &str) -> SsdProcess {
 }
 
 impl Array {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let ssds: Vec<_> =
             (0..4).map(|index| Some(ssd_process(folder.path(), index, "127.0.0.1:0"))).collect();
@@ -119,23 +130,26 @@ impl Array {
         Self { ssds, addresses, daemon, engine, soft, _threads: threads, folder }
     }
 
-    fn daemon(&self) -> String {
+    /// Where the daemon is.
+    pub(crate) fn daemon(&self) -> String {
         format!("http://{}", self.daemon.local_addr())
     }
 
-    fn kill(&mut self, ssd: usize) {
+    pub(crate) fn kill(&mut self, ssd: usize) {
         self.ssds[ssd].take().expect("it runs").kill();
     }
 
     /// The SSD starts again, with its file and where it was.
-    fn restart(&mut self, ssd: u16) {
+    pub(crate) fn restart(&mut self, ssd: u16) {
         let process = ssd_process(self.folder.path(), ssd, &self.addresses[usize::from(ssd)]);
         self.ssds[usize::from(ssd)] = Some(process);
     }
 
-    /// The map that SSD 0 has.
-    fn map(&self) -> FleetMap3 {
-        let mut queue = connect(&self.engine, self.soft, 0, &self.addresses[0]).expect("it is there");
+    /// The map that the first SSD which runs has.
+    pub(crate) fn map(&self) -> FleetMap3 {
+        let runs = self.ssds.iter().position(Option::is_some).expect("one runs");
+        let number = u16::try_from(runs).expect("few");
+        let mut queue = connect(&self.engine, self.soft, number, &self.addresses[runs]).expect("it is there");
         let mut data = vec![0; 64 << 10];
         let cdw10 = (16u32 << 10).into();
         let sqe = Sqe { opcode: opcode::MAP_GET, nsid: 1.into(), cdw10, ..Sqe::default() };
@@ -156,7 +170,7 @@ impl Array {
         begun.elapsed()
     }
 
-    fn end(self) {
+    pub(crate) fn end(self) {
         self.daemon.stop().expect("it served until now");
         self.ssds.into_iter().flatten().for_each(|ssd| drop(ssd.end("-TERM")));
     }

@@ -174,7 +174,8 @@ fn four() -> (Vec<SsdProcess>, Up, Guest) {
     };
     let ssds: Vec<_> = (0..4).map(start).collect();
     let addresses: Vec<_> = ssds.iter().map(SsdProcess::address).collect();
-    let up = Up::start_as(&["--ssd-at", &addresses.join(",")]);
+    // The test makes the next map by hand.
+    let up = Up::start_as(&["--map-format", "2", "--ssd-at", &addresses.join(",")]);
     let guest = Guest::connect_for(&up.daemon, "writer", Duration::from_secs(30));
     (ssds, up, guest)
 }

@@ -224,7 +224,7 @@ fn an_ssd_in_memory_that_comes_back_empty_is_not_served_from() {
             "--index 0",
         ]);
         gnstor(&["up", "--listen", ANY, "--ssd-at", &a, "--ssds", "1"]).not_understood(&["--ssds"]);
-        let up = Up::start_as(&["--ssd-at", &a, "--ssd-at", &b]);
+        let up = Up::start_as(&["--map-format", "2", "--ssd-at", &a, "--ssd-at", &b]);
         assert_eq!((&up.serving["ssds"], &up.serving["fabric"]), (&2.into(), &serde_json::Value::Null));
         up.volume(&["create", "v", "--size", "1MiB"]).worked();
         one.kill();

@@ -47,6 +47,11 @@ pub struct UpArgs {
     /// Placement groups of a fresh array, a power of two
     #[arg(long, default_value_t = 65_536, value_name = "N")]
     pub groups: u32,
+    /// Format of the fleet map: with 3 an SSD that is lost is dropped, and fills when it is back; with 2 one
+    /// that is down keeps its places. A map of format 3 stays one [default: 3; 2 for two SSDs, and for more
+    /// than 8 embedded ones]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(2..=3), value_name = "2|3")]
+    pub map_format: Option<u8>,
     /// Keep the SSDs' contents in this folder, one file each (ssd-N.gns) [default: in memory]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,

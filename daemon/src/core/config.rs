@@ -4,14 +4,33 @@
 use super::Quotas;
 use gnstor_proto::placement::DEFAULT_GROUPS;
 
-/// Format of the fleet map that a fresh array gets. An array that has a map keeps its format.
+/// Format of the fleet map that a fresh array gets. An array of format 3 keeps it; one of format 2 gets
+/// another where this says so and its SSDs are whole.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum MapFormat {
-    /// All SSDs are needed for each change.
-    #[default]
+    /// All SSDs are needed for each change, and one that is down keeps its places.
     Two,
-    /// With voters: the daemon drops an SSD that is lost. Clients do not follow such changes everywhere yet.
+    /// With voters: the daemon drops an SSD that is lost, and gives it its places when it is back.
     Three,
+    /// Format 3, but format 2 for two SSDs: one of two would vote, and without it the other would serve
+    /// nothing. Also for more than [`MOST_BY_COUNT`].
+    #[default]
+    ByCount,
+}
+
+/// Beyond so many SSDs their questions for serving leases cost more than they are worth where all SSDs are in
+/// one process.
+const MOST_BY_COUNT: usize = 8;
+
+impl MapFormat {
+    /// Whether the SSDs of an array with so many of them vote.
+    pub(super) fn has_voters(self, ssds: usize) -> bool {
+        match self {
+            Self::Two => false,
+            Self::Three => true,
+            Self::ByCount => ssds != 2 && ssds <= MOST_BY_COUNT,
+        }
+    }
 }
 
 /// Settings of the core.

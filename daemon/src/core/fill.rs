@@ -45,33 +45,39 @@ struct Fill {
 
 /// The SSDs that fill.
 #[derive(Default, Debug)]
-pub(super) struct Fills(BTreeMap<u16, Fill>);
+pub(super) struct Fills {
+    open: BTreeMap<u16, Fill>,
+    /// The last report of each SSD that serves what it filled.
+    over: BTreeMap<u16, FillReport>,
+}
 
 impl Fills {
     /// There is another map, in which these fill.
     pub(super) fn follow(&mut self, filling: &BTreeSet<u16>) {
-        self.0.retain(|ssd, _| filling.contains(ssd));
+        let over = self.open.iter().filter(|(ssd, fill)| !filling.contains(ssd) && fill.filled.is_some());
+        self.over.extend(over.filter_map(|(&ssd, fill)| Some((ssd, fill.report?))));
+        self.open.retain(|ssd, _| filling.contains(ssd));
         for &ssd in filling {
-            let fill = self.0.entry(ssd).or_default();
+            let fill = self.open.entry(ssd).or_default();
             (fill.filled, fill.next_at) = (None, 0);
         }
     }
 
     /// The SSD does not answer.
     pub(super) fn lost(&mut self, ssd: u16) {
-        if let Some(fill) = self.0.get_mut(&ssd) {
+        if let Some(fill) = self.open.get_mut(&ssd) {
             *fill = Fill::default();
         }
     }
 
     /// SSDs that have filled, and their incarnations.
     pub(super) fn filled(&self) -> Vec<(u16, u32)> {
-        self.0.iter().filter_map(|(&ssd, fill)| Some((ssd, fill.filled?))).collect()
+        self.open.iter().filter_map(|(&ssd, fill)| Some((ssd, fill.filled?))).collect()
     }
 
-    /// What the SSD said last.
+    /// What the SSD said last, of the fill that is under way or of the one before.
     pub(super) fn report(&self, ssd: u16) -> Option<FillReport> {
-        self.0.get(&ssd)?.report
+        self.open.get(&ssd).map_or_else(|| self.over.get(&ssd).copied(), |fill| fill.report)
     }
 }
 
@@ -106,10 +112,10 @@ impl Core {
             fill.asked.is_none() && fill.filled.is_none() && fill.next_at <= now && !self.is_silent(*ssd)
         };
         let due: Vec<u16> =
-            self.fills.0.iter().filter(|(ssd, fill)| is_due(ssd, fill)).map(|(&ssd, _)| ssd).collect();
+            self.fills.open.iter().filter(|(ssd, fill)| is_due(ssd, fill)).map(|(&ssd, _)| ssd).collect();
         for ssd in due {
             let id = self.command(ssd, Owner::Fill, Command::FillLog);
-            if let Some(fill) = self.fills.0.get_mut(&ssd) {
+            if let Some(fill) = self.fills.open.get_mut(&ssd) {
                 fill.asked = Some(id);
             }
         }
@@ -118,7 +124,7 @@ impl Core {
     pub(super) fn fill_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let Some(map) = self.map_of_voters() else { return };
         let named = map.ssds.get(usize::from(ssd)).map(|known| (map.epoch, known.incarnation));
-        let Some(fill) = self.fills.0.get_mut(&ssd).filter(|fill| fill.asked == Some(id)) else { return };
+        let Some(fill) = self.fills.open.get_mut(&ssd).filter(|fill| fill.asked == Some(id)) else { return };
         (fill.asked, fill.next_at) = (None, now + POLL_MS);
         let Answer::Fill(report) = answer else { return };
         fill.report = Some(report);
@@ -135,7 +141,7 @@ impl Core {
         let waits = |(ssd, fill): &(&u16, &Fill)| {
             fill.asked.is_none() && fill.filled.is_none() && !self.is_silent(**ssd)
         };
-        self.fills.0.iter().filter(waits).map(|(_, fill)| fill.next_at).min()
+        self.fills.open.iter().filter(waits).map(|(_, fill)| fill.next_at).min()
     }
 
     /// It is down, or on its way back.

@@ -181,7 +181,7 @@ impl Core {
             away: self.changes.why_down(index).map(str::to_owned).or(why),
             down_since_ms: self.changes.down_since(index),
             flaps: self.changes.flaps(index),
-            taken_out: ssd.weight == 0,
+            taken_out: self.changes.is_taken_out(index, ssd),
             serving,
             filling,
             fill: self.fills.report(index),
@@ -232,7 +232,7 @@ impl Core {
                 "SSD {ssd} cannot be {what}: the array has SSDs 0 to {}",
                 map.ssds.len().saturating_sub(1)
             )),
-            Some(State3::Out) if map.ssds[usize::from(ssd)].weight == 0 => {
+            Some(State3::Out) if self.changes.is_taken_out(ssd, &map.ssds[usize::from(ssd)]) => {
                 Err(format!("SSD {ssd} cannot be {what}: it has been taken out already"))
             }
             Some(_) => Ok(map),

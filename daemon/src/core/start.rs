@@ -25,7 +25,7 @@ mod fresh;
 mod reconcile;
 
 use super::members::{Members, members_of};
-use super::{Answer, Command, CommandId, Core, MapFormat, Owner, Phase, Stop};
+use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
 use elect::{as_known, voters_of};
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
@@ -144,8 +144,8 @@ impl Start {
                 }
                 None => (0u16..).zip(&self.probes).map(|(ssd, _)| ssd).collect(),
             },
-            Step::Publish | Step::Reconcile => members.all().clone(),
-            Step::Tables => members.all() - &self.without,
+            Step::Reconcile => members.all().clone(),
+            Step::Publish | Step::Tables => members.all() - &self.without,
             Step::Again | Step::Losses => BTreeSet::new(),
         }
     }
@@ -197,6 +197,7 @@ impl Core {
         for (ssd, probe) in (0u16..).zip(&start.probes).filter(|(_, p)| p.progress == Progress::ToAsk) {
             let command = match start.step {
                 Step::Maps => Command::MapGet,
+                Step::Publish if start.has_newest(ssd) => continue,
                 Step::Publish => Command::MapSet(self.epoch.bytes()),
                 Step::Says => Command::Identify,
                 Step::Elect => match self.elect_command() {
@@ -302,6 +303,7 @@ impl Core {
 
     fn start_next(&mut self, now: u64) {
         let of_voters = self.map_of_voters().is_some();
+        let has_voters = self.config.map_format.has_voters(self.members.connected());
         let Phase::Starting(start) = &mut self.phase else { return };
         let awaits = start.awaits(&self.members);
         let probes = || start.of(&awaits);
@@ -309,11 +311,18 @@ impl Core {
             Step::Maps if start.newest().is_some_and(|map| !voters_of(map).is_empty()) => {
                 start.enter(Step::Says);
             }
-            Step::Says if start.newest().is_some() => return self.elect(),
+            Step::Says if start.is_published() => return self.elect(),
             Step::Says => return self.publish(),
             Step::Elect => return self.elected(now),
             Step::Tables if of_voters => return self.tables_read(now),
-            Step::Maps if probes().all(|p| p.map.is_some()) => return self.publish(),
+            Step::Maps if probes().all(|p| p.map.is_some()) => {
+                let is_old = matches!(start.newest(), Some(AnyMap::Two(_)));
+                if !is_old || !has_voters {
+                    return self.publish();
+                }
+                // Who the SSDs are is asked for a map of format 3.
+                start.enter(Step::Says);
+            }
             Step::Maps if start.found_volumes => {
                 let without = awaits.iter().zip(probes()).filter(|(_, p)| p.map.is_none());
                 let names: Vec<_> = without.map(|(ssd, _)| format!("SSD {ssd}")).collect();
@@ -336,7 +345,7 @@ impl Core {
                 start.found_volumes = true;
                 start.enter(Step::Maps);
             }
-            Step::Survey if self.config.map_format == MapFormat::Three => start.enter(Step::Says),
+            Step::Survey if has_voters => start.enter(Step::Says),
             Step::Survey => return self.publish(),
             // The first map is there: now its voters elect.
             Step::Publish if of_voters => start.enter(Step::Maps),

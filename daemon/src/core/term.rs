@@ -86,6 +86,15 @@ impl Term {
         self.candidate.as_ref()?.elected()
     }
 
+    /// Each voter has granted it, and none holds a map that is not active: no map of an earlier daemon is
+    /// decided any more.
+    pub(super) fn rules_out_earlier_maps(&self) -> bool {
+        let Some(candidate) = &self.candidate else { return false };
+        let is_of_all =
+            |lead: Lead<Known>| lead.again.is_none() && lead.active.voters().is_subset_of(candidate.granted);
+        candidate.elected().is_some_and(is_of_all)
+    }
+
     /// A majority has granted it.
     pub(super) fn is_elected(&self) -> bool {
         self.lead().is_some()

@@ -6,7 +6,9 @@ use crate::array::{SSD_BYTES, SimArray, SimSsd};
 use gnstor_daemon::core::failure::Failure;
 use gnstor_daemon::core::request::{Create, Request, RequestId, Rights, VolumeName};
 use gnstor_daemon::core::rights::Caller;
-use gnstor_daemon::core::{Command, CommandId, Core, CoreConfig, Effect, NotNext, Reply, Stop, Ticket};
+use gnstor_daemon::core::{
+    Command, CommandId, Core, CoreConfig, Effect, MapFormat, NotNext, Reply, Stop, Ticket,
+};
 use gnstor_daemon::port;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::slba::ClientId;
@@ -17,8 +19,9 @@ use std::sync::Arc;
 
 pub(crate) type Outcome = Result<Reply, Failure>;
 
+/// Maps of format 2. Tests of arrays whose SSDs vote say so.
 pub(crate) fn config() -> CoreConfig {
-    CoreConfig { groups: 64, sweep_ms: 0, ..CoreConfig::default() }
+    CoreConfig { groups: 64, sweep_ms: 0, map_format: MapFormat::Two, ..CoreConfig::default() }
 }
 
 #[derive(Debug)]

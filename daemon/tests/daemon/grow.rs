@@ -106,6 +106,9 @@ fn a_writer_that_reached_it_before_the_daemon_did_keeps_its_lease() {
             bench.ask(reaches("a", 7, 1, 0b1111)).unwrap();
         }
         bench.run_for(100);
+        // It is still down, for another reason.
+        bench.lose(3);
+        bench.run_for(100);
         bench.find(3);
         bench.run_for(1_000);
         assert_eq!(filling(&bench, 3).1 == 64, keeps, "what was said before the loss says nothing");

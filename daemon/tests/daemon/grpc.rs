@@ -8,7 +8,7 @@ mod ssds;
 use self::ssds::down;
 use crate::array::{Fault, SSD_BYTES, SimArray};
 use crate::deadline::{Deadline, LIMIT};
-use gnstor_daemon::core::CoreConfig;
+use gnstor_daemon::core::{CoreConfig, MapFormat};
 use gnstor_daemon::{Daemon, DaemonConfig};
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
@@ -27,8 +27,17 @@ use tonic::{Code, Status};
 
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
+/// Maps of format 2, with which an SSD that is down keeps its places. Tests of others say so.
 fn config() -> DaemonConfig {
-    let core = CoreConfig { groups: 256, drift_ms: 50, retry_ms: 20, sweep_ms: 1, ..CoreConfig::default() };
+    let map_format = MapFormat::Two;
+    let core = CoreConfig {
+        groups: 256,
+        map_format,
+        drift_ms: 50,
+        retry_ms: 20,
+        sweep_ms: 1,
+        ..CoreConfig::default()
+    };
     DaemonConfig { core, start_timeout: Duration::from_secs(5), ..DaemonConfig::default() }
 }
 

@@ -3,6 +3,7 @@
 
 mod array;
 mod bench;
+mod convert;
 #[path = "../../../proto/testing/deadline.rs"]
 mod deadline;
 mod exchange;

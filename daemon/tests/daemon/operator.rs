@@ -83,6 +83,27 @@ fn an_ssd_is_failed_and_resumed_and_a_repeated_wish_succeeds() {
 }
 
 #[test]
+fn an_ssd_that_is_failed_right_after_it_was_resumed_stays_out() {
+    let _deadline = Deadline::after(LIMIT);
+    // The map that resumes it may not be proposed yet, be under way, or be active while the SSD fills.
+    for pause in [0, 1, 100, 400, 1_000] {
+        let mut bench = serving(4);
+        done(bench.ask(fail(3)));
+        bench.run_for(DROP_MS + 100);
+        done(bench.ask(Request::Resume { ssd: 3 }));
+        bench.run_for(pause);
+        done(bench.ask(fail(3)));
+        assert!(fleet(&mut bench).ssds[3].taken_out, "{pause}");
+        bench.run_for(20_000);
+        assert_eq!(states(&bench)[3], State3::Out, "{pause}");
+        assert!(fleet(&mut bench).ssds[3].taken_out, "{pause}");
+        done(bench.ask(Request::Resume { ssd: 3 }));
+        bench.run_for(20_000);
+        assert_eq!(states(&bench)[3], State3::In, "{pause}");
+    }
+}
+
+#[test]
 fn the_only_copy_is_not_failed_without_the_word() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = serving(4);

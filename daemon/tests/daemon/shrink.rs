@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// Lease and drift, and a command there and back.
 pub(crate) const DROP_MS: u64 = 311;
 
-fn three() -> CoreConfig {
+pub(crate) fn three() -> CoreConfig {
     CoreConfig { map_format: MapFormat::Three, ..config() }
 }
 
@@ -158,6 +158,12 @@ fn the_only_copy_of_a_volume_of_one_replica_is_absent_and_comes_back() {
 fn a_volume_with_fewer_replicas_waits_for_a_map_that_is_judged_by_them() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = serving(4);
+    // A map of two replicas was made.
+    bench.lose(3);
+    bench.run_for(DROP_MS + 100);
+    bench.find(3);
+    bench.run_for(10_000);
+    assert_eq!(states(&bench), [State3::In; 4]);
     let epoch = newest(&bench).epoch;
     bench.ask(of_replicas("three", 3)).unwrap();
     assert_eq!(newest(&bench).epoch, epoch);
@@ -173,6 +179,26 @@ fn a_volume_with_fewer_replicas_waits_for_a_map_that_is_judged_by_them() {
     next.run_for(5_000);
     next.ask(of_replicas("third", 1)).unwrap();
     assert_eq!(newest(&bench).epoch, epoch + 1, "there is such a volume");
+}
+
+#[test]
+fn a_volume_of_one_replica_waits_for_no_map_where_all_voters_know_of_no_other_one() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    bench.ask(of_replicas("one", 1)).unwrap();
+    assert_eq!(newest(&bench).epoch, 1);
+    bench.ask(delete("one", 1)).unwrap();
+    // One voter is away when the next daemon starts: it may hold any map.
+    bench.array.ssd(2).dead = true;
+    let mut next = Bench::cold(&bench.array, 10_000);
+    next.lose(2);
+    next.run_for(20_000);
+    assert!(next.core.is_serving(), "{:?}", next.core.waits_for());
+    next.find(2);
+    next.run_for(20_000);
+    let epoch = newest(&next).epoch;
+    next.ask(of_replicas("one", 1)).unwrap();
+    assert_eq!(newest(&next).epoch, epoch + 1);
 }
 
 #[test]

@@ -162,7 +162,7 @@ pub(crate) fn keeps_copies<'a>(maps: impl Iterator<Item = &'a FleetMap3>, replic
 #[derive(Default, Debug)]
 pub(crate) struct SimVote {
     index: u16,
-    uuid: [u8; 16],
+    pub(crate) uuid: [u8; 16],
     pub(crate) incarnation: u32,
     /// Term and instance of the last TERM TAKE or MAP HOLD.
     granted: (u64, u64),
@@ -200,7 +200,7 @@ impl SimSsd {
     pub(super) fn identify(&self) -> Vec<u8> {
         let mut data = [0; 4096];
         let SimVote { uuid, incarnation, .. } = self.vote;
-        SsdSays { uuid, incarnation, takes_map3: true, is_lossy: false }.put(&mut data);
+        SsdSays { uuid, incarnation, takes_map3: true, is_lossy: self.filling }.put(&mut data);
         data.to_vec()
     }
 

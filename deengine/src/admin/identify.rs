@@ -143,7 +143,8 @@ impl Ssd {
     /// Which SSD it is, and which content of it.
     fn says(&self) -> SsdSays {
         let SsdIdentity { uuid, incarnation } = self.identity();
-        SsdSays { uuid, incarnation, takes_map3: true, is_lossy: self.is_filling() }
+        let takes_map3 = self.can_vote();
+        SsdSays { uuid, incarnation, takes_map3, is_lossy: self.is_filling() }
     }
 
     /// Identify Namespace: sizes in blocks, and one format of 4 KiB blocks. The addresses of GNStor

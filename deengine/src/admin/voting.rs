@@ -38,6 +38,8 @@ pub(crate) struct Voting {
     held: Option<(Held<Known>, Arc<[u8]>)>,
     /// What it has promised or holds could not be read: it votes no more.
     forgot: bool,
+    /// It cannot ask the others for its lease.
+    is_mute: bool,
 }
 
 /// A map that is to be held.
@@ -81,7 +83,7 @@ impl Ssd {
         if forgot || is_bad {
             tracing::error!("what this SSD has promised as a voter could not be read: it votes no more");
         }
-        self.voting = Voting { held, forgot: forgot || is_bad };
+        self.voting = Voting { held, forgot: forgot || is_bad, is_mute: self.voting.is_mute };
     }
 
     /// The voter that this SSD is.
@@ -101,6 +103,17 @@ impl Ssd {
         let active = fleet.known().clone();
         let held = self.newer_held(fleet).map(|(held, _)| held.clone());
         Ok(Voter { term, instance, active, held })
+    }
+
+    /// Whether it can be part of an array whose SSDs vote: what it promised before can be read, its file has
+    /// room for a map that is held, and it reaches the others.
+    pub(crate) fn can_vote(&self) -> bool {
+        !self.voting.forgot && !self.voting.is_mute && self.volumes.metadata().can_hold()
+    }
+
+    /// The SSD cannot ask others, and says so in Identify: fresh maps name no voters then.
+    pub fn cannot_ask(&mut self) {
+        self.voting.is_mute = true;
     }
 
     fn is_named_by(&self, fleet: &Fleet) -> bool {

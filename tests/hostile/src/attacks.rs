@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which waits in real time")]
 
 use crate::frames::{self, kind};
+use crate::insider::Insider;
 use crate::random::Random;
 use crate::talk::{Talk, identify, request};
 use gnstor_proto::fabrics::CNTLID_ANY;
@@ -30,11 +31,13 @@ pub enum Attack {
     Flicker,
     /// Admin queues by the thousand that prove nothing.
     Unproven,
+    /// Commands of a client that has rights to a volume, with every rule of transfers broken.
+    Insider,
 }
 
 impl Attack {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Bent,
         Self::Shuffled,
         Self::Tags,
@@ -44,6 +47,7 @@ impl Attack {
         Self::Capsules,
         Self::Flicker,
         Self::Unproven,
+        Self::Insider,
     ];
 }
 
@@ -56,6 +60,8 @@ pub struct Tally {
     pub frames: u64,
     /// Attacks that the array ended by closing the connection, or whose connection it refused.
     pub ended: u64,
+    /// Attacks to which the array gave no queue: they could do nothing.
+    pub refused: u64,
 }
 
 impl Attack {
@@ -66,8 +72,14 @@ impl Attack {
 }
 
 /// Attacks the array for so long, in one way or in all: a function of the seed, as far as the array's answers
-/// are.
-pub fn run(address: SocketAddr, seed: u64, time: Duration, only: Option<Attack>) -> Tally {
+/// are. Where no insider is known, that attack is left out.
+pub fn run(
+    address: SocketAddr,
+    seed: u64,
+    time: Duration,
+    only: Option<Attack>,
+    insider: Option<Insider>,
+) -> Tally {
     let until = Instant::now() + time;
     let (mut random, mut tally) = (Random::new(seed), Tally::default());
     let mut recorded = Vec::new();
@@ -79,10 +91,10 @@ pub fn run(address: SocketAddr, seed: u64, time: Duration, only: Option<Attack>)
             let _ = talk.conversation(0);
             recorded = talk.sent;
         }
-        let any = random.below(Attack::ALL.len());
+        let any = random.below(Attack::ALL.len() - usize::from(insider.is_none()));
         let place = Attack::ALL.iter().position(|&attack| Some(attack) == only).unwrap_or(any);
         tally.attacks[place] += 1;
-        let mut attacker = Attacker { address, random: &mut random, recorded: &recorded, frames: 0 };
+        let mut attacker = Attacker { address, random: &mut random, recorded: &recorded, frames: 0, refused: false };
         let ended = match Attack::ALL[place] {
             Attack::Bent => attacker.bent(),
             Attack::Shuffled => attacker.shuffled(),
@@ -93,8 +105,10 @@ pub fn run(address: SocketAddr, seed: u64, time: Duration, only: Option<Attack>)
             Attack::Capsules => attacker.capsules(),
             Attack::Flicker => attacker.flicker(),
             Attack::Unproven => attacker.unproven(&mut held),
+            Attack::Insider => attacker.insider(insider),
         };
         tally.frames += attacker.frames;
+        tally.refused += u64::from(attacker.refused);
         tally.ended += u64::from(ended.is_err());
     }
     tally
@@ -114,6 +128,8 @@ struct Attacker<'a> {
     random: &'a mut Random,
     recorded: &'a [Vec<u8>],
     frames: u64,
+    /// The array gave it no queue.
+    refused: bool,
 }
 
 impl Attacker<'_> {
@@ -161,7 +177,8 @@ impl Attacker<'_> {
 
     fn tags(&mut self) -> std::io::Result<()> {
         let mut talk = Talk::connect(self.address)?;
-        if !talk.open(1, 0, 0)? || !talk.open(2, 0, 0)? {
+        self.refused = !talk.open(1, 0, 0)? || !talk.open(2, 0, 0)?;
+        if self.refused {
             return Ok(());
         }
         // An array that asks for a proof moves nothing else before it.
@@ -219,7 +236,8 @@ impl Attacker<'_> {
 
     fn deaf(&mut self) -> std::io::Result<()> {
         let mut talk = Talk::connect(self.address)?;
-        if !talk.open(1, 0, 0)? {
+        self.refused = !talk.open(1, 0, 0)?;
+        if self.refused {
             return Ok(());
         }
         talk.connect_queue(1, 0, 0, CNTLID_ANY)?;
@@ -232,7 +250,8 @@ impl Attacker<'_> {
 
     fn capsules(&mut self) -> std::io::Result<()> {
         let mut talk = Talk::connect(self.address)?;
-        if !talk.open(1, 0, 0)? {
+        self.refused = !talk.open(1, 0, 0)?;
+        if self.refused {
             return Ok(());
         }
         if self.random.below(4) > 0 {
@@ -275,6 +294,14 @@ impl Attacker<'_> {
             talk.sent.clear();
         }
         held.push(talk);
+        Ok(())
+    }
+
+    fn insider(&mut self, insider: Option<Insider>) -> std::io::Result<()> {
+        let mut talk = Talk::connect(self.address)?;
+        let sent = insider.map_or(Ok(0), |insider| insider.attack(&mut talk, 0, self.random))?;
+        self.frames += sent;
+        self.refused = sent == 0;
         Ok(())
     }
 }

@@ -32,6 +32,11 @@ pub struct Got {
 }
 
 impl Got {
+    /// Half a word of the fields; none where they are shorter.
+    pub fn half(&self, at: usize) -> Option<u16> {
+        self.fields.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
+    }
+
     /// A word of the fields; 0 where they are shorter.
     pub fn word(&self, at: usize) -> u32 {
         let bytes = self.fields.get(at..).and_then(|rest| rest.first_chunk());

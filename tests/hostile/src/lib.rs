@@ -4,12 +4,14 @@
 //!
 //! ```text
 //!   Talk::conversation --> recorded frames --> attacks::run: bent, shuffled, cut, repeated, never read, ...
+//!                              |    insider: commands of a client that has rights
 //!                              `--> corpus/conversation.bin --> mutate: what the fuzz targets are given
 //! ```
 //! What it does not do: it judges nothing. A test runs an honest load beside it and looks at that.
 
 pub mod attacks;
 pub mod frames;
+pub mod insider;
 pub mod mutate;
 pub mod random;
 pub mod talk;

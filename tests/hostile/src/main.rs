@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor-hostile ADDRESS SECONDS SEED [ATTACK]`: attacks the array that listens there.
+//! `gnstor-hostile [--as INSIDER] ADDRESS SECONDS SEED [ATTACK]`: attacks the array that listens there, also
+//! as a client that has rights, where it asks for no proof (`CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH`).
 //! `gnstor-hostile record ADDRESS FILE`: writes a conversation that keeps the rules as a corpus file.
 //! `gnstor-hostile hold ADDRESS COUNT SECONDS`: keeps so many connections open without a byte.
 
@@ -11,7 +12,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut insider = None;
+    if arguments.first().is_some_and(|word| word == "--as") && arguments.len() > 1 {
+        let Ok(known) = arguments[1].parse() else {
+            return fail("--as CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH");
+        };
+        insider = Some(known);
+        arguments.drain(..2);
+    }
     match &arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["record", address, file] => return record(address, file),
         ["hold", address, count, seconds] => return hold(address, count, seconds),
@@ -27,13 +36,16 @@ fn main() -> ExitCode {
         (parsed, only.map_or(Some(None), |found| found.map(Some)))
     else {
         eprintln!(
-            "gnstor-hostile ADDRESS SECONDS SEED [ATTACK]: attacks the array whose SSDs are reached at \
-             ADDRESS"
+            "gnstor-hostile [--as INSIDER] ADDRESS SECONDS SEED [ATTACK]: attacks the array whose SSDs are \
+             reached at ADDRESS"
         );
         return ExitCode::from(2);
     };
-    let tally = run(address, seed, Duration::from_secs(seconds), only);
-    println!("{} frames; {} attacks ended by the array", tally.frames, tally.ended);
+    let tally = run(address, seed, Duration::from_secs(seconds), only, insider);
+    println!(
+        "{} frames; {} attacks ended by the array, {} found no queue",
+        tally.frames, tally.ended, tally.refused
+    );
     for (attack, count) in Attack::ALL.iter().zip(tally.attacks) {
         println!("{count:8} {attack:?}");
     }

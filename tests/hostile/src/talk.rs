@@ -27,6 +27,8 @@ pub struct Talk {
     pub sent: Vec<Vec<u8>>,
     /// What the array may read and write.
     memory: Vec<u8>,
+    /// Who it says it is.
+    pub client: ClientId,
     cid: u16,
 }
 
@@ -50,7 +52,8 @@ impl Talk {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(WRITE))?;
-        Ok(Self { stream, inbox: Vec::new(), sent: Vec::new(), memory: vec![0; 16 << 10], cid: 0 })
+        let client = ClientId::new(0x7E).expect("an id");
+        Ok(Self { stream, inbox: Vec::new(), sent: Vec::new(), memory: vec![0; 16 << 10], client, cid: 0 })
     }
 
     /// Sends bytes that need not be a frame.
@@ -113,7 +116,8 @@ impl Talk {
 
     /// Waits for a frame of this kind and connection, and answers transfers meanwhile.
     fn until(&mut self, kind: u8, conn: u32) -> std::io::Result<Option<Got>> {
-        while let Some(got) = self.receive(ANSWER)? {
+        let end = Instant::now() + ANSWER;
+        while let Some(got) = self.receive(end.saturating_duration_since(Instant::now()))? {
             self.answer(&got)?;
             if (got.kind, got.conn) == (kind, conn) {
                 return Ok(Some(got));
@@ -127,8 +131,16 @@ impl Talk {
     /// # Errors
     /// The operating system's.
     pub fn open(&mut self, conn: u32, ssd: u16, qid: u16) -> std::io::Result<bool> {
-        self.record(frames::connect(conn, ssd, &request(qid, 32)))?;
-        Ok(self.until(kind::ACCEPT, conn)?.is_some_and(|got| got.word(0) & 0xFFFF == 0))
+        self.open_with(conn, ssd, &request(qid, 32))
+    }
+
+    /// The same with a request of the caller's.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn open_with(&mut self, conn: u32, ssd: u16, request: &CmRequest) -> std::io::Result<bool> {
+        self.record(frames::connect(conn, ssd, request))?;
+        Ok(self.until(kind::ACCEPT, conn)?.is_some_and(|got| got.half(0) == Some(0)))
     }
 
     /// Sends a command and waits for its response.
@@ -157,7 +169,7 @@ impl Talk {
     /// # Errors
     /// The operating system's.
     pub fn connect_queue(&mut self, conn: u32, ssd: u16, qid: u16, cntlid: u16) -> std::io::Result<u16> {
-        let who = Identity::Client(ClientId::new(0x7E).expect("an id"));
+        let who = Identity::Client(self.client);
         let data = ConnectData::new(who, cntlid, &fabrics::ssd_subnqn(ssd));
         self.memory[..1024].copy_from_slice(data.as_bytes());
         let fields = ConnectFields { qid: qid.into(), sqsize_z: 31.into(), ..ConnectFields::default() };
@@ -176,12 +188,7 @@ impl Talk {
             return Ok(());
         }
         let cntlid = self.connect_queue(1, ssd, 0, fabrics::CNTLID_ANY)?;
-        let enable = PropertyFields {
-            offset: property::CC.into(),
-            value: (property::CC_ENABLE | 6 << 16 | 4 << 20).into(),
-            ..PropertyFields::default()
-        };
-        self.command(1, fabrics::command(fctype::PROPERTY_SET, &enable))?;
+        self.command(1, enable())?;
         self.command(1, identify())?;
         if !self.open(2, ssd, 1)? {
             return Ok(());
@@ -196,6 +203,16 @@ impl Talk {
         self.record(frames::close(2))?;
         self.record(frames::close(1))
     }
+}
+
+/// Property Set that enables the controller.
+pub fn enable() -> Sqe {
+    let fields = PropertyFields {
+        offset: property::CC.into(),
+        value: (property::CC_ENABLE | 6 << 16 | 4 << 20).into(),
+        ..PropertyFields::default()
+    };
+    fabrics::command(fctype::PROPERTY_SET, &fields)
 }
 
 /// Identify Controller, to the first page of memory.

@@ -4,8 +4,8 @@
 use crate::load::{Load, Rounds};
 use crate::{LIMIT, guest, number, resident_mib, ssd_address};
 use gnstor_hostile::attacks::Attack;
-use gnstor_tests::command::{Guard, HOSTILE, Up, wait};
-use gnstor_tests::{assert_same, long, volume, within};
+use gnstor_tests::command::{Guard, HOSTILE, SsdProcess, Up, wait};
+use gnstor_tests::{BLOCK, assert_same, long, volume, within};
 use libgnstor::Rights;
 use std::io::Read as _;
 use std::net::SocketAddr;
@@ -19,8 +19,19 @@ struct Attackers(Guard);
 
 impl Attackers {
     fn start(address: SocketAddr, time: Duration, seed: u64, only: Option<Attack>) -> Self {
+        Self::start_as(&[], address, time, seed, only)
+    }
+
+    /// With these arguments before the others.
+    fn start_as(
+        first: &[&str],
+        address: SocketAddr,
+        time: Duration,
+        seed: u64,
+        only: Option<Attack>,
+    ) -> Self {
         let mut command = Command::new("nice");
-        command.args(["-n", "19"]).arg(&*HOSTILE).arg(address.to_string());
+        command.args(["-n", "19"]).arg(&*HOSTILE).args(first).arg(address.to_string());
         command.arg(time.as_secs().to_string()).arg(seed.to_string());
         command.args(only.map(|attack| format!("{attack:?}")));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -47,47 +58,111 @@ fn another_client_reads(up: &Up, file: &libgnstor::File) {
     assert_same("after the attacks", &back, &last);
 }
 
+/// An array, and how it is attacked.
+struct Scene {
+    up: Up,
+    /// SSDs in processes of their own.
+    ssds: Vec<SsdProcess>,
+    address: SocketAddr,
+    /// Arguments of the hostile clients.
+    says: Vec<String>,
+    /// Whose rights they have.
+    _owner: Option<(libgnstor::File, crate::Guest)>,
+}
+
+impl Scene {
+    /// Hostile clients that cannot prove who they are.
+    fn of_strangers() -> Self {
+        let up = Up::start(&["--ssds", "2"]);
+        Self { address: ssd_address(&up), up, ssds: Vec::new(), says: Vec::new(), _owner: None }
+    }
+
+    /// SSDs ask for no proof, so hostile clients can be one that has rights to a volume.
+    fn of_insiders() -> Self {
+        let start = |index: &str| {
+            let sizes = ["--preset", "null", "--size", "64MiB", "--index", index];
+            SsdProcess::start("127.0.0.1:0", &sizes)
+        };
+        let ssds = vec![start("0"), start("1")];
+        let addresses: Vec<_> = ssds.iter().map(SsdProcess::address).collect();
+        let up = Up::start_as(&["--ssd-at", &addresses.join(",")]);
+        let owner = guest(&up.daemon, "hostile");
+        let blocks = 256;
+        volume(&owner.client, "w", blocks * BLOCK as u64, 2);
+        let file = owner.client.open("w", Rights::Write).unwrap();
+        let about = file.info();
+        let (client, epoch) = (owner.client.id(), owner.client.map_epoch());
+        let insider = format!("{client},{},{blocks},{},{epoch}", about.vid, about.lease_epoch);
+        let says = vec!["--as".into(), insider];
+        let address = addresses[0].parse().expect("an address and a port");
+        Self { up, ssds, address, says, _owner: Some((file, owner)) }
+    }
+
+    /// Memory of the process that is attacked, MiB.
+    fn memory(&self) -> u64 {
+        resident_mib(self.ssds.first().map_or_else(|| self.up.pid(), SsdProcess::pid))
+    }
+}
+
 /// The last line sums it up for a campaign of several processes.
-#[test]
-fn an_honest_load_beside_hostile_clients_has_no_error() {
+fn no_error_beside(what: &str, scene: fn() -> Scene) {
     let seconds = number("GNSTOR_HOSTILE_SECONDS", if long() { 12 } else { 6 });
+    let seed = number("GNSTOR_HOSTILE_SEED", 1);
+    let what = format!("{what}, seed {seed}");
     within(LIMIT + Duration::from_secs(3 * seconds), move || {
         let time = Duration::from_secs(seconds);
-        let seed = number("GNSTOR_HOSTILE_SEED", 1);
-        let up = Up::start(&["--ssds", "2"]);
-        let address = ssd_address(&up);
-        let guest = guest(&up.daemon, "honest");
+        let scene = scene();
+        let guest = guest(&scene.up.daemon, "honest");
         volume(&guest.client, "v", 1 << 20, 2);
         let mut load = Load::new(guest.client.open("v", Rights::Write).unwrap());
         let alone = (time / 8).min(Duration::from_secs(20));
         let _ = load.run(alone / 4);
         let mut quiet = load.run(alone);
-        let before = resident_mib(&up);
-        let attackers =
-            [0, 1].map(|i| Attackers::start(address, time, seed.wrapping_mul(1000).wrapping_add(i), None));
-        let mut beside = load.run(time);
-        let most = resident_mib(&up);
+        let before = scene.memory();
+        let says: Vec<&str> = scene.says.iter().map(String::as_str).collect();
+        let attackers = [0, 1].map(|i| {
+            Attackers::start_as(&says, scene.address, time, seed.wrapping_mul(1000).wrapping_add(i), None)
+        });
+        // In slices, so that memory that grows for ever can be told from memory that a quota bounds.
+        let mut beside = load.run(time / 4);
+        let mut memory = vec![scene.memory()];
+        for _ in 1..4 {
+            beside.add(load.run(time / 4));
+            memory.push(scene.memory());
+        }
         let told = attackers.map(Attackers::wait);
         quiet.add(load.run(alone));
-        println!("seed {seed}, {} s", time.as_secs());
+        println!("{what}: {} s", time.as_secs());
         told.iter().for_each(|(words, _)| println!("{words}"));
         let (keeps, frames) = (beside.rate() / quiet.rate(), told.iter().map(|(_, n)| n).sum::<u64>());
-        println!("summary seed {seed}: alone {}", quiet.summary());
-        println!("summary seed {seed}: beside all attacks {}", beside.summary());
+        println!("summary {what}: alone {}", quiet.summary());
+        println!("summary {what}: beside all attacks {}", beside.summary());
         let errors = quiet.errors.len() + beside.errors.len();
         println!(
-            "summary seed {seed}: {} rounds in {} s beside {frames} hostile frames, keeps {keeps:.2}; \
-             the array's memory {before} MiB, then {most} MiB; {errors} ERRORS",
+            "summary {what}: {} rounds in {} s beside {frames} hostile frames, keeps {keeps:.2}; memory \
+             {before} MiB, then {memory:?} MiB; {errors} ERRORS",
             beside.times.len(),
             time.as_secs()
         );
         assert!(told.iter().all(|(_, frames)| *frames > 500), "the attackers did something");
-        assert!(most < before + 256, "the attackers take memory");
-        another_client_reads(&up, &load.file);
+        assert!(memory.iter().all(|&most| most < before + 256), "the attackers take memory: {memory:?}");
+        another_client_reads(&scene.up, &load.file);
         assert!(errors == 0, "no error is allowed: {:?} {:?}", quiet.errors, beside.errors);
         drop(load);
-        up.end("-TERM");
+        drop(scene._owner);
+        scene.up.end("-TERM");
+        scene.ssds.into_iter().for_each(|ssd| _ = ssd.end("-TERM"));
     });
+}
+
+#[test]
+fn an_honest_load_beside_hostile_clients_has_no_error() {
+    no_error_beside("strangers", Scene::of_strangers);
+}
+
+#[test]
+fn an_honest_load_beside_hostile_clients_with_rights_has_no_error() {
+    no_error_beside("a client with rights", Scene::of_insiders);
 }
 
 /// What runs beside the load.
@@ -108,7 +183,9 @@ impl Beside {
             let name = format!("{attack:?}");
             only.is_empty() || only.split(',').any(|wanted| wanted.eq_ignore_ascii_case(&name))
         };
-        Attack::ALL.into_iter().filter(named).map(Self::Attack).chain([Self::Computing]).collect()
+        // A stranger has no rights to break rules with.
+        let strangers = Attack::ALL.into_iter().filter(|&attack| attack != Attack::Insider);
+        strangers.filter(named).map(Self::Attack).chain([Self::Computing]).collect()
     }
 }
 

@@ -61,8 +61,8 @@ fn ssd_address(up: &Up) -> SocketAddr {
     address.parse().expect("an address and a port")
 }
 
-fn resident_mib(up: &Up) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", up.pid())).expect("it runs");
+fn resident_mib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a line");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("KiB") / 1024
 }
@@ -140,7 +140,7 @@ fn idle_connections_cost_an_active_client_little() {
         let file = guest.client.open("v", Rights::Write).unwrap();
         file.write_at(0, &pattern(1, BLOCK)).unwrap();
         let _ = read_us(&file);
-        let memory = resident_mib(&up);
+        let memory = resident_mib(up.pid());
         let (mut most, mut ratios) = (memory, Vec::new());
         for _ in 0..pairs {
             let alone = read_us(&file);
@@ -148,7 +148,7 @@ fn idle_connections_cost_an_active_client_little() {
             // The array is to take them in before the reads are measured.
             let mut last = Talk::connect(address).expect("it is let in");
             assert!(last.open(1, 0, 0).expect("it is answered"));
-            let (took, now) = (read_us(&file), resident_mib(&up));
+            let (took, now) = (read_us(&file), resident_mib(up.pid()));
             println!(
                 "  read: {alone:7.1} us alone, {took:7.1} us beside {count} idle; {memory} and {now} MiB"
             );

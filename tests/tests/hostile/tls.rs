@@ -59,10 +59,10 @@ fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
         assert!(guest.client.ssds().iter().all(|ssd| ssd.transport == "tls"), "{:?}", guest.client.ssds());
         volume(&guest.client, "v", 1 << 20, 2);
         let file = guest.client.open("v", Rights::Write).unwrap();
-        let before = resident_mib(&up);
+        let before = resident_mib(up.pid());
         let time = Duration::from_secs(4);
         let attackers: Vec<_> =
-            (0..2).map(|seed| std::thread::spawn(move || attacks::run(address, seed, time, None))).collect();
+            (0..2).map(|seed| std::thread::spawn(move || attacks::run(address, seed, time, None, None))).collect();
         let mut back = vec![0; 16 * BLOCK];
         for round in 0..64 {
             let (data, at) = (pattern(round, back.len()), round % 16 * back.len() as u64);
@@ -72,7 +72,7 @@ fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
         }
         let frames: u64 = attackers.into_iter().map(|a| a.join().expect("it ends").frames).sum();
         assert!(frames > 20, "the attackers did something: {frames} frames");
-        assert!(resident_mib(&up) < before + 128, "the attackers take memory");
+        assert!(resident_mib(up.pid()) < before + 128, "the attackers take memory");
         // A client without TLS opens nothing.
         let mut plain = Talk::connect(address).expect("the port is open");
         assert!(!plain.open(1, 0, 0).unwrap_or(false));

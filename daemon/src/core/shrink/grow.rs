@@ -40,7 +40,9 @@ impl Core {
             return;
         }
         let Some(map) = self.map_of_voters() else { return };
-        let is_out = |(_, known): &(u16, &Ssd3)| known.state == State3::Out && known.weight != 0;
+        let is_out = |(ssd, known): &(u16, &Ssd3)| {
+            known.state == State3::Out && known.weight != 0 && !self.changes.is_taken_out(*ssd, known)
+        };
         let is_to_come = |ssd: &u16| {
             let is_known = self.members.contains(*ssd) || self.members.is_coming(*ssd);
             !is_known && !self.changes.is_down(*ssd) && !self.changes.flaps(*ssd)
@@ -56,7 +58,10 @@ impl Core {
     /// The SSDs that may be given holes, with their incarnations: guests, and members that are there. Of the
     /// members only where there are holes that may be theirs.
     fn fillers(&self, now: u64, map: &FleetMap3) -> Vec<(u16, u32)> {
-        let is_there = |ssd: &u16| !self.is_silent(*ssd) && !self.changes.flaps(*ssd);
+        let is_wanted = |ssd: u16| {
+            map.ssds.get(usize::from(ssd)).is_some_and(|known| !self.changes.is_taken_out(ssd, known))
+        };
+        let is_there = |ssd: &u16| !self.is_silent(*ssd) && !self.changes.flaps(*ssd) && is_wanted(*ssd);
         let is_home = |ssd: &u16| self.changes.is_home(*ssd);
         let is_rebuilt = self.has_holes_to_rebuild(now, map);
         let takes = |ssd: &u16| {

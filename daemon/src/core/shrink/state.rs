@@ -11,6 +11,7 @@ use gnstor_fleet::leader::Round;
 use gnstor_fleet::lease::Timing;
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::SsdSet;
+use gnstor_proto::placement::map3::Ssd3;
 use gnstor_proto::ssd_identity::SsdSays;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -77,8 +78,9 @@ struct Told {
 #[derive(Default, Debug)]
 pub(in crate::core) struct Changes {
     pub(super) round: Option<Proposed>,
-    /// The fewest replicas by which the last map of this daemon's term was judged.
-    pub(super) judged: Option<u8>,
+    /// The fewest replicas by which the last map of this daemon's term was judged; 0: no map of an earlier
+    /// daemon can be decided any more.
+    pub(in crate::core) judged: Option<u8>,
     /// The fewest replicas of the volumes that a start has found.
     pub(in crate::core) found_fewest: Option<u8>,
     /// The epoch, the SSDs that are to be lost and the fewest replicas by which they have nothing to lose.
@@ -122,9 +124,11 @@ impl Changes {
         if returns.filter(|&&at| at + FLAP_MS > now).count() >= FLAP_RETURNS {
             self.flapping.insert(ssd);
         }
-        self.down.insert(ssd, why);
+        // Another reason why it is still down is no other loss.
+        if self.down.insert(ssd, why).is_none() {
+            self.lost_at.insert(ssd, now);
+        }
         self.down_since.entry(ssd).or_insert(now);
-        self.lost_at.insert(ssd, now);
         self.since.remove(&ssd);
         self.says.remove(&ssd);
         self.told.remove(&ssd);
@@ -205,6 +209,11 @@ impl Changes {
     /// The operator takes the SSD out.
     pub(in crate::core) fn take_out(&mut self, ssd: u16) {
         self.weights.insert(ssd, 0);
+    }
+
+    /// The operator wants the SSD out, whatever the map says yet.
+    pub(in crate::core) fn is_taken_out(&self, ssd: u16, known: &Ssd3) -> bool {
+        self.weights.get(&ssd).map_or(known.weight == 0, |&weight| weight == 0)
     }
 
     /// The SSD, which is back, has all that the array has.

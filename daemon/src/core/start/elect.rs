@@ -136,6 +136,11 @@ impl Core {
                 }
             }
         }
+        if self.term.rules_out_earlier_maps() {
+            // None that was judged by more replicas is left.
+            self.changes.judged = Some(0);
+        }
+        let Phase::Starting(start) = &mut self.phase else { return };
         start.enter(Step::Again);
         if let Err(stop) = self.adopt_map(lead.active.map().clone()) {
             return self.stop(stop);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The map that a start publishes: the newest that was found, or the first one of an array.
 
-use super::{Probe, Step};
+use super::elect::voters_of;
+use super::{Probe, Progress, Start, Step};
 use crate::core::capacity::Capacity;
 use crate::core::epoch::{check_room, newest};
 use crate::core::members::members_of;
-use crate::core::{Core, MapFormat, Phase, Stop};
+use crate::core::{Core, Phase, Stop};
 use gnstor_fleet::set::MAX_SSDS;
 use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, MAX_VOTERS, Ssd3, Vote};
-use gnstor_proto::placement::{AnyMap, FleetMap, Rows, mix64};
+use gnstor_proto::placement::{AnyMap, FleetMap, Member, Rows, SsdState, mix64};
 use gnstor_proto::ssd_identity::SsdSays;
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ impl Core {
         }
         if let Phase::Starting(start) = &mut self.phase {
             start.enter(Step::Publish);
+            start.skip_published();
         }
         self.ask();
     }
@@ -37,7 +39,9 @@ impl Core {
                     start.probes.len()
                 )));
             }
-            Some(newest) => newest.clone(),
+            // Some SSDs have it already: the others get the same.
+            Some(newest) if !voters_of(newest).is_empty() => return self.adopt_map(newest.clone()),
+            Some(newest) => self.converted(newest, &start.probes).unwrap_or_else(|| newest.clone()),
             None => self.fresh_map(&start.probes, term)?,
         };
         self.adopt_map(map.in_term(term))
@@ -59,24 +63,80 @@ impl Core {
     fn fresh_map(&self, probes: &[Probe], term: u64) -> Result<AnyMap, Stop> {
         let equal = FleetMap::equal(probes.len(), self.config.groups, self.config.seed, term)
             .map_err(|e| Stop::Array(format!("no fleet map can be made: {e}")))?;
+        Ok(self.voted(&equal, probes).map_or_else(|| equal.into(), AnyMap::from))
+    }
+
+    /// The map with votes, identities and addresses, where that is wanted and each SSD knows the format.
+    fn voted(&self, map: &FleetMap, probes: &[Probe]) -> Option<FleetMap3> {
         let says: Option<Vec<SsdSays>> =
             probes.iter().map(|probe| probe.says.filter(|says| says.takes_map3)).collect();
-        match says {
-            Some(says)
-                if self.config.map_format == MapFormat::Three && says.len() <= usize::from(MAX_SSDS) =>
-            {
-                let mut map = FleetMap3::of(&equal, array_of(&says));
-                for (ssd, says) in map.ssds.iter_mut().zip(&says) {
-                    (ssd.uuid, ssd.incarnation) = (says.uuid, says.incarnation);
-                }
-                for (ssd, address) in map.ssds.iter_mut().zip(&self.addresses) {
-                    ssd.address =
-                        Some(address.clone()).filter(|a| a.len() <= ADDRESS_BYTES).unwrap_or_default();
-                }
-                choose_voters(&mut map.ssds);
-                Ok(map.into())
-            }
-            _ => Ok(equal.into()),
+        let is_wanted =
+            self.config.map_format.has_voters(probes.len()) && probes.len() <= usize::from(MAX_SSDS);
+        // One that stands in for another has another one's place, and not its blocks.
+        let says = says.filter(|_| is_wanted && self.members.missing(false).is_empty())?;
+        let mut map = FleetMap3::of(map, array_of(&says));
+        for (ssd, says) in map.ssds.iter_mut().zip(&says) {
+            (ssd.uuid, ssd.incarnation) = (says.uuid, says.incarnation);
+        }
+        for (ssd, address) in map.ssds.iter_mut().zip(&self.addresses) {
+            ssd.address = Some(address.clone()).filter(|a| a.len() <= ADDRESS_BYTES).unwrap_or_default();
+        }
+        choose_voters(&mut map.ssds);
+        Some(map)
+    }
+
+    /// The next epoch of an array of format 2 in format 3, with the same places. Only where all SSDs have the
+    /// same map, are whole, and none is stood in for: the new map says of each place that it serves.
+    fn converted(&self, newest: &AnyMap, probes: &[Probe]) -> Option<AnyMap> {
+        let AnyMap::Two(known) = newest else { return None };
+        let is_same =
+            |probe: &Probe| matches!(&probe.map, Some(AnyMap::Two(map)) if map.epoch == known.epoch);
+        let is_whole = |probe: &Probe| probe.says.is_some_and(|says| !says.is_lossy);
+        let serves = |place: Option<Member>| place.is_some_and(|member| !member.filling);
+        let is_full = (0..known.groups()).all(|group| known.row(group).all(serves))
+            && known.ssds.iter().all(|ssd| ssd.state == SsdState::In);
+        let is_good = probes.iter().all(|probe| is_same(probe) && is_whole(probe));
+        if !is_full || !is_good {
+            return None;
+        }
+        let next = FleetMap3 { epoch: known.epoch.checked_add(1)?, ..self.voted(known, probes)? };
+        let next = AnyMap::from(next);
+        let bytes = next.encode().ok()?.len();
+        if let Err(why) = check_room(&next, bytes) {
+            tracing::warn!("the fleet map stays one of format 2: {why}");
+            return None;
+        }
+        tracing::info!(epoch = next.epoch(), "the fleet map becomes one of format 3: its SSDs vote");
+        Some(next)
+    }
+}
+
+impl Start {
+    /// The newest map names voters, and each SSD that answered has a map with voters. Else a daemon ended
+    /// while it gave the SSDs their first such map. One whose content the map does not name has lost what it
+    /// had, and is given nothing here.
+    pub(super) fn is_published(&self) -> bool {
+        let Some(AnyMap::Three(newest)) = self.newest().filter(|map| !voters_of(map).is_empty()) else {
+            return false;
+        };
+        let lacks = |probe: &Probe, known: &Ssd3| {
+            let is_meant = probe.says.is_some_and(|says| says.uuid == known.uuid);
+            is_meant && !matches!(probe.map, Some(AnyMap::Three(_)))
+        };
+        !self.probes.iter().zip(&newest.ssds).any(|(probe, known)| lacks(probe, known))
+    }
+
+    /// The SSD has the newest map, which names voters.
+    pub(super) fn has_newest(&self, ssd: u16) -> bool {
+        let own = self.probes.get(usize::from(ssd)).and_then(|probe| probe.map.as_ref());
+        matches!((own, self.newest()), (Some(AnyMap::Three(own)), Some(newest)) if own.epoch == newest.epoch())
+    }
+
+    /// SSDs that have the newest map, which names voters, are not given it again.
+    pub(super) fn skip_published(&mut self) {
+        let count = u16::try_from(self.probes.len()).unwrap_or(u16::MAX);
+        for ssd in (0..count).filter(|&ssd| self.has_newest(ssd)).collect::<Vec<_>>() {
+            self.probes[usize::from(ssd)].progress = Progress::Answered;
         }
     }
 }

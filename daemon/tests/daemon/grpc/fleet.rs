@@ -28,6 +28,30 @@ fn the_fleet_is_shown_and_refusals_have_their_code() {
 }
 
 #[test]
+fn a_fresh_array_has_voters_and_an_ssd_is_failed() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(3);
+    let core = CoreConfig { map_format: MapFormat::Three, ..config().core };
+    let daemon = Daemon::start(ANY, array.lasting_ports(), DaemonConfig { core, ..config() }).unwrap();
+    with_client(&daemon, async |mut client| {
+        client.create(wish("a")).await.unwrap();
+        let shown = client.fleet.show(ShowRequest {}).await.unwrap().into_inner();
+        assert_eq!((shown.map_format, &shown.voters[..], shown.replicas), (3, &[0, 1, 2][..], 2));
+        assert_eq!(shown.groups_by_copies, [0, 0, 256]);
+        client.fleet.fail(FailRequest { ssd: 1, lose_data: true }).await.unwrap();
+        let out = async |client: &mut Client| {
+            let shown = client.fleet.show(ShowRequest {}).await.unwrap().into_inner();
+            shown.ssds[1].state() == SsdState::Out && shown.ssds[1].taken_out
+        };
+        while !out(&mut client).await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        client.create(wish("b")).await.unwrap();
+    });
+    daemon.stop().unwrap();
+}
+
+#[test]
 fn a_stream_of_maps_has_the_newest_and_ends_by_itself() {
     let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A client with rights to a volume of its own, which breaks every rule of its transfers.
+
+use crate::frames::{self, Got, kind};
+use crate::random::Random;
+use crate::talk::{Talk, enable, request};
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::fabrics::CNTLID_ANY;
+use gnstor_proto::nvme::{self, KeyedSgl, ReadWrite, Sqe};
+use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
+use std::time::Duration;
+
+/// Most blocks of one command.
+const MOST_BLOCKS: usize = 8;
+/// Commands of one attack.
+const COMMANDS: usize = 128;
+/// Where a block's data are in the memory that the array may reach.
+const DATA_AT: usize = 4096;
+
+/// A client, and the volume that it may write to.
+#[derive(Clone, Copy, Debug)]
+pub struct Insider {
+    /// The client.
+    pub client: ClientId,
+    /// The volume.
+    pub vid: Vid,
+    /// Blocks of the volume.
+    pub blocks: u32,
+    /// Epoch of its write lease.
+    pub lease_epoch: u32,
+    /// Epoch of the fleet map.
+    pub map_epoch: u32,
+}
+
+impl std::str::FromStr for Insider {
+    type Err = ();
+
+    /// `CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH`.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let numbers: Vec<u32> = text.split(',').map_while(|word| word.parse().ok()).collect();
+        let &[client, vid, blocks, lease_epoch, map_epoch] = &numbers[..] else { return Err(()) };
+        let narrow = |number: u32| u16::try_from(number).ok();
+        let client = narrow(client).and_then(ClientId::new).ok_or(())?;
+        let vid = narrow(vid).and_then(Vid::new).ok_or(())?;
+        Ok(Self { client, vid, blocks, lease_epoch, map_epoch })
+    }
+}
+
+impl Insider {
+    /// One command: mostly what the rules allow, sometimes another volume, map, block or lease.
+    fn command(self, random: &mut Random) -> Sqe {
+        let opcodes = [
+            nvme::io::READ,
+            nvme::io::WRITE,
+            nvme::io::WRITE,
+            nvme::io::COMPARE,
+            nvme::io::COMPARE,
+            nvme::io::DATASET_MANAGEMENT,
+            nvme::io::WRITE_ZEROES,
+            nvme::io::FLUSH,
+        ];
+        let opcode = opcodes[random.below(opcodes.len())];
+        let mut odd = |right: u32| if random.below(24) == 0 { random.word() } else { right };
+        let vid = u16::try_from(odd(u32::from(self.vid.get())) & 0xFFFF).ok().and_then(Vid::new);
+        let (map_epoch, lease_epoch) = (odd(self.map_epoch), odd(self.lease_epoch));
+        let blocks = 1 + random.below(MOST_BLOCKS);
+        let last = (self.blocks as usize).saturating_sub(blocks);
+        let vba = u32::try_from(random.below(last + 1)).expect("a volume has at most 2^32 blocks");
+        let mut sqe = Sqe { opcode, nsid: 1.into(), ..Sqe::default() };
+        let fields = ReadWrite {
+            slba: Slba::pack(Address { vid: vid.unwrap_or(self.vid), client: self.client, vba }),
+            blocks: u32::try_from(blocks).expect("eight"),
+            fua: random.below(8) == 0,
+            map_epoch,
+            // Low numbers come again, high ones are new.
+            stamp: Stamp { lease_epoch, sequence: u64::from(random.word() % 4096) },
+        };
+        fields.encode(&mut sqe);
+        let bytes = u32::try_from(blocks).expect("eight") * BLOCK_BYTES;
+        sqe.dptr = KeyedSgl::keyed(DATA_AT as u64, bytes, 1);
+        sqe
+    }
+
+    /// Ends a transfer, by the rules or not.
+    fn answer(talk: &mut Talk, got: &Got, random: &mut Random) -> std::io::Result<u64> {
+        if !matches!(got.kind, kind::TO_OWNER | kind::FROM_OWNER) {
+            return Ok(0);
+        }
+        let (conn, tag) = (got.conn, got.word(0));
+        let asked = if got.kind == kind::FROM_OWNER { got.word(16) as usize } else { 0 };
+        let bytes = asked.min(MOST_BLOCKS * BLOCK_BYTES as usize);
+        let data = random.bytes(bytes);
+        let right = frames::done(conn, tag, 0, &data);
+        let ends = match random.below(12) {
+            // Early, and then once more with what was asked for.
+            0 => vec![frames::done(conn, tag, 0, &[]), right],
+            1 => vec![right.clone(), right.clone(), right],
+            2 => vec![frames::done_with(conn, tag, 0, random.word(), &data)],
+            3 => vec![frames::done(conn, tag ^ 1 << random.below(31), 0, &data), right],
+            4 => vec![frames::done(conn ^ 3, tag, 0, &data), right],
+            5 => vec![frames::done(conn, tag, 1 + random.word() % 3, &[])],
+            6 => vec![frames::done(conn, tag.wrapping_add(1), 0, &data), right],
+            7 => vec![],
+            _ => vec![right],
+        };
+        ends.iter().try_for_each(|frame| talk.send(frame))?;
+        Ok(ends.len() as u64)
+    }
+
+    /// Commands by the rules and against them. Returns the frames that were sent; 0: the array took no queue
+    /// of this client.
+    ///
+    /// # Errors
+    /// The operating system's; the end of the stream.
+    pub fn attack(self, talk: &mut Talk, ssd: u16, random: &mut Random) -> std::io::Result<u64> {
+        talk.client = self.client;
+        if !talk.open(1, ssd, 0)? {
+            return Ok(0);
+        }
+        let cntlid = talk.connect_queue(1, ssd, 0, CNTLID_ANY)?;
+        talk.command(1, enable())?;
+        if !talk.open_with(2, ssd, &request(1, 32))? || talk.connect_queue(2, ssd, 1, cntlid)? == 0 {
+            return Ok(0);
+        }
+        let mut frames = 0;
+        for _ in 0..COMMANDS {
+            let sqe = self.command(random);
+            talk.post(2, sqe)?;
+            talk.sent.clear();
+            frames += 1;
+            while let Some(got) = talk.receive(Duration::from_millis(u64::from(random.word() % 2)))? {
+                frames += Self::answer(talk, &got, random)?;
+            }
+        }
+        Ok(frames)
+    }
+}
