@@ -62,6 +62,8 @@ pub struct Tally {
     pub ended: u64,
     /// Attacks to which the array gave no queue: they could do nothing.
     pub refused: u64,
+    /// Commands of the insider that succeeded.
+    pub succeeded: u64,
 }
 
 impl Attack {
@@ -94,7 +96,14 @@ pub fn run(
         let any = random.below(Attack::ALL.len() - usize::from(insider.is_none()));
         let place = Attack::ALL.iter().position(|&attack| Some(attack) == only).unwrap_or(any);
         tally.attacks[place] += 1;
-        let mut attacker = Attacker { address, random: &mut random, recorded: &recorded, frames: 0, refused: false };
+        let mut attacker = Attacker {
+            address,
+            random: &mut random,
+            recorded: &recorded,
+            frames: 0,
+            succeeded: 0,
+            refused: false,
+        };
         let ended = match Attack::ALL[place] {
             Attack::Bent => attacker.bent(),
             Attack::Shuffled => attacker.shuffled(),
@@ -109,6 +118,7 @@ pub fn run(
         };
         tally.frames += attacker.frames;
         tally.refused += u64::from(attacker.refused);
+        tally.succeeded += attacker.succeeded;
         tally.ended += u64::from(ended.is_err());
     }
     tally
@@ -128,6 +138,8 @@ struct Attacker<'a> {
     random: &'a mut Random,
     recorded: &'a [Vec<u8>],
     frames: u64,
+    /// Commands of the insider that succeeded.
+    succeeded: u64,
     /// The array gave it no queue.
     refused: bool,
 }
@@ -299,8 +311,10 @@ impl Attacker<'_> {
 
     fn insider(&mut self, insider: Option<Insider>) -> std::io::Result<()> {
         let mut talk = Talk::connect(self.address)?;
-        let sent = insider.map_or(Ok(0), |insider| insider.attack(&mut talk, 0, self.random))?;
+        let Some(insider) = insider else { return Ok(()) };
+        let (sent, succeeded) = insider.attack(&mut talk, 0, self.random)?;
         self.frames += sent;
+        self.succeeded += succeeded;
         self.refused = sent == 0;
         Ok(())
     }

@@ -107,22 +107,22 @@ impl Insider {
         Ok(ends.len() as u64)
     }
 
-    /// Commands by the rules and against them. Returns the frames that were sent; 0: the array took no queue
-    /// of this client.
+    /// Commands by the rules and against them. Returns the frames that were sent, and how many commands
+    /// succeeded. No frame: the array took no queue of this client.
     ///
     /// # Errors
     /// The operating system's; the end of the stream.
-    pub fn attack(self, talk: &mut Talk, ssd: u16, random: &mut Random) -> std::io::Result<u64> {
+    pub fn attack(self, talk: &mut Talk, ssd: u16, random: &mut Random) -> std::io::Result<(u64, u64)> {
         talk.client = self.client;
         if !talk.open(1, ssd, 0)? {
-            return Ok(0);
+            return Ok((0, 0));
         }
         let cntlid = talk.connect_queue(1, ssd, 0, CNTLID_ANY)?;
         talk.command(1, enable())?;
         if !talk.open_with(2, ssd, &request(1, 32))? || talk.connect_queue(2, ssd, 1, cntlid)? == 0 {
-            return Ok(0);
+            return Ok((0, 0));
         }
-        let mut frames = 0;
+        let (mut frames, mut succeeded) = (0, 0);
         for _ in 0..COMMANDS {
             let sqe = self.command(random);
             talk.post(2, sqe)?;
@@ -130,8 +130,11 @@ impl Insider {
             frames += 1;
             while let Some(got) = talk.receive(Duration::from_millis(u64::from(random.word() % 2)))? {
                 frames += Self::answer(talk, &got, random)?;
+                // Status in the upper half of the fourth word, above the phase.
+                succeeded +=
+                    u64::from((got.kind, got.conn) == (kind::RESPONSE, 2) && got.word(12) >> 17 == 0);
             }
         }
-        Ok(frames)
+        Ok((frames, succeeded))
     }
 }

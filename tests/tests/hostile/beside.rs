@@ -145,6 +145,8 @@ fn no_error_beside(what: &str, scene: fn() -> Scene) {
             time.as_secs()
         );
         assert!(told.iter().all(|(_, frames)| *frames > 500), "the attackers did something");
+        let no_right = told.iter().all(|(words, _)| words.contains("; 0 commands of the insider succeeded"));
+        assert_eq!(no_right, scene.says.is_empty(), "insiders have rights, strangers none");
         assert!(memory.iter().all(|&most| most < before + 256), "the attackers take memory: {memory:?}");
         another_client_reads(&scene.up, &load.file);
         assert!(errors == 0, "no error is allowed: {:?} {:?}", quiet.errors, beside.errors);

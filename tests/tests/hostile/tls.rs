@@ -61,8 +61,9 @@ fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
         let file = guest.client.open("v", Rights::Write).unwrap();
         let before = resident_mib(up.pid());
         let time = Duration::from_secs(4);
-        let attackers: Vec<_> =
-            (0..2).map(|seed| std::thread::spawn(move || attacks::run(address, seed, time, None, None))).collect();
+        let attackers: Vec<_> = (0..2)
+            .map(|seed| std::thread::spawn(move || attacks::run(address, seed, time, None, None)))
+            .collect();
         let mut back = vec![0; 16 * BLOCK];
         for round in 0..64 {
             let (data, at) = (pattern(round, back.len()), round % 16 * back.len() as u64);
