@@ -107,7 +107,7 @@ fn fleet(array: &Array) -> Value {
 }
 
 /// Waits until the fleet is so.
-fn until(array: &Array, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+fn until(array: &Array, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
     let begun = Instant::now();
     loop {
         let now = fleet(array);
@@ -204,8 +204,11 @@ impl Use {
         }
         array.restart(ssd);
         let back = Instant::now();
-        self.trimmer.renew();
-        until(array, "the SSD has places", |now| !is_state(now, "out"));
+        // On a busy machine the daemon may lose it once more: what was said before says nothing then.
+        until(array, "the SSD has places", |now| {
+            self.trimmer.renew();
+            !is_state(now, "out")
+        });
         let placed = Instant::now();
         eprintln!("SSD {ssd} had places {:?} after it was back", placed - back);
         (0..20).for_each(|_| self.trim(array));
