@@ -163,7 +163,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub iodepth: u32,
     /// I/Os a second of each client, or READS,WRITES; latency then counts from when a request was due
-    #[arg(long, value_name = "N[,N]", conflicts_with = "set")]
+    #[arg(long, alias = "rate_iops", value_name = "N[,N]", conflicts_with = "set")]
     pub rate_iops: Option<RateIops>,
     /// Number of clients, each with a volume of its own, 1 to 64
     #[arg(long, visible_alias = "numjobs", default_value_t = 1, value_name = "N")]

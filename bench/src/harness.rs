@@ -47,9 +47,9 @@ pub struct Harness {
     clients: DeviceMem,
     args: DeviceMem,
     stop: DeviceMem,
-    /// What the kernel says of the device: its multiprocessors.
+    /// Number of the device's multiprocessors, which the kernel writes.
     multiprocessors: DeviceMem,
-    /// Of SSDs of this process.
+    /// Logs of the SSDs in this process.
     logs: Option<Logs>,
     node: Arc<Node>,
     target: Target,
@@ -61,7 +61,7 @@ pub struct Harness {
     status_interval: Option<Duration>,
 }
 
-/// Counters of the parts that have some.
+/// Counters of the agent, the engine, the channels and the SSDs.
 #[derive(Clone, Debug)]
 pub(super) struct Stages {
     pub(super) agent: AgentStats,
@@ -69,7 +69,7 @@ pub(super) struct Stages {
     pub(super) channels: Vec<ChannelStats>,
     /// Records of the central engine's log.
     pub(super) log_records: u64,
-    /// Of each SSD that answers.
+    /// Counters of each SSD; `None` if it does not answer.
     pub(super) served: Vec<Option<Served>>,
 }
 

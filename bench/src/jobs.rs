@@ -7,10 +7,12 @@
 //!   [reads]           a job: its name, and words of its own
 //!   rw=randread
 //! ```
+//! Words that choose how fio reaches a block device are ignored, and a note names them.
 
 use super::args::BenchArgs;
 use clap::Parser;
 use gnstor_console::{CliError, Steps, outln};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The words of one job, as on a command line.
@@ -37,6 +39,13 @@ struct Section {
     words: Vec<String>,
 }
 
+/// What a file says: its jobs, and its words that have no meaning here.
+#[derive(Debug)]
+struct JobFile {
+    jobs: Vec<Job>,
+    ignored: BTreeSet<String>,
+}
+
 /// Runs the jobs of a file. The first that fails ends the command.
 ///
 /// # Errors
@@ -45,7 +54,10 @@ pub(super) fn command(path: &Path, steps: &Steps) -> Result<(), CliError> {
     let shown = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|e| CliError::File { path: shown.clone(), cause: e.to_string() })?;
-    let jobs = parse(&text).map_err(|why| CliError::Usage(format!("{shown}: {why}")))?;
+    let JobFile { jobs, ignored } = parse(&text).map_err(|why| CliError::Usage(format!("{shown}: {why}")))?;
+    if let Some(note) = note(&ignored) {
+        eprintln!("gnstor: {shown}: {note}");
+    }
     for Job { name, args } in &jobs {
         if steps.interrupted() {
             return Err(CliError::Interrupted);
@@ -61,9 +73,9 @@ pub(super) fn command(path: &Path, steps: &Steps) -> Result<(), CliError> {
 }
 
 /// Reads the jobs, or says in which line something is wrong.
-fn parse(text: &str) -> Result<Vec<Job>, String> {
+fn parse(text: &str) -> Result<JobFile, String> {
     let (mut global, mut jobs) = (Vec::new(), Vec::<Section>::new());
-    let mut in_global = false;
+    let (mut in_global, mut ignored) = (false, BTreeSet::new());
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if line.is_empty() || line.starts_with(['#', ';']) {
@@ -81,24 +93,49 @@ fn parse(text: &str) -> Result<Vec<Job>, String> {
             Some(section) => &mut section.words,
             None => return Err(format!("line {number}: a section such as [reads] comes first")),
         };
-        words.extend(word(line));
+        match word(line) {
+            Word::Given(word) => words.push(word),
+            Word::Always => {}
+            Word::Ignored(key) => _ = ignored.insert(key),
+        }
     }
     if jobs.is_empty() {
         return Err("there is no job: write a section such as [reads]".into());
     }
-    jobs.into_iter().map(job).collect()
+    Ok(JobFile { jobs: jobs.into_iter().map(job).collect::<Result<_, _>>()?, ignored })
 }
 
-/// The words of the command line that a line of the file stands for.
-fn word(line: &str) -> Option<String> {
+/// The sentence about ignored words.
+fn note(ignored: &BTreeSet<String>) -> Option<String> {
+    let names: Vec<&str> = ignored.iter().map(String::as_str).collect();
+    (!names.is_empty()).then(|| {
+        format!("ignored, as every load here runs on a device without a page cache: {}", names.join(", "))
+    })
+}
+
+/// What a line of a job stands for.
+enum Word {
+    /// A word of the command line.
+    Given(String),
+    /// Each load does so without being told.
+    Always,
+    /// How fio reaches a block device; the key as the file has it.
+    Ignored(String),
+}
+
+fn word(line: &str) -> Word {
     let (key, value) = line.split_once('=').map_or((line, None), |(key, value)| (key, Some(value.trim())));
-    let key = key.trim().replace('_', "-");
+    let written = key.trim();
+    let key = written.replace('_', "-");
     match (key.as_str(), value) {
         // Jobs always run one after another, and for their time.
-        ("stonewall" | "time-based", _) => None,
-        ("json" | "one-grid" | "overwrite", Some("0")) => None,
-        ("json" | "one-grid" | "overwrite", _) | (_, None) => Some(format!("--{key}")),
-        (_, Some(value)) => Some(format!("--{key}={value}")),
+        ("stonewall" | "time-based", _) => Word::Always,
+        ("ioengine" | "direct" | "group-reporting" | "thread" | "invalidate", _) => {
+            Word::Ignored(written.to_owned())
+        }
+        ("json" | "one-grid" | "overwrite", Some("0")) => Word::Always,
+        ("json" | "one-grid" | "overwrite", _) | (_, None) => Word::Given(format!("--{key}")),
+        (_, Some(value)) => Word::Given(format!("--{key}={value}")),
     }
 }
 
@@ -129,7 +166,8 @@ mod tests {
                     [first]\n\
                     rw=readwrite\n\
                     numjobs = 2\n# more\n[second]\nreadwrite=randwrite\nbs=16k\nstatus_interval=1s\n";
-        let jobs = parse(text).expect("two jobs");
+        let JobFile { jobs, ignored } = parse(text).expect("two jobs");
+        assert_eq!(note(&ignored), None);
         assert_eq!(jobs.iter().map(|job| job.name.as_str()).collect::<Vec<_>>(), ["first", "second"]);
         let [first, second] = [&jobs[0].args, &jobs[1].args];
         assert_eq!((first.rw, first.bs, first.clients, first.one_grid), (Rw::Rw, 8192, 2, true));
@@ -139,13 +177,33 @@ mod tests {
     }
 
     #[test]
+    fn words_of_fios_own_engines_are_ignored_and_named_once() {
+        let _deadline = deadline();
+        let text = "[global]\nioengine=libaio\ndirect=1\ntime_based\ntime_based=1\ngroup_reporting\n\
+                    [a]\nioengine=io_uring\nruntime=3s\n";
+        let JobFile { jobs, ignored } = parse(text).expect("a job");
+        assert_eq!(jobs[0].args.runtime().as_secs(), 3);
+        let note = note(&ignored).expect("a note");
+        assert!(note.ends_with(": direct, group_reporting, ioengine"), "{note}");
+    }
+
+    #[test]
+    fn the_rate_is_also_written_as_fio_writes_it() {
+        let _deadline = deadline();
+        for word in ["--rate_iops", "--rate-iops"] {
+            let rate = crate::args::parsed(&[word, "70,30"]).rate_iops.expect("a rate");
+            assert_eq!((rate.read, rate.write), (Some(70), Some(30)));
+        }
+    }
+
+    #[test]
     fn what_is_wrong_names_the_job_and_its_line() {
         let _deadline = deadline();
         let wrong = |text: &str| parse(text).expect_err("it is wrong");
         assert!(wrong("").contains("there is no job"));
         assert!(wrong("bs=4k\n[a]\n").contains("line 1"));
         for (text, words) in [
-            ("\n[a]\nioengine=libaio\n", ["'a' (line 2)", "--ioengine"]),
+            ("\n[a]\nfilename=/dev/sda\n", ["'a' (line 2)", "--filename"]),
             ("[a]\nrw=trim\n", ["'a' (line 1)", "trim"]),
             ("[a]\njob=other.fio\n", ["'a' (line 1)", "another job file"]),
         ] {

@@ -339,4 +339,24 @@ mod tests {
         let _deadline = deadline();
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn a_volume_without_bytes_is_refused_by_the_parser() {
+        let _deadline = deadline();
+        let parse =
+            |size: &str| Cli::try_parse_from(["gnstor", "volume", "create", "z", "--size", size]).map(|_| ());
+        for size in ["0", "0B", "0GiB"] {
+            let error = parse(size).expect_err("no volume is that small");
+            assert_eq!(error.exit_code(), 2);
+            assert!(error.to_string().contains("at least one block of 4 KiB"), "{error}");
+        }
+        parse("4KiB").expect("one block");
+    }
+
+    #[test]
+    fn the_help_of_ssd_log_says_where_the_key_of_an_array_in_memory_comes_from() {
+        let _deadline = deadline();
+        let error = Cli::try_parse_from(["gnstor", "ssd", "log", "--help"]).expect_err("help");
+        assert!(error.to_string().contains("gnstor up --manager-key FILE"), "{error}");
+    }
 }

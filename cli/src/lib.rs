@@ -13,6 +13,7 @@
 //!   status     status and df; fleet: what the daemon says of the array
 //!   fleet_ops  fleet show, watch, resume, fail, remove; fleet_show: what they print
 //!   ssd_health the SMART page of an SSD of a running array; ssd_log: its other log pages
+//!   ssd_pages  reads log pages of an SSD
 //! ```
 //! `gnstor bench` is the crate gnstor-bench. Errors, progress and standard output are in the crate
 //! gnstor-console.
@@ -31,7 +32,8 @@ mod key;
 mod signals;
 pub mod ssd;
 pub mod ssd_health;
-mod ssd_log;
+pub mod ssd_log;
+mod ssd_pages;
 pub mod status;
 pub mod up;
 pub mod volume;

@@ -3,8 +3,10 @@
 
 use clap::{CommandFactory, Parser};
 use gnstor_bench as bench;
-use gnstor_cli::args::{Cli, Command};
-use gnstor_cli::{CliError, certs, cp, demo, demo_fault, fleet_ops, ssd, ssd_health, status, up, volume};
+use gnstor_cli::args::{Cli, Command, SsdCommand};
+use gnstor_cli::{
+    CliError, certs, cp, demo, demo_fault, fleet_ops, ssd, ssd_health, ssd_log, status, up, volume,
+};
 use gnstor_console::{Steps, out};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -82,7 +84,8 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, CliError> {
         Command::Bench(args) => bench::command(args, &Steps::new(args.json, interrupted)),
         Command::Up(args) => up::run(args, &Steps::new(args.json, interrupted)),
         Command::Ssd(args) => match &args.command {
-            Some(command) => ssd_health::run(command),
+            Some(SsdCommand::Smart(args)) => ssd_health::run(args),
+            Some(SsdCommand::Log(args)) => ssd_log::run(args),
             None => ssd::run(args, &Steps::new(args.json, interrupted)),
         },
         Command::Volume(args) => volume::run(args),

@@ -91,16 +91,16 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let manager_key = manager_key.secret;
     let config = PeersConfig { first: about.index, count: 1, manager_key, tls: peer_tls };
     let peers = Peers::start(&powered.transport(), config).map_err(os("starting its questions".into()))?;
-    let door =
+    let listener =
         Listener::open(listener, powered.transport(), tls).map_err(os("opening the TCP listener".into()))?;
     if let Some(warning) = key::ssd_warning(args) {
         eprintln!("gnstor: {warning}");
     }
-    tell_start(args, &about, door.address());
+    tell_start(args, &about, listener.address());
     while !steps.interrupted() && !power_failure.load(Ordering::Acquire) && powered.is_running() {
         std::thread::sleep(Duration::from_millis(20));
     }
-    drop(door);
+    drop(listener);
     drop(peers);
     let ended = if power_failure.load(Ordering::Acquire) {
         Ended { ended: "power-failure", dump_bytes: Some(powered.power_fail()?) }
@@ -112,8 +112,8 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The SSD, which asks for proofs by its key. Where the key is another one than it was given before, it is
-/// shut down again.
+/// Makes the SSD, which asks hosts to prove that they know its key. If the SSD holds another key already, it
+/// is shut down again.
 fn with_key(plan: &Plan, key: &ArrayKey, replaces: bool) -> Result<Made, CliError> {
     let mut made = [make_ssd(plan)?];
     match (GivenKey { key: key.secret.as_ref(), replaces }).give(&mut made) {
@@ -132,7 +132,8 @@ fn tls(args: &SsdArgs) -> Result<Option<ServerTls>, CliError> {
     Access { tls: Some(tls), ..Access::default() }.data_tls().map_err(CliError::Usage)
 }
 
-/// How it reaches the other SSDs of its array: their certificates are of the CA of its callers'.
+/// TLS of this SSD's connections to the other SSDs of its array. One CA signs the certificates of SSDs and
+/// of callers.
 fn peer_tls(args: &SsdArgs) -> Result<Option<ClientTls>, CliError> {
     let ([certificate, key], Some(ca)) = (args.tls.as_slice(), &args.client_ca) else { return Ok(None) };
     let read = |path: &Path| {

@@ -3,7 +3,7 @@
 //! 01h and C0h to C2h).
 
 use crate::args::SsdPageArgs;
-use crate::ssd_health::Pages;
+use crate::ssd_pages::Pages;
 use gnstor_console::{CliError, outln, print_json};
 use gnstor_proto::log_page::{self, CountersHeader, CountersRow, ERROR_ENTRIES, ErrorEntry, FlashPage};
 use gnstor_proto::status::{Detail, Status};
@@ -64,7 +64,7 @@ struct Flash {
 ///
 /// # Errors
 /// [`CliError`]: no such SSD, or it cannot be reached.
-pub(crate) fn run(args: &SsdPageArgs) -> Result<(), CliError> {
+pub fn run(args: &SsdPageArgs) -> Result<(), CliError> {
     let mut pages = Pages::of_daemon(args)?;
     let mut errors = [ErrorEntry::new_zeroed(); ERROR_ENTRIES];
     pages.read(log_page::ERRORS, errors.as_mut_bytes())?;

@@ -114,73 +114,60 @@ fn volumes_line(volumes: &[VolumeInfo]) -> String {
     }
 }
 
-/// What is wrong, the worst first.
+/// What is wrong, by SSD, the worst of each first.
 fn problems(fleet: &Fleet) -> Vec<Problem> {
-    let mut problems = Vec::new();
+    fleet.ssds.iter().flat_map(|ssd| problems_of(fleet, ssd)).collect()
+}
+
+fn problems_of(fleet: &Fleet, ssd: &Ssd) -> Vec<Problem> {
+    let index = ssd.info.index;
+    let down = ssd.down.as_deref().map(|why| is_down(fleet, ssd, why));
+    let lossy = (ssd.is_lossy && ssd.down.is_none()).then(|| Problem {
+        what: format!("SSD {index} lost acknowledged writes: it takes writes and serves no reads at all"),
+        action: "keep the other SSDs running, and copy the volumes into a new array (gnstor cp): no \
+                 SSD is filled again yet; blocks whose copies are all on such SSDs cannot be read"
+            .into(),
+    });
+    let damaged = ssd.is_damaged.then(|| Problem {
+        what: format!(
+            "SSD {index} could not read all of its permission metadata when it started: its file or \
+             disk is damaged, and volumes or changes of them may be missing there"
+        ),
+        action: "keep the other SSDs running, and copy the volumes into a new array (gnstor cp)".into(),
+    });
+    let filling = (ssd.filling > 0).then(|| Problem {
+        what: format!("SSD {index} takes writes but serves no reads yet in {} placement groups", ssd.filling),
+        action: "keep the other SSDs running: they serve these reads".into(),
+    });
+    let out = ssd.is_out.then(|| Problem {
+        what: format!("SSD {index} is out of the fleet map: it holds no block"),
+        action: "gnstor fleet show says how many copies are left, and what to do; where the map does not \
+                 change by itself, copy the volumes into a new array (gnstor cp)"
+            .into(),
+    });
+    [down, lossy, damaged, filling, out].into_iter().flatten().collect()
+}
+
+fn is_down(fleet: &Fleet, ssd: &Ssd, why: &str) -> Problem {
+    let (index, address) = (ssd.info.index, &ssd.info.address);
     // SSDs of one process share its address.
-    let is_shared = |address: &str| fleet.ssds.iter().filter(|ssd| ssd.info.address == address).count() > 1;
-    for ssd in &fleet.ssds {
-        let index = ssd.info.index;
-        if let Some(why) = &ssd.down {
-            problems.push(Problem {
-                what: format!(
-                    "SSD {index} is down: {}; changes of volumes are refused, and so are writes of blocks \
-                     that have a copy there",
-                    printable(why)
-                ),
-                action: if ssd.info.address.is_empty() || is_shared(&ssd.info.address) {
-                    "put its file right, then start gnstor up again; its output and log (--log info) say more"
-                        .into()
-                } else {
-                    format!(
-                        "start it again: gnstor ssd --data FILE --index {index} --listen {} {}",
-                        printable(&ssd.info.address),
-                        if fleet.no_auth { "--no-auth" } else { "--manager-key FILE" }
-                    )
-                },
-            });
-        }
-        if ssd.is_lossy && ssd.down.is_none() {
-            problems.push(Problem {
-                what: format!(
-                    "SSD {index} lost acknowledged writes: it takes writes and serves no reads at all"
-                ),
-                action: "keep the other SSDs running, and copy the volumes into a new array (gnstor cp): no \
-                         SSD is filled again yet; blocks whose copies are all on such SSDs cannot be read"
-                    .into(),
-            });
-        }
-        if ssd.is_damaged {
-            problems.push(Problem {
-                what: format!(
-                    "SSD {index} could not read all of its permission metadata when it started: its file or \
-                     disk is damaged, and volumes or changes of them may be missing there"
-                ),
-                action: "keep the other SSDs running, and copy the volumes into a new array \
-                         (gnstor cp)"
-                    .into(),
-            });
-        }
-        if ssd.filling > 0 {
-            problems.push(Problem {
-                what: format!(
-                    "SSD {index} takes writes but serves no reads yet in {} placement groups",
-                    ssd.filling
-                ),
-                action: "keep the other SSDs running: they serve these reads".into(),
-            });
-        }
-        if ssd.is_out {
-            problems.push(Problem {
-                what: format!("SSD {index} is out of the fleet map: it holds no block"),
-                action:
-                    "gnstor fleet show says how many copies are left, and what to do; where the map does not \
-                         change by itself, copy the volumes into a new array (gnstor cp)"
-                        .into(),
-            });
-        }
+    let is_shared = fleet.ssds.iter().filter(|other| other.info.address == *address).count() > 1;
+    Problem {
+        what: format!(
+            "SSD {index} is down: {}; changes of volumes are refused, and so are writes of blocks that have \
+             a copy there",
+            printable(why)
+        ),
+        action: if address.is_empty() || is_shared {
+            "put its file right, then start gnstor up again; its output and log (--log info) say more".into()
+        } else {
+            format!(
+                "start it again: gnstor ssd --data FILE --index {index} --listen {} {}",
+                printable(address),
+                if fleet.no_auth { "--no-auth" } else { "--manager-key FILE" }
+            )
+        },
     }
-    problems
 }
 
 /// Shows how much of an array is taken.
@@ -219,9 +206,21 @@ pub fn df(args: &ArrayArgs) -> Result<(), CliError> {
     );
     outln!();
     outln!("free        {}", human_bytes(free));
-    let sizes = (1..).zip(&fleet.largest).map(|(copies, &bytes)| format!("{bytes} x {copies}"));
-    outln!("largest     a new volume, bytes x replicas: {}", sizes.collect::<Vec<_>>().join(", "));
+    outln!("largest     new volume: {}", largest_line(&fleet.largest));
     Ok(())
+}
+
+/// The largest new volume with one replica, two, and so on. Sizes are rounded down to MiB where there is one,
+/// so that a volume of the size that is read here fits. The JSON has the bytes.
+fn largest_line(largest: &[u64]) -> String {
+    const MIB: u64 = 1 << 20;
+    let size = |bytes: u64| human_bytes(if bytes < MIB { bytes } else { bytes / MIB * MIB });
+    let of = |(copies, &bytes): (u32, &u64)| match copies {
+        1 => format!("{} with 1 replica", size(bytes)),
+        _ => format!("{} with {copies}", size(bytes)),
+    };
+    let sizes: Vec<String> = (1..).zip(largest).map(of).collect();
+    if sizes.is_empty() { "none".into() } else { sizes.join(", ") }
 }
 
 fn percent(part: u64, whole: u64) -> String {
@@ -252,6 +251,16 @@ mod tests {
             is_out: false,
             filling: 0,
         }
+    }
+
+    #[test]
+    fn the_largest_volume_is_shown_rounded_down_in_units_of_the_table() {
+        let _deadline = deadline();
+        assert_eq!(largest_line(&[]), "none");
+        assert_eq!(
+            largest_line(&[1_052_835_840, 526_417_920, 65_536]),
+            "1004.0 MiB with 1 replica, 502.0 MiB with 2, 64.0 KiB with 3"
+        );
     }
 
     #[test]

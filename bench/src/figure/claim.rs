@@ -51,7 +51,7 @@ impl Select {
     }
 }
 
-/// Of what a ratio is.
+/// The measured quantity that a ratio compares.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Of {
     Throughput,

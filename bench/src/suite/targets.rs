@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rows that say how far the project is: the bare copy of the same machine, loads that are bound by the
-//! emulator and are held against it, loads that are bound by the modelled array and are held against its
-//! ideal, and what the baselines reach.
+//! The rows that compare the project with its goals. One row is the bare copy of the same machine. Loads that
+//! the emulator limits are compared with that copy. Loads that the modelled array limits are compared with
+//! the array's ideal. The last rows are the baselines.
 
 use super::gap::{self, Gap};
 use super::store::{Kept, Store};

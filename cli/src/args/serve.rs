@@ -212,7 +212,13 @@ pub enum SsdCommand {
     #[command(after_help = "Examples:\n  gnstor ssd smart 0\n  gnstor ssd smart 2 --json | jq .media_errors")]
     Smart(SsdPageArgs),
     /// Show errors, counters of volumes and clients, and wear of an SSD of a running array
-    #[command(after_help = "Examples:\n  gnstor ssd log 0\n  gnstor ssd log 2 --json | jq .errors")]
+    #[command(after_help = concat!(
+        "The SSD shows this page to holders of the array's manager key. For an array in memory, start\n",
+        "`gnstor up --manager-key FILE`: it writes its key there, else it keeps the key to itself.\n",
+        "`gnstor up --data DIR` writes the key into DIR.\n\n",
+        "Examples:\n  gnstor ssd log 0 --manager-key array.key\n",
+        "  gnstor ssd log 2 --manager-key array.key --json | jq .errors",
+    ))]
     Log(SsdPageArgs),
 }
 

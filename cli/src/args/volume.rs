@@ -6,6 +6,14 @@ use crate::filter::Filter;
 use clap::{Args, Subcommand, ValueEnum};
 use gnstor_console::words::parse_size;
 
+/// A size above zero.
+fn parse_capacity(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("a volume has at least one block of 4 KiB".into()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// `gnstor volume`.
 #[derive(Clone, Debug, Args)]
 pub struct VolumeArgs {
@@ -22,7 +30,7 @@ pub enum VolumeCommand {
         /// Name: letters, digits, '.', '_', '-'
         name: String,
         /// Capacity, such as 512MiB
-        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        #[arg(long, value_parser = parse_capacity, value_name = "SIZE")]
         size: u64,
         /// Copies of every block [default: 2, or 1 on an array of one SSD]
         #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]

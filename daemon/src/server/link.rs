@@ -33,14 +33,14 @@ const RETRY_MAX_MS: u64 = 2_000;
 /// How often an SSD that is filling is asked whether it still is.
 const LOOK_MS: u64 = 2_000;
 
-/// A change of presence that the core has to hear of.
+/// A change of an SSD's presence, which the link reports to the core.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum News {
-    /// The SSD is gone, or still is, for this reason.
+    /// The SSD cannot be reached, for this reason.
     Lost(String),
-    /// It is back.
+    /// The SSD is back.
     Found,
-    /// It is in another condition than before.
+    /// The SSD's condition has changed.
     Condition(Condition),
 }
 
@@ -65,20 +65,20 @@ pub(super) struct Link {
     index: u16,
     peer: String,
     queue: Box<dyn AdminQueue>,
-    /// It can be made anew.
+    /// The connection can be made anew.
     lasts: bool,
-    /// The way back; none while it is being tried.
+    /// How to connect anew; `None` while a try is under way.
     reconnect: Option<Reconnect>,
-    /// Commands of the core's have an id, questions of the link's own have none.
+    /// Commands of the core have an id. The link's own questions have none.
     exchange: Exchange<Option<CommandId>, Say>,
-    /// Commands without an answer.
+    /// Ids of commands without an answer.
     open: BTreeSet<CommandId>,
     deadline_ms: u64,
     state: State,
     condition: Condition,
-    /// It is given up when it is silent.
+    /// The link gives up the connection when the SSD is silent.
     is_close: bool,
-    /// When the SSD is asked for its condition: only a start makes it worse.
+    /// When the link next asks the SSD for its condition, which only a start of the SSD makes worse.
     look_at: Option<u64>,
     outputs: VecDeque<Output>,
 }

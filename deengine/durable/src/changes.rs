@@ -7,6 +7,7 @@
 //! ```
 //! A step takes effect on the contents when its cell is durable in both copies. The next step begins then.
 
+use self::content::check_room;
 use crate::cell::{Cell, CellWrite, Kind};
 use crate::contents::{entry_content, held_content, tombstone_content};
 use crate::durable::UpdateNumber;
@@ -14,26 +15,27 @@ use crate::error::{DurableError, Patience, end_sync, start_sync};
 use crate::metadata::{
     Grant, HeldMap, MetadataStore, PLACES_AT_ONCE, SsdIdentity, Tombstone, entry_generation,
 };
-use crate::term_cell::{MOST_SSDS, TermCell};
 use gnstor_flash::SyncTicket;
 use gnstor_proto::slba::Vid;
-use gnstor_proto::vendor::{EntryError, REQUEST_IDS, VolumeEntry};
+use gnstor_proto::vendor::REQUEST_IDS;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::task::Poll;
 
+mod content;
+
 const PREPARING: &str = "preparing places of the metadata store";
 
-/// What is to change.
+/// A change that waits for its turn.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Of the term's cell: what is given.
+    /// Fields of the term's cell; `None` and `false` leave a field as it is.
     Term { term: Option<u64>, filling: Option<u64>, leased: bool, identity: Option<SsdIdentity> },
-    /// A term granted as a voter; also in the term's cell.
+    /// The term that this SSD granted as a voter; in the term's cell.
     Grant(Grant),
-    /// How often each SSD of the array has been opened; also in the term's cell.
+    /// How often each SSD of the array has been opened; in the term's cell.
     Openings(Vec<u64>),
-    /// Which manager key hosts must know; also there.
+    /// What tells whether a host knows the manager key; in the term's cell.
     KeyVerifier([u8; 32]),
     /// The fleet map.
     Map(Vec<u8>),
@@ -138,11 +140,11 @@ impl MetadataStore {
         self.changes.steps.push_back(Step::Map(bytes.to_vec()));
     }
 
-    /// Goes on with what was started. Ready: all of it is durable, or a step has failed and the ones behind
-    /// it are given up.
+    /// Continues the changes that were started. Ready: all of them are durable, or a step has failed and the
+    /// steps behind it are given up.
     ///
     /// # Errors
-    /// Of the step that failed.
+    /// [`DurableError`] of the step that failed.
     pub fn poll(&mut self) -> Poll<Result<(), DurableError>> {
         match self.advance(Patience::None) {
             Ok(Poll::Pending) => Poll::Pending,
@@ -229,61 +231,21 @@ impl MetadataStore {
     /// Begins the first step: writes its cell, or makes places for it. A step with nothing to do ends here.
     fn begin(&mut self, step: &Step) -> Result<(), DurableError> {
         let (kind, place, content) = match step {
-            Step::Term { term, filling, leased, identity } => {
-                let old = &self.contents;
-                let cell = TermCell {
-                    term: term.unwrap_or(old.term),
-                    filling: filling.or(old.filling),
-                    leased: *leased || old.leased,
-                    identity: identity.or(old.identity),
-                    ..TermCell::of(old)
-                };
-                (Kind::Term, Some(0), cell.encode())
-            }
-            Step::KeyVerifier(verifier) => {
-                let cell = TermCell { key_verifier: Some(*verifier), ..TermCell::of(&self.contents) };
-                (Kind::Term, Some(0), cell.encode())
-            }
-            Step::Grant(grant) => {
-                let term = self.contents.term.max(grant.term);
-                let cell = TermCell { term, grant: Some(*grant), ..TermCell::of(&self.contents) };
-                (Kind::Term, Some(0), cell.encode())
+            Step::Term { .. } | Step::KeyVerifier(_) | Step::Grant(_) | Step::Openings(_) => {
+                (Kind::Term, Some(0), self.term_cell(step)?.encode())
             }
             Step::Hold(held) => {
                 let sizes = self.durable.sizes();
                 let room = if sizes.held_map { u64::from(sizes.map_bytes) } else { 0 };
-                let has = held.map.len() as u64;
-                if has > room {
-                    return Err(DurableError::TooLarge { what: "bytes of the held map", has, room });
-                }
+                check_room("bytes of the held map", held.map.len(), room)?;
                 (Kind::Held, Some(0), held_content(held))
             }
-            Step::Openings(openings) => {
-                let (has, room) = (openings.len() as u64, MOST_SSDS as u64);
-                if has > room {
-                    return Err(DurableError::TooLarge { what: "SSDs of an array", has, room });
-                }
-                (Kind::Term, Some(0), TermCell { openings, ..TermCell::of(&self.contents) }.encode())
-            }
             Step::Map(bytes) => {
-                let (has, room) = (bytes.len() as u64, u64::from(self.durable.sizes().map_bytes));
-                if has > room {
-                    return Err(DurableError::TooLarge { what: "bytes of the fleet map", has, room });
-                }
+                check_room("bytes of the fleet map", bytes.len(), u64::from(self.durable.sizes().map_bytes))?;
                 (Kind::Map, Some(0), bytes.clone())
             }
             Step::Entry { vid, bytes } => {
-                let entry =
-                    VolumeEntry::decode(bytes).map_err(|why| DurableError::Entry { vid: *vid, why })?;
-                if entry.vid != *vid {
-                    return Err(DurableError::Entry { vid: *vid, why: EntryError::Field("vid") });
-                }
-                let generation = entry.generation;
-                let buried = self.contents.tombstones.get(vid).filter(|t| t.generation >= generation);
-                if let Some(tombstone) = buried {
-                    let buried = tombstone.generation;
-                    return Err(DurableError::Buried { vid: *vid, generation, buried });
-                }
+                let generation = self.check_entry(*vid, bytes)?;
                 (Kind::Entry, self.entries.find(*vid), entry_content(*vid, generation, bytes))
             }
             Step::Bury { vid, tombstone } => {
@@ -303,7 +265,7 @@ impl MetadataStore {
         Ok(())
     }
 
-    /// The first copy of a cell is on its way.
+    /// Starts the write of a cell's first copy.
     pub(crate) fn start_cell(
         &mut self,
         kind: Kind,
@@ -317,7 +279,7 @@ impl MetadataStore {
         CellWrite::start(twin, self.durable.store(), kind, place, &cell)
     }
 
-    /// The next places of a table get empty cells.
+    /// Starts to fill the next places of a table with empty cells.
     fn prepare(&mut self, kind: Kind) -> Result<Stage, DurableError> {
         let (twin, header) = (*self.twin(kind), self.durable.header());
         let (what, first) = match kind {

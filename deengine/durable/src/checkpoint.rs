@@ -44,7 +44,7 @@ pub(crate) const CHUNK_WORDS: usize = CHUNK / 8;
 /// Words that are written at once, a part of a chunk: the caller holds a lock meanwhile.
 const PIECE_WORDS: usize = CHUNK_WORDS / 128;
 const WRITING: &str = "writing a checkpoint";
-/// As much of the meta; a chunk is whole pieces.
+/// Bytes of a piece. A chunk of metadata is also written in pieces of this size.
 const PIECE_BYTES: usize = PIECE_WORDS * 8;
 
 /// A checkpoint that is being written.

@@ -67,7 +67,7 @@ pub enum Record {
         /// Which one.
         superblock: Superblock,
     },
-    /// A superblock is free.
+    /// A superblock was erased and is free.
     Erased {
         /// Which one.
         superblock: Superblock,
@@ -79,7 +79,7 @@ pub enum Record {
         /// Which one.
         block: Block,
     },
-    /// A volume's windows and life are over.
+    /// A generation of a volume has ended, and so has its stamp history.
     Forgotten {
         /// The volume.
         vid: Vid,

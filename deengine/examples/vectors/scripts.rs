@@ -256,7 +256,7 @@ fn stamps(scripts: &mut Vec<Script>) {
             format!("stamp: a higher lease epoch goes before any sequence ({name})"),
         ));
     }
-    windows(scripts);
+    stamp_histories(scripts);
     let mut s = Writing::new();
     for (vba, blocks) in [(0, 4), (2, 4), (1, 1)] {
         s.run(Io::new(io::WRITE, WRITER, vba, blocks));
@@ -268,8 +268,8 @@ fn stamps(scripts: &mut Vec<Script>) {
     scripts.push(s.finish("stamp-part", "stamp: a write that is newer for some of its blocks"));
 }
 
-/// A stamp below one that the window may have forgotten.
-fn windows(scripts: &mut Vec<Script>) {
+/// A stamp below one that the stamp history may have dropped.
+fn stamp_histories(scripts: &mut Vec<Script>) {
     for between in [4094u32, 4095, 4096, 4097, 8192] {
         let mut s = Writing::bare();
         s.set_map(&FleetMap::equal(1, 64, 7, 1).expect("a map"));

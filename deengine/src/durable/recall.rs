@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of its metadata an SSD goes by when its power is on: the permission table, the fleet map, its
-//! identity, and whether acknowledged writes were lost.
+//! What an SSD takes from its metadata at power-on: the permission table, the fleet map, its identity, and
+//! whether acknowledged writes were lost.
 //!
 //! ```text
 //!   metadata --recall--> table, tombstones, term       map --seen--> what the map gives this SSD
@@ -18,7 +18,7 @@ use gnstor_proto::placement::map3::State3;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::vendor::VolumeEntry;
 
-/// Stands in the metadata for the epoch of a map that is lost: no map is newer.
+/// The metadata has this instead of the epoch of a map that is lost: no map is newer.
 pub(crate) const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
 
 impl Ssd {
@@ -59,53 +59,12 @@ impl Ssd {
         self.take_map(map)
     }
 
-    /// Table and map from the metadata; unfinished sweeps go on.
+    /// Takes table and map from the metadata, and continues sweeps that are not finished.
     pub(crate) fn recall(&mut self) -> Result<(), SsdError> {
-        let contents = self.volumes.metadata().contents();
-        let damaged = |what: String| SsdError::Layer(OpenError::Damaged(what));
-        for (vid, bytes) in &contents.entries {
-            let entry = VolumeEntry::decode(bytes)
-                .map_err(|e| damaged(format!("the permission entry of volume {}: {e:?}", vid.get())))?;
-            if entry.deleting {
-                self.ftl.sweep(*vid, entry.generation);
-            }
-            self.table.recall(entry);
-        }
-        for (vid, tombstone) in &contents.tombstones {
-            self.table.recall_tombstone(*vid, tombstone);
-        }
-        self.table.recall_term(contents.term);
-        if contents.leased {
-            self.table.recall_lease();
-        }
-        let lost = self.volumes.metadata().lost();
-        let places = self.lost_places();
-        if places > 0 {
-            tracing::error!(
-                "{places} places of the permission metadata could not be read: volumes or changes of them \
-                 may be missing"
-            );
-        }
-        let map = contents.map.as_ref().map(|bytes| AnyMap::decode(bytes)).transpose();
-        let map = map.map_err(|e| damaged(format!("the fleet map: {e:?}")))?;
-        // Whether writes were lost before stood with the term: where that cannot be read, they are taken
-        // for lost.
-        let is_lossy = self.boot.is_lossy() || lost.contains(&Kind::Term);
-        let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
-        let identity = match contents.identity {
-            Some(identity @ SsdIdentity { uuid, incarnation }) => {
-                // Which blocks were touched while it filled is forgotten (rule 13).
-                let fills = map.as_ref().is_some_and(|map| self.fills_by(map, identity));
-                SsdIdentity { uuid, incarnation: incarnation + u32::from(is_lossy || fills) }
-            }
-            None => drawn_identity(),
-        };
-        if is_lossy || contents.identity != Some(identity) {
-            // Written down: a shutdown, or a power failure with a dump, does not bring back what is
-            // missing. One write: the loss and the incarnation that says so.
-            let lossy_at = is_lossy.then(|| map.as_ref().map_or(unknown, |map| map.epoch()));
-            self.volumes.metadata_mut().set_identity(identity, lossy_at)?;
-        }
+        self.recall_table()?;
+        let map = self.volumes.metadata().contents().map.as_ref().map(|bytes| AnyMap::decode(bytes));
+        let map = map.transpose().map_err(|e| damaged(format!("the fleet map: {e:?}")))?;
+        self.recall_identity(map.as_ref())?;
         if let Some(map) = &map {
             self.date_filling(map)?;
         }
@@ -124,8 +83,62 @@ impl Ssd {
         Ok(())
     }
 
-    /// Writes were lost under a map that is lost as well: the first one that is known again is taken for
-    /// it, and only one that is newer says that they are back.
+    /// Takes entries, tombstones and term into the permission table.
+    fn recall_table(&mut self) -> Result<(), SsdError> {
+        let contents = self.volumes.metadata().contents();
+        for (vid, bytes) in &contents.entries {
+            let entry = VolumeEntry::decode(bytes)
+                .map_err(|e| damaged(format!("the permission entry of volume {}: {e:?}", vid.get())))?;
+            if entry.deleting {
+                self.ftl.sweep(*vid, entry.generation);
+            }
+            self.table.recall(entry);
+        }
+        for (vid, tombstone) in &contents.tombstones {
+            self.table.recall_tombstone(*vid, tombstone);
+        }
+        self.table.recall_term(contents.term);
+        if contents.leased {
+            self.table.recall_lease();
+        }
+        let places = self.lost_places();
+        if places > 0 {
+            tracing::error!(
+                "{places} places of the permission metadata could not be read: volumes or changes of them \
+                 may be missing"
+            );
+        }
+        Ok(())
+    }
+
+    /// Decides whether the SSD lost acknowledged writes and which identity it has, and makes both durable.
+    fn recall_identity(&mut self, map: Option<&AnyMap>) -> Result<(), SsdError> {
+        let lost = self.volumes.metadata().lost();
+        // The term's cell says whether writes were lost before. If it cannot be read, the SSD takes them for
+        // lost.
+        let is_lossy = self.boot.is_lossy() || lost.contains(&Kind::Term);
+        let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
+        let old = self.volumes.metadata().contents().identity;
+        let identity = match old {
+            Some(identity @ SsdIdentity { uuid, incarnation }) => {
+                // Which blocks were touched while it filled is forgotten (rule 13).
+                let fills = map.is_some_and(|map| self.fills_by(map, identity));
+                SsdIdentity { uuid, incarnation: incarnation + u32::from(is_lossy || fills) }
+            }
+            None => drawn_identity(),
+        };
+        if is_lossy || old != Some(identity) {
+            // Durable, because neither a shutdown nor a power failure with a dump brings back what is
+            // missing. One write has both: the loss, and the incarnation that tells of it.
+            let lossy_at = is_lossy.then(|| map.map_or(unknown, AnyMap::epoch));
+            self.volumes.metadata_mut().set_identity(identity, lossy_at)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces [`UNKNOWN_EPOCH`] by the epoch of this map. Writes were lost under a map that is lost as
+    /// well. The first map that is known again is taken for it. Only a newer map says that the writes are
+    /// back.
     fn date_filling(&mut self, map: &AnyMap) -> Result<(), DurableError> {
         if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
             self.volumes.metadata_mut().set_filling(map.epoch())?;
@@ -133,8 +146,8 @@ impl Ssd {
         Ok(())
     }
 
-    /// Whether the map says that the writes that were lost at this epoch are back. One of format 2 says so
-    /// for all SSDs with any newer epoch, one of format 3 for the incarnation that it names (rule 1a).
+    /// Whether the map says that the writes that were lost at this epoch are back. A map of format 2 says so
+    /// for all SSDs by any newer epoch, a map of format 3 for the incarnation that it names (rule 1a).
     pub(crate) fn ends_filling(&self, map: &AnyMap, lossy_at: u64) -> bool {
         match map {
             AnyMap::Two(map) => map.epoch > lossy_at,
@@ -152,7 +165,7 @@ impl Ssd {
         self.volumes.metadata().contents().identity.unwrap_or(none)
     }
 
-    /// The incarnation that it has under a map: one that drops this content ends it (rule 1a).
+    /// The next identity, if the map drops the present content: that ends its incarnation (rule 1a).
     pub(crate) fn dropped_by(&self, map: &AnyMap) -> Option<SsdIdentity> {
         let AnyMap::Three(map) = map else { return None };
         let SsdIdentity { uuid, incarnation } = self.identity();
@@ -166,11 +179,15 @@ impl Ssd {
         !Fleet::new(map.clone(), self.config.index, identity, false).fills().is_empty()
     }
 
-    /// The map as this SSD sees it now.
+    /// What the map gives this SSD now.
     pub(crate) fn seen(&self, map: AnyMap) -> Fleet {
         let filling = self.volumes.is_filling() || self.volumes.stands_in;
         Fleet::new(map, self.config.index, self.identity(), filling).standing_in(self.volumes.stands_in)
     }
+}
+
+fn damaged(what: String) -> SsdError {
+    SsdError::Layer(OpenError::Damaged(what))
 }
 
 /// The first identity of an SSD.

@@ -33,7 +33,7 @@ const EVERY: Span = Span::from_ms(100);
 /// The lease, in ns.
 const TIMING: Timing =
     Timing { lease: Timing::DEFAULT_MS.lease * 1_000_000, drift: Timing::DEFAULT_MS.drift * 1_000_000 };
-/// An older round's lease is over.
+/// Rounds whose leases may still run.
 const ROUNDS: usize = 3;
 const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round each 100 ms");
 /// Questions to one voter without an answer.

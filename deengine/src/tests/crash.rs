@@ -77,13 +77,12 @@ fn came_up(ssd: &Ssd, cut: Cut, again: bool, whole: bool) -> (&'static str, Prom
     let origin = ssd.boot().origin.clone();
     let (name, promise) = match origin {
         Origin::Dump => ("dump", Promise::Acknowledged),
-        Origin::NoDump(_) => ("no dump", Promise::Hardened),
+        Origin::NoDump(_) => ("no dump", Promise::Durable),
         Origin::Rebuilt(_) => ("rebuilt", Promise::Records),
         Origin::Fresh | Origin::Clean => panic!("{cut:?}, again {again}: came up as {origin:?}"),
     };
     // Where the first restore came to its end, the dump is spent, and everything in it is in its place.
-    let promise =
-        if whole && promise == Promise::Hardened && again { Promise::Acknowledged } else { promise };
+    let promise = if whole && promise == Promise::Durable && again { Promise::Acknowledged } else { promise };
     assert!(!whole || again || cut == Cut::Unreadable || name == "dump", "{cut:?}: {origin:?}");
     assert_eq!(name == "rebuilt", cut == Cut::Unreadable, "again {again}: {origin:?}");
     if number("GNSTOR_CRASH_SEED").is_some() && number("GNSTOR_CRASHES").is_none() {

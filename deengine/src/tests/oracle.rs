@@ -84,8 +84,8 @@ pub(super) enum Promise {
     /// What was acknowledged.
     Acknowledged,
     /// What was acknowledged before a Flush, or with FUA.
-    Hardened,
-    /// As [`Self::Hardened`], but a TRIM may have come undone.
+    Durable,
+    /// As [`Self::Durable`], but a TRIM may have come undone.
     Records,
     /// Nothing but that it was written there, or zeros.
     Ever,
@@ -186,7 +186,7 @@ impl Oracle {
         let fits = |state: &&State| state.stamp >= floor && state.content == found;
         let oldest = block.states.iter().filter(fits).map(|state| state.stamp).min();
         let stamp = match (oldest, promise) {
-            (Some(stamp), Promise::Acknowledged | Promise::Hardened) => stamp,
+            (Some(stamp), Promise::Acknowledged | Promise::Durable) => stamp,
             (_, Promise::Records) => {
                 let is_data = |state: &&State| state.stamp == floor && state.content.is_some();
                 // A TRIM that was not made durable may have become durable, and the page been erased.

@@ -80,7 +80,8 @@ for arch in 80 90; do
         continue
     fi
     found "$OUT/$arch.ptx" | sort > "$OUT/found"
-    diff "$OUT/expected" "$OUT/found" > "$OUT/diff" || { bad "sm_$arch: expected <, compiled >"; cat "$OUT/diff"; }
+    diff "$OUT/expected" "$OUT/found" > "$OUT/diff" ||
+        { bad "sm_$arch: expected <, compiled >"; cat "$OUT/diff"; }
     passed=$((passed + $(comm -12 "$OUT/expected" "$OUT/found" | wc -l)))
     # Bulk copies are one 16-byte instruction each way.
     [ "$(grep -cE 'ld\.(global\.)?v4\.(u|b)32' "$OUT/$arch.ptx")" -ge 1 ] && ok || bad "sm_$arch: copy16 is not one vector load"

@@ -29,7 +29,8 @@ build_runtime() {
 build() {
     kind=$1 name=$2
     shift 2
-    $CXX $FLAGS $DEVICE "$@" "$name.cpp" "$OUT"/*.o -o "$OUT/$name-$kind" -pthread || { bad "build $name ($kind)"; return 1; }
+    $CXX $FLAGS $DEVICE "$@" "$name.cpp" "$OUT"/*.o -o "$OUT/$name-$kind" -pthread ||
+        { bad "build $name ($kind)"; return 1; }
 }
 
 # Counts the lines a test prints; a test that dies without saying so is a failure too.
@@ -41,7 +42,8 @@ run_test() {
     failures=$(grep -c '^FAILED ' "$OUT/log")
     failed=$((failed + failures))
     [ "$failures" -gt 0 ] && { echo "-- $name ($kind)"; cat "$OUT/log"; }
-    [ "$status" -ne 0 ] && [ "$failures" -eq 0 ] && { bad "$name ($kind): exit status $status"; cat "$OUT/log"; }
+    [ "$status" -ne 0 ] && [ "$failures" -eq 0 ] &&
+        { bad "$name ($kind): exit status $status"; cat "$OUT/log"; }
 }
 
 # planted KIND PROGRAM clean|found

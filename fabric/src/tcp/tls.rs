@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! TLS of a TCP stream: version 1.3 only, by `rustls`. The array may ask for a certificate of its clients'
-//! CA.
+//! TLS of a TCP stream: version 1.3 only, by `rustls`. The array may ask each client for a certificate, which
+//! a given CA has signed.
 //!
 //! ```text
 //!   client                                              array
@@ -8,8 +8,8 @@
 //!         (waits, within a deadline) <-- one ticket --- (the client's certificate is good, or none asked)
 //!     Wire::poll, Wire::flush <------- records -------> Wire::poll, Wire::flush
 //! ```
-//! A client of TLS 1.3 has ended its handshake before the array has looked at the client's certificate. The
-//! ticket that follows, or the alert, says how that went, so a client without a good certificate is told so
+//! In TLS 1.3 a client ends its handshake before the array has checked the client's certificate. The array
+//! then sends a ticket or an alert, and the client waits for it. So a client without a good certificate fails
 //! when it connects. Sessions are not resumed: each connection proves its certificate.
 //!
 //! Records are bounded by the TLS library. The stream hands it a piece of its outbox only when the operating

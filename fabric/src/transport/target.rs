@@ -25,9 +25,9 @@ impl Start {
 }
 
 impl RcTransport {
-    /// Carries out what the controller asks for; whether that was anything. What an effect leads to is
-    /// carried out behind it, not within: an SSD may close thousands of queues at once, and each within the
-    /// one before would take the thread's whole stack.
+    /// Carries out what the controller asks for, and returns whether that was anything. The effects that one
+    /// effect leads to are carried out behind it, not within it. An SSD may close thousands of queues at
+    /// once: nested calls would take the thread's whole stack.
     pub(super) fn drain_effects(&mut self, now: Time, target: u16) -> bool {
         let mut is_any = false;
         if std::mem::replace(&mut self.targets[usize::from(target)].is_draining, true) {
@@ -40,55 +40,59 @@ impl RcTransport {
                 return is_any;
             };
             is_any = true;
-            let clock = t.clock;
-            match effect {
-                Effect::Pull { transfer, queue, cid, remote, local } => {
-                    let not_before = self.link.pull(clock, u64::from(local.bytes));
-                    self.counters.pulled_bytes += u64::from(local.bytes);
-                    let origin = Origin::Local { target, transfer, pull: true };
-                    let start = Start { origin, not_before, cid };
-                    self.start(now, ConnId(queue.0), start, |qpn, tag| Down::FromOwner {
-                        qpn,
-                        local,
-                        address: remote.address,
-                        key: remote.key,
-                        tag,
-                    });
-                }
-                Effect::Push {
-                    transfer,
-                    queue,
-                    remote,
+            self.carry_out(now, target, effect);
+        }
+    }
+
+    fn carry_out(&mut self, now: Time, target: u16, effect: Effect) {
+        match effect {
+            Effect::Pull { transfer, queue, cid, remote, local } => {
+                let clock = self.targets[usize::from(target)].clock;
+                let not_before = self.link.pull(clock, u64::from(local.bytes));
+                self.counters.pulled_bytes += u64::from(local.bytes);
+                let origin = Origin::Local { target, transfer, pull: true };
+                let start = Start { origin, not_before, cid };
+                self.start(now, ConnId(queue.0), start, |qpn, tag| Down::FromOwner {
+                    qpn,
                     local,
-                    sum,
-                    role: role @ (PushRole::Part | PushRole::Last(_)),
-                } => {
-                    let part = Part { local, address: remote.address, key: remote.key, sum };
-                    self.fused.add((target, transfer), part);
-                    if let PushRole::Last(reply) = role {
-                        self.begin_fused(now, ConnId(queue.0), (target, transfer), reply);
-                    }
-                }
-                Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone } => {
-                    self.counters.pushed_bytes += u64::from(local.bytes);
-                    let origin = Origin::Local { target, transfer, pull: false };
-                    self.start(now, ConnId(queue.0), Start::of(origin), |qpn, tag| Down::ToOwner {
-                        qpn,
-                        local,
-                        address: remote.address,
-                        key: remote.key,
-                        tag,
-                        sum,
-                    });
-                }
-                Effect::Complete { queue, cqe, at, pushed_bytes } => {
-                    let conn = ConnId(queue.0);
-                    let message = self.messages.put(&cqe_bytes(cqe));
-                    self.respond(now, Respond { conn, message, pushed: pushed_bytes, at });
-                }
-                Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),
-                Effect::Ask { ask, peer, local } => self.ask(target, ask, peer, local),
+                    address: remote.address,
+                    key: remote.key,
+                    tag,
+                });
             }
+            Effect::Push {
+                transfer,
+                queue,
+                remote,
+                local,
+                sum,
+                role: role @ (PushRole::Part | PushRole::Last(_)),
+            } => {
+                let part = Part { local, address: remote.address, key: remote.key, sum };
+                self.fused.add((target, transfer), part);
+                if let PushRole::Last(reply) = role {
+                    self.begin_fused(now, ConnId(queue.0), (target, transfer), reply);
+                }
+            }
+            Effect::Push { transfer, queue, remote, local, sum, role: PushRole::Alone } => {
+                self.counters.pushed_bytes += u64::from(local.bytes);
+                let origin = Origin::Local { target, transfer, pull: false };
+                self.start(now, ConnId(queue.0), Start::of(origin), |qpn, tag| Down::ToOwner {
+                    qpn,
+                    local,
+                    address: remote.address,
+                    key: remote.key,
+                    tag,
+                    sum,
+                });
+            }
+            Effect::Complete { queue, cqe, at, pushed_bytes } => {
+                let conn = ConnId(queue.0);
+                let message = self.messages.put(&cqe_bytes(cqe));
+                self.respond(now, Respond { conn, message, pushed: pushed_bytes, at });
+            }
+            Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),
+            Effect::Ask { ask, peer, local } => self.ask(target, ask, peer, local),
         }
     }
 

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 pub use crate::map_watch::Taken;
 
-/// With a kernel that runs a client hears of the next map after a tenth of a second, and after the loss of an
-/// SSD, which is why most maps are made, after some milliseconds.
+/// While a kernel runs, a client asks for the next map every tenth of a second. After the loss of an SSD it
+/// asks every 10 ms, because most new maps follow such a loss.
 const RHYTHM: Rhythm = Rhythm {
     calm: Duration::from_millis(100),
     urgent: Duration::from_millis(10),

@@ -97,7 +97,8 @@ mutant() {
         cp "$OUT/$program-$4" "$dir/traffic"
     # Few seeds of one scenario: most of a mistake's time is its compilation.
     elif ! $CXX $FLAGS -w $(sanitizer_flags "$4") $(of -O0) "-I$ROOT/fabric/simt" "-I$dir" \
-        "-I$ROOT/libgnstor/include" $program.cpp "$OUT"/rt_*.o -o "$dir/traffic" -pthread > "$dir/log" 2>&1; then
+        "-I$ROOT/libgnstor/include" $program.cpp "$OUT"/rt_*.o -o "$dir/traffic" -pthread \
+        > "$dir/log" 2>&1; then
         echo "FAILED mutant $1 does not build: $(head -3 "$dir/log")" > "$VERDICTS/mutant-$1"
         return
     fi

@@ -685,9 +685,9 @@ Config a_long_request(uint64_t seed) {
   return cfg;
 }
 
-/// SSDs and clients go over to the next map at moments of their own, clients to the one behind it at once
-/// sometimes, and the SSD that it drops breaks before that or later. No request fails; each write is on every
-/// member of one epoch, and has one stamp.
+/// SSDs and clients take the next map at different times, and a client may skip one. The SSD that the map
+/// drops breaks before or after that. No request fails. Each write is on every member of one epoch, and has
+/// one stamp.
 Config the_map_moves_on(uint64_t seed) {
   Config cfg = common(seed);
   cfg.ssds = 3 + static_cast<gn_u32>(seed % 2), cfg.replicas = 2 + static_cast<gn_u32>(seed / 2 % 2);

@@ -27,6 +27,7 @@ fn the_status_is_one_screen_and_json() {
         assert_eq!(df["free_bytes"], 188 << 20);
         let table = ask(&["df"]);
         assert!(table.stdout.contains("(array)") && table.stdout.contains("188.0 MiB"), "{}", table.stdout);
+        assert!(table.stdout.contains("MiB with 1 replica, "), "{}", table.stdout);
         let smart = ask(&["ssd", "smart", "1", "--json"]).json();
         assert_eq!((&smart["temperature_celsius"], &smart["critical_warning"]), (&40.into(), &0.into()));
         let words = ask(&["ssd", "smart", "1"]);

@@ -173,7 +173,7 @@ fn what_a_killed_process_has_acknowledged_is_there() {
     Ftl::format(&on_file(&path)).unwrap().ftl.shut_down().unwrap();
     // What each block may hold. The last one is acknowledged, and those before it are not possible any more.
     let mut allowed: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
-    let (mut acknowledged, mut rescued, mut dumps) = (0, 0, 0);
+    let (mut acknowledged, mut relocated, mut dumps) = (0, 0, 0);
     for round in 0..rounds {
         let child = spawn((round + 1) * 1_000_000_000, &path);
         let pause = Duration::from_micros(5_000 + mix64(round) % 150_000);
@@ -187,7 +187,7 @@ fn what_a_killed_process_has_acknowledged_is_there() {
         let config = on_file(&path);
         let OpenedFtl { ftl, boot, .. } = open(&config);
         assert!(!boot.is_lossy(), "round {round}: {boot:?}");
-        rescued += boot.rewritten;
+        relocated += boot.rewritten;
         dumps += u32::from(boot.origin == Origin::Dump);
         let regions = ftl.regions();
         for vba in 0..BLOCKS {
@@ -199,9 +199,9 @@ fn what_a_killed_process_has_acknowledged_is_there() {
         ftl.shut_down().unwrap();
     }
     eprintln!(
-        "{rounds} kills, {acknowledged} acknowledged, {dumps} found in memory, {rescued} pages rescued"
+        "{rounds} kills, {acknowledged} acknowledged, {dumps} found in memory, {relocated} pages relocated"
     );
-    assert!(acknowledged > 1000 && rescued > 20 && dumps > 5, "{acknowledged} {rescued} {dumps}");
+    assert!(acknowledged > 1000 && relocated > 20 && dumps > 5, "{acknowledged} {relocated} {dumps}");
     nothing_is_left(&path);
 }
 

@@ -132,7 +132,7 @@ fn judge(ssd: &Ssd, (part, both): (Part, bool), end: End, why: &str) -> (&'stati
         // The last page of a journal that is gone looks like one that was never written, and what was
         // flushed with it is.
         "no dump" if part == Part::Journal => Promise::Ever,
-        "no dump" => Promise::Hardened,
+        "no dump" => Promise::Durable,
         _ => Promise::Records,
     };
     (name, promise)
