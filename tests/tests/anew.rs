@@ -49,7 +49,10 @@ fn a_kernel_that_runs_reaches_ssds_that_were_killed_or_stopped_and_are_back() {
                 ssds[dead].take().expect("it runs").kill();
                 until("the SSD is missed", || !client.unreached().is_empty());
                 std::thread::sleep(Duration::from_millis(200));
-                ssds[dead] = Some(SsdProcess::start(&addresses[dead], &[&["--data", file_of(dead).as_str()], &keyed[..]].concat()));
+                ssds[dead] = Some(SsdProcess::start(
+                    &addresses[dead],
+                    &[&["--data", file_of(dead).as_str()], &keyed[..]].concat(),
+                ));
                 let back = Instant::now();
                 until("the SSD is reached", || client.unreached().is_empty());
                 println!("SSD {dead} is reached {:?} after it serves again", back.elapsed());

@@ -29,7 +29,8 @@ build_runtime() {
 build() {
     kind=$1 name=$2
     shift 2
-    $CXX $FLAGS $DEVICE "$@" "$name.cpp" "$OUT"/*.o -o "$OUT/$name-$kind" -pthread || { bad "build $name ($kind)"; return 1; }
+    $CXX $FLAGS $DEVICE "$@" "$name.cpp" "$OUT"/*.o -o "$OUT/$name-$kind" -pthread ||
+        { bad "build $name ($kind)"; return 1; }
 }
 
 # Counts the lines a test prints; a test that dies without saying so is a failure too.
@@ -41,7 +42,8 @@ run_test() {
     failures=$(grep -c '^FAILED ' "$OUT/log")
     failed=$((failed + failures))
     [ "$failures" -gt 0 ] && { echo "-- $name ($kind)"; cat "$OUT/log"; }
-    [ "$status" -ne 0 ] && [ "$failures" -eq 0 ] && { bad "$name ($kind): exit status $status"; cat "$OUT/log"; }
+    [ "$status" -ne 0 ] && [ "$failures" -eq 0 ] &&
+        { bad "$name ($kind): exit status $status"; cat "$OUT/log"; }
 }
 
 # planted KIND PROGRAM clean|found
@@ -52,7 +54,9 @@ planted() {
         clean:0) ok ;;
         clean:*) bad "$2 ($1) is correct, but was reported"; cat "$OUT/log" ;;
         found:0) bad "$2 ($1) has a bug that was not found" ;;
-        found:*) if grep -q 'Sanitizer' "$OUT/log"; then ok; else bad "$2 ($1): no sanitizer report"; cat "$OUT/log"; fi ;;
+        found:*)
+            if grep -q 'Sanitizer' "$OUT/log"; then ok
+            else bad "$2 ($1): no sanitizer report"; cat "$OUT/log"; fi ;;
     esac
 }
 
@@ -62,7 +66,8 @@ build_runtime || { echo "the runtime does not build"; echo "0 passed, 1 failed";
 for header in simt.hpp simt_run.hpp simt_hooks.hpp simt_cuda.hpp simt_mem.hpp simt_capi.h fabric/arch.cuh; do
     echo "#include \"$header\"" | $CXX $FLAGS $DEVICE -fsyntax-only -x c++ - && ok || bad "$header alone"
 done
-echo '#include "simt_capi.h"' | ${CC:-cc} -std=c11 -Wall -Wextra -Werror -I.. -fsyntax-only -x c - && ok || bad "simt_capi.h as C"
+echo '#include "simt_capi.h"' | ${CC:-cc} -std=c11 -Wall -Wextra -Werror -I.. -fsyntax-only -x c - && ok ||
+    bad "simt_capi.h as C"
 $CXX $FLAGS $DEVICE -fsyntax-only -x c++ arch_uses_all.cu && ok || bad "arch_uses_all.cu as CPU code"
 
 # Two compilers at a time: the time goes there.
