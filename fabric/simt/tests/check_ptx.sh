@@ -63,9 +63,12 @@ TABLE
 # "kernel instructions": those with an order or a scope, fences included; plain ones are the kernels' own
 # results.
 found() {
-    awk '/\.entry use_/ { name = $0; sub(/.*\.entry use_/, "", name); sub(/\(.*/, "", name); line = name; next }
+    awk '/\.entry use_/ {
+             name = $0; sub(/.*\.entry use_/, "", name); sub(/\(.*/, "", name); line = name; next
+         }
          name != "" && $1 ~ /^(fence|membar)\./ { sub(/;.*/, "", $1); line = line " " $1; next }
-         name != "" && $1 ~ /^(ld|st|atom|red)\./ && $1 ~ /relaxed|acquire|release|acq_rel|volatile|mmio|atom|red\./ { line = line " " $1; next }
+         name != "" && $1 ~ /^(ld|st|atom|red)\./ &&
+             $1 ~ /relaxed|acquire|release|acq_rel|volatile|mmio|atom|red\./ { line = line " " $1; next }
          /^}/ && name != "" { print line; name = "" }' "$1"
 }
 
@@ -75,7 +78,8 @@ for arch in 80 90; do
     [ "$arch" -lt 90 ] || fence=acquire
     expectations | sed "s/\$ACQUIRE_FENCE/fence.$fence.sys/" | sort > "$OUT/expected"
     if ! "$NVCC" -std=c++17 -I../../cuda -arch=compute_$arch -ptx arch_uses_all.cu -o "$OUT/$arch.ptx" ||
-       ! "$NVCC" -std=c++17 -I../../cuda -arch=sm_$arch -Werror all-warnings -cubin arch_uses_all.cu -o "$OUT/$arch.cubin"; then
+       ! "$NVCC" -std=c++17 -I../../cuda -arch=sm_$arch -Werror all-warnings -cubin arch_uses_all.cu \
+           -o "$OUT/$arch.cubin"; then
         bad "arch_uses_all.cu does not compile for sm_$arch"
         continue
     fi
@@ -84,8 +88,10 @@ for arch in 80 90; do
         { bad "sm_$arch: expected <, compiled >"; cat "$OUT/diff"; }
     passed=$((passed + $(comm -12 "$OUT/expected" "$OUT/found" | wc -l)))
     # Bulk copies are one 16-byte instruction each way.
-    [ "$(grep -cE 'ld\.(global\.)?v4\.(u|b)32' "$OUT/$arch.ptx")" -ge 1 ] && ok || bad "sm_$arch: copy16 is not one vector load"
-    [ "$(grep -cE 'st\.(global\.)?v4\.(u|b)32' "$OUT/$arch.ptx")" -ge 2 ] && ok || bad "sm_$arch: st16, copy16 are not vector stores"
+    [ "$(grep -cE 'ld\.(global\.)?v4\.(u|b)32' "$OUT/$arch.ptx")" -ge 1 ] && ok ||
+        bad "sm_$arch: copy16 is not one vector load"
+    [ "$(grep -cE 'st\.(global\.)?v4\.(u|b)32' "$OUT/$arch.ptx")" -ge 2 ] && ok ||
+        bad "sm_$arch: st16, copy16 are not vector stores"
 done
 
 if [ -n "${LIBNVRTC:-}" ]; then

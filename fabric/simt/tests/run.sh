@@ -54,7 +54,9 @@ planted() {
         clean:0) ok ;;
         clean:*) bad "$2 ($1) is correct, but was reported"; cat "$OUT/log" ;;
         found:0) bad "$2 ($1) has a bug that was not found" ;;
-        found:*) if grep -q 'Sanitizer' "$OUT/log"; then ok; else bad "$2 ($1): no sanitizer report"; cat "$OUT/log"; fi ;;
+        found:*)
+            if grep -q 'Sanitizer' "$OUT/log"; then ok
+            else bad "$2 ($1): no sanitizer report"; cat "$OUT/log"; fi ;;
     esac
 }
 
@@ -64,7 +66,8 @@ build_runtime || { echo "the runtime does not build"; echo "0 passed, 1 failed";
 for header in simt.hpp simt_run.hpp simt_hooks.hpp simt_cuda.hpp simt_mem.hpp simt_capi.h fabric/arch.cuh; do
     echo "#include \"$header\"" | $CXX $FLAGS $DEVICE -fsyntax-only -x c++ - && ok || bad "$header alone"
 done
-echo '#include "simt_capi.h"' | ${CC:-cc} -std=c11 -Wall -Wextra -Werror -I.. -fsyntax-only -x c - && ok || bad "simt_capi.h as C"
+echo '#include "simt_capi.h"' | ${CC:-cc} -std=c11 -Wall -Wextra -Werror -I.. -fsyntax-only -x c - && ok ||
+    bad "simt_capi.h as C"
 $CXX $FLAGS $DEVICE -fsyntax-only -x c++ arch_uses_all.cu && ok || bad "arch_uses_all.cu as CPU code"
 
 # Two compilers at a time: the time goes there.
