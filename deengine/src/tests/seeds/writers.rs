@@ -17,6 +17,8 @@ pub(super) enum Phase {
     Barrier,
     Settling {
         epoch: u64,
+        /// SSDs that were asked, and the ones that are done.
+        begun: Vec<usize>,
         done: Vec<usize>,
     },
     /// The flag is cleared.
