@@ -172,11 +172,11 @@ impl World {
         match &mut self.volumes[at].phase {
             Phase::Writing => {}
             Phase::Barrier if is_known => {
-                self.volumes[at].phase = Phase::Settling { epoch, done: Vec::new() };
+                self.volumes[at].phase = Phase::Settling { epoch, begun: Vec::new(), done: Vec::new() };
             }
-            Phase::Settling { epoch: begun, done } => {
-                if *begun != epoch {
-                    (*begun, *done) = (epoch, Vec::new());
+            Phase::Settling { epoch: of, begun, done } => {
+                if *of != epoch {
+                    (*of, *begun, *done) = (epoch, Vec::new(), Vec::new());
                 }
                 match members.iter().find(|ssd| !done.contains(ssd)) {
                     Some(&ssd) => self.settle(at, ssd),
@@ -205,10 +205,14 @@ impl World {
         if self.has(ssd, Part::Fills) {
             self.may_move(ssd, at);
         }
-        if cqe.dw0.get() == 0
-            && let Phase::Settling { done, .. } = &mut self.volumes[at].phase
-        {
+        let Phase::Settling { begun, done, .. } = &mut self.volumes[at].phase else { return };
+        if cqe.dw0.get() == 0 {
             done.push(ssd);
+        }
+        // A settle begins what a fill has asked for anew.
+        if !begun.contains(&ssd) {
+            begun.push(ssd);
+            self.let_go_of(ssd);
         }
     }
 

@@ -139,6 +139,13 @@ impl World {
         }
     }
 
+    /// Answers to what an SSD has asked do not count any more.
+    pub(super) fn let_go_of(&mut self, ssd: usize) {
+        for letter in self.letters.iter_mut().filter(|letter| letter.from == ssd) {
+            letter.epoch = 0;
+        }
+    }
+
     fn ask(&mut self, letter: Letter, sqe: Sqe) {
         let due = self.now + delay(&mut self.dice);
         let is_reached = self.nodes[letter.from].is_reached && self.nodes[letter.peer].answers();

@@ -17,6 +17,8 @@ pub(super) enum Phase {
     Barrier,
     Settling {
         epoch: u64,
+        /// SSDs that were asked, and the ones that are done.
+        begun: Vec<usize>,
         done: Vec<usize>,
     },
     /// The flag is cleared.
@@ -146,8 +148,7 @@ impl World {
         let tag = (!self.dice.one_in(4)).then_some(u64::from(volume.entry.lease_epoch) << 32 | sequence << 2);
         let stamp = Stamp { lease_epoch: volume.entry.lease_epoch, sequence };
         for index in 0..run {
-            let sum =
-                tag.map(|tag| block_sum(block(tag + u64::from(index)).as_slice().try_into().expect("4 KiB")));
+            let sum = tag.map(|tag| block_sum(&block(tag + u64::from(index))));
             volume.changes.entry(vba + index).or_default().insert(stamp, sum);
         }
         let op = Op { vba, blocks: run, tag, epoch: volume.epoch, done: Vec::new() };
