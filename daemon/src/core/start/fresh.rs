@@ -129,7 +129,8 @@ impl Start {
     /// The SSD has the newest map, which names voters.
     pub(super) fn has_newest(&self, ssd: u16) -> bool {
         let own = self.probes.get(usize::from(ssd)).and_then(|probe| probe.map.as_ref());
-        matches!((own, self.newest()), (Some(AnyMap::Three(own)), Some(newest)) if own.epoch == newest.epoch())
+        let Some(AnyMap::Three(own)) = own else { return false };
+        self.newest().is_some_and(|newest| newest.epoch() == own.epoch)
     }
 
     /// SSDs that have the newest map, which names voters, are not given it again.
