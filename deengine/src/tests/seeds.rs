@@ -234,14 +234,17 @@ impl World {
         }
     }
 
+    /// Whether an SSD has what the map takes it for.
+    fn is_whole(&self, ssd: usize) -> bool {
+        self.nodes[ssd].harness.ssd().identity().incarnation == self.incarnations[ssd]
+    }
+
     /// The hot blocks of a volume read the same on all members. One that has lost writes is none any more.
     fn are_equal(&self, volume: usize) {
         let vid = self.volumes[volume].vid();
         for vba in (0..HOT).map(block_of) {
             let mut ssds = self.members(row_of(vid, vba));
-            ssds.retain(|ssd| {
-                self.nodes[*ssd].harness.ssd().identity().incarnation == self.incarnations[*ssd]
-            });
+            ssds.retain(|ssd| self.is_whole(*ssd));
             let held: Vec<Held> = ssds.iter().map(|ssd| self.held(*ssd, vid, vba)).collect();
             assert!(held.iter().all(|one| one.reads_as(held[0])), "{vid:?}, block {vba}: {held:?}");
         }

@@ -220,7 +220,9 @@ impl World {
         self.counts.settles += 1;
         self.are_equal(at);
         for vba in (0..HOT).map(block_of) {
-            let first = self.serving(row_of(self.volumes[at].vid(), vba))[0];
+            // The map's first may have lost writes since it was settled.
+            let serving = self.serving(row_of(self.volumes[at].vid(), vba));
+            let Some(&first) = serving.iter().find(|ssd| self.is_whole(**ssd)) else { continue };
             let held = self.held(first, self.volumes[at].vid(), vba);
             self.volumes[at].settled(vba, held);
         }
