@@ -31,7 +31,7 @@ fn of_format_2(ssds: usize) -> (SimArray, FleetMap) {
 /// The map is the next one, with the same places, and each SSD has it; the array drops an SSD by it.
 fn is_converted(bench: &mut Bench, old: &FleetMap) {
     let map = newest(bench);
-    assert_eq!((map.epoch, map.width), (old.epoch + 1, old.width() as u8));
+    assert_eq!((map.epoch, usize::from(map.width)), (old.epoch + 1, old.width()));
     assert_eq!(map.rows, FleetMap3::of(old, [0; 16]).rows);
     for (index, known) in map.ssds.iter().enumerate() {
         let own = bench.array.ssd(index);
