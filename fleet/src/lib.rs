@@ -26,6 +26,7 @@
 //! | [`voter`] | 2a, 2b, 3, 3b | what an SSD grants: terms, maps, serving leases |
 //! | [`leader`] | 2b, 3 | what a daemon does with the answers |
 //! | [`lease`] | 2, 2a | the serving lease of one SSD |
+//! | [`opening`] | 2a | whether the content of an SSD was rolled back |
 //! | [`serve`] | 1, 2, 6a, 7a, 8 | whether an SSD carries out a read or a write |
 //! | [`history`] | 6, 6a | window, settled mark, regions: what may differ between replicas |
 //! | [`repair`] | 13 | which of two copies is right; a pass over the blocks |
@@ -54,6 +55,7 @@ pub mod known;
 pub mod leader;
 pub mod lease;
 pub mod map;
+pub mod opening;
 pub mod repair;
 pub mod salvage;
 pub mod serve;
@@ -73,6 +75,8 @@ pub type Instance = u64;
 pub type Epoch = u64;
 /// Fencing token of an SSD's content: counted up, durably, when the content may be incomplete.
 pub type Incarnation = u32;
+/// How often an SSD was opened, as its content says: an older image of it has a lower number.
+pub type Opening = u32;
 
 /// Which array an SSD, a map or a command belongs to (rule 3b).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -89,6 +93,8 @@ pub enum Refused {
     StaleVersion,
     /// A map that is held or active has taken a place from the SSD that asks.
     Deprived,
+    /// The SSD that asks had a higher number of openings before: its content is an older image.
+    OlderImage,
     /// The command was placed by an older map.
     StaleMap,
     /// The command was placed by a newer map.

@@ -162,6 +162,11 @@ pub(super) struct Cut {
 
 impl Cut {
     pub(super) fn new() -> (Self, Ssd) {
+        Self::with_slow_syncs(0)
+    }
+
+    /// The metadata are on a disk whose syncs take so many polls.
+    pub(super) fn with_slow_syncs(polls: u32) -> (Self, Ssd) {
         let mut preset = Preset::by_name("null").unwrap();
         preset.power_protected = false;
         let serial = "GN0001".into();
@@ -169,7 +174,8 @@ impl Cut {
             SsdConfig { index: 0, preset, capacity_bytes: 1024 * 4096, serial, media: SsdMedia::Ram };
         let power = Arc::new(Power::steady());
         let bytes = gnstor_ftl::FtlConfig::store_bytes(&config.preset, 1024, gnstor_ftl::DUMP_BYTES).unwrap();
-        let store = Some(Arc::new(RamStore::new(bytes, Arc::clone(&power))));
+        let store = RamStore::new(bytes, Arc::clone(&power)).with_slow_syncs(polls);
+        let store = Some(Arc::new(store));
         let mut bench = Bench { power, store, ..Bench::default() };
         let ssd = Ssd::format_with(config.clone(), &bench).unwrap();
         bench.flash = Some(Arc::clone(ssd.ftl.flash()));
