@@ -9,7 +9,7 @@
 //! ```
 
 use crate::set::SsdSet;
-use crate::{ArrayId, Epoch, Incarnation, SsdId};
+use crate::{ArrayId, Epoch, Incarnation, Opening, SsdId};
 
 /// How long leases run, in the unit of the caller's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -36,6 +36,8 @@ pub struct LeaseAsk {
     pub epoch: Epoch,
     /// Its incarnation.
     pub incarnation: Incarnation,
+    /// Its number of openings ([`crate::opening`]).
+    pub opening: Opening,
 }
 
 /// An SSD that has asked.

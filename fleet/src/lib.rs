@@ -27,6 +27,7 @@
 //! | [`voter`] | 2a, 2b, 3, 3b | what an SSD grants: terms, maps, serving leases |
 //! | [`leader`] | 2b, 3 | what a daemon does with the answers |
 //! | [`lease`] | 2, 2a | the serving lease of one SSD |
+//! | [`opening`] | 2a | whether the content of an SSD was rolled back |
 //! | [`serve`] | 1, 2, 7a, 8 | whether an SSD carries out a read or a write |
 //! | [`repair`] | 13 | what is held of a block; a scrub |
 //! | [`fill`] | 13, 14 | a block of a filling place: writes, and copies of the first |
@@ -53,6 +54,7 @@ pub mod known;
 pub mod leader;
 pub mod lease;
 pub mod map;
+pub mod opening;
 pub mod repair;
 pub mod salvage;
 pub mod serve;
@@ -72,6 +74,8 @@ pub type Instance = u64;
 pub type Epoch = u64;
 /// Fencing token of an SSD's content: counted up, durably, when the content may be incomplete.
 pub type Incarnation = u32;
+/// How often an SSD was opened, as its content says: an older image of it has a lower number.
+pub type Opening = u32;
 
 /// Which array an SSD, a map or a command belongs to (rule 3b).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -88,6 +92,8 @@ pub enum Refused {
     StaleVersion,
     /// A map that is held or active has taken a place from the SSD that asks.
     Deprived,
+    /// The SSD that asks had a higher number of openings before: its content is an older image.
+    OlderImage,
     /// The command was placed by an older map.
     StaleMap,
     /// The command was placed by a newer map.

@@ -5,13 +5,15 @@
 //!   TERM TAKE (term, instance)   phase 1: no lower term is heard from here on; answers what is held
 //!   MAP HOLD  (term, map)        phase 2: the map is held, and a lease that it ends is not renewed
 //!   ACTIVATE  (map)              learned: a majority has held it and the leases are over
-//!   LEASE ASK (ssd, epoch)       yes, unless a map that is held or active took a place from the SSD since
+//!   LEASE ASK (ssd, epoch)       yes, unless a map that is held or active took a place from the SSD since;
+//!                                its number of openings is judged by `crate::opening`
 //! ```
 //! All of it is durable before the answer.
 
 use crate::lease::LeaseAsk;
 use crate::map::FleetView;
-use crate::{ArrayId, Instance, Refused, Term};
+use crate::opening;
+use crate::{ArrayId, Instance, Opening, Refused, Term};
 
 /// A map that a voter holds, and the term that it was proposed in.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -117,15 +119,18 @@ impl<M: FleetView> Voter<M> {
         Ok(())
     }
 
-    /// LEASE ASK: whether this voter says yes.
+    /// LEASE ASK: whether this voter says yes, and the number of openings that it writes down before. The
+    /// highest number that it knows of the SSD is `known`.
     ///
     /// # Errors
-    /// [`Refused::OtherArray`]; [`Refused::Deprived`] where a map that is held or active took a place from
-    /// the SSD after the epoch that it asks for.
-    pub fn answer(&self, ask: &LeaseAsk) -> Result<(), Refused> {
+    /// [`Refused::OtherArray`]; [`Refused::OlderImage`] where the SSD has had a higher number;
+    /// [`Refused::Deprived`] where a map that is held or active took a place from the SSD after the epoch
+    /// that it asks for.
+    pub fn answer(&self, ask: &LeaseAsk, known: Opening) -> Result<Option<Opening>, Refused> {
         if ask.array != self.active.array() {
             return Err(Refused::OtherArray);
         }
+        let new = opening::check(known, ask.opening)?;
         let deprives = |map: &M| {
             map.epoch() > ask.epoch && map.shrunk_at(ask.ssd).is_none_or(|shrunk| shrunk > ask.epoch)
         };
@@ -133,6 +138,6 @@ impl<M: FleetView> Voter<M> {
         if [Some(&self.active), held].into_iter().flatten().any(deprives) {
             return Err(Refused::Deprived);
         }
-        Ok(())
+        Ok(new)
     }
 }

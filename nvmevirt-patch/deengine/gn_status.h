@@ -52,6 +52,7 @@ enum {
   GN_GROUP_FULL = 44,
   GN_OTHER_ARRAY = 45,
   GN_DEPRIVED = 46,
+  GN_OLDER_IMAGE = 47,
   GN_REFUSALS_END
 };
 
@@ -112,6 +113,7 @@ static inline const struct gn_refusal *gn_refusal_of(gn_u8 code) {
       [GN_GROUP_FULL] = {0x4081, "GroupFull", "15 (full)"},
       [GN_OTHER_ARRAY] = {0x41C6, "OtherArray", "3b (array id)"},
       [GN_DEPRIVED] = {0x01C7, "Deprived", "2a (serving lease)"},
+      [GN_OLDER_IMAGE] = {0x41C8, "OlderImage", "2a (serving lease)"},
   };
   return &all[code < GN_REFUSALS_END ? code : 0];
 }

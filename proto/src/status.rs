@@ -220,6 +220,9 @@ refusals! {
     /// LEASE ASK: a map that the voter holds, or knows as active, took a place from the asker.
     Deprived = 46, 0x01C7, 11, FailedPrecondition, "2a (serving lease)",
         "a newer map took places from this SSD: learn that map";
+    /// LEASE ASK: the voter knows a higher number of openings of the asker. DNR: its content stays older.
+    OlderImage = 47, 0x41C8, 116, FailedPrecondition, "2a (serving lease)",
+        "this SSD was opened more often than its content says, so it is an older image: it is filled anew";
 }
 
 /// DW0 of a refused command: which refusal, about which volume.

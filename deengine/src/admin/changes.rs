@@ -17,6 +17,8 @@ use crate::io::permit::CompletionPermit;
 use crate::request::Refused;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Tombstone;
+use gnstor_fleet::Opening;
+use gnstor_fleet::lease::LeaseAsk;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
@@ -43,6 +45,12 @@ pub(crate) enum Change {
     Grant { sqe: Box<Sqe> },
     /// MAP HOLD.
     Hold { data: Vec<u8> },
+    /// LEASE ASK with a number of openings that is new.
+    Heard { ask: LeaseAsk },
+    /// The SSD's own number of openings rises.
+    Raise,
+    /// The SSD's content is an older image: a voter knows this number.
+    Older { known: Opening },
     /// ACTIVATE.
     Activate { data: Vec<u8> },
     /// LEASE RENEW.
@@ -61,6 +69,9 @@ enum Begun {
     Map(Box<AnyMap>),
     Grant(Box<Sqe>),
     Hold(ToHold),
+    Heard(LeaseAsk),
+    Raise,
+    Older,
     Lease {
         term: u64,
         version: u64,
@@ -112,6 +123,13 @@ impl Ssd {
         self.wake_at(next);
     }
 
+    /// The SSD itself asks for a change.
+    pub(crate) fn ask_own_change(&mut self, now: Time, change: Change) {
+        self.changes.waiting.push_back(Asked { command: None, change });
+        let next = self.change_on(now);
+        self.wake_at(next);
+    }
+
     /// The sweeps of these volumes are over.
     pub(crate) fn ask_burials(&mut self, now: Time, volumes: Vec<(Vid, u32)>) {
         for (vid, generation) in volumes {
@@ -139,6 +157,9 @@ impl Ssd {
                             );
                             self.ftl.sweep(vid, generation);
                             self.volumes.sweep_at(now);
+                        }
+                        if matches!(change, Begun::Raise) {
+                            self.asker.is_not_raised();
                         }
                         self.refuse_change(now, command, not_durable(&error));
                     }
@@ -196,6 +217,20 @@ impl Ssd {
                 Begun::Grant(sqe)
             }
             Change::Hold { data } => Begun::Hold(self.begin_hold(&data)?),
+            Change::Heard { ask } => {
+                // Durable before the answer: a majority that says yes remembers.
+                if let Some(new) = self.judge_lease_ask(&ask)? {
+                    self.start_opening(ask.ssd, new);
+                }
+                Begun::Heard(ask)
+            }
+            Change::Raise if self.begin_raise() => Begun::Raise,
+            Change::Raise => {
+                self.asker.is_not_raised();
+                return Ok(None);
+            }
+            Change::Older { known } if self.begin_older(known) => Begun::Older,
+            Change::Older { .. } => return Ok(None),
             Change::Activate { data } => {
                 let (map, bytes) = self.activated(&data)?;
                 self.start_map(map, &bytes)
@@ -290,6 +325,16 @@ impl Ssd {
                 self.end_hold(held);
                 self.complete_change(now, command);
             }
+            Begun::Heard(ask) => match self.judge_lease_ask(&ask) {
+                Ok(_) => {
+                    if let Some(permit) = self.permit_of(command) {
+                        self.say_yes(now, permit);
+                    }
+                }
+                Err(refused) => self.refuse_change(now, command, refused),
+            },
+            Begun::Raise => self.is_opened(now),
+            Begun::Older => self.end_older(now),
             Begun::Lease { term, version, until } => match self.table.renew_lease(term, version, until) {
                 Ok(()) => self.complete_change(now, command),
                 Err(refused) => self.refuse_change(now, command, refused),

@@ -9,6 +9,7 @@ pub(crate) mod events;
 pub(crate) mod features;
 pub(crate) mod identify;
 mod logs;
+pub(crate) mod opening;
 pub(crate) mod scratch;
 pub(crate) mod tombstones;
 pub(crate) mod volumes;

@@ -8,9 +8,10 @@
 //!   held map ---------------'
 //! ```
 //! The three commands of the daemon are changes of the metadata ([`super::changes`]): they are carried out
-//! one after another, and take effect when they are durable. LEASE ASK changes nothing, and is answered by
-//! what is durable.
+//! one after another, and take effect when they are durable. LEASE ASK is answered by what is durable. It is
+//! a change, too, where the asker's number of openings is a new one ([`super::opening`]).
 
+use crate::admin::changes::Change;
 use crate::controller::Ssd;
 use crate::io::command::Answer;
 use crate::io::permit::CompletionPermit;
@@ -20,11 +21,11 @@ use crate::session::Role;
 use gnstor_base::time::Time;
 use gnstor_durable::cell::Kind;
 use gnstor_durable::{Grant, HeldMap};
-use gnstor_fleet::ArrayId;
 use gnstor_fleet::known::Known;
 use gnstor_fleet::lease::LeaseAsk;
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::voter::{Held, Voter, check_newer};
+use gnstor_fleet::{ArrayId, Opening};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::status::Refusal;
@@ -67,6 +68,7 @@ pub(crate) fn refusal_of(refused: gnstor_fleet::Refused) -> Refusal {
         // A mark is not in use yet: a stamp below it has the outcome of a lease that is over.
         Rule::LeaseExpired => Refusal::LeaseExpired,
         Rule::GroupFull => Refusal::GroupFull,
+        Rule::OlderImage => Refusal::OlderImage,
     }
 }
 
@@ -253,29 +255,41 @@ impl Ssd {
 
     /// The question of a LEASE ASK is there.
     pub(crate) fn finish_lease_ask(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
-        match self.judge_lease_ask(&permit, data) {
-            Ok(()) => {
-                let answer = Answer::dw0(self.newest_epoch());
-                self.complete(permit, answer, now, 0);
-            }
+        let asked = self.lease_asked(&permit, data);
+        match asked.and_then(|ask| Ok((ask, self.judge_lease_ask(&ask)?))) {
+            Ok((_, None)) => self.say_yes(now, permit),
+            Ok((ask, Some(_))) => self.ask_change(now, permit, 0, Change::Heard { ask }),
             Err(refused) => self.refuse(permit, 0, refused, now),
         }
     }
 
-    fn judge_lease_ask(&mut self, permit: &CompletionPermit, data: &[u8]) -> Result<(), Refused> {
+    /// The answer of a voter that says yes.
+    pub(crate) fn say_yes(&mut self, now: Time, permit: CompletionPermit) {
+        let answer = Answer::dw0(self.newest_epoch());
+        self.complete(permit, answer, now, 0);
+    }
+
+    fn lease_asked(&mut self, permit: &CompletionPermit, data: &[u8]) -> Result<LeaseAsk, Refused> {
         let ask = Ask::decode(data).map_err(|_| Refusal::InvalidField)?;
         let Some(Role::Admin(cntlid)) = self.hosts.queue(permit.queue()).map(|queue| queue.role) else {
             return Err(Refusal::SequenceError.into());
         };
         let identity = self.hosts.host(cntlid).map(|host| host.identity);
-        let voter = self.voter()?;
         // An SSD asks for itself alone.
-        let named = voter.active.map().id(ask.ssd).map(Identity::Peer);
+        let named = self.voter()?.active.map().id(ask.ssd).map(Identity::Peer);
         if named.is_none() || named != identity {
             return Err(Refusal::WrongIdentity.into());
         }
-        let Ask { ssd, array, epoch, incarnation } = ask;
-        let ask = LeaseAsk { array: ArrayId(array), ssd, epoch, incarnation };
-        voter.answer(&ask).map_err(|refused| self.behind(refused))
+        let Ask { ssd, array, epoch, incarnation, opening } = ask;
+        Ok(LeaseAsk { array: ArrayId(array), ssd, epoch, incarnation, opening })
+    }
+
+    /// Whether it says yes, and the number of openings that it writes down before.
+    pub(crate) fn judge_lease_ask(&self, ask: &LeaseAsk) -> Result<Option<Opening>, Refused> {
+        let known = self.known_opening(ask.ssd);
+        self.voter()?.answer(ask, known).map_err(|refused| match refused {
+            gnstor_fleet::Refused::OlderImage => Refused::at(Refusal::OlderImage, known),
+            other => self.behind(other),
+        })
     }
 }

@@ -9,9 +9,13 @@
 //!                      asks ------------.yes, yes: serves until 2 + 300 ms
 //! ```
 //! A slow answer counts for the round that asked, so rounds are remembered as long as their lease would run.
+//! A new start proves first that its content is the newest (`gnstor_fleet::opening`): what a majority says to
+//! the number of openings before is no lease.
+//!
 //! An SSD whose map names no voters does not ask: the word of [`crate::workers::WorkerSet::lease_end`] is
 //! then what LEASE RENEW has made of it.
 
+use crate::admin::changes::Change;
 use crate::admin::scratch::{Buffer, Owner};
 use crate::controller::Ssd;
 use crate::repair::is_of_repair;
@@ -20,11 +24,12 @@ use gnstor_base::time::{Span, Time};
 use gnstor_fleet::known::Known;
 use gnstor_fleet::lease::{Asking, LeaseAsk, Timing};
 use gnstor_fleet::map::FleetView;
+use gnstor_fleet::opening::Stage;
 use gnstor_fleet::set::SsdSet;
-use gnstor_fleet::{Incarnation, SsdId};
+use gnstor_fleet::{Incarnation, Opening, SsdId};
 use gnstor_proto::nvme::Cqe;
 use gnstor_proto::placement::AnyMap;
-use gnstor_proto::status::{Detail, Status};
+use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::voting::Ask;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -52,6 +57,8 @@ pub(crate) struct Asker {
     rounds: VecDeque<(u32, Asking)>,
     last: u32,
     next_at: Time,
+    /// Whether it asks with a number of openings of this start.
+    stage: Stage,
     /// Questions without an answer.
     open: BTreeMap<AskId, Buffer>,
 }
@@ -74,6 +81,17 @@ impl Asker {
         let (_, asking) = self.rounds.iter_mut().find(|(number, _)| *number == round)?;
         asking.said_yes(voter);
         asking.lease(voters, incarnation, TIMING).map(|lease| Time::from_ns(lease.until))
+    }
+
+    /// Its number of openings could not be raised: a majority is asked once more.
+    pub(crate) fn is_not_raised(&mut self) {
+        self.stage = Stage::Proves;
+    }
+
+    /// Whether this round asked with this number of openings.
+    fn asked_with(&self, round: u32, opening: Opening) -> bool {
+        let is_it = |(number, asking): &(u32, Asking)| (*number, asking.ask.opening) == (round, opening);
+        self.rounds.iter().any(is_it)
     }
 
     fn unanswered(&self, voter: SsdId) -> usize {
@@ -118,24 +136,26 @@ impl Ssd {
 
     /// Asks the voters where that is due; when next.
     pub(crate) fn ask_voters(&mut self, now: Time) -> Time {
-        let Some(incarnation) = self.asker.asks_as else { return Time::NEVER };
-        if now < self.asker.next_at {
-            return self.asker.next_at;
+        // Where it says yes to itself alone, the next number may be there at once.
+        while let Some(incarnation) = self.asker.asks_as.filter(|_| now >= self.asker.next_at) {
+            self.asker.next_at = now + EVERY;
+            self.ask_round(now, incarnation);
         }
+        if self.asker.asks_as.is_some() { self.asker.next_at } else { Time::NEVER }
+    }
+
+    fn ask_round(&mut self, now: Time, incarnation: Incarnation) {
         let asking = self.table.fleet().and_then(|fleet| Some((fleet.known().clone(), fleet.own()?)));
-        if let Some((known, own)) = asking {
-            let ask = LeaseAsk { array: known.array(), ssd: own, epoch: known.epoch(), incarnation };
-            let round = self.asker.begin(now, ask);
-            for voter in known.voters().iter() {
-                if voter != own {
-                    self.send_ask(&known, round, voter, &ask);
-                } else if self.voter().is_ok_and(|voter| voter.answer(&ask).is_ok()) {
-                    self.voter_said_yes(round, own);
-                }
-            }
+        let Some((known, own)) = asking else { return };
+        let (array, epoch, opening) = (known.array(), known.epoch(), self.own_opening(own));
+        let ask = LeaseAsk { array, ssd: own, epoch, incarnation, opening };
+        let round = self.asker.begin(now, ask);
+        for voter in known.voters().iter().filter(|&voter| voter != own) {
+            self.send_ask(&known, round, voter, &ask);
         }
-        self.asker.next_at = now + EVERY;
-        self.asker.next_at
+        if known.voters().contains(own) && self.judge_lease_ask(&ask).is_ok() {
+            self.voter_said_yes(now, round, own);
+        }
     }
 
     fn send_ask(&mut self, known: &Known, round: u32, voter: SsdId, ask: &LeaseAsk) {
@@ -145,8 +165,8 @@ impl Ssd {
             return;
         }
         let Some(buffer) = self.scratch.take(Owner::Daemon, QUESTION) else { return };
-        let LeaseAsk { array, ssd, epoch, incarnation } = *ask;
-        let data = Ask { ssd, array: array.0, epoch, incarnation }.encode();
+        let LeaseAsk { array, ssd, epoch, incarnation, opening } = *ask;
+        let data = Ask { ssd, array: array.0, epoch, incarnation, opening }.encode();
         let question = Question { sqe: Ask::command(), address: peer.address.clone(), data };
         self.scratch.fill(&buffer, &question.encode());
         let (ask, local) = (name(round, voter), self.scratch.local(&buffer));
@@ -163,7 +183,7 @@ impl Ssd {
         self.scratch.give(buffer);
         let Some(cqe) = answer else { return };
         if Status(cqe.status_word()).is_success() {
-            self.voter_said_yes(round_of(ask), voter_of(ask));
+            self.voter_said_yes(now, round_of(ask), voter_of(ask));
         } else {
             let refusal = Detail::from_dw0(cqe.dw0.get()).refusal();
             tracing::debug!(
@@ -172,15 +192,40 @@ impl Ssd {
                 ?refusal,
                 "no lease from this voter"
             );
+            if refusal == Some(Refusal::OlderImage) {
+                self.is_older(now, round_of(ask), cqe.dw1.get());
+            }
         }
     }
 
-    fn voter_said_yes(&mut self, round: u32, voter: SsdId) {
+    /// A voter knows a higher number of openings. An answer to what it asked before is too late.
+    fn is_older(&mut self, now: Time, round: u32, known: Opening) {
+        let own = self.table.fleet().and_then(|fleet| fleet.own()).map(|own| self.own_opening(own));
+        if own.is_some_and(|own| own < known && self.asker.asked_with(round, own)) {
+            self.ask_own_change(now, Change::Older { known });
+        }
+    }
+
+    /// Its next number is durable: from now on it asks for a lease.
+    pub(crate) fn is_opened(&mut self, now: Time) {
+        self.asker.stage = Stage::Opened;
+        self.asker.rounds.clear();
+        self.asker.next_at = now;
+        self.wake_at(now);
+    }
+
+    fn voter_said_yes(&mut self, now: Time, round: u32, voter: SsdId) {
         let Some(voters) = self.table.fleet().map(|fleet| fleet.known().voters()) else { return };
-        let until = self.asker.said_yes(round, voter, voters);
-        // Answers may come in any order: a lease never becomes shorter.
-        if let Some(until) = until.filter(|&until| until > self.table.lease_end()) {
-            self.table.end_lease(until);
+        let Some(until) = self.asker.said_yes(round, voter, voters) else { return };
+        match self.asker.stage {
+            Stage::Proves if !self.volumes.stands_in => {
+                self.asker.stage = Stage::Raises;
+                self.ask_own_change(now, Change::Raise);
+            }
+            Stage::Raises => {}
+            // Answers may come in any order: a lease never becomes shorter.
+            Stage::Proves | Stage::Opened if until > self.table.lease_end() => self.table.end_lease(until),
+            Stage::Proves | Stage::Opened => {}
         }
     }
 }

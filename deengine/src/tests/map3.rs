@@ -162,11 +162,20 @@ pub(super) struct Cut {
 
 impl Cut {
     pub(super) fn new() -> (Self, Ssd) {
-        Self::of(0, 1024)
+        Self::made(0, 1024, 0)
     }
 
     /// The same as SSD number `index` of so many blocks.
     pub(super) fn of(index: u16, blocks: u64) -> (Self, Ssd) {
+        Self::made(index, blocks, 0)
+    }
+
+    /// The metadata are on a disk whose syncs take so many polls.
+    pub(super) fn with_slow_syncs(polls: u32) -> (Self, Ssd) {
+        Self::made(0, 1024, polls)
+    }
+
+    fn made(index: u16, blocks: u64, polls: u32) -> (Self, Ssd) {
         let mut preset = Preset::by_name("null").unwrap();
         preset.power_protected = false;
         let serial = "GN0001".into();
@@ -175,7 +184,8 @@ impl Cut {
         let power = Arc::new(Power::steady());
         let bytes =
             gnstor_ftl::FtlConfig::store_bytes(&config.preset, blocks, gnstor_ftl::DUMP_BYTES).unwrap();
-        let store = Some(Arc::new(RamStore::new(bytes, Arc::clone(&power))));
+        let store = RamStore::new(bytes, Arc::clone(&power)).with_slow_syncs(polls);
+        let store = Some(Arc::new(store));
         let mut bench = Bench { power, store, ..Bench::default() };
         let ssd = Ssd::format_with(config.clone(), &bench).unwrap();
         bench.flash = Some(Arc::clone(ssd.ftl.flash()));

@@ -120,14 +120,21 @@ fn by_map(harness: &mut Harness, wanted: Refusal) -> Cqe {
 /// What a voter refuses.
 fn by_voter(harness: &mut Harness, wanted: Refusal) -> Cqe {
     let mut map = one_group([At::Serves(0), At::Serves(1), At::Hole], Some(0));
-    map.ssds[1].shrunk_at = map.epoch;
+    if wanted == Refusal::Deprived {
+        map.ssds[1].shrunk_at = map.epoch;
+    }
     let array = if wanted == Refusal::OtherArray { [9; 16] } else { map.array };
     *harness = Harness::connected(0);
     harness.connect(QueueKey(40), 0, Identity::Peer(1), CNTLID_ANY);
     harness.set_map(&map);
-    harness.poke(QueueKey(40), 0, &Ask { ssd: 1, array, epoch: 0, incarnation: 1 }.encode());
-    let ask = Sqe { dptr: KeyedSgl::keyed(0, 64, KEY), flags: sqe(0).flags, ..Ask::command() };
-    harness.run(QueueKey(40), ask)
+    let sqe = Sqe { dptr: KeyedSgl::keyed(0, 64, KEY), flags: sqe(0).flags, ..Ask::command() };
+    let ask = Ask { ssd: 1, array, epoch: 0, incarnation: 1, opening: 2 };
+    if wanted == Refusal::OlderImage {
+        harness.poke(QueueKey(40), 0, &Ask { opening: 3, ..ask }.encode());
+        assert_eq!(harness.refused(QueueKey(40), sqe), None);
+    }
+    harness.poke(QueueKey(40), 0, &ask.encode());
+    harness.run(QueueKey(40), sqe)
 }
 
 /// Blocks that cannot be had.
@@ -307,7 +314,7 @@ fn reach(wanted: Refusal) -> (Harness, Cqe) {
         | Refusal::AbortRequested
         | Refusal::CompareFailed
         | Refusal::Deallocated => by_form(&mut harness, wanted),
-        Refusal::OtherArray | Refusal::Deprived => by_voter(&mut harness, wanted),
+        Refusal::OtherArray | Refusal::Deprived | Refusal::OlderImage => by_voter(&mut harness, wanted),
     };
     (harness, cqe)
 }

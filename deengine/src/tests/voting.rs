@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! This SSD as a voter, and as one that asks voters for its lease (rules 2a, 2b, 3a, 3b).
 
+mod opening;
+
 use super::map3::{At, one_group};
 use super::*;
 use gnstor_base::controller::Question;
@@ -35,6 +37,16 @@ fn with(map: &FleetMap3) -> Harness {
     assert_eq!(refusal(&harness.set_map(map)), None);
     let volume = VolumeEntry { replicas: 2, ..entry(VOLUME) };
     assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &volume)), None);
+    harness
+}
+
+/// An SSD with this map, whose content all other voters have called the newest.
+fn opened(map: &FleetMap3) -> Harness {
+    let mut harness = with(map);
+    harness.step_to(harness.now + Span::from_ms(1));
+    for (ask, ..) in harness.questions() {
+        harness.say(ask, Ok(()));
+    }
     harness
 }
 
@@ -91,7 +103,11 @@ impl Harness {
             cqe.set_status_word(refusal.status().0);
             cqe.dw0 = Detail::new(refusal, None).to_dw0().into();
         }
-        self.workers[0].answered(self.now, ask, Some(&cqe), &[]);
+        self.answer_of_voter(ask, &cqe);
+    }
+
+    fn answer_of_voter(&mut self, ask: AskId, cqe: &Cqe) {
+        self.workers[0].answered(self.now, ask, Some(cqe), &[]);
         self.pump();
     }
 
@@ -130,7 +146,7 @@ fn a_held_map_ends_leases_is_got_by_its_bit_and_becomes_active_by_its_name() {
     let map = voted(&[0, 1, 2]);
     let mut harness = with(&map);
     harness.take_term(5, 77).unwrap();
-    let ask = Ask { ssd: 1, array: ARRAY, epoch: map.epoch, incarnation: 0 };
+    let ask = Ask { ssd: 1, array: ARRAY, epoch: map.epoch, incarnation: 0, opening: 1 };
     let said = harness.lease_ask(PEER, ask);
     assert_eq!((refusal(&said), said.dw0.get()), (None, 1));
     let mut shrunk = next(&map);
@@ -194,7 +210,7 @@ fn who_may_say_what_to_a_voter() {
     for code in [opcode::TERM_TAKE, opcode::MAP_HOLD, opcode::ACTIVATE, opcode::LEASE_ASK] {
         assert_eq!(harness.refused(QueueKey(70), of(code)), Some(Refusal::NotTheDaemon), "{code:x}");
     }
-    let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0 };
+    let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening: 1 };
     assert_eq!(refusal(&harness.lease_ask(DAEMON, ask)), Some(Refusal::WrongIdentity));
     assert_eq!(refusal(&harness.lease_ask(PEER, Ask { ssd: 2, ..ask })), Some(Refusal::WrongIdentity));
     assert_eq!(refusal(&harness.lease_ask(PEER, Ask { ssd: 9, ..ask })), Some(Refusal::WrongIdentity));
@@ -211,7 +227,7 @@ fn who_may_say_what_to_a_voter() {
 #[test]
 fn an_ssd_serves_from_a_majority_on_until_the_lease_that_counts_from_asking_is_over() {
     let lease = Span::from_ms(Timing::DEFAULT_MS.lease);
-    let mut harness = with(&voted(&[0, 1, 2]));
+    let mut harness = opened(&voted(&[0, 1, 2]));
     assert!(!harness.serves(), "it has no lease yet");
     harness.step_to(harness.now + Span::from_ms(1));
     let asked = harness.now;
@@ -241,7 +257,7 @@ fn an_ssd_serves_from_a_majority_on_until_the_lease_that_counts_from_asking_is_o
 
 #[test]
 fn a_late_answer_makes_the_lease_no_longer_and_a_silent_voter_is_not_flooded() {
-    let mut harness = with(&voted(&[1, 2, 3]));
+    let mut harness = opened(&voted(&[1, 2, 3]));
     let start = harness.now;
     harness.step_to(start + Span::from_ms(1500));
     let questions = harness.questions();

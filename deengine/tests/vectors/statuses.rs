@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Refusals that no script can meet: the subset in C has not got what they speak of, or no command brings the
 /// firmware there. `gn_run --alone` meets those of the second kind in C.
-const NOT_MET: [(Refusal, &str); 16] = [
+const NOT_MET: [(Refusal, &str); 17] = [
     (Refusal::OtherArray, "no daemon here asks voters for a term"),
     (Refusal::Deprived, "no peer here asks for a serving lease"),
+    (Refusal::OlderImage, "no peer here asks for a serving lease"),
     (Refusal::NotReady, "the firmware of a script has room for every command, fence and page; `--alone`"),
     (Refusal::WrongKey, "only damaged memory makes a record name another block; `--alone`"),
     (Refusal::BadChecksum, "the data is the emulator's, and it has no medium that fails"),

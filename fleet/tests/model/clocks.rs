@@ -43,7 +43,7 @@ impl FleetModel {
                 let timing = self.timing();
                 let ssd = &mut state.ssds[usize::from(s)];
                 let mut asking = Asking::new(ssd.ask(s), NOW);
-                if ssd.voter.answer(&asking.ask).is_ok() {
+                if ssd.voter.answer(&asking.ask, 1).is_ok() {
                     asking.said_yes(s);
                 }
                 (ssd.asking, ssd.ask_bound) = (Some(asking), timing.lease + timing.drift);
@@ -51,7 +51,7 @@ impl FleetModel {
             }
             Action::Answer(s, v) => {
                 let asking = state.ssd(s).asking?;
-                state.ssd(v).voter.answer(&asking.ask).ok()?;
+                state.ssd(v).voter.answer(&asking.ask, 1).ok()?;
                 let ssd = &mut state.ssds[usize::from(s)];
                 ssd.answers = ssd.answers.with(v);
             }

@@ -230,7 +230,8 @@ impl Ssd {
     }
 
     pub(crate) fn ask(&self, ssd: SsdId) -> LeaseAsk {
-        LeaseAsk { array: ARRAY, ssd, epoch: self.map().epoch, incarnation: self.incarnation }
+        let epoch = self.map().epoch;
+        LeaseAsk { array: ARRAY, ssd, epoch, incarnation: self.incarnation, opening: 1 }
     }
 
     pub(crate) fn standing(&self, ssd: SsdId, incarnation: Incarnation, has_lease: bool) -> Standing<'_> {

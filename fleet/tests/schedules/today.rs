@@ -21,14 +21,14 @@ fn a_late_answer_revives_no_ssd() {
     let _deadline = Deadline::after(LIMIT);
     let mut asking = Asking::new(ask(0, 1), 0);
     let mut voters = [Voter::new(map()), Voter::new(map()), Voter::new(map())];
-    assert_eq!(voters[1].answer(&asking.ask), Ok(()));
+    assert_eq!(voters[1].answer(&asking.ask, 1), Ok(None));
     let next = map().lose(0, 2, 2).unwrap();
     let mut round = Round::new(next.clone());
     for (v, voter) in (1..).zip(&mut voters[1..]) {
         voter.hold(2, 9, next.clone()).unwrap();
         round.held(v, next.voters, 10);
-        assert_eq!(voter.answer(&ask(0, 1)), Err(Refused::Deprived), "no further lease for SSD 0");
-        assert_eq!(voter.answer(&ask(1, 1)), Ok(()), "SSD 1 loses nothing in this map");
+        assert_eq!(voter.answer(&ask(0, 1), 1), Err(Refused::Deprived), "no further lease for SSD 0");
+        assert_eq!(voter.answer(&ask(1, 1), 1), Ok(None), "SSD 1 loses nothing in this map");
     }
     assert!(!round.may_activate(319, MS, SsdSet::EMPTY) && round.may_activate(320, MS, SsdSet::EMPTY));
     assert!(round.may_activate(10, MS, set(&[0])), "an SSD that says goodbye is not waited for");
@@ -126,7 +126,7 @@ fn an_ssd_of_another_array_does_not_win_the_start() {
     assert_eq!(voter.take_term(ARRAY, 5, 100), Err(Refused::OtherArray));
     assert_eq!(voter.hold(5, 100, map()), Err(Refused::OtherArray));
     assert_eq!(voter.activate(map()), Err(Refused::OtherArray));
-    assert_eq!(voter.answer(&ask(0, 1)), Err(Refused::OtherArray));
+    assert_eq!(voter.answer(&ask(0, 1), 2), Err(Refused::OtherArray));
 }
 
 /// Rule 6a. Write 1 of block 300 reaches one of two replicas, and its writer ends. 4,096 writes of other

@@ -162,6 +162,8 @@ pub struct Ask {
     pub epoch: u64,
     /// The incarnation of its content.
     pub incarnation: u32,
+    /// How often it was opened, as its content says.
+    pub opening: u32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -173,7 +175,8 @@ struct RawAsk {
     array: [u8; 16],
     epoch: U64,
     incarnation: U32,
-    reserved: [u8; 24],
+    opening: U32,
+    reserved: [u8; 20],
     crc: U32,
 }
 const _: () = assert!(size_of::<RawAsk>() == HEAD_BYTES && offset_of!(RawAsk, crc) == 60);
@@ -188,7 +191,8 @@ impl Ask {
             array: self.array,
             epoch: self.epoch.into(),
             incarnation: self.incarnation.into(),
-            reserved: [0; 24],
+            opening: self.opening.into(),
+            reserved: [0; 20],
             crc: 0.into(),
         };
         let bytes = seal(raw.as_bytes().to_vec(), offset_of!(RawAsk, crc));
@@ -203,7 +207,7 @@ impl Ask {
         let bytes = bytes.get(..HEAD_BYTES).ok_or(VotingError::Length)?;
         let raw = RawAsk::ref_from_bytes(bytes).map_err(|_| VotingError::Length)?;
         check(bytes, *b"GNVL", raw.format, offset_of!(RawAsk, crc))?;
-        if raw.reserved != [0; 24] {
+        if raw.reserved != [0; 20] {
             return Err(VotingError::Field);
         }
         Ok(Self {
@@ -211,6 +215,7 @@ impl Ask {
             array: raw.array,
             epoch: raw.epoch.get(),
             incarnation: raw.incarnation.get(),
+            opening: raw.opening.get(),
         })
     }
 

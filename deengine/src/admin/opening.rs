@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Numbers of openings, by which voters find an older image of an SSD: the rules are in
+//! `gnstor_fleet::opening`. They stand in the metadata, by the SSDs of the map. The lower half of a number
+//! counts. The upper half names the array, where `gnstor up` has drawn one (`array/src/openings.rs`).
+//!
+//! ```text
+//!   voter   LEASE ASK with a higher number --durable--> yes
+//!   asker   a majority has proven its content --durable: next number--> it asks for its lease
+//!           "you are an older image" --durable: incarnation + 1, the voter's number--> it is filled anew
+//! ```
+//! All of these are changes of the metadata ([`super::changes`]), so none overtakes another one.
+
+use crate::controller::Ssd;
+use gnstor_base::time::Time;
+use gnstor_durable::SsdIdentity;
+use gnstor_fleet::{Opening, SsdId, opening};
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::placement::Rows;
+
+const COUNT_BITS: u32 = 32;
+
+/// What a number counts.
+fn count_of(number: u64) -> Opening {
+    let low = number & u64::from(Opening::MAX);
+    Opening::try_from(low).unwrap_or(Opening::MAX)
+}
+
+/// Which array it names.
+fn array_of(number: u64) -> u64 {
+    number >> COUNT_BITS
+}
+
+/// The numbers with another count of one SSD.
+fn with(openings: &[u64], ssd: usize, count: Opening) -> Vec<u64> {
+    let named = || openings.iter().copied().map(array_of);
+    let own = openings.get(ssd).copied().map(array_of).filter(|&array| array != 0);
+    let array = own.or_else(|| named().max()).unwrap_or(0);
+    let mut openings = openings.to_vec();
+    openings.resize(openings.len().max(ssd + 1), 0);
+    openings[ssd] = array << COUNT_BITS | u64::from(count);
+    openings
+}
+
+impl Ssd {
+    /// The highest number that it knows of an SSD of its map. Its own is what its content says.
+    pub(crate) fn known_opening(&self, ssd: SsdId) -> Opening {
+        self.openings().get(usize::from(ssd)).map_or(0, |&number| count_of(number))
+    }
+
+    /// The number with which it asks.
+    pub(crate) fn own_opening(&self, own: SsdId) -> Opening {
+        if self.volumes.stands_in { opening::STANDS_IN } else { self.known_opening(own) }
+    }
+
+    /// Starts to write down the number of an SSD.
+    pub(crate) fn start_opening(&mut self, ssd: SsdId, count: Opening) {
+        let openings = with(self.openings(), ssd.into(), count);
+        self.volumes.metadata_mut().start_openings(&openings);
+    }
+
+    /// Starts to raise its own number; `false`: the map has no place for it.
+    pub(crate) fn begin_raise(&mut self) -> bool {
+        let Some(own) = self.table.fleet().and_then(|fleet| fleet.own()) else { return false };
+        self.start_opening(own, opening::next(self.known_opening(own)));
+        true
+    }
+
+    /// A voter knows a higher number: starts to write down that writes were lost, and the incarnation that
+    /// says so (rule 1a). `false`: it has done so.
+    pub(crate) fn begin_older(&mut self, known: Opening) -> bool {
+        let Some(fleet) = self.table.fleet() else { return false };
+        let Some(own) = fleet.own().filter(|&own| self.known_opening(own) < known) else { return false };
+        let (has, epoch) = (self.known_opening(own), fleet.map().epoch());
+        tracing::error!(
+            "SSD {}: its content is an older image: it was opened {has} times, and a voter knows of {known}; \
+             it is filled anew",
+            self.config.index
+        );
+        let SsdIdentity { uuid, incarnation } = self.identity();
+        let identity = SsdIdentity { uuid, incarnation: incarnation + 1 };
+        // This first: a cut in between is found at the next start.
+        self.volumes.metadata_mut().start_identity(identity, Some(epoch));
+        self.start_opening(own, known);
+        true
+    }
+
+    /// Its new incarnation is durable: no map gives it a place, until the daemon has learned of it.
+    pub(crate) fn end_older(&mut self, now: Time) {
+        self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
+        if let Some(map) = self.table.fleet().map(|fleet| fleet.map().clone()) {
+            let fleet = self.seen(map);
+            self.table.set_fleet(Some(fleet));
+        }
+        self.follow_voters(now);
+        self.follow_fill(now);
+        // The daemon asks who an SSD is when it connects.
+        let ids: Vec<u16> = self.hosts.ids().collect();
+        for id in ids {
+            let is_daemon = self.hosts.host(id).is_some_and(|host| host.identity == Identity::Daemon);
+            if let Some(queue) = self.hosts.queue_of(id, 0).filter(|_| is_daemon) {
+                self.shut(now, queue);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_keeps_the_array_that_it_names_or_gets_that_of_the_others() {
+        let array = 7 << COUNT_BITS;
+        assert_eq!(with(&[array | 3, array | 4], 1, 9), [array | 3, array | 9]);
+        assert_eq!(with(&[array | 3], 2, 1), [array | 3, 0, array | 1]);
+        assert_eq!(with(&[], 1, 5), [0, 5]);
+        assert_eq!((count_of(array | 3), count_of(u64::MAX)), (3, Opening::MAX));
+    }
+}
