@@ -62,13 +62,15 @@
   X(OTHER_ARRAY, 45, 0x41C6, 6, "3b (array id)", \
     "this SSD belongs to another array: connect to the right SSDs") \
   X(DEPRIVED, 46, 0x01C7, 11, "2a (serving lease)", \
-    "a newer map took places from this SSD: learn that map")
+    "a newer map took places from this SSD: learn that map") \
+  X(OLDER_IMAGE, 47, 0x41C8, 116, "2a (serving lease)", \
+    "this SSD was opened more often than its content says, so it is an older image: it is filled anew")
 
 enum {
 #define GNP_REFUSAL_NUMBER(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) GNP_REFUSED_##NAME = CODE,
   GNP_REFUSALS(GNP_REFUSAL_NUMBER)
 #undef GNP_REFUSAL_NUMBER
-  GNP_REFUSED_LAST = 46
+  GNP_REFUSED_LAST = 47
 };
 
 // DW0 of a refused command: VID in 31:16, number in 7:0.
