@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Carries the questions of this process's SSDs to other SSDs of the array, and the answers back. One thread
-//! has all lines; it waits for none of them. Connecting has a thread of its own while it takes.
+//! has all connections and waits for none of them. A thread of its own makes each connection.
 //!
 //! ```text
-//!   engines --PeerAsk--> gn-peers: a line for each (own SSD, other SSD) --admin queue--> SSD of this process
-//!      ^                  |                                           '---- TCP ----> SSD of another one
+//!   engines --PeerAsk--> gn-peers: a connection for each pair of SSDs --admin queue--> SSD of this process
+//!      ^                  |                                        '-- TCP --> SSD of another process
 //!      '-- answer_ask ----'
 //! ```
 //! A question to an SSD that is not reached is answered at once with nothing.
 
-mod line;
+mod connection;
 
 use crate::remote_ssd::RemoteSsd;
+use connection::{Dial, Output, PeerConnection};
 use gnstor_auth::Secret;
 use gnstor_fabric::admin::{ChannelError, Reply};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
@@ -19,7 +20,6 @@ use gnstor_fabric::runtime::{BootClock, TransportError, TransportHandle};
 use gnstor_fabric::tcp::ClientTls;
 use gnstor_fabric::transport::{ExecutorId, PeerAsk, Port};
 use gnstor_proto::fabrics::ssd_subnqn;
-use line::{Dial, Line, Output};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub struct Peers {
 
 /// The outcome of a connection that a thread has made.
 struct Dialled {
-    line: (u16, u16),
+    connection: (u16, u16),
     outcome: Result<(HostQueue, Option<RemoteSsd>), ChannelError>,
 }
 
@@ -80,7 +80,7 @@ impl Peers {
             dialled,
             dials,
             soft: None,
-            lines: BTreeMap::new(),
+            connections: BTreeMap::new(),
             threads: Vec::new(),
             clock: BootClock::start(),
             stop: Arc::clone(&stop),
@@ -110,7 +110,7 @@ struct Carrying {
     /// The executor of the queues; none before the first question.
     soft: Option<ExecutorId>,
     /// By own SSD and other SSD.
-    lines: BTreeMap<(u16, u16), Line>,
+    connections: BTreeMap<(u16, u16), PeerConnection>,
     threads: Vec<JoinHandle<()>>,
     clock: BootClock,
     stop: Arc<AtomicBool>,
@@ -119,7 +119,7 @@ struct Carrying {
 impl Carrying {
     fn run(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
-            let is_busy = self.lines.values().any(Line::awaits);
+            let is_busy = self.connections.values().any(PeerConnection::awaits);
             match self.inbox.recv_timeout(NAPS[usize::from(!is_busy)]) {
                 Ok(asked) => self.take(asked),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -129,10 +129,10 @@ impl Carrying {
             while let Ok(asked) = self.inbox.try_recv() {
                 self.take(asked);
             }
-            while let Ok(Dialled { line, outcome }) = self.dials.try_recv() {
+            while let Ok(Dialled { connection, outcome }) = self.dials.try_recv() {
                 let now = self.now();
-                if let Some(line) = self.lines.get_mut(&line) {
-                    line.dialled(now, outcome);
+                if let Some(connection) = self.connections.get_mut(&connection) {
+                    connection.dialled(now, outcome);
                 }
             }
             self.attend();
@@ -146,25 +146,26 @@ impl Carrying {
 
     fn take(&mut self, asked: PeerAsk) {
         let own = self.config.first.saturating_add(asked.target);
-        let line = self.lines.entry((own, asked.peer)).or_insert_with(|| Line::new(own, asked.peer));
-        line.give(asked);
+        let connection =
+            self.connections.entry((own, asked.peer)).or_insert_with(|| PeerConnection::new(own, asked.peer));
+        connection.give(asked);
     }
 
-    /// Attends to every line; one that has had nothing to do for long ends.
+    /// Attends to every connection; one that has had nothing to do for long ends.
     fn attend(&mut self) {
         let now = self.now();
-        let names: Vec<(u16, u16)> = self.lines.keys().copied().collect();
+        let names: Vec<(u16, u16)> = self.connections.keys().copied().collect();
         for name in names {
-            let Some(line) = self.lines.get_mut(&name) else { continue };
-            line.attend(now);
-            while let Some(output) = self.lines.get_mut(&name).and_then(Line::pop) {
+            let Some(connection) = self.connections.get_mut(&name) else { continue };
+            connection.attend(now);
+            while let Some(output) = self.connections.get_mut(&name).and_then(PeerConnection::pop) {
                 match output {
                     Output::Answer(asked, answer) => self.answer(&asked, answer),
                     Output::Dial(dial) => self.dial(name, dial),
                 }
             }
         }
-        self.lines.retain(|_, line| !line.is_over(now));
+        self.connections.retain(|_, connection| !connection.is_over(now));
         self.threads.retain(|thread| !thread.is_finished());
     }
 
@@ -181,14 +182,14 @@ impl Carrying {
         let to = self.dialled.clone();
         let connect = match self.connector(name, dial) {
             Ok(connect) => connect,
-            Err(error) => return drop(to.send(Dialled { line: name, outcome: Err(error) })),
+            Err(error) => return drop(to.send(Dialled { connection: name, outcome: Err(error) })),
         };
         let thread = std::thread::Builder::new().name("gn-peer-dial".into());
-        match thread.spawn(move || drop(to.send(Dialled { line: name, outcome: connect() }))) {
+        match thread.spawn(move || drop(to.send(Dialled { connection: name, outcome: connect() }))) {
             Ok(thread) => self.threads.push(thread),
             Err(cause) => {
                 let broken = ChannelError::Broken { peer: ssd_subnqn(name.1), cause: cause.to_string() };
-                drop(self.dialled.send(Dialled { line: name, outcome: Err(broken) }));
+                drop(self.dialled.send(Dialled { connection: name, outcome: Err(broken) }));
             }
         }
     }

@@ -31,8 +31,8 @@ fn strangers(all: &[Option<Entries>]) -> Vec<usize> {
     all.iter().flatten().map(against).min_by_key(Vec::len).unwrap_or_default()
 }
 
-/// The places of the SSDs that were made by another array than the others, by what they hold, and in words
-/// what is wrong with each. `None`: an SSD that cannot be used.
+/// The places of the SSDs whose contents show that another array made them, each with a sentence about what
+/// is wrong. `None`: an SSD that cannot be used.
 pub(crate) fn strangers_of<'a>(array: impl Iterator<Item = Option<&'a Made>>) -> Vec<(usize, String)> {
     let array: Vec<_> = array.collect();
     let entries: Vec<_> = array.iter().map(|made| made.map(|made| made.ssd.volume_entries())).collect();

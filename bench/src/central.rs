@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The central engine of a conventional array, for comparison: where each unit of each volume is, under one
-//! lock, and a log of every change that is on the log's medium before a write is acknowledged.
+//! The central engine of a conventional array, for comparison. Under one lock it has the place of each unit
+//! of each volume. It logs every change; the log's medium has it before a write is acknowledged.
 //!
 //! ```text
 //!   read    lock: unit -> place

@@ -108,8 +108,7 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
                 break 'rounds;
             }
             // Wrong data concerns one run. An error before there are figures may be the device's, and would
-            // end
-            // the other rows too.
+            // end the other rows too.
             let broken = matches!(&ran, Err(error) if !matches!(error, CliError::Verify(_)));
             keep(kept, ran, started.elapsed(), steps);
             store.keep(kept)?;

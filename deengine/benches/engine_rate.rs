@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU time of the array's side of a 4 KiB read: engine, target offload and firmware, from the capsule in the
-//! up ring to the response
-//! in the down ring, with an executor that moves no data.
+//! CPU time of the array's side of a 4 KiB read: engine, target offload and firmware. It is measured from the
+//! capsule in the up ring to the response in the down ring. The executor moves no data.
 //!
 //! `cargo bench -p gnstor-deengine --bench engine_rate`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The golden vectors of `nvmevirt-patch/` are what the firmware answers today, the C program answers them
-//! the same, and no program of this workspace links its code.
+//! The golden vectors of `nvmevirt-patch/` are what the firmware answers today, and the C program answers the
+//! same. No program of this workspace links its code.
 
 #[path = "../testing/deadline.rs"]
 mod deadline;

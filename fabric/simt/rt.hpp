@@ -13,7 +13,7 @@ struct Lane;
 struct Sim;
 
 /// Lanes of one warp that wait for each other, found by their mask. Each group in use holds a lane at least,
-/// and a lane is in one collective at a time, so 32 groups a warp are enough for any divergence.
+/// and a lane is in one collective at a time. So 32 groups a warp are enough for any divergence.
 struct Group {
   Op op;
   unsigned mask, arrived;

@@ -34,8 +34,8 @@ const LEAST_DEPTH: usize = 32;
 pub(crate) const VAIN_ENTRIES: usize = 8;
 
 /// Commands that may be in flight to one SSD. The SSDs of an array share as many as a channel has slots. So
-/// a channel to four SSDs has the paper's 50 KB of queues, and a channel to one SSD can have all slots in
-/// flight (docs/decisions/0028).
+/// a channel to four SSDs has the paper's 50 KB of queues. A channel to one SSD can have all slots in flight
+/// (docs/decisions/0028).
 fn queue_depth(ssds: usize) -> u32 {
     let each = abi::SLOTS.div_ceil(ssds.max(1)).next_power_of_two().max(LEAST_DEPTH);
     u32::try_from(each).expect("at most SLOTS")

@@ -155,8 +155,8 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// A bit for each SSD to which the kernel that runs has a whole queue pair, or, where none runs, to which
-    /// the next launch connects.
+    /// A bit for each SSD that can be reached. While a kernel runs, it has a whole queue pair to that SSD.
+    /// Otherwise the next launch connects to it.
     pub fn now(&self) -> u64 {
         let next_too = !self.kernel_runs.load(Ordering::Relaxed);
         let reached =

@@ -44,8 +44,7 @@ pub const fn mix64(value: u64) -> u64 {
 }
 
 /// Consecutive chunks of a volume lie in consecutive groups, so many at a time. Each such stripe of groups
-/// has
-/// every SSD in its share of the places, so a stripe of chunks loads the SSDs by their weights.
+/// has every SSD in its share of the places, so a stripe of chunks loads the SSDs by their weights.
 pub const STRIPE_GROUPS: u32 = 1 << STRIPE_SHIFT;
 const STRIPE_SHIFT: u32 = 5;
 

@@ -157,8 +157,8 @@ fn a_core_that_fetches_the_rules_hides_no_read() {
     });
 }
 
-/// A worker commits a write beside the end of the write's volume: the version is looked at under the
-/// layer's lock, as `io/write.rs` does, and the sweep takes that lock after the version was counted up, as
+/// A worker commits a write beside the end of the write's volume. It looks at the version under the layer's
+/// lock, as `io/write.rs` does. The sweep takes that lock after it has counted the version up, as
 /// `volumes.rs` does.
 #[test]
 fn nothing_is_committed_behind_a_sweep() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! docs/ordering.md against the device code: each access that a row names is in a function that the row
-//! names, and each function with an access that orders something towards others is named. That an access is
-//! the PTX instruction it says is `fabric/simt/tests/check_ptx.sh`.
+//! docs/ordering.md against the device code. Each access that a row names is in a function that the row
+//! names. Each function with an access that orders something towards others is named. That an access is the
+//! PTX instruction it says is `fabric/simt/tests/check_ptx.sh`.
 
 use crate::deadline::{Deadline, LIMIT};
 use regex::Regex;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Clients that lose their connections, or stand still, connect anew and send again what was in flight, with
-//! the stamps that it had.
+//! Clients that lose their connections, or stand still, connect anew. They send the requests in flight again,
+//! with the same stamps.
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
 use gnstor_proto::placement::mix64;

@@ -20,8 +20,8 @@ use tokio::sync::mpsc;
 
 /// After the last completion the thread polls without a nap for so long.
 const EAGER: Duration = Duration::from_millis(1);
-/// Shortest and longest nap between two polls. In between a nap is a sixteenth of the time since the last
-/// completion, so that a nap adds little to the time that a command took.
+/// Shortest and longest nap between two polls. Between these bounds a nap is a sixteenth of the time since
+/// the last completion. So it adds little to the time of a command.
 const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
 enum Work {

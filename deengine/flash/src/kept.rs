@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Protected memory: what an SSD has acknowledged and not on flash outlives its process.
 //!
-//! A killed process is no power failure: the machine still has the memory. So frames and the journal's tail
-//! of an SSD in a file lie in a file of `/dev/shm`, named by data file and boot of the machine. The next
-//! start finds them there and treats them as a dump. An orderly end removes the file.
+//! A killed process is no power failure: the machine still has the memory. So an SSD in a file has its frames
+//! and the tail of its journal in a file of `/dev/shm`. The data file and the machine's boot name that file.
+//! The next start finds them there and treats them as a dump. An orderly end removes the file.
 //!
 //! ```text
 //!   0        header: who it belongs to; valid once its magic is written

@@ -68,8 +68,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// As [`Self::sync`].
     fn barrier(&self) -> io::Result<bool>;
     /// As [`Self::write`], without waiting for the medium. An error of the medium comes with the end of a
-    /// sync
-    /// that was started later.
+    /// sync that was started later.
     ///
     /// # Errors
     /// As [`Self::write`].

@@ -23,10 +23,8 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
 }
 
 /// Locks an open file by a lock of another kind; false where another open file has it. Requests that the
-/// kernel
-/// still works on keep it, also when their process is gone. Where the file system has no such locks, it
-/// counts
-/// as locked.
+/// kernel still works on keep it, also when their process is gone. Where the file system has no such locks,
+/// it counts as locked.
 pub(crate) fn try_lock_io(file: &File) -> io::Result<bool> {
     // SAFETY: all bytes zero is a valid value of this structure of numbers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };

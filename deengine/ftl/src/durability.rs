@@ -128,8 +128,7 @@ impl Ftl {
     }
 
     /// What becomes of a write that finds no room. On a disk that stays full it is refused, so that its
-    /// client
-    /// has a status; the data of acknowledged writes waits in memory.
+    /// client has a status; the data of acknowledged writes waits in memory.
     pub(crate) fn stalled(&self, inner: &mut Inner, now: Time, error: CommitError) -> CommitError {
         // The caller may do no other work of the layer meanwhile.
         self.note_held(inner, now);

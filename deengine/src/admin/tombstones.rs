@@ -2,8 +2,8 @@
 //! What an SSD remembers of volumes that are gone.
 //!
 //! * for good: the last generation of each volume id, which no later volume may have (protocol rule 10);
-//! * for a day: the ids of the requests that last changed it, so that a daemon that has restarted can tell
-//!   a request that comes again from a new one (rule 12).
+//! * for a day: the ids of the requests that last changed it. By them a daemon that has restarted tells a
+//!   request that comes again from a new one (rule 12).
 
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Tombstone;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mixed work beside a slow map, with the power on: overlapping commands of several blocks, transfers that
-//! end in any order, Compare, rights that change, volumes that come and go, a small SSD that is always
-//! collecting.
+//! Mixed work beside a slow map, with the power on. Commands of several blocks overlap, and transfers end in
+//! any order. There are Compares, rights that change, and volumes that come and go. The SSD is small and
+//! always collecting.
 //!
 //! Every read and every Compare is judged when it is answered, and now and then every block.
 //! `GNSTOR_MODEL_STEPS` and `GNSTOR_MODEL_SEED` make the long run longer, or another one. Each step

@@ -8,9 +8,9 @@
 //!   firmware, an end that comes nearer   1 store the word   2 count the version up   3 answer
 //! ```
 //! An old word is an earlier end, and refuses more: a renewal needs no more than the store. An end that comes
-//! nearer must also reach what was judged by the later one and waits for its commit, so it counts as a change
-//! of the rules. The word comes first: a worker that finds the new version in step 1 finds the new word in
-//! step 2. `tests/loom/in_flight.rs` checks every interleaving.
+//! nearer must also reach a write that was judged by the later end and waits for its commit. So it counts as
+//! a change of the rules. The word comes first: a worker that finds the new version in step 1 finds the new
+//! word in step 2. `tests/loom/in_flight.rs` checks every interleaving.
 
 use super::in_flight::Version;
 use super::sync::{AtomicU64, Ordering};

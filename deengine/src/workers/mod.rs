@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the workers of an SSD and its firmware share without a lock: counts of commands in flight
-//! ([`in_flight`]), the end of the serving lease ([`lease_word`]), counters, writes to be committed
-//! ([`combining`]), and the notes that the firmware leaves with workers.
+//! What the workers of an SSD and its firmware share without a lock:
+//!
+//! * counts of commands in flight ([`in_flight`]) and the end of the serving lease ([`lease_word`]);
+//! * counters, writes to be committed ([`combining`]), and the notes that the firmware leaves with workers.
 //!
 //! Nothing here knows the firmware or a worker; both use it.
 //!
@@ -302,8 +303,8 @@ impl WorkerSet {
         self.judging.0.version.get()
     }
 
-    /// Whether no worker has a command in flight that was judged by an entry of the volume in this slot
-    /// older than that of version `version`.
+    /// Whether the commands of the volume in this slot that are in flight were all judged by the entry of
+    /// `version` or by a newer one.
     pub(crate) fn is_fenced(&self, slot: u16, version: u64) -> bool {
         self.states.iter().all(|share| share.in_flight(slot).is_over(&share.seen, version))
     }

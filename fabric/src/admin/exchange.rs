@@ -9,8 +9,8 @@
 //! * A command is a [`Dialogue`]: capsules one after another until it has its answer.
 //! * Commands are sent in the order given, with one exception: where a command has an *order* ([`Dialogue`])
 //!   that an earlier one has, too, it waits for that one's answer, and others overtake it.
-//! * A controller may carry out commands one after another, so each capsule has the deadline of those in
-//!   flight ahead of it, and one of its own.
+//! * A controller may carry out commands one after another. So a capsule has the sum of its own deadline and
+//!   of those of the capsules in flight ahead of it.
 //! * A command id is in use until its completion comes, also when the deadline has passed. Until then no
 //!   command of the same order is sent: the controller may still carry out the late one, and in any order.
 //! * A completion that no command in flight waits for ends the exchange: the controller cannot be trusted to

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Frames over a TCP stream that never blocks.
 //!
-//! Buffers have the size that is in use: the thread's one read buffer is shared by its streams, and a stream
-//! keeps only the bytes of frames that have not arrived whole, or that its peer has not taken.
+//! Buffers have the size that is in use. The streams of a thread share its one read buffer. A stream keeps
+//! only the bytes of frames that have not arrived whole, or that its peer has not taken.
 
 use super::frame::{Frame, MAX_FRAME};
 use super::limits::{CLIENT_OUTBOX_BYTES, End, MOST_OUTBOX_BYTES, STALL};

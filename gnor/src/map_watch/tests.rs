@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Random schedules in virtual time: the map changes, SSDs hear of it early, late or never, are lost, fall
-//! silent and come back, and the daemon is away for a while.
+//! Random schedules in virtual time. The map changes, and SSDs hear of it early, late or never. SSDs are
+//! lost, fall silent and come back. The daemon is away for a while.
 
 use super::*;
 use gnstor_base::testing::deadline;

@@ -40,8 +40,8 @@ impl FleetMap {
     }
 
     /// Every SSD that has places left in this column holds another place of `group` already. Some other group
-    /// of
-    /// the stripe takes such an SSD and gives its own to `group`; where none can, an SSD exceeds its share.
+    /// of the stripe takes such an SSD and gives its own to `group`; where none can, an SSD exceeds its
+    /// share.
     fn swap_or_exceed(&mut self, group: u32, place: usize, stripe: &Range<u32>, left: &mut [u32]) {
         let holds =
             |map: &Self, group: u32, ssd: u16| map.row(group).flatten().any(|member| member.ssd == ssd);

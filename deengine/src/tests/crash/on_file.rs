@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The SSD of a campaign in memory or in a data file, and what is left of either when the power was gone.
+//! The SSD of a campaign in memory or in a data file, and what is left of each after a power failure.
 //!
 //! ```text
 //!             in memory                                 in a file

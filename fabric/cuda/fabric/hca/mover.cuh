@@ -56,9 +56,9 @@ GN_DEV gn_u32 copy_warp(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
   return sum;
 }
 
-// Executes a copy descriptor; the whole warp. Its report is kept. The last lane-store is ordered before the
-// report by the fence of up_push_together, or by __syncwarp and the release of end_part, so that data is in
-// the owner's memory before any completion that the report leads to.
+// Executes a copy descriptor; the whole warp. Its report is kept. The fence of up_push_together, or
+// __syncwarp and the release of end_part, orders the last lane-store before the report. So data is in the
+// owner's memory before any completion that the report leads to.
 GN_DEV void execute_copy(const agent_args& a, delayed_table& delayed, const down_work& d, up_kept& reports) {
   gn_u32 index = down_qpn(d) - a.first_qpn, bytes = down_bytes(d), status = COPY_OK, sum = 0;
   bool inbound = down_op(d) != DOWN_TO_HOST;

@@ -314,8 +314,8 @@ impl QpExecutor for AgentExecutor {
         self.resident.launches.try_lock().is_err()
     }
 
-    /// Where no agent is resident, the copies that wait in the ring get the number of no queue pair, so
-    /// that the next agent refuses them. A resident agent ends its copies soon, or its launch ends.
+    /// If no agent is resident, the copies that wait in the ring get a number that no queue pair has. The
+    /// next agent then refuses them. A resident agent ends its copies soon, or its launch ends.
     fn take_back(&mut self, qpn: u32) -> bool {
         let Ok(alone) = self.resident.launches.try_lock() else { return false };
         if alone.failed && !self.device.is_idle() {

@@ -50,7 +50,7 @@ impl AgentHca {
         let _alone = self.quiet()?;
         let mut tables = self.tables();
         // Numbers go round. A message for a destroyed queue pair may still wait in the ring for the next
-        // launch, and must not meet a new queue pair of the same number.
+        // launch. It must not reach a new queue pair of the same number.
         let fits = |first: &usize| tables.qps[*first..*first + specs.len()].iter().all(|used| !used);
         let last = (MAX_QPS as usize).checked_sub(specs.len());
         let run = last.and_then(|last| (tables.next_qp..=last).chain(0..=last).find(fits));

@@ -111,8 +111,8 @@ fn an_ssd_is_drawn_by_its_weight() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// No two places of a group lie on one node while there are nodes enough, and a lost SSD moves only its
-    /// own places, about 1/N of all.
+    /// No two places of a group lie on one node while there are nodes enough. A lost SSD moves only its own
+    /// places, about 1/N of all.
     #[test]
     fn places_lie_on_different_nodes_and_a_loss_moves_its_own(
         nodes in prop::collection::vec(0u16..6, 4..12), seed: u64, lost: prop::sample::Index,

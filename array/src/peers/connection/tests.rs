@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A line in virtual time, with a queue that a test answers.
+//! A connection in virtual time, with a queue that a test answers.
 
 use super::*;
 use gnstor_base::controller::{AskId, Question};
@@ -49,24 +49,24 @@ fn asked(number: u32, address: &str) -> PeerAsk {
     PeerAsk { target: 0, ask: AskId(number), peer: 1, question }
 }
 
-/// A line that is up.
-fn connected() -> (Line<Puppet>, Puppet) {
-    let mut line = Line::new(0, 1);
-    line.give(asked(1, "here:1"));
-    line.attend(0);
+/// A connection that is up.
+fn connected() -> (PeerConnection<Puppet>, Puppet) {
+    let mut connection = PeerConnection::new(0, 1);
+    connection.give(asked(1, "here:1"));
+    connection.attend(0);
     assert!(
-        matches!(line.pop(), Some(Output::Answer(PeerAsk { ask: AskId(1), .. }, None))),
+        matches!(connection.pop(), Some(Output::Answer(PeerAsk { ask: AskId(1), .. }, None))),
         "not reached yet"
     );
-    assert!(matches!(line.pop(), Some(Output::Dial(Dial { address })) if address == "here:1"));
+    assert!(matches!(connection.pop(), Some(Output::Dial(Dial { address })) if address == "here:1"));
     let puppet = Puppet::default();
-    line.dialled(10, Ok((puppet.clone(), None)));
-    (line, puppet)
+    connection.dialled(10, Ok((puppet.clone(), None)));
+    (connection, puppet)
 }
 
 /// Names of the questions that were answered, and whether with something.
-fn answers(line: &mut Line<Puppet>) -> Vec<(u32, bool)> {
-    std::iter::from_fn(|| line.pop())
+fn answers(connection: &mut PeerConnection<Puppet>) -> Vec<(u32, bool)> {
+    std::iter::from_fn(|| connection.pop())
         .filter_map(|output| match output {
             Output::Answer(asked, answer) => Some((asked.ask.0, answer.is_some())),
             Output::Dial(_) => None,
@@ -77,31 +77,31 @@ fn answers(line: &mut Line<Puppet>) -> Vec<(u32, bool)> {
 #[test]
 fn a_question_is_sent_and_its_answer_comes_back() {
     let _deadline = deadline();
-    let (mut line, puppet) = connected();
-    line.give(asked(2, "here:1"));
-    line.give(asked(3, "here:1"));
-    line.attend(20);
+    let (mut connection, puppet) = connected();
+    connection.give(asked(2, "here:1"));
+    connection.give(asked(3, "here:1"));
+    connection.attend(20);
     assert_eq!(puppet.0.lock().unwrap().sent.len(), 2);
     assert!(puppet.0.lock().unwrap().sent.iter().all(|capsule| capsule.data == Data::Out(vec![7; 64])));
-    assert!(line.awaits() && answers(&mut line).is_empty());
+    assert!(connection.awaits() && answers(&mut connection).is_empty());
     puppet.answer_all();
-    line.attend(30);
-    assert_eq!(answers(&mut line), [(2, true), (3, true)]);
-    assert!(!line.awaits());
+    connection.attend(30);
+    assert_eq!(answers(&mut connection), [(2, true), (3, true)]);
+    assert!(!connection.awaits());
 }
 
 #[test]
 fn a_silent_ssd_answers_nothing_and_is_connected_with_anew() {
     let _deadline = deadline();
-    let (mut line, _puppet) = connected();
+    let (mut connection, _puppet) = connected();
     let (mut now, mut number, mut dialled_at) = (20, 2, None);
     while now < 3000 && dialled_at.is_none() {
         if now % 100 == 20 {
-            line.give(asked(number, "here:1"));
+            connection.give(asked(number, "here:1"));
             number += 1;
         }
-        line.attend(now);
-        while let Some(output) = line.pop() {
+        connection.attend(now);
+        while let Some(output) = connection.pop() {
             match output {
                 Output::Answer(_, answer) => assert_eq!(answer, None),
                 Output::Dial(_) => dialled_at = Some(now),
@@ -116,16 +116,16 @@ fn a_silent_ssd_answers_nothing_and_is_connected_with_anew() {
 #[test]
 fn rests_between_two_tries_grow_and_stay_short() {
     let _deadline = deadline();
-    let mut line: Line<Puppet> = Line::new(0, 1);
+    let mut connection: PeerConnection<Puppet> = PeerConnection::new(0, 1);
     let (mut tries, mut number) = (Vec::new(), 0);
     for now in 0..3000 {
         number += 1;
-        line.give(asked(number, "gone:1"));
-        line.attend(now);
-        while let Some(output) = line.pop() {
+        connection.give(asked(number, "gone:1"));
+        connection.attend(now);
+        while let Some(output) = connection.pop() {
             if let Output::Dial(_) = output {
                 tries.push(now);
-                line.dialled(now, Err(ChannelError::NotReady { peer: "it".into() }));
+                connection.dialled(now, Err(ChannelError::NotReady { peer: "it".into() }));
             }
         }
     }
@@ -133,34 +133,34 @@ fn rests_between_two_tries_grow_and_stay_short() {
     assert_eq!(rests[..4], [50, 100, 200, 400]);
     assert!(rests[4..].iter().all(|&rest| rest == 400), "{rests:?}");
     // Without a question it connects with no one.
-    line.attend(10_000);
-    assert!(line.pop().is_none() && !line.is_over(10_000) && line.is_over(20_000));
+    connection.attend(10_000);
+    assert!(connection.pop().is_none() && !connection.is_over(10_000) && connection.is_over(20_000));
 }
 
 #[test]
 fn a_broken_queue_and_another_address_end_the_connection() {
     let _deadline = deadline();
-    let (mut line, puppet) = connected();
-    line.give(asked(2, "here:1"));
-    line.attend(20);
+    let (mut connection, puppet) = connected();
+    connection.give(asked(2, "here:1"));
+    connection.attend(20);
     puppet.0.lock().unwrap().is_broken = true;
-    line.attend(30);
-    assert_eq!(answers(&mut line), [(2, false)], "no question stays without an answer");
-    let (mut line, puppet) = connected();
-    line.give(asked(2, "there:2"));
-    line.attend(20);
+    connection.attend(30);
+    assert_eq!(answers(&mut connection), [(2, false)], "no question stays without an answer");
+    let (mut connection, puppet) = connected();
+    connection.give(asked(2, "there:2"));
+    connection.attend(20);
     assert!(puppet.0.lock().unwrap().sent.is_empty());
-    assert_eq!(answers(&mut line), [(2, false)]);
-    line.give(asked(3, "there:2"));
-    line.attend(200);
-    assert_eq!(answers(&mut line), [(3, false)]);
+    assert_eq!(answers(&mut connection), [(2, false)]);
+    connection.give(asked(3, "there:2"));
+    connection.attend(200);
+    assert_eq!(answers(&mut connection), [(3, false)]);
     // It was told of another address while it connected.
-    line.give(asked(4, "back:1"));
-    line.attend(210);
-    line.dialled(220, Ok((Puppet::default(), None)));
-    line.give(asked(5, "back:1"));
-    line.attend(1000);
-    let outputs: Vec<Output> = std::iter::from_fn(|| line.pop()).collect();
+    connection.give(asked(4, "back:1"));
+    connection.attend(210);
+    connection.dialled(220, Ok((Puppet::default(), None)));
+    connection.give(asked(5, "back:1"));
+    connection.attend(1000);
+    let outputs: Vec<Output> = std::iter::from_fn(|| connection.pop()).collect();
     assert!(
         matches!(&outputs[..], [.., Output::Dial(Dial { address })] if address == "back:1"),
         "{outputs:?}"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The connection of one SSD of this process with another SSD: an admin queue, the questions on it, and the
-//! way back when it breaks. Time is an argument, and no call blocks.
+//! The connection of one SSD of this process with another SSD: an admin queue, the questions on it, and new
+//! tries to connect when it breaks. Time is an argument, and no call blocks.
 //!
 //! ```text
 //!   rests --a question--> dialling --ok--> up --breaks, or a question is late--> rests
@@ -15,15 +15,15 @@ use gnstor_fabric::transport::PeerAsk;
 use gnstor_proto::fabrics::ssd_subnqn;
 use std::collections::VecDeque;
 
-/// A question is answered within this time, or its line is looked at anew: a lease is 300 ms.
+/// A question is answered within this time, or its connection counts as broken: a lease is 300 ms.
 const PATIENCE_MS: u64 = 250;
-/// First and longest rest before it connects again. An SSD that is back is to serve soon.
+/// First and longest pause before it connects again. It is short, so that an SSD that is back serves soon.
 const RESTS_MS: (u64, u64) = (50, 400);
-/// Opcode: data goes to the host.
+/// Bit of an opcode: data goes to the host.
 const TO_THE_HOST: u8 = 0b10;
 /// How often the other SSD hears a Keep Alive.
 const ALIVE_MS: u64 = 2_000;
-/// A line without questions for so long ends.
+/// A connection that has had no questions for this time ends.
 const IDLE_MS: u64 = 10_000;
 
 /// Where to connect.
@@ -32,12 +32,12 @@ pub(super) struct Dial {
     pub(super) address: String,
 }
 
-/// What the owner of a line has to do.
+/// What the owner of a connection has to do.
 #[derive(Debug)]
 pub(super) enum Output {
     /// Hand this to the SSD that asked.
     Answer(PeerAsk, Option<Reply>),
-    /// Connect, where that may block, and hand the outcome to [`Line::dialled`].
+    /// Connect, where that may block, and hand the outcome to [`PeerConnection::dialled`].
     Dial(Dial),
 }
 
@@ -69,7 +69,7 @@ impl Dialogue for Talk {
 }
 
 enum State<Q> {
-    /// It connects when there is a question, not before `at`.
+    /// The connection is made when there is a question, not before `at`.
     Resting {
         at: u64,
     },
@@ -85,27 +85,30 @@ enum State<Q> {
 }
 
 /// The connection with one other SSD.
-pub(super) struct Line<Q = HostQueue> {
+pub(super) struct PeerConnection<Q = HostQueue> {
     own: u16,
     peer: u16,
     address: String,
     state: State<Q>,
     rest_ms: u64,
     exchange: Exchange<PeerAsk, Talk>,
-    /// Questions that came since the line was attended to.
+    /// Questions that came since the connection was attended to.
     inbox: Vec<PeerAsk>,
     last_asked: u64,
     outputs: VecDeque<Output>,
 }
 
-impl<Q> std::fmt::Debug for Line<Q> {
+impl<Q> std::fmt::Debug for PeerConnection<Q> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Line").field("own", &self.own).field("peer", &self.peer).finish_non_exhaustive()
+        f.debug_struct("PeerConnection")
+            .field("own", &self.own)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
     }
 }
 
-impl<Q: AdminQueue> Line<Q> {
-    /// A line that is not connected.
+impl<Q: AdminQueue> PeerConnection<Q> {
+    /// A connection that is not connected.
     pub(super) fn new(own: u16, peer: u16) -> Self {
         Self {
             own,
@@ -195,7 +198,7 @@ impl<Q: AdminQueue> Line<Q> {
         Ok(())
     }
 
-    /// The queue is not used any more.
+    /// Gives up the queue, and answers the questions on it with nothing.
     fn fell(&mut self, now: u64, error: ChannelError) {
         tracing::debug!(own = self.own, peer = self.peer, %error, "the connection with another SSD broke");
         self.exchange.end(error);
