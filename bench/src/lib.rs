@@ -7,7 +7,7 @@
 //!             the baselines' CPU side                         proxy, central
 //!   fill      every unit of every volume is written once
 //!   measure   warm-up, measured part, drain: one launch       latency, cpu, ideal
-//!   read back after writing: every replica of every block
+//!   read back after writing: every replica of every block     read_back
 //!   Report    table, JSON, drawing                            report, summary, served, lateness, plot
 //!   Jobs      loads of a file, one after another              jobs
 //!   Repeated  a load several times: median and spread         repeat
@@ -38,6 +38,7 @@ mod made_up;
 mod plot;
 mod proxy;
 mod rate;
+mod read_back;
 mod repeat;
 mod report;
 mod served;
@@ -51,6 +52,7 @@ pub use latency::{Latency, Timed};
 pub use lateness::Lateness;
 pub use load::Load;
 pub use rate::{Pace, RateIops, RateSummary};
+pub use read_back::read_back;
 pub use repeat::Spread;
 pub use report::Report;
 
@@ -58,7 +60,7 @@ use cpu::{Busy, CpuTime};
 use gnstor_console::CliError;
 use gnstor_console::{Steps, human_bytes};
 use harness::{Outcome, Phase};
-use kernel::{LaneResult, NO_SECTOR, ONCE, RANDOM, VERIFY, WHOLE};
+use kernel::{LaneResult, NO_SECTOR, ONCE, RANDOM, VERIFY};
 use libgnstor::describe_status;
 use report::{DeviceSummary, ErrorSummary, SCHEMA, Verify};
 use std::time::Duration;
@@ -269,47 +271,6 @@ fn whole(harness: &Harness, outcome: &Outcome, op: usize, what: &str) -> Result<
 /// Over all threads.
 fn sum(outcome: &Outcome, f: fn(&LaneResult) -> u64) -> u64 {
     outcome.lanes.iter().flatten().map(f).sum()
-}
-
-/// Reads every replica of every block, where the load has written and its reads are checked, and adds what
-/// that finds to the report. Not after Ctrl-C, and not after a failed write: what its blocks hold is then
-/// unknown.
-///
-/// # Errors
-/// [`CliError`]: reads that failed.
-pub fn read_back(harness: &Harness, report: &mut Report, steps: &Steps) -> Result<(), CliError> {
-    let Some(summary) = report.verify.as_mut() else { return Ok(()) };
-    // A load that writes may have written in its warm-up only.
-    if harness.load().read_percent == 100 || report.interrupted || !report.errors.is_empty() {
-        return Ok(());
-    }
-    for replica in 1..=harness.load().replicas {
-        let phase = Phase {
-            what: "read back",
-            flags: VERIFY | WHOLE | ONCE,
-            read_percent: 100,
-            warmup: Duration::ZERO,
-            runtime: ONCE_LIMIT,
-            replica,
-            pace: None,
-        };
-        let back = harness.run(&phase, steps)?;
-        if back.interrupted {
-            report.interrupted = true;
-            return Ok(());
-        }
-        whole(harness, &back, 0, "reading back")?;
-        summary.whole_blocks += sum(&back, |lane| lane.whole_blocks);
-        summary.first_wrong =
-            summary.first_wrong.take().or_else(|| first_wrong(harness, &back, &format!("replica {replica}")));
-        summary.replicas_read_back = replica;
-        if replica == 1 {
-            // A unit's generation says how often it was written: the first time was the filling.
-            summary.verified_ios += sum(&back, |lane| lane.generations) - sum(&back, |lane| lane.verified);
-        }
-    }
-    steps.done(format!("read back   {} replicas of every block", harness.load().replicas));
-    Ok(())
 }
 
 /// The first wrong sector of a launch, in words.

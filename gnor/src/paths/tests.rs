@@ -61,6 +61,8 @@ struct World {
     now: Moment,
     /// The last time the process stood still.
     still: Moment,
+    /// It stands still for so long, which is too short to be told from silence of its peers.
+    unnoticed: Duration,
     drawn: u64,
     seed: u64,
 }
@@ -76,8 +78,8 @@ impl World {
             failed: None,
         };
         let (paths, events) = (Paths::new(SSDS, PACE, true), BTreeMap::new());
-        let (now, still) = (Moment::ZERO, Moment::ZERO);
-        Self { paths, ssds: [ssd; SSDS], events, now, still, drawn: 0, seed }
+        let (now, still, unnoticed) = (Moment::ZERO, Moment::ZERO, Duration::ZERO);
+        Self { paths, ssds: [ssd; SSDS], events, now, still, unnoticed, drawn: 0, seed }
     }
 
     fn number(&mut self) -> u64 {
@@ -122,7 +124,7 @@ impl World {
             }
             Action::Cut(ssd) => {
                 let one = self.ssds[ssd];
-                let newly = self.now.saturating_sub(one.since) <= SOON;
+                let newly = self.now.saturating_sub(one.since) <= SOON + self.unnoticed;
                 assert!(one.mode != Mode::Well || newly, "SSD {ssd} answers and is given up");
                 self.ssds[ssd] = Ssd { path: 0, asked: false, failed: None, ..one };
             }
@@ -221,8 +223,10 @@ impl World {
     fn stand_still(&mut self, pause: Duration) {
         self.now += pause;
         self.still = self.now;
+        self.unnoticed = if pause < PACE.stood_still { pause } else { Duration::ZERO };
         let actions = self.paths.step(self.now);
         actions.into_iter().for_each(|action| self.act(action));
+        self.unnoticed = Duration::ZERO;
     }
 }
 

@@ -70,7 +70,7 @@ fn a_job_file_runs_its_sections_one_after_another() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("jobs.fio");
         let job = path.to_str().expect("a plain path");
-        let text = "[global]\ndevice=host\npreset=null\nsize=2MiB\nwarmup=0\nruntime=50ms\n\n\
+        let text = "[global]\ndevice=host\npreset=null\nsize=2MiB\nwarmup=0\nruntime=50ms\nioengine=libaio\n\n\
                     [first]\nrw=randread\n[second]\nrw=randwrite\nbs=8k\n";
         std::fs::write(&path, text).expect("a file can be written");
         let ended = gnstor(&["bench", "--job", job]);
@@ -79,9 +79,14 @@ fn a_job_file_runs_its_sections_one_after_another() {
         {
             assert!(ended.stdout.contains(word), "'{word}' in: {}", ended.stdout);
         }
-        std::fs::write(&path, "[only]\nioengine=libaio\n").expect("a file can be written");
+        assert!(
+            ended.stderr.contains("jobs.fio: ignored") && ended.stderr.contains("ioengine"),
+            "{}",
+            ended.stderr
+        );
+        std::fs::write(&path, "[only]\nzonemode=zbd\n").expect("a file can be written");
         let wrong = gnstor(&["bench", "--job", job]);
-        wrong.failed(&["jobs.fio", "'only' (line 1)", "--ioengine"]);
+        wrong.failed(&["jobs.fio", "'only' (line 1)", "--zonemode"]);
         assert_eq!(wrong.code, 2);
     });
 }
