@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tells a silent SSD from a thread that was not run (rule 2b of the fleet).
 //!
-//! An SSD is silent when a keep-alive has been out for longer than the link's patience, and no completion came
-//! meanwhile. The patience is [`PATIENCE_MS`] for an SSD that answers at once. An SSD whose answers take long,
-//! as on a machine with more threads than cores, has [`SLOWER`] times the longest that it took lately: to drop
-//! it costs copies, and a later real loss may then take the last one. A new connection has no history, so its
-//! SSD counts as a slow one at first.
+//! An SSD is silent when a keep-alive has been out for longer than the link's patience, and no completion
+//! came meanwhile. The patience is [`PATIENCE_MS`] for an SSD that answers at once. An SSD whose answers take
+//! long, as on a machine with more threads than cores, has [`SLOWER`] times the longest that it took lately.
+//! To drop it costs copies, and a later real loss may then take the last one. A new connection has no
+//! history, so its SSD counts as a slow one at first.
 //!
 //! The link counts the time that it could have seen: of the time between two looks, at most [`STEP_MS`]. So a
 //! daemon that is stopped, or is on a busy machine, does not take its own pause for the SSD's. After a longer
