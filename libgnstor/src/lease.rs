@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::manager::VolumeInfo;
 use gnstor_proto::grpc;
 use gnstor_proto::placement::Rows as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -18,6 +19,7 @@ pub(crate) struct Lease {
     stop: Sender<()>,
     thread: JoinHandle<()>,
     lost: Arc<Mutex<Option<String>>>,
+    in_doubt: Arc<AtomicBool>,
 }
 
 /// The daemon has decided that there is nothing to renew.
@@ -45,7 +47,10 @@ impl Lease {
             lease_epoch: info.lease_epoch,
             lease_ms: u32::try_from(length.as_millis()).unwrap_or(u32::MAX),
             reaches: None,
+            in_doubt: false,
         };
+        let in_doubt = Arc::new(AtomicBool::new(false));
+        let doubt = Arc::clone(&in_doubt);
         let (reach, maps) = (client.session.reach(), Arc::clone(&client.maps));
         let report = Arc::clone(&lost);
         let thread = std::thread::spawn(move || {
@@ -53,13 +58,17 @@ impl Lease {
             let (mut request, mut told) = (request, Told { reaches: u64::MAX, epoch: 0 });
             loop {
                 let begun = Instant::now();
-                while begun.elapsed() < pause && !told.lacks(reach.now(), maps.current().epoch()) {
+                while begun.elapsed() < pause
+                    && !told.lacks(reach.now(), maps.current().epoch())
+                    && request.in_doubt == doubt.load(Ordering::Relaxed)
+                {
                     let rest = LOOK.min(pause.saturating_sub(begun.elapsed()));
                     let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(rest) else { return };
                 }
                 pause = length / 3;
                 told = Told { reaches: reach.now(), epoch: maps.current().epoch() };
                 request.reaches = Some(told.reaches);
+                request.in_doubt = doubt.load(Ordering::Relaxed);
                 match rpc.wait("the renewal of a lease", rpc.volumes().renew(request.clone())) {
                     Ok(_) => {}
                     // A daemon that is away, or waits for an SSD, may serve again before the lease ends; when
@@ -75,12 +84,17 @@ impl Lease {
                 }
             }
         });
-        Self { stop, thread, lost }
+        Self { stop, thread, lost, in_doubt }
     }
 
     /// Why it is not renewed any longer.
     pub(crate) fn lost(&self) -> Option<String> {
         self.lost.lock().expect("no panic while held").clone()
+    }
+
+    /// A write failed: the daemon is told at once that replicas may differ.
+    pub(crate) fn put_in_doubt(&self) {
+        self.in_doubt.store(true, Ordering::Relaxed);
     }
 
     /// Renews no more.

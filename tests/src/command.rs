@@ -307,6 +307,11 @@ impl SsdProcess {
         self.running.child.0.id()
     }
 
+    /// What it has said on standard error since the last call.
+    pub fn complaints(&self) -> Vec<String> {
+        self.running.complaints()
+    }
+
     /// Sends it a signal that does not end it.
     pub fn signal(&self, how: &str) {
         self.running.signal(how);
