@@ -337,15 +337,25 @@ behaviour() {
     traffic plain weak "$(of 2 15)"
     wait
 }
+# wait_for KIND: until the other job has tried to build the programs of this kind.
+wait_for() {
+    until [ -e "$OUT/tried-$1" ]; do sleep 0.2; done
+}
 mistakes() {
-    # A mistake in a scenario needs the plain program.
-    { headers_alone; [ -x "$OUT/traffic-plain" ] || build plain traffic pool; } &
-    build tsan traffic pool
-    wait
-    { traffic tsan tsan "$(of 1 2)"; mutants_of_one_core; } &
+    {
+        build tsan traffic pool
+        : > "$OUT/tried-tsan"
+        traffic tsan tsan "$(of 1 2)"
+        pool tsan "$(of 5 20)" 4
+        wait_for plain
+        mutants_of_one_core
+    } &
+    [ -x "$OUT/traffic-plain" ] || build plain traffic pool
+    : > "$OUT/tried-plain"
+    headers_alone
     build asan traffic
     traffic asan asan "$(of 1 2)"
-    pool tsan "$(of 5 20)" 4
+    wait_for tsan
     mutants_of_the_other
     wait
 }
