@@ -27,6 +27,8 @@ pub const MOST_BLOCKS: u32 = 16;
 pub const DATA_AT: usize = 4096;
 /// CDW12: data comes with the rows.
 const WITH_DATA: u32 = 1 << 16;
+/// CDW12: the copy of a place that serves is enough, also where another SSD is the first of the group.
+const OF_ANY: u32 = 1 << 17;
 
 /// Which blocks are asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +52,9 @@ pub struct PeerRead {
     pub first: u32,
     /// What of it.
     pub wanted: Wanted,
+    /// The copy of a place that serves is enough: a scrub that looks for a good copy. Else the SSD tells only
+    /// blocks of groups where it is the first.
+    pub of_any: bool,
 }
 
 impl PeerRead {
@@ -79,6 +84,7 @@ impl PeerRead {
             Wanted::Rows(blocks) => (0, blocks),
             Wanted::Blocks(mask) => (WITH_DATA, mask),
         };
+        let flag = if self.of_any { flag | OF_ANY } else { flag };
         let dwords = u32::try_from(self.bytes() / 4).unwrap_or(u32::MAX);
         Sqe {
             opcode: opcode::PEER_READ,
@@ -98,13 +104,14 @@ impl PeerRead {
         let word = sqe.cdw12.get();
         let vid = Vid::new(word.to_le_bytes().first_chunk().map(|low| u16::from_le_bytes(*low))?)?;
         let count = sqe.cdw14.get();
-        let wanted = match word >> 16 {
+        let of_any = word & OF_ANY != 0;
+        let wanted = match (word & !OF_ANY) >> 16 {
             0 if (1..=MOST_ROWS).contains(&count) => Wanted::Rows(count),
             1 if (1..1 << MOST_BLOCKS).contains(&count) => Wanted::Blocks(count),
             _ => return None,
         };
         let (epoch, generation, first) = (sqe.cdw2.get(), sqe.cdw11.get(), sqe.cdw13.get());
-        let read = Self { epoch, vid, generation, first, wanted };
+        let read = Self { epoch, vid, generation, first, wanted, of_any };
         (sqe.cdw10.get() as usize * 4 == read.bytes()).then_some(read)
     }
 }
@@ -206,17 +213,18 @@ mod tests {
         for (wanted, bytes, blocks) in
             [(Wanted::Rows(3), 96, &[7, 8, 9][..]), (Wanted::Blocks(0b1001), 4096 + 8192, &[7, 10][..])]
         {
-            let read = PeerRead { epoch: 9, vid, generation: 2, first: 7, wanted };
+            let read = PeerRead { epoch: 9, vid, generation: 2, first: 7, wanted, of_any: bytes > 96 };
             assert_eq!((PeerRead::of(&read.command()), read.bytes()), (Some(read), bytes));
             assert!(read.blocks().eq(blocks.iter().copied()));
             let short = Sqe { cdw10: 1.into(), ..read.command() };
             assert_eq!(PeerRead::of(&short), None, "the room is another one");
         }
         let out = |count: u32, flag: u32| {
-            let read = PeerRead { epoch: 9, vid, generation: 2, first: 7, wanted: Wanted::Rows(1) };
+            let wanted = Wanted::Rows(1);
+            let read = PeerRead { epoch: 9, vid, generation: 2, first: 7, wanted, of_any: false };
             PeerRead::of(&Sqe { cdw12: (5 | flag).into(), cdw14: count.into(), ..read.command() })
         };
-        assert_eq!([out(0, 0), out(1025, 0), out(1 << 16, 1 << 16), out(1, 1 << 17)], [None; 4]);
+        assert_eq!([out(0, 0), out(1025, 0), out(1 << 16, 1 << 16), out(1, 1 << 18)], [None; 4]);
         let stamp = Stamp { lease_epoch: 3, sequence: 4 };
         let rows = [
             Row { block: 1, kind: Kind::Block { sum: 6 }, stamp },

@@ -55,7 +55,8 @@ impl Ssd {
             | opcode::ACTIVATE
             | opcode::LEASE_ASK
             | opcode::SETTLE
-            | opcode::PEER_READ => return self.submit_vendor(now, permit, cntlid, sqe),
+            | opcode::PEER_READ
+            | opcode::REPAIR => return self.submit_vendor(now, permit, cntlid, sqe),
             _ => Err(Refusal::InvalidOpcode.into()),
         };
         match answer {

@@ -4,7 +4,7 @@
 use super::apply::held;
 use crate::controller::Ssd;
 use crate::io::permit::CompletionPermit;
-use crate::permission::fleet::Fleet;
+use crate::permission::fleet::{Fleet, Place};
 use crate::permission::lease::runs;
 use crate::request::Refused;
 use gnstor_base::time::Time;
@@ -65,7 +65,7 @@ impl Ssd {
         if entry.deleting {
             return Err(Refusal::Deleting.into());
         }
-        let is_told = |vba: &u32| tells(fleet, entry, *vba, asker);
+        let is_told = |vba: &u32| tells(fleet, entry, *vba, asker, read.of_any);
         let blocks: Vec<u32> = read.blocks().filter(is_told).collect();
         // Each block that is asked for with its data has a row.
         let is_whole = matches!(read.wanted, Wanted::Rows(_)) || blocks.iter().copied().eq(read.blocks());
@@ -126,7 +126,7 @@ impl Ssd {
 
 impl Ssd {
     /// The data of a pinned page; `None`: the medium does not give it.
-    fn page_now(&self, page: Ppa) -> Result<Option<[u8; BLOCK_BYTES as usize]>, Refused> {
+    pub(super) fn page_now(&self, page: Ppa) -> Result<Option<[u8; BLOCK_BYTES as usize]>, Refused> {
         let frame = self.ftl.take_frame().ok_or(Refusal::NotReady)?;
         let mut bytes = [0; BLOCK_BYTES as usize];
         let copied = self.ftl.flash().copy(page, frame);
@@ -138,10 +138,14 @@ impl Ssd {
     }
 }
 
-fn tells(fleet: &Fleet, entry: &VolumeEntry, vba: u32, asker: u16) -> bool {
+fn tells(fleet: &Fleet, entry: &VolumeEntry, vba: u32, asker: u16, of_any: bool) -> bool {
+    let is_right = || match of_any {
+        true => matches!(fleet.place(entry, vba), Place::Serving { .. }),
+        false => fleet.source(entry, vba) == fleet.own(),
+    };
     u64::from(vba) < entry.capacity_blocks
         && fleet.own().is_some()
-        && fleet.source(entry, vba) == fleet.own()
+        && is_right()
         && fleet.has_member(entry, vba, asker)
 }
 

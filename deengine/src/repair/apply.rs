@@ -32,7 +32,7 @@ pub(super) fn held(kept: Kept) -> Held {
     }
 }
 
-fn theirs(row: Option<&Row>) -> Held {
+pub(super) fn theirs(row: Option<&Row>) -> Held {
     match row.map(|row| (row.kind, row.stamp)) {
         Some((Kind::Block { sum } | Kind::Unreadable { sum }, stamp)) => Held::Block { stamp, sum },
         Some((Kind::Tombstone, stamp)) => Held::Tombstone { stamp },
@@ -54,7 +54,7 @@ fn judge(
     let is_current = !fills || commits.is_current(vid, generation, vba);
     let mut block = Filling { held: own, is_current };
     let replaces = match name {
-        Name::Fill => block.copy(theirs),
+        Name::Fill | Name::Scrub => block.copy(theirs),
         Name::Settle(_) => block.settle(theirs),
     };
     let holds = block.held;
