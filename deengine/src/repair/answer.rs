@@ -2,6 +2,8 @@
 //! PEER READ: this SSD as the first of groups tells other members what it holds.
 
 use super::apply::held;
+use super::pace::Work;
+use crate::admin::identify::Delivered;
 use crate::controller::Ssd;
 use crate::io::permit::CompletionPermit;
 use crate::permission::fleet::{Fleet, Place};
@@ -30,11 +32,14 @@ impl Ssd {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
         };
         let answer = self.blocks_for(now, identity, &read).and_then(|blocks| match read.wanted {
-            Wanted::Rows(_) => Ok(self.rows(&read, &blocks)),
-            Wanted::Blocks(_) => self.with_data(&read, &blocks),
+            Wanted::Rows(_) => Ok((self.rows(&read, &blocks), now)),
+            Wanted::Blocks(_) => self.with_data(now, &read, &blocks),
         });
         match (answer, u32::try_from(read.bytes())) {
-            (Ok((data, rows)), Ok(bytes)) => self.deliver(now, permit, sqe, bytes, &data, rows),
+            (Ok(((data, rows), done)), Ok(bytes)) => {
+                let answer = Delivered { bytes, dw0: rows, at: done };
+                self.deliver_at(now, permit, sqe, answer, &data);
+            }
             (Err(refused), _) => self.refuse(permit, read.vid.get(), refused, now),
             (_, Err(_)) => self.refuse(permit, read.vid.get(), Refusal::InvalidField.into(), now),
         }
@@ -88,14 +93,20 @@ impl Ssd {
     }
 
     /// Row and data of a block are those of one page.
-    fn with_data(&self, read: &PeerRead, blocks: &[u32]) -> Result<(Vec<u8>, u32), Refused> {
-        let (mut rows, mut data) = (Vec::new(), Vec::new());
+    fn with_data(
+        &mut self,
+        now: Time,
+        read: &PeerRead,
+        blocks: &[u32],
+    ) -> Result<((Vec<u8>, u32), Time), Refused> {
+        let (mut rows, mut data, mut pages) = (Vec::new(), Vec::new(), Vec::new());
         for &vba in blocks {
             let row = match self.ftl.extent(read.vid, read.generation, vba) {
                 Extent::Page(page, sum) => {
                     let stamp = self.ftl.flash().oob(page).map(|oob| oob.stamp);
                     let bytes = self.page_now(page);
                     self.ftl.unpin(page);
+                    pages.push(page);
                     let stamp = stamp.ok_or(Refusal::NotReady)?;
                     // What was read may have rotted.
                     let kind = match bytes?.filter(|bytes| block_sum(bytes) == sum) {
@@ -120,7 +131,8 @@ impl Ssd {
         }
         rows.resize(DATA_AT, 0);
         rows.extend_from_slice(&data);
-        Ok((rows, u32::try_from(blocks.len()).unwrap_or_default()))
+        let done = self.ftl.read_time(now, &pages, 0).max(self.turn(now, Work::Read, pages.len()));
+        Ok(((rows, u32::try_from(blocks.len()).unwrap_or_default()), done))
     }
 }
 

@@ -35,7 +35,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Windows of a walk that are open at a time.
 const WINDOWS: usize = 4;
-const _: () = assert!(MOST_BLOCKS <= 32, "a window's question is a mask");
+const _: () = assert!(MOST_BLOCKS <= 64, "a window's question is a mask");
 /// An SSD that does not answer, or refuses, is asked again after this.
 const PAUSE: Span = Span::from_ms(20);
 /// The layer has no room for a block: it is asked for again.
@@ -198,6 +198,12 @@ impl Ssd {
                 self.table.fleet().is_some_and(|fleet| fleet.fills_block(volume.entry(), vba))
             })
         });
+    }
+
+    /// When work of a repair on so many pages may have ended.
+    fn turn(&mut self, now: Time, work: pace::Work, pages: usize) -> Time {
+        let commands = self.workers.tally().entered;
+        self.repair.pace.turn(now, commands, &self.config.preset, work, pages)
     }
 
     /// Goes on with all walks; when to come back.

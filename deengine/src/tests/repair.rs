@@ -3,6 +3,7 @@
 
 mod late;
 mod media;
+mod pace;
 mod scrub;
 
 use super::*;

@@ -5,6 +5,7 @@ use super::{Range, TURN, Wrong};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
 use crate::repair::apply::{held, theirs};
+use crate::repair::pace::Work;
 use crate::repair::{NO_ROOM, Name};
 use gnstor_base::time::Time;
 use gnstor_fleet::repair::{Held, scrubs_beside_writers};
@@ -45,21 +46,11 @@ impl Ssd {
             }
             range.at += 1;
         }
-        let done = self.ftl.read_time(now, &pages, 0);
-        self.repair.scrub.due = if is_short { now + NO_ROOM } else { self.next_turn(now, done, pages.len()) };
-    }
-
-    /// When repairs go on that have read so many blocks until `done`.
-    fn next_turn(&mut self, now: Time, done: Time, blocks: usize) -> Time {
-        if blocks == 0 {
-            return now;
-        }
-        let commands = self.workers.tally().entered;
-        let turn = done.max(now + TURN);
-        if self.repair.pace.is_used(now, commands) {
-            now + self.repair.pace.turn(turn.since(now))
-        } else {
-            turn
+        if is_short {
+            self.repair.scrub.due = now + NO_ROOM;
+        } else if !pages.is_empty() {
+            let done = self.ftl.read_time(now, &pages, 0).max(now + TURN);
+            self.repair.scrub.due = done.max(self.turn(now, Work::Read, pages.len()));
         }
     }
 
