@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! REPAIR: the daemon starts and stops a scrub, and sets the share of repairs. The log page of the scrub tells
-//! how far it is. The byte boxes are in `docs/formats-fleet.md`.
+//! REPAIR: the daemon starts and stops a scrub, and sets the share of repairs. The scrub's log page tells how
+//! far it is. The byte boxes are in `docs/formats-fleet.md`.
 
 use crate::nvme::Sqe;
 use crate::repair::{CRC_AT, FORMAT, NO_SSD, REPAIR_BYTES, RepairError, check, seal};

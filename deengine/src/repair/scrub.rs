@@ -7,7 +7,7 @@
 //!        ^                --> rows of each group's first: where does this SSD's copy differ?
 //!        '-- all done ------- data for what is wrong here, from one serving SSD after the other
 //! ```
-//! * The first of a group compares with nobody: the others compare with it. It only reads its copies.
+//! * The first of a group reads its copies and compares them with no other SSD's: the others compare with it.
 //! * While clients write, copies with other stamps are no fault: only equal stamps are compared.
 //! * A copy is replaced while the layer is locked, and only if it is still the one that was found wrong.
 //! * Nothing of it is durable: an SSD that starts scrubs no more.
