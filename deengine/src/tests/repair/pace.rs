@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How fast a fill is, in virtual time: beside nobody, and beside clients that use the SSDs.
+//! How fast a fill is, in virtual time: on SSDs that no client uses, and beside clients.
 
 use super::*;
 use crate::tests::oracle::Dice;
