@@ -118,7 +118,8 @@ impl Commits<'_> {
         self.inner.current.mark(vid, generation, vba);
     }
 
-    /// The block gets this content, whatever the stamps are; `None`: nothing. The transaction.
+    /// The block gets this content, whatever the stamps are; `None`: nothing. The transaction, and when the
+    /// write buffer has the data.
     ///
     /// # Errors
     /// [`CommitError`]; then nothing has changed, and the frame is still the caller's.
@@ -127,14 +128,17 @@ impl Commits<'_> {
         now: Time,
         target: &Target,
         block: Option<NewBlock>,
-    ) -> Result<Seq, CommitError> {
+    ) -> Result<(Seq, Time), CommitError> {
         let inner = &mut *self.inner;
-        let seq = match block {
-            Some(block) => self.ftl.commit_locked(inner, now, now, target, &[block], true)?.seq,
-            None => self.ftl.trim_locked(inner, now, target, 1, true)?.seq,
+        let replaced = match block {
+            Some(block) => {
+                let committed = self.ftl.commit_locked(inner, now, now, target, &[block], true)?;
+                (committed.seq, committed.done)
+            }
+            None => (self.ftl.trim_locked(inner, now, target, 1, true)?.seq, now),
         };
         self.applied += 1;
-        Ok(seq)
+        Ok(replaced)
     }
 
     /// A block that is not mapped has this stamp from now on; the zero stamp: none.

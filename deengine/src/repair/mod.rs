@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! This SSD repairs itself (rules 13 and 14 of the fleet): it fills its places, and settles volumes. Both are
-//! one walk over blocks, and the rule for a block is `gnstor_fleet::fill`.
+//! one walk over blocks, and the rule for a block is `gnstor_fleet::fill`. It scrubs what it serves, too
+//! ([`scrub`]).
 //!
 //! ```text
 //!   map: places that fill --.                .-- rows --> differs? -- blocks --> the layer
@@ -15,6 +16,9 @@
 mod answer;
 mod apply;
 mod ask;
+mod order;
+mod pace;
+mod scrub;
 mod settle;
 mod walk;
 
@@ -31,7 +35,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Windows of a walk that are open at a time.
 const WINDOWS: usize = 4;
-const _: () = assert!(MOST_BLOCKS <= 32, "a window's question is a mask");
+const _: () = assert!(MOST_BLOCKS <= 64, "a window's question is a mask");
 /// An SSD that does not answer, or refuses, is asked again after this.
 const PAUSE: Span = Span::from_ms(20);
 /// The layer has no room for a block: it is asked for again.
@@ -55,6 +59,7 @@ pub(crate) fn is_of_repair(ask: AskId) -> bool {
 enum Name {
     Fill,
     Settle(Vid),
+    Scrub,
 }
 
 /// Blocks of one volume that are compared with one SSD's.
@@ -156,11 +161,14 @@ pub(crate) struct Repair {
     walks: BTreeMap<Name, Walk>,
     open: BTreeMap<AskId, Open>,
     last: u32,
+    scrub: scrub::Scrub,
+    pace: pace::Pace,
 }
 
 impl Ssd {
     /// It goes by another map, which is in the table.
     pub(crate) fn follow_fill(&mut self, now: Time) {
+        self.scrub_by_new_map(now);
         self.repair.walks.retain(|name, _| *name == Name::Fill);
         let places = self.table.fleet().map_or_else(Vec::new, |fleet| fleet.fills().to_vec());
         if places.is_empty() {
@@ -192,12 +200,18 @@ impl Ssd {
         });
     }
 
+    /// When work of a repair on so many pages may have ended.
+    fn turn(&mut self, now: Time, work: pace::Work, pages: usize) -> Time {
+        let commands = self.workers.tally().entered;
+        self.repair.pace.turn(now, commands, &self.config.preset, work, pages)
+    }
+
     /// Goes on with all walks; when to come back.
     pub(crate) fn repair_on(&mut self, now: Time) -> Time {
-        if self.repair.walks.is_empty() && self.repair.open.is_empty() {
+        if self.repair.walks.is_empty() && self.repair.open.is_empty() && !self.repair.scrub.runs() {
             return Time::NEVER;
         }
-        let mut next = self.end_late_questions(now);
+        let mut next = self.end_late_questions(now).min(self.scrub_on(now));
         let names: Vec<Name> = self.repair.walks.keys().copied().collect();
         for name in names {
             if let Some(mut walk) = self.repair.walks.remove(&name) {

@@ -3,6 +3,8 @@
 
 mod late;
 mod media;
+mod pace;
+mod scrub;
 
 use super::*;
 use gnstor_base::controller::Question;
@@ -53,14 +55,19 @@ fn map_of(epoch: u64, members: &[u16], fills: Option<u16>, firsts: [u16; 2]) -> 
 
 impl World {
     fn new(map: &FleetMap3) -> Self {
-        let mut ssds: Vec<Harness> = (0..3).map(Harness::connected).collect();
+        Self::of((0..3).map(Harness::connected).collect(), map, BLOCKS)
+    }
+
+    /// Of these SSDs, with a volume of so many blocks.
+    fn of(mut ssds: Vec<Harness>, map: &FleetMap3, blocks: u32) -> Self {
         for (own, ssd) in ssds.iter_mut().enumerate() {
             for peer in (0..3).filter(|peer| *peer != own) {
                 let identity = Identity::Peer(u16::try_from(peer).expect("few"));
                 ssd.connect(peer_key(peer), 0, identity, CNTLID_ANY);
             }
             assert_eq!(refusal(&ssd.set_map(map)), None);
-            let volume = VolumeEntry { replicas: 3, lease_ms: 600_000, ..entry(VOLUME) };
+            let capacity_blocks = blocks.into();
+            let volume = VolumeEntry { replicas: 3, lease_ms: 600_000, capacity_blocks, ..entry(VOLUME) };
             assert_eq!(refusal(&ssd.volume_command(opcode::VOLUME_ADD, &volume)), None);
         }
         Self { ssds, lost: Vec::new(), fetched: 0 }

@@ -43,7 +43,8 @@ fn only_a_member_hears_of_blocks_and_only_from_an_ssd_that_decides() {
         let cqe = world.ssds[at].run(peer_key(peer), sqe);
         refusal(&cqe).map_or(Ok(cqe.dw0.get()), Err)
     };
-    let rows = PeerRead { epoch: 1, vid: vid(VOLUME), generation: 1, first: 0, wanted: Wanted::Rows(64) };
+    let wanted = Wanted::Rows(64);
+    let rows = PeerRead { epoch: 1, vid: vid(VOLUME), generation: 1, first: 0, wanted, of_any: false };
     assert_eq!(ask(0, 1, rows), Ok(1));
     assert_eq!(ask(0, 2, rows), Ok(0), "it has no place");
     assert_eq!(ask(1, 0, rows), Ok(0), "another one is the first");
