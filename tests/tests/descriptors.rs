@@ -48,7 +48,7 @@ fn a_process_without_descriptors_spins_on_no_core_goes_on_and_lets_clients_in_ag
             .flat_map(|at| (0..32).map(move |_| TcpStream::connect(at).expect("the kernel takes it")))
             .collect();
         std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(descriptors(up.pid()), most, "none is left");
+        assert!(descriptors(up.pid()) >= most, "none is left");
         let busy = taken(&up);
         println!("{idle:.2} s of {LOOK:?} with descriptors, {busy:.2} s without");
         assert!(busy < idle + 0.25 * LOOK.as_secs_f64(), "{busy:.2} s, {idle:.2} s before");

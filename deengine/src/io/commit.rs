@@ -118,6 +118,16 @@ impl Worker {
                 submitted.push(Submitted { write: id, is_job: false });
                 continue;
             };
+            // The entry of now allows it, too. There may be no room for long: a fence does not wait for that.
+            if write.version != self.version
+                && let Some((_, request)) = &mut write.command
+                && let Some(serial) = self.rules.serial(request.slot()).filter(|now| *now != request.serial())
+                && self.shared.workers.enter(self.index, request.slot(), self.version)
+            {
+                self.shared.workers.state(self.index).in_flight(request.slot()).leave(false);
+                request.confirmed_by(serial);
+                write.version = self.version;
+            }
             let (at, accepted) = (write.data_at, write.stage.time().max(write.data_at));
             work.add(
                 Job { at, accepted, target, until, blocks: 0, outcome: CommitOutcome::Stale },

@@ -61,6 +61,11 @@ impl<T> Authorized<T> {
     pub fn serial(&self) -> u64 {
         self.serial
     }
+
+    /// It was confirmed just now: it counts as judged by this state of the entry. The caller counts it anew.
+    pub(crate) fn confirmed_by(&mut self, serial: u64) {
+        self.serial = serial;
+    }
 }
 
 /// All volumes of one SSD, and the highest daemon term it has seen.
@@ -120,15 +125,16 @@ impl Table {
     }
 
     /// A request that was confirmed just now counts as judged by the entry of now: a fence need not wait.
-    pub(crate) fn renew(&mut self, request: Authorized<Request>) -> Authorized<Request> {
-        let Some(serial) = self.rules.serial(request.slot).filter(|&serial| serial != request.serial) else {
-            return request;
-        };
-        let Some(count) = self.count_of(&request) else { return request };
-        *count -= 1;
-        let renewed = Authorized { serial, ..request };
-        self.adopt(&renewed);
-        renewed
+    pub(crate) fn renew(&mut self, mut request: Authorized<Request>) -> Authorized<Request> {
+        let newer = self.rules.serial(request.slot).filter(|&serial| serial != request.serial);
+        if let Some(serial) = newer
+            && let Some(count) = self.count_of(&request)
+        {
+            *count -= 1;
+            request.confirmed_by(serial);
+            self.adopt(&request);
+        }
+        request
     }
 
     /// The request is no longer in flight.

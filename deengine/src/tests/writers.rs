@@ -192,11 +192,20 @@ fn a_change_of_rights_waits_for_no_write_that_only_waits_for_room() {
         sent.push(harness.submit(WRITER, sqe));
         harness.step_to(harness.now + Span::from_ns(1500));
     }
-    let chmod = harness.chmod(|entry| entry.readers.push(client(9)));
-    harness.step(harness.now);
-    harness.pump();
-    assert_eq!(refusal(&harness.take(DAEMON, chmod).expect("it waits for no write")), None);
+    for _ in 0..40 {
+        let sqe = harness.io(io::WRITE, WRITER, 0, 16);
+        sent.push(harness.submit(WRITER, sqe));
+    }
     let last = *sent.last().unwrap();
+    let chmod = harness.chmod(|entry| entry.readers.push(client(9)));
+    let changed = loop {
+        if let Some(cqe) = harness.take(DAEMON, chmod) {
+            break cqe;
+        }
+        assert!(harness.take(WRITER, last).is_none(), "the change waited for the last write");
+        harness.step_to(harness.now + Span::from_ns(500));
+    };
+    assert_eq!(refusal(&changed), None);
     assert!(harness.take(WRITER, last).is_none(), "there is no room yet");
     harness.step_to(harness.now + Span::from_ms(100));
     assert_eq!(refusal(&harness.take(WRITER, last).expect("there was room")), None);
