@@ -274,8 +274,11 @@ impl Ssd {
         let committed = match committed {
             Ok(committed) => committed,
             Err(CommitError::Stalled) => {
+                // It waits for the disk, which may take long: a fence does not wait for both.
+                let end = WriteEnd { request: self.table.renew(end.request), ..end };
                 let id = self.start(permit, vid, accepted, Work::Stalled(end));
-                return self.wait(now, id);
+                self.wait(now, id);
+                return self.complete_fences(now);
             }
             Err(CommitError::Unmapped) => {
                 let epoch = self.table.fleet().map_or(0, |fleet| fleet.map().wire_epoch());

@@ -114,6 +114,23 @@ impl Table {
         }
     }
 
+    /// Whether the entry that allowed the request has been replaced.
+    pub(crate) fn is_older(&self, request: &Authorized<Request>) -> bool {
+        self.rules.serial(request.slot) != Some(request.serial)
+    }
+
+    /// A request that was confirmed just now counts as judged by the entry of now: a fence need not wait.
+    pub(crate) fn renew(&mut self, request: Authorized<Request>) -> Authorized<Request> {
+        let Some(serial) = self.rules.serial(request.slot).filter(|&serial| serial != request.serial) else {
+            return request;
+        };
+        let Some(count) = self.count_of(&request) else { return request };
+        *count -= 1;
+        let renewed = Authorized { serial, ..request };
+        self.adopt(&renewed);
+        renewed
+    }
+
     /// The request is no longer in flight.
     pub fn leave(&mut self, request: Authorized<Request>) {
         if let Some(count) = self.count_of(&request) {
