@@ -35,7 +35,7 @@ const KATO: Duration = Duration::from_secs(15);
 /// Pauses of the thread: while it awaits data of a repair, while it awaits other answers or a connection, and
 /// else. A question wakes it at once.
 const NAPS: [Duration; 3] = [Duration::from_micros(300), Duration::from_millis(1), Duration::from_millis(20)];
-/// All connections are looked at so often, ms: Keep Alives, deadlines, and what has been idle for long.
+/// Each connection is looked at so often, ms: Keep Alives, deadlines, and whether it is idle for long.
 const ROUND_MS: u64 = 20;
 /// Connections that are made at a time. Each proof takes processor time, and each wait polls.
 const DIALS: usize = 4;
@@ -177,8 +177,8 @@ impl Carrying {
         connection.give(asked);
     }
 
-    /// Attends to the connections with something to do, and to all once in a while. One that has had nothing to
-    /// do for long ends.
+    /// Attends to the connections with something to do, and to each one once in a while. One that has had
+    /// nothing to do for long ends.
     fn attend(&mut self) {
         let now = self.now();
         if now >= self.round_at {

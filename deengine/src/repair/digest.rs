@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Digests: where 64 blocks of two SSDs have the same, nothing is listed. A digest is compared while the layer
-//! is locked, so no client's write comes in between.
+//! Digests: where 64 blocks of two SSDs have the same, nothing is listed. A digest is compared while the
+//! layer is locked, so no client's write comes in between.
 
 use super::{Name, Walk, Window};
 use crate::controller::Ssd;
