@@ -2,6 +2,7 @@
 //! PEER READ: this SSD as the first of groups tells other members what it holds.
 
 use super::apply::held;
+use super::digest::{leaves_of, of_chunks};
 use super::pace::Work;
 use crate::admin::identify::Delivered;
 use crate::controller::Ssd;
@@ -33,6 +34,7 @@ impl Ssd {
         };
         let answer = self.blocks_for(now, identity, &read).and_then(|blocks| match read.wanted {
             Wanted::Rows(_) => Ok((self.rows(&read, &blocks), now)),
+            Wanted::Digests(_) => Ok((self.digests(&read, &blocks), now)),
             Wanted::Blocks(_) => self.with_data(now, &read, &blocks),
         });
         match (answer, u32::try_from(read.bytes())) {
@@ -70,10 +72,10 @@ impl Ssd {
         if entry.deleting {
             return Err(Refusal::Deleting.into());
         }
-        let is_told = |vba: &u32| tells(fleet, entry, *vba, asker, read.of_any);
-        let blocks: Vec<u32> = read.blocks().filter(is_told).collect();
+        let is_told = |vba| tells(fleet, entry, vba, asker, read.of_any);
+        let blocks = of_chunks(entry, read.blocks(), is_told);
         // Each block that is asked for with its data has a row.
-        let is_whole = matches!(read.wanted, Wanted::Rows(_)) || blocks.iter().copied().eq(read.blocks());
+        let is_whole = !matches!(read.wanted, Wanted::Blocks(_)) || blocks.iter().copied().eq(read.blocks());
         if is_whole { Ok(blocks) } else { Err(Refused::at(Refusal::WrongTarget, map.wire_epoch())) }
     }
 
@@ -90,6 +92,17 @@ impl Ssd {
             }
         }
         (data, rows)
+    }
+
+    fn digests(&self, read: &PeerRead, blocks: &[u32]) -> (Vec<u8>, u32) {
+        let (mut data, mut leaves) = (Vec::new(), 0);
+        for leaf in leaves_of(read.first, read.blocks().count(), blocks) {
+            self.ftl.announce_rows(read.vid, leaf);
+            let digest = self.ftl.commits().digest(read.vid, read.generation, leaf);
+            data.extend_from_slice(&digest.to_le_bytes());
+            leaves += 1;
+        }
+        (data, leaves)
     }
 
     /// Row and data of a block are those of one page.

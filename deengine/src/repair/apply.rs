@@ -12,7 +12,7 @@ use gnstor_fleet::repair::Held;
 use gnstor_ftl::{CommitError, Commits, Kept, NewBlock, Target};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
-use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row};
+use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row, Wanted};
 use std::collections::BTreeMap;
 
 /// What became of a block.
@@ -86,25 +86,29 @@ fn other_than(sum: u32) -> &'static [u8; BLOCK_BYTES as usize] {
 }
 
 impl Ssd {
-    /// Rows of a window are there. `None`: they are no answer.
+    /// Rows of a part of a window are there. `None`: they are no answer.
+    #[expect(clippy::too_many_arguments, reason = "a question, its walk and its answer")]
     pub(super) fn compare_rows(
         &mut self,
         now: Time,
         name: Name,
         walk: &mut Walk,
         window: &mut Window,
+        read: &PeerRead,
         rows: u32,
         data: &[u8],
     ) -> Option<()> {
         let rows = Row::decode_all(data, usize::try_from(rows).ok()?)?;
         let rows: BTreeMap<u32, Row> = rows.into_iter().map(|row| (row.block, row)).collect();
-        let Some(targets) =
-            self.targets(name, walk, window, window.first..=window.first + (window.blocks - 1))
-        else {
+        let listed = *window.to_list.front()?;
+        if (read.first, read.wanted) != (listed.0, Wanted::Rows(listed.1)) {
+            return None;
+        }
+        window.to_list.pop_front();
+        let Some(targets) = self.targets(name, walk, window, listed.0..=listed.0 + (listed.1 - 1)) else {
             return Some(());
         };
         window.pull.clear();
-        window.is_listed = true;
         for part in targets.chunks(64) {
             let mut commits = self.ftl.commits();
             for target in part {
@@ -117,7 +121,8 @@ impl Ssd {
                     Ok(Outcome::Differs) => window.pull.push_back(target.vba),
                     Err(_) => {
                         // No room now: the window is compared anew, and what is done stays done.
-                        (window.is_listed, window.retry_at) = (false, now + NO_ROOM);
+                        window.to_list.push_front(listed);
+                        window.retry_at = now + NO_ROOM;
                         window.pull.clear();
                         let at = commits.advance(now);
                         drop(commits);

@@ -65,7 +65,8 @@ impl Ssd {
             window.ask = None;
             let rows = answer.filter(|cqe| Status(cqe.status_word()).is_success()).map(|cqe| cqe.dw0.get());
             let taken = rows.and_then(|rows| match read.wanted {
-                Wanted::Rows(_) => self.compare_rows(now, name, &mut walk, &mut window, rows, data),
+                Wanted::Digests(_) => self.compare_digests(name, &walk, &mut window, rows, data),
+                Wanted::Rows(_) => self.compare_rows(now, name, &mut walk, &mut window, &read, rows, data),
                 Wanted::Blocks(_) => self.take_blocks(now, name, &mut walk, &mut window, &read, rows, data),
             });
             window.waits = taken.is_none();

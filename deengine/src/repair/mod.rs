@@ -4,10 +4,11 @@
 //! ([`scrub`]).
 //!
 //! ```text
-//!   map: places that fill --.                .-- rows --> differs? -- blocks --> the layer
+//!   map: places that fill --.                .-- digests -- rows --> differs? -- blocks --> the layer
 //!                            +--> walk: windows of 1,024 blocks, each asked of one SSD
 //!   SETTLE of a volume -----'                '-- no answer: asked again
 //! ```
+//! * A window asks for digests first, one for each 64 blocks. Where they are its own, nothing is listed.
 //! * A walk belongs to one map. A newer one ends settles. It starts a fill over where other places fill, and
 //!   else its open windows. What was compared stays current in the layer ([`gnstor_ftl::Commits`]).
 //! * [`WINDOWS`] windows have at most one question each, with [`MOST_BLOCKS`] blocks of data.
@@ -16,6 +17,7 @@
 mod answer;
 mod apply;
 mod ask;
+mod digest;
 mod order;
 mod pace;
 mod scrub;
@@ -71,8 +73,10 @@ struct Window {
     blocks: u32,
     /// Index of the SSD that is asked.
     peer: u16,
-    /// Its rows are there.
-    is_listed: bool,
+    /// Its digests are there.
+    is_digested: bool,
+    /// First block and number of blocks of the parts whose digests differ: their rows are to be compared.
+    to_list: VecDeque<(u32, u32)>,
     /// Blocks whose data is to be fetched, ascending.
     pull: VecDeque<u32>,
     ask: Option<AskId>,
@@ -92,7 +96,7 @@ impl Window {
     }
 
     fn is_done(&self) -> bool {
-        self.is_listed && self.pull.is_empty() && self.ask.is_none()
+        self.is_digested && self.to_list.is_empty() && self.pull.is_empty() && self.ask.is_none()
     }
 }
 

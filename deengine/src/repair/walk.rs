@@ -63,7 +63,7 @@ impl Ssd {
             if self.entry_for(name, walk, vid).is_none_or(|entry| entry.generation != generation) {
                 // The volume is gone, or it has a writer again.
                 let window = &mut walk.windows[at];
-                (window.is_listed, window.pull) = (true, VecDeque::new());
+                (window.is_digested, window.to_list, window.pull) = (true, VecDeque::new(), VecDeque::new());
                 next = now;
                 continue;
             }
@@ -120,7 +120,8 @@ impl Ssd {
             first,
             blocks,
             peer,
-            is_listed: false,
+            is_digested: false,
+            to_list: VecDeque::new(),
             pull: VecDeque::new(),
             ask: None,
             retry_at: Time::ZERO,
@@ -135,7 +136,10 @@ impl Ssd {
     pub(super) fn question_of(&self, window: &Window) -> Option<PeerRead> {
         let epoch = self.table.fleet()?.map().wire_epoch();
         let (first, wanted) = match window.pull.front() {
-            None => (window.first, Wanted::Rows(window.blocks)),
+            None => match window.to_list.front() {
+                Some(&(first, blocks)) => (first, Wanted::Rows(blocks)),
+                None => (window.first, Wanted::Digests(window.blocks)),
+            },
             Some(&first) => {
                 let places = window.pull.iter().map(|block| block - first).filter(|at| *at < MOST_BLOCKS);
                 (first, Wanted::Blocks(places.fold(0, |mask, at| mask | 1 << at)))

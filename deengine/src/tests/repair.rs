@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Three SSDs that repair themselves: their questions are carried by hand, in virtual time.
 
+mod digests;
 mod late;
 mod media;
 mod pace;
@@ -33,6 +34,8 @@ struct World {
     lost: Vec<u16>,
     /// Questions for data that were answered.
     fetched: usize,
+    /// Blocks whose rows were answered, and whose digests were.
+    listed: [u32; 2],
 }
 
 /// Admin queue of another SSD.
@@ -70,7 +73,7 @@ impl World {
             let volume = VolumeEntry { replicas: 3, lease_ms: 600_000, capacity_blocks, ..entry(VOLUME) };
             assert_eq!(refusal(&ssd.volume_command(opcode::VOLUME_ADD, &volume)), None);
         }
-        Self { ssds, lost: Vec::new(), fetched: 0 }
+        Self { ssds, lost: Vec::new(), fetched: 0, listed: [0; 2] }
     }
 
     fn set_map(&mut self, map: &FleetMap3) {
@@ -122,6 +125,11 @@ impl World {
         let other = &mut self.ssds[usize::from(peer)];
         let sqe = Sqe { dptr: KeyedSgl::keyed(0, length, KEY), flags: FLAGS_SGL, ..read.command() };
         let cqe = other.run(key, sqe);
+        match read.wanted {
+            Wanted::Rows(blocks) => self.listed[0] += blocks,
+            Wanted::Digests(blocks) => self.listed[1] += blocks,
+            Wanted::Blocks(_) => {}
+        }
         self.fetched += usize::from(matches!(read.wanted, Wanted::Blocks(_)));
         Some((cqe, self.ssds[usize::from(peer)].memory[&key][..read.bytes()].to_vec()))
     }

@@ -78,7 +78,7 @@ impl Ssd {
         let peer = range.ask.take().map_or(0, |(_, peer)| peer);
         let rows = answer.filter(|cqe| Status(cqe.status_word()).is_success()).map(|cqe| cqe.dw0.get());
         let taken = rows.and_then(|rows| match read.wanted {
-            Wanted::Rows(_) => self.compare_scrubbed(&mut range, peer, rows, data),
+            Wanted::Rows(_) | Wanted::Digests(_) => self.compare_scrubbed(&mut range, peer, rows, data),
             Wanted::Blocks(_) => self.heal_from(now, &mut range, peer, read, rows, data),
         });
         self.repair.scrub.log.waits_for = taken.is_none().then_some(peer);

@@ -15,7 +15,7 @@ fn an_answer_from_before_a_settle_brings_no_trimmed_block_back() {
         world.ssds[2].advance(Span::from_ms(1));
         for (ask, peer, local) in std::mem::take(&mut world.ssds[2].asked) {
             match world.question(2, local).wanted {
-                Wanted::Rows(_) => world.carry(2, ask, peer, local),
+                Wanted::Rows(_) | Wanted::Digests(_) => world.carry(2, ask, peer, local),
                 Wanted::Blocks(_) => late = Some((ask, world.answer(2, peer, local))),
             }
         }
