@@ -54,8 +54,24 @@ PY
   echo "$number found by $test in $((SECONDS - start)) s, built in $built s: $what"
 }
 
-# Plants those of `mistakes` whose numbers are given, or all.
+# Whether the text of each mistake is still in its file.
+check_all() {
+  local bad=0 number=0 what file from into where test mistake
+  for mistake in "${mistakes[@]}"; do
+    number=$((number + 1))
+    IFS='~' read -r what file from into where test <<<"$mistake"
+    FROM=$from python3 - "$file" <<'PY' || { echo "$number DOES NOT APPLY: $what"; bad=1; }
+import os, sys
+sys.exit(os.environ["FROM"] not in open(sys.argv[1]).read())
+PY
+  done
+  echo "$number mistakes"
+  exit $bad
+}
+
+# Plants those of `mistakes` whose numbers are given, or all. `check` plants none.
 plant_all() {
+  [ "${1:-}" != check ] || check_all
   local bad=0 number=0 mistake
   for mistake in "${mistakes[@]}"; do
     number=$((number + 1))

@@ -5,7 +5,7 @@ use crate::args::ArrayArgs;
 use crate::fleet::{Fleet, Ssd, copies_left, may_differ, taken_bytes};
 use crate::key::MAY_ALL;
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
-use gnstor_proto::placement::Rows;
+use gnstor_proto::placement::{AnyMap, Rows};
 use libgnstor::VolumeInfo;
 use serde::Serialize;
 use serde_json::json;
@@ -63,6 +63,10 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     if let Some(line) = degraded_line(&fleet.volumes, gone) {
         outln!("degraded    {line}");
     }
+    let settling = unsettled(&fleet).count();
+    if settling > 0 && matches!(fleet.map, AnyMap::Three(_)) {
+        outln!("settling    {settling} volumes: their copies may differ, and are made the same");
+    }
     let (taken, capacity) = (fleet.taken_bytes(), fleet.capacity_bytes());
     outln!("capacity    {} of {} taken", human_bytes(taken), human_bytes(capacity));
     outln!(
@@ -116,7 +120,25 @@ fn volumes_line(volumes: &[VolumeInfo]) -> String {
 
 /// What is wrong, by SSD, the worst of each first.
 fn problems(fleet: &Fleet) -> Vec<Problem> {
-    fleet.ssds.iter().flat_map(|ssd| problems_of(fleet, ssd)).collect()
+    let of_ssds = fleet.ssds.iter().flat_map(|ssd| problems_of(fleet, ssd));
+    of_ssds.chain(differing(fleet)).collect()
+}
+
+/// Copies that stay different: where SSDs vote, they are made the same by themselves.
+fn differing(fleet: &Fleet) -> Option<Problem> {
+    let names: Vec<String> = unsettled(fleet).map(|v| printable(&v.name)).collect();
+    (!names.is_empty() && matches!(fleet.map, AnyMap::Two(_))).then(|| Problem {
+        what: format!("copies of {} may differ: a write there failed", names.join(", ")),
+        action:
+            "write again what failed, or copy the volume into a new one (gnstor cp): this array does not \
+                 make copies the same by itself"
+                .into(),
+    })
+}
+
+/// The volumes of which a write is not known to be on all copies.
+fn unsettled(fleet: &Fleet) -> impl Iterator<Item = &VolumeInfo> {
+    fleet.volumes.iter().filter(|v| v.unsettled && v.replicas > 1)
 }
 
 fn problems_of(fleet: &Fleet, ssd: &Ssd) -> Vec<Problem> {

@@ -141,6 +141,7 @@ fn print_table(volumes: &[VolumeInfo], gone: usize) {
 /// What a volume has lost while so many SSDs serve nothing, in words.
 fn lost_redundancy(volume: &VolumeInfo, gone: usize) -> String {
     match (fleet::copies_left(volume, gone), gone) {
+        (_, 0) if fleet::may_differ(volume, gone) => "  copies may differ: a write failed".into(),
         (_, 0) => String::new(),
         (0, _) => "  degraded: some blocks have no copy that is served".into(),
         (left, _) => format!(
@@ -185,7 +186,7 @@ fn to_json(v: &VolumeInfo) -> Value {
         "replicas": v.replicas,
         "chunk_bytes": v.chunk_bytes, "owner": v.owner, "readers": v.readers, "any_reader": v.any_reader,
         "writer": v.writer, "lease_epoch": v.lease_epoch, "labels": v.labels,
-        "max_iops": v.max_iops, "max_bytes_per_s": v.max_bytes_per_s,
+        "max_iops": v.max_iops, "max_bytes_per_s": v.max_bytes_per_s, "unsettled": v.unsettled,
     })
 }
 
@@ -200,6 +201,9 @@ fn print(v: &VolumeInfo) {
         "writer      {}",
         v.writer.map_or("none".into(), |w| format!("client {w} (lease epoch {})", v.lease_epoch))
     );
+    if v.unsettled {
+        outln!("copies      may differ: a write of the last writer is not known to be on all of them");
+    }
     if v.max_iops != 0 {
         outln!("limit       {} commands a second and SSD", v.max_iops);
     }

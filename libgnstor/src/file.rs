@@ -251,6 +251,7 @@ impl File {
             let written = transfer(&self.client.transfers, self.target(), Self::vba(at), Work::Write(part));
             if written.is_err() {
                 let _ = self.in_doubt.set(());
+                self.lease.iter().for_each(Lease::put_in_doubt);
             }
             written?;
             at += part.len() as u64;

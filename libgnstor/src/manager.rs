@@ -47,6 +47,7 @@ pub struct VolumeInfo {
     pub labels: BTreeMap<String, String>,
     pub max_iops: u32,
     pub max_bytes_per_s: u64,
+    pub unsettled: bool,
 }
 
 impl From<grpc::Volume> for VolumeInfo {
@@ -68,6 +69,7 @@ impl From<grpc::Volume> for VolumeInfo {
             labels: v.labels.into_iter().collect(),
             max_iops: limits.max_iops,
             max_bytes_per_s: limits.max_bytes_per_s,
+            unsettled: v.unsettled,
         }
     }
 }

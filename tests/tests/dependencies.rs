@@ -11,7 +11,7 @@ use std::process::Command;
 const RULES: &[(&str, &[&str])] = &[
     ("gnstor-proto", &[]),
     ("gnstor-base", &["gnstor-proto"]),
-    // The tests of three crates draw hostile bytes.
+    // The tests of four crates draw hostile bytes.
     ("gnstor-auth", &["gnstor-hostile"]),
     ("gnstor-fleet", &["gnstor-proto"]),
     ("gnstor-hostile", &["gnstor-proto"]),
@@ -29,6 +29,7 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-flash",
             "gnstor-fabric",
             "gnstor-fleet",
+            "gnstor-hostile",
             "gnstor-auth",
             "gnstor-base",
             "gnstor-proto",

@@ -45,6 +45,7 @@ impl Calls {
             lease_epoch: 1,
             lease_ms: 60_000,
             reaches: None,
+            in_doubt: false,
         };
         self.0.renew(request).await.map(drop)
     }

@@ -13,6 +13,7 @@ use super::{Core, Reply, Ticket};
 use fleet::Wish;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
+use opens::Holder;
 use std::sync::Arc;
 
 /// A client's call on a volume.
@@ -66,13 +67,13 @@ impl Core {
             }
             Request::List => {
                 let volumes = self.active().filter(|v| caller.right(&v.entry.labels).is_some());
-                let volumes = volumes.map(|v| v.view(now)).collect();
+                let volumes = volumes.map(|v| v.shown(now)).collect();
                 self.reply(ticket, Ok(Reply::Volumes(volumes)));
             }
             Request::Room => self.reply(ticket, Ok(Reply::Room(self.room(now)))),
             Request::Get { name } => {
                 if let Some(volume) = self.named(ticket, &name) {
-                    let view = volume.view(now);
+                    let view = volume.shown(now);
                     self.reply(ticket, Ok(Reply::Volume(view)));
                 }
             }
@@ -82,8 +83,9 @@ impl Core {
             Request::Open { name, client, rights } => {
                 self.open(Call { now, ticket, name: &name, client }, rights);
             }
-            Request::Renew { name, client, lease_epoch, lease_ms, reaches } => {
-                self.renew(Call { now, ticket, name: &name, client }, lease_epoch, lease_ms, reaches);
+            Request::Renew { name, client, lease_epoch, lease_ms, reaches, in_doubt } => {
+                let holder = Holder { lease_epoch, reaches, in_doubt };
+                self.renew(Call { now, ticket, name: &name, client }, lease_ms, holder);
             }
             Request::Release { name, client, all_acknowledged } => {
                 self.release(Call { now, ticket, name: &name, client }, all_acknowledged);

@@ -140,6 +140,8 @@ pub enum Request {
         lease_epoch: u32,
         lease_ms: u32,
         reaches: Option<u64>,
+        /// A write of the holder failed.
+        in_doubt: bool,
     },
     Release {
         name: VolumeName,

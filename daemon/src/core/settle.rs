@@ -100,7 +100,7 @@ impl Core {
             purpose,
             Purpose::Change(Change { then: Then::Released { all_acknowledged: true }, .. })
                 | Purpose::Mark { .. }
-        );
+        ) && !volume.in_doubt;
         if volume.entry.writer.is_some() && entry.writer.is_none() && !is_clean {
             entry.unsettled = true;
         }

@@ -148,6 +148,9 @@ pub(super) struct Volume {
     pub(super) again: bool,
     /// The SSDs that the writer said it reaches, bit N = SSD N, and when it did.
     pub(super) reaches: Option<(u64, u64)>,
+    /// The writer said that a write failed. Replicas may differ until the volume is settled; where no voters
+    /// are, no one settles it.
+    pub(super) in_doubt: bool,
     /// Its replicas may differ, or an Open for writing waits for the end of a lease.
     pub(super) settle: Option<Settle>,
 }
@@ -167,6 +170,7 @@ impl Volume {
             retry: None,
             again: false,
             reaches: None,
+            in_doubt: false,
             settle: None,
         }
     }
@@ -179,6 +183,16 @@ impl Volume {
     /// The entry as a client is shown it: after its lease has run out a volume has no writer.
     pub(super) fn view(&self, now: u64) -> VolumeEntry {
         VolumeEntry { writer: self.writer(now), ..self.entry.clone() }
+    }
+
+    /// The same, with the flag that replicas may differ also where only the writer has said so.
+    pub(super) fn shown(&self, now: u64) -> VolumeEntry {
+        VolumeEntry { unsettled: self.may_differ(), ..self.view(now) }
+    }
+
+    /// Replicas may differ in what was written.
+    pub(super) fn may_differ(&self) -> bool {
+        self.entry.unsettled || self.in_doubt
     }
 
     /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry. So a change
@@ -210,6 +224,9 @@ impl Volume {
         });
         if entry.lease_epoch != self.entry.lease_epoch {
             self.reaches = None;
+        }
+        if self.entry.unsettled && !entry.unsettled {
+            self.in_doubt = false;
         }
         self.entry = entry.clone();
     }

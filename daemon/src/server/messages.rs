@@ -66,6 +66,7 @@ pub(super) fn renew(message: &RenewRequest) -> Result<Request, Failure> {
         lease_epoch: message.lease_epoch,
         lease_ms: request::lease_ms(message.lease_ms),
         reaches: message.reaches,
+        in_doubt: message.in_doubt,
     })
 }
 
@@ -119,5 +120,6 @@ pub(super) fn volume(entry: &VolumeEntry) -> Volume {
             max_iops: entry.limits.max_iops,
             max_bytes_per_s: entry.limits.max_bytes_per_s,
         }),
+        unsettled: entry.unsettled,
     }
 }

@@ -223,7 +223,14 @@ pub(crate) fn write(text: &str, who: u16, lease_ms: u32) -> Request {
 }
 
 pub(crate) fn renew(text: &str, who: u16, lease_epoch: u32, lease_ms: u32) -> Request {
-    Request::Renew { name: name(text), client: client(who), lease_epoch, lease_ms, reaches: None }
+    Request::Renew {
+        name: name(text),
+        client: client(who),
+        lease_epoch,
+        lease_ms,
+        reaches: None,
+        in_doubt: false,
+    }
 }
 
 pub(crate) fn release(text: &str, who: u16) -> Request {

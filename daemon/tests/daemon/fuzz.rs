@@ -65,8 +65,15 @@ fn good() -> Vec<Vec<u8>> {
         GetRequest { name: name.clone() }.encode_to_vec(),
         DeleteRequest { name: name.clone(), client_id, request_id: vec![8; 16] }.encode_to_vec(),
         open.encode_to_vec(),
-        RenewRequest { name: name.clone(), client_id, lease_epoch: 1, lease_ms: 1000, reaches: None }
-            .encode_to_vec(),
+        RenewRequest {
+            name: name.clone(),
+            client_id,
+            lease_epoch: 1,
+            lease_ms: 1000,
+            reaches: None,
+            in_doubt: false,
+        }
+        .encode_to_vec(),
         ReleaseRequest { name: name.clone(), client_id, all_acknowledged: false }.encode_to_vec(),
         share.encode_to_vec(),
         RevokeRequest { name, principal }.encode_to_vec(),

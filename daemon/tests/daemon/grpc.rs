@@ -99,7 +99,14 @@ impl Client {
         lease_epoch: u32,
         lease_ms: u32,
     ) -> Result<u32, Status> {
-        let request = RenewRequest { name: name.into(), client_id, lease_epoch, lease_ms, reaches: None };
+        let request = RenewRequest {
+            name: name.into(),
+            client_id,
+            lease_epoch,
+            lease_ms,
+            reaches: None,
+            in_doubt: false,
+        };
         self.volumes.renew(request).await.map(|reply| reply.into_inner().lease_ms)
     }
 

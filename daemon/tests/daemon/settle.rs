@@ -2,9 +2,10 @@
 //! After a write lease that did not end cleanly the volume is settled before the next one.
 
 use crate::array::SimArray;
-use crate::bench::{Bench, create, delete, opened, read, refused, release, write};
+use crate::bench::{Bench, create, delete, name, opened, read, refused, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{DROP_MS, newest, serving};
+use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::Request;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{VolumeEntry, opcode};
@@ -80,6 +81,35 @@ fn a_lease_that_runs_out_is_settled_without_another_writer() {
     let entry = entry(&bench);
     assert_eq!((entry.writer, entry.unsettled, settles(&bench)), (None, false, 8));
     assert_eq!(bench.core.next_event(), None);
+}
+
+/// What a client is told of volume a: whether its replicas may differ.
+fn shown(bench: &mut Bench) -> bool {
+    let get = bench.ask(Request::Get { name: name("a") }).unwrap();
+    let Reply::Volume(one) = get else { panic!("{get:?}") };
+    let Reply::Volumes(all) = bench.ask(Request::List).unwrap() else { panic!("no list") };
+    assert_eq!(all[0].unsettled, one.unsettled);
+    one.unsettled
+}
+
+#[test]
+fn replicas_that_may_differ_are_shown_from_the_failed_write_until_the_volume_is_settled() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = written(3);
+    assert!(!shown(&mut bench));
+    let mut says = renew("a", 7, 1, 2_000);
+    if let Request::Renew { in_doubt, .. } = &mut says {
+        *in_doubt = true;
+    }
+    bench.ask(says).unwrap();
+    assert!(shown(&mut bench) && entry(&bench).writer.is_some());
+    bench.ask(renew("a", 7, 1, 2_000)).unwrap();
+    assert!(shown(&mut bench), "a later renewal takes nothing back");
+    // Nor does a release that contradicts it.
+    bench.ask(clean(7)).unwrap();
+    assert!(shown(&mut bench) && entry(&bench).unsettled);
+    bench.run_for(300);
+    assert!(!shown(&mut bench) && !entry(&bench).unsettled);
 }
 
 #[test]

@@ -102,7 +102,14 @@ impl Client {
     }
 
     async fn renew(&mut self, name: &str, client_id: u32) -> Result<(), Status> {
-        let wish = RenewRequest { name: name.into(), client_id, lease_epoch: 1, lease_ms: 0, reaches: None };
+        let wish = RenewRequest {
+            name: name.into(),
+            client_id,
+            lease_epoch: 1,
+            lease_ms: 0,
+            reaches: None,
+            in_doubt: false,
+        };
         self.volumes.renew(self.sign(wish)).await.map(drop)
     }
 

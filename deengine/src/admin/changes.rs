@@ -66,7 +66,8 @@ enum Begun {
     Entry(Box<VolumeEntry>, bool),
     /// The entry of a volume that is being deleted.
     Deleting(Box<VolumeEntry>),
-    Map(Box<AnyMap>),
+    /// A map; whether it was made for another content of this SSD.
+    Map(Box<AnyMap>, bool),
     Grant(Box<Sqe>),
     Hold(ToHold),
     Heard(LeaseAsk),
@@ -261,6 +262,7 @@ impl Ssd {
     /// What it is to serve by: the bytes of a map that has been judged.
     fn start_map(&mut self, map: AnyMap, bytes: &[u8]) -> Begun {
         // Before the map: a cut in between leaves a content that no map gives a place.
+        let is_new = matches!(&map, AnyMap::Three(map) if self.has_another_serve(map));
         if let Some(identity) = self.dropped_by(&map) {
             self.volumes.metadata_mut().start_identity(identity, None);
         }
@@ -268,7 +270,7 @@ impl Ssd {
         if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
             self.volumes.metadata_mut().start_filling(map.epoch());
         }
-        Begun::Map(Box::new(map))
+        Begun::Map(Box::new(map), is_new)
     }
 
     /// What a volume's entry is about to be, and the term that it came with.
@@ -307,7 +309,7 @@ impl Ssd {
                 self.wake_at(now);
                 self.fence_change(now, command, vid);
             }
-            Begun::Map(map) => {
+            Begun::Map(map, is_new) => {
                 if self.volumes.filling_since().is_some_and(|epoch| epoch == UNKNOWN_EPOCH) {
                     self.volumes.set_filling_since(Some(map.epoch()));
                 }
@@ -319,6 +321,9 @@ impl Ssd {
                 self.follow_voters(now);
                 self.follow_fill(now);
                 self.complete_change(now, command);
+                if is_new {
+                    self.end_daemon(now);
+                }
             }
             Begun::Grant(sqe) => self.deliver_promise(now, command, &sqe),
             Begun::Hold(held) => {

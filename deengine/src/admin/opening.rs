@@ -93,7 +93,11 @@ impl Ssd {
         }
         self.follow_voters(now);
         self.follow_fill(now);
-        // The daemon asks who an SSD is when it connects.
+        self.end_daemon(now);
+    }
+
+    /// The SSD has another identity. The daemon asks who an SSD is when it connects.
+    pub(crate) fn end_daemon(&mut self, now: Time) {
         let ids: Vec<u16> = self.hosts.ids().collect();
         for id in ids {
             let is_daemon = self.hosts.host(id).is_some_and(|host| host.identity == Identity::Daemon);

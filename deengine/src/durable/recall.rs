@@ -14,7 +14,7 @@ use gnstor_base::time::Time;
 use gnstor_durable::cell::Kind;
 use gnstor_durable::{DurableError, SsdIdentity};
 use gnstor_ftl::OpenError;
-use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3};
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::vendor::VolumeEntry;
 
@@ -154,7 +154,8 @@ impl Ssd {
             AnyMap::Three(map) => {
                 let identity = self.identity();
                 let own = map.ssds.iter().find(|ssd| ssd.id == self.config.index);
-                own.is_some_and(|ssd| ssd.is(&identity.uuid) && ssd.incarnation == identity.incarnation)
+                let names_it = |ssd: &Ssd3| ssd.is(&identity.uuid) && ssd.incarnation == identity.incarnation;
+                own.is_some_and(names_it) && !self.has_another_serve(map)
             }
         }
     }
@@ -165,13 +166,31 @@ impl Ssd {
         self.volumes.metadata().contents().identity.unwrap_or(none)
     }
 
-    /// The next identity, if the map drops the present content: that ends its incarnation (rule 1a).
+    /// Whether the map was made for another content of this SSD. A content that lacks writes serves nothing
+    /// before it has filled, and no map has it serve before. But an older image counts its incarnation up to
+    /// a number that the array may have given to the content that was lost.
+    pub(crate) fn has_another_serve(&self, map: &FleetMap3) -> bool {
+        // At a start it has taken the map that it has, and nothing else says so.
+        if !self.volumes.is_filling() {
+            return false;
+        }
+        let SsdIdentity { uuid, incarnation } = self.identity();
+        let is_own =
+            |ssd: &Ssd3| ssd.id == self.config.index && ssd.is(&uuid) && ssd.incarnation >= incarnation;
+        let Some(own) = map.ssds.iter().position(is_own) else { return false };
+        let members = map.rows.iter().flat_map(|row| row.places).flatten();
+        members.into_iter().any(|member| usize::from(member.ssd) == own && !member.filling)
+    }
+
+    /// The next identity, if the map drops the present content, or was made for another one: that ends its
+    /// incarnation (rule 1a).
     pub(crate) fn dropped_by(&self, map: &AnyMap) -> Option<SsdIdentity> {
         let AnyMap::Three(map) = map else { return None };
         let SsdIdentity { uuid, incarnation } = self.identity();
         let own = map.ssds.iter().find(|ssd| ssd.id == self.config.index && ssd.is(&uuid))?;
         let is_out = own.state == State3::Out && own.incarnation == incarnation;
-        is_out.then_some(SsdIdentity { uuid, incarnation: incarnation + 1 })
+        let is_another = self.has_another_serve(map);
+        (is_out || is_another).then_some(SsdIdentity { uuid, incarnation: own.incarnation.saturating_add(1) })
     }
 
     /// Whether a map has this content fill a place.

@@ -118,6 +118,16 @@ impl Worker {
                 submitted.push(Submitted { write: id, is_job: false });
                 continue;
             };
+            // The entry of now allows it, too. There may be no room for long: a fence does not wait for that.
+            if write.version != self.version
+                && let Some((_, request)) = &mut write.command
+                && let Some(serial) = self.rules.serial(request.slot()).filter(|now| *now != request.serial())
+                && self.shared.workers.enter(self.index, request.slot(), self.version)
+            {
+                self.shared.workers.state(self.index).in_flight(request.slot()).leave(false);
+                request.confirmed_by(serial);
+                write.version = self.version;
+            }
             let (at, accepted) = (write.data_at, write.stage.time().max(write.data_at));
             work.add(
                 Job { at, accepted, target, until, blocks: 0, outcome: CommitOutcome::Stale },
@@ -274,8 +284,11 @@ impl Ssd {
         let committed = match committed {
             Ok(committed) => committed,
             Err(CommitError::Stalled) => {
+                // It waits for the disk, which may take long: a fence does not wait for both.
+                let end = WriteEnd { request: self.table.renew(end.request), ..end };
                 let id = self.start(permit, vid, accepted, Work::Stalled(end));
-                return self.wait(now, id);
+                self.wait(now, id);
+                return self.complete_fences(now);
             }
             Err(CommitError::Unmapped) => {
                 let epoch = self.table.fleet().map_or(0, |fleet| fleet.map().wire_epoch());

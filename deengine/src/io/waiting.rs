@@ -4,13 +4,15 @@
 
 use crate::controller::Ssd;
 use crate::io::Commands;
-use crate::io::command::Accepted;
-use crate::io::command::{TransferKind, Work};
+use crate::io::command::{Accepted, TransferKind, Work, WriteEnd};
 use crate::io::permit::CompletionPermit;
+use crate::permission::Authorized;
+use crate::request::{Refused, Request};
 use gnstor_base::controller::Remote;
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Loaded, Ppa, Ticket};
 use gnstor_ftl::NotDurable;
+use gnstor_proto::fabrics::Identity;
 use gnstor_proto::status::Refusal;
 
 /// How soon to poll the medium again.
@@ -165,23 +167,54 @@ impl Ssd {
         let Accepted { at: done_at, permit, .. } = command;
         match work {
             Work::MakeDurable(_) => self.acknowledge(permit, vid, done_at.max(now)),
-            Work::Starved(end) => self.pull_write(Accepted { now, at: done_at, permit }, end),
+            Work::Starved(end) => {
+                let request = match self.judge_anew(now, end.request) {
+                    Ok(request) => request,
+                    Err(refused) => return self.refuse(permit, vid, refused, done_at.max(now)),
+                };
+                self.pull_write(Accepted { now, at: done_at, permit }, WriteEnd { request, ..end });
+            }
             Work::Stalled(end) => self.finish_write(Accepted { now, at: done_at, permit }, None, end),
             Work::Trim(requests) => {
-                // The volume may have been swept meanwhile: a stamp that is left now would belong to the
-                // next life of its id.
-                let gone = requests.iter().any(|request| {
-                    let volume = self.table.volume(request.get().address.vid);
-                    volume.is_none_or(|volume| volume.entry().deleting)
-                });
-                if !gone {
-                    return self.trim(Accepted { now, at: done_at, permit }, requests);
+                let mut refused = None;
+                let mut judged = Vec::with_capacity(requests.len());
+                for request in requests {
+                    match self.judge_anew(now, request) {
+                        Ok(request) => judged.push(request),
+                        Err(why) => refused = refused.or(Some(why)),
+                    }
                 }
-                requests.into_iter().for_each(|request| self.leave(now, request));
-                self.refuse(permit, vid, Refusal::Deleting.into(), done_at.max(now));
+                let Some(why) = refused else {
+                    return self.trim(Accepted { now, at: done_at, permit }, judged);
+                };
+                judged.into_iter().for_each(|request| self.leave(now, request));
+                self.refuse(permit, vid, why, done_at.max(now));
             }
             other => unreachable!("{other:?} does not wait for the layer"),
         }
+    }
+}
+
+impl Ssd {
+    /// Judges a request by the entry of now, if its own was replaced while it waited for the layer: a fence
+    /// does not wait for a disk, and closes no queue that only waits for one. What a refused request would
+    /// have changed, such as the stamps of a volume id that has a new life, stays as it is.
+    fn judge_anew(
+        &mut self,
+        now: Time,
+        request: Authorized<Request>,
+    ) -> Result<Authorized<Request>, Refused> {
+        if !self.table.is_older(&request) {
+            return Ok(request);
+        }
+        let identity = Identity::Client(request.get().address.client);
+        if let Err(refused) = self.table.confirm(now, identity, &request) {
+            self.leave(now, request);
+            return Err(refused);
+        }
+        let renewed = self.table.renew(request);
+        self.complete_fences(now);
+        Ok(renewed)
     }
 }
 

@@ -61,6 +61,11 @@ impl<T> Authorized<T> {
     pub fn serial(&self) -> u64 {
         self.serial
     }
+
+    /// It was confirmed just now: it counts as judged by this state of the entry. The caller counts it anew.
+    pub(crate) fn confirmed_by(&mut self, serial: u64) {
+        self.serial = serial;
+    }
 }
 
 /// All volumes of one SSD, and the highest daemon term it has seen.
@@ -112,6 +117,24 @@ impl Table {
         if let Some(count) = self.count_of(request) {
             *count += 1;
         }
+    }
+
+    /// Whether the entry that allowed the request has been replaced.
+    pub(crate) fn is_older(&self, request: &Authorized<Request>) -> bool {
+        self.rules.serial(request.slot) != Some(request.serial)
+    }
+
+    /// A request that was confirmed just now counts as judged by the entry of now: a fence need not wait.
+    pub(crate) fn renew(&mut self, mut request: Authorized<Request>) -> Authorized<Request> {
+        let newer = self.rules.serial(request.slot).filter(|&serial| serial != request.serial);
+        if let Some(serial) = newer
+            && let Some(count) = self.count_of(&request)
+        {
+            *count -= 1;
+            request.confirmed_by(serial);
+            self.adopt(&request);
+        }
+        request
     }
 
     /// The request is no longer in flight.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an SSD with a manager key lets a host do before it has proven who it is, and after.
 
+mod connect_data;
+
 use super::*;
 use crate::Authentication;
 use gnstor_auth::message::{MAX_MESSAGE, id};

@@ -182,6 +182,41 @@ fn a_write_that_waits_for_room_gives_way_to_a_change_of_rights() {
     assert_eq!(harness.in_flight(), 0);
 }
 
+/// A slow disk makes the wait for room long. A fence that waited for it would end the writer's queue.
+#[test]
+fn a_change_of_rights_waits_for_no_write_that_only_waits_for_room() {
+    let mut harness = slow_to_program();
+    let mut sent = Vec::new();
+    while harness.layer_stats().stalls == 0 {
+        let sqe = harness.io(io::WRITE, WRITER, 16 * u32::try_from(sent.len() % 32).unwrap(), 16);
+        sent.push(harness.submit(WRITER, sqe));
+        harness.step_to(harness.now + Span::from_ns(1500));
+    }
+    for _ in 0..40 {
+        let sqe = harness.io(io::WRITE, WRITER, 0, 16);
+        sent.push(harness.submit(WRITER, sqe));
+    }
+    let last = *sent.last().unwrap();
+    let chmod = harness.chmod(|entry| entry.readers.push(client(9)));
+    let changed = loop {
+        if let Some(cqe) = harness.take(DAEMON, chmod) {
+            break cqe;
+        }
+        assert!(harness.take(WRITER, last).is_none(), "the change waited for the last write");
+        harness.step_to(harness.now + Span::from_ns(500));
+    };
+    assert_eq!(refusal(&changed), None);
+    assert!(harness.take(WRITER, last).is_none(), "there is no room yet");
+    harness.step_to(harness.now + Span::from_ms(100));
+    assert_eq!(refusal(&harness.take(WRITER, last).expect("there was room")), None);
+    // It is counted under the new entry, and waited for where that changes.
+    assert_eq!((harness.in_flight(), harness.stats().stragglers_closed), (0, 0));
+    let chmod = harness.chmod(|entry| entry.readers.clear());
+    harness.step(harness.now);
+    harness.pump();
+    assert_eq!(refusal(&harness.take(DAEMON, chmod).unwrap()), None);
+}
+
 #[test]
 fn a_write_that_is_posted_is_committed_before_its_queue_dies() {
     let mut harness = harness();

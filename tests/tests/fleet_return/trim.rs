@@ -66,6 +66,7 @@ impl Trimmer {
             lease_epoch: self.info.lease_epoch,
             lease_ms: LEASE_MS,
             reaches: Some(0b1111),
+            in_doubt: false,
         };
         self.runtime.block_on(self.calls.renew(request)).expect("the lease goes on");
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An honest load beside hostile clients: all attacks together, and each for itself.
+//! An honest load beside hostile clients, all attacks together.
 
-use crate::load::{Load, Rounds};
-use crate::{LIMIT, guest, number, resident_mib, ssd_address};
+use crate::load::Load;
+use crate::{Guest, LIMIT, guest, number, resident_mib, ssd_address};
 use gnstor_hostile::attacks::Attack;
 use gnstor_tests::command::{Guard, HOSTILE, SsdProcess, Up, wait};
 use gnstor_tests::{BLOCK, assert_same, long, volume, within};
@@ -10,15 +10,14 @@ use libgnstor::Rights;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Hostile clients in a process of their own, which gives way where the processor is short: what they take of
 /// the array is measured, not what they take of the machine.
-struct Attackers(Guard);
+pub(crate) struct Attackers(Guard);
 
 impl Attackers {
-    fn start(address: SocketAddr, time: Duration, seed: u64, only: Option<Attack>) -> Self {
+    pub(crate) fn start(address: SocketAddr, time: Duration, seed: u64, only: Option<Attack>) -> Self {
         Self::start_as(&[], address, time, seed, only)
     }
 
@@ -35,25 +34,30 @@ impl Attackers {
         command.arg(time.as_secs().to_string()).arg(seed.to_string());
         command.args(only.map(|attack| format!("{attack:?}")));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        Self(Guard(command.spawn().expect("nice runs the hostile client")))
+        Self::run(command)
     }
 
-    /// What they did, in words, and how many frames they sent.
-    fn wait(mut self) -> (String, u64) {
+    /// A process that says on a line how much it did, in numbers first.
+    pub(crate) fn run(mut command: Command) -> Self {
+        Self(Guard(command.spawn().expect("nice runs the attackers")))
+    }
+
+    /// What they did, in words, and how many frames or calls they sent.
+    pub(crate) fn wait(mut self) -> (String, u64) {
         let code = wait(&mut self.0, LIMIT).expect("they end in time");
         let mut said = String::new();
         self.0.0.stdout.take().expect("piped").read_to_string(&mut said).expect("text");
         assert_eq!(code, 0, "{said}");
-        let frames = said.split_whitespace().next().and_then(|word| word.parse().ok());
-        (said.clone(), frames.unwrap_or_else(|| panic!("{said}")))
+        let first = |line: &str| line.split_whitespace().next().and_then(|word| word.parse().ok());
+        let sent = said.lines().find_map(first);
+        (said.clone(), sent.unwrap_or_else(|| panic!("{said}")))
     }
 }
 
 /// A new client is let in, and finds what was written.
-fn another_client_reads(up: &Up, file: &libgnstor::File) {
+pub(crate) fn another_client_reads(other: &Guest, file: &libgnstor::File) {
     let (mut last, mut back) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     file.read_at(0, &mut last).unwrap();
-    let other = guest(&up.daemon, "other");
     other.client.open("v", Rights::Read).unwrap().read_at(0, &mut back).unwrap();
     assert_same("after the attacks", &back, &last);
 }
@@ -112,9 +116,9 @@ fn no_error_beside(what: &str, scene: fn() -> Scene) {
     within(LIMIT + Duration::from_secs(3 * seconds), move || {
         let time = Duration::from_secs(seconds);
         let scene = scene();
-        let guest = guest(&scene.up.daemon, "honest");
-        volume(&guest.client, "v", 1 << 20, 2);
-        let mut load = Load::new(guest.client.open("v", Rights::Write).unwrap());
+        let honest = guest(&scene.up.daemon, "honest");
+        volume(&honest.client, "v", 1 << 20, 2);
+        let mut load = Load::new(honest.client.open("v", Rights::Write).unwrap());
         let alone = (time / 8).min(Duration::from_secs(20));
         let _ = load.run(alone / 4);
         let mut quiet = load.run(alone);
@@ -148,7 +152,7 @@ fn no_error_beside(what: &str, scene: fn() -> Scene) {
         let no_right = told.iter().all(|(words, _)| words.contains("; 0 commands of the insider succeeded"));
         assert_eq!(no_right, scene.says.is_empty(), "insiders have rights, strangers none");
         assert!(memory.iter().all(|&most| most < before + 256), "the attackers take memory: {memory:?}");
-        another_client_reads(&scene.up, &load.file);
+        another_client_reads(&guest(&scene.up.daemon, "other"), &load.file);
         assert!(errors == 0, "no error is allowed: {:?} {:?}", quiet.errors, beside.errors);
         drop(load);
         drop(scene._owner);
@@ -165,138 +169,4 @@ fn an_honest_load_beside_hostile_clients_has_no_error() {
 #[test]
 fn an_honest_load_beside_hostile_clients_with_rights_has_no_error() {
     no_error_beside("a client with rights", Scene::of_insiders);
-}
-
-/// What runs beside the load.
-#[derive(Clone, Copy, Debug)]
-enum Beside {
-    /// Two hostile clients, both in this way.
-    Attack(Attack),
-    /// A thread that computes, and asks the array for nothing: what the load keeps then is a matter of the
-    /// machine alone. An attack makes the array's engine such a thread.
-    Computing,
-}
-
-impl Beside {
-    /// The attacks that `GNSTOR_HOSTILE_ONLY` names (`Deaf,Connects`), otherwise all, and the thread.
-    fn chosen() -> Vec<Self> {
-        let only = std::env::var("GNSTOR_HOSTILE_ONLY").unwrap_or_default();
-        let named = |attack: &Attack| {
-            let name = format!("{attack:?}");
-            only.is_empty() || only.split(',').any(|wanted| wanted.eq_ignore_ascii_case(&name))
-        };
-        // A stranger has no rights to break rules with.
-        let strangers = Attack::ALL.into_iter().filter(|&attack| attack != Attack::Insider);
-        strangers.filter(named).map(Self::Attack).chain([Self::Computing]).collect()
-    }
-}
-
-/// Times of the load in a slice without and in one beside something, over all pairs.
-#[derive(Default)]
-struct Measured {
-    quiet: Rounds,
-    beside: Rounds,
-    ratios: Vec<f64>,
-    frames: u64,
-    /// Processor time of the array, without and beside, s.
-    cpu: [f64; 2],
-}
-
-impl Measured {
-    fn pair(&mut self, load: &mut Load, up: &Up, what: Beside, (seed, slice): (u64, Duration)) {
-        let start = up.cpu_seconds();
-        let alone = load.run(slice);
-        self.cpu[0] += up.cpu_seconds() - start;
-        // What runs beside begins a little before, and ends after the load that is measured.
-        let time = slice + Duration::from_secs(1);
-        let address = ssd_address(up);
-        let stop = AtomicBool::new(false);
-        let attacked = std::thread::scope(|scope| {
-            let mut attackers = Vec::new();
-            match what {
-                Beside::Attack(attack) => attackers
-                    .extend([0, 1].map(|i| Attackers::start(address, time, 2 * seed + i, Some(attack)))),
-                Beside::Computing => {
-                    _ = scope.spawn(|| {
-                        while !stop.load(Ordering::Relaxed) {
-                            std::hint::spin_loop()
-                        }
-                    })
-                }
-            }
-            std::thread::sleep(Duration::from_millis(100));
-            let start = up.cpu_seconds();
-            let attacked = load.run(slice);
-            self.cpu[1] += up.cpu_seconds() - start;
-            stop.store(true, Ordering::Relaxed);
-            self.frames += attackers.into_iter().map(|attackers| attackers.wait().1).sum::<u64>();
-            attacked
-        });
-        self.ratios.push(attacked.times.len() as f64 / alone.times.len().max(1) as f64);
-        self.quiet.add(alone);
-        self.beside.add(attacked);
-    }
-
-    /// What the load keeps, the median of the pairs.
-    fn keeps(&mut self) -> f64 {
-        self.ratios.sort_by(f64::total_cmp);
-        self.ratios[self.ratios.len() / 2]
-    }
-
-    /// Prints it; what the load keeps.
-    fn report(&mut self, what: Beside) -> f64 {
-        let (pairs, ratio) = (self.ratios.len(), self.keeps());
-        let of = |seconds: f64| seconds / self.quiet.over.as_secs_f64();
-        let cpu = self.cpu.map(of);
-        println!("summary {what:?}: keeps {ratio:.2}, median of {pairs} pairs; {} frames", self.frames);
-        println!("  alone:  {}", self.quiet.summary());
-        println!("  beside: {}", self.beside.summary());
-        println!("  the array took {:.2} of a core alone, {:.2} beside", cpu[0], cpu[1]);
-        ratio
-    }
-}
-
-/// Every attack for itself, in pairs of a time without and a time beside it. No round may fail. What the load
-/// keeps is a matter of the machine, too: `GNSTOR_HOSTILE_KEEP` is what it must keep, in percent. Without it,
-/// only a load that nearly stands still is a failure.
-#[test]
-fn the_load_beside_each_attack_has_no_error_and_goes_on() {
-    let pairs = number("GNSTOR_HOSTILE_PAIRS", 1);
-    let slice = Duration::from_millis(number("GNSTOR_HOSTILE_SLICE_MS", if long() { 1000 } else { 400 }));
-    // On a loaded machine one slice says little. Where a campaign asks for a share, its pairs decide.
-    let more = if std::env::var_os("GNSTOR_HOSTILE_KEEP").is_some() { 0 } else { 4 };
-    // A pair is two slices and a second; all of them have as much again where the machine is loaded.
-    let each = 2 * (2 * slice + Duration::from_secs(1));
-    let all = each
-        * u32::try_from(pairs + more).expect("a few")
-        * (u32::try_from(Attack::ALL.len()).expect("a few") + 1);
-    within(LIMIT + all, move || {
-        let keep = number("GNSTOR_HOSTILE_KEEP", 10);
-        let up = Up::start(&["--ssds", "2"]);
-        let guest = guest(&up.daemon, "honest");
-        volume(&guest.client, "v", 1 << 20, 2);
-        let mut load = Load::new(guest.client.open("v", Rights::Write).unwrap());
-        let _ = load.run(slice / 2);
-        let (mut poor, mut errors) = (Vec::new(), 0);
-        for what in Beside::chosen() {
-            let mut measured = Measured::default();
-            (0..pairs).for_each(|pair| measured.pair(&mut load, &up, what, (pair, slice)));
-            for pair in pairs..pairs + more {
-                if measured.keeps() * 100.0 >= keep as f64 {
-                    break;
-                }
-                measured.pair(&mut load, &up, what, (pair, slice));
-            }
-            let ratio = measured.report(what);
-            errors += measured.quiet.errors.len() + measured.beside.errors.len();
-            if ratio * 100.0 < keep as f64 {
-                poor.push(format!("{what:?} leaves {ratio:.2}"));
-            }
-        }
-        println!("summary each attack: {errors} ERRORS, below {keep} %: {poor:?}");
-        assert!(errors == 0 && poor.is_empty(), "{errors} errors, {poor:?}");
-        another_client_reads(&up, &load.file);
-        drop(load);
-        up.end("-TERM");
-    });
 }

@@ -6,6 +6,8 @@
 )]
 
 mod beside;
+mod calls;
+mod each;
 mod load;
 mod proxy;
 mod tls;

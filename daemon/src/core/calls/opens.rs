@@ -10,6 +10,16 @@ use gnstor_proto::labels::SHA256;
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, ResourceExhausted, Unavailable};
 use gnstor_proto::vendor::{MAX_READERS, VolumeEntry};
 
+/// What a holder of a write lease says when it renews it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Holder {
+    pub(super) lease_epoch: u32,
+    /// SSDs that it reaches, bit N = SSD N.
+    pub(super) reaches: Option<u64>,
+    /// A write of it failed.
+    pub(super) in_doubt: bool,
+}
+
 impl Core {
     pub(super) fn open(&mut self, call: Call<'_>, rights: Rights) {
         let Call { now, ticket, name, client } = call;
@@ -82,8 +92,9 @@ impl Core {
         self.put(vid, entry, Purpose::Change(Change { ticket, then }));
     }
 
-    pub(super) fn renew(&mut self, call: Call<'_>, epoch: u32, lease_ms: u32, reaches: Option<u64>) {
+    pub(super) fn renew(&mut self, call: Call<'_>, lease_ms: u32, says: Holder) {
         let Call { now, ticket, name, client } = call;
+        let epoch = says.lease_epoch;
         let term = self.term.number();
         let Some(volume) = self.named(ticket, name) else { return };
         let holder = volume.writer(now);
@@ -103,8 +114,9 @@ impl Core {
         }
         let vid = volume.entry.vid;
         let entry = VolumeEntry { lease_ms, ..volume.basis(now, term) };
-        if let (Some(ssds), Some(volume)) = (reaches, self.volumes.get_mut(&vid)) {
-            volume.reaches = Some((ssds, now));
+        if let Some(volume) = self.volumes.get_mut(&vid) {
+            volume.reaches = says.reaches.map(|ssds| (ssds, now)).or(volume.reaches);
+            volume.in_doubt |= says.in_doubt;
         }
         self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Renewed }));
     }

@@ -166,6 +166,52 @@ fn an_older_image_counts_its_incarnation_up_once_and_serves_no_place_of_the_one_
     assert_eq!((ssd.identity().incarnation, ssd.is_filling()), (2, true), "it is durable");
 }
 
+/// The SSD's incarnation, and whether it lacks writes.
+fn content(harness: &Harness) -> (u32, bool) {
+    let ssd = harness.ssd();
+    (ssd.identity().incarnation, ssd.is_filling())
+}
+
+/// The content that was lost had the number that the older image counts up to: it had been dropped once and
+/// had filled. The map still has it serve.
+#[test]
+fn an_older_image_serves_no_place_of_an_incarnation_that_the_array_gave_before() {
+    let (cut, ssd) = Cut::new();
+    let map = naming(&ssd);
+    let mut harness = cut.harness(ssd);
+    harness.set_map(&map);
+    harness.volume_command(opcode::VOLUME_ADD, &VolumeEntry { replicas: 2, ..entry(VOLUME) });
+    let (asks, _) = harness.asks_with();
+    harness.say_older(asks[0], 7);
+    assert_eq!(content(&harness), (2, true));
+    assert!(harness.closed.contains(&DAEMON));
+    harness.closed.clear();
+    harness.connect(DAEMON, 0, Identity::Daemon, CNTLID_ANY);
+    let mut newest = FleetMap3 { epoch: map.epoch + 5, ..map };
+    newest.ssds[0].incarnation = 2;
+    let mut bytes = AnyMap::from(newest.clone()).encode().expect("a map");
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    let sqe = harness.daemon_sqe(opcode::MAP_SET, &bytes);
+    // Its answer is lost with the queue.
+    harness.submit(DAEMON, sqe);
+    assert_eq!(content(&harness), (3, true));
+    assert!(harness.closed.contains(&DAEMON), "the daemon is to ask who it is");
+    for _ in 0..3 {
+        let (asks, _) = harness.asks_with();
+        asks.iter().for_each(|&ask| harness.say(ask, Ok(())));
+    }
+    assert!(!harness.serves(), "its places are those of a content that is lost");
+    // A map that has it fill ends that it serves nothing, and no other one does.
+    harness.connect(DAEMON, 0, Identity::Daemon, CNTLID_ANY);
+    let mut fills = FleetMap3 { epoch: newest.epoch + 1, ..newest };
+    fills.ssds[0].incarnation = 3;
+    fills.rows.iter_mut().for_each(|row| row.first = Some(1));
+    let own = fills.rows.iter_mut().flat_map(|row| &mut row.places).flatten().filter(|place| place.ssd == 0);
+    own.for_each(|place| place.filling = true);
+    harness.set_map(&fills);
+    assert_eq!(content(&harness), (3, false));
+}
+
 #[test]
 fn an_ssd_that_stands_in_for_another_one_asks_without_a_number() {
     let (cut, mut ssd) = Cut::new();

@@ -137,3 +137,23 @@ fn an_answer_whose_connection_ends_before_it_is_due_is_lost() {
     assert!(!one.has_response());
     assert!(!one.transport.busy());
 }
+
+#[test]
+fn a_response_is_ended_by_no_executor_that_was_not_asked_and_by_no_other_number() {
+    let _deadline = deadline();
+    let mut one = One::new();
+    let good = block_sum(&[0; 4096]);
+    let effects = one.two_blocks([good; 2]);
+    one.puppet.seen().on_submit = effects;
+    send_a_command(&one.memory);
+    one.run(3_000);
+    // This executor copies part by part: nothing fused was handed to it.
+    let executor = one.transport.conns.iter().next().unwrap().1.executor;
+    for number in [0, 1, 1 << 31, u32::MAX] {
+        one.transport.fused_done(one.now, executor, number, 0);
+    }
+    assert!(one.puppet.seen().ended.is_empty() && !one.has_response());
+    one.run(100_000);
+    assert_eq!(one.puppet.seen().ended, [Outcome::Done { sum: 0 }]);
+    assert!(one.has_response() && !one.transport.busy());
+}

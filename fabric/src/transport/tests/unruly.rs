@@ -2,6 +2,7 @@
 //! A client of another process that keeps no rules harms only itself.
 
 mod bounds;
+mod client;
 
 use super::*;
 use crate::tcp::{data_sum, limits};

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A process that has no descriptor left, by a real limit of its own.
+#![expect(clippy::disallowed_methods, reason = "processor time is measured in real time")]
+
+use gnstor_tests::command::{BUILD_LIMIT, Up};
+use gnstor_tests::{BLOCK, Guest, assert_same, pattern, volume, within};
+use libgnstor::Rights;
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+/// How long the process is looked at.
+const LOOK: Duration = Duration::from_secs(2);
+
+fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors").count()
+}
+
+/// From here on the process may have so many descriptors.
+fn limit(pid: u32, most: usize) {
+    let mut prlimit = Command::new("prlimit");
+    prlimit.args(["--pid", &pid.to_string(), &format!("--nofile={most}:{most}")]);
+    assert!(prlimit.status().expect("prlimit runs").success());
+}
+
+/// Processor time of the array while nothing is asked of it.
+fn taken(up: &Up) -> f64 {
+    let before = up.cpu_seconds();
+    std::thread::sleep(LOOK);
+    up.cpu_seconds() - before
+}
+
+#[test]
+fn a_process_without_descriptors_spins_on_no_core_goes_on_and_lets_clients_in_again() {
+    within(BUILD_LIMIT, || {
+        let up = Up::start(&["--ssds", "2"]);
+        let guest = Guest::connect(&up.daemon, "first");
+        volume(&guest.client, "v", 1 << 20, 2);
+        let file = guest.client.open("v", Rights::Write).unwrap();
+        let data = pattern(1, 16 * BLOCK);
+        file.write_at(0, &data).unwrap();
+        let (idle, most) = (taken(&up), descriptors(up.pid()) + 6);
+        limit(up.pid(), most);
+        // The kernel takes these connections. The array would, too, at both of its ports.
+        let fabric = up.serving["fabric"].as_str().expect("an address");
+        let held: Vec<_> = [fabric, up.daemon.trim_start_matches("http://")]
+            .iter()
+            .flat_map(|at| (0..32).map(move |_| TcpStream::connect(at).expect("the kernel takes it")))
+            .collect();
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(descriptors(up.pid()) >= most, "none is left");
+        let busy = taken(&up);
+        println!("{idle:.2} s of {LOOK:?} with descriptors, {busy:.2} s without");
+        assert!(busy < idle + 0.25 * LOOK.as_secs_f64(), "{busy:.2} s, {idle:.2} s before");
+        let mut back = vec![0; data.len()];
+        file.write_at(0, &data).expect("the client that is there goes on");
+        file.read_at(0, &mut back).expect("the client that is there goes on");
+        assert_same("without descriptors", &back, &data);
+        drop(held);
+        let other = Guest::connect(&up.daemon, "second");
+        other.client.open("v", Rights::Read).unwrap().read_at(0, &mut back).unwrap();
+        assert_same("after that", &back, &data);
+        drop((file, guest, other));
+        up.end("-TERM");
+    });
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Hostile callers of the daemon over gRPC, in a process of their own.
+
+use crate::beside::another_client_reads;
+use crate::each::{Beside, measure, time_of};
+use crate::{LIMIT, guest_with, number};
+use gnstor_proto::grpc::fleet_client::FleetClient;
+use gnstor_proto::grpc::volumes_client::VolumesClient;
+use gnstor_proto::grpc::{
+    DeleteRequest, GetMapRequest, GetRequest, KeepRequest, ListRequest, OpenRequest, RegisterRequest,
+    ReleaseRequest, Rights, ShareRequest, WatchMapRequest,
+};
+use gnstor_tests::command::{BUILD_LIMIT, Up};
+use gnstor_tests::{long, within};
+use libgnstor::Credentials;
+use raw_codec::Bytes;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tonic::Request;
+use tonic::transport::Channel;
+
+#[path = "../../../daemon/testing/raw_codec.rs"]
+mod raw_codec;
+
+/// The environment tells the child which daemon to attack, and for how many milliseconds.
+const AT: &str = "GNSTOR_HOSTILE_CALLS_AT";
+const FOR: &str = "GNSTOR_HOSTILE_CALLS_MS";
+/// Callers of one process.
+const CALLERS: u64 = 24;
+
+/// A message with the token of the attacker, without one, or with one of no principal.
+fn signed<M>(number: u64, message: M) -> Request<M> {
+    let mut request = Request::new(message);
+    let token = match number % 4 {
+        0 => return request,
+        1 => "Bearer ben-ffffffffffffffff",
+        _ => "Bearer ben-0123456789abcdef",
+    };
+    request.metadata_mut().insert("authorization", token.parse().expect("ASCII"));
+    request
+}
+
+/// A connection, and calls that are refused or of no use. Returns their number; any answer will do.
+async fn visit(daemon: &str, number: u64) -> Result<u64, tonic::transport::Error> {
+    let endpoint = Channel::from_shared(format!("http://{daemon}")).expect("an address");
+    let channel = endpoint.timeout(Duration::from_secs(2)).connect().await?;
+    let (mut volumes, mut fleet) = (VolumesClient::new(channel.clone()), FleetClient::new(channel.clone()));
+    let mut calls = 0;
+    for round in 0..8 {
+        let drawn = gnstor_proto::placement::mix64(number << 8 | round);
+        let client_id = u32::try_from(drawn >> 32 & 0xFFFF).expect("16 bits");
+        let name = if drawn.is_multiple_of(3) { "v".to_owned() } else { format!("none{client_id}") };
+        let _ = fleet.register(signed(drawn, RegisterRequest { name: "hostile".into() })).await;
+        let _ = fleet.keep(signed(drawn, KeepRequest { client_id })).await;
+        let _ = fleet.get_map(signed(drawn, GetMapRequest {})).await;
+        let rights = if drawn & 1 == 0 { Rights::Read } else { Rights::Write }.into();
+        let open = OpenRequest { name: name.clone(), client_id, rights, lease_ms: 0 };
+        let _ = volumes.open(signed(drawn, open)).await;
+        let release = ReleaseRequest { name: name.clone(), client_id, all_acknowledged: true };
+        let _ = volumes.release(signed(drawn, release)).await;
+        let delete = DeleteRequest { name: name.clone(), client_id, request_id: Vec::new() };
+        let _ = volumes.delete(signed(drawn, delete)).await;
+        let share = ShareRequest { name: name.clone(), principal: "ben".into(), right: 3 };
+        let _ = volumes.share(signed(drawn, share)).await;
+        let _ = volumes.get(signed(drawn, GetRequest { name })).await;
+        let _ = volumes.list(signed(drawn, ListRequest {})).await;
+        // A stream that is never read, and bytes that are no message.
+        let _ = fleet.watch_map(signed(drawn, WatchMapRequest { after_epoch: 0 })).await;
+        let mut grpc = tonic::client::Grpc::new(channel.clone());
+        if grpc.ready().await.is_ok() {
+            let path = http::uri::PathAndQuery::from_static("/gnstor.v1.Volumes/Open");
+            let _ = grpc.unary(signed(drawn, drawn.to_le_bytes().to_vec()), path, Bytes).await;
+        }
+        calls += 11;
+    }
+    Ok(calls)
+}
+
+/// Attacks a daemon from many connections at once; how many calls were made.
+fn attack(daemon: &str, time: Duration) -> u64 {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let (calls, until) = (Arc::new(AtomicU64::new(0)), Instant::now() + time);
+    runtime.expect("a runtime").block_on(async {
+        let callers = (0..CALLERS).map(|caller| {
+            let (daemon, calls) = (daemon.to_owned(), Arc::clone(&calls));
+            tokio::spawn(async move {
+                for round in 0.. {
+                    let left = until.saturating_duration_since(Instant::now());
+                    // Some hang up in the middle of a call.
+                    let visit = tokio::time::timeout(left, visit(&daemon, caller << 32 | round));
+                    let Ok(done) = visit.await else { return };
+                    calls.fetch_add(done.unwrap_or(0), Ordering::Relaxed);
+                }
+            })
+        });
+        for caller in callers.collect::<Vec<_>>() {
+            caller.await.expect("a caller ends");
+        }
+    });
+    calls.load(Ordering::Relaxed)
+}
+
+/// Callers in a process that gives way where the processor is short. A line says how many calls it made.
+pub(crate) fn command(daemon: &str, time: Duration) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(std::env::current_exe().expect("a test knows its path"));
+    command.args(["--exact", "calls::a_daemon_answers_beside_hostile_callers", "--nocapture"]);
+    command.env(AT, daemon).env(FOR, time.as_millis().to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    command
+}
+
+/// An array whose callers prove who they are: `anna` is honest, `ben` is not.
+struct Proven {
+    up: Up,
+    anna: Credentials,
+    _folder: tempfile::TempDir,
+}
+
+impl Proven {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let secret = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("a file can be written");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("its mode");
+            path
+        };
+        let tokens = secret("tokens", "anna anna-0123456789abcdef\nben ben-0123456789abcdef\n");
+        let anna = secret("anna", "anna-0123456789abcdef");
+        let up = Up::start(&["--ssds", "2", "--tokens", &tokens.display().to_string()]);
+        Self { up, anna: Credentials { token_file: Some(anna), ..Credentials::default() }, _folder: folder }
+    }
+}
+
+/// Also the body of the child process: there the environment names the daemon.
+#[test]
+fn a_daemon_answers_beside_hostile_callers() {
+    if let Ok(daemon) = std::env::var(AT) {
+        let calls = attack(&daemon, Duration::from_millis(number(FOR, 1000)));
+        let mut out = std::io::stdout();
+        writeln!(out, "\n{calls} calls").expect("its parent reads");
+        return;
+    }
+    within(BUILD_LIMIT, || {
+        let proven = Proven::start();
+        assert!(attack(&proven.up.daemon, Duration::from_millis(500)) > 0, "calls were answered");
+        let guest = guest_with(&proven.up.daemon, "anna", proven.anna);
+        assert!(guest.client.ssds().len() == 2);
+        drop(guest);
+        proven.up.end("-TERM");
+    });
+}
+
+/// A checked load of data beside callers that attack the daemon: no I/O may fail.
+#[test]
+fn the_load_beside_hostile_callers_has_no_error_and_goes_on() {
+    let slice = Duration::from_millis(number("GNSTOR_HOSTILE_SLICE_MS", if long() { 2000 } else { 600 }));
+    let pairs = number("GNSTOR_HOSTILE_PAIRS", 1);
+    within(LIMIT + time_of(pairs, slice, 1), move || {
+        let proven = Proven::start();
+        let anna = |name| guest_with(&proven.up.daemon, name, proven.anna.clone());
+        let honest = anna("honest");
+        let load = measure(&proven.up, &honest, &[Beside::Callers], pairs, slice);
+        another_client_reads(&anna("other"), &load.file);
+        drop((load, honest));
+        proven.up.end("-TERM");
+    });
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an honest load keeps beside each attack for itself.
+
+use crate::beside::{Attackers, another_client_reads};
+use crate::load::{Load, Rounds};
+use crate::{Guest, LIMIT, calls, guest, number, ssd_address};
+use gnstor_hostile::attacks::Attack;
+use gnstor_tests::command::Up;
+use gnstor_tests::{long, volume, within};
+use libgnstor::Rights;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What runs beside the load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Beside {
+    /// Two hostile clients, both in this way.
+    Attack(Attack),
+    /// Hostile callers of the daemon.
+    Callers,
+    /// A thread that computes, and asks the array for nothing: what the load keeps then is a matter of the
+    /// machine alone. An attack makes the array's engine such a thread.
+    Computing,
+}
+
+impl Beside {
+    /// The attacks that `GNSTOR_HOSTILE_ONLY` names (`Deaf,Connects`), otherwise all, and the thread.
+    fn chosen() -> Vec<Self> {
+        let only = std::env::var("GNSTOR_HOSTILE_ONLY").unwrap_or_default();
+        let named = |attack: &Attack| {
+            let name = format!("{attack:?}");
+            only.is_empty() || only.split(',').any(|wanted| wanted.eq_ignore_ascii_case(&name))
+        };
+        // A stranger has no rights to break rules with.
+        let strangers = Attack::ALL.into_iter().filter(|&attack| attack != Attack::Insider);
+        strangers.filter(named).map(Self::Attack).chain([Self::Computing]).collect()
+    }
+}
+
+/// Times of the load in a slice without and in one beside something, over all pairs.
+#[derive(Default)]
+struct Measured {
+    quiet: Rounds,
+    beside: Rounds,
+    ratios: Vec<f64>,
+    frames: u64,
+    /// Processor time of the array, without and beside, s.
+    cpu: [f64; 2],
+}
+
+impl Measured {
+    fn pair(&mut self, load: &mut Load, up: &Up, what: Beside, (seed, slice): (u64, Duration)) {
+        let start = up.cpu_seconds();
+        let alone = load.run(slice);
+        self.cpu[0] += up.cpu_seconds() - start;
+        // What runs beside begins a little before, and ends after the load that is measured.
+        let time = slice + Duration::from_secs(1);
+        let address = ssd_address(up);
+        let stop = AtomicBool::new(false);
+        let attacked = std::thread::scope(|scope| {
+            let mut attackers = Vec::new();
+            match what {
+                Beside::Attack(attack) => attackers
+                    .extend([0, 1].map(|i| Attackers::start(address, time, 2 * seed + i, Some(attack)))),
+                Beside::Callers => attackers.push(Attackers::run(calls::command(&up.daemon, time))),
+                Beside::Computing => {
+                    _ = scope.spawn(|| {
+                        while !stop.load(Ordering::Relaxed) {
+                            std::hint::spin_loop()
+                        }
+                    })
+                }
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            let start = up.cpu_seconds();
+            let attacked = load.run(slice);
+            self.cpu[1] += up.cpu_seconds() - start;
+            stop.store(true, Ordering::Relaxed);
+            self.frames += attackers.into_iter().map(|attackers| attackers.wait().1).sum::<u64>();
+            attacked
+        });
+        self.ratios.push(attacked.times.len() as f64 / alone.times.len().max(1) as f64);
+        self.quiet.add(alone);
+        self.beside.add(attacked);
+    }
+
+    /// What the load keeps, the median of the pairs.
+    fn keeps(&mut self) -> f64 {
+        self.ratios.sort_by(f64::total_cmp);
+        self.ratios[self.ratios.len() / 2]
+    }
+
+    /// Prints it; what the load keeps.
+    fn report(&mut self, what: Beside) -> f64 {
+        let (pairs, ratio) = (self.ratios.len(), self.keeps());
+        let of = |seconds: f64| seconds / self.quiet.over.as_secs_f64();
+        let cpu = self.cpu.map(of);
+        let sent = if matches!(what, Beside::Callers) { "calls" } else { "frames" };
+        println!("summary {what:?}: keeps {ratio:.2}, median of {pairs} pairs; {} {sent}", self.frames);
+        println!("  alone:  {}", self.quiet.summary());
+        println!("  beside: {}", self.beside.summary());
+        println!("  the array took {:.2} of a core alone, {:.2} beside", cpu[0], cpu[1]);
+        ratio
+    }
+}
+
+/// Pairs that are added where the first ones leave too little: on a loaded machine one says little. Where a
+/// campaign names a share, its own pairs decide.
+fn more_pairs() -> u64 {
+    if std::env::var_os("GNSTOR_HOSTILE_KEEP").is_some() { 0 } else { 4 }
+}
+
+/// Runs a load beside each of these, in pairs of a time without and a time beside it. No round may fail. What
+/// the load keeps is a matter of the machine, too: `GNSTOR_HOSTILE_KEEP` is what it must keep beside each, in
+/// percent, as the median of the pairs. Without it, only a load that nearly stands still is a failure.
+pub(crate) fn measure(up: &Up, guest: &Guest, all: &[Beside], pairs: u64, slice: Duration) -> Load {
+    let (keep, more) = (number("GNSTOR_HOSTILE_KEEP", 10), more_pairs());
+    volume(&guest.client, "v", 1 << 20, 2);
+    let mut load = Load::new(guest.client.open("v", Rights::Write).unwrap());
+    let _ = load.run(slice / 2);
+    let (mut poor, mut errors) = (Vec::new(), 0);
+    for &what in all {
+        let mut measured = Measured::default();
+        (0..pairs).for_each(|pair| measured.pair(&mut load, up, what, (pair, slice)));
+        for pair in pairs..pairs + more {
+            if measured.keeps() * 100.0 >= keep as f64 {
+                break;
+            }
+            measured.pair(&mut load, up, what, (pair, slice));
+        }
+        let ratio = measured.report(what);
+        errors += measured.quiet.errors.len() + measured.beside.errors.len();
+        // Beside a thread that computes the machine alone decides: that is for comparison.
+        if ratio * 100.0 < keep as f64 && !matches!(what, Beside::Computing) {
+            poor.push(format!("{what:?} leaves {ratio:.2}"));
+        }
+    }
+    println!("summary each attack: {errors} ERRORS, below {keep} %: {poor:?}");
+    assert!(errors == 0 && poor.is_empty(), "{errors} errors, {poor:?}");
+    load
+}
+
+/// Time of pairs of slices, each with a second more, and as much again where the machine is loaded.
+pub(crate) fn time_of(pairs: u64, slice: Duration, kinds: usize) -> Duration {
+    let pairs = u32::try_from(pairs + more_pairs()).expect("a few");
+    2 * (2 * slice + Duration::from_secs(1)) * pairs * u32::try_from(kinds).expect("a few")
+}
+
+#[test]
+fn the_load_beside_each_attack_has_no_error_and_goes_on() {
+    let pairs = number("GNSTOR_HOSTILE_PAIRS", 1);
+    let slice = Duration::from_millis(number("GNSTOR_HOSTILE_SLICE_MS", if long() { 1000 } else { 400 }));
+    let all = Beside::chosen();
+    within(LIMIT + time_of(pairs, slice, all.len()), move || {
+        let up = Up::start(&["--ssds", "2"]);
+        let honest = guest(&up.daemon, "honest");
+        let load = measure(&up, &honest, &all, pairs, slice);
+        another_client_reads(&guest(&up.daemon, "other"), &load.file);
+        drop((load, honest));
+        up.end("-TERM");
+    });
+}
