@@ -21,8 +21,9 @@ const PATIENCE_MS: u64 = SILENT_MS - ALIVE_MS;
 const PATIENCE_MAX_MS: u64 = 1_000;
 /// How many times as long as the longest answer of late the next one may take.
 const SLOWER: u64 = 4;
-/// What a new connection takes for the longest answer.
+/// What a new connection takes for the longest answer, and for how long.
 const FIRST_MS: u64 = 125;
+const NEW_MS: u64 = 3_000;
 /// An answer counts as one of late for once to twice this time.
 const LATELY_MS: u64 = 5_000;
 /// While an answer is awaited, the thread looks each millisecond if it is run.
@@ -57,8 +58,8 @@ impl Watch {
             awaited: false,
             missed_ms: 0,
             asked_at: None,
-            longest: [FIRST_MS, 0],
-            span_ends: now + LATELY_MS,
+            longest: [0, FIRST_MS],
+            span_ends: now + NEW_MS,
         }
     }
 
