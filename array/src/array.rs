@@ -208,8 +208,8 @@ impl Array {
         let fabric_address = listener.as_ref().and_then(|d| d.local_addr().ok());
         let (ports, ssds) = match &config.ssds {
             Ssds::Here(_) => {
-                let way = Way { address: fabric_address, is_tls: tls.is_some() };
-                embedded(&handle, soft, way, abouts, &daemon)?
+                let at = TransportAddress { address: fabric_address, is_tls: tls.is_some() };
+                embedded(&handle, soft, at, abouts, &daemon)?
             }
             Ssds::At(addresses) => elsewhere(&handle, soft, addresses, &daemon, ssd_tls.as_ref())?,
         };
@@ -295,7 +295,7 @@ impl Drop for Array {
 
 /// How SSDs of this process are reached from others.
 #[derive(Clone, Copy)]
-struct Way {
+struct TransportAddress {
     address: Option<SocketAddr>,
     is_tls: bool,
 }
@@ -308,7 +308,7 @@ fn tcp(is_tls: bool) -> String {
 fn embedded(
     engine: &TransportHandle,
     soft: ExecutorId,
-    way: Way,
+    at: TransportAddress,
     abouts: Vec<About>,
     daemon: &Credentials,
 ) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
@@ -324,7 +324,7 @@ fn embedded(
             ADMIN_DEADLINE,
         )?;
         let model = queue.identify(ADMIN_DEADLINE)?.model;
-        let address = way.address.map(|a| a.to_string()).unwrap_or_default();
+        let address = at.address.map(|a| a.to_string()).unwrap_or_default();
         let bytes = about.bytes;
         summary.push(SsdSummary {
             index,
@@ -336,7 +336,7 @@ fn embedded(
         ports.push(SsdPort {
             index,
             subnqn,
-            transport: if way.address.is_some() { tcp(way.is_tls) } else { "inproc".into() },
+            transport: if at.address.is_some() { tcp(at.is_tls) } else { "inproc".into() },
             address,
             capacity_bytes: bytes,
             model,

@@ -20,7 +20,7 @@ use gnstor_fabric::runtime::{BootClock, TransportError, TransportHandle};
 use gnstor_fabric::tcp::ClientTls;
 use gnstor_fabric::transport::{ExecutorId, PeerAsk, Port};
 use gnstor_proto::fabrics::ssd_subnqn;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,8 +32,13 @@ use std::time::Duration;
 const STEP: Duration = Duration::from_secs(1);
 /// The SSD closes the queue of a peer that is silent for so long.
 const KATO: Duration = Duration::from_secs(15);
-/// Pauses of the thread: while answers or connections are awaited, and else.
-const NAPS: [Duration; 2] = [Duration::from_micros(300), Duration::from_millis(20)];
+/// Pauses of the thread: while it awaits data of a repair, while it awaits other answers or a connection, and
+/// else. A question wakes it at once.
+const NAPS: [Duration; 3] = [Duration::from_micros(300), Duration::from_millis(1), Duration::from_millis(20)];
+/// Each connection is looked at so often, ms: Keep Alives, deadlines, and whether it is idle for long.
+const ROUND_MS: u64 = 20;
+/// Connections that are made at a time. Each proof takes processor time, and each wait polls.
+const DIALS: usize = 4;
 
 /// The SSDs of this process, as the others of their array see them.
 #[derive(Clone, Debug)]
@@ -81,6 +86,9 @@ impl Peers {
             dials,
             soft: None,
             connections: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            round_at: 0,
+            to_dial: VecDeque::new(),
             threads: Vec::new(),
             clock: BootClock::start(),
             stop: Arc::clone(&stop),
@@ -111,6 +119,12 @@ struct Carrying {
     soft: Option<ExecutorId>,
     /// By own SSD and other SSD.
     connections: BTreeMap<(u16, u16), PeerConnection>,
+    /// Connections with something to do now: a question, a new queue, or an answer that may have come.
+    busy: BTreeSet<(u16, u16)>,
+    /// When all connections are looked at, ms.
+    round_at: u64,
+    /// Connections that are to be made, oldest first.
+    to_dial: VecDeque<((u16, u16), Dial)>,
     threads: Vec<JoinHandle<()>>,
     clock: BootClock,
     stop: Arc<AtomicBool>,
@@ -119,8 +133,7 @@ struct Carrying {
 impl Carrying {
     fn run(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
-            let is_busy = self.connections.values().any(PeerConnection::awaits);
-            match self.inbox.recv_timeout(NAPS[usize::from(!is_busy)]) {
+            match self.inbox.recv_timeout(self.nap()) {
                 Ok(asked) => self.take(asked),
                 Err(RecvTimeoutError::Timeout) => {}
                 // The engines have ended.
@@ -131,13 +144,25 @@ impl Carrying {
             }
             while let Ok(Dialled { connection, outcome }) = self.dials.try_recv() {
                 let now = self.now();
+                self.busy.insert(connection);
                 if let Some(connection) = self.connections.get_mut(&connection) {
-                    connection.dialled(now, outcome);
+                    connection.dialled(now, outcome.map(|(queue, link)| (rung_later(queue), link)));
                 }
             }
             self.attend();
         }
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+
+    fn nap(&self) -> Duration {
+        let mut busy = self.busy.iter().filter_map(|name| self.connections.get(name));
+        if busy.any(PeerConnection::awaits_data) {
+            NAPS[0]
+        } else if !self.busy.is_empty() || !self.threads.is_empty() {
+            NAPS[1]
+        } else {
+            NAPS[2]
+        }
     }
 
     fn now(&self) -> u64 {
@@ -148,25 +173,44 @@ impl Carrying {
         let own = self.config.first.saturating_add(asked.target);
         let connection =
             self.connections.entry((own, asked.peer)).or_insert_with(|| PeerConnection::new(own, asked.peer));
+        self.busy.insert((own, asked.peer));
         connection.give(asked);
     }
 
-    /// Attends to every connection; one that has had nothing to do for long ends.
+    /// Attends to the connections with something to do, and to each one once in a while. One that has had
+    /// nothing to do for long ends.
     fn attend(&mut self) {
         let now = self.now();
-        let names: Vec<(u16, u16)> = self.connections.keys().copied().collect();
-        for name in names {
+        if now >= self.round_at {
+            self.round_at = now + ROUND_MS;
+            self.connections.retain(|_, connection| !connection.is_over(now));
+            self.busy.extend(self.connections.keys());
+        }
+        let mut has_sent = false;
+        for name in std::mem::take(&mut self.busy) {
             let Some(connection) = self.connections.get_mut(&name) else { continue };
             connection.attend(now);
+            has_sent |= connection.take_sent();
+            if connection.awaits() {
+                self.busy.insert(name);
+            }
             while let Some(output) = self.connections.get_mut(&name).and_then(PeerConnection::pop) {
                 match output {
                     Output::Answer(asked, answer) => self.answer(&asked, answer),
-                    Output::Dial(dial) => self.dial(name, dial),
+                    Output::Dial(dial) => self.to_dial.push_back((name, dial)),
                 }
             }
         }
-        self.connections.retain(|_, connection| !connection.is_over(now));
+        if has_sent {
+            // One call for all capsules: each makes the transport look at every queue.
+            self.engines.cast(|engine, _| engine.look_everywhere());
+        }
         self.threads.retain(|thread| !thread.is_finished());
+        while self.threads.len() < DIALS
+            && let Some((name, dial)) = self.to_dial.pop_front()
+        {
+            self.dial(name, dial);
+        }
     }
 
     fn answer(&self, asked: &PeerAsk, answer: Option<Reply>) {
@@ -231,6 +275,12 @@ impl Carrying {
             }
         })
     }
+}
+
+/// The thread wakes the transport for all queues together.
+fn rung_later(mut queue: HostQueue) -> HostQueue {
+    queue.ring_later();
+    queue
 }
 
 #[cfg(test)]

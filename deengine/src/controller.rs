@@ -317,7 +317,7 @@ impl Ssd {
             }
             (Work::Answer { dw0, buffer }, None) => {
                 self.scratch.give(buffer);
-                self.complete(permit, Answer::dw0(dw0), now, pushed_bytes);
+                self.complete(permit, Answer::dw0(dw0), command.at.max(now), pushed_bytes);
             }
             (Work::Entry { opcode, buffer }, None) => {
                 self.scratch.give(buffer);

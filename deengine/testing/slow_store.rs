@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A disk whose every barrier takes a second. The tests of the SSD and of its translation layer include this
-//! file by its path.
+//! A disk whose every barrier takes half a second. The tests of the SSD and of its translation layer include
+//! this file by its path.
 #![expect(clippy::disallowed_methods, reason = "a disk is slow in real time")]
 
 use gnstor_flash::{FileStore, Started, Store, SyncTicket};
@@ -11,9 +11,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// Time that a barrier takes.
-pub(crate) const BARRIER: Duration = Duration::from_secs(1);
+pub(crate) const BARRIER: Duration = Duration::from_millis(500);
 /// A call that takes so long has stood still, for a disk or because the machine is busy otherwise.
-pub(crate) const STILL: Duration = Duration::from_millis(300);
+pub(crate) const STILL: Duration = Duration::from_millis(250);
 
 /// The system area of a file on a slow disk.
 #[derive(Debug)]

@@ -32,6 +32,8 @@ pub struct HostQueue {
     session: Option<Session>,
     /// Answers of other commands, which came while one was waited for.
     others: Vec<Cqe>,
+    /// The owner wakes the transport when it has sent all that it has.
+    is_rung_later: bool,
 }
 
 impl HostQueue {
@@ -50,7 +52,8 @@ impl HostQueue {
         let Credentials { host, secret } = who.into();
         let pair = HostQp::connect(path, 0, deadline)?;
         let (peer, broken) = (path.subnqn.to_owned(), None);
-        let mut queue = Self { pair, peer, cntlid: 0, broken, host, session: None, others: Vec::new() };
+        let (session, others, is_rung_later) = (None, Vec::new(), false);
+        let mut queue = Self { pair, peer, cntlid: 0, broken, host, session, others, is_rung_later };
         let is_asked = queue.fabrics_connect(path.subnqn, kato, deadline)?;
         match secret {
             Some(secret) if is_asked => queue.authenticate(secret, deadline)?,
@@ -258,6 +261,12 @@ impl HostQueue {
         }
     }
 
+    /// Sending through [`AdminQueue`] wakes the transport's thread no more: the owner of many queues wakes it
+    /// once for all that it has sent.
+    pub fn ring_later(&mut self) {
+        self.is_rung_later = true;
+    }
+
     fn ring(&self) {
         // A doorbell in memory does not wake the transport's thread.
         self.pair.transport().cast(|transport, _| transport.look_everywhere());
@@ -318,7 +327,9 @@ impl AdminQueue for HostQueue {
         let bytes = u32::try_from(capsule.data.bytes()).expect("an area of the window is shorter");
         sqe.dptr = self.pair.data_at(capsule.at, bytes);
         self.pair.send(&sqe);
-        self.ring();
+        if !self.is_rung_later {
+            self.ring();
+        }
         Ok(())
     }
 

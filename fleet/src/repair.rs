@@ -64,3 +64,14 @@ pub fn scrubs(
     }
     !own_is_good || !own.reads_as(peer) && (peer.stamp() > own.stamp() || peer_is_first)
 }
+
+/// As [`scrubs`], where writes may be under way: then copies with other stamps may differ for a while, and
+/// only equal stamps are compared.
+pub fn scrubs_beside_writers(
+    own: (Held, bool),
+    peer: (Held, bool),
+    peer_is_first: bool,
+    is_at_rest: bool,
+) -> bool {
+    (is_at_rest || own.0.stamp() == peer.0.stamp()) && scrubs(own, peer, peer_is_first)
+}

@@ -46,7 +46,7 @@ const DELIVERED: Duration = Duration::from_millis(200);
 
 /// Where the SSD is now, and what its Connect says.
 #[derive(Debug)]
-pub(crate) struct Road {
+pub(crate) struct ConnectTarget {
     pub(crate) port: Port,
     pub(crate) cntlid: u16,
     pub(crate) data: ConnectData,
@@ -91,12 +91,12 @@ impl Life {
 }
 
 impl Channel {
-    /// Makes the queue pair to an SSD anew beside the kernel that runs. `road` says where the SSD is, and
+    /// Makes the queue pair to an SSD anew beside the kernel that runs. `target` says where the SSD is, and
     /// `keep` lets its session end the connection. Blocks for some seconds at most.
     pub(crate) fn make_anew(
         &self,
         ssd: usize,
-        road: impl FnOnce() -> Option<Road>,
+        target: impl FnOnce() -> Option<ConnectTarget>,
         keep: impl FnOnce(&Weak<Lifeline>) -> Option<()>,
     ) -> Result<Weak<Lifeline>, NotMade> {
         let _alone = self.renewing();
@@ -120,13 +120,13 @@ impl Channel {
         // Behind the lock: the connection's end is a call to the engine.
         let old = self.queues().connections[queue].take();
         drop(old);
-        let road = road().ok_or(NotMade::Later)?;
+        let target = target().ok_or(NotMade::Later)?;
         self.life(ssd, |life| life.answered[next] = false);
         self.silence(queue).map_err(later)?;
         self.begin(ssd, queue)?;
-        self.fill(queue, &road.data).map_err(later)?;
+        self.fill(queue, &target.data).map_err(later)?;
         let io = self.io_queue_of(ssd, queue);
-        let connected = self.node.connect_within(io, road.port, self.request_to(road.cntlid), STEP);
+        let connected = self.node.connect_within(io, target.port, self.request_to(target.cntlid), STEP);
         let connection = connected.map_err(|e| NotMade::Failed(e.to_string()))?;
         let lifeline = connection.lifeline();
         self.queues().connections[queue] = Some(connection);

@@ -63,7 +63,7 @@ pub struct Unreached {
 }
 
 /// The links to the SSDs of an array.
-pub trait Roads: Debug + Send + Sync {
+pub trait Connector: Debug + Send + Sync {
     /// How many SSDs there are.
     fn ssds(&self) -> usize;
 
@@ -71,7 +71,7 @@ pub trait Roads: Debug + Send + Sync {
     fn link_of(&self, ssd: usize) -> usize;
 
     /// Whether a lost link can be made anew.
-    fn leads_back(&self) -> bool;
+    fn reconnects(&self) -> bool;
 
     /// Makes new links to these SSDs; each is to be there within `deadline`.
     fn link(&self, ssds: &[usize], deadline: Duration) -> Vec<Result<SsdAddress, Unreached>>;
@@ -175,14 +175,14 @@ impl Session {
     pub fn connect(
         node: &Node,
         registration: Registration,
-        roads: Arc<dyn Roads>,
+        connector: Arc<dyn Connector>,
     ) -> Result<Self, NodeError> {
         let Registration { client, serial, secret } = registration;
         let host = Host { identity: Identity::Client(client), id: host_id(), serial };
         let (transport, executor) = (node.transport().clone(), node.soft_executor());
-        let dialler = Arc::new(Dialler { transport, executor, host, secret, roads });
-        let ssds = dialler.roads.ssds();
-        let shared = Arc::new(Shared::new(Paths::new(ssds, thread::PACE, dialler.roads.leads_back())));
+        let dialler = Arc::new(Dialler { transport, executor, host, secret, connector });
+        let ssds = dialler.connector.ssds();
+        let shared = Arc::new(Shared::new(Paths::new(ssds, thread::PACE, dialler.connector.reconnects())));
         let runtime = Runtime::start(&shared, &dialler, node.runs());
         let session = Self { client, dialler, shared, kernel_runs: node.runs(), _runtime: runtime };
         session.shared.roll_call(ROLL_CALL)?;

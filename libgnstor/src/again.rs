@@ -63,7 +63,7 @@ impl Client {
 
     /// Within one process there is no connection to be lost: an SSD that is cut off there is a fault.
     fn may_reconnect(&self) -> Result<(), String> {
-        if self.way.fabric == Fabric::InProcess {
+        if self.link_options.fabric == Fabric::InProcess {
             return Err("the SSDs are in this process".into());
         }
         if self.channel_stats().map_err(|e| e.to_string())?.parked != 0 {

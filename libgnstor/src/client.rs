@@ -3,7 +3,7 @@
 
 use crate::credentials::Credentials;
 use crate::error::Error;
-use crate::link::{ArrayRoads, Way};
+use crate::link::{ArrayConnector, LinkOptions};
 use crate::manager::{CreateOptions, Manager, VolumeInfo};
 use crate::maps::Maps;
 use crate::rpc::Rpc;
@@ -127,7 +127,7 @@ pub struct Client {
     buffer: Option<DeviceBuffer>,
     pub(crate) session: Session,
     pub(crate) ssds: Vec<SsdInfo>,
-    pub(crate) way: Way,
+    pub(crate) link_options: LinkOptions,
     pub(crate) io_timeout: Duration,
     /// When a call that needs no lost SSD last failed to connect anew.
     pub(crate) last_failure: Mutex<Option<Instant>>,
@@ -156,15 +156,16 @@ impl Client {
         }
         let epoch = map.epoch();
         let maps = Arc::new(Maps::new(Arc::clone(&rpc), node.device(), map)?);
-        let way = Way {
+        let link_options = LinkOptions {
             fabric: options.fabric,
             daemon: options.endpoint.clone(),
             credentials: options.credentials.clone(),
         };
-        let roads = Arc::new(ArrayRoads::new(node.transport().clone(), way.clone(), ssds.clone()));
-        let session = Session::connect(node, manager.registration.clone(), Arc::clone(&roads) as _);
+        let connector =
+            Arc::new(ArrayConnector::new(node.transport().clone(), link_options.clone(), ssds.clone()));
+        let session = Session::connect(node, manager.registration.clone(), Arc::clone(&connector) as _);
         let session = session.map_err(|e| match e {
-            NodeError::NoLink { .. } => roads.first_failure().unwrap_or(Error::Node(e)),
+            NodeError::NoLink { .. } => connector.first_failure().unwrap_or(Error::Node(e)),
             e => Error::Node(e),
         })?;
         let channel = Arc::new(Channel::open(node, &session, options.pool_bytes)?);
@@ -193,7 +194,7 @@ impl Client {
             channel,
             session,
             ssds,
-            way,
+            link_options,
             io_timeout: options.io_timeout,
             last_failure: Mutex::default(),
         }))

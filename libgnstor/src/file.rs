@@ -118,7 +118,7 @@ impl File {
             chunk_shift: u8::try_from(chunk_blocks.trailing_zeros()).expect("below 32"),
             writer: u8::from(rights == Rights::Write),
             // Within one process an SSD that is cut off is a fault of the SSD: no map drops it.
-            follows: match client.way.fabric {
+            follows: match client.link_options.fabric {
                 Fabric::Daemon => FOLLOWS_REFUSALS | FOLLOWS_BROKEN,
                 Fabric::InProcess => FOLLOWS_REFUSALS,
             },

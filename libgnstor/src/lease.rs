@@ -6,6 +6,7 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::manager::VolumeInfo;
 use gnstor_proto::grpc;
+use gnstor_proto::placement::Rows as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
@@ -50,23 +51,23 @@ impl Lease {
         };
         let in_doubt = Arc::new(AtomicBool::new(false));
         let doubt = Arc::clone(&in_doubt);
-        let reach = client.session.reach();
+        let (reach, maps) = (client.session.reach(), Arc::clone(&client.maps));
         let report = Arc::clone(&lost);
         let thread = std::thread::spawn(move || {
             let mut pause = length / 3;
-            let (mut request, mut told) = (request, Told(u64::MAX));
+            let (mut request, mut told) = (request, Told { reaches: u64::MAX, epoch: 0 });
             loop {
                 let begun = Instant::now();
                 while begun.elapsed() < pause
-                    && !told.lacks(reach.now())
+                    && !told.lacks(reach.now(), maps.current().epoch())
                     && request.in_doubt == doubt.load(Ordering::Relaxed)
                 {
                     let rest = LOOK.min(pause.saturating_sub(begun.elapsed()));
                     let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(rest) else { return };
                 }
                 pause = length / 3;
-                told = Told(reach.now());
-                request.reaches = Some(told.0);
+                told = Told { reaches: reach.now(), epoch: maps.current().epoch() };
+                request.reaches = Some(told.reaches);
                 request.in_doubt = doubt.load(Ordering::Relaxed);
                 match rpc.wait("the renewal of a lease", rpc.volumes().renew(request.clone())) {
                     Ok(_) => {}
@@ -103,16 +104,22 @@ impl Lease {
     }
 }
 
-/// What the daemon was last told that the client reaches; a bit is cleared when its SSD is lost. An SSD that
-/// is reached again is told of at once: the daemon waits for that before it gives the SSD places, and takes
-/// the lease of a writer that does not say so.
-struct Told(u64);
+/// What the daemon was last told: the SSDs that the client reaches, and when. It is told at once
+/// * of an SSD that is reached again: it waits for that before it gives the SSD places, and takes the lease
+///   of a writer that does not say so;
+/// * what is reached under a new map. An SSD may have been lost to the daemon, and not to this client.
+struct Told {
+    /// A bit is cleared when its SSD is lost.
+    reaches: u64,
+    /// Epoch of the map; 0: none.
+    epoch: u64,
+}
 
 impl Told {
-    /// Whether an SSD is reached that it lacks.
-    fn lacks(&mut self, reached: u64) -> bool {
-        let lacks = reached & !self.0 != 0;
-        self.0 &= reached;
+    /// Whether the daemon is to be told what is reached now, under the map of this epoch.
+    fn lacks(&mut self, reached: u64, epoch: u64) -> bool {
+        let lacks = reached & !self.reaches != 0 || (self.epoch != 0 && self.epoch != epoch);
+        self.reaches &= reached;
         lacks
     }
 }
@@ -123,15 +130,23 @@ mod tests {
 
     #[test]
     fn an_ssd_that_was_lost_and_is_reached_again_is_told_of_and_a_loss_is_not() {
-        let mut told = Told(u64::MAX);
-        assert!(!told.lacks(0b1111), "the first renewal says so in its turn");
+        let mut told = Told { reaches: u64::MAX, epoch: 0 };
+        assert!(!told.lacks(0b1111, 7), "the first renewal says so in its turn");
         for lost in 0..4 {
             let without = 0b1111 & !(1 << lost);
-            assert!(!told.lacks(without), "SSD {lost} is lost");
-            assert!(!told.lacks(without));
-            assert!(told.lacks(0b1111), "SSD {lost} is back");
-            told = Told(0b1111);
-            assert!(!told.lacks(0b1111), "that was said");
+            assert!(!told.lacks(without, 7), "SSD {lost} is lost");
+            assert!(!told.lacks(without, 7));
+            assert!(told.lacks(0b1111, 7), "SSD {lost} is back");
+            told = Told { reaches: 0b1111, epoch: 7 };
+            assert!(!told.lacks(0b1111, 7), "that was said");
         }
+    }
+
+    #[test]
+    fn under_a_new_map_it_is_said_again_what_is_reached() {
+        let mut told = Told { reaches: 0b1111, epoch: 7 };
+        assert!(!told.lacks(0b1111, 7) && told.lacks(0b1111, 8));
+        told = Told { reaches: 0b1111, epoch: 8 };
+        assert!(!told.lacks(0b1111, 8));
     }
 }

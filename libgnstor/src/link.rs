@@ -8,7 +8,7 @@ use gnstor_fabric::runtime::{TransportError, TransportHandle};
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::Port;
 use gnstor_gnor::node::NodeError;
-use gnstor_gnor::session::{Roads, SsdAddress, Unreached};
+use gnstor_gnor::session::{Connector, SsdAddress, Unreached};
 use std::collections::HashMap;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
 use std::sync::Mutex;
@@ -55,7 +55,7 @@ pub(crate) const LINK_CONNECT: Duration = Duration::from_secs(5);
 
 /// How SSDs are reached.
 #[derive(Clone, Debug)]
-pub(crate) struct Way {
+pub(crate) struct LinkOptions {
     pub(crate) fabric: Fabric,
     /// Address of the daemon.
     pub(crate) daemon: String,
@@ -64,17 +64,17 @@ pub(crate) struct Way {
 
 /// The SSDs of an array, as a session reaches them.
 #[derive(Debug)]
-pub(crate) struct ArrayRoads {
+pub(crate) struct ArrayConnector {
     transport: TransportHandle,
-    way: Way,
+    options: LinkOptions,
     ssds: Vec<SsdInfo>,
     /// Why a link could not be made, of the SSD with the lowest number.
     first: Mutex<Option<(usize, Error)>>,
 }
 
-impl ArrayRoads {
-    pub(crate) fn new(transport: TransportHandle, way: Way, ssds: Vec<SsdInfo>) -> Self {
-        Self { transport, way, ssds, first: Mutex::default() }
+impl ArrayConnector {
+    pub(crate) fn new(transport: TransportHandle, options: LinkOptions, ssds: Vec<SsdInfo>) -> Self {
+        Self { transport, options, ssds, first: Mutex::default() }
     }
 
     /// Why the SSD with the lowest number could not be reached.
@@ -86,7 +86,7 @@ impl ArrayRoads {
     fn to(&self, ssd: &SsdInfo, remote: &mut Option<u32>, deadline: Duration) -> Result<SsdAddress, Error> {
         let index =
             u16::try_from(ssd.index).map_err(|_| Error::Protocol(format!("SSD number {}", ssd.index)))?;
-        let port = match (self.way.fabric, ssd.transport.as_str()) {
+        let port = match (self.options.fabric, ssd.transport.as_str()) {
             (Fabric::InProcess, _) => Port::Local(index),
             (Fabric::Daemon, TCP | TLS) => {
                 let made = match *remote {
@@ -106,7 +106,7 @@ impl ArrayRoads {
 
     fn connect(&self, ssd: &SsdInfo, deadline: Duration) -> Result<u32, Error> {
         let within = deadline.min(LINK_CONNECT);
-        let wire = connect_to_ssd(ssd, &self.way.daemon, &self.way.credentials, within)?;
+        let wire = connect_to_ssd(ssd, &self.options.daemon, &self.options.credentials, within)?;
         let failed = |cause| Error::Os { what: format!("connecting to the SSDs at {}", ssd.address), cause };
         let added = self.transport.call(move |e, _| e.add_remote(wire)).map_err(NodeError::from)?;
         added.map_err(failed)
@@ -123,7 +123,7 @@ impl ArrayRoads {
     }
 }
 
-impl Roads for ArrayRoads {
+impl Connector for ArrayConnector {
     fn ssds(&self) -> usize {
         self.ssds.len()
     }
@@ -133,8 +133,8 @@ impl Roads for ArrayRoads {
         self.ssds.iter().position(|other| other.address == *address).expect("it is there itself")
     }
 
-    fn leads_back(&self) -> bool {
-        self.way.fabric != Fabric::InProcess
+    fn reconnects(&self) -> bool {
+        self.options.fabric != Fabric::InProcess
     }
 
     fn link(&self, ssds: &[usize], deadline: Duration) -> Vec<Result<SsdAddress, Unreached>> {

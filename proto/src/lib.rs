@@ -31,6 +31,7 @@ pub mod nvme;
 pub mod placement;
 pub mod pull;
 pub mod repair;
+pub mod scrub;
 pub mod slba;
 pub mod ssd_identity;
 pub mod status;

@@ -189,7 +189,7 @@ impl FleetMap {
                 let at = group as usize * width + place;
                 if next.places[at] & !FILLING == lost {
                     next.places[at] = NO_SSD;
-                    if let Some(best) = next.best_outside(group, |_| true) {
+                    if let Some(best) = next.best_outside(group) {
                         next.places[at] = best | FILLING;
                     }
                 }

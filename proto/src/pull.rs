@@ -3,6 +3,7 @@
 //! byte boxes are in `docs/formats-fleet.md`.
 //!
 //! ```text
+//!   digests: u64 | u64 | ...                      of a range: one for each 64 blocks
 //!   rows:    row | row | ...                      of a range: mapped blocks and known TRIMs, ascending
 //!   blocks:  4 KiB of rows, one for each block asked for | 4 KiB of data for each row of kind 1 | ...
 //! ```
@@ -10,6 +11,7 @@
 
 use crate::BLOCK_BYTES;
 use crate::nvme::Sqe;
+use crate::placement::mix64;
 use crate::slba::{Stamp, Vid};
 use crate::vendor::opcode;
 use alloc::vec::Vec;
@@ -22,19 +24,27 @@ pub const ROW_BYTES: usize = 32;
 /// Most blocks of a range whose rows are asked for.
 pub const MOST_ROWS: u32 = 1024;
 /// Most blocks that are asked for with their data; they lie within as many blocks.
-pub const MOST_BLOCKS: u32 = 16;
+pub const MOST_BLOCKS: u32 = 64;
+/// Blocks of one digest.
+pub const LEAF: u32 = 64;
 /// Where the data of blocks begins.
 pub const DATA_AT: usize = 4096;
 /// CDW12: data comes with the rows.
 const WITH_DATA: u32 = 1 << 16;
+/// CDW12: the copy of a place that serves is enough, also where another SSD is the first of the group.
+const OF_ANY: u32 = 1 << 17;
+/// CDW12: digests in place of rows.
+const DIGESTS: u32 = 1 << 18;
 
 /// Which blocks are asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// The rows of so many blocks.
     Rows(u32),
+    /// Digests of the rows of so many blocks.
+    Digests(u32),
     /// Rows and data of blocks: bit i is the block i behind the first.
-    Blocks(u32),
+    Blocks(u64),
 }
 
 /// A question to the first of a group.
@@ -50,6 +60,9 @@ pub struct PeerRead {
     pub first: u32,
     /// What of it.
     pub wanted: Wanted,
+    /// The copy of a place that serves is enough: a scrub that looks for a good copy. Else the SSD tells only
+    /// blocks of groups where it is the first.
+    pub of_any: bool,
 }
 
 impl PeerRead {
@@ -57,6 +70,7 @@ impl PeerRead {
     pub fn bytes(&self) -> usize {
         match self.wanted {
             Wanted::Rows(blocks) => blocks as usize * ROW_BYTES,
+            Wanted::Digests(blocks) => blocks.div_ceil(LEAF) as usize * size_of::<u64>(),
             Wanted::Blocks(mask) => DATA_AT + mask.count_ones() as usize * BLOCK_BYTES as usize,
         }
     }
@@ -64,7 +78,7 @@ impl PeerRead {
     /// The blocks of the volume that it is about. One that is behind the last number is left out.
     pub fn blocks(&self) -> impl Iterator<Item = u32> + use<> {
         let (count, mask) = match self.wanted {
-            Wanted::Rows(blocks) => (blocks, None),
+            Wanted::Rows(blocks) | Wanted::Digests(blocks) => (blocks, None),
             Wanted::Blocks(mask) => (MOST_BLOCKS, Some(mask)),
         };
         let first = self.first;
@@ -76,9 +90,12 @@ impl PeerRead {
     /// The command.
     pub fn command(&self) -> Sqe {
         let (flag, count) = match self.wanted {
-            Wanted::Rows(blocks) => (0, blocks),
+            Wanted::Rows(blocks) => (0, blocks.into()),
+            Wanted::Digests(blocks) => (DIGESTS, blocks.into()),
             Wanted::Blocks(mask) => (WITH_DATA, mask),
         };
+        let half = |half: u64| u32::try_from(half).unwrap_or_default().into();
+        let flag = if self.of_any { flag | OF_ANY } else { flag };
         let dwords = u32::try_from(self.bytes() / 4).unwrap_or(u32::MAX);
         Sqe {
             opcode: opcode::PEER_READ,
@@ -88,7 +105,8 @@ impl PeerRead {
             cdw11: self.generation.into(),
             cdw12: (u32::from(self.vid.get()) | flag).into(),
             cdw13: self.first.into(),
-            cdw14: count.into(),
+            cdw14: half(count & 0xFFFF_FFFF),
+            cdw15: half(count >> 32),
             ..Sqe::default()
         }
     }
@@ -97,14 +115,17 @@ impl PeerRead {
     pub fn of(sqe: &Sqe) -> Option<Self> {
         let word = sqe.cdw12.get();
         let vid = Vid::new(word.to_le_bytes().first_chunk().map(|low| u16::from_le_bytes(*low))?)?;
-        let count = sqe.cdw14.get();
-        let wanted = match word >> 16 {
-            0 if (1..=MOST_ROWS).contains(&count) => Wanted::Rows(count),
-            1 if (1..1 << MOST_BLOCKS).contains(&count) => Wanted::Blocks(count),
+        let count = u64::from(sqe.cdw14.get()) | u64::from(sqe.cdw15.get()) << 32;
+        let rows = u32::try_from(count).ok().filter(|rows| (1..=MOST_ROWS).contains(rows));
+        let of_any = word & OF_ANY != 0;
+        let wanted = match (word & !OF_ANY) >> 16 {
+            0 => Wanted::Rows(rows?),
+            4 => Wanted::Digests(rows?),
+            1 if count != 0 => Wanted::Blocks(count),
             _ => return None,
         };
         let (epoch, generation, first) = (sqe.cdw2.get(), sqe.cdw11.get(), sqe.cdw13.get());
-        let read = Self { epoch, vid, generation, first, wanted };
+        let read = Self { epoch, vid, generation, first, wanted, of_any };
         (sqe.cdw10.get() as usize * 4 == read.bytes()).then_some(read)
     }
 }
@@ -153,6 +174,20 @@ struct RawRow {
 const _: () = assert!(size_of::<RawRow>() == ROW_BYTES);
 
 impl Row {
+    /// What it adds to the digest of its range, which is the sum of all rows. Nothing adds nothing. Two SSDs
+    /// with the same digest hold the same, but for one chance in 2^64.
+    #[inline]
+    pub fn digest(&self) -> u64 {
+        let (kind, sum) = match self.kind {
+            Kind::Nothing => return 0,
+            Kind::Block { sum } | Kind::Unreadable { sum } => (1, sum),
+            Kind::Tombstone => (2, 0),
+        };
+        let what = mix64(u64::from(self.block) << 32 | u64::from(sum));
+        mix64(what ^ self.stamp.sequence)
+            ^ mix64(what.wrapping_add(u64::from(self.stamp.lease_epoch) << 2 | kind))
+    }
+
     /// Its bytes, behind others.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (kind, sum) = match self.kind {
@@ -203,20 +238,29 @@ mod tests {
     fn questions_and_rows_come_back_as_they_went() {
         let _deadline = Deadline::after(LIMIT);
         let vid = Vid::new(5).unwrap();
-        for (wanted, bytes, blocks) in
-            [(Wanted::Rows(3), 96, &[7, 8, 9][..]), (Wanted::Blocks(0b1001), 4096 + 8192, &[7, 10][..])]
-        {
-            let read = PeerRead { epoch: 9, vid, generation: 2, first: 7, wanted };
+        for (wanted, bytes, blocks) in [
+            (Wanted::Rows(3), 96, &[7, 8, 9][..]),
+            (Wanted::Digests(3), 8, &[7, 8, 9][..]),
+            (Wanted::Blocks(0b1001), 4096 + 8192, &[7, 10][..]),
+            (Wanted::Blocks(1 << 63), 4096 + 4096, &[70][..]),
+        ] {
+            let read = PeerRead { epoch: 9, vid, generation: 2, first: 7, wanted, of_any: bytes > 96 };
             assert_eq!((PeerRead::of(&read.command()), read.bytes()), (Some(read), bytes));
             assert!(read.blocks().eq(blocks.iter().copied()));
             let short = Sqe { cdw10: 1.into(), ..read.command() };
             assert_eq!(PeerRead::of(&short), None, "the room is another one");
         }
-        let out = |count: u32, flag: u32| {
-            let read = PeerRead { epoch: 9, vid, generation: 2, first: 7, wanted: Wanted::Rows(1) };
-            PeerRead::of(&Sqe { cdw12: (5 | flag).into(), cdw14: count.into(), ..read.command() })
+        let out = |count: u64, flag: u32| {
+            let wanted = Wanted::Rows(1);
+            let read = PeerRead { epoch: 9, vid, generation: 2, first: 7, wanted, of_any: false };
+            let [low, high] = [count & 0xFFFF_FFFF, count >> 32].map(|half| u32::try_from(half).unwrap());
+            let (cdw12, cdw14, cdw15) = ((5 | flag).into(), low.into(), high.into());
+            PeerRead::of(&Sqe { cdw12, cdw14, cdw15, ..read.command() })
         };
-        assert_eq!([out(0, 0), out(1025, 0), out(1 << 16, 1 << 16), out(1, 1 << 17)], [None; 4]);
+        assert_eq!(
+            [out(0, 0), out(1025, 0), out(1 << 32, 0), out(0, 1 << 16), out(1, 1 << 19), out(1025, 1 << 18)],
+            [None; 6]
+        );
         let stamp = Stamp { lease_epoch: 3, sequence: 4 };
         let rows = [
             Row { block: 1, kind: Kind::Block { sum: 6 }, stamp },
@@ -228,6 +272,18 @@ mod tests {
         rows.iter().for_each(|row| row.encode(&mut bytes));
         assert_eq!(Row::decode_all(&bytes, 4).as_deref(), Some(&rows[..]));
         assert_eq!(Row::decode_all(&bytes, 5), None);
+        let digests = rows.map(|row| row.digest());
+        assert!(
+            digests[2] == 0 && digests[0] == Row { kind: Kind::Unreadable { sum: 6 }, ..rows[0] }.digest()
+        );
+        let others = [
+            Row { block: 2, ..rows[0] },
+            Row { kind: Kind::Block { sum: 7 }, ..rows[0] },
+            Row { kind: Kind::Tombstone, ..rows[0] },
+            Row { stamp: Stamp { lease_epoch: 3, sequence: 5 }, ..rows[0] },
+            Row { stamp: Stamp { lease_epoch: 4, sequence: 4 }, ..rows[0] },
+        ];
+        assert!(others.iter().all(|row| row.digest() != digests[0]));
         bytes[36] = 4;
         assert_eq!(Row::decode_all(&bytes, 4), None, "another kind");
         bytes.copy_within(..32, 32);

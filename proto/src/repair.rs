@@ -12,9 +12,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub const REPAIR_BYTES: usize = 64;
 /// Log page of the fill.
 pub const FILL_LID: u8 = 0xC3;
-const FORMAT: u16 = 1;
-const NO_SSD: u16 = u16::MAX;
-const CRC_AT: usize = REPAIR_BYTES - 4;
+pub(crate) const FORMAT: u16 = 1;
+pub(crate) const NO_SSD: u16 = u16::MAX;
+pub(crate) const CRC_AT: usize = REPAIR_BYTES - 4;
 
 /// Why a structure of repair was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,13 +39,13 @@ impl core::fmt::Display for RepairError {
 
 impl core::error::Error for RepairError {}
 
-fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
+pub(crate) fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     let crc = crc32c::crc32c(&bytes[..CRC_AT]);
     bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
     bytes
 }
 
-fn check(bytes: &[u8], magic: [u8; 4], format: U16) -> Result<(), RepairError> {
+pub(crate) fn check(bytes: &[u8], magic: [u8; 4], format: U16) -> Result<(), RepairError> {
     if bytes[..4] != magic || format.get() != FORMAT {
         return Err(RepairError::Format);
     }

@@ -77,6 +77,8 @@ pub mod opcode {
     pub const SETTLE: u8 = 0xDD;
     /// PEER READ ([`crate::pull::PeerRead`]).
     pub const PEER_READ: u8 = 0xDE;
+    /// REPAIR ([`crate::scrub::RepairOrder`]).
+    pub const REPAIR: u8 = 0xE4;
 }
 
 /// MAP GET, CDW12: the map that a voter holds, not the active one.

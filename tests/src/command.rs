@@ -198,7 +198,18 @@ pub struct Running {
 impl Running {
     /// Starts `gnstor` with these arguments.
     pub fn start(args: &[&str]) -> Self {
-        let mut command = Command::new(&*GNSTOR);
+        Self::start_through(&[], args)
+    }
+
+    /// Starts it by a command that becomes it, such as `ip netns exec NAME`.
+    fn start_through(through: &[&str], args: &[&str]) -> Self {
+        let gnstor = GNSTOR.to_str().expect("a path of UTF-8");
+        let (first, rest) = through.split_first().unwrap_or((&gnstor, &[]));
+        let mut command = Command::new(first);
+        command.args(rest);
+        if !through.is_empty() {
+            command.arg(gnstor);
+        }
         command.args(with_no_auth(args)).env_remove("GNSTOR_ARRAY").env_remove("GNSTOR_LOG");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = Guard(command.spawn().expect("the command starts"));
@@ -270,7 +281,13 @@ pub struct SsdProcess {
 impl SsdProcess {
     /// Starts an array that listens there, with these arguments too.
     pub fn start(listen: &str, extra: &[&str]) -> Self {
-        let running = Running::start(&[&["ssd", "--json", "--listen", listen], extra].concat());
+        Self::start_through(&[], listen, extra)
+    }
+
+    /// Starts it by a command that becomes it, such as `ip netns exec NAME`.
+    pub fn start_through(through: &[&str], listen: &str, extra: &[&str]) -> Self {
+        let args = [&["ssd", "--json", "--listen", listen], extra].concat();
+        let running = Running::start_through(through, &args);
         let serving = running.object();
         Self { running, serving }
     }

@@ -133,8 +133,12 @@ pub fn volume(client: &Client, name: &str, capacity_bytes: u64, replicas: u32) -
 
 /// Bytes that tell where they belong: every eight are a function of `seed` and of their position.
 pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
-    let word = |i: u64| gnstor_proto::placement::mix64(seed << 40 ^ i).to_le_bytes();
-    (0..).flat_map(word).take(bytes).collect()
+    let mut all = vec![0; bytes];
+    for (i, eight) in (0..).zip(all.chunks_mut(8)) {
+        let word = gnstor_proto::placement::mix64(seed << 40 ^ i).to_le_bytes();
+        eight.copy_from_slice(&word[..eight.len()]);
+    }
+    all
 }
 
 /// Where two buffers differ first, as a sentence that fits on a line.

@@ -95,8 +95,27 @@ pub(crate) fn write_and_read(file: &File, stop: &AtomicBool) -> (Vec<u8>, u64, D
     (data, rounds, longest)
 }
 
+/// Where SSD processes run and listen.
+pub(crate) trait Place: Send {
+    /// The command that becomes the SSD's process.
+    fn through(&self, _ssd: u16) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Where the SSD listens when it starts for the first time, and what that takes.
+    fn listens(&self, _ssd: u16) -> Vec<String> {
+        vec!["127.0.0.1:0".into()]
+    }
+}
+
+/// Processes of this machine.
+struct Loopback;
+
+impl Place for Loopback {}
+
 /// SSD processes, and a daemon that makes maps of format 3.
 pub(crate) struct Array {
+    place: Box<dyn Place>,
     ssds: Vec<Option<SsdProcess>>,
     pub(crate) addresses: Vec<String>,
     daemon: Daemon,
@@ -106,17 +125,26 @@ pub(crate) struct Array {
     pub(crate) folder: tempfile::TempDir,
 }
 
-fn ssd_process(folder: &Path, index: u16, listen: &str) -> SsdProcess {
+fn ssd_process(place: &dyn Place, folder: &Path, index: u16, listen: Option<&str>) -> SsdProcess {
     let file = folder.join(format!("{index}.gns")).display().to_string();
     let number = index.to_string();
-    SsdProcess::start(listen, &["--preset", "null", "--size", "64MiB", "--data", &file, "--index", &number])
+    let (through, listens) = (place.through(index), place.listens(index));
+    let through: Vec<&str> = through.iter().map(String::as_str).collect();
+    let (first, more) = listens.split_first().expect("an address");
+    let mut args = vec!["--preset", "null", "--size", "64MiB", "--data", &file, "--index", &number];
+    args.extend(more.iter().map(String::as_str));
+    SsdProcess::start_through(&through, listen.unwrap_or(first), &args)
 }
 
 impl Array {
     pub(crate) fn start() -> Self {
+        Self::start_in(Box::new(Loopback))
+    }
+
+    pub(crate) fn start_in(place: Box<dyn Place>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let ssds: Vec<_> =
-            (0..4).map(|index| Some(ssd_process(folder.path(), index, "127.0.0.1:0"))).collect();
+        let start = |index| Some(ssd_process(&*place, folder.path(), index, None));
+        let ssds: Vec<_> = (0..4).map(start).collect();
         let addresses: Vec<String> = ssds.iter().flatten().map(SsdProcess::address).collect();
         let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
         let threads = threads.expect("a thread");
@@ -127,7 +155,7 @@ impl Array {
         let config = DaemonConfig { core, ..DaemonConfig::default() };
         let daemon =
             Daemon::start("127.0.0.1:0".parse().unwrap(), ports.collect(), config).expect("it serves");
-        Self { ssds, addresses, daemon, engine, soft, _threads: threads, folder }
+        Self { place, ssds, addresses, daemon, engine, soft, _threads: threads, folder }
     }
 
     /// Where the daemon is.
@@ -141,8 +169,14 @@ impl Array {
 
     /// The SSD starts again, with its file and where it was.
     pub(crate) fn restart(&mut self, ssd: u16) {
-        let process = ssd_process(self.folder.path(), ssd, &self.addresses[usize::from(ssd)]);
+        let address = &self.addresses[usize::from(ssd)];
+        let process = ssd_process(&*self.place, self.folder.path(), ssd, Some(address));
         self.ssds[usize::from(ssd)] = Some(process);
+    }
+
+    /// Sends the SSD's process a signal that does not end it.
+    pub(crate) fn signal(&self, ssd: u16, how: &str) {
+        self.ssds[usize::from(ssd)].as_ref().expect("it runs").signal(how);
     }
 
     /// The map that the first SSD which runs has.

@@ -115,6 +115,8 @@ fn until(array: &Array, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Va
             return now;
         }
         assert!(begun.elapsed() < LIMIT, "{what}: {now:#}");
+        // Each look is a process. Without a pause they take a core from what they look at.
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

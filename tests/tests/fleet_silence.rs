@@ -86,7 +86,7 @@ fn a_stopped_ssd_of_four_is_silent_and_dropped_and_no_call_fails() {
         let shown = show(&at, &[]);
         eprintln!("{}", shown.stdout);
         assert_eq!(shown.code, 2, "{} {}", shown.stdout, shown.stderr);
-        for word in ["DEGRADED", "have one copy", "silent for", "did not answer within 250ms"] {
+        for word in ["DEGRADED", "have one copy", "silent for", "did not answer within"] {
             assert!(shown.stdout.contains(word), "'{word}' is missing in: {}", shown.stdout);
         }
         std::thread::sleep(Duration::from_secs(1));

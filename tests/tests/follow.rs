@@ -195,7 +195,7 @@ fn a_kernel_that_runs_goes_on_without_an_ssd_that_was_killed_or_stopped() {
             let (running, known) = (Running::new(&file), client.fleet_map());
             let waited = std::thread::scope(|scope| {
                 let kernel = scope.spawn(|| running.run(&file));
-                until("it writes", || running.look().rounds > 500);
+                until("it writes", || running.look().rounds > 300);
                 ssds[dead].signal(how);
                 let begun = Instant::now();
                 std::thread::sleep(NEXT_MAP);
@@ -204,7 +204,7 @@ fn a_kernel_that_runs_goes_on_without_an_ssd_that_was_killed_or_stopped() {
                 until("the client goes by the next map", || client.map_epoch() > known.epoch());
                 let learned = begun.elapsed() - made;
                 let then = running.look().rounds;
-                until("it goes on", || running.look().rounds > then + 500);
+                until("it goes on", || running.look().rounds > then + 300);
                 running.stop();
                 kernel.join().unwrap();
                 println!("SSD {dead} gets {how}: map after {made:?}, followed after another {learned:?}");

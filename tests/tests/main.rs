@@ -15,6 +15,7 @@ mod example;
 mod faults;
 mod fenced;
 mod fleet_daemon;
+mod fleet_faults;
 mod fleet_return;
 mod fleet_silence;
 mod follow;

@@ -128,13 +128,13 @@ impl Scene {
 #[test]
 fn connections_that_are_cut_at_any_moment_are_made_anew_and_every_byte_is_right() {
     within(BUILD_LIMIT, || {
-        let (rounds, bytes) = if long() { (400, 4 * MIB) } else { (20, 2 * MIB) };
+        let (rounds, bytes) = if long() { (400usize, 4 * MIB) } else { (12, 2 * MIB) };
         let scene = Scene::start();
         let guest = guest(&scene.up.daemon, Duration::from_secs(30));
         volume(&guest.client, "v", bytes as u64, 2);
         let file = guest.client.open("v", Rights::Write).unwrap();
         let (mut cuts, mut writes) = (0, 0);
-        for seed in 0..rounds {
+        for seed in 0..rounds as u64 {
             let drawn = |what: u64, most: u64| mix64(seed << 8 | what) % most;
             let data = pattern(seed + 1, bytes);
             let over = AtomicBool::new(false);
@@ -170,7 +170,8 @@ fn connections_that_are_cut_at_any_moment_are_made_anew_and_every_byte_is_right(
         assert!(cuts >= rounds / 2, "{cuts} cuts in {rounds} rounds");
         let made: usize = scene.proxies.iter().map(Proxy::count).sum();
         println!("{cuts} cuts, {made} connections, {writes} writes");
-        assert!(made > scene.daemons.iter().sum::<usize>() + 2 + 10, "connections were made anew: {made}");
+        let at_first = scene.daemons.iter().sum::<usize>() + 2;
+        assert!(made > at_first + cuts / 2, "connections were made anew: {made} of {at_first} at first");
         // A write that is sent again has the stamp that it had: the numbers count the writes, not the
         // sendings.
         assert_eq!(file.next_sequence().unwrap(), writes as u64 + 1);

@@ -267,7 +267,7 @@ fn median(samples: &[u64]) -> u64 {
 fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
     within(BUILD_LIMIT, || {
         let (callers, time) =
-            if long() { (500, Duration::from_secs(300)) } else { (100, Duration::from_secs(10)) };
+            if long() { (500, Duration::from_secs(300)) } else { (100, Duration::from_secs(6)) };
         // GNSTOR_STRESS_S: another time, in seconds.
         let other = std::env::var("GNSTOR_STRESS_S").ok().and_then(|secs| secs.parse().ok());
         let time = other.map_or(time, Duration::from_secs);

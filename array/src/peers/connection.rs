@@ -54,8 +54,8 @@ impl Dialogue for Talk {
 
     fn ask(&self) -> Ask {
         let Question { sqe, data, .. } = &self.0.question;
-        let brings = sqe.opcode & TO_THE_HOST != 0;
-        let data = if brings { Data::In(sqe.cdw10.get() as usize * 4) } else { Data::Out(data.to_vec()) };
+        let data =
+            if brings(&self.0) { Data::In(sqe.cdw10.get() as usize * 4) } else { Data::Out(data.to_vec()) };
         Ask { sqe: *sqe, data }
     }
 
@@ -95,6 +95,10 @@ pub(super) struct PeerConnection<Q = HostQueue> {
     /// Questions that came since the connection was attended to.
     inbox: Vec<PeerAsk>,
     last_asked: u64,
+    /// Questions under way that bring blocks or rows.
+    reads: usize,
+    /// Capsules were sent since [`Self::take_sent`].
+    has_sent: bool,
     outputs: VecDeque<Output>,
 }
 
@@ -119,6 +123,8 @@ impl<Q: AdminQueue> PeerConnection<Q> {
             exchange: exchange(peer),
             inbox: Vec::new(),
             last_asked: 0,
+            reads: 0,
+            has_sent: false,
             outputs: VecDeque::new(),
         }
     }
@@ -128,9 +134,19 @@ impl<Q: AdminQueue> PeerConnection<Q> {
         self.inbox.push(asked);
     }
 
-    /// Whether an answer or a connection may come at any time.
+    /// Whether an answer may come at any time.
     pub(super) fn awaits(&self) -> bool {
-        self.exchange.awaits() || matches!(self.state, State::Dialling { .. })
+        self.exchange.awaits()
+    }
+
+    /// Whether an answer is awaited that a repair goes on with.
+    pub(super) fn awaits_data(&self) -> bool {
+        self.reads > 0
+    }
+
+    /// Whether capsules were sent since the last call: the transport is to be woken for them.
+    pub(super) fn take_sent(&mut self) -> bool {
+        std::mem::take(&mut self.has_sent)
     }
 
     /// Whether it has had nothing to do for long.
@@ -165,7 +181,10 @@ impl<Q: AdminQueue> PeerConnection<Q> {
         let is_asked = !inbox.is_empty();
         match self.state {
             State::Up { .. } => {
-                inbox.into_iter().for_each(|asked| self.exchange.give(asked.clone(), Talk(asked)));
+                for asked in inbox {
+                    self.reads += usize::from(brings(&asked));
+                    self.exchange.give(asked.clone(), Talk(asked));
+                }
                 if let Err(error) = self.go_on(now) {
                     self.fell(now, error);
                 }
@@ -193,6 +212,7 @@ impl<Q: AdminQueue> PeerConnection<Q> {
             self.exchange.keep_alive();
         }
         while let Some(capsule) = self.exchange.next(now) {
+            self.has_sent = true;
             queue.send(&capsule)?;
         }
         Ok(())
@@ -214,6 +234,7 @@ impl<Q: AdminQueue> PeerConnection<Q> {
 
     fn collect(&mut self) {
         while let Some((asked, answer)) = self.exchange.pop() {
+            self.reads = self.reads.saturating_sub(usize::from(brings(&asked)));
             self.outputs.push_back(Output::Answer(asked, answer));
         }
     }
@@ -229,6 +250,11 @@ impl<Q: AdminQueue> PeerConnection<Q> {
             }
         }
     }
+}
+
+/// Whether data comes with the answer.
+fn brings(asked: &PeerAsk) -> bool {
+    asked.question.sqe.opcode & TO_THE_HOST != 0
 }
 
 fn exchange(peer: u16) -> Exchange<PeerAsk, Talk> {

@@ -7,7 +7,8 @@
 //!                                                             '--' tried again after 100 ms, 200 ms, ... 2 s
 //! ```
 //! Where the fleet map names voters, the link is [watched closely](Watch): a silent SSD is given up after 250
-//! ms, with all commands in flight to it, although its connection stands.
+//! ms, or longer where its answers took long, with all commands in flight to it, although its connection
+//! stands.
 //!
 //! While it is down commands are answered at once. Time is an argument here, and no call blocks: what does,
 //! dialling, is [handed out](Output::Dial).
@@ -22,7 +23,7 @@ pub(super) use say::Condition;
 use say::{Said, Say};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
-use watch::{ALIVE_MS, SILENT_MS, Watch};
+use watch::{ALIVE_MS, Watch};
 
 /// How often a silent connection is probed. Commands that wait do not hold up a probe.
 const PROBE_MS: u64 = 500;
@@ -205,14 +206,14 @@ impl Link {
         // A completion says as much about the connection as a probe.
         if heard {
             *probe_at = now + probe_ms;
-            watch.heard();
+            watch.heard(seen);
         } else if self.lasts && *probe_at <= now {
             *probe_at = now + probe_ms;
             self.exchange.keep_alive();
             watch.asked(seen);
         }
         if self.is_close && watch.is_silent(seen) {
-            let after = Duration::from_millis(SILENT_MS);
+            let after = Duration::from_millis(watch.silent_ms());
             return Err(ChannelError::Timeout { what: self.peer.clone(), after });
         }
         if self.look_at.take_if(|at| *at <= now).is_some() {

@@ -11,6 +11,8 @@ use crate::write::Commits;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
 use gnstor_flash::Ppa;
+use gnstor_map::Batch;
+use gnstor_proto::pull::{Kind, LEAF, Row};
 use gnstor_proto::slba::{Stamp, Vid};
 use std::collections::BTreeMap;
 
@@ -35,6 +37,7 @@ pub enum Kept {
 
 const WORDS: usize = 64;
 const WORD_SHIFT: u32 = 6;
+const _: () = assert!(LEAF as usize <= Batch::MOST, "a digest's blocks are looked up together");
 /// Blocks of one part: 64 words of 64 bits.
 const PART_SHIFT: u32 = 12;
 
@@ -102,10 +105,34 @@ impl Ftl {
     }
 }
 
+impl Kept {
+    fn row(self, block: u32) -> Row {
+        let (kind, stamp) = match self {
+            Self::Nothing => (Kind::Nothing, Stamp::default()),
+            Self::Block { stamp, sum } => (Kind::Block { sum }, stamp),
+            Self::Tombstone { stamp } => (Kind::Tombstone, stamp),
+        };
+        Row { block, kind, stamp }
+    }
+}
+
+impl Ftl {
+    /// Asks for the records of these blocks, ahead of [`Commits::digest`]: at most [`LEAF`] of them.
+    pub fn announce_rows(&self, vid: Vid, blocks: &[u32]) {
+        self.announce(blocks.iter().map(|vba| (vid, *vba)), &mut Batch::default());
+    }
+}
+
 impl Commits<'_> {
     /// What is held of a block now. Nothing changes while the lock is held.
     pub fn kept(&self, vid: Vid, generation: u32, vba: u32) -> Kept {
         self.ftl.kept(&self.inner, vid, generation, vba)
+    }
+
+    /// The digest of these blocks as they are now.
+    pub fn digest(&self, vid: Vid, generation: u32, blocks: &[u32]) -> u64 {
+        let row = |vba: &u32| self.kept(vid, generation, *vba).row(*vba).digest();
+        blocks.iter().map(row).fold(0, u64::wrapping_add)
     }
 
     /// Whether the stamp of this block of a filling place counts.
@@ -118,7 +145,8 @@ impl Commits<'_> {
         self.inner.current.mark(vid, generation, vba);
     }
 
-    /// The block gets this content, whatever the stamps are; `None`: nothing. The transaction.
+    /// The block gets this content, whatever the stamps are; `None`: nothing. The transaction, and when the
+    /// write buffer has the data.
     ///
     /// # Errors
     /// [`CommitError`]; then nothing has changed, and the frame is still the caller's.
@@ -127,14 +155,17 @@ impl Commits<'_> {
         now: Time,
         target: &Target,
         block: Option<NewBlock>,
-    ) -> Result<Seq, CommitError> {
+    ) -> Result<(Seq, Time), CommitError> {
         let inner = &mut *self.inner;
-        let seq = match block {
-            Some(block) => self.ftl.commit_locked(inner, now, now, target, &[block], true)?.seq,
-            None => self.ftl.trim_locked(inner, now, target, 1, true)?.seq,
+        let replaced = match block {
+            Some(block) => {
+                let committed = self.ftl.commit_locked(inner, now, now, target, &[block], true)?;
+                (committed.seq, committed.done)
+            }
+            None => (self.ftl.trim_locked(inner, now, target, 1, true)?.seq, now),
         };
         self.applied += 1;
-        Ok(seq)
+        Ok(replaced)
     }
 
     /// A block that is not mapped has this stamp from now on; the zero stamp: none.

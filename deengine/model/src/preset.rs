@@ -13,6 +13,7 @@ pub use change::Difference;
 pub use settings::{Collection, FaultPlan, Policy, SlowDie};
 
 use crate::figure::Figure;
+use gnstor_base::time::Span;
 use gnstor_flash::{Geometry, GeometryError, Shape};
 use serde::Deserialize;
 use thiserror::Error;
@@ -119,6 +120,22 @@ impl Preset {
     /// It takes no time at all.
     pub fn is_null(&self) -> bool {
         self.times_ns().iter().all(|(_, ns)| *ns == 0) && self.rates().iter().all(|(_, rate)| *rate == 0)
+    }
+
+    /// What a page costs a busy SSD: to read one, and to write one. The slowest part decides, in a long run
+    /// over all dies: the link, the channels, or the flash.
+    pub fn page_costs(&self) -> (Span, Span) {
+        let shape = &self.shape;
+        let dies = u64::from(shape.channels.max(1)) * u64::from(shape.dies_per_channel.max(1));
+        let planes = if self.independent_planes { u64::from(shape.planes.max(1)) } else { 1 };
+        let page = |rate: u64| Span::transfer(gnstor_flash::PAGE_BYTES.into(), rate);
+        let channels = page(self.channel_bytes_per_s).as_ps() / u64::from(shape.channels.max(1));
+        let sensed = dies * planes * u64::from(shape.sense_pages.max(1));
+        let programmed = dies * u64::from(shape.unit_pages.max(1));
+        let read = [page(self.to_host_bytes_per_s).as_ps(), channels, self.sense_ns * 1000 / sensed];
+        let write = [page(self.from_host_bytes_per_s).as_ps(), channels, self.program_ns * 1000 / programmed];
+        let slowest = |costs: [u64; 3]| Span::from_ps(costs.into_iter().max().unwrap_or_default());
+        (slowest(read), slowest(write))
     }
 
     /// Physical pages for this many logical ones, without [`Self::reserved_superblocks`].

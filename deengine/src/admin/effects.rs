@@ -35,6 +35,7 @@ pub(crate) const ADMIN: &[(u8, u32)] = &[
     (opcode::LEASE_ASK, SUPPORTED),
     (opcode::SETTLE, SUPPORTED | CHANGES_BLOCKS),
     (opcode::PEER_READ, SUPPORTED),
+    (opcode::REPAIR, SUPPORTED | CHANGES_BLOCKS),
 ];
 
 /// I/O opcodes.

@@ -20,6 +20,17 @@ use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::opcode;
 
+/// What goes to the host with the data of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivered {
+    /// Bytes that the host takes.
+    pub(crate) bytes: u32,
+    /// DW0 of the completion.
+    pub(crate) dw0: u32,
+    /// When the SSD has the data together.
+    pub(crate) at: Time,
+}
+
 /// Keep-alive granularity, units of 100 ms.
 const KAS: u16 = 1;
 const PAGE_BYTES: u32 = 4096;
@@ -55,7 +66,8 @@ impl Ssd {
             | opcode::ACTIVATE
             | opcode::LEASE_ASK
             | opcode::SETTLE
-            | opcode::PEER_READ => return self.submit_vendor(now, permit, cntlid, sqe),
+            | opcode::PEER_READ
+            | opcode::REPAIR => return self.submit_vendor(now, permit, cntlid, sqe),
             _ => Err(Refusal::InvalidOpcode.into()),
         };
         match answer {
@@ -74,6 +86,19 @@ impl Ssd {
         data: &[u8],
         dw0: u32,
     ) {
+        self.deliver_at(now, permit, sqe, Delivered { bytes, dw0, at: now }, data);
+    }
+
+    /// As [`Self::deliver`], for an answer that takes its time.
+    pub(crate) fn deliver_at(
+        &mut self,
+        now: Time,
+        permit: CompletionPermit,
+        sqe: &Sqe,
+        answer: Delivered,
+        data: &[u8],
+    ) {
+        let Delivered { bytes, dw0, at } = answer;
         let remote = match data_pointer(sqe, bytes) {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, now),
@@ -83,7 +108,7 @@ impl Ssd {
         };
         self.scratch.fill(&buffer, data);
         let local = self.scratch.local(&buffer);
-        let id = self.start(permit, 0, now, Work::Answer { dw0, buffer });
+        let id = self.start(permit, 0, at, Work::Answer { dw0, buffer });
         self.push(id, TransferKind::Other, remote, local, None);
     }
 

@@ -14,12 +14,13 @@ use gnstor_proto::fabrics::Identity;
 use gnstor_proto::log_page;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::repair::FILL_LID;
+use gnstor_proto::scrub::SCRUB_LID;
 use gnstor_proto::status::Refusal;
 
 const SUPPORTED_PAGES: u8 = 0x00;
 const EFFECTS: u8 = 0x05;
 /// Every page there is.
-const PAGES: [u8; 10] = [
+const PAGES: [u8; 11] = [
     SUPPORTED_PAGES,
     page::ERRORS,
     page::SMART,
@@ -27,6 +28,7 @@ const PAGES: [u8; 10] = [
     page::CHANGED_NAMESPACES,
     EFFECTS,
     FILL_LID,
+    SCRUB_LID,
     log_page::VOLUME_COUNTERS,
     log_page::CLIENT_COUNTERS,
     log_page::FLASH,
@@ -59,7 +61,7 @@ impl Ssd {
         // targets that pass commands through want to see one.
         let vendor = matches!(
             page,
-            log_page::VOLUME_COUNTERS | log_page::CLIENT_COUNTERS | log_page::FLASH | FILL_LID
+            log_page::VOLUME_COUNTERS | log_page::CLIENT_COUNTERS | log_page::FLASH | FILL_LID | SCRUB_LID
         );
         let known = matches!(sqe.nsid.get(), 0 | ALL_NAMESPACES) || vendor && sqe.nsid.get() == NSID;
         if !known {
@@ -90,6 +92,7 @@ impl Ssd {
             }
             EFFECTS => effects::page(),
             FILL_LID => self.fill_log().encode(),
+            SCRUB_LID => self.scrub_log().encode(),
             log_page::VOLUME_COUNTERS => counters::page(log_page::VOLUME_MAGIC, self.table.volume_counters()),
             log_page::CLIENT_COUNTERS => counters::page(log_page::CLIENT_MAGIC, self.table.client_counters()),
             _ => flash_page(&self.ftl.health(), &self.ftl.stats(), self.flash_flags()),

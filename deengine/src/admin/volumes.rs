@@ -143,6 +143,9 @@ impl Ssd {
         if code == opcode::LEASE_RENEW {
             return self.renew_lease(now, permit, sqe);
         }
+        if code == opcode::REPAIR {
+            return self.take_order(now, permit, sqe);
+        }
         let bytes = match data_bytes(sqe) {
             Ok(bytes) => bytes,
             Err(refused) => return self.refuse(permit, 0, refused, now),

@@ -133,6 +133,17 @@ impl Fleet {
         map.first(group, entry.replicas).or_else(|| serving().map(|member| member.ssd))
     }
 
+    /// The SSDs that serve a block, this one left out; the one whose copy is right comes first.
+    pub(crate) fn serving_peers(&self, entry: &VolumeEntry, vba: u32) -> Vec<u16> {
+        let AnyMap::Three(map) = self.map() else { return Vec::new() };
+        let members = map.replicas(group_in(map, entry, vba), entry.replicas);
+        let serving = members.filter(|member| !member.filling).map(|member| member.ssd);
+        let mut peers: Vec<u16> = serving.filter(|ssd| Some(*ssd) != self.own).collect();
+        let first = self.source(entry, vba);
+        peers.sort_by_key(|ssd| Some(*ssd) != first);
+        peers
+    }
+
     /// Whether an SSD has a place for a block.
     pub(crate) fn has_member(&self, entry: &VolumeEntry, vba: u32, ssd: u16) -> bool {
         let AnyMap::Three(map) = self.map() else { return false };

@@ -2,9 +2,12 @@
 //! PEER READ: this SSD as the first of groups tells other members what it holds.
 
 use super::apply::held;
+use super::digest::{leaves_of, of_chunks};
+use super::pace::Work;
+use crate::admin::identify::Delivered;
 use crate::controller::Ssd;
 use crate::io::permit::CompletionPermit;
-use crate::permission::fleet::Fleet;
+use crate::permission::fleet::{Fleet, Place};
 use crate::permission::lease::runs;
 use crate::request::Refused;
 use gnstor_base::time::Time;
@@ -30,11 +33,15 @@ impl Ssd {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
         };
         let answer = self.blocks_for(now, identity, &read).and_then(|blocks| match read.wanted {
-            Wanted::Rows(_) => Ok(self.rows(&read, &blocks)),
-            Wanted::Blocks(_) => self.with_data(&read, &blocks),
+            Wanted::Rows(_) => Ok((self.rows(&read, &blocks), now)),
+            Wanted::Digests(_) => Ok((self.digests(&read, &blocks), now)),
+            Wanted::Blocks(_) => self.with_data(now, &read, &blocks),
         });
         match (answer, u32::try_from(read.bytes())) {
-            (Ok((data, rows)), Ok(bytes)) => self.deliver(now, permit, sqe, bytes, &data, rows),
+            (Ok(((data, rows), done)), Ok(bytes)) => {
+                let answer = Delivered { bytes, dw0: rows, at: done };
+                self.deliver_at(now, permit, sqe, answer, &data);
+            }
             (Err(refused), _) => self.refuse(permit, read.vid.get(), refused, now),
             (_, Err(_)) => self.refuse(permit, read.vid.get(), Refusal::InvalidField.into(), now),
         }
@@ -65,10 +72,10 @@ impl Ssd {
         if entry.deleting {
             return Err(Refusal::Deleting.into());
         }
-        let is_told = |vba: &u32| tells(fleet, entry, *vba, asker);
-        let blocks: Vec<u32> = read.blocks().filter(is_told).collect();
+        let is_told = |vba| tells(fleet, entry, vba, asker, read.of_any);
+        let blocks = of_chunks(entry, read.blocks(), is_told);
         // Each block that is asked for with its data has a row.
-        let is_whole = matches!(read.wanted, Wanted::Rows(_)) || blocks.iter().copied().eq(read.blocks());
+        let is_whole = !matches!(read.wanted, Wanted::Blocks(_)) || blocks.iter().copied().eq(read.blocks());
         if is_whole { Ok(blocks) } else { Err(Refused::at(Refusal::WrongTarget, map.wire_epoch())) }
     }
 
@@ -87,15 +94,32 @@ impl Ssd {
         (data, rows)
     }
 
+    fn digests(&self, read: &PeerRead, blocks: &[u32]) -> (Vec<u8>, u32) {
+        let (mut data, mut leaves) = (Vec::new(), 0);
+        for leaf in leaves_of(read.first, read.blocks().count(), blocks) {
+            self.ftl.announce_rows(read.vid, leaf);
+            let digest = self.ftl.commits().digest(read.vid, read.generation, leaf);
+            data.extend_from_slice(&digest.to_le_bytes());
+            leaves += 1;
+        }
+        (data, leaves)
+    }
+
     /// Row and data of a block are those of one page.
-    fn with_data(&self, read: &PeerRead, blocks: &[u32]) -> Result<(Vec<u8>, u32), Refused> {
-        let (mut rows, mut data) = (Vec::new(), Vec::new());
+    fn with_data(
+        &mut self,
+        now: Time,
+        read: &PeerRead,
+        blocks: &[u32],
+    ) -> Result<((Vec<u8>, u32), Time), Refused> {
+        let (mut rows, mut data, mut pages) = (Vec::new(), Vec::new(), Vec::new());
         for &vba in blocks {
             let row = match self.ftl.extent(read.vid, read.generation, vba) {
                 Extent::Page(page, sum) => {
                     let stamp = self.ftl.flash().oob(page).map(|oob| oob.stamp);
                     let bytes = self.page_now(page);
                     self.ftl.unpin(page);
+                    pages.push(page);
                     let stamp = stamp.ok_or(Refusal::NotReady)?;
                     // What was read may have rotted.
                     let kind = match bytes?.filter(|bytes| block_sum(bytes) == sum) {
@@ -120,13 +144,14 @@ impl Ssd {
         }
         rows.resize(DATA_AT, 0);
         rows.extend_from_slice(&data);
-        Ok((rows, u32::try_from(blocks.len()).unwrap_or_default()))
+        let done = self.ftl.read_time(now, &pages, 0).max(self.turn(now, Work::Read, pages.len()));
+        Ok(((rows, u32::try_from(blocks.len()).unwrap_or_default()), done))
     }
 }
 
 impl Ssd {
     /// The data of a pinned page; `None`: the medium does not give it.
-    fn page_now(&self, page: Ppa) -> Result<Option<[u8; BLOCK_BYTES as usize]>, Refused> {
+    pub(super) fn page_now(&self, page: Ppa) -> Result<Option<[u8; BLOCK_BYTES as usize]>, Refused> {
         let frame = self.ftl.take_frame().ok_or(Refusal::NotReady)?;
         let mut bytes = [0; BLOCK_BYTES as usize];
         let copied = self.ftl.flash().copy(page, frame);
@@ -138,10 +163,14 @@ impl Ssd {
     }
 }
 
-fn tells(fleet: &Fleet, entry: &VolumeEntry, vba: u32, asker: u16) -> bool {
+fn tells(fleet: &Fleet, entry: &VolumeEntry, vba: u32, asker: u16, of_any: bool) -> bool {
+    let is_right = || match of_any {
+        true => matches!(fleet.place(entry, vba), Place::Serving { .. }),
+        false => fleet.source(entry, vba) == fleet.own(),
+    };
     u64::from(vba) < entry.capacity_blocks
         && fleet.own().is_some()
-        && fleet.source(entry, vba) == fleet.own()
+        && is_right()
         && fleet.has_member(entry, vba, asker)
 }
 

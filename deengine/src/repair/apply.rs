@@ -2,6 +2,7 @@
 //! What a walk makes of an answer: each block is judged by `gnstor_fleet::fill` while the layer is locked, so
 //! no client's write comes in between.
 
+use super::pace::Work;
 use super::{NO_ROOM, Name, PAUSE, Walk, Window};
 use crate::controller::Ssd;
 use gnstor_base::time::Time;
@@ -11,7 +12,7 @@ use gnstor_fleet::repair::Held;
 use gnstor_ftl::{CommitError, Commits, Kept, NewBlock, Target};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
-use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row};
+use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row, Wanted};
 use std::collections::BTreeMap;
 
 /// What became of a block.
@@ -19,7 +20,7 @@ enum Outcome {
     /// It stays as it is.
     Same,
     /// It became the other's, with this transaction.
-    Replaced(Seq),
+    Replaced(Seq, Time),
     /// The other's data is needed.
     Differs,
 }
@@ -32,7 +33,7 @@ pub(super) fn held(kept: Kept) -> Held {
     }
 }
 
-fn theirs(row: Option<&Row>) -> Held {
+pub(super) fn theirs(row: Option<&Row>) -> Held {
     match row.map(|row| (row.kind, row.stamp)) {
         Some((Kind::Block { sum } | Kind::Unreadable { sum }, stamp)) => Held::Block { stamp, sum },
         Some((Kind::Tombstone, stamp)) => Held::Tombstone { stamp },
@@ -54,7 +55,7 @@ fn judge(
     let is_current = !fills || commits.is_current(vid, generation, vba);
     let mut block = Filling { held: own, is_current };
     let replaces = match name {
-        Name::Fill => block.copy(theirs),
+        Name::Fill | Name::Scrub => block.copy(theirs),
         Name::Settle(_) => block.settle(theirs),
     };
     let holds = block.held;
@@ -66,7 +67,8 @@ fn judge(
             Held::Block { .. } => data,
             Held::Nothing | Held::Tombstone { .. } => None,
         };
-        outcome = Outcome::Replaced(commits.replace(now, &target, block)?);
+        let (seq, done) = commits.replace(now, &target, block)?;
+        outcome = Outcome::Replaced(seq, done);
     } else if !matches!(holds, Held::Block { .. }) && (holds != own || fills) {
         // What is not mapped may have a stamp of an earlier life.
         commits.note_stamp(vid, vba, holds.stamp());
@@ -84,38 +86,43 @@ fn other_than(sum: u32) -> &'static [u8; BLOCK_BYTES as usize] {
 }
 
 impl Ssd {
-    /// Rows of a window are there. `None`: they are no answer.
+    /// Rows of a part of a window are there. `None`: they are no answer.
+    #[expect(clippy::too_many_arguments, reason = "a question, its walk and its answer")]
     pub(super) fn compare_rows(
         &mut self,
         now: Time,
         name: Name,
         walk: &mut Walk,
         window: &mut Window,
+        read: &PeerRead,
         rows: u32,
         data: &[u8],
     ) -> Option<()> {
         let rows = Row::decode_all(data, usize::try_from(rows).ok()?)?;
         let rows: BTreeMap<u32, Row> = rows.into_iter().map(|row| (row.block, row)).collect();
-        let Some(targets) =
-            self.targets(name, walk, window, window.first..=window.first + (window.blocks - 1))
-        else {
+        let listed = *window.to_list.front()?;
+        if (read.first, read.wanted) != (listed.0, Wanted::Rows(listed.1)) {
+            return None;
+        }
+        window.to_list.pop_front();
+        let Some(targets) = self.targets(name, walk, window, listed.0..=listed.0 + (listed.1 - 1)) else {
             return Some(());
         };
         window.pull.clear();
-        window.is_listed = true;
         for part in targets.chunks(64) {
             let mut commits = self.ftl.commits();
             for target in part {
                 let theirs = theirs(rows.get(&target.vba));
                 match judge(&mut commits, now, name, target, theirs, None) {
                     Ok(Outcome::Same) => {}
-                    Ok(Outcome::Replaced(seq)) => {
+                    Ok(Outcome::Replaced(seq, _)) => {
                         (walk.pulled, walk.last) = (walk.pulled + 1, walk.last.max(seq));
                     }
                     Ok(Outcome::Differs) => window.pull.push_back(target.vba),
                     Err(_) => {
                         // No room now: the window is compared anew, and what is done stays done.
-                        (window.is_listed, window.retry_at) = (false, now + NO_ROOM);
+                        window.to_list.push_front(listed);
+                        window.retry_at = now + NO_ROOM;
                         window.pull.clear();
                         let at = commits.advance(now);
                         drop(commits);
@@ -147,6 +154,7 @@ impl Ssd {
         if !rows.iter().map(|row| row.block).eq(read.blocks()) {
             return None;
         }
+        window.retry_at = self.turn(now, Work::Write, rows.len());
         let mut pages = data.get(DATA_AT..)?.chunks(BLOCK_BYTES as usize);
         for row in rows {
             let page = match row.kind {
@@ -170,11 +178,13 @@ impl Ssd {
             let Some(targets) = self.targets(name, walk, window, row.block..=row.block) else {
                 return Some(());
             };
-            if let Some(target) = targets.first()
-                && !self.take_block(now, name, walk, target, &row, page)
-            {
-                window.retry_at = now + NO_ROOM;
-                return Some(());
+            if let Some(target) = targets.first() {
+                let Some(done) = self.take_block(now, name, walk, target, &row, page) else {
+                    window.retry_at = now + NO_ROOM;
+                    return Some(());
+                };
+                // The next question waits until the write buffer has this.
+                window.retry_at = window.retry_at.max(done);
             }
             if window.pull.front() == Some(&row.block) {
                 window.pull.pop_front();
@@ -183,7 +193,7 @@ impl Ssd {
         Some(())
     }
 
-    /// One block with its data; `false`: there is no room for it now.
+    /// One block with its data; when the write buffer has it. `None`: there is no room for it now.
     fn take_block(
         &mut self,
         now: Time,
@@ -192,11 +202,11 @@ impl Ssd {
         target: &Target,
         row: &Row,
         page: Option<(&[u8; BLOCK_BYTES as usize], u32)>,
-    ) -> bool {
+    ) -> Option<Time> {
         let block = match page {
             None => None,
             Some((page, sum)) => {
-                let Some(frame) = self.ftl.take_frame() else { return false };
+                let frame = self.ftl.take_frame()?;
                 self.ftl.flash().write_frame(frame, page);
                 Some(NewBlock { frame, sum })
             }
@@ -206,12 +216,14 @@ impl Ssd {
         let at = commits.advance(now);
         drop(commits);
         self.maintain_by(at);
-        if let Ok(Outcome::Replaced(seq)) = outcome {
+        if let Ok(Outcome::Replaced(seq, done)) = outcome {
             (walk.pulled, walk.last) = (walk.pulled + 1, walk.last.max(seq));
-        } else if let Some(block) = block {
+            return Some(done);
+        }
+        if let Some(block) = block {
             self.ftl.give_frame(block.frame);
         }
-        outcome.is_ok()
+        outcome.is_ok().then_some(now)
     }
 
     /// The blocks among these that the window's SSD decides. `None`: the volume is gone, or has a writer.

@@ -9,27 +9,32 @@ use gnstor_base::controller::{AskId, Effect, Question};
 use gnstor_base::time::Time;
 use gnstor_proto::nvme::Cqe;
 use gnstor_proto::placement::AnyMap;
-use gnstor_proto::pull::Wanted;
+use gnstor_proto::pull::{PeerRead, Wanted};
 use gnstor_proto::status::{Detail, Status};
 
 impl Ssd {
     /// Asks the window's SSD; `false`: that is not possible now.
     pub(super) fn ask_window(&mut self, now: Time, name: Name, window: &mut Window) -> bool {
         let Some(read) = self.question_of(window) else { return false };
-        let Some(AnyMap::Three(map)) = self.table.fleet().map(|fleet| fleet.map()) else { return false };
-        let Some(peer) = map.ssds.get(usize::from(window.peer)) else { return false };
+        window.ask = self.ask_peer(now, name, window.peer, read);
+        window.ask.is_some()
+    }
+
+    /// Asks an SSD; `None`: that is not possible now.
+    pub(super) fn ask_peer(&mut self, now: Time, name: Name, peer: u16, read: PeerRead) -> Option<AskId> {
+        let AnyMap::Three(map) = self.table.fleet()?.map() else { return None };
+        let peer = map.ssds.get(usize::from(peer))?;
         let (id, address) = (peer.id, peer.address.clone());
-        let Some(buffer) = self.scratch.take(Owner::Daemon, QUESTION) else { return false };
+        let buffer = self.scratch.take(Owner::Daemon, QUESTION)?;
         let question = Question { sqe: read.command(), address, data: [0; 64] };
         self.scratch.fill(&buffer, &question.encode());
         let local = self.scratch.local(&buffer);
         self.repair.last = self.repair.last.wrapping_add(1);
         let ask = AskId(self.repair.last | MARK);
-        window.ask = Some(ask);
         self.repair.open.insert(ask, Open { name, read, buffer, until: now + PATIENCE });
         self.wake_at(now + PATIENCE);
         self.commands.emit(Effect::Ask { ask, peer: id, local });
-        true
+        Some(ask)
     }
 
     /// Questions whose time is over have no answer; when the next one's is.
@@ -50,6 +55,9 @@ impl Ssd {
     fn take_answer(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
         let Some(Open { name, read, buffer, .. }) = self.repair.open.remove(&ask) else { return };
         self.scratch.give(buffer);
+        if name == Name::Scrub {
+            return self.scrub_answered(now, ask, &read, answer, data);
+        }
         // A walk that a newer map has ended takes no answer.
         let Some(mut walk) = self.repair.walks.remove(&name) else { return };
         if let Some(at) = walk.windows.iter().position(|window| window.ask == Some(ask)) {
@@ -57,7 +65,8 @@ impl Ssd {
             window.ask = None;
             let rows = answer.filter(|cqe| Status(cqe.status_word()).is_success()).map(|cqe| cqe.dw0.get());
             let taken = rows.and_then(|rows| match read.wanted {
-                Wanted::Rows(_) => self.compare_rows(now, name, &mut walk, &mut window, rows, data),
+                Wanted::Digests(_) => self.compare_digests(name, &walk, &mut window, rows, data),
+                Wanted::Rows(_) => self.compare_rows(now, name, &mut walk, &mut window, &read, rows, data),
                 Wanted::Blocks(_) => self.take_blocks(now, name, &mut walk, &mut window, &read, rows, data),
             });
             window.waits = taken.is_none();

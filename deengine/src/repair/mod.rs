@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! This SSD repairs itself (rules 13 and 14 of the fleet): it fills its places, and settles volumes. Both are
-//! one walk over blocks, and the rule for a block is `gnstor_fleet::fill`.
+//! one walk over blocks, and the rule for a block is `gnstor_fleet::fill`. It scrubs what it serves, too
+//! ([`scrub`]).
 //!
 //! ```text
-//!   map: places that fill --.                .-- rows --> differs? -- blocks --> the layer
+//!   map: places that fill --.                .-- digests -- rows --> differs? -- blocks --> the layer
 //!                            +--> walk: windows of 1,024 blocks, each asked of one SSD
 //!   SETTLE of a volume -----'                '-- no answer: asked again
 //! ```
+//! * A window asks for digests first, one for each 64 blocks. Where they are its own, nothing is listed.
 //! * A walk belongs to one map. A newer one ends settles. It starts a fill over where other places fill, and
 //!   else its open windows. What was compared stays current in the layer ([`gnstor_ftl::Commits`]).
 //! * [`WINDOWS`] windows have at most one question each, with [`MOST_BLOCKS`] blocks of data.
@@ -15,6 +17,10 @@
 mod answer;
 mod apply;
 mod ask;
+mod digest;
+mod order;
+mod pace;
+mod scrub;
 mod settle;
 mod walk;
 
@@ -31,7 +37,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Windows of a walk that are open at a time.
 const WINDOWS: usize = 4;
-const _: () = assert!(MOST_BLOCKS <= 32, "a window's question is a mask");
+const _: () = assert!(MOST_BLOCKS <= 64, "a window's question is a mask");
 /// An SSD that does not answer, or refuses, is asked again after this.
 const PAUSE: Span = Span::from_ms(20);
 /// The layer has no room for a block: it is asked for again.
@@ -55,6 +61,7 @@ pub(crate) fn is_of_repair(ask: AskId) -> bool {
 enum Name {
     Fill,
     Settle(Vid),
+    Scrub,
 }
 
 /// Blocks of one volume that are compared with one SSD's.
@@ -66,8 +73,10 @@ struct Window {
     blocks: u32,
     /// Index of the SSD that is asked.
     peer: u16,
-    /// Its rows are there.
-    is_listed: bool,
+    /// Its digests are there.
+    is_digested: bool,
+    /// First block and number of blocks of the parts whose digests differ: their rows are to be compared.
+    to_list: VecDeque<(u32, u32)>,
     /// Blocks whose data is to be fetched, ascending.
     pull: VecDeque<u32>,
     ask: Option<AskId>,
@@ -87,7 +96,7 @@ impl Window {
     }
 
     fn is_done(&self) -> bool {
-        self.is_listed && self.pull.is_empty() && self.ask.is_none()
+        self.is_digested && self.to_list.is_empty() && self.pull.is_empty() && self.ask.is_none()
     }
 }
 
@@ -156,11 +165,14 @@ pub(crate) struct Repair {
     walks: BTreeMap<Name, Walk>,
     open: BTreeMap<AskId, Open>,
     last: u32,
+    scrub: scrub::Scrub,
+    pace: pace::Pace,
 }
 
 impl Ssd {
     /// It goes by another map, which is in the table.
     pub(crate) fn follow_fill(&mut self, now: Time) {
+        self.scrub_by_new_map(now);
         self.repair.walks.retain(|name, _| *name == Name::Fill);
         let places = self.table.fleet().map_or_else(Vec::new, |fleet| fleet.fills().to_vec());
         if places.is_empty() {
@@ -192,12 +204,18 @@ impl Ssd {
         });
     }
 
+    /// When work of a repair on so many pages may have ended.
+    fn turn(&mut self, now: Time, work: pace::Work, pages: usize) -> Time {
+        let commands = self.workers.tally().entered;
+        self.repair.pace.turn(now, commands, &self.config.preset, work, pages)
+    }
+
     /// Goes on with all walks; when to come back.
     pub(crate) fn repair_on(&mut self, now: Time) -> Time {
-        if self.repair.walks.is_empty() && self.repair.open.is_empty() {
+        if self.repair.walks.is_empty() && self.repair.open.is_empty() && !self.repair.scrub.runs() {
             return Time::NEVER;
         }
-        let mut next = self.end_late_questions(now);
+        let mut next = self.end_late_questions(now).min(self.scrub_on(now));
         let names: Vec<Name> = self.repair.walks.keys().copied().collect();
         for name in names {
             if let Some(mut walk) = self.repair.walks.remove(&name) {

@@ -24,6 +24,7 @@ impl Ssd {
         source.filter(|_| match name {
             Name::Fill => fleet.fills_block(entry, vba),
             Name::Settle(_) => fleet.place(entry, vba) != Place::Absent,
+            Name::Scrub => matches!(fleet.place(entry, vba), Place::Serving { .. }),
         })
     }
 
@@ -31,7 +32,7 @@ impl Ssd {
     pub(super) fn entry_for(&self, name: Name, walk: &Walk, vid: Vid) -> Option<&VolumeEntry> {
         let volume = self.table.volume(vid)?;
         let is_meant = match name {
-            Name::Fill => true,
+            Name::Fill | Name::Scrub => true,
             Name::Settle(_) => volume.entry().unsettled && volume.serial() == walk.serial,
         };
         Some(volume.entry()).filter(|entry| is_meant && !entry.deleting)
@@ -62,7 +63,7 @@ impl Ssd {
             if self.entry_for(name, walk, vid).is_none_or(|entry| entry.generation != generation) {
                 // The volume is gone, or it has a writer again.
                 let window = &mut walk.windows[at];
-                (window.is_listed, window.pull) = (true, VecDeque::new());
+                (window.is_digested, window.to_list, window.pull) = (true, VecDeque::new(), VecDeque::new());
                 next = now;
                 continue;
             }
@@ -94,7 +95,7 @@ impl Ssd {
     fn open_windows(&self, name: Name, walk: &mut Walk, vid: Vid, first: u64) -> Option<(Vid, u64)> {
         let (vid, first) = match name {
             Name::Settle(_) => (vid, first),
-            Name::Fill => {
+            Name::Fill | Name::Scrub => {
                 let volume = self.table.volumes_from(vid.get()).next()?;
                 let found = volume.entry().vid;
                 (found, if found == vid { first } else { 0 })
@@ -102,7 +103,7 @@ impl Ssd {
         };
         let behind = match name {
             Name::Settle(_) => None,
-            Name::Fill => vid.get().checked_add(1).and_then(Vid::new).map(|vid| (vid, 0)),
+            Name::Fill | Name::Scrub => vid.get().checked_add(1).and_then(Vid::new).map(|vid| (vid, 0)),
         };
         let Some(entry) = self.entry_for(name, walk, vid) else { return behind };
         let end = entry.capacity_blocks.min(first + u64::from(MOST_ROWS));
@@ -119,7 +120,8 @@ impl Ssd {
             first,
             blocks,
             peer,
-            is_listed: false,
+            is_digested: false,
+            to_list: VecDeque::new(),
             pull: VecDeque::new(),
             ask: None,
             retry_at: Time::ZERO,
@@ -134,12 +136,15 @@ impl Ssd {
     pub(super) fn question_of(&self, window: &Window) -> Option<PeerRead> {
         let epoch = self.table.fleet()?.map().wire_epoch();
         let (first, wanted) = match window.pull.front() {
-            None => (window.first, Wanted::Rows(window.blocks)),
+            None => match window.to_list.front() {
+                Some(&(first, blocks)) => (first, Wanted::Rows(blocks)),
+                None => (window.first, Wanted::Digests(window.blocks)),
+            },
             Some(&first) => {
                 let places = window.pull.iter().map(|block| block - first).filter(|at| *at < MOST_BLOCKS);
                 (first, Wanted::Blocks(places.fold(0, |mask, at| mask | 1 << at)))
             }
         };
-        Some(PeerRead { epoch, vid: window.vid, generation: window.generation, first, wanted })
+        Some(PeerRead { epoch, vid: window.vid, generation: window.generation, first, wanted, of_any: false })
     }
 }

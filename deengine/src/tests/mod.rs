@@ -5,6 +5,7 @@
 mod arbitration;
 mod asks;
 mod authentication;
+mod barriers;
 mod campaign;
 mod capsules;
 mod compare;
@@ -35,7 +36,6 @@ mod refusals;
 mod repair;
 mod seeds;
 mod shrink;
-mod slow_disk;
 #[path = "../../testing/slow_store.rs"]
 mod slow_store;
 mod smart_counters;

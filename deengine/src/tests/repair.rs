@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Three SSDs that repair themselves: their questions are carried by hand, in virtual time.
 
+mod digests;
 mod late;
 mod media;
+mod pace;
+mod scrub;
 
 use super::*;
 use gnstor_base::controller::Question;
@@ -31,6 +34,8 @@ struct World {
     lost: Vec<u16>,
     /// Questions for data that were answered.
     fetched: usize,
+    /// Blocks whose rows were answered, and whose digests were.
+    listed: [u32; 2],
 }
 
 /// Admin queue of another SSD.
@@ -53,17 +58,22 @@ fn map_of(epoch: u64, members: &[u16], fills: Option<u16>, firsts: [u16; 2]) -> 
 
 impl World {
     fn new(map: &FleetMap3) -> Self {
-        let mut ssds: Vec<Harness> = (0..3).map(Harness::connected).collect();
+        Self::of((0..3).map(Harness::connected).collect(), map, BLOCKS)
+    }
+
+    /// Of these SSDs, with a volume of so many blocks.
+    fn of(mut ssds: Vec<Harness>, map: &FleetMap3, blocks: u32) -> Self {
         for (own, ssd) in ssds.iter_mut().enumerate() {
             for peer in (0..3).filter(|peer| *peer != own) {
                 let identity = Identity::Peer(u16::try_from(peer).expect("few"));
                 ssd.connect(peer_key(peer), 0, identity, CNTLID_ANY);
             }
             assert_eq!(refusal(&ssd.set_map(map)), None);
-            let volume = VolumeEntry { replicas: 3, lease_ms: 600_000, ..entry(VOLUME) };
+            let capacity_blocks = blocks.into();
+            let volume = VolumeEntry { replicas: 3, lease_ms: 600_000, capacity_blocks, ..entry(VOLUME) };
             assert_eq!(refusal(&ssd.volume_command(opcode::VOLUME_ADD, &volume)), None);
         }
-        Self { ssds, lost: Vec::new(), fetched: 0 }
+        Self { ssds, lost: Vec::new(), fetched: 0, listed: [0; 2] }
     }
 
     fn set_map(&mut self, map: &FleetMap3) {
@@ -115,6 +125,11 @@ impl World {
         let other = &mut self.ssds[usize::from(peer)];
         let sqe = Sqe { dptr: KeyedSgl::keyed(0, length, KEY), flags: FLAGS_SGL, ..read.command() };
         let cqe = other.run(key, sqe);
+        match read.wanted {
+            Wanted::Rows(blocks) => self.listed[0] += blocks,
+            Wanted::Digests(blocks) => self.listed[1] += blocks,
+            Wanted::Blocks(_) => {}
+        }
         self.fetched += usize::from(matches!(read.wanted, Wanted::Blocks(_)));
         Some((cqe, self.ssds[usize::from(peer)].memory[&key][..read.bytes()].to_vec()))
     }

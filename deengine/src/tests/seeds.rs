@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Three SSDs, two volumes of three replicas each with a writer, and a daemon, in virtual time and from one
-//! seed: fills and settles run beside writes, TRIMs, restarts, lost SSDs and late messages (decision 57).
+//! seed: fills, settles and scrubs run beside writes, TRIMs, restarts, lost SSDs and late messages (decision
+//! 57).
 //!
 //! ```text
 //!   writers --writes, TRIMs--> SSDs --questions, answers--> SSDs       each may be late, or lost
@@ -91,6 +92,7 @@ struct Counts {
     reads: u64,
     fills: u64,
     settles: u64,
+    scrubs: u64,
     restarts: u64,
     /// Blocks that fills and settles have asked for with their data.
     moved: u64,
@@ -278,13 +280,14 @@ fn replicas_are_equal_after_fills_and_settles_beside_writers() {
         all.reads += counts.reads;
         all.fills += counts.fills;
         all.settles += counts.settles;
+        all.scrubs += counts.scrubs;
         all.restarts += counts.restarts;
         all.moved += counts.moved;
         all.lost += counts.lost;
     });
     println!("{count} seeds: {all:?}");
     if count >= SEEDS {
-        let least = [all.fills, all.settles, all.restarts, all.lost].into_iter().min();
+        let least = [all.fills, all.settles, all.scrubs, all.restarts, all.lost].into_iter().min();
         assert!(least >= Some(count / 4), "what never happens tests nothing: {all:?}");
     }
 }

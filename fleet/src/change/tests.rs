@@ -124,7 +124,8 @@ proptest! {
                 prop_assert_eq!(next.epoch, map.epoch + 1);
                 prop_assert!(next.deprived().is_subset_of(lost) && !next.deprived().is_empty());
                 for (old, new) in map.rows.iter().zip(&next.rows) {
-                    let gone: SsdSet = old.members().iter().filter(|&ssd| !new.members().contains(ssd)).collect();
+                    let is_gone = |ssd: &SsdId| !new.members().contains(*ssd);
+                    let gone: SsdSet = old.members().iter().filter(is_gone).collect();
                     prop_assert!(gone.is_subset_of(next.deprived()));
                     let first = old.first().filter(|&ssd| new.serving().contains(ssd));
                     prop_assert!(first.is_none() || new.first() == first, "the first stays");

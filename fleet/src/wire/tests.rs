@@ -52,7 +52,9 @@ proptest! {
 
     #[test]
     fn a_change_of_the_wire_is_the_change_of_the_rules(
-        ssds in 2usize..7, fewest in 1u8..=4, steps in prop::collection::vec((0u8..4, 0u16..7, 0usize..64), 1..12),
+        ssds in 2usize..7,
+        fewest in 1u8..=4,
+        steps in prop::collection::vec((0u8..4, 0u16..7, 0usize..64), 1..12),
     ) {
         let _deadline = Deadline::after(LIMIT);
         let first = whole(ssds);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connects admin queues to SSDs. Each call blocks, so it has a thread of its own.
 
-use super::{KATO, NotDialled, Path, Roads, SsdAddress};
+use super::{Connector, KATO, NotDialled, Path, SsdAddress};
 use gnstor_auth::Secret;
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
@@ -21,7 +21,7 @@ pub(super) struct Dialler {
     pub(super) executor: ExecutorId,
     pub(super) host: Host,
     pub(super) secret: Option<Secret>,
-    pub(super) roads: Arc<dyn Roads>,
+    pub(super) connector: Arc<dyn Connector>,
 }
 
 impl Dialler {
@@ -34,7 +34,7 @@ impl Dialler {
         mut each: impl FnMut(usize, Result<Path, NotDialled>),
     ) {
         let mut within = deadline;
-        for (&ssd, link) in ssds.iter().zip(self.roads.link(ssds, deadline)) {
+        for (&ssd, link) in ssds.iter().zip(self.connector.link(ssds, deadline)) {
             let dialled = link.map_err(NotDialled::Link).and_then(|address| self.connect(address, within));
             if let Err(NotDialled::Admin(ChannelError::Timeout { .. })) = &dialled {
                 within = AFTER_SILENCE;

@@ -3,7 +3,7 @@
 
 use super::map::{Came, Following};
 use super::{NewPaths, NotDialled, Path};
-use crate::anew::Road;
+use crate::anew::ConnectTarget;
 use crate::channel::Channel;
 use crate::node::Lifeline;
 use crate::paths::{Action, Moment, Paths};
@@ -241,10 +241,10 @@ impl Inner {
     }
 
     /// How the new queue pair to a found SSD connects.
-    pub(super) fn road(&mut self, ssd: usize, qid: u16) -> Option<Road> {
+    pub(super) fn target(&mut self, ssd: usize, qid: u16) -> Option<ConnectTarget> {
         let path = self.found[ssd].as_mut().filter(|_| self.paths.is_found(ssd))?;
         let (port, cntlid) = (path.address.port, path.admin.cntlid());
-        Some(Road { port, cntlid, data: path.admin.connect_data(qid) })
+        Some(ConnectTarget { port, cntlid, data: path.admin.connect_data(qid) })
     }
 
     /// The new queue pair lives as long as the found path.

@@ -187,7 +187,7 @@ impl Inner {
 impl Session {
     /// The client goes by the map of this epoch, and follows the fleet's from now on.
     pub fn follow(&self, follower: Arc<dyn Follower>, epoch: u64) {
-        let ssds = self.dialler.roads.ssds();
+        let ssds = self.dialler.connector.ssds();
         self.shared.change(|inner, _| inner.following = Some(Following::new(follower, epoch, ssds)));
     }
 

@@ -270,9 +270,9 @@ fn make_anew(shared: &Arc<Shared>, ssd: usize, tell: &Sender<Event>) -> Option<J
     };
     let (shared, tell) = (Arc::clone(shared), tell.clone());
     let make = move || {
-        let road = || shared.change(|inner, _| inner.road(ssd, QID));
+        let target = || shared.change(|inner, _| inner.target(ssd, QID));
         let keep = |line: &_| shared.change(|inner, _| inner.keep_found(ssd, line));
-        let rest = match channel.make_anew(ssd, road, keep) {
+        let rest = match channel.make_anew(ssd, target, keep) {
             Ok(line) if shared.change(|inner, _| inner.put_found_in_use(ssd, &line)) => {
                 tracing::info!("SSD {ssd} is reached again beside a kernel");
                 Duration::ZERO
@@ -296,7 +296,7 @@ fn make_anew(shared: &Arc<Shared>, ssd: usize, tell: &Sender<Event>) -> Option<J
 /// Dials SSDs in threads, one for each link.
 fn dial_all(dialler: &Arc<Dialler>, due: &[usize], tell: &Sender<Event>) -> Vec<JoinHandle<()>> {
     let mut links: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    due.iter().for_each(|&ssd| links.entry(dialler.roads.link_of(ssd)).or_default().push(ssd));
+    due.iter().for_each(|&ssd| links.entry(dialler.connector.link_of(ssd)).or_default().push(ssd));
     let dial = |ssds: Vec<usize>| {
         let (dialler, tell) = (Arc::clone(dialler), tell.clone());
         let thread = std::thread::Builder::new().name("gn-dial".into());

@@ -9,10 +9,8 @@
 //!   group 63     1        2
 //! ```
 //! A share that is not whole is rounded up in some stripes and down in others, by a hash: over many stripes
-//! the
-//! shares are exact. So blocks of one stripe never crowd on one SSD, and groups still pair every SSD with
-//! every
-//! other.
+//! the shares are exact. So blocks of one stripe never crowd on one SSD, and groups still pair every SSD with
+//! every other.
 
 use super::straw2::straw2;
 use super::{FleetMap, MapSsd, Rows, SsdState, mix64};
@@ -22,13 +20,17 @@ use core::ops::Range;
 impl FleetMap {
     /// Draws every place of a stripe of groups.
     pub(super) fn draw_stripe(&mut self, stripe: Range<u32>) {
+        // A straw depends on group and SSD only, and its logarithm takes longer than all the rest: each is
+        // computed once for all columns.
+        let straws: Vec<Vec<u64>> = stripe.clone().map(|group| self.straws(group)).collect();
+        let straws_of = |group: u32| &straws[(group - stripe.start) as usize][..];
         for place in 0..self.width() {
             let mut left = self.shares(&stripe, place);
             let mut order: Vec<u32> = stripe.clone().collect();
             order.sort_by_key(|&group| mix64(self.seed ^ mix64(u64::from(group) << 8 | place as u64)));
             let mut without = Vec::new();
             for group in order {
-                match self.best_outside(group, |ssd| left[ssd] > 0) {
+                match self.best_of(straws_of(group), group, |ssd| left[ssd] > 0) {
                     Some(ssd) => self.give(group, place, ssd, &mut left),
                     None => without.push(group),
                 }
@@ -60,7 +62,7 @@ impl FleetMap {
                 return self.give(group, place, theirs, left);
             }
         }
-        let best = self.best_outside(group, |_| true).expect("a group is no wider than there are SSDs");
+        let best = self.best_outside(group).expect("a group is no wider than there are SSDs");
         self.give(group, place, best, left);
     }
 
@@ -92,21 +94,34 @@ impl FleetMap {
             .collect()
     }
 
+    /// The best draw among the SSDs outside the group, by index.
+    pub(super) fn best_outside(&self, group: u32) -> Option<u16> {
+        self.best_of(&self.straws(group), group, |_| true)
+    }
+
     /// The best draw among the SSDs outside the group that `may` allows, by index.
-    pub(super) fn best_outside(&self, group: u32, may: impl Fn(usize) -> bool) -> Option<u16> {
-        let mut best: Option<(u64, u16)> = None;
-        for (index, ssd) in (0u16..).zip(&self.ssds) {
-            let is_in = ssd.state == SsdState::In && ssd.weight != 0;
-            let is_taken = || self.row(group).flatten().any(|member| member.ssd == index);
-            if !is_in || !may(usize::from(index)) || is_taken() {
-                continue;
+    fn best_of(&self, straws: &[u64], group: u32, may: impl Fn(usize) -> bool) -> Option<u16> {
+        let is_taken = |index: u16| self.row(group).flatten().any(|member| member.ssd == index);
+        (0u16..)
+            .zip(&self.ssds)
+            .filter(|&(index, ssd)| is_drawn(ssd) && may(usize::from(index)) && !is_taken(index))
+            .map(|(index, _)| index)
+            .min_by_key(|&index| straws[usize::from(index)])
+    }
+
+    /// The straw of each SSD for a group; 0 where it has none.
+    fn straws(&self, group: u32) -> Vec<u64> {
+        let straw = |ssd: &MapSsd| {
+            if !is_drawn(ssd) {
+                return 0;
             }
             let hash = mix64(self.seed ^ mix64(u64::from(group) << 16 | u64::from(ssd.id)));
-            let straw = straw2(hash, ssd.weight);
-            if best.is_none_or(|(shortest, _)| straw < shortest) {
-                best = Some((straw, index));
-            }
-        }
-        best.map(|(_, index)| index)
+            straw2(hash, ssd.weight)
+        };
+        self.ssds.iter().map(straw).collect()
     }
+}
+
+fn is_drawn(ssd: &MapSsd) -> bool {
+    ssd.state == SsdState::In && ssd.weight != 0
 }

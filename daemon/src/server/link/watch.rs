@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tells a silent SSD from a thread that was not run (rule 2b of the fleet).
 //!
-//! An SSD is silent when a keep-alive has been out for [`PATIENCE_MS`], and no completion came meanwhile.
+//! An SSD is silent when a keep-alive has been out for longer than the link's patience, and no completion
+//! came meanwhile. The patience is [`PATIENCE_MS`] for an SSD that answers at once. An SSD whose answers take
+//! long, as on a machine with more threads than cores, has [`SLOWER`] times the longest that it took lately.
+//! To drop it costs copies, and a later real loss may then take the last one. A new connection has no
+//! history, so its SSD counts as a slow one at first.
+//!
 //! The link counts the time that it could have seen: of the time between two looks, at most [`STEP_MS`]. So a
 //! daemon that is stopped, or is on a busy machine, does not take its own pause for the SSD's. After a longer
 //! pause the answer may still be on its way through other threads of this process. They get
@@ -9,10 +14,17 @@
 
 /// How often a connection is probed that is watched closely.
 pub(super) const ALIVE_MS: u64 = 100;
-/// An SSD that has not answered for so long is silent.
-pub(super) const SILENT_MS: u64 = 250;
-/// How long a keep-alive may be out.
+/// An SSD that answers at once, and then has not answered for so long, is silent.
+const SILENT_MS: u64 = 250;
+/// How long a keep-alive may be out: at least, and at most.
 const PATIENCE_MS: u64 = SILENT_MS - ALIVE_MS;
+const PATIENCE_MAX_MS: u64 = 1_000;
+/// How many times as long as the longest answer of late the next one may take.
+const SLOWER: u64 = 4;
+/// What a new connection takes for the longest answer.
+const FIRST_MS: u64 = 125;
+/// An answer counts as one of late for once to twice this time.
+const LATELY_MS: u64 = 5_000;
 /// While an answer is awaited, the thread looks each millisecond if it is run.
 const STEP_MS: u64 = 20;
 /// A pause of this thread in which other threads may not have been run either.
@@ -32,11 +44,22 @@ pub(super) struct Watch {
     missed_ms: u64,
     /// When the keep-alive was sent after which nothing was heard, in time that was seen.
     asked_at: Option<u64>,
+    /// The longest answers of this span of [`LATELY_MS`], and of the span before it.
+    longest: [u64; 2],
+    /// When this span ends, in time that was seen.
+    span_ends: u64,
 }
 
 impl Watch {
     pub(super) fn new(now: u64) -> Self {
-        Self { looked_at: now, awaited: false, missed_ms: 0, asked_at: None }
+        Self {
+            looked_at: now,
+            awaited: false,
+            missed_ms: 0,
+            asked_at: None,
+            longest: [FIRST_MS, 0],
+            span_ends: now + LATELY_MS,
+        }
     }
 
     /// The link looks: the time that it has seen until now.
@@ -47,11 +70,11 @@ impl Watch {
         if self.awaited {
             self.missed_ms += gap.saturating_sub(STEP_MS);
         }
-        let seen = self.seen(now);
+        let (seen, patience) = (self.seen(now), self.patience());
         if gap > PAUSE_MS
             && let Some(asked_at) = &mut self.asked_at
         {
-            *asked_at = (*asked_at).max((seen + AFTER_PAUSE_MS).saturating_sub(PATIENCE_MS));
+            *asked_at = (*asked_at).max((seen + AFTER_PAUSE_MS).saturating_sub(patience));
         }
         seen
     }
@@ -71,8 +94,24 @@ impl Watch {
     }
 
     /// A completion came.
-    pub(super) fn heard(&mut self) {
-        self.asked_at = None;
+    pub(super) fn heard(&mut self, seen: u64) {
+        let took = self.asked_at.take().map_or(0, |at| seen.saturating_sub(at));
+        if seen >= self.span_ends {
+            self.longest = [0, self.longest[0]];
+            self.span_ends = seen + LATELY_MS;
+        }
+        self.longest[0] = self.longest[0].max(took);
+    }
+
+    /// How long a keep-alive may be out.
+    fn patience(&self) -> u64 {
+        let longest = self.longest[0].max(self.longest[1]);
+        (SLOWER * longest).clamp(PATIENCE_MS, PATIENCE_MAX_MS)
+    }
+
+    /// How long an SSD has not answered when it is silent.
+    pub(super) fn silent_ms(&self) -> u64 {
+        self.patience() + ALIVE_MS
     }
 
     /// A keep-alive is out.
@@ -81,6 +120,6 @@ impl Watch {
     }
 
     pub(super) fn is_silent(&self, seen: u64) -> bool {
-        self.asked_at.is_some_and(|at| at + PATIENCE_MS <= seen)
+        self.asked_at.is_some_and(|at| at + self.patience() <= seen)
     }
 }

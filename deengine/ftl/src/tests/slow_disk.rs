@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A disk whose every barrier takes a second: the layer waits for it, and the thread that drives the layer
-//! does not.
+//! A disk whose every barrier takes half a second: the layer waits for it, and the thread that drives the
+//! layer does not.
 #![expect(clippy::disallowed_methods, reason = "the test is about real time")]
 
 use super::slow_store::{BARRIER, STILL, SlowStore};
@@ -67,7 +67,7 @@ fn check_all(config: &FtlConfig, newest: &BTreeMap<u32, u64>) {
 }
 
 #[test]
-fn a_barrier_of_a_second_stops_no_engine_and_fails_no_write() {
+fn a_barrier_of_half_a_second_stops_no_engine_and_fails_no_write() {
     let _deadline = crate::tests::deadline();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
@@ -78,7 +78,7 @@ fn a_barrier_of_a_second_stops_no_engine_and_fails_no_write() {
     let (mut sequence, mut last_wait, mut flushes) = (0u64, Duration::ZERO, 0);
     let mut flush: Option<(Seq, Instant)> = None;
     let mut newest: BTreeMap<u32, u64> = BTreeMap::new();
-    let long = std::env::var("GNSTOR_SLOW_DISK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
+    let long = std::env::var("GNSTOR_SLOW_DISK_S").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
     while clock.start.elapsed() < Duration::from_secs(long) || ftl.stats().checkpoints == 0 {
         clock.time("maintain", |now| ftl.maintain(now));
         let _ = clock.time("poll_loaded", |_| ftl.poll_loaded());

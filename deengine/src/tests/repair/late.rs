@@ -15,7 +15,7 @@ fn an_answer_from_before_a_settle_brings_no_trimmed_block_back() {
         world.ssds[2].advance(Span::from_ms(1));
         for (ask, peer, local) in std::mem::take(&mut world.ssds[2].asked) {
             match world.question(2, local).wanted {
-                Wanted::Rows(_) => world.carry(2, ask, peer, local),
+                Wanted::Rows(_) | Wanted::Digests(_) => world.carry(2, ask, peer, local),
                 Wanted::Blocks(_) => late = Some((ask, world.answer(2, peer, local))),
             }
         }
@@ -43,7 +43,8 @@ fn only_a_member_hears_of_blocks_and_only_from_an_ssd_that_decides() {
         let cqe = world.ssds[at].run(peer_key(peer), sqe);
         refusal(&cqe).map_or(Ok(cqe.dw0.get()), Err)
     };
-    let rows = PeerRead { epoch: 1, vid: vid(VOLUME), generation: 1, first: 0, wanted: Wanted::Rows(64) };
+    let wanted = Wanted::Rows(64);
+    let rows = PeerRead { epoch: 1, vid: vid(VOLUME), generation: 1, first: 0, wanted, of_any: false };
     assert_eq!(ask(0, 1, rows), Ok(1));
     assert_eq!(ask(0, 2, rows), Ok(0), "it has no place");
     assert_eq!(ask(1, 0, rows), Ok(0), "another one is the first");

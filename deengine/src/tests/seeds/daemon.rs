@@ -5,6 +5,7 @@ use super::writers::Phase;
 use super::*;
 use gnstor_proto::placement::map3::{Place3, Row3, State3};
 use gnstor_proto::repair::{FillState, SettleData};
+use gnstor_proto::scrub::{Order, RepairOrder};
 
 /// An SSD in the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +101,20 @@ impl World {
             self.begin_fill(ssd, incarnation);
         } else if self.has(ssd, Part::Fills) {
             self.look_at_fill(ssd);
+        } else if self.dice.one_in(4) {
+            self.scrub(ssd);
         }
+    }
+
+    /// A scrub may run at any time, and changes nothing here: no copy rots.
+    fn scrub(&mut self, ssd: usize) {
+        let order = RepairOrder { term: 1, order: Order::ScrubStart };
+        let harness = &mut self.nodes[ssd].harness;
+        let refused = harness.refused(DAEMON, Sqe { flags: FLAGS_SGL, ..order.command() });
+        assert!(matches!(refused, None | Some(Refusal::NotServing)), "{refused:?}");
+        self.counts.scrubs += 1;
+        let log = harness.ssd().scrub_log();
+        assert_eq!(log.rotten, 0, "SSD {ssd} has found copies wrong: {log:?}");
     }
 
     fn drop_out(&mut self, ssd: usize) {

@@ -98,8 +98,8 @@ impl World {
         harness.refused(WRITER, sqe)
     }
 
-    /// Questions that were asked are sent, and what is due arrives.
-    pub(super) fn post(&mut self) {
+    /// Questions that were asked are sent.
+    fn collect(&mut self) {
         for from in 0..3 {
             for (ask, peer, local) in std::mem::take(&mut self.nodes[from].harness.asked) {
                 let harness = &self.nodes[from].harness;
@@ -116,6 +116,11 @@ impl World {
                 self.letters.push(Letter { due, from, life, epoch, asked, peer, ask, blocks: 0, content });
             }
         }
+    }
+
+    /// Questions that were asked are sent, and what is due arrives.
+    pub(super) fn post(&mut self) {
+        self.collect();
         while let Some(at) = self.letters.iter().position(|letter| letter.due <= self.now) {
             let letter = self.letters.swap_remove(at);
             if self.nodes[letter.from].life != letter.life {
@@ -141,6 +146,7 @@ impl World {
 
     /// Answers to what an SSD has asked do not count any more.
     pub(super) fn let_go_of(&mut self, ssd: usize) {
+        self.collect();
         for letter in self.letters.iter_mut().filter(|letter| letter.from == ssd) {
             letter.epoch = 0;
         }

@@ -3,8 +3,8 @@
 
 use super::*;
 
-/// When the SSD is stopped.
-const STOP_AT: u64 = 1_000;
+/// When the SSD is stopped: what the link took for its longest answer at first is forgotten.
+const STOP_AT: u64 = 11_000;
 
 /// A link that is watched closely since time 0.
 fn close(sim: &Sim) -> Link {
@@ -96,7 +96,55 @@ fn on_a_busy_machine_an_ssd_has_longer_and_a_stopped_one_is_found_all_the_same()
     sim.stopped.store(true, Ordering::Relaxed);
     let stopped = STOP_AT + 50 * 300;
     let (at, lost) = first_news(&mut link, (stopped..stopped + 5_000).step_by(60)).expect("it is silent");
-    assert!(matches!(lost, News::Lost(_)) && at <= stopped + 700, "{stopped} {at}");
+    assert!(matches!(lost, News::Lost(_)) && at <= stopped + 2_000, "{stopped} {at}");
+}
+
+/// Answers come after `took` ms, ten times.
+fn answers_after(link: &mut Link, sim: &Sim, begin: u64, took: u64) -> u64 {
+    let round = took + 10;
+    for at in (0..10).map(|number| begin + number * round) {
+        sim.stopped.store(true, Ordering::Relaxed);
+        assert_eq!(first_news(link, at..at + took), None, "{at}");
+        sim.stopped.store(false, Ordering::Relaxed);
+        assert_eq!(first_news(link, at + took..at + round), None, "{at}");
+    }
+    begin + 10 * round
+}
+
+#[test]
+fn an_ssd_whose_answers_took_long_of_late_has_longer_and_not_for_ever() {
+    let _deadline = Deadline::after(LIMIT);
+    let sim = Sim::default();
+    let mut link = close(&sim);
+    assert_eq!(first_news(&mut link, 1..STOP_AT), None);
+    // The keep-alive goes out within 100 ms, so answers take 100 to 200 ms and more than the usual patience.
+    let mut now = answers_after(&mut link, &sim, STOP_AT, 140);
+    now = answers_after(&mut link, &sim, now, 220);
+    now = answers_after(&mut link, &sim, now, 340);
+    sim.stopped.store(true, Ordering::Relaxed);
+    let (at, lost) = first_news(&mut link, now..now + 2_000).expect("it is silent");
+    assert!(matches!(&lost, News::Lost(why) if why.contains("within")), "{lost:?}");
+    assert!((now + 500..=now + 1_101).contains(&at), "{now} {at}");
+
+    // It is back, answers at once, and has no longer than others when that has lasted.
+    sim.stopped.store(false, Ordering::Relaxed);
+    now = at + STOP_AT;
+    assert_eq!(first_news(&mut link, at + 1..now), Some((at + 100, News::Found)));
+    assert_eq!(first_news(&mut link, at + 101..now), None);
+    sim.stopped.store(true, Ordering::Relaxed);
+    let (at, _) = first_news(&mut link, now..now + 2_000).expect("it is silent");
+    assert!((now + 140..=now + 252).contains(&at), "{now} {at}");
+}
+
+#[test]
+fn an_ssd_that_was_just_connected_with_has_half_a_second() {
+    let _deadline = Deadline::after(LIMIT);
+    let sim = Sim::default();
+    let mut link = close(&sim);
+    assert_eq!(first_news(&mut link, 1..1_000), None);
+    sim.stopped.store(true, Ordering::Relaxed);
+    let (at, _) = first_news(&mut link, 1_000..3_000).expect("it is silent");
+    assert!((1_490..=1_602).contains(&at), "{at}");
 }
 
 #[test]

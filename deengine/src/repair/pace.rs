@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Pace of repairs: all that the SSD gives while no client uses it, else a share of it.
+//!
+//! ```text
+//!   idle    | work | work | work |                as fast as the medium is
+//!   used    | work |   clients   | work |   ...   a turn is work's cost on a busy SSD, over the share
+//! ```
+//! Reads for other SSDs, blocks taken over and a scrub's reads take their turns one after the other. The cost
+//! is that of a page on an SSD that does nothing else, so a queue of clients makes no turn longer.
+
+use gnstor_base::time::{Span, Time};
+use gnstor_model::Preset;
+use gnstor_proto::scrub::DEFAULT_SHARE;
+
+/// Clients use the SSD for so long after the last command of theirs that was seen.
+const QUIET: Span = Span::from_ms(2);
+/// Least cost of a page: a preset without times costs memory and processors, too.
+const LEAST: Span = Span::from_ns(500);
+
+#[derive(Debug)]
+pub(super) struct Pace {
+    /// Percent of the SSD that repairs take while clients use it.
+    pub(super) share: u8,
+    /// Commands of clients that had come.
+    seen: u64,
+    used_until: Time,
+    /// End of the last turn that was given.
+    turn_ends: Time,
+}
+
+/// What a repair does with pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Work {
+    Read,
+    Write,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { share: DEFAULT_SHARE, seen: 0, used_until: Time::ZERO, turn_ends: Time::ZERO }
+    }
+}
+
+impl Pace {
+    /// When work on so many pages may have ended, if clients have sent so many commands by now.
+    pub(super) fn turn(
+        &mut self,
+        now: Time,
+        commands: u64,
+        preset: &Preset,
+        work: Work,
+        pages: usize,
+    ) -> Time {
+        if commands != self.seen {
+            (self.seen, self.used_until) = (commands, now + QUIET);
+        }
+        if now >= self.used_until {
+            self.turn_ends = now;
+            return now;
+        }
+        let (read, write) = preset.page_costs();
+        let cost = if work == Work::Read { read } else { write }.max(LEAST);
+        let pages = u64::try_from(pages).unwrap_or(u64::MAX);
+        let turn =
+            cost.as_ps().saturating_mul(pages).saturating_mul(100) / u64::from(self.share.clamp(1, 100));
+        self.turn_ends = self.turn_ends.max(now) + Span::from_ps(turn);
+        self.turn_ends
+    }
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A scrub: this SSD reads each of its copies that serve, and compares it with those of other SSDs (rule 13).
+//! The rule for a block is [`gnstor_fleet::repair::scrubs`].
+//!
+//! ```text
+//!   range of 1,024 blocks --> own copies are read: which do not match their sum?
+//!        ^                --> rows of each group's first: where does this SSD's copy differ?
+//!        '-- all done ------- data for what is wrong here, from one serving SSD after the other
+//! ```
+//! * The first of a group reads its copies and compares them with no other SSD's: the others compare with it.
+//! * While clients write, copies with other stamps are no fault: only equal stamps are compared.
+//! * A copy is replaced while the layer is locked, and only if it is still the one that was found wrong.
+//! * Nothing of it is durable: an SSD that starts scrubs no more.
+
+mod heal;
+mod look;
+
+use super::Name;
+use crate::controller::Ssd;
+use crate::permission::fleet::Place;
+use crate::request::Refused;
+use gnstor_base::controller::AskId;
+use gnstor_base::time::{Span, Time};
+use gnstor_fleet::repair::Held;
+use gnstor_proto::pull::MOST_ROWS;
+use gnstor_proto::scrub::{ScrubLog, ScrubState};
+use gnstor_proto::slba::Vid;
+use gnstor_proto::status::Refusal;
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::VecDeque;
+
+/// Ranges that one step looks at: many may have nothing that this SSD serves.
+const RANGES: usize = 64;
+/// Pause between two such steps: commands of clients come first.
+const TURN: Span = Span::from_ns(200_000);
+
+/// The scrub of this SSD.
+#[derive(Debug, Default)]
+pub(super) struct Scrub {
+    log: ScrubLog,
+    /// Volume and block to go on with; `None`: all have been looked at.
+    next: Option<(Vid, u64)>,
+    range: Option<Range>,
+    /// Not before this it goes on.
+    due: Time,
+}
+
+/// Blocks of a volume that are looked at.
+#[derive(Debug)]
+struct Range {
+    vid: Vid,
+    generation: u32,
+    first: u32,
+    blocks: u32,
+    /// The next block whose own copy is to be read.
+    at: u32,
+    /// Firsts of groups whose rows are to be compared.
+    firsts: Vec<u16>,
+    /// Copies that are wrong here.
+    wrong: VecDeque<Wrong>,
+    /// The question under way, and the SSD that was asked.
+    ask: Option<(AskId, u16)>,
+    rotten: u64,
+    healed: u64,
+    differ: u64,
+}
+
+/// A copy of this SSD that is wrong.
+#[derive(Debug)]
+struct Wrong {
+    vba: u32,
+    /// What is held, and whether the data matches its sum.
+    own: (Held, bool),
+    /// SSDs that may have a good copy; the next one to be asked comes first.
+    peers: VecDeque<u16>,
+    /// How often it was asked for in vain.
+    tries: u32,
+}
+
+impl Scrub {
+    pub(super) fn runs(&self) -> bool {
+        self.log.state == ScrubState::Running
+    }
+
+    /// The range is over, or begins anew: what was healed stays so.
+    fn count(&mut self, range: &Range, is_over: bool) {
+        self.log.healed += range.healed;
+        self.log.rotten += if is_over { range.rotten } else { range.healed };
+        if is_over {
+            self.log.differ += range.differ;
+            self.log.compared += u64::from(range.blocks);
+        }
+    }
+
+    fn end(&mut self, state: ScrubState) {
+        (self.log.state, self.log.waits_for, self.range, self.next) = (state, None, None, None);
+        self.log.ended += u32::from(state == ScrubState::Done);
+    }
+}
+
+impl Ssd {
+    pub(super) fn start_scrub(&mut self, now: Time) -> Result<(), Refused> {
+        if !self.table.fleet().is_some_and(|fleet| fleet.serves() && !fleet.stands_in()) {
+            return Err(Refusal::NotServing.into());
+        }
+        if !self.repair.scrub.runs() {
+            let log = ScrubLog {
+                state: ScrubState::Running,
+                ended: self.repair.scrub.log.ended,
+                ..ScrubLog::default()
+            };
+            self.repair.scrub = Scrub { log, next: Some((Vid::MIN, 0)), range: None, due: now };
+            self.wake_at(now);
+        }
+        Ok(())
+    }
+
+    pub(super) fn stop_scrub(&mut self) {
+        if self.repair.scrub.runs() {
+            self.repair.scrub.end(ScrubState::Stopped);
+        }
+    }
+
+    /// The log page of the scrub.
+    pub(crate) fn scrub_log(&self) -> ScrubLog {
+        let scrub = &self.repair.scrub;
+        let mut log = ScrubLog { share: self.repair.pace.share, ..scrub.log };
+        if let Some(range) = &scrub.range {
+            (log.rotten, log.healed) = (log.rotten + range.rotten, log.healed + range.healed);
+            log.differ += range.differ;
+        }
+        let volumes = self.table.volumes_from(0).map(|volume| volume.entry());
+        let all = volumes.filter(|entry| !entry.deleting).map(|entry| entry.capacity_blocks).sum::<u64>();
+        log.all = if scrub.runs() { all.max(log.compared) } else { log.compared };
+        log
+    }
+
+    /// It goes by another map: another SSD may be the first of a group, and other places may serve.
+    pub(super) fn scrub_by_new_map(&mut self, now: Time) {
+        let serves = self.table.fleet().is_some_and(|fleet| fleet.serves());
+        if self.repair.scrub.runs() && !serves {
+            return self.stop_scrub();
+        }
+        let scrub = &mut self.repair.scrub;
+        if let Some(range) = scrub.range.take() {
+            scrub.count(&range, false);
+            scrub.next = Some((range.vid, range.first.into()));
+            scrub.due = now;
+            self.wake_at(now);
+        }
+    }
+
+    /// Goes on with the scrub; when to come back.
+    pub(super) fn scrub_on(&mut self, now: Time) -> Time {
+        for _ in 0..RANGES {
+            if !self.repair.scrub.runs() {
+                return Time::NEVER;
+            }
+            if self.repair.scrub.due > now {
+                return self.repair.scrub.due;
+            }
+            match self.repair.scrub.range.take() {
+                None => self.open_range(),
+                Some(range) if range.ask.is_some() => {
+                    self.repair.scrub.range = Some(range);
+                    return Time::NEVER;
+                }
+                Some(mut range) => {
+                    let has_more = self.range_on(now, &mut range);
+                    let scrub = &mut self.repair.scrub;
+                    if has_more {
+                        scrub.range = Some(range);
+                    } else {
+                        scrub.count(&range, true);
+                    }
+                }
+            }
+        }
+        now + TURN
+    }
+
+    /// The next step of a range; `false`: it is over.
+    fn range_on(&mut self, now: Time, range: &mut Range) -> bool {
+        if self.scrubbed(range.vid).is_none_or(|entry| entry.generation != range.generation) {
+            // The volume is gone.
+            return false;
+        }
+        if range.at < range.first + range.blocks {
+            self.look_at_own(now, range);
+        } else if !range.firsts.is_empty() || !range.wrong.is_empty() {
+            self.ask_of_range(now, range);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// The entry of a volume, where it is not being deleted.
+    fn scrubbed(&self, vid: Vid) -> Option<&VolumeEntry> {
+        self.table.volume(vid).map(|volume| volume.entry()).filter(|entry| !entry.deleting)
+    }
+
+    /// Opens the next range with blocks that this SSD serves, or ends the scrub.
+    fn open_range(&mut self) {
+        let Some((vid, first)) = self.repair.scrub.next else {
+            return self.repair.scrub.end(ScrubState::Done);
+        };
+        let Some(volume) = self.table.volumes_from(vid.get()).next() else {
+            self.repair.scrub.next = None;
+            return;
+        };
+        let entry = volume.entry();
+        let first = if entry.vid == vid { first } else { 0 };
+        let end = entry.capacity_blocks.min(first + u64::from(MOST_ROWS));
+        let behind = || entry.vid.get().checked_add(1).and_then(Vid::new).map(|vid| (vid, 0));
+        let next =
+            if entry.deleting || end >= entry.capacity_blocks { behind() } else { Some((entry.vid, end)) };
+        let (blocks, is_meant) = (end.saturating_sub(first), !entry.deleting && end > first);
+        let range = is_meant.then(|| self.range_of(entry, first, blocks)).flatten();
+        let scrub = &mut self.repair.scrub;
+        scrub.next = next;
+        if range.is_none() && is_meant {
+            scrub.log.compared += blocks;
+        }
+        scrub.range = range;
+    }
+
+    /// A range, if this SSD serves any block of it.
+    fn range_of(&self, entry: &VolumeEntry, first: u64, blocks: u64) -> Option<Range> {
+        let (first, blocks) = (u32::try_from(first).ok()?, u32::try_from(blocks).ok()?);
+        let fleet = self.table.fleet()?;
+        let serves = |vba: &u32| matches!(fleet.place(entry, *vba), Place::Serving { .. });
+        // Blocks of a chunk are of one group.
+        let chunk = 1u32.checked_shl(entry.chunk_shift.into()).unwrap_or(u32::MAX);
+        let of_chunks = (first..first + blocks).filter(|vba| *vba == first || vba.is_multiple_of(chunk));
+        let served: Vec<u32> = of_chunks.filter(serves).collect();
+        let mut firsts: Vec<u16> =
+            served.iter().filter_map(|vba| self.source_of(Name::Scrub, entry, *vba)).collect();
+        firsts.sort_unstable();
+        firsts.dedup();
+        (!served.is_empty()).then(|| Range {
+            vid: entry.vid,
+            generation: entry.generation,
+            first,
+            blocks,
+            at: first,
+            firsts,
+            wrong: VecDeque::new(),
+            ask: None,
+            rotten: 0,
+            healed: 0,
+            differ: 0,
+        })
+    }
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a scrub makes wrong copies good: it asks other SSDs that serve for theirs, and takes only data that
+//! matches its sum.
+
+use super::{Range, Wrong};
+use crate::controller::Ssd;
+use crate::repair::apply::{held, theirs};
+use crate::repair::{NO_ROOM, Name, PAUSE};
+use gnstor_base::controller::AskId;
+use gnstor_base::time::Time;
+use gnstor_fleet::repair::{Held, scrubs_beside_writers};
+use gnstor_ftl::{NewBlock, Target};
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::checksum::block_sum;
+use gnstor_proto::nvme::Cqe;
+use gnstor_proto::placement::Rows;
+use gnstor_proto::pull::{DATA_AT, Kind, MOST_BLOCKS, PeerRead, Row, Wanted};
+use gnstor_proto::status::Status;
+
+/// A copy whose stamp differs may be one that a write is on its way to: it is looked at again so often.
+const MOST_TRIES: u32 = 50;
+
+/// What became of a wrong copy.
+enum Heal {
+    /// It is good now, or was written anew.
+    Done,
+    /// A write may be under way.
+    Later,
+    /// This SSD's copy does not help.
+    NotFrom,
+    /// The layer has no room.
+    NoRoom,
+}
+
+type Page = [u8; BLOCK_BYTES as usize];
+
+impl Ssd {
+    /// Asks what the range needs next.
+    pub(super) fn ask_of_range(&mut self, now: Time, range: &mut Range) {
+        let Some(epoch) = self.table.fleet().map(|fleet| fleet.map().wire_epoch()) else { return };
+        let (vid, generation) = (range.vid, range.generation);
+        let (peer, first, wanted) = if let Some(&first) = range.firsts.last() {
+            (first, range.first, Wanted::Rows(range.blocks))
+        } else {
+            let Some(wrong) = range.wrong.front() else { return };
+            let Some(&peer) = wrong.peers.front() else {
+                // No good copy is left: it stays as it is.
+                range.wrong.pop_front();
+                return;
+            };
+            let first = wrong.vba;
+            let same = range.wrong.iter().filter(|wrong| wrong.peers.front() == Some(&peer));
+            let near = same.filter_map(|wrong| wrong.vba.checked_sub(first)).filter(|at| *at < MOST_BLOCKS);
+            (peer, first, Wanted::Blocks(near.fold(0, |mask, at| mask | 1 << at)))
+        };
+        let of_any = matches!(wanted, Wanted::Blocks(_));
+        let read = PeerRead { epoch, vid, generation, first, wanted, of_any };
+        match self.ask_peer(now, Name::Scrub, peer, read) {
+            Some(ask) => range.ask = Some((ask, peer)),
+            None => self.repair.scrub.due = now + NO_ROOM,
+        }
+    }
+
+    /// An answer to a question of the scrub; `None`: the SSD was not reached.
+    pub(in crate::repair) fn scrub_answered(
+        &mut self,
+        now: Time,
+        ask: AskId,
+        read: &PeerRead,
+        answer: Option<&Cqe>,
+        data: &[u8],
+    ) {
+        let Some(mut range) =
+            self.repair.scrub.range.take_if(|range| range.ask.is_some_and(|it| it.0 == ask))
+        else {
+            return;
+        };
+        let peer = range.ask.take().map_or(0, |(_, peer)| peer);
+        let rows = answer.filter(|cqe| Status(cqe.status_word()).is_success()).map(|cqe| cqe.dw0.get());
+        let taken = rows.and_then(|rows| match read.wanted {
+            Wanted::Rows(_) | Wanted::Digests(_) => self.compare_scrubbed(&mut range, peer, rows, data),
+            Wanted::Blocks(_) => self.heal_from(now, &mut range, peer, read, rows, data),
+        });
+        self.repair.scrub.log.waits_for = taken.is_none().then_some(peer);
+        if taken.is_none() {
+            // Another one may have a good copy, too.
+            if let Some(wrong) = range.wrong.front_mut()
+                && read.of_any
+            {
+                wrong.peers.rotate_left(1);
+            }
+            self.repair.scrub.due = now + PAUSE;
+        }
+        self.repair.scrub.range = Some(range);
+    }
+
+    /// Blocks with their data are there. `None`: they are no answer.
+    fn heal_from(
+        &mut self,
+        now: Time,
+        range: &mut Range,
+        peer: u16,
+        read: &PeerRead,
+        rows: u32,
+        data: &[u8],
+    ) -> Option<()> {
+        let rows = Row::decode_all(data, usize::try_from(rows).ok()?)?;
+        if !rows.iter().map(|row| row.block).eq(read.blocks()) {
+            return None;
+        }
+        let mut pages = data.get(DATA_AT..)?.chunks(BLOCK_BYTES as usize);
+        for row in rows {
+            let page = match row.kind {
+                Kind::Block { sum } => {
+                    let page: &Page = pages.next()?.try_into().ok()?;
+                    if block_sum(page) != sum {
+                        return None;
+                    }
+                    Some(page)
+                }
+                Kind::Nothing | Kind::Tombstone | Kind::Unreadable { .. } => None,
+            };
+            let Some(at) = range.wrong.iter().position(|wrong| wrong.vba == row.block) else { continue };
+            let Some(mut wrong) = range.wrong.remove(at) else { continue };
+            match self.heal(now, range, peer, &wrong, &row, page) {
+                Heal::Done => range.healed += 1,
+                Heal::NotFrom => {
+                    wrong.peers.pop_front();
+                    range.wrong.push_front(wrong);
+                }
+                Heal::NoRoom => {
+                    range.wrong.push_front(wrong);
+                    self.repair.scrub.due = now + NO_ROOM;
+                }
+                Heal::Later => {
+                    wrong.tries += 1;
+                    if wrong.tries.is_multiple_of(MOST_TRIES) {
+                        wrong.peers.pop_front();
+                    }
+                    self.repair.scrub.due = now + PAUSE;
+                    range.wrong.push_back(wrong);
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Makes a copy the other's, where that is right.
+    fn heal(
+        &mut self,
+        now: Time,
+        range: &Range,
+        peer: u16,
+        wrong: &Wrong,
+        row: &Row,
+        page: Option<&Page>,
+    ) -> Heal {
+        let (vid, generation, vba) = (range.vid, range.generation, wrong.vba);
+        let peer_is_good = !matches!(row.kind, Kind::Unreadable { .. });
+        let entry = self.scrubbed(vid).zip(self.table.fleet());
+        let is_first = entry.is_some_and(|(entry, fleet)| fleet.source(entry, vba) == Some(peer));
+        let is_at_rest = self.is_at_rest(range);
+        let their = theirs(Some(row));
+        let block = match (page, their) {
+            (Some(page), Held::Block { sum, .. }) => {
+                let Some(frame) = self.ftl.take_frame() else { return Heal::NoRoom };
+                self.ftl.flash().write_frame(frame, page);
+                Some(NewBlock { frame, sum })
+            }
+            _ => None,
+        };
+        let mut commits = self.ftl.commits();
+        let is_same = held(commits.kept(vid, generation, vba)) == wrong.own.0;
+        let takes = is_same && scrubs_beside_writers(wrong.own, (their, peer_is_good), is_first, is_at_rest);
+        let stamp = their.stamp();
+        let target = Target { vid, generation, vba, stamp, only_mapped: false, fills: false };
+        let replaced = takes.then(|| commits.replace(now, &target, block));
+        let at = commits.advance(now);
+        drop(commits);
+        self.maintain_by(at);
+        if let Some(block) = block.filter(|_| !matches!(replaced, Some(Ok(_)))) {
+            self.ftl.give_frame(block.frame);
+        }
+        match replaced {
+            Some(Ok(_)) => Heal::Done,
+            Some(Err(_)) => Heal::NoRoom,
+            None if !is_same => Heal::Done,
+            None if peer_is_good && !is_at_rest && their.stamp() != wrong.own.0.stamp() => Heal::Later,
+            None => Heal::NotFrom,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a scrub finds wrong: copies that do not match their own sum, and copies that are not the first's.
+
+use super::{Range, TURN, Wrong};
+use crate::controller::Ssd;
+use crate::permission::fleet::Place;
+use crate::repair::apply::{held, theirs};
+use crate::repair::pace::Work;
+use crate::repair::{NO_ROOM, Name};
+use gnstor_base::time::Time;
+use gnstor_fleet::repair::{Held, scrubs_beside_writers};
+use gnstor_ftl::Extent;
+use gnstor_proto::checksum::block_sum;
+use gnstor_proto::pull::Row;
+use std::collections::BTreeMap;
+
+/// Own copies that are read in one step.
+const AT_ONCE: usize = 32;
+
+impl Ssd {
+    /// Reads the next copies of this SSD.
+    pub(super) fn look_at_own(&mut self, now: Time, range: &mut Range) {
+        let end = range.first + range.blocks;
+        let (mut pages, mut is_short) = (Vec::new(), false);
+        while range.at < end && pages.len() < AT_ONCE {
+            let vba = range.at;
+            if self.serves_block(range, vba) {
+                match self.ftl.extent(range.vid, range.generation, vba) {
+                    Extent::Page(page, sum) => {
+                        let stamp = self.ftl.flash().oob(page).map(|oob| oob.stamp);
+                        let bytes = self.page_now(page);
+                        self.ftl.unpin(page);
+                        let Ok(bytes) = bytes else {
+                            is_short = true;
+                            break;
+                        };
+                        pages.push(page);
+                        if !bytes.is_some_and(|bytes| block_sum(&bytes) == sum) {
+                            let stamp = stamp.unwrap_or_default();
+                            self.note_wrong(range, vba, (Held::Block { stamp, sum }, false));
+                        }
+                    }
+                    Extent::WrongKey => self.note_wrong(range, vba, (Held::Nothing, false)),
+                    Extent::Unmapped | Extent::StaleGeneration => {}
+                }
+            }
+            range.at += 1;
+        }
+        if is_short {
+            self.repair.scrub.due = now + NO_ROOM;
+        } else if !pages.is_empty() {
+            let done = self.ftl.read_time(now, &pages, 0).max(now + TURN);
+            self.repair.scrub.due = done.max(self.turn(now, Work::Read, pages.len()));
+        }
+    }
+
+    fn serves_block(&self, range: &Range, vba: u32) -> bool {
+        self.scrubbed(range.vid)
+            .zip(self.table.fleet())
+            .is_some_and(|(entry, fleet)| matches!(fleet.place(entry, vba), Place::Serving { .. }))
+    }
+
+    /// Whether no write to the volume can be under way.
+    pub(super) fn is_at_rest(&self, range: &Range) -> bool {
+        self.scrubbed(range.vid).is_some_and(|entry| entry.writer.is_none() && !entry.unsettled)
+    }
+
+    fn note_wrong(&self, range: &mut Range, vba: u32, own: (Held, bool)) {
+        let peers = self.scrubbed(range.vid).zip(self.table.fleet());
+        let peers = peers.map(|(entry, fleet)| fleet.serving_peers(entry, vba)).unwrap_or_default();
+        range.rotten += 1;
+        range.wrong.push_back(Wrong { vba, own, peers: peers.into(), tries: 0 });
+    }
+
+    /// Rows of a group's first are there. `None`: they are no answer.
+    pub(super) fn compare_scrubbed(
+        &mut self,
+        range: &mut Range,
+        peer: u16,
+        rows: u32,
+        data: &[u8],
+    ) -> Option<()> {
+        let rows = Row::decode_all(data, usize::try_from(rows).ok()?)?;
+        let rows: BTreeMap<u32, Row> = rows.into_iter().map(|row| (row.block, row)).collect();
+        range.firsts.retain(|first| *first != peer);
+        let is_at_rest = self.is_at_rest(range);
+        let blocks: Vec<u32> = (range.first..range.first + range.blocks).collect();
+        for part in blocks.chunks(64) {
+            let meant: Vec<u32> =
+                part.iter().copied().filter(|vba| self.source_in(range, *vba) == Some(peer)).collect();
+            let mut found = Vec::new();
+            let commits = self.ftl.commits();
+            for vba in meant {
+                let theirs = theirs(rows.get(&vba));
+                let own = held(commits.kept(range.vid, range.generation, vba));
+                if own.reads_as(theirs) || range.wrong.iter().any(|wrong| wrong.vba == vba) {
+                    continue;
+                }
+                if scrubs_beside_writers((own, true), (theirs, true), true, is_at_rest) {
+                    found.push((vba, own));
+                } else {
+                    range.differ += u64::from(is_at_rest);
+                }
+            }
+            drop(commits);
+            found.into_iter().for_each(|(vba, own)| self.note_wrong(range, vba, (own, true)));
+        }
+        Some(())
+    }
+
+    fn source_in(&self, range: &Range, vba: u32) -> Option<u16> {
+        self.source_of(Name::Scrub, self.scrubbed(range.vid)?, vba)
+    }
+}

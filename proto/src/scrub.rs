@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! REPAIR: the daemon starts and stops a scrub, and sets the share of repairs. The scrub's log page tells how
+//! far it is. The byte boxes are in `docs/formats-fleet.md`.
+
+use crate::nvme::Sqe;
+use crate::repair::{CRC_AT, FORMAT, NO_SSD, REPAIR_BYTES, RepairError, check, seal};
+use crate::vendor::opcode;
+use alloc::vec::Vec;
+use core::mem::{offset_of, size_of};
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Log page of the scrub: [`REPAIR_BYTES`] long.
+pub const SCRUB_LID: u8 = 0xC4;
+/// Share of an SSD that repairs take while clients use it, in percent, where nothing else was set.
+pub const DEFAULT_SHARE: u8 = 25;
+
+/// What the daemon wants of an SSD's repairs. An SSD remembers nothing of it across a restart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// End the scrub; without one nothing changes.
+    ScrubStop,
+    /// Begin a scrub of all blocks that the SSD serves; one that runs goes on.
+    ScrubStart,
+    /// While clients use the SSD, repairs take at most so many percent of it: 1 to 100.
+    Share(u8),
+}
+
+/// The command, which has no data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RepairOrder {
+    /// Term of the daemon.
+    pub term: u64,
+    /// What it wants.
+    pub order: Order,
+}
+
+impl RepairOrder {
+    /// The command.
+    pub fn command(&self) -> Sqe {
+        let (what, share) = match self.order {
+            Order::ScrubStop => (0u32, 0u32),
+            Order::ScrubStart => (1, 0),
+            Order::Share(percent) => (2, percent.into()),
+        };
+        let [low, high] = [self.term & 0xFFFF_FFFF, self.term >> 32];
+        let half = |half: u64| u32::try_from(half).unwrap_or_default().into();
+        Sqe {
+            opcode: opcode::REPAIR,
+            nsid: 1.into(),
+            cdw12: what.into(),
+            cdw13: share.into(),
+            cdw14: half(low),
+            cdw15: half(high),
+            ..Sqe::default()
+        }
+    }
+
+    /// What a command says; `None`: a field is out of its range.
+    pub fn of(sqe: &Sqe) -> Option<Self> {
+        let order = match (sqe.cdw12.get(), u8::try_from(sqe.cdw13.get()).ok()?) {
+            (0, 0) => Order::ScrubStop,
+            (1, 0) => Order::ScrubStart,
+            (2, share @ 1..=100) => Order::Share(share),
+            _ => return None,
+        };
+        let term = u64::from(sqe.cdw14.get()) | u64::from(sqe.cdw15.get()) << 32;
+        Some(Self { term, order })
+    }
+}
+
+/// How far a scrub is.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum ScrubState {
+    /// None since the SSD started.
+    #[default]
+    Never,
+    /// It runs.
+    Running,
+    /// All blocks have been looked at.
+    Done,
+    /// It was stopped, by the daemon or as the SSD serves nothing any more.
+    Stopped,
+}
+
+/// The log page of the scrub. The counts are those of the last scrub.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ScrubLog {
+    /// How far it is.
+    pub state: ScrubState,
+    /// The SSD that it waits for.
+    pub waits_for: Option<u16>,
+    /// Share of the SSD that repairs take while clients use it, in percent.
+    pub share: u8,
+    /// Scrubs that ended since the SSD started.
+    pub ended: u32,
+    /// Blocks of volumes that it has gone over, mapped or not.
+    pub compared: u64,
+    /// Such blocks in all.
+    pub all: u64,
+    /// Copies of this SSD that did not match their own sum, or could not be read.
+    pub rotten: u64,
+    /// Copies of this SSD that became a good one of another SSD.
+    pub healed: u64,
+    /// Blocks whose copies differ beside that, and that stay so: no rule says which copy is right.
+    pub differ: u64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct RawScrub {
+    magic: [u8; 4],
+    format: U16,
+    state: U16,
+    waits_for: U16,
+    share: u8,
+    reserved: u8,
+    ended: U32,
+    compared: U64,
+    all: U64,
+    rotten: U64,
+    healed: U64,
+    differ: U64,
+    reserved2: [u8; 4],
+    crc: U32,
+}
+const _: () = assert!(size_of::<RawScrub>() == REPAIR_BYTES && offset_of!(RawScrub, crc) == CRC_AT);
+
+impl ScrubLog {
+    const MAGIC: [u8; 4] = *b"GNVB";
+
+    /// The bytes of the log page.
+    pub fn encode(&self) -> Vec<u8> {
+        let raw = RawScrub {
+            magic: Self::MAGIC,
+            format: FORMAT.into(),
+            state: match self.state {
+                ScrubState::Never => 0,
+                ScrubState::Running => 1,
+                ScrubState::Done => 2,
+                ScrubState::Stopped => 3,
+            }
+            .into(),
+            waits_for: self.waits_for.unwrap_or(NO_SSD).into(),
+            share: self.share,
+            reserved: 0,
+            ended: self.ended.into(),
+            compared: self.compared.into(),
+            all: self.all.into(),
+            rotten: self.rotten.into(),
+            healed: self.healed.into(),
+            differ: self.differ.into(),
+            reserved2: [0; 4],
+            crc: 0.into(),
+        };
+        seal(raw.as_bytes().to_vec())
+    }
+
+    /// Decodes and checks the log page.
+    ///
+    /// # Errors
+    /// [`RepairError`] names the fault.
+    pub fn decode(bytes: &[u8]) -> Result<Self, RepairError> {
+        let raw = RawScrub::ref_from_bytes(bytes).map_err(|_| RepairError::Format)?;
+        check(bytes, Self::MAGIC, raw.format)?;
+        let state = match raw.state.get() {
+            0 => ScrubState::Never,
+            1 => ScrubState::Running,
+            2 => ScrubState::Done,
+            3 => ScrubState::Stopped,
+            _ => return Err(RepairError::Field("state")),
+        };
+        Ok(Self {
+            state,
+            waits_for: Some(raw.waits_for.get()).filter(|&ssd| ssd != NO_SSD),
+            share: raw.share,
+            ended: raw.ended.get(),
+            compared: raw.compared.get(),
+            all: raw.all.get(),
+            rotten: raw.rotten.get(),
+            healed: raw.healed.get(),
+            differ: raw.differ.get(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::{Deadline, LIMIT};
+
+    #[test]
+    fn orders_and_the_page_come_back_as_they_went_and_a_flipped_bit_is_found() {
+        let _deadline = Deadline::after(LIMIT);
+        for order in [Order::ScrubStop, Order::ScrubStart, Order::Share(1), Order::Share(100)] {
+            let sent = RepairOrder { term: 7 << 32 | 9, order };
+            assert_eq!(RepairOrder::of(&sent.command()), Some(sent));
+        }
+        let out = |what: u32, share: u32| {
+            RepairOrder::of(&Sqe { cdw12: what.into(), cdw13: share.into(), ..Sqe::default() })
+        };
+        assert_eq!([out(3, 0), out(2, 0), out(2, 101), out(1, 1), out(2, 257)], [None; 5]);
+        let log = ScrubLog {
+            state: ScrubState::Running,
+            waits_for: Some(3),
+            share: 25,
+            ended: 4,
+            compared: 5,
+            all: 6,
+            rotten: 7,
+            healed: 8,
+            differ: 9,
+        };
+        for log in [log, ScrubLog { state: ScrubState::Stopped, waits_for: None, ..log }] {
+            assert_eq!(ScrubLog::decode(&log.encode()), Ok(log));
+        }
+        for bit in 0..REPAIR_BYTES * 8 {
+            let mut bytes = log.encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(ScrubLog::decode(&bytes).is_err(), "bit {bit}");
+        }
+        assert_eq!((log.encode()[6], log.encode()[10], log.encode()[48]), (1, 25, 9));
+    }
+}
