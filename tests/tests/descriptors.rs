@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A process that has no descriptor left, by a real limit of its own.
-#![expect(clippy::disallowed_methods, reason = "processor time is measured in real time")]
 
 use gnstor_tests::command::{BUILD_LIMIT, Up};
 use gnstor_tests::{BLOCK, Guest, assert_same, pattern, volume, within};

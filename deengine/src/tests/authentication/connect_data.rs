@@ -107,6 +107,14 @@ fn run(seed: u64, corpus: &[Vec<u8>]) -> [u64; 2] {
         harness.open(key, qid, 64);
         let mut data = match random.below(4) {
             0 => corpus[random.below(corpus.len())].clone(),
+            1 => {
+                // One bit of what says something: host and controller, the names, the proof.
+                let mut data = corpus[random.below(corpus.len())].clone();
+                let fields = [0..18, 256..296, 512..560, 768..808];
+                let field = &fields[random.below(fields.len())];
+                data[field.start + random.below(field.len())] ^= 1 << random.below(8);
+                data
+            }
             _ => bent(&mut random, corpus),
         };
         data.resize(CONNECT_DATA_BYTES, 0);
