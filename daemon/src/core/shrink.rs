@@ -341,7 +341,10 @@ impl Core {
     pub fn resume(&mut self, now: u64, ssd: u16) -> Result<(), String> {
         let weight = self.map_of_voters().and_then(|map| Some(map.ssds.get(usize::from(ssd))?.weight));
         let is_taken_out = weight == Some(0) || self.changes.weights.contains_key(&ssd);
-        if !is_taken_out && !self.changes.flaps(ssd) {
+        let is_kept_out = is_taken_out || self.changes.flaps(ssd);
+        // Its returns count no more, also where it has not come back too often yet.
+        self.changes.resume(ssd);
+        if !is_kept_out {
             return Err(format!(
                 "SSD {ssd} cannot be resumed: it was neither taken out nor has it come back too often"
             ));
@@ -349,7 +352,6 @@ impl Core {
         if is_taken_out {
             self.changes.weights.insert(ssd, WHOLE_WEIGHT);
         }
-        self.changes.resume(ssd);
         self.change_step(now);
         Ok(())
     }

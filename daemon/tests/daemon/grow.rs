@@ -216,6 +216,19 @@ fn an_ssd_that_returns_three_times_in_ten_minutes_stays_out_until_it_is_resumed(
 }
 
 #[test]
+fn returns_that_an_operator_knows_of_do_not_count() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    for _ in 0..5 {
+        dropped(&mut bench, 3);
+        bench.find(3);
+        bench.run_for(1_000);
+        assert_eq!(filling(&bench, 3), (0, 64));
+        assert!(bench.core.resume(bench.now, 3).unwrap_err().contains("neither"));
+    }
+}
+
+#[test]
 fn an_ssd_that_the_operator_takes_out_stays_out_also_of_the_next_daemon_until_it_is_resumed() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = serving(4);
