@@ -3,7 +3,7 @@
 //! silent may have acknowledged every command of an I/O queue, so that nothing there can fail. So the
 //! heartbeat decides: if an admin queue breaks, the session gives up the I/O queues of its SSD too.
 //!
-//! A thread is the runtime of [`Paths`], which decides when; threads that dial end with what they did. A path
+//! A thread is the runtime of `Paths`, which decides when; threads that dial end with what they did. A path
 //! that is found waits until a caller puts it in use: queue pairs are made anew then. Its admin queue is of
 //! the same host, with the same serial and secret, and authenticates anew.
 

@@ -36,6 +36,21 @@ pub fn block_sum(block: &[u8]) -> u32 {
     sum
 }
 
+/// The CRC-32C of a structure that holds its own checksum: its four bytes at `at` count as zeros.
+///
+/// # Panics
+/// If the structure ends before them.
+pub(crate) fn crc_around(bytes: &[u8], at: usize) -> u32 {
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..at]), &[0; 4]);
+    crc32c::crc32c_append(crc, &bytes[at + 4..])
+}
+
+/// Puts [`crc_around`] of a structure where it belongs.
+pub(crate) fn seal_around(bytes: &mut [u8], at: usize) {
+    let crc = crc_around(bytes, at);
+    bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

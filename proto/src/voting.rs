@@ -12,6 +12,7 @@
 
 mod heads;
 
+use crate::checksum;
 use crate::nvme::Sqe;
 use crate::placement::{MAP_BYTES, mix64};
 use crate::vendor::opcode;
@@ -213,21 +214,15 @@ fn with_map(head: &[u8], map: &[u8]) -> Vec<u8> {
 
 /// Puts the checksum where it belongs.
 fn seal(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
-    let crc = checksum(&bytes, at);
-    bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    checksum::seal_around(&mut bytes, at);
     bytes
-}
-
-fn checksum(bytes: &[u8], at: usize) -> u32 {
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..at]), &[0; 4]);
-    crc32c::crc32c_append(crc, &bytes[at + 4..])
 }
 
 fn check(bytes: &[u8], magic: [u8; 4], format: U16, crc_at: usize) -> Result<(), VotingError> {
     if bytes[..4] != magic || format.get() != FORMAT {
         return Err(VotingError::Format);
     }
-    if bytes[crc_at..crc_at + 4] != checksum(bytes, crc_at).to_le_bytes() {
+    if bytes[crc_at..crc_at + 4] != checksum::crc_around(bytes, crc_at).to_le_bytes() {
         return Err(VotingError::Checksum);
     }
     Ok(())

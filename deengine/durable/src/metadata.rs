@@ -87,7 +87,7 @@ pub struct HeldMap {
 /// Everything in the metadata store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Metadata {
-    /// The permission entries, as [`VolumeEntry::encode`] gives them.
+    /// The permission entries, as `gnstor_proto::vendor::VolumeEntry::encode` gives them.
     pub entries: BTreeMap<Vid, Vec<u8>>,
     /// The last life of each volume id that had one.
     pub tombstones: BTreeMap<Vid, Tombstone>,

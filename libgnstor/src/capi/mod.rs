@@ -2,7 +2,7 @@
 //! The C interface; `include/gnstor.h` is its documentation.
 //!
 //! A handle is an [`Arc`](std::sync::Arc)'s pointer, and each object holds the one it was made from: the
-//! order of closing does not matter. Every function that can fail goes through [`failure::guard`]: no panic
+//! order of closing does not matter. Every function that can fail goes through `failure::guard`: no panic
 //! crosses the border, and the error's words are kept for
 //! `gn_last_error`.
 #![expect(unsafe_code, reason = "the border to C: raw pointers and exported names")]

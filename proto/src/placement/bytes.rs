@@ -14,6 +14,7 @@
 //! The CRC-32C covers the whole map with the crc field zero.
 
 use super::{FILLING, FleetMap, MAX_SSDS, MAX_WIDTH, MapError, MapSsd, NO_SSD, SsdState};
+use crate::checksum;
 use alloc::vec::Vec;
 
 /// Format 1 had no stripes: its blocks lie in other groups.
@@ -46,8 +47,7 @@ impl FleetMap {
         for place in &self.places {
             out.extend_from_slice(&place.to_le_bytes());
         }
-        let crc = crc32c::crc32c(&out);
-        out[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+        checksum::seal_around(&mut out, HEADER_BYTES - 4);
         out
     }
 
@@ -76,8 +76,7 @@ impl FleetMap {
         let ssds_end = HEADER_BYTES + count * SSD_BYTES;
         let end = ssds_end + groups as usize * width * 2;
         let bytes = bytes.get(..end).ok_or(MapError::Format)?;
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..HEADER_BYTES - 4]), &[0; 4]);
-        if crc32c::crc32c_append(crc, &bytes[HEADER_BYTES..]) != u32_at(40) {
+        if checksum::crc_around(bytes, HEADER_BYTES - 4) != u32_at(40) {
             return Err(MapError::Checksum);
         }
         let mut ssds = Vec::with_capacity(count);

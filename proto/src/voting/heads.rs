@@ -44,7 +44,7 @@ impl Hold {
     /// The bytes of the command's data, padded to dwords.
     ///
     /// # Panics
-    /// If `map` is longer than [`HELD_MAP_BYTES`].
+    /// If `map` is longer than [`HELD_MAP_BYTES`](super::HELD_MAP_BYTES).
     pub fn encode(&self, map: &[u8]) -> Vec<u8> {
         let raw = RawHold {
             magic: *b"GNVH",
@@ -115,7 +115,7 @@ impl Activation {
     /// holds.
     ///
     /// # Panics
-    /// If `map` is longer than [`HELD_MAP_BYTES`].
+    /// If `map` is longer than [`HELD_MAP_BYTES`](super::HELD_MAP_BYTES).
     pub fn encode(&self, map: Option<&[u8]>) -> Vec<u8> {
         let map = map.unwrap_or_default();
         let raw = RawActivation {

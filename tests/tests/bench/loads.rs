@@ -66,7 +66,7 @@ fn the_cpu_centric_baselines_run_and_all_of_it_is_verified() {
 #[test]
 fn both_ways_to_copy_a_bounce_buffer_are_reported_and_verified() {
     within(BUILD_LIMIT, || {
-        let words = ["--preset", "null", "--runtime", runtime(), "--mode", "basic", "--rw", "randrw"];
+        let words = ["--preset", "null", "--runtime", "300ms", "--mode", "basic", "--rw", "randrw"];
         for by in ["batch", "kernel"] {
             // Several chunks and several parts of a copy for each request, and requests that are a block.
             for (bs, depth) in [("68k", "7"), ("4k", "40")] {
@@ -87,8 +87,7 @@ fn both_ways_to_copy_a_bounce_buffer_are_reported_and_verified() {
             );
         }
         // Without such a buffer there is no copier.
-        let report =
-            bench(&["--preset", "null", "--runtime", runtime(), "--mode", "gd", "--bounce", "kernel"]);
+        let report = bench(&["--preset", "null", "--runtime", "300ms", "--mode", "gd", "--bounce", "kernel"]);
         assert_eq!(report["load"]["bounce"], Value::Null);
     });
 }

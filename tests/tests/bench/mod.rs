@@ -24,7 +24,7 @@ const SHORT: [&str; 11] =
 
 /// How long a load runs: shortly, unless `GNSTOR_LONG` is set.
 fn runtime() -> &'static str {
-    if gnstor_tests::long() { "1s" } else { "100ms" }
+    if gnstor_tests::long() { "1s" } else { "200ms" }
 }
 
 fn bench(extra: &[&str]) -> Value {

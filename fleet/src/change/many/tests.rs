@@ -84,7 +84,8 @@ proptest! {
     #[test]
     fn whatever_is_lost_only_holes_with_a_source_are_filled_and_all_of_them(
         map in any_map(), fewest in 1u8..=4, lost in 0u64..32, absent in 0u64..32,
-        picks in prop::collection::vec(any::<prop::sample::Index>(), 16), ups in prop::collection::vec(0u32..3, 5),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 16),
+        ups in prop::collection::vec(0u32..3, 5),
     ) {
         let _deadline = Deadline::after(LIMIT);
         let of = |bits: u64| (0..SSDS).filter(|ssd| bits >> ssd & 1 == 1).collect::<SsdSet>();
@@ -101,18 +102,21 @@ proptest! {
                 prop_assert_eq!(only_fills(&map, &next, &ssds, fewest), Ok(()));
                 prop_assert_eq!((next.epoch, next.deprived()), (map.epoch + 1, SsdSet::EMPTY));
                 for (id, (old, new)) in (0..).zip(map.ssds.iter().zip(&next.ssds)) {
-                    let took = |(old, new): (&Row, &Row)| new.members().contains(id) && !old.members().contains(id);
+                    let has = |row: &Row| row.members().contains(id);
+                    let took = |(old, new): (&Row, &Row)| has(new) && !has(old);
                     prop_assert!(old == new || map.rows.iter().zip(&next.rows).any(took));
                 }
                 // A second time there is nothing left for the same SSDs.
                 prop_assert!(next.fill_all(&ssds, fewest, 2, first).is_err());
-                let filled: Vec<_> = next.filling().iter().map(|ssd| (ssd, next.ssds[usize::from(ssd)].incarnation)).collect();
+                let up = |ssd: SsdId| (ssd, next.ssds[usize::from(ssd)].incarnation);
+                let filled: Vec<_> = next.filling().iter().map(up).collect();
                 let serves = next.serve_all(&filled, 2).unwrap();
                 for (old, new) in next.rows.iter().zip(&serves.rows) {
                     let incoming = new.incoming.map(|incoming| incoming.ssd);
                     prop_assert!(old.first().is_none() || old.first() == new.first());
                     prop_assert_eq!(new.members(), old.members());
-                    prop_assert!(new.members().iter().all(|s| new.serving().contains(s) || Some(s) == incoming));
+                    let serves = |ssd| new.serving().contains(ssd) || Some(ssd) == incoming;
+                    prop_assert!(new.members().iter().all(serves));
                 }
             }
             Err(why) => {

@@ -2,6 +2,7 @@
 //! Format 3 as bytes.
 
 use super::{ADDRESS_BYTES, FleetMap3, Incoming3, Place3, Row3, Ssd3, State3, Vote};
+use crate::checksum;
 use crate::placement::{FILLING, MAX_SSDS, MAX_WIDTH, MapError, NO_SSD};
 use alloc::string::String;
 use alloc::vec;
@@ -79,8 +80,7 @@ impl FleetMap3 {
         let mut out = head.as_bytes().to_vec();
         self.ssds.iter().for_each(|ssd| push_ssd(&mut out, ssd));
         self.rows.iter().for_each(|row| push_row(&mut out, row, self.width));
-        let crc = crc32c::crc32c(&out);
-        out[HEAD_BYTES - 4..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
+        checksum::seal_around(&mut out, HEAD_BYTES - 4);
         Ok(out)
     }
 
@@ -107,7 +107,7 @@ impl FleetMap3 {
         let rows_at = HEAD_BYTES + count * SSD_BYTES;
         let end = rows_at + groups as usize * row_bytes(width);
         let bytes = bytes.get(..end).ok_or(MapError::Format)?;
-        if sum(bytes, HEAD_BYTES) != head.crc.get() {
+        if checksum::crc_around(bytes, HEAD_BYTES - 4) != head.crc.get() {
             return Err(MapError::Checksum);
         }
         let ssds = bytes[HEAD_BYTES..rows_at].chunks_exact(SSD_BYTES).map(ssd).collect::<Result<_, _>>()?;
@@ -118,12 +118,6 @@ impl FleetMap3 {
         let voters = map.ssds.iter().filter(|ssd| ssd.vote != Vote::None).count();
         if voters == usize::from(head.voters.get()) { Ok(map) } else { Err(MapError::Format) }
     }
-}
-
-/// The CRC-32C of `bytes` with the four bytes before `end_of_head` as zeros.
-pub(super) fn sum(bytes: &[u8], end_of_head: usize) -> u32 {
-    let head = crc32c::crc32c_append(crc32c::crc32c(&bytes[..end_of_head - 4]), &[0; 4]);
-    crc32c::crc32c_append(head, &bytes[end_of_head..])
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "`check` bounds the address")]

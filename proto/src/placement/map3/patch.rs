@@ -2,7 +2,8 @@
 //! What changes from one map to the next, as bytes.
 
 use super::FleetMap3;
-use super::bytes::{SSD_BYTES, push_row, push_ssd, row, row_bytes, ssd, sum};
+use super::bytes::{SSD_BYTES, push_row, push_ssd, row, row_bytes, ssd};
+use crate::checksum;
 use crate::placement::MapError;
 use alloc::vec::Vec;
 use core::mem::{offset_of, size_of};
@@ -63,8 +64,7 @@ impl FleetMap3 {
             out.extend_from_slice(&(i as u32).to_le_bytes());
             push_row(&mut out, &next.rows[i], next.width);
         }
-        let crc = crc32c::crc32c(&out);
-        out[HEAD_BYTES - 4..HEAD_BYTES].copy_from_slice(&crc.to_le_bytes());
+        checksum::seal_around(&mut out, HEAD_BYTES - 4);
         Ok(Some(out))
     }
 
@@ -87,7 +87,7 @@ impl FleetMap3 {
         let rows_at = HEAD_BYTES + ssds * (4 + SSD_BYTES);
         let end = rows_at + rows * (4 + row_bytes(self.width));
         let patch = patch.get(..end).ok_or(MapError::Format)?;
-        if sum(patch, HEAD_BYTES) != head.crc.get() {
+        if checksum::crc_around(patch, HEAD_BYTES - 4) != head.crc.get() {
             return Err(MapError::Checksum);
         }
         let mut next = Self { term: head.term.get(), epoch: head.epoch.get(), ..self.clone() };
