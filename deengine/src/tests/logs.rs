@@ -101,7 +101,7 @@ fn offset_and_length_are_those_of_the_page() {
         (Sqe { nsid: 1.into(), ..log_sqe(2, 0, 128, false) }, Refusal::InvalidNamespace),
         (Sqe { dptr: KeyedSgl::keyed(0, 512, KEY), ..log_sqe(2, 0, 127, false) }, Refusal::InvalidSgl),
         (log_sqe(0x70, 0, 1, false), Refusal::InvalidLogPage),
-        (log_sqe(0xC4, 0, 1, false), Refusal::InvalidLogPage),
+        (log_sqe(0xC5, 0, 1, false), Refusal::InvalidLogPage),
     ];
     for (sqe, want) in cases {
         let cqe = harness.run(CLIENT, sqe);
