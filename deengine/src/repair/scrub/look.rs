@@ -35,7 +35,7 @@ impl Ssd {
                             break;
                         };
                         pages.push(page);
-                        if !bytes.is_some_and(|bytes| block_sum(&bytes) == sum) {
+                        if bytes.is_none_or(|bytes| block_sum(&bytes) != sum) {
                             let stamp = stamp.unwrap_or_default();
                             self.note_wrong(range, vba, (Held::Block { stamp, sum }, false));
                         }
