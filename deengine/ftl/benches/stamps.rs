@@ -5,7 +5,6 @@
 //! `cargo bench -p gnstor-ftl --bench stamps -- [--blocks 1000000] [--rounds 5]`
 //!
 //! A repair computes the same digests on both SSDs, each on a core of its own.
-#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod common;
 
