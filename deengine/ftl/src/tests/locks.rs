@@ -19,6 +19,8 @@ fn a_lock_of_the_standard_library_is_not_handed_over_and_the_test_above_would_fi
     const ROUNDS: usize = 20;
     let _deadline = deadline();
     let mutex = std::sync::Mutex::new(());
-    let handed_over = rounds_handed_over(ROUNDS, || mutex.lock().unwrap(), || mutex.try_lock().ok());
-    assert!(handed_over * 4 < ROUNDS * 3, "in {handed_over} of {ROUNDS} rounds");
+    let handed_over = || rounds_handed_over(ROUNDS, || mutex.lock().unwrap(), || mutex.try_lock().ok());
+    // Which thread gets it is up to the scheduler: some tries may look as if it were handed over.
+    let tries: Vec<usize> = (0..10).map(|_| handed_over()).collect();
+    assert!(tries.iter().any(|handed_over| handed_over * 4 < ROUNDS * 3), "{tries:?} of {ROUNDS} rounds");
 }
