@@ -217,6 +217,21 @@ pub(crate) struct Input {
     sha256: String,
 }
 
+/// Reads one copy. Such a read goes to no other copy, and on a busy machine its SSD may have no serving lease
+/// for a moment: then it is sent again.
+fn read_copy(file: &File, replica: u32, at: u64, back: &mut [u8]) -> Result<(), libgnstor::Error> {
+    let mut result = file.read_replica_at(replica, at, back);
+    for _ in 0..50 {
+        match &result {
+            Err(libgnstor::Error::Io(failure)) if failure.nvme_status().is_some() => {}
+            _ => break,
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        result = file.read_replica_at(replica, at, back);
+    }
+    result
+}
+
 fn read_input(args: &DemoArgs) -> Result<Input, CliError> {
     let path = match &args.input {
         Some(path) => path.clone(),
@@ -268,7 +283,7 @@ pub(crate) fn write_and_check_replicas(
                 return Err(CliError::Interrupted);
             }
             let back = &mut back[..part.len()];
-            file.read_replica_at(replica, at, back)?;
+            read_copy(&file, replica, at, back)?;
             if back != part {
                 return Err(CliError::Verify(format!(
                     "replica {replica} differs from the file in bytes {at}..{}",
