@@ -9,6 +9,7 @@ use gnstor_array::media;
 use gnstor_array::{Array, ArrayConfig, MapFormat, Ssds, check_ssds};
 use gnstor_console::{CliError, Steps, describe_hca, human_bytes};
 use gnstor_fabric::link::LinkConfig;
+use gnstor_proto::status::Refusal;
 use libgnstor::{
     Client, ConnectOptions, CreateOptions, Device, Error, Fabric, File, IoFailure, Node, Residency, Rights,
     describe_status,
@@ -223,7 +224,7 @@ fn read_copy(file: &File, replica: u32, at: u64, back: &mut [u8]) -> Result<(), 
     let mut result = file.read_replica_at(replica, at, back);
     for _ in 0..50 {
         match &result {
-            Err(libgnstor::Error::Io(failure)) if failure.nvme_status().is_some() => {}
+            Err(libgnstor::Error::Io(failure)) if failure.rule() == Some(Refusal::NotServing.rule()) => {}
             _ => break,
         }
         std::thread::sleep(Duration::from_millis(100));

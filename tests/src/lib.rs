@@ -133,6 +133,7 @@ pub fn volume(client: &Client, name: &str, capacity_bytes: u64, replicas: u32) -
     for _ in 0..2 {
         let again = matches!(&made, Err(Error::Daemon(status)) if status.message().contains("try again"));
         if again {
+            eprintln!("volume {name}: {made:?}");
             made = client.create(name, &options);
         }
     }
