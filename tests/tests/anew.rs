@@ -5,6 +5,7 @@
 use crate::follow::{REPLICAS, Running, every_copy_is_there};
 use crate::told::Recorder;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, until};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{Guest, long, volume, within};
 use libgnstor::Rights;
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[test]
 fn a_kernel_that_runs_reaches_ssds_that_were_killed_or_stopped_and_are_back() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let file_of = |index: usize| folder.path().join(format!("{index}.gns")).display().to_string();
         // The new queue pairs prove who asks for them, as the first ones did.
         let key = folder.path().join("array.key").display().to_string();
