@@ -354,6 +354,19 @@ impl Up {
         Self { running, daemon, serving }
     }
 
+    /// Waits until it prints that it has these problems.
+    pub fn until_it_says(&self, what: impl Fn(&[&str]) -> bool) {
+        loop {
+            let object = self.running.object();
+            let problems = object["problems"].as_array().expect("a list");
+            let whats: Vec<&str> = problems.iter().filter_map(|problem| problem["what"].as_str()).collect();
+            assert_eq!(object["state"], if whats.is_empty() { "online" } else { "degraded" });
+            if what(&whats) {
+                return;
+            }
+        }
+    }
+
     /// Number of its process.
     pub fn pid(&self) -> u32 {
         self.running.child.0.id()
