@@ -16,20 +16,23 @@ pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 pub(crate) struct Watch {
     json: bool,
     said: Condition,
+    /// Volumes that were being settled at the last look. Most are settled before the next one.
+    settling: Vec<String>,
 }
 
 impl Watch {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json, said: Condition::default() }
+        Self { json, said: Condition::default(), settling: Vec::new() }
     }
 
     /// Asks the array how it is, and says what has changed.
     pub(crate) fn look(&mut self, array: &Array) {
         // A daemon that stops says so by its own end.
         let fleet = array.look().ok().and_then(|look| Fleet::of(look).ok());
-        if let Some(now) = fleet.map(|fleet| Condition::of(&fleet))
-            && now != self.said
-        {
+        let Some(mut now) = fleet.map(|fleet| Condition::of(&fleet)) else { return };
+        let before = std::mem::replace(&mut self.settling, now.settling.clone());
+        now.settling.retain(|volume| before.contains(volume));
+        if now != self.said {
             self.say(&now);
             self.said = now;
         }

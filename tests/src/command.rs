@@ -347,8 +347,13 @@ impl Up {
 
     /// Starts an array of SSDs that these arguments say all of.
     pub fn start_as(args: &[&str]) -> Self {
-        let running =
-            Running::start(&[&["up", "--json", "--listen", "127.0.0.1:0", "--groups", "256"], args].concat());
+        Self::start_through(&[], args)
+    }
+
+    /// Starts it by a command that becomes it, such as `env NAME=VALUE`.
+    pub fn start_through(through: &[&str], args: &[&str]) -> Self {
+        let args = [&["up", "--json", "--listen", "127.0.0.1:0", "--groups", "256"], args].concat();
+        let running = Running::start_through(through, &args);
         let serving = running.object();
         let daemon = serving["daemon"].as_str().expect("an address").to_owned();
         Self { running, daemon, serving }
