@@ -9,10 +9,12 @@
 //!   command     the gnstor command in processes of its own
 //!   raw_queue   a queue pair that sends any 64 bytes
 //!   kernels     a user's kernels, on the host device
+//!   pages       small pages, so that tests take less time
 //! ```
 
 pub mod command;
 pub mod kernels;
+pub mod pages;
 pub mod raw_queue;
 
 use gnstor_array::media;
@@ -46,6 +48,7 @@ pub const IO_TIMEOUT: Duration = Duration::from_secs(5);
     reason = "the body needs a thread of its own, so that it can be given up"
 )]
 pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Send + 'static) -> R {
+    pages::small_pages();
     let (done, ended) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let result = body();
