@@ -8,7 +8,9 @@ use std::sync::Once;
 #[expect(unsafe_code, reason = "the standard library has no such call")]
 pub fn small_pages() {
     static ONCE: Once = Once::new();
-    // SAFETY: takes no pointers, and only chooses how the kernel backs this process's memory.
-    // A kernel without this call lets tests run as they are, so the result does not matter.
-    ONCE.call_once(|| drop(unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) }));
+    ONCE.call_once(|| {
+        // SAFETY: takes no pointers, and only chooses how the kernel backs this process's memory.
+        // A kernel without this call lets tests run as they are, so the result does not matter.
+        let _ = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+    });
 }

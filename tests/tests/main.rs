@@ -27,6 +27,7 @@ mod reconnect;
 mod remote;
 mod restart;
 mod rolled_back;
+mod rooms;
 mod shipped_features;
 mod ssd_media;
 mod ssd_process;
