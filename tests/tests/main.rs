@@ -29,6 +29,7 @@ mod restart;
 mod rolled_back;
 mod rooms;
 mod shipped_features;
+mod slow_disk;
 mod ssd_media;
 mod ssd_process;
 mod ssd_settings;
