@@ -10,11 +10,13 @@
 //!   folder      data files that leave nothing behind
 //!   raw_queue   a queue pair that sends any 64 bytes
 //!   kernels     a user's kernels, on the host device
+//!   pages       small pages, so that tests take less time
 //! ```
 
 pub mod command;
 pub mod folder;
 pub mod kernels;
+pub mod pages;
 pub mod raw_queue;
 
 use gnstor_array::media;
@@ -48,6 +50,7 @@ pub const IO_TIMEOUT: Duration = Duration::from_secs(5);
     reason = "the body needs a thread of its own, so that it can be given up"
 )]
 pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Send + 'static) -> R {
+    pages::small_pages();
     let (done, ended) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let result = body();
