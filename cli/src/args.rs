@@ -3,10 +3,12 @@
 
 mod fleet;
 mod serve;
+mod sim;
 mod volume;
 
 pub use fleet::*;
 pub use serve::*;
+pub use sim::*;
 pub use volume::*;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -128,6 +130,16 @@ pub enum Command {
         )
     )]
     Fleet(FleetArgs),
+    /// Simulate arrays: the real firmware and transport in virtual time, from one seed
+    #[command(
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor sim scale --ssds 4 --clients 1..32\n",
+            "  gnstor sim scale --ssds 1..64 --clients 64 --nodes 1 --link none --csv scale.csv\n",
+            "  gnstor sim scale --rw randwrite --bs 64k --replicas 3 --ssds 4..16 --json",
+        )
+    )]
+    Sim(SimArgs),
     /// Copy a file into a volume, or a volume into a file
     #[command(
         after_help = concat!(

@@ -12,6 +12,7 @@
 //!   cp         files, devices and pipes into volumes and back
 //!   status     status and df; fleet: what the daemon says of the array
 //!   fleet_ops  fleet show, watch, resume, fail, remove; fleet_show: what they print
+//!   sim        sim scale: simulated arrays (crate gnstor-sim)
 //!   ssd_health the SMART page of an SSD of a running array; ssd_log: its other log pages
 //!   ssd_pages  reads log pages of an SSD
 //! ```
@@ -30,6 +31,7 @@ pub mod fleet_ops;
 mod fleet_show;
 mod key;
 mod signals;
+pub mod sim;
 pub mod ssd;
 pub mod ssd_health;
 pub mod ssd_log;
