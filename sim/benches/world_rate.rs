@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a simulated request costs of this machine's time, and what a world takes of its memory. The least cost
-//! there can be is that of `engine_rate`: engine and firmware alone.
+//! What a simulated request costs of this machine's time, and what a world takes of its memory. The least
+//! cost there can be is that of `engine_rate`: engine and firmware alone.
 //!
 //! `cargo bench -p gnstor-sim --bench world_rate [-- --ssds 64 --clients 64]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]

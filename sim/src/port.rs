@@ -70,7 +70,7 @@ impl Port {
         self.lock().data = data.to_vec();
     }
 
-    /// Takes what has arrived, with its queue pairs, into an empty list.
+    /// Takes all arrivals, with their queue pairs, into an empty list.
     pub(crate) fn take(&self, into: &mut VecDeque<(u32, Arrived)>) {
         std::mem::swap(&mut self.lock().arrived, into);
     }

@@ -137,7 +137,7 @@ impl SsdActor {
         now + NUDGE
     }
 
-    /// What has arrived for clients, oldest first: the list is to be given back empty.
+    /// The arrivals for clients, oldest first: the list is to be given back empty.
     pub(crate) fn arrived(&mut self) -> VecDeque<(u32, Arrived)> {
         let mut list = std::mem::take(&mut self.arrived);
         self.port.take(&mut list);
