@@ -83,6 +83,7 @@ fn main() {
         memory: u64::MAX,
     };
     let plan = sweep.plans().expect("a sweep that is possible").remove(0);
+    memory::use_small_pages();
     let (before, start) = (resident_kib(), Instant::now());
     let mut world = World::new(&plan).expect("a world");
     let (empty, set_up) = (resident_kib() - before, start.elapsed());
