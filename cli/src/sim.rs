@@ -43,6 +43,7 @@ pub fn run(args: &SimArgs, steps: &Steps) -> Result<(), CliError> {
     }
     let most = plans.iter().map(memory::estimate).max().unwrap_or(0);
     steps.done(format!("{} points, each with up to {} of memory", plans.len(), human_bytes(most)));
+    memory::use_small_pages();
     let rows = rows(&sweep, &plans, steps)?;
     if let Some(path) = &args.csv {
         write(path, &csv(&rows))?;

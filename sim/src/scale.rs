@@ -271,6 +271,6 @@ impl Sweep {
     }
 }
 
-/// What has been measured of the SSDs' models so far: the same for many points.
+/// Rates of the SSDs' models that were measured for earlier points.
 #[derive(Debug, Default)]
 pub struct Measured(Bounds);
