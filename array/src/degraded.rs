@@ -67,8 +67,8 @@ pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
     with_numbers(array)
 }
 
-/// Makes or opens the SSDs, several at a time: each waits for its disk again and again. An array of several goes
-/// on without one whose file is damaged.
+/// Makes or opens the SSDs, several at a time: each waits for its disk again and again. An array of several
+/// goes on without one whose file is damaged.
 fn make_each(plans: &[Plan]) -> Result<Vec<Result<Made, String>>, MediaError> {
     let mut all = Vec::with_capacity(plans.len());
     for some in plans.chunks(AT_A_TIME) {

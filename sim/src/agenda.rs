@@ -38,7 +38,7 @@ impl Agenda {
     }
 
     /// The actor to be stepped next, and when. It has no time any more.
-    pub fn next(&mut self) -> Option<(Time, u32)> {
+    pub fn pop(&mut self) -> Option<(Time, u32)> {
         while let Some(Reverse((at, tie, actor))) = self.heap.pop() {
             let armed = &mut self.armed[actor as usize];
             if *armed == (at, tie) {
@@ -58,7 +58,7 @@ mod tests {
     fn order(seed: u64) -> Vec<u32> {
         let mut agenda = Agenda::new(16, Dice::new(seed, 0));
         (0..16).for_each(|actor| agenda.wake(actor, Time::from_ns(5)));
-        std::iter::from_fn(|| agenda.next()).map(|(_, actor)| actor).collect()
+        std::iter::from_fn(|| agenda.pop()).map(|(_, actor)| actor).collect()
     }
 
     #[test]
@@ -80,10 +80,10 @@ mod tests {
         agenda.wake(1, at(7));
         agenda.wake(0, at(3));
         agenda.wake(0, at(5));
-        assert_eq!(agenda.next(), Some((at(3), 0)));
+        assert_eq!(agenda.pop(), Some((at(3), 0)));
         agenda.wake(0, at(8));
-        assert_eq!(agenda.next(), Some((at(7), 1)));
-        assert_eq!(agenda.next(), Some((at(8), 0)));
-        assert_eq!(agenda.next(), None);
+        assert_eq!(agenda.pop(), Some((at(7), 1)));
+        assert_eq!(agenda.pop(), Some((at(8), 0)));
+        assert_eq!(agenda.pop(), None);
     }
 }

@@ -234,7 +234,7 @@ impl World {
 
     /// Steps actors in the order of their times, until none is due before `until`.
     fn advance(&mut self, until: Time, mut ended: impl FnMut(Ended)) -> Result<(), WorldError> {
-        while let Some((at, actor)) = self.agenda.next() {
+        while let Some((at, actor)) = self.agenda.pop() {
             if at >= until {
                 self.agenda.wake(actor, at);
                 self.now = until;

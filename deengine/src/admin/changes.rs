@@ -10,10 +10,11 @@
 
 use crate::admin::identify::data_bytes;
 use crate::admin::voting::ToHold;
+use crate::commands::CompletionPermit;
+use crate::commands::{OK, Work};
 use crate::controller::Ssd;
-use crate::durable::{UNKNOWN_EPOCH, not_durable};
-use crate::io::command::{OK, Work};
-use crate::io::permit::CompletionPermit;
+use crate::error::not_durable;
+use crate::permission::fleet::UNKNOWN_EPOCH;
 use crate::request::Refused;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Tombstone;
