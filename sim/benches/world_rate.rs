@@ -72,6 +72,7 @@ fn main() {
         replicas: args.replicas,
         rw: if args.writes { Rw::Randwrite } else { Rw::Randread },
         bs: 4096,
+        zipf_permille: 0,
         iodepth: args.depth,
         size: args.size << 20,
         ssd_bytes: Some(args.ssd_size << 20),

@@ -15,7 +15,7 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | [`agenda`], [`dice`] | the clock and the random numbers |
+//! | [`agenda`], [`dice`], [`zipf`] | the clock and the random numbers |
 //! | [`world`] | actors and how they meet |
 //! | `ssd`, `port` | an SSD on its engine, and the clients' end of that |
 //! | `client`, [`load`] | the initiator, and what it is to do |
@@ -31,6 +31,7 @@ mod port;
 pub mod scale;
 mod ssd;
 pub mod world;
+pub mod zipf;
 
 pub use ssd::WorldError;
 

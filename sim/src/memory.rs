@@ -28,8 +28,8 @@ pub fn estimate(plan: &Plan) -> u64 {
         + clients * (CLIENT + 4 * blocks + SLOTS as u64 * 96)
 }
 
-/// Has this process use small pages for all memory that it takes from now on. An SSD has a dozen regions, each
-/// of which would take at least 2 MiB. Where the system refuses, a world takes more memory.
+/// Has this process use small pages for all memory that it takes from now on. An SSD has a dozen regions,
+/// each of which would take at least 2 MiB. Where the system refuses, a world takes more memory.
 pub fn use_small_pages() {
     let _ = nix::sys::prctl::set_thp_disable(true);
 }

@@ -21,6 +21,7 @@ fn sweep(rw: Rw) -> Sweep {
         replicas: 2,
         rw,
         bs: 4096,
+        zipf_permille: 0,
         iodepth: 32,
         size: 1 << 20,
         ssd_bytes: None,
@@ -41,6 +42,7 @@ fn rows(sweep: &Sweep) -> Vec<Row> {
 /// Reads and writes, in chunks and across them.
 fn table() -> String {
     let mut all = rows(&sweep(Rw::Randread));
+    all.extend(rows(&Sweep { zipf_permille: 990, ..sweep(Rw::Randread) }));
     all.extend(rows(&Sweep { bs: 20 << 10, iodepth: 100, size: 4 << 20, ..sweep(Rw::Write) }));
     csv(&all)
 }
@@ -110,6 +112,7 @@ fn what_is_impossible_is_refused_in_words_before_anything_is_made() {
         (Sweep { bs: 5000, ..load() }, "--bs 5000 must be a multiple of 4096"),
         (Sweep { size: 4096, ..load() }, "--size 4096 must be 128 KiB"),
         (Sweep { ssd_bytes: Some(1 << 20), ..load() }, "do not fit into --ssd-size"),
+        (Sweep { zipf_permille: 990, ..sweep(Rw::Read) }, "--zipf is 0 to 2, and needs"),
         (Sweep { runtime: Span::ZERO, ..load() }, "--runtime must be more than 0"),
     ] {
         let said = why(sweep);
