@@ -126,6 +126,25 @@ fn an_address_that_others_reach_is_not_served_without_tls_and_proof() {
     assert!(matches!(error, DaemonError::Tls(_)), "{error}");
 }
 
+#[test]
+fn a_key_of_tls_that_other_users_can_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let _deadline = Deadline::after(LIMIT);
+    let (certificate, key) = Ca::new().issue("daemon");
+    let write = |text: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    };
+    let (certificate, key) = (write(&certificate), write(&key));
+    assert!(Tls::read(certificate.path(), key.path(), None).is_ok());
+    for mode in [0o640, 0o604, 0o620, 0o644] {
+        std::fs::set_permissions(key.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        let why = Tls::read(certificate.path(), key.path(), None).unwrap_err();
+        assert!(why.contains("chmod 600"), "{mode:o}: {why}");
+    }
+}
+
 /// A certificate is not revoked by itself: its CA is.
 #[test]
 fn a_restart_with_another_ca_ends_every_access() {
