@@ -160,20 +160,18 @@ impl Core {
             caller.needs(right, &entry.labels, &entry.name)?;
         }
         let Some(client) = client else { return Ok(()) };
-        // A daemon before this one gave the id. Its client renews and releases, with a right to the volume.
+        // A daemon before this one gave the id. Its client renews and releases, with a right to the volume. An
+        // id with a volume open that its caller has lost the right to is not kept: it ends when its time is
+        // over.
         if self.clients.is_inherited(client) {
-            let has_right = |vid| {
-                self.volumes.get(&vid).is_some_and(|v: &Volume| caller.right(&v.entry.labels).is_some())
-            };
+            let has_right =
+                |vid| self.volumes.get(&vid).is_none_or(|v: &Volume| caller.right(&v.entry.labels).is_some());
             let names_it = matches!(request, Request::Renew { .. } | Request::Keep { .. });
             if names_it && self.clients.inherited_opens(client).all(has_right) {
                 self.clients.adopt(caller, client);
             }
             match (request, entry) {
-                (Request::Renew { .. }, Some(_)) => {
-                    self.clients.heard(client);
-                    return Ok(());
-                }
+                (Request::Renew { .. }, Some(_)) => return Ok(()),
                 (Request::Release { .. }, Some(entry)) => {
                     let right = if entry.writer == Some(client) { Right::Write } else { Right::Read };
                     return caller.needs(right, &entry.labels, &entry.name);
