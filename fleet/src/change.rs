@@ -11,6 +11,7 @@
 //! that a volume has.
 
 mod many;
+mod votes;
 
 use crate::map::{Map, Place, Row, SsdState};
 use crate::set::SsdSet;
@@ -30,6 +31,8 @@ pub enum Unchanged {
     Incarnation,
     /// The map has more SSDs than the rules know.
     TooMany,
+    /// The SSD votes already, or does not vote; or it is the only one that votes, or has no part in the map.
+    Vote,
 }
 
 impl Map {

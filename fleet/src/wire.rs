@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   FleetMap3 --Map::of--> Map --lose_all, back, fill, serve--> Map --Map::put_into--> FleetMap3
-//!       '-- addresses, uuids, weights, nodes, votes, seed: kept --------------------------^
+//!       '-- addresses, uuids, weights, nodes, seed: kept  --------------------------^
 //! ```
 
 use crate::change::Unchanged;
@@ -36,10 +36,16 @@ impl Map {
     /// The map of the wire that follows `before`, from which this map was made.
     #[must_use]
     pub fn put_into(&self, before: &FleetMap3) -> FleetMap3 {
-        let ssds = before.ssds.iter().zip(&self.ssds).map(|(before, ssd)| Ssd3 {
+        let vote = |id, before| match (self.voters.contains(id), before) {
+            (false, _) => Vote::None,
+            (true, Vote::None) => Vote::Voter,
+            (true, vote) => vote,
+        };
+        let ssds = (0..).zip(before.ssds.iter().zip(&self.ssds)).map(|(id, (before, ssd))| Ssd3 {
             state: state3(ssd.state),
             incarnation: ssd.incarnation,
             shrunk_at: ssd.shrunk_at,
+            vote: vote(id, before.vote),
             ..before.clone()
         });
         let ssds: Vec<Ssd3> = ssds.collect();

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who votes: one voter more or less in each epoch (rule 3a).
+//!
+//! ```text
+//!   epoch n   voters 0 1 2     2 of 3 decide n + 1     SSD 2 was lost, and is to be replaced
+//!   n + 1     voters 0 1       2 of 2 decide n + 2     an even number is a step between
+//!   n + 2     voters 0 1 3     2 of 3 decide n + 3
+//! ```
+//! A majority before meets any majority after. An SSD with an empty file has forgotten what it promised. So
+//! it comes back as a voter only by way of a map in which it does not vote.
+
+use super::Unchanged;
+use crate::map::{Map, SsdState};
+use crate::set::may_become;
+use crate::{SsdId, Term};
+
+impl Map {
+    /// The map in which the SSD votes, or does so no more.
+    ///
+    /// # Errors
+    /// [`Unchanged::Vote`] where that is so already, too few or too many would vote, or the SSD has no part in the
+    /// map and is to vote.
+    pub fn with_vote(&self, ssd: SsdId, votes: bool, term: Term) -> Result<Self, Unchanged> {
+        let known = self.ssd(ssd).ok_or(Unchanged::Unknown)?;
+        let takes_part = matches!(known.state, SsdState::In | SsdState::Full);
+        if self.voters.contains(ssd) == votes || votes && !takes_part {
+            return Err(Unchanged::Vote);
+        }
+        let voters = if votes { self.voters.with(ssd) } else { self.voters.without(ssd) };
+        let may = may_become(self.voters, voters);
+        if may { Ok(Self { voters, ..self.next(term) }) } else { Err(Unchanged::Vote) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::tests::{set, two_rows};
+    use crate::deadline::{Deadline, LIMIT};
+    use crate::set::may_rest;
+
+    #[test]
+    fn a_vote_is_taken_and_given_one_at_a_time_and_the_last_one_stays() {
+        let _deadline = Deadline::after(LIMIT);
+        let map = Map { voters: set(&[0, 1]), ..two_rows() };
+        let one = map.with_vote(1, false, 4).unwrap();
+        assert_eq!((one.voters, one.epoch, one.term), (set(&[0]), map.epoch + 1, 4));
+        assert!(may_become(map.voters, one.voters) && may_rest(one.voters));
+        assert_eq!((&one.rows, &one.ssds), (&map.rows, &map.ssds));
+        assert_eq!(one.with_vote(0, false, 4), Err(Unchanged::Vote), "none would be left");
+        assert_eq!(one.with_vote(1, false, 4), Err(Unchanged::Vote), "it does not vote");
+        assert_eq!(one.with_vote(1, true, 4).unwrap().voters, map.voters);
+        assert_eq!(map.with_vote(9, true, 4), Err(Unchanged::Unknown));
+        let lost = map.lose(2, 2, 4).unwrap();
+        assert_eq!(lost.with_vote(2, true, 4), Err(Unchanged::Vote), "it is out");
+    }
+}
