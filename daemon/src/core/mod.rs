@@ -78,6 +78,8 @@ enum Owner {
     Told,
     /// A voter is asked to hold the next map.
     Hold,
+    /// A voter of a map with other voters is asked for the term.
+    Anew,
     /// An SSD is told the active map.
     Tell,
     /// An SSD that fills says how far it is.
@@ -210,6 +212,7 @@ impl Core {
             }
             Owner::Told => {}
             Owner::Hold => self.hold_answered(now, ssd, id, answer),
+            Owner::Anew => self.anew_answered(now, ssd, id, answer),
             Owner::Tell => self.tell_answered(now, ssd, id, &answer),
             Owner::Settle(vid) => self.settle_answered(now, vid, ssd, id, &answer),
             Owner::Fill => self.fill_answered(now, ssd, id, answer),

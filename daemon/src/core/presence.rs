@@ -21,6 +21,7 @@
 //! that, and is filling until a newer map.
 
 mod compare;
+mod newcomer;
 
 use super::effect::WireMap;
 use super::request::VolumeName;
@@ -79,6 +80,8 @@ enum Step {
     Content,
     /// VOLUME LIST, page by page.
     Table,
+    /// VOLUME LIST of an SSD that the map does not name: is it empty?
+    Newcomer,
 }
 
 impl Core {
@@ -102,7 +105,7 @@ impl Core {
         if !self.members.part(ssd) {
             return;
         }
-        let counts = |owner: &Owner| matches!(owner, Owner::Hold | Owner::Tell);
+        let counts = |owner: &Owner| matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell);
         self.commands.retain(|_, (of, owner, _)| *of != ssd || counts(owner));
         for vid in self.volumes.keys().copied().collect::<Vec<_>>() {
             self.go_on_without(vid, ssd);
@@ -298,16 +301,17 @@ impl Core {
             (Step::Says, Answer::Says(says)) => {
                 let says = *says;
                 if is_coming && !is_named(says.as_ref()) {
-                    resync.asked = None;
-                    if let Some(absence) = self.members.absence_mut(ssd) {
-                        absence.why = "it is another SSD than the map names: put the right one back".into();
-                    }
+                    self.look_at_newcomer(ssd, says);
                     return None;
                 }
                 resync.step = Step::Take;
                 self.resync_ask(ssd, command);
                 self.ssd_says(ssd, says);
                 self.change_step(now);
+                return None;
+            }
+            (Step::Look, Answer::Map(_)) | (Step::Newcomer, Answer::Table { .. }) if is_coming => {
+                self.newcomer_answered(now, ssd, answer);
                 return None;
             }
             (Step::Content, Answer::Says(says)) => {

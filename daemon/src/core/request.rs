@@ -174,6 +174,9 @@ pub enum Request {
     Remove {
         ssd: u16,
     },
+    Replace {
+        ssd: u16,
+    },
 }
 
 /// The client id in a request.

@@ -22,6 +22,7 @@
 mod fewest;
 mod grow;
 mod state;
+mod votes;
 
 use super::effect::WireMap;
 use super::epoch::Known;
@@ -38,6 +39,7 @@ use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 pub(super) use state::Changes;
 use state::Proposed;
+pub(super) use votes::Newcomer;
 
 /// Returns of one SSD within [`FLAP_MS`] after which it stays absent until it is resumed.
 const FLAP_RETURNS: usize = 3;
@@ -72,7 +74,8 @@ impl Core {
             return;
         }
         while self.may_change() {
-            if self.changes.round.is_none() && !self.propose(now) {
+            self.ask_voters_anew(now);
+            if self.changes.round.is_none() && (self.changes.anew.is_some() || !self.propose(now)) {
                 break;
             }
             self.ask_to_hold(now);
@@ -88,7 +91,7 @@ impl Core {
             self.activated(now);
         }
         self.tell(now);
-        if self.changes.round.is_none() {
+        if self.changes.round.is_none() && self.changes.anew.is_none() {
             self.start_changed(now);
         }
         self.invite();
@@ -178,6 +181,9 @@ impl Core {
             let map = map.clone();
             if let Some((next, back)) = self.grown(now, &map) {
                 back.into_iter().for_each(|ssd| self.changes.returned(ssd, now));
+                return Some((next, fewest));
+            }
+            if let Some(next) = self.next_voters(&map) {
                 return Some((next, fewest));
             }
         }
@@ -291,6 +297,7 @@ impl Core {
         let Some(proposed) = self.changes.round.take() else { return };
         let map = proposed.round.map.map().clone();
         self.note_homes(&map);
+        let before = self.map_of_voters().cloned();
         if let AnyMap::Three(map) = &map {
             let has = |(ssd, weight): (&u16, &mut u32)| {
                 map.ssds.get(usize::from(*ssd)).is_none_or(|known| known.weight == *weight)
@@ -306,6 +313,9 @@ impl Core {
         };
         if let Err(error) = taken {
             return self.stop(Stop::Array(format!("the next fleet map cannot be served by: {error}")));
+        }
+        if let Some(before) = before {
+            self.follow_voters(&before);
         }
         self.create_parked(now);
     }
@@ -362,6 +372,6 @@ impl Core {
         }
         let returning: Vec<u16> = self.returning().collect();
         let changes = self.changes.wakes_at(Timing::DEFAULT_MS, &returning);
-        changes.into_iter().chain(self.growth_wakes_at(self.now)).min()
+        changes.into_iter().chain(self.growth_wakes_at(self.now)).chain(self.anew_wakes_at()).min()
     }
 }

@@ -26,7 +26,8 @@ mod reconcile;
 
 use super::members::{Members, members_of};
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
-use elect::{as_known, voters_of};
+pub(super) use elect::as_known;
+use elect::voters_of;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::SsdSays;

@@ -10,8 +10,9 @@ use crate::core::{FillReport, Reply};
 use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::{
     FailRequest, FailResponse, FleetSsd, GetMapRequest, GetMapResponse, KeepRequest, KeepResponse,
-    RegisterRequest, RegisterResponse, RemoveRequest, RemoveResponse, ResumeRequest, ResumeResponse,
-    ShowRequest, ShowResponse, SsdFill, SsdState, WatchMapRequest, WatchMapResponse,
+    RegisterRequest, RegisterResponse, RemoveRequest, RemoveResponse, ReplaceRequest, ReplaceResponse,
+    ResumeRequest, ResumeResponse, ShowRequest, ShowResponse, SsdFill, SsdState, WatchMapRequest,
+    WatchMapResponse,
 };
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::status::GrpcCode;
@@ -92,6 +93,13 @@ impl Fleet for Service {
     async fn remove(&self, call: tonic::Request<RemoveRequest>) -> Answered<RemoveResponse> {
         match self.ask("Remove", call, |m| Ok(Request::Remove { ssd: index(m.ssd)? })).await? {
             Reply::Done => Ok(Response::new(RemoveResponse {})),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn replace(&self, call: tonic::Request<ReplaceRequest>) -> Answered<ReplaceResponse> {
+        match self.ask("Replace", call, |m| Ok(Request::Replace { ssd: index(m.ssd)? })).await? {
+            Reply::Done => Ok(Response::new(ReplaceResponse {})),
             other => mismatch(&other),
         }
     }

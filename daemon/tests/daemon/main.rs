@@ -17,6 +17,7 @@ mod presence;
 mod publish;
 mod random;
 mod repair;
+mod replace;
 mod restart;
 mod rules;
 mod settle;

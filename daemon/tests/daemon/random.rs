@@ -12,6 +12,8 @@ use crate::publish::publish;
 use crate::voter::keeps_copies;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{CoreConfig, MapFormat, Reply};
+use gnstor_fleet::map::FleetView as _;
+use gnstor_fleet::set::SsdSet;
 use gnstor_proto::labels::PARTIAL;
 use gnstor_proto::placement::map3::{Place3, State3};
 use gnstor_proto::placement::{AnyMap, SsdState};
@@ -92,6 +94,14 @@ enum Step {
     Reboot {
         ssd: usize,
     },
+    /// With voters: an empty SSD is put in the place, if a majority of the voters is left.
+    Swap {
+        ssd: usize,
+    },
+    /// The operator gives it the place.
+    Replace {
+        ssd: u16,
+    },
     Restart,
 }
 
@@ -118,7 +128,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => ssd.clone().prop_map(|ssd| Step::Lose { ssd }),
         2 => ssd.clone().prop_map(|ssd| Step::Find { ssd }),
         1 => ssd.clone().prop_map(|ssd| Step::Lossy { ssd }),
-        2 => ssd.prop_map(|ssd| Step::Reboot { ssd }),
+        2 => ssd.clone().prop_map(|ssd| Step::Reboot { ssd }),
+        1 => ssd.clone().prop_map(|ssd| Step::Swap { ssd }),
+        2 => (0u16..3).prop_map(|ssd| Step::Replace { ssd }),
         2 => any::<bool>().prop_map(|add| Step::Epoch { add }),
         1 => Just(Step::Restart),
     ]
@@ -204,6 +216,29 @@ impl Run {
         }
         self.bench.take_map(next).unwrap();
         self.hear();
+    }
+
+    /// The voters that have forgotten nothing are a majority without this SSD.
+    fn may_swap(&self, ssd: usize) -> bool {
+        let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return false };
+        let is_whole = |voter: &u16| {
+            let index = usize::from(*voter);
+            index != ssd && map.ssds[index].is(&self.bench.array.ssd(index).vote.uuid)
+        };
+        let whole: SsdSet = map.voters().iter().filter(is_whole).collect();
+        whole.is_majority_of(map.voters())
+    }
+
+    /// Empty SSDs get the places in which they are.
+    fn replace_all(&mut self) {
+        for _ in 0..2 {
+            self.run_for(1_000);
+            let fleet = self.bench.core.fleet();
+            let out = fleet.iter().flat_map(|f| &f.ssds).filter(|ssd| ssd.state == State3::Out);
+            for ssd in out.map(|ssd| ssd.index).collect::<Vec<_>>() {
+                self.send(Request::Replace { ssd });
+            }
+        }
     }
 
     fn heal(&mut self) {
@@ -340,7 +375,13 @@ impl Run {
                 self.bench.array.ssd(ssd).restart();
                 self.bench.find(u16::try_from(ssd).unwrap());
             }
-            Step::Lossy { .. } | Step::Reboot { .. } => {}
+            Step::Swap { ssd } if self.votes && self.may_swap(ssd) => {
+                self.bench.lose(u16::try_from(ssd).unwrap());
+                self.bench.format(ssd);
+                self.bench.find(u16::try_from(ssd).unwrap());
+            }
+            Step::Replace { ssd } if self.votes => self.send(Request::Replace { ssd }),
+            Step::Lossy { .. } | Step::Reboot { .. } | Step::Swap { .. } | Step::Replace { .. } => {}
             Step::Restart => self.restart(),
         }
         assert_eq!(self.bench.stopped, None, "no other daemon runs");
@@ -349,6 +390,7 @@ impl Run {
     /// Without further faults every SSD comes to hold the same entries, and the daemon lists these.
     fn finish(mut self) {
         self.heal();
+        self.replace_all();
         self.run_for(200_000);
         assert_eq!(self.bench.core.absent(), BTreeMap::new());
         self.is_whole();

@@ -33,7 +33,7 @@ pub(super) fn voters_of(map: &AnyMap) -> SsdSet {
     }
 }
 
-pub(super) fn as_known(promise: Promised) -> Promise<Known> {
+pub(in crate::core) fn as_known(promise: Promised) -> Promise<Known> {
     let held = promise.held.map(|(term, map)| Held { term, map: Known::new(map) });
     Promise { array: promise.array, active: Known::new(promise.active), held }
 }
@@ -96,6 +96,7 @@ impl Core {
         let says: Vec<_> = start.probes.iter().map(|probe| probe.says).collect();
         start.enter(Step::Elect);
         drop(self.changes.take_presumed());
+        self.changes.elected_anew();
         for (ssd, says) in (0u16..).zip(says) {
             self.ssd_says(ssd, says);
         }
