@@ -32,6 +32,7 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
+pub(super) use newcomer::OTHER;
 use std::collections::BTreeMap;
 
 /// Changes that an SSD which stands in for another one may take: the other one gets them when it is back.
@@ -300,8 +301,14 @@ impl Core {
         let next = match (resync.step, &answer) {
             (Step::Says, Answer::Says(says)) => {
                 let says = *says;
-                if is_coming && !is_named(says.as_ref()) {
-                    self.look_at_newcomer(ssd, says);
+                if !is_named(says.as_ref()) {
+                    self.ssd_says(ssd, says);
+                    if is_coming {
+                        self.look_at_newcomer(ssd, says);
+                    } else {
+                        self.stays_out(ssd, OTHER.into());
+                    }
+                    self.change_step(now);
                     return None;
                 }
                 resync.step = Step::Take;

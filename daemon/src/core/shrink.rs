@@ -68,6 +68,13 @@ impl Core {
         self.changes.says(ssd).is_some_and(differs)
     }
 
+    /// The SSD has said that it is the one that the map names. Another one is told no map: it would take
+    /// itself for a part of the array.
+    fn has_said_who_it_is(&self, ssd: u16) -> bool {
+        let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
+        known.is_some_and(|known| self.changes.says(ssd).is_some_and(|says| known.is(&says.uuid)))
+    }
+
     /// Does what can be done for the next map.
     pub(super) fn change_step(&mut self, now: u64) {
         if self.map_of_voters().is_none() || !self.may_change() {
@@ -251,7 +258,7 @@ impl Core {
         self.change_step(now);
     }
 
-    /// ACTIVATE to each SSD that is there and does not have the newest active map.
+    /// ACTIVATE to each SSD of the array that is there and does not have the newest active map.
     fn tell(&mut self, now: u64) {
         let newest = match &self.changes.round {
             Some(round) if round.is_active => round.wire(),
@@ -263,8 +270,11 @@ impl Core {
         let connected = u16::try_from(self.members.connected()).unwrap_or(u16::MAX);
         // One that is on its way back gets the map on that way.
         let returning: Vec<u16> = self.returning().collect();
-        let is_open =
-            |ssd: &u16| self.changes.is_to_be_told(*ssd, newest.epoch, now) && !returning.contains(ssd);
+        let is_open = |ssd: &u16| {
+            self.changes.is_to_be_told(*ssd, newest.epoch, now)
+                && !returning.contains(ssd)
+                && self.has_said_who_it_is(*ssd)
+        };
         let open: Vec<u16> = (0..connected).filter(is_open).collect();
         for ssd in open {
             let id = self.command(ssd, Owner::Tell, Command::Activate(newest.clone()));

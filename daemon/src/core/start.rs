@@ -129,7 +129,7 @@ impl Start {
         let awaits = self.awaits(members);
         let troubles = (0u16..)
             .zip(&self.probes)
-            .filter(|(i, _)| awaits.contains(i))
+            .filter(|(i, _)| awaits.contains(i) || self.without.contains(i))
             .filter_map(|(i, p)| p.trouble.as_ref().map(|t| format!("SSD {i}: {t}")));
         troubles.fold(awaited.to_owned(), |text, trouble| format!("{text}; {trouble}"))
     }

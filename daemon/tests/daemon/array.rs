@@ -55,6 +55,8 @@ pub(crate) struct SimSsd {
     pub(crate) dead: bool,
     /// It says that acknowledged writes may be missing.
     pub(crate) filling: bool,
+    /// It is so much smaller than the others.
+    pub(crate) lacks_bytes: u64,
     /// The places that it fills.
     pub(crate) fill: SimFill,
     /// Commands taken, by opcode.
@@ -345,10 +347,12 @@ impl SimArray {
         maps.max_by_key(Rows::epoch)
     }
 
-    /// The newest map leaves this SSD out.
+    /// The newest map leaves this SSD out, or names another one in its place.
     pub(crate) fn is_out(&self, index: usize) -> bool {
-        let state = |map: AnyMap| map.state(u16::try_from(index).unwrap());
-        self.newest().and_then(state) == Some(State3::Out)
+        let number = u16::try_from(index).unwrap();
+        let Some(map) = self.newest() else { return false };
+        let is_other = matches!(&map, AnyMap::Three(map) if !map.ssds[index].is(&self.ssd(index).vote.uuid));
+        is_other || map.state(number) == Some(State3::Out)
     }
 
     /// The entries that serve I/O, the same on every SSD that the newest map does not leave out.

@@ -116,6 +116,14 @@ fn an_ssd_with_data_of_another_array_or_that_is_not_needed_is_refused_with_the_r
     bench.run_for(100);
     refused(&replace(&mut bench, 3), FailedPrecondition, &["has data", "format it"]);
 
+    // It is smaller.
+    bench.lose(3);
+    bench.format(3);
+    bench.array.ssd(3).lacks_bytes = 4096;
+    bench.find(3);
+    bench.run_for(100);
+    refused(&replace(&mut bench, 3), FailedPrecondition, &["smaller", "1073737728 bytes", "1073741824"]);
+
     // It is of another array.
     bench.lose(3);
     bench.format(3);

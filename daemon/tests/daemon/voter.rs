@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A simulated SSD as a voter, by the rules of crate `fleet`; and a log that judges the maps of the array.
 
-use crate::array::SimSsd;
+use crate::array::{SSD_BYTES, SimSsd};
 use crate::repair::Lease;
 use gnstor_fleet::change::incarnation_under;
 use gnstor_fleet::map::{FleetView, Map};
@@ -205,7 +205,9 @@ impl SimSsd {
     pub(super) fn identify(&self) -> Vec<u8> {
         let mut data = [0; 4096];
         let SimVote { uuid, incarnation, .. } = self.vote;
-        SsdSays { uuid, incarnation, takes_map3: true, is_lossy: self.filling }.put(&mut data);
+        let (takes_map3, is_lossy) = (true, self.filling);
+        let capacity_bytes = SSD_BYTES - self.lacks_bytes;
+        SsdSays { uuid, incarnation, takes_map3, is_lossy, capacity_bytes }.put(&mut data);
         data.to_vec()
     }
 

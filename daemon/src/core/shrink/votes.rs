@@ -73,7 +73,8 @@ impl Core {
     pub(in crate::core) fn replace_ssd(&mut self, now: u64, view: &SsdView) -> Result<(), Sentence> {
         let ssd = view.index;
         let cannot = |why: String| Err(format!("SSD {ssd} cannot be replaced: {why}"));
-        if self.changes.replaced.get(&ssd) == Some(&view.uuid) {
+        let is_repeated = self.changes.replaced.get(&ssd) == Some(&view.uuid);
+        if is_repeated && !self.changes.newcomers.contains_key(&ssd) {
             return Ok(());
         }
         if view.state == State3::Absent {

@@ -179,7 +179,8 @@ mod tests {
     use super::*;
 
     fn says(uuid: u8) -> SsdSays {
-        SsdSays { uuid: [uuid; 16], incarnation: 1, takes_map3: true, is_lossy: false }
+        let capacity_bytes = 1 << 30;
+        SsdSays { uuid: [uuid; 16], incarnation: 1, takes_map3: true, is_lossy: false, capacity_bytes }
     }
 
     #[test]
