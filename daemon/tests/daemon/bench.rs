@@ -107,7 +107,12 @@ impl Bench {
         let (id, command) = self.queues[ssd].remove(place).expect("it is one of them");
         self.at_this_moment += 1;
         assert!(self.at_this_moment < MOST_AT_ONCE, "commands without end while no time passes: {command:?}");
+        let what = command.clone();
         let answer = self.array.execute(ssd, command);
+        if std::env::var("TRACE").is_ok() {
+            let s = |t: String| t.chars().filter(|c| !c.is_whitespace()).take(150).collect::<String>();
+            eprintln!("{} SSD {ssd} {} -> {}", self.now, s(format!("{what:?}")), s(format!("{answer:?}")));
+        }
         self.core.completed(self.now, id, answer);
         self.drain();
         true

@@ -113,3 +113,16 @@ fn an_ssd_that_is_absent_for_a_request_alone_is_replaced_when_that_has_ended() {
     ];
     comes_to_one_state(steps, 0, 0, true);
 }
+
+#[test]
+fn a_daemon_starts_though_the_empty_ssd_that_was_given_the_place_is_away() {
+    let steps = vec![
+        Step::Swap { ssd: 1 },
+        Step::Restart,
+        Step::Replace { ssd: 1 },
+        Step::Lose { ssd: 1 },
+        Step::RunUntilQuiet,
+        Step::Restart,
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}
