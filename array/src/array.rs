@@ -16,7 +16,7 @@ use crate::power::{Powered, Threads};
 use crate::remote_ssd::RemoteSsd;
 use gnstor_auth::Secret;
 use gnstor_daemon::core::MapFormat;
-use gnstor_daemon::{Access, Daemon, DaemonConfig, DaemonError, Reconnect, SsdPort};
+use gnstor_daemon::{Access, Daemon, DaemonConfig, DaemonError, Look, Reconnect, SsdPort};
 use gnstor_fabric::admin::{AdminQueue, ChannelError};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::link::LinkConfig;
@@ -260,6 +260,14 @@ impl Array {
     /// The daemon still serves.
     pub fn is_serving(&self) -> bool {
         self.daemon.as_ref().is_some_and(Daemon::is_serving)
+    }
+
+    /// How the array is, as its daemon says. It blocks until the daemon answers.
+    ///
+    /// # Errors
+    /// [`DaemonError::Silent`]: the daemon has stopped, or does not answer in time.
+    pub fn look(&self) -> Result<Look, DaemonError> {
+        self.daemon.as_ref().map_or_else(|| Err(DaemonError::Silent("it was stopped".into())), Daemon::look)
     }
 
     /// Stops the daemon only; the SSDs go on.

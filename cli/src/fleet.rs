@@ -4,12 +4,12 @@
 use crate::args::ArrayArgs;
 use gnstor_array::Secret;
 use gnstor_console::CliError;
-use gnstor_daemon::{NO_AUTH, ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
+use gnstor_daemon::{Look, NO_AUTH, ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
 use gnstor_fabric::host_queue::Credentials;
 use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
-use gnstor_proto::grpc::{GetMapRequest, ListRequest, RegisterRequest, RegisterResponse};
+use gnstor_proto::grpc::{GetMapRequest, GetMapResponse, ListRequest, RegisterRequest, RegisterResponse};
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::ClientId;
@@ -74,18 +74,24 @@ impl Fleet {
     /// # Errors
     /// It cannot be reached, does not answer, or answers what is no fleet map.
     pub(crate) fn ask(array: &ArrayArgs) -> Result<Self, CliError> {
-        let (map, ssds, list, (down, lossy, damaged, no_auth, largest)) =
-            call(array, |channel| async move {
-                let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
-                let mut ask = tonic::Request::new(ListRequest {});
-                ask.metadata_mut().insert(ROOM, tonic::metadata::MetadataValue::from_static("1"));
-                let list = VolumesClient::new(channel).list(ask).await?;
-                let no_auth = list.metadata().contains_key(NO_AUTH);
-                let (filling, damaged) = (named(&list, SSD_FILLING), named(&list, SSD_DAMAGED));
-                let said = (downs(&list), filling, damaged, no_auth, room(&list));
-                Ok((fleet.map, fleet.ssds, list.into_inner(), said))
-            })?;
+        let look = call(array, |channel| async move {
+            let fleet = FleetClient::new(channel.clone()).get_map(GetMapRequest {}).await?.into_inner();
+            let mut ask = tonic::Request::new(ListRequest {});
+            ask.metadata_mut().insert(ROOM, tonic::metadata::MetadataValue::from_static("1"));
+            Ok(Look { map: fleet, list: VolumesClient::new(channel).list(ask).await? })
+        })?;
+        Self::of(look)
+    }
+
+    /// What a daemon said.
+    ///
+    /// # Errors
+    /// It is no fleet map.
+    pub(crate) fn of(Look { map, list }: Look) -> Result<Self, CliError> {
+        let GetMapResponse { map, ssds } = map;
         let map = AnyMap::decode(&map).map_err(|e| Error::Protocol(e.to_string()))?;
+        let (down, no_auth, largest) = (downs(&list), list.metadata().contains_key(NO_AUTH), room(&list));
+        let (lossy, damaged) = (named(&list, SSD_FILLING), named(&list, SSD_DAMAGED));
         let filling = filling(&map);
         let ssd = |s: gnstor_proto::grpc::Ssd| Ssd {
             down: u16::try_from(s.index).ok().and_then(|index| down.get(&index).cloned()),
@@ -96,7 +102,7 @@ impl Fleet {
             info: s.into(),
         };
         let ssds = ssds.into_iter().map(ssd).collect();
-        let volumes = list.volumes.into_iter().map(VolumeInfo::from).collect();
+        let volumes = list.into_inner().volumes.into_iter().map(VolumeInfo::from).collect();
         Ok(Self { ssds, map, volumes, largest, no_auth })
     }
 

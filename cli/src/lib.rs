@@ -36,6 +36,7 @@ pub mod ssd_log;
 mod ssd_pages;
 pub mod status;
 pub mod up;
+mod up_watch;
 pub mod volume;
 
 pub use gnstor_console::CliError;

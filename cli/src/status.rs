@@ -12,9 +12,31 @@ use serde_json::json;
 
 /// What is wrong with an array, and what an operator can do.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-struct Problem {
-    what: String,
-    action: String,
+pub(crate) struct Problem {
+    pub(crate) what: String,
+    pub(crate) action: String,
+}
+
+/// What an operator is told when it changes.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
+pub(crate) struct Condition {
+    pub(crate) problems: Vec<Problem>,
+    /// Volumes whose copies may differ, and are made the same.
+    pub(crate) settling: Vec<String>,
+}
+
+impl Condition {
+    /// Of an array that says this.
+    pub(crate) fn of(fleet: &Fleet) -> Self {
+        let settling = if changes_itself(fleet) { unsettled(fleet).collect() } else { Vec::new() };
+        let settling = settling.into_iter().map(|v| v.name.clone()).collect();
+        Self { problems: problems(fleet), settling }
+    }
+
+    /// A word for a person and for scripts.
+    pub(crate) fn state(&self) -> &'static str {
+        if self.problems.is_empty() { "online" } else { "degraded" }
+    }
 }
 
 /// Shows the state of an array.
@@ -23,8 +45,8 @@ struct Problem {
 /// [`CliError`]: the daemon cannot be reached or does not answer.
 pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     let fleet = Fleet::ask(args)?;
-    let problems = problems(&fleet);
-    let state = if problems.is_empty() { "online" } else { "degraded" };
+    let condition = Condition::of(&fleet);
+    let (state, problems) = (condition.state(), &condition.problems);
     if args.json {
         let ssd = |s: &Ssd| {
             json!({ "index": s.info.index, "state": s.state(), "why": s.down,
@@ -49,7 +71,7 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     }
     outln!("array       {} (fleet map epoch {})", args.array, fleet.map.epoch());
     outln!("state       {state}");
-    for Problem { what, action } in &problems {
+    for Problem { what, action } in problems {
         outln!("problem     {what}");
         outln!("action      {action}");
     }
@@ -63,9 +85,8 @@ pub fn status(args: &ArrayArgs) -> Result<(), CliError> {
     if let Some(line) = degraded_line(&fleet.volumes, gone) {
         outln!("degraded    {line}");
     }
-    let settling = unsettled(&fleet).count();
-    if settling > 0 && matches!(fleet.map, AnyMap::Three(_)) {
-        outln!("settling    {settling} volumes: their copies may differ, and are made the same");
+    if !condition.settling.is_empty() {
+        outln!("settling    {}", settling_line(&condition.settling));
     }
     let (taken, capacity) = (fleet.taken_bytes(), fleet.capacity_bytes());
     outln!("capacity    {} of {} taken", human_bytes(taken), human_bytes(capacity));
@@ -118,6 +139,16 @@ fn volumes_line(volumes: &[VolumeInfo]) -> String {
     }
 }
 
+pub(crate) fn settling_line(volumes: &[String]) -> String {
+    let noun = if volumes.len() == 1 { "volume" } else { "volumes" };
+    format!("{} {noun}: copies may differ, and are made the same", volumes.len())
+}
+
+/// SSDs vote on the map: it changes, and copies are made the same, without an operator.
+fn changes_itself(fleet: &Fleet) -> bool {
+    matches!(fleet.map, AnyMap::Three(_))
+}
+
 /// What is wrong, by SSD, the worst of each first.
 fn problems(fleet: &Fleet) -> Vec<Problem> {
     let of_ssds = fleet.ssds.iter().flat_map(|ssd| problems_of(fleet, ssd));
@@ -127,7 +158,7 @@ fn problems(fleet: &Fleet) -> Vec<Problem> {
 /// Copies that stay different: where SSDs vote, they are made the same by themselves.
 fn differing(fleet: &Fleet) -> Option<Problem> {
     let names: Vec<String> = unsettled(fleet).map(|v| printable(&v.name)).collect();
-    (!names.is_empty() && matches!(fleet.map, AnyMap::Two(_))).then(|| Problem {
+    (!names.is_empty() && !changes_itself(fleet)).then(|| Problem {
         what: format!("copies of {} may differ: a write there failed", names.join(", ")),
         action:
             "write again what failed, or copy the volume into a new one (gnstor cp): this array does not \
@@ -146,9 +177,13 @@ fn problems_of(fleet: &Fleet, ssd: &Ssd) -> Vec<Problem> {
     let down = ssd.down.as_deref().map(|why| is_down(fleet, ssd, why));
     let lossy = (ssd.is_lossy && ssd.down.is_none()).then(|| Problem {
         what: format!("SSD {index} lost acknowledged writes: it takes writes and serves no reads at all"),
-        action: "keep the other SSDs running, and copy the volumes into a new array (gnstor cp): no \
-                 SSD is filled again yet; blocks whose copies are all on such SSDs cannot be read"
-            .into(),
+        action: if changes_itself(fleet) {
+            "keep the other SSDs running: they fill it again by themselves (gnstor fleet show)".into()
+        } else {
+            "keep the other SSDs running, and copy the volumes into a new array (gnstor cp): this array \
+             fills no SSD again; blocks whose copies are all on such SSDs cannot be read"
+                .into()
+        },
     });
     let damaged = ssd.is_damaged.then(|| Problem {
         what: format!(
@@ -176,9 +211,13 @@ fn is_down(fleet: &Fleet, ssd: &Ssd, why: &str) -> Problem {
     let is_shared = fleet.ssds.iter().filter(|other| other.info.address == *address).count() > 1;
     Problem {
         what: format!(
-            "SSD {index} is down: {}; changes of volumes are refused, and so are writes of blocks that have \
-             a copy there",
-            printable(why)
+            "SSD {index} is down: {}; {}",
+            printable(why),
+            if changes_itself(fleet) {
+                "the others serve its blocks, where they have copies"
+            } else {
+                "changes of volumes are refused, and so are writes of blocks that have a copy there"
+            }
         ),
         action: if address.is_empty() || is_shared {
             "put its file right, then start gnstor up again; its output and log (--log info) say more".into()

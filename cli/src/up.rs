@@ -3,6 +3,7 @@
 
 use crate::args::{AccessArgs, UpArgs};
 use crate::key;
+use crate::up_watch::{PAUSE, Watch};
 use gnstor_array::media::{self, CameUp, Plan};
 use gnstor_array::{Array, ArrayConfig, MapFormat, SsdSummary, Ssds, check_ssds};
 use gnstor_console::{CliError, outln};
@@ -13,7 +14,9 @@ use gnstor_fabric::tcp::ClientTls;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+
+/// Looks for Ctrl-C from one look at the array to the next.
+const PAUSES: u32 = 10;
 
 #[derive(Serialize)]
 struct Serving<'a> {
@@ -78,11 +81,16 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         }
     };
     tell(args, &array, key.file.as_deref());
+    let (mut watch, mut pauses) = (Watch::new(args.json), 0u32);
     while !steps.interrupted() {
         if !array.is_serving() {
             return Err(CliError::Stopped("the daemon has stopped; see the log (--log info)".into()));
         }
-        std::thread::sleep(Duration::from_millis(100));
+        if pauses.is_multiple_of(PAUSES) {
+            watch.look(&array);
+        }
+        pauses += 1;
+        std::thread::sleep(PAUSE / PAUSES);
     }
     array.stop()?;
     steps.done("stopped");

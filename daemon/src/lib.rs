@@ -44,6 +44,6 @@ mod deadline;
 
 pub use port::{Reconnect, SsdPort};
 pub use server::{
-    Access, Daemon, DaemonConfig, DaemonError, NO_AUTH, ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING, Tls,
+    Access, Daemon, DaemonConfig, DaemonError, Look, NO_AUTH, ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING, Tls,
     Tokens, serve,
 };

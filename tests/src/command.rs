@@ -347,11 +347,29 @@ impl Up {
 
     /// Starts an array of SSDs that these arguments say all of.
     pub fn start_as(args: &[&str]) -> Self {
-        let running =
-            Running::start(&[&["up", "--json", "--listen", "127.0.0.1:0", "--groups", "256"], args].concat());
+        Self::start_through(&[], args)
+    }
+
+    /// Starts it by a command that becomes it, such as `env NAME=VALUE`.
+    pub fn start_through(through: &[&str], args: &[&str]) -> Self {
+        let args = [&["up", "--json", "--listen", "127.0.0.1:0", "--groups", "256"], args].concat();
+        let running = Running::start_through(through, &args);
         let serving = running.object();
         let daemon = serving["daemon"].as_str().expect("an address").to_owned();
         Self { running, daemon, serving }
+    }
+
+    /// Waits until it prints that it has these problems.
+    pub fn until_it_says(&self, what: impl Fn(&[&str]) -> bool) {
+        loop {
+            let object = self.running.object();
+            let problems = object["problems"].as_array().expect("a list");
+            let whats: Vec<&str> = problems.iter().filter_map(|problem| problem["what"].as_str()).collect();
+            assert_eq!(object["state"], if whats.is_empty() { "online" } else { "degraded" });
+            if what(&whats) {
+                return;
+            }
+        }
     }
 
     /// Number of its process.

@@ -7,11 +7,13 @@
 //!   small_array, node, client, volume      the usual cast
 //!   pattern     bytes that tell where they belong
 //!   command     the gnstor command in processes of its own
+//!   folder      data files that leave nothing behind
 //!   raw_queue   a queue pair that sends any 64 bytes
 //!   kernels     a user's kernels, on the host device
 //! ```
 
 pub mod command;
+pub mod folder;
 pub mod kernels;
 pub mod raw_queue;
 

@@ -3,6 +3,7 @@
 //! is connected when it is back.
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
+use gnstor_tests::folder::Folder;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, until};
 use gnstor_tests::{Guest, assert_same, pattern, volume, within};
 use libgnstor::{Client, Rights};
@@ -15,7 +16,7 @@ const BYTES: usize = 4 << 20;
 
 /// Four SSDs with files in processes of their own, their array, and a volume with two replicas.
 struct Four {
-    folder: tempfile::TempDir,
+    folder: Folder,
     ssds: Vec<Option<SsdProcess>>,
     addresses: Vec<String>,
     up: Up,
@@ -24,7 +25,7 @@ struct Four {
 
 impl Four {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let start = |index: usize| {
             let file = folder.path().join(format!("{index}.gns")).display().to_string();
             let number = index.to_string();

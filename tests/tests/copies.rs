@@ -3,6 +3,7 @@
 //! and what is copied out is what was copied in.
 
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, gnstor, until};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{assert_same, node, pattern, within};
 use libgnstor::labels::{LENGTH, PARTIAL, SHA256};
 use libgnstor::{
@@ -19,13 +20,13 @@ const IO_TIMEOUT: &str = "6s";
 
 /// A folder with files of known content, and the array's address for copies.
 struct Scene {
-    folder: tempfile::TempDir,
+    folder: Folder,
     daemon: String,
 }
 
 impl Scene {
     fn new(daemon: &str) -> Self {
-        Self { folder: tempfile::tempdir().expect("a folder"), daemon: daemon.into() }
+        Self { folder: Folder::new(), daemon: daemon.into() }
     }
 
     fn path(&self, name: &str) -> String {
@@ -159,7 +160,7 @@ fn an_overwrite_that_is_killed_leaves_the_old_volume_and_one_that_is_shown_as_pa
 #[expect(clippy::disallowed_methods, reason = "a pipe that is not read any more blocks its writer")]
 fn a_write_that_fails_leaves_the_old_volume() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let start = |listen: &str, index: usize| {
             let file = folder.path().join(format!("{index}.gns")).display().to_string();
             let small =

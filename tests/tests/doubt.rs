@@ -46,6 +46,7 @@ fn after_a_write_that_failed_each_command_says_which_copies_may_differ() {
         assert!(may_differ(&status, "doubtful") && status["state"] == "degraded", "{status:#}");
         let problem = status["problems"][0]["what"].as_str().expect("a problem");
         assert!(problem.contains("copies of doubtful may differ"), "{problem}");
+        up.until_it_says(|problems| matches!(problems, [one] if *one == problem));
         for shown in [ask(&["volume", "list", "--json"]).json(), status] {
             assert!(!may_differ(&shown, "whole"), "{shown:#}");
         }

@@ -3,6 +3,7 @@
 //! library, run against an array.
 
 use gnstor_tests::command::{BUILD_LIMIT, Ended, Up, run_for};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{pattern, within};
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +29,7 @@ fn read_volume(program: &Path, args: &[&str]) -> Ended {
 #[test]
 fn the_example_reads_a_whole_volume_in_a_kernel() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let [kernel, host, program, input] =
             ["kernel.o", "host.o", "read_volume", "input"].map(|name| folder.path().join(name));
         let flags = "-std=c++17 -x c++ -DGN_SIMT_HOST -Wno-unknown-pragmas -I fabric/simt -I fabric/cuda \

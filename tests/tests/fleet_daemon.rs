@@ -17,6 +17,7 @@ use gnstor_proto::placement::map3::{FleetMap3, State3};
 use gnstor_proto::status::Status;
 use gnstor_proto::vendor::opcode;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{Guest, assert_same, pattern, volume, within};
 use libgnstor::{CreateOptions, File, Rights};
 use std::net::TcpStream;
@@ -122,7 +123,7 @@ pub(crate) struct Array {
     pub(crate) engine: TransportHandle,
     pub(crate) soft: ExecutorId,
     _threads: TransportThreads,
-    pub(crate) folder: tempfile::TempDir,
+    pub(crate) folder: Folder,
 }
 
 fn ssd_process(place: &dyn Place, folder: &Path, index: u16, listen: Option<&str>) -> SsdProcess {
@@ -142,7 +143,7 @@ impl Array {
     }
 
     pub(crate) fn start_in(place: Box<dyn Place>) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let start = |index| Some(ssd_process(&*place, folder.path(), index, None));
         let ssds: Vec<_> = (0..4).map(start).collect();
         let addresses: Vec<String> = ssds.iter().flatten().map(SsdProcess::address).collect();

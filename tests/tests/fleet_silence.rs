@@ -9,6 +9,7 @@ use gnstor_daemon::{Daemon, DaemonConfig};
 use gnstor_fabric::runtime::TransportThreads;
 use gnstor_fabric::transport::{RcTransport, TransportConfig};
 use gnstor_tests::command::{BUILD_LIMIT, Ended, SsdProcess, gnstor};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{Guest, assert_same, pattern, volume, within};
 use libgnstor::Rights;
 use serde_json::Value;
@@ -29,7 +30,7 @@ fn fleet(daemon: &str) -> Value {
 #[test]
 fn a_stopped_ssd_of_four_is_silent_and_dropped_and_no_call_fails() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let start = |index: u16| {
             let file = folder.path().join(format!("{index}.gns")).display().to_string();
             let number = index.to_string();

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "the time of a shutdown is measured")]
 
 use gnstor_tests::command::{BUILD_LIMIT, Up};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{BLOCK, Guest, assert_same, io_failure, pattern, volume, within};
 use libgnstor::Rights;
 use std::process::Command;
@@ -15,11 +16,11 @@ const BLOCKS: usize = 12_000;
 /// Blocks of a write.
 const PIECE: usize = 16;
 
-struct Mounted(tempfile::TempDir);
+struct Mounted(Folder);
 
 impl Mounted {
     fn new(size: &str) -> Option<Self> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let mounted =
             Command::new("mount").args(["-t", "tmpfs", "-o", size, "tmpfs"]).arg(folder.path()).output();
         if mounted.as_ref().is_ok_and(|mounted| mounted.status.success()) {

@@ -28,6 +28,7 @@ mod remote;
 mod restart;
 mod rolled_back;
 mod shipped_features;
+mod slow_disk;
 mod ssd_media;
 mod ssd_process;
 mod ssd_settings;

@@ -7,6 +7,7 @@
 
 use gnstor_array::Array;
 use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, Up, gnstor, run_for, signal, until, wait};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{
     any_port, assert_error, assert_same, client, node, pattern, small_config, volume, within,
 };
@@ -18,7 +19,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 /// Deadline of a copy's I/Os.
 const IO_TIMEOUT: &str = "8s";
@@ -128,14 +128,14 @@ struct Scene {
     bystander: Bystander,
     witness: Arc<Client>,
     array: Array,
-    folder: TempDir,
+    folder: Folder,
     /// Name of the volume that the copy writes: it gets its own name when it is whole.
     partial: String,
 }
 
 impl Scene {
     fn of_a_copy_to(name: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let large = input(folder.path(), LARGE);
         let array = served_array();
         let own = node(array.transport());
@@ -201,7 +201,7 @@ fn a_client_process_that_is_stopped_for_a_while_harms_no_other() {
 #[test]
 fn an_array_that_is_stopped_for_a_while_serves_again_and_one_that_is_killed_is_told() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let up = Up::start_as(&["--preset", "null", "--ssd-size", "256MiB"]);
         let small = input(folder.path(), 1 << 20);
         up.cp(&[&small, "gn://before"]).worked();
@@ -234,7 +234,7 @@ fn an_array_that_is_stopped_for_a_while_serves_again_and_one_that_is_killed_is_t
 #[test]
 fn a_kernel_that_traps_or_hangs_is_named_and_the_array_goes_on() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let small = input(folder.path(), 300_000);
         let demo = [
             "demo",
@@ -290,7 +290,7 @@ int cuDeviceGetAttribute(int *value, int what, int device) {
 #[test]
 fn a_gpu_whose_watchdog_ends_long_kernels_is_left_alone_and_the_report_says_so() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let small = input(folder.path(), 5000);
         std::fs::write(folder.path().join("driver.c"), DRIVER).expect("a file");
         let library = folder.path().join("libcuda.so");

@@ -5,6 +5,7 @@
 use gnstor_deengine::{Ssd, SsdConfig, SsdMedia};
 use gnstor_proto::status::Refusal;
 use gnstor_tests::command::{BUILD_LIMIT, Ended, Up, gnstor, until};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{BLOCK, Guest, assert_same, io_failure, pattern, within};
 use libgnstor::Rights;
 use serde_json::Value;
@@ -20,13 +21,13 @@ const STAYS: [&str; 2] = ["--map-format", "2"];
 
 /// An array of three SSDs in a folder, with volume `v` in two copies.
 struct Three {
-    folder: tempfile::TempDir,
+    folder: Folder,
     data: Vec<u8>,
 }
 
 impl Three {
     fn new() -> Self {
-        let three = Self { folder: tempfile::tempdir().expect("a folder"), data: pattern(4, 3_000_000) };
+        let three = Self { folder: Folder::new(), data: pattern(4, 3_000_000) };
         let up = Up::start(&[&STAYS[..], &["--ssds", "3", "--data", &three.text("array")]].concat());
         three.store(&up, &three.data, "v").worked();
         up.end("-TERM");
@@ -339,7 +340,7 @@ fn a_file_that_is_cut_or_spoilt_anywhere_gives_no_wrong_data_and_its_ssd_is_name
 #[test]
 fn an_array_that_lost_acknowledged_writes_says_that_it_serves_no_reads() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let data = folder.path().join("array").to_str().expect("a plain path").to_owned();
         let up = Up::start(&["--map-format", "2", "--ssds", "2", "--data", &data, "--volatile"]);
         up.volume(&["create", "v", "--size", "1MiB", "--replicas", "2"]).worked();

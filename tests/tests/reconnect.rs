@@ -5,6 +5,7 @@
 
 use gnstor_proto::placement::mix64;
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, until};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{CHUNK, assert_same, long, node, pattern, volume, within};
 use libgnstor::labels::PARTIAL;
 use libgnstor::{Client, ConnectOptions, Error, RcTransport, Rights, TransportConfig, TransportThreads};
@@ -105,12 +106,12 @@ struct Scene {
     /// Connections of the daemon's at each proxy.
     daemons: Vec<usize>,
     /// Of the array's key.
-    _folder: tempfile::TempDir,
+    _folder: Folder,
 }
 
 impl Scene {
     fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let key = folder.path().join("array.key").display().to_string();
         let start = |index: &str| {
             let size = ["--preset", "null", "--size", "128MiB", "--index", index, "--manager-key", &key];
@@ -292,7 +293,7 @@ const LONG_STILL: Duration = Duration::from_secs(20);
 
 fn survives(still: Duration, stop: impl Fn(&Up, &[Copy], &str)) {
     let up = Up::start_as(&["--preset", "null", "--ssds", "2", "--ssd-size", "256MiB"]);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = Folder::new();
     let (old, new) = (pattern(1, BYTES), pattern(2, BYTES));
     let file = folder.path().join("old").display().to_string();
     std::fs::write(&file, &old).expect("a file can be written");
@@ -362,7 +363,7 @@ fn a_copy_whose_daemon_is_away_when_it_is_to_be_published_asks_again() {
     within(BUILD_LIMIT, || {
         let up = Up::start(&["--ssds", "1"]);
         let daemon = Proxy::before(up.daemon.rsplit("://").next().expect("an address").to_owned());
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let (data, path) = (pattern(3, 2 * MIB), fifo(folder.path(), "source"));
         let size = data.len().to_string();
         let fixed = ["cp", "--device", "host", "--array", &daemon.address];

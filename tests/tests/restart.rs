@@ -2,6 +2,7 @@
 //! Arrays whose SSDs vote start again: all of it at once after a kill, the daemon alone, and without an SSD.
 
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, until};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{Guest, assert_same, pattern, volume, within};
 use libgnstor::Rights;
 use serde_json::Value;
@@ -44,7 +45,7 @@ fn holds(up: &Up, name: &str, seed: u64) {
 fn an_array_of_any_size_is_killed_and_starts_again_from_its_files() {
     within(BUILD_LIMIT, || {
         for ssds in ["1", "2", "3", "8"] {
-            let folder = tempfile::tempdir().expect("a folder");
+            let folder = Folder::new();
             let data = folder.path().join("array").display().to_string();
             let size = ["--preset", "null", "--ssd-size", "64MiB"];
             // Two SSDs have voters where that is asked for.
@@ -75,7 +76,7 @@ fn an_array_of_any_size_is_killed_and_starts_again_from_its_files() {
 #[test]
 fn an_array_goes_on_without_an_ssd_whose_file_is_gone_and_takes_it_back() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let data = folder.path().join("array").display().to_string();
         let (file, away) = (folder.path().join("array/ssd-3.gns"), folder.path().join("away"));
         let up = Up::start(&["--ssds", "4", "--data", &data]);
@@ -107,7 +108,7 @@ fn an_array_goes_on_without_an_ssd_whose_file_is_gone_and_takes_it_back() {
 #[test]
 fn the_daemon_alone_starts_again_and_an_array_of_format_2_is_converted() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let start = |index: u16| {
             let file = folder.path().join(format!("{index}.gns")).display().to_string();
             let number = index.to_string();

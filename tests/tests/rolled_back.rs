@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{BLOCK, CHUNK, Guest, assert_same, pattern, volume, within};
 use libgnstor::{File, Rights};
 use serde_json::Value;
@@ -19,14 +20,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Four SSDs with files.
 struct Four {
-    folder: tempfile::TempDir,
+    folder: Folder,
     ssds: Vec<Option<SsdProcess>>,
     addresses: Vec<String>,
 }
 
 impl Four {
     fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let mut four =
             Self { folder, ssds: (0..4).map(|_| None).collect(), addresses: vec!["127.0.0.1:0".into(); 4] };
         (0..4).for_each(|ssd| four.start_ssd(ssd));

@@ -5,6 +5,7 @@ use gnstor_array::media::{self, Plan};
 use gnstor_tests::command::{
     BUILD_LIMIT, GNSTOR, Guard, LIMIT, Running, SsdProcess, Up, gnstor, run_for, signal, wait,
 };
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{assert_same, pattern, within};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -16,7 +17,7 @@ const SMALL: [&str; 4] = ["--preset", "null", "--size", "64MiB"];
 #[test]
 fn a_file_that_cannot_be_used_is_named_with_a_way_out() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
         let ssd =
             |data: &str, extra: &[&str]| gnstor(&[&["ssd", "--listen", ANY, "--data", data], extra].concat());
@@ -52,7 +53,7 @@ fn a_file_that_cannot_be_used_is_named_with_a_way_out() {
 #[test]
 fn ssds_that_do_not_fit_or_do_not_come_up_leave_no_file() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let array = folder.path().join("array");
         let data = array.to_str().expect("a plain path");
         let none_left = || std::fs::read_dir(&array).expect("the folder").count() == 0;
@@ -80,7 +81,7 @@ fn ssds_that_do_not_fit_or_do_not_come_up_leave_no_file() {
 #[test]
 fn an_ssd_that_is_killed_while_it_is_made_is_made_again_or_says_how() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         for ms in [0, 5, 10, 20, 40, 80] {
             let file = folder.path().join(format!("{ms}.gns")).to_str().expect("a plain path").to_owned();
             let args =
@@ -108,7 +109,7 @@ fn an_ssd_that_is_killed_while_it_is_made_is_made_again_or_says_how() {
 #[test]
 fn a_signal_that_comes_twice_is_one() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let file = folder.path().join("it.gns").to_str().expect("a plain path").to_owned();
         let args = [&["--listen", ANY, "--data", &file], &SMALL[..]].concat();
         let (mut ssd, ..) = ssd_with("GNSTOR_NO_IO_URING", "0", &args);
@@ -143,7 +144,7 @@ fn ssd_with(variable: &str, value: &str, args: &[&str]) -> (Guard, String, Strin
 #[test]
 fn what_was_written_without_io_uring_is_read_with_it_and_a_run_says_which() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
         let (file, input, out) = (path("it.gns"), path("in"), path("out"));
         let data = pattern(5, 2_000_000);
@@ -171,7 +172,7 @@ fn what_was_written_without_io_uring_is_read_with_it_and_a_run_says_which() {
 #[test]
 fn a_block_device_is_an_ssd_when_it_is_blank_or_given_up() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let backing = folder.path().join("device");
         std::fs::File::create(&backing)
             .and_then(|file| file.set_len(1 << 30))
@@ -219,7 +220,7 @@ impl Drop for Detached<'_> {
 #[test]
 fn a_volatile_array_takes_no_shared_memory() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let data = folder.path().join("array").to_str().expect("a plain path").to_owned();
         let kept = |file: &str| {
             let about = std::fs::metadata(format!("{data}/{file}")).expect("the data file");

@@ -3,6 +3,7 @@
 
 use gnstor_array::{Array, ArrayConfig, Ssds};
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, until};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{assert_same, node, options, pattern, small_config, volume, within};
 use libgnstor::{Client, ConnectOptions, Fabric, Rights};
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +14,7 @@ const SMALL: [&str; 4] = ["--preset", "null", "--size", "64MiB"];
 
 /// Two SSDs with files, the array of them, and a file in a volume of it.
 struct Two {
-    folder: tempfile::TempDir,
+    folder: Folder,
     ssds: Vec<Option<SsdProcess>>,
     addresses: Vec<String>,
     up: Option<Up>,
@@ -22,7 +23,7 @@ struct Two {
 
 impl Two {
     fn new(bytes: usize) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let data = pattern(3, bytes);
         std::fs::write(folder.path().join("in"), &data).expect("a file can be written");
         let mut two = Self { folder, ssds: vec![None, None], addresses: vec![ANY.into(); 2], up: None, data };
@@ -181,7 +182,7 @@ fn an_ssd_of_a_machine_that_was_reset_says_that_it_may_have_lost_something_and_s
 #[test]
 fn what_a_file_holds_is_not_made_over_and_is_used_by_one_process() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let file = folder.path().join("it.gns").to_str().expect("a plain path").to_owned();
         let ssd = |extra: &[&str]| gnstor(&[&["ssd", "--listen", ANY, "--data", &file], extra].concat());
         ssd(&[]).failed(&[&file, "--size"]);
@@ -270,7 +271,7 @@ fn a_client_in_the_daemons_process_reaches_them_too_and_leaves_no_link_behind() 
 #[test]
 fn an_array_with_a_folder_has_its_volumes_when_it_is_started_again() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
         let (input, out, array) = (path("in"), path("out"), path("array"));
         let data = pattern(9, 2_000_000);

@@ -10,6 +10,7 @@ use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::{ExecutorId, Port, RcTransport, TransportConfig};
 use gnstor_proto::fabrics::{Identity, ssd_subnqn};
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, gnstor};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{assert_same, pattern, within};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
@@ -28,7 +29,7 @@ fn stored(up: &Up, input: &str) -> (String, Vec<u8>) {
 #[test]
 fn faults_that_are_asked_for_happen_in_a_process_and_in_an_embedded_ssd() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
         let (file, input) = (path("it.gns"), path("in"));
         // Blocks in the write buffer are read from there. After a restart the buffer is empty, so reads
@@ -90,7 +91,7 @@ fn faults_that_are_asked_for_happen_in_a_process_and_in_an_embedded_ssd() {
 #[test]
 fn a_preset_of_ones_own_is_kept_in_the_file() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
         let (file, preset) = (path("it.gns"), path("my.toml"));
         let write = |extra: &str| {
@@ -119,7 +120,7 @@ fn a_preset_of_ones_own_is_kept_in_the_file() {
 #[test]
 fn another_process_can_map_the_pages_of_an_ssd_in_shared_memory() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let input = folder.path().join("in").to_str().expect("a plain path").to_owned();
         let ssd = SsdProcess::start(ANY, &[&SMALL[..], &["--shared-memory"]].concat());
         let memory = ssd.serving["memory"].as_str().expect("a path").to_owned();
@@ -167,7 +168,7 @@ fn connect(engine: &TransportHandle, soft: ExecutorId, address: &str) -> Result<
 #[test]
 fn an_ssd_that_rebuilds_its_map_says_that_it_is_not_ready_until_it_is() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let file = folder.path().join("it.gns").to_str().expect("a plain path").to_owned();
         let args = ["--data", &file, "--preset", "null", "--size", "8GiB", "--sparse"];
         let first = SsdProcess::start(ANY, &args);

@@ -12,6 +12,7 @@ use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::{Refusal, Status};
 use gnstor_proto::vendor::opcode;
 use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, SsdProcess, Up, gnstor, run_for};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::raw_queue::RawQueue;
 use gnstor_tests::{any_port, assert_same, node, options, pattern, small_config, volume, within};
 use libgnstor::{
@@ -131,7 +132,7 @@ fn an_ssd_without_the_key_gets_nothing_from_a_host_with_a_secret() {
 #[test]
 fn separate_processes_share_the_key_in_a_file() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (file, other) = (path("array.key"), path("other.key"));
         for (file, secret) in [(&file, key()), (&other, Secret::random())] {
@@ -163,7 +164,7 @@ fn separate_processes_share_the_key_in_a_file() {
 #[test]
 fn an_array_keeps_its_key_beside_its_data_and_prints_it_nowhere() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let data = folder.path().join("array").display().to_string();
         let log = folder.path().join("log").display().to_string();
         let arguments = ["--data", &data, "--preset", "null", "--ssds", "2", "--ssd-size", "64MiB"];
@@ -231,7 +232,7 @@ fn an_ssd_without_a_key_must_be_asked_for_and_each_command_names_it() {
         ssd.end("-TERM");
 
         // The first SSD makes the key that the others, and the daemon, are given.
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let key = folder.path().join("array.key").display().to_string();
         let ssd = SsdProcess::start("127.0.0.1:0", &[&small[..], &["--manager-key", &key]].concat());
         assert_eq!(ssd.serving["authentication"], true);

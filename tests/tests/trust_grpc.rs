@@ -13,6 +13,7 @@ use gnstor_proto::grpc::{
     ReleaseRequest, Rights,
 };
 use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, Up, gnstor, gnstor_with};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{long, within};
 use raw_codec::Bytes;
 use std::io::{BufRead as _, BufReader};
@@ -25,11 +26,11 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 /// Files of a test.
-struct Files(tempfile::TempDir);
+struct Files(Folder);
 
 impl Files {
     fn new() -> Self {
-        Self(tempfile::tempdir().expect("a folder"))
+        Self(Folder::new())
     }
 
     fn path(&self, name: &str) -> String {

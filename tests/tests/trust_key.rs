@@ -9,11 +9,11 @@ use std::path::Path;
 const ANY: &str = "127.0.0.1:0";
 const SMALL: [&str; 4] = ["--preset", "null", "--size", "64MiB"];
 
-struct Folder(tempfile::TempDir);
+struct Folder(gnstor_tests::folder::Folder);
 
 impl Folder {
     fn new() -> Self {
-        Self(tempfile::tempdir().expect("a folder"))
+        Self(gnstor_tests::folder::Folder::new())
     }
 
     fn path(&self, name: &str) -> String {

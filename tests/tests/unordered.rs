@@ -3,11 +3,12 @@
 //! a DUMP first.
 
 use gnstor_tests::command::{BUILD_LIMIT, Ended, gnstor_with};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{pattern, within};
 
 /// Runs the demo with this environment.
 fn demo(environment: &[(&str, &str)]) -> Ended {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = Folder::new();
     let path = folder.path().join("input");
     std::fs::write(&path, pattern(1, 300_001)).expect("a file can be written");
     let input = path.to_str().expect("a plain path");

@@ -16,6 +16,7 @@ use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
 use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::vendor::opcode;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, until};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::raw_queue::RawQueue;
 use gnstor_tests::within;
 use std::net::TcpStream;
@@ -109,7 +110,7 @@ fn start(folder: &Path, index: u16, at: &str) -> SsdProcess {
 #[test]
 fn three_processes_give_each_other_leases_and_one_alone_stops_until_another_is_back() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let mut ssds: Vec<_> = (0..3).map(|index| Some(start(folder.path(), index, "127.0.0.1:0"))).collect();
         let addresses: Vec<String> = ssds.iter().flatten().map(SsdProcess::address).collect();
         let mut map = FleetMap3::of(&FleetMap::equal(3, 64, 7, 1).expect("a map"), [5; 16]);

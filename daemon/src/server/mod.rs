@@ -8,6 +8,7 @@
 //!   gate      deadlines of calls, codes of bad messages
 //!   fleet     the service of the fleet: its map, its SSDs, an operator's calls
 //!   service   messages <-> checked requests and replies, failures -> tonic::Status
+//!   look      the same questions, asked by the process of the daemon
 //!   link      one SSD's connection: commands in flight, looked after, made anew
 //!   ssds      the thread of all links
 //!   runtime   the clock, the loop that drives the core
@@ -21,6 +22,7 @@ mod config;
 mod fleet;
 mod gate;
 mod link;
+mod look;
 mod messages;
 mod publish;
 mod runtime;
@@ -36,6 +38,7 @@ use service::Service;
 
 pub use access::{Access, Tls, Tokens};
 pub use config::DaemonConfig;
+pub use look::Look;
 pub use service::{NO_AUTH, ROOM, SSD_DAMAGED, SSD_DOWN, SSD_FILLING};
 use std::future::Future;
 use std::net::SocketAddr;
@@ -99,6 +102,9 @@ pub enum DaemonError {
     /// The gRPC server failed.
     #[error("the gRPC server failed: {0}")]
     Server(#[source] tonic::transport::Error),
+    /// It does not answer its own process.
+    #[error("the daemon does not answer: {0}")]
+    Silent(String),
     /// The daemon's thread panicked: a bug.
     #[error("internal error: the daemon's thread panicked")]
     Panicked,
@@ -114,7 +120,7 @@ pub async fn serve(
     config: DaemonConfig,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), DaemonError> {
-    serve_and_tell(listener, array, config, shutdown, || {}).await
+    serve_and_tell(listener, array, config, shutdown, |_| {}).await
 }
 
 async fn serve_and_tell(
@@ -122,7 +128,7 @@ async fn serve_and_tell(
     array: Vec<SsdPort>,
     config: DaemonConfig,
     shutdown: impl Future<Output = ()>,
-    serving: impl FnOnce(),
+    serving: impl FnOnce(&Service),
 ) -> Result<(), DaemonError> {
     if let Some((place, port)) =
         array.iter().enumerate().find(|&(place, port)| place != usize::from(port.index))
@@ -143,7 +149,7 @@ async fn serve_and_tell(
                 started = wait_for_start(state.clone(), config.start_timeout) => started?,
                 () = &mut shutdown => return Ok(()),
             }
-            serving();
+            serving(&service);
             serve_grpc(listener, service, inputs, state, &config, shutdown).await
         } => result,
     }
@@ -243,6 +249,7 @@ impl From<Stop> for DaemonError {
 #[derive(Debug)]
 pub struct Daemon {
     local_addr: SocketAddr,
+    looker: look::Looker,
     quit: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<Result<(), DaemonError>>>,
 }
@@ -267,7 +274,7 @@ impl Daemon {
         let local_addr = listener.local_addr().map_err(listen_error)?;
         listener.set_nonblocking(true).map_err(listen_error)?;
         let (quit, quitting) = oneshot::channel::<()>();
-        let (serving, served) = std::sync::mpsc::sync_channel::<()>(1);
+        let (serving, served) = std::sync::mpsc::sync_channel(1);
         let thread = runtime::spawn("gnstord".into(), move || {
             let tokio = runtime::tokio().map_err(DaemonError::Thread)?;
             tokio.block_on(async {
@@ -275,19 +282,22 @@ impl Daemon {
                 let shutdown = async {
                     quitting.await.ok();
                 };
-                serve_and_tell(listener, array, config, shutdown, move || {
-                    serving.send(()).ok();
+                serve_and_tell(listener, array, config, shutdown, move |service| {
+                    let (runtime, service) = (tokio::runtime::Handle::current(), service.clone());
+                    serving.send(look::Looker { runtime, service }).ok();
                 })
                 .await
             })
         })
         .map_err(DaemonError::Thread)?;
-        let mut daemon = Self { local_addr, quit: Some(quit), thread: Some(thread) };
         // The sender is dropped unused only if serving never began; then the thread's end says why.
-        match served.recv() {
-            Ok(()) => Ok(daemon),
-            Err(_) => Err(daemon.join().err().unwrap_or(DaemonError::Panicked)),
-        }
+        let Ok(looker) = served.recv() else {
+            return Err(match thread.join() {
+                Ok(Err(error)) => error,
+                Ok(Ok(())) | Err(_) => DaemonError::Panicked,
+            });
+        };
+        Ok(Self { local_addr, looker, quit: Some(quit), thread: Some(thread) })
     }
 
     /// The address it listens on.

@@ -58,8 +58,6 @@ pub(super) struct Conn {
     pub(super) to: To,
     /// Transfers on their way through the executor.
     pub(super) transfers: u32,
-    /// How often a response found no receive, by the low bits of its command id.
-    tries: Box<[u8; 256]>,
     sent: VecDeque<Pending>,
     first_psn: u64,
     broken: bool,
@@ -71,8 +69,29 @@ pub(super) struct Conn {
     rq_error: Option<(u16, u8)>,
     /// Receives to flush once nothing moves: first, past the last.
     rq_flush: Option<(u16, u16)>,
-    /// Times of the commands in flight, by the low bits of the command id.
-    times: Box<[Times; 256]>,
+    /// What is kept of the commands in flight, by the low bits of the command id. A peer that has sent one
+    /// command takes one block.
+    commands: [Option<Box<CommandBlock>>; BLOCKS],
+}
+
+/// Command ids that share an allocation, and the blocks of a connection.
+const BLOCK: usize = 16;
+const BLOCKS: usize = 256 / BLOCK;
+
+/// What is kept of a command in flight.
+#[derive(Clone, Copy, Default, Debug)]
+struct InFlight {
+    times: Times,
+    /// How often its response found no receive.
+    tries: u8,
+}
+
+type CommandBlock = [InFlight; BLOCK];
+
+/// Block of a command id, and place in the block.
+fn split(cid: u16) -> (usize, usize) {
+    let low = usize::from(cid & 0xFF);
+    (low / BLOCK, low % BLOCK)
 }
 
 impl Conn {
@@ -82,7 +101,6 @@ impl Conn {
             qpn,
             to,
             transfers: 0,
-            tries: Box::new([0; 256]),
             sent: VecDeque::new(),
             first_psn: 0,
             broken: false,
@@ -90,7 +108,7 @@ impl Conn {
             flush_known: false,
             rq_error: None,
             rq_flush: None,
-            times: Box::new([Times::default(); 256]),
+            commands: [const { None }; BLOCKS],
         }
     }
 
@@ -115,19 +133,25 @@ impl Conn {
         self.first_psn + self.sent.len() as u64 - 1
     }
 
+    fn in_flight_mut(&mut self, cid: u16) -> &mut InFlight {
+        let (block, place) = split(cid);
+        &mut self.commands[block].get_or_insert_default()[place]
+    }
+
     /// The times of command `cid`.
-    pub(super) fn times(&self, cid: u16) -> &Times {
-        &self.times[usize::from(cid & 0xFF)]
+    pub(super) fn times(&self, cid: u16) -> Times {
+        let (block, place) = split(cid);
+        self.commands[block].as_ref().map(|commands| commands[place].times).unwrap_or_default()
     }
 
     /// The same, to be changed.
     pub(super) fn times_mut(&mut self, cid: u16) -> &mut Times {
-        &mut self.times[usize::from(cid & 0xFF)]
+        &mut self.in_flight_mut(cid).times
     }
 
     /// How often the response of command `cid` found no receive.
     pub(super) fn tries_mut(&mut self, cid: u16) -> &mut u8 {
-        &mut self.tries[usize::from(cid & 0xFF)]
+        &mut self.in_flight_mut(cid).tries
     }
 
     /// A receive has failed.
@@ -370,5 +394,30 @@ impl RcTransport {
         }
         let deadline = |c: &Conn| c.oldest_waiting().map(|at| at + self.ack_limit(c.to));
         self.ack_alarm = self.conns.iter().filter_map(|(_, c)| deadline(c)).min();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host may hold thousands of queue pairs that have proven nothing.
+    #[test]
+    fn a_connection_takes_memory_for_the_command_ids_that_its_peer_uses() {
+        let mut conn = Conn::new(ExecutorId(0), 7, To::Local(0));
+        let blocks = |conn: &Conn| conn.commands.iter().flatten().count();
+        assert_eq!(blocks(&conn), 0);
+        *conn.tries_mut(0) = 3;
+        conn.times_mut(15).command_delay = Span::from_ns(5);
+        assert_eq!((blocks(&conn), *conn.tries_mut(0)), (1, 3));
+        assert!(size_of::<Conn>() + size_of::<CommandBlock>() < 1200);
+        // The low byte of a command id names its place.
+        conn.times_mut(0x1FF).command_delay = Span::from_ns(9);
+        let delay = |cid| conn.times(cid).command_delay;
+        assert_eq!(
+            [15, 0xFF, 0x2FF, 100].map(delay),
+            [Span::from_ns(5), Span::from_ns(9), Span::from_ns(9), Span::default()]
+        );
+        assert_eq!(blocks(&conn), 2);
     }
 }

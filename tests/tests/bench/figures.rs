@@ -3,13 +3,14 @@
 
 use super::{SHORT, summary};
 use gnstor_tests::command::{BUILD_LIMIT, gnstor};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::within;
 use serde_json::Value;
 
 #[test]
 fn a_figure_runs_all_of_its_points_and_is_drawn() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let plot = folder.path().join("figure.png");
         let words = ["--figure", "13", "--json", "--plot", plot.to_str().expect("a name in UTF-8")];
         let report = gnstor(&[&SHORT[..], &words].concat()).json();

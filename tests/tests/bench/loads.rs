@@ -4,6 +4,7 @@
 use super::{SMALL, bench, runtime, summary};
 use gnstor_tests::BLOCK;
 use gnstor_tests::command::{BUILD_LIMIT, gnstor};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::within;
 use serde_json::Value;
 
@@ -95,7 +96,7 @@ fn both_ways_to_copy_a_bounce_buffer_are_reported_and_verified() {
 #[test]
 fn the_ideal_and_both_late_shares_are_reported_and_drawn() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let plot = folder.path().join("latency.svg");
         let plot = plot.to_str().expect("a name in UTF-8");
         let report = bench(&["--runtime", "300ms", "--plot", plot]);

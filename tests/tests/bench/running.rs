@@ -3,6 +3,7 @@
 
 use super::{SHORT, bench, summary};
 use gnstor_tests::command::{BUILD_LIMIT, Up, gnstor};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{pattern, within};
 
 /// A short load on the running array.
@@ -27,7 +28,7 @@ fn a_running_array_is_measured_and_its_volumes_stay_as_they_were() {
         assert!(report["late"]["share"].is_null() && report["ideal"].is_null());
         assert_eq!(up.volume(&["list", "--json"]).json(), serde_json::json!([]), "its volumes are deleted");
         // A volume with data is written over only when that was asked for, and stays.
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let input = folder.path().join("input");
         std::fs::write(&input, pattern(1, 4 << 20)).expect("a file can be written");
         up.cp(&[input.to_str().expect("a plain path"), "gn://kept"]).worked();
@@ -67,7 +68,7 @@ fn fio_s_other_words_are_understood() {
 #[test]
 fn a_job_file_runs_its_sections_one_after_another() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let path = folder.path().join("jobs.fio");
         let job = path.to_str().expect("a plain path");
         let text = "[global]\ndevice=host\npreset=null\nsize=2MiB\nwarmup=0\nruntime=50ms\nioengine=libaio\n\n\

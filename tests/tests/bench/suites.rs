@@ -3,6 +3,7 @@
 
 use super::LIMIT;
 use gnstor_tests::command::{BUILD_LIMIT, Ended, GNSTOR, run_for};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::within;
 use serde_json::Value;
 use std::path::Path;
@@ -22,7 +23,7 @@ fn suite(which: &str, folder: &Path, extra: &[&str]) -> Ended {
 #[test]
 fn a_suite_goes_on_where_its_last_call_ended() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let call = |extra: &[&str]| suite("targets", folder.path(), &[extra, &["--json"]].concat()).json();
         let nothing = call(&["--budget", "1ms"]);
         assert_eq!((&nothing["done"], &nothing["complete"]), (&0.into(), &false.into()));
@@ -90,7 +91,7 @@ fn a_suite_goes_on_where_its_last_call_ended() {
 #[test]
 fn the_figures_as_a_suite_run_shared_points_once() {
     within(BUILD_LIMIT, || {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let report = suite("figures", folder.path(), &["--budget", "18s", "--json"]).json();
         let done = report["done"].as_u64().expect("a number");
         assert!(done > 0 && report["complete"] == false, "{done}");

@@ -4,7 +4,7 @@
 use super::*;
 
 /// No partial file is left.
-fn nothing_partial(folder: &tempfile::TempDir) {
+fn nothing_partial(folder: &Folder) {
     let left =
         std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
     assert!(left.into_iter().all(|name| !name.contains("partial")), "a partial file is left");

@@ -6,20 +6,21 @@ mod demo;
 mod status;
 
 use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, LIMIT, SsdProcess, Up, gnstor, run_for, until};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{pattern, within};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
 /// A file with these bytes.
-fn file(folder: &tempfile::TempDir, name: &str, bytes: &[u8]) -> String {
+fn file(folder: &Folder, name: &str, bytes: &[u8]) -> String {
     let path = folder.path().join(name);
     std::fs::write(&path, bytes).expect("a file can be written");
     path.to_str().expect("a plain path").to_owned()
 }
 
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a folder")
+fn folder() -> Folder {
+    Folder::new()
 }
 
 #[test]

@@ -11,6 +11,7 @@ use gnstor_proto::grpc::{
     ReleaseRequest, Rights, ShareRequest, WatchMapRequest,
 };
 use gnstor_tests::command::{BUILD_LIMIT, Up};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{long, within};
 use libgnstor::Credentials;
 use raw_codec::Bytes;
@@ -119,12 +120,12 @@ pub(crate) fn command(daemon: &str, time: Duration) -> Command {
 struct Proven {
     up: Up,
     anna: Credentials,
-    _folder: tempfile::TempDir,
+    _folder: Folder,
 }
 
 impl Proven {
     fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = Folder::new();
         let secret = |name: &str, text: &str| {
             let path = folder.path().join(name);
             std::fs::write(&path, text).expect("a file can be written");

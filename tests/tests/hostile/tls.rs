@@ -5,6 +5,7 @@ use crate::{IO_TIMEOUT, guest_with, resident_mib, ssd_address};
 use gnstor_hostile::attacks;
 use gnstor_hostile::talk::Talk;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, gnstor_with};
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{BLOCK, assert_same, pattern, volume, within};
 use libgnstor::{Credentials, Rights};
 use std::io::{Read, Write};
@@ -14,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Certificates of a CA.
-struct Certs(tempfile::TempDir);
+struct Certs(Folder);
 
 impl Certs {
     /// For a daemon, SSDs and these callers.
     fn new(callers: &[&str]) -> Self {
-        let certs = Self(tempfile::tempdir().expect("a folder"));
+        let certs = Self(Folder::new());
         gnstor(&["certs", "init", &certs.path("")]).worked();
         for server in ["daemon", "ssd"] {
             gnstor(&["certs", "issue", &certs.path(""), server, "--server", "127.0.0.1"]).worked();

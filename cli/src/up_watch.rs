@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor up` says what is wrong with its array, and when that is over.
+
+use crate::fleet::Fleet;
+use crate::status::{Condition, Problem, settling_line};
+use gnstor_array::Array;
+use gnstor_console::{outln, print_json};
+use serde_json::json;
+use std::time::Duration;
+
+/// From one look at the array to the next.
+pub(crate) const PAUSE: Duration = Duration::from_secs(1);
+
+/// What was said of a running array last.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    json: bool,
+    said: Condition,
+    /// Volumes that were being settled at the last look. Most are settled before the next one.
+    settling: Vec<String>,
+}
+
+impl Watch {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json, said: Condition::default(), settling: Vec::new() }
+    }
+
+    /// Asks the array how it is, and says what has changed.
+    pub(crate) fn look(&mut self, array: &Array) {
+        // A daemon that stops says so by its own end.
+        let fleet = array.look().ok().and_then(|look| Fleet::of(look).ok());
+        let Some(mut now) = fleet.map(|fleet| Condition::of(&fleet)) else { return };
+        let before = std::mem::replace(&mut self.settling, now.settling.clone());
+        now.settling.retain(|volume| before.contains(volume));
+        if now != self.said {
+            self.say(&now);
+            self.said = now;
+        }
+    }
+
+    fn say(&self, now: &Condition) {
+        if self.json {
+            let (problems, settling) = (&now.problems, &now.settling);
+            return print_json(&json!({ "state": now.state(), "problems": problems, "settling": settling }));
+        }
+        for Problem { what, action } in now.problems.iter().filter(|p| !self.said.problems.contains(p)) {
+            outln!("  problem     {what}");
+            outln!("  action      {action}");
+        }
+        for Problem { what, .. } in self.said.problems.iter().filter(|p| !now.problems.contains(p)) {
+            outln!("  over        {what}");
+        }
+        match (now.settling.as_slice(), self.said.settling.as_slice()) {
+            ([], []) => {}
+            ([], _) => outln!("  settled     the copies of all volumes are the same"),
+            (volumes, said) if volumes != said => outln!("  settling    {}", settling_line(volumes)),
+            _ => {}
+        }
+        if now.problems.is_empty() && !self.said.problems.is_empty() {
+            outln!("  state       {}", now.state());
+        }
+    }
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* A disk whose syncs are slow, for a process that loads this first (LD_PRELOAD): each fsync and fdatasync takes
+ * GNSTOR_SYNC_MS milliseconds longer. */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static void wait_first(void)
+{
+	const char *text = getenv("GNSTOR_SYNC_MS");
+	long ms = text ? atol(text) : 0;
+	struct timespec left = { ms / 1000, ms % 1000 * 1000000 };
+
+	while (nanosleep(&left, &left))
+		;
+}
+
+int fdatasync(int fd)
+{
+	wait_first();
+	return (int)syscall(SYS_fdatasync, fd);
+}
+
+int fsync(int fd)
+{
+	wait_first();
+	return (int)syscall(SYS_fsync, fd);
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A folder for the data files of a test.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use tempfile::TempDir;
+
+/// Where protected memory of running SSDs lies: `gnstor-DEVICE-INODE-BOOT`, by the data file.
+const MEMORY: &str = "/dev/shm";
+
+/// A folder that goes with its end. The protected memory of data files in it goes, too: an SSD that was killed
+/// leaves it for its next start, which a test may not have.
+#[derive(Debug)]
+pub struct Folder(TempDir);
+
+impl Folder {
+    /// A new, empty folder.
+    ///
+    /// # Panics
+    /// When none can be made.
+    #[expect(clippy::new_without_default, reason = "it makes a folder on disk")]
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let files = std::fs::read_dir(self.path()).into_iter().flatten().flatten();
+        let named: Vec<String> = files
+            .filter_map(|file| file.metadata().ok())
+            .map(|meta| format!("gnstor-{:x}-{:x}-", meta.dev(), meta.ino()))
+            .collect();
+        for memory in std::fs::read_dir(MEMORY).into_iter().flatten().flatten() {
+            if named.iter().any(|name| memory.file_name().to_string_lossy().starts_with(name)) {
+                _ = std::fs::remove_file(memory.path());
+            }
+        }
+    }
+}
