@@ -107,6 +107,7 @@ impl Core {
             Request::Fail { ssd, lose_data } => self.wish(now, ticket, Wish::Fail { lose_data }, ssd),
             Request::Remove { ssd } => self.wish(now, ticket, Wish::Remove, ssd),
             Request::Replace { ssd } => self.wish(now, ticket, Wish::Replace, ssd),
+            Request::Repair { order } => self.repair(ticket, order),
         }
     }
 
@@ -152,10 +153,16 @@ impl Core {
             Request::Resume { .. }
             | Request::Fail { .. }
             | Request::Remove { .. }
-            | Request::Replace { .. } => {
+            | Request::Replace { .. }
+            | Request::Repair { order: Some(_) } => {
                 return fleet::may_change(caller);
             }
-            Request::List | Request::Room | Request::Register | Request::GetMap | Request::Fleet => {
+            Request::List
+            | Request::Room
+            | Request::Register
+            | Request::GetMap
+            | Request::Fleet
+            | Request::Repair { order: None } => {
                 return Ok(());
             }
         };

@@ -106,7 +106,8 @@ impl Core {
         if !self.members.part(ssd) {
             return;
         }
-        let counts = |owner: &Owner| matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell);
+        let counts =
+            |owner: &Owner| matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_));
         self.commands.retain(|_, (of, owner, _)| *of != ssd || counts(owner));
         for vid in self.volumes.keys().copied().collect::<Vec<_>>() {
             self.go_on_without(vid, ssd);
@@ -271,6 +272,7 @@ impl Core {
                 self.members.admit(ssd);
                 self.members.back(ssd);
                 self.changes.admitted(ssd, now);
+                self.give_share(ssd);
                 self.compare(now, ssd, &table);
                 self.change_step(now);
             }

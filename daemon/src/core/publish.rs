@@ -107,7 +107,8 @@ impl Core {
             | Request::Resume { .. }
             | Request::Fail { .. }
             | Request::Remove { .. }
-            | Request::Replace { .. } => Vec::new(),
+            | Request::Replace { .. }
+            | Request::Repair { .. } => Vec::new(),
         };
         if matches!(request, Request::Publish(_) | Request::Delete { .. }) {
             let replaced: Vec<Vid> = vids.iter().filter_map(|&vid| self.still_replaces(vid)).collect();

@@ -74,7 +74,9 @@ impl Core {
         let round = volume.round.as_mut().expect("a command belongs to a round");
         let outcome = match (&round.action, answer) {
             (_, Answer::Refused(StaleTerm)) => return self.depose(ssd, "refused this daemon's term"),
-            (_, Answer::Refused(StaleVersion | VolumeExists)) if is_unknown && !adding => {
+            (_, Answer::Refused(refusal @ (StaleVersion | VolumeExists)))
+                if is_unknown && (!adding || refusal == VolumeExists) =>
+            {
                 Err(Trouble::Lost("is being brought up to date".into()))
             }
             // Two daemons may share a term. A newer version or unknown volume id reveals the other daemon;
@@ -109,6 +111,7 @@ impl Core {
                 | Answer::Map(_)
                 | Answer::Says(_)
                 | Answer::Fill(_)
+                | Answer::Scrub(_)
                 | Answer::Settled(_)
                 | Answer::Promise(_)
                 | Answer::HigherTerm(_),

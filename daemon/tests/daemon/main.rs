@@ -13,6 +13,7 @@ mod grow;
 mod grpc;
 mod members;
 mod operator;
+mod orders;
 mod presence;
 mod publish;
 mod random;

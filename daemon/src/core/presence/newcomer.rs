@@ -4,7 +4,7 @@
 //! ```text
 //!   Identify: another uuid --> MAP GET: none -----------------------------> it may take the place
 //!                                 |-- this array's --> VOLUME LIST: none ----------^
-//!                                 '-- another array's      '-- volumes --> it stays out, and its note says why
+//!                                 '-- another array's      '-- volumes --> it stays out; its note says why
 //! ```
 //! It gets the place when the operator says so (`gnstor fleet replace`): a wrong file that was started by
 //! mistake is not to end an SSD that could come back.
