@@ -14,10 +14,14 @@ use crate::plan::Plan;
 use crate::unnumbered;
 use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdMedia};
 use gnstor_proto::placement::Rows;
+use std::panic::resume_unwind;
 use std::path::Path;
 
 /// The stand-in's capacity: it holds nothing, and has as much room for volumes as the largest SSD.
 const STAND_IN_BYTES: u64 = 8 << 30;
+
+/// SSDs that are opened at a time.
+const AT_A_TIME: usize = 8;
 
 /// Turns the power of all SSDs of an array on.
 ///
@@ -25,17 +29,7 @@ const STAND_IN_BYTES: u64 = 8 << 30;
 /// As [`make_ssd`]. A file that is damaged or an older image is an error only where no other SSD knows the
 /// array's fleet map.
 pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
-    let mut all: Vec<Result<Made, String>> = Vec::with_capacity(plans.len());
-    for plan in plans {
-        match make_ssd(plan) {
-            Ok(made) => all.push(Ok(made)),
-            Err(MediaError::Damaged(why)) if plans.len() > 1 => all.push(Err(why)),
-            Err(error) => {
-                take_back(all.into_iter().flatten());
-                return Err(error);
-            }
-        }
-    }
+    let mut all = make_each(plans)?;
     for (place, why) in openings::strangers_of(all.iter().map(|made| made.as_ref().ok())) {
         // It ends as it was found, and its map and volumes are not this array's.
         take_back(std::mem::replace(&mut all[place], Err(why)));
@@ -71,6 +65,34 @@ pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
         take_back([behind]);
     }
     with_numbers(array)
+}
+
+/// Makes or opens the SSDs, several at a time: each waits for its disk again and again. An array of several
+/// goes on without one whose file is damaged.
+fn make_each(plans: &[Plan]) -> Result<Vec<Result<Made, String>>, MediaError> {
+    let mut all = Vec::with_capacity(plans.len());
+    for some in plans.chunks(AT_A_TIME) {
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = some.iter().map(|plan| scope.spawn(|| make_ssd(plan))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        });
+        let mut failed = None;
+        for made in made {
+            match made {
+                Ok(made) => all.push(Ok(made)),
+                Err(MediaError::Damaged(why)) if plans.len() > 1 => all.push(Err(why)),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some(error) = failed {
+            take_back(all.into_iter().flatten());
+            return Err(error);
+        }
+    }
+    Ok(all)
 }
 
 /// Raises the numbers of openings, where the SSDs have another life.

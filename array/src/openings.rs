@@ -145,21 +145,35 @@ pub(crate) fn raise(ssds: &mut [&mut Ssd], first: u64) -> Result<(), MediaError>
         // One that is not there keeps the number by which it is known.
         if known != 0 && ssds[index].is_filling() { known } else { known.max(least) }
     };
-    let own = |ssd: &Ssd, index| known(ssd.openings(), index);
     let next: Vec<u64> =
         (0..ssds.len()).map(|index| highest(index) + u64::from(!ssds[index].is_filling())).collect();
-    for (index, ssd) in ssds.iter_mut().enumerate().filter(|(_, ssd)| !ssd.is_filling()) {
-        let mut openings = all[index].clone();
+    let own = all.into_iter().enumerate().map(|(index, mut openings)| {
         openings.resize(next.len(), 0);
         openings[index] = next[index];
-        write(ssd, index, &openings)?;
-    }
-    for (index, ssd) in ssds.iter_mut().enumerate() {
+        openings
+    });
+    let raised: Vec<_> = own.zip(&*ssds).map(|(own, ssd)| (!ssd.is_filling()).then_some(own)).collect();
+    write_all(ssds, raised)?;
+    let own = |(index, ssd): (usize, &&mut Ssd)| {
         let mut openings = next.clone();
-        openings[index] = own(ssd, index);
-        write(ssd, index, &openings)?;
-    }
-    Ok(())
+        openings[index] = known(ssd.openings(), index);
+        Some(openings)
+    };
+    let others: Vec<_> = ssds.iter().enumerate().map(own).collect();
+    write_all(ssds, others)
+}
+
+/// Each SSD takes its numbers, all at the same time: each waits for its disk.
+fn write_all(ssds: &mut [&mut Ssd], numbers: Vec<Option<Vec<u64>>>) -> Result<(), MediaError> {
+    std::thread::scope(|scope| {
+        let all = ssds.iter_mut().zip(numbers).enumerate();
+        let asked = all.filter_map(|(index, (ssd, numbers))| Some((index, &mut **ssd, numbers?)));
+        let threads: Vec<_> =
+            asked.map(|(index, ssd, numbers)| scope.spawn(move || write(ssd, index, &numbers))).collect();
+        // All end before one that failed is told of.
+        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        ended.into_iter().try_for_each(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 fn write(ssd: &mut Ssd, index: usize, openings: &[u64]) -> Result<(), MediaError> {

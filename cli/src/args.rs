@@ -4,11 +4,13 @@
 mod fleet;
 mod repair;
 mod serve;
+mod sim;
 mod volume;
 
 pub use fleet::*;
 pub use repair::*;
 pub use serve::*;
+pub use sim::*;
 pub use volume::*;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -153,6 +155,16 @@ pub enum Command {
         )
     )]
     Rebuild(RebuildArgs),
+    /// Simulate arrays: the real firmware and transport in virtual time, from one seed
+    #[command(
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor sim scale --ssds 4 --clients 1..32\n",
+            "  gnstor sim scale --ssds 1..64 --clients 64 --nodes 1 --link none --csv scale.csv\n",
+            "  gnstor sim scale --rw randwrite --bs 64k --replicas 3 --ssds 4..16 --json",
+        )
+    )]
+    Sim(SimArgs),
     /// Copy a file into a volume, or a volume into a file
     #[command(
         after_help = concat!(

@@ -5,7 +5,7 @@ use clap::{CommandFactory, Parser};
 use gnstor_bench as bench;
 use gnstor_cli::args::{Cli, Command, SsdCommand};
 use gnstor_cli::{
-    CliError, certs, cp, demo, demo_fault, fleet_ops, repair_ops, ssd, ssd_health, ssd_log, status, up,
+    CliError, certs, cp, demo, demo_fault, fleet_ops, repair_ops, sim, ssd, ssd_health, ssd_log, status, up,
     volume,
 };
 use gnstor_console::{Steps, out};
@@ -98,6 +98,7 @@ fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, CliError> {
         Command::Df(args) => status::df(args),
         Command::Status(args) => status::status(args),
         Command::Cp(args) => cp::run(args, &Steps::new(args.array.json, interrupted)),
+        Command::Sim(args) => sim::run(args, &Steps::new(args.is_json(), interrupted)),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "gnstor", &mut script);

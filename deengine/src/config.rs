@@ -4,6 +4,9 @@
 use gnstor_model::Preset;
 use std::path::{Path, PathBuf};
 
+/// Frames beyond the write buffer: data that has not arrived yet, loads, collection.
+pub(crate) const FRAMES: u32 = 8192;
+
 /// What an SSD is made from.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SsdConfig {

@@ -3,22 +3,23 @@
 
 mod queues;
 
+use crate::admin::asker::Asker;
 use crate::admin::changes::Changes;
 use crate::admin::features::WriteCache;
-use crate::admin::scratch::Scratch;
 use crate::admin::volumes::Volumes;
 use crate::admin::voting::Voting;
+use crate::commands::CompletionPermit;
+use crate::commands::scratch::Scratch;
+use crate::commands::shares::Shares;
+use crate::commands::{Accepted, Answer, Command, Transfer, TransferKind, Work};
 use crate::config::SsdConfig;
-use crate::durable::SsdError;
-use crate::io::command::{Accepted, Answer, Command, Transfer, TransferKind, Work};
-use crate::io::permit::CompletionPermit;
-use crate::io::shares::Shares;
+use crate::error::SsdError;
+use crate::hosts::proof::Gate;
+use crate::hosts::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
 use crate::io::{Commands, Lists};
 use crate::permission::Table;
-use crate::permission::asker::Asker;
 use crate::repair::Repair;
 use crate::request::{MDTS, Refused};
-use crate::session::{Gate, Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
 use crate::smart::Smart;
 use crate::smart::counters::Done;
 use crate::smart::health::Activity;
@@ -86,7 +87,7 @@ impl Ssd {
             alarm: Time::NEVER,
         };
         ssd.recall()?;
-        ssd.resume_activity();
+        ssd.smart.resume_activity();
         Ok(ssd)
     }
 

@@ -14,67 +14,21 @@
 
 mod recall;
 
-use crate::config::{SsdConfig, SsdMedia};
+use crate::config::{FRAMES, SsdConfig, SsdMedia};
 use crate::controller::Ssd;
-use crate::request::Refused;
+use crate::error::SsdError;
+use gnstor_durable::MetadataStore;
 use gnstor_durable::cell::Kind;
-use gnstor_durable::{DurableError, MetadataStore};
-use gnstor_flash::{DataFile, DataFileError, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
-use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, OpenError, geometry_for};
+use gnstor_flash::{DataFile, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
+use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, geometry_for};
 use gnstor_model::{Difference, Preset};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::Vid;
-use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
-
-pub(crate) use recall::UNKNOWN_EPOCH;
-
-/// Frames beyond the write buffer: data that has not arrived yet, loads, collection.
-pub(crate) const FRAMES: u32 = 8192;
-
-/// Why an SSD cannot be made or opened, or has not shut down in order.
-#[derive(Debug, thiserror::Error)]
-pub enum SsdError {
-    /// The translation layer.
-    #[error(transparent)]
-    Layer(#[from] OpenError),
-    /// The data file.
-    #[error(transparent)]
-    File(#[from] DataFileError),
-    /// Memory.
-    #[error("memory for the SSD: {0}")]
-    Memory(io::Error),
-    /// The metadata or the dump.
-    #[error("system area: {0}")]
-    Durable(#[from] DurableError),
-    /// What was asked for is not possible.
-    #[error("{0}")]
-    Refused(String),
-}
-
-impl SsdError {
-    /// What the file or the system area holds cannot be used. Another argument, or room on the disk, would
-    /// not help.
-    pub fn is_damage(&self) -> bool {
-        let is_bad = |kind: io::ErrorKind| !matches!(kind, io::ErrorKind::StorageFull);
-        match self {
-            Self::Layer(OpenError::Damaged(_)) => true,
-            Self::Layer(OpenError::Durable(DurableError::Io { source, .. }))
-            | Self::Durable(DurableError::Io { source, .. }) => is_bad(source.kind()),
-            Self::Layer(OpenError::Durable(_)) | Self::Durable(_) => true,
-            Self::Layer(OpenError::Media(error)) => error.kind() == io::ErrorKind::InvalidData,
-            Self::File(error) => matches!(error, DataFileError::Refused { .. }),
-            Self::Layer(OpenError::Capacity(_) | OpenError::Geometry(_))
-            | Self::Memory(_)
-            | Self::Refused(_) => false,
-        }
-    }
-}
 
 /// What a data file says of the SSD in it.
 #[derive(Clone, PartialEq, Debug)]
@@ -316,12 +270,6 @@ impl Ssd {
             tracing::warn!("a change of the metadata was not acknowledged and is not kept: {error}");
         }
     }
-}
-
-/// The system area does not take it: the change is not acknowledged.
-pub(crate) fn not_durable(error: &DurableError) -> Refused {
-    tracing::error!("the metadata cannot be written: {error}");
-    Refusal::NotReady.into()
 }
 
 /// Whether a volume lives in this generation, for a rebuild.

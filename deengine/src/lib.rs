@@ -30,7 +30,9 @@
 //! * `io`: workers, dispatch by the arbiter, reads, writes, Compare, trims, rate limits.
 //! * `workers`: what workers and firmware share without a lock.
 //! * `manager_key`: the key that the SSD was given first.
-//! * `session`: queues and NVMe controllers, Fabrics commands, the end of a queue.
+//! * `commands`: a command in flight, its permit, and buffers.
+//! * `hosts`: queues, NVMe controllers of hosts, and what each was told.
+//! * `session`: Fabrics commands, authentication, the end of a queue.
 //! * `admin`: admin commands of the specification and of the daemon.
 //! * `permission`: the table, its rules, the fleet map, the serving lease.
 //! * `repair`: places that fill, and volumes that are settled.
@@ -41,9 +43,12 @@
 //! never reads a clock. Blocks below the map belong to the translation layer (`gnstor-ftl`).
 
 mod admin;
+mod commands;
 mod config;
 mod controller;
 mod durable;
+mod error;
+mod hosts;
 mod io;
 mod manager_key;
 pub mod permission;
@@ -54,17 +59,18 @@ mod session;
 mod smart;
 mod workers;
 
-pub use admin::events::Event;
 pub use config::{SsdConfig, SsdMedia};
 pub use controller::Ssd;
-pub use durable::{Bench, DataFileInfo, SsdError};
+pub use durable::{Bench, DataFileInfo};
+pub use error::SsdError;
 pub use gnstor_ftl::{Boot, Origin};
 pub use gnstor_model::{Difference, Preset};
+pub use hosts::events::Event;
+pub use hosts::proof::{Authentication, Random};
 pub use io::{SsdGuard, Worker};
 pub use manager_key::KeyMatch;
 pub use permission::fleet;
 pub use recovering::Recovering;
-pub use session::{Authentication, Random};
 pub use smart::counters::Counters;
 pub use smart::health::FlashHealth;
 pub use smart::stats::Stats;

@@ -3,7 +3,7 @@
 //! disk that is copied or given away makes no daemon.
 
 use crate::controller::Ssd;
-use crate::durable::SsdError;
+use crate::error::SsdError;
 use gnstor_auth::Secret;
 
 /// How a manager key, or none, goes with the SSD.

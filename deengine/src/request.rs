@@ -10,6 +10,8 @@ use gnstor_proto::{BLOCK_BYTES, BLOCK_SHIFT};
 
 /// log2 of the longest transfer in blocks: 1 MiB.
 pub const MDTS: u8 = 8;
+/// Most volumes an SSD knows at once.
+pub const MAX_VOLUMES: usize = 4096;
 /// The only namespace.
 pub const NSID: u32 = 1;
 const ALL_NAMESPACES: u32 = 0xFFFF_FFFF;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* A disk whose syncs are slow, for a process that loads this first (LD_PRELOAD): each fsync and fdatasync takes
- * GNSTOR_SYNC_MS milliseconds longer. */
+/* A disk whose syncs are slow, for a process that loads this first (LD_PRELOAD): each fsync and fdatasync
+ * takes GNSTOR_SYNC_MS milliseconds longer. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>

@@ -28,6 +28,7 @@ pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| named_or_built("GNSTOR_B
 pub static HOSTILE: LazyLock<PathBuf> = LazyLock::new(|| named_or_built("GNSTOR_HOSTILE", "gnstor-hostile"));
 
 fn named_or_built(variable: &str, name: &str) -> PathBuf {
+    crate::pages::small_pages();
     std::env::var_os(variable).map_or_else(|| PROGRAMS.join(name), PathBuf::from)
 }
 

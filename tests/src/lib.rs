@@ -10,11 +10,13 @@
 //!   folder      data files that leave nothing behind
 //!   raw_queue   a queue pair that sends any 64 bytes
 //!   kernels     a user's kernels, on the host device
+//!   pages       small pages, so that tests take less time
 //! ```
 
 pub mod command;
 pub mod folder;
 pub mod kernels;
+pub mod pages;
 pub mod raw_queue;
 
 use gnstor_array::media;
@@ -48,6 +50,7 @@ pub const IO_TIMEOUT: Duration = Duration::from_secs(5);
     reason = "the body needs a thread of its own, so that it can be given up"
 )]
 pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Send + 'static) -> R {
+    pages::small_pages();
     let (done, ended) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let result = body();
@@ -124,22 +127,13 @@ pub fn client(array: &Array, node: &Arc<Node>, name: &str) -> Arc<Client> {
     Client::connect(node, &options(array, name)).expect("a client connects")
 }
 
-/// A volume of so many bytes and replicas. Where an SSD does not answer in time, as on a busy machine, the
-/// daemon says so: then it is asked again.
+/// A volume of so many bytes and replicas.
 ///
 /// # Panics
 /// When it is not made.
 pub fn volume(client: &Client, name: &str, capacity_bytes: u64, replicas: u32) -> VolumeInfo {
     let options = CreateOptions { capacity_bytes, replicas, ..CreateOptions::default() };
-    let mut made = client.create(name, &options);
-    for _ in 0..2 {
-        let again = matches!(&made, Err(Error::Daemon(status)) if status.message().contains("try again"));
-        if again {
-            eprintln!("volume {name}: {made:?}");
-            made = client.create(name, &options);
-        }
-    }
-    made.expect("a volume is made")
+    client.create(name, &options).expect("a volume is made")
 }
 
 /// Bytes that tell where they belong: every eight are a function of `seed` and of their position.

@@ -83,10 +83,12 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-proto",
         ],
     ),
+    ("gnstor-sim", &["gnstor-deengine", "gnstor-model", "gnstor-fabric", "gnstor-base", "gnstor-proto"]),
     (
         "gnstor",
         &[
             "gnstor-bench",
+            "gnstor-sim",
             "gnstor-console",
             "gnstor-array",
             "libgnstor",
@@ -102,6 +104,7 @@ const RULES: &[(&str, &[&str])] = &[
         &[
             "gnstor",
             "gnstor-bench",
+            "gnstor-sim",
             "gnstor-console",
             "gnstor-array",
             "libgnstor",

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use trim::Trimmer;
 
 /// Bytes of each volume.
-const BYTES: usize = 24 << 20;
+const BYTES: usize = 12 << 20;
 /// Bytes of a write.
 const PART: usize = 64 << 10;
 const REPLICAS: u32 = 2;
@@ -79,7 +79,7 @@ fn write_and_read(file: &File, mut data: Vec<u8>, stop: &AtomicBool) -> Left {
         data[at..at + PART].copy_from_slice(&part);
         writes.push((begun, ended, at));
         // Not all blocks are to change while an SSD is away.
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(20));
     }
     Left { data, writes, longest }
 }
@@ -96,7 +96,7 @@ fn read_all(file: &File, data: Vec<u8>, stop: &AtomicBool) -> Left {
         longest = longest.max(ended - begun);
         assert_same("a volume that nothing changes", &read, &data[at..at + PART]);
         writes.push((begun, ended, at));
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(20));
     }
     Left { data, writes, longest }
 }

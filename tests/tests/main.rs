@@ -27,6 +27,7 @@ mod reconnect;
 mod remote;
 mod restart;
 mod rolled_back;
+mod rooms;
 mod shipped_features;
 mod slow_disk;
 mod ssd_media;

@@ -129,7 +129,7 @@ impl Scene {
 #[test]
 fn connections_that_are_cut_at_any_moment_are_made_anew_and_every_byte_is_right() {
     within(BUILD_LIMIT, || {
-        let (rounds, bytes) = if long() { (400usize, 4 * MIB) } else { (12, 2 * MIB) };
+        let (rounds, bytes) = if long() { (400usize, 4 * MIB) } else { (12, MIB) };
         let scene = Scene::start();
         let guest = guest(&scene.up.daemon, Duration::from_secs(30));
         volume(&guest.client, "v", bytes as u64, 2);
@@ -243,8 +243,8 @@ struct Copy {
 }
 
 /// Bytes a copy moves; the pipe takes more than two seconds for them.
-const BYTES: usize = 48 * MIB;
-const PIECE: usize = 256 << 10;
+const BYTES: usize = 24 * MIB;
+const PIECE: usize = 128 << 10;
 const PACE: Duration = Duration::from_millis(12);
 
 fn fifo(folder: &Path, name: &str) -> String {

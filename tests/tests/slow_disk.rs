@@ -2,6 +2,7 @@
 //! Copies into an array whose disk takes its time for every sync, by the command as a person runs it.
 //!
 //! The long form is `scripts/slow-disk MINUTES`.
+#![expect(clippy::disallowed_methods, reason = "processes and times of real disks")]
 
 use gnstor_tests::command::{BUILD_LIMIT, Up, gnstor};
 use gnstor_tests::folder::Folder;

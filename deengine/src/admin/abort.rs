@@ -11,9 +11,9 @@
 //! Not aborted means DW0 bit 0 = 1; the command completes by itself. Reads may wait with the worker of
 //! their queue: then that worker answers.
 
+use crate::commands::CompletionPermit;
+use crate::commands::{Answer, Work};
 use crate::controller::Ssd;
-use crate::io::command::{Answer, Work};
-use crate::io::permit::CompletionPermit;
 use gnstor_base::time::Time;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;

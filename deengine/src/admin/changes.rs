@@ -10,10 +10,11 @@
 
 use crate::admin::identify::data_bytes;
 use crate::admin::voting::ToHold;
+use crate::commands::CompletionPermit;
+use crate::commands::{OK, Work};
 use crate::controller::Ssd;
-use crate::durable::{UNKNOWN_EPOCH, not_durable};
-use crate::io::command::{OK, Work};
-use crate::io::permit::CompletionPermit;
+use crate::error::not_durable;
+use crate::permission::fleet::UNKNOWN_EPOCH;
 use crate::request::Refused;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Tombstone;
@@ -267,6 +268,10 @@ impl Ssd {
             self.volumes.metadata_mut().start_identity(identity, None);
         }
         self.volumes.metadata_mut().start_map(bytes);
+        // Behind the map: a cut in between costs the new SSD a fill.
+        if let Some(openings) = self.openings_under(&map) {
+            self.volumes.metadata_mut().start_openings(&openings);
+        }
         if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
             self.volumes.metadata_mut().start_filling(map.epoch());
         }

@@ -8,123 +8,17 @@
 //!                 more
 //! ```
 
+use crate::commands::CompletionPermit;
+use crate::commands::{Answer, Work};
 use crate::controller::Ssd;
-use crate::io::command::{Answer, Work};
-use crate::io::permit::CompletionPermit;
-use crate::session::Host;
+use crate::hosts::Host;
+use crate::hosts::events::{Event, page, smart_events};
 use crate::smart::health::{FlashHealth, MODELLED_KELVIN, warning};
 use gnstor_base::time::Time;
 use gnstor_proto::status::Refusal;
 
 /// Asynchronous Event Requests held for each controller; Identify AERL is one less.
 pub(crate) const MAX_EVENTS: usize = 4;
-
-/// Something that hosts may want to know.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// The SSD has found an error of its own that does not go away.
-    PersistentError,
-    /// The spare is below its threshold.
-    SpareLow,
-    /// A temperature threshold was passed.
-    Temperature,
-    /// Acknowledged data was or may have been lost.
-    ReliabilityDegraded,
-    /// No write is possible any more.
-    ReadOnly,
-    /// The power-failure dump does not work.
-    BackupFailed,
-    /// The namespace has changed.
-    NamespaceChanged,
-    /// New firmware starts.
-    FirmwareStarting,
-}
-
-const ALL: [Event; 8] = [
-    Event::PersistentError,
-    Event::SpareLow,
-    Event::Temperature,
-    Event::ReliabilityDegraded,
-    Event::ReadOnly,
-    Event::BackupFailed,
-    Event::NamespaceChanged,
-    Event::FirmwareStarting,
-];
-
-/// The log pages that tell of events.
-pub(crate) mod page {
-    pub(crate) const ERRORS: u8 = 0x01;
-    pub(crate) const SMART: u8 = 0x02;
-    pub(crate) const FIRMWARE: u8 = 0x03;
-    pub(crate) const CHANGED_NAMESPACES: u8 = 0x04;
-}
-
-/// Feature 0Bh: the SMART warnings of bits 7:0, attribute and firmware notices.
-pub(crate) const NOTICES: u32 = 1 << 8 | 1 << 9;
-
-impl Event {
-    fn bit(self) -> u16 {
-        1 << self as u16
-    }
-
-    /// Event type, information, and the log page that tells more.
-    fn words(self) -> (u8, u8, u8) {
-        match self {
-            Self::PersistentError => (0, 3, page::ERRORS),
-            Self::Temperature => (1, 1, page::SMART),
-            Self::SpareLow => (1, 2, page::SMART),
-            Self::ReliabilityDegraded | Self::ReadOnly | Self::BackupFailed => (1, 0, page::SMART),
-            Self::NamespaceChanged => (2, 0, page::CHANGED_NAMESPACES),
-            Self::FirmwareStarting => (2, 1, page::FIRMWARE),
-        }
-    }
-
-    /// Bits of feature 0Bh of which one must be set. Zero: every host is notified.
-    fn wanted_by(self) -> u32 {
-        match self {
-            Self::PersistentError => 0,
-            Self::SpareLow => warning::SPARE.into(),
-            Self::Temperature => warning::TEMPERATURE.into(),
-            Self::ReliabilityDegraded => warning::RELIABILITY.into(),
-            Self::ReadOnly => warning::READ_ONLY.into(),
-            Self::BackupFailed => warning::BACKUP.into(),
-            Self::NamespaceChanged => 1 << 8,
-            Self::FirmwareStarting => 1 << 9,
-        }
-    }
-}
-
-/// The events of one host.
-#[derive(Debug, Default)]
-pub(crate) struct Events {
-    /// Requests held, oldest first: numbers of commands.
-    pub(crate) held: Vec<u32>,
-    pending: u16,
-    /// Bit n: log page n has not been read since an event named it.
-    masked: u16,
-    pub(crate) namespace_changed: bool,
-}
-
-impl Events {
-    fn next(&mut self) -> Option<Event> {
-        let event = ALL.into_iter().find(|event| {
-            let (_, _, page) = event.words();
-            self.pending & event.bit() != 0 && self.masked & 1 << page == 0
-        })?;
-        self.pending &= !event.bit();
-        self.masked |= 1 << event.words().2;
-        Some(event)
-    }
-
-    /// The page has been read: what it tells of is known, and new events of its kind may come.
-    fn read(&mut self, read: u8) {
-        self.masked &= !(1 << read);
-        for event in ALL.into_iter().filter(|event| event.words().2 == read) {
-            self.pending &= !event.bit();
-        }
-        self.namespace_changed &= read != page::CHANGED_NAMESPACES;
-    }
-}
 
 impl Ssd {
     /// Tells every host that has asked for events of this kind.
@@ -169,7 +63,7 @@ impl Ssd {
 
     fn raise_for(&mut self, now: Time, cntlid: u16, event: Event) {
         if let Some(host) = self.hosts.host(cntlid) {
-            host.events.pending |= event.bit();
+            host.events.add(event);
             self.tell(now, cntlid);
         }
     }
@@ -211,9 +105,4 @@ fn host_warnings(host: &Host) -> u8 {
     let features = &host.features;
     let beyond = MODELLED_KELVIN >= features.over_kelvin || MODELLED_KELVIN <= features.under_kelvin;
     if beyond { warning::TEMPERATURE } else { 0 }
-}
-
-fn smart_events(warnings: u8) -> impl Iterator<Item = Event> {
-    ALL.into_iter()
-        .filter(move |event| event.words().2 == page::SMART && event.wanted_by() & u32::from(warnings) != 0)
 }

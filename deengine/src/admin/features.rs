@@ -4,13 +4,13 @@
 //! Values are a controller's own, so each host sets its own; only the write cache is the SSD's. Nothing is
 //! saved: a controller that is made anew has the defaults, and asking to save is refused.
 
-use crate::admin::events::NOTICES;
+use crate::commands::CompletionPermit;
+use crate::commands::{Answer, OK};
 use crate::controller::Ssd;
-use crate::io::command::{Answer, OK};
-use crate::io::permit::CompletionPermit;
+use crate::hosts::MAX_IO_QUEUES;
+use crate::hosts::events::NOTICES;
+use crate::hosts::features::Features;
 use crate::request::{NSID, Refused};
-use crate::session::MAX_IO_QUEUES;
-use crate::smart::health::WARNING_KELVIN;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
@@ -39,48 +39,6 @@ const OF_NAMESPACE: u32 = 1 << 1;
 const EXTENDED: u32 = 1;
 const HOST_ID_BYTES: u32 = 16;
 const ALL_NAMESPACES: u32 = 0xFFFF_FFFF;
-
-/// Values that one host has set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Features {
-    /// 01h: weights and burst of the arbitration.
-    pub(crate) arbitration: u32,
-    /// 04h: at this temperature or above it the host is warned.
-    pub(crate) over_kelvin: u16,
-    /// 04h: at this temperature or below it.
-    pub(crate) under_kelvin: u16,
-    /// 05h: reads of unwritten blocks are refused.
-    pub(crate) tell_unwritten: bool,
-    /// 05h, 15:0: how long to try to read a block. Nothing is tried again, so every limit is kept.
-    retry_limit: u16,
-    /// 0Bh: which events it wants.
-    pub(crate) events: u32,
-}
-
-impl Default for Features {
-    fn default() -> Self {
-        Self {
-            // Weights 8, 4, 2; one command of a queue at a time.
-            arbitration: 7 << 24 | 3 << 16 | 1 << 8,
-            over_kelvin: WARNING_KELVIN,
-            under_kelvin: 0,
-            tell_unwritten: false,
-            retry_limit: 0,
-            // Every SMART warning. A host has to ask for notices.
-            events: 0x1F,
-        }
-    }
-}
-
-impl Features {
-    fn threshold(&mut self, cdw11: u32) -> Result<&mut u16, Refused> {
-        match cdw11 >> 20 & 3 {
-            0 => Ok(&mut self.over_kelvin),
-            1 => Ok(&mut self.under_kelvin),
-            _ => Err(Refusal::InvalidField.into()),
-        }
-    }
-}
 
 /// The volatile write cache (06h). With power-loss protection there is none: what is acknowledged is safe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,13 +2,14 @@
 //! Admin commands of the specification: Identify, keep-alive, and who does the others.
 
 use crate::admin::abort::ABORT_LIMIT_Z;
-use crate::admin::events::{MAX_EVENTS, NOTICES};
-use crate::admin::scratch::LARGE_BYTES;
+use crate::admin::events::MAX_EVENTS;
+use crate::commands::CompletionPermit;
+use crate::commands::scratch::LARGE_BYTES;
+use crate::commands::{Answer, OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::io::command::{Answer, OK, TransferKind, Work};
-use crate::io::permit::CompletionPermit;
+use crate::hosts::MAX_QUEUE_ENTRIES;
+use crate::hosts::events::NOTICES;
 use crate::request::{MDTS, NSID, Refused, check_frame, check_namespace, data_pointer};
-use crate::session::MAX_QUEUE_ENTRIES;
 use crate::smart::health::{CRITICAL_KELVIN, WARNING_KELVIN};
 use gnstor_base::time::Time;
 use gnstor_durable::SsdIdentity;
@@ -119,7 +120,7 @@ impl Ssd {
         permit: CompletionPermit,
         sqe: &Sqe,
         bytes: u32,
-        work: impl FnOnce(crate::admin::scratch::Buffer) -> Work,
+        work: impl FnOnce(crate::commands::scratch::Buffer) -> Work,
     ) {
         let remote = match data_pointer(sqe, bytes) {
             Ok(remote) => remote,

@@ -2,10 +2,10 @@
 //! Get Log Page.
 
 use crate::admin::effects;
-use crate::admin::events::page;
-use crate::admin::scratch::LARGE_BYTES;
+use crate::commands::CompletionPermit;
+use crate::commands::scratch::LARGE_BYTES;
 use crate::controller::Ssd;
-use crate::io::permit::CompletionPermit;
+use crate::hosts::events::page;
 use crate::request::{NSID, Refused};
 use crate::smart::counters;
 use crate::smart::health::{Activity, flash_page, smart_page};

@@ -2,15 +2,16 @@
 //! Admin commands of the specification and of the daemon.
 
 pub(crate) mod abort;
+pub(crate) mod asker;
 pub(crate) mod changes;
 pub(crate) mod effects;
-pub(crate) mod errors;
+mod errors;
 pub(crate) mod events;
 pub(crate) mod features;
+mod health;
 pub(crate) mod identify;
+mod lease;
 mod logs;
 pub(crate) mod opening;
-pub(crate) mod scratch;
-pub(crate) mod tombstones;
 pub(crate) mod volumes;
 pub(crate) mod voting;

@@ -9,9 +9,9 @@
 
 use crate::admin::changes::Change;
 use crate::admin::identify::data_bytes;
+use crate::commands::CompletionPermit;
+use crate::commands::{OK, Work};
 use crate::controller::Ssd;
-use crate::io::command::{OK, Work};
-use crate::io::permit::CompletionPermit;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request, check_namespace};
 use gnstor_base::controller::QueueKey;

@@ -12,12 +12,12 @@
 //! a change, too, where the asker's number of openings is a new one ([`super::opening`]).
 
 use crate::admin::changes::Change;
+use crate::commands::Answer;
+use crate::commands::CompletionPermit;
 use crate::controller::Ssd;
-use crate::io::command::Answer;
-use crate::io::permit::CompletionPermit;
+use crate::hosts::Role;
 use crate::permission::fleet::Fleet;
 use crate::request::Refused;
-use crate::session::Role;
 use gnstor_base::time::Time;
 use gnstor_durable::cell::Kind;
 use gnstor_durable::{Grant, HeldMap};

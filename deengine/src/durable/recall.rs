@@ -7,9 +7,9 @@
 //!                   '--> identity: counted up where writes were lost (rule 1a)
 //! ```
 
-use super::SsdError;
 use crate::controller::Ssd;
-use crate::permission::fleet::Fleet;
+use crate::error::SsdError;
+use crate::permission::fleet::{Fleet, UNKNOWN_EPOCH};
 use gnstor_base::time::Time;
 use gnstor_durable::cell::Kind;
 use gnstor_durable::{DurableError, SsdIdentity};
@@ -17,9 +17,6 @@ use gnstor_ftl::OpenError;
 use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3};
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::vendor::VolumeEntry;
-
-/// The metadata has this instead of the epoch of a map that is lost: no map is newer.
-pub(crate) const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
 
 impl Ssd {
     /// The fleet map that it holds.

@@ -11,11 +11,11 @@
 //! The model charges a read of the pages, its transfer included, though the bytes go the other way on the
 //! link.
 
-use crate::admin::scratch::Buffer;
+use crate::commands::Accepted;
+use crate::commands::CompletionPermit;
+use crate::commands::scratch::Buffer;
+use crate::commands::{OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::io::command::Accepted;
-use crate::io::command::{OK, TransferKind, Work};
-use crate::io::permit::CompletionPermit;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::time::Time;

@@ -4,10 +4,10 @@
 //! Only an allowed command is charged, so no client uses up the rate of another. While it waits it is
 //! judged by nothing: a change of rights need not wait for it. When its time has come it is judged anew.
 
+use crate::commands::Accepted;
+use crate::commands::CompletionPermit;
+use crate::commands::Work;
 use crate::controller::Ssd;
-use crate::io::command::Accepted;
-use crate::io::command::Work;
-use crate::io::permit::CompletionPermit;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request, Submission, raw_vid};
 use gnstor_base::controller::QueueKey;

@@ -16,14 +16,14 @@
 //! alone. For everything else it calls the firmware under the SSD's lock.
 
 use super::pending::{Taken, Waiting};
-use super::permit::CompletionPermit;
 use super::read::Judged;
 use super::worker::Worker;
+use crate::commands::Accepted;
+use crate::commands::CompletionPermit;
 use crate::controller::Ssd;
-use crate::io::command::Accepted;
+use crate::hosts::Role;
 use crate::permission::Authorized;
 use crate::request::{Request, Verb, check_any_namespace, check_frame};
-use crate::session::Role;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics;

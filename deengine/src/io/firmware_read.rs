@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads that the firmware serves, under its lock: blocks that are on flash.
 
+use crate::commands::{Accepted, OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::io::command::{Accepted, OK, TransferKind, Work};
 use crate::io::waiting::Load;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};

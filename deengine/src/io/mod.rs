@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The I/O path: workers, and what a command of theirs goes through.
 
-pub(crate) mod arbiter;
-pub(crate) mod command;
 mod commit;
 mod compare;
 pub(crate) mod delay;
@@ -11,11 +9,8 @@ mod effects;
 mod firmware_read;
 mod guard;
 mod pending;
-pub(crate) mod permit;
 mod port;
-pub(crate) mod rate;
 mod read;
-pub(crate) mod shares;
 pub(crate) mod slab;
 pub(crate) mod trim;
 pub(crate) mod waiting;
@@ -25,7 +20,7 @@ mod write;
 pub use guard::SsdGuard;
 pub use worker::Worker;
 
-use command::{Command, Transfer};
+use crate::commands::{Command, Transfer};
 use delay::Delays;
 use gnstor_base::controller::Effect;
 use gnstor_flash::{Frame, Ppa, Ticket};

@@ -12,9 +12,9 @@
 //! host, not before other hosts. A pending command has not been fetched, so it does not move the queue's
 //! head (SQHD). A write whose data was pulled early is fetched already.
 
-use super::arbiter::{Arbiter, Class, Turns};
 use super::port::Ports;
-use crate::session::Standing;
+use crate::hosts::Standing;
+use crate::hosts::arbiter::{Arbiter, Class, Turns};
 use crate::workers::worker_of;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;

@@ -2,7 +2,7 @@
 //! A queue as its worker keeps it.
 
 use super::pending::Waiting;
-use crate::session::{QueueState, Standing};
+use crate::hosts::{QueueState, Standing};
 use crate::smart::counters::QueueCounters;
 use crate::workers::queue_name;
 use gnstor_base::controller::QueueKey;

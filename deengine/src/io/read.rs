@@ -3,9 +3,9 @@
 //! no lock. The firmware serves all other reads.
 
 use super::worker::Worker;
+use crate::commands::CompletionPermit;
+use crate::commands::OK;
 use crate::controller::refusal_of;
-use crate::io::command::OK;
-use crate::io::permit::CompletionPermit;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission};
 use gnstor_base::controller::{Effect, Outcome, PushRole, QueueKey, Reply, TransferId};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Write Zeroes and Dataset Management: blocks that are unmapped.
 
-use super::command::{OK, TransferKind, Work};
 use super::commit::target;
-use super::permit::CompletionPermit;
 use super::waiting::not_durable;
+use crate::commands::Accepted;
+use crate::commands::CompletionPermit;
+use crate::commands::{OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::io::command::Accepted;
 use crate::permission::Authorized;
 use crate::request::{RANGE_BYTES, RANGE_SHIFT, Request, check_frame, check_namespace, data_pointer};
 use gnstor_base::time::Time;

@@ -2,10 +2,10 @@
 //! Commands that wait for the translation layer: for frames, for collection, for durability, for the
 //! medium.
 
+use crate::commands::CompletionPermit;
+use crate::commands::{Accepted, TransferKind, Work, WriteEnd};
 use crate::controller::Ssd;
 use crate::io::Commands;
-use crate::io::command::{Accepted, TransferKind, Work, WriteEnd};
-use crate::io::permit::CompletionPermit;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::controller::Remote;

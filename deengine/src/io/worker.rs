@@ -20,8 +20,8 @@ use super::pending::{Pending, Taken, Waiting};
 use super::port::{Port, Ports};
 use super::read::{Found, Judged, Read};
 use super::write::Writes;
+use crate::commands::shares::Shares;
 use crate::controller::Ssd;
-use crate::io::shares::Shares;
 use crate::io::slab::{MARK, OTHER_MARK, Slab};
 use crate::permission::Rules;
 use crate::workers::{MAX_WORKERS, Note, Place, WorkerSet, WorkerState};
@@ -225,7 +225,7 @@ impl Worker {
         let (rules, version) = (Arc::clone(ssd.table.rules()), self.shared.workers.version());
         self.ports.iter_mut().for_each(|port| ssd.refresh(port));
         drop(ssd);
-        self.shared.workers.state(self.index).adopt_rules(&self.rules, &rules, version);
+        self.shared.workers.state(self.index).adopt_rules(self.rules.changed(&rules), version);
         (self.rules, self.version) = (rules, version);
         // A fence may wait for writes that wait for room: they are judged at once.
         self.writes.try_again();
@@ -310,7 +310,12 @@ impl Controller for Worker {
 
     fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
         self.now = now;
-        self.shared.lock().answered(now, ask, answer, data);
+        let mut ssd = self.shared.lock();
+        if crate::repair::is_of_repair(ask) {
+            ssd.peer_answered(now, ask, answer, data);
+        } else {
+            ssd.voter_answered(now, ask, answer);
+        }
     }
 
     fn step(&mut self, now: Time) {

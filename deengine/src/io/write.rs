@@ -23,12 +23,12 @@
 use super::pending::Waiting;
 use super::read::{Command, Judged};
 use super::worker::Worker;
+use crate::commands::Accepted;
+use crate::commands::CompletionPermit;
+use crate::commands::shares::Shares;
+use crate::commands::{TransferKind, Work, WriteEnd};
 use crate::controller::Ssd;
 use crate::controller::refusal_of;
-use crate::io::command::Accepted;
-use crate::io::command::{TransferKind, Work, WriteEnd};
-use crate::io::permit::CompletionPermit;
-use crate::io::shares::Shares;
 use crate::io::slab::Slab;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission};

@@ -3,7 +3,7 @@
 
 use super::volume::{Use, VolumeRules};
 use super::{MAX_VOLUMES, Table};
-use crate::io::rate::Rate;
+use crate::permission::rate::Rate;
 use crate::request::Refused;
 use gnstor_base::time::Time;
 use gnstor_durable::Tombstone;

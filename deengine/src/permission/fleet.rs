@@ -11,6 +11,9 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::sync::Arc;
 
+/// The metadata has this instead of the epoch of a map that is lost: no map is newer.
+pub(crate) const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
+
 /// Stands for the place of an SSD that takes over another one's.
 const INCOMING: usize = usize::MAX;
 

@@ -7,16 +7,16 @@
 //! CHMOD and DELETE wait for (protocol rule 8). The workers of an SSD judge by the same rules and count
 //! for themselves (`crate::io`).
 
-pub(crate) mod asker;
 mod changes;
 pub mod fleet;
-pub(crate) mod lease;
+mod lease;
+mod rate;
 mod rules;
+mod tombstones;
 mod volume;
 
-use crate::admin::tombstones::Tombstones;
 use crate::permission::fleet::Fleet;
-use crate::permission::lease::LastRenewal;
+pub use crate::request::MAX_VOLUMES;
 use crate::request::{Refused, Request, Verb};
 use crate::smart::counters::{Clients, Counters, QueueCounters};
 use crate::workers::WorkerSet;
@@ -24,12 +24,11 @@ use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::slba::{ClientId, Vid};
+use lease::LastRenewal;
 pub(crate) use rules::Rules;
 use std::sync::Arc;
+use tombstones::Tombstones;
 use volume::{Use, VolumeRules};
-
-/// Most volumes an SSD knows at once.
-pub const MAX_VOLUMES: usize = 4096;
 
 /// A `T` that the permission table has allowed, under one version of one volume's entry.
 #[derive(PartialEq, Eq, Debug)]

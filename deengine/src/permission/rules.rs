@@ -6,8 +6,8 @@
 use super::Authorized;
 use super::volume::VolumeRules;
 use crate::permission::fleet::{Fleet, Place};
-use crate::permission::lease::runs;
 use crate::request::{Refused, Request, Verb};
+use crate::workers::runs;
 #[cfg(test)]
 use gnstor_base::time::Span;
 use gnstor_base::time::Time;
@@ -207,9 +207,10 @@ impl Rules {
             .is_some_and(|volume| volume.is_limited())
     }
 
-    /// Slots in use or used before.
-    pub(crate) fn slots(&self) -> u16 {
-        u16::try_from(self.volumes.len()).expect("at most MAX_VOLUMES")
+    /// Slots, in use or used before, whose entry is another one in `newer`.
+    pub(crate) fn changed<'a>(&'a self, newer: &'a Self) -> impl Iterator<Item = u16> + 'a {
+        let slots = u16::try_from(self.volumes.len()).expect("at most MAX_VOLUMES");
+        (0..slots).filter(|&slot| self.serial(slot) != newer.serial(slot))
     }
 
     pub(super) fn slot_of(&self, vid: Vid) -> Option<u16> {

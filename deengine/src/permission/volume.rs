@@ -2,11 +2,11 @@
 //! One volume as the SSD keeps it: the part of the check that asks nothing but its entry, and what changes
 //! with its commands.
 
-use crate::io::rate::Rate;
 use crate::permission::fleet::Place;
-use crate::permission::lease::runs;
+use crate::permission::rate::Rate;
 use crate::request::Refused;
 use crate::smart::counters::{Counters, Done};
+use crate::workers::runs;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;

@@ -2,9 +2,9 @@
 //! Questions of a repair to other SSDs, and their answers.
 
 use super::{MARK, Name, Open, PATIENCE, PAUSE, Window};
-use crate::admin::scratch::Owner;
+use crate::admin::asker::QUESTION;
+use crate::commands::scratch::Owner;
 use crate::controller::Ssd;
-use crate::permission::asker::QUESTION;
 use gnstor_base::controller::{AskId, Effect, Question};
 use gnstor_base::time::Time;
 use gnstor_proto::nvme::Cqe;

@@ -24,7 +24,7 @@ mod scrub;
 mod settle;
 mod walk;
 
-use crate::admin::scratch::Buffer;
+use crate::commands::scratch::Buffer;
 use crate::controller::Ssd;
 use gnstor_base::controller::AskId;
 use gnstor_base::time::{Span, Time};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! REPAIR: what the daemon wants of this SSD's repairs, and the log page of the scrub.
 
+use crate::commands::CompletionPermit;
+use crate::commands::OK;
 use crate::controller::Ssd;
-use crate::io::command::OK;
-use crate::io::permit::CompletionPermit;
 use crate::request::Refused;
 use gnstor_base::time::Time;
 use gnstor_proto::nvme::Sqe;

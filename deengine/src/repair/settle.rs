@@ -2,9 +2,9 @@
 //! SETTLE: starts the settle of a volume, or tells how far it is.
 
 use super::{Name, Walk};
+use crate::commands::CompletionPermit;
+use crate::commands::{Answer, OK};
 use crate::controller::Ssd;
-use crate::io::command::{Answer, OK};
-use crate::io::permit::CompletionPermit;
 use crate::request::Refused;
 use gnstor_base::time::Time;
 use gnstor_fleet::map::FleetView;

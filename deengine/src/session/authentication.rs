@@ -8,21 +8,18 @@
 //! ```
 //! An SSD without a manager key asks for no proof: every role is then as Connect makes it.
 
+use crate::commands::CompletionPermit;
+use crate::commands::{OK, Work};
 use crate::controller::Ssd;
-use crate::io::command::{OK, Work};
-use crate::io::permit::CompletionPermit;
+use crate::hosts::Role;
+use crate::hosts::proof::{Authentication, Proof, Stage};
 use crate::request::{Refused, check_frame};
-use crate::session::Role;
 use gnstor_auth::message::{self, MAX_MESSAGE};
-use gnstor_auth::{Controller, Dice, Failure, Group, Names, QueueProof, Secret, SessionKey};
+use gnstor_auth::{Controller, Dice, Failure, Names, SessionKey};
 use gnstor_base::time::{Span, Time};
-use gnstor_proto::fabrics::{self, AuthFields, ConnectData, Identity, fields, ssd_subnqn};
+use gnstor_proto::fabrics::{AuthFields, ConnectData, Identity, fields, ssd_subnqn};
 use gnstor_proto::nvme::Sqe;
-use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;
-use std::collections::HashMap;
-use std::fmt;
-use zerocopy::FromBytes;
 
 /// A host proves who it is within this time, or its queue is closed.
 pub(crate) const PROOF_DEADLINE: Span = Span::from_ms(5000);
@@ -30,98 +27,6 @@ pub(crate) const PROOF_DEADLINE: Span = Span::from_ms(5000);
 const LAST_WORDS: Span = Span::from_ms(100);
 /// Most bytes that Authentication Receive takes.
 const MAX_RECEIVE: u32 = 4096;
-
-/// Where an SSD takes random bytes from: the operating system, or a test.
-pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
-
-/// What an SSD asks of every host.
-pub struct Authentication {
-    /// The array's manager key, from which the key of each host follows.
-    pub manager_key: Secret,
-    /// The Diffie-Hellman group that a host must take part in.
-    pub group: Group,
-    /// Random bytes for challenges and exponents.
-    pub random: Random,
-}
-
-impl fmt::Debug for Authentication {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authentication").field("group", &self.group).finish_non_exhaustive()
-    }
-}
-
-/// The SSD's part in authentication.
-#[derive(Debug, Default)]
-pub(crate) struct Gate {
-    asks: Option<Authentication>,
-    /// The highest serial that was proven, for each client id.
-    serials: HashMap<ClientId, u64>,
-}
-
-impl Gate {
-    /// Whether an older registration of the host's id has been replaced.
-    fn is_replaced(&self, identity: Identity, serial: u64) -> bool {
-        let Identity::Client(id) = identity else { return false };
-        self.asks.is_some() && self.serials.get(&id).is_some_and(|&highest| serial < highest)
-    }
-
-    fn note(&mut self, identity: Identity, serial: u64) {
-        if let Identity::Client(id) = identity {
-            let highest = self.serials.entry(id).or_default();
-            *highest = serial.max(*highest);
-        }
-    }
-}
-
-/// How far a host has proven who it is.
-#[derive(Debug)]
-pub(crate) enum Proof {
-    /// The SSD asks for none.
-    NotAsked,
-    /// The host has until `by`. `answer` waits for Authentication Receive.
-    Awaited { by: Time, stage: Stage, answer: Option<Vec<u8>> },
-    /// It is proven. `last` is the number of its last I/O queue's proof.
-    Given { key: SessionKey, last: u64 },
-}
-
-/// A run of the protocol.
-#[derive(Debug)]
-pub(crate) enum Stage {
-    Begun,
-    Challenged(Box<Controller>),
-    Answered(Box<Controller>),
-    Failed,
-}
-
-impl Proof {
-    /// By when the host must have proven who it is.
-    pub(crate) fn deadline(&self) -> Time {
-        match self {
-            Self::Awaited { by, .. } => *by,
-            Self::NotAsked | Self::Given { .. } => Time::NEVER,
-        }
-    }
-
-    /// Judges the Connect of an I/O queue. Numbers of proofs only rise.
-    fn admit(&mut self, cntlid: u16, qid: u16, data: &ConnectData) -> Result<(), Refused> {
-        match self {
-            Self::NotAsked => Ok(()),
-            Self::Awaited { .. } => Err(Refusal::AuthenticationRequired.into()),
-            Self::Given { key, last } => {
-                let proof = QueueProof::read_from_bytes(&data.proof).expect("40 bytes");
-                let number = proof.number.get();
-                if number == 0 {
-                    return Err(Refusal::AuthenticationRequired.into());
-                }
-                if number <= *last || !key.accepts(cntlid, qid, &proof) {
-                    return Err(Refusal::ConnectRefused.into());
-                }
-                *last = number;
-                Ok(())
-            }
-        }
-    }
-}
 
 /// What a message of the host leads to.
 enum Heard {
@@ -133,12 +38,12 @@ enum Heard {
 impl Ssd {
     /// From here on every host must prove who it is. No queue may be open.
     pub fn require_authentication(&mut self, asks: Authentication) {
-        self.gate.asks = Some(asks);
+        self.gate.require(asks);
     }
 
     /// What the host of a new admin queue must prove, and by when.
     pub(crate) fn ask_proof(&mut self, now: Time, identity: Identity, serial: u64) -> Result<Proof, Refused> {
-        if self.gate.asks.is_none() {
+        if !self.gate.asks() {
             return Ok(Proof::NotAsked);
         }
         if self.gate.is_replaced(identity, serial) {
@@ -209,7 +114,7 @@ impl Ssd {
 
     /// Goes on with the run of a controller. `None`: it has failed, and hears nothing more.
     fn hear(&mut self, cntlid: u16, data: &[u8]) -> Option<Result<Heard, (u16, Failure)>> {
-        let asks = self.gate.asks.as_mut()?;
+        let asks = self.gate.authentication()?;
         let host = self.hosts.host(cntlid)?;
         let nqn = host.nqn();
         let Proof::Awaited { stage, answer, .. } = &mut host.proof else { return None };
@@ -273,11 +178,5 @@ fn auth_bytes(sqe: &Sqe, most: u32) -> Result<u32, Refused> {
         Ok(bytes)
     } else {
         Err(Refusal::InvalidField.into())
-    }
-}
-
-impl super::Host {
-    fn nqn(&self) -> String {
-        fabrics::Host { identity: self.identity, id: self.host_id, serial: self.serial }.nqn()
     }
 }

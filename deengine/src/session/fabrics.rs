@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fabrics commands: Connect, Disconnect and the properties of a controller.
 
-use crate::admin::scratch::Buffer;
+use crate::commands::CompletionPermit;
+use crate::commands::scratch::Buffer;
+use crate::commands::{Answer, OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::io::arbiter::{Arbiter, Class};
-use crate::io::command::{Answer, OK, TransferKind, Work};
-use crate::io::permit::CompletionPermit;
+use crate::hosts::arbiter::{Arbiter, Class};
+use crate::hosts::proof::Proof;
+use crate::hosts::{AMS_ROUND_ROBIN, AMS_WEIGHTED, MAX_QUEUE_ENTRIES, NewHost, Role, arbitration_of};
 use crate::request::{Refused, check_frame, data_pointer};
-use crate::session::{
-    AMS_ROUND_ROBIN, AMS_WEIGHTED, MAX_QUEUE_ENTRIES, NewHost, Proof, Role, arbitration_of,
-};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::{

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The end of a queue: its commands die, their memory lives on until the last transfer is answered.
 
+use crate::commands::Work;
 use crate::controller::Ssd;
-use crate::io::command::Work;
 use gnstor_base::controller::{Effect, Outcome, QueueKey};
 use gnstor_base::time::Time;
 

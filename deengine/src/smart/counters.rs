@@ -2,9 +2,6 @@
 //! What each volume and each client did: the rows of the vendor log pages C0h and C1h, in
 //! the form of `proto/src/log_page.rs`.
 
-use crate::controller::Ssd;
-use crate::permission::Authorized;
-use crate::request::{Request, Verb};
 use gnstor_base::controller::QueueKey;
 use gnstor_proto::log_page::{CountersHeader, CountersRow, FORMAT};
 use gnstor_proto::slba::ClientId;
@@ -208,26 +205,6 @@ impl Clients {
         (0u16..=u16::MAX)
             .zip(&self.row_of)
             .filter_map(move |(id, &row)| Some((id, *rows.get(usize::from(row))?)))
-    }
-}
-
-impl Ssd {
-    /// An authorised request has succeeded.
-    pub(crate) fn count(&mut self, request: &Authorized<Request>) {
-        let Request { verb, blocks, .. } = *request.get();
-        let activity = self.smart.activity_mut();
-        match verb {
-            Verb::Read | Verb::Compare => {
-                activity.read_commands += 1;
-                activity.blocks_read += u64::from(blocks);
-            }
-            Verb::Write => {
-                activity.write_commands += 1;
-                activity.blocks_written += u64::from(blocks);
-            }
-            Verb::Trim => {}
-        }
-        self.table.count(request);
     }
 }
 

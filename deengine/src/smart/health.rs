@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How the SSD is: what the flash layer says of itself, and the SMART / Health page made from it.
 
-use crate::controller::Ssd;
 use gnstor_base::time::{Span, Time};
 use gnstor_ftl::{Health, LayerStats};
 use gnstor_proto::log_page::{FLASH_MAGIC, FORMAT, FlashPage, SmartPage};
-use gnstor_proto::status::Refusal;
 use zerocopy::IntoBytes;
 
 /// Temperature that the model reports, always: 40 C in kelvin. Nothing here gets warm.
@@ -119,56 +117,8 @@ pub(crate) fn smart_page(now: Time, warnings: u8, flash: &FlashHealth, activity:
     page.as_bytes().to_vec()
 }
 
-/// Erase cycles that a block is taken to be made for: modelled, some 3,000 are usual for TLC flash.
-const RATED_CYCLES: u64 = 3000;
 /// How often the flash layer is asked while there is something to do.
-const LOOK_EVERY: Span = Span::from_ms(100);
-
-impl Ssd {
-    /// Asks the flash layer how it is; hosts are told of what is new.
-    pub(crate) fn look_at_flash(&mut self, now: Time) {
-        self.smart.look_at = now + LOOK_EVERY;
-        let found = self.found_health();
-        if found != self.smart.found {
-            self.smart.found = found;
-            self.set_flash_health(now, found);
-        }
-    }
-
-    /// As [`Self::look_at_flash`], not more often than is worth it.
-    pub(crate) fn watch_flash(&mut self, now: Time) {
-        if now >= self.smart.look_at {
-            self.look_at_flash(now);
-        }
-    }
-
-    /// Pages that could not be read back in this power cycle, when they were to be moved and when a host
-    /// asked for them.
-    pub(crate) fn media_errors(&self) -> u64 {
-        let unreadable = [Refusal::BadChecksum, Refusal::WrongKey, Refusal::Unreadable];
-        self.ftl.stats().lost_pages
-            + unreadable.map(|refusal| self.smart.stats.refusals(refusal)).iter().sum::<u64>()
-    }
-
-    fn found_health(&self) -> FlashHealth {
-        let (health, stats) = (self.ftl.health(), self.ftl.stats());
-        let used = health.wear.mean_milli / (RATED_CYCLES * 10);
-        FlashHealth {
-            available_spare: health.spare_percent,
-            percentage_used: u8::try_from(used).unwrap_or(u8::MAX),
-            media_errors: self.smart.earlier.media_errors + self.media_errors(),
-            earlier_power_cycles: self.smart.earlier.power_cycles.saturating_sub(1),
-            earlier_minutes: self.smart.earlier.on_ms / 60_000,
-            unsafe_shutdowns: self.smart.earlier.unsafe_shutdowns,
-            backup_failed: self.smart.earlier.backup_failed,
-            reliability_degraded: self.volumes.is_filling()
-                || !self.volumes.metadata().lost().is_empty()
-                || stats.lost_pages > 0,
-            read_only: health.worn_out,
-            ..FlashHealth::default()
-        }
-    }
-}
+pub(super) const LOOK_EVERY: Span = Span::from_ms(100);
 
 /// The vendor page of the flash.
 pub(crate) fn flash_page(health: &Health, stats: &LayerStats, flags: u16) -> Vec<u8> {

@@ -2,14 +2,16 @@
 //! What an SSD counts and how healthy it is.
 
 pub(crate) mod counters;
+pub(crate) mod errors;
 pub(crate) mod health;
 pub(crate) mod smart_counters;
 pub(crate) mod stats;
 
-use crate::admin::errors::{ErrorEntry, ErrorLog};
+use crate::request::Verb;
+use errors::{ErrorEntry, ErrorLog};
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::SmartCounters;
-use health::{Activity, FlashHealth};
+use health::{Activity, FlashHealth, LOOK_EVERY};
 use smart_counters::SAVE_EVERY;
 use stats::Stats;
 
@@ -65,8 +67,19 @@ impl Smart {
         self.activity
     }
 
-    fn activity_mut(&mut self) -> &mut Activity {
-        &mut self.activity
+    /// The firmware has carried out a request for so many blocks.
+    pub(crate) fn count(&mut self, verb: Verb, blocks: u32) {
+        match verb {
+            Verb::Read | Verb::Compare => {
+                self.activity.read_commands += 1;
+                self.activity.blocks_read += u64::from(blocks);
+            }
+            Verb::Write => {
+                self.activity.write_commands += 1;
+                self.activity.blocks_written += u64::from(blocks);
+            }
+            Verb::Trim => {}
+        }
     }
 
     /// The modelled firmware was busy for this span.
@@ -93,8 +106,15 @@ impl Smart {
         new
     }
 
+    /// When the flash layer is asked next.
     pub(crate) fn look_at(&self) -> Time {
         self.look_at
+    }
+
+    /// The flash layer was asked how it is; whether that has changed.
+    pub(crate) fn take_found(&mut self, now: Time, found: FlashHealth) -> bool {
+        self.look_at = now + LOOK_EVERY;
+        std::mem::replace(&mut self.found, found) != found
     }
 
     pub(crate) fn save_at(&self) -> Time {

@@ -10,8 +10,8 @@ mod commands;
 
 use super::media::seeds;
 use super::*;
-use crate::admin::scratch::Owner;
-use crate::session::Role;
+use crate::commands::scratch::Owner;
+use crate::hosts::Role;
 use crate::{Event, FlashHealth};
 use gnstor_proto::placement::mix64;
 use gnstor_proto::vendor::{SERVING_LEASE_MS, WRITE_LEASE_MS};

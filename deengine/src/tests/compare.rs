@@ -2,7 +2,7 @@
 //! Compare says whether the stored blocks are the host's, to hosts that may read them.
 
 use super::*;
-use crate::admin::scratch::Owner;
+use crate::commands::scratch::Owner;
 
 fn compare(harness: &mut Harness, key: QueueKey, vba: u32, tags: &[Option<u64>]) -> Option<Refusal> {
     for (index, tag) in tags.iter().enumerate() {

@@ -46,7 +46,7 @@ mod voting;
 mod workers;
 mod writers;
 
-use crate::session::Role;
+use crate::hosts::Role;
 use crate::{Bench, Preset, Ssd, SsdConfig, SsdGuard, SsdMedia, Stats, Worker};
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, PushRole, QueueKey, Reply, TransferId};
 use gnstor_base::region::{HostRegion, LocalRef};

@@ -12,7 +12,7 @@
 //! holder until its writes are done.
 
 use super::OwnLine;
-use crate::permission::lease::runs;
+use crate::workers::runs;
 use gnstor_base::time::Time;
 use gnstor_ftl::{CommitError, Commits, Committed, NewBlock, Target};
 use gnstor_proto::slba::Vid;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which worker dispatches next while commands pend with several of them.
 //!
-//! Within a worker the arbiter decides ([`crate::io::arbiter`]); among workers, the one that has
+//! Within a worker the arbiter decides ([`crate::hosts::arbiter`]); among workers, the one that has
 //! dispatched least for each of its controllers. A worker with an admin command goes before all others.
 
 use super::WorkerSet;

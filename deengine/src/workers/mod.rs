@@ -27,8 +27,7 @@ mod sync {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 }
 
-use crate::permission::lease::runs;
-use crate::permission::{MAX_VOLUMES, Rules};
+use crate::request::MAX_VOLUMES;
 use crate::smart::counters::{Done, DoneCounter};
 use combining::CombiningQueue;
 use fairness::Fairness;
@@ -54,6 +53,13 @@ pub(crate) fn worker_of(name: QueueKey) -> usize {
 /// The name of the queue in this port of a worker.
 pub(crate) fn queue_name(worker: u32, age: u8, port: u16) -> QueueKey {
     QueueKey(worker << 24 | u32::from(age) << 16 | u32::from(port))
+}
+
+/// Whether a lease that ends at `until` still runs at `at`. Every comparison of a time with the end of a
+/// lease is this one.
+#[inline]
+pub(crate) fn runs(until: Time, at: Time) -> bool {
+    at < until
 }
 
 /// What the firmware has for a worker to do.
@@ -172,9 +178,10 @@ impl WorkerState {
         add(&self.busy_ps, span.as_ps());
     }
 
-    /// The worker judges by `new` from now on, and not by `old`.
-    pub(crate) fn adopt_rules(&self, old: &Rules, new: &Rules, version: u64) {
-        for slot in (0..old.slots()).filter(|&slot| old.serial(slot) != new.serial(slot)) {
+    /// The worker judges by the rules of `version` from now on. Before, it judged the volumes in these slots
+    /// by other entries.
+    pub(crate) fn adopt_rules(&self, changed: impl Iterator<Item = u16>, version: u64) {
+        for slot in changed {
             self.in_flight(slot).age();
         }
         self.seen.set(version);

@@ -59,11 +59,11 @@ fn a_suite_goes_on_where_its_last_call_ended() {
             (gaps.len(), &gaps[0]["rw"], &gaps[1]["rw"]),
             (2, &"randread".into(), &"randwrite".into())
         );
-        // A second round, of what a quarter of the first one's time allows; the first one's runs stay as they
+        // A second round, of what a tenth of the first one's time allows; the first one's runs stay as they
         // were.
         let took: f64 = rows.iter().map(|row| row["kept"]["seconds"].as_f64().expect("a time")).sum();
-        let quarter = format!("{:.0}ms", took * 250.0);
-        let more = call(&["--runs", "2", "--budget", &quarter]);
+        let tenth = format!("{:.0}ms", took * 100.0);
+        let more = call(&["--runs", "2", "--budget", &tenth]);
         let done = more["done"].as_u64().expect("a number");
         assert!((31..60).contains(&done) && more["complete"] == false, "{done} runs");
         assert_eq!(more["rows"][0]["kept"]["runs"].as_array().map(Vec::len), Some(2));

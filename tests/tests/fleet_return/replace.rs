@@ -46,6 +46,25 @@ fn lost_bytes(clients: &Use, map: &FleetMap3) -> u64 {
     all(&get("still"), 0) + all(&get("busy"), 0) + all(clients.trimmer.info(), trimmed)
 }
 
+/// Each SSD scrubs and finds nothing, and takes the share that it is given.
+fn scrub_and_limit(array: &Array) {
+    let at = array.daemon();
+    gnstor(&["rebuild", "limit", "40", "--array", &at]).worked();
+    let status = gnstor(&["rebuild", "status", "--json", "--array", &at]);
+    let status: Value = serde_json::from_str(&status.stdout).expect("an object");
+    assert_eq!((&status["share_percent"], &status["ssds"]), (&40.into(), &Value::Array(Vec::new())));
+    assert_eq!(gnstor(&["rebuild", "limit", "0", "--array", &at]).code, 2, "1 to 100");
+    gnstor(&["scrub", "start", "--array", &at]).worked();
+    gnstor_tests::command::until("the scrubs have ended", || {
+        let status = gnstor(&["scrub", "status", "--json", "--array", &at]);
+        let status: Value = serde_json::from_str(&status.stdout).expect("an object");
+        let all = status["ssds"].as_array().expect("the SSDs");
+        assert!(all.len() == 4 && all.iter().all(|ssd| ssd["rotten_blocks"] == 0), "{status:#}");
+        all.iter().all(|ssd| ssd["scrub"] == "done")
+    });
+    gnstor(&["scrub", "stop", "--array", &at]).worked();
+}
+
 #[test]
 fn an_empty_ssd_takes_the_place_of_a_killed_one_fills_and_serves_and_no_call_fails() {
     within(BUILD_LIMIT, || {
@@ -76,6 +95,8 @@ fn an_empty_ssd_takes_the_place_of_a_killed_one_fills_and_serves_and_no_call_fai
         let placed = Instant::now();
         let healthy = until(&array, "all copies serve", |now| now["state"] == "healthy");
         let served = Instant::now();
+        let incarnation = &healthy["ssds"][usize::from(SSD)]["incarnation"];
+        assert_eq!(incarnation, 2, "no voter takes it for an older image of the SSD before it");
         assert_eq!(replace(&array, SSD).code, 0, "what was asked for before is done");
         let copied_bytes =
             healthy["ssds"][usize::from(SSD)]["fill"]["copied_bytes"].as_u64().expect("a fill");
@@ -89,6 +110,7 @@ fn an_empty_ssd_takes_the_place_of_a_killed_one_fills_and_serves_and_no_call_fai
         // What clients write meanwhile needs no copy.
         assert!(copied_bytes * 100 <= lost * 102 && copied_bytes * 2 >= lost, "{copied_bytes} of {lost}");
         clients.trim(&array);
+        scrub_and_limit(&array);
         until(&array, "three SSDs vote", |now| now["voters"].as_array().is_some_and(|all| all.len() == 3));
         std::thread::sleep(Duration::from_secs(1));
         clients.end(&array, &[]);

@@ -44,13 +44,13 @@ impl Arbiter {
     }
 
     #[inline]
-    pub(super) fn weights(&self) -> Weights {
+    pub(crate) fn weights(&self) -> Weights {
         Weights::from_feature(self.feature.load(Ordering::Relaxed))
     }
 
     /// The turns that all workers share; `None` where each worker has its own.
     #[inline]
-    pub(super) fn shared_turns(&self) -> Option<MutexGuard<'_, Turns>> {
+    pub(crate) fn shared_turns(&self) -> Option<MutexGuard<'_, Turns>> {
         self.weighted.as_ref().map(Mutex::lock)
     }
 }
@@ -77,7 +77,7 @@ impl Class {
 
 /// Feature 01h as the arbiter needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Weights {
+pub(crate) struct Weights {
     /// Commands of one queue in a row; none: until it is empty.
     burst: Option<u32>,
     /// Commands of the high, medium and low class in a round, at least 1.
@@ -87,7 +87,7 @@ pub(super) struct Weights {
 impl Weights {
     /// From CDW11 of Set Features: weights zero-based, high in 31:24, medium in 23:16, low in 15:8; log2
     /// of the burst in 2:0, where 7 is no limit.
-    pub(super) fn from_feature(value: u32) -> Self {
+    pub(crate) fn from_feature(value: u32) -> Self {
         let [burst, low, medium, high] = value.to_le_bytes();
         let burst = burst & 7;
         Self {
@@ -99,7 +99,7 @@ impl Weights {
 
 /// The queues of one controller that have a command waiting.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(crate) struct Turns {
     rings: [VecDeque<QueueKey>; 4],
     /// Commands that the first queue of each ring had in a row.
     run: [u32; 4],
@@ -108,12 +108,12 @@ pub(super) struct Turns {
 
 impl Turns {
     /// A queue has its first command waiting.
-    pub(super) fn add(&mut self, key: QueueKey, class: Class) {
+    pub(crate) fn add(&mut self, key: QueueKey, class: Class) {
         self.rings[class as usize].push_back(key);
     }
 
     /// A queue has no command waiting any more, for another reason than [`Self::took`]; whether it had one.
-    pub(super) fn remove(&mut self, key: QueueKey) -> bool {
+    pub(crate) fn remove(&mut self, key: QueueKey) -> bool {
         for (ring, run) in self.rings.iter_mut().zip(&mut self.run) {
             let Some(at) = ring.iter().position(|&queue| queue == key) else { continue };
             ring.remove(at);
@@ -127,7 +127,7 @@ impl Turns {
 
     /// The queue whose first command is next, and its ring.
     #[inline]
-    pub(super) fn next(&self) -> Option<(QueueKey, usize)> {
+    pub(crate) fn next(&self) -> Option<(QueueKey, usize)> {
         let first = |ring: usize| self.rings[ring].front().map(|&key| (key, ring));
         let with_credit = |ring: usize| first(ring).filter(|_| self.credits[ring - 1] > 0);
         // Where no class with a command has credits left, a new round begins.
@@ -136,7 +136,7 @@ impl Turns {
 
     /// The command that [`Self::next`] named was taken; whether its queue has `more`.
     #[inline]
-    pub(super) fn took(&mut self, ring: usize, more: bool, weights: &Weights) {
+    pub(crate) fn took(&mut self, ring: usize, more: bool, weights: &Weights) {
         if let Some(class) = ring.checked_sub(1) {
             if self.credits[class] == 0 {
                 self.credits = weights.credits;

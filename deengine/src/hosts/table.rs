@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The connected hosts: queues by their connection, and the NVMe controllers that they belong to.
 
+use super::arbiter::{Arbiter, Class};
+use super::events::Events;
+use super::features::Features;
 use super::host::{Host, NewHost, Queue, Role};
-use crate::admin::errors::ErrorLog;
-use crate::admin::events::Events;
-use crate::admin::features::Features;
-use crate::admin::scratch::Owner;
-use crate::io::arbiter::{Arbiter, Class};
+use crate::commands::scratch::Owner;
+use crate::smart::errors::ErrorLog;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
@@ -264,7 +264,7 @@ fn index(cntlid: u16) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Proof;
+    use crate::hosts::proof::Proof;
     use gnstor_base::time::Span;
     use gnstor_proto::slba::ClientId;
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An NVMe controller of a host, and its queues.
 
-use crate::admin::errors::ErrorLog;
-use crate::admin::events::Events;
-use crate::admin::features::Features;
-use crate::io::arbiter::{Arbiter, Class};
-use crate::session::Proof;
+use super::arbiter::{Arbiter, Class};
+use super::events::Events;
+use super::features::Features;
+use super::proof::Proof;
+use crate::smart::errors::ErrorLog;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
-use gnstor_proto::fabrics::Identity;
+use gnstor_proto::fabrics::{self, Identity};
 use std::sync::Arc;
 
 /// What a queue may be used for.
@@ -91,6 +91,11 @@ impl Host {
     /// chosen weighted round robin.
     pub(crate) fn class_of(&self, cattr: u8) -> Class {
         if arbitration_of(self.cc) == AMS_WEIGHTED { Class::from_cattr(cattr) } else { Class::Low }
+    }
+
+    /// The name that the host has in authentication.
+    pub(crate) fn nqn(&self) -> String {
+        fabrics::Host { identity: self.identity, id: self.host_id, serial: self.serial }.nqn()
     }
 
     /// When the host is taken for dead, or is too late to prove who it is; never, without a keep-alive

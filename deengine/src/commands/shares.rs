@@ -15,7 +15,7 @@ use crate::request::Request;
 use gnstor_proto::slba::ClientId;
 
 /// While so many frames are free, no client is asked what it has. A quarter of the frames for data under way.
-const PLENTY: u32 = crate::durable::FRAMES / 4;
+const PLENTY: u32 = crate::config::FRAMES / 4;
 
 /// What one worker, or the firmware, has taken for each client.
 #[derive(Debug)]

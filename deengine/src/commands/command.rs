@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A command in flight: what it waits for, what it does then, and the words of its completion.
 
-use crate::admin::scratch::Buffer;
-use crate::io::permit::CompletionPermit;
+use crate::commands::CompletionPermit;
+use crate::commands::scratch::Buffer;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::controller::QueueKey;

@@ -16,9 +16,8 @@
 //! then what LEASE RENEW has made of it.
 
 use crate::admin::changes::Change;
-use crate::admin::scratch::{Buffer, Owner};
+use crate::commands::scratch::{Buffer, Owner};
 use crate::controller::Ssd;
-use crate::repair::is_of_repair;
 use gnstor_base::controller::{AskId, Effect, Question};
 use gnstor_base::time::{Span, Time};
 use gnstor_fleet::known::Known;
@@ -175,10 +174,7 @@ impl Ssd {
     }
 
     /// A voter answered, or was not reached.
-    pub(crate) fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
-        if is_of_repair(ask) {
-            return self.peer_answered(now, ask, answer, data);
-        }
+    pub(crate) fn voter_answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>) {
         let Some(buffer) = self.asker.open.remove(&ask) else { return };
         self.scratch.give(buffer);
         let Some(cqe) = answer else { return };

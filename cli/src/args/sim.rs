@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Words of `gnstor sim`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use gnstor_console::words::{parse_size, parse_time};
+use gnstor_sim::load::Rw;
+use gnstor_sim::scale::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `gnstor sim`.
+#[derive(Clone, Debug, Args)]
+pub struct SimArgs {
+    /// What to simulate.
+    #[command(subcommand)]
+    pub command: SimCommand,
+}
+
+/// `gnstor sim ...`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum SimCommand {
+    /// Throughput and latency of closed loops, for ranges of clients and SSDs
+    #[command(
+        after_help = concat!(
+            "A range is N, or FIRST..LAST, which doubles from FIRST on and ends with LAST.\n\n",
+            "Real: firmware, translation layer, permission checks, RC transport, placement, bytes of ",
+            "commands. Modelled: time of flash\n",
+            "and wires, the client (the initiator as a host program that takes no time). Data: one token ",
+            "a block, and each read is\n",
+            "checked against it. Not there: GPU time, daemon, Keep Alive, faults. The same arguments print ",
+            "the same bytes.\n\n",
+            "Exit codes: 0 all well; 1 an SSD refused a command, or a read brought wrong data; 2 the command ",
+            "line was not understood,\n",
+            "or asks for more memory than --memory.",
+        )
+    )]
+    Scale(ScaleArgs),
+}
+
+/// `gnstor sim scale`.
+#[derive(Clone, Debug, Args)]
+pub struct ScaleArgs {
+    /// Clients, each with a volume and a channel of its own, 1 to 1024
+    #[arg(long, default_value = "1..32", value_name = "RANGE")]
+    pub clients: Range,
+    /// SSDs, 1 to 1024; more than 64 are several arrays, and each client has its volume in one of them
+    #[arg(long, default_value = "4", value_name = "RANGE")]
+    pub ssds: Range,
+    /// Machines with SSDs, each with a link of its own
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub nodes: usize,
+    /// Copies of every block [default: 2, or 1 with one SSD]
+    #[arg(long, value_name = "N")]
+    pub replicas: Option<u8>,
+    /// What the clients do
+    #[arg(long, value_enum, default_value = "randread", value_name = "RW")]
+    pub rw: RwArg,
+    /// Size of a request
+    #[arg(long, default_value = "4KiB", value_parser = parse_size, value_name = "SIZE")]
+    pub bs: u64,
+    /// Requests in flight of each client, 1 to 128
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    pub iodepth: u16,
+    /// Size of each client's volume, at most 4 GiB
+    #[arg(long, default_value = "16MiB", value_parser = parse_size, value_name = "SIZE")]
+    pub size: u64,
+    /// Logical capacity of each SSD [default: twice what the volumes take of it, at least 256 MiB]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub ssd_size: Option<u64>,
+    /// Preset of the SSDs
+    #[arg(long, default_value = "gnstor-980pro", value_name = "NAME")]
+    pub preset: String,
+    /// Link of each machine with SSDs
+    #[arg(long, value_enum, default_value = "200gbe", value_name = "LINK")]
+    pub link: SimLink,
+    /// Virtual time before the measured part
+    #[arg(long, default_value = "5ms", value_parser = parse_time, value_name = "TIME")]
+    pub warmup: Duration,
+    /// Virtual time of the measured part
+    #[arg(long, default_value = "20ms", value_parser = parse_time, value_name = "TIME")]
+    pub runtime: Duration,
+    /// Every draw comes from it
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+    /// Most memory that one array may take; a larger one is refused before it takes any
+    #[arg(long, default_value = "6GiB", value_parser = parse_size, value_name = "SIZE")]
+    pub memory: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    /// Write the table as comma-separated values
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+}
+
+/// What the clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RwArg {
+    /// Reads in order
+    Read,
+    /// Writes in order
+    Write,
+    /// Reads at random places
+    Randread,
+    /// Writes at random places
+    Randwrite,
+}
+
+/// The link of a machine with SSDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SimLink {
+    /// The paper's: 22.1 GB/s each way, 1 us
+    #[value(name = "200gbe")]
+    Paper,
+    /// No limit and no latency
+    None,
+}
+
+impl SimArgs {
+    /// Whether only JSON is to be printed.
+    pub fn is_json(&self) -> bool {
+        let SimCommand::Scale(args) = &self.command;
+        args.json
+    }
+}
+
+impl From<RwArg> for Rw {
+    fn from(arg: RwArg) -> Self {
+        match arg {
+            RwArg::Read => Self::Read,
+            RwArg::Write => Self::Write,
+            RwArg::Randread => Self::Randread,
+            RwArg::Randwrite => Self::Randwrite,
+        }
+    }
+}

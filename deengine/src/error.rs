@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What goes wrong with an SSD as a whole.
+
+use crate::request::Refused;
+use gnstor_durable::DurableError;
+use gnstor_flash::DataFileError;
+use gnstor_ftl::OpenError;
+use gnstor_proto::status::Refusal;
+use std::io;
+
+/// Why an SSD cannot be made or opened, or has not shut down in order.
+#[derive(Debug, thiserror::Error)]
+pub enum SsdError {
+    /// The translation layer.
+    #[error(transparent)]
+    Layer(#[from] OpenError),
+    /// The data file.
+    #[error(transparent)]
+    File(#[from] DataFileError),
+    /// Memory.
+    #[error("memory for the SSD: {0}")]
+    Memory(io::Error),
+    /// The metadata or the dump.
+    #[error("system area: {0}")]
+    Durable(#[from] DurableError),
+    /// What was asked for is not possible.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl SsdError {
+    /// What the file or the system area holds cannot be used. Another argument, or room on the disk, would
+    /// not help.
+    pub fn is_damage(&self) -> bool {
+        let is_bad = |kind: io::ErrorKind| !matches!(kind, io::ErrorKind::StorageFull);
+        match self {
+            Self::Layer(OpenError::Damaged(_)) => true,
+            Self::Layer(OpenError::Durable(DurableError::Io { source, .. }))
+            | Self::Durable(DurableError::Io { source, .. }) => is_bad(source.kind()),
+            Self::Layer(OpenError::Durable(_)) | Self::Durable(_) => true,
+            Self::Layer(OpenError::Media(error)) => error.kind() == io::ErrorKind::InvalidData,
+            Self::File(error) => matches!(error, DataFileError::Refused { .. }),
+            Self::Layer(OpenError::Capacity(_) | OpenError::Geometry(_))
+            | Self::Memory(_)
+            | Self::Refused(_) => false,
+        }
+    }
+}
+
+/// The system area does not take it: the change is not acknowledged.
+pub(crate) fn not_durable(error: &DurableError) -> Refused {
+    tracing::error!("the metadata cannot be written: {error}");
+    Refusal::NotReady.into()
+}

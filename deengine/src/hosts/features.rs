@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The values of Set Features that are a controller's own.
+
+use crate::request::Refused;
+use crate::smart::health::WARNING_KELVIN;
+use gnstor_proto::status::Refusal;
+
+/// Values that one host has set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Features {
+    /// 01h: weights and burst of the arbitration.
+    pub(crate) arbitration: u32,
+    /// 04h: at this temperature or above it the host is warned.
+    pub(crate) over_kelvin: u16,
+    /// 04h: at this temperature or below it.
+    pub(crate) under_kelvin: u16,
+    /// 05h: reads of unwritten blocks are refused.
+    pub(crate) tell_unwritten: bool,
+    /// 05h, 15:0: how long to try to read a block. Nothing is tried again, so every limit is kept.
+    pub(crate) retry_limit: u16,
+    /// 0Bh: which events it wants.
+    pub(crate) events: u32,
+}
+
+impl Default for Features {
+    fn default() -> Self {
+        Self {
+            // Weights 8, 4, 2; one command of a queue at a time.
+            arbitration: 7 << 24 | 3 << 16 | 1 << 8,
+            over_kelvin: WARNING_KELVIN,
+            under_kelvin: 0,
+            tell_unwritten: false,
+            retry_limit: 0,
+            // Every SMART warning. A host has to ask for notices.
+            events: 0x1F,
+        }
+    }
+}
+
+impl Features {
+    /// The temperature threshold that CDW11 names.
+    pub(crate) fn threshold(&mut self, cdw11: u32) -> Result<&mut u16, Refused> {
+        match cdw11 >> 20 & 3 {
+            0 => Ok(&mut self.over_kelvin),
+            1 => Ok(&mut self.under_kelvin),
+            _ => Err(Refusal::InvalidField.into()),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The connected hosts: their queues, their NVMe controllers, and what each controller was told. It carries
+//! no command out.
+
+pub(crate) mod arbiter;
+pub(crate) mod events;
+pub(crate) mod features;
+mod host;
+pub(crate) mod proof;
+mod table;
+
+pub(crate) use host::*;
+pub(crate) use table::*;

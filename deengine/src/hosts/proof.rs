@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How far a host has proven who it is, and what the SSD asks of hosts.
+
+use crate::request::Refused;
+use gnstor_auth::{Controller, Group, QueueProof, Secret, SessionKey};
+use gnstor_base::time::Time;
+use gnstor_proto::fabrics::{ConnectData, Identity};
+use gnstor_proto::slba::ClientId;
+use gnstor_proto::status::Refusal;
+use std::collections::HashMap;
+use std::fmt;
+use zerocopy::FromBytes;
+
+/// Where an SSD takes random bytes from: the operating system, or a test.
+pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
+
+/// What an SSD asks of every host.
+pub struct Authentication {
+    /// The array's manager key, from which the key of each host follows.
+    pub manager_key: Secret,
+    /// The Diffie-Hellman group that a host must take part in.
+    pub group: Group,
+    /// Random bytes for challenges and exponents.
+    pub random: Random,
+}
+
+impl fmt::Debug for Authentication {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authentication").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+/// The SSD's part in authentication.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    asks: Option<Authentication>,
+    /// The highest serial that was proven, for each client id.
+    serials: HashMap<ClientId, u64>,
+}
+
+impl Gate {
+    /// From here on every host must prove who it is.
+    pub(crate) fn require(&mut self, asks: Authentication) {
+        self.asks = Some(asks);
+    }
+
+    /// Whether hosts must prove who they are.
+    pub(crate) fn asks(&self) -> bool {
+        self.asks.is_some()
+    }
+
+    /// What hosts must prove, if they must.
+    pub(crate) fn authentication(&mut self) -> Option<&mut Authentication> {
+        self.asks.as_mut()
+    }
+
+    /// Whether an older registration of the host's id has been replaced.
+    pub(crate) fn is_replaced(&self, identity: Identity, serial: u64) -> bool {
+        let Identity::Client(id) = identity else { return false };
+        self.asks() && self.serials.get(&id).is_some_and(|&highest| serial < highest)
+    }
+
+    /// The host of this serial is proven.
+    pub(crate) fn note(&mut self, identity: Identity, serial: u64) {
+        if let Identity::Client(id) = identity {
+            let highest = self.serials.entry(id).or_default();
+            *highest = serial.max(*highest);
+        }
+    }
+}
+
+/// How far a host has proven who it is.
+#[derive(Debug)]
+pub(crate) enum Proof {
+    /// The SSD asks for none.
+    NotAsked,
+    /// The host has until `by`. `answer` waits for Authentication Receive.
+    Awaited { by: Time, stage: Stage, answer: Option<Vec<u8>> },
+    /// It is proven. `last` is the number of its last I/O queue's proof.
+    Given { key: SessionKey, last: u64 },
+}
+
+/// A run of the protocol.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    Begun,
+    Challenged(Box<Controller>),
+    Answered(Box<Controller>),
+    Failed,
+}
+
+impl Proof {
+    /// By when the host must have proven who it is.
+    pub(crate) fn deadline(&self) -> Time {
+        match self {
+            Self::Awaited { by, .. } => *by,
+            Self::NotAsked | Self::Given { .. } => Time::NEVER,
+        }
+    }
+
+    /// Judges the Connect of an I/O queue. Numbers of proofs only rise.
+    pub(crate) fn admit(&mut self, cntlid: u16, qid: u16, data: &ConnectData) -> Result<(), Refused> {
+        match self {
+            Self::NotAsked => Ok(()),
+            Self::Awaited { .. } => Err(Refusal::AuthenticationRequired.into()),
+            Self::Given { key, last } => {
+                let proof = QueueProof::read_from_bytes(&data.proof).expect("40 bytes");
+                let number = proof.number.get();
+                if number == 0 {
+                    return Err(Refusal::AuthenticationRequired.into());
+                }
+                if number <= *last || !key.accepts(cntlid, qid, &proof) {
+                    return Err(Refusal::ConnectRefused.into());
+                }
+                *last = number;
+                Ok(())
+            }
+        }
+    }
+}

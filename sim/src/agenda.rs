@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which actor is stepped next: one heap of (time, tie, actor).
+//!
+//! ```text
+//!   wake(actor, at) --> heap --> next(): the actor with the earliest time
+//! ```
+//! An actor has at most one time. A later wish for an earlier time replaces it, and the old entry is passed
+//! over when it comes to the top. Actors of the same time come in an order that the seed draws.
+
+use crate::dice::Dice;
+use gnstor_base::time::Time;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The times at which actors are to be stepped.
+#[derive(Debug)]
+pub struct Agenda {
+    heap: BinaryHeap<Reverse<(Time, u32, u32)>>,
+    /// By actor: its time, and the tie of the entry that stands for it.
+    armed: Vec<(Time, u32)>,
+    ties: Dice,
+}
+
+impl Agenda {
+    /// Of so many actors, none of which wants to be stepped.
+    pub fn new(actors: usize, ties: Dice) -> Self {
+        Self { heap: BinaryHeap::with_capacity(2 * actors), armed: vec![(Time::NEVER, 0); actors], ties }
+    }
+
+    /// The actor is to be stepped at `at`, if it is not to be earlier.
+    pub fn wake(&mut self, actor: u32, at: Time) {
+        let armed = &mut self.armed[actor as usize];
+        if at < armed.0 {
+            let tie = u32::try_from(self.ties.bits() >> 32).expect("32 bits");
+            *armed = (at, tie);
+            self.heap.push(Reverse((at, tie, actor)));
+        }
+    }
+
+    /// The actor to be stepped next, and when. It has no time any more.
+    pub fn pop(&mut self) -> Option<(Time, u32)> {
+        while let Some(Reverse((at, tie, actor))) = self.heap.pop() {
+            let armed = &mut self.armed[actor as usize];
+            if *armed == (at, tie) {
+                *armed = (Time::NEVER, 0);
+                return Some((at, actor));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+
+    fn order(seed: u64) -> Vec<u32> {
+        let mut agenda = Agenda::new(16, Dice::new(seed, 0));
+        (0..16).for_each(|actor| agenda.wake(actor, Time::from_ns(5)));
+        std::iter::from_fn(|| agenda.pop()).map(|(_, actor)| actor).collect()
+    }
+
+    #[test]
+    fn ties_are_broken_by_the_seed_alone() {
+        let _deadline = deadline();
+        let mut sorted = order(1);
+        assert_eq!(sorted, order(1));
+        assert_ne!(sorted, order(2));
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..16).collect::<Vec<_>>(), "each actor comes once");
+    }
+
+    #[test]
+    fn an_actor_is_stepped_at_its_earliest_time_and_once() {
+        let _deadline = deadline();
+        let mut agenda = Agenda::new(2, Dice::new(1, 0));
+        let at = Time::from_ns;
+        agenda.wake(0, at(9));
+        agenda.wake(1, at(7));
+        agenda.wake(0, at(3));
+        agenda.wake(0, at(5));
+        assert_eq!(agenda.pop(), Some((at(3), 0)));
+        agenda.wake(0, at(8));
+        assert_eq!(agenda.pop(), Some((at(7), 1)));
+        assert_eq!(agenda.pop(), Some((at(8), 0)));
+        assert_eq!(agenda.pop(), None);
+    }
+}

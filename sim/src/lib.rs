@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The array in a box: the code that ships, under one virtual clock, in one thread, from one seed.
+//!
+//! ```text
+//!   Agenda: (time, tie, actor) ----------------------------------------------+
+//!      |                                                                     |
+//!      v                                                                     v
+//!   Client x N (modelled: the initiator as a host program)      SsdActor x M (real)
+//!     slots, split, placement, stamps, gate --capsules-------> RcTransport: RC order, acks, link's time
+//!            <------------------ responses, tokens of blocks--  Worker: firmware, translation layer, flash
+//! ```
+//! What it does not do: it moves no data, only a token for each block; it has no daemon, no Keep Alive and
+//! no faults; the time of the GPU itself is not modelled. `docs/simulator.md` says what that means for its
+//! figures.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`agenda`], [`dice`] | the clock and the random numbers |
+//! | [`world`] | actors and how they meet |
+//! | `ssd`, `port` | an SSD on its engine, and the clients' end of that |
+//! | `client`, [`load`] | the initiator, and what it is to do |
+//! | [`scale`] | `gnstor sim scale`: many worlds, one table |
+
+pub mod agenda;
+mod bound;
+mod client;
+pub mod dice;
+pub mod load;
+pub mod memory;
+mod port;
+pub mod scale;
+mod ssd;
+pub mod world;
+
+pub use ssd::WorldError;
+
+/// What is wrong with what was asked for: a sentence for a person.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Usage(pub String);

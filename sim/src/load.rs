@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a client does: it writes its volume once, and then keeps so many requests in flight.
+
+use crate::dice::Dice;
+use gnstor_base::time::Time;
+
+/// Reads or writes, in order or at random.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Rw {
+    /// Reads in order.
+    Read,
+    /// Writes in order.
+    Write,
+    /// Reads at random places.
+    Randread,
+    /// Writes at random places.
+    Randwrite,
+}
+
+impl Rw {
+    /// Whether it writes.
+    pub fn is_write(self) -> bool {
+        matches!(self, Self::Write | Self::Randwrite)
+    }
+
+    /// Whether the places are random.
+    pub fn is_random(self) -> bool {
+        matches!(self, Self::Randread | Self::Randwrite)
+    }
+}
+
+/// Blocks of a request of the fill: a chunk.
+const FILL_BLOCKS: u32 = 16;
+/// Requests in flight of the fill, so that the SSDs' buffers are not the only thing that is measured.
+const FILL_DEPTH: u16 = 16;
+
+/// What the load wants next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// This request, under this number.
+    Request { number: u16, is_write: bool, vba: u32, blocks: u32 },
+    /// Nothing before then, unless a request ends.
+    Later(Time),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Rests,
+    Fills,
+    Runs { until: Time },
+}
+
+/// The load of one client.
+#[derive(Debug)]
+pub(crate) struct Load {
+    rw: Rw,
+    unit_blocks: u32,
+    units: u32,
+    blocks: u32,
+    depth: u16,
+    dice: Dice,
+    phase: Phase,
+    /// Numbers of requests that are not in use.
+    free: Vec<u16>,
+    /// The next unit in order, or the next block of the fill.
+    next: u32,
+    /// Start and end of the requests that have ended since the world looked.
+    pub(crate) ended: Vec<(Time, Time)>,
+}
+
+impl Load {
+    pub(crate) fn new(rw: Rw, (unit_blocks, units): (u32, u32), depth: u16, dice: Dice) -> Self {
+        Self {
+            rw,
+            unit_blocks,
+            units,
+            blocks: unit_blocks * units,
+            depth,
+            dice,
+            phase: Phase::Rests,
+            free: Vec::new(),
+            next: 0,
+            ended: Vec::new(),
+        }
+    }
+
+    /// The whole volume is to be written once.
+    pub(crate) fn fill(&mut self) {
+        self.phase = Phase::Fills;
+        self.next = 0;
+        self.free = (0..FILL_DEPTH).rev().collect();
+    }
+
+    /// New requests begin until `until`. A load in order begins at a place that the dice draw.
+    pub(crate) fn run(&mut self, until: Time) {
+        self.phase = Phase::Runs { until };
+        self.next = self.dice.below(self.units);
+        self.free = (0..self.depth).rev().collect();
+    }
+
+    pub(crate) fn ended(&mut self, now: Time, start: Time, number: u16) {
+        self.free.push(number);
+        self.ended.push((start, now));
+    }
+
+    pub(crate) fn next(&mut self, now: Time) -> Next {
+        let Some(&number) = self.free.last() else { return Next::Later(Time::NEVER) };
+        let (vba, blocks) = match self.phase {
+            Phase::Runs { until } if now < until => {
+                let unit = if self.rw.is_random() { self.dice.below(self.units) } else { self.next };
+                self.next = (self.next + 1) % self.units;
+                (unit * self.unit_blocks, self.unit_blocks)
+            }
+            Phase::Fills if self.next < self.blocks => {
+                let vba = self.next;
+                let blocks = FILL_BLOCKS.min(self.blocks - vba);
+                self.next += blocks;
+                (vba, blocks)
+            }
+            _ => return Next::Later(Time::NEVER),
+        };
+        self.free.pop();
+        let is_write = self.phase == Phase::Fills || self.rw.is_write();
+        Next::Request { number, is_write, vba, blocks }
+    }
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor sim scale`: closed loops over ranges of clients and SSDs, one world a point.
+
+mod range;
+mod table;
+
+pub use range::Range;
+pub use table::csv;
+
+use crate::bound::{self, Bounds};
+use crate::load::Rw;
+use crate::memory;
+use crate::world::{Ended, Plan, World};
+use crate::{Usage, WorldError};
+use gnstor_base::time::Span;
+use gnstor_deengine::Preset;
+use gnstor_fabric::link::LinkConfig;
+use gnstor_proto::BLOCK_BYTES;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// Clients.
+    pub clients: Range,
+    /// SSDs.
+    pub ssds: Range,
+    /// Machines with SSDs, each with a wire of its own; at most as many as SSDs.
+    pub nodes: usize,
+    /// Copies of every block.
+    pub replicas: u8,
+    /// What the clients do.
+    pub rw: Rw,
+    /// Bytes of a request.
+    pub bs: u64,
+    /// Requests in flight of each client.
+    pub iodepth: u16,
+    /// Bytes of each client's volume.
+    pub size: u64,
+    /// Logical capacity of each SSD; `None`: twice what the volumes take of it, at least 256 MiB.
+    pub ssd_bytes: Option<u64>,
+    /// Preset of the SSDs.
+    pub preset: Preset,
+    /// The wire of each node.
+    pub link: LinkConfig,
+    /// Virtual time that is not measured.
+    pub warmup: Span,
+    /// Virtual time that is measured.
+    pub runtime: Span,
+    /// Every draw comes from it.
+    pub seed: u64,
+    /// Most bytes that a world may take.
+    pub memory: u64,
+}
+
+/// One point.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Row {
+    /// Clients.
+    pub clients: usize,
+    /// SSDs.
+    pub ssds: usize,
+    /// Machines with SSDs.
+    pub nodes: usize,
+    /// Copies of every block.
+    pub replicas: u8,
+    /// What the clients did.
+    pub rw: Rw,
+    /// Bytes of a request.
+    pub bs: u64,
+    /// Requests in flight of each client.
+    pub iodepth: u16,
+    /// Requests that ended in the measured time.
+    pub requests: u64,
+    /// Requests a second.
+    pub iops: u64,
+    /// Megabytes a second, 10^6 bytes each.
+    pub mb_per_s: u64,
+    /// What the SSDs' models allow together, requests a second; `None`: nothing is modelled.
+    pub ssds_iops: Option<u64>,
+    /// What the wires allow, requests a second; `None`: they are not limited.
+    pub wires_iops: Option<u64>,
+    /// Share of what the SSDs allow, in thousandths.
+    pub share_permille: Option<u64>,
+    /// Latencies, nanoseconds.
+    pub p50_ns: u64,
+    /// The same.
+    pub p99_ns: u64,
+    /// The same.
+    pub p999_ns: u64,
+    /// The same.
+    pub max_ns: u64,
+    /// Blocks sent to the busiest SSD over the mean of all, in thousandths.
+    pub load_permille: u64,
+    /// Steps of actors, the fill included.
+    pub steps: u64,
+    /// Hash of every step and of every request's end.
+    pub trace: String,
+}
+
+const K: u64 = 1 << 10;
+const MAX_COUNT: usize = 1024;
+const MAX_DEPTH: u16 = 128;
+/// A token names a block by 20 bits.
+const MAX_SIZE: u64 = 4 << 30;
+const LEAST_SSD: u64 = 256 << 20;
+/// Longest measured time of a world: a lease of the fill outlasts it.
+const LONGEST: Span = Span::from_ms(60_000);
+
+impl Sweep {
+    /// The worlds of the table, after everything has been checked that can be before one is made.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong and what is possible.
+    pub fn plans(&self) -> Result<Vec<Plan>, Usage> {
+        self.check()?;
+        let mut plans = Vec::new();
+        for ssds in self.ssds.values() {
+            for clients in self.clients.values() {
+                plans.push(self.plan(ssds, clients)?);
+            }
+        }
+        Ok(plans)
+    }
+
+    fn check(&self) -> Result<(), Usage> {
+        let Self { replicas, bs, iodepth, size, .. } = *self;
+        for (what, range) in [("--clients", &self.clients), ("--ssds", &self.ssds)] {
+            range.check(what, MAX_COUNT)?;
+        }
+        let fewest = self.ssds.first;
+        if replicas == 0 || replicas > 4 || usize::from(replicas) > fewest {
+            let most = fewest.min(4);
+            return Err(Usage(format!(
+                "--replicas {replicas} is not possible with {fewest} SSDs: use 1 to {most}"
+            )));
+        }
+        if self.nodes == 0 || self.nodes > fewest {
+            let nodes = self.nodes;
+            return Err(Usage(format!(
+                "--nodes {nodes} is not possible with {fewest} SSDs: use 1 to {fewest}"
+            )));
+        }
+        if iodepth == 0 || iodepth > MAX_DEPTH {
+            return Err(Usage(format!(
+                "--iodepth {iodepth} must be 1 to {MAX_DEPTH}, the slots of a channel"
+            )));
+        }
+        if bs == 0 || !bs.is_multiple_of(u64::from(BLOCK_BYTES)) || bs > 1 << 20 {
+            return Err(Usage(format!("--bs {bs} must be a multiple of 4096, up to 1 MiB")));
+        }
+        if size < bs * u64::from(iodepth) || size > MAX_SIZE {
+            let least = bs * u64::from(iodepth) / K;
+            return Err(Usage(format!("--size {size} must be {least} KiB (--iodepth times --bs) to 4 GiB")));
+        }
+        if self.runtime == Span::ZERO || self.runtime > LONGEST || self.warmup > LONGEST {
+            return Err(Usage("--runtime must be more than 0, and it and --warmup at most 60s".into()));
+        }
+        Ok(())
+    }
+
+    fn plan(&self, ssds: usize, clients: usize) -> Result<Plan, Usage> {
+        let arrays = ssds.div_ceil(crate::world::CELL);
+        if clients < arrays && clients > 1 || arrays > 1 && clients == 1 {
+            return Err(Usage(format!(
+                "{ssds} SSDs are {arrays} arrays of up to 64, and {clients} clients leave some of them idle: \
+                 use --clients {arrays} or more"
+            )));
+        }
+        let unit_blocks = u32::try_from(self.bs / u64::from(BLOCK_BYTES)).expect("at most 1 MiB");
+        let units = u32::try_from(self.size / self.bs).expect("at most 4 GiB");
+        let all = self.size * clients as u64 * u64::from(self.replicas);
+        // The arrays of a world differ by one SSD and by one client.
+        let share = all.div_ceil(ssds as u64) + self.size.div_ceil(ssds.min(crate::world::CELL) as u64);
+        let ssd_bytes = self.ssd_bytes.unwrap_or((2 * share).max(LEAST_SSD).next_multiple_of(1 << 20));
+        if share + share / 8 > ssd_bytes {
+            return Err(Usage(format!(
+                "{} KiB on each SSD do not fit into --ssd-size; make --size, --clients or --replicas smaller",
+                share / K
+            )));
+        }
+        let plan = Plan {
+            ssds,
+            clients,
+            nodes: self.nodes,
+            replicas: self.replicas,
+            rw: self.rw,
+            unit_blocks,
+            units,
+            depth: self.iodepth,
+            preset: self.preset.clone(),
+            ssd_bytes,
+            link: self.link,
+            seed: self.seed,
+        };
+        let needed = memory::estimate(&plan);
+        if needed > self.memory {
+            let [needed, limit] = [needed, self.memory].map(|bytes| bytes >> 20);
+            return Err(Usage(format!(
+                "{clients} clients and {ssds} SSDs take about {needed} MiB of memory, and --memory is \
+                 {limit} MiB: make --size or a range smaller"
+            )));
+        }
+        Ok(plan)
+    }
+
+    /// Runs one world.
+    ///
+    /// # Errors
+    /// When an SSD refuses a command, a connection breaks, or a read brings wrong data.
+    pub fn run(&self, plan: &Plan, measured: &mut Measured) -> Result<Row, WorldError> {
+        let mut world = World::new(plan)?;
+        if !plan.rw.is_write() {
+            world.fill()?;
+        }
+        let begin = world.now() + self.warmup;
+        let end = begin + self.runtime;
+        let before = world.sent_blocks();
+        let mut latencies = Histogram::new(3).expect("three digits");
+        world.run(end, |(start, at): Ended| {
+            if at >= begin && at < end {
+                latencies.record(at.since(start).as_ns().max(1)).expect("it has no upper limit");
+            }
+        })?;
+        let sent: Vec<u64> = world.sent_blocks().iter().zip(before).map(|(now, then)| now - then).collect();
+        Ok(self.row(plan, &world, &latencies, (&sent, &mut measured.0)))
+    }
+
+    fn row(
+        &self,
+        plan: &Plan,
+        world: &World,
+        latencies: &Histogram<u64>,
+        (sent, bounds): (&[u64], &mut Bounds),
+    ) -> Row {
+        let requests = latencies.len();
+        let a_second = |count: u64| {
+            let ps = u128::from(self.runtime.as_ps());
+            u64::try_from(u128::from(count) * 1_000_000_000_000 / ps).unwrap_or(u64::MAX)
+        };
+        let iops = a_second(requests);
+        let ssds = bounds.ssds(plan);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, not negative")]
+        let whole = |rate: f64| rate as u64;
+        let ssds_iops = ssds.map(whole);
+        let at = |quantile| latencies.value_at_quantile(quantile);
+        let (sum, most) = (sent.iter().sum::<u64>(), sent.iter().max().copied().unwrap_or(0));
+        Row {
+            clients: plan.clients,
+            ssds: plan.ssds,
+            nodes: plan.nodes,
+            replicas: plan.replicas,
+            rw: plan.rw,
+            bs: self.bs,
+            iodepth: self.iodepth,
+            requests,
+            iops,
+            mb_per_s: a_second(requests * self.bs) / 1_000_000,
+            ssds_iops,
+            wires_iops: bound::wires(plan).map(whole),
+            share_permille: ssds_iops.map(|all| iops * 1000 / all.max(1)),
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            p999_ns: at(0.999),
+            max_ns: latencies.max(),
+            load_permille: most * 1000 * sent.len() as u64 / sum.max(1),
+            steps: world.steps(),
+            trace: format!("{:016x}", world.trace()),
+        }
+    }
+}
+
+/// Rates of the SSDs' models that were measured for earlier points.
+#[derive(Debug, Default)]
+pub struct Measured(Bounds);

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The actor of one SSD: the RC transport and the firmware that ship, in virtual time.
+//!
+//! ```text
+//!   clients --Port--> RcTransport --capsules, link--> Worker: firmware, translation layer, modelled flash
+//!           <-------- acks, responses <------------- effects
+//! ```
+
+use crate::port::{Arrived, Port};
+use gnstor_base::time::{Span, Time};
+use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdError, SsdMedia};
+use gnstor_fabric::transport::{Connect, ExecutorId, RcTransport};
+use gnstor_proto::fabrics::{
+    self, CNTLID_ANY, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, fctype, property,
+};
+use gnstor_proto::nvme::{self, Cqe, KeyedSgl, Sqe};
+use gnstor_proto::vendor::{VolumeEntry, opcode};
+use std::collections::VecDeque;
+use std::sync::mpsc;
+use zerocopy::IntoBytes;
+
+/// Steps of one moment. More of them would mean that the SSD waits for a thread that is not there.
+const MOST_STEPS: u32 = 10_000;
+/// How far the clock goes when an SSD is still due after those.
+const NUDGE: Span = Span::from_ns(1000);
+/// An engine that is not stepped for a second takes its process for stopped.
+const HEARTBEAT: Span = Span::from_ms(500);
+/// Longest wait for the answer to a command that sets the world up.
+const SETUP: Span = Span::from_ms(10_000);
+
+/// The queue pair of the daemon's commands; those of clients come behind it, two each.
+const DAEMON_QP: u32 = 1;
+
+/// The queue pair of a client's I/O.
+pub(crate) const fn io_qp(client: u32) -> u32 {
+    2 * client + 3
+}
+
+/// The client that has this queue pair for its I/O.
+pub(crate) const fn client_of(qpn: u32) -> Option<u32> {
+    if qpn >= 3 && qpn % 2 == 1 { Some((qpn - 3) / 2) } else { None }
+}
+
+/// Why a world cannot be set up or run on.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// The SSD cannot be made.
+    #[error("SSD {0}: {1}")]
+    Ssd(usize, SsdError),
+    /// An SSD refused a command that sets the world up.
+    #[error("SSD {ssd} answered {what} with status {status:#06x}")]
+    Setup {
+        /// Number of the SSD.
+        ssd: usize,
+        /// Which command.
+        what: &'static str,
+        /// Its status word; all ones: no answer.
+        status: u16,
+    },
+    /// An SSD refused a read or write.
+    #[error("SSD {ssd} refused a command of client {client} with status {status:#06x}, reason {reason}")]
+    Refused {
+        /// Number of the SSD.
+        ssd: usize,
+        /// Number of the client.
+        client: usize,
+        /// Its status word.
+        status: u16,
+        /// The detail of the refusal (docs/statuses.md).
+        reason: u32,
+    },
+    /// A queue pair broke.
+    #[error("the queue pair of client {client} to SSD {ssd} broke")]
+    Broken {
+        /// Number of the SSD.
+        ssd: usize,
+        /// Number of the client.
+        client: usize,
+    },
+    /// A read brought the data of another block or write.
+    #[error("client {client} read block {block} and got the data of another block or of another write")]
+    WrongData {
+        /// Number of the client.
+        client: usize,
+        /// The block.
+        block: u32,
+    },
+    /// Nothing is to happen any more, and clients wait.
+    #[error("nothing is to happen any more, and {0} requests wait: a part of the array has lost a command")]
+    Stuck(u64),
+    /// The load would take longer than the time of the world's clock.
+    #[error("the volumes were not written within {0} s of virtual time")]
+    FillTooLong(u64),
+}
+
+/// An SSD and its engine.
+pub(crate) struct SsdActor {
+    pub(crate) number: usize,
+    engine: RcTransport,
+    executor: ExecutorId,
+    pub(crate) port: Port,
+    arrived: VecDeque<(u32, Arrived)>,
+    /// Times at which the SSD was still due after its steps.
+    pub(crate) nudges: u64,
+}
+
+impl SsdActor {
+    /// An empty SSD of this index in its array, on an engine whose link is shared with its siblings.
+    pub(crate) fn new(
+        number: usize,
+        index: u16,
+        mut engine: RcTransport,
+        preset: Preset,
+        capacity_bytes: u64,
+    ) -> Result<Self, WorldError> {
+        let serial = format!("SIM{number}");
+        let config = SsdConfig { index, preset, capacity_bytes, serial, media: SsdMedia::Ram };
+        let ssd = Ssd::format(config).map_err(|cause| WorldError::Ssd(number, cause))?;
+        let worker = ssd.into_workers(1).remove(0);
+        let regions = worker.regions();
+        engine.add_target(Box::new(worker), regions);
+        let port = Port::default();
+        let executor = engine.add_other(Box::new(port.clone()));
+        Ok(Self { number, engine, executor, port, arrived: VecDeque::new(), nudges: 0 })
+    }
+
+    /// Does all that is due at `now`. Returns when it is to be stepped again.
+    pub(crate) fn step(&mut self, now: Time) -> Time {
+        for _ in 0..MOST_STEPS {
+            self.engine.step(now);
+            let next = self.engine.next_event().unwrap_or(Time::NEVER);
+            if next > now && !self.port.has_requests() {
+                return next.min(now + HEARTBEAT);
+            }
+        }
+        self.nudges += 1;
+        now + NUDGE
+    }
+
+    /// The arrivals for clients, oldest first: the list is to be given back empty.
+    pub(crate) fn arrived(&mut self) -> VecDeque<(u32, Arrived)> {
+        let mut list = std::mem::take(&mut self.arrived);
+        self.port.take(&mut list);
+        list
+    }
+
+    pub(crate) fn keep(&mut self, list: VecDeque<(u32, Arrived)>) {
+        debug_assert!(list.is_empty());
+        self.arrived = list;
+    }
+
+    fn fail(&self, what: &'static str, status: u16) -> WorldError {
+        WorldError::Setup { ssd: self.number, what, status }
+    }
+
+    fn connect(&mut self, now: Time, qpn: u32, qid: u16, cntlid: u16, depth: u16) -> Result<(), WorldError> {
+        let (reply, answer) = mpsc::channel();
+        let request = CmRequest {
+            qid: qid.into(),
+            cntlid: cntlid.into(),
+            hrqsize: depth.into(),
+            hsqsize_z: (depth - 1).into(),
+            ..CmRequest::default()
+        };
+        let port = gnstor_fabric::transport::Port::Local(0);
+        self.engine.connect(now, Connect { executor: self.executor, qpn, port, request }, reply);
+        match answer.recv() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(reason)) => Err(self.fail("a connection request", reason)),
+            Err(_) => Err(self.fail("a connection request", u16::MAX)),
+        }
+    }
+
+    /// Sends a command with real data and waits for its answer; when it was there, and the answer.
+    fn command(
+        &mut self,
+        mut now: Time,
+        qpn: u32,
+        (mut sqe, data, what): (Sqe, &[u8], &'static str),
+    ) -> Result<(Time, Cqe), WorldError> {
+        sqe.flags = nvme::FLAGS_SGL;
+        sqe.dptr = KeyedSgl::keyed(0, u32::try_from(data.len()).expect("small"), 1);
+        self.port.set_data(data);
+        self.port.send(qpn, 0, false, &sqe);
+        let deadline = now + SETUP;
+        while now < deadline {
+            let next = self.step(now);
+            let mut list = self.arrived();
+            let answer = list.drain(..).find_map(|(of, arrived)| match arrived {
+                Arrived::Response(cqe) if of == qpn => Some(cqe),
+                _ => None,
+            });
+            self.keep(list);
+            match answer {
+                Some(cqe) if cqe.status_word() == 0 => {
+                    self.port.set_data(&[]);
+                    return Ok((now, cqe));
+                }
+                Some(cqe) => return Err(self.fail(what, cqe.status_word())),
+                None => now = next,
+            }
+        }
+        Err(self.fail(what, u16::MAX))
+    }
+
+    fn open(
+        &mut self,
+        now: Time,
+        (qpn, qid): (u32, u16),
+        identity: Identity,
+        (cntlid, depth): (u16, u16),
+        index: u16,
+    ) -> Result<(Time, u16), WorldError> {
+        self.connect(now, qpn, qid, if cntlid == CNTLID_ANY { 0 } else { cntlid }, depth)?;
+        let fields =
+            ConnectFields { qid: qid.into(), sqsize_z: (depth - 1).into(), ..ConnectFields::default() };
+        let sqe = fabrics::command(fctype::CONNECT, &fields);
+        let data = ConnectData::new(identity, cntlid, &fabrics::ssd_subnqn(index));
+        let (now, cqe) = self.command(now, qpn, (sqe, data.as_bytes(), "Connect"))?;
+        let id = u16::try_from(cqe.dw0.get() & 0xFFFF).expect("16 bits");
+        if qid != 0 {
+            return Ok((now, id));
+        }
+        // CC: enabled, with the entry sizes of I/O queues.
+        let value = (1 | 6 << 16 | 4 << 20).into();
+        let enable = PropertyFields { offset: property::CC.into(), value, ..PropertyFields::default() };
+        let enable = fabrics::command(fctype::PROPERTY_SET, &enable);
+        let (now, _) = self.command(now, qpn, (enable, &[], "Property Set"))?;
+        Ok((now, id))
+    }
+
+    /// Gives the SSD its map and its volumes, as the daemon does.
+    pub(crate) fn found(
+        &mut self,
+        mut now: Time,
+        index: u16,
+        map: &[u8],
+        volumes: &[VolumeEntry],
+    ) -> Result<Time, WorldError> {
+        (now, _) = self.open(now, (DAEMON_QP, 0), Identity::Daemon, (CNTLID_ANY, 32), index)?;
+        let mut map = map.to_vec();
+        map.resize(map.len().next_multiple_of(4), 0);
+        (now, _) =
+            self.command(now, DAEMON_QP, (vendor(opcode::MAP_SET, map.len()), &map, "the fleet map"))?;
+        for volume in volumes {
+            let entry = volume.encode();
+            let add = vendor(opcode::VOLUME_ADD, entry.as_bytes().len());
+            (now, _) = self.command(now, DAEMON_QP, (add, entry.as_bytes(), "a volume"))?;
+        }
+        Ok(now)
+    }
+
+    /// Opens a session of a client: its admin queue, and a queue for `entries` commands.
+    pub(crate) fn admit(
+        &mut self,
+        now: Time,
+        client: u32,
+        identity: Identity,
+        (entries, index): (u16, u16),
+    ) -> Result<Time, WorldError> {
+        let (now, id) = self.open(now, (io_qp(client) - 1, 0), identity, (CNTLID_ANY, 32), index)?;
+        let (now, _) = self.open(now, (io_qp(client), 1), identity, (id, entries), index)?;
+        Ok(now)
+    }
+}
+
+/// A command of the daemon's with `bytes` of data.
+fn vendor(opcode: u8, bytes: usize) -> Sqe {
+    let dwords = u32::try_from(bytes / 4).expect("small");
+    Sqe { opcode, nsid: 1.into(), cdw10: dwords.into(), ..Sqe::default() }
+}

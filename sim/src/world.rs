@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A world: SSDs, clients, one clock. It is set up as the daemon and the hosts do it, and then run.
+//!
+//! ```text
+//!   Agenda --(time, actor)--> an SSD: its engine does what is due; what it has goes to the clients
+//!                         `-> a client: it sends what it can; the SSDs that it sent to are woken
+//! ```
+
+use crate::agenda::Agenda;
+use crate::client::{CHUNK_SHIFT, Client, SLOTS, Volume};
+use crate::dice::Dice;
+use crate::load::{Load, Rw};
+use crate::ssd::{SsdActor, WorldError, client_of};
+use gnstor_base::time::{Span, Time};
+use gnstor_deengine::Preset;
+use gnstor_fabric::link::LinkConfig;
+use gnstor_fabric::transport::{RcTransport, TransportConfig};
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::placement::{FleetMap, mix64};
+use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::vendor::{Limits, VolumeEntry};
+use std::sync::Arc;
+
+/// Most SSDs of one array here: as many as a channel reaches.
+pub const CELL: usize = 64;
+/// Placement groups of an array.
+pub const GROUPS: u32 = 4096;
+/// Fewest commands in flight to one SSD (`LEAST_DEPTH` in `gnor/src/layout.rs`).
+const LEAST_DEPTH: usize = 32;
+/// The fill may take so long.
+const FILL_LIMIT: Span = Span::from_ms(600_000);
+
+/// What a world is made of.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// SSDs.
+    pub ssds: usize,
+    /// Clients, each with a volume of its own.
+    pub clients: usize,
+    /// Machines with SSDs, each with a wire of its own.
+    pub nodes: usize,
+    /// Copies of every block.
+    pub replicas: u8,
+    /// What the clients do.
+    pub rw: Rw,
+    /// Blocks of a request.
+    pub unit_blocks: u32,
+    /// Requests that cover a volume once.
+    pub units: u32,
+    /// Requests in flight of each client.
+    pub depth: u16,
+    /// Preset of the SSDs.
+    pub preset: Preset,
+    /// Logical capacity of each SSD.
+    pub ssd_bytes: u64,
+    /// The wire of each node.
+    pub link: LinkConfig,
+    /// Every draw of the world comes from it.
+    pub seed: u64,
+}
+
+/// SSDs and clients.
+pub struct World {
+    now: Time,
+    agenda: Agenda,
+    ssds: Vec<SsdActor>,
+    clients: Vec<Client>,
+    /// First SSD and first client of each array, and of the one behind the last.
+    cells: Vec<Cell>,
+    /// Array of each SSD.
+    cell_of: Vec<usize>,
+    trace: u64,
+    steps: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Cell {
+    first_ssd: usize,
+    first_client: usize,
+}
+
+/// A request that ended, and when it began.
+pub type Ended = (Time, Time);
+
+/// Commands that may be in flight to one SSD of an array of so many.
+fn queue_depth(ssds: usize) -> u32 {
+    let each = SLOTS.div_ceil(ssds.max(1)).next_power_of_two().max(LEAST_DEPTH);
+    u32::try_from(each).expect("at most 128")
+}
+
+/// Arrays of a world: as few as hold `ssds` with at most [`CELL`] each, about equal.
+pub(crate) fn cells_of(plan: &Plan) -> usize {
+    plan.ssds.div_ceil(CELL)
+}
+
+impl World {
+    /// The SSDs with their volumes and sessions; no request has been sent.
+    ///
+    /// # Errors
+    /// Where an SSD cannot be made, or refuses a command.
+    pub fn new(plan: &Plan) -> Result<Self, WorldError> {
+        let count = cells_of(plan);
+        let cells: Vec<Cell> = (0..=count)
+            .map(|cell| Cell {
+                first_ssd: cell * plan.ssds / count,
+                first_client: cell * plan.clients / count,
+            })
+            .collect();
+        let config = TransportConfig { link: plan.link, ..TransportConfig::default() };
+        let wires: Vec<RcTransport> = (0..plan.nodes).map(|_| RcTransport::new(config)).collect();
+        let mut world = Self {
+            now: Time::from_ns(1_000_000),
+            agenda: Agenda::new(plan.ssds + plan.clients, Dice::new(plan.seed, 0)),
+            ssds: Vec::with_capacity(plan.ssds),
+            clients: Vec::with_capacity(plan.clients),
+            cell_of: Vec::with_capacity(plan.ssds),
+            cells,
+            trace: plan.seed,
+            steps: 0,
+        };
+        for cell in 0..count {
+            world.add_cell(plan, cell, &wires)?;
+        }
+        for ssd in 0..plan.ssds {
+            world.agenda.wake(index(ssd), world.now);
+        }
+        Ok(world)
+    }
+
+    fn add_cell(&mut self, plan: &Plan, cell: usize, wires: &[RcTransport]) -> Result<(), WorldError> {
+        let [at, end] = [self.cells[cell], self.cells[cell + 1]];
+        let ssds = end.first_ssd - at.first_ssd;
+        let map = FleetMap::equal(ssds, GROUPS, mix64(plan.seed ^ cell as u64), 1).expect("1 to 64 SSDs");
+        let (map, bytes) = (Arc::new(map.clone()), map.encode());
+        let volumes: Vec<Volume> =
+            (at.first_client..end.first_client).map(|client| volume(plan, client, &map)).collect();
+        let entries: Vec<VolumeEntry> = volumes.iter().map(entry).collect();
+        let depth = queue_depth(ssds);
+        let queue = u16::try_from(2 * depth).expect("at most 256");
+        let (mut begin, mut ports) = (self.now, Vec::new());
+        for number in at.first_ssd..end.first_ssd {
+            let position = u16::try_from(number - at.first_ssd).expect("at most 64");
+            let engine = wires[number * plan.nodes / plan.ssds].sibling();
+            let mut ssd = SsdActor::new(number, position, engine, plan.preset.clone(), plan.ssd_bytes)?;
+            let mut now = ssd.found(Time::from_ns(1_000_000), position, &bytes, &entries)?;
+            for (client, volume) in (at.first_client..).zip(&volumes) {
+                let identity = Identity::Client(volume.client);
+                now = ssd.admit(now, index(client), identity, (queue, position))?;
+            }
+            begin = begin.max(now);
+            ports.push(ssd.port.clone());
+            self.ssds.push(ssd);
+            self.cell_of.push(cell);
+        }
+        self.now = begin;
+        for (client, volume) in (at.first_client..).zip(volumes) {
+            let dice = Dice::new(plan.seed, 1 + client as u64);
+            let load = Load::new(plan.rw, (plan.unit_blocks, plan.units), plan.depth, dice);
+            self.clients.push(Client::new(index(client), volume, ports.clone(), depth, load));
+        }
+        Ok(())
+    }
+
+    /// Every client writes its volume once.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn fill(&mut self) -> Result<(), WorldError> {
+        self.clients.iter_mut().for_each(|client| client.load.fill());
+        let limit = self.now + FILL_LIMIT;
+        self.wake_clients();
+        loop {
+            self.advance(self.now + Span::from_ms(1), |_| ())?;
+            if self.clients.iter().all(|client| client.in_flight() == 0) {
+                return Ok(());
+            }
+            if self.now > limit {
+                return Err(WorldError::FillTooLong(FILL_LIMIT.as_ns() / 1_000_000_000));
+            }
+        }
+    }
+
+    /// The clients begin, and go on until `until`. `ended` is told of each request that ends.
+    ///
+    /// # Errors
+    /// When an SSD refuses a command, a connection breaks, or a read brings wrong data.
+    pub fn run(&mut self, until: Time, ended: impl FnMut(Ended)) -> Result<(), WorldError> {
+        self.clients.iter_mut().for_each(|client| client.load.run(until));
+        self.wake_clients();
+        self.advance(until, ended)
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// A hash of every step and of every request's end: equal where two runs went the same way.
+    pub fn trace(&self) -> u64 {
+        self.trace
+    }
+
+    /// Steps of actors so far.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Times at which an SSD was still due after its steps; its clock was moved on by a microsecond.
+    pub fn nudges(&self) -> u64 {
+        self.ssds.iter().map(|ssd| ssd.nudges).sum()
+    }
+
+    /// Blocks that were sent to each SSD, read or written.
+    pub(crate) fn sent_blocks(&self) -> Vec<u64> {
+        let mut sent = vec![0; self.ssds.len()];
+        for (cell, pair) in self.cells.windows(2).enumerate() {
+            let clients = &self.clients[pair[0].first_client..self.cells[cell + 1].first_client];
+            for blocks in clients.iter().map(|client| &client.sent_blocks) {
+                let of_cell = &mut sent[pair[0].first_ssd..];
+                of_cell.iter_mut().zip(blocks).for_each(|(sum, blocks)| *sum += blocks);
+            }
+        }
+        sent
+    }
+
+    fn wake_clients(&mut self) {
+        let ssds = self.ssds.len();
+        (0..self.clients.len()).for_each(|client| self.agenda.wake(index(ssds + client), self.now));
+    }
+
+    /// Steps actors in the order of their times, until none is due before `until`.
+    fn advance(&mut self, until: Time, mut ended: impl FnMut(Ended)) -> Result<(), WorldError> {
+        while let Some((at, actor)) = self.agenda.pop() {
+            if at >= until {
+                self.agenda.wake(actor, at);
+                self.now = until;
+                return Ok(());
+            }
+            self.now = at;
+            self.steps += 1;
+            self.note(at.as_ps() ^ u64::from(actor) << 48);
+            let actor = actor as usize;
+            if actor < self.ssds.len() {
+                self.step_ssd(at, actor)?;
+            } else {
+                let client = actor - self.ssds.len();
+                let next = self.step_client(at, client);
+                let mut list = std::mem::take(&mut self.clients[client].load.ended);
+                for (start, end) in list.drain(..) {
+                    self.note(start.as_ps());
+                    ended((start, end));
+                }
+                self.clients[client].load.ended = list;
+                if next != Time::NEVER {
+                    self.agenda.wake(index(actor), next);
+                }
+            }
+        }
+        self.now = until;
+        let waiting = self.clients.iter().map(|client| u64::from(client.in_flight())).sum();
+        if waiting > 0 { Err(WorldError::Stuck(waiting)) } else { Ok(()) }
+    }
+
+    fn note(&mut self, word: u64) {
+        self.trace = mix64(self.trace ^ word);
+    }
+
+    fn step_ssd(&mut self, now: Time, number: usize) -> Result<(), WorldError> {
+        let ssd = &mut self.ssds[number];
+        let next = ssd.step(now);
+        let mut list = ssd.arrived();
+        if next != Time::NEVER {
+            self.agenda.wake(index(number), next);
+        }
+        let position = u16::try_from(number - self.cells[self.cell_of[number]].first_ssd).expect("below 64");
+        let actors = self.ssds.len();
+        for (qpn, arrived) in list.drain(..) {
+            let Some(client) = client_of(qpn) else { continue };
+            if let Some(to) = self.clients.get_mut(client as usize) {
+                to.take(now, position, arrived)?;
+                self.agenda.wake(index(actors + client as usize), now);
+            }
+        }
+        self.ssds[number].keep(list);
+        Ok(())
+    }
+
+    fn step_client(&mut self, now: Time, number: usize) -> Time {
+        let next = self.clients[number].step(now);
+        let touched = self.clients[number].touched();
+        let cell = self.cells.partition_point(|cell| cell.first_client <= number) - 1;
+        for ssd in &touched {
+            self.agenda.wake(index(self.cells[cell].first_ssd + usize::from(*ssd)), now);
+        }
+        self.clients[number].keep(touched);
+        next
+    }
+}
+
+fn index(number: usize) -> u32 {
+    u32::try_from(number).expect("far fewer actors than 2^32")
+}
+
+fn volume(plan: &Plan, client: usize, map: &Arc<FleetMap>) -> Volume {
+    let raw = u16::try_from(client + 1).expect("at most 1,024 clients");
+    Volume {
+        vid: Vid::new(raw).expect("from 1 on"),
+        client: ClientId::new(raw).expect("from 1 on"),
+        factor: mix64(plan.seed ^ u64::from(raw) << 32),
+        replicas: plan.replicas,
+        blocks: plan.units * plan.unit_blocks,
+        map: Arc::clone(map),
+    }
+}
+
+/// The volume's entry, whose client holds the write lease for longer than any run.
+fn entry(volume: &Volume) -> VolumeEntry {
+    let Volume { vid, client, factor, replicas, blocks, .. } = *volume;
+    VolumeEntry {
+        vid,
+        generation: 1,
+        version: 1,
+        term: 1,
+        deleting: false,
+        name: format!("sim-{}", client.get()),
+        labels: String::new(),
+        capacity_blocks: blocks.into(),
+        replicas,
+        chunk_shift: CHUNK_SHIFT,
+        factor,
+        owner: client,
+        any_reader: false,
+        readers: vec![client],
+        writer: Some(client),
+        unsettled: false,
+        lease_epoch: 1,
+        lease_ms: 3_600_000,
+        request_ids: Vec::new(),
+        limits: Limits::default(),
+    }
+}
