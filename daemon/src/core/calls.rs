@@ -106,6 +106,8 @@ impl Core {
             Request::Resume { ssd } => self.wish(now, ticket, Wish::Resume, ssd),
             Request::Fail { ssd, lose_data } => self.wish(now, ticket, Wish::Fail { lose_data }, ssd),
             Request::Remove { ssd } => self.wish(now, ticket, Wish::Remove, ssd),
+            Request::Replace { ssd } => self.wish(now, ticket, Wish::Replace, ssd),
+            Request::Repair { order } => self.repair(ticket, order),
         }
     }
 
@@ -148,10 +150,19 @@ impl Core {
             }
             Request::Publish(publish) => return self.may_publish(caller, publish),
             Request::Keep { client } => (Some(*client), None, None),
-            Request::Resume { .. } | Request::Fail { .. } | Request::Remove { .. } => {
+            Request::Resume { .. }
+            | Request::Fail { .. }
+            | Request::Remove { .. }
+            | Request::Replace { .. }
+            | Request::Repair { order: Some(_) } => {
                 return fleet::may_change(caller);
             }
-            Request::List | Request::Room | Request::Register | Request::GetMap | Request::Fleet => {
+            Request::List
+            | Request::Room
+            | Request::Register
+            | Request::GetMap
+            | Request::Fleet
+            | Request::Repair { order: None } => {
                 return Ok(());
             }
         };
