@@ -7,7 +7,7 @@ use gnstor_array::media::preset;
 use gnstor_base::time::Span;
 use gnstor_console::{Steps, human_bytes, outln, print_json};
 use gnstor_fabric::link::LinkConfig;
-use gnstor_sim::scale::{Measured, Row, Sweep, csv};
+use gnstor_sim::scale::{Measured, Row, Sweep, csv, curves};
 use gnstor_sim::world::Plan;
 use gnstor_sim::{Usage, memory};
 use serde::Serialize;
@@ -41,11 +41,21 @@ pub fn run(args: &SimArgs, steps: &Steps) -> Result<(), CliError> {
         // A file that cannot be written is found out before the work.
         write(path, "")?;
     }
+    if let Some(folder) = &args.plot {
+        std::fs::create_dir_all(folder)
+            .map_err(|e| CliError::File { path: folder.display().to_string(), cause: e.to_string() })?;
+    }
     let most = plans.iter().map(memory::estimate).max().unwrap_or(0);
     steps.done(format!("{} points, each with up to {} of memory", plans.len(), human_bytes(most)));
+    memory::use_small_pages();
     let rows = rows(&sweep, &plans, steps)?;
     if let Some(path) = &args.csv {
         write(path, &csv(&rows))?;
+    }
+    if let Some(folder) = &args.plot {
+        for (name, drawing) in curves(&rows) {
+            write(&folder.join(name), &drawing)?;
+        }
     }
     if args.json {
         let preset = &sweep.preset.name;
@@ -83,6 +93,7 @@ fn sweep(args: &ScaleArgs) -> Result<Sweep, CliError> {
         replicas: args.replicas.unwrap_or(fewest),
         rw: args.rw.into(),
         bs: args.bs,
+        zipf_permille: args.zipf,
         iodepth: args.iodepth,
         size: args.size,
         ssd_bytes: args.ssd_size,

@@ -25,7 +25,7 @@ impl Watch {
         Self { json, said: Condition::default(), settling: Vec::new() }
     }
 
-    /// Asks the array how it is, and says what has changed.
+    /// Asks the array how it is, and prints the changes.
     pub(crate) fn look(&mut self, array: &Array) {
         // A daemon that stops says so by its own end.
         let fleet = array.look().ok().and_then(|look| Fleet::of(look).ok());

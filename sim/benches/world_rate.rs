@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a simulated request costs of this machine's time, and what a world takes of its memory. The least cost
-//! there can be is that of `engine_rate`: engine and firmware alone.
+//! What a simulated request costs of this machine's time, and what a world takes of its memory. The least
+//! cost there can be is that of `engine_rate`: engine and firmware alone.
 //!
 //! `cargo bench -p gnstor-sim --bench world_rate [-- --ssds 64 --clients 64]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -72,6 +72,7 @@ fn main() {
         replicas: args.replicas,
         rw: if args.writes { Rw::Randwrite } else { Rw::Randread },
         bs: 4096,
+        zipf_permille: 0,
         iodepth: args.depth,
         size: args.size << 20,
         ssd_bytes: Some(args.ssd_size << 20),
@@ -83,6 +84,7 @@ fn main() {
         memory: u64::MAX,
     };
     let plan = sweep.plans().expect("a sweep that is possible").remove(0);
+    memory::use_small_pages();
     let (before, start) = (resident_kib(), Instant::now());
     let mut world = World::new(&plan).expect("a world");
     let (empty, set_up) = (resident_kib() - before, start.elapsed());

@@ -9,12 +9,13 @@
 //!     slots, split, placement, stamps, gate --capsules-------> RcTransport: RC order, acks, link's time
 //!            <------------------ responses, tokens of blocks--  Worker: firmware, translation layer, flash
 //! ```
-//! What it does not do: it moves no data, only a token for each block; it has no daemon, no Keep Alive and no
-//! faults; the time of the GPU itself is not modelled. docs/simulator.md says what that means for its figures.
+//! What it does not do: it moves no data, only a token for each block; it has no daemon, no Keep Alive and
+//! no faults; the time of the GPU itself is not modelled. `docs/simulator.md` says what that means for its
+//! figures.
 //!
 //! | module | what |
 //! |---|---|
-//! | [`agenda`], [`dice`] | the clock and the random numbers |
+//! | [`agenda`], [`dice`], [`zipf`] | the clock and the random numbers |
 //! | [`world`] | actors and how they meet |
 //! | `ssd`, `port` | an SSD on its engine, and the clients' end of that |
 //! | `client`, [`load`] | the initiator, and what it is to do |
@@ -30,6 +31,7 @@ mod port;
 pub mod scale;
 mod ssd;
 pub mod world;
+pub mod zipf;
 
 pub use ssd::WorldError;
 

@@ -2,7 +2,9 @@
 //! What a client does: it writes its volume once, and then keeps so many requests in flight.
 
 use crate::dice::Dice;
+use crate::zipf::Zipf;
 use gnstor_base::time::Time;
+use std::sync::Arc;
 
 /// Reads or writes, in order or at random.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -30,6 +32,8 @@ impl Rw {
     }
 }
 
+/// Units that are neighbours in popularity lie so far apart: a prime, above the number of units.
+const SCATTER: u64 = 2_654_435_761;
 /// Blocks of a request of the fill: a chunk.
 const FILL_BLOCKS: u32 = 16;
 /// Requests in flight of the fill, so that the SSDs' buffers are not the only thing that is measured.
@@ -60,6 +64,9 @@ pub(crate) struct Load {
     blocks: u32,
     depth: u16,
     dice: Dice,
+    /// Where some units are more popular than others, and where the most popular one is.
+    zipf: Option<Arc<Zipf>>,
+    offset: u32,
     phase: Phase,
     /// Numbers of requests that are not in use.
     free: Vec<u16>,
@@ -70,8 +77,17 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn new(rw: Rw, (unit_blocks, units): (u32, u32), depth: u16, dice: Dice) -> Self {
+    pub(crate) fn new(
+        rw: Rw,
+        (unit_blocks, units): (u32, u32),
+        depth: u16,
+        zipf: Option<Arc<Zipf>>,
+        mut dice: Dice,
+    ) -> Self {
+        let offset = if zipf.is_some() { dice.below(units) } else { 0 };
         Self {
+            zipf,
+            offset,
             rw,
             unit_blocks,
             units,
@@ -99,6 +115,14 @@ impl Load {
         self.free = (0..self.depth).rev().collect();
     }
 
+    /// A unit at random.
+    fn draw(&mut self) -> u32 {
+        let Some(zipf) = &self.zipf else { return self.dice.below(self.units) };
+        let rank = u64::from(zipf.draw(&mut self.dice));
+        let unit = (rank * SCATTER + u64::from(self.offset)) % u64::from(self.units);
+        u32::try_from(unit).expect("below `units`")
+    }
+
     pub(crate) fn ended(&mut self, now: Time, start: Time, number: u16) {
         self.free.push(number);
         self.ended.push((start, now));
@@ -108,7 +132,7 @@ impl Load {
         let Some(&number) = self.free.last() else { return Next::Later(Time::NEVER) };
         let (vba, blocks) = match self.phase {
             Phase::Runs { until } if now < until => {
-                let unit = if self.rw.is_random() { self.dice.below(self.units) } else { self.next };
+                let unit = if self.rw.is_random() { self.draw() } else { self.next };
                 self.next = (self.next + 1) % self.units;
                 (unit * self.unit_blocks, self.unit_blocks)
             }

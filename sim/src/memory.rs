@@ -1,26 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a world takes of memory, told before it is taken.
+//! What a world takes of memory, told before it is taken. The constants are measured by `world_rate`, without
+//! huge pages.
 
 use crate::client::SLOTS;
 use crate::world::{CELL, Plan};
 
-/// An SSD with nothing mapped, without what grows with its capacity.
-const SSD: u64 = 8 << 20;
-/// Records, map entry and history of a block that is mapped.
-const BLOCK: u64 = 96;
-/// A session on one SSD: two connections of the transport, two queues of the firmware.
-const SESSION: u64 = 6 << 10;
+/// An SSD without volumes and sessions, without what grows with its capacity.
+const SSD: u64 = 2 << 20;
+/// One byte for so many of the capacity: records of pages and the map that any write touches.
+const CAPACITY_SHIFT: u32 = 6;
+/// Of a block that is mapped on one SSD: its record, its places in map and histories.
+const BLOCK: u64 = 128;
+/// A session on one SSD: two connections of the transport, two queues of the firmware, the volume's entry.
+const SESSION: u64 = 48 << 10;
 /// A client without its blocks.
-const CLIENT: u64 = 16 << 10;
+const CLIENT: u64 = 32 << 10;
 
-/// Bytes that the world of this plan takes, about.
+/// Bytes that the world of this plan takes, about, and rather too many.
 pub fn estimate(plan: &Plan) -> u64 {
     let [ssds, clients] = [plan.ssds, plan.clients].map(|count| count as u64);
     let blocks = u64::from(plan.unit_blocks) * u64::from(plan.units);
     let reached = plan.ssds.min(CELL) as u64;
     let mapped = clients * blocks * u64::from(plan.replicas);
-    ssds * SSD
+    ssds * (SSD + (plan.ssd_bytes >> CAPACITY_SHIFT))
         + mapped * BLOCK
         + clients * reached * SESSION
         + clients * (CLIENT + 4 * blocks + SLOTS as u64 * 96)
+}
+
+/// Has this process use small pages for all memory that it takes from now on. An SSD has a dozen regions,
+/// each of which would take at least 2 MiB. Where the system refuses, a world takes more memory.
+pub fn use_small_pages() {
+    let _ = nix::sys::prctl::set_thp_disable(true);
 }

@@ -70,7 +70,12 @@ impl Port {
         self.lock().data = data.to_vec();
     }
 
-    /// Takes what has arrived, with its queue pairs, into an empty list.
+    /// Whether the engine has not taken all requests and ends of copies.
+    pub(crate) fn has_requests(&self) -> bool {
+        !self.lock().up.is_empty()
+    }
+
+    /// Takes all arrivals, with their queue pairs, into an empty list.
     pub(crate) fn take(&self, into: &mut VecDeque<(u32, Arrived)>) {
         std::mem::swap(&mut self.lock().arrived, into);
     }

@@ -2,9 +2,11 @@
 //! `gnstor sim scale`: closed loops over ranges of clients and SSDs, one world a point.
 
 mod range;
+mod svg;
 mod table;
 
 pub use range::Range;
+pub use svg::curves;
 pub use table::csv;
 
 use crate::bound::{self, Bounds};
@@ -34,6 +36,8 @@ pub struct Sweep {
     pub rw: Rw,
     /// Bytes of a request.
     pub bs: u64,
+    /// Random places by Zipf's distribution with this exponent, in thousandths; 0: all as often.
+    pub zipf_permille: u32,
     /// Requests in flight of each client.
     pub iodepth: u16,
     /// Bytes of each client's volume.
@@ -69,6 +73,8 @@ pub struct Row {
     pub rw: Rw,
     /// Bytes of a request.
     pub bs: u64,
+    /// Exponent of Zipf's distribution, in thousandths; 0: all places as often.
+    pub zipf_permille: u32,
     /// Requests in flight of each client.
     pub iodepth: u16,
     /// Requests that ended in the measured time.
@@ -104,6 +110,7 @@ const MAX_COUNT: usize = 1024;
 const MAX_DEPTH: u16 = 128;
 /// A token names a block by 20 bits.
 const MAX_SIZE: u64 = 4 << 30;
+const MAX_ZIPF: u32 = 2000;
 const LEAST_SSD: u64 = 256 << 20;
 /// Longest measured time of a world: a lease of the fill outlasts it.
 const LONGEST: Span = Span::from_ms(60_000);
@@ -154,6 +161,9 @@ impl Sweep {
             let least = bs * u64::from(iodepth) / K;
             return Err(Usage(format!("--size {size} must be {least} KiB (--iodepth times --bs) to 4 GiB")));
         }
+        if self.zipf_permille > MAX_ZIPF || self.zipf_permille > 0 && !self.rw.is_random() {
+            return Err(Usage("--zipf is 0 to 2, and needs --rw randread or randwrite".into()));
+        }
         if self.runtime == Span::ZERO || self.runtime > LONGEST || self.warmup > LONGEST {
             return Err(Usage("--runtime must be more than 0, and it and --warmup at most 60s".into()));
         }
@@ -189,6 +199,7 @@ impl Sweep {
             unit_blocks,
             units,
             depth: self.iodepth,
+            zipf_permille: self.zipf_permille,
             preset: self.preset.clone(),
             ssd_bytes,
             link: self.link,
@@ -253,6 +264,7 @@ impl Sweep {
             replicas: plan.replicas,
             rw: plan.rw,
             bs: self.bs,
+            zipf_permille: self.zipf_permille,
             iodepth: self.iodepth,
             requests,
             iops,
@@ -271,6 +283,6 @@ impl Sweep {
     }
 }
 
-/// What has been measured of the SSDs' models so far: the same for many points.
+/// Rates of the SSDs' models that were measured for earlier points.
 #[derive(Debug, Default)]
 pub struct Measured(Bounds);

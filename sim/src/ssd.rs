@@ -127,9 +127,9 @@ impl SsdActor {
     /// Does all that is due at `now`. Returns when it is to be stepped again.
     pub(crate) fn step(&mut self, now: Time) -> Time {
         for _ in 0..MOST_STEPS {
-            let worked = self.engine.step(now);
+            self.engine.step(now);
             let next = self.engine.next_event().unwrap_or(Time::NEVER);
-            if next > now && !worked {
+            if next > now && !self.port.has_requests() {
                 return next.min(now + HEARTBEAT);
             }
         }
@@ -137,7 +137,7 @@ impl SsdActor {
         now + NUDGE
     }
 
-    /// What has arrived for clients, oldest first: the list is to be given back empty.
+    /// The arrivals for clients, oldest first: the list is to be given back empty.
     pub(crate) fn arrived(&mut self) -> VecDeque<(u32, Arrived)> {
         let mut list = std::mem::take(&mut self.arrived);
         self.port.take(&mut list);

@@ -11,6 +11,7 @@ use crate::client::{CHUNK_SHIFT, Client, SLOTS, Volume};
 use crate::dice::Dice;
 use crate::load::{Load, Rw};
 use crate::ssd::{SsdActor, WorldError, client_of};
+use crate::zipf::Zipf;
 use gnstor_base::time::{Span, Time};
 use gnstor_deengine::Preset;
 use gnstor_fabric::link::LinkConfig;
@@ -47,6 +48,8 @@ pub struct Plan {
     pub unit_blocks: u32,
     /// Requests that cover a volume once.
     pub units: u32,
+    /// Random places by Zipf's distribution with this exponent, in thousandths; 0: all as often.
+    pub zipf_permille: u32,
     /// Requests in flight of each client.
     pub depth: u16,
     /// Preset of the SSDs.
@@ -153,9 +156,10 @@ impl World {
             self.cell_of.push(cell);
         }
         self.now = begin;
+        let zipf = (plan.zipf_permille > 0).then(|| Arc::new(Zipf::new(plan.units, plan.zipf_permille)));
         for (client, volume) in (at.first_client..).zip(volumes) {
             let dice = Dice::new(plan.seed, 1 + client as u64);
-            let load = Load::new(plan.rw, (plan.unit_blocks, plan.units), plan.depth, dice);
+            let load = Load::new(plan.rw, (plan.unit_blocks, plan.units), plan.depth, zipf.clone(), dice);
             self.clients.push(Client::new(index(client), volume, ports.clone(), depth, load));
         }
         Ok(())

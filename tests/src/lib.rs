@@ -127,22 +127,13 @@ pub fn client(array: &Array, node: &Arc<Node>, name: &str) -> Arc<Client> {
     Client::connect(node, &options(array, name)).expect("a client connects")
 }
 
-/// A volume of so many bytes and replicas. Where an SSD does not answer in time, as on a busy machine, the
-/// daemon says so: then it is asked again.
+/// A volume of so many bytes and replicas.
 ///
 /// # Panics
 /// When it is not made.
 pub fn volume(client: &Client, name: &str, capacity_bytes: u64, replicas: u32) -> VolumeInfo {
     let options = CreateOptions { capacity_bytes, replicas, ..CreateOptions::default() };
-    let mut made = client.create(name, &options);
-    for _ in 0..2 {
-        let again = matches!(&made, Err(Error::Daemon(status)) if status.message().contains("try again"));
-        if again {
-            eprintln!("volume {name}: {made:?}");
-            made = client.create(name, &options);
-        }
-    }
-    made.expect("a volume is made")
+    client.create(name, &options).expect("a volume is made")
 }
 
 /// Bytes that tell where they belong: every eight are a function of `seed` and of their position.

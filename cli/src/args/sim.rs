@@ -61,6 +61,10 @@ pub struct ScaleArgs {
     /// Requests in flight of each client, 1 to 128
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub iodepth: u16,
+    /// Random places by Zipf's distribution with this exponent, as 0.99; 0: all places as often
+    #[arg(long, default_value = "0", value_parser = parse_permille, hide_default_value = true)]
+    #[arg(value_name = "EXPONENT")]
+    pub zipf: u32,
     /// Size of each client's volume, at most 4 GiB
     #[arg(long, default_value = "16MiB", value_parser = parse_size, value_name = "SIZE")]
     pub size: u64,
@@ -91,6 +95,9 @@ pub struct ScaleArgs {
     /// Write the table as comma-separated values
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
+    /// Draw curves into this folder: throughput.svg and latency.svg
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<PathBuf>,
 }
 
 /// What the clients do.
@@ -114,6 +121,18 @@ pub enum SimLink {
     Paper,
     /// No limit and no latency
     None,
+}
+
+/// A number with up to three digits behind the point, in thousandths.
+fn parse_permille(text: &str) -> Result<u32, String> {
+    let wrong = || format!("'{text}' is no exponent: write it like 0.99");
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_digits(whole) || !is_digits(part) || whole.len() > 3 || part.len() > 3 {
+        return Err(wrong());
+    }
+    let digits: u32 = format!("{whole}{part:0<3}").parse().map_err(|_| wrong())?;
+    Ok(digits)
 }
 
 impl SimArgs {

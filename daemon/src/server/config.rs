@@ -38,7 +38,7 @@ impl Default for DaemonConfig {
         Self {
             core: CoreConfig::default(),
             manager_key: None,
-            command_timeout: Duration::from_secs(5),
+            command_timeout: Duration::from_secs(12),
             start_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
             stands_in: BTreeMap::new(),

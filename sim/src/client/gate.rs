@@ -14,7 +14,7 @@ pub(crate) struct Gate {
     next: u32,
     retired: u32,
     completed: u32,
-    waiting: VecDeque<(u8, Sqe)>,
+    waiting: VecDeque<Sqe>,
 }
 
 impl Gate {
@@ -27,17 +27,22 @@ impl Gate {
     }
 
     /// A command comes to the gate. It is given back where it may be sent at once.
-    pub(crate) fn arrive(&mut self, cid: u8, sqe: Sqe) -> Option<(u8, Sqe)> {
+    pub(crate) fn arrive(&mut self, sqe: Sqe) -> Option<Sqe> {
         if self.waiting.is_empty() && self.has_room() {
-            return Some((cid, sqe));
+            return Some(sqe);
         }
-        self.waiting.push_back((cid, sqe));
+        self.waiting.push_back(sqe);
         None
     }
 
     /// The next waiting command, if it may be sent now.
-    pub(crate) fn admit(&mut self) -> Option<(u8, Sqe)> {
+    pub(crate) fn admit(&mut self) -> Option<Sqe> {
         if self.has_room() { self.waiting.pop_front() } else { None }
+    }
+
+    /// Whether commands wait.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// The send block of a command that may be sent: its index on the wire, and whether it is signalled.
@@ -74,14 +79,15 @@ mod tests {
     fn commands_beyond_the_limit_wait_for_a_retired_block_and_for_a_response() {
         let _deadline = deadline();
         let mut gate = Gate::new(8);
-        let arrive = |gate: &mut Gate, cid| gate.arrive(cid, Sqe::default()).map(|_| gate.take());
+        let command = |cid: u16| Sqe { cid: cid.into(), ..Sqe::default() };
+        let arrive = |gate: &mut Gate, cid| gate.arrive(command(cid)).map(|_| gate.take());
         let sent: Vec<_> = (0..8).filter_map(|cid| arrive(&mut gate, cid)).collect();
         assert_eq!((sent.len(), sent[6], sent[7]), (8, (6, false), (7, true)));
         assert_eq!((arrive(&mut gate, 8), gate.load()), (None, 9));
         gate.complete();
         assert!(gate.admit().is_none(), "its response is read, and its block is not retired");
         gate.retire(7);
-        assert_eq!(gate.admit().map(|(cid, _)| cid), Some(8));
+        assert_eq!(gate.admit().map(|sqe| sqe.cid.get()), Some(8));
         assert_eq!(gate.take(), (8, false));
         assert!(arrive(&mut gate, 9).is_none(), "one response, one place");
     }
@@ -91,7 +97,7 @@ mod tests {
         let _deadline = deadline();
         let mut gate = Gate::new(32);
         for _ in 0..70_000 {
-            assert!(gate.arrive(0, Sqe::default()).is_some());
+            assert!(gate.arrive(Sqe::default()).is_some());
             let (index, is_signalled) = gate.take();
             gate.complete();
             if is_signalled {

@@ -86,6 +86,8 @@ pub(crate) struct Client {
     pub(crate) sent_blocks: Vec<u64>,
     pub(crate) load: Load,
     in_flight: u32,
+    /// SSDs with commands at their gates that have said something since the last step.
+    wider: Vec<u16>,
     /// SSDs that were sent something in this step.
     touched: Vec<u16>,
 }
@@ -119,6 +121,7 @@ impl Client {
             ports,
             load,
             in_flight: 0,
+            wider: Vec::new(),
             touched: Vec::new(),
         }
     }
@@ -130,6 +133,9 @@ impl Client {
 
     /// Takes what an SSD has for this client.
     pub(crate) fn take(&mut self, now: Time, ssd: u16, arrived: Arrived) -> Result<(), WorldError> {
+        if self.gates[usize::from(ssd)].is_blocked() && !self.wider.contains(&ssd) {
+            self.wider.push(ssd);
+        }
         match arrived {
             Arrived::Response(cqe) => self.complete(now, ssd, &cqe),
             Arrived::Retired { index } => {
@@ -242,12 +248,14 @@ impl Client {
                 self.unsent.push_back(number);
             }
         }
-        for ssd in 0..self.gates.len() {
-            let ssd_number = u16::try_from(ssd).expect("at most 64 SSDs");
-            while let Some((cid, sqe)) = self.gates[ssd].admit() {
-                self.post(ssd_number, cid, &sqe);
+        // Only the gates of SSDs that have said something can have become wider.
+        let mut wider = std::mem::take(&mut self.wider);
+        for ssd in wider.drain(..) {
+            while let Some(sqe) = self.gates[usize::from(ssd)].admit() {
+                self.post(ssd, &sqe);
             }
         }
+        self.wider = wider;
     }
 
     /// Sends commands of a request for as long as there are slots; whether all of them are sent.
@@ -293,12 +301,12 @@ impl Client {
         self.requests[usize::from(number)] = request;
         self.commands[usize::from(cid)] = (number, ssd);
         self.sent_blocks[usize::from(ssd)] += u64::from(blocks);
-        if let Some((cid, sqe)) = self.gates[usize::from(ssd)].arrive(cid, sqe) {
-            self.post(ssd, cid, &sqe);
+        if let Some(sqe) = self.gates[usize::from(ssd)].arrive(sqe) {
+            self.post(ssd, &sqe);
         }
     }
 
-    fn post(&mut self, ssd: u16, _cid: u8, sqe: &Sqe) {
+    fn post(&mut self, ssd: u16, sqe: &Sqe) {
         let (index, signalled) = self.gates[usize::from(ssd)].take();
         self.ports[usize::from(ssd)].send(io_qp(self.number), index, signalled, sqe);
         if !self.touched.contains(&ssd) {

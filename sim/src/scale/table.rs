@@ -4,7 +4,7 @@
 use super::Row;
 use std::fmt::Write as _;
 
-const HEAD: &str = "clients,ssds,nodes,replicas,rw,bs,iodepth,requests,iops,mb_per_s,ssds_iops,wires_iops,\
+const HEAD: &str = "clients,ssds,nodes,replicas,rw,bs,zipf_permille,iodepth,requests,iops,mb_per_s,ssds_iops,wires_iops,\
     share_permille,p50_ns,p99_ns,p999_ns,max_ns,load_permille,steps,trace\n";
 
 /// The rows, one a line, behind a line of names. An empty field: nothing limits it.
@@ -13,12 +13,13 @@ pub fn csv(rows: &[Row]) -> String {
     for row in rows {
         let or_empty = |value: Option<u64>| value.map_or(String::new(), |value| value.to_string());
         let rw = format!("{:?}", row.rw).to_lowercase();
-        let Row { clients, ssds, nodes, replicas, bs, iodepth, requests, iops, mb_per_s, .. } = row;
+        let Row { clients, ssds, nodes, replicas, bs, zipf_permille, iodepth, .. } = row;
+        let Row { requests, iops, mb_per_s, .. } = row;
         let Row { p50_ns, p99_ns, p999_ns, max_ns, load_permille, steps, trace, .. } = row;
         let bounds = [row.ssds_iops, row.wires_iops, row.share_permille].map(or_empty).join(",");
         let _ = writeln!(
             text,
-            "{clients},{ssds},{nodes},{replicas},{rw},{bs},{iodepth},{requests},{iops},{mb_per_s},{bounds},\
+            "{clients},{ssds},{nodes},{replicas},{rw},{bs},{zipf_permille},{iodepth},{requests},{iops},{mb_per_s},{bounds},\
              {p50_ns},{p99_ns},{p999_ns},{max_ns},{load_permille},{steps},{trace}"
         );
     }

@@ -3,6 +3,7 @@
 
 mod copies;
 mod demo;
+mod sim;
 mod status;
 
 use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, LIMIT, SsdProcess, Up, gnstor, run_for, until};

@@ -4,6 +4,10 @@
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A sync that takes longer is logged: it is why commands wait.
+const SLOW: Duration = Duration::from_secs(2);
 
 /// Syncs of one file. After a failed sync the kernel may have dropped pages and report success for the next
 /// sync. So every later sync counts as failed until the file is opened again.
@@ -33,12 +37,18 @@ impl Syncs {
     }
 
     /// Makes all writes to the file durable.
+    #[expect(clippy::disallowed_methods, reason = "a disk takes real time")]
     pub(crate) fn sync(&self, file: &File) -> io::Result<()> {
         // This sync may miss changes that come while it runs.
         let found = self.changes.load(Ordering::Acquire);
+        let begun = Instant::now();
         #[cfg(test)]
         std::thread::sleep(std::time::Duration::from_millis(self.delay_ms.load(Ordering::Relaxed)));
         self.run(|| file.sync_data())?;
+        let took = begun.elapsed();
+        if took > SLOW {
+            tracing::warn!(?took, "the disk is slow: changes of volumes and flushes wait for its syncs");
+        }
         self.synced.fetch_max(found, Ordering::AcqRel);
         Ok(())
     }
