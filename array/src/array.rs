@@ -213,18 +213,7 @@ impl Array {
             }
             Ssds::At(addresses) => elsewhere(&handle, soft, addresses, &daemon, ssd_tls.as_ref())?,
         };
-        let mut daemon_config = DaemonConfig { access, ..DaemonConfig::default() };
-        daemon_config.core.groups = config.groups;
-        daemon_config.core.map_format = match (config.map_format, &config.ssds) {
-            // Each process asks for one SSD.
-            (MapFormat::ByCount, Ssds::At(at)) if at.len() > 2 => MapFormat::Three,
-            (format, _) => format,
-        };
-        let here = ssds.iter().filter_map(|ssd| ssd.here.as_ref());
-        daemon_config.stands_in =
-            here.filter(|about| about.came_up.stands_in()).map(About::absence).collect();
-        daemon_config.manager_key.clone_from(&config.manager_key);
-        let daemon = Daemon::start(config.listen, ports, daemon_config)?;
+        let daemon = Daemon::start(config.listen, ports, daemon_config(config, access, &ssds))?;
         let listener = listener
             .map(|listener| Listener::open(listener, handle, tls))
             .transpose()
@@ -306,6 +295,21 @@ impl Drop for Array {
 struct TransportAddress {
     address: Option<SocketAddr>,
     is_tls: bool,
+}
+
+/// The daemon of an array of these SSDs.
+fn daemon_config(config: &ArrayConfig, access: Access, ssds: &[SsdSummary]) -> DaemonConfig {
+    let mut daemon = DaemonConfig { access, ..DaemonConfig::default() };
+    daemon.core.groups = config.groups;
+    daemon.core.map_format = match (config.map_format, &config.ssds) {
+        // Each process asks for one SSD.
+        (MapFormat::ByCount, Ssds::At(at)) if at.len() > 2 => MapFormat::Three,
+        (format, _) => format,
+    };
+    let here = ssds.iter().filter_map(|ssd| ssd.here.as_ref());
+    daemon.stands_in = here.filter(|about| about.came_up.stands_in()).map(About::absence).collect();
+    daemon.manager_key.clone_from(&config.manager_key);
+    daemon
 }
 
 /// The name of TCP with TLS or without, as the daemon's clients hear it.
