@@ -355,6 +355,17 @@ fn embedded(
     Ok((ports, summary))
 }
 
+/// An SSD in the place of another one has its capacity at least: the map counts on it.
+fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
+    if is >= was {
+        return Ok(());
+    }
+    let cause = format!(
+        "it has {is} bytes for blocks, and the SSD that had its place has {was}: put one there that is as large"
+    );
+    Err(ChannelError::Refused { peer: format!("SSD {index}"), cause })
+}
+
 fn elsewhere(
     engine: &TransportHandle,
     soft: ExecutorId,
@@ -377,7 +388,11 @@ fn elsewhere(
             address: address.clone(),
             here: None,
         });
-        let reconnect: Reconnect = Box::new(move || Ok(Box::new(remote.connect()?) as Box<dyn AdminQueue>));
+        let reconnect: Reconnect = Box::new(move || {
+            let mut queue = remote.connect()?;
+            not_smaller(index, capacity_bytes, queue.capacity_bytes(ADMIN_DEADLINE)?)?;
+            Ok(Box::new(queue) as Box<dyn AdminQueue>)
+        });
         ports.push(SsdPort {
             index,
             subnqn: ssd_subnqn(index),

@@ -268,6 +268,10 @@ impl Ssd {
             self.volumes.metadata_mut().start_identity(identity, None);
         }
         self.volumes.metadata_mut().start_map(bytes);
+        // Behind the map: a cut in between costs the new SSD a fill.
+        if let Some(openings) = self.openings_under(&map) {
+            self.volumes.metadata_mut().start_openings(&openings);
+        }
         if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
             self.volumes.metadata_mut().start_filling(map.epoch());
         }
