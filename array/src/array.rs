@@ -213,18 +213,7 @@ impl Array {
             }
             Ssds::At(addresses) => elsewhere(&handle, soft, addresses, &daemon, ssd_tls.as_ref())?,
         };
-        let mut daemon_config = DaemonConfig { access, ..DaemonConfig::default() };
-        daemon_config.core.groups = config.groups;
-        daemon_config.core.map_format = match (config.map_format, &config.ssds) {
-            // Each process asks for one SSD.
-            (MapFormat::ByCount, Ssds::At(at)) if at.len() > 2 => MapFormat::Three,
-            (format, _) => format,
-        };
-        let here = ssds.iter().filter_map(|ssd| ssd.here.as_ref());
-        daemon_config.stands_in =
-            here.filter(|about| about.came_up.stands_in()).map(About::absence).collect();
-        daemon_config.manager_key.clone_from(&config.manager_key);
-        let daemon = Daemon::start(config.listen, ports, daemon_config)?;
+        let daemon = Daemon::start(config.listen, ports, daemon_config(config, access, &ssds))?;
         let listener = listener
             .map(|listener| Listener::open(listener, handle, tls))
             .transpose()
@@ -308,6 +297,21 @@ struct TransportAddress {
     is_tls: bool,
 }
 
+/// The daemon of an array of these SSDs.
+fn daemon_config(config: &ArrayConfig, access: Access, ssds: &[SsdSummary]) -> DaemonConfig {
+    let mut daemon = DaemonConfig { access, ..DaemonConfig::default() };
+    daemon.core.groups = config.groups;
+    daemon.core.map_format = match (config.map_format, &config.ssds) {
+        // Each process asks for one SSD.
+        (MapFormat::ByCount, Ssds::At(at)) if at.len() > 2 => MapFormat::Three,
+        (format, _) => format,
+    };
+    let here = ssds.iter().filter_map(|ssd| ssd.here.as_ref());
+    daemon.stands_in = here.filter(|about| about.came_up.stands_in()).map(About::absence).collect();
+    daemon.manager_key.clone_from(&config.manager_key);
+    daemon
+}
+
 /// The name of TCP with TLS or without, as the daemon's clients hear it.
 fn tcp(is_tls: bool) -> String {
     if is_tls { "tls" } else { "tcp" }.into()
@@ -355,6 +359,17 @@ fn embedded(
     Ok((ports, summary))
 }
 
+/// An SSD in the place of another one has its capacity at least: the map counts on it.
+fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
+    if is >= was {
+        return Ok(());
+    }
+    let cause = format!(
+        "it has {is} bytes for blocks, and the SSD that had its place has {was}: put one there that is as large"
+    );
+    Err(ChannelError::Refused { peer: format!("SSD {index}"), cause })
+}
+
 fn elsewhere(
     engine: &TransportHandle,
     soft: ExecutorId,
@@ -377,7 +392,11 @@ fn elsewhere(
             address: address.clone(),
             here: None,
         });
-        let reconnect: Reconnect = Box::new(move || Ok(Box::new(remote.connect()?) as Box<dyn AdminQueue>));
+        let reconnect: Reconnect = Box::new(move || {
+            let mut queue = remote.connect()?;
+            not_smaller(index, capacity_bytes, queue.capacity_bytes(ADMIN_DEADLINE)?)?;
+            Ok(Box::new(queue) as Box<dyn AdminQueue>)
+        });
         ports.push(SsdPort {
             index,
             subnqn: ssd_subnqn(index),

@@ -2,11 +2,13 @@
 //! The command line.
 
 mod fleet;
+mod repair;
 mod serve;
 mod sim;
 mod volume;
 
 pub use fleet::*;
+pub use repair::*;
 pub use serve::*;
 pub use sim::*;
 pub use volume::*;
@@ -122,7 +124,8 @@ pub enum Command {
             "  gnstor fleet show --json | jq -r .state\n",
             "  gnstor fleet watch\n",
             "  gnstor fleet fail 2\n",
-            "  gnstor fleet resume 2\n\n",
+            "  gnstor fleet resume 2\n",
+            "  gnstor fleet replace 2\n\n",
             "Exit codes of show and watch: 0 healthy; 2 degraded: some blocks have fewer copies than they \
              should; ",
             "3 some blocks\n",
@@ -130,6 +133,28 @@ pub enum Command {
         )
     )]
     Fleet(FleetArgs),
+    /// Have the SSDs read all copies that they serve, compare them, and heal the rotten ones
+    #[command(
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor scrub start\n",
+            "  gnstor scrub status\n",
+            "  gnstor scrub status --json | jq '.ssds[].rotten_blocks'\n\n",
+            "Exit codes of status: 0 all is well; 2 some copies differ or could not be healed; 1 the daemon ",
+            "did not answer.",
+        )
+    )]
+    Scrub(ScrubArgs),
+    /// See how far SSDs are that fill their places, and set what share of a busy SSD that may take
+    #[command(
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor rebuild status\n",
+            "  gnstor rebuild limit 10\n\n",
+            "Exit codes of status: 0 no SSD fills; 2 some SSD does; 1 the daemon did not answer.",
+        )
+    )]
+    Rebuild(RebuildArgs),
     /// Simulate arrays: the real firmware and transport in virtual time, from one seed
     #[command(
         after_help = concat!(

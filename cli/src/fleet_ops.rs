@@ -7,7 +7,8 @@ use crate::fleet_show::{health, print, to_json};
 use gnstor_console::{CliError, out, outln, print_json};
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::{
-    FailRequest, FleetSsd, RemoveRequest, ResumeRequest, ShowRequest, ShowResponse, WatchMapRequest,
+    FailRequest, FleetSsd, RemoveRequest, ReplaceRequest, ResumeRequest, ShowRequest, ShowResponse,
+    WatchMapRequest,
 };
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -54,6 +55,11 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
             let request = RemoveRequest { ssd: (*ssd).into() };
             call(array, |channel| async move { FleetClient::new(channel).remove(request).await })?;
             done(array, *ssd, "removed", "the next map leaves it out until gnstor fleet resume");
+        }
+        FleetCommand::Replace { ssd, array } => {
+            let request = ReplaceRequest { ssd: (*ssd).into() };
+            call(array, |channel| async move { FleetClient::new(channel).replace(request).await })?;
+            done(array, *ssd, "replaced", "the empty SSD gets its places and fills them");
         }
     }
     Ok(0)

@@ -11,7 +11,8 @@
 //!   volume     ls, rm and volume create, show; filter: which volumes a list has
 //!   cp         files, devices and pipes into volumes and back
 //!   status     status and df; fleet: what the daemon says of the array
-//!   fleet_ops  fleet show, watch, resume, fail, remove; fleet_show: what they print
+//!   fleet_ops  fleet show, watch, resume, fail, remove, replace; fleet_show: what they print
+//!   repair_ops scrub and rebuild
 //!   sim        sim scale: simulated arrays (crate gnstor-sim)
 //!   ssd_health the SMART page of an SSD of a running array; ssd_log: its other log pages
 //!   ssd_pages  reads log pages of an SSD
@@ -30,6 +31,7 @@ mod fleet;
 pub mod fleet_ops;
 mod fleet_show;
 mod key;
+pub mod repair_ops;
 mod signals;
 pub mod sim;
 pub mod ssd;

@@ -5,7 +5,8 @@ use clap::{CommandFactory, Parser};
 use gnstor_bench as bench;
 use gnstor_cli::args::{Cli, Command, SsdCommand};
 use gnstor_cli::{
-    CliError, certs, cp, demo, demo_fault, fleet_ops, sim, ssd, ssd_health, ssd_log, status, up, volume,
+    CliError, certs, cp, demo, demo_fault, fleet_ops, repair_ops, sim, ssd, ssd_health, ssd_log, status, up,
+    volume,
 };
 use gnstor_console::{Steps, out};
 use std::io::{IsTerminal, Write};
@@ -72,6 +73,8 @@ fn man_page(words: &[String], page: &mut Vec<u8>) -> Result<(), CliError> {
 fn run(cli: &Cli, interrupted: Arc<AtomicBool>) -> Result<u8, CliError> {
     let done: Result<(), CliError> = match &cli.command {
         Command::Fleet(args) => return fleet_ops::run(args, &interrupted),
+        Command::Scrub(args) => return repair_ops::scrub(args),
+        Command::Rebuild(args) => return repair_ops::rebuild(args),
         Command::Demo(args) => {
             let steps = Steps::new(args.json, interrupted);
             if let Some(fault) = args.fault {

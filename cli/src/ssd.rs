@@ -56,11 +56,7 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     let tls = tls(args)?;
     // A port in use is the likeliest error, and needs no SSD to be found.
     let listener = TcpListener::bind(args.listen).map_err(os(format!("listening on {}", args.listen)))?;
-    let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
-    let SsdArgs { index, size: bytes, format, .. } = *args;
-    let MediaArgs { shared_memory: shared, sparse, retime, volatile, .. } = args.media;
-    let (settings, file) = (args.media.settings.clone(), args.data.clone());
-    let plan = Plan { index, preset, settings, retime, bytes, file, shared, sparse, volatile, format };
+    let plan = plan(args)?;
     // Until the SSD is up, a host that connects is told to try again.
     let answer = |index| RecoveryListener::answer(&listener, index, tls.clone());
     let recovering = media::held_index(&plan).map(answer).transpose();
@@ -110,6 +106,15 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     };
     tell_end(args, &ended);
     Ok(())
+}
+
+/// What the arguments ask for.
+fn plan(args: &SsdArgs) -> Result<Plan, CliError> {
+    let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
+    let SsdArgs { index, size: bytes, format, .. } = *args;
+    let MediaArgs { shared_memory: shared, sparse, retime, volatile, .. } = args.media;
+    let (settings, file) = (args.media.settings.clone(), args.data.clone());
+    Ok(Plan { index, preset, settings, retime, bytes, file, shared, sparse, volatile, format })
 }
 
 /// Makes the SSD, which asks hosts to prove that they know its key. If the SSD holds another key already, it

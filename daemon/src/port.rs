@@ -72,6 +72,8 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
         | Command::MapHold { .. }
         | Command::Activate(_)
         | Command::FillLog
+        | Command::ScrubLog
+        | Command::Repair(_)
         | Command::Settle(_) => 0,
         Command::Add(_) => opcode::VOLUME_ADD,
         Command::Chmod(_) => opcode::VOLUME_CHMOD,
@@ -106,7 +108,11 @@ pub fn order(command: &Command) -> Option<u64> {
         | Command::MapHold { .. }
         | Command::Activate(_) => Some(MAP_ORDER),
         Command::Settle(of) => Some(of.vid.get().into()),
-        Command::List { .. } | Command::Identify | Command::FillLog => None,
+        Command::List { .. }
+        | Command::Identify
+        | Command::FillLog
+        | Command::ScrubLog
+        | Command::Repair(_) => None,
     }
 }
 
@@ -194,9 +200,11 @@ impl Dialogue for Talk {
             | Command::Delete { .. }
             | Command::MapSet(_)
             | Command::MapHold { .. }
+            | Command::Repair(_)
             | Command::Activate(_) => Some(Answer::Done),
             Command::Identify => Some(voting::says(&reply)),
             Command::FillLog => Some(repair::fill(&reply)),
+            Command::ScrubLog => Some(repair::scrub(&reply)),
             Command::Settle(_) => Some(repair::settled(dw0, &reply)),
             Command::TermTake { .. } => self.taken(dw0, &reply),
             Command::List { from } => Some(table(*from, dw0 as usize, &reply.data).unwrap_or_else(|a| a)),

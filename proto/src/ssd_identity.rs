@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD says of itself in the vendor-specific part of Identify Controller.
+//! What an SSD says of itself in Identify Controller: its capacity, and the vendor-specific part.
 //!
 //! ```text
+//!   280              296
+//!  +----------------+
+//!  | TNVMCAP, bytes |
+//!  +----------------+
 //!  3072     3076     3078    3080          3084   3088               3104
 //!  +--------+--------+-------+-------------+------+------------------+
 //!  | "GNSI" | format | flags | incarnation |  0   | uuid             |
@@ -16,6 +20,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Where it stands in Identify Controller.
 pub const IDENTITY_AT: usize = 3072;
+
+/// Total NVM Capacity: where it stands in Identify Controller, and its length.
+const TNVMCAP_AT: usize = 280;
+const TNVMCAP_BYTES: usize = 16;
 
 const FORMAT: u16 = 1;
 const TAKES_MAP3: u16 = 1;
@@ -44,6 +52,8 @@ pub struct SsdSays {
     pub takes_map3: bool,
     /// It has lost acknowledged writes, and no map has said that they are back.
     pub is_lossy: bool,
+    /// Bytes that it has room for; 0: it does not say.
+    pub capacity_bytes: u64,
 }
 
 impl SsdSays {
@@ -59,11 +69,14 @@ impl SsdSays {
             uuid: self.uuid,
         };
         identify[IDENTITY_AT..IDENTITY_AT + size_of::<Raw>()].copy_from_slice(raw.as_bytes());
+        let capacity = u128::from(self.capacity_bytes).to_le_bytes();
+        identify[TNVMCAP_AT..TNVMCAP_AT + TNVMCAP_BYTES].copy_from_slice(&capacity);
     }
 
     /// What Identify Controller says; `None`: nothing, or something that this version does not know.
     pub fn of(identify: &[u8]) -> Option<Self> {
         let (raw, _) = Raw::ref_from_prefix(identify.get(IDENTITY_AT..)?).ok()?;
+        let capacity = identify.get(TNVMCAP_AT..)?.first_chunk::<TNVMCAP_BYTES>()?;
         let flags = raw.flags.get();
         let is_known = raw.magic == *b"GNSI" && raw.format.get() == FORMAT && raw.reserved.get() == 0;
         (is_known && flags & !(TAKES_MAP3 | LOSSY) == 0).then_some(Self {
@@ -71,6 +84,7 @@ impl SsdSays {
             incarnation: raw.incarnation.get(),
             takes_map3: flags & TAKES_MAP3 != 0,
             is_lossy: flags & LOSSY != 0,
+            capacity_bytes: u64::try_from(u128::from_le_bytes(*capacity)).unwrap_or(u64::MAX),
         })
     }
 }
@@ -86,11 +100,15 @@ mod tests {
         let mut identify = [0; 4096];
         assert_eq!(SsdSays::of(&identify), None);
         for (takes_map3, is_lossy) in [(true, false), (false, true), (true, true)] {
-            let says = SsdSays { uuid: [5; 16], incarnation: 0x0102_0304, takes_map3, is_lossy };
+            let (uuid, incarnation, capacity_bytes) = ([5; 16], 0x0102_0304, 0x0A_0000_1000);
+            let says = SsdSays { uuid, incarnation, takes_map3, is_lossy, capacity_bytes };
             says.put(&mut identify);
             assert_eq!(SsdSays::of(&identify), Some(says));
         }
         assert_eq!(identify[3072..3084], *b"GNSI\x01\x00\x03\x00\x04\x03\x02\x01");
+        assert_eq!(identify[280..296], *b"\0\x10\0\0\x0a\0\0\0\0\0\0\0\0\0\0\0");
+        identify[288] = 1;
+        assert_eq!(SsdSays::of(&identify).unwrap().capacity_bytes, u64::MAX, "beyond 2^64");
         identify[3078] = 4;
         assert_eq!(SsdSays::of(&identify), None, "a flag that is not known");
         assert_eq!(SsdSays::of(&identify[..100]), None);

@@ -15,7 +15,7 @@ use crate::memory;
 use crate::world::{Ended, Plan, World};
 use crate::{Usage, WorldError};
 use gnstor_base::time::Span;
-use gnstor_deengine::Preset;
+use gnstor_deengine::{Pace, Preset};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_proto::BLOCK_BYTES;
 use hdrhistogram::Histogram;
@@ -201,6 +201,7 @@ impl Sweep {
             depth: self.iodepth,
             zipf_permille: self.zipf_permille,
             preset: self.preset.clone(),
+            pace: Pace::REAL,
             ssd_bytes,
             link: self.link,
             seed: self.seed,

@@ -8,7 +8,7 @@
 
 use crate::port::{Arrived, Port};
 use gnstor_base::time::{Span, Time};
-use gnstor_deengine::{Preset, Ssd, SsdConfig, SsdError, SsdMedia};
+use gnstor_deengine::{Pace, Preset, Ssd, SsdConfig, SsdError, SsdMedia};
 use gnstor_fabric::transport::{Connect, ExecutorId, RcTransport};
 use gnstor_proto::fabrics::{
     self, CNTLID_ANY, CmRequest, ConnectData, ConnectFields, Identity, PropertyFields, fctype, property,
@@ -110,13 +110,14 @@ impl SsdActor {
         number: usize,
         index: u16,
         mut engine: RcTransport,
-        preset: Preset,
+        (preset, pace): (Preset, Pace),
         capacity_bytes: u64,
     ) -> Result<Self, WorldError> {
         let serial = format!("SIM{number}");
         let config = SsdConfig { index, preset, capacity_bytes, serial, media: SsdMedia::Ram };
         let ssd = Ssd::format(config).map_err(|cause| WorldError::Ssd(number, cause))?;
-        let worker = ssd.into_workers(1).remove(0);
+        let mut worker = ssd.into_workers(1).remove(0);
+        worker.set_pace(pace);
         let regions = worker.regions();
         engine.add_target(Box::new(worker), regions);
         let port = Port::default();

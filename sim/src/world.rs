@@ -13,7 +13,7 @@ use crate::load::{Load, Rw};
 use crate::ssd::{SsdActor, WorldError, client_of};
 use crate::zipf::Zipf;
 use gnstor_base::time::{Span, Time};
-use gnstor_deengine::Preset;
+use gnstor_deengine::{Pace, Preset};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::transport::{RcTransport, TransportConfig};
 use gnstor_proto::fabrics::Identity;
@@ -54,6 +54,8 @@ pub struct Plan {
     pub depth: u16,
     /// Preset of the SSDs.
     pub preset: Preset,
+    /// How early the SSDs take commands.
+    pub pace: Pace,
     /// Logical capacity of each SSD.
     pub ssd_bytes: u64,
     /// The wire of each node.
@@ -144,7 +146,8 @@ impl World {
         for number in at.first_ssd..end.first_ssd {
             let position = u16::try_from(number - at.first_ssd).expect("at most 64");
             let engine = wires[number * plan.nodes / plan.ssds].sibling();
-            let mut ssd = SsdActor::new(number, position, engine, plan.preset.clone(), plan.ssd_bytes)?;
+            let mut ssd =
+                SsdActor::new(number, position, engine, (plan.preset.clone(), plan.pace), plan.ssd_bytes)?;
             let mut now = ssd.found(Time::from_ns(1_000_000), position, &bytes, &entries)?;
             for (client, volume) in (at.first_client..).zip(&volumes) {
                 let identity = Identity::Client(volume.client);

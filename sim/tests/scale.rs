@@ -3,7 +3,7 @@
 
 use gnstor_base::testing::deadline;
 use gnstor_base::time::Span;
-use gnstor_deengine::Preset;
+use gnstor_deengine::{Pace, Preset};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_sim::load::Rw;
 use gnstor_sim::scale::{Measured, Range, Row, Sweep, csv};
@@ -91,6 +91,23 @@ fn no_latency_is_below_that_of_the_model_and_no_rate_above_it() {
     assert!((40_500..41_500).contains(&row.p50_ns), "{row:?}");
     let write = &rows(&Sweep { clients: one(16), ..sweep(Rw::Randwrite) })[0];
     assert!((900..=1_000).contains(&write.share_permille.unwrap()), "{write:?}");
+}
+
+/// On threads a worker takes writes early, and commands in bursts. That moves no time by much.
+#[test]
+fn the_pace_of_threads_moves_modelled_times_by_less_than_one_per_cent() {
+    let _deadline = deadline();
+    for (rw, clients) in [(Rw::Randread, 4), (Rw::Randwrite, 8)] {
+        let sweep = Sweep { clients: one(clients), size: 16 << 20, runtime: Span::from_ms(8), ..sweep(rw) };
+        let mut plan = sweep.plans().unwrap().remove(0);
+        let mut measured = Measured::default();
+        let real = sweep.run(&plan, &mut measured).unwrap();
+        plan.pace = Pace::EXACT;
+        let exact = sweep.run(&plan, &mut measured).unwrap();
+        // A closed loop: the mean latency is what is in flight over the rate.
+        let off = exact.iops.abs_diff(real.iops) * 1000 / exact.iops;
+        assert!(off < 10, "{rw:?}, {clients} clients: {exact:?} and {real:?}");
+    }
 }
 
 #[test]

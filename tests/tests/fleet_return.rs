@@ -3,6 +3,7 @@
 //! fills its places and serves before the next one is killed.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
+mod replace;
 mod trim;
 
 use crate::fleet_daemon::Array;
@@ -192,8 +193,8 @@ impl Use {
         self.trims.push((begun, Instant::now(), at));
     }
 
-    /// The SSD is killed, stays away for a while, comes back, and serves. `lose`: with an empty file.
-    fn away(&mut self, array: &mut Array, ssd: u16, pause: Duration, lose: bool) -> Away {
+    /// The SSD is killed, stays away for a while, comes back, and serves.
+    fn away(&mut self, array: &mut Array, ssd: u16, pause: Duration) -> Away {
         let killed = Instant::now();
         array.kill(ssd.into());
         let is_state = |now: &Value, word: &str| now["ssds"][usize::from(ssd)]["state"] == word;
@@ -201,9 +202,6 @@ impl Use {
         eprintln!("SSD {ssd} was seen to be out {:?} after it was killed", killed.elapsed());
         (0..20).for_each(|_| self.trim(array));
         std::thread::sleep(pause);
-        if lose {
-            std::fs::remove_file(array.folder.path().join(format!("{ssd}.gns"))).expect("it is there");
-        }
         array.restart(ssd);
         let back = Instant::now();
         // On a busy machine the daemon may lose it once more: what was said before says nothing then.
@@ -276,7 +274,7 @@ fn two_ssds_are_killed_in_turn_and_each_serves_again_and_no_call_fails() {
         std::thread::sleep(Duration::from_millis(300));
         let mut aways = Vec::new();
         for ssd in [3, 0] {
-            let away = clients.away(&mut array, ssd, Duration::from_secs(2), false);
+            let away = clients.away(&mut array, ssd, Duration::from_secs(2));
             aways.push((away, array.map()));
         }
         std::thread::sleep(Duration::from_secs(1));

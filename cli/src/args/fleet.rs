@@ -38,6 +38,14 @@ pub enum FleetCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
+    /// Give the place of an SSD that is lost to the empty SSD that was started there
+    Replace {
+        /// Index of the SSD
+        ssd: u16,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
     /// Take an SSD out that is not needed: all that it serves has another copy
     Remove {
         /// Index of the SSD

@@ -106,6 +106,8 @@ impl Core {
             Request::Resume { ssd } => self.wish(now, ticket, Wish::Resume, ssd),
             Request::Fail { ssd, lose_data } => self.wish(now, ticket, Wish::Fail { lose_data }, ssd),
             Request::Remove { ssd } => self.wish(now, ticket, Wish::Remove, ssd),
+            Request::Replace { ssd } => self.wish(now, ticket, Wish::Replace, ssd),
+            Request::Repair { order } => self.repair(ticket, order),
         }
     }
 
@@ -148,10 +150,19 @@ impl Core {
             }
             Request::Publish(publish) => return self.may_publish(caller, publish),
             Request::Keep { client } => (Some(*client), None, None),
-            Request::Resume { .. } | Request::Fail { .. } | Request::Remove { .. } => {
+            Request::Resume { .. }
+            | Request::Fail { .. }
+            | Request::Remove { .. }
+            | Request::Replace { .. }
+            | Request::Repair { order: Some(_) } => {
                 return fleet::may_change(caller);
             }
-            Request::List | Request::Room | Request::Register | Request::GetMap | Request::Fleet => {
+            Request::List
+            | Request::Room
+            | Request::Register
+            | Request::GetMap
+            | Request::Fleet
+            | Request::Repair { order: None } => {
                 return Ok(());
             }
         };
@@ -161,19 +172,16 @@ impl Core {
         }
         let Some(client) = client else { return Ok(()) };
         // A daemon before this one gave the id. Its client renews and releases, with a right to the volume.
+        // The id is not kept where it has a volume open that its caller lost the right to.
         if self.clients.is_inherited(client) {
-            let has_right = |vid| {
-                self.volumes.get(&vid).is_some_and(|v: &Volume| caller.right(&v.entry.labels).is_some())
-            };
+            let has_right =
+                |vid| self.volumes.get(&vid).is_none_or(|v: &Volume| caller.right(&v.entry.labels).is_some());
             let names_it = matches!(request, Request::Renew { .. } | Request::Keep { .. });
             if names_it && self.clients.inherited_opens(client).all(has_right) {
                 self.clients.adopt(caller, client);
             }
             match (request, entry) {
-                (Request::Renew { .. }, Some(_)) => {
-                    self.clients.heard(client);
-                    return Ok(());
-                }
+                (Request::Renew { .. }, Some(_)) => return Ok(()),
                 (Request::Release { .. }, Some(entry)) => {
                     let right = if entry.writer == Some(client) { Right::Write } else { Right::Read };
                     return caller.needs(right, &entry.labels, &entry.name);

@@ -4,11 +4,13 @@
 use super::failure::Failure;
 use super::fill::FillReport;
 use super::fleet_view::FleetStatus;
+use super::repairs::RepairView;
 use super::settle::{SettleOf, SettleReport};
 use gnstor_fleet::ArrayId;
 use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
 use gnstor_proto::placement::AnyMap;
+use gnstor_proto::scrub::{RepairOrder, ScrubLog};
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
@@ -74,6 +76,10 @@ pub enum Command {
     Activate(WireMap),
     /// Get Log Page: how far an SSD is with the places that it fills.
     FillLog,
+    /// REPAIR: an order to the SSD's repairs.
+    Repair(RepairOrder),
+    /// Get Log Page: how far the SSD's scrub is.
+    ScrubLog,
     /// SETTLE: make the volume's copies those of each group's first, or say how far that is.
     Settle(SettleOf),
 }
@@ -123,6 +129,8 @@ impl Command {
             Self::Activate(_) => "ACTIVATE",
             Self::Settle(_) => "SETTLE",
             Self::FillLog => "Get Log Page (fill)",
+            Self::Repair(_) => "REPAIR",
+            Self::ScrubLog => "Get Log Page (scrub)",
         }
     }
 }
@@ -145,6 +153,8 @@ pub enum Answer {
     Says(Option<SsdSays>),
     /// How far it is with the places that it fills.
     Fill(FillReport),
+    /// How far its scrub is.
+    Scrub(ScrubLog),
     /// How far it is with a settle.
     Settled(SettleReport),
     /// The term is granted.
@@ -189,6 +199,8 @@ pub enum Reply {
     },
     /// GetMap: the encoded map.
     Map(Arc<[u8]>),
+    /// Repair: what each SSD says.
+    Repairs(Vec<RepairView>),
     /// Show.
     Fleet {
         /// The fleet.

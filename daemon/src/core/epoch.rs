@@ -170,7 +170,8 @@ impl Core {
         self.epoch.set(map, bytes);
         self.follow_fills(now);
         // Answers of dropped SSDs no longer count, but as voters and as SSDs that have been told.
-        let counts = |owner: &Owner| matches!(owner, Owner::Hold | Owner::Tell);
+        let counts =
+            |owner: &Owner| matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_));
         self.commands.retain(|_, (ssd, owner, _)| !gone.contains(ssd) || counts(owner));
         // First: a request that waited, and is served next, is to find them away.
         new.iter().for_each(|&ssd| self.members.join(ssd));

@@ -107,6 +107,11 @@ impl Members {
         &self.blocks
     }
 
+    /// Capacity of a connected SSD in bytes, when this daemon started.
+    pub(super) fn bytes(&self, ssd: u16) -> u64 {
+        self.blocks.get(usize::from(ssd)).map_or(0, |blocks| blocks << BLOCK_SHIFT)
+    }
+
     /// A member, or an SSD that is to be a guest, is not there or not up to date. Of others nothing is noted.
     pub(super) fn lose(&mut self, ssd: u16, absence: Absence) {
         if self.contains(ssd) || self.coming.contains(&ssd) {

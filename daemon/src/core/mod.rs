@@ -26,6 +26,7 @@ mod ids;
 mod members;
 mod presence;
 mod publish;
+mod repairs;
 pub mod request;
 pub mod rights;
 mod round;
@@ -45,6 +46,7 @@ pub use fill::FillReport;
 use gnstor_proto::placement;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::{GrpcCode, Refusal};
+pub use repairs::RepairView;
 use request::Request;
 use rights::Caller;
 pub use settle::{SettleOf, SettleReport};
@@ -78,12 +80,16 @@ enum Owner {
     Told,
     /// A voter is asked to hold the next map.
     Hold,
+    /// A voter of a map with other voters is asked for the term.
+    Anew,
     /// An SSD is told the active map.
     Tell,
     /// An SSD that fills says how far it is.
     Fill,
     /// An SSD is to settle a volume.
     Settle(Vid),
+    /// An SSD gets an operator's order to its repairs, or says how far its scrub is.
+    Repair(Ticket),
 }
 
 /// The state machine.
@@ -98,6 +104,7 @@ pub struct Core {
     epoch: epoch::Epoch,
     changes: shrink::Changes,
     fills: fill::Fills,
+    repairs: repairs::Repairs,
     /// Where the SSDs are reached, for a fresh map.
     addresses: Vec<String>,
     /// The last time that the core heard.
@@ -130,6 +137,7 @@ impl Core {
             epoch: epoch::Epoch::default(),
             changes: shrink::Changes::default(),
             fills: fill::Fills::default(),
+            repairs: repairs::Repairs::default(),
             addresses: Vec::new(),
             now: 0,
             volumes: BTreeMap::new(),
@@ -210,9 +218,11 @@ impl Core {
             }
             Owner::Told => {}
             Owner::Hold => self.hold_answered(now, ssd, id, answer),
+            Owner::Anew => self.anew_answered(now, ssd, id, answer),
             Owner::Tell => self.tell_answered(now, ssd, id, &answer),
             Owner::Settle(vid) => self.settle_answered(now, vid, ssd, id, &answer),
             Owner::Fill => self.fill_answered(now, ssd, id, answer),
+            Owner::Repair(ticket) => self.repair_answered(ssd, id, ticket, answer),
         }
     }
 
@@ -223,6 +233,7 @@ impl Core {
             self.tickets.iter().filter(|&(_, &at)| at <= now).map(|(&ticket, _)| ticket).collect();
         for ticket in late {
             let message = self.late_message(ticket);
+            self.forget_repair(ticket);
             self.fail(ticket, GrpcCode::Unavailable, message);
         }
         self.start_step(now);
@@ -351,6 +362,9 @@ impl Core {
         let secs = self.config.request_ms / 1000;
         if let Some(message) = self.waits_for_settle(ticket) {
             return message;
+        }
+        if self.waits_for_repair(ticket) {
+            return format!("some SSD did not answer within {secs} s: try again later");
         }
         let Some(volume) = self.volumes.values().find(owns) else {
             return format!("an earlier change of the volume was not done within {secs} s: try again later");

@@ -21,6 +21,7 @@
 //! that, and is filling until a newer map.
 
 mod compare;
+mod newcomer;
 
 use super::effect::WireMap;
 use super::request::VolumeName;
@@ -31,6 +32,7 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
+pub(super) use newcomer::OTHER;
 use std::collections::BTreeMap;
 
 /// Changes that an SSD which stands in for another one may take: the other one gets them when it is back.
@@ -79,6 +81,8 @@ enum Step {
     Content,
     /// VOLUME LIST, page by page.
     Table,
+    /// VOLUME LIST of an SSD that the map does not name: is it empty?
+    Newcomer,
 }
 
 impl Core {
@@ -102,7 +106,8 @@ impl Core {
         if !self.members.part(ssd) {
             return;
         }
-        let counts = |owner: &Owner| matches!(owner, Owner::Hold | Owner::Tell);
+        let counts =
+            |owner: &Owner| matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_));
         self.commands.retain(|_, (of, owner, _)| *of != ssd || counts(owner));
         for vid in self.volumes.keys().copied().collect::<Vec<_>>() {
             self.go_on_without(vid, ssd);
@@ -267,6 +272,7 @@ impl Core {
                 self.members.admit(ssd);
                 self.members.back(ssd);
                 self.changes.admitted(ssd, now);
+                self.give_share(ssd);
                 self.compare(now, ssd, &table);
                 self.change_step(now);
             }
@@ -297,17 +303,24 @@ impl Core {
         let next = match (resync.step, &answer) {
             (Step::Says, Answer::Says(says)) => {
                 let says = *says;
-                if is_coming && !is_named(says.as_ref()) {
-                    resync.asked = None;
-                    if let Some(absence) = self.members.absence_mut(ssd) {
-                        absence.why = "it is another SSD than the map names: put the right one back".into();
+                if !is_named(says.as_ref()) {
+                    self.ssd_says(ssd, says);
+                    if is_coming {
+                        self.look_at_newcomer(ssd, says);
+                    } else {
+                        self.stays_out(ssd, OTHER.into());
                     }
+                    self.change_step(now);
                     return None;
                 }
                 resync.step = Step::Take;
                 self.resync_ask(ssd, command);
                 self.ssd_says(ssd, says);
                 self.change_step(now);
+                return None;
+            }
+            (Step::Look, Answer::Map(_)) | (Step::Newcomer, Answer::Table { .. }) if is_coming => {
+                self.newcomer_answered(now, ssd, answer);
                 return None;
             }
             (Step::Content, Answer::Says(says)) => {

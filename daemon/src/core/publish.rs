@@ -106,7 +106,9 @@ impl Core {
             | Request::Fleet
             | Request::Resume { .. }
             | Request::Fail { .. }
-            | Request::Remove { .. } => Vec::new(),
+            | Request::Remove { .. }
+            | Request::Replace { .. }
+            | Request::Repair { .. } => Vec::new(),
         };
         if matches!(request, Request::Publish(_) | Request::Delete { .. }) {
             let replaced: Vec<Vid> = vids.iter().filter_map(|&vid| self.still_replaces(vid)).collect();

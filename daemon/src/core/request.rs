@@ -6,6 +6,7 @@
 use crate::core::failure::Failure;
 use crate::core::rights::{OWNER_PREFIX, Right};
 use gnstor_proto::labels::REPLACES;
+use gnstor_proto::scrub::Order;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{LABEL_BYTES, Limits, MAX_REPLICAS, NAME_BYTES, WRITE_LEASE_MS};
@@ -173,6 +174,13 @@ pub enum Request {
     },
     Remove {
         ssd: u16,
+    },
+    Replace {
+        ssd: u16,
+    },
+    /// An order to the repairs of all SSDs; without one: how far they are.
+    Repair {
+        order: Option<Order>,
     },
 }
 

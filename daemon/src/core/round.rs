@@ -67,11 +67,18 @@ impl Core {
 
     pub(super) fn round_answered(&mut self, now: u64, vid: Vid, answered: Answered) {
         let Answered { ssd, adding, answer } = answered;
+        // What an SSD has that is on its way back, or is another one than the map names, is not known yet.
+        let is_unknown = self.map_of_voters().is_some() && self.is_silent(ssd);
         use Refusal::{Deleting, StaleTerm, StaleVersion, UnknownVolume, VolumeAbsent, VolumeExists};
         let volume = self.volumes.get_mut(&vid).expect("a round belongs to a volume");
         let round = volume.round.as_mut().expect("a command belongs to a round");
         let outcome = match (&round.action, answer) {
             (_, Answer::Refused(StaleTerm)) => return self.depose(ssd, "refused this daemon's term"),
+            (_, Answer::Refused(refusal @ (StaleVersion | VolumeExists)))
+                if is_unknown && (!adding || refusal == VolumeExists) =>
+            {
+                Err(Trouble::Lost("is being brought up to date".into()))
+            }
             // Two daemons may share a term. A newer version or unknown volume id reveals the other daemon;
             // each change needs all SSDs, so only one succeeds.
             (Action::Put(_) | Action::Delete(_), Answer::Refused(StaleVersion)) if !adding => {
@@ -104,6 +111,7 @@ impl Core {
                 | Answer::Map(_)
                 | Answer::Says(_)
                 | Answer::Fill(_)
+                | Answer::Scrub(_)
                 | Answer::Settled(_)
                 | Answer::Promise(_)
                 | Answer::HigherTerm(_),

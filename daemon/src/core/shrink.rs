@@ -22,6 +22,7 @@
 mod fewest;
 mod grow;
 mod state;
+mod votes;
 
 use super::effect::WireMap;
 use super::epoch::Known;
@@ -38,6 +39,7 @@ use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 pub(super) use state::Changes;
 use state::Proposed;
+pub(super) use votes::Newcomer;
 
 /// Returns of one SSD within [`FLAP_MS`] after which it stays absent until it is resumed.
 const FLAP_RETURNS: usize = 3;
@@ -66,13 +68,21 @@ impl Core {
         self.changes.says(ssd).is_some_and(differs)
     }
 
+    /// The SSD has said that it is the one that the map names. Another one is told no map: it would take
+    /// itself for a part of the array.
+    fn has_said_who_it_is(&self, ssd: u16) -> bool {
+        let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
+        known.is_some_and(|known| self.changes.says(ssd).is_some_and(|says| known.is(&says.uuid)))
+    }
+
     /// Does what can be done for the next map.
     pub(super) fn change_step(&mut self, now: u64) {
         if self.map_of_voters().is_none() || !self.may_change() {
             return;
         }
         while self.may_change() {
-            if self.changes.round.is_none() && !self.propose(now) {
+            self.ask_voters_anew(now);
+            if self.changes.round.is_none() && (self.changes.anew.is_some() || !self.propose(now)) {
                 break;
             }
             self.ask_to_hold(now);
@@ -88,7 +98,7 @@ impl Core {
             self.activated(now);
         }
         self.tell(now);
-        if self.changes.round.is_none() {
+        if self.changes.round.is_none() && self.changes.anew.is_none() {
             self.start_changed(now);
         }
         self.invite();
@@ -180,6 +190,9 @@ impl Core {
                 back.into_iter().for_each(|ssd| self.changes.returned(ssd, now));
                 return Some((next, fewest));
             }
+            if let Some(next) = self.next_voters(&map) {
+                return Some((next, fewest));
+            }
         }
         let map = self.map_of_voters()?;
         let is_to_be_judged = self.changes.is_to_be_judged_anew();
@@ -245,7 +258,7 @@ impl Core {
         self.change_step(now);
     }
 
-    /// ACTIVATE to each SSD that is there and does not have the newest active map.
+    /// ACTIVATE to each SSD of the array that is there and does not have the newest active map.
     fn tell(&mut self, now: u64) {
         let newest = match &self.changes.round {
             Some(round) if round.is_active => round.wire(),
@@ -257,8 +270,11 @@ impl Core {
         let connected = u16::try_from(self.members.connected()).unwrap_or(u16::MAX);
         // One that is on its way back gets the map on that way.
         let returning: Vec<u16> = self.returning().collect();
-        let is_open =
-            |ssd: &u16| self.changes.is_to_be_told(*ssd, newest.epoch, now) && !returning.contains(ssd);
+        let is_open = |ssd: &u16| {
+            self.changes.is_to_be_told(*ssd, newest.epoch, now)
+                && !returning.contains(ssd)
+                && self.has_said_who_it_is(*ssd)
+        };
         let open: Vec<u16> = (0..connected).filter(is_open).collect();
         for ssd in open {
             let id = self.command(ssd, Owner::Tell, Command::Activate(newest.clone()));
@@ -291,6 +307,7 @@ impl Core {
         let Some(proposed) = self.changes.round.take() else { return };
         let map = proposed.round.map.map().clone();
         self.note_homes(&map);
+        let before = self.map_of_voters().cloned();
         if let AnyMap::Three(map) = &map {
             let has = |(ssd, weight): (&u16, &mut u32)| {
                 map.ssds.get(usize::from(*ssd)).is_none_or(|known| known.weight == *weight)
@@ -306,6 +323,9 @@ impl Core {
         };
         if let Err(error) = taken {
             return self.stop(Stop::Array(format!("the next fleet map cannot be served by: {error}")));
+        }
+        if let Some(before) = before {
+            self.follow_voters(&before);
         }
         self.create_parked(now);
     }
@@ -362,6 +382,6 @@ impl Core {
         }
         let returning: Vec<u16> = self.returning().collect();
         let changes = self.changes.wakes_at(Timing::DEFAULT_MS, &returning);
-        changes.into_iter().chain(self.growth_wakes_at(self.now)).min()
+        changes.into_iter().chain(self.growth_wakes_at(self.now)).chain(self.anew_wakes_at()).min()
     }
 }

@@ -26,7 +26,8 @@ mod reconcile;
 
 use super::members::{Members, members_of};
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
-use elect::{as_known, voters_of};
+pub(super) use elect::as_known;
+use elect::voters_of;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::SsdSays;
@@ -128,7 +129,7 @@ impl Start {
         let awaits = self.awaits(members);
         let troubles = (0u16..)
             .zip(&self.probes)
-            .filter(|(i, _)| awaits.contains(i))
+            .filter(|(i, _)| awaits.contains(i) || self.without.contains(i))
             .filter_map(|(i, p)| p.trouble.as_ref().map(|t| format!("SSD {i}: {t}")));
         troubles.fold(awaited.to_owned(), |text, trouble| format!("{text}; {trouble}"))
     }

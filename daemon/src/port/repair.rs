@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commands of repair: how far a fill is, and SETTLE.
+//! Commands of repair: how far a fill and a scrub are, orders, and SETTLE.
 
 use super::Talk;
 use crate::core::{Answer, Command, FillReport, SettleOf, SettleReport};
 use gnstor_fabric::admin::{Ask, Data, Reply};
 use gnstor_proto::nvme::{Sqe, admin};
 use gnstor_proto::repair::{FILL_LID, FillLog, FillState, REPAIR_BYTES, SettleData};
+use gnstor_proto::scrub::{SCRUB_LID, ScrubLog};
 use gnstor_proto::vendor::opcode;
 
 const DWORDS: u32 = 16;
@@ -15,11 +16,9 @@ impl Talk {
     /// The next command, where the core's command is one of these.
     pub(super) fn ask_of_repair(&self) -> Option<Ask> {
         match &self.command {
-            Command::FillLog => {
-                let cdw10 = (u32::from(FILL_LID) | (DWORDS - 1) << 16).into();
-                let sqe = Sqe { opcode: admin::GET_LOG_PAGE, cdw10, ..Sqe::default() };
-                Some(Ask { sqe, data: Data::In(REPAIR_BYTES) })
-            }
+            Command::FillLog => Some(log_page(FILL_LID)),
+            Command::ScrubLog => Some(log_page(SCRUB_LID)),
+            Command::Repair(order) => Some(Ask { sqe: order.command(), data: Data::None }),
             Command::Settle(SettleOf { epoch, array, term, vid, generation }) => {
                 let (array, generation) = (array.0, *generation);
                 let data = SettleData { term: *term, epoch: *epoch, array, vid: *vid, generation };
@@ -29,6 +28,19 @@ impl Talk {
             }
             _ => None,
         }
+    }
+}
+
+fn log_page(lid: u8) -> Ask {
+    let cdw10 = (u32::from(lid) | (DWORDS - 1) << 16).into();
+    Ask { sqe: Sqe { opcode: admin::GET_LOG_PAGE, cdw10, ..Sqe::default() }, data: Data::In(REPAIR_BYTES) }
+}
+
+/// What the scrub's log page brought.
+pub(super) fn scrub(reply: &Reply) -> Answer {
+    match ScrubLog::decode(&reply.data) {
+        Ok(log) => Answer::Scrub(log),
+        Err(error) => Answer::Lost(format!("its log page of the scrub: {error}")),
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The service of the fleet: its clients, its map, and what an operator sees and does.
 
+use super::repairs;
 use super::runtime::InUse;
 use super::service::{Answered, NAME_CHARS, Service, mismatch};
 use crate::core::failure::Failure;
@@ -10,8 +11,9 @@ use crate::core::{FillReport, Reply};
 use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::{
     FailRequest, FailResponse, FleetSsd, GetMapRequest, GetMapResponse, KeepRequest, KeepResponse,
-    RegisterRequest, RegisterResponse, RemoveRequest, RemoveResponse, ResumeRequest, ResumeResponse,
-    ShowRequest, ShowResponse, SsdFill, SsdState, WatchMapRequest, WatchMapResponse,
+    RegisterRequest, RegisterResponse, RemoveRequest, RemoveResponse, RepairRequest, RepairResponse,
+    ReplaceRequest, ReplaceResponse, ResumeRequest, ResumeResponse, ShowRequest, ShowResponse, SsdFill,
+    SsdState, WatchMapRequest, WatchMapResponse,
 };
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::status::GrpcCode;
@@ -92,6 +94,22 @@ impl Fleet for Service {
     async fn remove(&self, call: tonic::Request<RemoveRequest>) -> Answered<RemoveResponse> {
         match self.ask("Remove", call, |m| Ok(Request::Remove { ssd: index(m.ssd)? })).await? {
             Reply::Done => Ok(Response::new(RemoveResponse {})),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn replace(&self, call: tonic::Request<ReplaceRequest>) -> Answered<ReplaceResponse> {
+        match self.ask("Replace", call, |m| Ok(Request::Replace { ssd: index(m.ssd)? })).await? {
+            Reply::Done => Ok(Response::new(ReplaceResponse {})),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn repair(&self, call: tonic::Request<RepairRequest>) -> Answered<RepairResponse> {
+        match self.ask("Repair", call, repairs::request).await? {
+            Reply::Repairs(views) => {
+                Ok(Response::new(RepairResponse { ssds: views.into_iter().map(repairs::shown).collect() }))
+            }
             other => mismatch(&other),
         }
     }

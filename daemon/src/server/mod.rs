@@ -25,6 +25,7 @@ mod link;
 mod look;
 mod messages;
 mod publish;
+mod repairs;
 mod runtime;
 mod service;
 mod ssds;

@@ -14,6 +14,7 @@ use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::repair::FILL_LID;
+use gnstor_proto::scrub::{SCRUB_LID, ScrubLog};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
 use gnstor_proto::vendor::{ENTRY_BYTES, GET_HELD, VolumeEntry, WRITE_LEASE_MS, opcode, takes_lease};
@@ -55,6 +56,10 @@ pub(crate) struct SimSsd {
     pub(crate) dead: bool,
     /// It says that acknowledged writes may be missing.
     pub(crate) filling: bool,
+    /// It is so much smaller than the others.
+    pub(crate) lacks_bytes: u64,
+    /// Its scrub, and the share of its repairs.
+    pub(crate) scrub: ScrubLog,
     /// The places that it fills.
     pub(crate) fill: SimFill,
     /// Commands taken, by opcode.
@@ -106,6 +111,11 @@ impl SimSsd {
                 assert_eq!(brought.len(), capsule.data.bytes());
                 return Ok((cqe, brought));
             }
+            GET_LOG_PAGE if capsule.sqe.cdw10.get() & 0xFF == u32::from(SCRUB_LID) => {
+                brought = self.scrub.encode();
+                assert_eq!(brought.len(), capsule.data.bytes());
+                return Ok((cqe, brought));
+            }
             GET_LOG_PAGE => {
                 brought = vec![0; capsule.data.bytes()];
                 brought[..8].copy_from_slice(&[b'G', b'N', b'L', b'F', 1, 0, u8::from(self.filling), 0]);
@@ -147,7 +157,7 @@ impl SimSsd {
         }
         assert_eq!(sqe.cdw10.get() as usize * 4, bytes, "CDW10 is the number of dwords");
         assert_eq!(sqe.cdw11.get(), 0);
-        if !matches!(sqe.opcode, opcode::VOLUME_DELETE | opcode::TERM_TAKE) {
+        if !matches!(sqe.opcode, opcode::VOLUME_DELETE | opcode::TERM_TAKE | opcode::REPAIR) {
             let unused = [sqe.cdw2, sqe.cdw3, sqe.cdw13, sqe.cdw14, sqe.cdw15];
             assert!(unused.iter().all(|dw| dw.get() == 0), "unused dwords are zero");
         }
@@ -162,6 +172,7 @@ impl SimSsd {
             (opcode::MAP_HOLD, Data::Out(data)) => self.hold(data),
             (opcode::ACTIVATE, Data::Out(data)) => self.activate(data),
             (opcode::SETTLE, Data::Out(data)) => self.settle(data),
+            (opcode::REPAIR, Data::None) => self.take_order(sqe),
             (opcode::MAP_GET, Data::In(_)) => {
                 let map = if sqe.cdw12.get() == GET_HELD { self.held() } else { self.map.clone() };
                 let map = map.map(|map| map.encode().unwrap()).unwrap_or_default();
@@ -345,10 +356,12 @@ impl SimArray {
         maps.max_by_key(Rows::epoch)
     }
 
-    /// The newest map leaves this SSD out.
+    /// The newest map leaves this SSD out, or names another one in its place.
     pub(crate) fn is_out(&self, index: usize) -> bool {
-        let state = |map: AnyMap| map.state(u16::try_from(index).unwrap());
-        self.newest().and_then(state) == Some(State3::Out)
+        let number = u16::try_from(index).unwrap();
+        let Some(map) = self.newest() else { return false };
+        let is_other = matches!(&map, AnyMap::Three(map) if !map.ssds[index].is(&self.ssd(index).vote.uuid));
+        is_other || map.state(number) == Some(State3::Out)
     }
 
     /// The entries that serve I/O, the same on every SSD that the newest map does not leave out.

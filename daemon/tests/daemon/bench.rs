@@ -17,6 +17,9 @@ use gnstor_proto::vendor::{Limits, VolumeEntry};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+/// A core that gives more commands than these while no time passes gives them without end.
+const MOST_AT_ONCE: u32 = 20_000;
+
 pub(crate) type Outcome = Result<Reply, Failure>;
 
 /// Maps of format 2. Tests of arrays whose SSDs vote say so.
@@ -35,6 +38,8 @@ pub(crate) struct Bench {
     pub(crate) stopped: Option<Stop>,
     pub(crate) now: u64,
     next_ticket: u64,
+    /// Commands that were executed while no time passed.
+    at_this_moment: u32,
 }
 
 impl Bench {
@@ -56,6 +61,7 @@ impl Bench {
             stopped: None,
             now,
             next_ticket: 0,
+            at_this_moment: 0,
         };
         bench.drain();
         bench
@@ -99,7 +105,14 @@ impl Bench {
             places.enumerate().filter(|&(_, is_free)| is_free).map(|(place, _)| place).collect();
         let Some(&place) = free.get(which % free.len().max(1)) else { return false };
         let (id, command) = self.queues[ssd].remove(place).expect("it is one of them");
+        self.at_this_moment += 1;
+        assert!(self.at_this_moment < MOST_AT_ONCE, "commands without end while no time passes: {command:?}");
+        let what = command.clone();
         let answer = self.array.execute(ssd, command);
+        if std::env::var("TRACE").is_ok() {
+            let s = |t: String| t.chars().filter(|c| !c.is_whitespace()).take(150).collect::<String>();
+            eprintln!("{} SSD {ssd} {} -> {}", self.now, s(format!("{what:?}")), s(format!("{answer:?}")));
+        }
         self.core.completed(self.now, id, answer);
         self.drain();
         true
@@ -130,11 +143,13 @@ impl Bench {
 
     /// Executes commands until no SSD has one left.
     pub(crate) fn run_until_quiet(&mut self) {
+        self.at_this_moment = 0;
         while (0..self.queues.len()).filter(|&ssd| self.execute(ssd)).count() > 0 {}
     }
 
     pub(crate) fn pass(&mut self, ms: u64) {
         self.now += ms;
+        self.at_this_moment = 0;
         self.core.step(self.now);
         self.drain();
     }

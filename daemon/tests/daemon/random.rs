@@ -12,6 +12,8 @@ use crate::publish::publish;
 use crate::voter::keeps_copies;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{CoreConfig, MapFormat, Reply};
+use gnstor_fleet::map::FleetView as _;
+use gnstor_fleet::set::SsdSet;
 use gnstor_proto::labels::PARTIAL;
 use gnstor_proto::placement::map3::{Place3, State3};
 use gnstor_proto::placement::{AnyMap, SsdState};
@@ -92,6 +94,14 @@ enum Step {
     Reboot {
         ssd: usize,
     },
+    /// With voters: an empty SSD is put in the place, if a majority of the voters is left.
+    Swap {
+        ssd: usize,
+    },
+    /// The operator gives it the place.
+    Replace {
+        ssd: u16,
+    },
     Restart,
 }
 
@@ -118,7 +128,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => ssd.clone().prop_map(|ssd| Step::Lose { ssd }),
         2 => ssd.clone().prop_map(|ssd| Step::Find { ssd }),
         1 => ssd.clone().prop_map(|ssd| Step::Lossy { ssd }),
-        2 => ssd.prop_map(|ssd| Step::Reboot { ssd }),
+        2 => ssd.clone().prop_map(|ssd| Step::Reboot { ssd }),
+        1 => ssd.clone().prop_map(|ssd| Step::Swap { ssd }),
+        2 => (0u16..3).prop_map(|ssd| Step::Replace { ssd }),
         2 => any::<bool>().prop_map(|add| Step::Epoch { add }),
         1 => Just(Step::Restart),
     ]
@@ -134,6 +146,10 @@ struct Run {
     model: Model,
     /// The map names voters, and the daemon changes it by itself.
     votes: bool,
+    /// An SSD was exchanged.
+    has_swapped: bool,
+    /// No daemon can start any more.
+    is_over: bool,
 }
 
 impl Run {
@@ -183,7 +199,10 @@ impl Run {
         // Where voters decide, three maps may follow each other, and each waits for lease and drift: one that
         // was held, one without an SSD that lost writes, one with the SSDs that are back.
         self.bench.run_for(if self.votes { 3_000 } else { 1_000 });
-        assert!(self.bench.core.is_serving(), "{:?} {:?}", self.bench.stopped, self.bench.core.waits_for());
+        let (serves, waits_for) = (self.bench.core.is_serving(), self.bench.core.waits_for());
+        // Each table that is left is of an SSD that lost writes or was dropped.
+        self.is_over = !serves && self.has_swapped && !self.has_a_table();
+        assert!(serves || self.is_over, "{:?} {waits_for:?}", self.bench.stopped);
     }
 
     fn epoch(&mut self, add: bool) {
@@ -204,6 +223,53 @@ impl Run {
         }
         self.bench.take_map(next).unwrap();
         self.hear();
+    }
+
+    /// The newest map has a member with the content that it means. A daemon that starts trusts its table.
+    fn has_a_table(&self) -> bool {
+        let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return true };
+        let is_good = |index: usize| {
+            let (known, ssd) = (&map.ssds[index], self.bench.array.ssd(index));
+            let is_member = known.state != State3::Out;
+            is_member && known.is(&ssd.vote.uuid) && known.incarnation == ssd.vote.incarnation
+        };
+        (0..SSDS).any(is_good)
+    }
+
+    /// The voters that have forgotten nothing are a majority without this SSD.
+    fn may_swap(&self, ssd: usize) -> bool {
+        let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return false };
+        let is_whole = |voter: &u16| {
+            let index = usize::from(*voter);
+            index != ssd && map.ssds[index].is(&self.bench.array.ssd(index).vote.uuid)
+        };
+        let whole: SsdSet = map.voters().iter().filter(is_whole).collect();
+        whole.is_majority_of(map.voters())
+    }
+
+    /// An empty SSD is in the place of one that had the last copy of a group: that group waits for ever.
+    fn has_lost_a_last_copy(&self) -> bool {
+        let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return false };
+        let is_other = |index: usize| !map.ssds[index].is(&self.bench.array.ssd(index).vote.uuid);
+        let is_alone = |index: usize| {
+            let is_other_one = |place: &&Place3| !place.filling && usize::from(place.ssd) != index;
+            map.rows.iter().any(|row| row.places.iter().flatten().find(is_other_one).is_none())
+        };
+        let is_kept = |index: usize| map.ssds[index].state == State3::Absent || is_alone(index);
+        (0..SSDS).any(|index| is_other(index) && is_kept(index))
+    }
+
+    /// Empty SSDs get the places in which they are.
+    fn replace_all(&mut self) {
+        // A request that waits may keep an SSD absent until it ends.
+        for ms in [1_000, 1_000, 100_000, 1_000] {
+            self.run_for(ms);
+            let fleet = self.bench.core.fleet();
+            let out = fleet.iter().flat_map(|f| &f.ssds).filter(|ssd| ssd.state == State3::Out);
+            for ssd in out.map(|ssd| ssd.index).collect::<Vec<_>>() {
+                self.send(Request::Replace { ssd });
+            }
+        }
     }
 
     fn heal(&mut self) {
@@ -340,7 +406,16 @@ impl Run {
                 self.bench.array.ssd(ssd).restart();
                 self.bench.find(u16::try_from(ssd).unwrap());
             }
-            Step::Lossy { .. } | Step::Reboot { .. } => {}
+            Step::Swap { ssd } if self.votes && self.may_swap(ssd) => {
+                self.has_swapped = true;
+                self.bench.lose(u16::try_from(ssd).unwrap());
+                // What it was given is answered as lost.
+                while self.execute(ssd) {}
+                self.bench.format(ssd);
+                self.bench.find(u16::try_from(ssd).unwrap());
+            }
+            Step::Replace { ssd } if self.votes => self.send(Request::Replace { ssd }),
+            Step::Lossy { .. } | Step::Reboot { .. } | Step::Swap { .. } | Step::Replace { .. } => {}
             Step::Restart => self.restart(),
         }
         assert_eq!(self.bench.stopped, None, "no other daemon runs");
@@ -349,8 +424,13 @@ impl Run {
     /// Without further faults every SSD comes to hold the same entries, and the daemon lists these.
     fn finish(mut self) {
         self.heal();
+        self.replace_all();
         self.run_for(200_000);
-        assert_eq!(self.bench.core.absent(), BTreeMap::new());
+        if self.has_lost_a_last_copy() {
+            assert!(self.model.asked.is_empty(), "every request is answered: {:?}", self.model.asked);
+            return;
+        }
+        assert_eq!(self.bench.core.absent(), BTreeMap::new(), "{:?}", self.bench.core.fleet());
         self.is_whole();
         assert!(self.model.asked.is_empty(), "every request is answered: {:?}", self.model.asked);
         assert_eq!(self.bench.core.next_event(), None, "nothing is left to do");
@@ -360,6 +440,9 @@ impl Run {
         let before = self.bench.list();
         assert_eq!(plain(&before), plain(&entries));
         self.restart();
+        if self.is_over {
+            return;
+        }
         assert_eq!(plain(&self.bench.list()), plain(&before), "a restarted daemon has the same state");
         assert_eq!(self.bench.array.agreed(), entries, "and changes nothing");
     }
@@ -376,9 +459,12 @@ fn comes_to_one_state(steps: Vec<Step>, sweep_commands: u32, takes: u32, votes: 
     let map_format = if votes { MapFormat::Three } else { MapFormat::Two };
     let mut bench = Bench::cold_with(&array, 0, CoreConfig { map_format, ..config() });
     bench.run_until_quiet();
-    let mut run = Run { bench, model: Model::default(), votes };
+    let mut run = Run { bench, model: Model::default(), votes, has_swapped: false, is_over: false };
     for step in steps {
         run.judged_step(step);
+        if run.is_over {
+            return;
+        }
     }
     run.finish();
 }

@@ -2,9 +2,11 @@
 //! A simulated SSD that fills and settles: so many questions take it so long.
 
 use crate::array::SimSsd;
+use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::map3::{FleetMap3, Place3};
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::repair::{FillLog, FillState, SettleData};
+use gnstor_proto::scrub::{Order, RepairOrder, ScrubLog, ScrubState};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use std::collections::BTreeMap;
@@ -51,6 +53,7 @@ impl SimSsd {
         }
         (self.fill.since, self.fill.left) = (0, 0);
         self.fill.settles.clear();
+        self.scrub = ScrubLog::default();
     }
 
     pub(super) fn fill_log(&mut self) -> Vec<u8> {
@@ -68,6 +71,17 @@ impl SimSsd {
         let waits_for = None;
         FillLog { state, epoch, incarnation, waits_for, compared: 1, all: 2, pulled: 0, unreadable: 0 }
             .encode()
+    }
+
+    pub(super) fn take_order(&mut self, sqe: &Sqe) -> Result<u32, Refusal> {
+        let of = RepairOrder::of(sqe).ok_or(Refusal::InvalidField)?;
+        self.check_term(of.term)?;
+        match of.order {
+            Order::Share(percent) => self.scrub.share = percent,
+            Order::ScrubStart => self.scrub.state = ScrubState::Running,
+            Order::ScrubStop => self.scrub.state = ScrubState::Stopped,
+        }
+        Ok(0)
     }
 
     /// So many questions take it so long; it begins anew with another map.

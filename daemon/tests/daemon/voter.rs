@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A simulated SSD as a voter, by the rules of crate `fleet`; and a log that judges the maps of the array.
 
-use crate::array::SimSsd;
+use crate::array::{SSD_BYTES, SimSsd};
 use crate::repair::Lease;
 use gnstor_fleet::change::incarnation_under;
 use gnstor_fleet::map::{FleetView, Map};
-use gnstor_fleet::set::SsdSet;
+use gnstor_fleet::set::{SsdSet, may_become};
 use gnstor_fleet::voter::{Held, Voter};
 use gnstor_fleet::{ArrayId, Refused};
 use gnstor_proto::nvme::Sqe;
-use gnstor_proto::placement::AnyMap;
 use gnstor_proto::placement::map3::{FleetMap3, State3};
+use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
@@ -118,7 +118,8 @@ impl MapLog {
         }
     }
 
-    /// An epoch has one active map, and a majority has held it before.
+    /// An epoch has one active map, and a majority of the voters of the map before has held it. Voters change
+    /// one at a time, and no uuid is there twice.
     fn activated(&mut self, map: &FleetMap3) {
         if let Some(known) = self.active.get(&map.epoch) {
             assert_eq!(known, map, "epoch {} has two maps", map.epoch);
@@ -126,7 +127,11 @@ impl MapLog {
         }
         let by = self.held.get(&map.epoch).and_then(|maps| maps.iter().find(|(known, _)| **known == *map));
         let by = by.map_or(SsdSet::EMPTY, |(_, by)| *by);
-        assert!(by.is_majority_of(map.voters()), "epoch {} is active and held by {by:?}", map.epoch);
+        let voters = self.active.get(&(map.epoch - 1)).map_or(map.voters(), FleetView::voters);
+        assert!(by.is_majority_of(voters), "epoch {} is active and held by {by:?} of {voters:?}", map.epoch);
+        assert!(may_become(voters, map.voters()), "epoch {}: {voters:?} to {:?}", map.epoch, map.voters());
+        let uuids: BTreeSet<[u8; 16]> = map.ssds.iter().map(|ssd| ssd.uuid).collect();
+        assert_eq!(uuids.len(), map.ssds.len(), "epoch {}", map.epoch);
         self.only_filled_places_serve(map);
         self.active.insert(map.epoch, map.clone());
     }
@@ -200,7 +205,9 @@ impl SimSsd {
     pub(super) fn identify(&self) -> Vec<u8> {
         let mut data = [0; 4096];
         let SimVote { uuid, incarnation, .. } = self.vote;
-        SsdSays { uuid, incarnation, takes_map3: true, is_lossy: self.filling }.put(&mut data);
+        let (takes_map3, is_lossy) = (true, self.filling);
+        let capacity_bytes = SSD_BYTES - self.lacks_bytes;
+        SsdSays { uuid, incarnation, takes_map3, is_lossy, capacity_bytes }.put(&mut data);
         data.to_vec()
     }
 
@@ -220,6 +227,9 @@ impl SimSsd {
 
     fn voter(&self) -> Result<Voter<Arc<FleetMap3>>, Refusal> {
         let Some(AnyMap::Three(map)) = &self.map else { return Err(Refusal::OtherArray) };
+        if !map.ssds[usize::from(self.vote.index)].is(&self.vote.uuid) {
+            return Err(Refusal::NotReady);
+        }
         let (term, instance) = self.vote.granted;
         Ok(Voter { term, instance, active: Arc::new(map.clone()), held: self.vote.held.clone() })
     }
@@ -266,10 +276,14 @@ impl SimSsd {
         let map = FleetMap3::decode(bytes).map_err(|_| Refusal::InvalidField)?;
         let name = MapName { epoch: map.epoch, digest: map_digest(&map.encode().unwrap()) };
         assert_eq!((head.array, head.map, head.base), (map.array, name, 0));
-        if self.map.is_some() {
-            let mut voter = self.voter()?;
-            voter.activate(Arc::new(map.clone())).map_err(refusal)?;
-            self.keep(voter);
+        match &self.map {
+            Some(AnyMap::Three(known)) if known.ssds[usize::from(self.vote.index)].is(&self.vote.uuid) => {
+                let mut voter = self.voter()?;
+                voter.activate(Arc::new(map.clone())).map_err(refusal)?;
+                self.keep(voter);
+            }
+            Some(known) if known.epoch() >= map.epoch => return Err(Refusal::StaleVersion),
+            _ => {}
         }
         self.vote.log.lock().unwrap().activated(&map);
         let rules = Map::of(&map).expect("a small array");

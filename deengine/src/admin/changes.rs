@@ -182,19 +182,7 @@ impl Ssd {
     /// Judges a change and starts its writes. `None`: nothing is to be done.
     fn begin_change(&mut self, now: Time, change: Change) -> Result<Option<Begun>, Refused> {
         Ok(Some(match change {
-            Change::Entry { code, entry } => {
-                let is_new = code == opcode::VOLUME_ADD;
-                if is_new {
-                    self.table.check_add(&entry)?
-                } else {
-                    self.table.check_chmod(&entry)?
-                }
-                if is_new && !self.volumes.metadata().has_room(entry.vid) {
-                    return Err(Refusal::TableFull.into());
-                }
-                self.start_entry(&entry);
-                Begun::Entry(entry, is_new)
-            }
+            Change::Entry { code, entry } => self.begin_entry(code, entry)?,
             Change::Delete { vid, generation, version, term } => {
                 let Some(entry) = self.table.check_delete(vid, generation, version, term)? else {
                     return Ok(None);
@@ -203,17 +191,7 @@ impl Ssd {
                 self.start_entry(&entry);
                 Begun::Deleting(Box::new(entry))
             }
-            Change::Map { data } => {
-                let map = AnyMap::decode(&data).map_err(|_| Refusal::InvalidField)?;
-                // Before the term: what comes from another array changes nothing.
-                self.table.fleet().map_or(Ok(()), |fleet| fleet.check_array(&map))?;
-                self.table.take_term(map.term())?;
-                if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch() < fleet.map().epoch()) {
-                    return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
-                }
-                self.start_term(self.table.term());
-                self.start_map(map, &data)
-            }
+            Change::Map { data } => self.begin_map(&data)?,
             Change::Grant { sqe } => {
                 self.begin_grant(TermTake::of(&sqe))?;
                 Begun::Grant(sqe)
@@ -248,16 +226,49 @@ impl Ssd {
                 Begun::Lease { term, version, until }
             }
             Change::Bury { vid, generation } => {
-                let ms = now.as_ns() / 1_000_000;
-                let mut tombstone = Tombstone { generation, buried_at: ms, ..Tombstone::default() };
-                if let Some(entry) = self.table.volume(vid).map(|volume| volume.entry()) {
-                    (tombstone.term, tombstone.version) = (entry.term, entry.version);
-                    tombstone.ids = entry.request_ids.iter().map(|id| (*id, ms)).collect();
-                }
-                self.volumes.metadata_mut().start_bury(vid, tombstone);
+                self.start_bury(now, vid, generation);
                 Begun::Bury { vid, generation }
             }
         }))
+    }
+
+    /// VOLUME ADD or CHMOD.
+    fn begin_entry(&mut self, code: u8, entry: Box<VolumeEntry>) -> Result<Begun, Refused> {
+        let is_new = code == opcode::VOLUME_ADD;
+        if is_new {
+            self.table.check_add(&entry)?
+        } else {
+            self.table.check_chmod(&entry)?
+        }
+        if is_new && !self.volumes.metadata().has_room(entry.vid) {
+            return Err(Refusal::TableFull.into());
+        }
+        self.start_entry(&entry);
+        Ok(Begun::Entry(entry, is_new))
+    }
+
+    /// MAP SET.
+    fn begin_map(&mut self, data: &[u8]) -> Result<Begun, Refused> {
+        let map = AnyMap::decode(data).map_err(|_| Refusal::InvalidField)?;
+        // Before the term: what comes from another array changes nothing.
+        self.table.fleet().map_or(Ok(()), |fleet| fleet.check_array(&map))?;
+        self.table.take_term(map.term())?;
+        if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch() < fleet.map().epoch()) {
+            return Err(Refused::at(Refusal::StaleVersion, fleet.map().wire_epoch()));
+        }
+        self.start_term(self.table.term());
+        Ok(self.start_map(map, data))
+    }
+
+    /// The volume's sweep is over: what is remembered of it is written.
+    fn start_bury(&mut self, now: Time, vid: Vid, generation: u32) {
+        let ms = now.as_ns() / 1_000_000;
+        let mut tombstone = Tombstone { generation, buried_at: ms, ..Tombstone::default() };
+        if let Some(entry) = self.table.volume(vid).map(|volume| volume.entry()) {
+            (tombstone.term, tombstone.version) = (entry.term, entry.version);
+            tombstone.ids = entry.request_ids.iter().map(|id| (*id, ms)).collect();
+        }
+        self.volumes.metadata_mut().start_bury(vid, tombstone);
     }
 
     /// What it is to serve by: the bytes of a map that has been judged.
@@ -268,6 +279,10 @@ impl Ssd {
             self.volumes.metadata_mut().start_identity(identity, None);
         }
         self.volumes.metadata_mut().start_map(bytes);
+        // Behind the map: a cut in between costs the new SSD a fill.
+        if let Some(openings) = self.openings_under(&map) {
+            self.volumes.metadata_mut().start_openings(&openings);
+        }
         if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
             self.volumes.metadata_mut().start_filling(map.epoch());
         }

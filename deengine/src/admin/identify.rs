@@ -170,7 +170,8 @@ impl Ssd {
     fn says(&self) -> SsdSays {
         let SsdIdentity { uuid, incarnation } = self.identity();
         let takes_map3 = self.can_vote();
-        SsdSays { uuid, incarnation, takes_map3, is_lossy: self.is_filling() }
+        let capacity_bytes = self.ftl.logical_pages() << BLOCK_SHIFT;
+        SsdSays { uuid, incarnation, takes_map3, is_lossy: self.is_filling(), capacity_bytes }
     }
 
     /// Identify Namespace: sizes in blocks, and one format of 4 KiB blocks. The addresses of GNStor

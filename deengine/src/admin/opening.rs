@@ -15,7 +15,7 @@ use gnstor_base::time::Time;
 use gnstor_durable::SsdIdentity;
 use gnstor_fleet::{Opening, SsdId, opening};
 use gnstor_proto::fabrics::Identity;
-use gnstor_proto::placement::Rows;
+use gnstor_proto::placement::{AnyMap, Rows};
 
 const COUNT_BITS: u32 = 32;
 
@@ -56,6 +56,19 @@ impl Ssd {
     pub(crate) fn start_opening(&mut self, ssd: SsdId, count: Opening) {
         let openings = with(self.openings(), ssd.into(), count);
         self.volumes.metadata_mut().start_openings(&openings);
+    }
+
+    /// The numbers under a map that names other SSDs in the places of some. A number that stayed would make
+    /// such an SSD an older image of the one before it. `None`: all SSDs are the same.
+    pub(crate) fn openings_under(&self, map: &AnyMap) -> Option<Vec<u64>> {
+        let (AnyMap::Three(old), AnyMap::Three(new)) = (self.table.fleet()?.map(), map) else { return None };
+        let pairs = old.ssds.iter().zip(&new.ssds).enumerate();
+        let others = pairs.filter(|(_, (was, is))| was.uuid != is.uuid).map(|(ssd, _)| ssd);
+        let forgotten =
+            others.filter(|&ssd| self.openings().get(ssd).is_some_and(|&number| count_of(number) > 0));
+        forgotten.fold(None, |openings, ssd| {
+            Some(with(openings.as_deref().unwrap_or_else(|| self.openings()), ssd, 0))
+        })
     }
 
     /// Starts to raise its own number; `false`: the map has no place for it.

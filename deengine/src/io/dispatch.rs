@@ -35,12 +35,6 @@ use gnstor_proto::status::Refusal;
 /// on, so a worker whose thread does not run holds up no other. A late call changes no modelled time.
 const TURN: Span = Span::from_ns(500);
 
-/// How long before the modelled firmware is free a write with its data is taken. Its commit and its
-/// response take as long in real time. The modelled time of the write is that of the firmware.
-const AHEAD: Span = Span::from_ns(90_000);
-
-/// Most commands that a worker takes under one hold of the model's lock.
-const BURST: usize = 16;
 /// A worker takes at most this part of its pending commands at once: where few pend, all queues take turns
 /// one by one.
 const BURST_SHARE: usize = 4;
@@ -95,7 +89,7 @@ impl Worker {
     fn pending_due(&self) -> Option<Time> {
         let is_write = self.pending.is_write_next(self.index, &self.ports)?;
         let free = self.shared.ftl.firmware_free();
-        Some(if is_write { free.before(AHEAD) } else { free })
+        Some(if is_write { free.before(self.pace.ahead) } else { free })
     }
 
     /// When the worker has something to do for what pends. If another worker is next, that is when its
@@ -156,7 +150,7 @@ impl Worker {
     /// writes with their data.
     fn take_burst(&mut self, is_admin: bool, is_ahead: bool) -> Vec<Taken> {
         let one_by_one = is_admin || self.pending.shares_turns();
-        let most = if one_by_one { 1 } else { (self.pending.len() / BURST_SHARE).clamp(1, BURST) };
+        let most = if one_by_one { 1 } else { (self.pending.len() / BURST_SHARE).clamp(1, self.pace.burst) };
         let mut burst = std::mem::take(&mut self.burst);
         while burst.len() < most
             && (!is_ahead || self.pending.is_write_next(self.index, &self.ports) == Some(true))

@@ -8,6 +8,7 @@ pub(crate) mod dispatch;
 mod effects;
 mod firmware_read;
 mod guard;
+mod pace;
 mod pending;
 mod port;
 mod read;
@@ -18,6 +19,7 @@ mod worker;
 mod write;
 
 pub use guard::SsdGuard;
+pub use pace::Pace;
 pub use worker::Worker;
 
 use crate::commands::{Command, Transfer};

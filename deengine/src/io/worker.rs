@@ -16,6 +16,7 @@
 
 use super::dispatch::is_plain;
 use super::guard::{Shared, SsdGuard};
+use super::pace::Pace;
 use super::pending::{Pending, Taken, Waiting};
 use super::port::{Port, Ports};
 use super::read::{Found, Judged, Read};
@@ -64,6 +65,7 @@ pub struct Worker {
     pub(super) mail: VecDeque<Note>,
     pub(super) batch: Batch,
     pub(super) zero_sum: u32,
+    pub(super) pace: Pace,
     /// The time of the last call.
     pub(super) now: Time,
 }
@@ -97,6 +99,7 @@ impl Ssd {
             mail: VecDeque::new(),
             batch: Batch::default(),
             zero_sum,
+            pace: Pace::REAL,
             now: Time::ZERO,
         };
         let workers = (0..count).map(worker).collect();

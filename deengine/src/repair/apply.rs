@@ -25,6 +25,28 @@ enum Outcome {
     Differs,
 }
 
+pub(super) type Page = [u8; BLOCK_BYTES as usize];
+
+/// The rows of an answer, each with its block where it has one. `None`: they are not what `read` asks for, or
+/// a block does not match its sum.
+pub(super) fn rows_with_blocks<'a>(
+    read: &PeerRead,
+    rows: u32,
+    data: &'a [u8],
+) -> Option<Vec<(Row, Option<&'a Page>)>> {
+    let rows = Row::decode_all(data, usize::try_from(rows).ok()?)?;
+    if !rows.iter().map(|row| row.block).eq(read.blocks()) {
+        return None;
+    }
+    let mut pages = data.get(DATA_AT..)?.chunks(BLOCK_BYTES as usize);
+    let with_block = |row: Row| {
+        let Kind::Block { sum } = row.kind else { return Some((row, None)) };
+        let page: &Page = pages.next()?.try_into().ok()?;
+        (block_sum(page) == sum).then_some((row, Some(page)))
+    };
+    rows.into_iter().map(with_block).collect()
+}
+
 pub(super) fn held(kept: Kept) -> Held {
     match kept {
         Kept::Nothing => Held::Nothing,
@@ -150,21 +172,11 @@ impl Ssd {
         rows: u32,
         data: &[u8],
     ) -> Option<()> {
-        let rows = Row::decode_all(data, usize::try_from(rows).ok()?)?;
-        if !rows.iter().map(|row| row.block).eq(read.blocks()) {
-            return None;
-        }
+        let rows = rows_with_blocks(read, rows, data)?;
         window.retry_at = self.turn(now, Work::Write, rows.len());
-        let mut pages = data.get(DATA_AT..)?.chunks(BLOCK_BYTES as usize);
-        for row in rows {
+        for (row, page) in rows {
             let page = match row.kind {
-                Kind::Block { sum } => {
-                    let page: &[u8; BLOCK_BYTES as usize] = pages.next()?.try_into().ok()?;
-                    if block_sum(page) != sum {
-                        return None;
-                    }
-                    Some((page, sum))
-                }
+                Kind::Block { sum } => page.map(|page| (page, sum)),
                 Kind::Unreadable { sum } => {
                     if !window.gives_up(row.block) {
                         window.retry_at = now + PAUSE;
@@ -201,7 +213,7 @@ impl Ssd {
         walk: &mut Walk,
         target: &Target,
         row: &Row,
-        page: Option<(&[u8; BLOCK_BYTES as usize], u32)>,
+        page: Option<(&Page, u32)>,
     ) -> Option<Time> {
         let block = match page {
             None => None,

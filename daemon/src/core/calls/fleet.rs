@@ -13,6 +13,7 @@ pub(super) enum Wish {
     Resume,
     Fail { lose_data: bool },
     Remove,
+    Replace,
 }
 
 impl Wish {
@@ -21,6 +22,7 @@ impl Wish {
             Self::Resume => "resumed",
             Self::Fail { .. } => "failed",
             Self::Remove => "removed",
+            Self::Replace => "replaced",
         }
     }
 }
@@ -73,6 +75,7 @@ impl Core {
             }
             Wish::Fail { .. } => self.fail_ssd(now, ssd),
             Wish::Remove => self.remove_ssd(now, ssd),
+            Wish::Replace => self.replace_ssd(now, &view),
         }
         .map_err(|why| Failure::new(FailedPrecondition, why))
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the daemon knows on the way to the next map.
 
+use super::votes::{Anew, Newcomer};
 use super::{FLAP_MS, FLAP_RETURNS};
 use crate::core::effect::WireMap;
 use crate::core::epoch::Known;
@@ -111,6 +112,12 @@ pub(in crate::core) struct Changes {
     pub(super) homes: BTreeMap<(usize, usize), u16>,
     /// The SSDs in it.
     home_ssds: BTreeSet<u16>,
+    /// Voters that are new are asked for the term: until then no map is proposed.
+    pub(super) anew: Option<Anew>,
+    /// SSDs that are there in the place of others.
+    pub(in crate::core) newcomers: BTreeMap<u16, Newcomer>,
+    /// SSDs that took the place of others since this daemon serves, and their identities.
+    pub(super) replaced: BTreeMap<u16, [u8; 16]>,
     /// The map in use has holes.
     pub(in crate::core) has_holes: bool,
     /// Of these, some of which this daemon does not know whose they were.
@@ -130,6 +137,10 @@ impl Changes {
         }
         self.down_since.entry(ssd).or_insert(now);
         self.since.remove(&ssd);
+        self.newcomers.remove(&ssd);
+        if let Some(anew) = &mut self.anew {
+            anew.lost(ssd);
+        }
         self.says.remove(&ssd);
         self.told.remove(&ssd);
     }
@@ -159,6 +170,11 @@ impl Changes {
     /// The start is over: the SSDs that it went on without are asked like others.
     pub(in crate::core) fn take_presumed(&mut self) -> BTreeMap<u16, String> {
         std::mem::take(&mut self.presumed)
+    }
+
+    /// The term is another one.
+    pub(in crate::core) fn elected_anew(&mut self) {
+        self.anew = None;
     }
 
     pub(super) fn heard(&mut self, ssd: u16, says: Option<SsdSays>) {

@@ -13,15 +13,17 @@
 //! have, by which a loss is judged. One table is enough, of a member with the content that the map means:
 //! each change is on all members.
 
-use super::{Progress, Start, Step};
+use super::{Probe, Progress, Start, Step};
 use crate::core::epoch::{Known, newest};
 use crate::core::members::members_of;
+use crate::core::presence::OTHER;
 use crate::core::term::Term;
 use crate::core::{Command, Core, Phase, Promised, Stop};
 use gnstor_fleet::ArrayId;
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::voter::{Held, Promise};
+use gnstor_proto::placement::map3::Ssd3;
 use gnstor_proto::placement::{AnyMap, Rows};
 use std::collections::BTreeSet;
 
@@ -33,7 +35,7 @@ pub(super) fn voters_of(map: &AnyMap) -> SsdSet {
     }
 }
 
-pub(super) fn as_known(promise: Promised) -> Promise<Known> {
+pub(in crate::core) fn as_known(promise: Promised) -> Promise<Known> {
     let held = promise.held.map(|(term, map)| Held { term, map: Known::new(map) });
     Promise { array: promise.array, active: Known::new(promise.active), held }
 }
@@ -70,6 +72,19 @@ impl Start {
         self.without.extend(silent);
     }
 
+    /// No step waits for SSDs that are there in the place of others: they grant nothing, and have no part in
+    /// the array.
+    fn go_on_without_strangers(&mut self) {
+        let Some(AnyMap::Three(map)) = self.newest() else { return };
+        let is_other = |(probe, known): &(&Probe, &Ssd3)| probe.says.is_some_and(|s| !known.is(&s.uuid));
+        let others = (0u16..).zip(self.probes.iter().zip(&map.ssds)).filter(|(_, pair)| is_other(pair));
+        let others: Vec<u16> = others.map(|(ssd, _)| ssd).collect();
+        for ssd in others {
+            self.probes[usize::from(ssd)].trouble = Some(OTHER.into());
+            self.without.insert(ssd);
+        }
+    }
+
     /// The step can go on without the SSDs that have not answered.
     pub(super) fn has_enough(&self, term: &Term) -> bool {
         let voters = self.newest().map_or(SsdSet::EMPTY, voters_of);
@@ -95,7 +110,9 @@ impl Core {
         start.probes.iter_mut().for_each(|probe| probe.promised = None);
         let says: Vec<_> = start.probes.iter().map(|probe| probe.says).collect();
         start.enter(Step::Elect);
+        start.go_on_without_strangers();
         drop(self.changes.take_presumed());
+        self.changes.elected_anew();
         for (ssd, says) in (0u16..).zip(says) {
             self.ssd_says(ssd, says);
         }

@@ -8,7 +8,7 @@ use crate::core::epoch::{check_room, newest};
 use crate::core::members::members_of;
 use crate::core::{Core, Phase, Stop};
 use gnstor_fleet::set::MAX_SSDS;
-use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, MAX_VOTERS, Ssd3, Vote};
+use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, MAX_VOTERS, Ssd3, State3, Vote};
 use gnstor_proto::placement::{AnyMap, FleetMap, Member, Rows, SsdState, mix64};
 use gnstor_proto::ssd_identity::SsdSays;
 use std::collections::BTreeMap;
@@ -114,14 +114,16 @@ impl Core {
 impl Start {
     /// The newest map names voters, and each SSD that answered has a map with voters. Else a daemon ended
     /// while it gave the SSDs their first such map. One whose content the map does not name has lost what it
-    /// had, and is given nothing here.
+    /// had, and is given nothing here. Nor is one that is out of the map: it learns the map when it is
+    /// brought up to date, and no step of a start waits for it.
     pub(super) fn is_published(&self) -> bool {
         let Some(AnyMap::Three(newest)) = self.newest().filter(|map| !voters_of(map).is_empty()) else {
             return false;
         };
         let lacks = |probe: &Probe, known: &Ssd3| {
             let is_meant = probe.says.is_some_and(|says| says.uuid == known.uuid);
-            is_meant && !matches!(probe.map, Some(AnyMap::Three(_)))
+            let takes_part = known.state != State3::Out || known.vote != Vote::None;
+            is_meant && takes_part && !matches!(probe.map, Some(AnyMap::Three(_)))
         };
         !self.probes.iter().zip(&newest.ssds).any(|(probe, known)| lacks(probe, known))
     }
@@ -179,7 +181,8 @@ mod tests {
     use super::*;
 
     fn says(uuid: u8) -> SsdSays {
-        SsdSays { uuid: [uuid; 16], incarnation: 1, takes_map3: true, is_lossy: false }
+        let capacity_bytes = 1 << 30;
+        SsdSays { uuid: [uuid; 16], incarnation: 1, takes_map3: true, is_lossy: false, capacity_bytes }
     }
 
     #[test]

@@ -42,3 +42,87 @@ fn an_ssd_that_restarted_takes_part_again_though_its_daemon_restarts_meanwhile()
     ];
     comes_to_one_state(steps, 0, 0, true);
 }
+
+/// An empty SSD was told the map, and its place was that of a member: it is not asked again and again.
+#[test]
+fn an_ssd_that_is_another_one_than_the_map_names_is_not_brought_up_to_date() {
+    let steps = vec![
+        Step::Create { name: 1, id: None },
+        Step::Swap { ssd: 2 },
+        Step::Reboot { ssd: 0 },
+        Step::Replace { ssd: 2 },
+        Step::RunUntilQuiet,
+        Step::Restart,
+        Step::Lossy { ssd: 2 },
+        Step::RunUntilQuiet,
+        Step::Pass { ms: 400 },
+        Step::Swap { ssd: 2 },
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}
+
+#[test]
+fn an_empty_ssd_that_got_a_volume_before_it_said_who_it_is_counts_as_empty() {
+    let steps = vec![
+        Step::Create { name: 1, id: None },
+        Step::Execute { ssd: 1, commands: 1, which: 0 },
+        Step::Swap { ssd: 1 },
+        Step::Read { name: 1, client: 1 },
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}
+
+#[test]
+fn a_lossy_ssd_is_replaced_while_a_volume_waits_for_a_map() {
+    let steps = vec![
+        Step::Lossy { ssd: 0 },
+        Step::RunUntilQuiet,
+        Step::Create { name: 2, id: None },
+        Step::Pass { ms: 6866 },
+        Step::RunUntilQuiet,
+        Step::Swap { ssd: 0 },
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}
+
+/// The empty SSD grants no term, and no start waits for it.
+#[test]
+fn a_daemon_starts_while_an_empty_ssd_is_in_the_place_of_a_voter() {
+    for ssd in 0..3 {
+        let steps = vec![Step::Swap { ssd: 1 }, Step::Lossy { ssd: 2 }, Step::Lossy { ssd }, Step::Restart];
+        comes_to_one_state(steps, 0, 0, true);
+    }
+}
+
+#[test]
+fn an_empty_ssd_that_was_given_the_place_is_exchanged_for_another_one() {
+    let steps = vec![Step::Swap { ssd: 1 }, Step::Restart, Step::Replace { ssd: 1 }, Step::Swap { ssd: 1 }];
+    comes_to_one_state(steps, 0, 0, true);
+}
+
+/// A volume of one replica is not made, and until its request ends the lost SSD counts as its last copy.
+#[test]
+fn an_ssd_that_is_absent_for_a_request_alone_is_replaced_when_that_has_ended() {
+    let steps = vec![
+        Step::Create { name: 3, id: None },
+        Step::Die { ssd: 1, dead: true },
+        Step::RunUntilQuiet,
+        Step::Pass { ms: 1000 },
+        Step::Swap { ssd: 0 },
+        Step::RunUntilQuiet,
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}
+
+#[test]
+fn a_daemon_starts_though_the_empty_ssd_that_was_given_the_place_is_away() {
+    let steps = vec![
+        Step::Swap { ssd: 1 },
+        Step::Restart,
+        Step::Replace { ssd: 1 },
+        Step::Lose { ssd: 1 },
+        Step::RunUntilQuiet,
+        Step::Restart,
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}

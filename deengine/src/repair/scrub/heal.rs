@@ -4,17 +4,15 @@
 
 use super::{Range, Wrong};
 use crate::controller::Ssd;
-use crate::repair::apply::{held, theirs};
+use crate::repair::apply::{Page, held, rows_with_blocks, theirs};
 use crate::repair::{NO_ROOM, Name, PAUSE};
 use gnstor_base::controller::AskId;
 use gnstor_base::time::Time;
 use gnstor_fleet::repair::{Held, scrubs_beside_writers};
 use gnstor_ftl::{NewBlock, Target};
-use gnstor_proto::BLOCK_BYTES;
-use gnstor_proto::checksum::block_sum;
 use gnstor_proto::nvme::Cqe;
 use gnstor_proto::placement::Rows;
-use gnstor_proto::pull::{DATA_AT, Kind, MOST_BLOCKS, PeerRead, Row, Wanted};
+use gnstor_proto::pull::{Kind, MOST_BLOCKS, PeerRead, Row, Wanted};
 use gnstor_proto::status::Status;
 
 /// A copy whose stamp differs may be one that a write is on its way to: it is looked at again so often.
@@ -31,8 +29,6 @@ enum Heal {
     /// The layer has no room.
     NoRoom,
 }
-
-type Page = [u8; BLOCK_BYTES as usize];
 
 impl Ssd {
     /// Asks what the range needs next.
@@ -104,22 +100,7 @@ impl Ssd {
         rows: u32,
         data: &[u8],
     ) -> Option<()> {
-        let rows = Row::decode_all(data, usize::try_from(rows).ok()?)?;
-        if !rows.iter().map(|row| row.block).eq(read.blocks()) {
-            return None;
-        }
-        let mut pages = data.get(DATA_AT..)?.chunks(BLOCK_BYTES as usize);
-        for row in rows {
-            let page = match row.kind {
-                Kind::Block { sum } => {
-                    let page: &Page = pages.next()?.try_into().ok()?;
-                    if block_sum(page) != sum {
-                        return None;
-                    }
-                    Some(page)
-                }
-                Kind::Nothing | Kind::Tombstone | Kind::Unreadable { .. } => None,
-            };
+        for (row, page) in rows_with_blocks(read, rows, data)? {
             let Some(at) = range.wrong.iter().position(|wrong| wrong.vba == row.block) else { continue };
             let Some(mut wrong) = range.wrong.remove(at) else { continue };
             match self.heal(now, range, peer, &wrong, &row, page) {

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An SSD that is there in the place of another one: is it empty?
+//!
+//! ```text
+//!   Identify: another uuid --> MAP GET: none -----------------------------> it may take the place
+//!                                 |-- this array's --> VOLUME LIST: none ----------^
+//!                                 '-- another array's      '-- volumes --> it stays out; its note says why
+//! ```
+//! It gets the place when the operator says so (`gnstor fleet replace`): a wrong file that was started by
+//! mistake is not to end an SSD that could come back.
+
+use super::Step;
+use crate::core::shrink::Newcomer;
+use crate::core::{Answer, Command, Core};
+use gnstor_proto::placement::AnyMap;
+use gnstor_proto::slba::Vid;
+use gnstor_proto::ssd_identity::SsdSays;
+
+/// It is no part of the array, and no change goes to it: the next map drops the SSD that it stands in for.
+pub(in crate::core) const OTHER: &str = "it is another SSD than the map names";
+
+impl Core {
+    /// It is looked at again with the next map only.
+    pub(super) fn stays_out(&mut self, ssd: u16, why: String) {
+        let Some(absence) = self.members.absence_mut(ssd) else { return };
+        absence.why = why;
+        if let Some(resync) = &mut absence.resync {
+            (resync.asked, resync.retry_at) = (None, None);
+        }
+    }
+
+    /// The SSD is not the one that the map names.
+    pub(super) fn look_at_newcomer(&mut self, ssd: u16, says: Option<SsdSays>) {
+        let Some(says) = says.filter(|says| says.takes_map3) else {
+            let why = "it is another SSD than the map names, and of a version without votes: put the right one \
+                       back, or an empty one of this version";
+            return self.stays_out(ssd, why.into());
+        };
+        let named = self.map_of_voters().and_then(|map| map.ssds.iter().position(|s| s.uuid == says.uuid));
+        if let Some(named) = named {
+            let why =
+                format!("it is SSD {named} of this array, in the place of another one: start it in its own");
+            return self.stays_out(ssd, why);
+        }
+        let (has, needs) = (says.capacity_bytes, self.members.bytes(ssd));
+        if has < needs {
+            let why = format!(
+                "{OTHER}, and is smaller: it has room for {has} bytes, and the one that it would replace for \
+                 {needs}; put one there that is at least as large"
+            );
+            self.changes.newcomers.remove(&ssd);
+            return self.stays_out(ssd, why);
+        }
+        // It may have been looked at before this map.
+        if !self.changes.newcomers.get(&ssd).is_some_and(|known| known.is(&says)) {
+            self.changes.newcomers.insert(ssd, Newcomer::new(says));
+        }
+        if let Some(resync) = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut()) {
+            resync.step = Step::Look;
+        }
+        self.resync_ask(ssd, Command::MapGet);
+    }
+
+    /// The array's map may have been given to it at a start. Without volumes it is as good as empty.
+    fn is_ours(&self, map: &AnyMap) -> bool {
+        let array = self.map_of_voters().map(|map| map.array);
+        matches!(map, AnyMap::Three(map) if Some(map.array) == array)
+    }
+
+    /// What it has.
+    pub(super) fn newcomer_answered(&mut self, now: u64, ssd: u16, answer: Answer) {
+        match answer {
+            // It was never told a map, so no client has written to it. An entry that it has it was given by
+            // a round, before it said who it is.
+            Answer::Map(None) => self.is_empty_newcomer(now, ssd),
+            Answer::Map(Some(map)) if self.is_ours(&map) => {
+                if let Some(resync) = self.members.absence_mut(ssd).and_then(|a| a.resync.as_mut()) {
+                    resync.step = Step::Newcomer;
+                }
+                self.resync_ask(ssd, Command::List { from: Vid::MIN });
+            }
+            Answer::Map(_) => {
+                let why =
+                    format!("{OTHER}, and is part of another array: put the right one back, or format it");
+                self.stays_out(ssd, why);
+            }
+            Answer::Table { entries, .. } if !entries.is_empty() => {
+                let name = &entries[0].name;
+                let why =
+                    format!("{OTHER}, and has data (volume {name:?}): put the right one back, or format it");
+                self.stays_out(ssd, why);
+            }
+            _ => self.is_empty_newcomer(now, ssd),
+        }
+    }
+
+    fn is_empty_newcomer(&mut self, now: u64, ssd: u16) {
+        if let Some(newcomer) = self.changes.newcomers.get_mut(&ssd) {
+            newcomer.is_empty = true;
+        }
+        let why = format!(
+            "{OTHER}, and is empty: gnstor fleet replace {ssd} gives it the place; or put the right one back"
+        );
+        self.stays_out(ssd, why);
+        self.change_step(now);
+    }
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An empty SSD takes the place of one that is lost, and voters change, one in each epoch (rule 3a).
+//!
+//! ```text
+//!   SSD 2 votes, and is out                      the empty SSD is seen: `newcomer`
+//!   n + 1   SSD 2 is the new one, no voter       decided without it, as it has forgotten what it promised
+//!           learns the map, counts up, fills     like an SSD that is back: `grow`
+//!   n + 2   an SSD that takes part votes         the number of voters is odd again
+//! ```
+//! **Every member has the map first.** An SSD asks the voters of its own map for its lease. After two
+//! changes of voters a majority that it asks need not meet one that holds the newest map. So voters change
+//! only when each SSD that takes part has the map before.
+//!
+//! **The term anew.** A majority of the voters before has granted the term. After another change it need
+//! not meet one of the voters now. So the daemon has a majority of the new voters grant the term (TERM TAKE)
+//! before it proposes the next map. What one of them holds comes first.
+
+use crate::core::effect::Answer;
+use crate::core::epoch::Known;
+use crate::core::fleet_view::{Refusal as Sentence, SsdView};
+use crate::core::start::as_known;
+use crate::core::{CommandId, Core, Owner};
+use gnstor_fleet::change::Unchanged;
+use gnstor_fleet::leader::Candidate;
+use gnstor_fleet::map::{FleetView, Map};
+use gnstor_fleet::set::{MAX_SSDS, SsdSet, may_rest};
+use gnstor_fleet::wire;
+use gnstor_proto::placement::Rows as _;
+use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3, Vote};
+use gnstor_proto::ssd_identity::SsdSays;
+use gnstor_proto::status::Refusal;
+use std::collections::BTreeMap;
+
+/// The voters are new ones: they are asked for the term.
+#[derive(Debug)]
+pub(super) struct Anew {
+    candidate: Candidate<Known>,
+    asked: BTreeMap<u16, CommandId>,
+    retry_at: BTreeMap<u16, u64>,
+}
+
+impl Anew {
+    /// The SSD is asked again when it is back.
+    pub(super) fn lost(&mut self, ssd: u16) {
+        self.asked.remove(&ssd);
+        self.retry_at.remove(&ssd);
+    }
+}
+
+/// An SSD that is there in the place of another one.
+#[derive(Debug)]
+pub(in crate::core) struct Newcomer {
+    says: SsdSays,
+    /// It has neither a map nor volumes.
+    pub(in crate::core) is_empty: bool,
+    /// The operator gives it the place.
+    is_wanted: bool,
+}
+
+impl Newcomer {
+    pub(in crate::core) fn new(says: SsdSays) -> Self {
+        Self { says, is_empty: false, is_wanted: false }
+    }
+
+    /// It says the same as before.
+    pub(in crate::core) fn is(&self, says: &SsdSays) -> bool {
+        self.says == *says
+    }
+}
+
+impl Core {
+    /// Gives the place of an SSD that is out to the empty SSD that is there.
+    pub(in crate::core) fn replace_ssd(&mut self, now: u64, view: &SsdView) -> Result<(), Sentence> {
+        let ssd = view.index;
+        let cannot = |why: String| Err(format!("SSD {ssd} cannot be replaced: {why}"));
+        let is_repeated = self.changes.replaced.get(&ssd) == Some(&view.uuid);
+        if is_repeated && !self.changes.newcomers.contains_key(&ssd) {
+            return Ok(());
+        }
+        if view.state == State3::Absent {
+            return cannot(format!(
+                "it has the last copy of {} placement groups; start it again, or delete their volumes first",
+                view.last_copies
+            ));
+        }
+        if view.taken_out {
+            return cannot(format!(
+                "it was taken out; gnstor fleet resume {ssd} first, then look for its note"
+            ));
+        }
+        let is_only_voter = view.votes && self.epoch.map().is_some_and(|map| map.voters().len() < 2);
+        match self.changes.newcomers.get_mut(&ssd) {
+            _ if view.state != State3::Out => cannot(
+                "the map has not dropped it; wait until it has, or take it out (gnstor fleet fail)".into(),
+            ),
+            _ if is_only_voter => cannot("no other SSD votes".into()),
+            Some(newcomer) if newcomer.is_empty => {
+                newcomer.is_wanted = true;
+                self.change_step(now);
+                Ok(())
+            }
+            _ => {
+                let why = view.away.as_deref().unwrap_or("the SSD that the map names is there");
+                cannot(format!("{why}; start an SSD with an empty file there (gnstor ssd --index {ssd})"))
+            }
+        }
+    }
+
+    /// The next map: it names an SSD that takes another one's place, or one voter more.
+    pub(super) fn next_voters(&self, map: &FleetMap3) -> Option<FleetMap3> {
+        let takes_part = |ssd: &Ssd3| matches!(ssd.state, State3::In | State3::Full);
+        let ssds = || (0..MAX_SSDS).zip(&map.ssds);
+        let has = |ssd: u16| self.changes.has(ssd, map.epoch);
+        let has: SsdSet = (0..MAX_SSDS).filter(|&ssd| has(ssd)).collect();
+        let is_known = ssds().filter(|(_, ssd)| takes_part(ssd)).all(|(ssd, _)| has.contains(ssd));
+        if !is_known || !has.is_majority_of(map.voters()) {
+            return None;
+        }
+        let term = self.term.number();
+        let newcomer = |ssd: u16| self.changes.newcomers.get(&ssd).filter(|newcomer| newcomer.is_wanted);
+        let is_out = |ssd: &Ssd3| ssd.state == State3::Out;
+        let replaced = ssds().filter(|(_, known)| is_out(known));
+        if let Some((ssd, newcomer)) = replaced.filter_map(|(ssd, _)| Some((ssd, newcomer(ssd)?))).next() {
+            let next = |map: &Map| match map.voters.contains(ssd) {
+                true => map.with_vote(ssd, false, term),
+                false => Ok::<_, Unchanged>(map.again(term)),
+            };
+            let mut next = wire::change(map, next).ok()?;
+            let known = next.ssds.get_mut(usize::from(ssd))?;
+            (known.uuid, known.incarnation) = (newcomer.says.uuid, newcomer.says.incarnation);
+            return Some(next);
+        }
+        if may_rest(map.voters()) {
+            return None;
+        }
+        let voting: Vec<u16> = map.ssds.iter().filter(|s| s.vote != Vote::None).map(|s| s.node).collect();
+        let may = |(ssd, known): &(u16, &Ssd3)| {
+            known.vote == Vote::None
+                && takes_part(known)
+                && !self.is_silent(*ssd)
+                && !self.is_other_content(*ssd)
+                // Of one that came in by a map of an earlier daemon nothing is known yet.
+                && self.changes.says(*ssd).is_none_or(|says| says.takes_map3)
+        };
+        // One of a node that has no voter, if there is one.
+        let (ssd, _) = ssds().filter(may).min_by_key(|(_, known)| voting.contains(&known.node))?;
+        wire::change(map, |map: &Map| map.with_vote(ssd, true, term)).ok()
+    }
+
+    /// The map that is in use now has other voters than the one before, or names another SSD.
+    pub(super) fn follow_voters(&mut self, before: &FleetMap3) {
+        let Some(known) = self.epoch.map() else { return };
+        let Some(map) = self.map_of_voters() else { return };
+        let is_new =
+            |(ssd, (was, is)): (u16, (&Ssd3, &Ssd3))| (was.uuid != is.uuid).then_some((ssd, is.uuid));
+        let named = (0..).zip(before.ssds.iter().zip(&map.ssds)).filter_map(is_new).collect::<Vec<_>>();
+        let (array, term) = (known.array(), self.term.number());
+        let mut candidate = Candidate::new(array, term, self.config.instance);
+        candidate.active = Some(known.clone());
+        if before.voters() != map.voters() {
+            let (asked, retry_at) = (BTreeMap::new(), BTreeMap::new());
+            self.changes.anew = Some(Anew { candidate, asked, retry_at });
+        }
+        for (ssd, uuid) in named {
+            self.changes.newcomers.remove(&ssd);
+            self.changes.replaced.insert(ssd, uuid);
+        }
+    }
+
+    /// TERM TAKE to new voters.
+    pub(super) fn ask_voters_anew(&mut self, now: u64) {
+        let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };
+        let Some(anew) = &self.changes.anew else { return };
+        let is_open = |ssd: &u16| {
+            !self.changes.is_down(*ssd)
+                && !anew.asked.contains_key(ssd)
+                && !anew.candidate.granted.contains(*ssd)
+                && anew.retry_at.get(ssd).is_none_or(|&at| at <= now)
+        };
+        for ssd in voters.iter().filter(is_open).collect::<Vec<_>>() {
+            let Some(command) = self.take_command() else { return };
+            let id = self.command(ssd, Owner::Anew, command);
+            if let Some(anew) = &mut self.changes.anew {
+                anew.retry_at.remove(&ssd);
+                anew.asked.insert(ssd, id);
+            }
+        }
+    }
+
+    pub(in crate::core) fn anew_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
+        let retry_at = now + self.config.retry_ms;
+        let Some((epoch, voters)) = self.epoch.map().map(|map| (map.epoch(), map.voters())) else { return };
+        let Some(anew) = self.changes.anew.as_mut().filter(|anew| anew.asked.get(&ssd) == Some(&id)) else {
+            return;
+        };
+        anew.asked.remove(&ssd);
+        match answer {
+            Answer::Promise(promise) if promise.active.epoch() > epoch => {
+                return self.depose(ssd, "knows a newer fleet map");
+            }
+            Answer::Promise(promise) => anew.candidate.promised(ssd, as_known(*promise)),
+            Answer::HigherTerm(_) | Answer::Refused(Refusal::StaleTerm) => {
+                return self.depose(ssd, "refused this daemon's term");
+            }
+            // It does not know yet that it votes.
+            _ => drop(anew.retry_at.insert(ssd, retry_at)),
+        }
+        if anew.candidate.granted.is_majority_of(voters) {
+            let held = anew.candidate.held.take().map(|held| held.map);
+            self.changes.anew = None;
+            if let Some(held) = held.filter(|held| held.epoch() > epoch)
+                && let Err(stop) = self.propose_again(&held)
+            {
+                return self.stop(stop);
+            }
+        }
+        self.change_step(now);
+    }
+
+    pub(super) fn anew_wakes_at(&self) -> Option<u64> {
+        let anew = self.changes.anew.as_ref()?;
+        anew.retry_at.iter().filter(|(ssd, _)| !self.changes.is_down(**ssd)).map(|(_, &at)| at).min()
+    }
+}

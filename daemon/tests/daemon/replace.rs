@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An empty SSD takes the place of one that is lost.
+
+use crate::bench::{Bench, Outcome, create, refused, write};
+use crate::deadline::{Deadline, LIMIT};
+use crate::shrink::{DROP_MS, all_maps_keep, newest, of_replicas, serving, states};
+use gnstor_daemon::core::Reply;
+use gnstor_daemon::core::request::Request;
+use gnstor_fleet::map::FleetView;
+use gnstor_fleet::set::SsdSet;
+use gnstor_proto::placement::AnyMap;
+use gnstor_proto::placement::map3::State3;
+use gnstor_proto::status::GrpcCode::FailedPrecondition;
+
+fn set(ssds: &[u16]) -> SsdSet {
+    ssds.iter().copied().collect()
+}
+
+fn replace(bench: &mut Bench, ssd: u16) -> Outcome {
+    bench.ask(Request::Replace { ssd })
+}
+
+/// The SSD is lost, and an empty one is there.
+fn swap(bench: &mut Bench, ssd: u16) {
+    bench.lose(ssd);
+    bench.run_for(DROP_MS);
+    bench.format(ssd.into());
+    bench.find(ssd);
+    bench.run_for(DROP_MS);
+}
+
+#[test]
+fn an_empty_ssd_gets_the_places_of_the_lost_one_and_a_vote_when_it_takes_part() {
+    let _deadline = Deadline::after(LIMIT);
+    for (ssds, ssd) in [(4, 3), (4, 0), (3, 1), (5, 4), (5, 2)] {
+        let mut bench = serving(ssds);
+        let before = newest(&bench);
+        bench.ask(create("b")).unwrap();
+        swap(&mut bench, ssd);
+        bench.run_for(2_000);
+        let out = newest(&bench);
+        assert_eq!(states(&bench)[usize::from(ssd)], State3::Out, "only an operator replaces it");
+        let note = bench.core.fleet().unwrap().ssds[usize::from(ssd)].away.clone().unwrap();
+        assert!(note.contains("gnstor fleet replace"), "{note}");
+        assert_eq!(replace(&mut bench, ssd), Ok(Reply::Done));
+        bench.run_for(10_000);
+        let after = newest(&bench);
+        let places = |map: &gnstor_proto::placement::map3::FleetMap3| {
+            map.rows.iter().map(|row| row.places).collect::<Vec<_>>()
+        };
+        assert_eq!(states(&bench), vec![State3::In; ssds]);
+        assert_eq!(places(&after), places(&before), "it has the places of the other one");
+        let index = usize::from(ssd);
+        assert_eq!(after.ssds[index].uuid, bench.array.ssd(index).vote.uuid);
+        assert_ne!(after.ssds[index].uuid, before.ssds[index].uuid);
+        assert_eq!(after.voters().len(), before.voters().len());
+        let log = bench.array.ssd(0).vote.log.clone();
+        let log = log.lock().unwrap();
+        let voted = out.voters().contains(ssd);
+        let named = log.active_from(out.epoch + 1).next().unwrap();
+        assert!(!named.voters().contains(ssd) && named.ssds[index].uuid == after.ssds[index].uuid);
+        assert!(!voted || named.voters().len() == out.voters().len() - 1);
+        drop(log);
+        assert_eq!(replace(&mut bench, ssd), Ok(Reply::Done), "repeated");
+        bench.ask(create("c")).unwrap();
+        assert_eq!(bench.array.agreed().len(), 3);
+        all_maps_keep(&bench, 2);
+        // The array stands the loss of another voter.
+        let other = after.voters().iter().find(|&other| other != ssd).unwrap();
+        bench.lose(other);
+        bench.run_for(DROP_MS + 100);
+        assert_eq!(states(&bench)[usize::from(other)], State3::Out);
+    }
+}
+
+#[test]
+fn without_a_majority_beside_it_no_voter_is_replaced() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(3);
+    swap(&mut bench, 1);
+    bench.lose(2);
+    let epoch = newest(&bench).epoch;
+    replace(&mut bench, 1).unwrap();
+    bench.run_for(20_000);
+    assert_eq!(newest(&bench).epoch, epoch, "the newcomer does not count");
+    let waits = bench.core.fleet().unwrap().next.unwrap().1.unwrap();
+    assert!(waits.contains("majority of 3 voters"), "{waits}");
+    bench.find(2);
+    bench.run_for(20_000);
+    assert_eq!(states(&bench), vec![State3::In; 3]);
+    assert_eq!(newest(&bench).voters(), set(&[0, 1, 2]));
+}
+
+#[test]
+fn an_ssd_with_data_of_another_array_or_that_is_not_needed_is_refused_with_the_remedy() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    refused(&replace(&mut bench, 3), FailedPrecondition, &["has not dropped it", "gnstor fleet fail"]);
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    refused(&replace(&mut bench, 3), FailedPrecondition, &["pulled", "empty file", "gnstor ssd --index 3"]);
+    bench.find(3);
+    bench.run_for(10);
+    refused(&replace(&mut bench, 3), FailedPrecondition, &["SSD 3 cannot be replaced"]);
+    bench.run_for(10_000);
+    assert_eq!(states(&bench), vec![State3::In; 4], "the old one is back");
+
+    // It has volumes.
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    let table = bench.array.ssd(3).table.clone();
+    assert!(!table.is_empty());
+    bench.format(3);
+    bench.array.ssd(3).table = table;
+    bench.find(3);
+    bench.run_for(100);
+    refused(&replace(&mut bench, 3), FailedPrecondition, &["has data", "format it"]);
+
+    // It is smaller.
+    bench.lose(3);
+    bench.format(3);
+    bench.array.ssd(3).lacks_bytes = 4096;
+    bench.find(3);
+    bench.run_for(100);
+    refused(&replace(&mut bench, 3), FailedPrecondition, &["smaller", "1073737728 bytes", "1073741824"]);
+
+    // It is of another array.
+    bench.lose(3);
+    bench.format(3);
+    let foreign = gnstor_proto::placement::map3::FleetMap3 { array: [9; 16], ..newest(&bench) };
+    bench.array.ssd(3).map = Some(AnyMap::Three(foreign));
+    bench.find(3);
+    bench.run_for(100);
+    refused(&replace(&mut bench, 3), FailedPrecondition, &["another array", "format it"]);
+
+    // It is another one of this array.
+    bench.lose(3);
+    bench.format(3);
+    let twice = bench.array.ssd(1).vote.uuid;
+    bench.array.ssd(3).vote.uuid = twice;
+    bench.find(3);
+    bench.run_for(100);
+    refused(&replace(&mut bench, 3), FailedPrecondition, &["it is SSD 1 of this array"]);
+    bench.run_for(20_000);
+    assert_eq!(states(&bench)[3], State3::Out);
+}
+
+#[test]
+fn the_last_copy_of_a_volume_is_not_replaced() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    bench.ask(of_replicas("single", 1)).unwrap();
+    bench.run_for(1_000);
+    swap(&mut bench, 3);
+    assert_eq!(states(&bench)[3], State3::Absent);
+    refused(&replace(&mut bench, 3), FailedPrecondition, &["last copy"]);
+}
+
+#[test]
+fn an_ssd_that_was_taken_out_is_resumed_and_then_replaced() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    bench.ask(write("a", 7, 60_000)).unwrap();
+    bench.ask(Request::Fail { ssd: 2, lose_data: false }).unwrap();
+    bench.run_for(DROP_MS);
+    swap(&mut bench, 2);
+    refused(&replace(&mut bench, 2), FailedPrecondition, &["gnstor fleet resume 2"]);
+    bench.ask(Request::Resume { ssd: 2 }).unwrap();
+    bench.run_for(DROP_MS);
+    assert_eq!(replace(&mut bench, 2), Ok(Reply::Done));
+    bench.run_for(20_000);
+    assert_eq!(states(&bench), vec![State3::In; 4]);
+}
+
+/// Whatever daemon goes on, at whatever message the one before ended.
+#[test]
+fn a_daemon_that_ends_in_between_leaves_a_state_from_which_the_next_one_goes_on() {
+    let _deadline = Deadline::after(LIMIT);
+    for commands in 0..60 {
+        let mut bench = serving(3);
+        swap(&mut bench, 2);
+        bench.send(Request::Replace { ssd: 2 });
+        for turn in 0..commands {
+            bench.execute(turn % 3);
+            if turn % 3 == 2 {
+                bench.pass(100);
+            }
+        }
+        let (array, now) = (bench.array.clone(), bench.now);
+        let mut bench = Bench::cold(&array, now);
+        bench.run_for(20_000);
+        if states(&bench)[2] == State3::Out {
+            assert_eq!(replace(&mut bench, 2), Ok(Reply::Done), "after {commands} commands");
+            bench.run_for(20_000);
+        }
+        assert_eq!(states(&bench), vec![State3::In; 3], "after {commands} commands");
+        assert_eq!(newest(&bench).voters(), set(&[0, 1, 2]), "after {commands} commands");
+    }
+}
