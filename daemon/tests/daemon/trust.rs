@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What callers may do, over real connections: owners and strangers; below, certificates, quotas, and
-//! connections that send what is no message, or nothing.
+//! What callers may do, over real connections: owners and strangers; below, the proof that each call asks
+//! for, certificates, quotas, and connections that send what is no message, or nothing. Rights of several
+//! principals are also tested on a core alone, in `rights`.
 #![expect(clippy::disallowed_methods, reason = "deadlines of calls are measured")]
 
+mod calls;
 mod certificates;
 mod connections;
+mod inherited;
 mod quotas;
 #[path = "../../testing/raw_codec.rs"]
 mod raw_codec;
+mod rights;
 
 use crate::array::SimArray;
 use crate::deadline::{Deadline, LIMIT};
@@ -141,32 +145,6 @@ fn refused<T: std::fmt::Debug>(result: Result<T, Status>, code: Code, word: &str
     let status = result.expect_err("a refusal");
     assert_eq!(status.code(), code, "{status:?}");
     assert!(status.message().contains(word), "{word:?} is not in {:?}", status.message());
-}
-
-#[test]
-fn a_call_without_proof_is_refused_whatever_it_asks() {
-    let _deadline = Deadline::after(LIMIT);
-    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), with_tokens()).unwrap();
-    run(async {
-        for name in [None, Some("carl")] {
-            let mut c = Client::connect(&daemon, name).await;
-            refused(c.register().await, Code::Unauthenticated, "");
-            refused(c.create("a", 1).await, Code::Unauthenticated, "");
-            refused(c.get("a").await, Code::Unauthenticated, "");
-            refused(c.open("a", 1, Rights::Read).await, Code::Unauthenticated, "");
-            refused(c.renew("a", 1).await, Code::Unauthenticated, "");
-            refused(c.release("a", 1).await, Code::Unauthenticated, "");
-            refused(c.delete("a", 1).await, Code::Unauthenticated, "");
-            refused(c.share("a", "x", Right::Read).await, Code::Unauthenticated, "");
-            refused(c.revoke("a", "x").await, Code::Unauthenticated, "");
-            let list = c.sign(ListRequest {});
-            refused(c.volumes.list(list).await, Code::Unauthenticated, "");
-            let map = c.sign(GetMapRequest {});
-            refused(c.fleet.get_map(map).await, Code::Unauthenticated, "");
-            let keep = c.sign(KeepRequest { client_id: 1 });
-            refused(c.fleet.keep(keep).await, Code::Unauthenticated, "");
-        }
-    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! Starts and stops of the daemon, and SSDs that go and come back, as clients see them.
 
 use super::{ANY, Client, config, daemon, refused, wish, with_client, within};
-use crate::array::SimArray;
+use crate::array::{Fault, SimArray};
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::{Daemon, DaemonConfig, DaemonError};
 use gnstor_proto::grpc::{ListRequest, Rights};
@@ -132,4 +132,28 @@ fn serve_ends_when_it_is_asked_to() {
         within(gnstor_daemon::serve(listener, array.ports(), config(), quit)).await.unwrap();
     });
     assert!(array.ssd(0).map.is_some());
+}
+
+/// The daemon's own time for a command is 12 s; here it is shorter.
+#[test]
+fn an_ssd_that_answers_keep_alives_has_a_bounded_time_for_one_command() {
+    let _deadline = Deadline::after(LIMIT);
+    assert_eq!(DaemonConfig::default().command_timeout, Duration::from_secs(12));
+    let array = SimArray::new(2);
+    let config = DaemonConfig { command_timeout: Duration::from_millis(400), ..config() };
+    let daemon = Daemon::start(ANY, array.lasting_ports(), config).unwrap();
+    with_client(&daemon, async |mut c| {
+        c.create(wish("a")).await.unwrap();
+        c.open("a", 5, Rights::Read, 0).await.unwrap();
+        array.ssd(1).faults.push_back(Fault::Delay(Duration::from_millis(50)));
+        c.open("a", 6, Rights::Read, 0).await.expect("it had the time");
+        array.ssd(1).faults.push_back(Fault::Delay(Duration::from_millis(700)));
+        refused(c.release("a", 5).await, Code::Unavailable, "SSD 1");
+        // It is repeated, and the SSD was not given up.
+        assert_eq!(down(&mut c, |_| true).await, Vec::<String>::new());
+        let readers = |ssd: usize| array.ssd(ssd).active()[0].readers.len();
+        while (readers(0), readers(1)) != (1, 1) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
 }

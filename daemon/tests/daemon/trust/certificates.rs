@@ -2,7 +2,13 @@
 //! Certificates and tokens as proof, and addresses that are served without any.
 
 use super::*;
+use gnstor_auth::Secret;
 use gnstor_daemon::{DaemonError, Tls};
+use gnstor_proto::fabrics::{Host, Identity as HostIdentity};
+use gnstor_proto::slba::ClientId;
+use std::sync::{Arc, Mutex};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 /// A CA, and PEM of certificates that it issued.
@@ -36,14 +42,17 @@ impl Ca {
     }
 
     fn endpoint(&self, daemon: &Daemon, identity: Option<(String, String)>) -> Endpoint {
+        self.endpoint_at(daemon.local_addr(), identity)
+    }
+
+    fn endpoint_at(&self, address: SocketAddr, identity: Option<(String, String)>) -> Endpoint {
         let tls =
             ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&self.2)).domain_name("localhost");
         let tls = match identity {
             Some((certificate, key)) => tls.identity(Identity::from_pem(certificate, key)),
             None => tls,
         };
-        let url = format!("https://{}", daemon.local_addr());
-        Channel::from_shared(url).unwrap().tls_config(tls).unwrap()
+        Channel::from_shared(format!("https://{address}")).unwrap().tls_config(tls).unwrap()
     }
 }
 
@@ -115,4 +124,97 @@ fn an_address_that_others_reach_is_not_served_without_tls_and_proof() {
     let broken = Tls { certificate: b"none".to_vec(), ..ca.server(None) };
     let error = start(Access { tls: Some(broken), insecure: true, ..Access::default() }).unwrap_err();
     assert!(matches!(error, DaemonError::Tls(_)), "{error}");
+}
+
+#[test]
+fn a_key_of_tls_that_other_users_can_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let _deadline = Deadline::after(LIMIT);
+    let (certificate, key) = Ca::new().issue("daemon");
+    let write = |text: &str| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    };
+    let (certificate, key) = (write(&certificate), write(&key));
+    assert!(Tls::read(certificate.path(), key.path(), None).is_ok());
+    for mode in [0o640, 0o604, 0o620, 0o644] {
+        std::fs::set_permissions(key.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        let why = Tls::read(certificate.path(), key.path(), None).unwrap_err();
+        assert!(why.contains("chmod 600"), "{mode:o}: {why}");
+    }
+}
+
+/// A certificate is not revoked by itself: its CA is.
+#[test]
+fn a_restart_with_another_ca_ends_every_access() {
+    let _deadline = Deadline::after(LIMIT);
+    let (server, old, new) = (Ca::new(), Ca::new(), Ca::new());
+    let array = SimArray::new(2);
+    let identity = old.issue("anna");
+    for (ca, is_served) in [(&old, true), (&new, false)] {
+        let access = Access { tls: Some(server.server(Some(ca))), ..Access::default() };
+        let daemon = Daemon::start(ANY, array.ports(), DaemonConfig { access, ..config() }).unwrap();
+        run(async {
+            let registers = async |identity| match server.endpoint(&daemon, Some(identity)).connect().await {
+                Ok(channel) => Client::over(channel, None).register().await.is_ok(),
+                Err(_) => false,
+            };
+            assert_eq!(registers(identity.clone()).await, is_served);
+            assert!(registers(ca.issue("anna")).await, "one of the CA of now");
+        });
+        daemon.stop().unwrap();
+    }
+}
+
+/// An address that leads one connection to the daemon; whatever the daemon sends is written down.
+async fn wire(daemon: SocketAddr, heard: Arc<Mutex<Vec<u8>>>) -> SocketAddr {
+    let listener = TcpListener::bind(ANY).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let (client, _) = listener.accept().await.unwrap();
+        let (mut from_client, mut to_client) = client.into_split();
+        let (mut from_daemon, mut to_daemon) = TcpStream::connect(daemon).await.unwrap().into_split();
+        tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_daemon).await });
+        let mut buffer = [0; 4096];
+        while let Ok(bytes @ 1..) = from_daemon.read(&mut buffer).await {
+            heard.lock().unwrap().extend_from_slice(&buffer[..bytes]);
+            if to_client.write_all(&buffer[..bytes]).await.is_err() {
+                break;
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn the_secret_that_register_gives_is_heard_on_the_wire_without_tls() {
+    let _deadline = Deadline::after(LIMIT);
+    let ca = Ca::new();
+    let key = Secret::new([0x5A; 32]);
+    for tls in [None, Some(ca.server(None))] {
+        let is_plain = tls.is_none();
+        let access = Access { tls, ..with_tokens().access };
+        let config = DaemonConfig { manager_key: Some(key.clone()), access, ..config() };
+        let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
+        let heard = Arc::<Mutex<Vec<u8>>>::default();
+        run(async {
+            let address = wire(daemon.local_addr(), Arc::clone(&heard)).await;
+            let endpoint = if is_plain {
+                Channel::from_shared(format!("http://{address}")).unwrap()
+            } else {
+                ca.endpoint_at(address, None)
+            };
+            let mut anna = Client::over(endpoint.connect().await.unwrap(), Some("anna"));
+            let register = anna.sign(RegisterRequest { name: "x".into() });
+            let given = anna.fleet.register(register).await.unwrap().into_inner();
+            // It is what the client proves its name with to each SSD.
+            let id = u16::try_from(given.client_id).ok().and_then(ClientId::new).unwrap();
+            let host = Host { serial: given.serial, ..Host::from(HostIdentity::Client(id)) };
+            assert_eq!(given.secret, *key.of_host(&host.nqn()).to_text());
+            let heard = heard.lock().unwrap();
+            let is_heard = heard.windows(given.secret.len()).any(|bytes| bytes == given.secret.as_bytes());
+            assert_eq!(is_heard, is_plain);
+        });
+    }
 }
