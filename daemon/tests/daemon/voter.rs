@@ -188,7 +188,7 @@ impl SimVote {
     /// It is formatted.
     pub(crate) fn formatted(&self) -> Self {
         // Never one that it had before, however often it is formatted.
-        let uuid = u128::from_be_bytes(self.uuid).wrapping_add(1 << 64 | 64).to_be_bytes();
+        let uuid = u128::from_le_bytes(self.uuid).wrapping_add(1 << 64 | 64).to_le_bytes();
         Self { uuid, ..Self::new(self.index, Arc::clone(&self.log)) }
     }
 }
