@@ -272,7 +272,7 @@ mod tests {
         }
         let away = SsdRepair { away: "it is out of the map".into(), ..SsdRepair::default() };
         assert!(scrub_line(&away).contains("-") && scrub_line(&away).ends_with("it is out of the map"));
-        assert!(refusals(&[ssd.clone()]).is_ok());
+        assert!(refusals(std::slice::from_ref(&ssd)).is_ok());
         let refused = SsdRepair { refused: "it serves nothing".into(), ..ssd };
         assert!(refusals(&[refused]).unwrap_err().to_string().contains("SSD 2: it serves nothing"));
     }

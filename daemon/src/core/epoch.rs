@@ -167,8 +167,11 @@ impl Core {
         self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
         self.capacity = Some(capacity);
         let Moved { gone, new } = self.members.follow(&map);
+        let filled = !self.epoch.filling().is_empty();
         self.epoch.set(map, bytes);
         self.follow_fills(now);
+        let fills = filled || !self.epoch.filling().is_empty();
+        self.volumes.values_mut().for_each(|volume| volume.has_filled |= fills);
         // Answers of dropped SSDs no longer count, but as voters and as SSDs that have been told.
         let counts =
             |owner: &Owner| matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_));

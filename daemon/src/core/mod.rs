@@ -23,6 +23,7 @@ pub mod failure;
 mod fill;
 pub mod fleet_view;
 mod ids;
+mod late;
 mod members;
 mod presence;
 mod publish;
@@ -355,32 +356,6 @@ impl Core {
             "a newer daemon has taken over the array (SSD {ssd} {how}, and this daemon's term is {term}): \
              connect to the newer one"
         )));
-    }
-
-    fn late_message(&self, ticket: Ticket) -> String {
-        let owns = |v: &&Volume| v.round.as_ref().is_some_and(|r| r.ticket() == Some(ticket));
-        let secs = self.config.request_ms / 1000;
-        if let Some(message) = self.waits_for_settle(ticket) {
-            return message;
-        }
-        if self.waits_for_repair(ticket) {
-            return format!("some SSD did not answer within {secs} s: try again later");
-        }
-        let Some(volume) = self.volumes.values().find(owns) else {
-            return format!("an earlier change of the volume was not done within {secs} s: try again later");
-        };
-        let vid = volume.entry.vid;
-        let waits: Vec<_> = self
-            .commands
-            .values()
-            .filter(|(_, owner, _)| matches!(owner, Owner::Round { vid: v, .. } if *v == vid))
-            .map(|(ssd, _, what)| format!("SSD {ssd} has not completed {what}"))
-            .collect();
-        format!(
-            "the change was not done within {secs} s ({}); it is still being worked on: ask again, with \
-             the same request id where there is one",
-            waits.join(", ")
-        )
     }
 
     /// Active volumes in order of their ids, for List and for tests.

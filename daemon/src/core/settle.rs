@@ -101,9 +101,15 @@ impl Core {
             Purpose::Change(Change { then: Then::Released { all_acknowledged: true }, .. })
                 | Purpose::Mark { .. }
         ) && !volume.in_doubt;
+        let is_clean = is_clean && (!self.is_filling(volume) || matches!(purpose, Purpose::Mark { .. }));
         if volume.entry.writer.is_some() && entry.writer.is_none() && !is_clean {
             entry.unsettled = true;
         }
+    }
+
+    /// A place fills or has filled while the volume's lease ran (decision 57, the forgotten TRIM).
+    fn is_filling(&self, volume: &Volume) -> bool {
+        volume.has_filled || !self.epoch.filling().is_empty()
     }
 
     /// The writer of a volume, which is in no change, loses its lease.

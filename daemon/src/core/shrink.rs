@@ -69,10 +69,11 @@ impl Core {
     }
 
     /// The SSD has said that it is the one that the map names. Another one is told no map: it would take
-    /// itself for a part of the array.
+    /// itself for a part of the array. A start has asked all, and goes on without the answers of some.
     fn has_said_who_it_is(&self, ssd: u16) -> bool {
         let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
-        known.is_some_and(|known| self.changes.says(ssd).is_some_and(|says| known.is(&says.uuid)))
+        let says = self.changes.says(ssd);
+        known.is_some_and(|known| says.map_or(!self.is_serving(), |says| known.is(&says.uuid)))
     }
 
     /// Does what can be done for the next map.

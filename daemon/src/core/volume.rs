@@ -151,6 +151,9 @@ pub(super) struct Volume {
     /// The writer said that a write failed. Replicas may differ until the volume is settled; where no voters
     /// are, no one settles it.
     pub(super) in_doubt: bool,
+    /// A place filled while the lease ran, as far as this daemon knows: the place may have kept a block that
+    /// the others have trimmed.
+    pub(super) has_filled: bool,
     /// Its replicas may differ, or an Open for writing waits for the end of a lease.
     pub(super) settle: Option<Settle>,
 }
@@ -171,6 +174,7 @@ impl Volume {
             again: false,
             reaches: None,
             in_doubt: false,
+            has_filled: true,
             settle: None,
         }
     }
@@ -224,6 +228,7 @@ impl Volume {
         });
         if entry.lease_epoch != self.entry.lease_epoch {
             self.reaches = None;
+            self.has_filled = false;
         }
         if self.entry.unsettled && !entry.unsettled {
             self.in_doubt = false;

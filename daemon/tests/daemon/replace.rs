@@ -111,7 +111,8 @@ fn an_ssd_with_data_of_another_array_or_that_is_not_needed_is_refused_with_the_r
     let table = bench.array.ssd(3).table.clone();
     assert!(!table.is_empty());
     bench.format(3);
-    bench.array.ssd(3).table = table;
+    let map = Some(AnyMap::Three(newest(&bench)));
+    (bench.array.ssd(3).table, bench.array.ssd(3).map) = (table, map);
     bench.find(3);
     bench.run_for(100);
     refused(&replace(&mut bench, 3), FailedPrecondition, &["has data", "format it"]);

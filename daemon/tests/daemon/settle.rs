@@ -171,3 +171,28 @@ fn an_open_that_waits_too_long_is_told_for_which_ssds_and_a_delete_ends_the_wait
     bench.ask(create("a")).unwrap();
     opened(&bench.ask(write("a", 8, 2_000)));
 }
+
+/// The place may have kept a block that the others have trimmed (decision 57, the forgotten TRIM).
+#[test]
+fn a_clean_release_is_settled_where_a_place_filled_while_the_lease_ran() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    takes(&bench.array, 3);
+    opened(&bench.ask(write("a", 7, 60_000)));
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    bench.find(3);
+    bench.run_for(10_000);
+    assert!(newest(&bench).rows.iter().flat_map(|row| row.places).flatten().all(|place| !place.filling));
+    bench.ask(clean(7)).unwrap();
+    assert!(entry(&bench).unsettled, "it has filled, and serves by now");
+    bench.run_for(1_000);
+    assert!(!entry(&bench).unsettled && settles(&bench) > 0);
+    let before = settles(&bench);
+    let lease = opened(&bench.ask(write("a", 7, 60_000))).clone();
+    let log = bench.array.ssd(0).vote.log.clone();
+    log.lock().unwrap().clean.insert((lease.vid, lease.generation, lease.lease_epoch));
+    bench.ask(clean(7)).unwrap();
+    bench.run_for(1_000);
+    assert_eq!(settles(&bench), before, "nothing has filled since the grant");
+}

@@ -187,7 +187,8 @@ impl SimVote {
 
     /// It is formatted.
     pub(crate) fn formatted(&self) -> Self {
-        let uuid = self.uuid.map(|byte| byte.wrapping_add(64));
+        // Never one that it had before, however often it is formatted.
+        let uuid = u128::from_le_bytes(self.uuid).wrapping_add(1 << 64 | 64).to_le_bytes();
         Self { uuid, ..Self::new(self.index, Arc::clone(&self.log)) }
     }
 }

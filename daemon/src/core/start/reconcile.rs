@@ -128,7 +128,18 @@ impl Core {
             for (ssd, why) in self.changes.take_presumed() {
                 self.ssd_without(ssd, why);
             }
+            self.ask_who_they_are();
         }
+    }
+
+    /// A map that an earlier daemon proposed may have made an SSD a member of which the start had no answer.
+    fn ask_who_they_are(&mut self) {
+        if self.map_of_voters().is_none() {
+            return;
+        }
+        let is_unknown = |ssd: &u16| self.changes.says(*ssd).is_none() && !self.is_silent(*ssd);
+        let unknown: Vec<u16> = self.members.all().iter().copied().filter(is_unknown).collect();
+        unknown.into_iter().for_each(|ssd| self.resync(ssd));
     }
 }
 

@@ -39,9 +39,9 @@ fn a_revoke_does_not_end_what_an_id_of_an_earlier_daemon_has_open() {
     assert!(array.agreed()[0].readers.is_empty());
 }
 
-/// Otherwise a principal keeps what another has open, by a Renew of a volume of its own.
+/// A caller may name the id of another principal, with a right to a volume of its own.
 #[test]
-fn only_a_caller_with_the_right_keeps_what_an_id_of_an_earlier_daemon_has_open() {
+fn a_renew_of_another_volume_keeps_nothing_that_an_inherited_id_has_open() {
     let _deadline = Deadline::after(LIMIT);
     for named_by in ["no caller", "carl, with w", "carl, with v", "ben"] {
         let array = SimArray::new(2);

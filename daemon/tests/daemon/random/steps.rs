@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What happens to an array, step by step.
+
+use super::SSDS;
+use proptest::prelude::*;
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    Create {
+        name: u8,
+        id: Option<u8>,
+    },
+    Publish {
+        from: u8,
+        name: u8,
+    },
+    Delete {
+        name: u8,
+        client: u16,
+    },
+    Read {
+        name: u8,
+        client: u16,
+    },
+    Write {
+        name: u8,
+        client: u16,
+        lease_ms: u32,
+    },
+    Renew {
+        name: u8,
+        client: u16,
+        lease_ms: u32,
+    },
+    Release {
+        name: u8,
+        client: u16,
+        clean: bool,
+    },
+    Execute {
+        ssd: usize,
+        commands: u8,
+        which: u8,
+    },
+    RunUntilQuiet,
+    Pass {
+        ms: u64,
+    },
+    Fail {
+        ssd: usize,
+        kind: u8,
+    },
+    Die {
+        ssd: usize,
+        dead: bool,
+    },
+    Lose {
+        ssd: usize,
+    },
+    Find {
+        ssd: usize,
+    },
+    /// Without voters: the next map drops the last SSD, or adds one in its place that was formatted.
+    Epoch {
+        add: bool,
+    },
+    /// With voters: the SSD restarts, and has lost writes.
+    Lossy {
+        ssd: usize,
+    },
+    /// With voters: the SSD restarts with all that it acknowledged, and forgets what it was filling.
+    Reboot {
+        ssd: usize,
+    },
+    /// With voters: an empty SSD is put in the place, if a majority of the voters is left.
+    Swap {
+        ssd: usize,
+    },
+    /// The operator gives it the place.
+    Replace {
+        ssd: u16,
+    },
+    Restart,
+}
+
+/// Draws one.
+pub(super) fn step() -> impl Strategy<Value = Step> {
+    let (name, client, ssd) = (0u8..4, 1u16..5, 0..SSDS);
+    let lease = 1_000u32..20_000;
+    prop_oneof![
+        4 => (name.clone(), proptest::option::of(0u8..6)).prop_map(|(name, id)| Step::Create { name, id }),
+        3 => (name.clone(), name.clone()).prop_map(|(from, name)| Step::Publish { from, name }),
+        2 => (name.clone(), client.clone()).prop_map(|(name, client)| Step::Delete { name, client }),
+        3 => (name.clone(), client.clone()).prop_map(|(name, client)| Step::Read { name, client }),
+        4 => (name.clone(), client.clone(), lease.clone())
+            .prop_map(|(name, client, lease_ms)| Step::Write { name, client, lease_ms }),
+        2 => (name.clone(), client.clone(), lease)
+            .prop_map(|(name, client, lease_ms)| Step::Renew { name, client, lease_ms }),
+        2 => (name, client, any::<bool>())
+            .prop_map(|(name, client, clean)| Step::Release { name, client, clean }),
+        8 => (ssd.clone(), 1u8..4, 0u8..4)
+            .prop_map(|(ssd, commands, which)| Step::Execute { ssd, commands, which }),
+        3 => Just(Step::RunUntilQuiet),
+        4 => (0u64..8_000).prop_map(|ms| Step::Pass { ms }),
+        2 => (ssd.clone(), 0u8..4).prop_map(|(ssd, kind)| Step::Fail { ssd, kind }),
+        1 => (ssd.clone(), any::<bool>()).prop_map(|(ssd, dead)| Step::Die { ssd, dead }),
+        1 => ssd.clone().prop_map(|ssd| Step::Lose { ssd }),
+        2 => ssd.clone().prop_map(|ssd| Step::Find { ssd }),
+        1 => ssd.clone().prop_map(|ssd| Step::Lossy { ssd }),
+        2 => ssd.clone().prop_map(|ssd| Step::Reboot { ssd }),
+        1 => ssd.clone().prop_map(|ssd| Step::Swap { ssd }),
+        2 => (0u16..3).prop_map(|ssd| Step::Replace { ssd }),
+        2 => any::<bool>().prop_map(|add| Step::Epoch { add }),
+        1 => Just(Step::Restart),
+    ]
+}
