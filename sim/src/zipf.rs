@@ -32,7 +32,7 @@ impl Zipf {
     /// A place: 0 is drawn most often.
     pub fn draw(&self, dice: &mut Dice) -> u32 {
         let total = self.sums.last().copied().unwrap_or(1);
-        let at = u64::try_from(u128::from(dice.bits()) * u128::from(total) >> 64).expect("below the total");
+        let at = u64::try_from((u128::from(dice.bits()) * u128::from(total)) >> 64).expect("below the total");
         u32::try_from(self.sums.partition_point(|&sum| sum <= at)).expect("below `places`")
     }
 }
@@ -44,7 +44,7 @@ fn log2(number: u32) -> u128 {
     let mut rest = u128::from(number) << 62 >> whole;
     let mut log = u128::from(whole) << LOG_BITS;
     for bit in (0..LOG_BITS).rev() {
-        rest = rest * rest >> 62;
+        rest = (rest * rest) >> 62;
         if rest >= 2 << 62 {
             rest >>= 1;
             log |= 1 << bit;
@@ -67,7 +67,7 @@ fn power(log: u128, roots: &[u128; LOG_BITS as usize]) -> u64 {
     let mut power = 1u128 << 62;
     for (root, bit) in roots.iter().zip((0..LOG_BITS).rev()) {
         if log >> bit & 1 == 1 {
-            power = power * root >> 62;
+            power = (power * root) >> 62;
         }
     }
     u64::try_from(power >> (log >> LOG_BITS) >> (62 - POINT)).expect("at most 1")
