@@ -199,6 +199,14 @@ fn a_patch_is_held_and_activated_like_the_map_that_it_makes() {
 }
 
 #[test]
+fn a_term_that_jumps_is_not_granted_even_to_the_daemon() {
+    let mut harness = with(&voted(&[0, 1, 2]));
+    assert_eq!(harness.take_term(u64::MAX, 1), Err(Refusal::InvalidField));
+    assert_eq!(harness.take_term((1 << 32) + 2, 1), Err(Refusal::InvalidField));
+    assert!(harness.take_term(1 << 32, 1).is_ok());
+}
+
+#[test]
 fn who_may_say_what_to_a_voter() {
     let map = voted(&[0, 1, 2]);
     let mut harness = with(&map);

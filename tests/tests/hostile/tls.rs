@@ -10,8 +10,8 @@ use gnstor_tests::{BLOCK, assert_same, pattern, volume, within};
 use libgnstor::{Credentials, Rights};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Certificates of a CA.
@@ -130,6 +130,8 @@ struct Wire {
     address: SocketAddr,
     flips: Arc<AtomicBool>,
     flipped: Arc<AtomicU64>,
+    /// What the client has sent.
+    heard: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Wire {
@@ -137,15 +139,18 @@ impl Wire {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("it has one");
         let (flips, flipped) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let wire = Self { address, flips: Arc::clone(&flips), flipped: Arc::clone(&flipped) };
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let shared = (Arc::clone(&flips), Arc::clone(&flipped), Arc::clone(&heard));
+        let wire = Self { address, flips: shared.0, flipped: shared.1, heard: shared.2 };
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let ssd = TcpStream::connect(to).expect("the SSD is there");
                 let (back_from, back_into) = (ssd.try_clone().unwrap(), client.try_clone().unwrap());
                 std::thread::spawn(move || pass(back_from, back_into, |_| {}));
-                let (flips, flipped) = (Arc::clone(&flips), Arc::clone(&flipped));
+                let (flips, flipped, heard) = (Arc::clone(&flips), Arc::clone(&flipped), Arc::clone(&heard));
                 std::thread::spawn(move || {
                     pass(client, ssd, |bytes| {
+                        heard.lock().unwrap().extend_from_slice(bytes);
                         if bytes.len() > BLOCK && flips.swap(false, Ordering::SeqCst) {
                             bytes[BLOCK / 2] ^= 4;
                             flipped.fetch_add(1, Ordering::SeqCst);
@@ -200,6 +205,35 @@ fn a_bit_that_flips_under_tls_ends_the_connection_and_changes_nothing() {
             assert!(is_old || got == &new[at], "block {block} is neither old nor new; {result:?}");
         }
         println!("  the write ended as {result:?}, within {IO_TIMEOUT:?}");
+    });
+}
+
+#[test]
+fn a_wire_hears_the_data_without_tls_and_with_it_only_how_much_there_is() {
+    within(BUILD_LIMIT, || {
+        let certs = Certs::new(&["anna"]);
+        let (ca, cert, key) = (certs.path("ca.crt"), certs.path("ssd.crt"), certs.path("ssd.key"));
+        let (own_cert, own_key) = (certs.path("daemon.crt"), certs.path("daemon.key"));
+        let null = ["--preset", "null", "--size", "64MiB"];
+        let with_tls = [&null[..], &["--tls", &cert, &key, "--client-ca", &ca]].concat();
+        let daemon = ["--ssd-ca", ca.as_str(), "--tls", &own_cert, &own_key];
+        for (settings, tls) in [(&null[..], &[][..]), (&with_tls, &daemon)] {
+            let ssd = SsdProcess::start("127.0.0.1:0", settings);
+            let wire = Wire::start(ssd.address().parse().expect("an address"));
+            let up = Up::start_as(&[&["--ssd-at", &wire.address.to_string()], tls].concat());
+            let secured = !tls.is_empty();
+            let who = if secured { certs.of("anna") } else { Credentials::default() };
+            let guest = guest_with(&up.daemon, "anna", who);
+            volume(&guest.client, "v", 1 << 20, 1);
+            let file = guest.client.open("v", Rights::Write).unwrap();
+            let data = pattern(3, 8 * BLOCK);
+            wire.heard.lock().unwrap().clear();
+            file.write_at(0, &data).unwrap();
+            let heard = wire.heard.lock().unwrap().clone();
+            assert!(heard.len() > data.len(), "{} bytes are heard", heard.len());
+            let is_read = heard.windows(256).any(|part| *part == data[BLOCK..BLOCK + 256]);
+            assert_eq!(is_read, !secured, "what was written is read on the wire");
+        }
     });
 }
 

@@ -223,6 +223,17 @@ impl Drop for Mounted {
     }
 }
 
+/// A deallocation of one block.
+fn submit_trim(harness: &mut Harness, vba: u32) -> u16 {
+    let mut sqe = harness.io(io::DATASET_MANAGEMENT, WRITER, vba, 1);
+    let slba = ReadWrite::decode(&sqe).slba.0.to_le_bytes();
+    let range = [&[0; 4][..], &1u32.to_le_bytes(), &slba].concat();
+    harness.poke(WRITER, 0, &range);
+    sqe.dptr = KeyedSgl::keyed(0, 16, KEY);
+    (sqe.cdw10, sqe.cdw11) = (0.into(), 4.into());
+    harness.submit(WRITER, sqe)
+}
+
 #[test]
 fn flush_fua_and_trim_have_a_status_on_a_full_disk_and_no_thread_spins() {
     let Some(mounted) = Mounted::new() else { return };
@@ -243,6 +254,7 @@ fn flush_fua_and_trim_have_a_status_on_a_full_disk_and_no_thread_spins() {
         asked.push(harness.submit(WRITER, sqe));
     }
     asked.push(harness.submit(WRITER, Sqe { nsid: 1.into(), ..sqe(io::FLUSH) }));
+    asked.push(submit_trim(&mut harness, 8));
     let (mut refused, mut steps) = (0, 0u32);
     while !asked.is_empty() {
         assert!(start.elapsed() < Duration::from_secs(10), "{} commands have no status", asked.len());

@@ -64,6 +64,32 @@ fn a_client_ends_no_transfer_but_its_own_and_each_once() {
     assert_eq!(puppet.seen().opened.len(), 2);
 }
 
+/// Numbers of connections belong to the stream that opened them.
+#[test]
+fn a_capsule_for_the_number_of_another_client_comes_to_no_queue() {
+    let _deadline = deadline();
+    let (puppet, flash) = (Puppet::default(), HostRegion::alloc(1 << 16).unwrap());
+    let mut array = RcTransport::new(TransportConfig::default());
+    array.add_target(Box::new(puppet.clone()), vec![flash.clone()]);
+    let ((mut honest, a), (mut liar, b)) = (pair(), pair());
+    array.add_peer(a);
+    array.add_peer(b);
+    let connect = |conn| Frame::Connect { conn, ssd: 0, request: CmRequest::default() };
+    unruly(&mut array, &mut honest, &[connect(1)], || puppet.seen().opened.len() == 1);
+    unruly(&mut array, &mut liar, &[connect(2)], || puppet.seen().opened.len() == 2);
+    let queue = puppet.seen().opened[0];
+    let (remote, local) = (Memory { address: 0, key: 0 }, flash.slice(0, 4096));
+    puppet.seen().on_submit = vec![Effect::Pull { transfer: TransferId(1), queue, cid: 0, remote, local }];
+    let mut steps = 0;
+    let capsule = Frame::Send { conn: 1, capsule: [0; 64] };
+    unruly(&mut array, &mut liar, std::slice::from_ref(&capsule), || {
+        steps += 1;
+        steps > 1000
+    });
+    assert!(!puppet.seen().on_submit.is_empty(), "the SSD was given a command");
+    unruly(&mut array, &mut honest, &[capsule], || puppet.seen().on_submit.is_empty());
+}
+
 #[test]
 fn what_a_client_sends_after_it_closed_lands_nowhere() {
     let _deadline = deadline();
