@@ -62,8 +62,8 @@ pub struct ScaleArgs {
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub iodepth: u16,
     /// Random places by Zipf's distribution with this exponent, as 0.99; 0: all places as often
-    #[arg(long, default_value = "0", value_parser = parse_permille, hide_default_value = true, allow_negative_numbers = true)]
-    #[arg(value_name = "EXPONENT")]
+    #[arg(long, default_value = "0", value_parser = parse_permille, hide_default_value = true)]
+    #[arg(value_name = "EXPONENT", allow_negative_numbers = true)]
     pub zipf: u32,
     /// Size of each client's volume, at most 4 GiB
     #[arg(long, default_value = "16MiB", value_parser = parse_size, value_name = "SIZE")]
