@@ -11,19 +11,18 @@
 //!                   tokio, the clock    no I/O, no clock   one thread for all SSDs
 //! ```
 //!
-//! * A change is on **every** SSD before its call returns. If one fails, the daemon undoes the change on
-//!   the others. A change that cannot be undone (renewal, release, deletion) is repeated until it is
-//!   everywhere. The call says which SSD failed.
+//! * A change of a volume is on **every** SSD of the map before its call returns. If one fails, the daemon
+//!   undoes the change on the others. A change that cannot be undone (renewal, release, deletion) is repeated
+//!   until it is everywhere. The call says which SSD failed.
 //! * The array is its own database: a daemon that starts reads all it needs to know from the SSDs.
 //! * A daemon that starts takes a term above the last one; SSDs refuse the older daemon from then on, and
 //!   it stops.
 //! * A write lease is granted after every SSD refuses the one before.
+//! * The daemon tries an SSD that goes away again and again. Where the map names voters it drops that SSD: a
+//!   majority of the voters holds the next map. Where not, it refuses changes with the SSD's name until the
+//!   SSD is back and has the changes that it missed.
 //!
-//! * The daemon tries an SSD that goes away again and again. It refuses changes with that SSD's name until
-//!   the SSD is back and has the changes that it missed.
-//!
-//! The daemon does not rebuild an SSD, change members of the map, or keep serving leases. Nor does it go on
-//! with a majority: every SSD of the map must answer for a change to succeed.
+//! The daemon moves no data: SSDs fill and scrub themselves, and ask each other for their serving leases.
 //!
 //! A caller is a principal with a name that a certificate or a token proves. A volume has an owner, and
 //! principals that it is shared with. A client id is used by the principal that registered it.
