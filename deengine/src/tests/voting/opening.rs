@@ -27,7 +27,7 @@ impl Harness {
     }
 
     fn submit_ask(&mut self, opening: u32) -> u16 {
-        let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening };
+        let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening, uuid: [0; 16] };
         self.poke(PEER, 0, &ask.encode());
         self.submit(PEER, Sqe { dptr: KeyedSgl::keyed(0, 64, KEY), flags: sqe(0).flags, ..Ask::command() })
     }
