@@ -2,6 +2,8 @@
 //! This SSD as a voter, and as one that asks voters for its lease (rules 2a, 2b, 3a, 3b).
 
 mod opening;
+mod peers;
+mod rolled_back;
 
 use super::map3::{At, one_group};
 use super::*;
