@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A wire between client and SSD that flips a bit in the data of writes while it is told to.
+//! A wire between client and SSD. While it is told to, it flips a bit in the data of writes, or puts other
+//! data in their place together with its sum.
 
+use gnstor_fabric::tcp::data_sum;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -10,10 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const HEAD: usize = 4 + 1 + 4 + 4 + 4 + 4;
 const DONE: u8 = 7;
 
+/// What an attacker on the wire puts in the place of each block.
+pub(crate) const FORGED: u8 = 0x66;
+
 #[derive(Default)]
 struct State {
     flips: AtomicBool,
-    flipped: AtomicU64,
+    forges: AtomicBool,
+    bent: AtomicU64,
 }
 
 /// The wire. Its threads end with their streams.
@@ -52,17 +58,31 @@ impl Proxy {
         self.state.flips.store(flips, Ordering::SeqCst);
     }
 
-    pub(crate) fn flipped(&self) -> u64 {
-        self.state.flipped.load(Ordering::SeqCst)
+    pub(crate) fn forge(&self, forges: bool) {
+        self.state.forges.store(forges, Ordering::SeqCst);
+    }
+
+    /// How many blocks it has changed.
+    pub(crate) fn bent(&self) -> u64 {
+        self.state.bent.load(Ordering::SeqCst)
     }
 }
 
 impl State {
     fn bend(&self, frame: &mut [u8]) {
-        if self.flips.load(Ordering::SeqCst) && frame[4] == DONE && frame.len() == HEAD + 4096 {
-            frame[HEAD + 1234] ^= 0x08;
-            self.flipped.fetch_add(1, Ordering::SeqCst);
+        let (flips, forges) = (self.flips.load(Ordering::SeqCst), self.forges.load(Ordering::SeqCst));
+        if !(flips || forges) || frame[4] != DONE || frame.len() != HEAD + 4096 {
+            return;
         }
+        if flips {
+            frame[HEAD + 1234] ^= 0x08;
+        }
+        if forges {
+            frame[HEAD..].fill(FORGED);
+            let sum = data_sum(&frame[HEAD..]).to_le_bytes();
+            frame[HEAD - sum.len()..HEAD].copy_from_slice(&sum);
+        }
+        self.bent.fetch_add(1, Ordering::SeqCst);
     }
 }
 
