@@ -101,6 +101,13 @@ fn a_write_whose_data_changes_on_the_way_changes_nothing_unless_its_sum_changes_
         assert!(proxy.bent() >= before + 8, "blocks were forged");
         file.read_at(0, &mut back).unwrap();
         assert_same("what the attacker wrote", &back, &vec![proxy::FORGED; 8 * BLOCK]);
+        // Nor does a proof protect what is sent behind it: the client writes block 2, and not block 3.
+        proxy.divert(true);
+        file.write_at(2 * BLOCK as u64, &new[..BLOCK]).expect("the SSD notices nothing");
+        proxy.divert(false);
+        file.read_at(0, &mut back).unwrap();
+        assert_same("block 3", &back[3 * BLOCK..4 * BLOCK], &new[..BLOCK]);
+        assert_same("block 2", &back[2 * BLOCK..3 * BLOCK], &[proxy::FORGED; BLOCK]);
     });
 }
 

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A wire between client and SSD. While it is told to, it flips a bit in the data of writes, or puts other
-//! data in their place together with its sum.
+//! A wire between client and SSD. While it is told to, it flips a bit in the data of writes, puts other data
+//! in their place together with its sum, or has the writes go to another block.
 
 use gnstor_fabric::tcp::data_sum;
+use gnstor_proto::nvme::{ReadWrite, Sqe, io};
+use gnstor_proto::slba::{Address, Slba};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a `Done` frame before its data: length, type, connection, tag, status, sum.
 const HEAD: usize = 4 + 1 + 4 + 4 + 4 + 4;
 const DONE: u8 = 7;
+/// Bytes of a `Send` frame before its capsule.
+const SEND_HEAD: usize = 4 + 1 + 4;
+const SEND: u8 = 3;
 
 /// What an attacker on the wire puts in the place of each block.
 pub(crate) const FORGED: u8 = 0x66;
@@ -19,6 +25,7 @@ pub(crate) const FORGED: u8 = 0x66;
 struct State {
     flips: AtomicBool,
     forges: AtomicBool,
+    diverts: AtomicBool,
     bent: AtomicU64,
 }
 
@@ -62,7 +69,12 @@ impl Proxy {
         self.state.forges.store(forges, Ordering::SeqCst);
     }
 
-    /// How many blocks it has changed.
+    /// Whether writes go to the block behind their own.
+    pub(crate) fn divert(&self, diverts: bool) {
+        self.state.diverts.store(diverts, Ordering::SeqCst);
+    }
+
+    /// How many frames it has changed.
     pub(crate) fn bent(&self) -> u64 {
         self.state.bent.load(Ordering::SeqCst)
     }
@@ -70,6 +82,9 @@ impl Proxy {
 
 impl State {
     fn bend(&self, frame: &mut [u8]) {
+        if self.diverts.load(Ordering::SeqCst) && frame[4] == SEND {
+            self.divert(&mut frame[SEND_HEAD..]);
+        }
         let (flips, forges) = (self.flips.load(Ordering::SeqCst), self.forges.load(Ordering::SeqCst));
         if !(flips || forges) || frame[4] != DONE || frame.len() != HEAD + 4096 {
             return;
@@ -82,6 +97,21 @@ impl State {
             let sum = data_sum(&frame[HEAD..]).to_le_bytes();
             frame[HEAD - sum.len()..HEAD].copy_from_slice(&sum);
         }
+        self.bent.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl State {
+    fn divert(&self, capsule: &mut [u8]) {
+        let mut sqe = Sqe::read_from_bytes(capsule).expect("64 bytes");
+        if sqe.opcode != io::WRITE {
+            return;
+        }
+        let mut write = ReadWrite::decode(&sqe);
+        let address = write.slba.unpack().expect("an honest client's");
+        write.slba = Slba::pack(Address { vba: address.vba + 1, ..address });
+        write.encode(&mut sqe);
+        capsule.copy_from_slice(sqe.as_bytes());
         self.bent.fetch_add(1, Ordering::SeqCst);
     }
 }
