@@ -3,6 +3,8 @@
 
 mod exchanged;
 mod opening;
+mod peers;
+mod rolled_back;
 
 use super::map3::{At, one_group};
 use super::*;

@@ -45,7 +45,7 @@ impl Harness {
             .unzip()
     }
 
-    fn say_older(&mut self, ask: AskId, known: u32) {
+    pub(super) fn say_older(&mut self, ask: AskId, known: u32) {
         let mut cqe = Cqe { dw1: known.into(), ..Cqe::default() };
         cqe.set_status_word(Refusal::OlderImage.status().0);
         cqe.dw0 = Detail::new(Refusal::OlderImage, None).to_dw0().into();
