@@ -7,6 +7,7 @@ mod bench;
 mod capacity;
 mod cli;
 mod copies;
+mod deadlines;
 mod dependencies;
 mod descriptors;
 mod device_api;

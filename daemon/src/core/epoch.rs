@@ -212,6 +212,7 @@ mod tests {
 
     #[test]
     fn a_map_of_format_3_says_its_array_its_voters_and_the_deprived_ssds() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let whole = FleetMap3::of(&FleetMap::equal(3, 64, 7, 1).unwrap(), [5; 16]);
         let mut next = FleetMap3 { epoch: 2, ..whole.clone() };
         next.ssds[0].vote = Vote::Voter;
@@ -241,6 +242,7 @@ mod tests {
 
     #[test]
     fn the_newest_map_is_of_the_highest_epoch_then_term() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let map = |epoch, term| at(epoch, FleetMap::equal(2, 64, 7, term).unwrap());
         let maps = [map(2, 9), map(3, 1), map(3, 4), map(1, 12)];
         assert_eq!(newest(&maps), Some(&maps[2]));
@@ -249,6 +251,7 @@ mod tests {
 
     #[test]
     fn the_next_map_is_newer_and_keeps_a_member() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let whole = FleetMap::equal(2, 64, 7, 1).unwrap();
         let (left, right) = (whole.without(1), whole.without(0));
         let mut epoch = Epoch::default();

@@ -214,6 +214,7 @@ mod tests {
 
     #[test]
     fn members_are_those_of_the_map_and_others_are_never_missing() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut members = Members::new(&[1 << 30; 4]);
         assert_eq!((members.len(), members.connected()), (4, 4), "without a map all are");
         members.lose(2, away("pulled"));
@@ -233,6 +234,7 @@ mod tests {
 
     #[test]
     fn a_guest_gets_each_change_and_is_missed_by_none() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut members = Members::new(&[1 << 30; 3]);
         let whole = FleetMap::equal(3, 64, 7, 1).unwrap();
         let hole = whole.without(2);
@@ -256,6 +258,7 @@ mod tests {
 
     #[test]
     fn an_ssd_that_another_stands_in_for_is_missing_for_some_changes() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut members = Members::new(&[1 << 30; 2]);
         members.stand_in(BTreeMap::from([(1, "no power".into())]));
         assert_eq!((members.missing(false).len(), members.missing(true).len()), (1, 0));

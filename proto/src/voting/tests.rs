@@ -30,6 +30,7 @@ proptest! {
         term in any::<u64>(), array in any::<[u8; 16]>(), active in name(),
         held in prop::option::of((any::<u64>(), name())), at in any::<usize>(), bit in 0u8..8,
     ) {
+        let _deadline = Deadline::after(LIMIT);
         let promise = Promise { term, array, active, held };
         let bytes = promise.encode();
         prop_assert_eq!(Promise::decode(&bytes), Ok(promise));
@@ -41,6 +42,7 @@ proptest! {
         numbers in any::<[u64; 4]>(), array in any::<[u8; 16]>(),
         map in prop::collection::vec(any::<u8>(), 1..200), at in any::<usize>(), bit in 0u8..8,
     ) {
+        let _deadline = Deadline::after(LIMIT);
         let [term, instance, epoch, base] = numbers;
         let hold = Hold { term, instance, array, epoch, base };
         let bytes = hold.encode(&map);
@@ -56,6 +58,7 @@ proptest! {
         map_name in name(), base in any::<u64>(), array in any::<[u8; 16]>(),
         map in prop::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), bit in 0u8..8,
     ) {
+        let _deadline = Deadline::after(LIMIT);
         let map = (!map.is_empty()).then_some(&map[..]);
         let activation = Activation { array, map: map_name, base: map.map_or(0, |_| base) };
         let bytes = activation.encode(map);
@@ -70,6 +73,7 @@ proptest! {
         ssd in any::<u16>(), array in any::<[u8; 16]>(), epoch in any::<u64>(), incarnation in any::<u32>(),
         opening in any::<u32>(), at in any::<usize>(), bit in 0u8..8,
     ) {
+        let _deadline = Deadline::after(LIMIT);
         let ask = Ask { ssd, array, epoch, incarnation, opening };
         prop_assert_eq!(Ask::decode(&ask.encode()), Ok(ask));
         finds_damage(ask.encode().to_vec(), HEAD_BYTES, at, bit, |bytes| Ask::decode(bytes).ok());
@@ -77,12 +81,14 @@ proptest! {
 
     #[test]
     fn a_term_take_comes_back(array in any::<[u8; 8]>(), term in any::<u64>(), instance in any::<u64>()) {
+        let _deadline = Deadline::after(LIMIT);
         let take = TermTake { array, term, instance };
         prop_assert_eq!(TermTake::of(&take.command()), take);
     }
 
     #[test]
     fn bytes_of_any_kind_are_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _deadline = Deadline::after(LIMIT);
         prop_assert!(Promise::decode(&bytes).is_err() && Hold::decode(&bytes).is_err());
         prop_assert!(Activation::decode(&bytes).is_err() && Ask::decode(&bytes).is_err());
     }
