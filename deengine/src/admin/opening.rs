@@ -49,13 +49,13 @@ impl Ssd {
 
     /// The number with which it asks.
     pub(crate) fn own_opening(&self, own: SsdId) -> Opening {
-        if self.volumes.stands_in { opening::STANDS_IN } else { self.known_opening(own) }
+        if self.admin.volumes.stands_in() { opening::STANDS_IN } else { self.known_opening(own) }
     }
 
     /// Starts to write down the number of an SSD.
     pub(crate) fn start_opening(&mut self, ssd: SsdId, count: Opening) {
         let openings = with(self.openings(), ssd.into(), count);
-        self.volumes.metadata_mut().start_openings(&openings);
+        self.admin.volumes.metadata_mut().start_openings(&openings);
     }
 
     /// The numbers under a map that names other SSDs in the places of some. A number that stayed would make
@@ -89,19 +89,19 @@ impl Ssd {
         tracing::error!(
             "SSD {}: its content is an older image: it was opened {has} times, and a voter knows of {known}; \
              it is filled anew",
-            self.config.index
+            self.config().index
         );
         let SsdIdentity { uuid, incarnation } = self.identity();
         let identity = SsdIdentity { uuid, incarnation: incarnation + 1 };
         // This first: a cut in between is found at the next start.
-        self.volumes.metadata_mut().start_identity(identity, Some(epoch));
+        self.admin.volumes.metadata_mut().start_identity(identity, Some(epoch));
         self.start_opening(own, known);
         true
     }
 
     /// Its new incarnation is durable: no map gives it a place, until the daemon has learned of it.
     pub(crate) fn end_older(&mut self, now: Time) {
-        self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
+        self.admin.volumes.set_filling_since(self.admin.volumes.metadata().contents().filling);
         if let Some(map) = self.table.fleet().map(|fleet| fleet.map().clone()) {
             let fleet = self.seen(map);
             self.table.set_fleet(Some(fleet));

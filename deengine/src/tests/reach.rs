@@ -156,7 +156,7 @@ fn by_data(harness: &mut Harness, wanted: Refusal) -> Cqe {
         }
         Refusal::WrongKey => {
             harness.write(0, &[1, 2]);
-            harness.ssd().ftl.misdirect(vid(VOLUME), 0, 1);
+            harness.ssd().ftl().misdirect(vid(VOLUME), 0, 1);
             attempt(harness, io::READ, READER, 0)
         }
         Refusal::BadChecksum => {
