@@ -25,7 +25,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The text from behind an opening brace to the brace that closes it. A brace in a literal has its pair there.
+/// The text from behind an opening brace to the brace that closes it. A brace in a literal is paired there.
 fn body(text: &str) -> &str {
     let mut depth = 1;
     let end = text.find(|c| {

@@ -6,9 +6,10 @@
 //!                                                 | dropped SSDs: no change waits for them any more
 //!                                                 ' new SSDs: brought up to date like one that came back
 //! ```
-//! At a start it is enough that all members of the newest map found have answered. Each map is on all of its
-//! members before the next one is made, and two consecutive maps have a member in common. So an SSD that is
-//! out, or was never asked, knows of no newer one that was used.
+//! Where the map names no voters, a start waits for all members of the newest map that it finds. Each map is
+//! on all of its members before the next one is made, and two consecutive maps have a member in common. So an
+//! SSD that is out, or was never asked, knows of no newer map that was used. Where the map names voters, a
+//! majority of them holds each map ([`super::shrink`]), and a start asks a majority.
 
 use super::capacity::Capacity;
 use super::members::{Moved, members_of};

@@ -147,7 +147,8 @@ impl Ssd {
         let asking = self.table.fleet().and_then(|fleet| Some((fleet.known().clone(), fleet.own()?)));
         let Some((known, own)) = asking else { return };
         let (array, epoch, opening) = (known.array(), known.epoch(), self.own_opening(own));
-        let ask = LeaseAsk { array, ssd: own, epoch, incarnation, opening };
+        let uuid = self.identity().uuid;
+        let ask = LeaseAsk { array, ssd: own, epoch, incarnation, opening, uuid };
         let round = self.admin.asker.begin(now, ask);
         for voter in known.voters().iter().filter(|&voter| voter != own) {
             self.send_ask(&known, round, voter, &ask);
@@ -164,8 +165,8 @@ impl Ssd {
             return;
         }
         let Some(buffer) = self.commands.scratch_mut().take(Owner::Daemon, QUESTION) else { return };
-        let LeaseAsk { array, ssd, epoch, incarnation, opening } = *ask;
-        let data = Ask { ssd, array: array.0, epoch, incarnation, opening }.encode();
+        let LeaseAsk { array, ssd, epoch, incarnation, opening, uuid } = *ask;
+        let data = Ask { ssd, array: array.0, epoch, incarnation, opening, uuid }.encode();
         let question = Question { sqe: Ask::command(), address: peer.address.clone(), data };
         self.commands.scratch().fill(&buffer, &question.encode());
         let (ask, local) = (name(round, voter), self.commands.scratch().local(&buffer));

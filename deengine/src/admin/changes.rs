@@ -281,11 +281,12 @@ impl Ssd {
         if let Some(identity) = self.dropped_by(&map) {
             self.admin.volumes.metadata_mut().start_identity(identity, None);
         }
-        self.admin.volumes.metadata_mut().start_map(bytes);
-        // Behind the map: a cut in between costs the new SSD a fill.
+        // Before the map, too: with that map, the number of the SSD before would make the new one an older
+        // image. A cut in between forgets it early, and under the map before no other SSD is judged by it.
         if let Some(openings) = self.openings_under(&map) {
             self.admin.volumes.metadata_mut().start_openings(&openings);
         }
+        self.admin.volumes.metadata_mut().start_map(bytes);
         if self.admin.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
             self.admin.volumes.metadata_mut().start_filling(map.epoch());
         }

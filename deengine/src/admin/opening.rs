@@ -59,11 +59,13 @@ impl Ssd {
     }
 
     /// The numbers under a map that names other SSDs in the places of some. A number that stayed would make
-    /// such an SSD an older image of the one before it. `None`: all SSDs are the same.
+    /// such an SSD an older image of the one before it. Its own place is left out: that number is of its own
+    /// content. `None`: all SSDs are the same.
     pub(crate) fn openings_under(&self, map: &AnyMap) -> Option<Vec<u64>> {
         let (AnyMap::Three(old), AnyMap::Three(new)) = (self.table.fleet()?.map(), map) else { return None };
         let pairs = old.ssds.iter().zip(&new.ssds).enumerate();
-        let others = pairs.filter(|(_, (was, is))| was.uuid != is.uuid).map(|(ssd, _)| ssd);
+        let own = self.config.index;
+        let others = pairs.filter(|(_, (was, is))| was.uuid != is.uuid && is.id != own).map(|(ssd, _)| ssd);
         let forgotten =
             others.filter(|&ssd| self.openings().get(ssd).is_some_and(|&number| count_of(number) > 0));
         forgotten.fold(None, |openings, ssd| {

@@ -281,8 +281,8 @@ impl Ssd {
         if named.is_none() || named != identity {
             return Err(Refusal::WrongIdentity.into());
         }
-        let Ask { ssd, array, epoch, incarnation, opening } = ask;
-        Ok(LeaseAsk { array: ArrayId(array), ssd, epoch, incarnation, opening })
+        let Ask { ssd, array, epoch, incarnation, opening, uuid } = ask;
+        Ok(LeaseAsk { array: ArrayId(array), ssd, epoch, incarnation, opening, uuid })
     }
 
     /// Whether it says yes, and the number of openings that it writes down before.

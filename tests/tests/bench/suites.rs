@@ -95,7 +95,7 @@ fn a_suite_goes_on_where_its_last_call_ended() {
 fn the_figures_as_a_suite_run_shared_points_once() {
     within(BUILD_LIMIT, || {
         let folder = Folder::new();
-        let report = suite("figures", folder.path(), &["--budget", "18s", "--json"]).json();
+        let report = suite("figures", folder.path(), &["--budget", "14s", "--json"]).json();
         let done = report["done"].as_u64().expect("a number");
         assert!(done > 0 && report["complete"] == false, "{done}");
         let points = |number: usize| report["figures"][number]["points"].as_array().expect("points").clone();
