@@ -189,6 +189,7 @@ mod tests {
 
     #[test]
     fn an_ssd_of_another_array_is_told_by_the_upper_half_of_its_number() {
+        let _deadline = gnstor_base::testing::deadline();
         let (a, b) = (1 << COUNT_BITS, 2 << COUNT_BITS);
         let strangers = |own: &[Option<u64>]| strangers(own, |_, _, _| false);
         assert_eq!(strangers(&[Some(a + 3), Some(b + 9), Some(a + 3)]), [1]);
@@ -208,6 +209,7 @@ mod tests {
 
     #[test]
     fn an_ssd_is_behind_where_another_one_knows_a_higher_number() {
+        let _deadline = gnstor_base::testing::deadline();
         let all = [vec![7, 9, 7], vec![7, 5, 7], vec![7, 9, 7]];
         assert_eq!(behind(&all), [None, Some((5, 9, 2)), None]);
         // Ahead: the array ended between the two writes.

@@ -241,6 +241,7 @@ mod tests {
 
     #[test]
     fn a_question_comes_back_and_no_other_bytes_make_one() {
+        let _deadline = crate::testing::deadline();
         let sqe = Sqe { opcode: 0xD9, nsid: 1.into(), ..Sqe::default() };
         for address in ["", "127.0.0.1:4420", &"x".repeat(71)] {
             let question = Question { sqe, address: address.into(), data: [9; 64] };

@@ -21,6 +21,7 @@ fn recorded() -> Vec<Vec<u8>> {
 /// The messages are functions of the numbers above. `GNSTOR_WRITE_CORPUS=1` writes the file anew.
 #[test]
 fn the_corpus_is_what_both_ends_say_to_each_other() {
+    let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
     let messages = recorded();
     if std::env::var_os("GNSTOR_WRITE_CORPUS").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/hostile/corpus/auth.bin");
@@ -31,6 +32,7 @@ fn the_corpus_is_what_both_ends_say_to_each_other() {
 
 #[test]
 fn bent_messages_prove_nothing() {
+    let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
     let corpus = inputs(CORPUS);
     let mut proven = 0;
     let count = seeds(1500, |seed| {
@@ -56,6 +58,7 @@ fn bent_messages_prove_nothing() {
 
 #[test]
 fn messages_out_of_turn_and_of_other_runs_prove_nothing() {
+    let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
     let corpus = inputs(CORPUS);
     seeds(2000, |seed| {
         let mut random = Random::new(seed);

@@ -88,6 +88,7 @@ fn good() -> Vec<Vec<u8>> {
 /// `GNSTOR_WRITE_CORPUS=1` writes the file anew.
 #[test]
 fn the_corpus_has_a_request_of_every_call() {
+    let _deadline = Deadline::after(LIMIT);
     let good = good();
     if std::env::var_os("GNSTOR_WRITE_CORPUS").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/hostile/corpus/grpc.bin");

@@ -404,6 +404,7 @@ mod tests {
     /// A host may hold thousands of queue pairs that have proven nothing.
     #[test]
     fn a_connection_takes_memory_for_the_command_ids_that_its_peer_uses() {
+        let _deadline = gnstor_base::testing::deadline();
         let mut conn = Conn::new(ExecutorId(0), 7, To::Local(0));
         let blocks = |conn: &Conn| conn.commands.iter().flatten().count();
         assert_eq!(blocks(&conn), 0);

@@ -187,6 +187,7 @@ mod tests {
 
     #[test]
     fn an_odd_number_votes_in_different_nodes_first() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let voters = |nodes: &[u16]| {
             let mut map = FleetMap3::of(&FleetMap::equal(nodes.len(), 64, 7, 1).unwrap(), [1; 16]);
             map.ssds.iter_mut().zip(nodes).for_each(|(ssd, &node)| ssd.node = node);
@@ -205,6 +206,7 @@ mod tests {
 
     #[test]
     fn the_array_id_is_that_of_its_ssds() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let all = [says(1), says(2)];
         assert_eq!(array_of(&all), array_of(&[SsdSays { incarnation: 9, ..says(1) }, says(2)]));
         assert_ne!(array_of(&all), array_of(&[says(2), says(1)]));
