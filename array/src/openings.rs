@@ -8,9 +8,9 @@
 //!   SSD 2      7             7             *7*
 //! ```
 //! Each SSD keeps a number of its own and the numbers of all others, durably. An array raises an SSD's number
-//! when it opens the SSD and when it shuts it down: first in the SSD itself, then in the others. So a crash
-//! leaves no SSD behind what the others know. An SSD whose number is below what another one knows holds an
-//! older image. Its number stays, so that each later start finds the same.
+//! when it opens the SSD and when it shuts it down. It does so first in the SSD itself, then in the others.
+//! So a crash leaves no SSD behind what the others know. An SSD whose number is below what another one knows
+//! holds an older image. Its number stays, so that each later start finds the same.
 //!
 //! The numbers of an array begin at a drawn one, of which the upper half names the array. So a file of
 //! another array is found, too. The array is the one that most SSDs are of, or of two halves the first.

@@ -152,8 +152,8 @@ impl Question {
     }
 }
 
-/// What a push is part of. A fused response is the data of a command and its response, handed over
-/// together, as an HCA sends RDMA WRITEs and a SEND behind them. Its pushes come one after the other under
+/// What a push is part of. A fused response is the data of a command and its response, handed over together.
+/// It is sent as an HCA sends RDMA WRITEs and a SEND behind them. Its pushes come one after the other under
 /// one transfer's name, which ends once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PushRole {

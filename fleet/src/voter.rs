@@ -123,7 +123,7 @@ impl<M: FleetView> Voter<M> {
     /// highest number that it knows of the SSD is `known`.
     ///
     /// # Errors
-    /// [`Refused::OtherArray`]; [`Refused::OlderImage`] where the SSD has had a higher number;
+    /// [`Refused::OtherArray`]. [`Refused::OlderImage`] where the SSD has had a higher number.
     /// [`Refused::Deprived`] where a map that is held or active took a place from the SSD after the epoch
     /// that it asks for.
     pub fn answer(&self, ask: &LeaseAsk, known: Opening) -> Result<Option<Opening>, Refused> {

@@ -147,7 +147,7 @@ impl Epoch {
 
 impl Core {
     /// The array has another map from now on: it is active, and every member of it has taken it. A change
-    /// that waits for an SSD that the map drops goes on without it, and one that is under way needs the SSDs
+    /// that waits for an SSD that the map drops goes on without it. A change that is under way needs the SSDs
     /// that the map adds. An SSD that the map adds gets all entries; until then it counts as away. It has no
     /// volume of its own: it is new, or was formatted (protocol rule 10). One that has volumes stays away.
     ///

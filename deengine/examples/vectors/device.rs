@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD of one worker whose target and hosts are in the hand of a script: transfers end when the script
+//! An SSD of one worker whose target and hosts are in the hand of a script. Transfers end when the script
 //! says so, and answers are the effects in bytes.
 
 #[path = "hosts.rs"]
@@ -381,7 +381,7 @@ fn put_completion(out: &mut Out, token: u32, cqe: &Cqe) {
     out.u8(event::COMPLETE).u32(token).u16(cqe.status_word()).u32(cqe.dw0.get()).u32(cqe.dw1.get());
 }
 
-/// The client that a command names, where it names one that may connect: a queue that no client is bound to
+/// The client that a command names, where it names one that may connect. A queue that no client is bound to
 /// is played by that client's.
 fn named_client(sqe: &Sqe) -> u16 {
     let [low, high, ..] = sqe.cdw11.get().to_le_bytes();

@@ -103,9 +103,9 @@ impl Worker {
             let allowed =
                 write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
                     let identity = Identity::Client(request.get().address.client);
-                    // A write whose leases have ended by `until` is not submitted, even if `confirm`
-                    // allows it: the commit would return it as stale, and the worker would submit it again
-                    // at the same time, for ever.
+                    // A write whose leases have ended by `until` is not submitted, even if `confirm` allows
+                    // it. The commit would return it as stale, and the worker would submit it again at the
+                    // same time, for ever.
                     let until = self.rules.runs_until(lease_end, request);
                     let same = write.version == self.version;
                     let allowed = runs(until, now)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a check asks: the volumes' entries and the fleet map. None of it changes while commands come and go,
-//! so the workers of an SSD share one copy and read it without a lock; a change makes a new one
+//! so the workers of an SSD share one copy and read it without a lock. A change makes a new one
 //! ([`crate::workers::WorkerSet`]). When the serving lease ends, the caller says: that changes often.
 
 use super::Authorized;

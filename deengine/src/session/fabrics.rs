@@ -20,8 +20,8 @@ use gnstor_proto::status::Refusal;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit
-/// 17), timeout 5 s (TO = 10), the NVM command set (bit 37).
+/// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit 17).
+/// Timeout 5 s (TO = 10), the NVM command set (bit 37).
 const CAP: u64 = (MAX_QUEUE_ENTRIES as u64 - 1) | 1 << 16 | 1 << 17 | 10 << 24 | 1 << 37;
 const CONNECT_BYTES: u32 = 1024;
 const _: () = assert!(CONNECT_BYTES as usize == gnstor_proto::fabrics::CONNECT_DATA_BYTES);

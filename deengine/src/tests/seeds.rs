@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Three SSDs, two volumes of three replicas each with a writer, and a daemon, in virtual time and from one
-//! seed: fills, settles and scrubs run beside writes, TRIMs, restarts, lost SSDs and late messages (decision
+//! seed. Fills, settles and scrubs run beside writes, TRIMs, restarts, lost SSDs and late messages (decision
 //! 57).
 //!
 //! ```text

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A request from one thread: cut at chunk borders and where a piece of its buffer ends; a command a part
-// (read), or a part and replica (write).
+// A request from one thread. It is cut at chunk borders and where a piece of its buffer ends. A read has a
+// command for each part, a write for each part and replica.
 //
 //   io_stage        takes a slot, builds the next command's capsule; nothing is sent
 //   io_commit       a warp's lanes append what they staged: one doorbell per SSD
@@ -29,7 +29,7 @@ enum : int { SAME_LOAD = 4 };  // commands
 // the controllers' MDTS: 1 MiB
 enum : gn_u32 { COMMAND_MAX_SHIFT = 8, COMMAND_MAX_BLOCKS = 1u << COMMAND_MAX_SHIFT };
 enum : gn_u32 { NVME_FLAGS_SGL = 0x40, SGL_KEYED = 0x40, CDW12_FUA = 1u << 30 };
-// Reasons in DW0 after which a read is tried elsewhere (proto/src/status.rs): this SSD is not to serve it, or
+// Reasons in DW0 after which a read is tried elsewhere (proto/src/status.rs). This SSD is not to serve it, or
 // what is wrong is wrong with this copy.
 enum : gn_u32 {
   // of an SSD that is back and has not got the volume's newest entry yet
@@ -54,8 +54,8 @@ enum : gn_u32 {
   TRY_AGAIN_TICKS = 64,   // some 4 ms
 };
 
-// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and a thread that looks
-// for a parked request first so long after its deadline still sees that it has passed.
+// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away. A thread that first looks
+// at a parked request so long after its deadline still sees that it has passed.
 enum : gn_u32 { TICK_SHIFT = 16, MOST_TICKS = 1u << 30 };
 GN_DEV gn_u32 now_ticks() { return (gn_u32)(now_ns() >> TICK_SHIFT); }
 GN_DEV gn_u32 ticks_after(gn_u64 ns) {
@@ -208,8 +208,8 @@ GN_DEV gn_u32 load_of(const channel& c, gn_u32 ssd) {
   return (gate_next(g) + gate_waiting(g) - S::ld(&qp.completed)) & 0xffffu;
 }
 
-// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less ("any
-// replica by load", protocol rule 7). Neighbouring lanes see the same: a small difference is none.
+// The replica that a read goes to first. Of two, drawn in turn by `hint`, it is the one that is asked for
+// less ("any replica by load", protocol rule 7). Neighbouring lanes see the same: a small difference is none.
 template <class S>
 GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 table, gn_u32 vba, gn_u32 hint) {
   gn_u32 one = read_place(v, table, vba, 0, hint), other = read_place(v, table, vba, 0, hint + 1);
@@ -257,8 +257,8 @@ GN_DEV bool io_goes_on_waiting(const channel& c, const volume& v, X& x) {
 
 // Stages the next command of each lane's request that is `active`, not all sent and has nothing staged. Where
 // there was no slot for it, it has nothing staged afterwards either: poll, then try again. With QUEUES a
-// request that has no slot gets its first one in its turn; without, only one that no other request waits for,
-// and the request may be dropped.
+// request that has no slot gets its first one in its turn. Without, it gets only a slot that no other request
+// waits for, and the request may be dropped.
 template <class S, bool QUEUES = true, class X>
 GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u32 hint) {
   bool wants = active && !io_ended(x) && x.cid == IO_NONE && !io_all_sent(x);

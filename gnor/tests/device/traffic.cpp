@@ -422,8 +422,8 @@ gn_u64 dumped = 0;
 gn_u64 map_refusals = 0;
 gn_u64 made_anew = 0;
 
-/// At saturation no request waits much longer than another: p99.9 of the steps that a request takes is at
-/// most 4 times p50, and the longest request takes at most 20 times p50.
+/// At saturation no request waits much longer than another. p99.9 of the steps that a request takes is at
+/// most 4 times p50. The longest request takes at most 20 times p50.
 bool tail_is_short(Harness& r, const char* name) {
   if (!r.cfg.saturates) return true;
   std::sort(r.steps.begin(), r.steps.end());
@@ -579,7 +579,7 @@ Config first_come_first_served(uint64_t seed) {
 }
 
 /// More requests than slots, all the time: each gets its slots in its turn. Of four seeds one reads and three
-/// write, with one to three replicas; of 16 seeds each has another number of SSDs, from 1 to 16.
+/// write, with one to three replicas. Of 16 seeds each has another number of SSDs, from 1 to 16.
 Config saturated_slots(uint64_t seed) {
   Config cfg = common(seed);
   cfg.writes = seed % 4 != 0;
@@ -709,7 +709,7 @@ Config tables_are_filled_again(uint64_t seed) {
   return cfg;
 }
 
-/// Queue pairs break and are made anew, again and again, while lanes read and write: no request fails, and
+/// Queue pairs break and are made anew, again and again, while lanes read and write. No request fails, and
 /// each goes on with the stamps that it had.
 Config queue_pairs_made_anew(uint64_t seed) {
   Config cfg = the_map_moves_on(seed);

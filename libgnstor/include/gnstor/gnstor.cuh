@@ -17,11 +17,11 @@
 //   GN_CLIENT(kernel, args, body)                 // gn_launch runs it beside the HCA's agent
 //
 // When a request has ended, plain loads of the thread that took its end from `dispatch`, or waited for it,
-// see the data; others see it behind a __syncwarp, a __syncthreads or a release of that thread's.
+// see the data. Others see it behind a __syncwarp, a __syncthreads or a release of that thread's.
 //
 // Every function that says so is called by all 32 lanes of a warp together; a lane without a request takes
 // part too. Every loop has a deadline: a request that passes it ends with GN_TIMED_OUT. Its buffer is not
-// used again, as data may still come into it; give a buffer of the pool back as usual: the pool does not hand
+// used again, as data may still come into it. Give a buffer of the pool back as usual: the pool does not hand
 // out its memory before the late completion has come. Keep memory of your own until a drain.
 #pragma once
 #include "gnor/async.cuh"
@@ -31,10 +31,9 @@
 namespace gn {
 
 // An open volume with the channel that reaches it. What a kernel gets as its argument. `S` says what uses the
-// channel together (gnor/sharing.cuh): `file` for any warps, `block_file` for the warps of one block,
-// `warp_file`
-// for one warp alone, or one of its threads. All are the same bytes. A channel that is used as a `warp_file`
-// by two warps, or with two of these at once, is broken.
+// channel together (gnor/sharing.cuh). `file` is for any warps, `block_file` for the warps of one block, and
+// `warp_file` for one warp alone, or one of its threads. All are the same bytes. A channel that is used as a
+// `warp_file` by two warps, or with two of these at once, is broken.
 template <class S>
 struct file_of {
   using sharing = S;
@@ -49,8 +48,8 @@ using block_file = file_of<by_block>;
 using warp_file = file_of<by_warp>;
 
 // A file whose channel lies in the block's shared memory until `write_back`: each step of a request is
-// faster. `room` is shared memory. For a channel that one block has to itself for that time, all threads of
-// it together; what it returns is used in place of `f`, requests that are under way go on.
+// faster. `room` is shared memory. For a channel that one block has to itself for that time; all threads of
+// the block call it together. What it returns is used in place of `f`. Requests that are under way go on.
 template <class S>
 GN_DEV file_of<S> load_smem(const file_of<S>& f, smem_channel& room) {
   static_assert(S::IN_BLOCK, "other blocks do not see it there: a block_file or a warp_file");
@@ -134,10 +133,10 @@ GN_DEV void free(const file_of<S>& f, gn_u64 address, gn_u32 bytes, gn_u32 mask 
   in_turns<S>(mask, address != 0, [&] { pool_free<S>(f.c->data, address, bytes); });
 }
 
-// The same, where memory need not be contiguous: `b` is contiguous if there is such room, else in up to 16
-// pieces, pages or blocks of 64 KiB. `b.at(offset)` is where a byte of it is. Returns whether there is one. A
-// buffer without pages is none. Where several warps gather pieces at once, perhaps only one gets some. Until
-// it is freed `b` stays where and as it is: in global memory if submit_async uses it.
+// The same, where memory need not be contiguous: `b` is contiguous if there is such room. Else it has up to
+// 16 pieces, pages or blocks of 64 KiB. `b.at(offset)` is where a byte of it is. Returns whether there is
+// one. A buffer without pages is none. Where several warps gather pieces at once, perhaps only one gets some.
+// Until it is freed `b` stays where and as it is: in global memory if submit_async uses it.
 template <class S>
 GN_DEV bool alloc(const file_of<S>& f, gn_u32 bytes, buffer& b, gn_u32 mask = ALL_LANES) {
   b.pages = 0;
@@ -197,8 +196,8 @@ io read_request(const file_of<S>&, gn_u64, gn_u32, const buffer&&, gn_u32 = 0) =
 template <class S>
 io write_request(const file_of<S>&, gn_u64, gn_u32, const buffer&&, gn_u32 = 0, gn_u32 = 0) = delete;
 
-// The commands that a request has come to, each with one RDMA operation where all goes well; of a read that
-// was tried elsewhere, of its last try. Before its buffer is freed.
+// The commands that a request has come to, each with one RDMA operation where all goes well. Of a read that
+// was tried elsewhere, the commands of its last try. Before its buffer is freed.
 template <class S, class X>
 GN_DEV gn_u32 rdma_operations(const file_of<S>& f, const X& x) {
   return io_issued(*f.v, x);
@@ -245,7 +244,7 @@ GN_DEV bool dispatch(batch& b, const file_of<S>& f, X& x) {
   return ended;
 }
 
-// Gives up what of the warp is still pending, for a kernel that ends before its requests: the channel has
+// Gives up what of the warp is still pending, for a kernel that ends before its requests. The channel has
 // them from then on, and a later poll or drain takes what comes. Such a request ends with GN_TIMED_OUT, and
 // its buffer may be given back. All lanes.
 template <class S, class X>

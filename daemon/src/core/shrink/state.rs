@@ -79,7 +79,7 @@ struct Told {
 #[derive(Default, Debug)]
 pub(in crate::core) struct Changes {
     pub(super) round: Option<Proposed>,
-    /// The fewest replicas by which the last map of this daemon's term was judged; 0: no map of an earlier
+    /// The fewest replicas by which the last map of this daemon's term was judged. 0: no map of an earlier
     /// daemon can be decided any more.
     pub(in crate::core) judged: Option<u8>,
     /// The fewest replicas of the volumes that a start has found.

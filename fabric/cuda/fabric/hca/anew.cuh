@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The queue pairs of a pair of rings, and those of them that begin anew while the agent is resident: their
+// The queue pairs of a pair of rings, and those of them that begin anew while the agent is resident. Their
 // owner has made their queues anew beside a running kernel.
 //
 //   DOWN_QP_ANEW --responder: receive head, QP_ANEW, news-->
