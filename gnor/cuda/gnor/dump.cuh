@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Where writes to GPU memory are not ordered, a completion may be seen before what it speaks of. Neither the
-// response nor the data of a read is there until the queue pair has executed a DUMP that was posted behind
-// the completion (docs/hca-checklist.md). Then responses are counted when their completions come, and looked
-// at when a DUMP behind them has ended:
+// response nor the data of a read is there yet. They are when the queue pair has executed a DUMP that was
+// posted behind the completion (docs/hca-checklist.md). Then responses are counted when their completions
+// come, and looked at when a DUMP behind them has ended:
 //
 //   completion --arrived--> DUMP covers all arrived ... its completion --landed--> read response, end request
 //
