@@ -9,7 +9,7 @@
 //! ```
 
 use crate::set::SsdSet;
-use crate::{ArrayId, Epoch, Incarnation, Opening, SsdId};
+use crate::{ArrayId, Epoch, Incarnation, Opening, SsdId, Uuid};
 
 /// How long leases run, in the unit of the caller's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -38,6 +38,8 @@ pub struct LeaseAsk {
     pub incarnation: Incarnation,
     /// Its number of openings ([`crate::opening`]).
     pub opening: Opening,
+    /// Its uuid; zero: it does not say.
+    pub uuid: Uuid,
 }
 
 /// An SSD that has asked.

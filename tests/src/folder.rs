@@ -23,6 +23,15 @@ impl Folder {
         Self(tempfile::tempdir().expect("a folder"))
     }
 
+    /// The same in memory, where there is a folder of it: no sync waits for a disk.
+    ///
+    /// # Panics
+    /// When none can be made.
+    pub fn in_memory() -> Self {
+        let is_there = Path::new(MEMORY).is_dir();
+        if is_there { Self(tempfile::tempdir_in(MEMORY).expect("a folder")) } else { Self::new() }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.0.path()

@@ -112,6 +112,12 @@ impl Members {
         self.blocks.get(usize::from(ssd)).map_or(0, |blocks| blocks << BLOCK_SHIFT)
     }
 
+    /// Least capacity of the other connected SSDs in bytes, when this daemon started.
+    pub(super) fn least_bytes_beside(&self, ssd: u16) -> u64 {
+        let others = (0..).zip(&self.blocks).filter(|&(other, _): &(u16, _)| other != ssd);
+        others.map(|(_, blocks)| blocks << BLOCK_SHIFT).min().unwrap_or(0)
+    }
+
     /// A member, or an SSD that is to be a guest, is not there or not up to date. Of others nothing is noted.
     pub(super) fn lose(&mut self, ssd: u16, absence: Absence) {
         if self.contains(ssd) || self.coming.contains(&ssd) {

@@ -99,7 +99,10 @@ fn volumes(scripts: &mut Vec<Script>, name: &str, own: Io) {
         format!("deleting-{name}"),
         format!("deleting: no {name} of a volume that is being deleted"),
     ));
+    ranges(scripts, name, own);
+}
 
+fn ranges(scripts: &mut Vec<Script>, name: &str, own: Io) {
     let mut s = Writing::new();
     for (vba, blocks) in
         [(511, 1), (512, 1), (510, 2), (511, 2), (496, 16), (0xFFFF_FFFF, 1), (0xFFFF_FFF0, 16)]

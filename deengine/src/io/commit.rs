@@ -273,7 +273,7 @@ impl Ssd {
             return self.refuse(permit, vid, refused, accepted.max(now));
         }
         let (committed, maintain_at) = {
-            let mut commits = self.ftl.commits();
+            let mut commits = self.ftl().commits();
             let only_mapped = self.table.rules().only_mapped(&end.request);
             let fills = self.table.rules().fills(&end.request);
             let target = Target { only_mapped, fills, ..target(&end.request) };
@@ -303,7 +303,7 @@ impl Ssd {
         };
         let WriteEnd { request, mut blocks, .. } = end;
         blocks.clear();
-        self.lists.spare_blocks.push(blocks);
+        self.commands.lists.spare_blocks.push(blocks);
         self.written(now, permit, request, &committed);
     }
 
@@ -316,9 +316,9 @@ impl Ssd {
         committed: &Committed,
     ) {
         let vid = request.get().address.vid.get();
-        self.smart.stats_mut().old_stamps += u64::from(committed.overtaken);
-        self.smart.stats_mut().writes += 1;
-        self.smart.stats_mut().blocks_written += u64::from(request.get().blocks);
+        self.smart_mut().stats_mut().old_stamps += u64::from(committed.overtaken);
+        self.smart_mut().stats_mut().writes += 1;
+        self.smart_mut().stats_mut().blocks_written += u64::from(request.get().blocks);
         let fua = request.get().fua || !self.write_cache_enabled();
         self.count(&request);
         self.leave(now, request);

@@ -264,7 +264,8 @@ impl Ssd {
         match role {
             Role::Io(_, identity) if is_io => {
                 self.submit_io(now, start, permit, identity, sqe);
-                self.smart.add_busy(self.ftl.firmware_free().since(start));
+                let busy = self.ftl().firmware_free().since(start);
+                self.smart_mut().add_busy(busy);
             }
             Role::Admin(cntlid) if sqe.opcode != fabrics::OPCODE => {
                 self.submit_admin(now, permit, cntlid, sqe);
@@ -285,7 +286,7 @@ impl Ssd {
     /// The host has more commands under way than the queue has entries.
     pub(crate) fn refuse_overrun(&mut self, now: Time, key: QueueKey, cid: u16) {
         if self.hosts.queue(key).is_none() {
-            self.smart.stats_mut().late_capsules += 1;
+            self.smart_mut().stats_mut().late_capsules += 1;
             return;
         }
         let permit = self.issue(key, cid);
@@ -301,8 +302,11 @@ impl Ssd {
         sqe: &Sqe,
     ) {
         // The firmware's time is spent on refused commands too.
-        let accepted =
-            if sqe.opcode == io::READ { self.ftl.accept_read(start) } else { self.ftl.accept_write(start) };
+        let accepted = if sqe.opcode == io::READ {
+            self.ftl().accept_read(start)
+        } else {
+            self.ftl().accept_write(start)
+        };
         match sqe.opcode {
             io::FLUSH => match check_frame(sqe).and_then(|()| check_any_namespace(sqe)) {
                 Ok(()) => self.make_durable(now, permit, 0, accepted),

@@ -80,7 +80,7 @@ impl Ssd {
         if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.role = Role::Connecting;
         }
-        let local = self.scratch.local(&buffer);
+        let local = self.commands.scratch().local(&buffer);
         let id = self.start(permit, 0, now, Work::Connect { fields, buffer });
         self.pull(id, TransferKind::Other, remote, local);
     }
@@ -88,7 +88,7 @@ impl Ssd {
     /// Scratch memory for a command of this queue, as far as its host may have it.
     pub(crate) fn scratch_for(&mut self, now: Time, key: QueueKey, bytes: u32) -> Option<Buffer> {
         let owner = self.hosts.owner(key);
-        let buffer = self.scratch.take_for(now, key, owner, bytes);
+        let buffer = self.commands.scratch_mut().take_for(now, key, owner, bytes);
         if buffer.is_none() {
             self.wake_at(now);
         }
@@ -98,9 +98,9 @@ impl Ssd {
     /// Ends queues that have kept scratch memory for long while others find none; when to look again.
     pub(crate) fn close_holders(&mut self, now: Time) -> Time {
         loop {
-            let (queue, next) = self.scratch.holder_to_end(now);
+            let (queue, next) = self.commands.scratch_mut().holder_to_end(now);
             let Some(queue) = queue else { return next };
-            self.smart.stats_mut().stragglers_closed += 1;
+            self.smart_mut().stats_mut().stragglers_closed += 1;
             self.shut(now, queue);
         }
     }
@@ -157,7 +157,7 @@ impl Ssd {
         data: &[u8],
     ) -> Result<(Role, u16), Refused> {
         let data = ConnectData::ref_from_bytes(data).map_err(|_| Refusal::ConnectInvalid)?;
-        if data.subnqn() != ssd_subnqn(self.config.index) {
+        if data.subnqn() != ssd_subnqn(self.config().index) {
             return Err(Refusal::ConnectInvalid.into());
         }
         let (identity, serial) = Identity::parse_hostnqn(&data.hostnqn()).ok_or(Refusal::ConnectRefused)?;
@@ -179,7 +179,7 @@ impl Ssd {
                 self.wake_at(now + kato);
             }
             // What it does is counted, and kept.
-            self.wake_at(self.smart.save_at().max(now));
+            self.wake_at(self.smart().save_at().max(now));
             let role = if is_proven { Role::Admin(cntlid) } else { Role::Unproven(cntlid) };
             return Ok((role, cntlid));
         }

@@ -238,7 +238,8 @@ impl Campaign {
         assert!(self.harness.frames_are_whole(), "no frame is lost");
         for bytes in [4096, 8192] {
             let taken: Vec<_> =
-                std::iter::from_fn(|| self.harness.ssd().scratch.take(Owner::Daemon, bytes)).collect();
+                std::iter::from_fn(|| self.harness.ssd().commands.scratch_mut().take(Owner::Daemon, bytes))
+                    .collect();
             assert_eq!(taken.len(), if bytes == 4096 { 4096 } else { 8 }, "no buffer is lost");
         }
     }

@@ -188,7 +188,7 @@ impl Cut {
         let store = Some(Arc::new(store));
         let mut bench = Bench { power, store, ..Bench::default() };
         let ssd = Ssd::format_with(config.clone(), &bench).unwrap();
-        bench.flash = Some(Arc::clone(ssd.ftl.flash()));
+        bench.flash = Some(Arc::clone(ssd.ftl().flash()));
         (Self { config, bench }, ssd)
     }
 

@@ -229,7 +229,7 @@ impl World {
     }
 
     fn held(&self, ssd: usize, vid: Vid, vba: u32) -> Held {
-        match self.nodes[ssd].harness.ssd().ftl.commits().kept(vid, 1, vba) {
+        match self.nodes[ssd].harness.ssd().ftl().commits().kept(vid, 1, vba) {
             Kept::Nothing => Held::Nothing,
             Kept::Block { stamp, sum } => Held::Block { stamp, sum },
             Kept::Tombstone { stamp } => Held::Tombstone { stamp },

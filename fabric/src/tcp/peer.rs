@@ -201,7 +201,7 @@ impl PeerExecutor {
 }
 
 impl QpExecutor for PeerExecutor {
-    /// A client's first frame after a pause waits until the nap of the transport's thread ends.
+    /// The bytes of a frame end the sleep of the transport's thread.
     fn must_be_polled(&self) -> bool {
         false
     }

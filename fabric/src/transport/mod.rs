@@ -23,6 +23,7 @@ mod lent;
 mod ready;
 mod remote;
 mod reports;
+mod sleep;
 mod step;
 mod table;
 mod target;
@@ -53,6 +54,7 @@ pub use asks::PeerAsk;
 pub use config::{Connect, Port, TransportConfig};
 pub use counters::Counters;
 pub use lent::{Lent, lend};
+pub use sleep::Waker;
 pub use step::Waits;
 
 /// Names an executor within a transport.

@@ -15,7 +15,8 @@ use gnstor_proto::nvme::Cqe;
 pub struct Waits {
     /// When its next event is due.
     pub next: Option<Time>,
-    /// Whether an executor moves data for it, or may report work at any time without waking the thread.
+    /// Whether an executor moves data for it, or an executor or a stream may have work at any time without
+    /// waking the thread.
     pub polls: bool,
 }
 
@@ -120,7 +121,7 @@ impl RcTransport {
     /// What the thread of an idle transport waits for.
     pub fn waits(&self) -> Waits {
         let must = |polled: &Polled| self.executors.get(&polled.id).is_some_and(|e| e.must_be_polled());
-        let polls = self.is_moving() || self.order.iter().any(must);
+        let polls = self.is_moving() || self.ready.must_be_polled() || self.order.iter().any(must);
         Waits { next: self.next_event(), polls }
     }
 
