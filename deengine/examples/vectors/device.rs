@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD of one worker whose target and hosts are in the hand of a script: transfers end when the script
+//! An SSD of one worker whose target and hosts are in the hand of a script. Transfers end when the script
 //! says so, and answers are the effects in bytes.
 
 #[path = "hosts.rs"]
