@@ -23,7 +23,8 @@ use gnstor_auth::random;
 use gnstor_deengine::Ssd;
 use std::collections::BTreeMap;
 
-/// Bits of a number that count. Those above name the array; 0 stands for an array without a drawn number.
+/// Bits of a number that count openings. The bits above them name the array; 0 stands for an array without a
+/// drawn number.
 const COUNT_BITS: u32 = 32;
 
 /// Which array a number is of.
@@ -194,7 +195,7 @@ mod tests {
         let strangers = |own: &[Option<u64>]| strangers(own, |_, _, _| false);
         assert_eq!(strangers(&[Some(a + 3), Some(b + 9), Some(a + 3)]), [1]);
         assert_eq!(strangers(&[Some(b + 9), Some(a + 3), Some(a + 4)]), [0]);
-        // Halves: the array of the lowest.
+        // Each array has half of the SSDs: the array of the first SSD is taken for the right one.
         assert_eq!(strangers(&[Some(b + 2), Some(a + 2)]), [1]);
         assert_eq!(strangers(&[None, Some(a + 2), None]), [0; 0]);
         // Arrays from before numbers were drawn.

@@ -159,10 +159,10 @@ impl Question {
 pub enum PushRole {
     /// Answered by itself.
     Alone,
-    /// Of a fused response: others follow.
+    /// A part of a fused response that other parts follow.
     Part,
-    /// The last of a fused response. If all pushes end well, the response is sent. The transfer ends with
-    /// [`Outcome::Done`], of no sum, before the host can send anything on the response. If a push fails,
+    /// The last part of a fused response. If all pushes end well, the response is sent. The transfer ends
+    /// with [`Outcome::Done`], of no sum, before the host can send anything on the response. If a push fails,
     /// nothing is sent, and the controller completes the command.
     Last(Reply),
 }

@@ -78,7 +78,7 @@ struct Open {
     queue: u32,
     cid: u16,
     transfers: Vec<(TransferId, LocalRef)>,
-    /// Of a fused response.
+    /// The response, where the transfer is part of a fused one.
     reply: Option<Cqe>,
     is_read: bool,
     is_ranges: bool,

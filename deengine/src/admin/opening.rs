@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Numbers of openings, by which voters find an older image of an SSD: the rules are in
-//! `gnstor_fleet::opening`. They stand in the metadata, by the SSDs of the map. The lower half of a number
+//! `gnstor_fleet::opening`. The metadata has a number for each SSD of the map. The lower half of a number
 //! counts. The upper half names the array, where `gnstor up` has drawn one (`array/src/openings.rs`).
 //!
 //! ```text

@@ -91,7 +91,7 @@ impl Worker {
         // Where there was no room a few find out whether there is.
         let most = if std::mem::take(is_stalled) { BATCH.min(arrived.len()) } else { arrived.len() };
         let queue = self.shared.workers.state(self.index).combining();
-        // Behind the version: see `workers/lease_word.rs`.
+        // The lease is read after the version: see `workers/lease_word.rs`.
         let lease_end = self.shared.workers.lease_end();
         let mut work = queue.work();
         work.begin(self.version);

@@ -279,7 +279,7 @@ impl Table {
         self.term
     }
 
-    /// Who states the rules from now on.
+    /// From now on the rules are published to these workers.
     pub(crate) fn share(&mut self, workers: Arc<WorkerSet>) {
         workers.end_lease_at(self.workers.lease_end());
         self.workers = workers;

@@ -207,7 +207,7 @@ impl Rules {
             .is_some_and(|volume| volume.is_limited())
     }
 
-    /// Slots, in use or used before, whose entry is another one in `newer`.
+    /// Slots whose entry differs between these rules and `newer`. A slot that was used before counts, too.
     pub(crate) fn changed<'a>(&'a self, newer: &'a Self) -> impl Iterator<Item = u16> + 'a {
         let slots = u16::try_from(self.volumes.len()).expect("at most MAX_VOLUMES");
         (0..slots).filter(|&slot| self.serial(slot) != newer.serial(slot))

@@ -201,7 +201,8 @@ impl Ssd {
     }
 
     /// A client that comes back as another host gets its identity when its old queues are gone (protocol
-    /// rule 4). Several connections of one host stand side by side; of daemons the terms decide.
+    /// rule 4). Several connections of one host stand side by side. Of two daemons, the term decides which
+    /// one is heard.
     pub(crate) fn end_former_host(&mut self, now: Time, identity: Identity, host_id: [u8; 16], serial: u64) {
         if identity == Identity::Daemon {
             return;

@@ -35,7 +35,7 @@ const SEEDS: u64 = 150;
 const STEPS: u32 = 260;
 const FAULTS: u32 = 5;
 const ARRAY: [u8; 16] = [3; 16];
-/// Blocks of a volume: two ranges that are asked for, and some.
+/// Blocks of a volume. A fill asks for 1,024 at a time, so it asks for two whole ranges and a part of one.
 const CAPACITY: u32 = 2 * 1024 + 200;
 /// Blocks that are written; see [`block_of`].
 const HOT: u32 = 20;

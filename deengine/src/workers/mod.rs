@@ -231,7 +231,7 @@ pub(crate) struct Tally {
 /// What every check loads.
 #[derive(Debug)]
 struct Judging {
-    /// Of the rules.
+    /// Version of the rules.
     version: Version,
     serving: LeaseWord,
 }

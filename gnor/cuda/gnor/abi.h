@@ -154,7 +154,7 @@ struct volume {
   gn_u32 reserved;
 };
 static_assert(sizeof(volume) == 64, "");
-// Refusals because of the map; broken queue pairs, too.
+// What requests of a volume wait through: refusals because of the map, and broken queue pairs, too.
 enum : gn_u32 { FOLLOWS_REFUSALS = 1, FOLLOWS_BROKEN = 2 };
 
 enum : gn_u32 { PLACE_NONE = 0xffffu, PLACE_FILLING = 0x8000u };

@@ -60,7 +60,7 @@ GN_DEV gn_u32 parts_of(const buffer& b, gn_u32 first, gn_u32 vba, gn_u32 shift, 
 template <class S>
 GN_DEV bool pool_gather(const pool& p, gn_u32 blocks, gn_u32 hint, buffer& b) {
   gn_u32 wants = (b.pages + (1u << b.shift) - 1) >> b.shift, got = 0;
-  // what a number of 16 bits reaches
+  // more blocks cannot be named by a number of 16 bits
   if (blocks > 0x10000u >> (PIECE_BLOCK - b.shift)) blocks = 0x10000u >> (PIECE_BLOCK - b.shift);
   for (gn_u32 i = 0; i < blocks && got < wants; ++i) {
     gn_u32 at = (hint / POOL_PAGES + i) % blocks;
@@ -105,8 +105,8 @@ GN_DEV bool pool_alloc_whole(const pool& p, gn_u32 blocks, gn_u32 bytes, gn_u32 
   return b.base != 0;
 }
 
-// The same, else in pieces; more memory only if there is neither. False if there is none, or another thread
-// is gathering. Lanes of a warp one after the other.
+// As pool_alloc_whole, else in pieces. Asks for more memory only if there is room for neither. False if there
+// is none, or another thread is gathering. The lanes of a warp call it one after the other.
 template <class S>
 GN_DEV bool pool_alloc_buffer(pool& p, gn_u32 bytes, gn_u32 hint, buffer& b) {
   for (;;) {

@@ -54,7 +54,7 @@ GN_DEV void hold_responses(const channel& c, gn_u32 mask, completion& x, bool& m
     // in this order: other lanes have acknowledgements of commands
     if (x.counter == (d.at & 0xffffu) && d.landed != d.covers) {
       d.landed = d.covers;
-      // its block, as a command's
+      // the DUMP's block is freed as a command's is
       S::st(&qp_of(c, x.queue).completed,
             S::ld(&qp_of(c, x.queue).completed) + 1);
     }

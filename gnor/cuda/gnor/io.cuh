@@ -414,7 +414,7 @@ GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, 
     x.cid = x.head = IO_NONE;
     if (head == IO_NONE) return;  // nothing of it is on its way
     slot& r = c.slots[head];
-    if (x.attempt == WAITS) x.status = S::ld(&r.dw0), pooled = false, x.attempt = 0;  // nor of this one
+    if (x.attempt == WAITS) x.status = S::ld(&r.dw0), pooled = false, x.attempt = 0;  // nor of this request
     r.pool_addr = !pooled ? 0 : has_pieces(x) ? keep_buffer(c, head, x.address) : x.address;
     r.pool_bytes = x.blocks * GN_BLOCK;
     hold_data<S>(c, r, POOL_HELD);

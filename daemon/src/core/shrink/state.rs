@@ -311,7 +311,8 @@ impl Changes {
         self.flapping.remove(&ssd);
     }
 
-    /// When something is due, beside answers. `returning`: SSDs that get the map on their way back.
+    /// The next time at which the changes have something to do without an answer. `returning` are the SSDs
+    /// that get the map on their way back.
     pub(super) fn wakes_at(&self, timing: Timing, returning: &[u16]) -> Option<u64> {
         let round = self.round.as_ref().filter(|round| !round.is_active);
         let over = round.and_then(|round| round.round.decided_at).map(|at| at + timing.lease + timing.drift);

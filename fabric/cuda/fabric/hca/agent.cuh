@@ -293,8 +293,8 @@ GN_DEV void contexts_restore(const agent_args& a, qp_ctx* qps) {
     ((gn_u64*)cqs)[i] = ((const gn_u64*)a.cqs_home)[i];
 }
 
-// Brings a ring's own part there, and back the changed words of it; every thread of the ring_group. Only this
-// one touches its ring and its queue pairs.
+// Brings a ring's own part to shared memory, and the changed words of it back. Every thread of the ring_group
+// calls it. Only this ring_group touches its ring and its queue pairs.
 GN_DEV void group_restore(const agent_args& a, agent_smem& s, qp_ctx* qps, const ring_group& here) {
   gn_u32 me = threadIdx.x - here.first_thread;
   if (me == 0) {

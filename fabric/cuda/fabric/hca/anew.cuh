@@ -18,7 +18,7 @@ struct own_queues {
   gn_u32 news;
 };
 
-// Lists them; one warp.
+// Lists the ring's queue pairs; one warp calls it.
 GN_DEV void find_own(const agent_args& a, own_queues& own) {
   gn_u32 count = 0;
   for (gn_u32 base = 0; base < a.qp_count; base += 32) {
