@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bent protobuf requests of every call, over real connections. Each gets a status that says what is wrong
-//! with the request, and never one that says that the daemon is broken; a good client beside them works.
+//! with the request, and never one that says that the daemon is broken. A good client beside them works.
 
 use crate::array::SimArray;
 use crate::deadline::{Deadline, LIMIT};

@@ -193,7 +193,7 @@ impl Ssd {
 }
 
 impl Ssd {
-    /// Judges a request by the entry of now, if its own was replaced while it waited for the layer: a fence
+    /// Judges a request by the entry of now, if its own was replaced while it waited for the layer. A fence
     /// does not wait for a disk, and closes no queue that only waits for one. What a refused request would
     /// have changed, such as the stamps of a volume id that has a new life, stays as it is.
     fn judge_anew(

@@ -73,7 +73,7 @@ pub(super) struct Writes {
 }
 
 impl Writes {
-    /// Of one of so many workers.
+    /// The writes of one worker where there are so many.
     pub(super) fn beside(workers: usize) -> Self {
         Self {
             shares: Shares::of(workers),
@@ -126,7 +126,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// When the write got there.
+    /// The time at which the write reached this stage.
     pub(super) fn time(self) -> Time {
         match self {
             Self::Waits { arrived: at } | Self::Accepted(at) => at,

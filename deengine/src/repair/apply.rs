@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 enum Outcome {
     /// It stays as it is.
     Same,
-    /// It became the other's, with this transaction.
+    /// The block got the other SSD's content by this transaction.
     Replaced(Seq, Time),
     /// The other's data is needed.
     Differs,

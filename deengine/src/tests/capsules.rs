@@ -2,10 +2,10 @@
 //! Any 64 bytes as a capsule, on admin and I/O queues: noise, good commands with noise in them, every kind
 //! of data pointer.
 //!
-//! Each is answered at most once and with one status; a descriptor that this SSD does not take (data
-//! within the capsule, a segment, one without a key) moves nothing; and whatever clients without the right
-//! to write send, the blocks, the table and the term stay what they were. `GNSTOR_FUZZ_SECONDS` and
-//! `GNSTOR_FUZZ_SEED` as in `media.rs`.
+//! Each is answered at most once and with one status. A descriptor that this SSD does not take moves nothing:
+//! data within the capsule, a segment, one without a key. Whatever clients without the right to write send,
+//! the blocks, the table and the term stay what they were. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in
+//! `media.rs`.
 
 use super::media::seeds;
 use super::oracle::Dice;

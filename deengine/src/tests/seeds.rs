@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Three SSDs, two volumes of three replicas each with a writer, and a daemon, in virtual time and from one
-//! seed: fills, settles and scrubs run beside writes, TRIMs, restarts, lost SSDs and late messages (decision
+//! seed. Fills, settles and scrubs run beside writes, TRIMs, restarts, lost SSDs and late messages (decision
 //! 57).
 //!
 //! ```text
@@ -35,7 +35,7 @@ const SEEDS: u64 = 150;
 const STEPS: u32 = 260;
 const FAULTS: u32 = 5;
 const ARRAY: [u8; 16] = [3; 16];
-/// Blocks of a volume: two ranges that are asked for, and some.
+/// Blocks of a volume. A fill asks for 1,024 at a time, so it asks for two whole ranges and a part of one.
 const CAPACITY: u32 = 2 * 1024 + 200;
 /// Blocks that are written; see [`block_of`].
 const HOT: u32 = 20;

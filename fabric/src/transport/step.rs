@@ -52,9 +52,9 @@ impl RcTransport {
 
     /// Does everything that is due. Returns whether anything happened.
     ///
-    /// The input is taken first, and the clock is read then. So no command is judged by a time before
-    /// it came, however long the process was stopped in between: an SSD whose lease ended meanwhile refuses
-    /// it (protocol rule 2).
+    /// The input is taken first, and the clock is read then. So no command is judged by a time before it
+    /// came, however long the process was stopped in between. An SSD whose lease ended meanwhile refuses it
+    /// (protocol rule 2).
     pub fn step(&mut self, mut clock: impl Clock) -> bool {
         self.step_by(&mut clock)
     }

@@ -6,7 +6,7 @@
 //!                                 |-- this array's --> VOLUME LIST: none ----------^
 //!                                 '-- another array's      '-- volumes --> it stays out; its note says why
 //! ```
-//! It gets the place when the operator says so (`gnstor fleet replace`): a wrong file that was started by
+//! It gets the place when the operator says so (`gnstor fleet replace`). A wrong file that was started by
 //! mistake is not to end an SSD that could come back.
 
 use super::Step;
