@@ -150,7 +150,8 @@ fn only_an_administrator_changes_the_fleet_and_each_caller_sees_it() {
         bench.run_until_quiet();
         bench.replies.remove(&ticket).expect("an answer")
     };
-    for request in [fail(3), Request::Remove { ssd: 3 }, Request::Resume { ssd: 3 }] {
+    let remove = Request::Remove { ssd: 3 };
+    for request in [fail(3), remove, Request::Resume { ssd: 3 }, Request::Replace { ssd: 3 }] {
         refused(&ask(request), GrpcCode::PermissionDenied, &["anna", "administrators"]);
     }
     assert!(matches!(ask(Request::Fleet), Ok(Reply::Fleet { .. })));
