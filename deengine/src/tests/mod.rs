@@ -26,6 +26,8 @@ mod map3;
 mod media;
 mod model;
 mod moves;
+mod numbers;
+mod opcodes;
 mod oracle;
 mod placement;
 mod presets;
