@@ -11,6 +11,7 @@
 
 pub mod attacks;
 pub mod frames;
+pub mod hello;
 pub mod insider;
 pub mod mutate;
 pub mod random;
