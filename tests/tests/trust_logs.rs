@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! No log shows a secret: not a manager key, nor a client's secret, nor the key of a session, in any form.
 
+use crate::deadline::{Deadline, LIMIT};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use gnstor_tests::command::{BUILD_LIMIT, Up, gnstor};
@@ -47,6 +48,7 @@ pub(crate) fn assert_no_secret(whose: &str, lines: &[String], manager_key: &str)
 
 #[test]
 fn what_may_be_a_key_is_found_in_each_form() {
+    let _deadline = Deadline::after(LIMIT);
     let key: Vec<u8> = (0..KEY_BYTES).map(|at| u8::try_from(at * 37 % 251).expect("small")).collect();
     let hex: String = key.iter().map(|byte| format!("{byte:02X}")).collect();
     let spaced: Vec<String> = key.iter().map(|byte| format!("{byte:02x}")).collect();

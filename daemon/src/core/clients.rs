@@ -57,8 +57,8 @@ impl Default for Quotas {
 }
 
 /// How far a daemon's first id is above that of the daemon one term before. An SSD that started anew believes
-/// an older secret of an id until the newer one is proven. So an id that an earlier daemon gave rests: it comes
-/// again after some 64 starts of a daemon, or when ids have gone once round.
+/// an older secret of an id until the newer one is proven. So an id that an earlier daemon gave rests: it
+/// comes again after some 64 starts of a daemon, or when ids have gone once round.
 const TERM_IDS: u64 = 1024;
 
 /// How often the end of an id is looked at while an SSD has not taken the release of its opens.
@@ -81,7 +81,7 @@ struct Client {
 #[derive(Debug)]
 pub(super) struct Clients {
     quotas: Quotas,
-    /// Ids that entries name, and ids given out.
+    /// Whether an id is named by an entry, or was given to a client; by id.
     seen: Vec<bool>,
     next: u32,
     given: BTreeMap<ClientId, Client>,
@@ -379,7 +379,7 @@ impl Clients {
         releases
     }
 
-    /// Ids given out.
+    /// Number of ids that clients have.
     pub(super) fn len(&self) -> usize {
         self.given.len()
     }

@@ -2,10 +2,10 @@
 //! Any 64 bytes as a capsule, on admin and I/O queues: noise, good commands with noise in them, every kind
 //! of data pointer.
 //!
-//! Each is answered at most once and with one status; a descriptor that this SSD does not take (data
-//! within the capsule, a segment, one without a key) moves nothing; and whatever clients without the right
-//! to write send, the blocks, the table and the term stay what they were. `GNSTOR_FUZZ_SECONDS` and
-//! `GNSTOR_FUZZ_SEED` as in `media.rs`.
+//! Each is answered at most once and with one status. A descriptor that this SSD does not take moves nothing:
+//! data within the capsule, a segment, one without a key. Whatever clients without the right to write send,
+//! the blocks, the table and the term stay what they were. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in
+//! `media.rs`.
 
 use super::media::seeds;
 use super::oracle::Dice;
@@ -20,8 +20,8 @@ const SEEDS: u64 = 24;
 const CAPSULES: u32 = 600;
 const BLOCKS: u32 = 32;
 
-/// Queues of hosts that may not write: two clients' admin and I/O queues, one where no host has connected, and
-/// another SSD's admin queue.
+/// Queues of hosts that may not write: two clients' admin and I/O queues, one where no host has connected,
+/// and another SSD's admin queue.
 const UNTRUSTED: [QueueKey; 6] = [QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300), PEER];
 const ALL: [QueueKey; 9] =
     [DAEMON, QueueKey(70), WRITER, QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300), PEER];
@@ -86,19 +86,49 @@ fn truth(harness: &mut Harness) -> (Vec<Vec<u8>>, Vec<VolumeEntry>, u64) {
     (blocks, entries.collect(), ssd.table.term())
 }
 
+/// Submits a command and holds its transfers back; its id. A descriptor that the SSD does not take moves no
+/// data.
+fn submit_held(harness: &mut Harness, key: QueueKey, sqe: Sqe) -> u16 {
+    harness.hold = true;
+    let cid = harness.submit(key, sqe);
+    let own = |effect: &Effect| match effect {
+        Effect::Pull { queue, .. } | Effect::Push { queue, .. } => *queue == key,
+        _ => false,
+    };
+    let moves = harness.held.iter().any(own);
+    let kind = sqe.dptr.kind;
+    assert!(is_taken(kind) || !moves, "data moves by a descriptor of type {kind:#x}: {sqe:?}");
+    cid
+}
+
+/// An SSD alone with a map of format 2, or the only voter of a map of format 3, to which another SSD has
+/// connected.
+fn target(votes: bool, fleet: &FleetMap3) -> Harness {
+    if !votes {
+        let mut harness = Harness::new();
+        harness.connect(PEER, 0, Identity::Peer(1), CNTLID_ANY);
+        return harness;
+    }
+    let mut harness = voting::with(fleet);
+    // It asks itself for its lease.
+    harness.step_to(harness.now + Span::from_ms(1));
+    harness
+}
+
+/// The other SSD may have brought the next map.
+fn follow_map(harness: &mut Harness) {
+    let map = harness.get_map(DAEMON, 0);
+    harness.map_epoch = FleetMap3::decode(&map).expect("a map").wire_epoch();
+    harness.step_to(harness.now + Span::from_ms(150));
+}
+
 /// One seed; commands that succeeded and that were refused.
 fn run(seed: u64) -> [u64; 2] {
     let mut dice = Dice(seed);
     let trusted = dice.one_in(2);
     let fleet = voting::voted(&[0]);
     let (votes, codes) = (dice.one_in(2), opcodes::all());
-    let mut harness = if votes { voting::with(&fleet) } else { Harness::new() };
-    if votes {
-        // It is the only voter, and asks itself.
-        harness.step_to(harness.now + Span::from_ms(1));
-    } else {
-        harness.connect(PEER, 0, Identity::Peer(1), CNTLID_ANY);
-    }
+    let mut harness = target(votes, &fleet);
     (0..BLOCKS).for_each(|vba| assert_eq!(refusal(&harness.write(vba, &[u64::from(vba) + 1])), None));
     harness.open(QueueKey(300), 1, 32);
     let before = truth(&mut harness);
@@ -116,19 +146,7 @@ fn run(seed: u64) -> [u64; 2] {
             harness.poke(key, 0, if dice.one_in(2) { &junk } else { entry.as_bytes() });
         }
         let sqe = capsule(&mut harness, &mut dice, key, &fleet, &codes);
-        harness.hold = true;
-        let cid = harness.submit(key, sqe);
-        open.insert((key, cid));
-        let own = |effect: &Effect| match effect {
-            Effect::Pull { queue, .. } | Effect::Push { queue, .. } => *queue == key,
-            _ => false,
-        };
-        let moves = harness.held.iter().any(own);
-        assert!(
-            is_taken(sqe.dptr.kind) || !moves,
-            "data moves by a descriptor of type {:#x}: {sqe:?}",
-            sqe.dptr.kind
-        );
+        open.insert((key, submit_held(&mut harness, key, sqe)));
         harness.release(|left| left - 1);
         for completion in std::mem::take(&mut harness.completions) {
             let named = (completion.queue, completion.cqe.cid.get());
@@ -142,10 +160,7 @@ fn run(seed: u64) -> [u64; 2] {
     }
     if !trusted {
         if votes {
-            // Another SSD may bring the next map.
-            let map = harness.get_map(DAEMON, 0);
-            harness.map_epoch = FleetMap3::decode(&map).expect("a map").wire_epoch();
-            harness.step_to(harness.now + Span::from_ms(150));
+            follow_map(&mut harness);
         }
         let after = truth(&mut harness);
         assert_eq!((&after.1, after.2), (&before.1, before.2), "table and term");

@@ -36,7 +36,7 @@ pub(super) fn of_the_fleet(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
             (sqe(opcode::ACTIVATE), Activation { array, map: name, base: 0 }.encode(whole))
         }
         3 => {
-            let ask = Ask { ssd: 1, array, epoch: map.epoch, incarnation: 0, opening: 1 };
+            let ask = Ask { ssd: 1, array, epoch: map.epoch, incarnation: 0, opening: 1, uuid: [0; 16] };
             (Ask::command(), ask.encode().to_vec())
         }
         4 => {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Host calls that lose their connection beside requests of `submit_async`, which wait until they are drained.
+//! Host calls that lose their connection beside requests of `submit_async`, which are there until they are
+//! drained.
 
 use super::*;
 use crate::device_api::{PENDING, read_by_kernel};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where clients have secrets, an id that an earlier daemon gave is used by the call that proves it, and by no
-//! other: a right to the volume is not enough.
+//! Where clients have secrets, an id that an earlier daemon gave is used by the call that proves it. No other
+//! call uses it: a right to the volume is not enough.
 
 use super::{ANY, Client, refused, run, with_tokens};
 use crate::array::SimArray;
@@ -75,7 +75,8 @@ fn after_a_restart_only_a_call_that_proves_a_client_id_releases_renews_or_keeps_
     run(async {
         let mut anna = Client::connect(&second, Some("anna")).await;
         let mut ben = Client::connect(&second, Some("ben")).await;
-        // Ben may write the volume, and has a secret of his own. Nor does another registration of anna's id prove it.
+        // Ben may write the volume, and has a secret of his own. Another registration of anna's id proves
+        // nothing either.
         let own = ben_is.shown();
         let older = Own { id: anna_is.id, serial: anna_is.serial + 1, secret: ben_is.secret };
         let of_another_key = Own { id: anna_is.id, serial: anna_is.serial, secret: Secret::random() };
