@@ -22,7 +22,8 @@
 // Every function that says so is called by all 32 lanes of a warp together; a lane without a request takes
 // part too. Every loop has a deadline: a request that passes it ends with GN_TIMED_OUT. Its buffer is not
 // used again, as data may still come into it. Give a buffer of the pool back as usual: the pool does not hand
-// out its memory before the late completion has come. Keep memory of your own until a drain.
+// out its memory before the late completion has come. Do not use memory of your own for something else until
+// a drain.
 #pragma once
 #include "gnor/async.cuh"
 #include "gnor/smem.cuh"
@@ -71,7 +72,7 @@ struct batch {
   gn_u64 deadline[1024];
 };
 
-// Shared memory for a block of `threads`.
+// Bytes of shared memory that a batch takes in a block of `threads`.
 GN_DEV gn_u32 batch_bytes(gn_u32 threads) {
   return (gn_u32)sizeof(gn_u32) * 32 + threads * (gn_u32)sizeof(gn_u64);
 }
@@ -90,9 +91,8 @@ GN_DEV bool batch_pending(const batch& b) {
   return mem::ld_relaxed_cta(&b.pending[warp_in_block()]) >> lane_id() & 1u;
 }
 
-// Registered memory from the channel's pool, at most 1 MiB, contiguous; 0 when there is none. Any thread; of
-// a warp_file the lanes of
-// `mask` together.
+// Registered memory from the channel's pool, at most 1 MiB, contiguous; 0 when there is none. Any thread may
+// call it. Of a warp_file the lanes of `mask` call it together.
 template <class S>
 GN_DEV gn_u64 alloc(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
   gn_u64 buffer = 0;
@@ -143,7 +143,7 @@ GN_DEV bool alloc(const file_of<S>& f, gn_u32 bytes, buffer& b, gn_u32 mask = AL
   in_turns<S>(mask, bytes != 0, [&] {
     pool_alloc_whole<S>(f.c->data, S::ld_acquire(&f.c->data.blocks), bytes, thread_number(), b);
   });
-  // Pieces for one lane after the other.
+  // One lane after the other takes pieces.
   for (gn_u32 todo = __ballot_sync(mask, bytes && !b.pages); todo; todo &= todo - 1) {
     if (lane_id() == lowest(todo)) pool_alloc_buffer<S>(f.c->data, bytes, thread_number(), b);
     __syncwarp(mask);
@@ -212,7 +212,7 @@ GN_DEV void enter(batch& b, const file_of<S>& f) {
   mem::or_acqrel_cta(&b.pending[warp_in_block()], 1u << lane_id());
 }
 
-// Stage 1: builds the next command of this thread's request. All lanes.
+// Stage 1: builds the next command of this thread's request. All lanes call it.
 template <class S, class X>
 GN_DEV void submit(batch& b, const file_of<S>& f, X& x) {
   io_stage<S>(*f.c, *f.v, ALL_LANES, batch_pending(b), x, thread_number());
@@ -355,7 +355,7 @@ GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, gn_u64& vba
                                                                  << shift;
   if (from < vba) from = vba;
   if (to > all) to = all;
-  if (to < from) to = from;  // of a range without blocks
+  if (to < from) to = from;  // where the range has no blocks
   address += (from - vba) * GN_BLOCK;
   vba = from;
   blocks = (gn_u32)(to - from);
