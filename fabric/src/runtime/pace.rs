@@ -26,7 +26,7 @@ pub(super) enum Rest {
 }
 
 /// Steps without work before the thread lets others run.
-const SPIN_STEPS: u32 = 200;
+const SPIN_STEPS: u32 = 20;
 
 /// How a thread rests by the time for which it has been idle.
 #[derive(Debug)]
