@@ -4,12 +4,12 @@
 
 #[path = "../testing/deadline.rs"]
 mod deadline;
-#[path = "../testing/long.rs"]
-mod long;
 #[path = "../examples/vectors/device.rs"]
 mod device;
 #[path = "../examples/vectors/file.rs"]
 mod file;
+#[path = "../testing/long.rs"]
+mod long;
 #[path = "../examples/vectors/op.rs"]
 mod op;
 #[expect(dead_code, reason = "the fuzzer alone compares answers by the number of their operation")]

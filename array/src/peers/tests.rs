@@ -43,7 +43,7 @@ fn voted(addresses: &[String]) -> FleetMap3 {
     map
 }
 
-/// How an SSD process speaks TLS: at connections that it accepts, and at its own.
+/// How an SSD process speaks TLS: with peers that connect to it, and with peers that it connects to.
 #[derive(Clone, Default)]
 struct BothTls {
     server: Option<ServerTls>,

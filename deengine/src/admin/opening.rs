@@ -64,7 +64,7 @@ impl Ssd {
     pub(crate) fn openings_under(&self, map: &AnyMap) -> Option<Vec<u64>> {
         let (AnyMap::Three(old), AnyMap::Three(new)) = (self.table.fleet()?.map(), map) else { return None };
         let pairs = old.ssds.iter().zip(&new.ssds).enumerate();
-        let own = self.config.index;
+        let own = self.config().index;
         let others = pairs.filter(|(_, (was, is))| was.uuid != is.uuid && is.id != own).map(|(ssd, _)| ssd);
         let forgotten =
             others.filter(|&ssd| self.openings().get(ssd).is_some_and(|&number| count_of(number) > 0));
