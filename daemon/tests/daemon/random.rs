@@ -235,6 +235,7 @@ impl Run {
         sets.reduce(|a: BTreeSet<_>, b| &a & &b).unwrap_or_default()
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each step")]
     fn step(&mut self, step: Step) {
         let text = |name: u8| format!("v{name}");
         match step {

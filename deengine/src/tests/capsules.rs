@@ -24,34 +24,6 @@ const UNTRUSTED: [QueueKey; 5] = [QueueKey(80), READER, QueueKey(90), STRANGER, 
 const ALL: [QueueKey; 8] =
     [DAEMON, QueueKey(70), WRITER, QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
 
-const OPCODES: [u8; 25] = [
-    io::FLUSH,
-    io::WRITE,
-    io::READ,
-    io::COMPARE,
-    io::WRITE_ZEROES,
-    io::DATASET_MANAGEMENT,
-    admin::IDENTIFY,
-    admin::GET_LOG_PAGE,
-    admin::ABORT,
-    admin::SET_FEATURES,
-    admin::GET_FEATURES,
-    admin::ASYNC_EVENT_REQUEST,
-    admin::KEEP_ALIVE,
-    opcode::VOLUME_ADD,
-    opcode::VOLUME_LIST,
-    opcode::VOLUME_DELETE,
-    opcode::VOLUME_CHMOD,
-    opcode::LEASE_RENEW,
-    opcode::MAP_SET,
-    opcode::MAP_GET,
-    opcode::MAP_HOLD,
-    opcode::TERM_TAKE,
-    opcode::ACTIVATE,
-    opcode::LEASE_ASK,
-    gnstor_proto::fabrics::OPCODE,
-];
-
 /// Types of data descriptors: by address, in the capsule, segments, keyed, and what the standard has not
 /// given out.
 const KINDS: [u8; 12] = [0x00, 0x01, 0x10, 0x20, 0x21, 0x30, 0x31, 0x40, 0x4F, 0x50, 0xF0, 0xFF];

@@ -34,36 +34,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-const OPCODES: [u8; 27] = [
-    io::FLUSH,
-    io::WRITE,
-    io::READ,
-    io::COMPARE,
-    io::WRITE_ZEROES,
-    io::DATASET_MANAGEMENT,
-    admin::IDENTIFY,
-    admin::GET_LOG_PAGE,
-    admin::ABORT,
-    admin::SET_FEATURES,
-    admin::GET_FEATURES,
-    admin::ASYNC_EVENT_REQUEST,
-    admin::KEEP_ALIVE,
-    opcode::VOLUME_ADD,
-    opcode::VOLUME_LIST,
-    opcode::VOLUME_DELETE,
-    opcode::VOLUME_CHMOD,
-    opcode::LEASE_RENEW,
-    opcode::MAP_SET,
-    opcode::MAP_GET,
-    opcode::MAP_HOLD,
-    opcode::TERM_TAKE,
-    opcode::ACTIVATE,
-    opcode::LEASE_ASK,
-    gnstor_proto::fabrics::OPCODE,
-    gnstor_proto::fabrics::OPCODE,
-    0xFF,
-];
-
 /// Random bytes seldom get past the first check: most capsules get a known opcode, and many a good frame
 /// and address.
 fn shaped(harness: &mut Harness, key: QueueKey, bytes: [u8; 64], shape: u8) -> Sqe {

@@ -8,8 +8,8 @@ namespace gn {
 
 // An open volume with the channel that reaches it. What a kernel gets as its argument. `S` says what uses the
 // channel together (gnor/sharing.cuh): `file` for any warps, `block_file` for the warps of one block,
-// `warp_file` for one warp alone, or one of its threads. All are the same bytes. A channel that is used as a `warp_file`
-// by two warps, or with two of these at once, is broken.
+// `warp_file` for one warp alone, or one of its threads. All are the same bytes. A channel that is used as a
+// `warp_file` by two warps, or with two of these at once, is broken.
 template <class S>
 struct file_of {
   using sharing = S;
