@@ -131,7 +131,7 @@ pub struct SsdSummary {
     pub model: String,
     /// Where clients of other processes reach it; empty where they cannot.
     pub address: String,
-    /// More of an SSD in this process.
+    /// What else is known of an SSD that this process runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<About>,
 }
@@ -234,7 +234,7 @@ impl Array {
     /// Stops the daemon only; the SSDs go on.
     ///
     /// # Errors
-    /// What ended it before.
+    /// Returns the error with which the daemon ended before this call.
     pub fn stop_daemon(&mut self) -> Result<(), DaemonError> {
         self.daemon.take().map_or(Ok(()), Daemon::stop)
     }

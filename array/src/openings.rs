@@ -8,9 +8,9 @@
 //!   SSD 2      7             7             *7*
 //! ```
 //! Each SSD keeps a number of its own and the numbers of all others, durably. An array raises an SSD's number
-//! when it opens the SSD and when it shuts it down: first in the SSD itself, then in the others. So a crash
-//! leaves no SSD behind what the others know. An SSD whose number is below what another one knows holds an
-//! older image. Its number stays, so that each later start finds the same.
+//! when it opens the SSD and when it shuts it down. It does so first in the SSD itself, then in the others.
+//! So a crash leaves no SSD behind what the others know. An SSD whose number is below what another one knows
+//! holds an older image. Its number stays, so that each later start finds the same.
 //!
 //! The numbers of an array begin at a drawn one, of which the upper half names the array. So a file of
 //! another array is found, too. The array is the one that most SSDs are of, or of two halves the first.
@@ -23,7 +23,8 @@ use gnstor_auth::random;
 use gnstor_deengine::Ssd;
 use std::collections::BTreeMap;
 
-/// Bits of a number that count. Those above name the array; 0 stands for an array without a drawn number.
+/// Bits of a number that count openings. The bits above them name the array; 0 stands for an array without a
+/// drawn number.
 const COUNT_BITS: u32 = 32;
 
 /// Which array a number is of.
@@ -194,7 +195,7 @@ mod tests {
         let strangers = |own: &[Option<u64>]| strangers(own, |_, _, _| false);
         assert_eq!(strangers(&[Some(a + 3), Some(b + 9), Some(a + 3)]), [1]);
         assert_eq!(strangers(&[Some(b + 9), Some(a + 3), Some(a + 4)]), [0]);
-        // Halves: the array of the lowest.
+        // Each array has half of the SSDs: the array of the first SSD is taken for the right one.
         assert_eq!(strangers(&[Some(b + 2), Some(a + 2)]), [1]);
         assert_eq!(strangers(&[None, Some(a + 2), None]), [0; 0]);
         // Arrays from before numbers were drawn.

@@ -152,17 +152,17 @@ impl Question {
     }
 }
 
-/// What a push is part of. A fused response is the data of a command and its response, handed over
-/// together, as an HCA sends RDMA WRITEs and a SEND behind them. Its pushes come one after the other under
+/// What a push is part of. A fused response is the data of a command and its response, handed over together.
+/// It is sent as an HCA sends RDMA WRITEs and a SEND behind them. Its pushes come one after the other under
 /// one transfer's name, which ends once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PushRole {
     /// Answered by itself.
     Alone,
-    /// Of a fused response: others follow.
+    /// A part of a fused response that other parts follow.
     Part,
-    /// The last of a fused response. If all pushes end well, the response is sent. The transfer ends with
-    /// [`Outcome::Done`], of no sum, before the host can send anything on the response. If a push fails,
+    /// The last part of a fused response. If all pushes end well, the response is sent. The transfer ends
+    /// with [`Outcome::Done`], of no sum, before the host can send anything on the response. If a push fails,
     /// nothing is sent, and the controller completes the command.
     Last(Reply),
 }

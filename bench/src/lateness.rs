@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! By how much responses were seen after the time that the model gives them, as the agent counts it: bucket
-//! `i` holds responses of [2^i, 2^(i+1)) ns, bucket 0 also responses that were early or less than 2 ns late.
+//! By how much responses were seen after the time that the model gives them, as the agent counts it. Bucket
+//! `i` holds responses of [2^i, 2^(i+1)) ns. Bucket 0 also holds responses that were early or less than 2 ns
+//! late.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,11 +13,11 @@ pub struct Lateness {
     pub buckets: Vec<u64>,
     /// Half of the responses were not later, microseconds.
     pub p50_us: f64,
-    /// Nine of ten.
+    /// Nine of ten responses were at most so late.
     pub p90_us: f64,
-    /// 99 of 100.
+    /// 99 of 100 were.
     pub p99_us: f64,
-    /// 999 of 1000.
+    /// 999 of 1000 were.
     pub p99_9_us: f64,
     /// None was later.
     pub max_us: f64,

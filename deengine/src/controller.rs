@@ -93,8 +93,8 @@ impl Ssd {
         regions
     }
 
-    /// Says that the SSD is still being restored after a power failure, or that it is no longer: until
-    /// then I/O and the daemon's commands are refused with `NotReady`.
+    /// Says that the SSD is still being restored after a power failure, or that it is no longer. Until then
+    /// I/O and the daemon's commands are refused with `NotReady`.
     pub fn set_recovering(&mut self, recovering: bool) {
         self.table.set_recovering(recovering);
     }

@@ -10,6 +10,7 @@
 //! So which copy is the last depends on the number of replicas. It is judged for all numbers from the fewest
 //! that a volume has.
 
+mod lost;
 mod many;
 mod votes;
 
@@ -56,8 +57,8 @@ impl Map {
 
     /// The map after these SSDs fell silent or came back lossy. Their places become empty. Where they have
     /// the last serving copy of a group, their copies stay, and they are absent. `fewest` is the lowest
-    /// number of replicas that a volume has: a volume's copies are at the places below its number of
-    /// replicas, so what serves at a later place is no copy of it. An SSD that was absent loses its places,
+    /// number of replicas that a volume has. A volume's copies are at the places below its number of
+    /// replicas. So what serves at a later place is no copy of it. An SSD that was absent loses its places,
     /// too, once another copy is there.
     ///
     /// # Errors
@@ -99,7 +100,8 @@ impl Map {
         self.rows.iter().zip(rows).any(|(old, new)| has(old) && !has(new))
     }
 
-    /// The map after an absent SSD is back with the content that it had: it serves again.
+    /// The map after an absent SSD is back with the content that it had: it serves again. One whose copies
+    /// were called lost has none that serves, and may be back with a later content.
     ///
     /// # Errors
     /// [`Unchanged::Lossy`] where its incarnation is another one.
@@ -108,11 +110,16 @@ impl Map {
         if known.state != SsdState::Absent {
             return Err(Unchanged::NoPlace);
         }
-        if known.incarnation != incarnation {
+        let may = match self.serves_some(ssd) {
+            true => incarnation == known.incarnation,
+            false => incarnation >= known.incarnation,
+        };
+        if !may {
             return Err(Unchanged::Lossy);
         }
         let mut next = self.next(term);
-        next.ssds[usize::from(ssd)].state = SsdState::In;
+        let known = &mut next.ssds[usize::from(ssd)];
+        (known.state, known.incarnation) = (SsdState::In, incarnation);
         Ok(next)
     }
 
@@ -120,9 +127,9 @@ impl Map {
     /// [`Self::lose_all`].
     ///
     /// # Errors
-    /// [`Unchanged::Incarnation`] where the incarnation was dropped by an earlier epoch;
-    /// [`Unchanged::NoPlace`] where the group has no hole, has the SSD already, or has no copy to fill from
-    /// of some volume that uses the place.
+    /// [`Unchanged::Incarnation`] where the incarnation was dropped by an earlier epoch.
+    /// [`Unchanged::NoPlace`] where the group has no hole, or has the SSD already. So too where some volume
+    /// that uses the place has no copy to fill from.
     pub fn fill(
         &self,
         row: usize,
@@ -172,16 +179,19 @@ impl Map {
 }
 
 impl Row {
-    /// The places of these SSDs become empty, but for serving ones of the last copy. The SSDs that have it.
+    /// The places of these SSDs become empty, but for serving ones of the last copy, and for filling ones
+    /// where no copy serves. The SSDs that have it.
     fn lose(&mut self, lost: SsdSet, absent: SsdSet, fewest: u8) -> SsdSet {
         if self.members().common(lost).is_empty() {
             return SsdSet::EMPTY;
         }
         let is_last = self.has_last_copy(lost.union(absent), fewest);
+        let is_last_filling = self.has_last_filling(lost.union(absent), fewest);
         let mut stay = SsdSet::EMPTY;
         for place in &mut self.places {
             match *place {
                 Place::Serving(ssd) if is_last && lost.contains(ssd) => stay = stay.with(ssd),
+                Place::Filling(ssd) if is_last_filling && lost.contains(ssd) => stay = stay.with(ssd),
                 _ if place.ssd().is_some_and(|ssd| lost.contains(ssd)) => *place = Place::Empty,
                 _ => {}
             }
@@ -205,7 +215,7 @@ impl Row {
     }
 }
 
-/// The incarnation that an SSD has after it learned of a map: one that was dropped counts up, so that no
+/// The incarnation that an SSD has after it learned of a map. An SSD that was dropped counts up, so that no
 /// earlier map fits its content any more (rule 1a).
 pub fn incarnation_under(map: &Map, ssd: SsdId, own: Incarnation) -> Incarnation {
     let Some(known) = map.ssd(ssd) else { return own };

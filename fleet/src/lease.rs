@@ -47,7 +47,7 @@ pub struct LeaseAsk {
 pub struct Asking {
     /// What it asked.
     pub ask: LeaseAsk,
-    /// When, on its own clock: read before the first message left.
+    /// The time of asking, on the asker's clock. It was read before the first message left.
     pub asked_at: u64,
     /// The voters that said yes.
     pub yes: SsdSet,

@@ -82,8 +82,7 @@ impl FromIterator<SsdId> for SsdSet {
 }
 
 /// Whether the voters may change so in one epoch: one joins or one leaves. Any majority before then has an
-/// SSD in common with any majority after; an exchange of one voter for another in one epoch would break
-/// that.
+/// SSD in common with any majority after. An exchange of one voter for another in one epoch would break that.
 pub fn may_become(before: SsdSet, after: SsdSet) -> bool {
     let changed = SsdSet(before.0 ^ after.0).len();
     changed <= 1 && (1..=MAX_VOTERS).contains(&after.len())

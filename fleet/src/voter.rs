@@ -123,10 +123,11 @@ impl<M: FleetView> Voter<M> {
     /// highest number that it knows of the SSD is `known`.
     ///
     /// # Errors
-    /// [`Refused::OtherArray`]; [`Refused::OlderImage`] where the SSD has had a higher number;
+    /// [`Refused::OtherArray`]. [`Refused::OlderImage`] where the SSD has had a higher number.
     /// [`Refused::Deprived`] where a map that is held or active took a place from the SSD after the epoch
-    /// that it asks for, or gave the place to another SSD; [`Refused::MapBehind`] where the SSD may have got
-    /// the place by a map that this voter has not: then the number that it knows is of the SSD before.
+    /// that it asks for. It is the answer, too, where such a map gave the place to another SSD.
+    /// [`Refused::MapBehind`] where the SSD may have got the place by a map that this voter has not. Then the
+    /// number that it knows is of the SSD before.
     pub fn answer(&self, ask: &LeaseAsk, known: Opening) -> Result<Option<Opening>, Refused> {
         if ask.array != self.active.array() {
             return Err(Refused::OtherArray);

@@ -105,7 +105,7 @@ impl Lease {
 }
 
 /// What the daemon was last told: the SSDs that the client reaches, and when. It is told at once
-/// * of an SSD that is reached again: it waits for that before it gives the SSD places, and takes the lease
+/// * of an SSD that is reached again. It waits for that before it gives the SSD places, and takes the lease
 ///   of a writer that does not say so;
 /// * what is reached under a new map. An SSD may have been lost to the daemon, and not to this client.
 struct Told {

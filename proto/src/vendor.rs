@@ -17,8 +17,8 @@
 //! (one-based). Only the daemon may send them, but for MAP GET, which is for any host. In detail:
 //!
 //! * ADD, CHMOD: one [`RawEntry`]; term and version are in it. ADD of a volume id that is there:
-//!   `VolumeExists`; CHMOD of an entry that is not: `VolumeAbsent`; a lower term than the SSD has seen:
-//!   `StaleTerm`; a version not above the SSD's: `StaleVersion`; a write lease out of [`WRITE_LEASE_MS`]:
+//!   `VolumeExists`. CHMOD of an entry that is not: `VolumeAbsent`. A lower term than the SSD has seen:
+//!   `StaleTerm`. A version not above the SSD's: `StaleVersion`. A write lease out of [`WRITE_LEASE_MS`]:
 //!   `InvalidField`.
 //! * LIST: fills the buffer with the entries whose VID is at least CDW12 (15:0), in VID order, deleting
 //!   ones included. The rest of the buffer is zero. DW0 of the completion is the number of entries. Fewer

@@ -9,8 +9,8 @@
 //!     slots, split, placement, stamps, gate --capsules-------> RcTransport: RC order, acks, link's time
 //!            <------------------ responses, tokens of blocks--  Worker: firmware, translation layer, flash
 //! ```
-//! What it does not do: it moves no data, only a token for each block; it has no daemon, no Keep Alive and
-//! no faults; the time of the GPU itself is not modelled. `docs/simulator.md` says what that means for its
+//! What it does not do: it moves no data, only a token for each block. It has no daemon, no Keep Alive and no
+//! faults. The time of the GPU itself is not modelled. `docs/simulator.md` says what that means for its
 //! figures.
 //!
 //! | module | what |
@@ -18,13 +18,15 @@
 //! | [`agenda`], [`dice`], [`zipf`] | the clock and the random numbers |
 //! | [`world`] | actors and how they meet |
 //! | `ssd`, `port` | an SSD on its engine, and the clients' end of that |
-//! | `client`, [`load`] | the initiator, and what it is to do |
+//! | [`initiator`] | the twin of the device headers |
+//! | `client`, [`load`] | the initiator's connections, and what it is to do |
 //! | [`scale`] | `gnstor sim scale`: many worlds, one table |
 
 pub mod agenda;
 mod bound;
 mod client;
 pub mod dice;
+pub mod initiator;
 pub mod load;
 pub mod memory;
 mod port;

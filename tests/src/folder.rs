@@ -8,7 +8,7 @@ use tempfile::TempDir;
 /// Where protected memory of running SSDs lies: `gnstor-DEVICE-INODE-BOOT`, by the data file.
 const MEMORY: &str = "/dev/shm";
 
-/// A folder that goes with its end. The protected memory of data files in it goes, too: an SSD that was
+/// A folder that goes with its end. The protected memory of data files in it goes, too. An SSD that was
 /// killed leaves it for its next start, which a test may not have.
 #[derive(Debug)]
 pub struct Folder(TempDir);

@@ -93,7 +93,7 @@ fn is_told(up: &Up, index: u64, why: &str) {
 }
 
 /// Writes every 16th block of a volume again. If a copy is on the SSD that is not there, the write fails with
-/// a status of its own, and a sentence says what to do. The other writes are done.
+/// a status of its own. A sentence says what to do. The other writes are done.
 fn writes_go_where_all_copies_are(up: &Up, data: &[u8]) {
     let guest = Guest::connect(&up.daemon, "writer");
     let file = guest.client.open("v", Rights::Write).expect("a volume opens while an SSD is not there");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor ssd` with a data file that was replaced by an older image of itself, where the array's map names
-//! voters: they find it, nothing stale is served, and the SSD fills.
+//! voters. They find it, nothing stale is served, and the SSD fills.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor};

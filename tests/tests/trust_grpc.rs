@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Callers of a daemon in a process of its own: what listens where, certificates and tokens on the command
-//! line, and many callers that do good and bad things at once.
+//! Callers of a daemon in a process of its own. The tests are about what listens where, and certificates and
+//! tokens on the command line. Many callers do good and bad things at once.
 #![expect(clippy::disallowed_methods, reason = "processes and calls are timed in real time")]
 
 #[path = "../../daemon/testing/raw_codec.rs"]

@@ -43,7 +43,7 @@ fn voted(addresses: &[String]) -> FleetMap3 {
     map
 }
 
-/// How an SSD process speaks TLS: as the server of its connections, and as a client of other SSDs.
+/// How an SSD process speaks TLS: with peers that connect to it, and with peers that it connects to.
 #[derive(Clone, Default)]
 struct BothTls {
     server: Option<ServerTls>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bent messages of whole runs, in every order, at both ends. No input makes either end panic, and none
-//! that was bent proves anything: where both ends agree on a key, every message arrived as it was sent.
+//! Bent messages of whole runs, in every order, at both ends. No input makes either end panic, and none that
+//! was bent proves anything. Where both ends agree on a key, every message arrived as it was sent.
 
 use super::*;
 use gnstor_hostile::mutate::{bent, file_of, inputs, seeds};

@@ -90,7 +90,7 @@ pub(super) fn newest<'a>(maps: impl IntoIterator<Item = &'a AnyMap>) -> Option<&
 
 /// SSDs have no room for a map beyond [`MAP_BYTES`], and for one that is held a little less.
 pub(super) fn check_room(map: &AnyMap, bytes: usize) -> Result<(), String> {
-    // Voters get it behind a head.
+    // A voter gets the map in MAP HOLD, behind a head that takes some of the room.
     let is_voted = matches!(map, AnyMap::Three(map) if map.ssds.iter().any(|ssd| ssd.vote != Vote::None));
     let room = if is_voted { HELD_MAP_BYTES } else { MAP_BYTES };
     if bytes <= room {
@@ -147,7 +147,7 @@ impl Epoch {
 
 impl Core {
     /// The array has another map from now on: it is active, and every member of it has taken it. A change
-    /// that waits for an SSD that the map drops goes on without it, and one that is under way needs the SSDs
+    /// that waits for an SSD that the map drops goes on without it. A change that is under way needs the SSDs
     /// that the map adds. An SSD that the map adds gets all entries; until then it counts as away. It has no
     /// volume of its own: it is new, or was formatted (protocol rule 10). One that has volumes stays away.
     ///

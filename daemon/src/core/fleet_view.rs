@@ -77,7 +77,7 @@ pub struct FleetStatus {
     pub voters: Vec<u16>,
     /// Placement groups.
     pub groups: u32,
-    /// Of these, by the number of copies that serve (index 0: none), of the first `replicas` places, where
+    /// Of these, by the number of copies that serve (index 0: none), of the first `replicas` places. Here
     /// `replicas` is the most that a volume has.
     pub groups_by_copies: Vec<u32>,
     /// The most replicas that a volume has.
@@ -86,6 +86,8 @@ pub struct FleetStatus {
     pub next: Option<(u64, Option<String>)>,
     /// The SSDs.
     pub ssds: Vec<SsdView>,
+    /// An operator has paused the fills of all SSDs.
+    pub fills_paused: bool,
     /// Volumes that are being settled.
     pub settles: Vec<SettleView>,
 }
@@ -150,6 +152,7 @@ impl Core {
             replicas,
             next: self.changes.proposes().map(|epoch| (epoch, self.voters_missing())),
             ssds: ssds.collect(),
+            fills_paused: self.repairs.are_fills_paused,
             settles: self.settling(),
         })
     }

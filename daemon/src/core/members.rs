@@ -65,7 +65,7 @@ impl Members {
         }
     }
 
-    /// Others stand in for these.
+    /// Notes for which SSDs others stand in.
     pub(super) fn stand_in(&mut self, stands_in: BTreeMap<u16, String>) {
         self.stands_in = stands_in;
     }

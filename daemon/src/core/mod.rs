@@ -51,6 +51,7 @@ pub use repairs::RepairView;
 use request::Request;
 use rights::Caller;
 pub use settle::{SettleOf, SettleReport};
+pub use shrink::LostBlocks;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use volume::{Stage, Volume};
@@ -260,7 +261,7 @@ impl Core {
         self.clients.closed(now, connection);
     }
 
-    /// Client ids given out.
+    /// Number of client ids that clients have.
     pub fn clients(&self) -> usize {
         self.clients.len()
     }

@@ -11,8 +11,8 @@
 //! the fleet map and compares its table with the daemon's. The core puts a missing or older entry on every
 //! SSD again, under a new version. In the end all SSDs hold the same.
 //!
-//! An SSD that the map does not name, and that is back, is brought up to date as well where voters decide
-//! ([`super::shrink`]): it learns the map, so it counts its content up, and says which content it is by then.
+//! Where voters decide ([`super::shrink`]), an SSD that the map does not name is brought up to date as well
+//! when it is back. It learns the map, so it counts its content up, and says which content it is by then.
 //!
 //! An SSD that comes back without a fleet map was formatted or replaced. If the array has volumes, the SSD
 //! stays absent: with the map it would serve the blocks that it lacks as zeros (protocol rule 1).
@@ -28,6 +28,7 @@ use super::request::VolumeName;
 use super::{Answer, Command, CommandId, Core, Owner, Phase};
 use gnstor_fleet::map::FleetView;
 use gnstor_proto::placement::Rows as _;
+use gnstor_proto::placement::map3::State3;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
@@ -212,7 +213,10 @@ impl Core {
         );
     }
 
-    #[expect(clippy::too_many_lines, reason = "the cases of one answer, in the order in which they are judged")]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "the cases of one answer, in the order in which they are judged"
+    )]
     pub(super) fn resync_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let retry_ms = self.config.retry_ms;
         // Where voters decide the map names the SSD's uuid: its volumes are of this array.
@@ -273,7 +277,7 @@ impl Core {
                 self.members.admit(ssd);
                 self.members.back(ssd);
                 self.changes.admitted(ssd, now);
-                self.give_share(ssd);
+                self.give_orders(ssd);
                 self.compare(now, ssd, &table);
                 self.change_step(now);
             }
@@ -289,7 +293,10 @@ impl Core {
     }
 
     /// The steps of an array whose voters decide; gives back what is left to be done.
-    #[expect(clippy::too_many_lines, reason = "the cases of one answer, in the order in which they are judged")]
+    #[expect(
+        clippy::too_many_lines,
+        reason = "the cases of one answer, in the order in which they are judged"
+    )]
     fn vote_resynced(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) -> Option<Answer> {
         if self.map_of_voters().is_none() {
             return Some(answer);
@@ -297,6 +304,7 @@ impl Core {
         let (epoch, command) = (self.epoch.map()?.epoch(), self.take_command()?);
         let is_coming = self.members.is_coming(ssd);
         let known = self.map_of_voters()?.ssds.get(usize::from(ssd))?.clone();
+        let may_replace = is_coming || known.state == State3::Absent;
         let is_named = |says: Option<&SsdSays>| says.is_some_and(|says| known.is(&says.uuid));
         let resync = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut());
         let Some(resync) = resync.filter(|resync| resync.asked == Some(id)) else {
@@ -307,7 +315,7 @@ impl Core {
                 let says = *says;
                 if !is_named(says.as_ref()) {
                     self.ssd_says(ssd, says);
-                    if is_coming {
+                    if may_replace {
                         self.look_at_newcomer(ssd, says);
                     } else {
                         self.stays_out(ssd, OTHER.into());
@@ -321,7 +329,7 @@ impl Core {
                 self.change_step(now);
                 return None;
             }
-            (Step::Look, Answer::Map(_)) | (Step::Newcomer, Answer::Table { .. }) if is_coming => {
+            (Step::Look, Answer::Map(_)) | (Step::Newcomer, Answer::Table { .. }) if may_replace => {
                 self.newcomer_answered(now, ssd, answer);
                 return None;
             }

@@ -16,11 +16,12 @@
 //!
 //! **The fewest replicas.** A map that takes a copy away was judged by the fewest replicas of the volumes. A
 //! voter may keep such a map for long, and a later daemon proposes it again, unchanged. So a volume with
-//! fewer replicas than all others is made only after a map of this daemon's term, judged by that number,
-//! was decided: an older one cannot be any more.
+//! fewer replicas than all others waits until a map of this daemon's term, judged by that number, was
+//! decided. An older map cannot be decided any more.
 
 mod fewest;
 mod grow;
+mod lost;
 mod state;
 mod votes;
 
@@ -33,10 +34,12 @@ use gnstor_fleet::lease::Timing;
 use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::wire;
-use gnstor_proto::placement::AnyMap;
 use gnstor_proto::placement::map3::{FleetMap3, State3};
+use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
+pub use lost::LostBlocks;
+pub(super) use lost::{counted, told};
 pub(super) use state::Changes;
 use state::Proposed;
 pub(super) use votes::Newcomer;
@@ -164,8 +167,8 @@ impl Core {
         Some((next, fewest))
     }
 
-    /// The next map, and the fewest replicas by which it was judged: without what is lost; else with what is
-    /// back, has filled, or is to fill.
+    /// The next map, and the fewest replicas by which it was judged. If SSDs are lost, it leaves them out.
+    /// Else it has SSDs that are back, have filled, or are to fill.
     fn next_places(&mut self, now: u64) -> Option<(FleetMap3, u8)> {
         let map = self.map_of_voters()?;
         let (term, fewest) = (self.term.number(), self.fewest());
@@ -183,6 +186,9 @@ impl Core {
             && let Ok(next) = wire::change(map, |map: &Map| map.back(ssd, incarnation, term))
         {
             self.changes.returned(ssd, now);
+            return Some((next, fewest));
+        }
+        if let Some(next) = self.accepted(map) {
             return Some((next, fewest));
         }
         if self.is_serving() {
@@ -210,17 +216,6 @@ impl Core {
                 || self.changes.weights.get(ssd) == Some(&0)
         };
         members.filter(is_lost).collect()
-    }
-
-    /// An absent SSD that is there, up to date, and has the content that it had.
-    fn to_be_back(&self, map: &FleetMap3) -> Option<(u16, u32)> {
-        let absent = (0u16..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == State3::Absent);
-        let is_there = |ssd: u16| {
-            let is_away = self.changes.is_down(ssd) || self.members.is_away(ssd);
-            let is_taken_out = map.ssds[usize::from(ssd)].weight == 0;
-            !is_away && !is_taken_out && !self.is_other_content(ssd) && !self.changes.flaps(ssd)
-        };
-        absent.filter(|&(ssd, _)| is_there(ssd)).map(|(ssd, known)| (ssd, known.incarnation)).next()
     }
 
     /// MAP HOLD to each voter that is there and has not been asked.
@@ -291,15 +286,17 @@ impl Core {
         self.change_step(now);
     }
 
-    /// Every member of the next map that is there has it, and while the daemon serves at least one: a client
-    /// that asks the SSDs for the newest map is to find the one by which the daemon grants.
+    /// Every member of the next map that is there has it, and while the daemon serves at least one SSD. A
+    /// client that asks the SSDs for the newest map is to find the one by which the daemon grants. That SSD
+    /// need be no member: the only one may have been exchanged meanwhile.
     fn is_told(&self) -> bool {
         let Some(proposed) = &self.changes.round else { return false };
         let (map, returning) = (proposed.round.map.map(), self.returning().collect::<Vec<_>>());
         let waits = |ssd: &u16| !self.changes.is_down(*ssd) && !returning.contains(ssd);
         let has = |ssd: &u16| self.changes.has(*ssd, proposed.round.map.epoch());
         let members = members_of(map);
-        let is_known = !self.is_serving() || members.iter().any(has);
+        let mut named = 0..u16::try_from(map.count()).unwrap_or(u16::MAX);
+        let is_known = !self.is_serving() || named.any(|ssd| has(&ssd));
         is_known && members.iter().filter(|ssd| waits(ssd)).all(has)
     }
 
@@ -318,6 +315,7 @@ impl Core {
             self.changes.weights.retain(|ssd, weight| !has((ssd, weight)) || *weight == 0 && stays(ssd));
         }
         self.changes.judged = Some(proposed.fewest);
+        self.changes.accepted.retain(|&ssd| map.state(ssd) == Some(State3::Absent));
         let taken = match &self.phase {
             Phase::Starting(_) => self.adopt_map(map).map_err(|stop| stop.to_string()),
             _ => self.take_map(now, map).map_err(|error| error.to_string()),

@@ -9,7 +9,7 @@
 //! ```
 //! Where the map names voters, a majority of them grants the term by TERM TAKE, to one start of a daemon
 //! and to no other. Otherwise an SSD grants it when it takes MAP SET. Maps of format 2 name no voters: the
-//! members vote, the first 64 of them. They name no array either.
+//! members vote, the first 64 of them. Maps of format 2 name no array either.
 
 use super::Stop;
 use super::epoch::Known;

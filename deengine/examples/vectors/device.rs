@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD of one worker whose target and hosts are in the hand of a script: transfers end when the script
+//! An SSD of one worker whose target and hosts are in the hand of a script. Transfers end when the script
 //! says so, and answers are the effects in bytes.
 
 #[path = "hosts.rs"]
@@ -78,7 +78,7 @@ struct Open {
     queue: u32,
     cid: u16,
     transfers: Vec<(TransferId, LocalRef)>,
-    /// Of a fused response.
+    /// The response, where the transfer is part of a fused one.
     reply: Option<Cqe>,
     is_read: bool,
     is_ranges: bool,

@@ -109,7 +109,7 @@ fn identity_of(client: u16) -> Identity {
     }
 }
 
-/// The client that a command names, where it names one that may connect: a queue that no client is bound to
+/// The client that a command names, where it names one that may connect. A queue that no client is bound to
 /// is played by that client's.
 pub(super) fn named_client(sqe: &Sqe) -> u16 {
     let [low, high, ..] = sqe.cdw11.get().to_le_bytes();

@@ -35,8 +35,8 @@ pub(crate) struct Delivered {
 /// Keep-alive granularity, units of 100 ms.
 const KAS: u16 = 1;
 const PAGE_BYTES: u32 = 4096;
-/// After how long a command is to be tried again that met NotReady, units of 100 ms. It is told to every
-/// host, whether it has said that it minds it (ACRE) or not: hosts that do not leave the two bits alone.
+/// After how long a command is to be tried again that met NotReady, units of 100 ms. Every host gets it, also
+/// one that has not said that it uses it (ACRE): such a host leaves the two bits alone.
 const RETRY_DELAY: u16 = 1;
 
 impl Ssd {

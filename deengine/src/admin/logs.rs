@@ -57,7 +57,7 @@ impl Ssd {
         if !PAGES.contains(&page) {
             return Err(Refusal::InvalidLogPage.into());
         }
-        // Every page is of the controller or of the SSD; pages of ours take the namespace as well, because
+        // Every page is of the controller or of the SSD. Pages of ours take the namespace as well, because
         // targets that pass commands through want to see one.
         let vendor = matches!(
             page,

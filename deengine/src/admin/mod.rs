@@ -36,7 +36,7 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Of an SSD without a volatile write cache.
+    /// The admin part of an SSD that has no volatile write cache.
     pub(crate) fn new(metadata: MetadataStore) -> Self {
         Self {
             volumes: Volumes::new(metadata),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Numbers of openings, by which voters find an older image of an SSD: the rules are in
-//! `gnstor_fleet::opening`. They stand in the metadata, by the SSDs of the map. The lower half of a number
+//! `gnstor_fleet::opening`. The metadata has a number for each SSD of the map. The lower half of a number
 //! counts. The upper half names the array, where `gnstor up` has drawn one (`array/src/openings.rs`).
 //!
 //! ```text
@@ -64,7 +64,7 @@ impl Ssd {
     pub(crate) fn openings_under(&self, map: &AnyMap) -> Option<Vec<u64>> {
         let (AnyMap::Three(old), AnyMap::Three(new)) = (self.table.fleet()?.map(), map) else { return None };
         let pairs = old.ssds.iter().zip(&new.ssds).enumerate();
-        let own = self.config.index;
+        let own = self.config().index;
         let others = pairs.filter(|(_, (was, is))| was.uuid != is.uuid && is.id != own).map(|(ssd, _)| ssd);
         let forgotten =
             others.filter(|&ssd| self.openings().get(ssd).is_some_and(|&number| count_of(number) > 0));

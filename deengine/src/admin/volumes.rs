@@ -2,10 +2,10 @@
 //! The daemon's commands: VOLUME ADD, LIST, DELETE, CHMOD and MAP SET, GET; fences; sweeps. What voters hear
 //! is taken here and judged in [`super::voting`].
 //!
-//! A CHMOD or DELETE changes the table at once, so nothing new is judged by the old entry; its completion
-//! waits until nothing that was is in flight (a *fence*, protocol rule 8). A fence does not wait for ever:
-//! at its deadline the queues of the stragglers are closed. A deleted volume's pages are unmapped in the
-//! background (a *sweep*, rule 10), a bounded part of the table at a time.
+//! A CHMOD or DELETE changes the table at once, so nothing new is judged by the old entry. Its completion
+//! waits until no command that the old entry judged is in flight (a *fence*, protocol rule 8). A fence does
+//! not wait for ever: at its deadline the queues of the stragglers are closed. A deleted volume's pages are
+//! unmapped in the background (a *sweep*, rule 10), a bounded part of the table at a time.
 
 use crate::admin::changes::Change;
 use crate::admin::identify::data_bytes;
@@ -272,8 +272,8 @@ impl Ssd {
         self.wake_at(next);
     }
 
-    /// A worker that has done the last read that a fence waits for says so, but may not have seen the
-    /// fence: it is looked for, too. When next.
+    /// A worker that has done the last read that a fence waits for says so, but may not have seen the fence.
+    /// So the fence is looked for, too. When next.
     pub(crate) fn watch_fences(&mut self, now: Time) -> Time {
         if self.admin.volumes.fences.is_empty() {
             return Time::NEVER;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! This SSD as a voter: TERM TAKE, MAP HOLD, ACTIVATE and LEASE ASK, judged by the transition functions of
-//! crate `fleet` ([`Voter`]), which the model checks.
+//! This SSD as a voter: TERM TAKE, MAP HOLD, ACTIVATE and LEASE ASK. The transition functions of crate
+//! `fleet` ([`Voter`]), which the model checks, judge them.
 //!
 //! ```text
 //!   metadata: term, grant --.
 //!   active map -------------+--> Voter --judges--> writes --durable--> answer
 //!   held map ---------------'
 //! ```
-//! The three commands of the daemon are changes of the metadata ([`super::changes`]): they are carried out
+//! The three commands of the daemon are changes of the metadata ([`super::changes`]). They are carried out
 //! one after another, and take effect when they are durable. LEASE ASK is answered by what is durable. It is
 //! a change, too, where the asker's number of openings is a new one ([`super::opening`]).
 
@@ -65,7 +65,6 @@ pub(crate) fn refusal_of(refused: gnstor_fleet::Refused) -> Refusal {
         Rule::AskTheFirst => Refusal::AskTheFirst,
         Rule::GroupWaits => Refusal::GroupWaits,
         Rule::WrongTarget => Refusal::WrongTarget,
-        // A mark is not in use yet: a stamp below it has the outcome of a lease that is over.
         Rule::LeaseExpired => Refusal::LeaseExpired,
         Rule::GroupFull => Refusal::GroupFull,
         Rule::OlderImage => Refusal::OlderImage,
@@ -108,8 +107,8 @@ impl Ssd {
         Ok(Voter { term, instance, active, held })
     }
 
-    /// Whether it can be part of an array whose SSDs vote: what it promised before can be read, its file has
-    /// room for a map that is held, and it reaches the others.
+    /// Whether it can be part of an array whose SSDs vote. If so, what it promised before can be read, its
+    /// file has room for a map that is held, and it reaches the others.
     pub(crate) fn can_vote(&self) -> bool {
         !self.admin.voting.forgot && !self.admin.voting.is_mute && self.admin.volumes.metadata().can_hold()
     }

@@ -47,7 +47,7 @@ impl Ssd {
         Ok(())
     }
 
-    /// This SSD, which is empty, stands in for one of an array that cannot be used: it takes connections and
+    /// This SSD, which is empty, stands in for one of an array that cannot be used. It takes connections and
     /// permission entries, and refuses every read and write.
     ///
     /// # Errors
@@ -145,7 +145,8 @@ impl Ssd {
     }
 
     /// Whether the map says that the writes that were lost at this epoch are back. A map of format 2 says so
-    /// for all SSDs by any newer epoch, a map of format 3 for the incarnation that it names (rule 1a).
+    /// for all SSDs by any newer epoch. A map of format 3 says so for the incarnation that it names (rule
+    /// 1a).
     pub(crate) fn ends_filling(&self, map: &AnyMap, lossy_at: u64) -> bool {
         match map {
             AnyMap::Two(map) => map.epoch > lossy_at,

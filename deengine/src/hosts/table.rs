@@ -60,9 +60,9 @@ pub(crate) struct QueueState {
 pub(crate) enum Standing {
     /// Nowhere: the queue is not connected, so its commands are looked at as they come.
     Unconnected,
-    /// With the admin queues.
+    /// They pend with the admin queues.
     Admin,
-    /// With the I/O queues of this controller.
+    /// They pend with the I/O queues of this controller.
     Io { controller: u16, class: Class, arbiter: Arc<Arbiter> },
 }
 

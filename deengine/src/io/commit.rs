@@ -91,7 +91,7 @@ impl Worker {
         // Where there was no room a few find out whether there is.
         let most = if std::mem::take(is_stalled) { BATCH.min(arrived.len()) } else { arrived.len() };
         let queue = self.shared.workers.state(self.index).combining();
-        // Behind the version: see `workers/lease_word.rs`.
+        // The lease is read after the version: see `workers/lease_word.rs`.
         let lease_end = self.shared.workers.lease_end();
         let mut work = queue.work();
         work.begin(self.version);
@@ -103,9 +103,9 @@ impl Worker {
             let allowed =
                 write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
                     let identity = Identity::Client(request.get().address.client);
-                    // A write whose leases have ended by `until` is not submitted, even if `confirm`
-                    // allows it: the commit would return it as stale, and the worker would submit it again
-                    // at the same time, for ever.
+                    // A write whose leases have ended by `until` is not submitted, even if `confirm` allows
+                    // it. The commit would return it as stale, and the worker would submit it again at the
+                    // same time, for ever.
                     let until = self.rules.runs_until(lease_end, request);
                     let same = write.version == self.version;
                     let allowed = runs(until, now)

@@ -115,9 +115,9 @@ impl Worker {
         self.shared.ftl.firmware_free() + TURN
     }
 
-    /// Takes the next command, or a burst where many pend: the model's state and the map entries of reads
-    /// then come to this worker's cache once for the whole burst. `false`: there is nothing to take yet,
-    /// or another worker is next.
+    /// Takes the next command, or a burst where many pend. The model's state and the map entries of reads
+    /// then come to this worker's cache once for the whole burst. `false`: there is nothing to take yet, or
+    /// another worker is next.
     fn dispatch_some(&mut self, now: Time) -> bool {
         let is_due = self.pending_due().is_some_and(|at| at <= now);
         if !is_due || !(self.is_next() || now >= self.turn_is_over()) {

@@ -52,7 +52,7 @@ pub(crate) struct Commands {
     trim_left: u32,
     /// Pages on their way from the medium.
     loads: HashMap<Ticket, Load>,
-    /// For the workers; not yet left with them.
+    /// Effects for the workers that were not handed to them yet.
     effects: VecDeque<Effect>,
     /// Data of commands that are not about blocks.
     scratch: Scratch,
@@ -80,7 +80,7 @@ impl Commands {
         })
     }
 
-    /// So many workers carry commands out, too.
+    /// Shares the SSD with so many workers, which carry commands out, too.
     pub(crate) fn share(&mut self, workers: usize) {
         self.shares = Shares::of(workers);
     }

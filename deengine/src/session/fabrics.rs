@@ -20,8 +20,8 @@ use gnstor_proto::status::Refusal;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit
-/// 17), timeout 5 s (TO = 10), the NVM command set (bit 37).
+/// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit 17).
+/// Timeout 5 s (TO = 10), the NVM command set (bit 37).
 const CAP: u64 = (MAX_QUEUE_ENTRIES as u64 - 1) | 1 << 16 | 1 << 17 | 10 << 24 | 1 << 37;
 const CONNECT_BYTES: u32 = 1024;
 const _: () = assert!(CONNECT_BYTES as usize == gnstor_proto::fabrics::CONNECT_DATA_BYTES);
@@ -201,7 +201,8 @@ impl Ssd {
     }
 
     /// A client that comes back as another host gets its identity when its old queues are gone (protocol
-    /// rule 4). Several connections of one host stand side by side; of daemons the terms decide.
+    /// rule 4). Several connections of one host stand side by side. Of two daemons, the term decides which
+    /// one is heard.
     pub(crate) fn end_former_host(&mut self, now: Time, identity: Identity, host_id: [u8; 16], serial: u64) {
         if identity == Identity::Daemon {
             return;

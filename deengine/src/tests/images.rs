@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Data files that another process changed between two lives of their SSD. Some changes cannot be found: a
+//! Data files that another process changed between two lives of their SSD. Some changes cannot be found. A
 //! test that shows such a limit fails when the limit goes away, and its page is to be changed then.
 
 use super::*;

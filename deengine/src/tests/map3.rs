@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Maps of format 3: the first is the map's, groups wait and are full, and a map gives its places to one
+//! Maps of format 3. The first is the map's, and groups wait and are full. A map gives its places to one
 //! content of one SSD (rules 1a, 1c, 7a, 15).
 
 use super::*;

@@ -27,6 +27,8 @@ mod map3;
 mod media;
 mod model;
 mod moves;
+mod numbers;
+mod opcodes;
 mod oracle;
 mod placement;
 mod presets;
@@ -79,39 +81,6 @@ const READER: QueueKey = QueueKey(81);
 const STRANGER: QueueKey = QueueKey(91);
 const VOLUME: u16 = 5;
 const LEASE: u32 = 3;
-
-/// Commands that an SSD knows, and one that it does not.
-const OPCODES: [u8; 29] = [
-    io::FLUSH,
-    io::WRITE,
-    io::READ,
-    io::COMPARE,
-    io::WRITE_ZEROES,
-    io::DATASET_MANAGEMENT,
-    admin::IDENTIFY,
-    admin::GET_LOG_PAGE,
-    admin::ABORT,
-    admin::SET_FEATURES,
-    admin::GET_FEATURES,
-    admin::ASYNC_EVENT_REQUEST,
-    admin::KEEP_ALIVE,
-    opcode::VOLUME_ADD,
-    opcode::VOLUME_LIST,
-    opcode::VOLUME_DELETE,
-    opcode::VOLUME_CHMOD,
-    opcode::LEASE_RENEW,
-    opcode::MAP_SET,
-    opcode::MAP_GET,
-    opcode::MAP_HOLD,
-    opcode::TERM_TAKE,
-    opcode::ACTIVATE,
-    opcode::LEASE_ASK,
-    opcode::SETTLE,
-    opcode::PEER_READ,
-    opcode::REPAIR,
-    gnstor_proto::fabrics::OPCODE,
-    0xFF,
-];
 
 struct Completion {
     queue: QueueKey,

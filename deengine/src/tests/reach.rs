@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every refusal of the table is reached through a capsule. The list in `reach` is a `match` without a last
-//! arm: a refusal that is added to the table needs a case here before the tests compile.
+//! arm. So a refusal that is added to the table needs a case here before the tests compile.
 
 use super::map3::{At, one_group};
 use super::*;

@@ -295,8 +295,8 @@ fn flush_succeeds() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Many writes, deallocations and reads in flight, their transfers ending in any order: afterwards
-    /// each block holds what the command with its highest stamp left there, and no page is lost.
+    /// Many writes, deallocations and reads in flight, their transfers ending in any order. Afterwards each
+    /// block holds what the command with its highest stamp left there, and no page is lost.
     #[test]
     fn the_highest_stamp_wins_in_any_order_of_transfers(seed: u64) {
         let mut harness = Harness::new();

@@ -120,8 +120,8 @@ fn what_another_has_committed_is_answered_before_the_step_ends() {
     assert_eq!(harness.worker(WRITER).writes_done(), 3);
 }
 
-/// The modelled firmware takes writes of sixteen blocks faster than dies program them: sooner or later
-/// more is under way than a power failure leaves time for (protocol rule 11).
+/// The modelled firmware takes writes of sixteen blocks faster than dies program them. Sooner or later more
+/// is under way than a power failure leaves time for (protocol rule 11).
 fn slow_to_program() -> Harness {
     Harness::bare_as("gnstor-980pro", 0, 1 << 15).with_clients().with_volume()
 }

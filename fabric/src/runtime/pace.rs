@@ -26,7 +26,7 @@ pub(super) enum Rest {
 }
 
 /// Steps without work before the thread lets others run.
-const SPIN_STEPS: u32 = 200;
+const SPIN_STEPS: u32 = 20;
 
 /// How a thread rests by the time for which it has been idle.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ const BESIDE_OTHERS: Plan = Plan {
 const ALONE: Plan = Plan { awake: BESIDE_OTHERS.awake, naps: &[], longest: Span::from_ms(20) };
 /// The longest naps of a transport that polls an executor.
 const SHORT: Span = Span::from_ns(200_000);
-/// Its first naps. They add little to the time of a request after a short pause.
+/// The first naps of such a transport. They add little to the time of a request after a short pause.
 const SHORTEST: Span = Span::from_ns(50_000);
 /// A nap ends so long before the next event: the operating system wakes a thread late.
 const MARGIN: Span = Span::from_ns(150_000);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waits with a deadline. A command is judged by a time that was read after it was taken in; a deadline, the
-//! other way about, by a time that was read before the last look.
+//! Waits with a deadline. A command is judged by a time that was read after it was taken in. A deadline is
+//! judged, the other way about, by a time that was read before the last look.
 
 /// Looks until something is there, `None` at the deadline. What is there counts, even if this process was
 /// stopped between two looks and the deadline passed meanwhile. `rest` is what is done between two looks.

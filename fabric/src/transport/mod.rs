@@ -153,7 +153,7 @@ enum Origin {
     Local { target: u16, transfer: gnstor_base::controller::TransferId, pull: bool },
     /// The transport's own: a part of a fused response.
     Part { number: u32 },
-    /// Asked for over TCP.
+    /// An SSD of another process asked for it, over TCP.
     Remote(Asked),
 }
 

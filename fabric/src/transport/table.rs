@@ -19,7 +19,7 @@ pub(super) trait Name: Copy {
     fn raw(self) -> u32;
 }
 
-/// Up to 65,536 things.
+/// A table of up to 65,536 things.
 pub(super) struct Table<K, T> {
     places: Vec<(u16, Option<T>)>,
     free: Vec<u16>,

@@ -88,7 +88,7 @@ impl World {
             }
         }
         if self.has_majority() && !has_raised {
-            // Durable before anyone hears it.
+            // The number is durable before a voter hears it.
             to(&|world| {
                 world.disk.0 = next(world.disk.0);
                 world.on = Some((true, [false; VOTERS]));

@@ -15,9 +15,8 @@ enum : gn_u32 {
 };
 
 // The state of one SSD's queue pair. The channel's fields say where its queues are (`queue_of`), and the gate
-// which of its two sets is in use. `gate`,
-// `publish` and `rung` count blocks by 16 bits, as the wire does, `retired` and `completed` by 32. The last
-// two change under cq_word's lock.
+// which of its two sets is in use. `gate`, `publish` and `rung` count blocks by 16 bits, as the wire does,
+// `retired` and `completed` by 32. The last two change under cq_word's lock.
 struct queue_pair {
   gn_u64 gate;         // send blocks handed out, and commands that wait for one (gate.cuh)
   gn_u32 publish;      // send blocks whose doorbell was rung, before their record at least
@@ -59,17 +58,16 @@ enum : gn_u32 {
 // request has ended.
 struct slot {
   // of the command: CMD_FREE, or CMD_IN_FLIGHT | queue << 8 | head << 16, one word so that it cannot be of
-  // two
-  // commands
+  // two commands
   gn_u32 state;
   // of the request: its commands that have ended | REQ_FAILED; 0 while the slot is free. Only ever added to
   gn_u32 done;
   gn_u32 status;       // of its first failure: an NVMe status word, or GN_* above 16 bits
-  // detail of the first failure; of a request that waits for another map, why it does (a status), and the
+  // detail of the first failure. Of a request that waits for another map, why it does (a status), and the
   // tick at which it tries again
   gn_u32 dw0, dw1;
   // with pool_addr: the buffer that is held if the owner has gone. Until then of a write the epoch that its
-  // commands carry, and the sequence of its first part; of a request that waits for another map, the epoch
+  // commands carry, and the sequence of its first part. Of a request that waits for another map, the epoch
   // that it was refused with
   gn_u32 pool_bytes;
   gn_u64 pool_addr;
@@ -77,8 +75,7 @@ struct slot {
 static_assert(sizeof(slot) == 32, "");
 enum : gn_u32 { CMD_FREE = 0, CMD_IN_FLIGHT = 2, PARKED_BYTES = 64 };
 // A thread that gives a request up adds REQ_ABANDONED less what it has sent: the command that makes it
-// REQ_ABANDONED
-// was the last.
+// REQ_ABANDONED was the last.
 enum : gn_u32 { REQ_ABANDONED = 0x80000000u, REQ_FAILED = 0x01000000u };
 
 // The pool: one word per 64 KiB block, see pool.cuh. Its whole address range is registered when it is made;
@@ -155,7 +152,7 @@ struct volume {
   gn_u32 reserved;
 };
 static_assert(sizeof(volume) == 64, "");
-// Refusals because of the map; broken queue pairs, too.
+// What requests of a volume wait through: refusals because of the map, and broken queue pairs, too.
 enum : gn_u32 { FOLLOWS_REFUSALS = 1, FOLLOWS_BROKEN = 2 };
 
 enum : gn_u32 { PLACE_NONE = 0xffffu, PLACE_FILLING = 0x8000u };

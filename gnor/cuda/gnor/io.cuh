@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A request from one thread: cut at chunk borders and where a piece of its buffer ends; a command a part
-// (read), or a part and replica (write).
+// A request from one thread. It is cut at chunk borders and where a piece of its buffer ends. A read has a
+// command for each part, a write for each part and replica.
 //
 //   io_stage        takes a slot, builds the next command's capsule; nothing is sent
 //   io_commit       a warp's lanes append what they staged: one doorbell per SSD
@@ -17,7 +17,7 @@
 
 namespace gn {
 
-// Reasons in DW0 after which a read is tried elsewhere (proto/src/status.rs): this SSD is not to serve it, or
+// Reasons in DW0 after which a read is tried elsewhere (proto/src/status.rs). This SSD is not to serve it, or
 // what is wrong is wrong with this copy.
 enum : gn_u32 {
   // of an SSD that is back and has not got the volume's newest entry yet
@@ -55,8 +55,8 @@ GN_DEV gn_u32 load_of(const channel& c, gn_u32 ssd) {
   return (gate_next(g) + gate_waiting(g) - S::ld(&qp.completed)) & 0xffffu;
 }
 
-// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less ("any
-// replica by load", protocol rule 7). Neighbouring lanes see the same: a small difference is none.
+// The replica that a read goes to first. Of two, drawn in turn by `hint`, it is the one that is asked for
+// less ("any replica by load", protocol rule 7). Neighbouring lanes see the same: a small difference is none.
 template <class S>
 GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 table, gn_u32 vba, gn_u32 hint) {
   gn_u32 one = read_place(v, table, vba, 0, hint), other = read_place(v, table, vba, 0, hint + 1);
@@ -104,8 +104,8 @@ GN_DEV bool io_goes_on_waiting(const channel& c, const volume& v, X& x) {
 
 // Stages the next command of each lane's request that is `active`, not all sent and has nothing staged. Where
 // there was no slot for it, it has nothing staged afterwards either: poll, then try again. With QUEUES a
-// request that has no slot gets its first one in its turn; without, only one that no other request waits for,
-// and the request may be dropped.
+// request that has no slot gets its first one in its turn. Without, it gets only a slot that no other request
+// waits for, and the request may be dropped.
 template <class S, bool QUEUES = true, class X>
 GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u32 hint) {
   bool wants = active && !io_ended(x) && x.cid == IO_NONE && !io_all_sent(x);
@@ -261,7 +261,7 @@ GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, 
     x.cid = x.head = IO_NONE;
     if (head == IO_NONE) return;  // nothing of it is on its way
     slot& r = c.slots[head];
-    if (x.attempt == WAITS) x.status = S::ld(&r.dw0), pooled = false, x.attempt = 0;  // nor of this one
+    if (x.attempt == WAITS) x.status = S::ld(&r.dw0), pooled = false, x.attempt = 0;  // nor of this request
     r.pool_addr = !pooled ? 0 : has_pieces(x) ? keep_buffer(c, head, x.address) : x.address;
     r.pool_bytes = x.blocks * GN_BLOCK;
     hold_data<S>(c, r, POOL_HELD);

@@ -24,8 +24,8 @@ gn_u64 dumped = 0;
 gn_u64 map_refusals = 0;
 gn_u64 made_anew = 0;
 
-/// At saturation no request waits much longer than another: p99.9 of the steps that a request takes is at
-/// most 4 times p50, and the longest request takes at most 20 times p50.
+/// At saturation no request waits much longer than another. p99.9 of the steps that a request takes is at
+/// most 4 times p50. The longest request takes at most 20 times p50.
 bool tail_is_short(Harness& r, const char* name) {
   if (!r.cfg.saturates) return true;
   std::sort(r.steps.begin(), r.steps.end());

@@ -17,12 +17,13 @@
 //   GN_CLIENT(kernel, args, body)                 // gn_launch runs it beside the HCA's agent
 //
 // When a request has ended, plain loads of the thread that took its end from `dispatch`, or waited for it,
-// see the data; others see it behind a __syncwarp, a __syncthreads or a release of that thread's.
+// see the data. Others see it behind a __syncwarp, a __syncthreads or a release of that thread's.
 //
 // Every function that says so is called by all 32 lanes of a warp together; a lane without a request takes
 // part too. Every loop has a deadline: a request that passes it ends with GN_TIMED_OUT. Its buffer is not
-// used again, as data may still come into it; give a buffer of the pool back as usual: the pool does not hand
-// out its memory before the late completion has come. Keep memory of your own until a drain.
+// used again, as data may still come into it. Give a buffer of the pool back as usual: the pool does not hand
+// out its memory before the late completion has come. Do not use memory of your own for something else until
+// a drain.
 #pragma once
 #include "gnstor/batch.cuh"
 #include "gnstor/blocking.cuh"

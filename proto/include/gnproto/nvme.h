@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The bytes of GNStor for C, C++ and CUDA: NVMe and NVMe-oF structures, the packed starting LBA, statuses
 // and refusals (refusals.h). Also the permission entry of the vendor commands, the header of the fleet map
-// and the placement hash (volumes.h), and the block sum. The Rust sources have the same layouts and
-// explain them: src/nvme.rs, fabrics.rs, slba.rs, status.rs, vendor.rs, placement.rs, checksum.rs. A test
-// compares every number.
+// and the placement hash (volumes.h), and the block sum. The Rust sources have the same layouts and explain
+// them: src/nvme.rs, fabrics.rs, slba.rs, status.rs, vendor.rs, placement.rs, checksum.rs. A test compares
+// every number.
 //
 // C99, C++11 or CUDA. NVRTC needs no header but the two beside this one. In the Linux kernel
 // (C11) the types are the kernel's. All fields are little-endian, so the compiler's target must be. Fields

@@ -8,7 +8,7 @@
 //!   ...                                  within a column, straw2 decides which group gets which SSD
 //!   group 63     1        2
 //! ```
-//! A share that is not whole is rounded up in some stripes and down in others, by a hash: over many stripes
+//! A share that is not whole is rounded up in some stripes and down in others, by a hash. Over many stripes
 //! the shares are exact. So blocks of one stripe never crowd on one SSD, and groups still pair every SSD with
 //! every other.
 

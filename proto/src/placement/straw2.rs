@@ -18,7 +18,7 @@ pub(super) struct Straw {
 }
 
 /// Straws whose `u` differ by more than a part in `2^NEAR_SHIFT` have logarithms that differ by more than
-/// `2^(LOG_BITS - NEAR_SHIFT)` in fixed point: far more than the error of the logarithm.
+/// `2^(LOG_BITS - NEAR_SHIFT)` in fixed point. That is far more than the error of the logarithm.
 const NEAR_SHIFT: u32 = 24;
 /// Up to this weight such logarithms still differ after the division by it.
 const MOST_WEIGHT: u32 = 1 << (LOG_BITS - NEAR_SHIFT + WEIGHT_SHIFT);

@@ -94,7 +94,7 @@ fn an_ssd_that_is_cut_off_fails_its_own_blocks_in_time_and_no_others() {
         view.read_at(0, &mut back).unwrap();
         assert_same("after the fault", &back, &data);
 
-        // A write that fails comes last: the daemon hears of it, and asks the SSD on a connection of this
+        // A write that fails comes last. The daemon hears of it, and asks the SSD on a connection of this
         // process, for which there is no way back.
         array.transport().each(|e, _| e.set_silent(2, true)).unwrap();
         let started = Instant::now();

@@ -31,8 +31,9 @@ impl Beside {
             let name = format!("{attack:?}");
             only.is_empty() || only.split(',').any(|wanted| wanted.eq_ignore_ascii_case(&name))
         };
-        // A stranger has no rights to break rules with.
-        let strangers = Attack::ALL.into_iter().filter(|&attack| attack != Attack::Insider);
+        // A stranger has no rights to break rules with, and this array's port has no TLS.
+        let is_strangers = |attack: &Attack| !matches!(attack, Attack::Insider | Attack::Hellos);
+        let strangers = Attack::ALL.into_iter().filter(is_strangers);
         strangers.filter(named).map(Self::Attack).chain([Self::Computing]).collect()
     }
 }
@@ -111,7 +112,7 @@ fn more_pairs() -> u64 {
 }
 
 /// Runs a load beside each of these, in pairs of a time without and a time beside it. No round may fail. What
-/// the load keeps is a matter of the machine, too: `GNSTOR_HOSTILE_KEEP` is what it must keep beside each, in
+/// the load keeps is a matter of the machine, too. `GNSTOR_HOSTILE_KEEP` is what it must keep beside each, in
 /// percent, as the median of the pairs. Without it, only a load that nearly stands still is a failure.
 pub(crate) fn measure(up: &Up, guest: &Guest, all: &[Beside], pairs: u64, slice: Duration) -> Load {
     let (keep, more) = (number("GNSTOR_HOSTILE_KEEP", 10), more_pairs());

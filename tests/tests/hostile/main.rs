@@ -145,7 +145,7 @@ impl Idle {
 
 /// Reads beside idle connections, in turn with reads without any. `GNSTOR_IDLE=10000` and
 /// `GNSTOR_IDLE_PAIRS=5` give the figures of the documents. The time of a handshake is shorter than that of a
-/// measurement, so the array closes the connections of each turn while the next one runs.
+/// measurement. So the array closes the connections of each turn while the next one runs.
 #[test]
 fn idle_connections_cost_an_active_client_little() {
     within(LIMIT, || {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A wire between client and SSD. While it is told to, it flips a bit in the data of writes, puts other data
-//! in their place together with its sum, or has the writes go to another block.
+//! A wire between client and SSD. While it is told to, it harms writes. It flips a bit in their data, puts
+//! other data in their place together with its sum, or has them go to another block.
 
 use gnstor_fabric::tcp::data_sum;
 use gnstor_proto::nvme::{ReadWrite, Sqe, io};

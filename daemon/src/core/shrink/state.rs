@@ -79,7 +79,7 @@ struct Told {
 #[derive(Default, Debug)]
 pub(in crate::core) struct Changes {
     pub(super) round: Option<Proposed>,
-    /// The fewest replicas by which the last map of this daemon's term was judged; 0: no map of an earlier
+    /// The fewest replicas by which the last map of this daemon's term was judged. 0: no map of an earlier
     /// daemon can be decided any more.
     pub(in crate::core) judged: Option<u8>,
     /// The fewest replicas of the volumes that a start has found.
@@ -114,6 +114,8 @@ pub(in crate::core) struct Changes {
     home_ssds: BTreeSet<u16>,
     /// Voters that are new are asked for the term: until then no map is proposed.
     pub(super) anew: Option<Anew>,
+    /// Absent SSDs that lack writes, and that the operator takes back as they are.
+    pub(in crate::core) accepted: BTreeSet<u16>,
     /// SSDs that are there in the place of others.
     pub(in crate::core) newcomers: BTreeMap<u16, Newcomer>,
     /// SSDs that took the place of others since this daemon serves, and their identities.
@@ -138,6 +140,7 @@ impl Changes {
         self.down_since.entry(ssd).or_insert(now);
         self.since.remove(&ssd);
         self.newcomers.remove(&ssd);
+        self.accepted.remove(&ssd);
         if let Some(anew) = &mut self.anew {
             anew.lost(ssd);
         }
@@ -311,7 +314,8 @@ impl Changes {
         self.flapping.remove(&ssd);
     }
 
-    /// When something is due, beside answers. `returning`: SSDs that get the map on their way back.
+    /// The next time at which the changes have something to do without an answer. `returning` are the SSDs
+    /// that get the map on their way back.
     pub(super) fn wakes_at(&self, timing: Timing, returning: &[u16]) -> Option<u64> {
         let round = self.round.as_ref().filter(|round| !round.is_active);
         let over = round.and_then(|round| round.round.decided_at).map(|at| at + timing.lease + timing.drift);

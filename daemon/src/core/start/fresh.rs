@@ -86,7 +86,7 @@ impl Core {
     }
 
     /// The next epoch of an array of format 2 in format 3, with the same places. Only where all SSDs have the
-    /// same map, are whole, and none is stood in for: the new map says of each place that it serves.
+    /// same map, are whole, and none is stood in for. The new map says of each place that it serves.
     fn converted(&self, newest: &AnyMap, probes: &[Probe]) -> Option<AnyMap> {
         let AnyMap::Two(known) = newest else { return None };
         let is_same =
@@ -114,7 +114,7 @@ impl Core {
 impl Start {
     /// The newest map names voters, and each SSD that answered has a map with voters. Else a daemon ended
     /// while it gave the SSDs their first such map. One whose content the map does not name has lost what it
-    /// had, and is given nothing here. Nor is one that is out of the map: it learns the map when it is
+    /// had, and is given nothing here. Nor is one that is out of the map. It learns the map when it is
     /// brought up to date, and no step of a start waits for it.
     pub(super) fn is_published(&self) -> bool {
         let Some(AnyMap::Three(newest)) = self.newest().filter(|map| !voters_of(map).is_empty()) else {

@@ -40,7 +40,7 @@ fn a_call_without_proof_is_refused_whatever_it_asks() {
             refused(c.fleet.show(show).await, Code::Unauthenticated, "");
             let keep = c.sign(KeepRequest { client_id: 1 });
             refused(c.fleet.keep(keep).await, Code::Unauthenticated, "");
-            let resume = c.sign(ResumeRequest { ssd: 0 });
+            let resume = c.sign(ResumeRequest { ssd: 0, lose_data: false });
             refused(c.fleet.resume(resume).await, Code::Unauthenticated, "");
             let fail = c.sign(FailRequest { ssd: 0, lose_data: true });
             refused(c.fleet.fail(fail).await, Code::Unauthenticated, "");
@@ -51,7 +51,7 @@ fn a_call_without_proof_is_refused_whatever_it_asks() {
 }
 
 /// The paths of all calls of the file: a new call is among them.
-fn every_call() -> Vec<String> {
+pub(crate) fn every_call() -> Vec<String> {
     let mut service = "";
     let mut calls = Vec::new();
     for line in PROTO.lines().map(str::trim_start) {

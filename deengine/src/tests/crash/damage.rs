@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One structure of the system area is damaged while the power is off: the SSD refuses and says which, or
+//! One structure of the system area is damaged while the power is off. The SSD refuses and says which, or
 //! comes up and tells the truth.
 //!
 //! ```text
