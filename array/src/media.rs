@@ -74,6 +74,8 @@ pub struct Made {
     pub regions: Vec<Arc<HostRegion>>,
     /// For reports.
     pub about: About,
+    /// The Diffie-Hellman group in which hosts prove who they are.
+    pub dh_group: Group,
 }
 
 impl Made {
@@ -81,7 +83,7 @@ impl Made {
     pub fn ask_proof(&mut self, manager_key: &Secret) {
         self.ssd.require_authentication(Authentication {
             manager_key: manager_key.clone(),
-            group: Group::Null,
+            group: self.dh_group,
             random: Box::new(random::fill),
         });
     }
@@ -156,6 +158,10 @@ pub fn new_file_bytes(plan: &Plan) -> Result<Option<u64>, MediaError> {
 /// # Errors
 /// [`MediaError`]: no memory, no file, or one that holds something else.
 pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
+    Ok(Made { dh_group: plan.dh_group, ..power_on(plan)? })
+}
+
+fn power_on(plan: &Plan) -> Result<Made, MediaError> {
     let Some(path) = &plan.file else {
         let media = if plan.shared { SsdMedia::SharedRam } else { SsdMedia::Ram };
         let config = config(plan, media, plan.bytes.unwrap_or(DEFAULT_BYTES))?;
@@ -229,6 +235,7 @@ pub(crate) fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
     let data = path.map(Path::to_path_buf);
     let (changed, memory) = (changes(&preset), regions.iter().find_map(|region| mapped_at(region)));
     Made {
+        dh_group: Group::default(),
         ssd,
         regions,
         about: About {
@@ -279,4 +286,23 @@ pub(crate) fn shut_down(ssd: &mut Ssd) -> Result<(), MediaError> {
 pub(crate) fn power_fail(ssd: &mut Ssd) -> Result<u64, MediaError> {
     ssd.power_fail()
         .map_err(|e| MediaError::Off { what: "the dump could not be written", cause: e.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+
+    #[test]
+    fn an_ssd_demands_the_group_of_its_plan() {
+        let _deadline = deadline();
+        for dh_group in [Group::Null, Group::Ffdhe2048, Group::Ffdhe3072] {
+            let preset = preset("null").ok();
+            let mut made = make_ssd(&Plan { preset, bytes: Some(4 << 20), dh_group, ..Plan::default() });
+            let made = made.as_mut().expect("an SSD");
+            made.ask_proof(&Secret::random());
+            let shown = format!("{:?}", made.ssd);
+            assert!(shown.contains(&format!("group: {dh_group:?}")), "{shown}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //! What is asked of SSDs, before any is made.
 
 use crate::media_error::MediaError;
+use gnstor_auth::Group;
 use gnstor_deengine::{Preset, SsdMedia};
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,8 @@ pub struct Plan {
     pub volatile: bool,
     /// What the file holds is given up for a new SSD.
     pub format: bool,
+    /// The Diffie-Hellman group in which hosts prove who they are.
+    pub dh_group: Group,
 }
 
 /// Plans for `count` SSDs of one kind in memory, numbered from 0.

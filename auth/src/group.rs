@@ -9,10 +9,11 @@ use zeroize::{Zeroize, Zeroizing};
 pub const PRIVATE_BYTES: usize = 32;
 
 /// A group that both sides agree on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Group {
     /// No exchange: the secret alone protects the responses.
+    #[default]
     Null = 0,
     /// ffdhe2048.
     Ffdhe2048 = 1,

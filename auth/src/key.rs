@@ -120,6 +120,10 @@ impl Secret {
         is_mac(&self.bytes, &[VERIFIER, &[0], device], verifier)
     }
 
+    pub(crate) fn bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.bytes
+    }
+
     /// The key with which the party named `nqn` computes its responses (section 8.3.5.5.9).
     pub(crate) fn transformed(&self, nqn: &str) -> Zeroizing<[u8; KEY_BYTES]> {
         Zeroizing::new(if self.is_transformed {

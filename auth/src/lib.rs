@@ -32,7 +32,9 @@
 //! | [`host`], [`controller`] | the two state machines |
 //! | [`random`] | random bytes of the operating system |
 //! | [`queue`] | proof that an I/O queue belongs to an authenticated controller |
+//! | [`client_id`] | proof of a client's id to the daemon |
 
+pub mod client_id;
 pub mod controller;
 pub mod group;
 pub mod host;
@@ -42,6 +44,7 @@ pub mod queue;
 pub mod random;
 mod response;
 
+pub use client_id::{CLIENT_PROOF, ShownClient};
 pub use controller::Controller;
 pub use group::Group;
 pub use host::Dice;

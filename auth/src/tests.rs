@@ -2,6 +2,7 @@
 //! Both sides against each other, against wrong secrets, and against every bent message.
 
 mod fuzz;
+mod vectors;
 
 use super::*;
 use crate::deadline::{Deadline, LIMIT};

@@ -114,7 +114,8 @@ fn plan(args: &SsdArgs) -> Result<Plan, CliError> {
     let SsdArgs { index, size: bytes, format, .. } = *args;
     let MediaArgs { shared_memory: shared, sparse, retime, volatile, .. } = args.media;
     let (settings, file) = (args.media.settings.clone(), args.data.clone());
-    Ok(Plan { index, preset, settings, retime, bytes, file, shared, sparse, volatile, format })
+    let dh_group = args.media.dh_group.into();
+    Ok(Plan { index, preset, settings, retime, bytes, file, shared, sparse, volatile, format, dh_group })
 }
 
 /// Makes the SSD, which asks hosts to prove that they know its key. If the SSD holds another key already, it

@@ -161,7 +161,7 @@ fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
     let (settings, bytes) = (args.media.settings.clone(), args.ssd_size);
     let like = Plan { preset, settings, retime: args.media.retime, bytes, ..Plan::default() };
     let like = Plan { shared: args.media.shared_memory, sparse: args.media.sparse, ..like };
-    let like = Plan { volatile: args.media.volatile, ..like };
+    let like = Plan { volatile: args.media.volatile, dh_group: args.media.dh_group.into(), ..like };
     if let Some(folder) = &args.data {
         return Ok(Ssds::Here(media::in_folder(folder, args.ssds, &like)?));
     }

@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 const FLUSHED: Duration = Duration::from_secs(2);
 /// Shortest time that a try is given: less fails where an SSD answers, too.
 const LEAST: Duration = Duration::from_millis(200);
+/// While requests wait without a thread, a call that waits to connect anew looks so often whether they are
+/// drained.
+const DRAINED: Duration = Duration::from_millis(20);
 /// A call that needs no lost SSD tries again after this where a try failed.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -40,6 +43,9 @@ impl Client {
     pub fn reconnect(&self, deadline: Duration) -> Result<bool, Error> {
         let begun = Instant::now();
         self.may_reconnect().map_err(Error::Protocol)?;
+        if self.has_parked().map_err(Error::Protocol)? {
+            return Err(Error::Protocol("requests of submit_async wait: drain them first".into()));
+        }
         let transfers = || self.transfers.lock().expect("no panic while held");
         self.note_broken(&transfers()).map_err(Error::Protocol)?;
         if self.session.missing().is_empty() {
@@ -67,16 +73,22 @@ impl Client {
         if self.link_options.fabric == Fabric::InProcess {
             return Err("the SSDs are in this process".into());
         }
-        if self.channel_stats().map_err(|e| e.to_string())?.parked != 0 {
-            return Err("requests of submit_async wait: drain them first".into());
-        }
         Ok(())
+    }
+
+    /// Whether requests of `submit_async` wait without a thread. Their queue pairs are not made anew before
+    /// they are drained.
+    fn has_parked(&self) -> Result<bool, String> {
+        Ok(self.channel_stats().map_err(|e| e.to_string())?.parked != 0)
     }
 
     /// Ends the old connections, and makes new ones to the SSDs that are up or found.
     #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
     fn renew_queues(&self, transfers: &Transfers, left: Duration) -> Result<bool, String> {
         self.may_reconnect()?;
+        if self.has_parked()? {
+            return Ok(false);
+        }
         let begun = Instant::now();
         let left = || left.saturating_sub(begun.elapsed()).max(LEAST);
         let new = self.session.dial_anew(left().min(ADMIN_DEADLINE));
@@ -135,10 +147,24 @@ impl Again for Client {
         self.session.has_found()
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
     fn wait_change(&self, epoch: u64, most: Duration) -> Wait {
-        match self.may_reconnect() {
-            Ok(()) => self.session.wait_for_map(epoch, true, most),
-            Err(why) => Wait::Hopeless(why),
+        if let Err(why) = self.may_reconnect() {
+            return Wait::Hopeless(why);
+        }
+        let begun = Instant::now();
+        let left = || most.saturating_sub(begun.elapsed());
+        loop {
+            match self.has_parked() {
+                Err(why) => return Wait::Hopeless(why),
+                Ok(false) => return self.session.wait_for_map(epoch, true, left()),
+                Ok(true) if left().is_zero() => return Wait::Late,
+                Ok(true) => {}
+            }
+            // A newer map may leave the lost SSD out, and then nothing has to be connected anew.
+            if self.session.wait_for_map(epoch, false, DRAINED.min(left())) == Wait::Moved {
+                return Wait::Moved;
+            }
         }
     }
 }

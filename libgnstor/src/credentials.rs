@@ -2,8 +2,10 @@
 //! The proofs that a client has for the daemon, and the daemon's for the client: TLS files and a token.
 
 use crate::error::Error;
+use gnstor_auth::{CLIENT_PROOF, ShownClient};
 use gnstor_fabric::tcp::ClientTls;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -80,7 +82,7 @@ impl Credentials {
                 Some(value)
             }
         };
-        Ok((endpoint, Proof(token)))
+        Ok((endpoint, Proof { token, client: Arc::default() }))
     }
 }
 
@@ -102,17 +104,33 @@ impl Credentials {
     }
 }
 
-/// Adds the token to each call.
+/// Adds the token to each call, and the proof of the client's id once it has one.
 #[derive(Clone, Debug)]
-pub struct Proof(Option<MetadataValue<Ascii>>);
+pub struct Proof {
+    token: Option<MetadataValue<Ascii>>,
+    client: Arc<OnceLock<MetadataValue<Ascii>>>,
+}
+
+impl Proof {
+    /// From here on each call proves that the caller is this client.
+    pub(crate) fn set_client(&self, shown: &ShownClient) {
+        let mut value: MetadataValue<Ascii> = shown.to_text().parse().expect("digits and spaces");
+        value.set_sensitive(true);
+        // A connection registers once.
+        let _ = self.client.set(value);
+    }
+}
 
 /// A channel whose calls carry the token.
 pub type SignedChannel = InterceptedService<Channel, Proof>;
 
 impl Interceptor for Proof {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(token) = &self.0 {
+        if let Some(token) = &self.token {
             request.metadata_mut().insert("authorization", token.clone());
+        }
+        if let Some(client) = self.client.get() {
+            request.metadata_mut().insert(CLIENT_PROOF, client.clone());
         }
         Ok(request)
     }

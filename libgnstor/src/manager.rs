@@ -4,7 +4,7 @@
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::rpc::Rpc;
-use gnstor_auth::Secret;
+use gnstor_auth::{Secret, ShownClient};
 use gnstor_gnor::session::Registration;
 use gnstor_proto::grpc;
 use gnstor_proto::slba::ClientId;
@@ -113,13 +113,16 @@ impl Manager {
         let raw = u16::try_from(registered.client_id).unwrap_or(0);
         let id = ClientId::new(raw)
             .ok_or_else(|| Error::Protocol(format!("client id {}", registered.client_id)))?;
-        rpc.keep(registered.client_id);
         let secret = match registered.secret.as_str() {
             "" => None,
             text => {
                 Some(Secret::parse(text).map_err(|e| Error::Protocol(format!("the client's secret: {e}")))?)
             }
         };
+        if let Some(secret) = &secret {
+            rpc.prove(&ShownClient::of(raw, registered.serial, secret));
+        }
+        rpc.keep(registered.client_id);
         let registration = Registration { client: id, serial: registered.serial, secret };
         Ok(Self { rpc: Arc::new(rpc), id, registration })
     }

@@ -3,6 +3,7 @@
 
 use crate::credentials::{Credentials, Proof, SignedChannel, root_cause};
 use crate::error::Error;
+use gnstor_auth::ShownClient;
 use gnstor_proto::grpc;
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
@@ -53,6 +54,11 @@ impl Rpc {
 
     pub(crate) fn fleet(&self) -> FleetClient<SignedChannel> {
         FleetClient::with_interceptor(self.channel.clone(), self.proof.clone())
+    }
+
+    /// From here on each call proves that the caller is this client.
+    pub(crate) fn prove(&self, client: &ShownClient) {
+        self.proof.set_client(client);
     }
 
     /// Names a client id to the daemon again and again, until this connection is dropped.

@@ -18,13 +18,15 @@
 //! | [`agenda`], [`dice`], [`zipf`] | the clock and the random numbers |
 //! | [`world`] | actors and how they meet |
 //! | `ssd`, `port` | an SSD on its engine, and the clients' end of that |
-//! | `client`, [`load`] | the initiator, and what it is to do |
+//! | [`initiator`] | the twin of the device headers |
+//! | `client`, [`load`] | the initiator's connections, and what it is to do |
 //! | [`scale`] | `gnstor sim scale`: many worlds, one table |
 
 pub mod agenda;
 mod bound;
 mod client;
 pub mod dice;
+pub mod initiator;
 pub mod load;
 pub mod memory;
 mod port;

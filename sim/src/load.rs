@@ -42,8 +42,8 @@ const FILL_DEPTH: u16 = 16;
 /// What the load wants next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// This request, under this number.
-    Request { number: u16, is_write: bool, vba: u32, blocks: u32 },
+    /// This request.
+    Request { is_write: bool, vba: u32, blocks: u32 },
     /// Nothing before then, unless a request ends.
     Later(Time),
 }
@@ -68,8 +68,8 @@ pub(crate) struct Load {
     zipf: Option<Arc<Zipf>>,
     offset: u32,
     phase: Phase,
-    /// Numbers of requests that are not in use.
-    free: Vec<u16>,
+    /// Lanes that take part.
+    active: usize,
     /// The next unit in order, or the next block of the fill.
     next: u32,
     /// Start and end of the requests that have ended since the world looked.
@@ -95,7 +95,7 @@ impl Load {
             depth,
             dice,
             phase: Phase::Rests,
-            free: Vec::new(),
+            active: 0,
             next: 0,
             ended: Vec::new(),
         }
@@ -105,14 +105,14 @@ impl Load {
     pub(crate) fn fill(&mut self) {
         self.phase = Phase::Fills;
         self.next = 0;
-        self.free = (0..FILL_DEPTH).rev().collect();
+        self.active = FILL_DEPTH.into();
     }
 
     /// New requests begin until `until`. A load in order begins at a place that the dice draw.
     pub(crate) fn run(&mut self, until: Time) {
         self.phase = Phase::Runs { until };
         self.next = self.dice.below(self.units);
-        self.free = (0..self.depth).rev().collect();
+        self.active = self.depth.into();
     }
 
     /// A unit at random.
@@ -123,13 +123,20 @@ impl Load {
         u32::try_from(unit).expect("below `units`")
     }
 
-    pub(crate) fn ended(&mut self, now: Time, start: Time, number: u16) {
-        self.free.push(number);
+    /// Lanes that the load needs.
+    pub(crate) fn lanes(&self) -> usize {
+        self.depth.max(FILL_DEPTH).into()
+    }
+
+    pub(crate) fn ended(&mut self, start: Time, now: Time) {
         self.ended.push((start, now));
     }
 
-    pub(crate) fn next(&mut self, now: Time) -> Next {
-        let Some(&number) = self.free.last() else { return Next::Later(Time::NEVER) };
+    /// The next request of a lane that has none.
+    pub(crate) fn next(&mut self, now: Time, lane: usize) -> Next {
+        if lane >= self.active {
+            return Next::Later(Time::NEVER);
+        }
         let (vba, blocks) = match self.phase {
             Phase::Runs { until } if now < until => {
                 let unit = if self.rw.is_random() { self.draw() } else { self.next };
@@ -144,8 +151,7 @@ impl Load {
             }
             _ => return Next::Later(Time::NEVER),
         };
-        self.free.pop();
         let is_write = self.phase == Phase::Fills || self.rw.is_write();
-        Next::Request { number, is_write, vba, blocks }
+        Next::Request { is_write, vba, blocks }
     }
 }

@@ -2,7 +2,7 @@
 //! What a world takes of memory, told before it is taken. The constants are measured by `world_rate`, without
 //! huge pages.
 
-use crate::client::SLOTS;
+use crate::initiator::SLOTS;
 use crate::world::{CELL, Plan};
 
 /// An SSD without volumes and sessions, without what grows with its capacity.

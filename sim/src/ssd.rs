@@ -69,6 +69,14 @@ pub enum WorldError {
         /// The detail of the refusal (docs/statuses.md).
         reason: u32,
     },
+    /// A request ended with an error of the initiator's own.
+    #[error("a request of client {client} failed with status {status:#010x}")]
+    Failed {
+        /// Number of the client.
+        client: usize,
+        /// Its status: `GN_*` in `gnor/cuda/gnor/abi.h`.
+        status: u32,
+    },
     /// A queue pair broke.
     #[error("the queue pair of client {client} to SSD {ssd} broke")]
     Broken {

@@ -7,8 +7,9 @@
 //! ```
 
 use crate::agenda::Agenda;
-use crate::client::{CHUNK_SHIFT, Client, SLOTS, Volume};
+use crate::client::{CHUNK_SHIFT, Client};
 use crate::dice::Dice;
+use crate::initiator::{SLOTS, Volume};
 use crate::load::{Load, Rw};
 use crate::ssd::{SsdActor, WorldError, client_of};
 use crate::zipf::Zipf;
@@ -173,7 +174,7 @@ impl World {
     /// # Errors
     /// As [`Self::run`].
     pub fn fill(&mut self) -> Result<(), WorldError> {
-        self.clients.iter_mut().for_each(|client| client.load.fill());
+        self.clients.iter_mut().for_each(|client| client.load().fill());
         let limit = self.now + FILL_LIMIT;
         self.wake_clients();
         loop {
@@ -192,7 +193,7 @@ impl World {
     /// # Errors
     /// When an SSD refuses a command, a connection breaks, or a read brings wrong data.
     pub fn run(&mut self, until: Time, ended: impl FnMut(Ended)) -> Result<(), WorldError> {
-        self.clients.iter_mut().for_each(|client| client.load.run(until));
+        self.clients.iter_mut().for_each(|client| client.load().run(until));
         self.wake_clients();
         self.advance(until, ended)
     }
@@ -222,7 +223,7 @@ impl World {
         let mut sent = vec![0; self.ssds.len()];
         for (cell, pair) in self.cells.windows(2).enumerate() {
             let clients = &self.clients[pair[0].first_client..self.cells[cell + 1].first_client];
-            for blocks in clients.iter().map(|client| &client.sent_blocks) {
+            for blocks in clients.iter().map(Client::sent_blocks) {
                 let of_cell = &mut sent[pair[0].first_ssd..];
                 of_cell.iter_mut().zip(blocks).for_each(|(sum, blocks)| *sum += blocks);
             }
@@ -251,20 +252,20 @@ impl World {
                 self.step_ssd(at, actor)?;
             } else {
                 let client = actor - self.ssds.len();
-                let next = self.step_client(at, client);
-                let mut list = std::mem::take(&mut self.clients[client].load.ended);
+                let next = self.step_client(at, client)?;
+                let mut list = std::mem::take(&mut self.clients[client].load().ended);
                 for (start, end) in list.drain(..) {
                     self.note(start.as_ps());
                     ended((start, end));
                 }
-                self.clients[client].load.ended = list;
+                self.clients[client].load().ended = list;
                 if next != Time::NEVER {
                     self.agenda.wake(index(actor), next);
                 }
             }
         }
         self.now = until;
-        let waiting = self.clients.iter().map(|client| u64::from(client.in_flight())).sum();
+        let waiting = self.clients.iter().map(|client| client.in_flight() as u64).sum();
         if waiting > 0 { Err(WorldError::Stuck(waiting)) } else { Ok(()) }
     }
 
@@ -284,7 +285,7 @@ impl World {
         for (qpn, arrived) in list.drain(..) {
             let Some(client) = client_of(qpn) else { continue };
             if let Some(to) = self.clients.get_mut(client as usize) {
-                to.take(now, position, arrived)?;
+                to.take(position, arrived)?;
                 self.agenda.wake(index(actors + client as usize), now);
             }
         }
@@ -292,15 +293,15 @@ impl World {
         Ok(())
     }
 
-    fn step_client(&mut self, now: Time, number: usize) -> Time {
-        let next = self.clients[number].step(now);
+    fn step_client(&mut self, now: Time, number: usize) -> Result<Time, WorldError> {
+        let next = self.clients[number].step(now)?;
         let touched = self.clients[number].touched();
         let cell = self.cells.partition_point(|cell| cell.first_client <= number) - 1;
         for ssd in &touched {
             self.agenda.wake(index(self.cells[cell].first_ssd + usize::from(*ssd)), now);
         }
         self.clients[number].keep(touched);
-        next
+        Ok(next)
     }
 }
 
@@ -315,6 +316,8 @@ fn volume(plan: &Plan, client: usize, map: &Arc<FleetMap>) -> Volume {
         client: ClientId::new(raw).expect("from 1 on"),
         factor: mix64(plan.seed ^ u64::from(raw) << 32),
         replicas: plan.replicas,
+        chunk_shift: CHUNK_SHIFT,
+        lease_epoch: 1,
         blocks: plan.units * plan.unit_blocks,
         map: Arc::clone(map),
     }
@@ -322,7 +325,7 @@ fn volume(plan: &Plan, client: usize, map: &Arc<FleetMap>) -> Volume {
 
 /// The volume's entry, whose client holds the write lease for longer than any run.
 fn entry(volume: &Volume) -> VolumeEntry {
-    let Volume { vid, client, factor, replicas, blocks, .. } = *volume;
+    let Volume { vid, client, factor, replicas, chunk_shift, lease_epoch, blocks, .. } = *volume;
     VolumeEntry {
         vid,
         generation: 1,
@@ -333,14 +336,14 @@ fn entry(volume: &Volume) -> VolumeEntry {
         labels: String::new(),
         capacity_blocks: blocks.into(),
         replicas,
-        chunk_shift: CHUNK_SHIFT,
+        chunk_shift,
         factor,
         owner: client,
         any_reader: false,
         readers: vec![client],
         writer: Some(client),
         unsettled: false,
-        lease_epoch: 1,
+        lease_epoch: lease_epoch.into(),
         lease_ms: 3_600_000,
         request_ids: Vec::new(),
         limits: Limits::default(),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 const HELPERS: &[(&str, &str)] = &[
     ("daemon/tests/daemon/random/found.rs", "comes_to_one_state"),
     ("deengine/src/tests/", ""),
+    ("tests/loom/in_flight.rs", "with("),
     ("tests/loom/", "model"),
 ];
 

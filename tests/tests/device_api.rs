@@ -31,9 +31,12 @@ fn run<A: IntoBytes + FromBytes + Immutable>(file: &File, kernel: ClientKernel, 
     A::read_from_bytes(&out).unwrap()
 }
 
+/// The status of a request that the channel keeps.
+pub(crate) const PENDING: u32 = 0x0001_0000;
+
 /// Has a kernel read block `vba` into this memory, or leave the read with the channel; returns the kernel's
 /// words.
-fn read_by_kernel(file: &File, memory: &DeviceMem, key: u32, vba: u32, parks: bool) -> u32 {
+pub(crate) fn read_by_kernel(file: &File, memory: &DeviceMem, key: u32, vba: u32, parks: bool) -> u32 {
     let args = User { buffer: memory.address(), key, vba, parks: parks.into(), status: !0 };
     run(file, kernels::gn_test_user(), Shape { blocks: 1, threads: 32, smem_bytes: 0 }, &args).status
 }
@@ -161,7 +164,6 @@ fn a_drain_ends_at_its_deadline_and_counts_requests_without_a_callback() {
     let memory = Device::alloc(node.device(), BLOCK).unwrap();
     let key = me.register_buffer(memory.address(), BLOCK).unwrap();
     array.transport().each(|engine, _| (0..2).for_each(|ssd| engine.set_silent(ssd, true))).unwrap();
-    const PENDING: u32 = 0x0001_0000;
     assert_eq!(read_by_kernel(&file, &memory, key, 1, true), PENDING, "the channel has it");
     assert_eq!(me.channel_stats().unwrap().parked, 1);
     let late = file.drain(Duration::from_millis(1)).unwrap_err().to_string();

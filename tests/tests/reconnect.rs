@@ -3,6 +3,8 @@
 //! with the same stamps.
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
+mod parked;
+
 use gnstor_proto::placement::mix64;
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, until};
 use gnstor_tests::folder::Folder;

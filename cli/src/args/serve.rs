@@ -2,7 +2,8 @@
 //! Words of the commands that serve: `gnstor up`, `gnstor ssd`, and `gnstor certs` for both.
 
 use super::ArrayArgs;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use gnstor_array::Group;
 use gnstor_console::words::{EngineArgs, parse_address, parse_size};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,6 +31,34 @@ pub struct MediaArgs {
     /// dump, and takes no room in /dev/shm (also: GNSTOR_VOLATILE=1)
     #[arg(long, requires = "data")]
     pub volatile: bool,
+    /// Diffie-Hellman group in which hosts prove who they are: the group of RFC 7919 with so many bits. Null
+    /// has no exchange: the secrets are random, so a group adds little, and each connection takes longer
+    #[arg(long, value_enum, default_value_t, value_name = "GROUP", conflicts_with = "no_auth")]
+    pub dh_group: DhGroup,
+}
+
+/// Words of `--dh-group`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum DhGroup {
+    /// No exchange.
+    #[default]
+    Null,
+    /// ffdhe2048.
+    #[value(name = "2048")]
+    Ffdhe2048,
+    /// ffdhe3072.
+    #[value(name = "3072")]
+    Ffdhe3072,
+}
+
+impl From<DhGroup> for Group {
+    fn from(group: DhGroup) -> Self {
+        match group {
+            DhGroup::Null => Self::Null,
+            DhGroup::Ffdhe2048 => Self::Ffdhe2048,
+            DhGroup::Ffdhe3072 => Self::Ffdhe3072,
+        }
+    }
 }
 
 /// `gnstor up`.
@@ -64,7 +93,7 @@ pub struct UpArgs {
         value_name = "ADDRESS",
         value_delimiter = ',',
         value_parser = parse_address,
-        conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data"]
+        conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data", "dh_group"]
     )]
     pub ssd_at: Vec<String>,
     /// CA of the certificates of the SSDs of --ssd-at (PEM): they are reached by TLS, with the certificate of

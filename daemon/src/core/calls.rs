@@ -7,7 +7,7 @@ mod opens;
 
 use super::failure::Failure;
 use super::request::{Request, RequestId, Rights, VolumeName};
-use super::rights::{self, Caller, Right};
+use super::rights::{self, Caller, ClientProof, Right};
 use super::volume::{Change, Creation, Purpose, Stage, Then, Volume};
 use super::{Core, Reply, Ticket};
 use fleet::Wish;
@@ -118,11 +118,8 @@ impl Core {
             let entries = volumes.values().map(|v| &v.entry);
             entries.flat_map(|e| e.readers.iter().chain(&e.writer).copied()).collect()
         };
-        let registered = self.clients.register(caller, named);
-        let term = self.term.number();
-        let numbered =
-            registered.map(|client| Reply::Client { client, serial: self.clients.next_serial(term) });
-        self.reply(ticket, numbered);
+        let numbered = self.clients.number(caller, self.term.number(), named);
+        self.reply(ticket, numbered.map(|(client, serial)| Reply::Client { client, serial }));
     }
 
     /// Checks the caller's rights: to the volume, and to the client id that the request names.
@@ -174,6 +171,13 @@ impl Core {
         // A daemon before this one gave the id. Its client may renew and release, if it has a right to the
         // volume. The id is not kept where it has a volume open that its caller lost the right to.
         if self.clients.is_inherited(client) {
+            if !caller.may_be(client) {
+                let message = format!(
+                    "client id {client} is of an earlier start of the daemon, and the call does not prove that \
+                     it is its own: register again"
+                );
+                return Err(Failure::new(PermissionDenied, message));
+            }
             let has_right =
                 |vid| self.volumes.get(&vid).is_none_or(|v: &Volume| caller.right(&v.entry.labels).is_some());
             let names_it = matches!(request, Request::Renew { .. } | Request::Keep { .. });
@@ -202,9 +206,15 @@ impl Core {
             Ok(labels) => labels,
             Err(failure) => return self.reply(ticket, Err(failure)),
         };
-        let left =
-            Caller { name: principal.into(), admin: false, creator: false, single: false, connection: 0 }
-                .right(&entry.labels);
+        let left = Caller {
+            name: principal.into(),
+            admin: false,
+            creator: false,
+            single: false,
+            connection: 0,
+            client: ClientProof::NotAsked,
+        }
+        .right(&entry.labels);
         if left.is_none() {
             entry.readers.retain(|reader| !ids.contains(reader));
         }

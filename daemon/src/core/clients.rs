@@ -56,6 +56,11 @@ impl Default for Quotas {
     }
 }
 
+/// How far a daemon's first id is above that of the daemon one term before. An SSD that started anew believes
+/// an older secret of an id until the newer one is proven. So an id that an earlier daemon gave rests. It
+/// comes again after some 64 starts of a daemon, or when ids have gone once round.
+const TERM_IDS: u64 = 1024;
+
 /// How often the end of an id is looked at while an SSD has not taken the release of its opens.
 const END_MS: u64 = 500;
 
@@ -101,9 +106,16 @@ impl Clients {
         }
     }
 
+    /// A daemon of this term gives its first id.
+    fn begin(&mut self, term: u64) {
+        let (min, max) = (u64::from(ClientId::MIN.get()), u64::from(ClientId::MAX.get()));
+        let ahead = (term.saturating_sub(1) % (max - min + 1) * TERM_IDS) % (max - min + 1);
+        self.next = u32::try_from(min + ahead).expect("an id");
+    }
+
     /// The number of a registration. A daemon's term is above that of every earlier one, and so are its
     /// numbers.
-    pub(super) fn next_serial(&mut self, term: u64) -> u64 {
+    fn next_serial(&mut self, term: u64) -> u64 {
         self.registrations = self.registrations.saturating_add(1);
         term.saturating_mul(1 << 32).saturating_add(self.registrations.into())
     }
@@ -111,13 +123,23 @@ impl Clients {
     /// The id is in use by an entry.
     pub(super) fn note(&mut self, client: ClientId) {
         self.seen[usize::from(client.get())] = true;
-        if !self.given.contains_key(&client) {
-            self.next = self.next.max(u32::from(client.get()) + 1);
-        }
     }
 
-    /// An id for a caller. `named` gives the ids that entries name; it is asked when no other is left.
-    pub(super) fn register(
+    /// An id for a caller, and its serial. `named` gives the ids that entries name; it is asked when no other
+    /// is left.
+    pub(super) fn number(
+        &mut self,
+        caller: &Caller,
+        term: u64,
+        named: impl Fn() -> BTreeSet<ClientId>,
+    ) -> Result<(ClientId, u64), Failure> {
+        if self.registrations == 0 {
+            self.begin(term);
+        }
+        Ok((self.register(caller, named)?, self.next_serial(term)))
+    }
+
+    fn register(
         &mut self,
         caller: &Caller,
         named: impl Fn() -> BTreeSet<ClientId>,

@@ -5,6 +5,7 @@
 //! prefix. So the rights are on every SSD, and a daemon that starts knows them.
 
 use super::failure::Failure;
+use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode::{InvalidArgument, PermissionDenied, ResourceExhausted};
 use gnstor_proto::vendor::LABEL_BYTES;
 use std::sync::Arc;
@@ -57,12 +58,42 @@ pub struct Caller {
     pub single: bool,
     /// The connection that it calls on.
     pub connection: u64,
+    /// The client id that it has proven to be its own.
+    pub client: ClientProof,
+}
+
+/// What a caller has proven of a client id, beside its name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClientProof {
+    /// The daemon gives clients no secrets, so it asks for no proof.
+    NotAsked,
+    /// Nothing.
+    Missing,
+    /// It has the secret of this id.
+    Of(ClientId),
 }
 
 impl Caller {
     /// The one principal of a daemon that asks for no proof.
     pub fn local(connection: u64) -> Self {
-        Self { name: "local".into(), admin: true, creator: true, single: true, connection }
+        Self {
+            name: "local".into(),
+            admin: true,
+            creator: true,
+            single: true,
+            connection,
+            client: ClientProof::NotAsked,
+        }
+    }
+
+    /// Whether an id that a daemon before this one gave may be the caller's. Where clients have secrets, only
+    /// the client's own call proves it. A daemon that asks for no names tells no callers apart.
+    pub(super) fn may_be(&self, id: ClientId) -> bool {
+        match self.client {
+            ClientProof::NotAsked => true,
+            ClientProof::Missing => self.single,
+            ClientProof::Of(proven) => self.single || proven == id,
+        }
     }
 
     /// The caller's right to a volume with these labels.
@@ -171,7 +202,14 @@ mod tests {
     use crate::deadline::{Deadline, LIMIT};
 
     fn caller(name: &str) -> Caller {
-        Caller { name: name.into(), admin: false, creator: true, single: false, connection: 0 }
+        Caller {
+            name: name.into(),
+            admin: false,
+            creator: true,
+            single: false,
+            connection: 0,
+            client: ClientProof::NotAsked,
+        }
     }
 
     #[test]

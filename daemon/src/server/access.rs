@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Proofs of callers: client certificates and tokens, and what may listen without them.
 
-use crate::core::rights::{Caller, is_principal};
+use crate::core::rights::{Caller, ClientProof, is_principal};
 use gnstor_fabric::tcp::{Callers, ServerTls};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -234,7 +234,7 @@ impl Access {
         let is_in = |names: &[String]| names.iter().any(|other| **other == *name);
         let admin = is_in(&self.admins);
         let creator = admin || self.creators.as_deref().is_none_or(is_in);
-        Ok(Caller { admin, creator, name, single: false, connection })
+        Ok(Caller { admin, creator, name, single: false, connection, client: ClientProof::NotAsked })
     }
 }
 

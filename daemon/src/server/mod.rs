@@ -177,7 +177,8 @@ async fn serve_grpc(
 ) -> Result<(), DaemonError> {
     let (quit, quitting) = oneshot::channel::<()>();
     let access = std::sync::Arc::new(config.access.clone());
-    let proof = move |call| service::prove(&access, call);
+    let manager_key = config.manager_key.clone();
+    let proof = move |call| service::prove(&access, manager_key.as_ref(), call);
     let volumes = VolumesServer::new(service.clone()).max_decoding_message_size(MESSAGE_BYTES);
     let fleet = FleetServer::new(service).max_decoding_message_size(MESSAGE_BYTES);
     let bounds = accept::Bounds {

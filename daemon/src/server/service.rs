@@ -9,9 +9,9 @@ use super::runtime::{Absent, Conditions, InUse, Input};
 use crate::core::Reply;
 use crate::core::failure::Failure;
 use crate::core::request::{Request, VolumeName};
-use crate::core::rights::Caller;
+use crate::core::rights::{Caller, ClientProof};
 use crate::port::SsdPort;
-use gnstor_auth::Secret;
+use gnstor_auth::{CLIENT_PROOF, Secret, ShownClient};
 use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::volumes_server::Volumes;
 use gnstor_proto::grpc::{
@@ -35,7 +35,11 @@ const MARGIN: Duration = Duration::from_secs(2);
 pub(super) const NAME_CHARS: usize = 64;
 
 /// Finds out who calls, before a byte of the message is read.
-pub(super) fn prove(access: &Access, mut call: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+pub(super) fn prove(
+    access: &Access,
+    manager_key: Option<&Secret>,
+    mut call: tonic::Request<()>,
+) -> Result<tonic::Request<()>, Status> {
     let extensions = call.extensions();
     let secured = extensions.get::<TlsConnectInfo<Connection>>();
     let connection = secured.map(TlsConnectInfo::get_ref).or_else(|| extensions.get::<Connection>());
@@ -45,9 +49,26 @@ pub(super) fn prove(access: &Access, mut call: tonic::Request<()>) -> Result<ton
         None => None,
         Some(value) => Some(value.to_str().map_err(|_| Status::unauthenticated("the token is no text"))?),
     };
-    let caller = access.caller(connection.map_or(0, Connection::id), certificate, authorization)?;
+    let mut caller = access.caller(connection.map_or(0, Connection::id), certificate, authorization)?;
+    if let Some(key) = manager_key {
+        let shown =
+            call.metadata().get(CLIENT_PROOF).and_then(|value| ShownClient::parse(value.to_str().ok()?));
+        caller.client = shown.map_or(ClientProof::Missing, |shown| proven(key, &shown));
+    }
     call.extensions_mut().insert(Arc::new(caller));
     Ok(call)
+}
+
+/// The id whose secret the caller has.
+fn proven(manager_key: &Secret, shown: &ShownClient) -> ClientProof {
+    let own =
+        ClientId::new(shown.id).filter(|&client| shown.is_of(&secret(manager_key, client, shown.serial)));
+    own.map_or(ClientProof::Missing, ClientProof::Of)
+}
+
+/// The secret of a client's registration.
+fn secret(manager_key: &Secret, client: ClientId, serial: u64) -> Secret {
+    manager_key.of_host(&Host { serial, ..Host::from(Identity::Client(client)) }.nqn())
 }
 
 /// Both services.
@@ -141,8 +162,7 @@ impl Service {
         let Some(key) = &self.manager_key else {
             return RegisterResponse { client_id, serial: 0, secret: String::new() };
         };
-        let host = Host { serial, ..Host::from(Identity::Client(client)) };
-        let secret = key.of_host(&host.nqn()).to_text().to_string();
+        let secret = secret(key, client, serial).to_text().to_string();
         RegisterResponse { client_id, serial, secret }
     }
 

@@ -4,7 +4,8 @@
 
 use crate::array::SimArray;
 use crate::deadline::{Deadline, LIMIT};
-use gnstor_daemon::core::CoreConfig;
+use crate::trust::calls::every_call;
+use gnstor_daemon::core::{CoreConfig, MapFormat};
 use gnstor_daemon::{Daemon, DaemonConfig};
 use gnstor_hostile::mutate::{bent, file_of, inputs, seeds};
 use gnstor_hostile::random::Random;
@@ -19,7 +20,7 @@ use tonic::{Code, Request, Status};
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Requests; the first byte of each is the place of its call in [`CALLS`].
 const CORPUS: &[u8] = include_bytes!("../../../tests/hostile/corpus/grpc.bin");
-const CALLS: [&str; 13] = [
+const CALLS: [&str; 20] = [
     "/gnstor.v1.Volumes/Create",
     "/gnstor.v1.Volumes/List",
     "/gnstor.v1.Volumes/Get",
@@ -33,7 +34,18 @@ const CALLS: [&str; 13] = [
     "/gnstor.v1.Fleet/Register",
     "/gnstor.v1.Fleet/Keep",
     "/gnstor.v1.Fleet/GetMap",
+    "/gnstor.v1.Fleet/Show",
+    WATCH,
+    "/gnstor.v1.Fleet/Resume",
+    "/gnstor.v1.Fleet/Fail",
+    "/gnstor.v1.Fleet/Remove",
+    "/gnstor.v1.Fleet/Replace",
+    "/gnstor.v1.Fleet/Repair",
 ];
+/// The call whose answer is a stream.
+const WATCH: &str = "/gnstor.v1.Fleet/WatchMap";
+/// The first of [`CALLS`] that an operator makes.
+const FLEET: usize = 13;
 
 /// Good requests of a client whose id is 1.
 fn good() -> Vec<Vec<u8>> {
@@ -81,6 +93,13 @@ fn good() -> Vec<Vec<u8>> {
         RegisterRequest { name: "someone".into() }.encode_to_vec(),
         KeepRequest { client_id }.encode_to_vec(),
         GetMapRequest {}.encode_to_vec(),
+        ShowRequest {}.encode_to_vec(),
+        WatchMapRequest { after_epoch: 0 }.encode_to_vec(),
+        ResumeRequest { ssd: 1 }.encode_to_vec(),
+        FailRequest { ssd: 1, lose_data: true }.encode_to_vec(),
+        RemoveRequest { ssd: 1 }.encode_to_vec(),
+        ReplaceRequest { ssd: 1 }.encode_to_vec(),
+        RepairRequest { order: RepairOrder::Share.into(), share_percent: 50 }.encode_to_vec(),
     ];
     (0u8..).zip(bodies).map(|(call, body)| [&[call][..], &body].concat()).collect()
 }
@@ -98,13 +117,27 @@ fn the_corpus_has_a_request_of_every_call() {
     assert_eq!(inputs(CORPUS), good);
 }
 
-async fn call(channel: &Channel, path: &'static str, body: Vec<u8>) -> Result<(), Status> {
+/// The calls of the proto file: first those of the corpus in its order, then the others.
+fn calls() -> Vec<String> {
+    let mut calls: Vec<String> = CALLS.iter().map(|&call| call.to_owned()).collect();
+    calls.extend(every_call().into_iter().filter(|call| !CALLS.contains(&call.as_str())));
+    calls
+}
+
+async fn call(channel: &Channel, path: &str, body: Vec<u8>) -> Result<(), Status> {
     let mut grpc = Grpc::new(channel.clone());
     grpc.ready().await.expect("the daemon is there");
     let mut request = Request::new(body);
     request.set_timeout(Duration::from_secs(20));
-    let path = http::uri::PathAndQuery::from_static(path);
-    grpc.unary(request, path, crate::trust::Bytes).await.map(|_| ())
+    let is_stream = path == WATCH;
+    let path = http::uri::PathAndQuery::try_from(path).expect("a path");
+    if !is_stream {
+        return grpc.unary(request, path, crate::trust::Bytes).await.map(|_| ());
+    }
+    let mut maps = grpc.server_streaming(request, path, crate::trust::Bytes).await?.into_inner();
+    // One with the newest map hears nothing for some seconds.
+    let first = tokio::time::timeout(Duration::from_millis(20), maps.message()).await;
+    first.unwrap_or(Ok(None)).map(|_| ())
 }
 
 /// What is wrong is wrong with the request.
@@ -131,7 +164,7 @@ fn a_bent_request_is_refused_or_done_and_others_are_served() {
     let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
     let endpoint = Channel::from_shared(format!("http://{}", daemon.local_addr())).unwrap();
     let channel = runtime.block_on(endpoint.connect()).unwrap();
-    let mut taken = 0;
+    let (mut taken, calls) = (0, calls());
     let count = seeds(600, |seed| {
         let mut random = Random::new(seed);
         let input = match random.below(4) {
@@ -139,7 +172,7 @@ fn a_bent_request_is_refused_or_done_and_others_are_served() {
             _ => bent(&mut random, &corpus),
         };
         let Some((&first, body)) = input.split_first() else { return };
-        let path = CALLS[usize::from(first) % CALLS.len()];
+        let path = &calls[usize::from(first) % calls.len()];
         match runtime.block_on(call(&channel, path, body.to_vec())) {
             Ok(()) => taken += 1,
             Err(status) => assert!(is_the_callers(&status), "seed {seed}, {path}: {status:?}"),
@@ -150,6 +183,39 @@ fn a_bent_request_is_refused_or_done_and_others_are_served() {
     });
     assert!(taken > count / 20, "{taken} of {count} requests were done");
     runtime.block_on(honest(&daemon, u64::MAX));
+}
+
+/// Orders to the fleet change it where the map names voters. What they leave shows itself.
+#[test]
+fn a_bent_order_to_a_fleet_with_voters_is_refused_or_done_and_the_fleet_answers() {
+    let _deadline = Deadline::after(LIMIT);
+    let corpus: Vec<Vec<u8>> = inputs(CORPUS).into_iter().filter(|i| usize::from(i[0]) >= FLEET).collect();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let timing = CoreConfig { groups: 256, drift_ms: 50, retry_ms: 20, sweep_ms: 1, ..CoreConfig::default() };
+    let core = CoreConfig { map_format: MapFormat::Three, ..timing };
+    let config = DaemonConfig { core, start_timeout: Duration::from_secs(5), ..DaemonConfig::default() };
+    let daemon = Daemon::start(ANY, SimArray::new(4).lasting_ports(), config).unwrap();
+    let endpoint = Channel::from_shared(format!("http://{}", daemon.local_addr())).unwrap();
+    let channel = runtime.block_on(endpoint.connect()).unwrap();
+    let (mut taken, calls) = (0, calls());
+    let count = seeds(200, |seed| {
+        let mut random = Random::new(seed);
+        let input = match random.below(2) {
+            0 => corpus[random.below(corpus.len())].clone(),
+            _ => bent(&mut random, &corpus),
+        };
+        let Some((&first, body)) = input.split_first() else { return };
+        let path = &calls[FLEET + usize::from(first) % (calls.len() - FLEET)];
+        match runtime.block_on(call(&channel, path, body.to_vec())) {
+            Ok(()) => taken += 1,
+            // No SSD that answers is left to order.
+            Err(status) if status.code() == Code::Unavailable => {}
+            Err(status) => assert!(is_the_callers(&status), "seed {seed}, {path}: {status:?}"),
+        }
+    });
+    assert!(taken > count / 20, "{taken} of {count} orders were done");
+    let shown = runtime.block_on(fleet_client::FleetClient::new(channel).show(ShowRequest {})).unwrap();
+    assert_eq!(shown.into_inner().ssds.len(), 4);
 }
 
 /// A client that keeps the rules creates, opens and deletes.

@@ -8,7 +8,7 @@ use crate::shrink::{DROP_MS, of_replicas, serving, states};
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::fleet_view::FleetStatus;
 use gnstor_daemon::core::request::Request;
-use gnstor_daemon::core::rights::Caller;
+use gnstor_daemon::core::rights::{Caller, ClientProof};
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::status::GrpcCode;
 use std::sync::Arc;
@@ -143,8 +143,14 @@ fn wishes_that_make_no_sense_are_refused_with_the_remedy() {
 fn only_an_administrator_changes_the_fleet_and_each_caller_sees_it() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = serving(4);
-    let anna =
-        Arc::new(Caller { name: "anna".into(), admin: false, creator: true, single: false, connection: 9 });
+    let anna = Arc::new(Caller {
+        name: "anna".into(),
+        admin: false,
+        creator: true,
+        single: false,
+        connection: 9,
+        client: ClientProof::NotAsked,
+    });
     let mut ask = |request| {
         let ticket = bench.send_as(Arc::clone(&anna), request);
         bench.run_until_quiet();

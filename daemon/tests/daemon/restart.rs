@@ -30,7 +30,10 @@ fn a_restarted_daemon_has_the_same_state() {
     assert_eq!(second.list(), before);
     assert_eq!(array.ssd(0).counts.get(&opcode::VOLUME_CHMOD), None, "what agrees is not written again");
     assert_eq!(second.core.term(), 2);
-    assert_eq!(second.ask(Request::Register), Ok(Reply::Client { client: client(7), serial: 2 << 32 | 1 }));
+    assert_eq!(
+        second.ask(Request::Register),
+        Ok(Reply::Client { client: client(1025), serial: 2 << 32 | 1 })
+    );
     refused(&second.ask(write("b", 7, 1_000)), GrpcCode::FailedPrecondition, &["client 6"]);
     second.pass(10_500);
     assert_eq!(opened(&second.ask(write("b", 7, 1_000))).lease_epoch, 2);

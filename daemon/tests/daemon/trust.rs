@@ -4,8 +4,9 @@
 //! of several principals are also tested on a core alone, in `rights`.
 #![expect(clippy::disallowed_methods, reason = "deadlines of calls are measured")]
 
-mod calls;
+pub(crate) mod calls;
 mod certificates;
+mod client_proof;
 mod connections;
 mod inherited;
 mod quotas;

@@ -3,6 +3,7 @@
 
 mod connect_data;
 mod key_holder;
+mod replaced;
 
 use super::*;
 use crate::Authentication;

@@ -9,7 +9,9 @@
 
 use super::media::seeds;
 use super::oracle::Dice;
+use super::voting::PEER;
 use super::*;
+use gnstor_proto::placement::map3::FleetMap3;
 use std::collections::BTreeSet;
 use zerocopy::FromBytes;
 
@@ -18,39 +20,11 @@ const SEEDS: u64 = 24;
 const CAPSULES: u32 = 600;
 const BLOCKS: u32 = 32;
 
-/// Queues of hosts that may not write: two clients' admin and I/O queues, and one where no host has
-/// connected.
-const UNTRUSTED: [QueueKey; 5] = [QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
-const ALL: [QueueKey; 8] =
-    [DAEMON, QueueKey(70), WRITER, QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300)];
-
-const OPCODES: [u8; 25] = [
-    io::FLUSH,
-    io::WRITE,
-    io::READ,
-    io::COMPARE,
-    io::WRITE_ZEROES,
-    io::DATASET_MANAGEMENT,
-    admin::IDENTIFY,
-    admin::GET_LOG_PAGE,
-    admin::ABORT,
-    admin::SET_FEATURES,
-    admin::GET_FEATURES,
-    admin::ASYNC_EVENT_REQUEST,
-    admin::KEEP_ALIVE,
-    opcode::VOLUME_ADD,
-    opcode::VOLUME_LIST,
-    opcode::VOLUME_DELETE,
-    opcode::VOLUME_CHMOD,
-    opcode::LEASE_RENEW,
-    opcode::MAP_SET,
-    opcode::MAP_GET,
-    opcode::MAP_HOLD,
-    opcode::TERM_TAKE,
-    opcode::ACTIVATE,
-    opcode::LEASE_ASK,
-    gnstor_proto::fabrics::OPCODE,
-];
+/// Queues of hosts that may not write: two clients' admin and I/O queues, one where no host has connected,
+/// and another SSD's admin queue.
+const UNTRUSTED: [QueueKey; 6] = [QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300), PEER];
+const ALL: [QueueKey; 9] =
+    [DAEMON, QueueKey(70), WRITER, QueueKey(80), READER, QueueKey(90), STRANGER, QueueKey(300), PEER];
 
 /// Types of data descriptors: by address, in the capsule, segments, keyed, and what the standard has not
 /// given out.
@@ -65,18 +39,25 @@ fn noise(dice: &mut Dice) -> Sqe {
     Sqe::read_from_bytes(&bytes).expect("64 bytes")
 }
 
-fn capsule(harness: &mut Harness, dice: &mut Dice, key: QueueKey) -> Sqe {
+fn capsule(harness: &mut Harness, dice: &mut Dice, key: QueueKey, fleet: &FleetMap3, codes: &[u8]) -> Sqe {
     let mut sqe = noise(dice);
-    match dice.below(8) {
+    match dice.below(10) {
         0 => return sqe,
-        1 | 2 => (sqe.opcode, sqe.flags) = (dice.of(&OPCODES), FLAGS_SGL),
+        1 | 2 => (sqe.opcode, sqe.flags) = (dice.of(codes), FLAGS_SGL),
         3..6 => {
             let code = dice.of(&[io::READ, io::WRITE, io::COMPARE, io::WRITE_ZEROES, io::DATASET_MANAGEMENT]);
             let blocks = dice.of(&[1, 1, 2, 4]);
             sqe = harness.io(code, key, dice.small(BLOCKS), blocks);
         }
+        6 | 7 => {
+            let (command, data) = opcodes::of_the_fleet(dice, fleet);
+            if harness.memory.contains_key(&key) {
+                harness.poke(key, 0, &data);
+            }
+            sqe = command;
+        }
         _ => {
-            let code = dice.of(&OPCODES);
+            let code = dice.of(codes);
             let fields = [dice.small(8), dice.small(1 << 12), dice.small(1 << 16), u32::MAX];
             sqe = Sqe {
                 dptr: KeyedSgl::keyed(0, 4 * dice.small(2000), KEY),
@@ -120,11 +101,34 @@ fn submit_held(harness: &mut Harness, key: QueueKey, sqe: Sqe) -> u16 {
     cid
 }
 
+/// An SSD alone with a map of format 2, or the only voter of a map of format 3, to which another SSD has
+/// connected.
+fn target(votes: bool, fleet: &FleetMap3) -> Harness {
+    if !votes {
+        let mut harness = Harness::new();
+        harness.connect(PEER, 0, Identity::Peer(1), CNTLID_ANY);
+        return harness;
+    }
+    let mut harness = voting::with(fleet);
+    // It asks itself for its lease.
+    harness.step_to(harness.now + Span::from_ms(1));
+    harness
+}
+
+/// The other SSD may have brought the next map.
+fn follow_map(harness: &mut Harness) {
+    let map = harness.get_map(DAEMON, 0);
+    harness.map_epoch = FleetMap3::decode(&map).expect("a map").wire_epoch();
+    harness.step_to(harness.now + Span::from_ms(150));
+}
+
 /// One seed; commands that succeeded and that were refused.
 fn run(seed: u64) -> [u64; 2] {
     let mut dice = Dice(seed);
     let trusted = dice.one_in(2);
-    let mut harness = Harness::new();
+    let fleet = voting::voted(&[0]);
+    let (votes, codes) = (dice.one_in(2), opcodes::all());
+    let mut harness = target(votes, &fleet);
     (0..BLOCKS).for_each(|vba| assert_eq!(refusal(&harness.write(vba, &[u64::from(vba) + 1])), None));
     harness.open(QueueKey(300), 1, 32);
     let before = truth(&mut harness);
@@ -141,7 +145,7 @@ fn run(seed: u64) -> [u64; 2] {
             let entry = entry(VOLUME).encode();
             harness.poke(key, 0, if dice.one_in(2) { &junk } else { entry.as_bytes() });
         }
-        let sqe = capsule(&mut harness, &mut dice, key);
+        let sqe = capsule(&mut harness, &mut dice, key, &fleet, &codes);
         open.insert((key, submit_held(&mut harness, key, sqe)));
         harness.release(|left| left - 1);
         for completion in std::mem::take(&mut harness.completions) {
@@ -155,6 +159,9 @@ fn run(seed: u64) -> [u64; 2] {
         }
     }
     if !trusted {
+        if votes {
+            follow_map(&mut harness);
+        }
         let after = truth(&mut harness);
         assert_eq!((&after.1, after.2), (&before.1, before.2), "table and term");
         assert!(after.0 == before.0, "a block was changed by hosts that may not write");

@@ -2,6 +2,8 @@
 //! Any capsule bytes, in any order, with transfers that end in any way: a status each, never a panic,
 //! nothing lost.
 
+use super::oracle::Dice;
+use super::voting::PEER;
 use super::*;
 use proptest::prelude::*;
 use zerocopy::FromBytes;
@@ -20,7 +22,7 @@ enum Step {
     Wait { ms: u16 },
 }
 
-const QUEUES: [QueueKey; 6] = [DAEMON, QueueKey(70), WRITER, READER, STRANGER, QueueKey(300)];
+const QUEUES: [QueueKey; 7] = [DAEMON, QueueKey(70), WRITER, READER, STRANGER, QueueKey(300), PEER];
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
@@ -34,42 +36,21 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..120)
 }
 
-const OPCODES: [u8; 27] = [
-    io::FLUSH,
-    io::WRITE,
-    io::READ,
-    io::COMPARE,
-    io::WRITE_ZEROES,
-    io::DATASET_MANAGEMENT,
-    admin::IDENTIFY,
-    admin::GET_LOG_PAGE,
-    admin::ABORT,
-    admin::SET_FEATURES,
-    admin::GET_FEATURES,
-    admin::ASYNC_EVENT_REQUEST,
-    admin::KEEP_ALIVE,
-    opcode::VOLUME_ADD,
-    opcode::VOLUME_LIST,
-    opcode::VOLUME_DELETE,
-    opcode::VOLUME_CHMOD,
-    opcode::LEASE_RENEW,
-    opcode::MAP_SET,
-    opcode::MAP_GET,
-    opcode::MAP_HOLD,
-    opcode::TERM_TAKE,
-    opcode::ACTIVATE,
-    opcode::LEASE_ASK,
-    gnstor_proto::fabrics::OPCODE,
-    gnstor_proto::fabrics::OPCODE,
-    0xFF,
-];
-
 /// Random bytes seldom get past the first check: most capsules get a known opcode, and many a good frame
 /// and address.
 fn shaped(harness: &mut Harness, key: QueueKey, bytes: [u8; 64], shape: u8) -> Sqe {
     let mut sqe = Sqe::read_from_bytes(&bytes).unwrap();
+    if shape & 7 == 7 {
+        let mut dice = Dice(u64::from_le_bytes(bytes[..8].try_into().expect("eight")));
+        let (command, data) = opcodes::of_the_fleet(&mut dice, &voting::voted(&[0]));
+        if harness.memory.contains_key(&key) {
+            harness.poke(key, 0, &data);
+        }
+        return command;
+    }
     if shape & 7 != 0 {
-        sqe.opcode = OPCODES[usize::from(bytes[0]) % OPCODES.len()];
+        let codes = opcodes::all();
+        sqe.opcode = codes[usize::from(bytes[0]) % codes.len()];
     }
     if shape & 8 != 0 {
         sqe.flags = FLAGS_SGL;
@@ -116,8 +97,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn every_capsule_is_answered_or_dies_with_its_queue(steps in steps()) {
-        let mut harness = Harness::new();
+    fn every_capsule_is_answered_or_dies_with_its_queue(votes in any::<bool>(), steps in steps()) {
+        let mut harness = if votes { voting::with(&voting::voted(&[0])) } else { Harness::new() };
+        if votes {
+            harness.step_to(harness.now + Span::from_ms(1));
+        } else {
+            harness.connect(PEER, 0, Identity::Peer(1), CNTLID_ANY);
+        }
         harness.write(0, &[1, 2, 3, 4]);
         harness.open(QueueKey(300), 0, 16);
         harness.hold = true;

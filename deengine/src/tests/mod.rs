@@ -27,6 +27,8 @@ mod map3;
 mod media;
 mod model;
 mod moves;
+mod numbers;
+mod opcodes;
 mod oracle;
 mod placement;
 mod presets;

@@ -15,11 +15,11 @@ use gnstor_proto::vendor::GET_HELD;
 use gnstor_proto::voting::{Activation, Ask, Hold, MapName, PROMISE_BYTES, Promise, TermTake, map_digest};
 
 /// Admin queue of the peer SSD 1.
-const PEER: QueueKey = QueueKey(40);
+pub(super) const PEER: QueueKey = QueueKey(40);
 const ARRAY: [u8; 16] = [3; 16];
 
 /// A map of four SSDs, of which these vote.
-fn voted(voters: &[u16]) -> FleetMap3 {
+pub(super) fn voted(voters: &[u16]) -> FleetMap3 {
     let mut map = one_group([At::Serves(0), At::Serves(1), At::Hole], Some(0));
     voters.iter().for_each(|&voter| map.ssds[usize::from(voter)].vote = Vote::Voter);
     map.ssds[1].address = "10.0.0.1:4420".into();
@@ -34,7 +34,7 @@ fn name_of(map: &FleetMap3) -> MapName {
     MapName { epoch: map.epoch, digest: map_digest(&map.encode().unwrap()) }
 }
 
-fn with(map: &FleetMap3) -> Harness {
+pub(super) fn with(map: &FleetMap3) -> Harness {
     let mut harness = Harness::connected(0);
     harness.connect(PEER, 0, Identity::Peer(1), CNTLID_ANY);
     assert_eq!(refusal(&harness.set_map(map)), None);
@@ -80,7 +80,7 @@ impl Harness {
         self.run(key, sqe)
     }
 
-    fn get_map(&mut self, key: QueueKey, held: u32) -> Vec<u8> {
+    pub(super) fn get_map(&mut self, key: QueueKey, held: u32) -> Vec<u8> {
         let dptr = KeyedSgl::keyed(0, 4096, KEY);
         let sqe = Sqe { dptr, cdw10: 1024.into(), cdw12: held.into(), ..sqe(opcode::MAP_GET) };
         let cqe = self.run(key, sqe);

@@ -3,6 +3,7 @@
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which waits in real time")]
 
 use crate::frames::{self, kind};
+use crate::hello::client_hello;
 use crate::insider::Insider;
 use crate::random::Random;
 use crate::talk::{Talk, identify, request};
@@ -31,13 +32,17 @@ pub enum Attack {
     Flicker,
     /// Admin queues by the thousand that prove nothing.
     Unproven,
+    /// Good frames, a byte at a time on many connections, so that each frame takes a second or longer.
+    Slow,
+    /// First messages of TLS handshakes that do not go on. To a port without TLS they are no frames.
+    Hellos,
     /// Commands of a client that has rights to a volume, with every rule of transfers broken.
     Insider,
 }
 
 impl Attack {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Bent,
         Self::Shuffled,
         Self::Tags,
@@ -47,9 +52,17 @@ impl Attack {
         Self::Capsules,
         Self::Flicker,
         Self::Unproven,
+        Self::Slow,
+        Self::Hellos,
         Self::Insider,
     ];
 }
+
+/// Connections of a slow attack, and bytes that each sends.
+const SLOW: usize = 64;
+const SLOW_BYTES: usize = 256;
+/// Pause between two bytes of a connection: a Send takes a third of a second, a Connect with its data longer.
+const PACE: Duration = Duration::from_millis(4);
 
 /// How much was done.
 #[derive(Clone, Copy, Default, Debug)]
@@ -114,6 +127,8 @@ pub fn run(
             Attack::Capsules => attacker.capsules(),
             Attack::Flicker => attacker.flicker(),
             Attack::Unproven => attacker.unproven(&mut held),
+            Attack::Slow => attacker.slow(),
+            Attack::Hellos => attacker.hellos(&mut held),
             Attack::Insider => attacker.insider(insider),
         };
         tally.frames += attacker.frames;
@@ -306,6 +321,36 @@ impl Attacker<'_> {
             talk.sent.clear();
         }
         held.push(talk);
+        Ok(())
+    }
+
+    /// A stream that brings a byte in each turn costs the array a look each time.
+    fn slow(&mut self) -> std::io::Result<()> {
+        let stream: Vec<u8> = self.recorded.iter().flatten().copied().take(SLOW_BYTES).collect();
+        let mut talks = Vec::with_capacity(SLOW);
+        for _ in 0..SLOW {
+            talks.push(Talk::connect(self.address)?);
+        }
+        for byte in stream {
+            for talk in &mut talks {
+                talk.send(&[byte])?;
+            }
+            std::thread::sleep(PACE);
+        }
+        self.frames += SLOW as u64;
+        Ok(())
+    }
+
+    fn hellos(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
+        if held.len() > 200 {
+            held.clear();
+        }
+        for _ in 0..20 {
+            let mut talk = Talk::connect(self.address)?;
+            let hello = client_hello(self.random);
+            self.say(&mut talk, &hello)?;
+            held.push(talk);
+        }
         Ok(())
     }
 

@@ -14,6 +14,7 @@ pub mod attacks;
 #[path = "../../../proto/testing/deadline.rs"]
 mod deadline;
 pub mod frames;
+pub mod hello;
 pub mod insider;
 pub mod mutate;
 pub mod random;

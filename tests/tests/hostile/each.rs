@@ -31,8 +31,9 @@ impl Beside {
             let name = format!("{attack:?}");
             only.is_empty() || only.split(',').any(|wanted| wanted.eq_ignore_ascii_case(&name))
         };
-        // A stranger has no rights to break rules with.
-        let strangers = Attack::ALL.into_iter().filter(|&attack| attack != Attack::Insider);
+        // A stranger has no rights to break rules with, and this array's port has no TLS.
+        let is_strangers = |attack: &Attack| !matches!(attack, Attack::Insider | Attack::Hellos);
+        let strangers = Attack::ALL.into_iter().filter(is_strangers);
         strangers.filter(named).map(Self::Attack).chain([Self::Computing]).collect()
     }
 }

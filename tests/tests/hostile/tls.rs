@@ -3,6 +3,8 @@
 
 use crate::{IO_TIMEOUT, guest_with, resident_mib, ssd_address};
 use gnstor_hostile::attacks;
+use gnstor_hostile::hello::client_hello;
+use gnstor_hostile::random::Random;
 use gnstor_hostile::talk::Talk;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, gnstor_with};
 use gnstor_tests::folder::Folder;
@@ -50,6 +52,16 @@ fn array(certs: &Certs) -> Up {
     Up::start(&["--ssds", "2", "--tls", &cert, &key, "--client-ca", &ca])
 }
 
+/// The kind of the first TLS record of the answer.
+fn first_answer_to_a_hello(address: SocketAddr) -> u8 {
+    let mut stream = TcpStream::connect(address).expect("the port is open");
+    stream.set_read_timeout(Some(IO_TIMEOUT)).expect("a socket");
+    stream.write_all(&client_hello(&mut Random::new(1))).expect("it is sent");
+    let mut kind = [0];
+    stream.read_exact(&mut kind).expect("an answer");
+    kind[0]
+}
+
 #[test]
 fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
     within(BUILD_LIMIT, || {
@@ -72,6 +84,11 @@ fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
             file.read_at(at, &mut back).expect("no error is allowed");
             assert_same("what was written", &back, &data);
         }
+        assert_eq!(
+            first_answer_to_a_hello(address),
+            0x16,
+            "a handshake goes on, and so costs the array work"
+        );
         let frames: u64 = attackers.into_iter().map(|a| a.join().expect("it ends").frames).sum();
         assert!(frames > 20, "the attackers did something: {frames} frames");
         assert!(resident_mib(up.pid()) < before + 128, "the attackers take memory");

@@ -2,6 +2,7 @@
 //! Tests of the registered clients: ids, quotas, and when both end.
 
 use super::*;
+use crate::core::rights::ClientProof;
 use crate::deadline::{Deadline, LIMIT};
 
 fn id(raw: u16) -> ClientId {
@@ -9,7 +10,14 @@ fn id(raw: u16) -> ClientId {
 }
 
 fn caller(name: &str, connection: u64) -> Caller {
-    Caller { name: name.into(), admin: false, creator: true, single: false, connection }
+    Caller {
+        name: name.into(),
+        admin: false,
+        creator: true,
+        single: false,
+        connection,
+        client: ClientProof::NotAsked,
+    }
 }
 
 fn none() -> BTreeSet<ClientId> {
@@ -38,11 +46,25 @@ fn client_ids_are_unique_until_none_is_left() {
 }
 
 #[test]
-fn the_first_id_is_above_every_id_in_use() {
+fn a_daemon_gives_other_ids_than_the_daemons_of_the_last_terms() {
     let _deadline = Deadline::after(LIMIT);
-    let mut clients = Clients::new(Quotas::default());
-    clients.note(id(7));
-    assert_eq!(clients.register(&Caller::local(0), none), Ok(id(8)));
+    let mut given = BTreeSet::new();
+    for term in 1..=63 {
+        let mut clients = Clients::new(Quotas::default());
+        clients.note(id(1));
+        for connection in 0..16 {
+            for _ in 0..60 {
+                let caller = Caller::local(connection);
+                let (new, serial) = clients.number(&caller, term, none).unwrap();
+                assert!(given.insert(new) && new != id(1), "term {term}: {new} was given before");
+                assert_eq!(serial >> 32, term);
+            }
+        }
+    }
+    // Terms may be any number.
+    for term in [0, u64::MAX, 1 << 32, 65_534] {
+        assert!(Clients::new(Quotas::default()).number(&Caller::local(0), term, none).is_ok());
+    }
 }
 
 #[test]

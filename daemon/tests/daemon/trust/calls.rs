@@ -51,7 +51,7 @@ fn a_call_without_proof_is_refused_whatever_it_asks() {
 }
 
 /// The paths of all calls of the file: a new call is among them.
-fn every_call() -> Vec<String> {
+pub(crate) fn every_call() -> Vec<String> {
     let mut service = "";
     let mut calls = Vec::new();
     for line in PROTO.lines().map(str::trim_start) {

@@ -11,7 +11,7 @@ use crate::deadline::{Deadline, LIMIT};
 use crate::publish::publish;
 use crate::shrink::{DROP_MS, serving};
 use gnstor_daemon::core::request::{Create, Request};
-use gnstor_daemon::core::rights::{Caller, Right};
+use gnstor_daemon::core::rights::{Caller, ClientProof, Right};
 use gnstor_daemon::core::{Reply, Ticket};
 use gnstor_proto::labels::PARTIAL;
 use gnstor_proto::slba::ClientId;
@@ -27,7 +27,14 @@ pub(super) struct Party {
 
 impl Party {
     pub(super) fn new(bench: &mut Bench, name: &str, connection: u64) -> Self {
-        let caller = Caller { name: name.into(), admin: false, creator: true, single: false, connection };
+        let caller = Caller {
+            name: name.into(),
+            admin: false,
+            creator: true,
+            single: false,
+            connection,
+            client: ClientProof::NotAsked,
+        };
         Self::of(bench, caller)
     }
 
@@ -93,7 +100,14 @@ fn a_renew_and_a_delete_need_a_client_id_of_the_callers_own() {
     let array = SimArray::new(2);
     let mut bench = Bench::start(&array, 0);
     let (anna, ben) = (Party::new(&mut bench, "anna", 1), Party::new(&mut bench, "ben", 2));
-    let root = Caller { name: "root".into(), admin: true, creator: true, single: false, connection: 3 };
+    let root = Caller {
+        name: "root".into(),
+        admin: true,
+        creator: true,
+        single: false,
+        connection: 3,
+        client: ClientProof::NotAsked,
+    };
     let root = Party::of(&mut bench, root);
     anna.make(&mut bench, "v");
     anna.share(&mut bench, "v", "ben", Right::Admin);

@@ -306,6 +306,7 @@ fn a_record_that_is_cut_or_repeated_brings_nothing() {
 }
 
 /// The first message of a client, byte by byte (RFC 8446, 4.1.2): our TLS library offers no version but 1.3.
+#[expect(clippy::big_endian_bytes, reason = "lengths of TLS are big-endian")]
 fn hello(versions: Option<&[u8]>) -> Vec<u8> {
     let extension = |kind: u8, body: &[u8]| {
         let length = u8::try_from(body.len()).unwrap();

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where clients have secrets, an id that an earlier daemon gave is used by the call that proves it. No other
+//! call uses it: a right to the volume is not enough.
+
+use super::{ANY, Client, refused, run, with_tokens};
+use crate::array::SimArray;
+use crate::deadline::{Deadline, LIMIT};
+use gnstor_auth::{CLIENT_PROOF, Secret, ShownClient};
+use gnstor_daemon::{Daemon, DaemonConfig};
+use gnstor_proto::grpc::{KeepRequest, RegisterRequest, ReleaseRequest, RenewRequest, Right, Rights};
+use tonic::{Code, Request, Status};
+
+/// A client id and the proof that it is the caller's.
+struct Own {
+    id: u32,
+    serial: u64,
+    secret: Secret,
+}
+
+impl Own {
+    async fn register(caller: &mut Client) -> Self {
+        let request = caller.sign(RegisterRequest { name: "x".into() });
+        let reply = caller.fleet.register(request).await.expect("an id").into_inner();
+        let secret = Secret::parse(&reply.secret).expect("a secret");
+        Self { id: reply.client_id, serial: reply.serial, secret }
+    }
+
+    fn shown(&self) -> ShownClient {
+        ShownClient::of(u16::try_from(self.id).expect("small"), self.serial, &self.secret)
+    }
+}
+
+/// A call of this caller with this proof.
+fn signed<M>(caller: &Client, shown: Option<&ShownClient>, message: M) -> Request<M> {
+    let mut request = caller.sign(message);
+    if let Some(shown) = shown {
+        request.metadata_mut().insert(CLIENT_PROOF, shown.to_text().parse().expect("text"));
+    }
+    request
+}
+
+async fn release(caller: &mut Client, shown: Option<&ShownClient>, client_id: u32) -> Result<(), Status> {
+    let message = ReleaseRequest { name: "v".into(), client_id, all_acknowledged: true };
+    caller.volumes.release(signed(caller, shown, message)).await.map(drop)
+}
+
+async fn renew(caller: &mut Client, shown: Option<&ShownClient>, client_id: u32) -> Result<(), Status> {
+    let (reaches, in_doubt) = (None, false);
+    let message =
+        RenewRequest { name: "v".into(), client_id, lease_epoch: 1, lease_ms: 0, reaches, in_doubt };
+    caller.volumes.renew(signed(caller, shown, message)).await.map(drop)
+}
+
+async fn keep(caller: &mut Client, shown: Option<&ShownClient>, client_id: u32) -> Result<(), Status> {
+    caller.fleet.keep(signed(caller, shown, KeepRequest { client_id })).await.map(drop)
+}
+
+#[test]
+fn after_a_restart_only_a_call_that_proves_a_client_id_releases_renews_or_keeps_it() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(2);
+    let config = || DaemonConfig { manager_key: Some(Secret::new([7; 32])), ..with_tokens() };
+    let first = Daemon::start(ANY, array.ports(), config()).unwrap();
+    let (anna_is, ben_is) = run(async {
+        let mut anna = Client::connect(&first, Some("anna")).await;
+        let mut ben = Client::connect(&first, Some("ben")).await;
+        let (a, b) = (Own::register(&mut anna).await, Own::register(&mut ben).await);
+        anna.create("v", a.id).await.unwrap();
+        anna.open("v", a.id, Rights::Write).await.unwrap();
+        anna.share("v", "ben", Right::Write).await.unwrap();
+        (a, b)
+    });
+    first.stop().unwrap();
+    let second = Daemon::start(ANY, array.ports(), config()).unwrap();
+    run(async {
+        let mut anna = Client::connect(&second, Some("anna")).await;
+        let mut ben = Client::connect(&second, Some("ben")).await;
+        // Ben may write the volume, and has a secret of his own. Another registration of anna's id proves
+        // nothing either.
+        let own = ben_is.shown();
+        let older = Own { id: anna_is.id, serial: anna_is.serial + 1, secret: ben_is.secret };
+        let of_another_key = Own { id: anna_is.id, serial: anna_is.serial, secret: Secret::random() };
+        let a = anna_is.id;
+        for shown in [None, Some(&own), Some(&older.shown()), Some(&of_another_key.shown())] {
+            refused(release(&mut ben, shown, a).await, Code::PermissionDenied, "does not prove");
+            refused(renew(&mut ben, shown, a).await, Code::PermissionDenied, "does not prove");
+            refused(keep(&mut ben, shown, a).await, Code::PermissionDenied, "does not prove");
+            refused(release(&mut anna, shown, a).await, Code::PermissionDenied, "does not prove");
+        }
+        assert_eq!(anna.get("v").await.unwrap().writer, a, "it is open as it was");
+        let shown = anna_is.shown();
+        renew(&mut anna, Some(&shown), a).await.expect("her own");
+        refused(release(&mut ben, Some(&own), a).await, Code::PermissionDenied, "not one of");
+        release(&mut anna, Some(&shown), a).await.expect("her own");
+        assert_eq!(anna.get("v").await.unwrap().writer, 0);
+    });
+}

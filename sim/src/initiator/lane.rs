@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One lane's request: where its next command goes, and that command's capsule.
+
+use super::{Gate, NO_REPLICA, NONE, Outcome, QP_BROKEN};
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::nvme::{self, KeyedSgl, ReadWrite, Sqe};
+use gnstor_proto::placement::{FleetMap, Member, Rows as _, group_of};
+use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
+use std::sync::Arc;
+
+/// By so many commands a queue must be shorter before a read leaves its turn (`SAME_LOAD` in `io.cuh`).
+const SAME_LOAD: i32 = 4;
+/// log2 of the most blocks of a command (`COMMAND_MAX_SHIFT` in `io.cuh`).
+const COMMAND_MAX_SHIFT: u8 = 8;
+/// Reasons in DW0 after which a read is tried elsewhere (`ELSEWHERE` in `io.cuh`).
+const ELSEWHERE: u64 = 1 << 2 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 18 | 1 << 40 | 1 << 42;
+
+/// An open volume, as device code sees it.
+#[derive(Clone, Debug)]
+pub struct Volume {
+    /// Its number.
+    pub vid: Vid,
+    /// Whose commands these are.
+    pub client: ClientId,
+    /// Placement factor.
+    pub factor: u64,
+    /// Copies of each block.
+    pub replicas: u8,
+    /// log2 of the blocks of a chunk.
+    pub chunk_shift: u8,
+    /// Epoch of the write lease.
+    pub lease_epoch: u32,
+    /// Capacity in blocks.
+    pub blocks: u32,
+    /// The fleet map in use.
+    pub map: Arc<FleetMap>,
+}
+
+/// Where the data of a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Data {
+    /// In registered memory.
+    Memory {
+        /// Address of the first block.
+        address: u64,
+        /// Its key.
+        key: u32,
+    },
+    /// Nowhere: a block's address names block and write, see [`address_of`].
+    Tokens,
+}
+
+/// A read or a write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// A write.
+    pub is_write: bool,
+    /// First block.
+    pub vba: u32,
+    /// Blocks, at least one.
+    pub blocks: u32,
+    /// Where its data is.
+    pub data: Data,
+}
+
+impl Default for Request {
+    fn default() -> Self {
+        Self { is_write: false, vba: 0, blocks: 0, data: Data::Tokens }
+    }
+}
+
+/// Where a block's data is in the memory of a client that has none.
+pub(crate) fn address_of(sequence: u64, vba: u32) -> u64 {
+    sequence << 32 | u64::from(vba) << 12
+}
+
+/// A lane, its request, and what its own slot holds of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lane {
+    pub(super) request: Request,
+    /// Blocks whose commands are all staged.
+    pub(super) sent: u32,
+    /// Of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica at `sent`.
+    pub(super) attempt: u8,
+    /// The ticket, while it waits for its first slot.
+    pub(super) ticket: Option<u32>,
+    pub(super) head: u8,
+    /// The command that is staged and not sent, and where it goes.
+    pub(super) staged: u8,
+    pub(super) ssd: u16,
+    /// Commands that were staged, and those of them that were answered.
+    pub(super) issued: u32,
+    pub(super) done: u32,
+    pub(super) outcome: Outcome,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self::new(Request::default())
+    }
+}
+
+/// Where the next command goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Target {
+    pub(super) ssd: Option<u16>,
+    /// Why nothing can be sent there.
+    pub(super) error: u32,
+    /// A broken queue pair sent the read to another replica.
+    pub(super) is_elsewhere: bool,
+}
+
+impl Target {
+    pub(super) fn sends(&self) -> bool {
+        self.ssd.is_some() && self.error == 0
+    }
+}
+
+impl Volume {
+    /// log2 of the blocks between the borders at which requests are cut.
+    pub(super) fn cut_shift(&self) -> u8 {
+        self.chunk_shift.min(COMMAND_MAX_SHIFT)
+    }
+
+    fn row(&self, vba: u32) -> impl Iterator<Item = Option<Member>> {
+        let group = group_of(self.vid, vba, self.chunk_shift, self.factor, self.map.groups());
+        (0..usize::from(self.replicas)).map(move |place| self.map.place(group, place))
+    }
+
+    /// The SSD to read from (`read_place`): attempt 0 takes one of the serving replicas by `spread`.
+    fn read_place(&self, vba: u32, attempt: u8, spread: u32) -> Option<u16> {
+        let mut serving = [0; 4];
+        let mut count = 0;
+        for member in self.row(vba).flatten().filter(|member| !member.filling) {
+            serving[count as usize] = member.ssd;
+            count += 1;
+        }
+        if count == 0 {
+            return None;
+        }
+        let skip = if attempt == 0 { spread } else { u32::from(attempt) - 1 };
+        Some(serving[(skip % count) as usize])
+    }
+}
+
+impl Lane {
+    pub(super) fn new(request: Request) -> Self {
+        let outcome = Outcome::default();
+        Self {
+            request,
+            sent: 0,
+            attempt: 0,
+            ticket: None,
+            head: NONE,
+            staged: NONE,
+            ssd: 0,
+            issued: 0,
+            done: 0,
+            outcome,
+        }
+    }
+
+    pub(super) fn is_all_sent(&self) -> bool {
+        self.sent == self.request.blocks
+    }
+
+    /// Parts of the request's first `blocks` blocks.
+    pub(super) fn parts(&self, volume: &Volume, blocks: u32) -> u32 {
+        let (shift, vba) = (volume.cut_shift(), self.request.vba);
+        if blocks == 0 { 0 } else { ((vba + blocks - 1) >> shift) - (vba >> shift) + 1 }
+    }
+
+    /// Blocks of the command at `sent`.
+    pub(super) fn part(&self, volume: &Volume) -> u32 {
+        let all = 1 << volume.cut_shift();
+        (all - (self.request.vba + self.sent) % all).min(self.request.blocks - self.sent)
+    }
+
+    /// Where the next command goes (`io_place`).
+    pub(super) fn place(&self, volume: &Volume, gates: &[Gate], hint: u32) -> Target {
+        let vba = self.request.vba + self.sent;
+        let error = |ssd: u16| gates[usize::from(ssd)].error().unwrap_or(0);
+        let ssd = match (self.request.is_write, self.attempt) {
+            (true, replica) => volume.row(vba).nth(replica.into()).flatten().map(|member| member.ssd),
+            (false, 0) => idle_place(volume, gates, vba, hint),
+            (false, attempt) => volume.read_place(vba, attempt, hint),
+        };
+        let Some(at) = ssd else { return Target { ssd, error: 0, is_elsewhere: false } };
+        let target = Target { ssd, error: error(at), is_elsewhere: false };
+        if target.error == 0 || self.request.is_write {
+            return target;
+        }
+        let mut others = (1..=volume.replicas).filter_map(|k| volume.read_place(vba, k, 0));
+        match others.find(|&other| error(other) == 0) {
+            Some(other) => Target { ssd: Some(other), error: 0, is_elsewhere: true },
+            None => target,
+        }
+    }
+
+    /// What the command at `sent` is for a lane that cannot send it. A missing replica is no failure while
+    /// another one of the block has an SSD.
+    pub(super) fn missing(&self, volume: &Volume, target: &Target) -> u32 {
+        let vba = self.request.vba + self.sent;
+        let lacks_all = !self.request.is_write || volume.row(vba).flatten().next().is_none();
+        match target.error {
+            0 if lacks_all => NO_REPLICA,
+            error => error,
+        }
+    }
+
+    /// The capsule of the command at `sent` (`write_capsule`).
+    pub(super) fn capsule(&self, volume: &Volume, cid: u8) -> Sqe {
+        let Request { is_write, vba, data, .. } = self.request;
+        let blocks = self.part(volume);
+        let sequence =
+            if is_write { self.outcome.sequence + u64::from(self.parts(volume, self.sent)) } else { 0 };
+        let at = vba + self.sent;
+        let (address, key) = match data {
+            Data::Memory { address, key } => (address + u64::from(self.sent * BLOCK_BYTES), key),
+            Data::Tokens => (address_of(sequence, at), 1),
+        };
+        let opcode = if is_write { nvme::io::WRITE } else { nvme::io::READ };
+        let mut sqe = Sqe { opcode, flags: nvme::FLAGS_SGL, nsid: 1.into(), ..Sqe::default() };
+        sqe.cid = u16::from(cid).into();
+        sqe.dptr = KeyedSgl::keyed(address, blocks * BLOCK_BYTES, key);
+        let slba = Slba::pack(Address { vid: volume.vid, client: volume.client, vba: at });
+        let stamp = Stamp { lease_epoch: volume.lease_epoch, sequence };
+        let map_epoch = u32::try_from(volume.map.epoch & 0xFFFF_FFFF).expect("32 bits");
+        ReadWrite { slba, blocks, fua: false, map_epoch, stamp }.encode(&mut sqe);
+        sqe
+    }
+
+    /// One more command is staged, or passed over.
+    pub(super) fn advance(&mut self, volume: &Volume) {
+        let blocks = self.part(volume);
+        self.issued += 1;
+        if self.request.is_write && self.attempt + 1 < volume.replicas {
+            self.attempt += 1;
+            return;
+        }
+        self.sent += blocks;
+        if self.request.is_write {
+            self.attempt = 0;
+        }
+    }
+
+    /// A command has ended. The first failure stays.
+    pub(super) fn end_command(&mut self, status: u32, dw0: u32, dw1: u32) {
+        self.done += 1;
+        if status != 0 && self.outcome.status == 0 {
+            self.outcome = Outcome { status, dw0, dw1, ..self.outcome };
+        }
+    }
+
+    /// Whether a read that failed may be served by another replica (`try_elsewhere`).
+    pub(super) fn tries_elsewhere(&self, volume: &Volume) -> bool {
+        let Outcome { status, dw0, .. } = self.outcome;
+        if status == 0 || self.request.is_write || self.attempt >= volume.replicas {
+            return false;
+        }
+        let reason = dw0 & 0xFF;
+        status & QP_BROKEN != 0 || status <= 0xFFFF && reason < 64 && ELSEWHERE >> reason & 1 == 1
+    }
+}
+
+/// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less.
+fn idle_place(volume: &Volume, gates: &[Gate], vba: u32, hint: u32) -> Option<u16> {
+    let one = volume.read_place(vba, 0, hint)?;
+    let other = volume.read_place(vba, 0, hint + 1)?;
+    let load = |ssd: u16| gates[usize::from(ssd)].load();
+    Some(if one != other && load(one) - load(other) > SAME_LOAD { other } else { one })
+}

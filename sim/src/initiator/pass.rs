@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A warp's pass: begin, stage, commit, take completions, finish.
+
+use super::{
+    Command, Completion, Got, Initiator, LANES, Lane, NONE, Outcome, QP_BROKEN, Request, Wish, bits,
+};
+use gnstor_proto::nvme::{Cqe, Sqe};
+
+/// The source of requests, and the wires.
+pub trait Host {
+    /// The next request of a lane that has none.
+    fn next(&mut self, lane: usize) -> Option<Request>;
+
+    /// A command goes to SSD `ssd` as the SEND of this index.
+    fn send(&mut self, ssd: u16, index: u16, is_signalled: bool, sqe: &Sqe);
+
+    /// A lane's request has ended.
+    fn ended(&mut self, lane: usize, outcome: Outcome);
+}
+
+impl Initiator {
+    /// Makes passes of the warps in turn until one of each changes nothing.
+    pub fn run(&mut self, host: &mut impl Host) {
+        loop {
+            let mut is_quiet = true;
+            for warp in 0..self.warps.len() {
+                is_quiet &= !self.pass(warp, host);
+            }
+            if is_quiet {
+                return;
+            }
+        }
+    }
+
+    /// One pass of a warp; whether it has changed something.
+    fn pass(&mut self, warp: usize, host: &mut impl Host) -> bool {
+        let mut changed = self.begin(warp, host);
+        if self.warps[warp].wants != 0 {
+            changed |= self.stage(warp, host);
+        }
+        if !self.completions.is_empty() {
+            self.take_completions(host);
+            changed = true;
+        }
+        if self.warps[warp].finishes != 0 {
+            self.finish(warp, host);
+            changed = true;
+        }
+        changed
+    }
+
+    fn begin(&mut self, warp: usize, host: &mut impl Host) -> bool {
+        let mut begun = 0;
+        for bit in bits(self.warps[warp].idle) {
+            let lane = warp * LANES + bit;
+            let Some(request) = host.next(lane) else { continue };
+            self.lanes[lane] = Lane::new(request);
+            begun |= 1 << bit;
+        }
+        self.warps[warp].idle &= !begun;
+        self.warps[warp].wants |= begun;
+        begun != 0
+    }
+
+    /// `io_stage` and `io_commit`.
+    fn stage(&mut self, warp: usize, host: &mut impl Host) -> bool {
+        let wants = self.warps[warp].wants;
+        let mut targets = [None; LANES];
+        let mut wishes = std::mem::take(&mut self.wishes);
+        wishes.clear();
+        for bit in bits(wants) {
+            let number = warp * LANES + bit;
+            let lane = &self.lanes[number];
+            let hint = u32::try_from(number).expect("below 128");
+            let target = lane.place(&self.volume, &self.gates, hint);
+            targets[bit] = Some(target);
+            if lane.head == NONE {
+                wishes.push(lane.ticket.map_or(Wish::Ticket, Wish::Has));
+            } else if target.sends() {
+                wishes.push(Wish::Spare);
+            }
+        }
+        let mut got = std::mem::take(&mut self.got);
+        self.slots.take(warp, &wishes, &mut got);
+        self.wishes = wishes;
+        let mut answers = got.iter();
+        let (mut changed, mut staged) = (false, 0);
+        for bit in bits(wants) {
+            let number = warp * LANES + bit;
+            let lane = &mut self.lanes[number];
+            let target = targets[bit].expect("placed above");
+            let (begins, sends) = (lane.head == NONE, target.sends());
+            let answer = if begins || sends { *answers.next().expect("one a wish") } else { Got::Nothing };
+            let cid = match answer {
+                Got::Slot(slot) => slot,
+                Got::Ticket(ticket) => {
+                    lane.ticket = Some(ticket);
+                    continue;
+                }
+                // Its own slot is free while none of its commands is under way.
+                Got::Nothing if sends && lane.issued == lane.done => lane.head,
+                Got::Nothing if sends => continue,
+                Got::Nothing => NONE,
+            };
+            changed = true;
+            if begins {
+                lane.head = cid;
+                lane.ticket = None;
+                if lane.request.is_write {
+                    lane.outcome.sequence = self.next_sequence;
+                    self.next_sequence += u64::from(lane.parts(&self.volume, lane.request.blocks));
+                }
+            }
+            self.retries += u32::from(target.is_elsewhere);
+            if let (true, Some(ssd)) = (sends, target.ssd) {
+                let sqe = lane.capsule(&self.volume, cid);
+                let of = u16::try_from(number).expect("below 128");
+                self.commands[usize::from(cid)] = Command { sqe, lane: of, ssd: Some(ssd) };
+                (lane.staged, lane.ssd) = (cid, ssd);
+                staged |= 1 << bit;
+            } else {
+                lane.end_command(lane.missing(&self.volume, &target), 0, 0);
+            }
+            lane.advance(&self.volume);
+            self.look(number);
+        }
+        self.got = got;
+        self.commit(warp, staged, host);
+        changed
+    }
+
+    /// Sends what the lanes `staged` of a warp have staged.
+    fn commit(&mut self, warp: usize, staged: u32, host: &mut impl Host) {
+        for bit in bits(staged) {
+            let lane = &mut self.lanes[warp * LANES + bit];
+            let (cid, ssd) = (lane.staged, lane.ssd);
+            lane.staged = NONE;
+            if self.gates[usize::from(ssd)].arrive(cid) {
+                self.post(ssd, cid, host);
+            }
+        }
+    }
+
+    fn post(&mut self, ssd: u16, cid: u8, host: &mut impl Host) {
+        let (index, is_signalled) = self.gates[usize::from(ssd)].take();
+        host.send(ssd, index, is_signalled, &self.commands[usize::from(cid)].sqe);
+    }
+
+    /// Notes what a lane waits for now.
+    fn look(&mut self, number: usize) {
+        let lane = &self.lanes[number];
+        let (warp, bit) = (&mut self.warps[number / LANES], 1 << (number % LANES));
+        if lane.is_all_sent() {
+            warp.wants &= !bit;
+            if lane.issued == lane.done {
+                warp.finishes |= bit;
+            }
+        }
+    }
+
+    /// Takes up to 32 entries of the completion queue: responses first, then failed queue pairs; then waiting
+    /// commands of those SSDs.
+    fn take_completions(&mut self, host: &mut impl Host) {
+        let mut touched = 0u64;
+        let mut failed = 0;
+        let count = self.completions.len().min(LANES);
+        for at in 0..count {
+            let (ssd, completion) = self.completions[at];
+            touched |= 1 << ssd;
+            match completion {
+                Completion::Response(cqe) => self.respond(ssd, &cqe),
+                Completion::Retired(index) => self.gates[usize::from(ssd)].retire(index),
+                Completion::Failed { .. } => failed += 1,
+            }
+        }
+        for at in 0..count {
+            match self.completions.pop_front() {
+                Some((ssd, Completion::Failed { opcode, syndrome })) if failed > 0 => {
+                    self.break_queue(ssd, u32::from(opcode) << 8 | u32::from(syndrome));
+                }
+                Some(_) => {}
+                None => unreachable!("entry {at} of {count}"),
+            }
+        }
+        while touched != 0 {
+            let ssd = u16::try_from(touched.trailing_zeros()).expect("below 64");
+            touched &= touched - 1;
+            while let Some(cid) = self.gates[usize::from(ssd)].admit() {
+                self.post(ssd, cid, host);
+            }
+        }
+    }
+
+    fn respond(&mut self, ssd: u16, cqe: &Cqe) {
+        self.gates[usize::from(ssd)].complete();
+        let cid = cqe.cid.get();
+        match self.commands.get(usize::from(cid)) {
+            Some(command) if command.ssd == Some(ssd) => {
+                let cid = u8::try_from(cid).expect("below SLOTS");
+                self.end_command(cid, cqe.status_word().into(), cqe.dw0.get(), cqe.dw1.get());
+            }
+            _ => self.protocol_errors += 1,
+        }
+    }
+
+    fn end_command(&mut self, cid: u8, status: u32, dw0: u32, dw1: u32) {
+        let command = &mut self.commands[usize::from(cid)];
+        command.ssd = None;
+        let number = usize::from(command.lane);
+        if cid != self.lanes[number].head {
+            self.slots.give(cid);
+        }
+        // DW0 and DW1 say something of a failure only.
+        let (dw0, dw1) = if status == 0 { (0, 0) } else { (dw0, dw1) };
+        self.lanes[number].end_command(status, dw0, dw1);
+        self.look(number);
+    }
+
+    /// A queue pair has failed: everything in flight on it ends with the cause.
+    fn break_queue(&mut self, ssd: u16, cause: u32) {
+        if !self.gates[usize::from(ssd)].close(QP_BROKEN | cause) {
+            return;
+        }
+        for cid in 0..u8::try_from(self.commands.len()).expect("SLOTS") {
+            if self.commands[usize::from(cid)].ssd == Some(ssd) {
+                self.end_command(cid, QP_BROKEN | cause, 0, 0);
+            }
+        }
+    }
+
+    /// `io_finished`.
+    fn finish(&mut self, warp: usize, host: &mut impl Host) {
+        let finishes = std::mem::take(&mut self.warps[warp].finishes);
+        for bit in bits(finishes) {
+            let number = warp * LANES + bit;
+            let lane = &mut self.lanes[number];
+            if lane.tries_elsewhere(&self.volume) {
+                let sequence = lane.outcome.sequence;
+                let attempt = lane.attempt + 1;
+                (lane.attempt, lane.sent, lane.issued, lane.done) = (attempt, 0, 0, 0);
+                lane.outcome = Outcome { sequence, ..Outcome::default() };
+                self.retries += 1;
+                self.warps[warp].wants |= 1 << bit;
+                continue;
+            }
+            let (head, outcome) = (lane.head, lane.outcome);
+            lane.head = NONE;
+            self.slots.give(head);
+            self.warps[warp].idle |= 1 << bit;
+            host.ended(number, outcome);
+        }
+    }
+}
