@@ -125,7 +125,8 @@ pub enum Command {
             "  gnstor fleet watch\n",
             "  gnstor fleet fail 2\n",
             "  gnstor fleet resume 2\n",
-            "  gnstor fleet replace 2\n\n",
+            "  gnstor fleet replace 2\n",
+            "  gnstor fleet replace 2 --lose-data\n\n",
             "Exit codes of show and watch: 0 healthy; 2 degraded: some blocks have fewer copies than they \
              should; ",
             "3 some blocks\n",
@@ -150,7 +151,8 @@ pub enum Command {
         after_help = concat!(
             "Examples:\n",
             "  gnstor rebuild status\n",
-            "  gnstor rebuild limit 10\n\n",
+            "  gnstor rebuild limit 10\n",
+            "  gnstor rebuild pause\n\n",
             "Exit codes of status: 0 no SSD fills; 2 some SSD does; 1 the daemon did not answer.",
         )
     )]

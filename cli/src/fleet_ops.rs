@@ -4,11 +4,12 @@
 use crate::args::{ArrayArgs, FleetArgs, FleetCommand};
 use crate::fleet::call;
 use crate::fleet_show::{health, print, to_json};
-use gnstor_console::{CliError, out, outln, print_json};
+use gnstor_console::{CliError, out, outln, print_json, printable};
+use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::{
-    FailRequest, FleetSsd, RemoveRequest, ReplaceRequest, ResumeRequest, ShowRequest, ShowResponse,
-    WatchMapRequest,
+    FailRequest, FleetSsd, LostBlocks, RemoveRequest, ReplaceRequest, ResumeRequest, ShowRequest,
+    ShowResponse, WatchMapRequest,
 };
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -41,35 +42,55 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
             return Ok(health(&fleet).exit_code());
         }
         FleetCommand::Watch(array) => return watch(array, interrupted),
-        FleetCommand::Resume { ssd, array } => {
-            let request = ResumeRequest { ssd: (*ssd).into() };
-            call(array, |channel| async move { FleetClient::new(channel).resume(request).await })?;
-            done(array, *ssd, "resumed", "it gets places when it is there and has what the array has");
+        FleetCommand::Resume { ssd, lose_data, array } => {
+            let request = ResumeRequest { ssd: (*ssd).into(), lose_data: *lose_data };
+            let answer =
+                call(array, |channel| async move { FleetClient::new(channel).resume(request).await })?;
+            let lost = Some(answer.into_inner().lost).filter(|_| *lose_data);
+            let more = "it gets places when it is there and has what the array has";
+            done(array, *ssd, "resumed", more, lost.as_deref(), "may be older than what was acknowledged");
         }
         FleetCommand::Fail { ssd, lose_data, array } => {
             let request = FailRequest { ssd: (*ssd).into(), lose_data: *lose_data };
-            call(array, |channel| async move { FleetClient::new(channel).fail(request).await })?;
-            done(array, *ssd, "failed", "the next map leaves it out until gnstor fleet resume");
+            let answer = call(array, |channel| async move { FleetClient::new(channel).fail(request).await })?;
+            let lost = Some(answer.into_inner().lost).filter(|_| *lose_data);
+            let more = "the next map leaves it out until gnstor fleet resume";
+            done(array, *ssd, "failed", more, lost.as_deref(), "cannot be read or written until then");
         }
         FleetCommand::Remove { ssd, array } => {
             let request = RemoveRequest { ssd: (*ssd).into() };
             call(array, |channel| async move { FleetClient::new(channel).remove(request).await })?;
-            done(array, *ssd, "removed", "the next map leaves it out until gnstor fleet resume");
+            let more = "the next map leaves it out until gnstor fleet resume";
+            done(array, *ssd, "removed", more, None, "");
         }
-        FleetCommand::Replace { ssd, array } => {
-            let request = ReplaceRequest { ssd: (*ssd).into() };
-            call(array, |channel| async move { FleetClient::new(channel).replace(request).await })?;
-            done(array, *ssd, "replaced", "the empty SSD gets its places and fills them");
+        FleetCommand::Replace { ssd, lose_data, array } => {
+            let request = ReplaceRequest { ssd: (*ssd).into(), lose_data: *lose_data };
+            let answer =
+                call(array, |channel| async move { FleetClient::new(channel).replace(request).await })?;
+            let lost = Some(answer.into_inner().lost).filter(|_| *lose_data);
+            let more = "the empty SSD gets its places and fills them";
+            done(array, *ssd, "replaced", more, lost.as_deref(), "are gone: they are empty now");
         }
     }
     Ok(0)
 }
 
-fn done(array: &ArrayArgs, ssd: u16, what: &str, more: &str) {
+/// Says that it is done. `lost`: the blocks that the operator has given up, and `how` they are now.
+fn done(array: &ArrayArgs, ssd: u16, what: &str, more: &str, lost: Option<&[LostBlocks]>, how: &str) {
     if array.json {
-        print_json(&json!({ "ssd": ssd, "done": what }));
-    } else {
-        outln!("SSD {ssd} is {what}: {more} (gnstor fleet show)");
+        let mut answer = json!({ "ssd": ssd, "done": what });
+        if let Some(lost) = lost {
+            let lost = lost.iter().map(|lost| json!({ "volume": lost.volume, "blocks": lost.blocks }));
+            answer["lost"] = lost.collect();
+        }
+        return print_json(&answer);
+    }
+    outln!("SSD {ssd} is {what}: {more} (gnstor fleet show)");
+    match lost {
+        Some([]) => outln!("no volume loses anything"),
+        lost => lost.into_iter().flatten().for_each(|lost| {
+            outln!("volume {}: {} blocks of {BLOCK_BYTES} bytes {how}", printable(&lost.volume), lost.blocks);
+        }),
     }
 }
 

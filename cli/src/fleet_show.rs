@@ -202,6 +202,9 @@ pub(crate) fn print(fleet: &ShowResponse) {
         let waits = if waits.is_empty() { String::new() } else { format!(": {}", printable(waits)) };
         outln!("epoch {} is being made{waits}", fleet.next_epoch);
     }
+    if fleet.fills_paused {
+        outln!("fills are paused: no SSD gets copies back until gnstor rebuild resume");
+    }
     if fleet.settling_volumes > 0 {
         outln!("{} volumes are being settled: their copies are made the same", fleet.settling_volumes);
     }
@@ -240,7 +243,7 @@ pub(crate) fn to_json(fleet: &ShowResponse) -> Value {
         "groups_by_copies": fleet.groups_by_copies,
         "next_epoch": (fleet.next_epoch > 0).then_some(fleet.next_epoch),
         "next_waits_for": (!fleet.next_waits_for.is_empty()).then_some(&fleet.next_waits_for),
-        "settling_volumes": fleet.settling_volumes,
+        "settling_volumes": fleet.settling_volumes, "fills_paused": fleet.fills_paused,
         "ssds": fleet.ssds.iter().map(ssd).collect::<Vec<_>>(),
     })
 }

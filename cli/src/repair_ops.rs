@@ -54,6 +54,8 @@ pub fn rebuild(args: &RebuildArgs) -> Result<u8, CliError> {
     let (array, percent) = match &args.command {
         RebuildCommand::Limit { percent, array } => (array, *percent),
         RebuildCommand::Status(array) => return rebuild_status(array),
+        RebuildCommand::Pause(array) => return pause(array, true),
+        RebuildCommand::Resume(array) => return pause(array, false),
     };
     let ssds = repair(array, RepairOrder::Share, percent)?;
     refusals(&ssds)?;
@@ -63,6 +65,22 @@ pub fn rebuild(args: &RebuildArgs) -> Result<u8, CliError> {
         outln!(
             "repairs take at most {percent} % of each SSD that clients use, until the daemon starts again"
         );
+    }
+    Ok(0)
+}
+
+fn pause(array: &ArrayArgs, is_paused: bool) -> Result<u8, CliError> {
+    let order = if is_paused { RepairOrder::FillPause } else { RepairOrder::FillResume };
+    refusals(&repair(array, order, 0)?)?;
+    if array.json {
+        print_json(&json!({ "paused": is_paused }));
+    } else if is_paused {
+        outln!(
+            "no SSD fills its places until gnstor rebuild resume, or until the daemon starts again; writes go to \
+             all copies meanwhile"
+        );
+    } else {
+        outln!("SSDs go on to fill their places (gnstor rebuild status)");
     }
     Ok(0)
 }
@@ -213,12 +231,15 @@ fn rebuild_status(array: &ArrayArgs) -> Result<u8, CliError> {
     let share = repairs.iter().filter(|ssd| ssd.away.is_empty()).map(|ssd| ssd.share_percent).max();
     if array.json {
         let fills: Vec<Value> = fills.iter().map(Pace::json).collect();
-        print_json(&json!({ "ssds": fills, "share_percent": share }));
+        print_json(&json!({ "ssds": fills, "share_percent": share, "paused": fleet.fills_paused }));
     } else {
         if fills.is_empty() {
             outln!("no SSD fills");
         }
         fills.iter().for_each(|fill| outln!("{}", fill.line()));
+        if fleet.fills_paused {
+            outln!("fills are paused: gnstor rebuild resume");
+        }
         if let Some(share) = share {
             outln!("repairs take at most {share} % of an SSD that clients use (gnstor rebuild limit)");
         }

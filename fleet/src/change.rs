@@ -10,6 +10,7 @@
 //! So which copy is the last depends on the number of replicas. It is judged for all numbers from the fewest
 //! that a volume has.
 
+mod lost;
 mod many;
 mod votes;
 
@@ -99,7 +100,8 @@ impl Map {
         self.rows.iter().zip(rows).any(|(old, new)| has(old) && !has(new))
     }
 
-    /// The map after an absent SSD is back with the content that it had: it serves again.
+    /// The map after an absent SSD is back with the content that it had: it serves again. One whose copies
+    /// were called lost has none that serves, and may be back with a later content.
     ///
     /// # Errors
     /// [`Unchanged::Lossy`] where its incarnation is another one.
@@ -108,11 +110,16 @@ impl Map {
         if known.state != SsdState::Absent {
             return Err(Unchanged::NoPlace);
         }
-        if known.incarnation != incarnation {
+        let may = match self.serves_some(ssd) {
+            true => incarnation == known.incarnation,
+            false => incarnation >= known.incarnation,
+        };
+        if !may {
             return Err(Unchanged::Lossy);
         }
         let mut next = self.next(term);
-        next.ssds[usize::from(ssd)].state = SsdState::In;
+        let known = &mut next.ssds[usize::from(ssd)];
+        (known.state, known.incarnation) = (SsdState::In, incarnation);
         Ok(next)
     }
 
@@ -172,16 +179,19 @@ impl Map {
 }
 
 impl Row {
-    /// The places of these SSDs become empty, but for serving ones of the last copy. The SSDs that have it.
+    /// The places of these SSDs become empty, but for serving ones of the last copy, and for filling ones
+    /// where no copy serves. The SSDs that have it.
     fn lose(&mut self, lost: SsdSet, absent: SsdSet, fewest: u8) -> SsdSet {
         if self.members().common(lost).is_empty() {
             return SsdSet::EMPTY;
         }
         let is_last = self.has_last_copy(lost.union(absent), fewest);
+        let is_last_filling = self.has_last_filling(lost.union(absent), fewest);
         let mut stay = SsdSet::EMPTY;
         for place in &mut self.places {
             match *place {
                 Place::Serving(ssd) if is_last && lost.contains(ssd) => stay = stay.with(ssd),
+                Place::Filling(ssd) if is_last_filling && lost.contains(ssd) => stay = stay.with(ssd),
                 _ if place.ssd().is_some_and(|ssd| lost.contains(ssd)) => *place = Place::Empty,
                 _ => {}
             }

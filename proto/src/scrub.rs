@@ -24,6 +24,10 @@ pub enum Order {
     ScrubStart,
     /// While clients use the SSD, repairs take at most so many percent of it: 1 to 100.
     Share(u8),
+    /// Fill no place for as long as the term of the daemon lasts. Settles and scrubs go on.
+    FillPause,
+    /// Go on to fill.
+    FillResume,
 }
 
 /// The command, which has no data.
@@ -42,6 +46,8 @@ impl RepairOrder {
             Order::ScrubStop => (0u32, 0u32),
             Order::ScrubStart => (1, 0),
             Order::Share(percent) => (2, percent.into()),
+            Order::FillPause => (3, 0),
+            Order::FillResume => (4, 0),
         };
         let [low, high] = [self.term & 0xFFFF_FFFF, self.term >> 32];
         let half = |half: u64| u32::try_from(half).unwrap_or_default().into();
@@ -62,6 +68,8 @@ impl RepairOrder {
             (0, 0) => Order::ScrubStop,
             (1, 0) => Order::ScrubStart,
             (2, share @ 1..=100) => Order::Share(share),
+            (3, 0) => Order::FillPause,
+            (4, 0) => Order::FillResume,
             _ => return None,
         };
         let term = u64::from(sqe.cdw14.get()) | u64::from(sqe.cdw15.get()) << 32;
@@ -92,6 +100,8 @@ pub struct ScrubLog {
     pub waits_for: Option<u16>,
     /// Share of the SSD that repairs take while clients use it, in percent.
     pub share: u8,
+    /// It fills no place until it is told to go on.
+    pub is_fill_paused: bool,
     /// Scrubs that ended since the SSD started.
     pub ended: u32,
     /// Blocks of volumes that it has gone over, mapped or not.
@@ -114,7 +124,7 @@ struct RawScrub {
     state: U16,
     waits_for: U16,
     share: u8,
-    reserved: u8,
+    flags: u8,
     ended: U32,
     compared: U64,
     all: U64,
@@ -124,6 +134,8 @@ struct RawScrub {
     reserved2: [u8; 4],
     crc: U32,
 }
+/// Flag: its fill is paused.
+const FILL_PAUSED: u8 = 1;
 const _: () = assert!(size_of::<RawScrub>() == REPAIR_BYTES && offset_of!(RawScrub, crc) == CRC_AT);
 
 impl ScrubLog {
@@ -143,7 +155,7 @@ impl ScrubLog {
             .into(),
             waits_for: self.waits_for.unwrap_or(NO_SSD).into(),
             share: self.share,
-            reserved: 0,
+            flags: if self.is_fill_paused { FILL_PAUSED } else { 0 },
             ended: self.ended.into(),
             compared: self.compared.into(),
             all: self.all.into(),
@@ -174,6 +186,7 @@ impl ScrubLog {
             state,
             waits_for: Some(raw.waits_for.get()).filter(|&ssd| ssd != NO_SSD),
             share: raw.share,
+            is_fill_paused: raw.flags & FILL_PAUSED != 0,
             ended: raw.ended.get(),
             compared: raw.compared.get(),
             all: raw.all.get(),
@@ -192,18 +205,20 @@ mod tests {
     #[test]
     fn orders_and_the_page_come_back_as_they_went_and_a_flipped_bit_is_found() {
         let _deadline = Deadline::after(LIMIT);
-        for order in [Order::ScrubStop, Order::ScrubStart, Order::Share(1), Order::Share(100)] {
+        let orders = [Order::ScrubStop, Order::ScrubStart, Order::FillPause, Order::FillResume];
+        for order in orders.into_iter().chain([Order::Share(1), Order::Share(100)]) {
             let sent = RepairOrder { term: 7 << 32 | 9, order };
             assert_eq!(RepairOrder::of(&sent.command()), Some(sent));
         }
         let out = |what: u32, share: u32| {
             RepairOrder::of(&Sqe { cdw12: what.into(), cdw13: share.into(), ..Sqe::default() })
         };
-        assert_eq!([out(3, 0), out(2, 0), out(2, 101), out(1, 1), out(2, 257)], [None; 5]);
+        assert_eq!([out(5, 0), out(4, 1), out(2, 0), out(2, 101), out(1, 1), out(2, 257)], [None; 6]);
         let log = ScrubLog {
             state: ScrubState::Running,
             waits_for: Some(3),
             share: 25,
+            is_fill_paused: true,
             ended: 4,
             compared: 5,
             all: 6,
@@ -211,7 +226,9 @@ mod tests {
             healed: 8,
             differ: 9,
         };
-        for log in [log, ScrubLog { state: ScrubState::Stopped, waits_for: None, ..log }] {
+        for log in
+            [log, ScrubLog { state: ScrubState::Stopped, waits_for: None, is_fill_paused: false, ..log }]
+        {
             assert_eq!(ScrubLog::decode(&log.encode()), Ok(log));
         }
         for bit in 0..REPAIR_BYTES * 8 {
@@ -219,6 +236,6 @@ mod tests {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(ScrubLog::decode(&bytes).is_err(), "bit {bit}");
         }
-        assert_eq!((log.encode()[6], log.encode()[10], log.encode()[48]), (1, 25, 9));
+        assert_eq!((log.encode()[6], log.encode()[10], log.encode()[11], log.encode()[48]), (1, 25, 1, 9));
     }
 }

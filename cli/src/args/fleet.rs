@@ -23,6 +23,9 @@ pub enum FleetCommand {
     Resume {
         /// Index of the SSD
         ssd: u16,
+        /// Also where it lost writes and has the only copy of some blocks: these are used as they are
+        #[arg(long)]
+        lose_data: bool,
         /// The array.
         #[command(flatten)]
         array: ArrayArgs,
@@ -42,6 +45,9 @@ pub enum FleetCommand {
     Replace {
         /// Index of the SSD
         ssd: u16,
+        /// Also where the lost SSD had the only copy of some blocks: these are empty then
+        #[arg(long)]
+        lose_data: bool,
         /// The array.
         #[command(flatten)]
         array: ArrayArgs,

@@ -45,4 +45,8 @@ pub enum RebuildCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
+    /// Let no SSD fill until it is resumed; writes go on to all copies, and lost copies stay lost meanwhile
+    Pause(ArrayArgs),
+    /// Go on to fill
+    Resume(ArrayArgs),
 }

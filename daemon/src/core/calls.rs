@@ -103,10 +103,12 @@ impl Core {
                 let fleet = self.fleet_reply(now);
                 self.reply(ticket, fleet);
             }
-            Request::Resume { ssd } => self.wish(now, ticket, Wish::Resume, ssd),
+            Request::Resume { ssd, lose_data } => self.wish(now, ticket, Wish::Resume { lose_data }, ssd),
             Request::Fail { ssd, lose_data } => self.wish(now, ticket, Wish::Fail { lose_data }, ssd),
             Request::Remove { ssd } => self.wish(now, ticket, Wish::Remove, ssd),
-            Request::Replace { ssd } => self.wish(now, ticket, Wish::Replace, ssd),
+            Request::Replace { ssd, lose_data } => {
+                self.wish(now, ticket, Wish::Replace { lose_data }, ssd);
+            }
             Request::Repair { order } => self.repair(ticket, order),
         }
     }

@@ -6,6 +6,7 @@ use super::fill::FillReport;
 use super::fleet_view::FleetStatus;
 use super::repairs::RepairView;
 use super::settle::{SettleOf, SettleReport};
+use super::shrink::LostBlocks;
 use gnstor_fleet::ArrayId;
 use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
@@ -199,6 +200,8 @@ pub enum Reply {
     },
     /// GetMap: the encoded map.
     Map(Arc<[u8]>),
+    /// Fail, Replace and Resume with leave to lose data: the blocks that are given up.
+    Lost(Vec<LostBlocks>),
     /// Repair: what each SSD says.
     Repairs(Vec<RepairView>),
     /// Show.

@@ -86,6 +86,8 @@ pub struct FleetStatus {
     pub next: Option<(u64, Option<String>)>,
     /// The SSDs.
     pub ssds: Vec<SsdView>,
+    /// An operator has paused the fills of all SSDs.
+    pub fills_paused: bool,
     /// Volumes that are being settled.
     pub settles: Vec<SettleView>,
 }
@@ -150,6 +152,7 @@ impl Core {
             replicas,
             next: self.changes.proposes().map(|epoch| (epoch, self.voters_missing())),
             ssds: ssds.collect(),
+            fills_paused: self.repairs.are_fills_paused,
             settles: self.settling(),
         })
     }

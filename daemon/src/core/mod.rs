@@ -51,6 +51,7 @@ pub use repairs::RepairView;
 use request::Request;
 use rights::Caller;
 pub use settle::{SettleOf, SettleReport};
+pub use shrink::LostBlocks;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use volume::{Stage, Volume};

@@ -28,6 +28,7 @@ use super::request::VolumeName;
 use super::{Answer, Command, CommandId, Core, Owner, Phase};
 use gnstor_fleet::map::FleetView;
 use gnstor_proto::placement::Rows as _;
+use gnstor_proto::placement::map3::State3;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
@@ -272,7 +273,7 @@ impl Core {
                 self.members.admit(ssd);
                 self.members.back(ssd);
                 self.changes.admitted(ssd, now);
-                self.give_share(ssd);
+                self.give_orders(ssd);
                 self.compare(now, ssd, &table);
                 self.change_step(now);
             }
@@ -295,6 +296,7 @@ impl Core {
         let (epoch, command) = (self.epoch.map()?.epoch(), self.take_command()?);
         let is_coming = self.members.is_coming(ssd);
         let known = self.map_of_voters()?.ssds.get(usize::from(ssd))?.clone();
+        let may_replace = is_coming || known.state == State3::Absent;
         let is_named = |says: Option<&SsdSays>| says.is_some_and(|says| known.is(&says.uuid));
         let resync = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut());
         let Some(resync) = resync.filter(|resync| resync.asked == Some(id)) else {
@@ -305,7 +307,7 @@ impl Core {
                 let says = *says;
                 if !is_named(says.as_ref()) {
                     self.ssd_says(ssd, says);
-                    if is_coming {
+                    if may_replace {
                         self.look_at_newcomer(ssd, says);
                     } else {
                         self.stays_out(ssd, OTHER.into());
@@ -319,7 +321,7 @@ impl Core {
                 self.change_step(now);
                 return None;
             }
-            (Step::Look, Answer::Map(_)) | (Step::Newcomer, Answer::Table { .. }) if is_coming => {
+            (Step::Look, Answer::Map(_)) | (Step::Newcomer, Answer::Table { .. }) if may_replace => {
                 self.newcomer_answered(now, ssd, answer);
                 return None;
             }

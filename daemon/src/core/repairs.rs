@@ -5,6 +5,7 @@
 //!   request --REPAIR to each SSD that is there--> its scrub's log page --of all--> reply
 //! ```
 //! An SSD remembers no order across a restart. The daemon gives the share to each SSD that comes back. It
+//! also pauses its fill, where an operator paused the others. It
 //! begins no scrub anew: the scrub of an SSD that restarted shows as not begun.
 
 use super::failure::Failure;
@@ -37,6 +38,8 @@ struct Asked {
 pub(super) struct Repairs {
     asked: BTreeMap<Ticket, Asked>,
     share: Option<u8>,
+    /// No SSD is to fill. Not known to the next daemon: its term ends the pause on each SSD.
+    pub(super) are_fills_paused: bool,
 }
 
 impl Core {
@@ -58,8 +61,11 @@ impl Core {
         if there.is_empty() {
             return self.reply(ticket, Err(Failure::new(Unavailable, "no SSD answers: try again later")));
         }
-        if let Some(Order::Share(percent)) = order {
-            self.repairs.share = Some(percent);
+        match order {
+            Some(Order::Share(percent)) => self.repairs.share = Some(percent),
+            Some(Order::FillPause) => self.repairs.are_fills_paused = true,
+            Some(Order::FillResume) => self.repairs.are_fills_paused = false,
+            Some(Order::ScrubStart | Order::ScrubStop) | None => {}
         }
         let away = away.into_iter().filter_map(|(ssd, why)| Some((ssd, why?)));
         let views = away.map(|(ssd, why)| RepairView { ssd, says: Err(why), refused: None }).collect();
@@ -114,10 +120,12 @@ impl Core {
         }
     }
 
-    /// The SSD is back: it gets the share that the others have.
-    pub(super) fn give_share(&mut self, ssd: u16) {
-        if let Some(percent) = self.repairs.share {
-            let command = self.order(Order::Share(percent));
+    /// The SSD is back: it gets the share that the others have, and pauses as they do.
+    pub(super) fn give_orders(&mut self, ssd: u16) {
+        let pause = Some(Order::FillPause).filter(|_| self.repairs.are_fills_paused);
+        let orders = self.repairs.share.map(Order::Share).into_iter().chain(pause);
+        for order in orders.collect::<Vec<_>>() {
+            let command = self.order(order);
             self.command(ssd, Owner::Told, command);
         }
     }

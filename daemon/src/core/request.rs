@@ -167,6 +167,7 @@ pub enum Request {
     Fleet,
     Resume {
         ssd: u16,
+        lose_data: bool,
     },
     Fail {
         ssd: u16,
@@ -177,6 +178,7 @@ pub enum Request {
     },
     Replace {
         ssd: u16,
+        lose_data: bool,
     },
     /// An order to the repairs of all SSDs; without one: how far they are.
     Repair {

@@ -21,6 +21,7 @@
 
 mod fewest;
 mod grow;
+mod lost;
 mod state;
 mod votes;
 
@@ -33,10 +34,12 @@ use gnstor_fleet::lease::Timing;
 use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::wire;
-use gnstor_proto::placement::AnyMap;
 use gnstor_proto::placement::map3::{FleetMap3, State3};
+use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
+pub use lost::LostBlocks;
+pub(super) use lost::{counted, told};
 pub(super) use state::Changes;
 use state::Proposed;
 pub(super) use votes::Newcomer;
@@ -185,6 +188,9 @@ impl Core {
             self.changes.returned(ssd, now);
             return Some((next, fewest));
         }
+        if let Some(next) = self.accepted(map) {
+            return Some((next, fewest));
+        }
         if self.is_serving() {
             let map = map.clone();
             if let Some((next, back)) = self.grown(now, &map) {
@@ -210,17 +216,6 @@ impl Core {
                 || self.changes.weights.get(ssd) == Some(&0)
         };
         members.filter(is_lost).collect()
-    }
-
-    /// An absent SSD that is there, up to date, and has the content that it had.
-    fn to_be_back(&self, map: &FleetMap3) -> Option<(u16, u32)> {
-        let absent = (0u16..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == State3::Absent);
-        let is_there = |ssd: u16| {
-            let is_away = self.changes.is_down(ssd) || self.members.is_away(ssd);
-            let is_taken_out = map.ssds[usize::from(ssd)].weight == 0;
-            !is_away && !is_taken_out && !self.is_other_content(ssd) && !self.changes.flaps(ssd)
-        };
-        absent.filter(|&(ssd, _)| is_there(ssd)).map(|(ssd, known)| (ssd, known.incarnation)).next()
     }
 
     /// MAP HOLD to each voter that is there and has not been asked.
@@ -291,15 +286,17 @@ impl Core {
         self.change_step(now);
     }
 
-    /// Every member of the next map that is there has it, and while the daemon serves at least one. A client
-    /// that asks the SSDs for the newest map is to find the one by which the daemon grants.
+    /// Every member of the next map that is there has it, and while the daemon serves at least one SSD. A
+    /// client that asks the SSDs for the newest map is to find the one by which the daemon grants. That SSD
+    /// need be no member: the only one may have been exchanged meanwhile.
     fn is_told(&self) -> bool {
         let Some(proposed) = &self.changes.round else { return false };
         let (map, returning) = (proposed.round.map.map(), self.returning().collect::<Vec<_>>());
         let waits = |ssd: &u16| !self.changes.is_down(*ssd) && !returning.contains(ssd);
         let has = |ssd: &u16| self.changes.has(*ssd, proposed.round.map.epoch());
         let members = members_of(map);
-        let is_known = !self.is_serving() || members.iter().any(has);
+        let mut named = 0..u16::try_from(map.count()).unwrap_or(u16::MAX);
+        let is_known = !self.is_serving() || named.any(|ssd| has(&ssd));
         is_known && members.iter().filter(|ssd| waits(ssd)).all(has)
     }
 
@@ -318,6 +315,7 @@ impl Core {
             self.changes.weights.retain(|ssd, weight| !has((ssd, weight)) || *weight == 0 && stays(ssd));
         }
         self.changes.judged = Some(proposed.fewest);
+        self.changes.accepted.retain(|&ssd| map.state(ssd) == Some(State3::Absent));
         let taken = match &self.phase {
             Phase::Starting(_) => self.adopt_map(map).map_err(|stop| stop.to_string()),
             _ => self.take_map(now, map).map_err(|error| error.to_string()),

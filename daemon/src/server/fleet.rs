@@ -11,9 +11,9 @@ use crate::core::{FillReport, Reply};
 use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::{
     FailRequest, FailResponse, FleetSsd, GetMapRequest, GetMapResponse, KeepRequest, KeepResponse,
-    RegisterRequest, RegisterResponse, RemoveRequest, RemoveResponse, RepairRequest, RepairResponse,
-    ReplaceRequest, ReplaceResponse, ResumeRequest, ResumeResponse, ShowRequest, ShowResponse, SsdFill,
-    SsdState, WatchMapRequest, WatchMapResponse,
+    LostBlocks, RegisterRequest, RegisterResponse, RemoveRequest, RemoveResponse, RepairRequest,
+    RepairResponse, ReplaceRequest, ReplaceResponse, ResumeRequest, ResumeResponse, ShowRequest,
+    ShowResponse, SsdFill, SsdState, WatchMapRequest, WatchMapResponse,
 };
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::status::GrpcCode;
@@ -77,18 +77,15 @@ impl Fleet for Service {
     }
 
     async fn resume(&self, call: tonic::Request<ResumeRequest>) -> Answered<ResumeResponse> {
-        match self.ask("Resume", call, |m| Ok(Request::Resume { ssd: index(m.ssd)? })).await? {
-            Reply::Done => Ok(Response::new(ResumeResponse {})),
-            other => mismatch(&other),
-        }
+        let resume = |m: ResumeRequest| Ok(Request::Resume { ssd: index(m.ssd)?, lose_data: m.lose_data });
+        let lost = lost(self.ask("Resume", call, resume).await?)?;
+        Ok(Response::new(ResumeResponse { lost }))
     }
 
     async fn fail(&self, call: tonic::Request<FailRequest>) -> Answered<FailResponse> {
         let fail = |m: FailRequest| Ok(Request::Fail { ssd: index(m.ssd)?, lose_data: m.lose_data });
-        match self.ask("Fail", call, fail).await? {
-            Reply::Done => Ok(Response::new(FailResponse {})),
-            other => mismatch(&other),
-        }
+        let lost = lost(self.ask("Fail", call, fail).await?)?;
+        Ok(Response::new(FailResponse { lost }))
     }
 
     async fn remove(&self, call: tonic::Request<RemoveRequest>) -> Answered<RemoveResponse> {
@@ -99,10 +96,9 @@ impl Fleet for Service {
     }
 
     async fn replace(&self, call: tonic::Request<ReplaceRequest>) -> Answered<ReplaceResponse> {
-        match self.ask("Replace", call, |m| Ok(Request::Replace { ssd: index(m.ssd)? })).await? {
-            Reply::Done => Ok(Response::new(ReplaceResponse {})),
-            other => mismatch(&other),
-        }
+        let replace = |m: ReplaceRequest| Ok(Request::Replace { ssd: index(m.ssd)?, lose_data: m.lose_data });
+        let lost = lost(self.ask("Replace", call, replace).await?)?;
+        Ok(Response::new(ReplaceResponse { lost }))
     }
 
     async fn repair(&self, call: tonic::Request<RepairRequest>) -> Answered<RepairResponse> {
@@ -140,6 +136,16 @@ async fn follow(
     }
 }
 
+/// The blocks that a call gives up.
+fn lost(reply: Reply) -> Result<Vec<LostBlocks>, Status> {
+    let shown = |lost: crate::core::LostBlocks| LostBlocks { volume: lost.volume, blocks: lost.blocks };
+    match reply {
+        Reply::Done => Ok(Vec::new()),
+        Reply::Lost(lost) => Ok(lost.into_iter().map(shown).collect()),
+        other => mismatch(&other).map(|_: Response<()>| Vec::new()),
+    }
+}
+
 /// The index of an SSD.
 fn index(raw: u32) -> Result<u16, Failure> {
     let none = || Failure::new(GrpcCode::NotFound, format!("there is no SSD {raw}: see gnstor fleet show"));
@@ -160,6 +166,7 @@ fn shown(status: FleetStatus, now_ms: u64) -> ShowResponse {
         next_epoch,
         next_waits_for: next_waits_for.unwrap_or_default(),
         settling_volumes: u32::try_from(status.settles.len()).unwrap_or(u32::MAX),
+        fills_paused: status.fills_paused,
         ssds: status.ssds.into_iter().map(|ssd| shown_ssd(ssd, now_ms)).collect(),
     }
 }

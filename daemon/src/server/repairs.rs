@@ -16,6 +16,8 @@ pub(super) fn request(message: RepairRequest) -> Result<Request, Failure> {
         Ok(RepairOrder::Unspecified) => None,
         Ok(RepairOrder::ScrubStart) => Some(Order::ScrubStart),
         Ok(RepairOrder::ScrubStop) => Some(Order::ScrubStop),
+        Ok(RepairOrder::FillPause) => Some(Order::FillPause),
+        Ok(RepairOrder::FillResume) => Some(Order::FillResume),
         Ok(RepairOrder::Share) => match u8::try_from(share) {
             Ok(percent @ 1..=100) => Some(Order::Share(percent)),
             _ => return invalid(format!("{share} percent is no share of an SSD: use 1 to 100")),
@@ -58,5 +60,6 @@ pub(super) fn shown(view: RepairView) -> SsdRepair {
         differ: log.differ,
         waits_for: log.waits_for.map(u32::from),
         share_percent: log.share.into(),
+        fill_paused: log.is_fill_paused,
     }
 }

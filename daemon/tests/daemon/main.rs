@@ -11,6 +11,7 @@ mod faults;
 mod fuzz;
 mod grow;
 mod grpc;
+mod lose_data;
 mod members;
 mod operator;
 mod orders;

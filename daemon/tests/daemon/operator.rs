@@ -70,14 +70,14 @@ fn an_ssd_is_failed_and_resumed_and_a_repeated_wish_succeeds() {
         bench.run_for(DROP_MS + 100);
         assert!(states(&bench)[3] == State3::Out && fleet(&mut bench).ssds[3].taken_out);
         done(bench.ask(request));
-        done(bench.ask(Request::Resume { ssd: 3 }));
+        done(bench.ask(Request::Resume { ssd: 3, lose_data: false }));
         bench.run_for(20_000);
         assert!(states(&bench)[3] == State3::In && !fleet(&mut bench).ssds[3].taken_out);
-        done(bench.ask(Request::Resume { ssd: 3 }));
+        done(bench.ask(Request::Resume { ssd: 3, lose_data: false }));
     }
     // A wish that is taken back before its map is active.
     done(bench.ask(fail(3)));
-    done(bench.ask(Request::Resume { ssd: 3 }));
+    done(bench.ask(Request::Resume { ssd: 3, lose_data: false }));
     bench.run_for(20_000);
     assert_eq!(states(&bench)[3], State3::In);
 }
@@ -90,14 +90,14 @@ fn an_ssd_that_is_failed_right_after_it_was_resumed_stays_out() {
         let mut bench = serving(4);
         done(bench.ask(fail(3)));
         bench.run_for(DROP_MS + 100);
-        done(bench.ask(Request::Resume { ssd: 3 }));
+        done(bench.ask(Request::Resume { ssd: 3, lose_data: false }));
         bench.run_for(pause);
         done(bench.ask(fail(3)));
         assert!(fleet(&mut bench).ssds[3].taken_out, "{pause}");
         bench.run_for(20_000);
         assert_eq!(states(&bench)[3], State3::Out, "{pause}");
         assert!(fleet(&mut bench).ssds[3].taken_out, "{pause}");
-        done(bench.ask(Request::Resume { ssd: 3 }));
+        done(bench.ask(Request::Resume { ssd: 3, lose_data: false }));
         bench.run_for(20_000);
         assert_eq!(states(&bench)[3], State3::In, "{pause}");
     }
@@ -116,7 +116,8 @@ fn the_only_copy_is_not_failed_without_the_word() {
     refused(&bench.ask(Request::Remove { ssd: 0 }), GrpcCode::FailedPrecondition, &["last copy"]);
     bench.run_for(2_000);
     assert_eq!(states(&bench)[0], State3::In, "nothing was changed");
-    done(bench.ask(Request::Fail { ssd: 0, lose_data: true }));
+    let waits = bench.ask(Request::Fail { ssd: 0, lose_data: true });
+    assert!(matches!(&waits, Ok(Reply::Lost(lost)) if lost.len() == 1 && lost[0].volume == "a"), "{waits:?}");
     bench.run_for(DROP_MS + 1_000);
     assert_eq!(states(&bench)[0], State3::Absent);
     assert!(fleet(&mut bench).groups_by_copies[0] > 0, "its groups wait");
@@ -126,12 +127,17 @@ fn the_only_copy_is_not_failed_without_the_word() {
 fn wishes_that_make_no_sense_are_refused_with_the_remedy() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = serving(4);
-    for request in [fail(4), Request::Remove { ssd: 4 }, Request::Resume { ssd: u16::MAX }] {
+    for request in [fail(4), Request::Remove { ssd: 4 }, Request::Resume { ssd: u16::MAX, lose_data: false }]
+    {
         refused(&bench.ask(request), GrpcCode::NotFound, &["SSDs 0 to 3"]);
     }
     bench.lose(3);
     bench.run_for(DROP_MS + 100);
-    refused(&bench.ask(Request::Resume { ssd: 3 }), GrpcCode::FailedPrecondition, &["neither"]);
+    refused(
+        &bench.ask(Request::Resume { ssd: 3, lose_data: false }),
+        GrpcCode::FailedPrecondition,
+        &["neither"],
+    );
     let mut old = Bench::start(&SimArray::new(3), 0);
     let shown = fleet(&mut old);
     assert_eq!((shown.format, shown.voters.len(), shown.array), (2, 0, [0; 16]));
@@ -156,8 +162,8 @@ fn only_an_administrator_changes_the_fleet_and_each_caller_sees_it() {
         bench.run_until_quiet();
         bench.replies.remove(&ticket).expect("an answer")
     };
-    let remove = Request::Remove { ssd: 3 };
-    for request in [fail(3), remove, Request::Resume { ssd: 3 }, Request::Replace { ssd: 3 }] {
+    let (remove, resume) = (Request::Remove { ssd: 3 }, Request::Resume { ssd: 3, lose_data: false });
+    for request in [fail(3), remove, resume, Request::Replace { ssd: 3 }] {
         refused(&ask(request), GrpcCode::PermissionDenied, &["anna", "administrators"]);
     }
     assert!(matches!(ask(Request::Fleet), Ok(Reply::Fleet { .. })));

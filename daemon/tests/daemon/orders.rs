@@ -2,7 +2,7 @@
 //! An operator's orders to the repairs of the SSDs.
 
 use crate::array::{Fault, SimArray};
-use crate::bench::{Bench, refused};
+use crate::bench::{Bench, create, refused};
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{DROP_MS, serving};
 use gnstor_daemon::core::request::Request;
@@ -56,6 +56,31 @@ fn an_ssd_that_is_back_gets_the_share_that_the_others_have() {
     bench.find(3);
     bench.run_for(10_000);
     assert_eq!(bench.array.ssd(3).scrub.share, 40);
+}
+
+#[test]
+fn fills_are_paused_on_each_ssd_and_on_one_that_comes_back_until_they_are_resumed() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    bench.ask(create("more")).unwrap();
+    let views = repair(&mut bench, Some(Order::FillPause));
+    assert!(views.iter().all(|view| view.says.as_ref().is_ok_and(|log| log.is_fill_paused)), "{views:?}");
+    assert!(bench.core.fleet().unwrap().fills_paused);
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    bench.array.ssd(3).restart();
+    bench.find(3);
+    bench.run_for(10_000);
+    assert!(bench.array.ssd(3).scrub.is_fill_paused);
+    let views = repair(&mut bench, Some(Order::FillResume));
+    assert!(views.iter().all(|view| view.says.as_ref().is_ok_and(|log| !log.is_fill_paused)), "{views:?}");
+    assert!(!bench.core.fleet().unwrap().fills_paused);
+    bench.lose(2);
+    bench.run_for(DROP_MS);
+    bench.array.ssd(2).restart();
+    bench.find(2);
+    bench.run_for(10_000);
+    assert!(!bench.array.ssd(2).scrub.is_fill_paused);
 }
 
 #[test]

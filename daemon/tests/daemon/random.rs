@@ -2,6 +2,7 @@
 //! Random requests, faults, delays and restarts; a model that knows only the replies checks the invariants.
 
 mod found;
+mod look;
 mod model;
 mod steps;
 
@@ -12,14 +13,12 @@ use crate::bench::{Bench, config, create_with, delete, read, release, renew, wri
 use crate::deadline::{Deadline, LIMIT};
 use crate::publish::publish;
 use crate::voter::keeps_copies;
+use gnstor_daemon::core::fleet_view::SsdView;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{CoreConfig, MapFormat, Reply};
-use gnstor_fleet::map::FleetView as _;
-use gnstor_fleet::set::SsdSet;
 use gnstor_proto::labels::PARTIAL;
-use gnstor_proto::placement::map3::{Place3, State3};
+use gnstor_proto::placement::map3::State3;
 use gnstor_proto::placement::{AnyMap, SsdState};
-use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::VolumeEntry;
 use proptest::prelude::*;
@@ -38,8 +37,8 @@ struct Run {
     model: Model,
     /// The map names voters, and the daemon changes it by itself.
     votes: bool,
-    /// An SSD was exchanged.
-    has_swapped: bool,
+    /// SSDs whose last copies the operator has called lost.
+    given_up: BTreeSet<u16>,
     /// No daemon can start any more.
     is_over: bool,
 }
@@ -92,9 +91,9 @@ impl Run {
         // one that was held, one without an SSD that lost writes, and one with the SSDs that are back.
         self.bench.run_for(if self.votes { 3_000 } else { 1_000 });
         let (serves, waits_for) = (self.bench.core.is_serving(), self.bench.core.waits_for());
-        // Each table that is left is of an SSD that lost writes or was dropped.
-        self.is_over = !serves && self.has_swapped && !self.has_a_table();
-        assert!(serves || self.is_over, "{:?} {waits_for:?}", self.bench.stopped);
+        self.is_over = !self.may_start();
+        assert_eq!(serves, !self.is_over, "{:?} {waits_for:?}", self.bench.stopped);
+        assert!(serves || self.bench.stopped.is_none() && waits_for.is_some(), "it waits");
     }
 
     fn epoch(&mut self, add: bool) {
@@ -117,49 +116,19 @@ impl Run {
         self.hear();
     }
 
-    /// The newest map has a member with the content that it means. A daemon that starts trusts its table.
-    fn has_a_table(&self) -> bool {
-        let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return true };
-        let is_good = |index: usize| {
-            let (known, ssd) = (&map.ssds[index], self.bench.array.ssd(index));
-            let is_member = known.state != State3::Out;
-            is_member && known.is(&ssd.vote.uuid) && known.incarnation == ssd.vote.incarnation
-        };
-        (0..SSDS).any(is_good)
-    }
-
-    /// The voters that have forgotten nothing are a majority without this SSD.
-    fn may_swap(&self, ssd: usize) -> bool {
-        let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return false };
-        let is_whole = |voter: &u16| {
-            let index = usize::from(*voter);
-            index != ssd && map.ssds[index].is(&self.bench.array.ssd(index).vote.uuid)
-        };
-        let whole: SsdSet = map.voters().iter().filter(is_whole).collect();
-        whole.is_majority_of(map.voters())
-    }
-
-    /// An empty SSD is in the place of one that had the last copy of a group: that group waits for ever.
-    fn has_lost_a_last_copy(&self) -> bool {
-        let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return false };
-        let is_other = |index: usize| !map.ssds[index].is(&self.bench.array.ssd(index).vote.uuid);
-        let is_alone = |index: usize| {
-            let is_other_one = |place: &&Place3| !place.filling && usize::from(place.ssd) != index;
-            map.rows.iter().any(|row| row.places.iter().flatten().find(is_other_one).is_none())
-        };
-        let is_kept = |index: usize| map.ssds[index].state == State3::Absent || is_alone(index);
-        (0..SSDS).any(|index| is_other(index) && is_kept(index))
-    }
-
-    /// Empty SSDs get the places in which they are.
-    fn replace_all(&mut self) {
+    /// Empty SSDs get the places in which they are, and absent ones that lack writes are used as they are.
+    fn repair_all(&mut self) {
         // A request that waits may keep an SSD absent until it ends.
-        for ms in [1_000, 1_000, 100_000, 1_000] {
+        for (ms, lose_data) in [(1_000, false), (1_000, false), (100_000, true), (5_000, true), (5_000, true)]
+        {
             self.run_for(ms);
             let fleet = self.bench.core.fleet();
-            let out = fleet.iter().flat_map(|f| &f.ssds).filter(|ssd| ssd.state == State3::Out);
-            for ssd in out.map(|ssd| ssd.index).collect::<Vec<_>>() {
-                self.send(Request::Replace { ssd });
+            let is_kept = |ssd: &&SsdView| matches!(ssd.state, State3::Out | State3::Absent);
+            let kept = fleet.iter().flat_map(|f| &f.ssds).filter(is_kept);
+            for ssd in kept.map(|ssd| ssd.index).collect::<Vec<_>>() {
+                self.given_up.extend(Some(ssd).filter(|_| lose_data));
+                self.send(Request::Replace { ssd, lose_data });
+                self.send(Request::Resume { ssd, lose_data });
             }
         }
     }
@@ -204,18 +173,6 @@ impl Run {
         true
     }
 
-    /// Each place of each group has an SSD that serves it.
-    fn is_whole(&self) {
-        let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return };
-        // A last copy that came back lossy stays absent: the operator decides.
-        if map.ssds.iter().any(|ssd| ssd.state == State3::Absent) {
-            return;
-        }
-        let serves = |place: &Option<Place3>| place.is_some_and(|place| !place.filling);
-        let width = usize::from(map.width);
-        assert!(map.rows.iter().all(|row| row.places[..width].iter().all(serves)), "{:?}", map.ssds);
-    }
-
     /// A step; no map that it made active took the last copy of a volume that was there before and after.
     fn judged_step(&mut self, step: Step) {
         let log = Arc::clone(&self.bench.array.ssd(0).vote.log);
@@ -223,16 +180,8 @@ impl Run {
         self.step(step);
         let after = self.volumes();
         for replicas in before.intersection(&after).map(|(.., replicas)| *replicas) {
-            keeps_copies(log.lock().unwrap().active_from(epoch), replicas);
+            keeps_copies(log.lock().unwrap().active_from(epoch), replicas, &self.given_up);
         }
-    }
-
-    /// The volumes that are on every SSD that takes part, and their replicas.
-    fn volumes(&self) -> BTreeSet<(Vid, u32, u8)> {
-        let there = (0..SSDS).filter(|&ssd| !self.bench.array.is_out(ssd));
-        let all = there.map(|ssd| self.bench.array.ssd(ssd).active().into_iter());
-        let sets = all.map(|entries| entries.map(|e| (e.vid, e.generation, e.replicas)).collect());
-        sets.reduce(|a: BTreeSet<_>, b| &a & &b).unwrap_or_default()
     }
 
     fn step(&mut self, step: Step) {
@@ -299,15 +248,22 @@ impl Run {
                 self.bench.find(u16::try_from(ssd).unwrap());
             }
             Step::Swap { ssd } if self.votes && self.may_swap(ssd) => {
-                self.has_swapped = true;
                 self.bench.lose(u16::try_from(ssd).unwrap());
                 // What it was given is answered as lost.
                 while self.execute(ssd) {}
                 self.bench.format(ssd);
                 self.bench.find(u16::try_from(ssd).unwrap());
             }
-            Step::Replace { ssd } if self.votes => self.send(Request::Replace { ssd }),
-            Step::Lossy { .. } | Step::Reboot { .. } | Step::Swap { .. } | Step::Replace { .. } => {}
+            Step::Replace { ssd, lose_data } if self.votes => {
+                self.given_up.extend(Some(ssd).filter(|_| lose_data));
+                self.send(Request::Replace { ssd, lose_data });
+            }
+            Step::Resume { ssd, lose_data } if self.votes => {
+                self.given_up.extend(Some(ssd).filter(|_| lose_data));
+                self.send(Request::Resume { ssd, lose_data });
+            }
+            Step::Lossy { .. } | Step::Reboot { .. } | Step::Swap { .. } => {}
+            Step::Replace { .. } | Step::Resume { .. } => {}
             Step::Restart => self.restart(),
         }
         assert_eq!(self.bench.stopped, None, "no other daemon runs");
@@ -316,12 +272,8 @@ impl Run {
     /// Without further faults every SSD comes to hold the same entries, and the daemon lists these.
     fn finish(mut self) {
         self.heal();
-        self.replace_all();
+        self.repair_all();
         self.run_for(200_000);
-        if self.has_lost_a_last_copy() {
-            assert!(self.model.asked.is_empty(), "every request is answered: {:?}", self.model.asked);
-            return;
-        }
         assert_eq!(self.bench.core.absent(), BTreeMap::new(), "{:?}", self.bench.core.fleet());
         self.is_whole();
         assert!(self.model.asked.is_empty(), "every request is answered: {:?}", self.model.asked);
@@ -332,9 +284,7 @@ impl Run {
         let before = self.bench.list();
         assert_eq!(plain(&before), plain(&entries));
         self.restart();
-        if self.is_over {
-            return;
-        }
+        assert!(!self.is_over, "each member has a table");
         assert_eq!(plain(&self.bench.list()), plain(&before), "a restarted daemon has the same state");
         assert_eq!(self.bench.array.agreed(), entries, "and changes nothing");
     }
@@ -351,7 +301,7 @@ fn comes_to_one_state(steps: Vec<Step>, sweep_commands: u32, takes: u32, votes: 
     let map_format = if votes { MapFormat::Three } else { MapFormat::Two };
     let mut bench = Bench::cold_with(&array, 0, CoreConfig { map_format, ..config() });
     bench.run_until_quiet();
-    let mut run = Run { bench, model: Model::default(), votes, has_swapped: false, is_over: false };
+    let mut run = Run { bench, model: Model::default(), votes, given_up: BTreeSet::new(), is_over: false };
     for step in steps {
         run.judged_step(step);
         if run.is_over {

@@ -79,6 +79,8 @@ impl SimSsd {
         match of.order {
             Order::Share(percent) => self.scrub.share = percent,
             Order::ScrubStart => self.scrub.state = ScrubState::Running,
+            Order::FillPause => self.scrub.is_fill_paused = true,
+            Order::FillResume => self.scrub.is_fill_paused = false,
             Order::ScrubStop => self.scrub.state = ScrubState::Stopped,
         }
         Ok(0)

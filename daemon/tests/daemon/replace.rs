@@ -17,7 +17,7 @@ fn set(ssds: &[u16]) -> SsdSet {
 }
 
 fn replace(bench: &mut Bench, ssd: u16) -> Outcome {
-    bench.ask(Request::Replace { ssd })
+    bench.ask(Request::Replace { ssd, lose_data: false })
 }
 
 /// The SSD is lost, and an empty one is there.
@@ -161,14 +161,17 @@ fn a_daemon_that_starts_after_the_loss_gives_no_smaller_ssd_the_place() {
 }
 
 #[test]
-fn the_last_copy_of_a_volume_is_not_replaced() {
+fn an_absent_ssd_that_has_no_block_of_a_volume_alone_is_replaced_without_a_loss() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = serving(4);
     bench.ask(of_replicas("single", 1)).unwrap();
     bench.run_for(1_000);
     swap(&mut bench, 3);
     assert_eq!(states(&bench)[3], State3::Absent);
-    refused(&replace(&mut bench, 3), FailedPrecondition, &["last copy"]);
+    // The volume of one replica has one chunk, on another SSD.
+    assert_eq!(replace(&mut bench, 3), Ok(Reply::Done));
+    bench.run_for(10_000);
+    assert_eq!(states(&bench), vec![State3::In; 4]);
 }
 
 #[test]
@@ -180,7 +183,7 @@ fn an_ssd_that_was_taken_out_is_resumed_and_then_replaced() {
     bench.run_for(DROP_MS);
     swap(&mut bench, 2);
     refused(&replace(&mut bench, 2), FailedPrecondition, &["gnstor fleet resume 2"]);
-    bench.ask(Request::Resume { ssd: 2 }).unwrap();
+    bench.ask(Request::Resume { ssd: 2, lose_data: false }).unwrap();
     bench.run_for(DROP_MS);
     assert_eq!(replace(&mut bench, 2), Ok(Reply::Done));
     bench.run_for(20_000);
@@ -194,7 +197,7 @@ fn a_daemon_that_ends_in_between_leaves_a_state_from_which_the_next_one_goes_on(
     for commands in 0..60 {
         let mut bench = serving(3);
         swap(&mut bench, 2);
-        bench.send(Request::Replace { ssd: 2 });
+        bench.send(Request::Replace { ssd: 2, lose_data: false });
         for turn in 0..commands {
             bench.execute(turn % 3);
             if turn % 3 == 2 {

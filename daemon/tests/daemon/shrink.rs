@@ -10,6 +10,7 @@ use gnstor_daemon::core::{CoreConfig, MapFormat, Stop};
 use gnstor_proto::placement::map3::{FleetMap3, State3, Vote};
 use gnstor_proto::placement::{AnyMap, FleetMap};
 use gnstor_proto::status::GrpcCode;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Lease and drift, and a command there and back.
@@ -48,7 +49,7 @@ pub(crate) fn states(bench: &Bench) -> Vec<State3> {
 pub(crate) fn all_maps_keep(bench: &Bench, replicas: u8) {
     let log = Arc::clone(&bench.array.ssd(0).vote.log);
     let log = log.lock().unwrap();
-    keeps_copies(log.active_from(0), replicas);
+    keeps_copies(log.active_from(0), replicas, &BTreeSet::new());
 }
 
 #[test]

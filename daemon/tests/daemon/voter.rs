@@ -4,7 +4,7 @@
 use crate::array::{SSD_BYTES, SimSsd};
 use crate::repair::Lease;
 use gnstor_fleet::change::incarnation_under;
-use gnstor_fleet::map::{FleetView, Map};
+use gnstor_fleet::map::{FleetView, Map, Place};
 use gnstor_fleet::set::{SsdSet, may_become};
 use gnstor_fleet::voter::{Held, Voter};
 use gnstor_fleet::{ArrayId, Refused};
@@ -148,12 +148,23 @@ impl MapLog {
 }
 
 /// No map after the first one leaves a group, which had a copy of a volume with so many replicas, without
-/// one.
-pub(crate) fn keeps_copies<'a>(maps: impl Iterator<Item = &'a FleetMap3>, replicas: u8) {
+/// one. But for a copy of these SSDs, which the operator has called lost: it fills then.
+pub(crate) fn keeps_copies<'a>(
+    maps: impl Iterator<Item = &'a FleetMap3>,
+    replicas: u8,
+    given_up: &BTreeSet<u16>,
+) {
     let maps: Vec<Map> = maps.filter_map(Map::of).collect();
     for pair in maps.windows(2) {
         for (group, (old, new)) in pair[0].rows.iter().zip(&pair[1].rows).enumerate() {
             let (had, has) = (old.copies(replicas), new.copies(replicas));
+            let is_called_lost = |(was, is): (&Place, &Place)| match (was, is) {
+                (Place::Serving(was), Place::Filling(is)) => was == is && given_up.contains(is),
+                _ => false,
+            };
+            if old.places.iter().zip(&new.places).any(is_called_lost) {
+                continue;
+            }
             assert!(
                 had.is_empty() || !has.is_empty(),
                 "epoch {} drops the last of group {group}",

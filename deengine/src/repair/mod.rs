@@ -48,6 +48,8 @@ const PATIENCE: Span = Span::from_ms(2000);
 const TRIES: u32 = 3;
 /// Time after which the walk looks whether all that it took over is durable.
 const DURABLE_POLL: Span = Span::from_ms(1);
+/// How soon a fill that is paused looks whether a new term has ended that.
+const PAUSED_POLL: Span = Span::from_ms(100);
 /// The top bit of a question's name: it is of a repair.
 const MARK: u32 = 1 << 31;
 
@@ -167,6 +169,8 @@ pub(crate) struct Repair {
     last: u32,
     scrub: scrub::Scrub,
     pace: pace::Pace,
+    /// The daemon of this term wants no fill to go on.
+    paused_in: Option<u64>,
 }
 
 impl Ssd {
@@ -213,6 +217,11 @@ impl Ssd {
         self.repair.pace.turn(now, commands, cost, pages)
     }
 
+    /// An operator wants no fill to go on. The next daemon knows nothing of that, so its term ends it.
+    pub(crate) fn is_fill_paused(&self) -> bool {
+        self.repair.paused_in == Some(self.table.term())
+    }
+
     /// Goes on with all walks. Returns when to call it again.
     pub(crate) fn repair_on(&mut self, now: Time) -> Time {
         if self.repair.walks.is_empty() && self.repair.open.is_empty() && !self.repair.scrub.runs() {
@@ -221,6 +230,10 @@ impl Ssd {
         let mut next = self.end_late_questions(now).min(self.scrub_on(now));
         let names: Vec<Name> = self.repair.walks.keys().copied().collect();
         for name in names {
+            if name == Name::Fill && self.is_fill_paused() {
+                next = next.min(now + PAUSED_POLL);
+                continue;
+            }
             if let Some(mut walk) = self.repair.walks.remove(&name) {
                 next = next.min(self.walk_on(now, name, &mut walk));
                 self.repair.walks.insert(name, walk);

@@ -28,6 +28,11 @@ impl Ssd {
             Order::Share(percent) => self.repair.pace.share = percent,
             Order::ScrubStop => self.stop_scrub(),
             Order::ScrubStart => self.start_scrub(now)?,
+            Order::FillPause => self.repair.paused_in = Some(term),
+            Order::FillResume => {
+                self.repair.paused_in = None;
+                self.wake_at(now);
+            }
         }
         Ok(())
     }

@@ -124,7 +124,8 @@ impl Ssd {
     /// The log page of the scrub.
     pub(crate) fn scrub_log(&self) -> ScrubLog {
         let scrub = &self.repair.scrub;
-        let mut log = ScrubLog { share: self.repair.pace.share, ..scrub.log };
+        let (share, is_fill_paused) = (self.repair.pace.share, self.is_fill_paused());
+        let mut log = ScrubLog { share, is_fill_paused, ..scrub.log };
         if let Some(range) = &scrub.range {
             (log.rotten, log.healed) = (log.rotten + range.rotten, log.healed + range.healed);
             log.differ += range.differ;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Three SSDs that repair themselves: their questions are carried by hand, in virtual time.
 
+mod alone;
 mod digests;
 mod late;
 mod media;
 mod pace;
+mod pause;
 mod scrub;
 
 use super::*;

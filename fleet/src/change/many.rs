@@ -34,7 +34,7 @@ impl Map {
         if may { Ok(known) } else { Err(Unchanged::Incarnation) }
     }
 
-    fn has_place(&self, ssd: SsdId) -> bool {
+    pub(super) fn has_place(&self, ssd: SsdId) -> bool {
         self.rows.iter().any(|row| row.members().contains(ssd))
     }
 

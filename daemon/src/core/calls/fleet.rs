@@ -4,25 +4,34 @@
 use crate::core::failure::Failure;
 use crate::core::fleet_view::SsdView;
 use crate::core::rights::Caller;
+use crate::core::shrink::told;
 use crate::core::{Core, Reply, Ticket};
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
 
 /// What an operator wants of an SSD.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wish {
-    Resume,
+    Resume { lose_data: bool },
     Fail { lose_data: bool },
     Remove,
-    Replace,
+    Replace { lose_data: bool },
 }
 
 impl Wish {
     fn done(self) -> &'static str {
         match self {
-            Self::Resume => "resumed",
+            Self::Resume { .. } => "resumed",
             Self::Fail { .. } => "failed",
             Self::Remove => "removed",
-            Self::Replace => "replaced",
+            Self::Replace { .. } => "replaced",
+        }
+    }
+
+    /// The operator gives blocks up.
+    fn loses_data(self) -> bool {
+        match self {
+            Self::Resume { lose_data } | Self::Fail { lose_data } | Self::Replace { lose_data } => lose_data,
+            Self::Remove => false,
         }
     }
 }
@@ -50,10 +59,12 @@ impl Core {
 
     /// Does what an operator wants. It is done when the call returns, or a map that says so is under way.
     pub(super) fn wish(&mut self, now: u64, ticket: Ticket, wish: Wish, ssd: u16) {
-        let result = self.wished(now, wish, ssd).map(|()| Reply::Done);
+        let lost = if wish.loses_data() { self.only_on(ssd) } else { Vec::new() };
+        let result = self.wished(now, wish, ssd);
         if result.is_ok() {
-            tracing::warn!(ssd, ?wish, "an operator changes the fleet");
+            tracing::warn!(ssd, ?wish, ?lost, "an operator changes the fleet");
         }
+        let result = result.map(|()| if wish.loses_data() { Reply::Lost(lost) } else { Reply::Done });
         self.reply(ticket, result);
     }
 
@@ -64,20 +75,42 @@ impl Core {
             // What was asked for before is done.
             Wish::Fail { .. } | Wish::Remove if view.taken_out => Ok(()),
             Wish::Fail { lose_data: false } if view.last_copies > 0 => Err(format!(
-                "SSD {ssd} cannot be failed: it has the only copy that serves of {} placement groups, and their \
-                 blocks could not be read or written without it; wait until other SSDs have filled (gnstor fleet \
-                 show), or repeat with --lose-data",
-                view.last_copies
+                "SSD {ssd} cannot be failed: it has the only copy that serves of {} placement groups ({}), and \
+                 their blocks could not be read or written without it; wait until other SSDs have filled (gnstor \
+                 fleet show), or repeat with --lose-data",
+                view.last_copies,
+                told(&self.only_on(ssd))
             )),
-            Wish::Resume => {
+            Wish::Resume { lose_data } if self.is_back_lossy(ssd) => self.accept_ssd(now, &view, lose_data),
+            Wish::Resume { .. } => {
                 let resumed = self.resume(now, ssd);
                 if is_kept_out || view.away.is_some() { resumed } else { Ok(()) }
             }
             Wish::Fail { .. } => self.fail_ssd(now, ssd),
             Wish::Remove => self.remove_ssd(now, ssd),
-            Wish::Replace => self.replace_ssd(now, &view),
+            Wish::Replace { lose_data } => self.replace_ssd(now, &view, lose_data),
         }
         .map_err(|why| Failure::new(FailedPrecondition, why))
+    }
+
+    /// Takes an absent SSD that lacks writes back as it is.
+    fn accept_ssd(&mut self, now: u64, view: &SsdView, lose_data: bool) -> Result<(), String> {
+        let (ssd, lost) = (view.index, self.only_on(view.index));
+        if view.taken_out || view.flaps {
+            // Its returns count no more; it stays absent.
+            return self.resume(now, ssd);
+        }
+        if !lost.is_empty() && !lose_data {
+            return Err(format!(
+                "SSD {ssd} cannot be resumed: it lost writes, and has the last copy of {}{}; some of these blocks \
+                 may be older than what was acknowledged; with --lose-data they are used as they are",
+                told(&lost),
+                self.others_with_copies(ssd)
+            ));
+        }
+        self.changes.accepted.insert(ssd);
+        self.change_step(now);
+        Ok(())
     }
 
     /// The SSD, where the map can change.

@@ -10,7 +10,7 @@
 //! mistake is not to end an SSD that could come back.
 
 use super::Step;
-use crate::core::shrink::Newcomer;
+use crate::core::shrink::{Newcomer, counted};
 use crate::core::{Answer, Command, Core};
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::slba::Vid;
@@ -101,9 +101,17 @@ impl Core {
         if let Some(newcomer) = self.changes.newcomers.get_mut(&ssd) {
             newcomer.is_empty = true;
         }
-        let why = format!(
-            "{OTHER}, and is empty: gnstor fleet replace {ssd} gives it the place; or put the right one back"
-        );
+        let lost = self.only_on(ssd);
+        let why = match lost.is_empty() {
+            true => format!(
+                "{OTHER}, and is empty: gnstor fleet replace {ssd} gives it the place; or put the right one back"
+            ),
+            false => format!(
+                "{OTHER}, and is empty: put the right one back, which has the only copy of {}; or give these \
+                 blocks up (gnstor fleet replace {ssd} --lose-data)",
+                counted(&lost)
+            ),
+        };
         self.stays_out(ssd, why);
         self.change_step(now);
     }

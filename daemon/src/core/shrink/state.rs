@@ -114,6 +114,8 @@ pub(in crate::core) struct Changes {
     home_ssds: BTreeSet<u16>,
     /// Voters that are new are asked for the term: until then no map is proposed.
     pub(super) anew: Option<Anew>,
+    /// Absent SSDs that lack writes, and that the operator takes back as they are.
+    pub(in crate::core) accepted: BTreeSet<u16>,
     /// SSDs that are there in the place of others.
     pub(in crate::core) newcomers: BTreeMap<u16, Newcomer>,
     /// SSDs that took the place of others since this daemon serves, and their identities.
@@ -138,6 +140,7 @@ impl Changes {
         self.down_since.entry(ssd).or_insert(now);
         self.since.remove(&ssd);
         self.newcomers.remove(&ssd);
+        self.accepted.remove(&ssd);
         if let Some(anew) = &mut self.anew {
             anew.lost(ssd);
         }

@@ -16,6 +16,7 @@
 //! majority of the new voters grant the term (TERM TAKE) before it proposes the next map. A map that one of
 //! them holds is proposed first.
 
+use super::told;
 use crate::core::effect::Answer;
 use crate::core::epoch::Known;
 use crate::core::fleet_view::{Refusal as Sentence, SsdView};
@@ -56,11 +57,13 @@ pub(in crate::core) struct Newcomer {
     pub(in crate::core) is_empty: bool,
     /// The operator gives it the place.
     is_wanted: bool,
+    /// Also where the one before had last copies: these begin empty.
+    loses_data: bool,
 }
 
 impl Newcomer {
     pub(in crate::core) fn new(says: SsdSays) -> Self {
-        Self { says, is_empty: false, is_wanted: false }
+        Self { says, is_empty: false, is_wanted: false, loses_data: false }
     }
 
     /// It says the same as before.
@@ -70,18 +73,27 @@ impl Newcomer {
 }
 
 impl Core {
-    /// Gives the place of an SSD that is out to the empty SSD that is there.
-    pub(in crate::core) fn replace_ssd(&mut self, now: u64, view: &SsdView) -> Result<(), Sentence> {
+    /// Gives the place of an SSD that is out to the empty SSD that is there. With `lose_data` also that of
+    /// one that is absent, whose last copies are lost then.
+    pub(in crate::core) fn replace_ssd(
+        &mut self,
+        now: u64,
+        view: &SsdView,
+        lose_data: bool,
+    ) -> Result<(), Sentence> {
         let ssd = view.index;
         let cannot = |why: String| Err(format!("SSD {ssd} cannot be replaced: {why}"));
         let is_repeated = self.changes.replaced.get(&ssd) == Some(&view.uuid);
         if is_repeated && !self.changes.newcomers.contains_key(&ssd) {
             return Ok(());
         }
-        if view.state == State3::Absent {
+        let lost = if view.state == State3::Absent { self.only_on(ssd) } else { Vec::new() };
+        if !lost.is_empty() && !lose_data {
             return cannot(format!(
-                "it has the last copy of {} placement groups; start it again, or delete their volumes first",
-                view.last_copies
+                "it has the last copy of {}{}; start it again, or give these blocks up: with --lose-data they \
+                 are empty then",
+                told(&lost),
+                self.others_with_copies(ssd)
             ));
         }
         if view.taken_out {
@@ -91,12 +103,12 @@ impl Core {
         }
         let is_only_voter = view.votes && self.epoch.map().is_some_and(|map| map.voters().len() < 2);
         match self.changes.newcomers.get_mut(&ssd) {
-            _ if view.state != State3::Out => cannot(
+            _ if !matches!(view.state, State3::Out | State3::Absent) => cannot(
                 "the map has not dropped it; wait until it has, or take it out (gnstor fleet fail)".into(),
             ),
             _ if is_only_voter => cannot("no other SSD votes".into()),
             Some(newcomer) if newcomer.is_empty => {
-                newcomer.is_wanted = true;
+                (newcomer.is_wanted, newcomer.loses_data) = (true, view.state == State3::Absent);
                 self.change_step(now);
                 Ok(())
             }
@@ -119,12 +131,22 @@ impl Core {
         }
         let term = self.term.number();
         let newcomer = |ssd: u16| self.changes.newcomers.get(&ssd).filter(|newcomer| newcomer.is_wanted);
-        let is_out = |ssd: &Ssd3| ssd.state == State3::Out;
-        let replaced = ssds().filter(|(_, known)| is_out(known));
+        let replaced = ssds().filter(|(ssd, known)| match known.state {
+            State3::Out => true,
+            // It may have become absent since the operator was asked.
+            State3::Absent => newcomer(*ssd).is_some_and(|newcomer| newcomer.loses_data),
+            _ => false,
+        });
         if let Some((ssd, newcomer)) = replaced.filter_map(|(ssd, _)| Some((ssd, newcomer(ssd)?))).next() {
-            let next = |map: &Map| match map.voters.contains(ssd) {
-                true => map.with_vote(ssd, false, term),
-                false => Ok::<_, Unchanged>(map.again(term)),
+            let incarnation = newcomer.says.incarnation;
+            let is_absent = map.state(ssd) == Some(State3::Absent);
+            let next = |map: &Map| {
+                let again = || Ok::<_, Unchanged>(map.again(term));
+                let mut next = if is_absent { map.call_lost(ssd, incarnation, term)? } else { again()? };
+                if map.voters.contains(ssd) {
+                    next.voters = map.with_vote(ssd, false, term)?.voters;
+                }
+                Ok(next)
             };
             let mut next = wire::change(map, next).ok()?;
             let known = next.ssds.get_mut(usize::from(ssd))?;

@@ -175,7 +175,8 @@ impl Core {
         let Phase::Starting(start) = &self.phase else { return };
         let awaited = start.awaits(&self.members);
         let answered = start.answered();
-        let is_good = |ssd: &u16| awaited.contains(ssd) && !self.is_other_content(*ssd);
+        let is_good =
+            |ssd: &u16| awaited.contains(ssd) && !self.is_other_content(*ssd) && !self.begins_empty(*ssd);
         let newer = start.of(&awaited).flat_map(|p| &p.table).any(|e| e.term > self.term.number());
         let is_known =
             start.without.is_empty() && answered.is_superset(&awaited) || answered.iter().any(is_good);

@@ -50,7 +50,7 @@ fn an_ssd_that_is_another_one_than_the_map_names_is_not_brought_up_to_date() {
         Step::Create { name: 1, id: None },
         Step::Swap { ssd: 2 },
         Step::Reboot { ssd: 0 },
-        Step::Replace { ssd: 2 },
+        Step::Replace { ssd: 2, lose_data: false },
         Step::RunUntilQuiet,
         Step::Restart,
         Step::Lossy { ssd: 2 },
@@ -96,7 +96,12 @@ fn a_daemon_starts_while_an_empty_ssd_is_in_the_place_of_a_voter() {
 
 #[test]
 fn an_empty_ssd_that_was_given_the_place_is_exchanged_for_another_one() {
-    let steps = vec![Step::Swap { ssd: 1 }, Step::Restart, Step::Replace { ssd: 1 }, Step::Swap { ssd: 1 }];
+    let steps = vec![
+        Step::Swap { ssd: 1 },
+        Step::Restart,
+        Step::Replace { ssd: 1, lose_data: false },
+        Step::Swap { ssd: 1 },
+    ];
     comes_to_one_state(steps, 0, 0, true);
 }
 
@@ -119,10 +124,24 @@ fn a_daemon_starts_though_the_empty_ssd_that_was_given_the_place_is_away() {
     let steps = vec![
         Step::Swap { ssd: 1 },
         Step::Restart,
-        Step::Replace { ssd: 1 },
+        Step::Replace { ssd: 1, lose_data: false },
         Step::Lose { ssd: 1 },
         Step::RunUntilQuiet,
         Step::Restart,
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}
+
+/// No member of the map that is decided can be told it: the SSDs that are out are.
+#[test]
+fn the_only_member_of_the_next_map_is_exchanged_before_it_is_told() {
+    let steps = vec![
+        Step::Lossy { ssd: 2 },
+        Step::RunUntilQuiet,
+        Step::Lose { ssd: 1 },
+        Step::Pass { ms: 310 },
+        Step::RunUntilQuiet,
+        Step::Swap { ssd: 0 },
     ];
     comes_to_one_state(steps, 0, 0, true);
 }

@@ -80,6 +80,12 @@ pub(super) enum Step {
     /// The operator gives it the place.
     Replace {
         ssd: u16,
+        lose_data: bool,
+    },
+    /// The operator takes it back; with leave to lose data as it is.
+    Resume {
+        ssd: u16,
+        lose_data: bool,
     },
     Restart,
 }
@@ -110,7 +116,8 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => ssd.clone().prop_map(|ssd| Step::Lossy { ssd }),
         2 => ssd.clone().prop_map(|ssd| Step::Reboot { ssd }),
         1 => ssd.clone().prop_map(|ssd| Step::Swap { ssd }),
-        2 => (0u16..3).prop_map(|ssd| Step::Replace { ssd }),
+        2 => (0u16..3, any::<bool>()).prop_map(|(ssd, lose_data)| Step::Replace { ssd, lose_data }),
+        1 => (0u16..3, any::<bool>()).prop_map(|(ssd, lose_data)| Step::Resume { ssd, lose_data }),
         2 => any::<bool>().prop_map(|add| Step::Epoch { add }),
         1 => Just(Step::Restart),
     ]

@@ -40,7 +40,7 @@ fn a_call_without_proof_is_refused_whatever_it_asks() {
             refused(c.fleet.show(show).await, Code::Unauthenticated, "");
             let keep = c.sign(KeepRequest { client_id: 1 });
             refused(c.fleet.keep(keep).await, Code::Unauthenticated, "");
-            let resume = c.sign(ResumeRequest { ssd: 0 });
+            let resume = c.sign(ResumeRequest { ssd: 0, lose_data: false });
             refused(c.fleet.resume(resume).await, Code::Unauthenticated, "");
             let fail = c.sign(FailRequest { ssd: 0, lose_data: true });
             refused(c.fleet.fail(fail).await, Code::Unauthenticated, "");

@@ -227,3 +227,37 @@ fn an_ssd_that_stands_in_for_another_one_asks_without_a_number() {
     assert_eq!(identity.incarnation, incarnation);
     assert_eq!(harness.ssd().openings().len(), 0);
 }
+
+/// A number that stayed would make the SSD that takes another one's place an older image of it.
+#[test]
+fn under_a_map_that_names_another_ssd_the_number_of_the_one_before_is_forgotten_and_no_other() {
+    let (cut, ssd) = Cut::new();
+    let mut harness = cut.harness(ssd);
+    let other = QueueKey(41);
+    harness.connect(PEER, 0, Identity::Peer(1), CNTLID_ANY);
+    harness.connect(other, 0, Identity::Peer(2), CNTLID_ANY);
+    let mut map = voted(&[0, 1, 2]);
+    assert_eq!(refusal(&harness.set_map(&map)), None);
+    let ask = |ssd, opening| Ask { ssd, array: ARRAY, epoch: map.epoch, incarnation: 0, opening };
+    let (of_one, of_two) = (|opening| ask(1, opening), |opening| ask(2, opening));
+    assert_eq!(refusal(&harness.lease_ask(PEER, of_one(5))), None);
+    assert_eq!(refusal(&harness.lease_ask(other, of_two(9))), None);
+    let (one, two) = (of_one(1), of_two(8));
+
+    // The same SSDs: an older image is found.
+    map = next(&map);
+    assert_eq!(refusal(&harness.set_map(&map)), None);
+    assert_eq!(harness.ssd().openings(), [0, 5, 9]);
+    assert_eq!(refusal(&harness.lease_ask(PEER, one)), Some(Refusal::OlderImage));
+
+    map = next(&map);
+    map.ssds[1].uuid = [0xEE; 16];
+    assert_eq!(refusal(&harness.set_map(&map)), None);
+    assert_eq!(harness.ssd().openings(), [0, 0, 9]);
+    assert_eq!(refusal(&harness.lease_ask(PEER, one)), None, "it was never opened before");
+    assert_eq!(refusal(&harness.lease_ask(other, two)), Some(Refusal::OlderImage), "it is the same one");
+
+    harness.ssd().shut_down().unwrap();
+    drop(harness);
+    assert_eq!(cut.reopen().openings(), [0, 1, 9], "it is durable");
+}

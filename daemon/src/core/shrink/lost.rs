@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an operator calls lost (`--lose-data`): which blocks they are, and the map that says so (rule 1c).
+//!
+//! ```text
+//!   absent: an empty SSD is in its place   gnstor fleet replace N --lose-data   it begins empty
+//!   absent: it is back and lacks writes    gnstor fleet resume N --lose-data    it begins as it is
+//! ```
+//! The rules are in `gnstor_fleet::change::lost`. What one SSD has decides: other absent copies are dropped.
+
+use crate::core::Core;
+use gnstor_fleet::map::Map;
+use gnstor_fleet::wire;
+use gnstor_proto::placement::map3::{FleetMap3, Row3, Ssd3, State3};
+use gnstor_proto::placement::{Rows as _, group_of};
+use gnstor_proto::vendor::VolumeEntry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// Chunks of a volume that are looked at one by one. Groups are drawn, so of more chunks the share is close.
+const EXACT_CHUNKS: u64 = 4_096;
+/// Volumes that a sentence names.
+const NAMED: usize = 5;
+
+/// Blocks of a volume that only SSDs have which are lost or absent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LostBlocks {
+    /// The volume.
+    pub volume: String,
+    /// How many of its blocks: of a large volume, about.
+    pub blocks: u64,
+}
+
+/// What the volumes lose, for each caller. A caller hears the names of the volumes that it may see.
+pub(in crate::core) fn counted(lost: &[LostBlocks]) -> String {
+    let blocks: u64 = lost.iter().map(|lost| lost.blocks).sum();
+    format!("{blocks} blocks of {} volumes", lost.len())
+}
+
+/// What the volumes lose, in a sentence for administrators.
+pub(in crate::core) fn told(lost: &[LostBlocks]) -> String {
+    let mut text = format!("{}: ", counted(lost));
+    for (at, LostBlocks { volume, blocks }) in lost.iter().take(NAMED).enumerate() {
+        let comma = if at > 0 { ", " } else { "" };
+        let _ = write!(text, "{comma}{volume:?} {blocks}");
+    }
+    if lost.len() > NAMED {
+        let _ = write!(text, " and {} others", lost.len() - NAMED);
+    }
+    text
+}
+
+/// Each copy of a volume with so many replicas is on this SSD, or on an absent one, and this one decides.
+fn is_only_on(map: &FleetMap3, row: &Row3, replicas: u8, ssd: u16) -> bool {
+    let places = || row.places.iter().take(replicas.into()).flatten().filter(|place| !place.filling);
+    let is_gone = |of: u16| of == ssd || map.state(of) == Some(State3::Absent);
+    places().next().is_some_and(|place| place.ssd == ssd) && places().all(|place| is_gone(place.ssd))
+}
+
+/// Blocks of a volume in these groups.
+fn blocks_in(map: &FleetMap3, entry: &VolumeEntry, groups: &[bool]) -> u64 {
+    let (chunk, capacity) = (1u64 << entry.chunk_shift, entry.capacity_blocks);
+    let chunks = capacity.div_ceil(chunk);
+    if chunks > EXACT_CHUNKS {
+        let count = groups.iter().filter(|is_in| **is_in).count() as u128;
+        let share = u128::from(capacity) * count / groups.len().max(1) as u128;
+        return u64::try_from(share).unwrap_or(capacity);
+    }
+    let is_in = |index: &u64| {
+        let vba = u32::try_from(index << entry.chunk_shift).unwrap_or(u32::MAX);
+        let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
+        groups.get(group as usize) == Some(&true)
+    };
+    (0..chunks).filter(is_in).map(|index| chunk.min(capacity - index * chunk)).sum()
+}
+
+impl Core {
+    /// The blocks that only this SSD has, or it and others that are absent.
+    pub(in crate::core) fn only_on(&self, ssd: u16) -> Vec<LostBlocks> {
+        let Some(map) = self.map_of_voters() else { return Vec::new() };
+        let mut groups: BTreeMap<u8, Vec<bool>> = BTreeMap::new();
+        let mut lost = Vec::new();
+        for entry in self.volumes.values().map(|volume| &volume.entry) {
+            let replicas = entry.replicas;
+            let groups = groups
+                .entry(replicas)
+                .or_insert_with(|| map.rows.iter().map(|row| is_only_on(map, row, replicas, ssd)).collect());
+            let blocks = blocks_in(map, entry, groups);
+            if blocks > 0 {
+                lost.push(LostBlocks { volume: entry.name.clone(), blocks });
+            }
+        }
+        lost
+    }
+
+    /// Other absent SSDs with copies of these blocks: one that comes back saves them. With a comma before.
+    pub(in crate::core) fn others_with_copies(&self, ssd: u16) -> String {
+        let Some(map) = self.map_of_voters() else { return String::new() };
+        let with_it = |row: &&Row3| row.places.iter().flatten().any(|place| place.ssd == ssd);
+        let places = map.rows.iter().filter(with_it).flat_map(|row| row.places).flatten();
+        let absent = places.filter(|place| place.ssd != ssd && map.state(place.ssd) == Some(State3::Absent));
+        let absent: BTreeSet<u16> = absent.map(|place| place.ssd).collect();
+        if absent.is_empty() {
+            return String::new();
+        }
+        let names: Vec<String> = absent.iter().map(u16::to_string).collect();
+        format!(", of which absent SSDs have copies, too: try these first (SSD {})", names.join(", "))
+    }
+
+    /// The SSD is absent and there, as itself, and has lost writes.
+    pub(in crate::core) fn is_back_lossy(&self, ssd: u16) -> bool {
+        let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
+        let says = self.changes.says(ssd).filter(|_| !self.changes.is_down(ssd));
+        known.zip(says).is_some_and(|(known, says)| {
+            known.state == State3::Absent
+                && known.is(&says.uuid)
+                && says.incarnation != known.incarnation
+                && self.map_of_voters().is_some_and(|map| serves_some(map, ssd))
+        })
+    }
+
+    /// The SSD's copies were called lost, and it is not up to date yet: it may have no volumes at all.
+    pub(in crate::core) fn begins_empty(&self, ssd: u16) -> bool {
+        let Some(map) = self.map_of_voters() else { return false };
+        map.state(ssd) == Some(State3::Absent) && !serves_some(map, ssd)
+    }
+
+    /// An absent SSD that is there, up to date, and has the content that it had; or a later one, where its
+    /// copies were called lost and none serves.
+    pub(super) fn to_be_back(&self, map: &FleetMap3) -> Option<(u16, u32)> {
+        let absent = (0u16..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == State3::Absent);
+        let is_there = |ssd: u16| {
+            let is_away = self.changes.is_down(ssd) || self.members.is_away(ssd);
+            let is_taken_out = map.ssds[usize::from(ssd)].weight == 0;
+            !is_away && !is_taken_out && !self.changes.flaps(ssd)
+        };
+        let content = |(ssd, known): (u16, &Ssd3)| {
+            // What it has not said is taken for what the map says.
+            let has = self.changes.says(ssd).map_or(known.incarnation, |says| says.incarnation);
+            let is_named = self.changes.says(ssd).is_none_or(|says| known.is(&says.uuid));
+            let is_same = has == known.incarnation;
+            let may = is_named && (is_same || has > known.incarnation && !serves_some(map, ssd));
+            may.then_some((ssd, has))
+        };
+        absent.filter(|&(ssd, _)| is_there(ssd)).filter_map(content).next()
+    }
+
+    /// The next map, where the operator takes an SSD back as it is.
+    pub(super) fn accepted(&self, map: &FleetMap3) -> Option<FleetMap3> {
+        let ssd = self.changes.accepted.iter().copied().find(|&ssd| self.is_back_lossy(ssd))?;
+        let (incarnation, term) = (self.changes.says(ssd)?.incarnation, self.term.number());
+        wire::change(map, |map: &Map| map.call_lost(ssd, incarnation, term)).ok()
+    }
+}
+
+/// The SSD has a place that serves.
+pub(super) fn serves_some(map: &FleetMap3, ssd: u16) -> bool {
+    map.rows.iter().flat_map(|row| row.places).flatten().any(|place| place.ssd == ssd && !place.filling)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deadline::{Deadline, LIMIT};
+
+    #[test]
+    fn a_sentence_names_some_volumes_and_counts_all() {
+        let _deadline = Deadline::after(LIMIT);
+        let lost = |count: u64| -> Vec<LostBlocks> {
+            (1..=count).map(|n| LostBlocks { volume: format!("v{n}"), blocks: n }).collect()
+        };
+        assert_eq!(told(&lost(2)), "3 blocks of 2 volumes: \"v1\" 1, \"v2\" 2");
+        let many = told(&lost(7));
+        assert!(
+            many.starts_with("28 blocks of 7 volumes: ") && many.ends_with("\"v5\" 5 and 2 others"),
+            "{many}"
+        );
+    }
+}
