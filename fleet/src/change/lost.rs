@@ -76,7 +76,7 @@ impl Row {
     }
 
     /// For some number of replicas from `fewest` on no copy serves, and the ones that fill are all on these
-    /// SSDs: without them no SSD would ever have the group.
+    /// SSDs. Without them no SSD would ever have the group.
     pub(super) fn has_last_filling(&self, away: SsdSet, fewest: u8) -> bool {
         let fills = |replicas: u8| -> SsdSet {
             let places = self.places.iter().take(usize::from(replicas));
