@@ -2,6 +2,8 @@
 //! The first message of a TLS 1.3 handshake, made by hand. The array answers it with a key exchange and a
 //! signature, and the client has spent nothing.
 
+#![expect(clippy::big_endian_bytes, reason = "lengths of TLS are big-endian")]
+
 use crate::random::Random;
 
 /// An extension: its number, and what it holds.
