@@ -7,25 +7,24 @@
 //!   Ssds::At     daemon --> engine: links ----> gnstor ssd, one process each <-- clients
 //! ```
 
+mod ports;
+
 use crate::degraded::make_array;
 use crate::held_key::GivenKey;
 use crate::listener::Listener;
-use crate::media::{About, MediaError, Plan};
+use crate::media::{About, Made, MediaError, Plan};
 use crate::peers::{Peers, PeersConfig};
 use crate::power::{Powered, Threads};
-use crate::remote_ssd::RemoteSsd;
 use gnstor_auth::Secret;
 use gnstor_daemon::core::MapFormat;
-use gnstor_daemon::{Access, Daemon, DaemonConfig, DaemonError, Look, Reconnect, SsdPort};
-use gnstor_fabric::admin::{AdminQueue, ChannelError};
-use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
+use gnstor_daemon::{Access, Daemon, DaemonConfig, DaemonError, Look};
+use gnstor_fabric::admin::ChannelError;
+use gnstor_fabric::host_queue::Credentials;
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::runtime::{TransportError, TransportHandle};
 use gnstor_fabric::tcp::ClientTls;
-use gnstor_fabric::transport::{ExecutorId, Port};
-use gnstor_proto::fabrics::ssd_subnqn;
+use ports::{TransportAddress, elsewhere, embedded};
 use std::net::{SocketAddr, TcpListener};
-use std::time::Duration;
 
 /// Where the SSDs of an array are.
 #[derive(Clone, Debug)]
@@ -132,12 +131,10 @@ pub struct SsdSummary {
     pub model: String,
     /// Where clients of other processes reach it; empty where they cannot.
     pub address: String,
-    /// More of an SSD in this process.
+    /// What else is known of an SSD that this process runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<About>,
 }
-
-const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
 
 impl Array {
     /// Starts an array; it serves when this returns.
@@ -171,39 +168,14 @@ impl Array {
         if !config.groups.is_power_of_two() || config.groups > MAX_GROUPS {
             return Err(ArrayError::Groups(config.groups));
         }
-        let os = |what: &str| {
-            let what = what.to_owned();
-            move |cause| ArrayError::Os { what, cause }
-        };
         // The ports first: a port in use is the likeliest error and needs no SSDs to be found.
-        let fabric_listen = config.fabric_listen.filter(|_| matches!(config.ssds, Ssds::Here(_)));
-        let listener = fabric_listen.map(TcpListener::bind).transpose();
-        let at = fabric_listen.unwrap_or(config.listen);
-        let listener = listener.map_err(os(&format!(
-            "listening on {at}, where the SSDs are reached (the port after the daemon's)"
-        )))?;
-        let mut made = match &config.ssds {
-            Ssds::Here(plans) => make_array(plans)?,
-            Ssds::At(_) => Vec::new(),
-        };
-        let given = GivenKey { key: config.manager_key.as_ref(), replaces: config.replaces_key };
-        if let Err(error) = given.give(&mut made) {
-            crate::media::take_back(made);
-            return Err(error.into());
-        }
+        let listener = bind(config)?;
+        let made = make_ssds(config)?;
         let daemon = Credentials::daemon(config.manager_key.as_ref());
         let abouts: Vec<About> = made.iter().map(|made| made.about.clone()).collect();
         let powered = Powered::on(made, 0, config.link, config.threads).map_err(os("starting the engine"))?;
         let handle = powered.transport();
-        let peers = match &config.ssds {
-            Ssds::Here(plans) => {
-                let count = u16::try_from(plans.len()).expect("at most 64");
-                let manager_key = config.manager_key.clone();
-                let peers = PeersConfig { first: 0, count, manager_key, tls: None };
-                Some(Peers::start(&handle, peers).map_err(os("starting the SSDs' questions"))?)
-            }
-            Ssds::At(_) => None,
-        };
+        let peers = start_peers(config, &handle)?;
         let soft = handle.call(|e, _| e.add_soft())?;
         let fabric_address = listener.as_ref().and_then(|d| d.local_addr().ok());
         let (ports, ssds) = match &config.ssds {
@@ -262,7 +234,7 @@ impl Array {
     /// Stops the daemon only; the SSDs go on.
     ///
     /// # Errors
-    /// What ended it before.
+    /// Returns the error with which the daemon ended before this call.
     pub fn stop_daemon(&mut self) -> Result<(), DaemonError> {
         self.daemon.take().map_or(Ok(()), Daemon::stop)
     }
@@ -290,13 +262,6 @@ impl Drop for Array {
     }
 }
 
-/// How SSDs of this process are reached from others.
-#[derive(Clone, Copy)]
-struct TransportAddress {
-    address: Option<SocketAddr>,
-    is_tls: bool,
-}
-
 /// The daemon of an array of these SSDs.
 fn daemon_config(config: &ArrayConfig, access: Access, ssds: &[SsdSummary]) -> DaemonConfig {
     let mut daemon = DaemonConfig { access, ..DaemonConfig::default() };
@@ -312,101 +277,38 @@ fn daemon_config(config: &ArrayConfig, access: Access, ssds: &[SsdSummary]) -> D
     daemon
 }
 
-/// The name of TCP with TLS or without, as the daemon's clients hear it.
-fn tcp(is_tls: bool) -> String {
-    if is_tls { "tls" } else { "tcp" }.into()
+/// Binds the port where clients of other processes reach the SSDs of this one.
+fn bind(config: &ArrayConfig) -> Result<Option<TcpListener>, ArrayError> {
+    let Some(at) = config.fabric_listen.filter(|_| matches!(config.ssds, Ssds::Here(_))) else {
+        return Ok(None);
+    };
+    let what = || format!("listening on {at}, where the SSDs are reached (the port after the daemon's)");
+    TcpListener::bind(at).map(Some).map_err(|cause| ArrayError::Os { what: what(), cause })
 }
 
-fn embedded(
-    engine: &TransportHandle,
-    soft: ExecutorId,
-    at: TransportAddress,
-    abouts: Vec<About>,
-    daemon: &Credentials,
-) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
-    let mut ports = Vec::new();
-    let mut summary = Vec::new();
-    for (index, about) in (0u16..).zip(abouts) {
-        let subnqn = ssd_subnqn(index);
-        let port = Port::Local(index);
-        let mut queue = HostQueue::connect(
-            &SsdPath { transport: engine, executor: soft, port, subnqn: &subnqn },
-            daemon.clone(),
-            Duration::ZERO,
-            ADMIN_DEADLINE,
-        )?;
-        let model = queue.identify(ADMIN_DEADLINE)?.model;
-        let address = at.address.map(|a| a.to_string()).unwrap_or_default();
-        let bytes = about.bytes;
-        summary.push(SsdSummary {
-            index,
-            bytes,
-            model: model.clone(),
-            address: address.clone(),
-            here: Some(about),
-        });
-        ports.push(SsdPort {
-            index,
-            subnqn,
-            transport: if at.address.is_some() { tcp(at.is_tls) } else { "inproc".into() },
-            address,
-            capacity_bytes: bytes,
-            model,
-            queue: Box::new(queue),
-            reconnect: None,
-        });
+/// The SSDs of this process, each with the manager key.
+fn make_ssds(config: &ArrayConfig) -> Result<Vec<Made>, ArrayError> {
+    let mut made = match &config.ssds {
+        Ssds::Here(plans) => make_array(plans)?,
+        Ssds::At(_) => Vec::new(),
+    };
+    let given = GivenKey { key: config.manager_key.as_ref(), replaces: config.replaces_key };
+    if let Err(error) = given.give(&mut made) {
+        crate::media::take_back(made);
+        return Err(error.into());
     }
-    Ok((ports, summary))
+    Ok(made)
 }
 
-/// An SSD in the place of another one has its capacity at least: the map counts on it.
-fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
-    if is >= was {
-        return Ok(());
-    }
-    let cause = format!(
-        "it has {is} bytes for blocks, and the SSD that had its place has {was}: put one there that is as large"
-    );
-    Err(ChannelError::Refused { peer: format!("SSD {index}"), cause })
+/// What carries the questions of SSDs of this process to other SSDs.
+fn start_peers(config: &ArrayConfig, transport: &TransportHandle) -> Result<Option<Peers>, ArrayError> {
+    let Ssds::Here(plans) = &config.ssds else { return Ok(None) };
+    let count = u16::try_from(plans.len()).expect("at most 64");
+    let peers = PeersConfig { first: 0, count, manager_key: config.manager_key.clone(), tls: None };
+    Peers::start(transport, peers).map(Some).map_err(os("starting the SSDs' questions"))
 }
 
-fn elsewhere(
-    engine: &TransportHandle,
-    soft: ExecutorId,
-    addresses: &[String],
-    daemon: &Credentials,
-    tls: Option<&ClientTls>,
-) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
-    let mut ports = Vec::new();
-    let mut summary = Vec::new();
-    for (index, address) in (0u16..).zip(addresses) {
-        let mut remote = RemoteSsd::new(engine.clone(), soft, index, address.clone(), daemon.clone());
-        remote.use_tls(tls);
-        let mut queue = remote.connect_patiently()?;
-        let model = queue.identify(ADMIN_DEADLINE)?.model;
-        let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
-        summary.push(SsdSummary {
-            index,
-            bytes: capacity_bytes,
-            model: model.clone(),
-            address: address.clone(),
-            here: None,
-        });
-        let reconnect: Reconnect = Box::new(move || {
-            let mut queue = remote.connect()?;
-            not_smaller(index, capacity_bytes, queue.capacity_bytes(ADMIN_DEADLINE)?)?;
-            Ok(Box::new(queue) as Box<dyn AdminQueue>)
-        });
-        ports.push(SsdPort {
-            index,
-            subnqn: ssd_subnqn(index),
-            transport: tcp(tls.is_some()),
-            address: address.clone(),
-            capacity_bytes,
-            model,
-            queue: Box::new(queue),
-            reconnect: Some(reconnect),
-        });
-    }
-    Ok((ports, summary))
+fn os(what: &str) -> impl FnOnce(std::io::Error) -> ArrayError {
+    let what = what.to_owned();
+    move |cause| ArrayError::Os { what, cause }
 }

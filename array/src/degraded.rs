@@ -4,9 +4,9 @@
 //! In place of that SSD stands another one, in memory and empty. It takes connections and permission
 //! entries, so that clients and the daemon find all SSDs. It refuses every read and every write with
 //! `CopyUnusable`, whose sentence names the remedy. Reads go to the other copies. Writes of blocks that have
-//! a copy there fail, since all copies acknowledge a write. Only a newer map could let them go on without it
-//! (rule 1b of `docs/protocol-fleet.md`): otherwise the SSD would come back without them and not know. The
-//! file is left as it is.
+//! a copy there fail, since all copies acknowledge a write. Only a newer map lets them go on without it (rule
+//! 1b of `docs/protocol-fleet.md`). Without such a map the SSD would come back, lack these writes, and not
+//! know. The file is left as it is.
 
 use crate::media::{CameUp, Made, MediaError, make_ssd, take_back};
 use crate::openings;

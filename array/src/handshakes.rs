@@ -18,16 +18,24 @@ struct Handshake {
 }
 
 /// The handshakes of a listener.
-#[derive(Default)]
 pub(crate) struct Handshakes {
     under_way: HashMap<usize, Handshake>,
     next: usize,
+    /// How many may be under way, and how many of one host.
+    most: usize,
+    of_host: usize,
+}
+
+impl Default for Handshakes {
+    fn default() -> Self {
+        Self { under_way: HashMap::new(), next: 0, most: HANDSHAKES, of_host: HOST_HANDSHAKES }
+    }
 }
 
 impl Handshakes {
     /// Begins one. Returns the stream where it has ended well already; a stream beyond the bounds is closed.
     pub(crate) fn begin(&mut self, registry: &Registry, mut wire: Wire, now: Instant) -> Option<Wire> {
-        if self.under_way.len() >= HANDSHAKES || self.of_host(&wire) >= HOST_HANDSHAKES {
+        if self.under_way.len() >= self.most || self.count_of_host(&wire) >= self.of_host {
             tracing::debug!(from = ?wire.host_address(), "too many TLS handshakes are under way");
             return None;
         }
@@ -44,7 +52,7 @@ impl Handshakes {
         None
     }
 
-    fn of_host(&self, wire: &Wire) -> usize {
+    fn count_of_host(&self, wire: &Wire) -> usize {
         let host = wire.host_address();
         self.under_way.values().filter(|other| other.wire.host_address() == host).count()
     }
@@ -151,5 +159,34 @@ mod tests {
         assert!(handshakes.wait(now).is_some_and(|wait| wait <= DEADLINE + Duration::from_millis(1)));
         handshakes.end_late(now + DEADLINE);
         assert_eq!((handshakes.len(), places.taken(), handshakes.wait(now)), (0, 0, None));
+    }
+
+    /// Bounds of eight, as 1,024 handshakes would need more descriptors than a test may have.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "handshakes have deadlines in real time")]
+    fn all_hosts_together_have_only_so_many_handshakes() {
+        let _deadline = deadline();
+        let (array, _) = tls();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, places) = (listener.local_addr().unwrap(), Places::new(64, 64));
+        let (poll, now) = (Poll::new().unwrap(), Instant::now());
+        let mut handshakes = Handshakes::default();
+        assert_eq!((handshakes.most, handshakes.of_host), (1024, 256));
+        (handshakes.most, handshakes.of_host) = (8, 2);
+        let mut near = Vec::new();
+        let mut begin = |handshakes: &mut Handshakes, host: usize| {
+            near.push(TcpStream::connect(address).unwrap());
+            let (far, _) = listener.accept().unwrap();
+            let place = places.take(format!("10.0.0.{host}").parse().unwrap()).unwrap();
+            let wire = Wire::accepted(far, Some(&array), place).unwrap();
+            assert!(handshakes.begin(poll.registry(), wire, now).is_none());
+            (handshakes.len(), places.taken())
+        };
+        for count in 1..=8 {
+            assert_eq!(begin(&mut handshakes, (count - 1) / 2), (count, count));
+        }
+        assert_eq!(begin(&mut handshakes, 9), (8, 8), "a host that has none is closed too, and has no place");
+        handshakes.end_late(now + DEADLINE);
+        assert_eq!(begin(&mut handshakes, 9), (1, 1));
     }
 }

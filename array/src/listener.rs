@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Connections accepted before handshakes go on.
 const BATCH: usize = 64;
 
-/// An open listener; dropping it closes it. Connected clients stay.
+/// An open listener; dropping it closes it. Clients that are connected stay connected.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,

@@ -8,9 +8,9 @@
 //!   SSD 2      7             7             *7*
 //! ```
 //! Each SSD keeps a number of its own and the numbers of all others, durably. An array raises an SSD's number
-//! when it opens the SSD and when it shuts it down: first in the SSD itself, then in the others. So a crash
-//! leaves no SSD behind what the others know. An SSD whose number is below what another one knows holds an
-//! older image. Its number stays, so that each later start finds the same.
+//! when it opens the SSD and when it shuts it down. It does so first in the SSD itself, then in the others.
+//! So a crash leaves no SSD behind what the others know. An SSD whose number is below what another one knows
+//! holds an older image. Its number stays, so that each later start finds the same.
 //!
 //! The numbers of an array begin at a drawn one, of which the upper half names the array. So a file of
 //! another array is found, too. The array is the one that most SSDs are of, or of two halves the first.
@@ -23,7 +23,8 @@ use gnstor_auth::random;
 use gnstor_deengine::Ssd;
 use std::collections::BTreeMap;
 
-/// Bits of a number that count. Those above name the array; 0 stands for an array without a drawn number.
+/// Bits of a number that count openings. The bits above them name the array; 0 stands for an array without a
+/// drawn number.
 const COUNT_BITS: u32 = 32;
 
 /// Which array a number is of.
@@ -189,11 +190,12 @@ mod tests {
 
     #[test]
     fn an_ssd_of_another_array_is_told_by_the_upper_half_of_its_number() {
+        let _deadline = gnstor_base::testing::deadline();
         let (a, b) = (1 << COUNT_BITS, 2 << COUNT_BITS);
         let strangers = |own: &[Option<u64>]| strangers(own, |_, _, _| false);
         assert_eq!(strangers(&[Some(a + 3), Some(b + 9), Some(a + 3)]), [1]);
         assert_eq!(strangers(&[Some(b + 9), Some(a + 3), Some(a + 4)]), [0]);
-        // Halves: the array of the lowest.
+        // Each array has half of the SSDs: the array of the first SSD is taken for the right one.
         assert_eq!(strangers(&[Some(b + 2), Some(a + 2)]), [1]);
         assert_eq!(strangers(&[None, Some(a + 2), None]), [0; 0]);
         // Arrays from before numbers were drawn.
@@ -208,6 +210,7 @@ mod tests {
 
     #[test]
     fn an_ssd_is_behind_where_another_one_knows_a_higher_number() {
+        let _deadline = gnstor_base::testing::deadline();
         let all = [vec![7, 9, 7], vec![7, 5, 7], vec![7, 9, 7]];
         assert_eq!(behind(&all), [None, Some((5, 9, 2)), None]);
         // Ahead: the array ended between the two writes.

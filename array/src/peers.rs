@@ -117,7 +117,7 @@ struct Carrying {
     dials: Receiver<Dialled>,
     /// The executor of the queues; none before the first question.
     soft: Option<ExecutorId>,
-    /// By own SSD and other SSD.
+    /// The connections, each by the number of its own SSD and of the other SSD.
     connections: BTreeMap<(u16, u16), PeerConnection>,
     /// Connections with something to do now: a question, a new queue, or an answer that may have come.
     busy: BTreeSet<(u16, u16)>,

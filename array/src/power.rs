@@ -36,7 +36,7 @@ pub fn default_engines() -> usize {
 /// How many threads SSDs have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Threads {
-    /// That serve their queues.
+    /// Threads that serve the SSDs' queues.
     pub engines: usize,
 }
 
@@ -118,7 +118,7 @@ impl Powered {
             let mut locked: Vec<_> = ssds.iter().flatten().map(Worker::ssd).collect();
             let mut all: Vec<&mut Ssd> = locked.iter_mut().map(|ssd| &mut **ssd).collect();
             if let Err(error) = openings::raise(&mut all, 0) {
-                // The numbers from the start stand.
+                // The SSDs keep the numbers that they had from the start.
                 tracing::warn!("{error}");
             }
         }

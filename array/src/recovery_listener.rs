@@ -50,7 +50,7 @@ pub(crate) struct Restoring {
 
 /// A shorter restore shows nothing.
 const QUIET: Duration = Duration::from_millis(500);
-/// Between two lines of the log.
+/// Least time between two lines in the log.
 const EVERY_MS: u64 = 5_000;
 
 impl Restoring {

@@ -152,17 +152,17 @@ impl Question {
     }
 }
 
-/// What a push is part of. A fused response is the data of a command and its response, handed over
-/// together, as an HCA sends RDMA WRITEs and a SEND behind them. Its pushes come one after the other under
+/// What a push is part of. A fused response is the data of a command and its response, handed over together.
+/// It is sent as an HCA sends RDMA WRITEs and a SEND behind them. Its pushes come one after the other under
 /// one transfer's name, which ends once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PushRole {
     /// Answered by itself.
     Alone,
-    /// Of a fused response: others follow.
+    /// A part of a fused response that other parts follow.
     Part,
-    /// The last of a fused response. If all pushes end well, the response is sent. The transfer ends with
-    /// [`Outcome::Done`], of no sum, before the host can send anything on the response. If a push fails,
+    /// The last part of a fused response. If all pushes end well, the response is sent. The transfer ends
+    /// with [`Outcome::Done`], of no sum, before the host can send anything on the response. If a push fails,
     /// nothing is sent, and the controller completes the command.
     Last(Reply),
 }
@@ -241,6 +241,7 @@ mod tests {
 
     #[test]
     fn a_question_comes_back_and_no_other_bytes_make_one() {
+        let _deadline = crate::testing::deadline();
         let sqe = Sqe { opcode: 0xD9, nsid: 1.into(), ..Sqe::default() };
         for address in ["", "127.0.0.1:4420", &"x".repeat(71)] {
             let question = Question { sqe, address: address.into(), data: [9; 64] };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The load generator's kernel: a block a client, a thread a request in flight. A thread begins its next
-// request when its last one has ended, until the time is over, every unit was done, or the host says stop.
-// With a limited rate it also waits for a start of its client's schedule.
+// request when its last one has ended. It ends when the time is over, every unit was done, or the host says
+// stop. With a limited rate it also waits for a start of its client's schedule.
 //
-// A unit (one request's blocks) belongs to one thread, for reading and writing: so a thread knows what each
+// A unit (one request's blocks) belongs to one thread, for reading and writing. So a thread knows what each
 // of its reads must find, also while others write.
 #include "bench.h"
 #include "machine.cuh"

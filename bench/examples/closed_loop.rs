@@ -11,9 +11,9 @@
 //! `cargo run --release -p gnstor-bench --example closed_loop [-- SECONDS [LINK]]`; LINK is `200gbe`,
 //! `100gbe` or `none`.
 //!
-//! Times are those of the preset `gnstor-980pro`: 1,260 ns a read, 33 us a sense, and 1,404 ns a write, which
-//! is what its SSD takes while it collects. Random numbers have a fixed seed, so the table is the same on
-//! every machine.
+//! Times are those of the preset `gnstor-980pro`: 1,260 ns a read, 33 us a sense, and 1,404 ns a write. The
+//! last one is what its SSD takes while it collects. Random numbers have a fixed seed, so the table is the
+//! same on every machine.
 
 use gnstor_proto::placement::mix64;
 use hdrhistogram::Histogram;

@@ -7,8 +7,8 @@
 //!   write   lock: a free place ... the data is written there ... log record, flushed ...
 //!           lock: unit -> place, the old place is free
 //! ```
-//! It writes out of place, so that a crash leaves the old data or the new. Placement on SSDs follows from
-//! the place.
+//! It writes out of place, so that a crash leaves the old data or the new. The place of a unit in the log
+//! says which SSDs hold it.
 
 use super::load::Load;
 use gnstor_console::CliError;
@@ -37,7 +37,7 @@ struct Log {
     file: File,
     pending: Vec<u8>,
     length: usize,
-    /// Records given out, and records flushed.
+    /// Number of the records that were given out, and of the records that were flushed.
     given: u64,
     flushed: u64,
     flushing: bool,
@@ -103,7 +103,7 @@ impl Central {
         if unit as usize >= volume.places.len() { None } else { volume.free.pop() }
     }
 
-    /// The data of these (unit, place) is written: makes it so for good. All of them wait for one flush.
+    /// The data of these (unit, place) is written: makes these places durable. One flush serves all of them.
     pub(super) fn commit(&self, client: u32, changes: &[(u32, u32)]) -> io::Result<()> {
         self.append(client, changes)?;
         let mut volumes = self.volumes.lock().expect("no panic while held");

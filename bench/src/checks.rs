@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The checks of the load generator's kernel (`bench/cuda/bench.cu`) against storage that brings too little
-//! or something else: here it is a thread that keeps what is written and brings what the test says.
+//! or something else. The storage is a thread here: it keeps what is written and brings what the test says.
 
 mod rate;
 mod starts;

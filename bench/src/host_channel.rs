@@ -265,8 +265,8 @@ impl HostChannel {
         Ok(())
     }
 
-    /// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less, as
-    /// device code does it (`io.cuh`).
+    /// The replica that a read goes to first. Of two, drawn in turn by `hint`, it is the one that is asked
+    /// for less, as in device code (`io.cuh`).
     pub(crate) fn idle_replica(&self, file: &File, vba: u32, hint: usize) -> usize {
         let load = |k| serving(file, vba, k).map_or(0, |ssd| self.queues[ssd].in_flight);
         if load(hint) > load(hint + 1) + SAME_LOAD { hint + 1 } else { hint }

@@ -49,8 +49,8 @@ pub(super) fn ideal(
     let copies = if op == Op::Write { load.replicas } else { 1 };
     let pieces = load.unit_blocks.div_ceil(CHUNK_BLOCKS);
     let blocks = load.unit_blocks.min(CHUNK_BLOCKS);
-    // What is read in order lies where it was written, and not in order where several requests at once
-    // filled it: the better of both bounds it.
+    // Data that is read in order lies where it was written. It is not in order where several requests at once
+    // filled it. The better of both bounds the rate.
     let patterns: &[Pattern] = match (op, load.is_random()) {
         (_, true) => &[Pattern::Random],
         (Op::Write, false) => &[Pattern::Sequential],

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! By how much responses were seen after the time that the model gives them, as the agent counts it: bucket
-//! `i` holds responses of [2^i, 2^(i+1)) ns, bucket 0 also responses that were early or less than 2 ns late.
+//! By how much responses were seen after the time that the model gives them, as the agent counts it. Bucket
+//! `i` holds responses of [2^i, 2^(i+1)) ns. Bucket 0 also holds responses that were early or less than 2 ns
+//! late.
 
 use serde::{Deserialize, Serialize};
 

@@ -169,7 +169,7 @@ pub struct StagesSummary {
     pub leaked: u64,
     /// Command capsules that reached SSDs.
     pub capsules: u64,
-    /// RDMA operations that moved data for an I/O, its replicas together: a read or write that an SSD has
+    /// RDMA operations that moved data for an I/O, its replicas together. A read or write that an SSD has
     /// served has one descriptor and takes one.
     pub rdma_per_io: Option<f64>,
     /// Bytes that left the array.

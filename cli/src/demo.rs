@@ -218,8 +218,8 @@ pub(crate) struct Input {
     sha256: String,
 }
 
-/// Reads one copy. Such a read goes to no other copy, and on a busy machine its SSD may have no serving lease
-/// for a moment: then it is sent again.
+/// Reads one copy. Such a read goes to no other copy. On a busy machine its SSD may have no serving lease for
+/// a moment. Then it is sent again.
 fn read_copy(file: &File, replica: u32, at: u64, back: &mut [u8]) -> Result<(), libgnstor::Error> {
     let mut result = file.read_replica_at(replica, at, back);
     for _ in 0..50 {

@@ -78,7 +78,7 @@ pub struct FaultReport {
 }
 
 /// Writes the volume, lets a kernel fail on it, and reads it back by another client on another device. Where
-/// the device is a GPU whose kernel still runs, this ends the process: memory that a running kernel may use
+/// the device is a GPU whose kernel still runs, this ends the process. Memory that a running kernel may use
 /// is not given back before.
 ///
 /// # Errors

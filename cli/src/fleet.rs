@@ -122,8 +122,8 @@ pub(crate) fn copies_left(volume: &VolumeInfo, gone: usize) -> u32 {
     volume.replicas.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX))
 }
 
-/// Whether copies of a block may differ: a write is not known to be on all of them, or SSDs that serve
-/// nothing lack what was written meanwhile.
+/// Whether copies of a block may differ. They may if a write is not known to be on all of them, or SSDs that
+/// serve nothing lack what was written meanwhile.
 pub(crate) fn may_differ(volume: &VolumeInfo, gone: usize) -> bool {
     (gone > 0 || volume.unsettled) && volume.replicas > 1
 }

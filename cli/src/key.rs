@@ -77,7 +77,8 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
 /// The key of `gnstor ssd`; no secret where it is to believe every host. A file that is not there is made.
 ///
 /// # Errors
-/// As [`given`]; neither a key nor that there is none; it listens for other machines without TLS.
+/// As [`given`]; neither a key nor that there is none; it listens for other machines without TLS, or
+/// without any proof.
 pub(crate) fn of_ssd(args: &SsdArgs) -> Result<ArrayKey, CliError> {
     if args.manager_key.is_none() && !args.no_auth {
         return Err(CliError::Usage(format!(
@@ -90,6 +91,13 @@ pub(crate) fn of_ssd(args: &SsdArgs) -> Result<ArrayKey, CliError> {
         return Err(CliError::Usage(format!(
             "other machines reach {}: name a certificate with --tls CERT KEY, or trust the wire with \
              --insecure",
+            args.listen
+        )));
+    }
+    if args.no_auth && args.client_ca.is_none() && !args.insecure && !args.listen.ip().is_loopback() {
+        return Err(CliError::Usage(format!(
+            "other machines reach {}, and with --no-auth each of them may {MAY_ALL}: name the CA of your hosts \
+             with --client-ca, or trust all machines with --insecure",
             args.listen
         )));
     }

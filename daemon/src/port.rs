@@ -97,7 +97,7 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
 }
 
 /// Commands of the same order are carried out by an SSD as they were given: those of one volume, and those
-/// of the fleet map. Others overtake each other (decision 46).
+/// of the fleet map. Commands of different orders may overtake each other (decision 46).
 pub fn order(command: &Command) -> Option<u64> {
     match command {
         Command::Add(entry) | Command::Chmod(entry) => Some(entry.vid.get().into()),

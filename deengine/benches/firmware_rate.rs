@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU time of the firmware alone: 4 KiB random reads from submission queue entry to completion entry, data
-//! by reference (the HCA moves it, not the firmware), preset `null`, queues filled in advance. With the
-//! feature `unchecked-for-benchmarks`: one worker with the access check and without. Then several workers of
-//! one SSD, beside as many SSDs with a worker each: what the machine allows. The same for writes: of blocks
-//! never written, and at random over a full SSD, where collection and its copies are part of the figure.
+//! CPU time of the firmware alone, for 4 KiB random reads from submission queue entry to completion entry.
+//! Data goes by reference (the HCA moves it, not the firmware). The preset is `null`, and queues are filled
+//! in advance. With the feature `unchecked-for-benchmarks`: one worker with the access check and without.
+//! Then several workers of one SSD, beside as many SSDs with a worker each: what the machine allows. The same
+//! for writes: of blocks never written, and at random over a full SSD, where collection and its copies are
+//! part of the figure.
 //!
 //! `cargo bench -p gnstor-deengine --bench firmware_rate [-- SECONDS [MOST_CORES]]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]

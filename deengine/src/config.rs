@@ -38,7 +38,7 @@ impl SsdMedia {
 pub enum SsdMedia {
     /// In memory: they end with the process.
     Ram,
-    /// As [`Self::Ram`], in memory that another process can map, such as one with a GPU or a debugger: the
+    /// As [`Self::Ram`], in memory that another process can map, such as one with a GPU or a debugger. The
     /// region of the frames has a descriptor ([`gnstor_base::region::HostRegion::backing`]).
     SharedRam,
     /// In a file or on a block device.

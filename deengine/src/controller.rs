@@ -3,20 +3,13 @@
 
 mod queues;
 
-use crate::admin::asker::Asker;
-use crate::admin::changes::Changes;
-use crate::admin::features::WriteCache;
-use crate::admin::volumes::Volumes;
-use crate::admin::voting::Voting;
+use crate::admin::Admin;
 use crate::commands::CompletionPermit;
-use crate::commands::scratch::Scratch;
-use crate::commands::shares::Shares;
 use crate::commands::{Accepted, Answer, Command, Transfer, TransferKind, Work};
 use crate::config::SsdConfig;
 use crate::error::SsdError;
-use crate::hosts::proof::Gate;
 use crate::hosts::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
-use crate::io::{Commands, Lists};
+use crate::io::Commands;
 use crate::permission::Table;
 use crate::repair::Repair;
 use crate::request::{MDTS, Refused};
@@ -35,29 +28,28 @@ use gnstor_proto::status::{Detail, Refusal};
 use std::sync::Arc;
 
 /// One emulated SSD.
+///
+/// A field that other rooms see is one room's state, whose own fields only that room can write. It is a field
+/// and no method, as its room works on it while it reads the state of others.
 #[derive(Debug)]
 pub struct Ssd {
-    pub(crate) config: SsdConfig,
-    pub(crate) boot: Boot,
-    pub(crate) ftl: Arc<Ftl>,
-    pub(crate) workers: Arc<WorkerSet>,
+    /// Room `permission`. Every command is judged by it.
     pub(crate) table: Table,
-    pub(crate) volumes: Volumes,
-    pub(crate) voting: Voting,
-    pub(crate) asker: Asker,
+    /// Room `admin`. The start of an SSD recalls it.
+    pub(crate) admin: Admin,
+    /// Room `repair`, which alone uses it.
     pub(crate) repair: Repair,
-    pub(crate) changes: Changes,
+    /// Room `hosts`. Session and admin commands change what a host was told.
     pub(crate) hosts: Hosts,
-    pub(crate) gate: Gate,
+    /// Room `io`. A session that ends takes its commands out.
     pub(crate) commands: Commands,
-    pub(crate) scratch: Scratch,
-    pub(crate) lists: Lists,
-    /// Frames that the firmware has taken for data under way, by client.
-    pub(crate) shares: Shares,
-    pub(crate) smart: Smart,
-    pub(crate) write_cache: WriteCache,
+    config: SsdConfig,
+    boot: Boot,
+    ftl: Arc<Ftl>,
+    workers: Arc<WorkerSet>,
+    smart: Smart,
     /// No later than the next time at which [`Self::step`] has something to do.
-    pub(crate) alarm: Time,
+    alarm: Time,
 }
 
 impl Ssd {
@@ -71,21 +63,14 @@ impl Ssd {
             ftl: Arc::new(ftl),
             workers: Arc::default(),
             table: Table::default(),
-            volumes: Volumes::new(metadata),
-            voting: Voting::default(),
-            asker: Asker::default(),
+            admin: Admin::new(metadata),
             repair: Repair::default(),
-            changes: Changes::default(),
             hosts: Hosts::default(),
-            gate: Gate::default(),
-            commands: Commands::new(),
-            scratch: Scratch::new().map_err(SsdError::Memory)?,
-            lists: Lists::new(),
-            shares: Shares::of(0),
+            commands: Commands::new().map_err(SsdError::Memory)?,
             smart: Smart::default(),
-            write_cache: WriteCache { present: !protected, enabled: !protected },
             alarm: Time::NEVER,
         };
+        ssd.set_write_cache(!protected);
         ssd.recall()?;
         ssd.smart.resume_activity();
         Ok(ssd)
@@ -104,12 +89,12 @@ impl Ssd {
     /// The memory that transfers touch, to be registered with the mover.
     pub fn regions(&self) -> Vec<Arc<HostRegion>> {
         let mut regions = self.ftl.regions();
-        regions.push(Arc::clone(self.scratch.region()));
+        regions.push(Arc::clone(self.commands.scratch().region()));
         regions
     }
 
-    /// Says that the SSD is still being restored after a power failure, or that it is no longer: until
-    /// then I/O and the daemon's commands are refused with `NotReady`.
+    /// Says that the SSD is still being restored after a power failure, or that it is no longer. Until then
+    /// I/O and the daemon's commands are refused with `NotReady`.
     pub fn set_recovering(&mut self, recovering: bool) {
         self.table.set_recovering(recovering);
     }
@@ -149,6 +134,23 @@ impl Ssd {
         self.workers = workers;
     }
 
+    /// Who serves its queues.
+    #[inline]
+    pub(crate) fn workers(&self) -> &WorkerSet {
+        &self.workers
+    }
+
+    /// Its health, counters and error log.
+    #[inline]
+    pub(crate) fn smart(&self) -> &Smart {
+        &self.smart
+    }
+
+    #[inline]
+    pub(crate) fn smart_mut(&mut self) -> &mut Smart {
+        &mut self.smart
+    }
+
     /// Turns every access check off, for good. A benchmark measures the cost of the checks against this.
     #[cfg(feature = "unchecked-for-benchmarks")]
     pub fn measure_unchecked(&mut self) {
@@ -156,8 +158,14 @@ impl Ssd {
     }
 
     /// The translation layer, to ask how it is.
+    #[inline]
     pub fn ftl(&self) -> &Ftl {
         &self.ftl
+    }
+
+    /// The translation layer, for the workers.
+    pub(crate) fn share_ftl(&self) -> Arc<Ftl> {
+        Arc::clone(&self.ftl)
     }
 
     /// A capsule arrived for a queue that is not open.
@@ -239,6 +247,12 @@ impl Ssd {
         self.commands.emit(Effect::Pull { transfer, queue, cid, remote, local });
     }
 
+    /// When [`Self::step`] is to be called next.
+    #[inline]
+    pub(crate) fn alarm(&self) -> Time {
+        self.alarm
+    }
+
     /// Asks for a call of [`Controller::step`] not later than `at`.
     pub(crate) fn wake_at(&mut self, at: Time) {
         self.alarm = self.alarm.min(at);
@@ -251,7 +265,7 @@ impl Ssd {
             let Work::Orphan { blocks, buffer } = work else { unreachable!("only orphans have no permit") };
             self.release_blocks(blocks);
             if let Some(buffer) = buffer {
-                self.scratch.give(buffer);
+                self.commands.scratch_mut().give(buffer);
             }
             return;
         };
@@ -259,7 +273,7 @@ impl Ssd {
         match work {
             Work::Read(request) => self.finish_read(command, failure, pushed_bytes, request),
             Work::Write(end) => {
-                self.shares.give_of(&end.request);
+                self.commands.end_data_of(&end.request);
                 self.finish_write(command, failure, end);
             }
             Work::Compare { request, buffer } => self.finish_compare(command, failure, request, buffer),
@@ -301,31 +315,35 @@ impl Ssd {
             unreachable!("the caller has seen that there is a buffer")
         };
         // What goes to the host need not be copied.
-        let data = if matches!(work, Work::Answer { .. }) { Vec::new() } else { self.scratch.read(buffer) };
+        let data = if matches!(work, Work::Answer { .. }) {
+            Vec::new()
+        } else {
+            self.commands.scratch().read(buffer)
+        };
         let Accepted { now, permit, .. } = command;
         match (work, failure) {
             (Work::Connect { fields, buffer }, failure) => {
-                self.scratch.give(buffer);
+                self.commands.scratch_mut().give(buffer);
                 self.finish_connect(now, permit, failure, &fields, &data);
             }
             (Work::Authenticate { buffer }, None) => {
-                self.scratch.give(buffer);
+                self.commands.scratch_mut().give(buffer);
                 self.finish_auth_send(now, permit, &data);
             }
             (Work::Deallocate { sqe, identity, buffer }, None) => {
-                self.scratch.give(buffer);
+                self.commands.scratch_mut().give(buffer);
                 self.finish_deallocate(Accepted { now, at: command.at, permit }, &sqe, identity, &data);
             }
             (Work::Answer { dw0, buffer }, None) => {
-                self.scratch.give(buffer);
+                self.commands.scratch_mut().give(buffer);
                 self.complete(permit, Answer::dw0(dw0), command.at.max(now), pushed_bytes);
             }
             (Work::Entry { opcode, buffer }, None) => {
-                self.scratch.give(buffer);
+                self.commands.scratch_mut().give(buffer);
                 self.finish_entry(now, permit, opcode, &data);
             }
             (Work::Map { opcode, buffer }, None) => {
-                self.scratch.give(buffer);
+                self.commands.scratch_mut().give(buffer);
                 self.finish_map(now, permit, opcode, data);
             }
             (
@@ -336,7 +354,7 @@ impl Ssd {
                 | Work::Map { buffer, .. },
                 Some(refused),
             ) => {
-                self.scratch.give(buffer);
+                self.commands.scratch_mut().give(buffer);
                 self.refuse(permit, vid, refused, now);
             }
             (other, _) => unreachable!("{other:?} has no buffer"),
@@ -347,7 +365,7 @@ impl Ssd {
         for block in blocks.drain(..) {
             self.ftl.give_frame(block.frame);
         }
-        self.lists.keep(blocks);
+        self.commands.keep_list(blocks);
     }
 }
 

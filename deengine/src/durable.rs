@@ -216,7 +216,7 @@ impl Ssd {
     pub fn shut_down(&mut self) -> Result<(), SsdError> {
         self.finish_changes();
         self.save_smart_counters();
-        Ok(self.ftl.shut_down()?)
+        Ok(self.ftl().shut_down()?)
     }
 
     /// The power fails, with energy for a dump where the preset is protected against that; the bytes of
@@ -225,18 +225,18 @@ impl Ssd {
     /// # Errors
     /// [`SsdError`]: the dump could not be written.
     pub fn power_fail(&mut self) -> Result<u64, SsdError> {
-        if !self.config.preset.power_protected {
+        if !self.config().preset.power_protected {
             return Ok(0);
         }
-        let dump = self.ftl.power_fail();
-        self.smart.set_backup_failed(dump.is_err());
+        let dump = self.ftl().power_fail();
+        self.smart_mut().set_backup_failed(dump.is_err());
         self.save_smart_counters();
         Ok(dump?)
     }
 
     /// How often each SSD of its array has been opened and shut down, as far as this SSD knows.
     pub fn openings(&self) -> &[u64] {
-        &self.volumes.metadata().contents().openings
+        &self.admin.volumes().metadata().contents().openings
     }
 
     /// Writes down how often each SSD of its array has been opened. Waits for the disk.
@@ -244,29 +244,29 @@ impl Ssd {
     /// # Errors
     /// [`SsdError`]: the system area does not take it.
     pub fn set_openings(&mut self, openings: &[u64]) -> Result<(), SsdError> {
-        Ok(self.volumes.metadata_mut().set_openings(openings)?)
+        Ok(self.admin.volumes_mut().metadata_mut().set_openings(openings)?)
     }
 
     /// The permission entries that it keeps, of volumes that are being deleted, too.
     pub fn volume_entries(&self) -> BTreeMap<Vid, VolumeEntry> {
-        let entries = self.volumes.metadata().contents().entries.iter();
+        let entries = self.admin.volumes().metadata().contents().entries.iter();
         entries.filter_map(|(&vid, bytes)| Some((vid, VolumeEntry::decode(bytes).ok()?))).collect()
     }
 
     /// Acknowledged writes may be missing: it takes writes and serves no reads.
     pub fn is_filling(&self) -> bool {
-        self.volumes.is_filling() || self.volumes.stands_in
+        self.admin.volumes().is_filling() || self.admin.volumes().stands_in()
     }
 
     /// Places of the permission metadata that could not be read when it started.
     pub fn lost_places(&self) -> usize {
         let is_of_table = |kind: &&Kind| **kind != Kind::Held;
-        self.volumes.metadata().lost().iter().filter(is_of_table).count()
+        self.admin.volumes().metadata().lost().iter().filter(is_of_table).count()
     }
 
     /// A change that has begun ends on the disk. No command waits for it any more.
     fn finish_changes(&mut self) {
-        if let Err(error) = self.volumes.metadata_mut().finish() {
+        if let Err(error) = self.admin.volumes_mut().metadata_mut().finish() {
             tracing::warn!("a change of the metadata was not acknowledged and is not kept: {error}");
         }
     }

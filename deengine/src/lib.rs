@@ -34,7 +34,7 @@
 //! * `hosts`: queues, NVMe controllers of hosts, and what each was told.
 //! * `session`: Fabrics commands, authentication, the end of a queue.
 //! * `admin`: admin commands of the specification and of the daemon.
-//! * `permission`: the table, its rules, the fleet map, the serving lease.
+//! * `permission`: the table, its rules, the fleet map, when its lease was renewed.
 //! * `repair`: places that fill, and volumes that are settled.
 //! * `smart`: statistics, health, counters.
 //! * `durable`: power on and off. `recovering`: an SSD that is being restored.

@@ -22,7 +22,7 @@ pub enum KeyMatch {
 impl Ssd {
     /// How this key goes with the SSD.
     pub fn match_key(&self, key: Option<&Secret>) -> KeyMatch {
-        match (self.volumes.metadata().contents().key_verifier, key) {
+        match (self.admin.volumes().metadata().contents().key_verifier, key) {
             (None, _) => KeyMatch::Unset,
             (Some(_), None) => KeyMatch::Missing,
             (Some(verifier), Some(key)) if key.is_verified_by(&self.identity().uuid, &verifier) => {
@@ -38,6 +38,6 @@ impl Ssd {
     /// [`SsdError`]: the system area does not take it.
     pub fn take_key(&mut self, key: &Secret) -> Result<(), SsdError> {
         let verifier = key.verifier(&self.identity().uuid);
-        Ok(self.volumes.metadata_mut().set_key_verifier(verifier)?)
+        Ok(self.admin.volumes_mut().metadata_mut().set_key_verifier(verifier)?)
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD whose restore is under way, as its hosts see it: it is there, and every command is to be tried
+//! An SSD whose restore is under way, as its hosts see it. It is there, and every command is to be tried
 //! again later (protocol rule 11).
 
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};

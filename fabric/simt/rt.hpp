@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// The runtime's own data. Build all rt_*.cpp WITHOUT sanitizers, and use no std:: templates in them: an
-// instrumented copy of a template could be linked in, and the scheduler itself would be reported as racing.
+// The runtime's own data. Build all rt_*.cpp WITHOUT sanitizers, and use no std:: templates in them. An
+// instrumented copy of a template could be linked in, and then the scheduler itself would be reported as
+// racing.
 #pragma once
 #include "rt_switch.hpp"
 #include "simt_hooks.hpp"
@@ -77,7 +78,7 @@ struct alignas(64) Lane : Ids {
   void* tsan_fiber;
   void* asan_fake_stack;
 
-  // ThreadSanitizer's view of a barrier: each lane releases what it did to its own object; the lane that
+  // ThreadSanitizer's view of a barrier. Each lane releases what it did to its own object. The lane that
   // completes the barrier acquires them all and passes the sum on. No other lane writes an object, so none
   // ever holds more than its lane knew. Two for the sum, by turns: a late leaver must not acquire its lane's
   // next barrier.

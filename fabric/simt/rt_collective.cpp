@@ -159,7 +159,7 @@ void leave_collectives(Sim& s, Lane* ended) {
 }
 
 /// The group with exactly this mask, or a new one. Groups of other masks may be waiting in the same warp, for
-/// lanes that have yet to come there; but not for the caller while it waits for them.
+/// lanes that have yet to come there. They do not wait for the caller while it waits for them.
 static Group& find_group(Sim& s, Lane* l, Op op, unsigned mask, const char* file, int line) {
   Warp& w = *l->warp;
   Group* found = nullptr;

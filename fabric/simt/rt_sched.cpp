@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
 // Which lane runs next. A lane runs until it waits in a collective, pauses, or reaches an access at which the
-// seed says "switch"; then any runnable lane follows. Lanes switch to each other directly; the scheduler's
+// seed says "switch"; then any runnable lane follows. Lanes switch to each other directly. The scheduler's
 // own stack is used when no lane can run, when a lane ended, and for the host's turn.
 #include <sched.h>
 #include <stdlib.h>
@@ -24,9 +24,9 @@ uint64_t (*clock_ns)() = monotonic_ns;
 namespace rt {
 
 /// Throughput order, for runs that do not explore (preempt = 0). A warp is kept together until all its lanes
-/// wait or pause: a collective then costs one switch a lane, where a random choice among n lanes would need
-/// some n log n to bring the last one. A lane that paused does not run again before every other warp had its
-/// turn, and a warp that never pauses gives way all the same.
+/// wait or pause. A collective then costs one switch a lane. A random choice among n lanes would need some n
+/// log n to bring the last one. A lane that paused does not run again before every other warp had its turn. A
+/// warp that never pauses gives way all the same.
 static Lane* next_in_turn(Sim& s, const Lane* self, bool paused) {
   constexpr unsigned TURN_SWITCHES = 32 * WARP;
   unsigned warp = self->index / WARP * WARP, lane = self->index % WARP;
@@ -124,7 +124,7 @@ void wait_for_group(Sim& s, Lane* self, Group* group) {
 }
 
 /// Offers the CPU. Lanes that tell their peers nothing for a while wait for an answer. The thread then sleeps
-/// between two looks, as a transport's thread does: a wait of seconds would otherwise take a core, also from
+/// between two looks, as a transport's thread does. A wait of seconds would otherwise take a core, also from
 /// the peer that it waits for.
 static void offer_cpu(Sim& s) {
   constexpr uint64_t AWAKE_NS = 1000000, LONG_NS = 4000000;
@@ -145,7 +145,7 @@ static void offer_cpu(Sim& s) {
 }
 
 /// The peers of a run without a host step are OS threads. When the lanes find nothing to do, the peers need
-/// the CPU more than the lanes do; on a machine with few CPUs they would otherwise wait for the end of the
+/// the CPU more than the lanes do. On a machine with few CPUs they would otherwise wait for the end of the
 /// time slice.
 static void be_polite(Sim& s) {
   // Lanes that poll under a lock write without progress, hence the second, far rarer reason. Lanes that wait

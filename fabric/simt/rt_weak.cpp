@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
 // The weak mode: each lane has a store buffer, and its stores reach memory later, one at a time, when other
-// lanes run. Relaxed stores leave in any order, with three exceptions: stores to overlapping addresses keep
-// theirs, a release leaves last of those before it, and nothing passes an acq_rel fence. Loads see their own
+// lanes run. Relaxed stores leave in any order, with three exceptions. Stores to overlapping addresses keep
+// theirs. A release leaves last of the stores before it. Nothing passes an acq_rel fence. Loads see their own
 // lane's stores.
 #include "rt.hpp"
 

@@ -7,9 +7,9 @@
 //   simt_cuda.hpp   threadIdx, __ballot_sync, __syncwarp, ...    for device code
 //   simt_mem.hpp    gn::mem, gn::lane_id, gn::be32, ...          for device code
 //
-// What is left out on purpose, so that using it does not compile: raw atomics (atomicCAS and its like), which
-// have no order in their name; static __shared__, because blocks share an OS thread; the width argument of
-// shuffles; 2-D and 3-D blocks; cooperative groups.
+// Some things are left out on purpose, so that using them does not compile. Raw atomics (atomicCAS and its
+// like) have no order in their name. Static __shared__ is left out because blocks share an OS thread. So are
+// the width argument of shuffles, 2-D and 3-D blocks, and cooperative groups.
 //
 // What this cannot show: stale loads, plain stores that arrive late, PCIe ordering, two lanes in one instant.
 // `volatile` and a bare fence followed by a relaxed store compile here, but ThreadSanitizer sees no order in

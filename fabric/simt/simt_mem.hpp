@@ -176,7 +176,7 @@ GN_DEV void st_fenced_sys(gn_u64* p, gn_u64 v, SIMT_HERE) {
 }
 
 /// The halves are two accesses in no fixed order, as the halves of a load. Under ThreadSanitizer they pass on
-/// what the thread has acquired, as they do on the hardware: what a thread has seen by an acquire of system
+/// what the thread has acquired, as they do on the hardware. What a thread has seen by an acquire of system
 /// scope has been performed for every thread.
 GN_DEV void st_poll2_sys(gn_u64* p, gn_u64 a, gn_u64 b, SIMT_HERE) {
   bool second = simt::coin();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! RDMA as both ends see it: memory regions, RC queue pairs of genuine mlx5 bytes, and an emulated HCA that
-//! executes them; links, and NVMe-oF target offload.
+//! RDMA as both ends see it. The crate has memory regions, RC queue pairs of genuine mlx5 bytes, and an
+//! emulated HCA that executes them. It also has links, and NVMe-oF target offload.
 //!
 //! ```text
 //!    initiator's memory                                  array's memory

@@ -5,13 +5,13 @@ mod clock;
 mod pace;
 mod wait;
 
-use crate::transport::RcTransport;
+use crate::transport::{RcTransport, Waker};
 pub use clock::BootClock;
 use gnstor_base::time::Time;
 use pace::{Pace, Rest};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 pub(crate) use wait::look_until;
@@ -33,7 +33,7 @@ pub enum TransportError {
 /// transports end with [`TransportThreads`].
 #[derive(Clone, Debug)]
 pub struct TransportHandle {
-    jobs: Arc<[Sender<Job>]>,
+    jobs: Arc<[(Sender<Job>, Waker)]>,
     mine: usize,
 }
 
@@ -58,7 +58,7 @@ impl TransportHandle {
     ) -> Result<R, TransportError> {
         let (answer, receive) = mpsc::channel();
         let job: Job = Box::new(move |transport, now| drop(answer.send(job(transport, now))));
-        self.jobs[self.mine].send(job).map_err(|_| TransportError::Stopped)?;
+        self.send(job)?;
         receive.recv_timeout(ANSWER).map_err(|e| match e {
             mpsc::RecvTimeoutError::Timeout => TransportError::Timeout(ANSWER),
             mpsc::RecvTimeoutError::Disconnected => TransportError::Stopped,
@@ -67,7 +67,14 @@ impl TransportHandle {
 
     /// Runs `job` on the transport's thread without waiting for it.
     pub fn cast(&self, job: impl FnOnce(&mut RcTransport, Time) + Send + 'static) {
-        let _ = self.jobs[self.mine].send(Box::new(job));
+        let _ = self.send(Box::new(job));
+    }
+
+    fn send(&self, job: Job) -> Result<(), TransportError> {
+        let (jobs, waker) = &self.jobs[self.mine];
+        jobs.send(job).map_err(|_| TransportError::Stopped)?;
+        waker.wake();
+        Ok(())
     }
 
     /// How many transports there are.
@@ -97,22 +104,27 @@ impl TransportThreads {
     /// Starts transports, which are to be [siblings](RcTransport::sibling): they share a clock.
     ///
     /// # Errors
-    /// When the operating system gives no thread.
+    /// When the operating system gives no thread, or no descriptor.
     ///
     /// # Panics
     /// Without any transport.
-    pub fn start(transports: Vec<RcTransport>) -> std::io::Result<Self> {
+    pub fn start(mut transports: Vec<RcTransport>) -> std::io::Result<Self> {
         assert!(!transports.is_empty(), "a fabric has at least one transport");
-        let (jobs, inboxes): (Vec<_>, Vec<_>) = transports.iter().map(|_| mpsc::channel()).unzip();
+        let (mut jobs, mut inboxes) = (Vec::new(), Vec::new());
+        for transport in &mut transports {
+            let (to, inbox) = mpsc::channel();
+            jobs.push((to, transport.waker()?));
+            inboxes.push(inbox);
+        }
         let handle = TransportHandle { jobs: jobs.into(), mine: 0 };
         let stop = Arc::new(AtomicBool::new(false));
-        let start = BootClock::start();
+        let (start, engines) = (BootClock::start(), handle.count());
         // Where a later one cannot be started, dropping this ends the earlier ones.
         let mut all = Self { stop, threads: Vec::new(), handle };
         for (number, (transport, inbox)) in transports.into_iter().zip(inboxes).enumerate() {
             let asked = Arc::clone(&all.stop);
             let thread = std::thread::Builder::new().name(format!("gn-engine-{number}"));
-            all.threads.push(thread.spawn(move || run(transport, &inbox, &asked, start))?);
+            all.threads.push(thread.spawn(move || run(transport, engines, &inbox, &asked, start))?);
         }
         Ok(all)
     }
@@ -131,15 +143,22 @@ impl TransportThreads {
 impl Drop for TransportThreads {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        self.handle.jobs.iter().for_each(|(_, waker)| waker.wake());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-fn run(mut transport: RcTransport, inbox: &Receiver<Job>, stop: &AtomicBool, start: BootClock) {
+fn run(
+    mut transport: RcTransport,
+    engines: usize,
+    inbox: &Receiver<Job>,
+    stop: &AtomicBool,
+    start: BootClock,
+) {
     let now = || Time::from_ns(u64::try_from(start.elapsed().as_nanos()).expect("585 years of uptime"));
-    let mut pace = Pace::default();
+    let mut pace = Pace::of(engines);
     while !stop.load(Ordering::Acquire) {
         let mut worked = false;
         loop {
@@ -157,14 +176,7 @@ fn run(mut transport: RcTransport, inbox: &Receiver<Job>, stop: &AtomicBool, sta
             Rest::Spin => std::hint::spin_loop(),
             Rest::Yield => std::thread::yield_now(),
             Rest::Nap(nap) => {
-                match inbox.recv_timeout(Duration::from_nanos(nap.as_ns())) {
-                    Ok(job) => {
-                        job(&mut transport, now());
-                        pace.wake();
-                    }
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Err(RecvTimeoutError::Disconnected) => return,
-                }
+                transport.sleep(nap);
                 transport.look_everywhere();
             }
         }

@@ -57,8 +57,8 @@ impl Map {
 
     /// The map after these SSDs fell silent or came back lossy. Their places become empty. Where they have
     /// the last serving copy of a group, their copies stay, and they are absent. `fewest` is the lowest
-    /// number of replicas that a volume has: a volume's copies are at the places below its number of
-    /// replicas, so what serves at a later place is no copy of it. An SSD that was absent loses its places,
+    /// number of replicas that a volume has. A volume's copies are at the places below its number of
+    /// replicas. So what serves at a later place is no copy of it. An SSD that was absent loses its places,
     /// too, once another copy is there.
     ///
     /// # Errors
@@ -127,9 +127,9 @@ impl Map {
     /// [`Self::lose_all`].
     ///
     /// # Errors
-    /// [`Unchanged::Incarnation`] where the incarnation was dropped by an earlier epoch;
-    /// [`Unchanged::NoPlace`] where the group has no hole, has the SSD already, or has no copy to fill from
-    /// of some volume that uses the place.
+    /// [`Unchanged::Incarnation`] where the incarnation was dropped by an earlier epoch.
+    /// [`Unchanged::NoPlace`] where the group has no hole, or has the SSD already. So too where some volume
+    /// that uses the place has no copy to fill from.
     pub fn fill(
         &self,
         row: usize,
@@ -215,7 +215,7 @@ impl Row {
     }
 }
 
-/// The incarnation that an SSD has after it learned of a map: one that was dropped counts up, so that no
+/// The incarnation that an SSD has after it learned of a map. An SSD that was dropped counts up, so that no
 /// earlier map fits its content any more (rule 1a).
 pub fn incarnation_under(map: &Map, ssd: SsdId, own: Incarnation) -> Incarnation {
     let Some(known) = map.ssd(ssd) else { return own };

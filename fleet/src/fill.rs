@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One block of a filling place (rule 13 in its simpler form, decision 57): what a client's write does, and
-//! what a copy of the group's first does. One comparison of each block is enough.
+//! One block of a filling place (rule 13, decision 57): what a client's write and a copy of the group's first
+//! do to it. One comparison of each block is enough.
 //!
 //! ```text
 //!   earlier life --a client's write or TRIM, or the comparison--> current

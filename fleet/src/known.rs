@@ -3,7 +3,7 @@
 
 use crate::map::FleetView;
 use crate::set::{MAX_SSDS, SsdSet};
-use crate::{ArrayId, Epoch, SsdId};
+use crate::{ArrayId, Epoch, SsdId, Uuid};
 use alloc::sync::Arc;
 use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3, Vote};
 use gnstor_proto::placement::{AnyMap, Rows};
@@ -70,6 +70,13 @@ impl FleetView for Known {
         match &*self.0 {
             AnyMap::Two(map) => is_in(map.state(ssd)).then_some(map.epoch),
             AnyMap::Three(map) => map.ssds.get(usize::from(ssd)).map(|ssd| ssd.shrunk_at),
+        }
+    }
+
+    fn means(&self, ssd: SsdId, uuid: &Uuid) -> bool {
+        match &*self.0 {
+            AnyMap::Two(_) => true,
+            AnyMap::Three(map) => map.means(ssd, uuid),
         }
     }
 

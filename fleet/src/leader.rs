@@ -103,8 +103,8 @@ impl<M: FleetView> Round<M> {
         }
     }
 
-    /// Whether the map may be made active: a majority holds it, and each lease that it ends is over, or was
-    /// given up by its SSD (`goodbyes`).
+    /// Whether the map may be made active: a majority holds it, and each lease that it ends is over. A lease
+    /// is over, too, if its SSD gave it up (`goodbyes`).
     pub fn may_activate(&self, now: u64, timing: Timing, goodbyes: SsdSet) -> bool {
         let Some(decided_at) = self.decided_at else { return false };
         let waits = !self.map.deprived().is_subset_of(goodbyes);

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::set::SsdSet;
-use crate::{ArrayId, Epoch, Incarnation, Opening, SsdId};
+use crate::{ArrayId, Epoch, Incarnation, Opening, SsdId, Uuid};
 
 /// How long leases run, in the unit of the caller's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -38,6 +38,8 @@ pub struct LeaseAsk {
     pub incarnation: Incarnation,
     /// Its number of openings ([`crate::opening`]).
     pub opening: Opening,
+    /// Its uuid; zero: it does not say.
+    pub uuid: Uuid,
 }
 
 /// An SSD that has asked.
@@ -45,7 +47,7 @@ pub struct LeaseAsk {
 pub struct Asking {
     /// What it asked.
     pub ask: LeaseAsk,
-    /// When, on its own clock: read before the first message left.
+    /// The time of asking, on the asker's clock. It was read before the first message left.
     pub asked_at: u64,
     /// The voters that said yes.
     pub yes: SsdSet,

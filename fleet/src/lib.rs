@@ -76,6 +76,8 @@ pub type Epoch = u64;
 pub type Incarnation = u32;
 /// How often an SSD was opened, as its content says: an older image of it has a lower number.
 pub type Opening = u32;
+/// What an SSD is called for as long as it keeps its content.
+pub type Uuid = [u8; 16];
 
 /// Which array an SSD, a map or a command belongs to (rule 3b).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

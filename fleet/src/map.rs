@@ -10,7 +10,7 @@
 //! lease in one comparison, even if it has not seen the epochs in between.
 
 use crate::set::SsdSet;
-use crate::{ArrayId, Epoch, Incarnation, SsdId, Term};
+use crate::{ArrayId, Epoch, Incarnation, SsdId, Term, Uuid};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use gnstor_proto::placement::MAX_WIDTH;
@@ -167,6 +167,8 @@ pub trait FleetView: Clone + PartialEq {
     /// The last epoch that took a place from the SSD or called it absent; `None` where the map does not name
     /// the SSD.
     fn shrunk_at(&self, ssd: SsdId) -> Option<Epoch>;
+    /// Whether the map means the SSD with this uuid at that place. It does where either of them does not say.
+    fn means(&self, ssd: SsdId, uuid: &Uuid) -> bool;
     /// The SSDs that lose a place in this map: it takes effect only when their leases are over.
     fn deprived(&self) -> SsdSet;
 }
@@ -186,6 +188,11 @@ impl FleetView for Map {
 
     fn shrunk_at(&self, ssd: SsdId) -> Option<Epoch> {
         self.ssd(ssd).map(|ssd| ssd.shrunk_at)
+    }
+
+    /// The rules know SSDs by their numbers.
+    fn means(&self, _: SsdId, _: &Uuid) -> bool {
+        true
     }
 
     fn deprived(&self) -> SsdSet {
@@ -209,6 +216,10 @@ impl<M: FleetView> FleetView for Arc<M> {
 
     fn shrunk_at(&self, ssd: SsdId) -> Option<Epoch> {
         (**self).shrunk_at(ssd)
+    }
+
+    fn means(&self, ssd: SsdId, uuid: &Uuid) -> bool {
+        (**self).means(ssd, uuid)
     }
 
     fn deprived(&self) -> SsdSet {

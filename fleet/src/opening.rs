@@ -21,8 +21,8 @@ use crate::{Opening, Refused};
 /// The number of an SSD that stands in for another one. It serves nothing, and no voter remembers it.
 pub const STANDS_IN: Opening = Opening::MAX;
 
-/// What a voter makes of a number when the highest that it knows of this SSD is `known`: the one that it
-/// writes down before it says yes, where that is a new one.
+/// What a voter makes of a number when the highest that it knows of this SSD is `known`. If the number is a
+/// new one, the voter writes it down before it says yes.
 ///
 /// # Errors
 /// [`Refused::OlderImage`]: the SSD had a higher number before.

@@ -33,8 +33,8 @@ impl Held {
         }
     }
 
-    /// Whether a write with this stamp changes the block. At or below the stamp that is held a write
-    /// completes without being applied, so a retry with the same stamp does nothing twice (rule 6).
+    /// Whether a write with this stamp changes the block. A write at or below the stamp that is held
+    /// completes without being applied. So a retry with the same stamp does nothing twice (rule 6).
     pub fn is_older_than(self, stamp: Stamp) -> bool {
         stamp > self.stamp()
     }

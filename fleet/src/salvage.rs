@@ -28,8 +28,8 @@ pub fn may_merge(former: SsdSet, lossy: SsdSet, present: SsdSet) -> Result<(), U
     Ok(())
 }
 
-/// What the group holds of a block afterwards: the copy with the highest stamp. Of equal stamps the earlier
-/// place's.
+/// What the group holds of a block afterwards: the copy with the highest stamp. Of copies with equal stamps
+/// it is the one of the earlier place.
 pub fn merge(copies: impl IntoIterator<Item = Held>) -> Held {
     copies.into_iter().fold(Held::Nothing, |best, copy| if copy.stamp() > best.stamp() { copy } else { best })
 }

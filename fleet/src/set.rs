@@ -82,8 +82,7 @@ impl FromIterator<SsdId> for SsdSet {
 }
 
 /// Whether the voters may change so in one epoch: one joins or one leaves. Any majority before then has an
-/// SSD in common with any majority after; an exchange of one voter for another in one epoch would break
-/// that.
+/// SSD in common with any majority after. An exchange of one voter for another in one epoch would break that.
 pub fn may_become(before: SsdSet, after: SsdSet) -> bool {
     let changed = SsdSet(before.0 ^ after.0).len();
     changed <= 1 && (1..=MAX_VOTERS).contains(&after.len())
@@ -104,6 +103,7 @@ mod tests {
 
     #[test]
     fn majorities_before_and_after_a_change_of_one_voter_meet() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         for before in (1u64..128).map(SsdSet) {
             for after in (1u64..256).map(SsdSet).filter(|&after| may_become(before, after)) {
                 for old in majorities(before) {
@@ -115,6 +115,7 @@ mod tests {
 
     #[test]
     fn an_exchange_of_one_voter_for_another_breaks_that() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let (before, after) = (SsdSet(0b0111), SsdSet(0b1011));
         assert!(!may_become(before, after));
         let apart = majorities(before).any(|old| majorities(after).any(|new| old.common(new).is_empty()));
@@ -123,6 +124,7 @@ mod tests {
 
     #[test]
     fn an_array_rests_with_an_odd_number_of_voters() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         assert!(may_rest(SsdSet(0b111)) && !may_rest(SsdSet(0b1111)) && !may_rest(SsdSet::EMPTY));
         assert!(!may_become(SsdSet(0x7F), SsdSet(0xFF)), "eight voters");
     }

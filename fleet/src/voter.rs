@@ -123,16 +123,24 @@ impl<M: FleetView> Voter<M> {
     /// highest number that it knows of the SSD is `known`.
     ///
     /// # Errors
-    /// [`Refused::OtherArray`]; [`Refused::OlderImage`] where the SSD has had a higher number;
+    /// [`Refused::OtherArray`]. [`Refused::OlderImage`] where the SSD has had a higher number.
     /// [`Refused::Deprived`] where a map that is held or active took a place from the SSD after the epoch
-    /// that it asks for.
+    /// that it asks for. It is the answer, too, where such a map gave the place to another SSD.
+    /// [`Refused::MapBehind`] where the SSD may have got the place by a map that this voter has not. Then the
+    /// number that it knows is of the SSD before.
     pub fn answer(&self, ask: &LeaseAsk, known: Opening) -> Result<Option<Opening>, Refused> {
         if ask.array != self.active.array() {
             return Err(Refused::OtherArray);
         }
+        let means = |map: &M| map.means(ask.ssd, &ask.uuid);
+        if !means(&self.active) {
+            let is_behind = ask.epoch > self.active.epoch();
+            return Err(if is_behind { Refused::MapBehind } else { Refused::Deprived });
+        }
         let new = opening::check(known, ask.opening)?;
         let deprives = |map: &M| {
-            map.epoch() > ask.epoch && map.shrunk_at(ask.ssd).is_none_or(|shrunk| shrunk > ask.epoch)
+            let is_shrunk = map.shrunk_at(ask.ssd).is_none_or(|shrunk| shrunk > ask.epoch);
+            map.epoch() > ask.epoch && (is_shrunk || !means(map))
         };
         let held = self.held.as_ref().map(|held| &held.map);
         if [Some(&self.active), held].into_iter().flatten().any(deprives) {

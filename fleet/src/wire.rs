@@ -9,7 +9,7 @@
 use crate::change::Unchanged;
 use crate::map::{FleetView, Incoming, Map, Place, Row, Ssd, SsdState};
 use crate::set::{MAX_SSDS, SsdSet};
-use crate::{ArrayId, Epoch, SsdId};
+use crate::{ArrayId, Epoch, SsdId, Uuid};
 use alloc::vec::Vec;
 use gnstor_proto::placement::map3::{FleetMap3, Incoming3, Place3, Row3, Ssd3, State3, Vote};
 
@@ -128,6 +128,10 @@ impl FleetView for FleetMap3 {
 
     fn shrunk_at(&self, ssd: SsdId) -> Option<Epoch> {
         self.ssds.get(usize::from(ssd)).map(|ssd| ssd.shrunk_at)
+    }
+
+    fn means(&self, ssd: SsdId, uuid: &Uuid) -> bool {
+        *uuid == [0; 16] || self.ssds.get(usize::from(ssd)).is_none_or(|ssd| ssd.is(uuid))
     }
 
     fn deprived(&self) -> SsdSet {

@@ -29,7 +29,7 @@ use zerocopy::{FromBytes, IntoBytes};
 const CID_CONNECT: u16 = 0xFFFE;
 /// Where in a doorbell record the device says that it has taken the answer.
 const RECORD_TAKEN: usize = 8;
-/// Of the new send queue: the Connect's request, its capsule, and its data.
+/// Block of the new send queue with the Connect's capsule. The request is before it, the data behind it.
 const CAPSULE_BLOCK: usize = 1;
 const DATA_BLOCK: usize = 8;
 /// A block of a send queue.
@@ -37,7 +37,7 @@ const SEND_BYTES: usize = 64;
 /// Most tries whose completions the device may not have taken yet.
 const VAIN_TRIES: u32 = 4;
 const _: () = assert!(mlx5::WQEBB == SEND_BYTES as u64 && VAIN_ENTRIES >= 2 * VAIN_TRIES as usize);
-/// From one look to the next.
+/// Time from one look for the answer to the next.
 const LOOK: Duration = Duration::from_micros(500);
 /// Longest wait for each step.
 const STEP: Duration = Duration::from_secs(2);

@@ -70,7 +70,7 @@ pub struct Channel {
 pub(crate) struct Queues {
     /// Completion queue and first queue pair; `None` if they could not be replaced.
     pub(crate) made: Option<Made>,
-    /// By number of the queue.
+    /// The connection of each queue, by the queue's number.
     pub(crate) connections: Vec<Option<Connection>>,
     pub(crate) lives: Vec<Life>,
 }

@@ -22,7 +22,7 @@ pub(crate) struct Rhythm {
     pub(crate) calm: Duration,
     /// The same while the map is about to change.
     pub(crate) urgent: Duration,
-    /// For so long after a sign of it.
+    /// The map counts as about to change for so long after a sign of it.
     pub(crate) lasts: Duration,
     /// An SSD that has not answered within this is passed over.
     pub(crate) patience: Duration,

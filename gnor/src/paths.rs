@@ -19,7 +19,7 @@ pub(crate) type Moment = Duration;
 /// How often, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// From one Keep Alive to the next.
+    /// Time from one Keep Alive to the next.
     pub(crate) heartbeat: Duration,
     /// An SSD that answers no Keep Alive for so long is given up.
     pub(crate) silence: Duration,

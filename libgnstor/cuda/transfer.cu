@@ -4,7 +4,7 @@
 
 namespace gn {
 
-// The file of an item. A write has a copy of the volume, whose next sequence is the item's: so it is sent
+// The file of an item. A write has a copy of the volume, whose next sequence is the item's. So it is sent
 // with that one, the first time and again.
 GN_DEV file file_of_item(const transfer_args& a, gn_u32 i) {
   file f = a.f;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Reads a whole volume without waiting for any read: every thread begins a chain of reads and ends, each
-// read's callback begins the next, and one warp polls until none is left.
+// Reads a whole volume without waiting for any read. Every thread begins a chain of reads and ends. Each
+// read's callback begins the next. One warp polls until none is left.
 //
 // Launch "read_async" with at least two warps; its argument as for read_volume.cu.
 #include "gnstor/gnstor.cuh"

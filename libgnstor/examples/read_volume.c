@@ -4,7 +4,7 @@
 //
 //   read_volume HOST:PORT VOLUME [FATBIN]      with FATBIN on a GPU (see read_volume.cu), else on the CPU
 //
-// README.md ("From a kernel") has the commands that compile and link it.
+// docs/tutorial.md ("A kernel of your own") has the commands that compile and link it.
 #include <gnstor.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -29,7 +29,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 impl Client {
     /// Connects anew to the SSDs whose connections are broken. Waits until no kernel runs. The channel's
     /// address, keys and memory stay what they are; nothing is sent again. Host reads and writes do this by
-    /// themselves; kernels end with `GN_QP_BROKEN`, and their caller may call this and launch again.
+    /// themselves. Requests of kernels that end with `GN_QP_BROKEN` are their caller's: it may call this and
+    /// launch again.
     ///
     /// False: none of the lost SSDs could be reached. True: the client reaches all SSDs, or more of them.
     ///

@@ -285,7 +285,7 @@ impl File {
     /// Runs a kernel of the user's with the HCA beside it; `args` is the device address of its argument,
     /// which names this file by [`Self::device_file`]. Where an SSD that was lost is found, the client
     /// connects anew first. In a kernel that runs, requests of a broken connection wait until the fleet map
-    /// leaves the SSD out, and end with `GN_QP_BROKEN` at their deadline.
+    /// leaves the SSD out. At their deadline they end with `GN_QP_BROKEN`.
     ///
     /// # Errors
     /// Device errors; I/O errors are the kernel's to report.

@@ -105,7 +105,7 @@ impl Lease {
 }
 
 /// What the daemon was last told: the SSDs that the client reaches, and when. It is told at once
-/// * of an SSD that is reached again: it waits for that before it gives the SSD places, and takes the lease
+/// * of an SSD that is reached again. It waits for that before it gives the SSD places, and takes the lease
 ///   of a writer that does not say so;
 /// * what is reached under a new map. An SSD may have been lost to the daemon, and not to this client.
 struct Told {
@@ -130,6 +130,7 @@ mod tests {
 
     #[test]
     fn an_ssd_that_was_lost_and_is_reached_again_is_told_of_and_a_loss_is_not() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut told = Told { reaches: u64::MAX, epoch: 0 };
         assert!(!told.lacks(0b1111, 7), "the first renewal says so in its turn");
         for lost in 0..4 {
@@ -144,6 +145,7 @@ mod tests {
 
     #[test]
     fn under_a_new_map_it_is_said_again_what_is_reached() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut told = Told { reaches: 0b1111, epoch: 7 };
         assert!(!told.lacks(0b1111, 7) && told.lacks(0b1111, 8));
         told = Told { reaches: 0b1111, epoch: 8 };

@@ -171,6 +171,7 @@ mod tests {
 
     #[test]
     fn an_ssd_that_listens_everywhere_is_reached_where_the_daemon_is() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let within = Duration::from_secs(5);

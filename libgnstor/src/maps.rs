@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The fleet map that a client goes by: on the CPU, and in device memory for kernels, which may run while the
+//! The fleet map that a client goes by, on the CPU, and in device memory for kernels. These may run while the
 //! next map comes (docs/decisions/0056).
 //!
 //! ```text

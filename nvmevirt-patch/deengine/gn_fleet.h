@@ -44,7 +44,7 @@ struct gn_fleet {
 
 /* Bytes of the map at the start of `bytes`; 0 if it is none. Nothing of a wrong map is used. */
 gn_u32 gn_fleet_check(const gn_u8 *bytes, gn_u32 len, gn_u64 *term, gn_u64 *epoch);
-/* Whether a right map may follow the one that is held: a map of format 3 names its array, and only maps of
+/* Whether a right map may follow the one that is held. A map of format 3 names its array, and only maps of
  * that array follow it. */
 bool gn_fleet_is_ours(const struct gn_fleet *fleet, const gn_u8 *bytes);
 /* Takes a map of `len` bytes that gn_fleet_check has passed. False: no memory, and nothing has changed. */

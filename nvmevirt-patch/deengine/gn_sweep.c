@@ -3,10 +3,9 @@
  * Sweeps: unmap every block of a deleted volume, some buckets at a time (protocol rule 10). Rust:
  * deengine/ftl/src/sweep.rs, deengine/src/admin/volumes.rs.
  *
- * An insertion of another volume, or a removal that brings back a word of the stash, may move a word from a
- * part that the sweep has not reached to a part that it has passed. So each word that is written behind the
- * front is looked at, and one pass finds everything.
- */
+ * An insertion of another volume may move a word from a part that the sweep has not reached to a part that it
+ * has passed. So may a removal that brings back a word of the stash. So each word that is written behind the
+ * front is looked at, and one pass finds everything. /
 #include "gn_dev_inner.h"
 
 static bool gn_is_swept(const struct gn_dev *dev, const struct gn_sweep *sweep, gn_u16 vid, gn_u32 page) {

@@ -242,8 +242,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Each 2 MiB of a volume (32 chunks of 64 KiB) put their share on each SSD: within one chunk for the
-        /// first replica, within two for each further one.
+        /// Each 2 MiB of a volume (32 chunks of 64 KiB) put their share on each SSD. That holds within one
+        /// chunk for the first replica, within two for each further one.
         #[test]
         fn each_stripe_of_a_volume_loads_the_ssds_evenly(
             count in 1usize..40, seed: u64, factor: u64, vid in 1u16..0xFFFE, stripe in 0u32..1 << 10,

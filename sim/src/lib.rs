@@ -9,8 +9,8 @@
 //!     slots, split, placement, stamps, gate --capsules-------> RcTransport: RC order, acks, link's time
 //!            <------------------ responses, tokens of blocks--  Worker: firmware, translation layer, flash
 //! ```
-//! What it does not do: it moves no data, only a token for each block; it has no daemon, no Keep Alive and
-//! no faults; the time of the GPU itself is not modelled. `docs/simulator.md` says what that means for its
+//! What it does not do: it moves no data, only a token for each block. It has no daemon, no Keep Alive and no
+//! faults. The time of the GPU itself is not modelled. `docs/simulator.md` says what that means for its
 //! figures.
 //!
 //! | module | what |

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A kernel for tests that writes and reads until the host stops it: each thread its own blocks, one after the
-// other, each time with a newer version. What a thread has read must be what it wrote last.
+// A kernel for tests that writes and reads until the host stops it. Each thread has its own blocks, one after
+// the other, each time with a newer version. What a thread has read must be what it wrote last. It pauses
+// between two versions: the tests wait for faults beside it, and processes need the cores.
 #include "gnstor/gnstor.cuh"
 
 struct follow_args {
@@ -24,6 +25,8 @@ GN_DEV void note_follow(follow_args& a, gn_u32 status) {
   gn::mem::add_relaxed_gpu(&a.failed, 1u);
   if (status) gn::mem::st_relaxed_gpu(&a.status, status);
 }
+
+constexpr gn_u64 PAUSE_NS = 10000000;
 
 GN_DEV void follow_body(follow_args& a, gn_u32, gn_u32) {
   const gn_u32 words = gn::GN_BLOCK / 4;
@@ -50,6 +53,7 @@ GN_DEV void follow_body(follow_args& a, gn_u32, gn_u32) {
       gn::mem::max_relaxed_gpu(&a.longest_write_ns, written - begun);
       gn::mem::max_relaxed_gpu(&a.longest_read_ns, read - written);
     }
+    for (gn_u64 paused = gn::now_ns(); gn::now_ns() - paused < PAUSE_NS;) gn::pause(1000);
     over = gn::mem::ld_relaxed_sys(&a.stop) != 0;
     over = __any_sync(gn::ALL_LANES, over);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A user's kernels for tests: one thread reads a block into memory that the host names, or leaves the read
-// with the channel; and one that writes and reads from a pool in which no two pages that are free lie side by
-// side; and threads that read and write one range together.
+// A user's kernels for tests. In one a thread reads a block into memory that the host names, or leaves the
+// read with the channel. Another writes and reads from a pool in which no two free pages lie side by side. In
+// a third, threads read and write one range together.
 #include "gnstor/gnstor.cuh"
 
 struct user_args {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A CUDA program beside libgnstor: what it does with CUDA while a kernel reads a volume must return, and the
-// kernel must read on; what cannot be must be said. Run it beside `gnstor up`:
+// A CUDA program beside libgnstor. What it does with CUDA while a kernel reads a volume must return, and the
+// kernel must read on. What cannot be must be said. Run it beside `gnstor up`:
 //
 //   gnstor up & neighbour 127.0.0.1:7117
 //

@@ -23,8 +23,8 @@ struct growing_args {
   unsigned right;                 // out: blocks that were
 };
 
-// Threads that read into buffers in pieces, from a pool in which every second page is taken; and a block, and
-// a warp, that read one range together.
+// Threads that read into buffers in pieces, from a pool in which every second page is taken. A block, and a
+// warp, that read one range together.
 enum { TOGETHER = 200 };          // blocks of that range
 struct pieces_args {
   unsigned long long file[3];

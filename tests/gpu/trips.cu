@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What the trips of one I/O cost on a GPU with nothing beside them, in cycles: accesses, atomics, fences,
-// hand-overs between multiprocessors and to the CPU, copies of 4 KiB from host memory (docs/decisions/0026).
-//   nvcc -O2 -arch=sm_90 tests/gpu/trips.cu -o trips && ./trips
+// What the trips of one I/O cost on a GPU with nothing beside them, in cycles (docs/decisions/0026). They are
+//   accesses, atomics, fences, hand-overs between multiprocessors and to the CPU, and copies of 4 KiB from
+//   host memory. nvcc -O2 -arch=sm_90 tests/gpu/trips.cu -o trips && ./trips
 #include <cstdint>
 #include <cstdio>
 #include <cuda_runtime.h>

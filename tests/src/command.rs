@@ -52,7 +52,7 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     build.arg("--target-dir").arg(folder.parent().expect("the target folder"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
     // Cargo tells a test about its package by these variables. If they differ from the first build, cargo
-    // runs the build scripts that ask for them again, such as ring's, and compiles all that depends on ring.
+    // runs the build scripts that ask for them again, such as ring's. It compiles all that depends on ring.
     for (name, _) in std::env::vars_os() {
         let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"];
         if told.iter().any(|of| name.to_string_lossy().starts_with(of)) {

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 /// Where protected memory of running SSDs lies: `gnstor-DEVICE-INODE-BOOT`, by the data file.
 const MEMORY: &str = "/dev/shm";
 
-/// A folder that goes with its end. The protected memory of data files in it goes, too: an SSD that was
+/// A folder that goes with its end. The protected memory of data files in it goes, too. An SSD that was
 /// killed leaves it for its next start, which a test may not have.
 #[derive(Debug)]
 pub struct Folder(TempDir);
@@ -21,6 +21,15 @@ impl Folder {
     #[expect(clippy::new_without_default, reason = "it makes a folder on disk")]
     pub fn new() -> Self {
         Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    /// The same in memory, where there is a folder of it: no sync waits for a disk.
+    ///
+    /// # Panics
+    /// When none can be made.
+    pub fn in_memory() -> Self {
+        let is_there = Path::new(MEMORY).is_dir();
+        if is_there { Self(tempfile::tempdir_in(MEMORY).expect("a folder")) } else { Self::new() }
     }
 
     /// Where it is.

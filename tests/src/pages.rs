@@ -4,7 +4,7 @@
 use std::sync::Once;
 
 /// This process and the processes that it starts get no transparent huge pages. A test touches few pages of
-/// large regions; with huge pages the kernel clears 2 MiB at each, which took a sixth of the tests' time.
+/// large regions. With huge pages the kernel clears 2 MiB at each, which took a sixth of the tests' time.
 #[expect(unsafe_code, reason = "the standard library has no such call")]
 pub fn small_pages() {
     static ONCE: Once = Once::new();

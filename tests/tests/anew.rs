@@ -7,7 +7,7 @@ use crate::told::Recorder;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, until};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::{Guest, long, volume, within};
-use libgnstor::Rights;
+use libgnstor::{Client, Rights};
 use std::time::{Duration, Instant};
 
 /// Longer than the client's heartbeat and silence.
@@ -27,72 +27,134 @@ fn a_kernel_that_runs_goes_by_maps_that_drop_ssds_and_take_them_in_again() {
     beside_a_kernel("3");
 }
 
-fn beside_a_kernel(map_format: &'static str) {
-    within(BUILD_LIMIT, move || {
+/// Four SSDs in processes of their own, and an array of them with a manager key.
+struct Four {
+    ssds: Vec<Option<SsdProcess>>,
+    addresses: Vec<String>,
+    up: Up,
+    map_format: &'static str,
+    // Behind the processes that use it, as it is removed.
+    folder: Folder,
+}
+
+impl Four {
+    fn start(map_format: &'static str) -> Self {
         let folder = Folder::new();
-        let file_of = |index: usize| folder.path().join(format!("{index}.gns")).display().to_string();
         // The new queue pairs prove who asks for them, as the first ones did.
-        let key = folder.path().join("array.key").display().to_string();
+        let key = Self::key(&folder);
         let keyed = ["--manager-key", key.as_str()];
         let start = |index: usize| {
-            let (file, number) = (file_of(index), index.to_string());
+            let (file, number) = (Self::file(&folder, index), index.to_string());
             let sizes = ["--preset", "null", "--size", "64MiB", "--data", &file, "--index", &number];
             SsdProcess::start("127.0.0.1:0", &[&sizes[..], &keyed].concat())
         };
-        let mut ssds: Vec<_> = (0..4).map(start).map(Some).collect();
+        let ssds: Vec<_> = (0..4).map(start).map(Some).collect();
         let addresses: Vec<_> = ssds.iter().flatten().map(SsdProcess::address).collect();
         let at = addresses.join(",");
         let up = Up::start_as(&[&["--map-format", map_format, "--ssd-at", at.as_str()], &keyed[..]].concat());
-        let recorder = Recorder::start(&up.daemon);
+        Self { ssds, addresses, up, map_format, folder }
+    }
+
+    fn key(folder: &Folder) -> String {
+        folder.path().join("array.key").display().to_string()
+    }
+
+    fn file(folder: &Folder, index: usize) -> String {
+        folder.path().join(format!("{index}.gns")).display().to_string()
+    }
+
+    fn votes(&self) -> bool {
+        self.map_format == "3"
+    }
+
+    fn kill(&mut self, index: usize) {
+        self.ssds[index].take().expect("it runs").kill();
+    }
+
+    fn start_again(&mut self, index: usize) {
+        let (file, key) = (Self::file(&self.folder, index), Self::key(&self.folder));
+        let args = ["--data", &file, "--manager-key", &key];
+        self.ssds[index] = Some(SsdProcess::start(&self.addresses[index], &args));
+    }
+
+    /// Where SSDs vote on maps, the one that was away has been filled.
+    fn until_whole(&self) {
+        if self.votes() {
+            let is_whole = || gnstor(&["fleet", "show", "--array", &self.up.daemon]).code == 0;
+            until("each group has all copies", is_whole);
+        }
+    }
+}
+
+/// A client whose kernel writes and reads all the time.
+struct Writer<'a> {
+    client: &'a Client,
+    running: &'a Running,
+    recorder: &'a Recorder,
+}
+
+impl Writer<'_> {
+    fn goes_on(&self) {
+        let then = self.running.look().rounds;
+        until("it goes on", || self.running.look().rounds > then + 300);
+    }
+
+    /// The SSD serves again: the client reaches it, tells the daemon, and its kernel goes on.
+    fn until_reached(&self, ssd: usize, told_before: usize) {
+        let back = Instant::now();
+        until("the SSD is reached", || self.client.unreached().is_empty());
+        println!("SSD {ssd} is reached {:?} after it serves again", back.elapsed());
+        until("the daemon is told at once", || self.told() > told_before);
+        self.goes_on();
+    }
+
+    /// How often the client has told the daemon that it reaches all SSDs.
+    fn told(&self) -> usize {
+        self.recorder.renewals_with(0b1111)
+    }
+}
+
+/// SSDs are killed and started again.
+fn killed(four: &mut Four, writer: &Writer<'_>) {
+    // The same one twice: its queue pair is made anew from one that was.
+    for dead in [2, 2, 0, 1].into_iter().take(if long() { 4 } else { 2 }) {
+        let before = writer.told();
+        four.kill(dead);
+        until("the SSD is missed", || !writer.client.unreached().is_empty());
+        std::thread::sleep(Duration::from_millis(200));
+        four.start_again(dead);
+        writer.until_reached(dead, before);
+        four.until_whole();
+    }
+}
+
+/// An SSD stands still and goes on.
+fn stopped(four: &Four, writer: &Writer<'_>) {
+    let before = writer.told();
+    let ssd = four.ssds[3].as_ref().expect("it runs");
+    ssd.signal("-STOP");
+    std::thread::sleep(STOPPED);
+    assert!(!writer.client.unreached().is_empty(), "it is missed");
+    ssd.signal("-CONT");
+    writer.until_reached(3, before);
+    four.until_whole();
+}
+
+fn beside_a_kernel(map_format: &'static str) {
+    within(BUILD_LIMIT, move || {
+        let mut four = Four::start(map_format);
+        let recorder = Recorder::start(&four.up.daemon);
         let guest = Guest::connect_for(&recorder.at, "writer", PATIENCE);
         let client = &guest.client;
         volume(client, "v", 8 << 20, REPLICAS);
         let file = client.open("v", Rights::Write).unwrap();
         let (running, epoch) = (Running::new(&file), client.map_epoch());
-        let goes_on = |what: &str| {
-            let then = running.look().rounds;
-            until(what, || running.look().rounds > then + 300);
-        };
-        let told = || recorder.renewals_with(0b1111);
-        let is_whole = || {
-            until("each group has all copies", || gnstor(&["fleet", "show", "--array", &up.daemon]).code == 0)
-        };
         std::thread::scope(|scope| {
             let kernel = scope.spawn(|| running.run(&file));
-            goes_on("it writes");
-            // The same one twice: its queue pair is made anew from one that was.
-            for dead in [2, 2, 0, 1].into_iter().take(if long() { 4 } else { 2 }) {
-                let before = told();
-                ssds[dead].take().expect("it runs").kill();
-                until("the SSD is missed", || !client.unreached().is_empty());
-                std::thread::sleep(Duration::from_millis(200));
-                ssds[dead] = Some(SsdProcess::start(
-                    &addresses[dead],
-                    &[&["--data", file_of(dead).as_str()], &keyed[..]].concat(),
-                ));
-                let back = Instant::now();
-                until("the SSD is reached", || client.unreached().is_empty());
-                println!("SSD {dead} is reached {:?} after it serves again", back.elapsed());
-                until("the daemon is told at once", || told() > before);
-                goes_on("it goes on");
-                if map_format == "3" {
-                    is_whole();
-                }
-            }
-            let before = told();
-            let stopped = ssds[3].as_ref().expect("it runs");
-            stopped.signal("-STOP");
-            std::thread::sleep(STOPPED);
-            assert!(!client.unreached().is_empty(), "it is missed");
-            stopped.signal("-CONT");
-            let back = Instant::now();
-            until("the SSD is reached", || client.unreached().is_empty());
-            println!("SSD 3 is reached {:?} after it goes on", back.elapsed());
-            until("the daemon is told at once", || told() > before);
-            goes_on("it goes on");
-            if map_format == "3" {
-                is_whole();
-            }
+            let writer = Writer { client, running: &running, recorder: &recorder };
+            writer.goes_on();
+            killed(&mut four, &writer);
+            stopped(&four, &writer);
             running.stop();
             kernel.join().unwrap();
         });
@@ -100,7 +162,7 @@ fn beside_a_kernel(map_format: &'static str) {
         let pause = Duration::from_nanos(end.longest_write_ns.max(end.longest_read_ns));
         println!("{} writes and reads, the longest {pause:?}", end.rounds);
         assert_eq!((end.failed, end.status), (0, 0), "no request fails");
-        assert_eq!(client.map_epoch() > epoch, map_format == "3", "maps were made where SSDs vote on them");
+        assert_eq!(client.map_epoch() > epoch, four.votes(), "maps were made where SSDs vote on them");
         assert_eq!(client.channel_stats().unwrap().protocol_errors, 0);
         // One stamp each, whatever was sent again.
         assert_eq!(file.next_sequence().unwrap(), u64::from(end.rounds) + 1);
@@ -109,6 +171,6 @@ fn beside_a_kernel(map_format: &'static str) {
         file.write_at(0, &vec![7; 4 << 20]).unwrap();
         file.flush().unwrap();
         drop((file, running, guest));
-        up.end("-TERM");
+        four.up.end("-TERM");
     });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copies that are interrupted, that overlap, and whose data changes: a volume's name leads to a whole file,
+//! Copies that are interrupted, that overlap, and whose data changes. A volume's name leads to a whole file,
 //! and what is copied out is what was copied in.
 
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, gnstor, until};

@@ -123,6 +123,32 @@ fn a_kernel_reads_into_a_callers_buffer_as_long_as_that_is_registered() {
     assert_same("memory that is not registered any more", &after, &before);
 }
 
+/// A kernel that keeps no rules can name any address and key. A key opens memory for the channel that it was
+/// made for.
+#[test]
+fn a_kernel_opens_no_memory_by_a_key_of_another_client_of_its_process() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = small_array(2);
+    let node = node(array.transport());
+    let (me, other) = (client(&array, &node, "me"), client(&array, &node, "other"));
+    volume(&me, "v", 1 << 20, 2);
+    let file = me.open("v", Rights::Write).unwrap();
+    file.write_at(0, &pattern(7, BLOCK)).unwrap();
+    let memory = Device::alloc(node.device(), BLOCK).unwrap();
+    let foreign = other.register_buffer(memory.address(), BLOCK).unwrap();
+    let mut before = vec![0; BLOCK];
+    memory.read(0, &mut before).unwrap();
+    assert_ne!(read_by_kernel(&file, &memory, foreign, 0, false), 0, "the key of another channel");
+    let mut after = vec![0; BLOCK];
+    memory.read(0, &mut after).unwrap();
+    assert_same("memory of the other client", &after, &before);
+    // The process may register the same memory for this channel, too.
+    let own = me.register_buffer(memory.address(), BLOCK).unwrap();
+    assert_eq!(read_by_kernel(&file, &memory, own, 0, false), 0);
+    memory.read(0, &mut after).unwrap();
+    assert_same("what the kernel read", &after, &pattern(7, BLOCK));
+}
+
 #[test]
 fn a_drain_ends_at_its_deadline_and_counts_requests_without_a_callback() {
     let _deadline = Deadline::after(LIMIT);

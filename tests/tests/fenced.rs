@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A fence on a real array: a client that takes no data holds up the change of its volume until the SSD
-//! closes its queue, and no change of another volume.
+//! A fence on a real array. A client that takes no data holds up the change of its volume until the SSD
+//! closes its queue. It holds up no change of another volume.
 #![expect(clippy::disallowed_methods, reason = "threads, and times of calls")]
 
 use gnstor_array::Array;

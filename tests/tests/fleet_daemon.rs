@@ -77,8 +77,8 @@ pub(crate) fn port(engine: &TransportHandle, soft: ExecutorId, ssd: u16, address
     }
 }
 
-/// Writes a part of the file and reads it back, until it is told to stop: what the file holds then, the
-/// rounds, and the longest. No call may fail.
+/// Writes a part of the file and reads it back, until it is told to stop. Returns what the file holds then,
+/// the rounds, and the longest. No call may fail.
 pub(crate) fn write_and_read(file: &File, stop: &AtomicBool) -> (Vec<u8>, u64, Duration) {
     let (mut data, mut rounds, mut longest) = (pattern(7, BYTES), 0, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {

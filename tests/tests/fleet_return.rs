@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSDs in processes of their own that are killed and start again, one after the other, beside clients: each
+//! SSDs in processes of their own that are killed and start again, one after the other, beside clients. Each
 //! fills its places and serves before the next one is killed.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 

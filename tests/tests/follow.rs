@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A kernel that runs follows the fleet map: an SSD of four is killed or stopped, the next map leaves it out,
-//! and the kernel's reads and writes go on.
+//! A kernel that runs follows the fleet map. An SSD of four is killed or stopped, and the next map leaves it
+//! out. The kernel's reads and writes go on.
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
 use gnstor_fabric::admin::{AdminChannel, Payload};

@@ -14,7 +14,7 @@ const END: Duration = Duration::from_secs(10);
 /// Blocks of the volume: more than the disk has room for.
 const BLOCKS: usize = 12_000;
 /// Blocks of a write.
-const PIECE: usize = 16;
+const PIECE: usize = 64;
 
 struct Mounted(Folder);
 
@@ -88,7 +88,7 @@ fn a_process_on_a_full_disk_ends_soon_and_after_room_is_made_all_acknowledged_da
             file.read_at((nth * PIECE * BLOCK) as u64, &mut back).expect("it is served");
             assert_same("what was acknowledged", &back, &piece(nth));
         }
-        assert!(acknowledged.len() > 100, "{}", acknowledged.len());
+        assert!(acknowledged.len() > 25, "{}", acknowledged.len());
         drop((file, guest));
         up.end("-TERM");
     });
@@ -117,12 +117,12 @@ fn four_ssds_on_a_full_disk_leave_the_core_to_others_and_end_with_their_dumps() 
             volume(&guest.client, "kept", 8 << 20, 1);
             volume(&guest.client, "gone", 200 << 20, 1);
             let kept = guest.client.open("kept", Rights::Write).expect("it opens");
-            (0..64).for_each(|nth| {
+            (0..16).for_each(|nth| {
                 kept.write_at((nth * PIECE * BLOCK) as u64, &pattern(nth as u64, PIECE * BLOCK))
                     .expect("room");
             });
             let file = guest.client.open("gone", Rights::Write).expect("it opens");
-            let full = (0..3200).find_map(|nth| {
+            let full = (0..800).find_map(|nth| {
                 file.write_at((nth * PIECE * BLOCK) as u64, &pattern(1000 + nth as u64, PIECE * BLOCK)).err()
             });
             eprintln!("{}", io_failure(full.map_or(Ok(()), Err)));
@@ -140,7 +140,7 @@ fn four_ssds_on_a_full_disk_leave_the_core_to_others_and_end_with_their_dumps() 
         let guest = Guest::connect(&up.daemon, "reader");
         let file = guest.client.open("kept", Rights::Read).expect("it opens");
         let mut back = vec![0; PIECE * BLOCK];
-        for nth in 0..64 {
+        for nth in 0..16 {
             file.read_at((nth * PIECE * BLOCK) as u64, &mut back).expect("it is served");
             assert_same("what was acknowledged", &back, &pattern(nth as u64, PIECE * BLOCK));
         }

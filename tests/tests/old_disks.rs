@@ -93,7 +93,7 @@ fn is_told(up: &Up, index: u64, why: &str) {
 }
 
 /// Writes every 16th block of a volume again. If a copy is on the SSD that is not there, the write fails with
-/// a status of its own, and a sentence says what to do. The other writes are done.
+/// a status of its own. A sentence says what to do. The other writes are done.
 fn writes_go_where_all_copies_are(up: &Up, data: &[u8]) {
     let guest = Guest::connect(&up.daemon, "writer");
     let file = guest.client.open("v", Rights::Write).expect("a volume opens while an SSD is not there");
@@ -273,6 +273,15 @@ fn is_named(up: &Up, words: &str) {
     assert!(status.stdout.contains(words), "{}", status.stdout);
 }
 
+/// SSD 1 serves all of its copies, and says that places of its metadata are gone.
+fn is_called_degraded(up: &Up, what: &str) {
+    let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();
+    let ssd = &status["ssds"][1];
+    assert_eq!(ssd["state"], "degraded", "{what}: {status}");
+    assert_eq!((&status["state"], &ssd["serves_reads"]), (&"degraded".into(), &true.into()));
+    is_named(up, "SSD 1 could not read all of its permission metadata");
+}
+
 /// Cuts SSD 1's file short, or writes noise into all parts of it that an SSD reads at a start.
 #[test]
 fn a_file_that_is_cut_or_spoilt_anywhere_gives_no_wrong_data_and_its_ssd_is_named() {
@@ -317,13 +326,7 @@ fn a_file_that_is_cut_or_spoilt_anywhere_gives_no_wrong_data_and_its_ssd_is_name
             let is_degraded = came_up == "clean" && !here(&up, 1)["lost"].is_null();
             if is_degraded {
                 until(&format!("{what}: it is called degraded"), || listed("ssds_degraded"));
-                let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();
-                assert_eq!(status["ssds"][1]["state"], "degraded", "{what}: {status}");
-                assert_eq!(
-                    (&status["state"], &status["ssds"][1]["serves_reads"]),
-                    (&"degraded".into(), &true.into())
-                );
-                is_named(&up, "SSD 1 could not read all of its permission metadata");
+                is_called_degraded(&up, &what);
             }
             three.check(&up, &what, "v", &three.data);
             up.end("-TERM");

@@ -34,8 +34,10 @@ fn read(path: impl AsRef<Path>) -> String {
 
 /// The device headers without the ones that define the accesses.
 fn headers() -> Vec<String> {
-    let mut all = vec![read("libgnstor/include/gnstor/gnstor.cuh")];
-    for folder in ["fabric/cuda/fabric", "fabric/cuda/fabric/hca", "gnor/cuda/gnor"] {
+    let mut all = Vec::new();
+    for folder in
+        ["fabric/cuda/fabric", "fabric/cuda/fabric/hca", "gnor/cuda/gnor", "libgnstor/include/gnstor"]
+    {
         let entries =
             std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder)).expect(folder);
         let names =

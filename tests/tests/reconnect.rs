@@ -207,7 +207,7 @@ fn an_array_that_does_not_come_back_is_given_up_at_the_requests_deadline() {
 }
 
 /// The thread of the client's transport stands still in the middle of tries to connect anew, for longer than
-/// a call to it waits: later it answers.
+/// a call to it waits. Later it answers.
 #[test]
 fn a_client_whose_engine_does_not_answer_for_a_while_tries_again() {
     within(BUILD_LIMIT, || {

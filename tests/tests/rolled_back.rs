@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `gnstor ssd` with a data file that was replaced by an older image of itself, where the array's map names
-//! voters: they find it, nothing stale is served, and the SSD fills.
+//! voters. They find it, nothing stale is served, and the SSD fills.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor};
@@ -128,6 +128,7 @@ fn an_older_image_behind_an_ssd_process_is_found_by_the_voters_serves_nothing_an
         while begun.elapsed() < Duration::from_secs(10) {
             let refused = copies_serve_only(&file, &new, "rolled back");
             assert!(refused > 0, "SSD {VICTIM} has copies, and serves them");
+            std::thread::sleep(Duration::from_millis(50));
         }
         let told = four.ssds[VICTIM].as_ref().expect("it runs").complaints().join("\n");
         assert!(told.contains("its content is an older image"), "{told}");

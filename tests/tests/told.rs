@@ -46,8 +46,8 @@ impl Recorder {
         self.count(&[&[5 << 3 | 1][..], &ssds.to_le_bytes()].concat())
     }
 
-    /// Releases of a volume by this client that say of all writes whether they were acknowledged: name, id,
-    /// and field 3 where they were, behind gRPC's flag and length.
+    /// Releases of a volume by this client that say of all writes whether they were acknowledged. They have
+    /// name, id, and field 3 where they were, behind gRPC's flag and length.
     fn releases(&self, name: &str, client: u8, all_acknowledged: bool) -> usize {
         let length = u8::try_from(name.len()).expect("a short name");
         let mut body = [&[1 << 3 | 2, length][..], name.as_bytes(), &[2 << 3, client]].concat();

@@ -3,8 +3,10 @@
 #![expect(clippy::disallowed_methods, reason = "the time of a connection is measured")]
 
 use gnstor_array::{Array, ArrayConfig, Secret};
+use gnstor_daemon::{Access, Tls};
 use gnstor_fabric::admin::{AdminChannel, ChannelError, Payload};
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
+use gnstor_fabric::tcp::{ClientTls, Wire};
 use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::fabrics::{Host, Identity, ssd_subnqn};
 use gnstor_proto::nvme::Sqe;
@@ -18,6 +20,7 @@ use gnstor_tests::{any_port, assert_same, node, options, pattern, small_config, 
 use libgnstor::{
     Client, ConnectOptions, Fabric, RcTransport, Rights, TransportConfig, TransportHandle, TransportThreads,
 };
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
@@ -38,14 +41,25 @@ fn host(raw: u16, serial: u64) -> Host {
     Host { serial, ..Host::from(Identity::Client(ClientId::new(raw).expect("an id"))) }
 }
 
-/// Connects an admin queue to SSD 0.
+/// Connects an admin queue to SSD 0 of this process.
 fn connect(
     transport: &TransportHandle,
     executor: ExecutorId,
     host: Host,
     secret: Option<Secret>,
 ) -> Result<HostQueue, ChannelError> {
-    let (port, subnqn) = (Port::Local(0), ssd_subnqn(0));
+    connect_by(transport, executor, Port::Local(0), host, secret)
+}
+
+/// Connects an admin queue to SSD 0.
+fn connect_by(
+    transport: &TransportHandle,
+    executor: ExecutorId,
+    port: Port,
+    host: Host,
+    secret: Option<Secret>,
+) -> Result<HostQueue, ChannelError> {
+    let subnqn = ssd_subnqn(0);
     let path = SsdPath { transport, executor, port, subnqn: &subnqn };
     HostQueue::connect(&path, Credentials { host, secret }, Duration::ZERO, DEADLINE)
 }
@@ -114,6 +128,54 @@ fn a_name_without_its_secret_opens_nothing() {
         let mut second = RawQueue::open(&engine, soft, Port::Local(0), 2).expect("an RDMA connection");
         let replayed = second.connect_with(2, &good).expect("an answer");
         assert_eq!(replayed, Refusal::ConnectRefused.status());
+    });
+}
+
+/// With TLS the SSDs ask for a certificate, which is not tied to a client id. The secret says which client it
+/// is.
+#[test]
+fn a_certificate_opens_the_door_for_any_client_id_and_only_that_ids_secret_goes_further() {
+    within(LIMIT, || {
+        let folder = Folder::new();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let read = |name: &str| std::fs::read(path(name)).expect("a file");
+        gnstor(&["certs", "init", &path("")]).worked();
+        gnstor(&["certs", "issue", &path(""), "daemon", "--server", "127.0.0.1"]).worked();
+        gnstor(&["certs", "issue", &path(""), "ben"]).worked();
+        let client_ca = Some(read("ca.crt"));
+        let tls = Some(Tls { certificate: read("daemon.crt"), key: read("daemon.key"), client_ca });
+        let fabric_listen = Some(any_port());
+        let config = ArrayConfig { manager_key: Some(key()), fabric_listen, ..small_config(1) };
+        let access = Access { tls, ..Access::default() };
+        let array = Array::start_with(&config, access).expect("an array starts");
+        let at = array.fabric_address().expect("it listens");
+        let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
+        let engine = engine.expect("an engine starts");
+        let handle = engine.handle();
+        let soft = handle.call(|engine, _| engine.add_soft()).expect("an executor");
+        let (certificate, own_key) = (read("ben.crt"), read("ben.key"));
+        let ben = ClientTls::new(&read("ca.crt"), Some((&certificate, &own_key))).expect("its files");
+        let link = |tls: &ClientTls| {
+            let stream = TcpStream::connect(at).expect("the port is open");
+            Wire::client(stream, Some(tls), "127.0.0.1", DEADLINE)
+        };
+        let silent = ClientTls::new(&read("ca.crt"), None).expect("its file");
+        link(&silent).expect_err("a client without a certificate is let in");
+        // Client 70 is Anna's, client 71 is Ben's.
+        let of = |raw: u16| key().of_host(&host(raw, 1).nqn());
+        for (client, secret, is_proven) in
+            [(70, None, false), (70, Some(of(71)), false), (70, Some(of(70)), true), (71, Some(of(71)), true)]
+        {
+            let wire = link(&ben).expect("the certificate is good");
+            let remote = handle.call(move |engine, _| engine.add_remote(wire)).expect("it runs");
+            let port = Port::Remote { remote: remote.expect("memory"), ssd: 0 };
+            let queue = connect_by(&handle, soft, port, host(client, 1), secret);
+            match (is_proven, queue) {
+                (true, Ok(mut queue)) => assert!(queue.identify(DEADLINE).is_ok()),
+                (false, Err(ChannelError::Unproven { .. })) => {}
+                (_, other) => panic!("client {client}: {:?}", other.map(|_| "it is let in")),
+            }
+        }
     });
 }
 

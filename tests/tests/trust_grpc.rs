@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Callers of a daemon in a process of its own: what listens where, certificates and tokens on the command
-//! line, and many callers that do good and bad things at once.
+//! Callers of a daemon in a process of its own. The tests are about what listens where, and certificates and
+//! tokens on the command line. Many callers do good and bad things at once.
 #![expect(clippy::disallowed_methods, reason = "processes and calls are timed in real time")]
 
 #[path = "../../daemon/testing/raw_codec.rs"]
@@ -264,6 +264,46 @@ fn median(samples: &[u64]) -> u64 {
     sorted[sorted.len() / 2]
 }
 
+/// So many callers visit the daemon again and again. The memory that it has meanwhile.
+async fn visit_for(time: Duration, callers: u64, up: &Up, foreign: u32, calls: &Arc<AtomicU64>) -> Vec<u64> {
+    let begun = Instant::now();
+    let tasks: Vec<_> = (0..callers)
+        .map(|caller| {
+            let (daemon, calls) = (up.daemon.clone(), Arc::clone(calls));
+            tokio::spawn(async move {
+                for round in 0.. {
+                    if begun.elapsed() > time {
+                        return;
+                    }
+                    calls.fetch_add(visit(&daemon, foreign, caller + round).await, Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    let mut samples = Vec::new();
+    while begun.elapsed() < time {
+        tokio::time::sleep(time / 100).await;
+        samples.push(resources(up.pid()).0);
+    }
+    for task in tasks {
+        task.await.expect("every call ended as it should");
+    }
+    samples
+}
+
+/// A release that was refused, as too many waited, is made up for when the open's lease ends.
+fn all_opens_are_released(proof: &[&str]) {
+    let begun = Instant::now();
+    loop {
+        let volume = gnstor(&[&["volume", "show", "shared", "--json"], proof].concat()).json();
+        if volume["readers"].as_array().map(Vec::len) == Some(0) {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(100), "every open is released: {volume}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
 #[test]
 fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
     within(BUILD_LIMIT, || {
@@ -293,31 +333,7 @@ fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
             let id = fleet.register(register).await.expect("an id").into_inner().client_id;
             (fleet, id)
         });
-        let samples = runtime.block_on(async {
-            let begun = Instant::now();
-            let tasks: Vec<_> = (0..callers)
-                .map(|caller| {
-                    let (daemon, calls) = (up.daemon.clone(), Arc::clone(&calls));
-                    tokio::spawn(async move {
-                        for round in 0.. {
-                            if begun.elapsed() > time {
-                                return;
-                            }
-                            calls.fetch_add(visit(&daemon, foreign, caller + round).await, Ordering::Relaxed);
-                        }
-                    })
-                })
-                .collect();
-            let mut samples = Vec::new();
-            while begun.elapsed() < time {
-                tokio::time::sleep(time / 100).await;
-                samples.push(resources(up.pid()).0);
-            }
-            for task in tasks {
-                task.await.expect("every call ended as it should");
-            }
-            samples
-        });
+        let samples = runtime.block_on(visit_for(time, callers, &up, foreign, &calls));
         let third = samples.len() / 3;
         let (early, late) = (median(&samples[third..2 * third]), median(&samples[2 * third..]));
         let calls = calls.load(Ordering::Relaxed);
@@ -335,16 +351,7 @@ fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
         gnstor_tests::command::until("the descriptors are given back", || {
             resources(up.pid()).1 <= before.1 + 1
         });
-        // A release that was refused, as too many waited, is made up for when the open's lease ends.
-        let begun = Instant::now();
-        loop {
-            let volume = gnstor(&[&["volume", "show", "shared", "--json"], &proof[..]].concat()).json();
-            if volume["readers"].as_array().map(Vec::len) == Some(0) {
-                break;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(100), "every open is released: {volume}");
-            std::thread::sleep(Duration::from_millis(500));
-        }
+        all_opens_are_released(&proof);
         up.end("-TERM");
     });
 }

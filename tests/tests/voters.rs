@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSDs in processes of their own whose fleet map names them as voters: they give each other serving leases,
+//! SSDs in processes of their own whose fleet map names them as voters. They give each other serving leases,
 //! without a daemon (rule 2a of the fleet).
 #![expect(clippy::disallowed_methods, reason = "leases run in real time")]
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The connection of one SSD of this process with another SSD: an admin queue, the questions on it, and new
-//! tries to connect when it breaks. Time is an argument, and no call blocks.
+//! The connection of one SSD of this process with another SSD. It has an admin queue and the questions on it,
+//! and tries to connect anew when it breaks. Time is an argument, and no call blocks.
 //!
 //! ```text
 //!   rests --a question--> dialling --ok--> up --breaks, or a question is late--> rests

@@ -3,6 +3,8 @@
 //! proofs.
 #![expect(clippy::disallowed_methods, reason = "leases run in real time")]
 
+mod tls;
+
 use super::*;
 use crate::listener::Listener;
 use crate::media::{Plan, in_memory, make_ssd, preset};
@@ -11,6 +13,7 @@ use gnstor_base::testing::deadline;
 use gnstor_fabric::admin::{AdminChannel, Payload};
 use gnstor_fabric::host_queue::{Completion, HostQp};
 use gnstor_fabric::link::LinkConfig;
+use gnstor_fabric::tcp::ServerTls;
 use gnstor_proto::fabrics::{self, ConnectFields, Identity, fctype};
 use gnstor_proto::nvme::{self, ReadWrite, Sqe};
 use gnstor_proto::placement::FleetMap;
@@ -40,6 +43,13 @@ fn voted(addresses: &[String]) -> FleetMap3 {
     map
 }
 
+/// How an SSD process speaks TLS: with peers that connect to it, and with peers that it connects to.
+#[derive(Clone, Default)]
+struct BothTls {
+    server: Option<ServerTls>,
+    client: Option<ClientTls>,
+}
+
 /// SSDs with their engines, as the daemon and a client reach them.
 struct Shelf {
     peers: Option<Peers>,
@@ -52,6 +62,10 @@ struct Shelf {
 
 impl Shelf {
     fn new(plans: &[Plan], key: Option<&Secret>, at: Option<&str>) -> Self {
+        Self::with_tls(plans, key, at, BothTls::default())
+    }
+
+    fn with_tls(plans: &[Plan], key: Option<&Secret>, at: Option<&str>, tls: BothTls) -> Self {
         let mut made: Vec<_> = plans.iter().map(|plan| make_ssd(plan).expect("an SSD")).collect();
         if let Some(key) = key {
             made.iter_mut().for_each(|made| made.ask_proof(key));
@@ -62,9 +76,9 @@ impl Shelf {
         let engine = powered.transport();
         let listener = at.map(|at| {
             let listener = TcpListener::bind(at).expect("a port");
-            Listener::open(listener, engine.clone(), None).expect("a listener")
+            Listener::open(listener, engine.clone(), tls.server).expect("a listener")
         });
-        let config = PeersConfig { first, count, manager_key: key.cloned(), tls: None };
+        let config = PeersConfig { first, count, manager_key: key.cloned(), tls: tls.client };
         let peers = Some(Peers::start(&engine, config).expect("a thread"));
         let soft = engine.call(|engine, _| engine.add_soft()).expect("an executor");
         Self { peers, listener, powered: Some(powered), first, soft, key: key.cloned() }
@@ -232,9 +246,15 @@ fn at_home(folder: &Path, index: u16) -> Plan {
 #[test]
 fn ssds_that_prove_who_they_are_over_tcp_give_leases_and_come_back_after_a_stop() {
     let _deadline = deadline();
+    leases_end_and_come_back(&BothTls::default());
+}
+
+fn leases_end_and_come_back(tls: &BothTls) {
     let folder = tempfile::tempdir().expect("a folder");
     let key = Secret::random();
-    let start = |index: u16, at: &str| Shelf::new(&[at_home(folder.path(), index)], Some(&key), Some(at));
+    let start = |index: u16, at: &str| {
+        Shelf::with_tls(&[at_home(folder.path(), index)], Some(&key), Some(at), tls.clone())
+    };
     let mut shelves: Vec<Shelf> = (0..3).map(|index| start(index, "127.0.0.1:0")).collect();
     let addresses: Vec<String> = shelves.iter().map(Shelf::address).collect();
     let map = voted(&addresses);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bent messages of whole runs, in every order, at both ends. No input makes either end panic, and none
-//! that was bent proves anything: where both ends agree on a key, every message arrived as it was sent.
+//! Bent messages of whole runs, in every order, at both ends. No input makes either end panic, and none that
+//! was bent proves anything. Where both ends agree on a key, every message arrived as it was sent.
 
 use super::*;
 use gnstor_hostile::mutate::{bent, file_of, inputs, seeds};
@@ -21,6 +21,7 @@ fn recorded() -> Vec<Vec<u8>> {
 /// The messages are functions of the numbers above. `GNSTOR_WRITE_CORPUS=1` writes the file anew.
 #[test]
 fn the_corpus_is_what_both_ends_say_to_each_other() {
+    let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
     let messages = recorded();
     if std::env::var_os("GNSTOR_WRITE_CORPUS").is_some() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/hostile/corpus/auth.bin");
@@ -31,6 +32,7 @@ fn the_corpus_is_what_both_ends_say_to_each_other() {
 
 #[test]
 fn bent_messages_prove_nothing() {
+    let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
     let corpus = inputs(CORPUS);
     let mut proven = 0;
     let count = seeds(1500, |seed| {
@@ -56,6 +58,7 @@ fn bent_messages_prove_nothing() {
 
 #[test]
 fn messages_out_of_turn_and_of_other_runs_prove_nothing() {
+    let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
     let corpus = inputs(CORPUS);
     seeds(2000, |seed| {
         let mut random = Random::new(seed);

@@ -52,8 +52,8 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
         rows.push(Row::load(name(group, &load), load));
     };
     let null = |load: BenchArgs| BenchArgs { preset: "null".into(), ..load };
-    // Where the most that can be reached is asked for, so much is in flight that no SSD is without work:
-    // with requests spread at random some of them have few at times.
+    // Where the most that can be reached is asked for, so much is in flight that no SSD is without work. With
+    // requests spread at random some SSDs have few at times.
     let deep = |load: BenchArgs, iodepth| BenchArgs { iodepth, ..load };
     for (rw, bs) in [(Rw::Randread, K4), (Rw::Randread, K64), (Rw::Randwrite, K4)] {
         add("null", deep(null(base(rw, bs, 32)), 64));

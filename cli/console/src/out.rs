@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Standard output. Its reader may have gone (`gnstor volume list | head -1`), and a disk may be full:
-//! a command goes on, since it may have an array to shut down, and says so at its end.
+//! Standard output. Its reader may have gone (`gnstor volume list | head -1`), and a disk may be full. The
+//! command goes on, since it may have an array to shut down, and says so at its end.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
@@ -35,8 +35,8 @@ pub fn note(result: io::Result<()>) {
     }
 }
 
-/// How a command is to end whose output did not get out: nothing is said where the reader has gone, and the
-/// exit code is that of a program that such a signal ends.
+/// How a command ends whose output did not get out. Where the reader has gone it says nothing, and the exit
+/// code is that of a program that such a signal ends.
 pub fn failure() -> Option<(Option<&'static str>, u8)> {
     FAILED.get().map(|(kind, why)| match kind {
         ErrorKind::BrokenPipe => (None, 141),

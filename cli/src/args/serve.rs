@@ -26,7 +26,7 @@ pub struct MediaArgs {
     /// Let new files take disk space as they are written; writes wait while the disk is full
     #[arg(long, requires = "data")]
     pub sparse: bool,
-    /// Keep buffered data in memory that ends with the process: a kill is then a power failure without a
+    /// Keep buffered data in memory that ends with the process. A kill is then a power failure without a
     /// dump, and takes no room in /dev/shm (also: GNSTOR_VOLATILE=1)
     #[arg(long, requires = "data")]
     pub volatile: bool,
@@ -47,7 +47,7 @@ pub struct UpArgs {
     /// Placement groups of a fresh array, a power of two
     #[arg(long, default_value_t = 65_536, value_name = "N")]
     pub groups: u32,
-    /// Format of the fleet map: with 3 an SSD that is lost is dropped, and fills when it is back; with 2 one
+    /// Format of the fleet map. With 3 an SSD that is lost is dropped, and fills when it is back. With 2 one
     /// that is down keeps its places. A map of format 3 stays one [default: 3; 2 for two SSDs, and for more
     /// than 8 embedded ones]
     #[arg(long, value_parser = clap::value_parser!(u8).range(2..=3), value_name = "2|3")]
@@ -71,11 +71,12 @@ pub struct UpArgs {
     /// --tls where there is one
     #[arg(long, value_name = "CA", requires = "ssd_at")]
     pub ssd_ca: Option<PathBuf>,
-    /// File with the array's manager key, by which daemon, SSDs and clients prove who they are; made where
-    /// the SSDs are embedded and there is none [default: manager.key in --data; in memory without --data]
+    /// File with the array's manager key, by which daemon, SSDs and clients prove who they are. Where the
+    /// SSDs are embedded and there is none, it is made [default: manager.key in --data; in memory without
+    /// --data]
     #[arg(long, value_name = "FILE")]
     pub manager_key: Option<PathBuf>,
-    /// Give the embedded SSDs the key of --manager-key in place of one that is lost: daemons and clients with
+    /// Give the embedded SSDs the key of --manager-key in place of one that is lost. Daemons and clients with
     /// the old one are refused from now on
     #[arg(long, requires = "manager_key", conflicts_with = "ssd_at")]
     pub replace_manager_key: bool,
@@ -172,7 +173,7 @@ pub struct SsdArgs {
     /// none
     #[arg(long, value_name = "FILE", conflicts_with = "no_auth")]
     pub manager_key: Option<PathBuf>,
-    /// Give the SSD the key of --manager-key in place of one that is lost: daemons and clients with the old
+    /// Give the SSD the key of --manager-key in place of one that is lost. Daemons and clients with the old
     /// one are refused from now on
     #[arg(long, requires = "manager_key")]
     pub replace_manager_key: bool,

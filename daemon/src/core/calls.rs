@@ -173,8 +173,8 @@ impl Core {
             caller.needs(right, &entry.labels, &entry.name)?;
         }
         let Some(client) = client else { return Ok(()) };
-        // A daemon before this one gave the id. Its client renews and releases, with a right to the volume.
-        // The id is not kept where it has a volume open that its caller lost the right to.
+        // A daemon before this one gave the id. Its client may renew and release, if it has a right to the
+        // volume. The id is not kept where it has a volume open that its caller lost the right to.
         if self.clients.is_inherited(client) {
             let has_right =
                 |vid| self.volumes.get(&vid).is_none_or(|v: &Volume| caller.right(&v.entry.labels).is_some());

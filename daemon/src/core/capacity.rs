@@ -5,8 +5,8 @@
 //! each SSD holds when a volume is written whole. It refuses a volume whose blocks do not fit on one of the
 //! SSDs.
 //!
-//! The count is exact up to [`EXACT_CHUNKS`] chunks. Above, it is an upper bound for an SSD in the share
-//! `p` of the placement groups: `n` chunks put at most `n p + 6 sqrt(n p (1 - p))` replicas on it.
+//! The count is exact up to [`EXACT_CHUNKS`] chunks. Above, it is an upper bound for an SSD in the share `p`
+//! of the placement groups. There `n` chunks put at most `n p + 6 sqrt(n p (1 - p))` replicas on it.
 
 use gnstor_proto::placement::{AnyMap, Rows, group_of};
 use gnstor_proto::slba::Vid;

@@ -76,7 +76,7 @@ struct Client {
 #[derive(Debug)]
 pub(super) struct Clients {
     quotas: Quotas,
-    /// Ids that entries name, and ids given out.
+    /// Whether an id is named by an entry, or was given to a client; by id.
     seen: Vec<bool>,
     next: u32,
     given: BTreeMap<ClientId, Client>,
@@ -357,7 +357,7 @@ impl Clients {
         releases
     }
 
-    /// Ids given out.
+    /// Number of ids that clients have.
     pub(super) fn len(&self) -> usize {
         self.given.len()
     }

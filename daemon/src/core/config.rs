@@ -13,7 +13,7 @@ pub enum MapFormat {
     /// With voters: the daemon drops an SSD that is lost, and gives it its places when it is back.
     Three,
     /// Format 3, but format 2 for two SSDs: one of two would vote, and without it the other would serve
-    /// nothing. Also for more than `MOST_BY_COUNT`.
+    /// nothing. Format 2 also for more SSDs than `MOST_BY_COUNT`.
     #[default]
     ByCount,
 }

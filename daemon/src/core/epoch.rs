@@ -6,9 +6,10 @@
 //!                                                 | dropped SSDs: no change waits for them any more
 //!                                                 ' new SSDs: brought up to date like one that came back
 //! ```
-//! At a start it is enough that all members of the newest map found have answered. Each map is on all of its
-//! members before the next one is made, and two consecutive maps have a member in common. So an SSD that is
-//! out, or was never asked, knows of no newer one that was used.
+//! Where the map names no voters, a start waits for all members of the newest map that it finds. Each map is
+//! on all of its members before the next one is made, and two consecutive maps have a member in common. So an
+//! SSD that is out, or was never asked, knows of no newer map that was used. Where the map names voters, a
+//! majority of them holds each map ([`super::shrink`]), and a start asks a majority.
 
 use super::capacity::Capacity;
 use super::members::{Moved, members_of};
@@ -89,7 +90,7 @@ pub(super) fn newest<'a>(maps: impl IntoIterator<Item = &'a AnyMap>) -> Option<&
 
 /// SSDs have no room for a map beyond [`MAP_BYTES`], and for one that is held a little less.
 pub(super) fn check_room(map: &AnyMap, bytes: usize) -> Result<(), String> {
-    // Voters get it behind a head.
+    // A voter gets the map in MAP HOLD, behind a head that takes some of the room.
     let is_voted = matches!(map, AnyMap::Three(map) if map.ssds.iter().any(|ssd| ssd.vote != Vote::None));
     let room = if is_voted { HELD_MAP_BYTES } else { MAP_BYTES };
     if bytes <= room {
@@ -146,7 +147,7 @@ impl Epoch {
 
 impl Core {
     /// The array has another map from now on: it is active, and every member of it has taken it. A change
-    /// that waits for an SSD that the map drops goes on without it, and one that is under way needs the SSDs
+    /// that waits for an SSD that the map drops goes on without it. A change that is under way needs the SSDs
     /// that the map adds. An SSD that the map adds gets all entries; until then it counts as away. It has no
     /// volume of its own: it is new, or was formatted (protocol rule 10). One that has volumes stays away.
     ///
@@ -212,6 +213,7 @@ mod tests {
 
     #[test]
     fn a_map_of_format_3_says_its_array_its_voters_and_the_deprived_ssds() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let whole = FleetMap3::of(&FleetMap::equal(3, 64, 7, 1).unwrap(), [5; 16]);
         let mut next = FleetMap3 { epoch: 2, ..whole.clone() };
         next.ssds[0].vote = Vote::Voter;
@@ -241,6 +243,7 @@ mod tests {
 
     #[test]
     fn the_newest_map_is_of_the_highest_epoch_then_term() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let map = |epoch, term| at(epoch, FleetMap::equal(2, 64, 7, term).unwrap());
         let maps = [map(2, 9), map(3, 1), map(3, 4), map(1, 12)];
         assert_eq!(newest(&maps), Some(&maps[2]));
@@ -249,6 +252,7 @@ mod tests {
 
     #[test]
     fn the_next_map_is_newer_and_keeps_a_member() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let whole = FleetMap::equal(2, 64, 7, 1).unwrap();
         let (left, right) = (whole.without(1), whole.without(0));
         let mut epoch = Epoch::default();

@@ -11,7 +11,7 @@ use super::{Answer, Command, CommandId, Core, Owner};
 use gnstor_proto::placement::map3::{Row3, Ssd3, State3};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Between two questions.
+/// Time from one question to an SSD to the next.
 const POLL_MS: u64 = 100;
 
 /// How far an SSD is with its places, as it says.

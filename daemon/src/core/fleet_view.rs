@@ -77,7 +77,7 @@ pub struct FleetStatus {
     pub voters: Vec<u16>,
     /// Placement groups.
     pub groups: u32,
-    /// Of these, by the number of copies that serve (index 0: none), of the first `replicas` places, where
+    /// Of these, by the number of copies that serve (index 0: none), of the first `replicas` places. Here
     /// `replicas` is the most that a volume has.
     pub groups_by_copies: Vec<u32>,
     /// The most replicas that a volume has.

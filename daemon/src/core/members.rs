@@ -65,7 +65,7 @@ impl Members {
         }
     }
 
-    /// Others stand in for these.
+    /// Notes for which SSDs others stand in.
     pub(super) fn stand_in(&mut self, stands_in: BTreeMap<u16, String>) {
         self.stands_in = stands_in;
     }
@@ -110,6 +110,12 @@ impl Members {
     /// Capacity of a connected SSD in bytes, when this daemon started.
     pub(super) fn bytes(&self, ssd: u16) -> u64 {
         self.blocks.get(usize::from(ssd)).map_or(0, |blocks| blocks << BLOCK_SHIFT)
+    }
+
+    /// Least capacity of the other connected SSDs in bytes, when this daemon started.
+    pub(super) fn least_bytes_beside(&self, ssd: u16) -> u64 {
+        let others = (0..).zip(&self.blocks).filter(|&(other, _): &(u16, _)| other != ssd);
+        others.map(|(_, blocks)| blocks << BLOCK_SHIFT).min().unwrap_or(0)
     }
 
     /// A member, or an SSD that is to be a guest, is not there or not up to date. Of others nothing is noted.
@@ -214,6 +220,7 @@ mod tests {
 
     #[test]
     fn members_are_those_of_the_map_and_others_are_never_missing() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut members = Members::new(&[1 << 30; 4]);
         assert_eq!((members.len(), members.connected()), (4, 4), "without a map all are");
         members.lose(2, away("pulled"));
@@ -233,6 +240,7 @@ mod tests {
 
     #[test]
     fn a_guest_gets_each_change_and_is_missed_by_none() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut members = Members::new(&[1 << 30; 3]);
         let whole = FleetMap::equal(3, 64, 7, 1).unwrap();
         let hole = whole.without(2);
@@ -256,6 +264,7 @@ mod tests {
 
     #[test]
     fn an_ssd_that_another_stands_in_for_is_missing_for_some_changes() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut members = Members::new(&[1 << 30; 2]);
         members.stand_in(BTreeMap::from([(1, "no power".into())]));
         assert_eq!((members.missing(false).len(), members.missing(true).len()), (1, 0));

@@ -261,7 +261,7 @@ impl Core {
         self.clients.closed(now, connection);
     }
 
-    /// Client ids given out.
+    /// Number of client ids that clients have.
     pub fn clients(&self) -> usize {
         self.clients.len()
     }

@@ -11,8 +11,8 @@
 //! the fleet map and compares its table with the daemon's. The core puts a missing or older entry on every
 //! SSD again, under a new version. In the end all SSDs hold the same.
 //!
-//! An SSD that the map does not name, and that is back, is brought up to date as well where voters decide
-//! ([`super::shrink`]): it learns the map, so it counts its content up, and says which content it is by then.
+//! Where voters decide ([`super::shrink`]), an SSD that the map does not name is brought up to date as well
+//! when it is back. It learns the map, so it counts its content up, and says which content it is by then.
 //!
 //! An SSD that comes back without a fleet map was formatted or replaced. If the array has volumes, the SSD
 //! stays absent: with the map it would serve the blocks that it lacks as zeros (protocol rule 1).

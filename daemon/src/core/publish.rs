@@ -207,8 +207,8 @@ impl Core {
         Ok(Some(VolumeEntry { name, labels, writer, lease_ms, ..volume.basis(now, self.term.number()) }))
     }
 
-    /// The volume's entry was taken as its state: a published one has its new name from here on, and the
-    /// volume that had the name has none. Where the entry is on every SSD, that volume is deleted.
+    /// The volume's entry was taken as its state. A published one has its new name from here on. The volume
+    /// that had the name has none. Where the entry is on every SSD, that volume is deleted.
     pub(super) fn settle_name(&mut self, vid: Vid, everywhere: bool) {
         let entry = &self.volumes[&vid].entry;
         let (name, replaced) = (entry.name.clone(), replaced_by(entry));

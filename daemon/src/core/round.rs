@@ -220,8 +220,8 @@ impl Core {
                 },
                 "was undone, and no client holds the write lease",
             ),
-            // A longer lease or a released right does no harm on the SSDs that took it, and a restarted
-            // daemon takes a name for given that one SSD has. So they are repeated and not undone.
+            // A longer lease or a released right does no harm on the SSDs that took it. A name that one SSD
+            // has counts as given for a restarted daemon. So they are repeated and not undone.
             Then::Renewed | Then::Released { .. } | Then::Revoked | Then::Published => {
                 (entry.clone(), "is repeated until it is on every SSD")
             }
@@ -257,8 +257,8 @@ impl Core {
             Stage::Creating => {}
             Stage::Active => {
                 let mut entry = volume.basis(now, self.term.number());
-                // An SSD takes no lower lease epoch than it has: a grant that no client was told of ends
-                // here, as one does that some SSD did not take. So does that of a writer before it.
+                // An SSD takes no lower lease epoch than it has. So a grant that no client was told of ends
+                // here. So does a grant that some SSD did not take. So does that of a writer before it.
                 if entry.lease_epoch < volume.spent {
                     (entry.writer, entry.lease_ms, entry.lease_epoch) = (None, 0, volume.spent);
                     entry.unsettled = self.epoch.map().is_some_and(|map| map.voted().is_some());

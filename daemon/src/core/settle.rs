@@ -48,7 +48,7 @@ pub struct SettleOf {
 pub enum SettleReport {
     /// Its copies are those of the groups' firsts.
     Done,
-    /// It copies; blocks until now.
+    /// The SSD copies. The number is of the blocks that it has copied.
     UnderWay(u32),
     /// It waits for this SSD.
     WaitsFor(u32),

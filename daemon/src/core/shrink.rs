@@ -16,8 +16,8 @@
 //!
 //! **The fewest replicas.** A map that takes a copy away was judged by the fewest replicas of the volumes. A
 //! voter may keep such a map for long, and a later daemon proposes it again, unchanged. So a volume with
-//! fewer replicas than all others is made only after a map of this daemon's term, judged by that number,
-//! was decided: an older one cannot be any more.
+//! fewer replicas than all others waits until a map of this daemon's term, judged by that number, was
+//! decided. An older map cannot be decided any more.
 
 mod fewest;
 mod grow;
@@ -167,8 +167,8 @@ impl Core {
         Some((next, fewest))
     }
 
-    /// The next map, and the fewest replicas by which it was judged: without what is lost; else with what is
-    /// back, has filled, or is to fill.
+    /// The next map, and the fewest replicas by which it was judged. If SSDs are lost, it leaves them out.
+    /// Else it has SSDs that are back, have filled, or are to fill.
     fn next_places(&mut self, now: u64) -> Option<(FleetMap3, u8)> {
         let map = self.map_of_voters()?;
         let (term, fewest) = (self.term.number(), self.fewest());
@@ -286,9 +286,9 @@ impl Core {
         self.change_step(now);
     }
 
-    /// Every member of the next map that is there has it, and while the daemon serves at least one SSD: a
-    /// client that asks the SSDs for the newest map is to find the one by which the daemon grants. It need be
-    /// no member: the only one may have been exchanged meanwhile.
+    /// Every member of the next map that is there has it, and while the daemon serves at least one SSD. A
+    /// client that asks the SSDs for the newest map is to find the one by which the daemon grants. That SSD
+    /// need be no member: the only one may have been exchanged meanwhile.
     fn is_told(&self) -> bool {
         let Some(proposed) = &self.changes.round else { return false };
         let (map, returning) = (proposed.round.map.map(), self.returning().collect::<Vec<_>>());

@@ -57,7 +57,7 @@ enum Step {
 enum Progress {
     #[default]
     ToAsk,
-    /// By this command. The answer to an earlier one does not count.
+    /// The SSD was asked by this command. The answer to an earlier one does not count.
     Asked(CommandId),
     Answered,
 }
@@ -151,7 +151,7 @@ impl Start {
         }
     }
 
-    /// These of them.
+    /// The probes of these SSDs.
     fn of<'a>(&'a self, ssds: &'a BTreeSet<u16>) -> impl Iterator<Item = &'a Probe> {
         ssds.iter().filter_map(|&ssd| self.probes.get(usize::from(ssd)))
     }

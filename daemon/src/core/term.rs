@@ -9,7 +9,7 @@
 //! ```
 //! Where the map names voters, a majority of them grants the term by TERM TAKE, to one start of a daemon
 //! and to no other. Otherwise an SSD grants it when it takes MAP SET. Maps of format 2 name no voters: the
-//! members vote, the first 64 of them. They name no array either.
+//! members vote, the first 64 of them. Maps of format 2 name no array either.
 
 use super::Stop;
 use super::epoch::Known;
@@ -108,6 +108,7 @@ mod tests {
 
     #[test]
     fn a_term_is_above_all_and_counts_when_most_members_granted_it() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut term = Term::default();
         assert_eq!(term.choose([3, 8, 5]).unwrap(), 9);
         let map = Known::new(FleetMap::equal(4, 64, 7, 9).unwrap().without(1).into());
@@ -123,6 +124,7 @@ mod tests {
 
     #[test]
     fn a_refused_term_is_followed_by_one_above_the_one_in_its_way() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut term = Term::default();
         assert_eq!(term.choose([4]).unwrap(), 5);
         term.refused(Some(5));
@@ -141,6 +143,7 @@ mod tests {
 
     #[test]
     fn of_an_array_of_hundreds_of_ssds_the_first_64_vote() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut term = Term::default();
         term.choose([]).unwrap();
         let map = Known::new(FleetMap::equal(300, 64, 7, 1).unwrap().into());

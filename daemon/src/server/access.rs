@@ -58,7 +58,7 @@ impl std::fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Reads a file of lines `NAME TOKEN`. Lines that begin with `#` and empty ones say nothing.
+    /// Reads a file of lines `NAME TOKEN`. Empty lines, and lines that begin with `#`, are skipped.
     ///
     /// # Errors
     /// A sentence with the file and the line.

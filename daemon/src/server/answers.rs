@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Answers on their way to a client. One that is not taken in time ends its connection: a client chooses its
-//! HTTP/2 window, and would otherwise have the daemon keep as many answers as it may make calls.
+//! Answers on their way to a client. An answer that is not taken in time ends its connection. A client
+//! chooses its HTTP/2 window. Otherwise the daemon would keep as many answers as the client may make calls.
 //!
-//! An answer is on its way as long as its body, or a piece of its bytes, is in memory: also behind the body,
-//! in what HTTP/2 has taken of it and cannot send.
+//! An answer is on its way as long as its body, or a piece of its bytes, is in memory. HTTP/2 may have taken
+//! a piece that it cannot send.
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What stands around the services: a call's deadline, the code of a message that is none, and the time in
-//! which a client takes its answer.
+//! What stands around the services: a call's deadline, and the code for a message that cannot be decoded. A
+//! client also has a time in which it takes its answer.
 
 use super::accept::Connection;
 

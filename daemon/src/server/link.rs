@@ -7,8 +7,8 @@
 //!                                                             '--' tried again after 100 ms, 200 ms, ... 2 s
 //! ```
 //! Where the fleet map names voters, the link is [watched closely](Watch): a silent SSD is given up after 250
-//! ms, or longer where its answers took long, with all commands in flight to it, although its connection
-//! stands.
+//! ms. It has longer where its answers took long. So are all commands in flight to it, although its
+//! connection stands.
 //!
 //! While it is down commands are answered at once. Time is an argument here, and no call blocks: what does,
 //! dialling, is [handed out](Output::Dial).

@@ -79,7 +79,7 @@ impl Ssds {
 }
 
 impl Drop for Ssds {
-    /// Waits for the commands in flight and for the connections that are being made: the owner of the daemon
+    /// Waits for the commands in flight and for the connections that are being made. The owner of the daemon
     /// may rely on the queues being gone afterwards. The wait for commands is bounded by the deadline of one.
     fn drop(&mut self) {
         // Relaxed: the flag orders nothing. It only saves the thread the commands that are not sent yet.

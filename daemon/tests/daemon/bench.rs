@@ -52,8 +52,9 @@ impl Bench {
         let log = Arc::clone(&array.ssd(0).vote.log);
         log.lock().unwrap().starts += 1;
         let config = CoreConfig { instance: log.lock().unwrap().starts, ..config };
+        let bytes: Vec<u64> = (0..array.len()).map(|ssd| SSD_BYTES - array.ssd(ssd).lacks_bytes).collect();
         let mut bench = Self {
-            core: Core::new(config, &vec![SSD_BYTES; array.len()]),
+            core: Core::new(config, &bytes),
             array: array.clone(),
             queues: vec![VecDeque::new(); array.len()],
             replies: BTreeMap::new(),

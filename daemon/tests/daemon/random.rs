@@ -87,8 +87,8 @@ impl Run {
             self.model.give_up(&request);
         }
         self.bench = Bench::cold(&array, now);
-        // Where voters decide, three maps may follow each other, and each waits for lease and drift: one that
-        // was held, one without an SSD that lost writes, one with the SSDs that are back.
+        // Where voters decide, three maps may follow each other, and each waits for lease and drift. They are
+        // one that was held, one without an SSD that lost writes, and one with the SSDs that are back.
         self.bench.run_for(if self.votes { 3_000 } else { 1_000 });
         let (serves, waits_for) = (self.bench.core.is_serving(), self.bench.core.waits_for());
         self.is_over = !self.may_start();
@@ -311,8 +311,8 @@ fn comes_to_one_state(steps: Vec<Step>, sweep_commands: u32, takes: u32, votes: 
     run.finish();
 }
 
-/// The seed and the number of cases come from `PROPTEST_RNG_SEED` and `PROPTEST_CASES`, and no file keeps
-/// the cases that failed: they are tests of their own in [`found`].
+/// The seed and the number of cases come from `PROPTEST_RNG_SEED` and `PROPTEST_CASES`. No file keeps the
+/// cases that failed: they are tests of their own in [`found`].
 fn cases() -> ProptestConfig {
     ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
 }

@@ -146,6 +146,20 @@ fn an_ssd_with_data_of_another_array_or_that_is_not_needed_is_refused_with_the_r
     assert_eq!(states(&bench)[3], State3::Out);
 }
 
+/// It does not know how large the SSD before was.
+#[test]
+fn a_daemon_that_starts_after_the_loss_gives_no_smaller_ssd_the_place() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    bench.format(3);
+    bench.array.ssd(3).lacks_bytes = 4096;
+    let mut bench = Bench::cold(&bench.array, bench.now);
+    bench.run_for(20_000);
+    refused(&replace(&mut bench, 3), FailedPrecondition, &["smaller", "1073737728 bytes", "1073741824"]);
+}
+
 #[test]
 fn an_absent_ssd_that_has_no_block_of_a_volume_alone_is_replaced_without_a_loss() {
     let _deadline = Deadline::after(LIMIT);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What callers may do, over real connections: owners and strangers; below, the proof that each call asks
-//! for, certificates, quotas, and connections that send what is no message, or nothing. Rights of several
-//! principals are also tested on a core alone, in `rights`.
+//! What callers may do, over real connections: owners and strangers. Below are the proof that each call asks
+//! for, certificates and quotas. Then there are connections that send what is no message, or nothing. Rights
+//! of several principals are also tested on a core alone, in `rights`.
 #![expect(clippy::disallowed_methods, reason = "deadlines of calls are measured")]
 
 mod calls;

@@ -59,6 +59,11 @@ fn main() {
         start,
     );
 
+    restore(store, sizes, transactions, journal_bytes(&journal, journal_mib));
+}
+
+/// Reads all back, as a start after a power failure does.
+fn restore(store: Arc<dyn Store>, sizes: Sizes, transactions: u64, journal_bytes: u64) {
     let start = Instant::now();
     let durable = Durable::open(store, sizes).expect("open").durable;
     report("opened (header and metadata)", 0, start);
@@ -69,7 +74,7 @@ fn main() {
         Ok::<_, Unusable>(())
     });
     read.expect("words");
-    report("checkpoint read", words_mib << 20, start);
+    report("checkpoint read", sizes.map_words << 3, start);
     let start = Instant::now();
     let replayed = durable.replay(restored.seq, |_, records| {
         for record in records {
@@ -81,7 +86,7 @@ fn main() {
     });
     let replayed = replayed.expect("replay");
     assert_eq!(replayed.last, transactions);
-    report("journal replayed", journal_bytes(&journal, journal_mib), start);
+    report("journal replayed", journal_bytes, start);
     println!("(sum {sum:x})");
 }
 

@@ -48,7 +48,7 @@ pub struct Journal {
 /// Syncs that the journal asked its store for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct JournalSyncs {
-    /// Behind pages of the journal.
+    /// Syncs behind pages of the journal.
     pub journal: u64,
     /// Syncs before them, for the flash pages that they name; zero where flash is always durable.
     pub data: u64,

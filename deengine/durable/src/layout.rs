@@ -143,7 +143,7 @@ pub(crate) struct Layout {
     pub(crate) ring: u64,
     pub(crate) ring_pages: u64,
     pub(crate) checkpoints: [u64; 2],
-    /// From the start of a checkpoint.
+    /// Offset of the table from the start of a checkpoint.
     pub(crate) table: u64,
     pub(crate) meta: u64,
     pub(crate) meta_bytes: u64,

@@ -206,8 +206,8 @@ impl MetadataStore {
         self.finish()
     }
 
-    /// Sets which SSD this is; `lossy_at`: and that acknowledged writes were lost when the map had this
-    /// epoch. Both or neither.
+    /// Sets which SSD this is. With `lossy_at` it also notes that acknowledged writes were lost when the map
+    /// had this epoch. Both become durable, or neither does.
     ///
     /// # Errors
     /// Where the store fails.

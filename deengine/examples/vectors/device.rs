@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD of one worker whose target and hosts are in the hand of a script: transfers end when the script
+//! An SSD of one worker whose target and hosts are in the hand of a script. Transfers end when the script
 //! says so, and answers are the effects in bytes.
 
 #[path = "hosts.rs"]
@@ -78,7 +78,7 @@ struct Open {
     queue: u32,
     cid: u16,
     transfers: Vec<(TransferId, LocalRef)>,
-    /// Of a fused response.
+    /// The response, where the transfer is part of a fused one.
     reply: Option<Cqe>,
     is_read: bool,
     is_ranges: bool,
@@ -150,7 +150,7 @@ impl Device {
         self.seen = Seen::default();
         match op {
             Op::Command { now_ns, client, token, sqe } => {
-                let who = if *client == 0 { (named_client(sqe), false) } else { (*client, true) };
+                let who = if *client == 0 { (hosts::named_client(sqe), false) } else { (*client, true) };
                 // Connected before time passes: what is due then comes behind this command.
                 let queue = self.queue_of(who);
                 self.go_to(*now_ns);
@@ -312,39 +312,6 @@ impl Device {
         }
     }
 
-    /// The SSD has closed the I/O queue of a client. With one that is bound to no client all such are closed.
-    fn close(&mut self, queue: QueueKey) {
-        let owner = self.hosts.iter().find(|(_, host)| host.queue == Some(queue));
-        let Some((&(client, is_bound), _)) = owner else { return };
-        self.seen.closed.push(if is_bound { client } else { 0 });
-        let mut gone: Vec<QueueKey> = self
-            .hosts
-            .iter_mut()
-            .filter(|(player, _)| **player == (client, is_bound) || !is_bound && !player.1)
-            .filter_map(|(_, host)| host.queue.take())
-            .collect();
-        gone.sort_unstable_by_key(|queue| queue.0);
-        for &other in &gone {
-            if other != queue {
-                self.worker.close_queue(self.now, other);
-            }
-            self.forget(other);
-        }
-    }
-
-    /// The commands of a queue are gone with it.
-    fn forget(&mut self, queue: QueueKey) {
-        let gone: Vec<u32> =
-            self.open.iter().filter(|(_, open)| open.queue == queue.0).map(|(&token, _)| token).collect();
-        for token in gone {
-            let open = self.open.remove(&token).expect("just listed");
-            self.tokens.remove(&(open.queue, open.cid));
-            for (transfer, _) in open.transfers {
-                self.worker.transferred(self.now, transfer, Outcome::ConnectionLost);
-            }
-        }
-    }
-
     fn answer(&mut self) -> Vec<u8> {
         let Seen { token, sums, wants, out: data, completions, closed, .. } = &mut self.seen;
         let mut out = Out::default();
@@ -379,14 +346,6 @@ impl Device {
 
 fn put_completion(out: &mut Out, token: u32, cqe: &Cqe) {
     out.u8(event::COMPLETE).u32(token).u16(cqe.status_word()).u32(cqe.dw0.get()).u32(cqe.dw1.get());
-}
-
-/// The client that a command names, where it names one that may connect: a queue that no client is bound to
-/// is played by that client's.
-fn named_client(sqe: &Sqe) -> u16 {
-    let [low, high, ..] = sqe.cdw11.get().to_le_bytes();
-    let client = u16::from_le_bytes([low, high]);
-    if ClientId::new(client).is_some() { client } else { 1 }
 }
 
 /// The opcodes that the daemon alone may use.

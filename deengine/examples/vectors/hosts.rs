@@ -66,6 +66,39 @@ impl Device {
         assert!(self.seen.completions.is_empty(), "a connection ends no other command");
         cqe.dw0.get()
     }
+
+    /// The SSD has closed the I/O queue of a client. With one that is bound to no client all such are closed.
+    pub(super) fn close(&mut self, queue: QueueKey) {
+        let owner = self.hosts.iter().find(|(_, host)| host.queue == Some(queue));
+        let Some((&(client, is_bound), _)) = owner else { return };
+        self.seen.closed.push(if is_bound { client } else { 0 });
+        let mut gone: Vec<QueueKey> = self
+            .hosts
+            .iter_mut()
+            .filter(|(player, _)| **player == (client, is_bound) || !is_bound && !player.1)
+            .filter_map(|(_, host)| host.queue.take())
+            .collect();
+        gone.sort_unstable_by_key(|queue| queue.0);
+        for &other in &gone {
+            if other != queue {
+                self.worker.close_queue(self.now, other);
+            }
+            self.forget(other);
+        }
+    }
+
+    /// The commands of a queue are gone with it.
+    fn forget(&mut self, queue: QueueKey) {
+        let gone: Vec<u32> =
+            self.open.iter().filter(|(_, open)| open.queue == queue.0).map(|(&token, _)| token).collect();
+        for token in gone {
+            let open = self.open.remove(&token).expect("just listed");
+            self.tokens.remove(&(open.queue, open.cid));
+            for (transfer, _) in open.transfers {
+                self.worker.transferred(self.now, transfer, Outcome::ConnectionLost);
+            }
+        }
+    }
 }
 
 fn identity_of(client: u16) -> Identity {
@@ -74,4 +107,12 @@ fn identity_of(client: u16) -> Identity {
     } else {
         Identity::Client(ClientId::new(client).expect("a client of the script"))
     }
+}
+
+/// The client that a command names, where it names one that may connect. A queue that no client is bound to
+/// is played by that client's.
+pub(super) fn named_client(sqe: &Sqe) -> u16 {
+    let [low, high, ..] = sqe.cdw11.get().to_le_bytes();
+    let client = u16::from_le_bytes([low, high]);
+    if ClientId::new(client).is_some() { client } else { 1 }
 }

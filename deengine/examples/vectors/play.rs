@@ -123,6 +123,25 @@ fn vid_of(raw: u16) -> Vid {
     Vid::new(raw).expect("scripts of maps name volumes")
 }
 
+/// Entries, entries in the stash, and the checksum of all words.
+fn image_of(map: &Map) -> Vec<u64> {
+    let mut words = vec![0; usize::try_from(map.words()).expect("a small map")];
+    map.read_words(0, &mut words);
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    vec![map.len(), map.stashed() as u64, crc32c::crc32c(&bytes).into()]
+}
+
+/// How many entries a scan finds, and a hash of them.
+fn scan(map: &Map, first: u64, count: u64) -> Vec<u64> {
+    let (mut found, mut hash) = (0, 0);
+    for (vid, vba, page) in map.scan(first, count) {
+        found += 1;
+        let key = u64::from(vid.get()) << 32 | u64::from(vba);
+        hash = mix64(hash ^ key).wrapping_add(page.into());
+    }
+    vec![found, hash]
+}
+
 fn play_map(filled: &mut Filled, op: &Op) -> Vec<u64> {
     let mut log = |_, _| {};
     if let Op::Fill { first, seed, count } = *op {
@@ -155,12 +174,7 @@ fn play_map(filled: &mut Filled, op: &Op) -> Vec<u64> {
             }
             vec![found.len() as u64]
         }
-        Op::Image => {
-            let mut words = vec![0; usize::try_from(map.words()).expect("a small map")];
-            map.read_words(0, &mut words);
-            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-            vec![map.len(), map.stashed() as u64, crc32c::crc32c(&bytes).into()]
-        }
+        Op::Image => image_of(map),
         Op::SetWord { index, value } => vec![writer.redo(index, value).is_ok().into()],
         Op::Check => match writer.finish_load(|_| {}) {
             Ok(()) => vec![0, 0],
@@ -174,15 +188,7 @@ fn play_map(filled: &mut Filled, op: &Op) -> Vec<u64> {
             writer.clear();
             vec![]
         }
-        Op::Scan { first, count } => {
-            let (mut found, mut hash) = (0, 0);
-            for (vid, vba, page) in map.scan(first, count) {
-                found += 1;
-                let key = u64::from(vid.get()) << 32 | u64::from(vba);
-                hash = mix64(hash ^ key).wrapping_add(page.into());
-            }
-            vec![found, hash]
-        }
+        Op::Scan { first, count } => scan(map, first, count),
         _ => unreachable!("operations of an SSD go to the SSD"),
     }
 }

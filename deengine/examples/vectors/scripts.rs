@@ -132,12 +132,6 @@ fn chunks(scripts: &mut Vec<Script>) {
 
 /// Which SSD of the map this is.
 fn places(scripts: &mut Vec<Script>) {
-    // As many replicas as its number says, and more chunks than a map has groups.
-    let volume = |vid: u16| VolumeEntry {
-        replicas: u8::try_from(vid).expect("at most 4"),
-        capacity_blocks: 1 << 17,
-        ..entry(vid)
-    };
     for (count, groups) in [
         (1usize, 1u32),
         (1, 64),
@@ -151,42 +145,7 @@ fn places(scripts: &mut Vec<Script>) {
         (4096, 2048),
     ] {
         for id in [0usize, count / 2, count - 1].into_iter().take(count.min(3)) {
-            let mut s = Writing::sized(1024, u16::try_from(id).expect("below 4,096"));
-            let mut map = FleetMap::equal(count, groups, 7 + count as u64, 1).expect("a map");
-            s.set_map(&map);
-            for replicas in 1..=4u8 {
-                s.add(&volume(replicas.into()));
-            }
-            let losses = [None, Some(1), Some(0), Some(3)];
-            for lost in losses.into_iter().take(if count == 4096 { 2 } else { 4 }) {
-                if let Some(lost) = lost {
-                    map = map.without(lost);
-                    s.set_map(&map);
-                }
-                for vid in 1..=4u16 {
-                    let held =
-                        held_by(&map, &volume(vid), id).into_iter().take(if count > 64 { 2 } else { 0 });
-                    for vba in (0..8).map(|chunk| chunk * 48 % 512).chain(held) {
-                        let own =
-                            Io { vid, map_epoch: map.wire_epoch(), ..Io::new(io::READ, WRITER, vba, 1) };
-                        s.run(own);
-                        s.run(Io { opcode: io::WRITE, ..own });
-                        s.run(Io { from: READER, client: READER, ..own });
-                    }
-                }
-            }
-            s.now_ns += 10_000 * MS;
-            for chunk in 0..8 {
-                s.run(Io {
-                    vid: 3,
-                    map_epoch: map.wire_epoch(),
-                    ..Io::new(io::READ, READER, chunk * 48 % 512, 1)
-                });
-            }
-            scripts.push(s.finish(
-                format!("place-{count}-{groups}-{id}"),
-                format!("place: SSD {id} of {count} in {groups} groups, and after losses"),
-            ));
+            scripts.push(place(count, groups, id));
         }
     }
     filling(scripts);
@@ -195,6 +154,47 @@ fn places(scripts: &mut Vec<Script>) {
     s.add(&entry(VOLUME));
     s.run_verbs(Io::new(io::READ, WRITER, 0, 1));
     scripts.push(s.finish("place-none", "place: an SSD that is not in the map"));
+}
+
+/// SSD `id` of `count`, whose map loses others in turn.
+fn place(count: usize, groups: u32, id: usize) -> Script {
+    // As many replicas as its number says, and more chunks than a map has groups.
+    let volume = |vid: u16| VolumeEntry {
+        replicas: u8::try_from(vid).expect("at most 4"),
+        capacity_blocks: 1 << 17,
+        ..entry(vid)
+    };
+    let mut s = Writing::sized(1024, u16::try_from(id).expect("below 4,096"));
+    let mut map = FleetMap::equal(count, groups, 7 + count as u64, 1).expect("a map");
+    s.set_map(&map);
+    for replicas in 1..=4u8 {
+        s.add(&volume(replicas.into()));
+    }
+    let losses = [None, Some(1), Some(0), Some(3)];
+    for lost in losses.into_iter().take(if count == 4096 { 2 } else { 4 }) {
+        if let Some(lost) = lost {
+            map = map.without(lost);
+            s.set_map(&map);
+        }
+        for vid in 1..=4u16 {
+            let held = held_by(&map, &volume(vid), id).into_iter().take(if count > 64 { 2 } else { 0 });
+            for vba in (0..8).map(|chunk| chunk * 48 % 512).chain(held) {
+                let own = Io { vid, map_epoch: map.wire_epoch(), ..Io::new(io::READ, WRITER, vba, 1) };
+                s.run(own);
+                s.run(Io { opcode: io::WRITE, ..own });
+                s.run(Io { from: READER, client: READER, ..own });
+            }
+        }
+    }
+    s.now_ns += 10_000 * MS;
+    for chunk in 0..8 {
+        let map_epoch = map.wire_epoch();
+        s.run(Io { vid: 3, map_epoch, ..Io::new(io::READ, READER, chunk * 48 % 512, 1) });
+    }
+    s.finish(
+        format!("place-{count}-{groups}-{id}"),
+        format!("place: SSD {id} of {count} in {groups} groups, and after losses"),
+    )
 }
 
 /// Blocks of which an SSD holds a copy.

@@ -99,7 +99,10 @@ fn volumes(scripts: &mut Vec<Script>, name: &str, own: Io) {
         format!("deleting-{name}"),
         format!("deleting: no {name} of a volume that is being deleted"),
     ));
+    ranges(scripts, name, own);
+}
 
+fn ranges(scripts: &mut Vec<Script>, name: &str, own: Io) {
     let mut s = Writing::new();
     for (vba, blocks) in
         [(511, 1), (512, 1), (510, 2), (511, 2), (496, 16), (0xFFFF_FFFF, 1), (0xFFFF_FFF0, 16)]
@@ -206,7 +209,7 @@ fn epochs(scripts: &mut Vec<Script>) {
 fn readers(scripts: &mut Vec<Script>) {
     for (count, step) in [(1u16, 1u16), (2, 0x7FFF), (16, 4093), (511, 127), (512, 113)] {
         let mut s = Writing::new();
-        // In no order, and not without repeats.
+        // The values are in no order, and some come twice.
         let of = |at: u16| at.wrapping_mul(step).wrapping_mul(7) % 0xFFFD + 1;
         let list: Vec<ClientId> = (0..count).map(|at| client(of(at))).collect();
         s.add(&VolumeEntry { readers: list, ..entry(6) });

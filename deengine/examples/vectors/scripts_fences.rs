@@ -85,7 +85,7 @@ fn late(scripts: &mut Vec<Script>, name: &str, own: Io) {
     ));
 }
 
-/// The fence of a DELETE is overdue when its sweep has long ended: whether the volume is buried in that step
+/// The fence of a DELETE is overdue when its sweep has long ended. Whether the volume is buried in that step
 /// or in the next one depends on what was late.
 fn late_deletes(scripts: &mut Vec<Script>) {
     for (name, late) in [

@@ -50,7 +50,7 @@ pub(crate) struct Session {
     /// To be done first.
     due: VecDeque<Op>,
     lease_version: u64,
-    /// Of a hundred operations so many end data. Where it is few, much is under way.
+    /// So many of a hundred operations end a transfer of data. Where these are few, much is under way.
     ends: u32,
     /// The SSD's number, and the incarnation of its content as far as maps have ended it.
     id: u16,

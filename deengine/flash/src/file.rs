@@ -344,7 +344,7 @@ impl DataFile {
 const PAUSES: u32 = 2000;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until the kernel has done what a killed process asked of this file: a write of that process must not
+/// Waits until the kernel has done what a killed process asked of this file. A write of that process must not
 /// come after one of this process.
 fn lock_io(path: &Path, data: &File) -> Result<(), DataFileError> {
     let failed = |source| DataFileError::Io { path: path.into(), what: "cannot be locked", source };

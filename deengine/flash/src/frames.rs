@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Frame(pub u32);
 
-/// Link of a frame that is not free. Others hold 1 + the next free frame, or [`LAST`].
+/// Link of a frame that is not free. The link of a free frame is 1 + the next free frame, or [`LAST`].
 const TAKEN: u32 = 0;
 const LAST: u32 = u32::MAX;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Calls that the standard library of the oldest supported toolchain lacks: an exclusive lock on an open
-//! file, its space and holes, and the limit of a file's length.
+//! Calls that the standard library of the oldest supported toolchain lacks. They are an exclusive lock on an
+//! open file, its space and holes, and the limit of a file's length.
 #![expect(unsafe_code, reason = "flock, fallocate, lseek, fstatvfs, getrlimit, geteuid, fcntl")]
 
 use std::fs::File;

@@ -20,7 +20,7 @@ use std::time::Instant;
 
 const VOLUMES: u16 = 32;
 const BLOCKS: u32 = 8192;
-/// Of a round.
+/// Number of commits in a round.
 const COMMITS: usize = 40_000;
 /// Commits announced together, twice this number ahead; 0: none.
 const TOGETHER: [usize; 7] = [0, 2, 4, 8, 16, 32, 64];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many stamps a core compares: digests of 64 blocks, over a volume that was written in order, and a
-//! quarter of it then at random.
+//! How many stamps a core compares, by digests of 64 blocks. The volume was written in order, and then a
+//! quarter of it at random.
 //!
 //! `cargo bench -p gnstor-ftl --bench stamps -- [--blocks 1000000] [--rounds 5]`
 //!

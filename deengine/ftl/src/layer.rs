@@ -96,9 +96,9 @@ const LOOKS: u32 = 64;
 /// Pauses between two tries. Each try takes the lock's cache line from its holder.
 const PAUSES: u32 = 8;
 
-/// Waits for a lock. A sleeping thread gets the lock within about a millisecond, even where other threads
-/// try it without a pause: `parking_lot` hands a lock over to the thread that has slept longest. The lock of
-/// the standard library does not, and there a thread slept for seconds.
+/// Waits for a lock. A sleeping thread gets the lock within about a millisecond, even where other threads try
+/// it without a pause. `parking_lot` hands a lock over to the thread that has slept longest. The lock of the
+/// standard library does not, and there a thread slept for seconds.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     for _ in 0..LOOKS {
         if let Some(guard) = mutex.try_lock() {

@@ -216,7 +216,8 @@ impl Ftl {
         let Some(budget) = self.dump_budget else { return true };
         let geometry = self.flash.geometry();
         let buffered: u64 = inner.streams.iter().map(|stream| stream.buffered_pages(geometry)).sum();
-        // Transactions that ask for no room come on top: of erases, of blocks that went bad.
+        // Some transactions ask for no room, such as those of erases and of blocks that went bad. They come
+        // on top.
         let unasked = (budget / 64).min(UNASKED_BYTES);
         let tail = inner.journal.tail_bytes() + bytes + unasked;
         gnstor_durable::dump::bytes_for(tail, buffered + u64::from(pages)) <= budget

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a repair asks of the layer (rules 13 and 14 of the fleet): what is held of a block, and another
-//! content for it whatever the stamps are.
+//! What a repair asks of the layer (rules 13 and 14 of the fleet). It asks what is held of a block, and gives
+//! the block another content whatever the stamps are.
 //!
 //! In a place that fills, a block is *current* once a client has changed it, or it was compared with the
 //! group's first. What is not current is of an earlier life of the SSD. Nothing of this outlives a restart.

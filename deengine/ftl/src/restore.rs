@@ -211,7 +211,7 @@ impl Ftl {
 
 /// How the process before left the SSD.
 struct Before {
-    /// It shut the SSD down.
+    /// Whether the SSD was shut down in order.
     clean: bool,
     /// Its dump, or one of what a killed process left in memory.
     dump: DumpState,

@@ -30,7 +30,7 @@ pub(crate) enum State {
     Open(Stream),
     /// Full.
     Closed,
-    /// Without a good block.
+    /// It has no good block left.
     Dead,
 }
 

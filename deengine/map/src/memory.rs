@@ -67,7 +67,7 @@ impl Memory {
     pub(crate) fn line(&self, line: u64) -> &Line {
         let at = self.index(line);
         // SAFETY: `index` checked that the line's words are among the `words` atomics at `base`, which the
-        // region keeps mapped as long as `self`; `new` checked the alignment of the first.
+        // region keeps mapped as long as `self`. `new` checked the alignment of the first.
         unsafe { self.base.add(at).cast::<Line>().as_ref() }
     }
 

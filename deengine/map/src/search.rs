@@ -103,7 +103,7 @@ impl Search {
         None
     }
 
-    /// From the empty slot back to a root.
+    /// The chain of moves from the empty slot back to a root of the search.
     fn chain(&self, mut node: u32, mut slot: usize, empty: At) -> Chain {
         let mut chain = Chain { steps: [empty; MAX_MOVES + 1], len: 1 };
         loop {

@@ -31,7 +31,7 @@ impl Ssd {
             None => self.complete(permit, Answer::dw0(1), now, 0),
             Some(queue) => {
                 let id = self.start(permit, 0, now, Work::Abort);
-                self.workers.take_back(queue, cid, id);
+                self.workers().take_back(queue, cid, id);
             }
         }
     }

@@ -49,7 +49,7 @@ const ROUND_MASK: u32 = 0x7F_FFFF;
 
 /// What the SSD has asked.
 #[derive(Debug, Default)]
-pub(crate) struct Asker {
+pub(super) struct Asker {
     /// The content that asks; `None`: the map names no voters.
     asks_as: Option<Incarnation>,
     /// Rounds by their numbers, the newest last.
@@ -83,7 +83,7 @@ impl Asker {
     }
 
     /// Its number of openings could not be raised: a majority is asked once more.
-    pub(crate) fn is_not_raised(&mut self) {
+    pub(super) fn is_not_raised(&mut self) {
         self.stage = Stage::Proves;
     }
 
@@ -116,39 +116,40 @@ impl Ssd {
     pub(crate) fn follow_voters(&mut self, now: Time) {
         let is_voted = self.table.fleet().is_some_and(|fleet| fleet.known().voted().is_some());
         let asks_as = is_voted.then(|| self.identity().incarnation);
-        if asks_as == self.asker.asks_as {
+        if asks_as == self.admin.asker.asks_as {
             return;
         }
-        self.asker.asks_as = asks_as;
-        self.asker.rounds.clear();
+        self.admin.asker.asks_as = asks_as;
+        self.admin.asker.rounds.clear();
         // Without voters it serves as ever: without a lease, unless a daemon has granted one before.
-        let needs_lease = is_voted || self.volumes.metadata().contents().leased;
+        let needs_lease = is_voted || self.admin.volumes.metadata().contents().leased;
         self.table.end_lease(if needs_lease { Time::ZERO } else { Time::NEVER });
-        self.asker.next_at = now;
+        self.admin.asker.next_at = now;
         self.wake_at(now);
     }
 
     /// Whether its lease is one that voters give.
     pub(crate) fn asks_voters(&self) -> bool {
-        self.asker.asks_as.is_some()
+        self.admin.asker.asks_as.is_some()
     }
 
     /// Asks the voters where that is due; when next.
     pub(crate) fn ask_voters(&mut self, now: Time) -> Time {
         // Where it says yes to itself alone, the next number may be there at once.
-        while let Some(incarnation) = self.asker.asks_as.filter(|_| now >= self.asker.next_at) {
-            self.asker.next_at = now + EVERY;
+        while let Some(incarnation) = self.admin.asker.asks_as.filter(|_| now >= self.admin.asker.next_at) {
+            self.admin.asker.next_at = now + EVERY;
             self.ask_round(now, incarnation);
         }
-        if self.asker.asks_as.is_some() { self.asker.next_at } else { Time::NEVER }
+        if self.admin.asker.asks_as.is_some() { self.admin.asker.next_at } else { Time::NEVER }
     }
 
     fn ask_round(&mut self, now: Time, incarnation: Incarnation) {
         let asking = self.table.fleet().and_then(|fleet| Some((fleet.known().clone(), fleet.own()?)));
         let Some((known, own)) = asking else { return };
         let (array, epoch, opening) = (known.array(), known.epoch(), self.own_opening(own));
-        let ask = LeaseAsk { array, ssd: own, epoch, incarnation, opening };
-        let round = self.asker.begin(now, ask);
+        let uuid = self.identity().uuid;
+        let ask = LeaseAsk { array, ssd: own, epoch, incarnation, opening, uuid };
+        let round = self.admin.asker.begin(now, ask);
         for voter in known.voters().iter().filter(|&voter| voter != own) {
             self.send_ask(&known, round, voter, &ask);
         }
@@ -160,30 +161,30 @@ impl Ssd {
     fn send_ask(&mut self, known: &Known, round: u32, voter: SsdId, ask: &LeaseAsk) {
         let AnyMap::Three(map) = known.map() else { return };
         let Some(peer) = map.ssds.get(usize::from(voter)) else { return };
-        if self.asker.unanswered(voter) >= UNANSWERED {
+        if self.admin.asker.unanswered(voter) >= UNANSWERED {
             return;
         }
-        let Some(buffer) = self.scratch.take(Owner::Daemon, QUESTION) else { return };
-        let LeaseAsk { array, ssd, epoch, incarnation, opening } = *ask;
-        let data = Ask { ssd, array: array.0, epoch, incarnation, opening }.encode();
+        let Some(buffer) = self.commands.scratch_mut().take(Owner::Daemon, QUESTION) else { return };
+        let LeaseAsk { array, ssd, epoch, incarnation, opening, uuid } = *ask;
+        let data = Ask { ssd, array: array.0, epoch, incarnation, opening, uuid }.encode();
         let question = Question { sqe: Ask::command(), address: peer.address.clone(), data };
-        self.scratch.fill(&buffer, &question.encode());
-        let (ask, local) = (name(round, voter), self.scratch.local(&buffer));
-        self.asker.open.insert(ask, buffer);
+        self.commands.scratch().fill(&buffer, &question.encode());
+        let (ask, local) = (name(round, voter), self.commands.scratch().local(&buffer));
+        self.admin.asker.open.insert(ask, buffer);
         self.commands.emit(Effect::Ask { ask, peer: peer.id, local });
     }
 
     /// A voter answered, or was not reached.
     pub(crate) fn voter_answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>) {
-        let Some(buffer) = self.asker.open.remove(&ask) else { return };
-        self.scratch.give(buffer);
+        let Some(buffer) = self.admin.asker.open.remove(&ask) else { return };
+        self.commands.scratch_mut().give(buffer);
         let Some(cqe) = answer else { return };
         if Status(cqe.status_word()).is_success() {
             self.voter_said_yes(now, round_of(ask), voter_of(ask));
         } else {
             let refusal = Detail::from_dw0(cqe.dw0.get()).refusal();
             tracing::debug!(
-                ssd = self.config.index,
+                ssd = self.config().index,
                 voter = voter_of(ask),
                 ?refusal,
                 "no lease from this voter"
@@ -197,25 +198,25 @@ impl Ssd {
     /// A voter knows a higher number of openings. An answer to what it asked before is too late.
     fn is_older(&mut self, now: Time, round: u32, known: Opening) {
         let own = self.table.fleet().and_then(|fleet| fleet.own()).map(|own| self.own_opening(own));
-        if own.is_some_and(|own| own < known && self.asker.asked_with(round, own)) {
+        if own.is_some_and(|own| own < known && self.admin.asker.asked_with(round, own)) {
             self.ask_own_change(now, Change::Older { known });
         }
     }
 
     /// Its next number is durable: from now on it asks for a lease.
     pub(crate) fn is_opened(&mut self, now: Time) {
-        self.asker.stage = Stage::Opened;
-        self.asker.rounds.clear();
-        self.asker.next_at = now;
+        self.admin.asker.stage = Stage::Opened;
+        self.admin.asker.rounds.clear();
+        self.admin.asker.next_at = now;
         self.wake_at(now);
     }
 
     fn voter_said_yes(&mut self, now: Time, round: u32, voter: SsdId) {
         let Some(voters) = self.table.fleet().map(|fleet| fleet.known().voters()) else { return };
-        let Some(until) = self.asker.said_yes(round, voter, voters) else { return };
-        match self.asker.stage {
-            Stage::Proves if !self.volumes.stands_in => {
-                self.asker.stage = Stage::Raises;
+        let Some(until) = self.admin.asker.said_yes(round, voter, voters) else { return };
+        match self.admin.asker.stage {
+            Stage::Proves if !self.admin.volumes.stands_in() => {
+                self.admin.asker.stage = Stage::Raises;
                 self.ask_own_change(now, Change::Raise);
             }
             Stage::Raises => {}

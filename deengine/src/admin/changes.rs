@@ -120,14 +120,14 @@ impl Ssd {
     /// A command asks for a change of the metadata.
     pub(crate) fn ask_change(&mut self, now: Time, permit: CompletionPermit, vid: u16, change: Change) {
         let id = self.start(permit, vid, now, Work::Change);
-        self.changes.waiting.push_back(Asked { command: Some(id), change });
+        self.admin.changes.waiting.push_back(Asked { command: Some(id), change });
         let next = self.change_on(now);
         self.wake_at(next);
     }
 
     /// The SSD itself asks for a change.
     pub(crate) fn ask_own_change(&mut self, now: Time, change: Change) {
-        self.changes.waiting.push_back(Asked { command: None, change });
+        self.admin.changes.waiting.push_back(Asked { command: None, change });
         let next = self.change_on(now);
         self.wake_at(next);
     }
@@ -135,7 +135,10 @@ impl Ssd {
     /// The sweeps of these volumes are over.
     pub(crate) fn ask_burials(&mut self, now: Time, volumes: Vec<(Vid, u32)>) {
         for (vid, generation) in volumes {
-            self.changes.waiting.push_back(Asked { command: None, change: Change::Bury { vid, generation } });
+            self.admin
+                .changes
+                .waiting
+                .push_back(Asked { command: None, change: Change::Bury { vid, generation } });
         }
         let next = self.change_on(now);
         self.wake_at(next);
@@ -144,10 +147,10 @@ impl Ssd {
     /// Goes on with the changes; when to come back.
     pub(crate) fn change_on(&mut self, now: Time) -> Time {
         loop {
-            if let Some(Asked { command, change }) = self.changes.begun.take() {
-                match self.volumes.metadata_mut().poll() {
+            if let Some(Asked { command, change }) = self.admin.changes.begun.take() {
+                match self.admin.volumes.metadata_mut().poll() {
                     Poll::Pending => {
-                        self.changes.begun = Some(Asked { command, change });
+                        self.admin.changes.begun = Some(Asked { command, change });
                         return now + POLL;
                     }
                     Poll::Ready(Ok(())) => self.end_change(now, command, change),
@@ -157,22 +160,22 @@ impl Ssd {
                                 "the tombstone of volume {} cannot be written: {error}",
                                 vid.get()
                             );
-                            self.ftl.sweep(vid, generation);
-                            self.volumes.sweep_at(now);
+                            self.ftl().sweep(vid, generation);
+                            self.admin.volumes.sweep_at(now);
                         }
                         if matches!(change, Begun::Raise) {
-                            self.asker.is_not_raised();
+                            self.admin.asker.is_not_raised();
                         }
                         self.refuse_change(now, command, not_durable(&error));
                     }
                 }
                 continue;
             }
-            let Some(Asked { command, change }) = self.changes.waiting.pop_front() else {
+            let Some(Asked { command, change }) = self.admin.changes.waiting.pop_front() else {
                 return Time::NEVER;
             };
             match self.begin_change(now, change) {
-                Ok(Some(change)) => self.changes.begun = Some(Asked { command, change }),
+                Ok(Some(change)) => self.admin.changes.begun = Some(Asked { command, change }),
                 Ok(None) => self.complete_change(now, command),
                 Err(refused) => self.refuse_change(now, command, refused),
             }
@@ -206,7 +209,7 @@ impl Ssd {
             }
             Change::Raise if self.begin_raise() => Begun::Raise,
             Change::Raise => {
-                self.asker.is_not_raised();
+                self.admin.asker.is_not_raised();
                 return Ok(None);
             }
             Change::Older { known } if self.begin_older(known) => Begun::Older,
@@ -218,10 +221,10 @@ impl Ssd {
             Change::Lease { term, version, until } => {
                 self.table.take_term(term)?;
                 // First here: an SSD that has served under a lease never comes back as one that needs none.
-                if self.volumes.metadata().contents().leased {
+                if self.admin.volumes.metadata().contents().leased {
                     self.start_term(term);
                 } else {
-                    self.volumes.metadata_mut().start_leased(term);
+                    self.admin.volumes.metadata_mut().start_leased(term);
                 }
                 Begun::Lease { term, version, until }
             }
@@ -240,7 +243,7 @@ impl Ssd {
         } else {
             self.table.check_chmod(&entry)?
         }
-        if is_new && !self.volumes.metadata().has_room(entry.vid) {
+        if is_new && !self.admin.volumes.metadata().has_room(entry.vid) {
             return Err(Refusal::TableFull.into());
         }
         self.start_entry(&entry);
@@ -268,7 +271,7 @@ impl Ssd {
             (tombstone.term, tombstone.version) = (entry.term, entry.version);
             tombstone.ids = entry.request_ids.iter().map(|id| (*id, ms)).collect();
         }
-        self.volumes.metadata_mut().start_bury(vid, tombstone);
+        self.admin.volumes.metadata_mut().start_bury(vid, tombstone);
     }
 
     /// What it is to serve by: the bytes of a map that has been judged.
@@ -276,15 +279,16 @@ impl Ssd {
         // Before the map: a cut in between leaves a content that no map gives a place.
         let is_new = matches!(&map, AnyMap::Three(map) if self.has_another_serve(map));
         if let Some(identity) = self.dropped_by(&map) {
-            self.volumes.metadata_mut().start_identity(identity, None);
+            self.admin.volumes.metadata_mut().start_identity(identity, None);
         }
-        self.volumes.metadata_mut().start_map(bytes);
-        // Behind the map: a cut in between costs the new SSD a fill.
+        // Before the map, too: with that map, the number of the SSD before would make the new one an older
+        // image. A cut in between forgets it early, and under the map before no other SSD is judged by it.
         if let Some(openings) = self.openings_under(&map) {
-            self.volumes.metadata_mut().start_openings(&openings);
+            self.admin.volumes.metadata_mut().start_openings(&openings);
         }
-        if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
-            self.volumes.metadata_mut().start_filling(map.epoch());
+        self.admin.volumes.metadata_mut().start_map(bytes);
+        if self.admin.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
+            self.admin.volumes.metadata_mut().start_filling(map.epoch());
         }
         Begun::Map(Box::new(map), is_new)
     }
@@ -292,13 +296,13 @@ impl Ssd {
     /// What a volume's entry is about to be, and the term that it came with.
     fn start_entry(&mut self, entry: &VolumeEntry) {
         self.start_term(self.table.term());
-        self.volumes.metadata_mut().start_entry(entry.vid, entry.encode().as_bytes());
+        self.admin.volumes.metadata_mut().start_entry(entry.vid, entry.encode().as_bytes());
     }
 
     /// The daemon's term, where it is a new one.
     fn start_term(&mut self, term: u64) {
-        if term > self.volumes.metadata().contents().term {
-            self.volumes.metadata_mut().start_term(term);
+        if term > self.admin.volumes.metadata().contents().term {
+            self.admin.volumes.metadata_mut().start_term(term);
         }
     }
 
@@ -318,19 +322,19 @@ impl Ssd {
                 self.table.mark_deleting(&entry);
                 // Asked for again while the last transfers or the tombstone are awaited, a second sweep would
                 // reach into the id's next life.
-                if !self.volumes.awaits_burial(vid) && !self.changes.buries(vid) {
-                    self.ftl.sweep(vid, generation);
+                if !self.admin.volumes.awaits_burial(vid) && !self.admin.changes.buries(vid) {
+                    self.ftl().sweep(vid, generation);
                 }
-                self.volumes.sweep_at(now);
+                self.admin.volumes.sweep_at(now);
                 self.wake_at(now);
                 self.fence_change(now, command, vid);
             }
             Begun::Map(map, is_new) => {
-                if self.volumes.filling_since().is_some_and(|epoch| epoch == UNKNOWN_EPOCH) {
-                    self.volumes.set_filling_since(Some(map.epoch()));
+                if self.admin.volumes.filling_since().is_some_and(|epoch| epoch == UNKNOWN_EPOCH) {
+                    self.admin.volumes.set_filling_since(Some(map.epoch()));
                 }
-                if self.volumes.filling_since().is_some_and(|epoch| self.ends_filling(&map, epoch)) {
-                    self.volumes.set_filling_since(None);
+                if self.admin.volumes.filling_since().is_some_and(|epoch| self.ends_filling(&map, epoch)) {
+                    self.admin.volumes.set_filling_since(None);
                 }
                 let fleet = self.seen(*map);
                 self.table.set_fleet(Some(fleet));

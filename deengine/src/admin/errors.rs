@@ -12,7 +12,7 @@ impl Ssd {
         let Some(&mut Queue { qid, role, .. }) = self.hosts.queue(permit.queue()) else { return };
         let Answer { status, dw0, dw1, .. } = *answer;
         let entry = ErrorEntry { qid, cid: permit.cid(), status, vid, dw0, dw1 };
-        self.smart.log_error(entry);
+        self.smart_mut().log_error(entry);
         let (Role::Admin(cntlid) | Role::Io(cntlid, _)) = role else { return };
         if let Some(host) = self.hosts.host(cntlid) {
             host.errors.add(entry);

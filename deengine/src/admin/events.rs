@@ -35,7 +35,7 @@ impl Ssd {
 
     /// Takes note of the flash layer's health; hosts are told of warnings that are new.
     pub fn set_flash_health(&mut self, now: Time, health: FlashHealth) {
-        let new = self.smart.replace_health(health);
+        let new = self.smart_mut().replace_health(health);
         for event in smart_events(new) {
             self.raise(now, event);
         }
@@ -43,7 +43,7 @@ impl Ssd {
 
     /// What the flash layer has said of itself last.
     pub fn flash_health(&self) -> &FlashHealth {
-        self.smart.flash_health()
+        self.smart().flash_health()
     }
 
     /// A host has changed which warnings it wants, or its thresholds: it is told of the warnings that stand.
@@ -58,7 +58,7 @@ impl Ssd {
     /// The critical warning as this host sees it: thresholds are its own.
     pub(crate) fn warnings(&mut self, cntlid: u16) -> u8 {
         let own = self.hosts.host(cntlid).map_or(0, |host| host_warnings(host));
-        self.smart.flash_health().warnings() | own
+        self.smart().flash_health().warnings() | own
     }
 
     fn raise_for(&mut self, now: Time, cntlid: u16, event: Event) {

@@ -41,24 +41,24 @@ const HOST_ID_BYTES: u32 = 16;
 const ALL_NAMESPACES: u32 = 0xFFFF_FFFF;
 
 /// The volatile write cache (06h). With power-loss protection there is none: what is acknowledged is safe.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct WriteCache {
-    pub(crate) present: bool,
-    pub(crate) enabled: bool,
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct WriteCache {
+    pub(super) present: bool,
+    enabled: bool,
 }
 
 impl Ssd {
     /// Whether the SSD has a volatile write cache, which is the case without power-loss protection:
     /// Identify and the feature say so. A cache starts enabled.
     pub fn set_write_cache(&mut self, present: bool) {
-        self.write_cache = WriteCache { present, enabled: present };
+        self.admin.write_cache = WriteCache { present, enabled: present };
     }
 
     /// Whether a write may be acknowledged before it is durable: always with power-loss protection, and
     /// without it unless a host has switched the cache off. Where it is `false`, each write is as with
     /// FUA.
     pub fn write_cache_enabled(&self) -> bool {
-        !self.write_cache.present || self.write_cache.enabled
+        !self.admin.write_cache.present || self.admin.write_cache.enabled
     }
 
     pub(crate) fn submit_get_features(
@@ -85,7 +85,7 @@ impl Ssd {
     fn get_features(&mut self, cntlid: u16, select: u32, sqe: &Sqe) -> Result<u32, Refused> {
         let feature = sqe.cdw10.get() & 0xFF;
         let host = self.hosts.host(cntlid).ok_or(Refusal::SequenceError)?;
-        let (mut features, mut kato, mut cache) = (host.features, host.kato, self.write_cache);
+        let (mut features, mut kato, mut cache) = (host.features, host.kato, self.admin.write_cache);
         match select {
             0 => {}
             // Nothing is saved, so what would be there after a power cycle is the default.
@@ -120,7 +120,7 @@ impl Ssd {
     fn capabilities(&self, feature: u32) -> Result<u32, Refused> {
         match feature {
             id::ERROR_RECOVERY => Ok(CHANGEABLE | OF_NAMESPACE),
-            id::WRITE_CACHE if !self.write_cache.present => Err(Refusal::InvalidField.into()),
+            id::WRITE_CACHE if !self.admin.write_cache.present => Err(Refusal::InvalidField.into()),
             id::ARBITRATION
             | id::POWER
             | id::TEMPERATURE
@@ -162,7 +162,7 @@ impl Ssd {
                 host.features.retry_limit = low(value);
                 self.table.touch();
             }
-            id::WRITE_CACHE => self.write_cache.enabled = value & 1 != 0,
+            id::WRITE_CACHE => self.admin.write_cache.enabled = value & 1 != 0,
             // All are granted whatever is asked for; FFFFh is not a number of queues.
             id::QUEUES if value & 0xFFFF != 0xFFFF && value >> 16 != 0xFFFF => {
                 return Ok(Answer::dw0(granted_queues()));

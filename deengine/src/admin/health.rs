@@ -20,21 +20,21 @@ impl Ssd {
     /// An authorised request has succeeded.
     pub(crate) fn count(&mut self, request: &Authorized<Request>) {
         let Request { verb, blocks, .. } = *request.get();
-        self.smart.count(verb, blocks);
+        self.smart_mut().count(verb, blocks);
         self.table.count(request);
     }
 
     /// Asks the flash layer how it is; hosts are told of what is new.
     pub(crate) fn look_at_flash(&mut self, now: Time) {
         let found = self.found_health();
-        if self.smart.take_found(now, found) {
+        if self.smart_mut().take_found(now, found) {
             self.set_flash_health(now, found);
         }
     }
 
     /// As [`Self::look_at_flash`], not more often than is worth it.
     pub(crate) fn watch_flash(&mut self, now: Time) {
-        if now >= self.smart.look_at() {
+        if now >= self.smart().look_at() {
             self.look_at_flash(now);
         }
     }
@@ -43,12 +43,12 @@ impl Ssd {
     /// asked for them.
     pub(crate) fn media_errors(&self) -> u64 {
         let unreadable = [Refusal::BadChecksum, Refusal::WrongKey, Refusal::Unreadable];
-        self.ftl.stats().lost_pages
-            + unreadable.map(|refusal| self.smart.stats().refusals(refusal)).iter().sum::<u64>()
+        self.ftl().stats().lost_pages
+            + unreadable.map(|refusal| self.smart().stats().refusals(refusal)).iter().sum::<u64>()
     }
 
     fn found_health(&self) -> FlashHealth {
-        let (health, stats, earlier) = (self.ftl.health(), self.ftl.stats(), self.smart.earlier());
+        let (health, stats, earlier) = (self.ftl().health(), self.ftl().stats(), self.smart().earlier());
         let used = health.wear.mean_milli / (RATED_CYCLES * 10);
         FlashHealth {
             available_spare: health.spare_percent,
@@ -58,8 +58,8 @@ impl Ssd {
             earlier_minutes: earlier.on_ms / 60_000,
             unsafe_shutdowns: earlier.unsafe_shutdowns,
             backup_failed: earlier.backup_failed,
-            reliability_degraded: self.volumes.is_filling()
-                || !self.volumes.metadata().lost().is_empty()
+            reliability_degraded: self.admin.volumes.is_filling()
+                || !self.admin.volumes.metadata().lost().is_empty()
                 || stats.lost_pages > 0,
             read_only: health.worn_out,
             ..FlashHealth::default()
@@ -68,29 +68,29 @@ impl Ssd {
 
     /// Power is on: one cycle more, and one unsafe shutdown more where it went without a word.
     pub(crate) fn count_start(&mut self) -> Result<(), SsdError> {
-        let mut smart_counters = self.volumes.metadata().contents().smart_counters;
+        let mut smart_counters = self.admin.volumes.metadata().contents().smart_counters;
         smart_counters.power_cycles += 1;
         smart_counters.unsafe_shutdowns +=
-            u64::from(!matches!(self.boot.origin, Origin::Fresh | Origin::Clean));
-        match self.boot.origin {
-            Origin::NoDump(_) => smart_counters.backup_failed = self.config.preset.power_protected,
+            u64::from(!matches!(self.boot().origin, Origin::Fresh | Origin::Clean));
+        match self.boot().origin {
+            Origin::NoDump(_) => smart_counters.backup_failed = self.config().preset.power_protected,
             Origin::Dump => smart_counters.backup_failed = false,
             // What became of the dump, if one was needed, is not known of these.
             Origin::Fresh | Origin::Clean | Origin::Rebuilt(_) => {}
         }
-        self.volumes.metadata_mut().set_smart_counters(&smart_counters)?;
-        self.smart.start_from(smart_counters);
+        self.admin.volumes.metadata_mut().set_smart_counters(&smart_counters)?;
+        self.smart_mut().start_from(smart_counters);
         Ok(())
     }
 
     /// Keeps the counts, where it is time.
     pub(crate) fn count_on(&mut self, now: Time) {
-        self.smart.note_time(now);
-        if now < self.smart.save_at() {
+        self.smart_mut().note_time(now);
+        if now < self.smart().save_at() {
             return;
         }
         let Some(smart_counters) = self.counters_to_save() else { return };
-        if let Err(error) = self.volumes.metadata_mut().start_smart_counters(&smart_counters) {
+        if let Err(error) = self.admin.volumes.metadata_mut().start_smart_counters(&smart_counters) {
             tracing::warn!("what SMART counts cannot be kept: {error}");
         }
         self.wake_at(now);
@@ -98,7 +98,7 @@ impl Ssd {
 
     /// Goes on with counts that are on their way to the disk; when to come back.
     pub(crate) fn poll_smart_counters(&mut self, now: Time) -> Time {
-        match self.volumes.metadata_mut().poll_smart_counters() {
+        match self.admin.volumes.metadata_mut().poll_smart_counters() {
             Ok(false) => Time::NEVER,
             Ok(true) => now + POLL,
             Err(error) => {
@@ -111,16 +111,16 @@ impl Ssd {
     /// Keeps the counts, and waits for the disk. Where that cannot be, older ones stand.
     pub(crate) fn save_smart_counters(&mut self) {
         let Some(smart_counters) = self.counters_to_save() else { return };
-        if let Err(error) = self.volumes.metadata_mut().set_smart_counters(&smart_counters) {
+        if let Err(error) = self.admin.volumes.metadata_mut().set_smart_counters(&smart_counters) {
             tracing::warn!("what SMART counts cannot be kept: {error}");
         }
     }
 
     /// Everything counted, unless the metadata has it already. The next time to save is one period ahead.
     fn counters_to_save(&mut self) -> Option<SmartCounters> {
-        let wear = self.ftl.health().wear.mean_milli;
-        let counters = self.smart.life_so_far(&self.activity(), self.media_errors(), wear);
-        self.smart.put_off_saving();
-        Some(counters).filter(|counters| *counters != self.volumes.metadata().contents().smart_counters)
+        let wear = self.ftl().health().wear.mean_milli;
+        let counters = self.smart().life_so_far(&self.activity(), self.media_errors(), wear);
+        self.smart_mut().put_off_saving();
+        Some(counters).filter(|counters| *counters != self.admin.volumes.metadata().contents().smart_counters)
     }
 }

@@ -35,8 +35,8 @@ pub(crate) struct Delivered {
 /// Keep-alive granularity, units of 100 ms.
 const KAS: u16 = 1;
 const PAGE_BYTES: u32 = 4096;
-/// After how long a command is to be tried again that met NotReady, units of 100 ms. It is told to every
-/// host, whether it has said that it minds it (ACRE) or not: hosts that do not leave the two bits alone.
+/// After how long a command is to be tried again that met NotReady, units of 100 ms. Every host gets it, also
+/// one that has not said that it uses it (ACRE): such a host leaves the two bits alone.
 const RETRY_DELAY: u16 = 1;
 
 impl Ssd {
@@ -107,8 +107,8 @@ impl Ssd {
         let Some(buffer) = self.scratch_for(now, permit.queue(), bytes) else {
             return self.refuse(permit, 0, Refusal::NotReady.into(), now);
         };
-        self.scratch.fill(&buffer, data);
-        let local = self.scratch.local(&buffer);
+        self.commands.scratch().fill(&buffer, data);
+        let local = self.commands.scratch().local(&buffer);
         let id = self.start(permit, 0, at, Work::Answer { dw0, buffer });
         self.push(id, TransferKind::Other, remote, local, None);
     }
@@ -129,7 +129,7 @@ impl Ssd {
         let Some(buffer) = self.scratch_for(now, permit.queue(), bytes) else {
             return self.refuse(permit, 0, Refusal::NotReady.into(), now);
         };
-        let local = self.scratch.local(&buffer);
+        let local = self.commands.scratch().local(&buffer);
         let id = self.start(permit, 0, now, work(buffer));
         self.pull(id, TransferKind::Other, remote, local);
     }
@@ -138,15 +138,15 @@ impl Ssd {
         match sqe.cdw10.get().to_le_bytes()[0] {
             cns::CONTROLLER => {
                 let identify = IdentifyController {
-                    serial: self.config.serial.clone(),
-                    model: format!("GNStor emulated SSD ({})", self.config.preset.name),
+                    serial: self.config().serial.clone(),
+                    model: format!("GNStor emulated SSD ({})", self.config().preset.name),
                     firmware: env!("CARGO_PKG_VERSION").into(),
                     mdts: MDTS,
                     cntlid,
                     kas: KAS,
-                    vwc: self.write_cache.present.into(),
+                    vwc: self.admin.write_cache.present.into(),
                     maxcmd: MAX_QUEUE_ENTRIES,
-                    subnqn: ssd_subnqn(self.config.index),
+                    subnqn: ssd_subnqn(self.config().index),
                 };
                 let mut data = identify.encode();
                 put_abilities(&mut data);
@@ -170,7 +170,7 @@ impl Ssd {
     fn says(&self) -> SsdSays {
         let SsdIdentity { uuid, incarnation } = self.identity();
         let takes_map3 = self.can_vote();
-        let capacity_bytes = self.ftl.logical_pages() << BLOCK_SHIFT;
+        let capacity_bytes = self.ftl().logical_pages() << BLOCK_SHIFT;
         SsdSays { uuid, incarnation, takes_map3, is_lossy: self.is_filling(), capacity_bytes }
     }
 
@@ -178,10 +178,10 @@ impl Ssd {
     /// commands are sparse and go beyond NSZE, which tells the capacity.
     fn identify_namespace(&self) -> Vec<u8> {
         let mut data = vec![0; PAGE_BYTES as usize];
-        let blocks = self.ftl.logical_pages().to_le_bytes();
+        let blocks = self.ftl().logical_pages().to_le_bytes();
         data[0..8].copy_from_slice(&blocks); // NSZE
         data[8..16].copy_from_slice(&blocks); // NCAP
-        data[16..24].copy_from_slice(&self.ftl.mapped().to_le_bytes()); // NUSE
+        data[16..24].copy_from_slice(&self.ftl().mapped().to_le_bytes()); // NUSE
         data[24] = 1 << 2; // NSFEAT: unwritten blocks can be told of (DULBE)
         data[128 + 2] = u8::try_from(BLOCK_SHIFT).expect("12"); // LBAF0.LBADS
         data

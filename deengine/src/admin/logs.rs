@@ -57,7 +57,7 @@ impl Ssd {
         if !PAGES.contains(&page) {
             return Err(Refusal::InvalidLogPage.into());
         }
-        // Every page is of the controller or of the SSD; pages of ours take the namespace as well, because
+        // Every page is of the controller or of the SSD. Pages of ours take the namespace as well, because
         // targets that pass commands through want to see one.
         let vendor = matches!(
             page,
@@ -77,11 +77,12 @@ impl Ssd {
         }
         Ok(match page {
             SUPPORTED_PAGES => supported(),
-            page::ERRORS => if is_daemon { self.smart.errors() } else { &host.errors }.page(),
+            page::ERRORS => if is_daemon { self.smart().errors() } else { &host.errors }.page(),
             page::SMART => {
-                let error_entries = if is_daemon { self.smart.errors().count() } else { host.errors.count() };
+                let error_entries =
+                    if is_daemon { self.smart().errors().count() } else { host.errors.count() };
                 let activity = Activity { error_entries, ..self.activity() };
-                smart_page(now, self.warnings(cntlid), self.smart.flash_health(), &activity)
+                smart_page(now, self.warnings(cntlid), self.smart().flash_health(), &activity)
             }
             page::FIRMWARE => firmware_slots(),
             page::CHANGED_NAMESPACES => {
@@ -95,7 +96,7 @@ impl Ssd {
             SCRUB_LID => self.scrub_log().encode(),
             log_page::VOLUME_COUNTERS => counters::page(log_page::VOLUME_MAGIC, self.table.volume_counters()),
             log_page::CLIENT_COUNTERS => counters::page(log_page::CLIENT_MAGIC, self.table.client_counters()),
-            _ => flash_page(&self.ftl.health(), &self.ftl.stats(), self.flash_flags()),
+            _ => flash_page(&self.ftl().health(), &self.ftl().stats(), self.flash_flags()),
         })
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Numbers of openings, by which voters find an older image of an SSD: the rules are in
-//! `gnstor_fleet::opening`. They stand in the metadata, by the SSDs of the map. The lower half of a number
+//! `gnstor_fleet::opening`. The metadata has a number for each SSD of the map. The lower half of a number
 //! counts. The upper half names the array, where `gnstor up` has drawn one (`array/src/openings.rs`).
 //!
 //! ```text
@@ -49,21 +49,23 @@ impl Ssd {
 
     /// The number with which it asks.
     pub(crate) fn own_opening(&self, own: SsdId) -> Opening {
-        if self.volumes.stands_in { opening::STANDS_IN } else { self.known_opening(own) }
+        if self.admin.volumes.stands_in() { opening::STANDS_IN } else { self.known_opening(own) }
     }
 
     /// Starts to write down the number of an SSD.
     pub(crate) fn start_opening(&mut self, ssd: SsdId, count: Opening) {
         let openings = with(self.openings(), ssd.into(), count);
-        self.volumes.metadata_mut().start_openings(&openings);
+        self.admin.volumes.metadata_mut().start_openings(&openings);
     }
 
     /// The numbers under a map that names other SSDs in the places of some. A number that stayed would make
-    /// such an SSD an older image of the one before it. `None`: all SSDs are the same.
+    /// such an SSD an older image of the one before it. Its own place is left out: that number is of its own
+    /// content. `None`: all SSDs are the same.
     pub(crate) fn openings_under(&self, map: &AnyMap) -> Option<Vec<u64>> {
         let (AnyMap::Three(old), AnyMap::Three(new)) = (self.table.fleet()?.map(), map) else { return None };
         let pairs = old.ssds.iter().zip(&new.ssds).enumerate();
-        let others = pairs.filter(|(_, (was, is))| was.uuid != is.uuid).map(|(ssd, _)| ssd);
+        let own = self.config().index;
+        let others = pairs.filter(|(_, (was, is))| was.uuid != is.uuid && is.id != own).map(|(ssd, _)| ssd);
         let forgotten =
             others.filter(|&ssd| self.openings().get(ssd).is_some_and(|&number| count_of(number) > 0));
         forgotten.fold(None, |openings, ssd| {
@@ -87,19 +89,19 @@ impl Ssd {
         tracing::error!(
             "SSD {}: its content is an older image: it was opened {has} times, and a voter knows of {known}; \
              it is filled anew",
-            self.config.index
+            self.config().index
         );
         let SsdIdentity { uuid, incarnation } = self.identity();
         let identity = SsdIdentity { uuid, incarnation: incarnation + 1 };
         // This first: a cut in between is found at the next start.
-        self.volumes.metadata_mut().start_identity(identity, Some(epoch));
+        self.admin.volumes.metadata_mut().start_identity(identity, Some(epoch));
         self.start_opening(own, known);
         true
     }
 
     /// Its new incarnation is durable: no map gives it a place, until the daemon has learned of it.
     pub(crate) fn end_older(&mut self, now: Time) {
-        self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
+        self.admin.volumes.set_filling_since(self.admin.volumes.metadata().contents().filling);
         if let Some(map) = self.table.fleet().map(|fleet| fleet.map().clone()) {
             let fleet = self.seen(map);
             self.table.set_fleet(Some(fleet));
@@ -127,6 +129,7 @@ mod tests {
 
     #[test]
     fn a_number_keeps_the_array_that_it_names_or_gets_that_of_the_others() {
+        let _deadline = crate::deadline::deadline();
         let array = 7 << COUNT_BITS;
         assert_eq!(with(&[array | 3, array | 4], 1, 9), [array | 3, array | 9]);
         assert_eq!(with(&[array | 3], 2, 1), [array | 3, 0, array | 1]);

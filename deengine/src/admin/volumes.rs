@@ -2,10 +2,10 @@
 //! The daemon's commands: VOLUME ADD, LIST, DELETE, CHMOD and MAP SET, GET; fences; sweeps. What voters hear
 //! is taken here and judged in [`super::voting`].
 //!
-//! A CHMOD or DELETE changes the table at once, so nothing new is judged by the old entry; its completion
-//! waits until nothing that was is in flight (a *fence*, protocol rule 8). A fence does not wait for ever:
-//! at its deadline the queues of the stragglers are closed. A deleted volume's pages are unmapped in the
-//! background (a *sweep*, rule 10), a bounded part of the table at a time.
+//! A CHMOD or DELETE changes the table at once, so nothing new is judged by the old entry. Its completion
+//! waits until no command that the old entry judged is in flight (a *fence*, protocol rule 8). A fence does
+//! not wait for ever: at its deadline the queues of the stragglers are closed. A deleted volume's pages are
+//! unmapped in the background (a *sweep*, rule 10), a bounded part of the table at a time.
 
 use crate::admin::changes::Change;
 use crate::admin::identify::data_bytes;
@@ -74,7 +74,7 @@ pub(crate) struct Volumes {
     /// Acknowledged writes may be missing: the SSD is filling until a map newer than this epoch is set.
     filling_since: Option<u64>,
     /// It stands in for an SSD that cannot be used, and holds nothing.
-    pub(crate) stands_in: bool,
+    stands_in: bool,
     /// Commands that wait for a fence, oldest first.
     fences: Vec<u32>,
     /// When the sweeps of deleted volumes go on.
@@ -102,6 +102,15 @@ impl Volumes {
         self.filling_since.is_some()
     }
 
+    /// Whether it stands in for an SSD that cannot be used.
+    pub(crate) fn stands_in(&self) -> bool {
+        self.stands_in
+    }
+
+    pub(crate) fn stand_in(&mut self) {
+        self.stands_in = true;
+    }
+
     pub(crate) fn set_filling_since(&mut self, epoch: Option<u64>) {
         self.filling_since = epoch;
     }
@@ -121,7 +130,7 @@ impl Volumes {
     }
 
     /// The command of a fence is gone.
-    pub(crate) fn drop_fence(&mut self, id: u32) {
+    pub(super) fn drop_fence(&mut self, id: u32) {
         self.fences.retain(|&fence| fence != id);
     }
 
@@ -256,17 +265,17 @@ impl Ssd {
     pub(crate) fn fence(&mut self, now: Time, permit: CompletionPermit, vid: Vid) {
         let deadline = now + FENCE_DEADLINE;
         let id = self.start(permit, vid.get(), now, Work::Fence { vid, deadline });
-        self.volumes.fences.push(id);
+        self.admin.volumes.fences.push(id);
         self.wake_at(deadline);
         self.complete_fences(now);
         let next = self.watch_fences(now);
         self.wake_at(next);
     }
 
-    /// A worker that has done the last read that a fence waits for says so, but may not have seen the
-    /// fence: it is looked for, too. When next.
+    /// A worker that has done the last read that a fence waits for says so, but may not have seen the fence.
+    /// So the fence is looked for, too. When next.
     pub(crate) fn watch_fences(&mut self, now: Time) -> Time {
-        if self.volumes.fences.is_empty() {
+        if self.admin.volumes.fences.is_empty() {
             return Time::NEVER;
         }
         self.complete_fences(now);
@@ -276,12 +285,12 @@ impl Ssd {
     /// Completes the fences whose volumes have drained, oldest first.
     pub(crate) fn complete_fences(&mut self, now: Time) {
         let mut at = 0;
-        while let Some(&id) = self.volumes.fences.get(at) {
+        while let Some(&id) = self.admin.volumes.fences.get(at) {
             if self.fence_of(id).is_some_and(|(vid, _)| !self.table.is_fenced(vid)) {
                 at += 1;
                 continue;
             }
-            self.volumes.fences.remove(at);
+            self.admin.volumes.fences.remove(at);
             if let Some(permit) = self.commands.remove(id).and_then(|command| command.permit) {
                 self.complete(permit, OK, now, 0);
             }
@@ -298,7 +307,7 @@ impl Ssd {
     /// Closes the queues that keep a fence past its deadline; the next deadline.
     pub(crate) fn close_stragglers(&mut self, now: Time) -> Time {
         let mut next = Time::NEVER;
-        for id in self.volumes.fences.clone() {
+        for id in self.admin.volumes.fences.clone() {
             // Closing queues settles fences: this one may be gone.
             let Some((vid, deadline)) = self.fence_of(id) else { continue };
             if deadline > now {
@@ -306,10 +315,10 @@ impl Ssd {
                 continue;
             }
             if let Some(slot) = self.table.slot_of(vid) {
-                self.workers.close_older(slot);
+                self.workers().close_older(slot);
             }
             for queue in self.stragglers(vid) {
-                self.smart.stats_mut().stragglers_closed += 1;
+                self.smart_mut().stats_mut().stragglers_closed += 1;
                 self.shut(now, queue);
             }
         }
@@ -335,25 +344,26 @@ impl Ssd {
 
     /// Unmaps the next part of each deleted volume; when there is more to do.
     pub(crate) fn sweep(&mut self, now: Time) -> Time {
-        if !self.ftl.is_sweeping() && self.volumes.swept.is_empty() {
+        if !self.ftl().is_sweeping() && self.admin.volumes.swept.is_empty() {
             return Time::NEVER;
         }
-        if self.volumes.sweep_at > now {
-            return self.volumes.sweep_at;
+        if self.admin.volumes.sweep_at > now {
+            return self.admin.volumes.sweep_at;
         }
-        self.smart.stats_mut().blocks_trimmed += self.ftl.sweep_step(now, SWEEP_BUCKETS);
-        while let Some((vid, generation)) = self.ftl.swept() {
-            self.volumes.swept.push((vid, generation));
+        self.smart_mut().stats_mut().blocks_trimmed += self.ftl().sweep_step(now, SWEEP_BUCKETS);
+        while let Some((vid, generation)) = self.ftl().swept() {
+            self.admin.volumes.swept.push((vid, generation));
         }
         // A transfer that was judged by the living entry may still be under way.
-        let (over, waiting) = std::mem::take(&mut self.volumes.swept)
+        let (over, waiting) = std::mem::take(&mut self.admin.volumes.swept)
             .into_iter()
             .partition::<Vec<_>, _>(|&(vid, _)| self.table.is_fenced(vid));
-        self.volumes.swept = waiting;
+        self.admin.volumes.swept = waiting;
         self.ask_burials(now, over);
-        self.volumes.sweep_at = now + if self.ftl.flash().is_held() { HELD_PAUSE } else { SWEEP_PAUSE };
-        if self.ftl.is_sweeping() || !self.volumes.swept.is_empty() {
-            self.volumes.sweep_at
+        self.admin.volumes.sweep_at =
+            now + if self.ftl().flash().is_held() { HELD_PAUSE } else { SWEEP_PAUSE };
+        if self.ftl().is_sweeping() || !self.admin.volumes.swept.is_empty() {
+            self.admin.volumes.sweep_at
         } else {
             Time::NEVER
         }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! This SSD as a voter: TERM TAKE, MAP HOLD, ACTIVATE and LEASE ASK, judged by the transition functions of
-//! crate `fleet` ([`Voter`]), which the model checks.
+//! This SSD as a voter: TERM TAKE, MAP HOLD, ACTIVATE and LEASE ASK. The transition functions of crate
+//! `fleet` ([`Voter`]), which the model checks, judge them.
 //!
 //! ```text
 //!   metadata: term, grant --.
 //!   active map -------------+--> Voter --judges--> writes --durable--> answer
 //!   held map ---------------'
 //! ```
-//! The three commands of the daemon are changes of the metadata ([`super::changes`]): they are carried out
+//! The three commands of the daemon are changes of the metadata ([`super::changes`]). They are carried out
 //! one after another, and take effect when they are durable. LEASE ASK is answered by what is durable. It is
 //! a change, too, where the asker's number of openings is a new one ([`super::opening`]).
 
@@ -75,17 +75,18 @@ pub(crate) fn refusal_of(refused: gnstor_fleet::Refused) -> Refusal {
 impl Ssd {
     /// What it promised and holds, from the metadata.
     pub(crate) fn recall_vote(&mut self) {
-        let lost = self.volumes.metadata().lost();
+        let lost = self.admin.volumes.metadata().lost();
         let forgot = lost.contains(&Kind::Held) || lost.contains(&Kind::Term);
-        let held = self.volumes.metadata().contents().held.as_ref().and_then(|HeldMap { term, map }| {
-            let known = Known::new(AnyMap::decode(map).ok()?);
-            Some((Held { term: *term, map: known }, Arc::from(map.as_slice())))
-        });
-        let is_bad = held.is_none() && self.volumes.metadata().contents().held.is_some();
+        let held =
+            self.admin.volumes.metadata().contents().held.as_ref().and_then(|HeldMap { term, map }| {
+                let known = Known::new(AnyMap::decode(map).ok()?);
+                Some((Held { term: *term, map: known }, Arc::from(map.as_slice())))
+            });
+        let is_bad = held.is_none() && self.admin.volumes.metadata().contents().held.is_some();
         if forgot || is_bad {
             tracing::error!("what this SSD has promised as a voter could not be read: it votes no more");
         }
-        self.voting = Voting { held, forgot: forgot || is_bad, is_mute: self.voting.is_mute };
+        self.admin.voting = Voting { held, forgot: forgot || is_bad, is_mute: self.admin.voting.is_mute };
     }
 
     /// The voter that this SSD is.
@@ -94,11 +95,11 @@ impl Ssd {
     /// It has no map, or the map names another SSD at its place, or it has forgotten what it promised.
     pub(crate) fn voter(&self) -> Result<Voter<Known>, Refused> {
         let fleet = self.table.fleet().ok_or(Refusal::NotServing)?;
-        if self.voting.forgot || !self.is_named_by(fleet) {
+        if self.admin.voting.forgot || !self.is_named_by(fleet) {
             return Err(Refusal::NotReady.into());
         }
         let term = self.table.term();
-        let grant = self.volumes.metadata().contents().grant.filter(|grant| grant.term == term);
+        let grant = self.admin.volumes.metadata().contents().grant.filter(|grant| grant.term == term);
         // A term that came with another command is granted to no instance yet, and those below are refused.
         let (term, instance) =
             grant.map_or((term.saturating_sub(1), 0), |grant| (grant.term, grant.instance));
@@ -107,15 +108,15 @@ impl Ssd {
         Ok(Voter { term, instance, active, held })
     }
 
-    /// Whether it can be part of an array whose SSDs vote: what it promised before can be read, its file has
-    /// room for a map that is held, and it reaches the others.
+    /// Whether it can be part of an array whose SSDs vote. If so, what it promised before can be read, its
+    /// file has room for a map that is held, and it reaches the others.
     pub(crate) fn can_vote(&self) -> bool {
-        !self.voting.forgot && !self.voting.is_mute && self.volumes.metadata().can_hold()
+        !self.admin.voting.forgot && !self.admin.voting.is_mute && self.admin.volumes.metadata().can_hold()
     }
 
     /// The SSD cannot ask others, and says so in Identify: fresh maps name no voters then.
     pub fn cannot_ask(&mut self) {
-        self.voting.is_mute = true;
+        self.admin.voting.is_mute = true;
     }
 
     fn is_named_by(&self, fleet: &Fleet) -> bool {
@@ -125,7 +126,7 @@ impl Ssd {
     }
 
     fn newer_held(&self, fleet: &Fleet) -> Option<&(Held<Known>, Arc<[u8]>)> {
-        self.voting.held.as_ref().filter(|(held, _)| held.map.epoch() > fleet.map().epoch())
+        self.admin.voting.held.as_ref().filter(|(held, _)| held.map.epoch() > fleet.map().epoch())
     }
 
     /// The bytes of the map that is held beyond the active one; none where there is no such map.
@@ -162,8 +163,8 @@ impl Ssd {
         }
         self.table.take_term(term)?;
         let grant = Grant { term, instance };
-        if self.volumes.metadata().contents().grant != Some(grant) {
-            self.volumes.metadata_mut().start_grant(grant);
+        if self.admin.volumes.metadata().contents().grant != Some(grant) {
+            self.admin.volumes.metadata_mut().start_grant(grant);
         }
         Ok(())
     }
@@ -183,7 +184,7 @@ impl Ssd {
     /// MAP HOLD: judges it and starts its writes.
     pub(crate) fn begin_hold(&mut self, data: &[u8]) -> Result<ToHold, Refused> {
         let (hold, bytes) = Hold::decode(data).map_err(|_| Refusal::InvalidField)?;
-        if !self.volumes.metadata().can_hold() {
+        if !self.admin.volumes.metadata().can_hold() {
             tracing::warn!(
                 "the file of this SSD has no room for a map that is held: format it, so that it votes"
             );
@@ -196,13 +197,13 @@ impl Ssd {
         }
         self.voter()?.hold(hold.term, hold.instance, map.clone()).map_err(|refused| self.behind(refused))?;
         self.start_grant(hold.term, hold.instance)?;
-        self.volumes.metadata_mut().start_hold(HeldMap { term: hold.term, map: bytes.clone() });
+        self.admin.volumes.metadata_mut().start_hold(HeldMap { term: hold.term, map: bytes.clone() });
         Ok(ToHold { held: Held { term: hold.term, map }, bytes })
     }
 
     /// The map of a MAP HOLD is durable: from now on it ends leases.
     pub(crate) fn end_hold(&mut self, ToHold { held, bytes }: ToHold) {
-        self.voting.held = Some((held, bytes.into()));
+        self.admin.voting.held = Some((held, bytes.into()));
     }
 
     /// ACTIVATE: the map that becomes active, and its bytes. No term is compared: a majority has held it.
@@ -214,7 +215,7 @@ impl Ssd {
                 let named = |(held, bytes): &&(Held<Known>, Arc<[u8]>)| {
                     held.map.epoch() == activation.map.epoch && map_digest(bytes) == activation.map.digest
                 };
-                let held = self.voting.held.as_ref().filter(named);
+                let held = self.admin.voting.held.as_ref().filter(named);
                 let (held, bytes) =
                     held.ok_or_else(|| Refused::at(Refusal::MapBehind, self.newest_epoch()))?;
                 (held.map.map().clone(), bytes.to_vec())
@@ -243,7 +244,7 @@ impl Ssd {
             return Ok((map, bytes.to_vec()));
         }
         let active = self.table.fleet().map(|fleet| fleet.known());
-        let held = self.voting.held.as_ref().map(|(held, _)| &held.map);
+        let held = self.admin.voting.held.as_ref().map(|(held, _)| &held.map);
         let known = active.into_iter().chain(held).map(Known::map).find(|map| map.epoch() == base);
         let Some(AnyMap::Three(known)) = known else {
             return Err(Refused::at(Refusal::MapBehind, self.newest_epoch()));
@@ -280,8 +281,8 @@ impl Ssd {
         if named.is_none() || named != identity {
             return Err(Refusal::WrongIdentity.into());
         }
-        let Ask { ssd, array, epoch, incarnation, opening } = ask;
-        Ok(LeaseAsk { array: ArrayId(array), ssd, epoch, incarnation, opening })
+        let Ask { ssd, array, epoch, incarnation, opening, uuid } = ask;
+        Ok(LeaseAsk { array: ArrayId(array), ssd, epoch, incarnation, opening, uuid })
     }
 
     /// Whether it says yes, and the number of openings that it writes down before.

@@ -7,8 +7,8 @@
 //!   few are free            a client takes more only while it has at most three times what is free
 //! ```
 //! So one client gets three quarters of the frames, and k clients together leave one part in 3k + 1. Each
-//! worker counts for itself, and so does the firmware, so that none waits for another: each has an equal
-//! part of what a client may have.
+//! worker counts for itself, and so does the firmware, so that none waits for another. Each has an equal part
+//! of what a client may have.
 
 use crate::permission::Authorized;
 use crate::request::Request;

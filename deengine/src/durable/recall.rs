@@ -29,7 +29,7 @@ impl Ssd {
     /// # Errors
     /// [`SsdError`]: the bytes are no map, or the system area does not take it.
     pub fn recall_map(&mut self, bytes: &[u8]) -> Result<(), SsdError> {
-        if self.table.fleet().is_some() || !self.volumes.metadata().lost().contains(&Kind::Map) {
+        if self.table.fleet().is_some() || !self.admin.volumes().metadata().lost().contains(&Kind::Map) {
             return Ok(());
         }
         self.take_map(bytes)
@@ -37,29 +37,30 @@ impl Ssd {
 
     pub(super) fn take_map(&mut self, bytes: &[u8]) -> Result<(), SsdError> {
         let map = AnyMap::decode(bytes).map_err(|e| SsdError::Refused(format!("the fleet map: {e:?}")))?;
-        self.volumes.metadata_mut().set_map(bytes)?;
+        self.admin.volumes_mut().metadata_mut().set_map(bytes)?;
         self.date_filling(&map)?;
-        self.volumes.set_filling_since(self.volumes.metadata().contents().filling);
+        let filling = self.admin.volumes().metadata().contents().filling;
+        self.admin.volumes_mut().set_filling_since(filling);
         let fleet = self.seen(map);
         self.table.set_fleet(Some(fleet));
         self.follow_voters(Time::ZERO);
         Ok(())
     }
 
-    /// This SSD, which is empty, stands in for one of an array that cannot be used: it takes connections and
+    /// This SSD, which is empty, stands in for one of an array that cannot be used. It takes connections and
     /// permission entries, and refuses every read and write.
     ///
     /// # Errors
     /// [`SsdError`]: the bytes are no fleet map.
     pub fn stand_in(&mut self, map: &[u8]) -> Result<(), SsdError> {
-        self.volumes.stands_in = true;
+        self.admin.volumes_mut().stand_in();
         self.take_map(map)
     }
 
     /// Takes table and map from the metadata, and continues sweeps that are not finished.
     pub(crate) fn recall(&mut self) -> Result<(), SsdError> {
         self.recall_table()?;
-        let map = self.volumes.metadata().contents().map.as_ref().map(|bytes| AnyMap::decode(bytes));
+        let map = self.admin.volumes().metadata().contents().map.as_ref().map(|bytes| AnyMap::decode(bytes));
         let map = map.transpose().map_err(|e| damaged(format!("the fleet map: {e:?}")))?;
         self.recall_identity(map.as_ref())?;
         if let Some(map) = &map {
@@ -67,11 +68,11 @@ impl Ssd {
         }
         self.count_start()?;
         let is_over = |epoch: &u64| map.as_ref().is_some_and(|map| self.ends_filling(map, *epoch));
-        let filling = self.volumes.metadata().contents().filling.filter(|epoch| !is_over(epoch));
-        self.volumes.set_filling_since(filling);
-        if self.ftl.is_sweeping() {
-            self.volumes.sweep_at(Time::ZERO);
-            self.alarm = Time::ZERO;
+        let filling = self.admin.volumes().metadata().contents().filling.filter(|epoch| !is_over(epoch));
+        self.admin.volumes_mut().set_filling_since(filling);
+        if self.ftl().is_sweeping() {
+            self.admin.volumes_mut().sweep_at(Time::ZERO);
+            self.wake_at(Time::ZERO);
         }
         let fleet = map.map(|map| self.seen(map));
         self.table.set_fleet(fleet);
@@ -82,12 +83,12 @@ impl Ssd {
 
     /// Takes entries, tombstones and term into the permission table.
     fn recall_table(&mut self) -> Result<(), SsdError> {
-        let contents = self.volumes.metadata().contents();
+        let contents = self.admin.volumes().metadata().contents();
         for (vid, bytes) in &contents.entries {
             let entry = VolumeEntry::decode(bytes)
                 .map_err(|e| damaged(format!("the permission entry of volume {}: {e:?}", vid.get())))?;
             if entry.deleting {
-                self.ftl.sweep(*vid, entry.generation);
+                self.ftl().sweep(*vid, entry.generation);
             }
             self.table.recall(entry);
         }
@@ -110,12 +111,12 @@ impl Ssd {
 
     /// Decides whether the SSD lost acknowledged writes and which identity it has, and makes both durable.
     fn recall_identity(&mut self, map: Option<&AnyMap>) -> Result<(), SsdError> {
-        let lost = self.volumes.metadata().lost();
+        let lost = self.admin.volumes().metadata().lost();
         // The term's cell says whether writes were lost before. If it cannot be read, the SSD takes them for
         // lost.
-        let is_lossy = self.boot.is_lossy() || lost.contains(&Kind::Term);
+        let is_lossy = self.boot().is_lossy() || lost.contains(&Kind::Term);
         let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
-        let old = self.volumes.metadata().contents().identity;
+        let old = self.admin.volumes().metadata().contents().identity;
         let identity = match old {
             Some(identity @ SsdIdentity { uuid, incarnation }) => {
                 // Which blocks were touched while it filled is forgotten (rule 13).
@@ -128,7 +129,7 @@ impl Ssd {
             // Durable, because neither a shutdown nor a power failure with a dump brings back what is
             // missing. One write has both: the loss, and the incarnation that tells of it.
             let lossy_at = is_lossy.then(|| map.map_or(unknown, AnyMap::epoch));
-            self.volumes.metadata_mut().set_identity(identity, lossy_at)?;
+            self.admin.volumes_mut().metadata_mut().set_identity(identity, lossy_at)?;
         }
         Ok(())
     }
@@ -137,20 +138,21 @@ impl Ssd {
     /// well. The first map that is known again is taken for it. Only a newer map says that the writes are
     /// back.
     fn date_filling(&mut self, map: &AnyMap) -> Result<(), DurableError> {
-        if self.volumes.metadata().contents().filling == Some(UNKNOWN_EPOCH) {
-            self.volumes.metadata_mut().set_filling(map.epoch())?;
+        if self.admin.volumes().metadata().contents().filling == Some(UNKNOWN_EPOCH) {
+            self.admin.volumes_mut().metadata_mut().set_filling(map.epoch())?;
         }
         Ok(())
     }
 
     /// Whether the map says that the writes that were lost at this epoch are back. A map of format 2 says so
-    /// for all SSDs by any newer epoch, a map of format 3 for the incarnation that it names (rule 1a).
+    /// for all SSDs by any newer epoch. A map of format 3 says so for the incarnation that it names (rule
+    /// 1a).
     pub(crate) fn ends_filling(&self, map: &AnyMap, lossy_at: u64) -> bool {
         match map {
             AnyMap::Two(map) => map.epoch > lossy_at,
             AnyMap::Three(map) => {
                 let identity = self.identity();
-                let own = map.ssds.iter().find(|ssd| ssd.id == self.config.index);
+                let own = map.ssds.iter().find(|ssd| ssd.id == self.config().index);
                 let names_it = |ssd: &Ssd3| ssd.is(&identity.uuid) && ssd.incarnation == identity.incarnation;
                 own.is_some_and(names_it) && !self.has_another_serve(map)
             }
@@ -160,7 +162,7 @@ impl Ssd {
     /// Which SSD this is, and which content of it.
     pub fn identity(&self) -> SsdIdentity {
         let none = SsdIdentity { uuid: [0; 16], incarnation: 0 };
-        self.volumes.metadata().contents().identity.unwrap_or(none)
+        self.admin.volumes().metadata().contents().identity.unwrap_or(none)
     }
 
     /// Whether the map was made for another content of this SSD. A content that lacks writes serves nothing
@@ -168,12 +170,12 @@ impl Ssd {
     /// a number that the array may have given to the content that was lost.
     pub(crate) fn has_another_serve(&self, map: &FleetMap3) -> bool {
         // At a start it has taken the map that it has, and nothing else says so.
-        if !self.volumes.is_filling() {
+        if !self.admin.volumes().is_filling() {
             return false;
         }
         let SsdIdentity { uuid, incarnation } = self.identity();
         let is_own =
-            |ssd: &Ssd3| ssd.id == self.config.index && ssd.is(&uuid) && ssd.incarnation >= incarnation;
+            |ssd: &Ssd3| ssd.id == self.config().index && ssd.is(&uuid) && ssd.incarnation >= incarnation;
         let Some(own) = map.ssds.iter().position(is_own) else { return false };
         let members = map.rows.iter().flat_map(|row| row.places).flatten();
         members.into_iter().any(|member| usize::from(member.ssd) == own && !member.filling)
@@ -184,7 +186,7 @@ impl Ssd {
     pub(crate) fn dropped_by(&self, map: &AnyMap) -> Option<SsdIdentity> {
         let AnyMap::Three(map) = map else { return None };
         let SsdIdentity { uuid, incarnation } = self.identity();
-        let own = map.ssds.iter().find(|ssd| ssd.id == self.config.index && ssd.is(&uuid))?;
+        let own = map.ssds.iter().find(|ssd| ssd.id == self.config().index && ssd.is(&uuid))?;
         let is_out = own.state == State3::Out && own.incarnation == incarnation;
         let is_another = self.has_another_serve(map);
         (is_out || is_another).then_some(SsdIdentity { uuid, incarnation: own.incarnation.saturating_add(1) })
@@ -192,13 +194,14 @@ impl Ssd {
 
     /// Whether a map has this content fill a place.
     fn fills_by(&self, map: &AnyMap, identity: SsdIdentity) -> bool {
-        !Fleet::new(map.clone(), self.config.index, identity, false).fills().is_empty()
+        !Fleet::new(map.clone(), self.config().index, identity, false).fills().is_empty()
     }
 
     /// What the map gives this SSD now.
     pub(crate) fn seen(&self, map: AnyMap) -> Fleet {
-        let filling = self.volumes.is_filling() || self.volumes.stands_in;
-        Fleet::new(map, self.config.index, self.identity(), filling).standing_in(self.volumes.stands_in)
+        let filling = self.admin.volumes().is_filling() || self.admin.volumes().stands_in();
+        Fleet::new(map, self.config().index, self.identity(), filling)
+            .standing_in(self.admin.volumes().stands_in())
     }
 }
 

@@ -85,8 +85,8 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    /// From CDW11 of Set Features: weights zero-based, high in 31:24, medium in 23:16, low in 15:8; log2
-    /// of the burst in 2:0, where 7 is no limit.
+    /// From CDW11 of Set Features: weights zero-based, high in 31:24, medium in 23:16, low in 15:8. Bits 2:0
+    /// are log2 of the burst, where 7 is no limit.
     pub(crate) fn from_feature(value: u32) -> Self {
         let [burst, low, medium, high] = value.to_le_bytes();
         let burst = burst & 7;

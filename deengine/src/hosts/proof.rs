@@ -50,7 +50,7 @@ impl Gate {
     }
 
     /// What hosts must prove, if they must.
-    pub(crate) fn authentication(&mut self) -> Option<&mut Authentication> {
+    pub(super) fn authentication(&mut self) -> Option<&mut Authentication> {
         self.asks.as_mut()
     }
 

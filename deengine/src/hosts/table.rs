@@ -5,6 +5,7 @@ use super::arbiter::{Arbiter, Class};
 use super::events::Events;
 use super::features::Features;
 use super::host::{Host, NewHost, Queue, Role};
+use super::proof::{Authentication, Gate};
 use crate::commands::scratch::Owner;
 use crate::smart::errors::ErrorLog;
 use gnstor_base::controller::QueueKey;
@@ -59,9 +60,9 @@ pub(crate) struct QueueState {
 pub(crate) enum Standing {
     /// Nowhere: the queue is not connected, so its commands are looked at as they come.
     Unconnected,
-    /// With the admin queues.
+    /// They pend with the admin queues.
     Admin,
-    /// With the I/O queues of this controller.
+    /// They pend with the I/O queues of this controller.
     Io { controller: u16, class: Class, arbiter: Arc<Arbiter> },
 }
 
@@ -76,9 +77,25 @@ pub(crate) struct Hosts {
     /// controllers by the thousand, so none is searched for.
     deadlines: BTreeSet<(Time, u16)>,
     entries: u32,
+    gate: Gate,
 }
 
 impl Hosts {
+    /// What hosts must prove.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(crate) fn gate_mut(&mut self) -> &mut Gate {
+        &mut self.gate
+    }
+
+    /// What the host of this controller must prove, if it must.
+    pub(crate) fn host_to_prove(&mut self, cntlid: u16) -> Option<(&mut Authentication, &mut Host)> {
+        let host = self.controllers.get_mut(index(cntlid))?.as_mut()?;
+        Some((self.gate.authentication()?, host))
+    }
+
     pub(crate) fn queue(&mut self, key: QueueKey) -> Option<&mut Queue> {
         self.queues.get_mut(&key)
     }

@@ -91,7 +91,7 @@ impl Worker {
         // Where there was no room a few find out whether there is.
         let most = if std::mem::take(is_stalled) { BATCH.min(arrived.len()) } else { arrived.len() };
         let queue = self.shared.workers.state(self.index).combining();
-        // Behind the version: see `workers/lease_word.rs`.
+        // The lease is read after the version: see `workers/lease_word.rs`.
         let lease_end = self.shared.workers.lease_end();
         let mut work = queue.work();
         work.begin(self.version);
@@ -103,9 +103,9 @@ impl Worker {
             let allowed =
                 write.command.as_ref().filter(|_| write.failure.is_none()).and_then(|(_, request)| {
                     let identity = Identity::Client(request.get().address.client);
-                    // A write whose leases have ended by `until` is not submitted, even if `confirm`
-                    // allows it: the commit would return it as stale, and the worker would submit it again
-                    // at the same time, for ever.
+                    // A write whose leases have ended by `until` is not submitted, even if `confirm` allows
+                    // it. The commit would return it as stale, and the worker would submit it again at the
+                    // same time, for ever.
                     let until = self.rules.runs_until(lease_end, request);
                     let same = write.version == self.version;
                     let allowed = runs(until, now)
@@ -273,7 +273,7 @@ impl Ssd {
             return self.refuse(permit, vid, refused, accepted.max(now));
         }
         let (committed, maintain_at) = {
-            let mut commits = self.ftl.commits();
+            let mut commits = self.ftl().commits();
             let only_mapped = self.table.rules().only_mapped(&end.request);
             let fills = self.table.rules().fills(&end.request);
             let target = Target { only_mapped, fills, ..target(&end.request) };
@@ -303,7 +303,7 @@ impl Ssd {
         };
         let WriteEnd { request, mut blocks, .. } = end;
         blocks.clear();
-        self.lists.spare_blocks.push(blocks);
+        self.commands.lists.spare_blocks.push(blocks);
         self.written(now, permit, request, &committed);
     }
 
@@ -316,9 +316,9 @@ impl Ssd {
         committed: &Committed,
     ) {
         let vid = request.get().address.vid.get();
-        self.smart.stats_mut().old_stamps += u64::from(committed.overtaken);
-        self.smart.stats_mut().writes += 1;
-        self.smart.stats_mut().blocks_written += u64::from(request.get().blocks);
+        self.smart_mut().stats_mut().old_stamps += u64::from(committed.overtaken);
+        self.smart_mut().stats_mut().writes += 1;
+        self.smart_mut().stats_mut().blocks_written += u64::from(request.get().blocks);
         let fua = request.get().fua || !self.write_cache_enabled();
         self.count(&request);
         self.leave(now, request);

@@ -38,7 +38,7 @@ impl Ssd {
             self.table.leave(request);
             return self.refuse(permit, vid, Refusal::NotReady.into(), accepted);
         };
-        let local = self.scratch.local(&buffer);
+        let local = self.commands.scratch.local(&buffer);
         let id = self.start(permit, vid, accepted, Work::Compare { request, buffer });
         self.pull(id, TransferKind::Other, first.remote, local);
     }
@@ -63,7 +63,7 @@ impl Ssd {
             Ok(()) => self.compare_blocks(start, &request, &buffer),
             Err(refused) => (Err(refused), start),
         };
-        self.scratch.give(buffer);
+        self.commands.scratch.give(buffer);
         let outcome = self.lease_over(done).map_or(outcome, Err);
         match outcome {
             Ok(()) => {
@@ -87,13 +87,13 @@ impl Ssd {
         let mut given = [0; BLOCK_BYTES as usize];
         let mut outcome = Ok(());
         let mut zeros = 0;
-        self.lists.touched.clear();
+        self.commands.lists.touched.clear();
         for index in 0..request.get().blocks {
-            match self.ftl.extent(address.vid, request.generation(), address.vba + index) {
+            match self.ftl().extent(address.vid, request.generation(), address.vba + index) {
                 Extent::Page(page, sum) => {
-                    self.lists.touched.push(page);
-                    let read = self.ftl.read_now(page, &mut stored);
-                    self.ftl.unpin(page);
+                    self.commands.lists.touched.push(page);
+                    let read = self.ftl().read_now(page, &mut stored);
+                    self.ftl().unpin(page);
                     if read.is_err() {
                         outcome = outcome.and(Err(Refusal::Unreadable));
                         continue;
@@ -112,12 +112,12 @@ impl Ssd {
                     continue;
                 }
             }
-            self.scratch.read_at(buffer, index << BLOCK_SHIFT, &mut given);
+            self.commands.scratch.read_at(buffer, index << BLOCK_SHIFT, &mut given);
             if stored != given {
                 outcome = outcome.and(Err(Refusal::CompareFailed));
             }
         }
-        let done = self.ftl.read_time(start, &self.lists.touched, zeros);
+        let done = self.ftl().read_time(start, &self.commands.lists.touched, zeros);
         (outcome.map_err(Refused::from), done)
     }
 }

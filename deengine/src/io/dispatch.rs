@@ -115,9 +115,9 @@ impl Worker {
         self.shared.ftl.firmware_free() + TURN
     }
 
-    /// Takes the next command, or a burst where many pend: the model's state and the map entries of reads
-    /// then come to this worker's cache once for the whole burst. `false`: there is nothing to take yet,
-    /// or another worker is next.
+    /// Takes the next command, or a burst where many pend. The model's state and the map entries of reads
+    /// then come to this worker's cache once for the whole burst. `false`: there is nothing to take yet, or
+    /// another worker is next.
     fn dispatch_some(&mut self, now: Time) -> bool {
         let is_due = self.pending_due().is_some_and(|at| at <= now);
         if !is_due || !(self.is_next() || now >= self.turn_is_over()) {
@@ -264,7 +264,8 @@ impl Ssd {
         match role {
             Role::Io(_, identity) if is_io => {
                 self.submit_io(now, start, permit, identity, sqe);
-                self.smart.add_busy(self.ftl.firmware_free().since(start));
+                let busy = self.ftl().firmware_free().since(start);
+                self.smart_mut().add_busy(busy);
             }
             Role::Admin(cntlid) if sqe.opcode != fabrics::OPCODE => {
                 self.submit_admin(now, permit, cntlid, sqe);
@@ -285,7 +286,7 @@ impl Ssd {
     /// The host has more commands under way than the queue has entries.
     pub(crate) fn refuse_overrun(&mut self, now: Time, key: QueueKey, cid: u16) {
         if self.hosts.queue(key).is_none() {
-            self.smart.stats_mut().late_capsules += 1;
+            self.smart_mut().stats_mut().late_capsules += 1;
             return;
         }
         let permit = self.issue(key, cid);
@@ -301,8 +302,11 @@ impl Ssd {
         sqe: &Sqe,
     ) {
         // The firmware's time is spent on refused commands too.
-        let accepted =
-            if sqe.opcode == io::READ { self.ftl.accept_read(start) } else { self.ftl.accept_write(start) };
+        let accepted = if sqe.opcode == io::READ {
+            self.ftl().accept_read(start)
+        } else {
+            self.ftl().accept_write(start)
+        };
         match sqe.opcode {
             io::FLUSH => match check_frame(sqe).and_then(|()| check_any_namespace(sqe)) {
                 Ok(()) => self.make_durable(now, permit, 0, accepted),

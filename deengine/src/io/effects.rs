@@ -20,7 +20,7 @@ impl Worker {
         let queues = self.older_queues(slot);
         let mut ssd = self.shared.lock();
         for name in queues {
-            ssd.smart.stats_mut().stragglers_closed += 1;
+            ssd.smart_mut().stats_mut().stragglers_closed += 1;
             ssd.shut(self.now, name);
         }
     }

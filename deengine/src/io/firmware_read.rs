@@ -18,9 +18,9 @@ impl Ssd {
         let address = request.get().address;
         self.hosts.tells_unwritten(queue)
             && (0..request.get().blocks).any(|index| {
-                let extent = self.ftl.extent(address.vid, request.generation(), address.vba + index);
+                let extent = self.ftl().extent(address.vid, request.generation(), address.vba + index);
                 if let Extent::Page(page, _) = extent {
-                    self.ftl.unpin(page);
+                    self.ftl().unpin(page);
                 }
                 is_unwritten(extent)
             })
@@ -30,51 +30,51 @@ impl Ssd {
         let Accepted { now, at: accepted, permit } = command;
         let first = *request.get();
         let vid = first.address.vid;
-        let mut extents = std::mem::take(&mut self.lists.extents);
+        let mut extents = std::mem::take(&mut self.commands.lists.extents);
         extents.clear();
         let generation = request.generation();
         extents.extend(
-            (0..first.blocks).map(|index| self.ftl.extent(vid, generation, first.address.vba + index)),
+            (0..first.blocks).map(|index| self.ftl().extent(vid, generation, first.address.vba + index)),
         );
-        self.lists.touched.clear();
+        self.commands.lists.touched.clear();
         let (mut zeros, mut wrong) = (0, false);
         for extent in &extents {
             match *extent {
-                Extent::Page(page, _) => self.lists.touched.push(page),
+                Extent::Page(page, _) => self.commands.lists.touched.push(page),
                 Extent::Unmapped => zeros += 1,
                 Extent::WrongKey => wrong = true,
                 Extent::StaleGeneration => {
                     zeros += 1;
-                    self.smart.stats_mut().stale_generation_reads += 1;
+                    self.smart_mut().stats_mut().stale_generation_reads += 1;
                 }
             }
         }
         if wrong {
-            self.lists.touched.iter().for_each(|page| self.ftl.unpin(*page));
-            self.lists.extents = extents;
+            self.commands.lists.touched.iter().for_each(|page| self.ftl().unpin(*page));
+            self.commands.lists.extents = extents;
             self.leave(now, request);
             return self.refuse(permit, vid.get(), Refusal::WrongKey.into(), accepted);
         }
-        self.smart.stats_mut().unmapped_reads += u64::from(zeros);
-        let done_at = self.ftl.read_time(accepted, &self.lists.touched, zeros);
+        self.smart_mut().stats_mut().unmapped_reads += u64::from(zeros);
+        let done_at = self.ftl().read_time(accepted, &self.commands.lists.touched, zeros);
         let id = self.start(permit, vid.get(), done_at, Work::Read(request));
         for (index, extent) in (0u32..).zip(&extents) {
             let remote = first.remote_of(index);
             let Extent::Page(page, sum) = *extent else {
-                let local = self.ftl.zero_page();
-                self.push(id, TransferKind::Other, remote, local, Some(self.lists.zero_sum));
+                let local = self.ftl().zero_page();
+                self.push(id, TransferKind::Other, remote, local, Some(self.commands.lists.zero_sum));
                 continue;
             };
-            match self.ftl.fetch(page) {
+            match self.ftl().fetch(page) {
                 Fetch::Here(local) => self.push(id, TransferKind::FromPage(page), remote, local, Some(sum)),
                 Fetch::Loading(ticket) => self.load(id, ticket, Load { command: id, page, remote, sum }),
                 Fetch::Unreadable => {
-                    self.ftl.unpin(page);
+                    self.ftl().unpin(page);
                     self.fail(id, Refusal::Unreadable);
                 }
             }
         }
-        self.lists.extents = extents;
+        self.commands.lists.extents = extents;
         if self.commands.get_mut(id).is_some_and(|command| command.pending == 0) {
             self.finish(now, id);
         }
@@ -94,8 +94,8 @@ impl Ssd {
             self.refuse(permit, address.vid.get(), refused, done_at.max(now));
         } else {
             self.count(&request);
-            self.smart.stats_mut().reads += 1;
-            self.smart.stats_mut().blocks_read += u64::from(blocks);
+            self.smart_mut().stats_mut().reads += 1;
+            self.smart_mut().stats_mut().blocks_read += u64::from(blocks);
             self.complete(permit, OK, done_at, pushed_bytes);
         }
         self.leave(now, request);

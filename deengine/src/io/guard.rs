@@ -42,8 +42,8 @@ impl Drop for SsdGuard<'_> {
     fn drop(&mut self) {
         let ssd = &mut *self.ssd;
         self.workers.post(ssd.commands.effects());
-        let at = (ssd.alarm, ssd.smart.look_at());
-        self.workers.publish(at, ssd.volumes.has_fences(), !ssd.write_cache_enabled());
+        let at = (ssd.alarm(), ssd.smart().look_at());
+        self.workers.publish(at, ssd.admin.volumes().has_fences(), !ssd.write_cache_enabled());
     }
 }
 

@@ -22,7 +22,11 @@ pub use guard::SsdGuard;
 pub use pace::Pace;
 pub use worker::Worker;
 
+use crate::commands::scratch::Scratch;
+use crate::commands::shares::Shares;
 use crate::commands::{Command, Transfer};
+use crate::permission::Authorized;
+use crate::request::Request;
 use delay::Delays;
 use gnstor_base::controller::Effect;
 use gnstor_flash::{Frame, Ppa, Ticket};
@@ -33,7 +37,7 @@ use slab::Slab;
 use std::collections::{HashMap, VecDeque};
 use waiting::Load;
 
-/// The commands that the firmware carries out under the SSD's lock.
+/// The commands that the firmware carries out under the SSD's lock, and what they use.
 #[derive(Debug)]
 pub(crate) struct Commands {
     slots: Slab<Command>,
@@ -48,13 +52,20 @@ pub(crate) struct Commands {
     trim_left: u32,
     /// Pages on their way from the medium.
     loads: HashMap<Ticket, Load>,
-    /// For the workers; not yet left with them.
+    /// Effects for the workers that were not handed to them yet.
     effects: VecDeque<Effect>,
+    /// Data of commands that are not about blocks.
+    scratch: Scratch,
+    lists: Lists,
+    /// Frames that the firmware has taken for data under way, by client.
+    shares: Shares,
 }
 
 impl Commands {
-    pub(crate) fn new() -> Self {
-        Self {
+    /// # Errors
+    /// No memory for the scratch buffers.
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self {
             slots: Slab::new(),
             transfers: Slab::new(),
             delays: Delays::default(),
@@ -63,7 +74,39 @@ impl Commands {
             trim_left: trim::STEP_BLOCKS,
             loads: HashMap::new(),
             effects: VecDeque::new(),
-        }
+            scratch: Scratch::new()?,
+            lists: Lists::new(),
+            shares: Shares::of(0),
+        })
+    }
+
+    /// Shares the SSD with so many workers, which carry commands out, too.
+    pub(crate) fn share(&mut self, workers: usize) {
+        self.shares = Shares::of(workers);
+    }
+
+    pub(crate) fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    pub(crate) fn scratch_mut(&mut self) -> &mut Scratch {
+        &mut self.scratch
+    }
+
+    /// The data of this write is not under way any more.
+    pub(crate) fn end_data_of(&mut self, request: &Authorized<Request>) {
+        self.shares.give_of(request);
+    }
+
+    /// Frames that a client waits for data in.
+    #[cfg(test)]
+    pub(crate) fn frames_of(&self, client: gnstor_proto::slba::ClientId) -> u32 {
+        self.shares.held(client)
+    }
+
+    /// Keeps an empty list for a later write.
+    pub(crate) fn keep_list(&mut self, blocks: Vec<NewBlock>) {
+        self.lists.spare_blocks.push(blocks);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -116,7 +159,7 @@ impl Commands {
 
 /// Lists that commands use one after the other, so that none allocates.
 #[derive(Debug)]
-pub(crate) struct Lists {
+struct Lists {
     extents: Vec<Extent>,
     touched: Vec<Ppa>,
     frames: Vec<Frame>,
@@ -127,14 +170,9 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    pub(crate) fn new() -> Self {
+    fn new() -> Self {
         let zero_sum = block_sum(&[0; BLOCK_BYTES as usize]);
         let (extents, touched, frames, spare_blocks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { extents, touched, frames, spare_blocks, zero_sum }
-    }
-
-    /// Keeps an empty list for a later write.
-    pub(crate) fn keep(&mut self, blocks: Vec<NewBlock>) {
-        self.spare_blocks.push(blocks);
     }
 }

@@ -15,7 +15,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Of a worker on a thread: its commits and responses take as long in real time.
+    /// The pace of a worker on a thread, whose commits and responses take so long in real time.
     pub const REAL: Self = Self { ahead: Span::from_ns(90_000), burst: 16 };
     /// Of a worker under a virtual clock: each command is taken by itself when the firmware is free.
     pub const EXACT: Self = Self { ahead: Span::ZERO, burst: 1 };

@@ -44,7 +44,7 @@ pub(super) struct Taken {
 pub(super) struct Pending {
     admin: VecDeque<QueueKey>,
     controllers: VecDeque<Controller>,
-    /// Those of them that share their turns with other workers.
+    /// Number of the controllers that share their turns with other workers.
     shared: usize,
     commands: usize,
     /// Whether the next command is a write with its data, as [`Self::is_write_next`] says. Kept for when no
@@ -57,7 +57,8 @@ pub(super) struct Pending {
 struct Controller {
     id: u16,
     arbiter: Arc<Arbiter>,
-    /// Of a controller in plain round robin. Otherwise all workers share the arbiter's turns.
+    /// Turns of this worker alone, for a controller in plain round robin. Otherwise all workers share the
+    /// arbiter's turns.
     own: Turns,
     /// Queues of this worker with a command.
     queues: u32,

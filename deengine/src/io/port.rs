@@ -143,7 +143,7 @@ impl Ports {
         }
     }
 
-    /// The queue that the engine calls so.
+    /// The queue that has this key at the engine.
     #[inline]
     pub(super) fn called(&mut self, key: QueueKey) -> Option<&mut Port> {
         let &index = self.by_key.get(&key)?;

@@ -42,7 +42,7 @@ impl Ssd {
         let Some(buffer) = self.scratch_for(accepted, permit.queue(), bytes) else {
             return self.refuse(permit, 0, Refusal::NotReady.into(), accepted);
         };
-        let local = self.scratch.local(&buffer);
+        let local = self.commands.scratch.local(&buffer);
         let id = self.start(permit, 0, accepted, Work::Deallocate { sqe: Box::new(*sqe), identity, buffer });
         self.pull(id, TransferKind::Other, remote, local);
     }
@@ -75,7 +75,7 @@ impl Ssd {
         }
         requests.into_iter().for_each(|request| self.table.leave(request));
         self.complete_fences(now);
-        self.smart.stats_mut().writes += 1;
+        self.smart_mut().stats_mut().writes += 1;
         self.complete(permit, OK, at, 0);
     }
 
@@ -93,8 +93,8 @@ impl Ssd {
             };
             self.commands.trim_left = left;
             let target = Target { fills: self.table.rules().fills(request), ..target(request) };
-            let Ok(trimmed) = self.ftl.trim(now, &target, blocks) else {
-                if let Some(why) = self.ftl.gives_up(now) {
+            let Ok(trimmed) = self.ftl().trim(now, &target, blocks) else {
+                if let Some(why) = self.ftl().gives_up(now) {
                     let vid = address.vid.get();
                     requests.into_iter().for_each(|request| self.leave(now, request));
                     return self.refuse(permit, vid, not_durable(why).into(), accepted.max(now));
@@ -102,13 +102,13 @@ impl Ssd {
                 let id = self.start(permit, address.vid.get(), accepted, Work::Trim(requests));
                 return self.wait(now, id);
             };
-            self.smart.stats_mut().blocks_trimmed += u64::from(trimmed.mapped);
-            self.smart.stats_mut().old_stamps += u64::from(trimmed.overtaken);
+            self.smart_mut().stats_mut().blocks_trimmed += u64::from(trimmed.mapped);
+            self.smart_mut().stats_mut().old_stamps += u64::from(trimmed.overtaken);
             let done = requests.pop().expect("just looked at");
             self.count(&done);
             self.leave(now, done);
         }
-        self.smart.stats_mut().writes += 1;
+        self.smart_mut().stats_mut().writes += 1;
         if fua {
             self.make_durable(now, permit, vid, accepted);
         } else {

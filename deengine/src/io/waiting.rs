@@ -62,13 +62,13 @@ impl Ssd {
 
     /// The layer has something to do at `at`.
     pub(crate) fn maintain_by(&mut self, at: Time) {
-        self.workers.maintain_by(at);
+        self.workers().maintain_by(at);
     }
 
     /// Sends on what the medium has loaded.
     pub(crate) fn take_loads(&mut self, now: Time) {
         while !self.commands.loads.is_empty() {
-            let Some(Loaded { ticket, result }) = self.ftl.poll_loaded() else { return };
+            let Some(Loaded { ticket, result }) = self.ftl().poll_loaded() else { return };
             let load = self.commands.loads.remove(&ticket).expect("every load has a command");
             let Load { command: id, page, remote, sum } = load;
             let gone = self.commands.get_mut(id).is_none_or(|command| command.permit.is_none());
@@ -81,10 +81,10 @@ impl Ssd {
                     self.push(id, TransferKind::FromLoad(page, ticket), remote, local, Some(sum));
                     continue;
                 }
-                Ok(_) => self.ftl.release(ticket),
+                Ok(_) => self.ftl().release(ticket),
                 Err(_) => self.fail(id, Refusal::Unreadable),
             }
-            self.ftl.unpin(page);
+            self.ftl().unpin(page);
             self.ended(now, id);
         }
     }
@@ -100,11 +100,11 @@ impl Ssd {
 
     /// Lets the layer get on, and tries what waits for it; when to come back.
     pub(crate) fn maintain(&mut self, now: Time) -> Time {
-        let layer = self.ftl.maintain(now);
+        let layer = self.ftl().maintain(now);
         self.take_loads(now);
         if !self.commands.waiting.is_empty() {
             self.commands.is_retrying = true;
-            let gives_up = self.ftl.gives_up(now);
+            let gives_up = self.ftl().gives_up(now);
             // One client may have as many waiting as its queues hold.
             for _ in 0..self.commands.waiting.len().min(MOST_TRIES) {
                 let Some(id) = self.commands.waiting.pop_front() else { break };
@@ -114,7 +114,7 @@ impl Ssd {
         }
         // If no command here waits for the layer, the workers maintain it without this lock.
         let mut next = if self.commands.waiting.is_empty() {
-            self.workers.maintain_by(layer);
+            self.workers().maintain_by(layer);
             Time::NEVER
         } else {
             layer
@@ -129,20 +129,17 @@ impl Ssd {
     }
 
     fn retry_pause(&mut self) -> Span {
+        let is_held = self.ftl().flash().is_held();
         let Commands { waiting, slots, .. } = &mut self.commands;
         let mut for_syncs =
             |&id: &u32| slots.get_mut(id).is_none_or(|command| matches!(command.work, Work::MakeDurable(_)));
-        if self.ftl.flash().is_held() || waiting.iter().all(&mut for_syncs) {
-            LONG_PAUSE
-        } else {
-            RETRY_PAUSE
-        }
+        if is_held || waiting.iter().all(&mut for_syncs) { LONG_PAUSE } else { RETRY_PAUSE }
     }
 
     fn try_again(&mut self, now: Time, id: u32, gives_up: Option<NotDurable>) {
         let Some(command) = self.commands.get_mut(id) else { return };
         if let Work::MakeDurable(seq) = command.work
-            && self.ftl.durable() < seq
+            && self.ftl().durable() < seq
             && gives_up.is_none()
         {
             return self.commands.waiting.push_back(id);
@@ -152,10 +149,10 @@ impl Ssd {
         let done_at = command.done_at;
         match (command.work, gives_up) {
             // What was written stays, and is not durable yet.
-            (Work::MakeDurable(seq), Some(why)) if self.ftl.durable() < seq => {
+            (Work::MakeDurable(seq), Some(why)) if self.ftl().durable() < seq => {
                 self.refuse(permit, command.vid, not_durable(why).into(), done_at.max(now));
             }
-            (Work::Starved(end), Some(why)) if self.ftl.flash().free_frames() == 0 => {
+            (Work::Starved(end), Some(why)) if self.ftl().flash().free_frames() == 0 => {
                 self.give_up(now, end);
                 self.refuse(permit, command.vid, not_durable(why).into(), done_at.max(now));
             }
@@ -196,7 +193,7 @@ impl Ssd {
 }
 
 impl Ssd {
-    /// Judges a request by the entry of now, if its own was replaced while it waited for the layer: a fence
+    /// Judges a request by the entry of now, if its own was replaced while it waited for the layer. A fence
     /// does not wait for a disk, and closes no queue that only waits for one. What a refused request would
     /// have changed, such as the stamps of a volume id that has a new life, stays as it is.
     fn judge_anew(
@@ -229,9 +226,9 @@ pub(crate) fn not_durable(why: NotDurable) -> Refusal {
 impl Ssd {
     /// Completes when everything committed so far is durable without a dump: Flush, and FUA.
     pub(crate) fn make_durable(&mut self, now: Time, permit: CompletionPermit, vid: u16, done: Time) {
-        let (seq, at) = self.ftl.make_durable(now);
+        let (seq, at) = self.ftl().make_durable(now);
         let done = done.max(at);
-        if self.ftl.durable() >= seq {
+        if self.ftl().durable() >= seq {
             return self.acknowledge(permit, vid, done);
         }
         let id = self.start(permit, vid, done, Work::MakeDurable(seq));

@@ -21,7 +21,6 @@ use super::pending::{Pending, Taken, Waiting};
 use super::port::{Port, Ports};
 use super::read::{Found, Judged, Read};
 use super::write::Writes;
-use crate::commands::shares::Shares;
 use crate::controller::Ssd;
 use crate::io::slab::{MARK, OTHER_MARK, Slab};
 use crate::permission::Rules;
@@ -77,9 +76,9 @@ impl Ssd {
         let count = if (1..MAX_WORKERS).contains(&count) { count } else { 1 };
         let workers = Arc::new(WorkerSet::new(count));
         self.share(Arc::clone(&workers));
-        self.shares = Shares::of(count);
+        self.commands.share(count);
         let (ftl, rules, zero_sum) =
-            (Arc::clone(&self.ftl), Arc::clone(self.table.rules()), self.lists.zero_sum);
+            (self.share_ftl(), Arc::clone(self.table.rules()), self.commands.lists.zero_sum);
         let shared = Arc::new(Shared { ssd: Mutex::new(self), workers, ftl });
         let worker = |index| Worker {
             shared: Arc::clone(&shared),
@@ -307,7 +306,7 @@ impl Controller for Worker {
         }
         match self.reads.remove(transfer.0) {
             Some(read) => self.end_read(now, read, outcome),
-            None => self.shared.lock().smart.stats_mut().unknown_transfers += 1,
+            None => self.shared.lock().smart_mut().stats_mut().unknown_transfers += 1,
         }
     }
 

@@ -73,7 +73,7 @@ pub(super) struct Writes {
 }
 
 impl Writes {
-    /// Of one of so many workers.
+    /// The writes of one worker where there are so many.
     pub(super) fn beside(workers: usize) -> Self {
         Self {
             shares: Shares::of(workers),
@@ -126,7 +126,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    /// When the write got there.
+    /// The time at which the write reached this stage.
     pub(super) fn time(self) -> Time {
         match self {
             Self::Waits { arrived: at } | Self::Accepted(at) => at,
@@ -293,7 +293,7 @@ impl Worker {
     pub(super) fn end_pull(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         self.take_outcomes(now);
         let Some(Pull { write: id, index }) = self.writes.pulls.remove(transfer.0) else {
-            self.shared.lock().smart.stats_mut().unknown_transfers += 1;
+            self.shared.lock().smart_mut().stats_mut().unknown_transfers += 1;
             return;
         };
         let Some(write) = self.writes.commands.get_mut(id) else { return };
@@ -358,7 +358,7 @@ impl Ssd {
         identity: Identity,
         request: Authorized<Request>,
     ) {
-        let blocks = self.lists.spare_blocks.pop().unwrap_or_default();
+        let blocks = self.commands.lists.spare_blocks.pop().unwrap_or_default();
         let end = WriteEnd { request, identity, blocks };
         self.pull_write(command, end);
     }
@@ -369,27 +369,27 @@ impl Ssd {
         let first = *end.request.get();
         let vid = first.address.vid.get();
         assert!(end.blocks.is_empty(), "a write that pulls its data has no frames yet");
-        let free = self.ftl.flash().free_frames();
-        let may_have = self.shares.allow(first.address.client, first.blocks, free);
+        let free = self.ftl().flash().free_frames();
+        let may_have = self.commands.shares.allow(first.address.client, first.blocks, free);
         while end.blocks.len() < first.blocks as usize {
-            let Some(frame) = may_have.then(|| self.ftl.take_frame()).flatten() else {
-                end.blocks.drain(..).for_each(|block| self.ftl.give_frame(block.frame));
+            let Some(frame) = may_have.then(|| self.ftl().take_frame()).flatten() else {
+                end.blocks.drain(..).for_each(|block| self.ftl().give_frame(block.frame));
                 let id = self.start(permit, vid, accepted, Work::Starved(end));
                 return self.wait(now, id);
             };
             end.blocks.push(NewBlock { frame, sum: 0 });
         }
-        let frames = std::mem::take(&mut self.lists.frames);
+        let frames = std::mem::take(&mut self.commands.lists.frames);
         let frames = end.blocks.iter().fold(frames, |mut frames, block| {
             frames.push(block.frame);
             frames
         });
-        self.shares.take(first.address.client, first.blocks);
+        self.commands.shares.take(first.address.client, first.blocks);
         let id = self.start(permit, vid, accepted, Work::Write(end));
         for (index, frame) in (0u32..).zip(&frames) {
-            self.pull(id, TransferKind::ToBlock(index), first.remote_of(index), self.ftl.frame(*frame));
+            self.pull(id, TransferKind::ToBlock(index), first.remote_of(index), self.ftl().frame(*frame));
         }
-        self.lists.frames = frames;
-        self.lists.frames.clear();
+        self.commands.lists.frames = frames;
+        self.commands.lists.frames.clear();
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! [`Authorized`] has a private constructor: code that moves data or changes the map takes an
 //! `Authorized<Request>`, so forgetting the check does not compile. Each one is counted under the version
-//! of the entry it was judged by, until it is handed back to [`Table::leave`]; that count is what VOLUME
-//! CHMOD and DELETE wait for (protocol rule 8). The workers of an SSD judge by the same rules and count
-//! for themselves (`crate::io`).
+//! of the entry it was judged by, until it is handed back to [`Table::leave`]. That count is what VOLUME
+//! CHMOD and DELETE wait for (protocol rule 8). The workers of an SSD judge by the same rules and count for
+//! themselves (`crate::io`).
 
 mod changes;
 pub mod fleet;
@@ -97,7 +97,7 @@ impl Table {
         Ok(allowed)
     }
 
-    /// Judges an authorised request again, when its data is there and before it changes anything: entry,
+    /// Judges an authorised request again, when its data is there and before it changes anything. Entry,
     /// lease and map may have changed while it waited (protocol rules 2 and 8).
     ///
     /// # Errors
@@ -279,7 +279,7 @@ impl Table {
         self.term
     }
 
-    /// Who states the rules from now on.
+    /// From now on the rules are published to these workers.
     pub(crate) fn share(&mut self, workers: Arc<WorkerSet>) {
         workers.end_lease_at(self.workers.lease_end());
         self.workers = workers;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a check asks: the volumes' entries and the fleet map. None of it changes while commands come and go,
-//! so the workers of an SSD share one copy and read it without a lock; a change makes a new one
+//! so the workers of an SSD share one copy and read it without a lock. A change makes a new one
 //! ([`crate::workers::WorkerSet`]). When the serving lease ends, the caller says: that changes often.
 
 use super::Authorized;
@@ -207,7 +207,7 @@ impl Rules {
             .is_some_and(|volume| volume.is_limited())
     }
 
-    /// Slots, in use or used before, whose entry is another one in `newer`.
+    /// Slots whose entry differs between these rules and `newer`. A slot that was used before counts, too.
     pub(crate) fn changed<'a>(&'a self, newer: &'a Self) -> impl Iterator<Item = u16> + 'a {
         let slots = u16::try_from(self.volumes.len()).expect("at most MAX_VOLUMES");
         (0..slots).filter(|&slot| self.serial(slot) != newer.serial(slot))

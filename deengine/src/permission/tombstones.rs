@@ -70,7 +70,8 @@ impl Tombstones {
         }
     }
 
-    /// Those of volume ids from `first` on, ascending by id and generation, less the first `skip`.
+    /// The tombstones of volume ids from `first` on, ascending by id and generation, without the first
+    /// `skip`.
     pub(crate) fn list(&mut self, now: Time, first: u16, skip: u16) -> Vec<RawTombstone> {
         self.expire(now);
         let mut found: Vec<&Recent> = self.recent.iter().filter(|recent| recent.vid.get() >= first).collect();

@@ -82,7 +82,7 @@ impl Ssd {
     fn rows(&self, read: &PeerRead, blocks: &[u32]) -> (Vec<u8>, u32) {
         let (mut data, mut rows) = (Vec::new(), 0);
         for part in blocks.chunks(AT_ONCE) {
-            let commits = self.ftl.commits();
+            let commits = self.ftl().commits();
             for &vba in part {
                 let row = row_of(vba, held(commits.kept(read.vid, read.generation, vba)));
                 if row.kind != Kind::Nothing {
@@ -97,8 +97,8 @@ impl Ssd {
     fn digests(&self, read: &PeerRead, blocks: &[u32]) -> (Vec<u8>, u32) {
         let (mut data, mut leaves) = (Vec::new(), 0);
         for leaf in leaves_of(read.first, read.blocks().count(), blocks) {
-            self.ftl.announce_rows(read.vid, leaf);
-            let digest = self.ftl.commits().digest(read.vid, read.generation, leaf);
+            self.ftl().announce_rows(read.vid, leaf);
+            let digest = self.ftl().commits().digest(read.vid, read.generation, leaf);
             data.extend_from_slice(&digest.to_le_bytes());
             leaves += 1;
         }
@@ -114,11 +114,11 @@ impl Ssd {
     ) -> Result<((Vec<u8>, u32), Time), Refused> {
         let (mut rows, mut data, mut pages) = (Vec::new(), Vec::new(), Vec::new());
         for &vba in blocks {
-            let row = match self.ftl.extent(read.vid, read.generation, vba) {
+            let row = match self.ftl().extent(read.vid, read.generation, vba) {
                 Extent::Page(page, sum) => {
-                    let stamp = self.ftl.flash().oob(page).map(|oob| oob.stamp);
+                    let stamp = self.ftl().flash().oob(page).map(|oob| oob.stamp);
                     let bytes = self.page_now(page);
-                    self.ftl.unpin(page);
+                    self.ftl().unpin(page);
                     pages.push(page);
                     let stamp = stamp.ok_or(Refusal::NotReady)?;
                     // What was read may have rotted.
@@ -133,7 +133,7 @@ impl Ssd {
                 }
                 Extent::WrongKey => return Err(Refusal::WrongKey.into()),
                 Extent::Unmapped | Extent::StaleGeneration => {
-                    match held(self.ftl.commits().kept(read.vid, read.generation, vba)) {
+                    match held(self.ftl().commits().kept(read.vid, read.generation, vba)) {
                         // It was written in between: the asker comes again.
                         Held::Block { .. } => return Err(Refusal::NotReady.into()),
                         held => row_of(vba, held),
@@ -144,7 +144,7 @@ impl Ssd {
         }
         rows.resize(DATA_AT, 0);
         rows.extend_from_slice(&data);
-        let done = self.ftl.read_time(now, &pages, 0).max(self.turn(now, Work::Read, pages.len()));
+        let done = self.ftl().read_time(now, &pages, 0).max(self.turn(now, Work::Read, pages.len()));
         Ok(((rows, u32::try_from(blocks.len()).unwrap_or_default()), done))
     }
 }
@@ -152,13 +152,13 @@ impl Ssd {
 impl Ssd {
     /// The data of a pinned page; `None`: the medium does not give it.
     pub(super) fn page_now(&self, page: Ppa) -> Result<Option<[u8; BLOCK_BYTES as usize]>, Refused> {
-        let frame = self.ftl.take_frame().ok_or(Refusal::NotReady)?;
+        let frame = self.ftl().take_frame().ok_or(Refusal::NotReady)?;
         let mut bytes = [0; BLOCK_BYTES as usize];
-        let copied = self.ftl.flash().copy(page, frame);
+        let copied = self.ftl().flash().copy(page, frame);
         if copied.is_ok() {
-            self.ftl.flash().read_frame(frame, &mut bytes);
+            self.ftl().flash().read_frame(frame, &mut bytes);
         }
-        self.ftl.give_frame(frame);
+        self.ftl().give_frame(frame);
         Ok(copied.is_ok().then_some(bytes))
     }
 }

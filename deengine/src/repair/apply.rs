@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 enum Outcome {
     /// It stays as it is.
     Same,
-    /// It became the other's, with this transaction.
+    /// The block got the other SSD's content by this transaction.
     Replaced(Seq, Time),
     /// The other's data is needed.
     Differs,
@@ -27,24 +27,41 @@ enum Outcome {
 
 pub(super) type Page = [u8; BLOCK_BYTES as usize];
 
-/// The rows of an answer, each with its block where it has one. `None`: they are not what `read` asks for, or
-/// a block does not match its sum.
-pub(super) fn rows_with_blocks<'a>(
-    read: &PeerRead,
-    rows: u32,
-    data: &'a [u8],
-) -> Option<Vec<(Row, Option<&'a Page>)>> {
-    let rows = Row::decode_all(data, usize::try_from(rows).ok()?)?;
-    if !rows.iter().map(|row| row.block).eq(read.blocks()) {
-        return None;
+/// What another SSD answered to a question.
+pub(super) struct PeerAnswer<'a> {
+    pub(super) read: &'a PeerRead,
+    /// Rows that it says are in `data`.
+    pub(super) rows: u32,
+    pub(super) data: &'a [u8],
+}
+
+impl<'a> PeerAnswer<'a> {
+    fn rows(&self) -> Option<Vec<Row>> {
+        Row::decode_all(self.data, usize::try_from(self.rows).ok()?)
     }
-    let mut pages = data.get(DATA_AT..)?.chunks(BLOCK_BYTES as usize);
-    let with_block = |row: Row| {
-        let Kind::Block { sum } = row.kind else { return Some((row, None)) };
-        let page: &Page = pages.next()?.try_into().ok()?;
-        (block_sum(page) == sum).then_some((row, Some(page)))
-    };
-    rows.into_iter().map(with_block).collect()
+
+    /// The rows, each with its block where it has one. `None`: they are not what was asked for, or a block
+    /// does not match its sum.
+    pub(super) fn rows_with_blocks(&self) -> Option<Vec<(Row, Option<&'a Page>)>> {
+        let rows = self.rows()?;
+        if !rows.iter().map(|row| row.block).eq(self.read.blocks()) {
+            return None;
+        }
+        let mut pages = self.data.get(DATA_AT..)?.chunks(BLOCK_BYTES as usize);
+        let with_block = |row: Row| {
+            let Kind::Block { sum } = row.kind else { return Some((row, None)) };
+            let page: &Page = pages.next()?.try_into().ok()?;
+            (block_sum(page) == sum).then_some((row, Some(page)))
+        };
+        rows.into_iter().map(with_block).collect()
+    }
+}
+
+/// A block as another SSD has it.
+struct Theirs<'a> {
+    row: Row,
+    /// Its data and their sum, where they are needed.
+    page: Option<(&'a Page, u32)>,
 }
 
 pub(super) fn held(kept: Kept) -> Held {
@@ -69,8 +86,7 @@ fn judge(
     now: Time,
     name: Name,
     target: &Target,
-    theirs: Held,
-    data: Option<NewBlock>,
+    (theirs, data): (Held, Option<NewBlock>),
 ) -> Result<Outcome, CommitError> {
     let Target { vid, generation, vba, fills, .. } = *target;
     let own = held(commits.kept(vid, generation, vba));
@@ -109,21 +125,16 @@ fn other_than(sum: u32) -> &'static [u8; BLOCK_BYTES as usize] {
 
 impl Ssd {
     /// Rows of a part of a window are there. `None`: they are no answer.
-    #[expect(clippy::too_many_arguments, reason = "a question, its walk and its answer")]
     pub(super) fn compare_rows(
         &mut self,
         now: Time,
         name: Name,
-        walk: &mut Walk,
-        window: &mut Window,
-        read: &PeerRead,
-        rows: u32,
-        data: &[u8],
+        (walk, window): (&mut Walk, &mut Window),
+        answer: &PeerAnswer<'_>,
     ) -> Option<()> {
-        let rows = Row::decode_all(data, usize::try_from(rows).ok()?)?;
-        let rows: BTreeMap<u32, Row> = rows.into_iter().map(|row| (row.block, row)).collect();
+        let rows: BTreeMap<u32, Row> = answer.rows()?.into_iter().map(|row| (row.block, row)).collect();
         let listed = *window.to_list.front()?;
-        if (read.first, read.wanted) != (listed.0, Wanted::Rows(listed.1)) {
+        if (answer.read.first, answer.read.wanted) != (listed.0, Wanted::Rows(listed.1)) {
             return None;
         }
         window.to_list.pop_front();
@@ -132,10 +143,10 @@ impl Ssd {
         };
         window.pull.clear();
         for part in targets.chunks(64) {
-            let mut commits = self.ftl.commits();
+            let mut commits = self.ftl().commits();
             for target in part {
                 let theirs = theirs(rows.get(&target.vba));
-                match judge(&mut commits, now, name, target, theirs, None) {
+                match judge(&mut commits, now, name, target, (theirs, None)) {
                     Ok(Outcome::Same) => {}
                     Ok(Outcome::Replaced(seq, _)) => {
                         (walk.pulled, walk.last) = (walk.pulled + 1, walk.last.max(seq));
@@ -161,18 +172,14 @@ impl Ssd {
     }
 
     /// Blocks with their data are there. `None`: they are no answer.
-    #[expect(clippy::too_many_arguments, reason = "a question, its walk and its answer")]
     pub(super) fn take_blocks(
         &mut self,
         now: Time,
         name: Name,
-        walk: &mut Walk,
-        window: &mut Window,
-        read: &PeerRead,
-        rows: u32,
-        data: &[u8],
+        (walk, window): (&mut Walk, &mut Window),
+        answer: &PeerAnswer<'_>,
     ) -> Option<()> {
-        let rows = rows_with_blocks(read, rows, data)?;
+        let rows = answer.rows_with_blocks()?;
         window.retry_at = self.turn(now, Work::Write, rows.len());
         for (row, page) in rows {
             let page = match row.kind {
@@ -191,7 +198,7 @@ impl Ssd {
                 return Some(());
             };
             if let Some(target) = targets.first() {
-                let Some(done) = self.take_block(now, name, walk, target, &row, page) else {
+                let Some(done) = self.take_block(now, name, walk, target, &Theirs { row, page }) else {
                     window.retry_at = now + NO_ROOM;
                     return Some(());
                 };
@@ -212,19 +219,18 @@ impl Ssd {
         name: Name,
         walk: &mut Walk,
         target: &Target,
-        row: &Row,
-        page: Option<(&Page, u32)>,
+        from: &Theirs<'_>,
     ) -> Option<Time> {
-        let block = match page {
+        let block = match from.page {
             None => None,
             Some((page, sum)) => {
-                let frame = self.ftl.take_frame()?;
-                self.ftl.flash().write_frame(frame, page);
+                let frame = self.ftl().take_frame()?;
+                self.ftl().flash().write_frame(frame, page);
                 Some(NewBlock { frame, sum })
             }
         };
-        let mut commits = self.ftl.commits();
-        let outcome = judge(&mut commits, now, name, target, theirs(Some(row)), block);
+        let mut commits = self.ftl().commits();
+        let outcome = judge(&mut commits, now, name, target, (theirs(Some(&from.row)), block));
         let at = commits.advance(now);
         drop(commits);
         self.maintain_by(at);
@@ -233,7 +239,7 @@ impl Ssd {
             return Some(done);
         }
         if let Some(block) = block {
-            self.ftl.give_frame(block.frame);
+            self.ftl().give_frame(block.frame);
         }
         outcome.is_ok().then_some(now)
     }

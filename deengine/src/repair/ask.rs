@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Questions of a repair to other SSDs, and their answers.
 
+use super::apply::PeerAnswer;
 use super::{MARK, Name, Open, PATIENCE, PAUSE, Window};
-use crate::admin::asker::QUESTION;
+use crate::admin::QUESTION;
 use crate::commands::scratch::Owner;
 use crate::controller::Ssd;
 use gnstor_base::controller::{AskId, Effect, Question};
@@ -25,10 +26,10 @@ impl Ssd {
         let AnyMap::Three(map) = self.table.fleet()?.map() else { return None };
         let peer = map.ssds.get(usize::from(peer))?;
         let (id, address) = (peer.id, peer.address.clone());
-        let buffer = self.scratch.take(Owner::Daemon, QUESTION)?;
+        let buffer = self.commands.scratch_mut().take(Owner::Daemon, QUESTION)?;
         let question = Question { sqe: read.command(), address, data: [0; 64] };
-        self.scratch.fill(&buffer, &question.encode());
-        let local = self.scratch.local(&buffer);
+        self.commands.scratch().fill(&buffer, &question.encode());
+        let local = self.commands.scratch().local(&buffer);
         self.repair.last = self.repair.last.wrapping_add(1);
         let ask = AskId(self.repair.last | MARK);
         self.repair.open.insert(ask, Open { name, read, buffer, until: now + PATIENCE });
@@ -54,7 +55,7 @@ impl Ssd {
 
     fn take_answer(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
         let Some(Open { name, read, buffer, .. }) = self.repair.open.remove(&ask) else { return };
-        self.scratch.give(buffer);
+        self.commands.scratch_mut().give(buffer);
         if name == Name::Scrub {
             return self.scrub_answered(now, ask, &read, answer, data);
         }
@@ -64,16 +65,19 @@ impl Ssd {
             let mut window = walk.windows.swap_remove(at);
             window.ask = None;
             let rows = answer.filter(|cqe| Status(cqe.status_word()).is_success()).map(|cqe| cqe.dw0.get());
-            let taken = rows.and_then(|rows| match read.wanted {
-                Wanted::Digests(_) => self.compare_digests(name, &walk, &mut window, rows, data),
-                Wanted::Rows(_) => self.compare_rows(now, name, &mut walk, &mut window, &read, rows, data),
-                Wanted::Blocks(_) => self.take_blocks(now, name, &mut walk, &mut window, &read, rows, data),
+            let taken = rows.and_then(|rows| {
+                let (at, answer) = ((&mut walk, &mut window), PeerAnswer { read: &read, rows, data });
+                match read.wanted {
+                    Wanted::Digests(_) => self.compare_digests(name, at.0, at.1, rows, data),
+                    Wanted::Rows(_) => self.compare_rows(now, name, at, &answer),
+                    Wanted::Blocks(_) => self.take_blocks(now, name, at, &answer),
+                }
             });
             window.waits = taken.is_none();
             if taken.is_none() {
                 window.retry_at = now + PAUSE;
                 let refusal = answer.and_then(|cqe| Detail::from_dw0(cqe.dw0.get()).refusal());
-                let (ssd, peer) = (self.config.index, window.peer);
+                let (ssd, peer) = (self.config().index, window.peer);
                 tracing::debug!(ssd, peer, ?refusal, "a repair has no answer from this SSD");
             }
             walk.windows.push(window);

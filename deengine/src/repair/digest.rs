@@ -86,8 +86,8 @@ impl Ssd {
         let filling = self.entry_for(name, walk, vid).zip(self.table.fleet()).map(|(entry, fleet)| {
             of_chunks(entry, leaf.iter().copied(), |vba| fleet.fills_block(entry, vba))
         });
-        self.ftl.announce_rows(vid, leaf);
-        let mut commits = self.ftl.commits();
+        self.ftl().announce_rows(vid, leaf);
+        let mut commits = self.ftl().commits();
         let is_same = commits.digest(vid, generation, leaf) == theirs;
         for vba in filling.into_iter().flatten().filter(|_| is_same) {
             commits.mark_current(vid, generation, vba);

@@ -183,7 +183,7 @@ impl Ssd {
             // Only now: no write that was judged by the older map is committed any more.
             if !std::mem::take(&mut self.repair.places).is_empty() {
                 self.repair.walks.clear();
-                self.ftl.forget_current();
+                self.ftl().forget_current();
             }
             return;
         }
@@ -200,7 +200,7 @@ impl Ssd {
 
     /// What is current stays so where it goes on to fill. A place that was taken may come back later.
     fn keep_current(&self) {
-        self.ftl.retain_current(|vid, generation, vba| {
+        self.ftl().retain_current(|vid, generation, vba| {
             let volume = Vid::new(vid).and_then(|vid| self.table.volume(vid));
             volume.filter(|volume| volume.entry().generation == generation).is_some_and(|volume| {
                 self.table.fleet().is_some_and(|fleet| fleet.fills_block(volume.entry(), vba))
@@ -210,8 +210,10 @@ impl Ssd {
 
     /// When work of a repair on so many pages may have ended.
     fn turn(&mut self, now: Time, work: pace::Work, pages: usize) -> Time {
-        let commands = self.workers.tally().entered;
-        self.repair.pace.turn(now, commands, &self.config.preset, work, pages)
+        let commands = self.workers().tally().entered;
+        let (read, write) = self.config().preset.page_costs();
+        let cost = if work == pace::Work::Read { read } else { write };
+        self.repair.pace.turn(now, commands, cost, pages)
     }
 
     /// An operator wants no fill to go on. The next daemon knows nothing of that, so its term ends it.

@@ -9,7 +9,6 @@
 //! is that of a page on an SSD that does nothing else, so a queue of clients makes no turn longer.
 
 use gnstor_base::time::{Span, Time};
-use gnstor_model::Preset;
 use gnstor_proto::scrub::DEFAULT_SHARE;
 
 /// Clients use the SSD for so long after the last command of theirs that was seen.
@@ -42,15 +41,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// When work on so many pages may have ended, if clients have sent so many commands by now.
-    pub(super) fn turn(
-        &mut self,
-        now: Time,
-        commands: u64,
-        preset: &Preset,
-        work: Work,
-        pages: usize,
-    ) -> Time {
+    /// When work on so many pages of this cost may have ended, if clients have sent so many commands by now.
+    pub(super) fn turn(&mut self, now: Time, commands: u64, cost: Span, pages: usize) -> Time {
         if commands != self.seen {
             (self.seen, self.used_until) = (commands, now + QUIET);
         }
@@ -58,8 +50,7 @@ impl Pace {
             self.turn_ends = now;
             return now;
         }
-        let (read, write) = preset.page_costs();
-        let cost = if work == Work::Read { read } else { write }.max(LEAST);
+        let cost = cost.max(LEAST);
         let pages = u64::try_from(pages).unwrap_or(u64::MAX);
         let turn =
             cost.as_ps().saturating_mul(pages).saturating_mul(100) / u64::from(self.share.clamp(1, 100));

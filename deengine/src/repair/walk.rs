@@ -82,12 +82,12 @@ impl Ssd {
         if !walk.has_compared_all() || walk.is_durable {
             return Time::NEVER;
         }
-        walk.is_durable = walk.last <= self.ftl.durable();
+        walk.is_durable = walk.last <= self.ftl().durable();
         if walk.is_durable {
             return Time::NEVER;
         }
-        self.ftl.make_durable(now);
-        self.workers.maintain_by(now);
+        self.ftl().make_durable(now);
+        self.workers().maintain_by(now);
         now + DURABLE_POLL
     }
 

@@ -38,15 +38,15 @@ enum Heard {
 impl Ssd {
     /// From here on every host must prove who it is. No queue may be open.
     pub fn require_authentication(&mut self, asks: Authentication) {
-        self.gate.require(asks);
+        self.hosts.gate_mut().require(asks);
     }
 
     /// What the host of a new admin queue must prove, and by when.
     pub(crate) fn ask_proof(&mut self, now: Time, identity: Identity, serial: u64) -> Result<Proof, Refused> {
-        if !self.gate.asks() {
+        if !self.hosts.gate().asks() {
             return Ok(Proof::NotAsked);
         }
-        if self.gate.is_replaced(identity, serial) {
+        if self.hosts.gate_mut().is_replaced(identity, serial) {
             return Err(Refusal::ConnectRefused.into());
         }
         let by = now + PROOF_DEADLINE;
@@ -83,7 +83,7 @@ impl Ssd {
             Some(Ok(Heard::Answer(run, answer))) => self.set_proof(cntlid, Stage::Answered(run), answer),
             Some(Ok(Heard::Proven(key))) => self.admit_host(now, &permit, cntlid, key),
             Some(Err((transaction, failure))) => {
-                tracing::info!(ssd = self.config.index, cntlid, "a host is not proven: {failure}");
+                tracing::info!(ssd = self.config().index, cntlid, "a host is not proven: {failure}");
                 self.set_proof(
                     cntlid,
                     Stage::Failed,
@@ -114,8 +114,8 @@ impl Ssd {
 
     /// Goes on with the run of a controller. `None`: it has failed, and hears nothing more.
     fn hear(&mut self, cntlid: u16, data: &[u8]) -> Option<Result<Heard, (u16, Failure)>> {
-        let asks = self.gate.authentication()?;
-        let host = self.hosts.host(cntlid)?;
+        let subsystem = ssd_subnqn(self.config().index);
+        let (asks, host) = self.hosts.host_to_prove(cntlid)?;
         let nqn = host.nqn();
         let Proof::Awaited { stage, answer, .. } = &mut host.proof else { return None };
         // Each answer is asked for before the next message is sent.
@@ -123,7 +123,7 @@ impl Ssd {
         match std::mem::replace(stage, Stage::Failed) {
             Stage::Begun => {
                 let secret = asks.manager_key.of_host(&nqn);
-                let names = Names { host: nqn, subsystem: ssd_subnqn(self.config.index) };
+                let names = Names { host: nqn, subsystem };
                 let dice = Dice::thrown(|bytes| (asks.random)(bytes));
                 let begun = Controller::begin(names, secret, asks.group, data, dice);
                 Some(begun.map(|(run, answer)| Heard::Challenge(Box::new(run), answer)))
@@ -149,7 +149,7 @@ impl Ssd {
         if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.role = Role::Admin(cntlid);
         }
-        self.gate.note(identity, serial);
+        self.hosts.gate_mut().note(identity, serial);
         self.end_former_host(now, identity, host_id, serial);
     }
 

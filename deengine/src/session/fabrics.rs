@@ -20,8 +20,8 @@ use gnstor_proto::status::Refusal;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit
-/// 17), timeout 5 s (TO = 10), the NVM command set (bit 37).
+/// CAP: MQES, contiguous queues required (bit 16), weighted round robin with an urgent class (AMS, bit 17).
+/// Timeout 5 s (TO = 10), the NVM command set (bit 37).
 const CAP: u64 = (MAX_QUEUE_ENTRIES as u64 - 1) | 1 << 16 | 1 << 17 | 10 << 24 | 1 << 37;
 const CONNECT_BYTES: u32 = 1024;
 const _: () = assert!(CONNECT_BYTES as usize == gnstor_proto::fabrics::CONNECT_DATA_BYTES);
@@ -80,7 +80,7 @@ impl Ssd {
         if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.role = Role::Connecting;
         }
-        let local = self.scratch.local(&buffer);
+        let local = self.commands.scratch().local(&buffer);
         let id = self.start(permit, 0, now, Work::Connect { fields, buffer });
         self.pull(id, TransferKind::Other, remote, local);
     }
@@ -88,7 +88,7 @@ impl Ssd {
     /// Scratch memory for a command of this queue, as far as its host may have it.
     pub(crate) fn scratch_for(&mut self, now: Time, key: QueueKey, bytes: u32) -> Option<Buffer> {
         let owner = self.hosts.owner(key);
-        let buffer = self.scratch.take_for(now, key, owner, bytes);
+        let buffer = self.commands.scratch_mut().take_for(now, key, owner, bytes);
         if buffer.is_none() {
             self.wake_at(now);
         }
@@ -98,9 +98,9 @@ impl Ssd {
     /// Ends queues that have kept scratch memory for long while others find none; when to look again.
     pub(crate) fn close_holders(&mut self, now: Time) -> Time {
         loop {
-            let (queue, next) = self.scratch.holder_to_end(now);
+            let (queue, next) = self.commands.scratch_mut().holder_to_end(now);
             let Some(queue) = queue else { return next };
-            self.smart.stats_mut().stragglers_closed += 1;
+            self.smart_mut().stats_mut().stragglers_closed += 1;
             self.shut(now, queue);
         }
     }
@@ -157,7 +157,7 @@ impl Ssd {
         data: &[u8],
     ) -> Result<(Role, u16), Refused> {
         let data = ConnectData::ref_from_bytes(data).map_err(|_| Refusal::ConnectInvalid)?;
-        if data.subnqn() != ssd_subnqn(self.config.index) {
+        if data.subnqn() != ssd_subnqn(self.config().index) {
             return Err(Refusal::ConnectInvalid.into());
         }
         let (identity, serial) = Identity::parse_hostnqn(&data.hostnqn()).ok_or(Refusal::ConnectRefused)?;
@@ -179,7 +179,7 @@ impl Ssd {
                 self.wake_at(now + kato);
             }
             // What it does is counted, and kept.
-            self.wake_at(self.smart.save_at().max(now));
+            self.wake_at(self.smart().save_at().max(now));
             let role = if is_proven { Role::Admin(cntlid) } else { Role::Unproven(cntlid) };
             return Ok((role, cntlid));
         }
@@ -201,7 +201,8 @@ impl Ssd {
     }
 
     /// A client that comes back as another host gets its identity when its old queues are gone (protocol
-    /// rule 4). Several connections of one host stand side by side; of daemons the terms decide.
+    /// rule 4). Several connections of one host stand side by side. Of two daemons, the term decides which
+    /// one is heard.
     pub(crate) fn end_former_host(&mut self, now: Time, identity: Identity, host_id: [u8; 16], serial: u64) {
         if identity == Identity::Daemon {
             return;

@@ -10,7 +10,7 @@ impl Ssd {
     /// The SSD closes a queue, and the queues that depend on it.
     pub(crate) fn shut(&mut self, now: Time, key: QueueKey) {
         if self.hosts.queue(key).is_some() {
-            self.smart.stats_mut().queues_closed += 1;
+            self.smart_mut().stats_mut().queues_closed += 1;
             self.tear_down(now, key);
             self.commands.emit(Effect::Close { queue: key });
         }
@@ -36,24 +36,24 @@ impl Ssd {
         let Some(command) = self.commands.get_mut(id) else { return };
         let Some(permit) = command.permit.take() else { return };
         permit.forfeit();
-        self.smart.stats_mut().permits_forfeited += 1;
-        let gone = Work::Orphan { blocks: Vec::new(), buffer: None };
-        let idle = command.pending == 0;
-        let mut left = Vec::new();
-        match std::mem::replace(&mut command.work, gone) {
+        let is_idle = command.pending == 0;
+        let work = std::mem::replace(&mut command.work, Work::AwaitEvent);
+        self.smart_mut().stats_mut().permits_forfeited += 1;
+        let (mut kept, mut held, mut left) = (Vec::new(), None, Vec::new());
+        match work {
             Work::Read(request) => left.push(request),
             Work::Write(end) => {
-                self.shares.give_of(&end.request);
-                command.work = Work::Orphan { blocks: end.blocks, buffer: None };
+                self.commands.end_data_of(&end.request);
+                kept = end.blocks;
                 left.push(end.request);
             }
             Work::Starved(end) | Work::Stalled(end) => {
-                command.work = Work::Orphan { blocks: end.blocks, buffer: None };
+                kept = end.blocks;
                 left.push(end.request);
             }
             Work::Trim(requests) => left = requests,
             Work::Compare { request, buffer, .. } => {
-                command.work = Work::Orphan { blocks: Vec::new(), buffer: Some(buffer) };
+                held = Some(buffer);
                 left.push(request);
             }
             Work::Deallocate { buffer, .. }
@@ -61,19 +61,20 @@ impl Ssd {
             | Work::Authenticate { buffer }
             | Work::Answer { buffer, .. }
             | Work::Entry { buffer, .. }
-            | Work::Map { buffer, .. } => {
-                command.work = Work::Orphan { blocks: Vec::new(), buffer: Some(buffer) };
-            }
-            Work::Fence { .. } => self.volumes.drop_fence(id),
-            Work::Change => self.changes.drop_command(id),
+            | Work::Map { buffer, .. } => held = Some(buffer),
+            Work::Fence { .. } => self.admin.drop_fence(id),
+            Work::Change => self.admin.drop_change(id),
             Work::MakeDurable(_)
             | Work::AwaitEvent
             | Work::Delayed { .. }
             | Work::Abort
             | Work::Orphan { .. } => {}
         }
+        if let Some(command) = self.commands.get_mut(id) {
+            command.work = Work::Orphan { blocks: kept, buffer: held };
+        }
         left.into_iter().for_each(|request| self.table.leave(request));
-        if idle {
+        if is_idle {
             self.finish(Time::ZERO, id);
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What SMART counts over the life of the SSD: kept in the metadata at power on, at power off, and at most
-//! a minute apart in between.
+//! What SMART counts over the life of the SSD. It is kept in the metadata at power on, at power off, and at
+//! most a minute apart in between.
 //!
 //! A power cut loses what was counted since, a minute's work at the most, and neither a power cycle nor an
 //! unsafe shutdown.

@@ -2,6 +2,7 @@
 //! What an SSD with a manager key lets a host do before it has proven who it is, and after.
 
 mod connect_data;
+mod key_holder;
 
 use super::*;
 use crate::Authentication;

@@ -79,7 +79,7 @@ fn commands_of_volumes_wait_for_the_disk_and_others_do_not() {
     for _ in 0..100 {
         harness.advance(Span::from_ms(1));
     }
-    assert!(harness.ssd().volumes.metadata().contents().tombstones.contains_key(&vid(VOLUME)));
+    assert!(harness.ssd().admin.volumes().metadata().contents().tombstones.contains_key(&vid(VOLUME)));
     assert!(harness.ssd().table.volume(vid(VOLUME)).is_none());
     assert_eq!(harness.in_flight(), 0);
 }
@@ -133,13 +133,13 @@ fn a_change_whose_queue_is_gone_takes_effect_where_it_has_begun_and_not_where_it
 fn counters_of_smart_hold_nothing_up() {
     let mut harness = slow();
     harness.write(1, &[1]);
-    let before = harness.ssd().volumes.metadata().contents().smart_counters;
+    let before = harness.ssd().admin.volumes().metadata().contents().smart_counters;
     harness.advance(Span::from_ms(61_000));
     // Both copies are written in the next milliseconds, not at the next save.
     for _ in 0..3 * POLLS {
         harness.advance(Span::from_ms(1));
     }
     let mut ssd = harness.ssd();
-    assert!(!ssd.volumes.metadata_mut().poll_smart_counters().unwrap());
-    assert_ne!(ssd.volumes.metadata().contents().smart_counters, before);
+    assert!(!ssd.admin.volumes_mut().metadata_mut().poll_smart_counters().unwrap());
+    assert_ne!(ssd.admin.volumes().metadata().contents().smart_counters, before);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A campaign of seeds: good commands, good commands with some bits flipped, and noise, on admin and I/O
-//! queues of SSDs with and without modelled times; data that is right, damaged or noise; transfers that
-//! end in every way; queues that go and come, time that passes, flash that ages.
+//! A campaign of seeds, on SSDs with and without modelled times. Admin and I/O queues get good commands, good
+//! commands with some bits flipped, and noise. Data is right, damaged or noise. Transfers end in every way,
+//! queues go and come, time passes, and flash ages.
 //!
 //! After every step each command that was accepted is either open or was answered once, on its own queue.
 //! `GNSTOR_FUZZ_SEED` is the first seed, and `GNSTOR_FUZZ_SECONDS` adds seeds for so long.
@@ -238,7 +238,8 @@ impl Campaign {
         assert!(self.harness.frames_are_whole(), "no frame is lost");
         for bytes in [4096, 8192] {
             let taken: Vec<_> =
-                std::iter::from_fn(|| self.harness.ssd().scratch.take(Owner::Daemon, bytes)).collect();
+                std::iter::from_fn(|| self.harness.ssd().commands.scratch_mut().take(Owner::Daemon, bytes))
+                    .collect();
             assert_eq!(taken.len(), if bytes == 4096 { 4096 } else { 8 }, "no buffer is lost");
         }
     }

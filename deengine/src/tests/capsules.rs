@@ -2,10 +2,10 @@
 //! Any 64 bytes as a capsule, on admin and I/O queues: noise, good commands with noise in them, every kind
 //! of data pointer.
 //!
-//! Each is answered at most once and with one status; a descriptor that this SSD does not take (data
-//! within the capsule, a segment, one without a key) moves nothing; and whatever clients without the right
-//! to write send, the blocks, the table and the term stay what they were. `GNSTOR_FUZZ_SECONDS` and
-//! `GNSTOR_FUZZ_SEED` as in `media.rs`.
+//! Each is answered at most once and with one status. A descriptor that this SSD does not take moves nothing:
+//! data within the capsule, a segment, one without a key. Whatever clients without the right to write send,
+//! the blocks, the table and the term stay what they were. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in
+//! `media.rs`.
 
 use super::media::seeds;
 use super::oracle::Dice;
@@ -105,6 +105,21 @@ fn truth(harness: &mut Harness) -> (Vec<Vec<u8>>, Vec<VolumeEntry>, u64) {
     (blocks, entries.collect(), ssd.table.term())
 }
 
+/// Submits a command and holds its transfers back; its id. A descriptor that the SSD does not take moves no
+/// data.
+fn submit_held(harness: &mut Harness, key: QueueKey, sqe: Sqe) -> u16 {
+    harness.hold = true;
+    let cid = harness.submit(key, sqe);
+    let own = |effect: &Effect| match effect {
+        Effect::Pull { queue, .. } | Effect::Push { queue, .. } => *queue == key,
+        _ => false,
+    };
+    let moves = harness.held.iter().any(own);
+    let kind = sqe.dptr.kind;
+    assert!(is_taken(kind) || !moves, "data moves by a descriptor of type {kind:#x}: {sqe:?}");
+    cid
+}
+
 /// One seed; commands that succeeded and that were refused.
 fn run(seed: u64) -> [u64; 2] {
     let mut dice = Dice(seed);
@@ -127,19 +142,7 @@ fn run(seed: u64) -> [u64; 2] {
             harness.poke(key, 0, if dice.one_in(2) { &junk } else { entry.as_bytes() });
         }
         let sqe = capsule(&mut harness, &mut dice, key);
-        harness.hold = true;
-        let cid = harness.submit(key, sqe);
-        open.insert((key, cid));
-        let own = |effect: &Effect| match effect {
-            Effect::Pull { queue, .. } | Effect::Push { queue, .. } => *queue == key,
-            _ => false,
-        };
-        let moves = harness.held.iter().any(own);
-        assert!(
-            is_taken(sqe.dptr.kind) || !moves,
-            "data moves by a descriptor of type {:#x}: {sqe:?}",
-            sqe.dptr.kind
-        );
+        open.insert((key, submit_held(&mut harness, key, sqe)));
         harness.release(|left| left - 1);
         for completion in std::mem::take(&mut harness.completions) {
             let named = (completion.queue, completion.cqe.cid.get());

@@ -64,7 +64,7 @@ fn a_damaged_or_foreign_page_is_an_error_and_not_a_difference() {
     harness.write(0, &[1, 2]);
     harness.damage(0);
     assert_eq!(compare(&mut harness, READER, 0, &[Some(1)]), Some(Refusal::BadChecksum));
-    harness.ssd().ftl.misdirect(vid(VOLUME), 0, 1);
+    harness.ssd().ftl().misdirect(vid(VOLUME), 0, 1);
     assert_eq!(compare(&mut harness, READER, 0, &[Some(1)]), Some(Refusal::WrongKey));
 }
 
@@ -120,7 +120,7 @@ fn a_compare_without_a_buffer_may_be_tried_again_and_one_whose_queue_goes_gives_
     harness.release(|_| 0);
     assert_eq!(harness.in_flight(), 0);
     for _ in 0..8 {
-        assert!(harness.ssd().scratch.take(Owner::Daemon, 65_536).is_some_and(|buffer| {
+        assert!(harness.ssd().commands.scratch_mut().take(Owner::Daemon, 65_536).is_some_and(|buffer| {
             let _ = buffer;
             true
         }));

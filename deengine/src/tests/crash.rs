@@ -10,9 +10,9 @@
 //!                   |  during a durable operation, no dump
 //!                   `  as that, and journal and checkpoints cannot be read: records alone
 //! ```
-//! A seed is a run of four such rounds on one small SSD, mostly full, some with faulty flash, some with
-//! modelled times; one in eight is in a data file, which is opened anew after each cut. `GNSTOR_CRASHES=n`
-//! cuts the power in n rounds, `GNSTOR_CRASH_SEED=n` runs that seed, or begins with it.
+//! A seed is a run of four such rounds on one small SSD, mostly full. Some have faulty flash, some modelled
+//! times. One in eight is in a data file, which is opened anew after each cut. `GNSTOR_CRASHES=n` cuts the
+//! power in n rounds, `GNSTOR_CRASH_SEED=n` runs that seed, or begins with it.
 
 mod admin;
 mod damage;

@@ -134,7 +134,7 @@ fn a_slow_die_answers_late() {
     for vba in 0..128 {
         let die = {
             let (page, ssd) = (harness.page(vba), harness.ssd());
-            let geometry = ssd.ftl.flash().geometry();
+            let geometry = ssd.ftl().flash().geometry();
             geometry.die_of(geometry.unit_of(page))
         };
         harness.advance(Span::from_ms(5));
@@ -159,12 +159,12 @@ fn blocks_that_are_bad_from_the_factory_hold_nothing() {
         assert_eq!(refusal(&harness.write(vba, &[u64::from(vba)])), None);
     }
     harness.flush();
-    let bad = harness.ssd().ftl.flash().factory_bad();
+    let bad = harness.ssd().ftl().flash().factory_bad();
     assert!(!bad.is_empty());
     for vba in 0..512 {
         let page = harness.page(vba);
         let on = |ssd: SsdGuard<'_>| {
-            let geometry = ssd.ftl.flash().geometry();
+            let geometry = ssd.ftl().flash().geometry();
             geometry.block_of(geometry.unit_of(page))
         };
         assert!(!bad.contains(&on(harness.ssd())), "block {vba} is on a bad block");

@@ -104,7 +104,7 @@ fn a_write_cache_can_be_switched_off_where_there_is_one() {
     assert_eq!(set(&mut harness, 0x06, 0), None);
     assert_eq!((get(&mut harness, 0x06, 0, 0), get(&mut harness, 0x06, 1, 0)), (Ok(0), Ok(1)));
     assert!(!harness.ssd().write_cache_enabled());
-    let durable = |harness: &Harness| harness.ssd().ftl.durable();
+    let durable = |harness: &Harness| harness.ssd().ftl().durable();
     let before = durable(&harness);
     harness.write(0, &[1]);
     let written = durable(&harness);

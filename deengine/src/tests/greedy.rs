@@ -67,7 +67,7 @@ fn a_client_that_sends_no_data_leaves_frames_to_others() {
     assert_eq!(done, commands as usize, "each write is answered");
     assert_eq!((harness.in_flight(), harness.frames_are_whole()), (0, true));
     let shares = (0..WORKERS).map(|nth| harness.workers[nth].share_of(client(7))).sum::<u32>();
-    assert_eq!((shares, harness.ssd().shares.held(client(7))), (0, 0));
+    assert_eq!((shares, harness.ssd().commands.frames_of(client(7))), (0, 0));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn frames_of_a_client_that_leaves_count_for_it_no_more() {
     }
     harness.advance(Span::from_ms(10));
     let shares = (0..WORKERS).map(|nth| harness.workers[nth].share_of(client(7))).sum::<u32>();
-    assert_eq!((shares, harness.ssd().shares.held(client(7))), (0, 0));
+    assert_eq!((shares, harness.ssd().commands.frames_of(client(7))), (0, 0));
     assert!(harness.frames_are_whole());
 }
 

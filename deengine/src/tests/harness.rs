@@ -23,7 +23,7 @@ impl Harness {
     }
 
     pub(super) fn around(ssd: Ssd, faults: Arc<Faults>) -> Self {
-        let (regions, all_frames) = (ssd.regions(), ssd.ftl.flash().free_frames());
+        let (regions, all_frames) = (ssd.regions(), ssd.ftl().flash().free_frames());
         Self {
             workers: ssd.into_workers(WORKERS),
             now: Time::from_ns(1000),
@@ -93,7 +93,7 @@ impl Harness {
     }
 
     pub(super) fn layer_stats(&self) -> LayerStats {
-        self.ssd().ftl.stats()
+        self.ssd().ftl().stats()
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -105,7 +105,7 @@ impl Harness {
     }
 
     pub(super) fn free_frames(&self) -> u32 {
-        self.ssd().ftl.flash().free_frames()
+        self.ssd().ftl().flash().free_frames()
     }
 
     pub(super) fn worker(&mut self, key: QueueKey) -> &mut Worker {
@@ -119,17 +119,17 @@ impl Harness {
 
     /// The page of a block of [`VOLUME`].
     pub(super) fn page(&self, vba: u32) -> Ppa {
-        let Extent::Page(page, _) = self.ssd().ftl.extent(vid(VOLUME), 1, vba) else {
+        let Extent::Page(page, _) = self.ssd().ftl().extent(vid(VOLUME), 1, vba) else {
             panic!("block {vba} was written")
         };
-        self.ssd().ftl.unpin(page);
+        self.ssd().ftl().unpin(page);
         page
     }
 
     /// A byte of a stored block changes by itself.
     pub(super) fn damage(&self, vba: u32) {
         let page = self.page(vba);
-        let Fetch::Here(local) = self.ssd().ftl.fetch(page) else { panic!("RAM media") };
+        let Fetch::Here(local) = self.ssd().ftl().fetch(page) else { panic!("RAM media") };
         let region =
             self.regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's");
         let mut byte = [0];
@@ -139,7 +139,7 @@ impl Harness {
 
     /// No frame is lost: each is free or a page's that is not erased.
     pub(super) fn frames_are_whole(&self) -> bool {
-        let flash = Arc::clone(self.ssd().ftl.flash());
+        let flash = Arc::clone(self.ssd().ftl().flash());
         let pages = u32::try_from(flash.geometry().pages()).expect("a small SSD");
         let owns =
             |page: &u32| matches!(flash.page(Ppa(*page)), PageState::Buffered(_) | PageState::Programmed(_));

@@ -141,7 +141,7 @@ fn a_renewal_touches_no_rules_and_an_end_that_comes_nearer_has_waiting_writes_ju
     let mut harness = Harness::new();
     let state = |harness: &Harness| {
         let ssd = harness.ssd();
-        (Arc::as_ptr(ssd.table.rules()), ssd.workers.version())
+        (Arc::as_ptr(ssd.table.rules()), ssd.workers().version())
     };
     assert_eq!(renew(&mut harness, 1, 1, 500), None);
     let before = state(&harness);
@@ -159,7 +159,7 @@ fn a_renewal_touches_no_rules_and_an_end_that_comes_nearer_has_waiting_writes_ju
 /// The metadata as it is written: a start takes an entry with any lease, of any daemon.
 fn write_entry(harness: &mut Harness, entry: &VolumeEntry) {
     let mut ssd = harness.ssd();
-    let metadata = ssd.volumes.metadata_mut();
+    let metadata = ssd.admin.volumes_mut().metadata_mut();
     metadata.start_entry(entry.vid, entry.encode().as_bytes());
     assert!(matches!(metadata.poll(), std::task::Poll::Ready(Ok(()))));
 }

@@ -200,7 +200,7 @@ fn the_flash_page_tells_wear_and_what_collection_costs() {
         (0..64).for_each(|at| _ = harness.write(at * 8, &[round; 8]));
         harness.advance(Span::from_ms(1));
     }
-    let health = harness.ssd().ftl.health();
+    let health = harness.ssd().ftl().health();
     let stats = harness.layer_stats();
     let page = harness.log(DAEMON, 0xC2, 0, 32, false).unwrap();
     assert_eq!(page[..6], *b"GNLF\x01\0");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Maps of format 3: the first is the map's, groups wait and are full, and a map gives its places to one
+//! Maps of format 3. The first is the map's, and groups wait and are full. A map gives its places to one
 //! content of one SSD (rules 1a, 1c, 7a, 15).
 
 use super::*;
@@ -188,7 +188,7 @@ impl Cut {
         let store = Some(Arc::new(store));
         let mut bench = Bench { power, store, ..Bench::default() };
         let ssd = Ssd::format_with(config.clone(), &bench).unwrap();
-        bench.flash = Some(Arc::clone(ssd.ftl.flash()));
+        bench.flash = Some(Arc::clone(ssd.ftl().flash()));
         (Self { config, bench }, ssd)
     }
 

@@ -70,7 +70,7 @@ fn remains(seed: u64, image: Option<&Arc<Image>>) -> Remains {
     let store = Arc::new(RamStore::new(bytes, Arc::clone(&bench.power)));
     bench.store = Some(Arc::clone(&store));
     let ssd = Ssd::format_with(config.clone(), &bench).unwrap();
-    let flash = Arc::clone(ssd.ftl.flash());
+    let flash = Arc::clone(ssd.ftl().flash());
     bench.flash = Some(Arc::clone(&flash));
     let mut harness = Harness::around(ssd, Arc::clone(&bench.faults)).with_clients().with_volume();
     let mut second = entry(6);
@@ -180,21 +180,21 @@ impl Remains {
             Origin::NoDump(_) => "no dump",
             Origin::Rebuilt(_) => "rebuilt",
         };
-        let knows = ssd.volumes.is_filling()
-            || !ssd.volumes.metadata().lost().is_empty()
-            || ssd.volumes.metadata().contents().map.is_none();
+        let knows = ssd.admin.volumes().is_filling()
+            || !ssd.admin.volumes().metadata().lost().is_empty()
+            || ssd.admin.volumes().metadata().contents().map.is_none();
         assert!(!ssd.boot().is_lossy() || knows, "it may have lost writes, and will serve");
         let regions = ssd.regions();
         for (vba, ever) in (0u32..).zip(&self.ever) {
-            match ssd.ftl.extent(vid(VOLUME), 1, vba) {
+            match ssd.ftl().extent(vid(VOLUME), 1, vba) {
                 Extent::Unmapped => {}
                 Extent::Page(page, sum) => {
-                    let Fetch::Here(local) = ssd.ftl.fetch(page) else { panic!("RAM media") };
+                    let Fetch::Here(local) = ssd.ftl().fetch(page) else { panic!("RAM media") };
                     let region =
                         regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's");
                     let mut data = [0; BLOCK];
                     region.read(local.offset, &mut data);
-                    ssd.ftl.unpin(page);
+                    ssd.ftl().unpin(page);
                     let tag = u64::from_le_bytes(data[..8].try_into().unwrap()) / 1_000_003;
                     // A read of a page whose sum is wrong is refused, so it is no content.
                     let is_one = ever.contains(&tag) && data[..] == block(tag);
@@ -315,8 +315,8 @@ fn a_system_area_forged_under_right_checksums_is_no_reason_to_panic() {
         let way = match Ssd::reopen(made.config.clone(), &made.bench) {
             Ok(mut ssd) => {
                 for vba in 0..BLOCKS {
-                    if let Extent::Page(page, _) = ssd.ftl.extent(vid(VOLUME), 1, vba) {
-                        ssd.ftl.unpin(page);
+                    if let Extent::Page(page, _) = ssd.ftl().extent(vid(VOLUME), 1, vba) {
+                        ssd.ftl().unpin(page);
                     }
                 }
                 if ssd.shut_down().is_ok() { "opened" } else { "not shut down" }

@@ -19,6 +19,7 @@ mod fencing;
 mod fuzz;
 mod greedy;
 mod harness;
+mod images;
 mod lease;
 mod lease_time;
 mod logs;

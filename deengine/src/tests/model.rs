@@ -5,7 +5,7 @@
 //!
 //! Every read and every Compare is judged when it is answered, and now and then every block.
 //! `GNSTOR_MODEL_STEPS` and `GNSTOR_MODEL_SEED` make the long run longer, or another one. Each step
-//! follows from a number of its own, so any part of a run can be played: what fails is shrunk, and
+//! follows from a number of its own, so any part of a run can be played. What fails is shrunk, and
 //! `GNSTOR_MODEL_LIST` plays what was left. The short runs are proptest's.
 
 use super::crash::{Campaign, number};

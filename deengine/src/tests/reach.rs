@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every refusal of the table is reached through a capsule. The list in `reach` is a `match` without a last
-//! arm: a refusal that is added to the table needs a case here before the tests compile.
+//! arm. So a refusal that is added to the table needs a case here before the tests compile.
 
 use super::map3::{At, one_group};
 use super::*;
@@ -128,7 +128,7 @@ fn by_voter(harness: &mut Harness, wanted: Refusal) -> Cqe {
     harness.connect(QueueKey(40), 0, Identity::Peer(1), CNTLID_ANY);
     harness.set_map(&map);
     let sqe = Sqe { dptr: KeyedSgl::keyed(0, 64, KEY), flags: sqe(0).flags, ..Ask::command() };
-    let ask = Ask { ssd: 1, array, epoch: 0, incarnation: 1, opening: 2 };
+    let ask = Ask { ssd: 1, array, epoch: 0, incarnation: 1, opening: 2, uuid: [0; 16] };
     if wanted == Refusal::OlderImage {
         harness.poke(QueueKey(40), 0, &Ask { opening: 3, ..ask }.encode());
         assert_eq!(harness.refused(QueueKey(40), sqe), None);
@@ -156,7 +156,7 @@ fn by_data(harness: &mut Harness, wanted: Refusal) -> Cqe {
         }
         Refusal::WrongKey => {
             harness.write(0, &[1, 2]);
-            harness.ssd().ftl.misdirect(vid(VOLUME), 0, 1);
+            harness.ssd().ftl().misdirect(vid(VOLUME), 0, 1);
             attempt(harness, io::READ, READER, 0)
         }
         Refusal::BadChecksum => {

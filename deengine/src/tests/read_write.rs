@@ -138,7 +138,7 @@ fn a_page_of_an_earlier_life_reads_as_zeros_and_one_of_another_block_is_an_error
     let mut harness = Harness::new();
     harness.write(0, &[1]);
     // A write of an earlier life that got past every check.
-    let frame = harness.ssd().ftl.take_frame().unwrap();
+    let frame = harness.ssd().ftl().take_frame().unwrap();
     let stamp = Stamp { lease_epoch: LEASE, sequence: 1 << 40 };
     let target = gnstor_ftl::Target {
         vid: vid(VOLUME),
@@ -150,12 +150,12 @@ fn a_page_of_an_earlier_life_reads_as_zeros_and_one_of_another_block_is_an_error
     };
     harness
         .ssd()
-        .ftl
+        .ftl()
         .commit(harness.now, harness.now, &target, &[gnstor_ftl::NewBlock { frame, sum: 0 }])
         .unwrap();
     assert_eq!(harness.read(1), [0; BLOCK]);
     assert_eq!(harness.stats().stale_generation_reads, 1);
-    harness.ssd().ftl.misdirect(vid(VOLUME), 0, 1);
+    harness.ssd().ftl().misdirect(vid(VOLUME), 0, 1);
     let sqe = harness.io(io::READ, READER, 0, 1);
     assert_eq!(harness.refused(READER, sqe), Some(Refusal::WrongKey));
 }
@@ -295,8 +295,8 @@ fn flush_succeeds() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Many writes, deallocations and reads in flight, their transfers ending in any order: afterwards
-    /// each block holds what the command with its highest stamp left there, and no page is lost.
+    /// Many writes, deallocations and reads in flight, their transfers ending in any order. Afterwards each
+    /// block holds what the command with its highest stamp left there, and no page is lost.
     #[test]
     fn the_highest_stamp_wins_in_any_order_of_transfers(seed: u64) {
         let mut harness = Harness::new();

@@ -166,7 +166,7 @@ impl World {
     }
 
     fn held(&self, ssd: usize, vba: u32) -> Held {
-        match self.ssds[ssd].ssd().ftl.commits().kept(vid(VOLUME), 1, vba) {
+        match self.ssds[ssd].ssd().ftl().commits().kept(vid(VOLUME), 1, vba) {
             Kept::Nothing => Held::Nothing,
             Kept::Block { stamp, sum } => Held::Block { stamp, sum },
             Kept::Tombstone { stamp } => Held::Tombstone { stamp },

@@ -21,7 +21,7 @@ impl Kept {
         let bytes = FtlConfig::store_bytes(&config.preset, 512, DUMP_BYTES).unwrap();
         bench.store = Some(Arc::new(RamStore::new(bytes, Arc::clone(&bench.power))));
         let ssd = Ssd::format_with(config.clone(), &bench).unwrap();
-        bench.flash = Some(Arc::clone(ssd.ftl.flash()));
+        bench.flash = Some(Arc::clone(ssd.ftl().flash()));
         let harness = Harness::around(ssd, Arc::clone(&bench.faults)).with_clients().with_volume();
         (Self { config, bench }, harness)
     }
@@ -149,7 +149,7 @@ fn wear_is_told_in_the_mean_where_single_counts_are_lost() {
     for round in 0..60u64 {
         (0..400).for_each(|vba| _ = harness.write(vba, &[round]));
     }
-    let before = harness.ssd().ftl.health().wear;
+    let before = harness.ssd().ftl().health().wear;
     assert!(before.mean_milli >= 2000, "{before:?}");
     harness.ssd().shut_down().unwrap();
     // Both checkpoints and the journal are zeros.
@@ -160,7 +160,7 @@ fn wear_is_told_in_the_mean_where_single_counts_are_lost() {
     store.sync().unwrap();
     let harness = kept.restart(harness);
     assert!(matches!(harness.ssd().boot().origin, Origin::Rebuilt(_)));
-    let after = harness.ssd().ftl.health().wear;
+    let after = harness.ssd().ftl().health().wear;
     // What was free was erased once more.
     assert!(
         (before.mean_milli / 1000..=before.mean_milli / 1000 + 1).contains(&(after.mean_milli / 1000)),

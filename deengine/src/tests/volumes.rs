@@ -112,12 +112,12 @@ fn an_ssd_refuses_a_volume_that_its_system_area_has_no_room_for() {
     let add = |harness: &mut Harness, entry: &VolumeEntry| {
         refusal(&harness.volume_command(opcode::VOLUME_ADD, entry))
     };
-    let most = gnstor_ftl::volumes_for(harness.ssd().ftl.logical_pages());
-    let there = harness.ssd().volumes.metadata().contents().entries.len();
+    let most = gnstor_ftl::volumes_for(harness.ssd().ftl().logical_pages());
+    let there = harness.ssd().admin.volumes().metadata().contents().entries.len();
     for raw in (100u16..).take(most as usize - there) {
         assert_eq!(add(&mut harness, &entry(raw)), None, "volume {raw}");
     }
-    assert_eq!(harness.ssd().volumes.metadata().contents().entries.len(), most as usize);
+    assert_eq!(harness.ssd().admin.volumes().metadata().contents().entries.len(), most as usize);
     assert_eq!(add(&mut harness, &entry(9999)), Some(Refusal::TableFull));
     assert_eq!(refusal(&harness.run(DAEMON, Harness::delete_sqe(1, 2))), None);
     assert_eq!(

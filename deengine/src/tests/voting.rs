@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! This SSD as a voter, and as one that asks voters for its lease (rules 2a, 2b, 3a, 3b).
 
+mod exchanged;
 mod opening;
+mod peers;
+mod rolled_back;
 
 use super::map3::{At, one_group};
 use super::*;
@@ -146,7 +149,7 @@ fn a_held_map_ends_leases_is_got_by_its_bit_and_becomes_active_by_its_name() {
     let map = voted(&[0, 1, 2]);
     let mut harness = with(&map);
     harness.take_term(5, 77).unwrap();
-    let ask = Ask { ssd: 1, array: ARRAY, epoch: map.epoch, incarnation: 0, opening: 1 };
+    let ask = Ask { ssd: 1, array: ARRAY, epoch: map.epoch, incarnation: 0, opening: 1, uuid: [0; 16] };
     let said = harness.lease_ask(PEER, ask);
     assert_eq!((refusal(&said), said.dw0.get()), (None, 1));
     let mut shrunk = next(&map);
@@ -218,7 +221,7 @@ fn who_may_say_what_to_a_voter() {
     for code in [opcode::TERM_TAKE, opcode::MAP_HOLD, opcode::ACTIVATE, opcode::LEASE_ASK] {
         assert_eq!(harness.refused(QueueKey(70), of(code)), Some(Refusal::NotTheDaemon), "{code:x}");
     }
-    let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening: 1 };
+    let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening: 1, uuid: [0; 16] };
     assert_eq!(refusal(&harness.lease_ask(DAEMON, ask)), Some(Refusal::WrongIdentity));
     assert_eq!(refusal(&harness.lease_ask(PEER, Ask { ssd: 2, ..ask })), Some(Refusal::WrongIdentity));
     assert_eq!(refusal(&harness.lease_ask(PEER, Ask { ssd: 9, ..ask })), Some(Refusal::WrongIdentity));

@@ -66,7 +66,7 @@ fn writes_that_arrive_together_share_one_hold_of_the_lock() {
 fn a_write_waits_for_its_next_step_while_another_commits_and_is_not_answered_before() {
     let mut harness = harness();
     let ids = arrive(&mut harness, WRITER, &[5]);
-    let ftl = Arc::clone(&harness.ssd().ftl);
+    let ftl = &harness.ssd().share_ftl();
     let commits = ftl.commits();
     let worker = harness.worker(WRITER);
     worker.end_step();
@@ -82,7 +82,7 @@ fn the_lock_holder_commits_for_all_and_each_worker_completes_its_own() {
     let mut harness = harness();
     let ids = arrive_on(&mut harness, [(WRITER, 5), (OTHER, 6)].into_iter());
     let commit = harness.worker(WRITER).committer();
-    let ftl = Arc::clone(&harness.ssd().ftl);
+    let ftl = &harness.ssd().share_ftl();
     let busy = ftl.commits();
     harness.worker(WRITER).end_step();
     harness.worker(OTHER).end_step();
@@ -105,7 +105,7 @@ fn what_another_has_committed_is_answered_before_the_step_ends() {
     let mut harness = harness();
     let ids = arrive(&mut harness, WRITER, &[5]);
     let commit = harness.worker(WRITER).committer();
-    let ftl = Arc::clone(&harness.ssd().ftl);
+    let ftl = &harness.ssd().share_ftl();
     let busy = ftl.commits();
     harness.worker(WRITER).end_step();
     arrive(&mut harness, WRITER, &[6]);
@@ -120,8 +120,8 @@ fn what_another_has_committed_is_answered_before_the_step_ends() {
     assert_eq!(harness.worker(WRITER).writes_done(), 3);
 }
 
-/// The modelled firmware takes writes of sixteen blocks faster than dies program them: sooner or later
-/// more is under way than a power failure leaves time for (protocol rule 11).
+/// The modelled firmware takes writes of sixteen blocks faster than dies program them. Sooner or later more
+/// is under way than a power failure leaves time for (protocol rule 11).
 fn slow_to_program() -> Harness {
     Harness::bare_as("gnstor-980pro", 0, 1 << 15).with_clients().with_volume()
 }
@@ -221,7 +221,7 @@ fn a_change_of_rights_waits_for_no_write_that_only_waits_for_room() {
 fn a_write_that_is_posted_is_committed_before_its_queue_dies() {
     let mut harness = harness();
     arrive(&mut harness, WRITER, &[7, 8]);
-    let ftl = Arc::clone(&harness.ssd().ftl);
+    let ftl = &harness.ssd().share_ftl();
     let commits = ftl.commits();
     harness.worker(WRITER).end_step();
     drop(commits);
@@ -236,7 +236,7 @@ fn a_write_that_is_posted_is_committed_before_its_queue_dies() {
 fn a_write_that_is_posted_is_judged_again_where_the_rules_change() {
     let mut harness = harness();
     let ids = arrive(&mut harness, WRITER, &[6]);
-    let ftl = Arc::clone(&harness.ssd().ftl);
+    let ftl = &harness.ssd().share_ftl();
     let commits = ftl.commits();
     harness.worker(WRITER).end_step();
     drop(commits);

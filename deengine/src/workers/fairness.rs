@@ -27,7 +27,7 @@ const WORDS_IN_A_LINE: usize = 16;
 /// Parts of a command. A command of a worker with n controllers counts as a share of `PARTS / n`.
 const PARTS: u64 = 64;
 
-/// The commands that pend with one worker, in one word: a worker that tests whether it is next reads the
+/// The commands that pend with one worker, in one word. A worker that tests whether it is next reads the
 /// words of all workers, so they lie side by side.
 ///
 /// ```text

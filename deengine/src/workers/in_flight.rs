@@ -6,10 +6,10 @@
 //!   the rules
 //!   firmware, CHMOD    1 count the version up   2 load the counts of commands in flight
 //! ```
-//! All four accesses are sequentially consistent. So of a command and a change that meet, one sees the
-//! other: the command is judged by the new rules, or the change waits for it (protocol rule 8). A worker
-//! fetches the rules under the firmware's lock. So it never sees half a change, although the version is
-//! counted up before the change.
+//! All four accesses are sequentially consistent. So of a command and a change that meet, one sees the other.
+//! The command is judged by the new rules, or the change waits for it (protocol rule 8). A worker fetches the
+//! rules under the firmware's lock. So it never sees half a change, although the version is counted up before
+//! the change.
 //!
 //! There is a count for each volume and worker, and only the worker writes it. A worker that fetches new
 //! rules moves the counts of changed volumes to the older epoch, and then says which version it has seen.

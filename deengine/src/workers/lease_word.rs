@@ -35,7 +35,7 @@ impl LeaseWord {
     /// It ends then from now on.
     pub(crate) fn set(&self, until: u64, version: &Version) {
         let is_nearer = until < self.get();
-        // The answer, which leaves behind it, must not be seen by a host before the word is: a command that
+        // The answer, which leaves behind it, must not be seen by a host before the word is. A command that
         // the host sends then may be judged by any worker.
         self.0.store(until, Ordering::SeqCst);
         if is_nearer {

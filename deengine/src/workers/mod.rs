@@ -231,7 +231,7 @@ pub(crate) struct Tally {
 /// What every check loads.
 #[derive(Debug)]
 struct Judging {
-    /// Of the rules.
+    /// Version of the rules.
     version: Version,
     serving: LeaseWord,
 }
@@ -310,8 +310,8 @@ impl WorkerSet {
         self.judging.0.version.get()
     }
 
-    /// Whether the commands of the volume in this slot that are in flight were all judged by the entry of
-    /// `version` or by a newer one.
+    /// Whether the entry of `version`, or a newer one, judged all commands in flight of the volume in this
+    /// slot.
     pub(crate) fn is_fenced(&self, slot: u16, version: u64) -> bool {
         self.states.iter().all(|share| share.in_flight(slot).is_over(&share.seen, version))
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The folder is GPL-2.0-only, and no program or library of the workspace has any of it: not in the texts
-//! that build them, not among what the compiler has read for them, not among their symbols.
+//! The folder is GPL-2.0-only, and no program or library of the workspace has any of it. It is not in the
+//! texts that build them, nor in what the compiler has read for them, nor among their symbols.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 // The one device header that knows what compiles it: nvcc and NVRTC, or, with GN_SIMT_HOST, g++
 // (fabric/simt).
 //
-// Every value that another warp, the host or a NIC can see is touched through gn::mem, where the order and
+// Every value that another warp, the host or a NIC can see is touched through gn::mem. There the order and
 // the scope are in the access's name, as in PTX. There is no `volatile` and no raw atomic in device code.
 //
 //   ld_{relaxed,acquire}_{cta,gpu,sys}   u8 u16 u32 u64
@@ -156,7 +156,7 @@ GN_CAS_BITS(cas_acqrel_cta, "acq_rel.cta")
 #undef GN_RMW_BITS
 #undef GN_CAS_BITS
 
-/// One 16-byte load of two words that each carry a phase bit: the words may be of different ages, so each
+/// One 16-byte load of two words that each carry a phase bit. The words may be of different ages, so each
 /// must be judged by itself. Global memory, 16-byte aligned. Follow with fence_acquire_sys() before using
 /// what they guard.
 GN_DEV void ld_poll2_sys(const gn_u64* p, gn_u64& a, gn_u64& b) {

@@ -7,8 +7,8 @@
 //!               '----- asks once more -----'   '--deadline--> answer: lost; the command id is late
 //! ```
 //! * A command is a [`Dialogue`]: capsules one after another until it has its answer.
-//! * Commands are sent in the order given, with one exception: where a command has an *order* ([`Dialogue`])
-//!   that an earlier one has, too, it waits for that one's answer, and others overtake it.
+//! * Commands are sent in the order given, with one exception. A command may have an *order* ([`Dialogue`])
+//!   that an earlier one has, too. It waits for that one's answer, and others overtake it.
 //! * A controller may carry out commands one after another. So a capsule has the sum of its own deadline and
 //!   of those of the capsules in flight ahead of it.
 //! * A command id is in use until its completion comes, also when the deadline has passed. Until then no

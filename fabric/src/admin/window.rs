@@ -60,6 +60,7 @@ mod tests {
 
     #[test]
     fn areas_never_overlap_and_what_was_given_back_is_found_again() {
+        let _deadline = gnstor_base::testing::deadline();
         let mut window = Window::default();
         assert_eq!(window.take(0), Some(Area::default()));
         let areas: Vec<_> = (0..PIECES).map(|_| window.take(PIECE_BYTES).expect("room")).collect();

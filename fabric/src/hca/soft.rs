@@ -36,7 +36,7 @@ pub struct SoftQp {
     /// Offset of the completion queue, log2 of its entries.
     pub cq: (u64, u32),
     /// Offset of the completion queue's doorbell record, where its owner keeps the consumer index: then an
-    /// overrun is an error. Without one (the hardware's `oi`) it overwrites.
+    /// overrun is an error. Without such a record (the hardware's `oi`) an overrun overwrites entries.
     pub cq_dbr: Option<u64>,
     /// Offset of the doorbell record.
     pub dbr: u64,

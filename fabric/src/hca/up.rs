@@ -43,7 +43,7 @@ pub enum Up {
         qpn: u32,
         /// First receive.
         first: u16,
-        /// Past the last receive.
+        /// Index behind the last receive.
         end: u16,
     },
     /// A completion queue has overrun. The queue pair is in error.
@@ -122,7 +122,7 @@ pub enum Operation {
         /// Syndrome.
         syndrome: u8,
     },
-    /// Any request behind an error.
+    /// A request that was queued behind one with an error.
     Flushed,
 }
 

@@ -32,6 +32,7 @@ mod tests {
 
     #[test]
     fn copies_of_a_clock_show_the_same_time_and_it_goes_on() {
+        let _deadline = gnstor_base::testing::deadline();
         let clock = BootClock::start();
         let copy = clock;
         std::thread::sleep(Duration::from_millis(5));

@@ -3,7 +3,12 @@
 //! busy array polls, an idle one takes almost no time of a core.
 //!
 //! ```text
-//!   last activity -- spin, yield --> 4 ms -- 200 us naps --> 20 ms -- 1 ms --> 200 ms -- 5 ms -->
+//!   last activity -- spin, yield --> 1 ms -- 50 us naps --> 4 ms -- 200 us --> 20 ms -- 1 ms --> 200 ms --
+//!   5 ms -->
+//!   where bytes of a stream or a waker end a nap:
+//!   last activity -- spin, yield --> 300 us -- 200 us --> 2 ms -- 1 ms --> 5 ms -- 5 ms -->
+//!   and there is no other engine:
+//!   last activity -- spin, yield --> 300 us -- 20 ms -->
 //! ```
 
 use crate::transport::Waits;
@@ -16,39 +21,65 @@ pub(super) enum Rest {
     Spin,
     /// It lets other threads run.
     Yield,
-    /// It sleeps for so long, or until a job arrives.
+    /// It sleeps for so long, or until a job or bytes of a stream arrive.
     Nap(Span),
 }
 
 /// Steps without work before the thread lets others run.
-const SPIN_STEPS: u32 = 200;
-/// How long a thread without work stays awake.
-const AWAKE: Span = Span::from_ms(4);
-/// Idle times, each with the length of the naps until then.
-const NAPS: [(Span, Span); 2] = [(Span::from_ms(20), SHORT), (Span::from_ms(200), Span::from_ms(1))];
-const LONGEST: Span = Span::from_ms(5);
-/// Naps of a transport that polls an executor.
+const SPIN_STEPS: u32 = 20;
+
+/// How a thread rests by the time for which it has been idle.
+#[derive(Debug)]
+struct Plan {
+    /// It stays awake for so long.
+    awake: Span,
+    /// Idle times, each with the length of the naps until then.
+    naps: &'static [(Span, Span)],
+    /// Length of the naps after that.
+    longest: Span,
+}
+
+/// Work may come that nothing announces: an executor's, or another thread's.
+const UNANNOUNCED: Plan = Plan {
+    awake: Span::from_ms(1),
+    naps: &[(Span::from_ms(4), SHORTEST), (Span::from_ms(20), SHORT), (Span::from_ms(200), Span::from_ms(1))],
+    longest: Span::from_ms(5),
+};
+/// Work ends a nap, but for notes between the workers of an SSD on two engines.
+const BESIDE_OTHERS: Plan = Plan {
+    awake: Span::from_ns(300_000),
+    naps: &[(Span::from_ms(2), SHORT), (Span::from_ms(5), Span::from_ms(1))],
+    longest: Span::from_ms(5),
+};
+/// All work ends a nap.
+const ALONE: Plan = Plan { awake: BESIDE_OTHERS.awake, naps: &[], longest: Span::from_ms(20) };
+/// The longest naps of a transport that polls an executor.
 const SHORT: Span = Span::from_ns(200_000);
+/// The first naps of such a transport. They add little to the time of a request after a short pause.
+const SHORTEST: Span = Span::from_ns(50_000);
 /// A nap ends so long before the next event: the operating system wakes a thread late.
 const MARGIN: Span = Span::from_ns(150_000);
 
 /// The rests of one thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pace {
+    /// Where all work is announced.
+    plan: &'static Plan,
     idle_steps: u32,
     idle_since: Time,
 }
 
 impl Pace {
-    /// A job has woken the thread: it stays awake as after a step with work.
-    pub(super) fn wake(&mut self) {
-        self.idle_steps = 0;
+    /// The rests of one of so many engines.
+    pub(super) fn of(engines: usize) -> Self {
+        let plan = if engines == 1 { &ALONE } else { &BESIDE_OTHERS };
+        Self { plan, idle_steps: 0, idle_since: Time::ZERO }
     }
 
     /// The rest after a step that ended at `now`; `worked`: whether that step found work.
     pub(super) fn after(&mut self, now: Time, worked: bool, waits: impl FnOnce() -> Waits) -> Rest {
         if worked {
-            self.wake();
+            self.idle_steps = 0;
             return Rest::Spin;
         }
         if self.idle_steps == 0 {
@@ -59,15 +90,19 @@ impl Pace {
             return Rest::Spin;
         }
         let idle = now.since(self.idle_since);
-        if idle < AWAKE {
+        if idle < self.plan.awake {
             return Rest::Yield;
         }
         let Waits { next, polls } = waits();
-        let nap = NAPS.iter().find(|(until, _)| idle < *until).map_or(LONGEST, |(_, nap)| *nap);
-        let nap = if polls { nap.min(SHORT) } else { nap };
-        match next {
-            // An SSD that is due and did nothing polls another thread's work.
-            Some(at) if at <= now => Rest::Nap(nap.min(SHORT)),
+        // An SSD that is due and did nothing polls another thread's work.
+        let is_due = next.is_some_and(|at| at <= now);
+        let plan = if polls || is_due { &UNANNOUNCED } else { self.plan };
+        if idle < plan.awake {
+            return Rest::Yield;
+        }
+        let nap = plan.naps.iter().find(|(until, _)| idle < *until).map_or(plan.longest, |(_, nap)| *nap);
+        let nap = if polls || is_due { nap.min(SHORT) } else { nap };
+        match next.filter(|_| !is_due) {
             Some(at) if at.since(now) <= MARGIN => Rest::Yield,
             Some(at) => Rest::Nap(nap.min(at.before(MARGIN).since(now))),
             None => Rest::Nap(nap),
@@ -81,7 +116,6 @@ mod tests {
     use gnstor_base::testing::deadline;
 
     /// A thread whose steps take 1 us of virtual time, and whose naps last as long as it asks.
-    #[derive(Default)]
     struct Thread {
         pace: Pace,
         now: Time,
@@ -90,6 +124,11 @@ mod tests {
     }
 
     impl Thread {
+        /// The thread of one of so many engines.
+        fn of(engines: usize) -> Self {
+            Self { pace: Pace::of(engines), now: Time::ZERO, naps: Vec::new(), yields: 0 }
+        }
+
         fn step(&mut self, worked: bool, waits: Waits) {
             self.now = self.now + Span::from_ns(1000);
             match self.pace.after(self.now, worked, || waits) {
@@ -112,19 +151,21 @@ mod tests {
     #[test]
     fn an_idle_engine_naps_at_most_200_times_a_second() {
         let _deadline = deadline();
-        let mut thread = Thread::default();
-        thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
-        let first_second = thread.naps.len();
-        assert!(first_second < 500, "{first_second} naps in the first second");
-        thread.idle_until(Time::ZERO + Span::from_ms(11_000), Waits::default());
-        assert!(thread.naps.len() - first_second <= 2000);
-        assert!(thread.yields < 4001, "and it does not stay awake");
+        for (engines, a_second) in [(1, 50), (2, 200)] {
+            let mut thread = Thread::of(engines);
+            thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
+            let first_second = thread.naps.len();
+            assert!(first_second < a_second + 20, "{first_second} naps in the first second");
+            thread.idle_until(Time::ZERO + Span::from_ms(11_000), Waits::default());
+            assert!(thread.naps.len() - first_second <= 10 * a_second);
+            assert!(thread.yields < 301, "and it does not stay awake");
+        }
     }
 
     #[test]
     fn work_far_ahead_does_not_keep_an_engine_awake_and_is_not_overslept() {
         let _deadline = deadline();
-        let mut thread = Thread::default();
+        let mut thread = Thread::of(2);
         let due = Time::ZERO + Span::from_ms(1003);
         thread.idle_until(due.before(MARGIN), Waits { next: Some(due), polls: false });
         assert!(thread.now <= due, "the last nap ends at {:?}", thread.now);
@@ -135,27 +176,49 @@ mod tests {
         );
     }
 
+    const POLLS: [Waits; 2] =
+        [Waits { next: None, polls: true }, Waits { next: Some(Time::ZERO), polls: false }];
+
     #[test]
-    fn the_first_activity_wakes_an_idle_engine_for_a_while() {
+    fn an_activity_keeps_an_engine_awake_for_1_ms_where_nothing_announces_the_next() {
         let _deadline = deadline();
-        let mut thread = Thread::default();
-        thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
-        assert_eq!(thread.naps.last(), Some(&LONGEST));
-        thread.step(true, Waits::default());
-        let (woken, naps) = (thread.now, thread.naps.len());
-        thread.idle_until(woken + Span::from_ms(3), Waits::default());
-        assert_eq!(thread.naps.len(), naps, "it polls");
-        thread.idle_until(woken + Span::from_ms(6), Waits::default());
-        assert_eq!(thread.naps.last(), Some(&SHORT), "its first naps are short");
+        for waits in POLLS {
+            let mut thread = Thread::of(1);
+            thread.idle_until(Time::ZERO + Span::from_ms(1000), waits);
+            thread.step(true, waits);
+            let (woken, naps) = (thread.now, thread.naps.len());
+            thread.idle_until(woken + Span::from_ns(900_000), waits);
+            assert_eq!(thread.naps.len(), naps, "it polls");
+            thread.idle_until(woken + Span::from_ms(3), waits);
+            assert_eq!(thread.naps.get(naps), Some(&SHORTEST), "then it naps");
+        }
+    }
+
+    #[test]
+    fn an_engine_whose_work_is_announced_sleeps_after_300_us() {
+        let _deadline = deadline();
+        for (engines, first_nap) in [(1, ALONE.longest), (2, SHORT)] {
+            let mut thread = Thread::of(engines);
+            thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
+            thread.step(true, Waits::default());
+            let (woken, naps) = (thread.now, thread.naps.len());
+            thread.idle_until(woken + Span::from_ns(250_000), Waits::default());
+            assert_eq!(thread.naps.len(), naps, "it polls");
+            thread.idle_until(woken + Span::from_ns(600_000), Waits::default());
+            assert_eq!(thread.naps.get(naps), Some(&first_nap));
+            let yields = thread.yields;
+            thread.idle_until(woken + Span::from_ms(500), Waits::default());
+            assert_eq!(thread.yields, yields, "it does not poll again");
+        }
     }
 
     #[test]
     fn an_engine_that_polls_an_executor_takes_short_naps_only() {
         let _deadline = deadline();
-        for waits in [Waits { next: None, polls: true }, Waits { next: Some(Time::ZERO), polls: false }] {
-            let mut thread = Thread::default();
+        for waits in POLLS {
+            let mut thread = Thread::of(1);
             thread.idle_until(Time::ZERO + Span::from_ms(1000), waits);
-            assert!(thread.naps.iter().all(|nap| *nap == SHORT), "{waits:?}");
+            assert!(thread.naps.iter().all(|nap| *nap <= SHORT), "{waits:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Waits with a deadline. A command is judged by a time that was read after it was taken in; a deadline, the
-//! other way about, by a time that was read before the last look.
+//! Waits with a deadline. A command is judged by a time that was read after it was taken in. A deadline is
+//! judged, the other way about, by a time that was read before the last look.
 
 /// Looks until something is there, `None` at the deadline. What is there counts, even if this process was
 /// stopped between two looks and the deadline passed meanwhile. `rest` is what is done between two looks.
@@ -28,6 +28,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_came_while_the_process_was_stopped_counts() {
+        let _deadline = gnstor_base::testing::deadline();
         let now = Cell::new(0);
         let mut looks = 0;
         let look = || {
@@ -41,6 +42,7 @@ mod tests {
 
     #[test]
     fn without_an_answer_the_wait_ends_at_the_deadline() {
+        let _deadline = gnstor_base::testing::deadline();
         let now = Cell::new(0);
         let none = look_until(|| now.get() > DEADLINE, || None::<()>, || now.set(now.get() + 1));
         assert_eq!((none, now.get()), (None, DEADLINE + 1));

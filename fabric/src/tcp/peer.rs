@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What the frames of one turn may cost; then the other streams have theirs. It doubles with each response
-/// that says success and halves with each other one, and with each frame of no use: a client whose commands
+/// that says success. It halves with each other one, and with each frame of no use. A client whose commands
 /// are refused gets the least, however many it sends.
 const LEAST_TURN: u32 = 4;
 const MOST_TURN: u32 = 128;
@@ -121,7 +121,7 @@ impl PeerExecutor {
         }
     }
 
-    /// Whether a transfer is under way for longer than [`ANSWER`], or up to twice as long: a client that ends
+    /// Whether a transfer is under way for longer than [`ANSWER`], or up to twice as long. A client that ends
     /// one now and then could keep what the others hold for ever.
     fn has_forgotten_one(&mut self, now: Time) -> bool {
         if now.since(*self.span_began.get_or_insert(now)) < ANSWER {
@@ -201,7 +201,7 @@ impl PeerExecutor {
 }
 
 impl QpExecutor for PeerExecutor {
-    /// A client's first frame after a pause waits until the nap of the transport's thread ends.
+    /// The bytes of a frame end the sleep of the transport's thread.
     fn must_be_polled(&self) -> bool {
         false
     }

@@ -216,6 +216,24 @@ mod tests {
         assert_eq!((places.taken(), places.hosts()), (0, 0));
     }
 
+    /// Two machines behind one translated address, or two processes of one machine: an SSD sees one address.
+    #[test]
+    fn hosts_behind_one_address_have_one_part_together() {
+        let _deadline = deadline();
+        let places = Places::new(8, 2);
+        let first = places.take(address("192.0.2.1")).expect("a place");
+        let second = places.take(address("192.0.2.1")).expect("a place");
+        assert_eq!(places.take(address("192.0.2.1")).err(), Some(NoPlace::OfHost));
+        let (first, second) = (first.host(), second.host());
+        for _ in 0..HOST_QUEUE_PAIRS {
+            assert!(first.open(0, 2));
+            first.answered(0);
+        }
+        assert!(!second.open(0, 2), "the other one has had them all");
+        let elsewhere = places.take(address("192.0.2.2")).expect("a place of another host");
+        assert!(elsewhere.host().open(0, 2));
+    }
+
     #[test]
     fn one_host_leaves_queue_pairs_of_an_ssd_to_others_and_gets_its_own_back() {
         let _deadline = deadline();

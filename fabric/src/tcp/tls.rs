@@ -12,8 +12,8 @@
 //! then sends a ticket or an alert, and the client waits for it. So a client without a good certificate fails
 //! when it connects. Sessions are not resumed: each connection proves its certificate.
 //!
-//! The TLS library bounds records. The stream hands it a piece of its outbox only when the operating
-//! system has taken the records before, so a peer that does not read holds 64 KiB more than without TLS.
+//! The TLS library bounds records. The stream hands it a piece of its outbox only when the operating system
+//! has taken the records before. So a peer that does not read holds 64 KiB more than without TLS.
 
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;

@@ -261,7 +261,7 @@ impl Wire {
     /// The next frame, if one has arrived whole. While the peer does not take what it is sent, nothing is
     /// read from it.
     ///
-    /// What is to be sent goes out before the operating system is asked for more, not for each frame: a call
+    /// What is to be sent goes out before the operating system is asked for more, not for each frame. A call
     /// for each answer would cost more than the answer.
     pub fn poll(&mut self) -> Option<Frame> {
         loop {

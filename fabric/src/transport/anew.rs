@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Queue pairs that begin anew while the agent is resident, and what their owner asks for before that:
-//! whether everything of the last connection is over.
+//! Queue pairs that begin anew while the agent is resident. Before that their owner asks whether everything
+//! of the last connection is over.
 //!
 //! ```text
 //! owner: old connection over? --> closed --> begin_anew --QpAnew--> executor --reply--> owner connects,

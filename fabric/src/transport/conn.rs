@@ -5,6 +5,8 @@
 //! everything behind it is flushed. No failure is reported while a transfer of the connection still moves.
 //! When the owner reads the completion, nothing touches its buffers any more (protocol rule 9).
 
+mod acks;
+
 use super::times::Times;
 use super::{ConnId, Event, ExecutorId, RcTransport, sqe_of};
 use crate::hca::{Down, WorkRequest};
@@ -12,14 +14,6 @@ use crate::mlx5::{cqe_opcode, syndrome};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use std::collections::VecDeque;
-
-/// How many times longer a SEND over TCP may wait for its acknowledgement. The stream itself loses nothing.
-/// The process at its other end, unlike an HCA, may be busy with its disk.
-const REMOTE_PATIENCE: u64 = 10;
-
-/// A longer time from one look at the timeouts to the next: this process was stopped, or its machine. Where
-/// both ends were, the peer has had no time to answer.
-const STOPPED: Span = Span::from_ms(1000);
 
 /// The other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -169,25 +163,6 @@ impl Conn {
         let position = usize::try_from(psn.wrapping_sub(self.first_psn)).unwrap_or(usize::MAX);
         self.sent.get(position).is_some_and(|pending| pending.signalled)
     }
-
-    /// All waits for acknowledgements begin anew.
-    fn wait_anew(&mut self, now: Time) {
-        for pending in &mut self.sent {
-            if let State::Waiting(at) = &mut pending.state {
-                *at = now.max(*at);
-            }
-        }
-    }
-
-    /// SENDs that wait for their acknowledgement.
-    pub(super) fn waiting(&self) -> u32 {
-        let waiting = self.sent.iter().filter(|p| matches!(p.state, State::Waiting(_))).count();
-        u32::try_from(waiting).expect("a send queue has at most 2^16 entries")
-    }
-
-    fn oldest_waiting(&self) -> Option<Time> {
-        self.sent.iter().find_map(|p| if let State::Waiting(at) = p.state { Some(at) } else { None })
-    }
 }
 
 impl RcTransport {
@@ -210,31 +185,6 @@ impl RcTransport {
         }
         t.controller.submit(t.clock, QueueKey(id.0), &sqe);
         self.drain_effects(now, target);
-    }
-
-    /// Everything up to `psn` has arrived at the peer.
-    pub(super) fn acknowledged(&mut self, id: ConnId, psn: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
-        for (p, pending) in (conn.first_psn..).zip(conn.sent.iter_mut()) {
-            if p > psn {
-                break;
-            }
-            if matches!(pending.state, State::Waiting(_)) {
-                pending.state = State::Acked;
-                self.waiting -= 1;
-            }
-        }
-        self.retire(id);
-    }
-
-    /// The peer has acknowledged the oldest work request that waits.
-    pub(super) fn acknowledge_next(&mut self, id: ConnId) {
-        if let Some(conn) = self.conns.get(&id) {
-            let waiting = conn.sent.iter().position(|p| matches!(p.state, State::Waiting(_)));
-            if let Some(position) = waiting {
-                self.acknowledged(id, conn.first_psn + position as u64);
-            }
-        }
     }
 
     /// Completes work requests from the front of the queue.
@@ -340,61 +290,6 @@ impl RcTransport {
     pub fn give_up(&mut self, now: Time, id: ConnId) {
         self.break_conn(now, id, None);
     }
-
-    /// Where this process was stopped, all waits for others begin anew. Call this after each look at the
-    /// clock, before anything is given up.
-    pub(super) fn resume(&mut self, now: Time) {
-        let last = self.last_look;
-        if now.since(last) < STOPPED || self.conns.is_empty() && self.executors.is_empty() {
-            return;
-        }
-        tracing::warn!("the engine did not run for {} ms", now.since(last).as_ns() / 1_000_000);
-        self.conns.values_mut().for_each(|conn| conn.wait_anew(now));
-        self.resume_streams(now);
-        for target in self.targets.iter_mut().filter(|target| !target.silent) {
-            target.clock = target.clock.max(now);
-            target.controller.resumed(target.clock);
-        }
-        self.last_look = now;
-    }
-
-    /// How long a SEND to `to` waits for its acknowledgement.
-    fn ack_limit(&self, to: To) -> Span {
-        match to {
-            To::Local(_) => self.config.ack_timeout,
-            To::Remote(_) => Span::from_ps(self.config.ack_timeout.as_ps().saturating_mul(REMOTE_PATIENCE)),
-        }
-    }
-
-    /// A SEND waits for its acknowledgement from now on.
-    pub(super) fn await_acknowledgement(&mut self, now: Time, to: To) {
-        self.waiting += 1;
-        let deadline = now + self.ack_limit(to);
-        if self.ack_alarm.is_none_or(|alarm| deadline < alarm) {
-            self.ack_alarm = Some(deadline);
-        }
-    }
-
-    /// No later than the first deadline of a SEND that waits for its acknowledgement.
-    pub(super) fn ack_alarm(&self) -> Option<Time> {
-        self.ack_alarm.filter(|_| self.waiting > 0)
-    }
-
-    /// Breaks connections whose peers acknowledge nothing, and sets the alarm anew.
-    pub(super) fn check_acknowledgements(&mut self, now: Time) {
-        let deadline = |c: &Conn| c.oldest_waiting().map(|at| at + self.ack_limit(c.to));
-        let is_late = |c: &Conn| !c.broken && deadline(c).is_some_and(|at| at <= now);
-        let mut ids: Vec<ConnId> = self.conns.iter().filter(|(_, c)| is_late(c)).map(|(id, _)| id).collect();
-        ids.sort_unstable();
-        for id in ids {
-            let waited = self.conns.get(&id).and_then(Conn::oldest_waiting).map(|at| now.since(at).as_ns());
-            let waited_ms = waited.unwrap_or(0) / 1_000_000;
-            tracing::debug!("connection {id:?} is broken: no acknowledgement for {waited_ms} ms");
-            self.break_conn(now, id, Some(syndrome::RETRY_EXCEEDED));
-        }
-        let deadline = |c: &Conn| c.oldest_waiting().map(|at| at + self.ack_limit(c.to));
-        self.ack_alarm = self.conns.iter().filter_map(|(_, c)| deadline(c)).min();
-    }
 }
 
 #[cfg(test)]
@@ -404,6 +299,7 @@ mod tests {
     /// A host may hold thousands of queue pairs that have proven nothing.
     #[test]
     fn a_connection_takes_memory_for_the_command_ids_that_its_peer_uses() {
+        let _deadline = gnstor_base::testing::deadline();
         let mut conn = Conn::new(ExecutorId(0), 7, To::Local(0));
         let blocks = |conn: &Conn| conn.commands.iter().flatten().count();
         assert_eq!(blocks(&conn), 0);

@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 #[derive(Debug)]
 pub(super) struct Events<T> {
     queue: BinaryHeap<Reverse<(Time, u64, u32)>>,
-    /// By the last word of their entries.
+    /// The things; the last word of an entry of `queue` is the index here.
     items: Vec<T>,
     free: Vec<u32>,
     next: u64,

@@ -23,6 +23,7 @@ mod lent;
 mod ready;
 mod remote;
 mod reports;
+mod sleep;
 mod step;
 mod table;
 mod target;
@@ -53,6 +54,7 @@ pub use asks::PeerAsk;
 pub use config::{Connect, Port, TransportConfig};
 pub use counters::Counters;
 pub use lent::{Lent, lend};
+pub use sleep::Waker;
 pub use step::Waits;
 
 /// Names an executor within a transport.
@@ -151,7 +153,7 @@ enum Origin {
     Local { target: u16, transfer: gnstor_base::controller::TransferId, pull: bool },
     /// The transport's own: a part of a fused response.
     Part { number: u32 },
-    /// Asked for over TCP.
+    /// An SSD of another process asked for it, over TCP.
     Remote(Asked),
 }
 

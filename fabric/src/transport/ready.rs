@@ -4,12 +4,13 @@
 //! ```text
 //!   epoll event, or something to send --> awake: polled in each step -- RESTS polls without work --> asleep
 //! ```
-//! Readiness comes from `mio` rather than `polling`. Its events are edge-triggered, so a stream is
-//! registered once and no later call to the operating system names it; `polling` would arm it again after
-//! each event. `mio` is in the build already, through tokio. An awake stream is read directly: an active
-//! client does not wait for the next look at the events.
+//! Readiness comes from `mio` rather than `polling`. Its events are edge-triggered, so a stream is registered
+//! once and no later call to the operating system names it. `polling` would arm it again after each event.
+//! `mio` is in the build already, through tokio. An awake stream is read directly: an active client does not
+//! wait for the next look at the events.
 
 use super::executors::AnyExecutor;
+use super::sleep::WAKER;
 use super::{ExecutorId, RcTransport};
 use crate::hca::{QpExecutor as _, STEP_REPORTS};
 use crate::tcp::{Alarm, Wire};
@@ -59,7 +60,9 @@ struct Slot {
 /// The streams of a transport.
 #[derive(Default)]
 pub(super) struct Ready {
-    events: Option<(Poll, Events)>,
+    pub(super) events: Option<(Poll, Events)>,
+    /// A waker has rung since the last sleep.
+    pub(super) is_woken: bool,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Tokens of the streams that are polled.
@@ -78,9 +81,8 @@ impl Ready {
             self.slots.push(Slot::default());
             u32::try_from(self.slots.len() - 1).expect("far fewer streams than 2^32")
         });
-        if self.events.is_none() {
-            self.events = Poll::new().ok().map(|poll| (poll, Events::with_capacity(EVENTS)));
-        }
+        // Without events the stream is polled in each step.
+        drop(self.open_events());
         let alarm = &self.alarm;
         let is_watched =
             self.events.as_ref().is_some_and(|(poll, _)| wire.watch(poll.registry(), token, alarm));
@@ -101,6 +103,14 @@ impl Ready {
         }
     }
 
+    /// Makes the poll of the operating system's events, unless there is one.
+    pub(super) fn open_events(&mut self) -> std::io::Result<()> {
+        if self.events.is_none() {
+            self.events = Some((Poll::new()?, Events::with_capacity(EVENTS)));
+        }
+        Ok(())
+    }
+
     fn wake(&mut self, token: u32) {
         let Some(slot) = self.slots.get_mut(token as usize) else { return };
         slot.rests = 0;
@@ -116,16 +126,30 @@ impl Ready {
         alarm.take(|token| self.wake(token));
         self.steps = self.steps.wrapping_add(1);
         let is_due = at_once || self.steps.is_multiple_of(LOOK_STEPS) || now.since(self.looked_at) >= LOOK;
-        let Some((mut poll, mut events)) = self.events.take_if(|_| is_due) else { return };
-        self.looked_at = now;
+        if is_due {
+            self.looked_at = now;
+            self.take_events();
+        }
+    }
+
+    /// Wakes the streams that the operating system names.
+    pub(super) fn take_events(&mut self) {
+        let Some((mut poll, mut events)) = self.events.take() else { return };
         if poll.poll(&mut events, Some(std::time::Duration::ZERO)).is_ok() {
             for event in &events {
-                if let Ok(token) = u32::try_from(event.token().0) {
+                if event.token() == WAKER {
+                    self.is_woken = true;
+                } else if let Ok(token) = u32::try_from(event.token().0) {
                     self.wake(token);
                 }
             }
         }
         self.events = Some((poll, events));
+    }
+
+    /// Whether a stream has something to do that the operating system does not announce.
+    pub(super) fn must_be_polled(&self) -> bool {
+        !self.awake.is_empty()
     }
 
     /// The stream at this place of the awake ones has been polled; whether it stays awake.

@@ -15,7 +15,8 @@ use gnstor_proto::nvme::Cqe;
 pub struct Waits {
     /// When its next event is due.
     pub next: Option<Time>,
-    /// Whether an executor moves data for it, or may report work at any time without waking the thread.
+    /// Whether an executor moves data for it, or an executor or a stream may have work at any time without
+    /// waking the thread.
     pub polls: bool,
 }
 
@@ -51,9 +52,9 @@ impl RcTransport {
 
     /// Does everything that is due. Returns whether anything happened.
     ///
-    /// The input is taken first, and the clock is read then. So no command is judged by a time before
-    /// it came, however long the process was stopped in between: an SSD whose lease ended meanwhile refuses
-    /// it (protocol rule 2).
+    /// The input is taken first, and the clock is read then. So no command is judged by a time before it
+    /// came, however long the process was stopped in between. An SSD whose lease ended meanwhile refuses it
+    /// (protocol rule 2).
     pub fn step(&mut self, mut clock: impl Clock) -> bool {
         self.step_by(&mut clock)
     }
@@ -120,7 +121,7 @@ impl RcTransport {
     /// What the thread of an idle transport waits for.
     pub fn waits(&self) -> Waits {
         let must = |polled: &Polled| self.executors.get(&polled.id).is_some_and(|e| e.must_be_polled());
-        let polls = self.is_moving() || self.order.iter().any(must);
+        let polls = self.is_moving() || self.ready.must_be_polled() || self.order.iter().any(must);
         Waits { next: self.next_event(), polls }
     }
 

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Things with names, looked up for every command. A name is a place and the age of the place. So the name
 //! of a removed thing does not find the next one in its place.
+//!
+//! A place that has had all its ages rests. It is used again only when every place has had all of them, so a
+//! name comes again only after four thousand million others.
 
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 
 const PLACE_BITS: u32 = 16;
+const PLACES: usize = 1 << PLACE_BITS;
+/// A place has the ages from 1 to this. So there is no name with all bits set.
+const LAST_AGE: u16 = u16::MAX - 1;
 
 /// A name in a [`Table`].
 pub(super) trait Name: Copy {
@@ -12,34 +19,38 @@ pub(super) trait Name: Copy {
     fn raw(self) -> u32;
 }
 
-/// Up to 65,536 things.
+/// A table of up to 65,536 things.
 pub(super) struct Table<K, T> {
     places: Vec<(u16, Option<T>)>,
     free: Vec<u16>,
+    /// Free places that have had all their ages, the first one first.
+    worn: VecDeque<u16>,
+    most: usize,
     kind: PhantomData<K>,
 }
 
 impl<K, T> Default for Table<K, T> {
     fn default() -> Self {
-        Self { places: Vec::new(), free: Vec::new(), kind: PhantomData }
+        let (free, worn) = (Vec::new(), VecDeque::new());
+        Self { places: Vec::new(), free, worn, most: PLACES, kind: PhantomData }
     }
 }
 
 impl<K: Name, T> Table<K, T> {
     /// Puts it in; `None` where there is no place left.
     pub(super) fn insert(&mut self, value: T) -> Option<K> {
-        let place = match self.free.pop() {
-            Some(place) => place,
-            None => {
-                let place = u16::try_from(self.places.len()).ok()?;
-                self.places.push((0, None));
-                place
-            }
-        };
+        let place = self.free.pop().or_else(|| self.fresh()).or_else(|| self.worn.pop_front())?;
         let (age, slot) = &mut self.places[usize::from(place)];
-        *age = age.wrapping_add(1);
+        *age = *age % LAST_AGE + 1;
         *slot = Some(value);
         Some(K::of(u32::from(*age) << PLACE_BITS | u32::from(place)))
+    }
+
+    /// A place that was never used.
+    fn fresh(&mut self) -> Option<u16> {
+        let place = u16::try_from(self.places.len()).ok().filter(|_| self.places.len() < self.most)?;
+        self.places.push((0, None));
+        Some(place)
     }
 
     #[inline]
@@ -64,7 +75,11 @@ impl<K: Name, T> Table<K, T> {
     pub(super) fn remove(&mut self, name: &K) -> Option<T> {
         let (place, age) = Self::place(*name);
         let value = self.places.get_mut(place).filter(|(now, _)| *now == age)?.1.take()?;
-        self.free.push(u16::try_from(place).expect("a place"));
+        let place = u16::try_from(place).expect("a place");
+        match age {
+            LAST_AGE => self.worn.push_back(place),
+            _ => self.free.push(place),
+        }
         Some(value)
     }
 
@@ -91,6 +106,7 @@ impl<K: Name, T> Table<K, T> {
 mod tests {
     use super::*;
     use gnstor_base::testing::deadline;
+    use std::collections::HashSet;
 
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     struct N(u32);
@@ -117,5 +133,25 @@ mod tests {
         assert_eq!(table.remove(&a), None);
         let all: Vec<_> = table.iter().map(|(name, value)| (name, *value)).collect();
         assert_eq!(all, [(c, "c"), (b, "b")]);
+    }
+
+    /// A table of two places stands for one of 65,536.
+    #[test]
+    fn a_name_comes_again_only_after_all_others_of_all_places() {
+        let _deadline = deadline();
+        let mut table: Table<N, ()> = Table { most: 2, ..Table::default() };
+        let mut given = HashSet::new();
+        let first = table.insert(()).expect("a place");
+        let mut name = first;
+        for _ in 0..2 * u32::from(LAST_AGE) {
+            assert_ne!(name.0, u32::MAX, "that name means none");
+            assert!(given.insert(name.0), "{name:?} was given before, and after {} names", given.len());
+            assert_eq!(table.remove(&name), Some(()));
+            assert_eq!((table.get(&name), table.get(&first)), (None, None));
+            name = table.insert(()).expect("a place");
+        }
+        assert_eq!((name, table.places.len()), (first, 2), "all names were given");
+        // Both places hold a thing, and there is no third one.
+        assert!(table.insert(()).is_some() && table.insert(()).is_none());
     }
 }

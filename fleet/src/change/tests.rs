@@ -28,8 +28,8 @@ fn map_of(rows: Vec<Row>) -> Map {
     Map { array, term: 1, epoch: 1, width: 4, voters, ssds: vec![ssd; SSDS.into()], rows }
 }
 
-/// For the volumes with `fewest` replicas or more: no group that had a copy is without one, and a copy that
-/// went has another one on an SSD that is there.
+/// For the volumes with `fewest` replicas or more: no group that had a copy is without one. For a copy that
+/// went there is another one on an SSD that is there.
 fn keeps_copies(before: &Map, after: &Map, fewest: u8) -> Result<(), &'static str> {
     for (old, new) in before.rows.iter().zip(&after.rows) {
         for replicas in fewest..=MAX_REPLICAS {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All orders of two changes of one block beside its fill, exhaustively: each change goes by the old map (the
-//! first alone) or by the new one (both), and may start over by the new one with its stamp.
+//! All orders of two changes of one block beside its fill, exhaustively. Each change goes by the old map (the
+//! first alone) or by the new one (both). It may start over by the new one with its stamp.
 
 use super::*;
 use crate::deadline::{Deadline, LIMIT};

@@ -88,7 +88,7 @@ impl World {
             }
         }
         if self.has_majority() && !has_raised {
-            // Durable before anyone hears it.
+            // The number is durable before a voter hears it.
             to(&|world| {
                 world.disk.0 = next(world.disk.0);
                 world.on = Some((true, [false; VOTERS]));
@@ -135,17 +135,20 @@ fn explore(rules: Rules) -> (bool, bool) {
 
 #[test]
 fn no_schedule_gives_an_older_image_a_lease_and_some_find_one() {
+    let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
     assert_eq!(explore(RIGHT), (false, true));
 }
 
 #[test]
 fn a_number_that_rises_at_each_start_or_is_not_remembered_serves_an_older_image() {
+    let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
     assert!(explore(Rules { raises_before_proof: true, ..RIGHT }).0);
     assert!(explore(Rules { remembers: false, ..RIGHT }).0);
 }
 
 #[test]
 fn a_stand_in_is_not_remembered_and_the_highest_number_is_its_last() {
+    let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
     assert_eq!(check(7, STANDS_IN), Ok(None));
     assert_eq!((check(7, 7), check(7, 8), check(7, 6)), (Ok(None), Ok(Some(8)), Err(Refused::OlderImage)));
     assert_eq!((next(7), next(STANDS_IN - 1)), (8, STANDS_IN - 1));

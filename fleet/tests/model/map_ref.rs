@@ -3,7 +3,7 @@
 
 use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::SsdSet;
-use gnstor_fleet::{ArrayId, Epoch, SsdId};
+use gnstor_fleet::{ArrayId, Epoch, SsdId, Uuid};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -56,6 +56,10 @@ impl FleetView for MapRef {
 
     fn shrunk_at(&self, ssd: SsdId) -> Option<Epoch> {
         self.0.shrunk_at(ssd)
+    }
+
+    fn means(&self, ssd: SsdId, uuid: &Uuid) -> bool {
+        self.0.means(ssd, uuid)
     }
 
     fn deprived(&self) -> SsdSet {

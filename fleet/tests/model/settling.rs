@@ -76,8 +76,8 @@ impl FleetModel {
         Some(())
     }
 
-    /// An SSD obeys a daemon in an epoch: it knows that epoch, has granted no higher term to another, and
-    /// its content is what the map gives its places to.
+    /// An SSD obeys a daemon in an epoch. It knows that epoch, and has granted no higher term to another. Its
+    /// content is what the map gives its places to.
     fn obeys(&self, state: &mut State, d: usize, s: SsdId, epoch: Epoch) -> Option<()> {
         let ssd = &mut state.ssds[usize::from(s)];
         if ssd.map().epoch != epoch || !ssd.is_content_of_map(s) {

@@ -231,7 +231,7 @@ impl Ssd {
 
     pub(crate) fn ask(&self, ssd: SsdId) -> LeaseAsk {
         let epoch = self.map().epoch;
-        LeaseAsk { array: ARRAY, ssd, epoch, incarnation: self.incarnation, opening: 1 }
+        LeaseAsk { array: ARRAY, ssd, epoch, incarnation: self.incarnation, opening: 1, uuid: [0; 16] }
     }
 
     pub(crate) fn standing(&self, ssd: SsdId, incarnation: Incarnation, has_lease: bool) -> Standing<'_> {

@@ -53,7 +53,7 @@ pub(crate) fn map() -> Map {
 }
 
 pub(crate) fn ask(ssd: SsdId, epoch: u64) -> LeaseAsk {
-    LeaseAsk { array: ARRAY, ssd, epoch, incarnation: 1, opening: 1 }
+    LeaseAsk { array: ARRAY, ssd, epoch, incarnation: 1, opening: 1, uuid: [0; 16] }
 }
 
 pub(crate) fn standing(map: &Map, ssd: SsdId, incarnation: u32) -> Standing<'_> {

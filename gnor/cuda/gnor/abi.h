@@ -59,17 +59,16 @@ enum : gn_u32 {
 // request has ended.
 struct slot {
   // of the command: CMD_FREE, or CMD_IN_FLIGHT | queue << 8 | head << 16, one word so that it cannot be of
-  // two
-  // commands
+  // two commands
   gn_u32 state;
   // of the request: its commands that have ended | REQ_FAILED; 0 while the slot is free. Only ever added to
   gn_u32 done;
   gn_u32 status;       // of its first failure: an NVMe status word, or GN_* above 16 bits
-  // detail of the first failure; of a request that waits for another map, why it does (a status), and the
+  // detail of the first failure. Of a request that waits for another map, why it does (a status), and the
   // tick at which it tries again
   gn_u32 dw0, dw1;
   // with pool_addr: the buffer that is held if the owner has gone. Until then of a write the epoch that its
-  // commands carry, and the sequence of its first part; of a request that waits for another map, the epoch
+  // commands carry, and the sequence of its first part. Of a request that waits for another map, the epoch
   // that it was refused with
   gn_u32 pool_bytes;
   gn_u64 pool_addr;
@@ -155,7 +154,7 @@ struct volume {
   gn_u32 reserved;
 };
 static_assert(sizeof(volume) == 64, "");
-// Refusals because of the map; broken queue pairs, too.
+// What requests of a volume wait through: refusals because of the map, and broken queue pairs, too.
 enum : gn_u32 { FOLLOWS_REFUSALS = 1, FOLLOWS_BROKEN = 2 };
 
 enum : gn_u32 { PLACE_NONE = 0xffffu, PLACE_FILLING = 0x8000u };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Appending commands to the send queues without locks: reserve blocks with one compare-and-swap for a group
-// of lanes, fill them, publish them in order, ring once for all of them. A doorbell is rung twice with the
-// same value; a warp alone rings the second time when it has nothing else to do.
+// Appending commands to the send queues without locks. A group of lanes reserves blocks with one
+// compare-and-swap, fills them, publishes them in order, and rings once for all of them. A doorbell is rung
+// twice with the same value; a warp alone rings the second time when it has nothing else to do.
 #pragma once
 #include "fabric/mlx5.h"
 #include "gnor/gate.cuh"
@@ -41,13 +41,13 @@ GN_DEV void write_send(const channel& c, gn_u32 queue, gn_u32 index, gn_u32 cid)
   mem::st16(block + 16, data);
 }
 
-// Up to which number blocks may be handed out when so many responses were taken: the HCA has retired the
+// Up to which number blocks may be handed out when so many responses were taken. The HCA has retired the
 // block that was in the place before, and the response that was in the receive's place has been read.
 //
 // The NVMe queue's own flow control (SQHD of a response) needs no look. At most `depth` commands are
-// unanswered, so of `t` commands sent one of number t - depth or later was answered, and its response
-// reported a head behind that command. The queue has more than `depth` entries (NVME_ENTRIES_EACH), so its
-// tail does not reach the head.
+// unanswered. So of `t` commands sent one of number t - depth or later was answered. Its response reported a
+// head behind that command. The queue has more than `depth` entries (NVME_ENTRIES_EACH), so its tail does not
+// reach the head.
 GN_DEV gn_u32 limit_of(const channel& c, gn_u32 retired, gn_u32 completed) {
   return ((int)(retired - completed) < 0 ? retired : completed) + c.depth;
 }
@@ -55,8 +55,8 @@ GN_DEV gn_u32 limit_of(const channel& c, gn_u32 retired, gn_u32 completed) {
 // Publishes blocks first..first+n in reservation order and rings the doorbell. The lanes that wrote the
 // blocks have passed a __syncwarp with the caller. The warp that reserved the blocks before `first` publishes
 // them without waiting for anything else. Each command's receive is posted with it, by the same number less
-// that of the DUMPs, so a response always finds one: the receive's segment has lain in the ring since the
-// channel was connected, and the limit says that the response in its place was read.
+// that of the DUMPs. So a response always finds one. The receive's segment has lain in the ring since the
+// channel was connected. The limit says that the response in its place was read.
 template <class S, bool DUMP = false>
 GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 set, gn_u32 first, gn_u32 n) {
   queue_pair& qp = qp_of(c, ssd);
@@ -71,7 +71,7 @@ GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 set, gn_u32 first, gn_u32 n) 
   }
   mem::st_relaxed_sys(record_of(c, queue) + mlx5::RCV_DBR, be32((next - posted) & 0xffffu));
   // The doorbell carries the index: an HCA that goes by it begins while the record is on its way. Rung again
-  // behind the record, for one that goes by that: a warp alone does so when it has nothing else to do
+  // behind the record, for an HCA that goes by that. A warp alone does so when it has nothing else to do
   // (ring_again), or with its next doorbell.
   mem::mmio_store_after_release_sys(doorbell_of(c, queue), kick);
   mem::st_fenced_sys(record_of(c, queue) + mlx5::SND_DBR, be32(next));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Requests that no thread waits for: the channel keeps them (parked). A warp that polls with a table of
-// callbacks advances each of them as far as it goes, calls back the ended ones and parks the others again.
+// callbacks advances each of them as far as it goes. It calls back the ended ones and parks the others again.
 //
 //   park      a thread leaves its request with the channel
 //   advance   the lanes of a mask each adopt a parked request for one step

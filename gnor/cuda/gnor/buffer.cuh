@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Buffers of several pieces (paper 4.2): what a kernel takes that can do with memory that is not contiguous,
-// when the pool has room and no room side by side. A command has one descriptor, so a request is cut where a
-// piece ends, too, and every piece is an RDMA operation of its own (decision 31).
+// Buffers of several pieces (paper 4.2). A kernel that can do with memory that is not contiguous takes them
+// when the pool has room, but no room side by side. A command has one descriptor, so a request is cut where a
+// piece ends, too. Every piece is an RDMA operation of its own (decision 31).
 #pragma once
 #include "gnor/pool.cuh"
 
@@ -10,8 +10,8 @@ namespace gn {
 enum : gn_u32 { MOST_PIECES = 16, IN_PIECES = 1 };
 
 // Where the pieces are: pages of a buffer of up to 64 KiB, blocks of a longer one; or all of it is one.
-// Requests name it by its address, so it stays where and as it is as long as they do; where other threads
-// take them along (submit_async), that is global memory.
+// Requests name it by its address, so it stays where and as it is as long as they do. Where other threads
+// take them along (submit_async), it is in global memory.
 struct alignas(16) buffer {
   gn_u64 base;              // the pool's, or the buffer's if it is contiguous
   gn_u32 pages;             // 4 KiB each; 0: none
@@ -27,8 +27,8 @@ struct alignas(16) buffer {
 static_assert(sizeof(buffer) == 48, "");
 enum : gn_u32 { PIECE_PAGE = 0, PIECE_BLOCK = 4, PIECE_ALL = 8 };
 
-// How a request names its data: an address, or a buffer and the page of it at which the data begins, above
-// the 56 bits that an address has.
+// How a request names its data: by an address, or by a buffer and a page. The page, at which the data begins,
+// is above the 56 bits that an address has.
 enum : gn_u32 { FIRST_AT = 56 };
 GN_DEV bool in_pieces(gn_u64 name) { return name & IN_PIECES; }
 GN_DEV gn_u64 name_of(const buffer& b, gn_u32 first) {
@@ -43,8 +43,8 @@ GN_DEV gn_u32 to_end_of_piece(const buffer& b, gn_u32 page) {
   return n - (page & (n - 1));
 }
 
-// Parts into which the first `sent` blocks of a request at `vba`, with its data from page `first` on, are cut
-// by chunks of 2^`shift` blocks and by the pieces.
+// Parts into which the first `sent` blocks of a request at `vba` are cut. Chunks of 2^`shift` blocks and the
+// pieces cut them. The data lies from page `first` on.
 GN_DEV gn_u32 parts_of(const buffer& b, gn_u32 first, gn_u32 vba, gn_u32 shift, gn_u32 sent) {
   if (!sent) return 0;
   gn_u32 of_chunks = ((vba + sent - 1) >> shift) - (vba >> shift),
@@ -60,7 +60,7 @@ GN_DEV gn_u32 parts_of(const buffer& b, gn_u32 first, gn_u32 vba, gn_u32 shift, 
 template <class S>
 GN_DEV bool pool_gather(const pool& p, gn_u32 blocks, gn_u32 hint, buffer& b) {
   gn_u32 wants = (b.pages + (1u << b.shift) - 1) >> b.shift, got = 0;
-  // what a number of 16 bits reaches
+  // more blocks cannot be named by a number of 16 bits
   if (blocks > 0x10000u >> (PIECE_BLOCK - b.shift)) blocks = 0x10000u >> (PIECE_BLOCK - b.shift);
   for (gn_u32 i = 0; i < blocks && got < wants; ++i) {
     gn_u32 at = (hint / POOL_PAGES + i) % blocks;
@@ -105,8 +105,8 @@ GN_DEV bool pool_alloc_whole(const pool& p, gn_u32 blocks, gn_u32 bytes, gn_u32 
   return b.base != 0;
 }
 
-// The same, else in pieces; more memory only if there is neither. False if there is none, or another thread
-// is gathering. Lanes of a warp one after the other.
+// As pool_alloc_whole, else in pieces. Asks for more memory only if there is room for neither. False if there
+// is none, or another thread is gathering. The lanes of a warp call it one after the other.
 template <class S>
 GN_DEV bool pool_alloc_buffer(pool& p, gn_u32 bytes, gn_u32 hint, buffer& b) {
   for (;;) {

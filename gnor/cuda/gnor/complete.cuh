@@ -38,8 +38,8 @@ GN_DEV void orphan(channel& c, gn_u32 head) {
   S::or_acqrel(&c.orphans[head / 32], 1u << (head & 31u));
 }
 
-// A copy of a buffer's description for a request that is given up, whose owner may forget his; it is where
-// the request would be if it was parked.
+// A copy of a buffer's description for a request that is given up, whose owner may forget the original. It is
+// where the request would be if it was parked.
 GN_DEV gn_u64 keep_buffer(const channel& c, gn_u32 head, gn_u64 name) {
   static_assert(sizeof(buffer) <= PARKED_BYTES, "");
   buffer& kept = *(buffer*)(c.parked_addr + (gn_u64)head * PARKED_BYTES);
@@ -84,7 +84,7 @@ GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, gn_u32 status, gn_u
 // A queue pair has failed: everything in flight on it ends with the cause. The HCA reports the failure only
 // after its last transfer for this queue pair has ended. The waiting commands end, too: closing the gate
 // takes them off their list. Every flushed work request comes here again, and finds the gate closed. One lane
-// a queue pair calls it, under the completion queue's lock, when this pass's responses are done: no other
+// a queue pair calls it, under the completion queue's lock, when this pass's responses are done. No other
 // thread ends commands of that SSD meanwhile.
 //
 // With `anew` the completion is of the other set of queues, which is in use behind this.

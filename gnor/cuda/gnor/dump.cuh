@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Where writes to GPU memory are not ordered, a completion may be seen before what it speaks of: neither the
-// response nor the data of a read is there until the queue pair has executed a DUMP that was posted behind
-// the completion (docs/hca-checklist.md). Then responses are counted when their completions come, and looked
-// at when a DUMP behind them has ended:
+// Where writes to GPU memory are not ordered, a completion may be seen before what it speaks of. Neither the
+// response nor the data of a read is there yet. They are when the queue pair has executed a DUMP that was
+// posted behind the completion (docs/hca-checklist.md). Then responses are counted when their completions
+// come, and looked at when a DUMP behind them has ended:
 //
 //   completion --arrived--> DUMP covers all arrived ... its completion --landed--> read response, end request
 //
@@ -35,7 +35,7 @@ GN_DEV void write_dump(const channel& c, gn_u32 ssd, gn_u32 index) {
 }
 
 // A send block for a DUMP. It takes no receive, so it may go where a command may not: behind as many commands
-// as there are receives, as SENDs retire whether responses are looked at or not.
+// as there are receives. SENDs retire whether responses are looked at or not.
 template <class S>
 GN_DEV bool reserve_dump(const channel& c, queue_pair& qp, gn_u32& at) {
   return reserve_ahead<S>(qp, qp.retired + c.depth, at);
@@ -54,7 +54,7 @@ GN_DEV void hold_responses(const channel& c, gn_u32 mask, completion& x, bool& m
     // in this order: other lanes have acknowledgements of commands
     if (x.counter == (d.at & 0xffffu) && d.landed != d.covers) {
       d.landed = d.covers;
-      // its block, as a command's
+      // the DUMP's block is freed as a command's is
       S::st(&qp_of(c, x.queue).completed,
             S::ld(&qp_of(c, x.queue).completed) + 1);
     }

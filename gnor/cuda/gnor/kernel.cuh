@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// How a client kernel is defined so that it can run in two ways: beside the resident agent, or, for tools
-// that never run two kernels at once (compute-sanitizer), as blocks of one grid with it.
+// How a client kernel is defined so that it can run in two ways. One is beside the resident agent. The other
+// is as blocks of one grid with it, for tools that never run two kernels at once (compute-sanitizer).
 //
 //   GN_CLIENT(my_kernel, my_args, my_body)      my_body(my_args&, block, blocks), a device function
 //

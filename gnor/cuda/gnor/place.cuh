@@ -44,7 +44,7 @@ GN_DEV gn_u32 place_at(const gn_u16* place) {
 
 // The SSD that a write of replica `k` goes to, serving or filling; PLACE_NONE where the replica is missing.
 // The host may fill the table anew meanwhile, for the map after the next. A writer that looks at the epoch
-// behind this sees that: pairs with the host's stores of the word that left the table, and of the table.
+// behind this sees that. It pairs with the host's stores of the word that left the table, and of the table.
 GN_DEV gn_u32 write_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32 k) {
   gn_u32 place = mem::ld_acquire_sys(row_of(v, table, vba) + k);
   return place == PLACE_NONE ? (gn_u32)PLACE_NONE : place & ~(gn_u32)PLACE_FILLING;

@@ -9,9 +9,9 @@
 //   |  held  |  WHOLE  | page mask |     WHOLE: given out as 64 KiB; a mask bit: that 4 KiB page is given out
 //   +--------+---------+-----------+     held: requests that were given up and may still write here
 //
-// A buffer is its owner's until it is given back, also where a request on it was given up: then its blocks
-// are held until the late completion has come (protocol rule 9), and nothing of a block that is held is given
-// out. Splitting a block is setting its first mask bit, merging is clearing the last one: both levels live in
+// A buffer is its owner's until it is given back, also where a request on it was given up. Then its blocks
+// are held until the late completion has come (protocol rule 9). Nothing of a block that is held is given
+// out. Splitting a block is setting its first mask bit, merging is clearing the last one. Both levels live in
 // one word, so there is no moment at which a block is in neither. Longer buffers are neighbouring whole
 // blocks, at most 1 MiB. A pool that is found empty asks the CPU for more memory behind its range, and goes
 // on (decision 16).
@@ -33,7 +33,7 @@ enum : gn_u32 { POOL_LONGEST = 1u << 20, POOL_NEAR = 8 };
 GN_DEV gn_u32* pool_word(const pool& p, gn_u32 b) { return (gn_u32*)p.words_addr + b; }
 
 // A page of block `b`, or 0. The first choice follows the hint, so that threads side by side set different
-// bits: an OR then succeeds at once, where their compare-and-swaps of one word would fail each other.
+// bits. An OR then succeeds at once, where their compare-and-swaps of one word would fail each other.
 template <class S>
 GN_DEV gn_u64 pool_take_page(const pool& p, gn_u32 b, gn_u32 hint) {
   gn_u32* word = pool_word(p, b);
@@ -116,8 +116,8 @@ GN_DEV bool pool_grow(pool& p, gn_u32 blocks) {
   return false;
 }
 
-// Fewer pages than a block has, of one block: the closest fit is one that is split already, so those near the
-// hint are looked at before one is split.
+// Fewer pages than a block has, of one block. The closest fit is a block that is split already. So split
+// blocks near the hint are looked at before one is split.
 template <class S>
 GN_DEV gn_u64 pool_find_pages(const pool& p, gn_u32 blocks, gn_u32 pages, gn_u32 hint) {
   gn_u32 home = hint / POOL_PAGES, near = blocks < POOL_NEAR ? blocks : (gn_u32)POOL_NEAR;

@@ -6,7 +6,7 @@
 //
 // A further slot, for another command of a request that has one, is taken only while no ticket waits. A
 // request that gives up with a ticket counts it as returned. Until that ticket's turn one ticket more may
-// take a bit than there are bits, so a holder of an admitted ticket may find none: it keeps its ticket and
+// take a bit than there are bits. So a holder of an admitted ticket may find none. It keeps its ticket and
 // tries again. Both counters only grow, and wrap.
 #pragma once
 #include "gnor/sharing.cuh"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // A channel that one block has to itself may lie in the block's shared memory while its kernel runs. Its
-// words are touched a dozen times for each batch, one after the other, and device memory is ten times as far
+// words are touched a dozen times for each batch, one after the other. Device memory is ten times as far
 // away: a warp that takes completions acquires, and an acquire empties the L1.
 //
 //   load_smem        device memory --> shared memory       all threads; then none uses the old place
 //   write_back   shared memory --> device memory       all threads, after their last use
 //
-// Queues, capsules, doorbell pages and pool are the HCA's too and stay where they are; only what device code
-// keeps of them moves, and not what it keeps of DUMPs, which few channels need.
+// Queues, capsules, doorbell pages and pool are the HCA's too and stay where they are. Only what device code
+// keeps of them moves. What it keeps of DUMPs, which few channels need, does not.
 #pragma once
 #include "gnor/append.cuh"
 

@@ -255,6 +255,7 @@ proptest! {
         busy in prop::collection::vec((0u32..30_000, prop::bool::weighted(0.8)), 1..6),
         unfit in prop::option::of(2u64..6),
     ) {
+        let _deadline = deadline();
         let mut world = World::new(seed, unfit);
         let signs = u32::try_from(turns.len() + maps.len()).expect("few");
         turns.into_iter().for_each(|(at, ssd, mode)| world.at(at * MS, Event::Turns(ssd, mode)));

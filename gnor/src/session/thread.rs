@@ -34,8 +34,8 @@ pub(super) const PACE: Pace = Pace {
 };
 /// A session that has reached no SSD yet waits for so long: longer than a dial takes.
 const LAST_CALL: Duration = Duration::from_secs(60);
-/// From a queue pair that was not made anew beside a kernel to the next try: where something had not come to
-/// its end, and where the try has failed.
+/// From a queue pair that was not made anew beside a kernel to the next try. Something had not come to its
+/// end, or the try has failed.
 const SOON_AGAIN: Duration = Duration::from_millis(20);
 const AFTER_FAILURE: Duration = Duration::from_millis(250);
 

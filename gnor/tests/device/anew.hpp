@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
 // The CPU's part of queue pairs that are made anew beside the clients (gnor/src/anew.rs), and SSDs that come
-// back: some break again while that is under way, refuse the Connect, or answer late.
+// back. Some break again while that is under way, refuse the Connect, or answer late.
 #pragma once
 #include "peer.hpp"
 

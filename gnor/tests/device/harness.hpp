@@ -46,10 +46,10 @@ struct Config {
   gn_u32 breaks = 0;                 // so often one of them breaks and is made anew
   // what the host must not do: fill a set before the device has read what its last life has told
   bool fills_unread = false;
-  // host step from which on SSDs, and then the clients, go over to the next map: the first SSD has no place
+  // host step from which on SSDs, and then the clients, go over to the next map. The first SSD has no place
   // there, and another one may fill in its place
   unsigned map_at = 0;
-  // so many maps follow each other, in pairs: of each pair the second one's table is the one that was in use
+  // so many maps follow each other, in pairs. Of each pair the second one's table is the one that was in use
   // before the first, and is filled at once
   gn_u32 maps = 1;
   // what the host must not do: fill the table in use; name a table before it is filled

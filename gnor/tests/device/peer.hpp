@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// Plays the transport of the HCA and the SSDs behind it, one step at a time in the run's scheduler: takes the
-// up ring's entries, moves data by copy descriptors, answers, acknowledges; and, if told so, is late,
+// Plays the transport of the HCA and the SSDs behind it, one step at a time in the run's scheduler. It takes
+// the up ring's entries, moves data by copy descriptors, answers, and acknowledges. If told so, it is late,
 // refuses, or breaks queue pairs.
 #pragma once
 #include <deque>

@@ -100,7 +100,7 @@ void careful_user(void* arg) {
   add_relaxed_gpu(&w.served, 1u);
 }
 
-/// One thread: in a pool where every second page is taken, and every second block of the others, buffers come
+/// One thread, in a pool where every second page is taken, and every second block of the others. Buffers come
 /// in pieces or not at all.
 void patient_user(void* arg) {
   World& w = *static_cast<World*>(arg);
@@ -145,7 +145,7 @@ void patient_user(void* arg) {
   add_relaxed_gpu(&w.served, 1u);
 }
 
-/// Lanes and warps in step want pieces of what is not enough for all: always some get theirs, and a warp
+/// Lanes and warps in step want pieces of what is not enough for all. Always some get theirs, and a warp
 /// alone gets all there is.
 void users_in_step(void* arg) {
   World& w = *static_cast<World*>(arg);

@@ -28,11 +28,10 @@ trap 'rm -rf "$OUT"' EXIT
 VERDICTS=$OUT/verdicts
 mkdir "$VERDICTS"
 
-# The runtime is built once, without sanitizers: it finds them when it is linked.
+# The runtime is built once, without sanitizers: it finds them when it is linked. Two compilers run at a time.
 build_runtime() {
-    for source in "$ROOT"/fabric/simt/rt_*.cpp; do
-        $CXX $FLAGS -O2 $HEADERS -c "$source" -o "$OUT/$(basename "$source" .cpp).o" || return 1
-    done
+    printf '%s\n' "$ROOT"/fabric/simt/rt_*.cpp |
+        OUT=$OUT xargs -P 2 -n 1 sh -c "$CXX $FLAGS -O2 $HEADERS -c \$0 -o \$OUT/\$(basename \$0 .cpp).o"
 }
 
 # of SHORT LONG: what this form takes, as a number of seeds.
@@ -234,7 +233,7 @@ mutants_of_the_other() {
     mutant a_part_given_back $GNOR/complete.cuh \
         's/hold_data<S>(c, r, 0u - POOL_HELD);/&\n      if (r.pool_addr \&\& !in_pieces(r.pool_addr)) pool_free<S>(c.data, r.pool_addr, r.pool_bytes);/' \
         plain plain late_completions 60
-    mutant borders_of_pieces_crossed $GNOR/io.cuh 's/if (n > piece) n = piece;//' \
+    mutant borders_of_pieces_crossed $GNOR/request.cuh 's/if (n > piece) n = piece;//' \
         plain plain buffers_in_pieces 20
     mutant borders_counted_twice $GNOR/buffer.cuh 's/!same ? of_chunks/true ? of_chunks/' plain plain pool 1
     mutant pieces_not_given_back $GNOR/buffer.cuh '/if (!got) pool_free_buffer<S>(p, b);/d' \

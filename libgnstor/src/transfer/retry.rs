@@ -19,7 +19,7 @@ const REST: Duration = Duration::from_millis(100);
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// Moves the data of a host call, from block `vba` on. Requests that a broken connection or another map
-/// ended run again until the deadline. A write then has the stamp that it had: an SSD that has the write
+/// ended run again until the deadline. A write then has the stamp that it had. An SSD that has the write
 /// completes it and does not apply it again (protocol rule 6). Other calls of the client go on while this one
 /// waits for a lost SSD.
 #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]

@@ -8,11 +8,11 @@
 //!   ...                                  within a column, straw2 decides which group gets which SSD
 //!   group 63     1        2
 //! ```
-//! A share that is not whole is rounded up in some stripes and down in others, by a hash: over many stripes
+//! A share that is not whole is rounded up in some stripes and down in others, by a hash. Over many stripes
 //! the shares are exact. So blocks of one stripe never crowd on one SSD, and groups still pair every SSD with
 //! every other.
 
-use super::straw2::straw2;
+use super::straw2::Straw;
 use super::{FleetMap, MapSsd, Rows, SsdState, mix64};
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -20,14 +20,15 @@ use core::ops::Range;
 impl FleetMap {
     /// Draws every place of a stripe of groups.
     pub(super) fn draw_stripe(&mut self, stripe: Range<u32>) {
-        // A straw depends on group and SSD only, and its logarithm takes longer than all the rest: each is
-        // computed once for all columns.
-        let straws: Vec<Vec<u64>> = stripe.clone().map(|group| self.straws(group)).collect();
+        // A straw depends on group and SSD only: each is made once for all columns.
+        let straws: Vec<Vec<Option<Straw>>> = stripe.clone().map(|group| self.straws(group)).collect();
         let straws_of = |group: u32| &straws[(group - stripe.start) as usize][..];
         for place in 0..self.width() {
             let mut left = self.shares(&stripe, place);
             let mut order: Vec<u32> = stripe.clone().collect();
-            order.sort_by_key(|&group| mix64(self.seed ^ mix64(u64::from(group) << 8 | place as u64)));
+            order.sort_unstable_by_key(|&group| {
+                mix64(self.seed ^ mix64(u64::from(group) << 8 | place as u64))
+            });
             let mut without = Vec::new();
             for group in order {
                 match self.best_of(straws_of(group), group, |ssd| left[ssd] > 0) {
@@ -100,23 +101,21 @@ impl FleetMap {
     }
 
     /// The best draw among the SSDs outside the group that `may` allows, by index.
-    fn best_of(&self, straws: &[u64], group: u32, may: impl Fn(usize) -> bool) -> Option<u16> {
+    fn best_of(&self, straws: &[Option<Straw>], group: u32, may: impl Fn(usize) -> bool) -> Option<u16> {
         let is_taken = |index: u16| self.row(group).flatten().any(|member| member.ssd == index);
         (0u16..)
-            .zip(&self.ssds)
-            .filter(|&(index, ssd)| is_drawn(ssd) && may(usize::from(index)) && !is_taken(index))
+            .zip(straws)
+            .filter_map(|(index, straw)| straw.as_ref().map(|straw| (index, straw)))
+            .filter(|&(index, _)| may(usize::from(index)) && !is_taken(index))
+            .min_by(|(_, one), (_, other)| one.cmp(other))
             .map(|(index, _)| index)
-            .min_by_key(|&index| straws[usize::from(index)])
     }
 
-    /// The straw of each SSD for a group; 0 where it has none.
-    fn straws(&self, group: u32) -> Vec<u64> {
+    /// The straw of each SSD for a group; none where it is not drawn.
+    fn straws(&self, group: u32) -> Vec<Option<Straw>> {
         let straw = |ssd: &MapSsd| {
-            if !is_drawn(ssd) {
-                return 0;
-            }
             let hash = mix64(self.seed ^ mix64(u64::from(group) << 16 | u64::from(ssd.id)));
-            straw2(hash, ssd.weight)
+            is_drawn(ssd).then(|| Straw::new(hash, ssd.weight))
         };
         self.ssds.iter().map(straw).collect()
     }

@@ -139,7 +139,7 @@ impl FleetMap3 {
         if self.rows.iter().all(|row| self.is_valid(row)) { Ok(()) } else { Err(MapError::Group) }
     }
 
-    /// Each SSD of the row may have a place and is named once; the first serves; the one that comes in takes
+    /// Each SSD of the row may have a place and is named once. The first serves. The SSD that comes in takes
     /// over a place that serves.
     fn is_valid(&self, row: &Row3) -> bool {
         let width = usize::from(self.width);

@@ -66,8 +66,8 @@ pub trait Rows {
         (0..self.width()).map(move |place| self.place(group, place))
     }
 
-    /// The SSDs that take the writes of a block of a volume with `replicas` replicas, in order; behind them
-    /// the one that fills to take over such a place.
+    /// The SSDs that take the writes of a block of a volume with `replicas` replicas, in order. Behind them
+    /// is the one that fills to take over such a place.
     ///
     /// Replica k is at place k of the block's group. An empty place is a missing replica. No later place
     /// stands in for it, because the SSD there does not hold the block (protocol rule 1).

@@ -1,14 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The draw of one SSD for one placement group, in integers only.
 
-/// The straw of one draw: `-ln(u) / weight` in fixed point, where u is uniform in (0, 1]. The shortest
-/// straw wins.
-pub(super) fn straw2(hash: u64, weight: u32) -> u64 {
-    let u = (hash >> 16) + 1; // 1..=2^48
-    let neg_ln = (48u64 << LOG_BITS) - log2_fixed(u); // -log2(u / 2^48) >= 0, Q.40
-    (neg_ln << 8) / u64::from(weight)
+use core::cell::Cell;
+use core::cmp::Ordering;
+
+/// The straw of one SSD for one group. The shortest one wins.
+///
+/// Its length takes a logarithm, which takes longer than all the rest of a draw. Two straws of one weight are
+/// compared by what the logarithm is taken of, unless that is almost the same.
+#[derive(Clone, Debug)]
+pub(super) struct Straw {
+    /// Uniform in 1..=2^48.
+    u: u64,
+    weight: u32,
+    /// Its length, once that was asked for.
+    length: Cell<Option<u64>>,
 }
 
+/// Straws whose `u` differ by more than a part in `2^NEAR_SHIFT` have logarithms that differ by more than
+/// `2^(LOG_BITS - NEAR_SHIFT)` in fixed point. That is far more than the error of the logarithm.
+const NEAR_SHIFT: u32 = 24;
+/// Up to this weight such logarithms still differ after the division by it.
+const MOST_WEIGHT: u32 = 1 << (LOG_BITS - NEAR_SHIFT + WEIGHT_SHIFT);
+
+impl Straw {
+    /// The straw of an SSD of this weight, which is not 0.
+    pub(super) fn new(hash: u64, weight: u32) -> Self {
+        Self { u: (hash >> 16) + 1, weight, length: Cell::new(None) }
+    }
+
+    /// Which one is shorter.
+    pub(super) fn cmp(&self, other: &Self) -> Ordering {
+        let is_near = self.u.abs_diff(other.u) <= self.u.max(other.u) >> NEAR_SHIFT;
+        if is_near || self.weight != other.weight || self.weight > MOST_WEIGHT {
+            return self.length().cmp(&other.length());
+        }
+        // -ln falls as u grows.
+        other.u.cmp(&self.u)
+    }
+
+    /// `-ln(u / 2^48) / weight` in fixed point.
+    pub(super) fn length(&self) -> u64 {
+        self.length.get().unwrap_or_else(|| {
+            let neg_ln = (48u64 << LOG_BITS) - log2_fixed(self.u); // -log2(u / 2^48) >= 0, Q.40
+            let length = (neg_ln << WEIGHT_SHIFT) / u64::from(self.weight);
+            self.length.set(Some(length));
+            length
+        })
+    }
+}
+
+const WEIGHT_SHIFT: u32 = 8;
 const LOG_BITS: u32 = 40;
 
 /// log2 of `x` >= 1 with 40 fractional bits, by repeated squaring: the same on every machine, unlike
@@ -34,6 +76,29 @@ fn log2_fixed(x: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::deadline::{Deadline, LIMIT};
+    use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        /// Straws that are far apart, and straws at the border below which lengths decide.
+        #[test]
+        fn straws_are_compared_as_their_lengths_are(
+            a: u64, far: u64, near in -4i64..5, parts in 0u64..5, own: u32, others: u32, are_alike: bool,
+        ) {
+            let _deadline = Deadline::after(LIMIT);
+            let weight = own.max(1);
+            let other = if are_alike { weight } else { others.max(1) };
+            let beside = a.saturating_add((a >> NEAR_SHIFT) * parts).saturating_add_signed(near << 16);
+            for b in [far, beside] {
+                for (weight, other) in [(weight, other), (1 << 16, 1 << 16), (MOST_WEIGHT, MOST_WEIGHT)] {
+                    let (a, b) = (Straw::new(a, weight), Straw::new(b, other));
+                    let quick = a.cmp(&b);
+                    prop_assert_eq!(quick, a.length().cmp(&b.length()), "{:?} and {:?}", a, b);
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_fixed_point_logarithm_is_right() {

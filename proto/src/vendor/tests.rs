@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::deadline::{Deadline, LIMIT};
+use crate::slba::{ClientId, Vid};
 use proptest::prelude::*;
 
 fn entry() -> VolumeEntry {

@@ -164,6 +164,8 @@ pub struct Ask {
     pub incarnation: u32,
     /// How often it was opened, as its content says.
     pub opening: u32,
+    /// The SSD's uuid; zero: it does not say.
+    pub uuid: [u8; 16],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -176,7 +178,8 @@ struct RawAsk {
     epoch: U64,
     incarnation: U32,
     opening: U32,
-    reserved: [u8; 20],
+    uuid: [u8; 16],
+    reserved: [u8; 4],
     crc: U32,
 }
 const _: () = assert!(size_of::<RawAsk>() == HEAD_BYTES && offset_of!(RawAsk, crc) == 60);
@@ -192,7 +195,8 @@ impl Ask {
             epoch: self.epoch.into(),
             incarnation: self.incarnation.into(),
             opening: self.opening.into(),
-            reserved: [0; 20],
+            uuid: self.uuid,
+            reserved: [0; 4],
             crc: 0.into(),
         };
         let bytes = seal(raw.as_bytes().to_vec(), offset_of!(RawAsk, crc));
@@ -207,7 +211,7 @@ impl Ask {
         let bytes = bytes.get(..HEAD_BYTES).ok_or(VotingError::Length)?;
         let raw = RawAsk::ref_from_bytes(bytes).map_err(|_| VotingError::Length)?;
         check(bytes, *b"GNVL", raw.format, offset_of!(RawAsk, crc))?;
-        if raw.reserved != [0; 20] {
+        if raw.reserved != [0; 4] {
             return Err(VotingError::Field);
         }
         Ok(Self {
@@ -216,6 +220,7 @@ impl Ask {
             epoch: raw.epoch.get(),
             incarnation: raw.incarnation.get(),
             opening: raw.opening.get(),
+            uuid: raw.uuid,
         })
     }
 

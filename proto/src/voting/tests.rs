@@ -30,6 +30,7 @@ proptest! {
         term in any::<u64>(), array in any::<[u8; 16]>(), active in name(),
         held in prop::option::of((any::<u64>(), name())), at in any::<usize>(), bit in 0u8..8,
     ) {
+        let _deadline = Deadline::after(LIMIT);
         let promise = Promise { term, array, active, held };
         let bytes = promise.encode();
         prop_assert_eq!(Promise::decode(&bytes), Ok(promise));
@@ -41,6 +42,7 @@ proptest! {
         numbers in any::<[u64; 4]>(), array in any::<[u8; 16]>(),
         map in prop::collection::vec(any::<u8>(), 1..200), at in any::<usize>(), bit in 0u8..8,
     ) {
+        let _deadline = Deadline::after(LIMIT);
         let [term, instance, epoch, base] = numbers;
         let hold = Hold { term, instance, array, epoch, base };
         let bytes = hold.encode(&map);
@@ -56,6 +58,7 @@ proptest! {
         map_name in name(), base in any::<u64>(), array in any::<[u8; 16]>(),
         map in prop::collection::vec(any::<u8>(), 0..200), at in any::<usize>(), bit in 0u8..8,
     ) {
+        let _deadline = Deadline::after(LIMIT);
         let map = (!map.is_empty()).then_some(&map[..]);
         let activation = Activation { array, map: map_name, base: map.map_or(0, |_| base) };
         let bytes = activation.encode(map);
@@ -68,21 +71,24 @@ proptest! {
     #[test]
     fn an_ask_comes_back_and_damage_is_found(
         ssd in any::<u16>(), array in any::<[u8; 16]>(), epoch in any::<u64>(), incarnation in any::<u32>(),
-        opening in any::<u32>(), at in any::<usize>(), bit in 0u8..8,
+        opening in any::<u32>(), uuid in any::<[u8; 16]>(), at in any::<usize>(), bit in 0u8..8,
     ) {
-        let ask = Ask { ssd, array, epoch, incarnation, opening };
+        let _deadline = Deadline::after(LIMIT);
+        let ask = Ask { ssd, array, epoch, incarnation, opening, uuid };
         prop_assert_eq!(Ask::decode(&ask.encode()), Ok(ask));
         finds_damage(ask.encode().to_vec(), HEAD_BYTES, at, bit, |bytes| Ask::decode(bytes).ok());
     }
 
     #[test]
     fn a_term_take_comes_back(array in any::<[u8; 8]>(), term in any::<u64>(), instance in any::<u64>()) {
+        let _deadline = Deadline::after(LIMIT);
         let take = TermTake { array, term, instance };
         prop_assert_eq!(TermTake::of(&take.command()), take);
     }
 
     #[test]
     fn bytes_of_any_kind_are_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _deadline = Deadline::after(LIMIT);
         prop_assert!(Promise::decode(&bytes).is_err() && Hold::decode(&bytes).is_err());
         prop_assert!(Activation::decode(&bytes).is_err() && Ask::decode(&bytes).is_err());
     }
@@ -106,10 +112,10 @@ fn the_bytes_are_those_of_the_document() {
         (&b"GNVA\x01\0\0\0"[..], &array[..], 64)
     );
     assert_eq!((activation[24], activation[32], &activation[40..42], activation[48]), (6, 0, &[8, 7][..], 0));
-    let ask = Ask { ssd: 0x0201, array, epoch: 7, incarnation: 9, opening: 11 }.encode();
+    let ask = Ask { ssd: 0x0201, array, epoch: 7, incarnation: 9, opening: 11, uuid: [6; 16] }.encode();
     assert_eq!(
-        (&ask[..8], &ask[8..24], ask[24], ask[32], ask[36]),
-        (&b"GNVL\x01\0\x01\x02"[..], &array[..], 7, 9, 11)
+        (&ask[..8], &ask[8..24], ask[24], ask[32], ask[36], &ask[40..60]),
+        (&b"GNVL\x01\0\x01\x02"[..], &array[..], 7, 9, 11, &[[6; 16].as_slice(), &[0; 4]].concat()[..])
     );
     let promise = Promise { term: 2, array, active: map, held: Some((3, MapName { epoch: 7, digest: 1 })) };
     let promise = promise.encode();

@@ -5,11 +5,11 @@
 //!   Load: which request next --> Client: slots, split, placement, stamps --> Gate of each SSD --> Port
 //!     ^--- latency, ended <------------- completions <------------------------------------------- Port
 //! ```
-//! It follows `gnor/cuda/gnor/{io,slots,gate}.cuh` decision by decision: a request is cut at chunk borders; a
-//! read goes to the less loaded of two replicas; a write has a command for each replica, with one sequence a
-//! part; 128 slots are handed out in the order of arrival; send blocks are handed out up to the gate's limit.
-//! Time of the GPU itself is not modelled: a client does all that it can at the moment at which something
-//! arrives. It does not retry: a refusal ends the world with an error.
+//! It follows `gnor/cuda/gnor/{io,slots,gate}.cuh` decision by decision. A request is cut at chunk borders. A
+//! read goes to the less loaded of two replicas. A write has a command for each replica, with one sequence a
+//! part. 128 slots are handed out in the order of arrival, and send blocks up to the gate's limit. Time of
+//! the GPU itself is not modelled: a client does all that it can at the moment at which something arrives. It
+//! does not retry: a refusal ends the world with an error.
 
 mod gate;
 mod slots;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The slots of a client, as `slots.cuh` hands them out: a request draws a ticket for its first slot, and a
+//! The slots of a client, as `slots.cuh` hands them out. A request draws a ticket for its first slot, and a
 //! further slot is given only while no ticket waits.
 
 use super::SLOTS;

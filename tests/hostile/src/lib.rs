@@ -10,6 +10,9 @@
 //! What it does not do: it judges nothing. A test runs an honest load beside it and looks at that.
 
 pub mod attacks;
+#[cfg(test)]
+#[path = "../../../proto/testing/deadline.rs"]
+mod deadline;
 pub mod frames;
 pub mod insider;
 pub mod mutate;

@@ -113,6 +113,7 @@ mod tests {
 
     #[test]
     fn a_seed_bends_in_one_way_and_most_inputs_change() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let corpus = vec![vec![1, 2, 3, 4], vec![9; 100], Vec::new()];
         let run = |seed| {
             let mut random = Random::new(seed);

@@ -132,8 +132,8 @@ fn the_ideal_and_both_late_shares_are_reported_and_drawn() {
 #[test]
 fn ssds_that_are_nearly_full_collect_and_the_report_says_so() {
     within(BUILD_LIMIT, || {
-        let load = ["--rw", "randwrite", "--bs", "64k", "--iodepth", "8", "--ssds", "2", "--runtime", "4s"];
-        let full = ["--preset", "null", "--size", "56MiB", "--ssd-size", "64MiB"];
+        let load = ["--rw", "randwrite", "--bs", "64k", "--iodepth", "8", "--ssds", "2", "--runtime", "1s"];
+        let full = ["--preset", "null", "--size", "28MiB", "--ssd-size", "32MiB"];
         let report =
             gnstor(&[&["bench", "--device", "host", "--warmup", "0", "--json"], &load[..], &full].concat())
                 .json();

@@ -20,6 +20,28 @@ fn suite(which: &str, folder: &Path, extra: &[&str]) -> Ended {
     run_for(command, LIMIT)
 }
 
+/// A row of a load that ran once says what its run measured.
+fn check_row(row: &Value) {
+    let run = &row["kept"]["runs"][0]["load"];
+    let verify = &run["verify"];
+    assert!(verify["ios"].as_u64() > Some(0) && verify["ios"] == verify["verified_ios"], "{row}");
+    assert_eq!((&row["iops"]["median"], &row["failed"]), (&run["iops"], &Value::Array(vec![])));
+    // A row with too few cores is held against nothing.
+    assert_eq!(row["core_bound"], run["busy"]["core_bound"]);
+    assert!(row["core_bound"] == false || row["ratio"].is_null(), "{row}");
+    for tail in ["p50_us", "p99_us", "p99_9_us", "max_us"] {
+        assert!(row[tail]["median"].as_f64() > Some(0.0), "{tail} of {row}");
+    }
+    let timeless = run["array"]["preset"] == "null";
+    for share in ["late_share", "client_late_share"] {
+        assert_eq!(row[share].is_null(), timeless, "{share} of {row}");
+    }
+    assert_eq!(row["state"], run["array"]["state"]);
+    if row["name"].as_str().is_some_and(|name| name.starts_with("bare ")) {
+        assert_eq!(run["load"]["central_engine"], false, "{row}");
+    }
+}
+
 #[test]
 fn a_suite_goes_on_where_its_last_call_ended() {
     within(BUILD_LIMIT, || {
@@ -34,26 +56,7 @@ fn a_suite_goes_on_where_its_last_call_ended() {
         let rows = once["rows"].as_array().expect("rows");
         assert_eq!((rows.len(), &rows[0]["name"]), (30, &"copy".into()));
         assert_eq!(rows[0]["kept"]["runs"][0]["copy"]["copies"].as_array().map(Vec::len), Some(8));
-        for row in &rows[1..] {
-            let run = &row["kept"]["runs"][0]["load"];
-            let verify = &run["verify"];
-            assert!(verify["ios"].as_u64() > Some(0) && verify["ios"] == verify["verified_ios"], "{row}");
-            assert_eq!((&row["iops"]["median"], &row["failed"]), (&run["iops"], &Value::Array(vec![])));
-            // A row with too few cores is held against nothing.
-            assert_eq!(row["core_bound"], run["busy"]["core_bound"]);
-            assert!(row["core_bound"] == false || row["ratio"].is_null(), "{row}");
-            for tail in ["p50_us", "p99_us", "p99_9_us", "max_us"] {
-                assert!(row[tail]["median"].as_f64() > Some(0.0), "{tail} of {row}");
-            }
-            let timeless = run["array"]["preset"] == "null";
-            for share in ["late_share", "client_late_share"] {
-                assert_eq!(row[share].is_null(), timeless, "{share} of {row}");
-            }
-            assert_eq!(row["state"], run["array"]["state"]);
-            if row["name"].as_str().is_some_and(|name| name.starts_with("bare ")) {
-                assert_eq!(run["load"]["central_engine"], false, "{row}");
-            }
-        }
+        rows[1..].iter().for_each(check_row);
         let gaps = once["gaps"].as_array().expect("gaps");
         assert_eq!(
             (gaps.len(), &gaps[0]["rw"], &gaps[1]["rw"]),
@@ -92,7 +95,7 @@ fn a_suite_goes_on_where_its_last_call_ended() {
 fn the_figures_as_a_suite_run_shared_points_once() {
     within(BUILD_LIMIT, || {
         let folder = Folder::new();
-        let report = suite("figures", folder.path(), &["--budget", "18s", "--json"]).json();
+        let report = suite("figures", folder.path(), &["--budget", "14s", "--json"]).json();
         let done = report["done"].as_u64().expect("a number");
         assert!(done > 0 && report["complete"] == false, "{done}");
         let points = |number: usize| report["figures"][number]["points"].as_array().expect("points").clone();

@@ -94,7 +94,7 @@ fn an_ssd_that_is_cut_off_fails_its_own_blocks_in_time_and_no_others() {
         view.read_at(0, &mut back).unwrap();
         assert_same("after the fault", &back, &data);
 
-        // A write that fails comes last: the daemon hears of it, and asks the SSD on a connection of this
+        // A write that fails comes last. The daemon hears of it, and asks the SSD on a connection of this
         // process, for which there is no way back.
         array.transport().each(|e, _| e.set_silent(2, true)).unwrap();
         let started = Instant::now();
@@ -186,6 +186,17 @@ fn without_a_daemon_io_goes_on_and_management_says_that_it_is_unreachable() {
     });
 }
 
+/// Commands of the daemon and of other SSDs.
+const OF_DAEMON: [u8; 7] = [
+    opcode::VOLUME_ADD,
+    opcode::VOLUME_CHMOD,
+    opcode::VOLUME_DELETE,
+    opcode::MAP_SET,
+    opcode::MAP_HOLD,
+    opcode::ACTIVATE,
+    opcode::LEASE_ASK,
+];
+
 #[test]
 fn a_client_cannot_speak_for_another_or_for_the_daemon() {
     within(LIMIT, || {
@@ -230,16 +241,7 @@ fn a_client_cannot_speak_for_another_or_for_the_daemon() {
         assert_eq!(Detail::from_dw0(answer.dw0.get()).refusal(), Some(Refusal::WrongIdentity), "{answer:?}");
         assert_eq!(answer.status_word(), 0x4286);
 
-        // The daemon's commands.
-        for opcode in [
-            opcode::VOLUME_ADD,
-            opcode::VOLUME_CHMOD,
-            opcode::VOLUME_DELETE,
-            opcode::MAP_SET,
-            opcode::MAP_HOLD,
-            opcode::ACTIVATE,
-            opcode::LEASE_ASK,
-        ] {
+        for opcode in OF_DAEMON {
             let payload = Payload::Out(&[0; 4096]);
             let sqe = Sqe { opcode, ..Sqe::default() };
             let answer = admin_queue.execute(sqe, payload, deadline).unwrap();

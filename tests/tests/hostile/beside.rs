@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Hostile clients in a process of their own, which gives way where the processor is short: what they take of
+/// Hostile clients in a process of their own, which gives way where the processor is short. What they take of
 /// the array is measured, not what they take of the machine.
 pub(crate) struct Attackers(Guard);
 

@@ -111,7 +111,7 @@ fn more_pairs() -> u64 {
 }
 
 /// Runs a load beside each of these, in pairs of a time without and a time beside it. No round may fail. What
-/// the load keeps is a matter of the machine, too: `GNSTOR_HOSTILE_KEEP` is what it must keep beside each, in
+/// the load keeps is a matter of the machine, too. `GNSTOR_HOSTILE_KEEP` is what it must keep beside each, in
 /// percent, as the median of the pairs. Without it, only a load that nearly stands still is a failure.
 pub(crate) fn measure(up: &Up, guest: &Guest, all: &[Beside], pairs: u64, slice: Duration) -> Load {
     let (keep, more) = (number("GNSTOR_HOSTILE_KEEP", 10), more_pairs());

@@ -70,7 +70,7 @@ fn resident_mib(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_write_whose_data_changes_on_the_way_fails_and_changes_nothing() {
+fn a_write_whose_data_changes_on_the_way_changes_nothing_unless_its_sum_changes_too() {
     within(LIMIT, || {
         let ssd = SsdProcess::start("127.0.0.1:0", &["--preset", "null", "--size", "64MiB", "--index", "0"]);
         let proxy = Proxy::start(ssd.address().parse().expect("an address"));
@@ -83,7 +83,7 @@ fn a_write_whose_data_changes_on_the_way_fails_and_changes_nothing() {
         proxy.flip(true);
         let failure = io_failure(file.write_at(0, &pattern(2, 8 * BLOCK)));
         proxy.flip(false);
-        assert!(proxy.flipped() > 0, "a bit was flipped");
+        assert!(proxy.bent() > 0, "a bit was flipped");
         // Data Transfer Error, of the NVMe base specification.
         assert_eq!(failure.nvme_status().map(|status| status.0), Some(0x0004), "{failure}");
         let mut back = vec![0; old.len()];
@@ -93,6 +93,21 @@ fn a_write_whose_data_changes_on_the_way_fails_and_changes_nothing() {
         file.write_at(0, &new).unwrap();
         file.read_at(0, &mut back).unwrap();
         assert_same("a write after that", &back, &new);
+        // An attacker changes the sum, too. Only TLS stops that.
+        let before = proxy.bent();
+        proxy.forge(true);
+        file.write_at(0, &new).expect("the SSD notices nothing");
+        proxy.forge(false);
+        assert!(proxy.bent() >= before + 8, "blocks were forged");
+        file.read_at(0, &mut back).unwrap();
+        assert_same("what the attacker wrote", &back, &vec![proxy::FORGED; 8 * BLOCK]);
+        // Nor does a proof protect what is sent behind it: the client writes block 2, and not block 3.
+        proxy.divert(true);
+        file.write_at(2 * BLOCK as u64, &new[..BLOCK]).expect("the SSD notices nothing");
+        proxy.divert(false);
+        file.read_at(0, &mut back).unwrap();
+        assert_same("block 3", &back[3 * BLOCK..4 * BLOCK], &new[..BLOCK]);
+        assert_same("block 2", &back[2 * BLOCK..3 * BLOCK], &[proxy::FORGED; BLOCK]);
     });
 }
 
@@ -130,7 +145,7 @@ impl Idle {
 
 /// Reads beside idle connections, in turn with reads without any. `GNSTOR_IDLE=10000` and
 /// `GNSTOR_IDLE_PAIRS=5` give the figures of the documents. The time of a handshake is shorter than that of a
-/// measurement, so the array closes the connections of each turn while the next one runs.
+/// measurement. So the array closes the connections of each turn while the next one runs.
 #[test]
 fn idle_connections_cost_an_active_client_little() {
     within(LIMIT, || {

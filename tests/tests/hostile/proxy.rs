@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A wire between client and SSD that flips a bit in the data of writes while it is told to.
+//! A wire between client and SSD. While it is told to, it harms writes. It flips a bit in their data, puts
+//! other data in their place together with its sum, or has them go to another block.
 
+use gnstor_fabric::tcp::data_sum;
+use gnstor_proto::nvme::{ReadWrite, Sqe, io};
+use gnstor_proto::slba::{Address, Slba};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a `Done` frame before its data: length, type, connection, tag, status, sum.
 const HEAD: usize = 4 + 1 + 4 + 4 + 4 + 4;
 const DONE: u8 = 7;
+/// Bytes of a `Send` frame before its capsule.
+const SEND_HEAD: usize = 4 + 1 + 4;
+const SEND: u8 = 3;
+
+/// What an attacker on the wire puts in the place of each block.
+pub(crate) const FORGED: u8 = 0x66;
 
 #[derive(Default)]
 struct State {
     flips: AtomicBool,
-    flipped: AtomicU64,
+    forges: AtomicBool,
+    diverts: AtomicBool,
+    bent: AtomicU64,
 }
 
 /// The wire. Its threads end with their streams.
@@ -52,17 +65,54 @@ impl Proxy {
         self.state.flips.store(flips, Ordering::SeqCst);
     }
 
-    pub(crate) fn flipped(&self) -> u64 {
-        self.state.flipped.load(Ordering::SeqCst)
+    pub(crate) fn forge(&self, forges: bool) {
+        self.state.forges.store(forges, Ordering::SeqCst);
+    }
+
+    /// Whether writes go to the block behind their own.
+    pub(crate) fn divert(&self, diverts: bool) {
+        self.state.diverts.store(diverts, Ordering::SeqCst);
+    }
+
+    /// How many frames it has changed.
+    pub(crate) fn bent(&self) -> u64 {
+        self.state.bent.load(Ordering::SeqCst)
     }
 }
 
 impl State {
     fn bend(&self, frame: &mut [u8]) {
-        if self.flips.load(Ordering::SeqCst) && frame[4] == DONE && frame.len() == HEAD + 4096 {
-            frame[HEAD + 1234] ^= 0x08;
-            self.flipped.fetch_add(1, Ordering::SeqCst);
+        if self.diverts.load(Ordering::SeqCst) && frame[4] == SEND {
+            self.divert(&mut frame[SEND_HEAD..]);
         }
+        let (flips, forges) = (self.flips.load(Ordering::SeqCst), self.forges.load(Ordering::SeqCst));
+        if !(flips || forges) || frame[4] != DONE || frame.len() != HEAD + 4096 {
+            return;
+        }
+        if flips {
+            frame[HEAD + 1234] ^= 0x08;
+        }
+        if forges {
+            frame[HEAD..].fill(FORGED);
+            let sum = data_sum(&frame[HEAD..]).to_le_bytes();
+            frame[HEAD - sum.len()..HEAD].copy_from_slice(&sum);
+        }
+        self.bent.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl State {
+    fn divert(&self, capsule: &mut [u8]) {
+        let mut sqe = Sqe::read_from_bytes(capsule).expect("64 bytes");
+        if sqe.opcode != io::WRITE {
+            return;
+        }
+        let mut write = ReadWrite::decode(&sqe);
+        let address = write.slba.unpack().expect("an honest client's");
+        write.slba = Slba::pack(Address { vba: address.vba + 1, ..address });
+        write.encode(&mut sqe);
+        capsule.copy_from_slice(sqe.as_bytes());
+        self.bent.fetch_add(1, Ordering::SeqCst);
     }
 }
 

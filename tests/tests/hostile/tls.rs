@@ -252,6 +252,15 @@ fn an_ssd_that_others_reach_needs_tls_or_says_that_it_is_insecure() {
             assert_eq!(ended.code, 2, "{extra:?}: {}", ended.stderr);
             ended.failed(&["--tls CERT KEY", "--insecure"]);
         }
+        // It says what that means, before it serves.
+        let small = ["--preset", "null", "--size", "64MiB"];
+        let open = SsdProcess::start("0.0.0.0:0", &[&small[..], &["--insecure"]].concat());
+        let said = open.complaints().join("\n");
+        assert!(said.contains("insecure: an attacker on the wire reads and changes what is sent"), "{said}");
+        open.end("-TERM");
+        let believes_all = ssd(&["--no-auth", "--tls", &cert, &key]);
+        assert_eq!(believes_all.code, 2, "{}", believes_all.stderr);
+        believes_all.failed(&["--client-ca", "--insecure", "change and delete"]);
         ssd(&["--client-ca", &cert]).not_understood(&["--tls"]);
         ssd(&["--tls", &key, &key, "--insecure"]).failed(&["certificate"]);
         let far = gnstor(&["up", "--listen", "127.0.0.1:0", "--ssd-at", "10.255.255.1:4421"]);

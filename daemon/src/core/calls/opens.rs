@@ -76,8 +76,8 @@ impl Core {
                 Then::OpenedWrite
             }
         };
-        // A reader more does no harm where an SSD has not heard of it: that SSD refuses the reader, and gets
-        // the entry when it is back. A new writer is let in when every SSD refuses the one before.
+        // A further reader does no harm where an SSD has not heard of it. That SSD refuses the reader, and
+        // gets the entry when it is back. A new writer is let in when every SSD refuses the one before.
         if let Some(message) = self.needs_everyone(name, "opened").filter(|_| then != Then::OpenedRead) {
             return self.fail(ticket, Unavailable, message);
         }

@@ -99,7 +99,7 @@ impl Core {
 
 impl Volume {
     /// This entry of an SSD that was away has the mark of a deletion, and no later change of the volume is
-    /// known: an earlier daemon began the deletion, and a client waited for it. It is finished.
+    /// known. So an earlier daemon began the deletion, and a client waited for it. It is finished.
     fn is_to_be_deleted_by(&self, held: &VolumeEntry) -> bool {
         let is_newer = (held.term, held.version) > (self.entry.term, self.entry.version);
         held.lease_epoch == DELETE_MARK && is_newer && self.round.is_none()

@@ -6,7 +6,7 @@
 //!                                 |-- this array's --> VOLUME LIST: none ----------^
 //!                                 '-- another array's      '-- volumes --> it stays out; its note says why
 //! ```
-//! It gets the place when the operator says so (`gnstor fleet replace`): a wrong file that was started by
+//! It gets the place when the operator says so (`gnstor fleet replace`). A wrong file that was started by
 //! mistake is not to end an SSD that could come back.
 
 use super::Step;
@@ -42,11 +42,14 @@ impl Core {
                 format!("it is SSD {named} of this array, in the place of another one: start it in its own");
             return self.stays_out(ssd, why);
         }
-        let (has, needs) = (says.capacity_bytes, self.members.bytes(ssd));
+        // A daemon that started with the newcomer there does not know how large the SSD before was.
+        let (has, needs) =
+            (says.capacity_bytes, self.members.bytes(ssd).max(self.members.least_bytes_beside(ssd)));
         if has < needs {
+            let says = if has == 0 { "does not say how large it is" } else { "is smaller" };
             let why = format!(
-                "{OTHER}, and is smaller: it has room for {has} bytes, and the one that it would replace for \
-                 {needs}; put one there that is at least as large"
+                "{OTHER}, and {says}: it has room for {has} bytes, and needs {needs}, as the SSD before it or \
+                 the smallest other one has; put one there that is at least as large"
             );
             self.changes.newcomers.remove(&ssd);
             return self.stays_out(ssd, why);

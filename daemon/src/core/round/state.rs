@@ -90,6 +90,7 @@ mod tests {
 
     #[test]
     fn a_round_is_over_when_all_have_answered_or_were_dropped() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let mut round = round();
         round.answered(0, Ok(()));
         round.answered(3, Err(Trouble::Lost("pulled".into())));

@@ -9,12 +9,12 @@
 //!                                                                        serves <--serve_all-- filled
 //! ```
 //! A guest gets each change like a member. So its table is that of the array in the epoch that gives it
-//! places, and a write that this epoch brings it finds the volume there.
+//! places. A write that this epoch brings it finds the volume there.
 //!
 //! **Which hole.** A hole is kept for the SSD that had the place, as long as that SSD is not given up
 //! ([`CoreConfig::out_after_ms`]). Then the hole is drawn among the SSDs that are in (rebuild). Where this
-//! daemon has not seen who had it, the hole goes to an SSD that is back, and after that time to one that is
-//! drawn.
+//! daemon has not seen which SSD had it, the hole goes to an SSD that is back. After that time it goes to one
+//! that is drawn.
 //!
 //! [`CoreConfig::out_after_ms`]: crate::core::CoreConfig::out_after_ms
 
@@ -258,8 +258,8 @@ impl Core {
 
 impl Volume {
     /// What the writer said of an SSD since it was lost. A writer says once that it reaches an SSD again,
-    /// and may do so before the daemon has found it. One whose renewals say nothing of any SSD counts as one
-    /// that reaches it a while after the SSD had all that the array has: it connects as others do.
+    /// and may do so before the daemon has found it. A holder whose renewals say nothing of any SSD counts as
+    /// reaching it a while after the SSD had all that the array has. It connects as others do.
     fn reach(&self, ssd: u16, (lost_at, since): (u64, u64), now: u64) -> Reach {
         match self.reaches {
             Some((ssds, at)) if at >= lost_at && ssds >> ssd & 1 == 1 => Reach::Yes,

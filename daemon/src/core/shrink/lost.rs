@@ -2,8 +2,8 @@
 //! What an operator calls lost (`--lose-data`): which blocks they are, and the map that says so (rule 1c).
 //!
 //! ```text
-//!   absent: its file is gone, an empty SSD is there   gnstor fleet replace N --lose-data   it begins empty
-//!   absent: it is back and lacks writes               gnstor fleet resume N --lose-data    it begins as it is
+//!   absent, and an empty SSD is there    gnstor fleet replace N --lose-data   it begins empty
+//!   absent, back, and it lacks writes    gnstor fleet resume N --lose-data    it begins as it is
 //! ```
 //! The rules are in `gnstor_fleet::change::lost`. What one SSD has decides: other absent copies are dropped.
 
@@ -30,7 +30,7 @@ pub struct LostBlocks {
     pub blocks: u64,
 }
 
-/// What the volumes lose, for each caller: names of volumes are for those who may see them.
+/// What the volumes lose, for each caller: without names, which not each caller may see.
 pub(in crate::core) fn counted(lost: &[LostBlocks]) -> String {
     let blocks: u64 = lost.iter().map(|lost| lost.blocks).sum();
     format!("{blocks} blocks of {} volumes", lost.len())
@@ -49,7 +49,7 @@ pub(in crate::core) fn told(lost: &[LostBlocks]) -> String {
     text
 }
 
-/// Each copy of a volume with so many replicas is on this SSD, or on one that is absent, and this one decides.
+/// Each copy of a volume with so many replicas is on this SSD or on an absent one, and this one decides.
 fn is_only_on(map: &FleetMap3, row: &Row3, replicas: u8, ssd: u16) -> bool {
     let places = || row.places.iter().take(replicas.into()).flatten().filter(|place| !place.filling);
     let is_gone = |of: u16| of == ssd || map.state(of) == Some(State3::Absent);
@@ -124,8 +124,8 @@ impl Core {
         map.state(ssd) == Some(State3::Absent) && !serves_some(map, ssd)
     }
 
-    /// An absent SSD that is there, up to date, and has the content that it had; or a later one, where its
-    /// copies were called lost and none serves.
+    /// An absent SSD that is there, up to date, and has the content that it had. Where its copies were called
+    /// lost none serves, and it may have a later content.
     pub(super) fn to_be_back(&self, map: &FleetMap3) -> Option<(u16, u32)> {
         let absent = (0u16..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == State3::Absent);
         let is_there = |ssd: u16| {

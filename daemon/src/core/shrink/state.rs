@@ -79,7 +79,7 @@ struct Told {
 #[derive(Default, Debug)]
 pub(in crate::core) struct Changes {
     pub(super) round: Option<Proposed>,
-    /// The fewest replicas by which the last map of this daemon's term was judged; 0: no map of an earlier
+    /// The fewest replicas by which the last map of this daemon's term was judged. 0: no map of an earlier
     /// daemon can be decided any more.
     pub(in crate::core) judged: Option<u8>,
     /// The fewest replicas of the volumes that a start has found.
@@ -314,7 +314,8 @@ impl Changes {
         self.flapping.remove(&ssd);
     }
 
-    /// When something is due, beside answers. `returning`: SSDs that get the map on their way back.
+    /// The next time at which the changes have something to do without an answer. `returning` are the SSDs
+    /// that get the map on their way back.
     pub(super) fn wakes_at(&self, timing: Timing, returning: &[u16]) -> Option<u64> {
         let round = self.round.as_ref().filter(|round| !round.is_active);
         let over = round.and_then(|round| round.round.decided_at).map(|at| at + timing.lease + timing.drift);

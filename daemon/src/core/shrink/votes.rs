@@ -11,9 +11,10 @@
 //! changes of voters a majority that it asks need not meet one that holds the newest map. So voters change
 //! only when each SSD that takes part has the map before.
 //!
-//! **The term anew.** A majority of the voters before has granted the term. After another change it need
-//! not meet one of the voters now. So the daemon has a majority of the new voters grant the term (TERM TAKE)
-//! before it proposes the next map. What one of them holds comes first.
+//! **The term anew.** A majority of the voters before has granted the term. After one more change of voters
+//! that majority need not have an SSD in common with a majority of the present voters. So the daemon has a
+//! majority of the new voters grant the term (TERM TAKE) before it proposes the next map. A map that one of
+//! them holds is proposed first.
 
 use super::told;
 use crate::core::effect::Answer;

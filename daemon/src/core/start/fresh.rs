@@ -86,7 +86,7 @@ impl Core {
     }
 
     /// The next epoch of an array of format 2 in format 3, with the same places. Only where all SSDs have the
-    /// same map, are whole, and none is stood in for: the new map says of each place that it serves.
+    /// same map, are whole, and none is stood in for. The new map says of each place that it serves.
     fn converted(&self, newest: &AnyMap, probes: &[Probe]) -> Option<AnyMap> {
         let AnyMap::Two(known) = newest else { return None };
         let is_same =
@@ -114,7 +114,7 @@ impl Core {
 impl Start {
     /// The newest map names voters, and each SSD that answered has a map with voters. Else a daemon ended
     /// while it gave the SSDs their first such map. One whose content the map does not name has lost what it
-    /// had, and is given nothing here. Nor is one that is out of the map: it learns the map when it is
+    /// had, and is given nothing here. Nor is one that is out of the map. It learns the map when it is
     /// brought up to date, and no step of a start waits for it.
     pub(super) fn is_published(&self) -> bool {
         let Some(AnyMap::Three(newest)) = self.newest().filter(|map| !voters_of(map).is_empty()) else {
@@ -187,6 +187,7 @@ mod tests {
 
     #[test]
     fn an_odd_number_votes_in_different_nodes_first() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let voters = |nodes: &[u16]| {
             let mut map = FleetMap3::of(&FleetMap::equal(nodes.len(), 64, 7, 1).unwrap(), [1; 16]);
             map.ssds.iter_mut().zip(nodes).for_each(|(ssd, &node)| ssd.node = node);
@@ -205,6 +206,7 @@ mod tests {
 
     #[test]
     fn the_array_id_is_that_of_its_ssds() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
         let all = [says(1), says(2)];
         assert_eq!(array_of(&all), array_of(&[SsdSays { incarnation: 9, ..says(1) }, says(2)]));
         assert_ne!(array_of(&all), array_of(&[says(2), says(1)]));

@@ -26,7 +26,7 @@ pub(in crate::server) struct Condition {
 }
 
 pub(super) enum Said {
-    /// For the core.
+    /// An answer that is for the core.
     Answer(Answer),
     /// `None`: the SSD does not say.
     Condition(Option<Condition>),

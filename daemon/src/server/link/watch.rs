@@ -67,7 +67,7 @@ impl Watch {
     pub(super) fn look(&mut self, now: u64) -> u64 {
         let gap = now.saturating_sub(self.looked_at);
         self.looked_at = now;
-        // Without an answer to wait for the thread sleeps, and misses nothing.
+        // While no answer is awaited the thread sleeps, and it misses nothing.
         if self.awaited {
             self.missed_ms += gap.saturating_sub(STEP_MS);
         }

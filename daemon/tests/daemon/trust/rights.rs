@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What several principals may do to each other's volumes, step by step on a core: client ids of others,
-//! names that are taken by a publish, rights while an SSD is away, and what a right leaves open.
+//! What several principals may do to each other's volumes, step by step on a core. They use client ids of
+//! others and names that a publish takes. They have rights while an SSD is away, and rights that leave
+//! something open.
 
 use crate::array::SimArray;
 use crate::bench::{

@@ -94,7 +94,7 @@ impl DataFile {
     }
 }
 
-/// Of everything but the field for it.
+/// Checksum of all bytes but the field that holds it.
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..20]), &bytes[HEAD..])
 }

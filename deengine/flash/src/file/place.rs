@@ -88,7 +88,8 @@ impl Place {
             let none = io::Error::from_raw_os_error(libc::ENOENT);
             return Err(failed("is no device of this machine, and no file is made there")(none));
         }
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+        // It holds the data of all volumes: no other user of the machine reads it.
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         Self::lock(path, file.map_err(failed("cannot be made"))?, Kind::File, true)
     }
 

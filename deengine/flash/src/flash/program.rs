@@ -121,7 +121,7 @@ impl Flash {
     }
 
     /// Whether the unit is programmed: ready when its pages are durable, or when the program has failed.
-    /// Pending for ever without power.
+    /// Without power it stays pending for ever.
     ///
     /// # Errors
     /// When the program failed.

@@ -32,7 +32,7 @@ pub enum Fetch {
     Here(LocalRef),
     /// The page is being loaded; [`crate::Flash::poll_loaded`] returns the ticket when it is in memory.
     Loading(Ticket),
-    /// Nowhere: an uncorrectable error, or a page without data.
+    /// The data is nowhere: the page has an uncorrectable error, or no data.
     Unreadable,
 }
 

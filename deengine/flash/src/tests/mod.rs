@@ -13,6 +13,7 @@ mod fuzz;
 mod geometry;
 mod killed;
 mod notes;
+mod private;
 mod readers;
 mod rules;
 mod slow;

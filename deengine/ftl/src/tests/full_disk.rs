@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A sparse data file on a full disk: writes get a status, the thread sleeps, a shutdown ends soon, and after
+//! A sparse data file on a full disk. Writes get a status, the thread sleeps, and a shutdown ends soon. After
 //! room is made everything acknowledged is there.
 #![expect(clippy::disallowed_methods, reason = "the test is about real time")]
 

@@ -3,7 +3,7 @@
 //!
 //! The test runs itself a second time as the victim. The victim writes and trims random blocks. It says what
 //! it is about to do, and then that it is acknowledged. It is killed after some time, over and over on the
-//! same data file: while it writes, while it restores, while it makes the file anew.
+//! same data file. That happens while it writes, while it restores, while it makes the file anew.
 
 use super::long::is_long;
 use super::*;

@@ -4,7 +4,7 @@
 
 use super::{Range, Wrong};
 use crate::controller::Ssd;
-use crate::repair::apply::{Page, held, rows_with_blocks, theirs};
+use crate::repair::apply::{Page, PeerAnswer, held, theirs};
 use crate::repair::{NO_ROOM, Name, PAUSE};
 use gnstor_base::controller::AskId;
 use gnstor_base::time::Time;
@@ -75,7 +75,7 @@ impl Ssd {
         let rows = answer.filter(|cqe| Status(cqe.status_word()).is_success()).map(|cqe| cqe.dw0.get());
         let taken = rows.and_then(|rows| match read.wanted {
             Wanted::Rows(_) | Wanted::Digests(_) => self.compare_scrubbed(&mut range, peer, rows, data),
-            Wanted::Blocks(_) => self.heal_from(now, &mut range, peer, read, rows, data),
+            Wanted::Blocks(_) => self.heal_from(now, &mut range, peer, &PeerAnswer { read, rows, data }),
         });
         self.repair.scrub.log.waits_for = taken.is_none().then_some(peer);
         if taken.is_none() {
@@ -91,19 +91,11 @@ impl Ssd {
     }
 
     /// Blocks with their data are there. `None`: they are no answer.
-    fn heal_from(
-        &mut self,
-        now: Time,
-        range: &mut Range,
-        peer: u16,
-        read: &PeerRead,
-        rows: u32,
-        data: &[u8],
-    ) -> Option<()> {
-        for (row, page) in rows_with_blocks(read, rows, data)? {
+    fn heal_from(&mut self, now: Time, range: &mut Range, peer: u16, answer: &PeerAnswer<'_>) -> Option<()> {
+        for (row, page) in answer.rows_with_blocks()? {
             let Some(at) = range.wrong.iter().position(|wrong| wrong.vba == row.block) else { continue };
             let Some(mut wrong) = range.wrong.remove(at) else { continue };
-            match self.heal(now, range, peer, &wrong, &row, page) {
+            match self.heal(now, range, peer, &wrong, (&row, page)) {
                 Heal::Done => range.healed += 1,
                 Heal::NotFrom => {
                     wrong.peers.pop_front();
@@ -133,8 +125,7 @@ impl Ssd {
         range: &Range,
         peer: u16,
         wrong: &Wrong,
-        row: &Row,
-        page: Option<&Page>,
+        (row, page): (&Row, Option<&Page>),
     ) -> Heal {
         let (vid, generation, vba) = (range.vid, range.generation, wrong.vba);
         let peer_is_good = !matches!(row.kind, Kind::Unreadable { .. });
@@ -144,13 +135,13 @@ impl Ssd {
         let their = theirs(Some(row));
         let block = match (page, their) {
             (Some(page), Held::Block { sum, .. }) => {
-                let Some(frame) = self.ftl.take_frame() else { return Heal::NoRoom };
-                self.ftl.flash().write_frame(frame, page);
+                let Some(frame) = self.ftl().take_frame() else { return Heal::NoRoom };
+                self.ftl().flash().write_frame(frame, page);
                 Some(NewBlock { frame, sum })
             }
             _ => None,
         };
-        let mut commits = self.ftl.commits();
+        let mut commits = self.ftl().commits();
         let is_same = held(commits.kept(vid, generation, vba)) == wrong.own.0;
         let takes = is_same && scrubs_beside_writers(wrong.own, (their, peer_is_good), is_first, is_at_rest);
         let stamp = their.stamp();
@@ -160,7 +151,7 @@ impl Ssd {
         drop(commits);
         self.maintain_by(at);
         if let Some(block) = block.filter(|_| !matches!(replaced, Some(Ok(_)))) {
-            self.ftl.give_frame(block.frame);
+            self.ftl().give_frame(block.frame);
         }
         match replaced {
             Some(Ok(_)) => Heal::Done,

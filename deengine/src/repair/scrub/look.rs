@@ -25,11 +25,11 @@ impl Ssd {
         while range.at < end && pages.len() < AT_ONCE {
             let vba = range.at;
             if self.serves_block(range, vba) {
-                match self.ftl.extent(range.vid, range.generation, vba) {
+                match self.ftl().extent(range.vid, range.generation, vba) {
                     Extent::Page(page, sum) => {
-                        let stamp = self.ftl.flash().oob(page).map(|oob| oob.stamp);
+                        let stamp = self.ftl().flash().oob(page).map(|oob| oob.stamp);
                         let bytes = self.page_now(page);
-                        self.ftl.unpin(page);
+                        self.ftl().unpin(page);
                         let Ok(bytes) = bytes else {
                             is_short = true;
                             break;
@@ -49,7 +49,7 @@ impl Ssd {
         if is_short {
             self.repair.scrub.due = now + NO_ROOM;
         } else if !pages.is_empty() {
-            let done = self.ftl.read_time(now, &pages, 0).max(now + TURN);
+            let done = self.ftl().read_time(now, &pages, 0).max(now + TURN);
             self.repair.scrub.due = done.max(self.turn(now, Work::Read, pages.len()));
         }
     }
@@ -89,7 +89,7 @@ impl Ssd {
             let meant: Vec<u32> =
                 part.iter().copied().filter(|vba| self.source_in(range, *vba) == Some(peer)).collect();
             let mut found = Vec::new();
-            let commits = self.ftl.commits();
+            let commits = self.ftl().commits();
             for vba in meant {
                 let theirs = theirs(rows.get(&vba));
                 let own = held(commits.kept(range.vid, range.generation, vba));

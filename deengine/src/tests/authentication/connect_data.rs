@@ -92,6 +92,24 @@ fn named(data: &[u8]) -> Option<(u16, String, [u8; 16])> {
     Some((data.cntlid.get(), data.hostnqn(), data.host_id))
 }
 
+/// Data of a Connect: of the corpus, with one bit flipped, or bent.
+fn connect_data(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
+    let mut data = match random.below(4) {
+        0 => corpus[random.below(corpus.len())].clone(),
+        1 => {
+            // One bit of what says something: host and controller, the names, the proof.
+            let mut data = corpus[random.below(corpus.len())].clone();
+            let fields = [0..18, 256..296, 512..560, 768..808];
+            let field = &fields[random.below(fields.len())];
+            data[field.start + random.below(field.len())] ^= 1 << random.below(8);
+            data
+        }
+        _ => bent(random, corpus),
+    };
+    data.resize(CONNECT_DATA_BYTES, 0);
+    data
+}
+
 /// One seed; how many queues the attacker got, and how many of them were I/O queues.
 fn run(seed: u64, corpus: &[Vec<u8>]) -> [u64; 2] {
     let mut random = Random::new(seed);
@@ -105,19 +123,7 @@ fn run(seed: u64, corpus: &[Vec<u8>]) -> [u64; 2] {
     for key in (FIRST..FIRST + TRIES).map(QueueKey) {
         let qid = u16::try_from(random.below(4)).unwrap();
         harness.open(key, qid, 64);
-        let mut data = match random.below(4) {
-            0 => corpus[random.below(corpus.len())].clone(),
-            1 => {
-                // One bit of what says something: host and controller, the names, the proof.
-                let mut data = corpus[random.below(corpus.len())].clone();
-                let fields = [0..18, 256..296, 512..560, 768..808];
-                let field = &fields[random.below(fields.len())];
-                data[field.start + random.below(field.len())] ^= 1 << random.below(8);
-                data
-            }
-            _ => bent(&mut random, corpus),
-        };
-        data.resize(CONNECT_DATA_BYTES, 0);
+        let data = connect_data(&mut random, corpus);
         let cqe = connect(&mut harness, &mut random, key, qid, &data);
         assert_eq!(harness.completions.iter().filter(|c| c.queue == key).count(), 0, "answered twice");
         let role = harness.role(key).expect("the queue stays");

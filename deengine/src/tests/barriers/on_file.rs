@@ -254,7 +254,8 @@ fn flush_fua_and_trim_have_a_status_on_a_full_disk_and_no_thread_spins() {
         asked.push(harness.submit(WRITER, sqe));
     }
     asked.push(harness.submit(WRITER, Sqe { nsid: 1.into(), ..sqe(io::FLUSH) }));
-    asked.push(submit_trim(&mut harness, 8));
+    let trim = submit_trim(&mut harness, 8);
+    asked.push(trim);
     let (mut refused, mut steps) = (0, 0u32);
     while !asked.is_empty() {
         assert!(start.elapsed() < Duration::from_secs(10), "{} commands have no status", asked.len());
@@ -263,7 +264,10 @@ fn flush_fua_and_trim_have_a_status_on_a_full_disk_and_no_thread_spins() {
         asked.retain(|&cid| match harness.take(WRITER, cid) {
             None => true,
             Some(cqe) => {
-                refused += u32::from(refusal(&cqe) == Some(Refusal::CapacityExceeded));
+                let said = refusal(&cqe);
+                assert!(matches!(said, None | Some(Refusal::CapacityExceeded)), "{said:?}");
+                assert!(cid != trim || said.is_none(), "a trim asks for no room that is not there: {said:?}");
+                refused += u32::from(said == Some(Refusal::CapacityExceeded));
                 false
             }
         });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One structure of the system area is damaged while the power is off: the SSD refuses and says which, or
+//! One structure of the system area is damaged while the power is off. The SSD refuses and says which, or
 //! comes up and tells the truth.
 //!
 //! ```text
@@ -110,7 +110,7 @@ fn work_and_end(campaign: &mut Campaign, part: Part) -> End {
 /// How the SSD came up, checked against what was damaged: the word for it, and what it promises.
 fn judge(ssd: &Ssd, (part, both): (Part, bool), end: End, why: &str) -> (&'static str, Promise) {
     let boot = ssd.boot();
-    let (lossy, lost) = (boot.is_lossy(), ssd.volumes.metadata().lost().len());
+    let (lossy, lost) = (boot.is_lossy(), ssd.admin.volumes().metadata().lost().len());
     let name = match (&boot.origin, end) {
         (Origin::Clean, End::Clean) => "clean",
         (Origin::Dump, End::Dump) => "dump",
@@ -191,7 +191,7 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
     };
     assert!(part != Part::Header || !both, "both headers are damaged");
     let why = format!("{part:?}, both {both}, {end:?}: {:?}", ssd.boot());
-    let (lossy, lost) = (ssd.boot().is_lossy(), ssd.volumes.metadata().lost().len());
+    let (lossy, lost) = (ssd.boot().is_lossy(), ssd.admin.volumes().metadata().lost().len());
     let (name, promise) = judge(&ssd, (part, both), end, &why);
     campaign.connect_to(ssd);
     check_metadata(&mut campaign, (part, both), lossy, lost, &why);
@@ -243,7 +243,7 @@ fn an_ssd_that_lost_writes_is_filling_though_the_term_is_lost_with_them() {
     campaign.power_cycle();
     damage_both(&campaign, Part::Term, false);
     let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a metadata may lose a cell");
-    assert_eq!(ssd.volumes.metadata().lost(), [Kind::Term]);
+    assert_eq!(ssd.admin.volumes().metadata().lost(), [Kind::Term]);
     campaign.connect_to(ssd);
     campaign.check_map();
     let raw = campaign.living()[0];
@@ -257,7 +257,7 @@ fn a_term_of_which_nothing_is_left_is_counted_as_lost() {
     campaign.power_cycle();
     damage_both(&campaign, Part::Term, true);
     let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a metadata may lose a cell");
-    assert_eq!(ssd.volumes.metadata().lost(), [Kind::Term]);
+    assert_eq!(ssd.admin.volumes().metadata().lost(), [Kind::Term]);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_map_that_is_given_again_is_not_newer_than_the_one_that_was_lost_with_writes
     damage_both(&campaign, Part::Map, true);
     let ssd = Ssd::reopen(campaign.config.clone(), &campaign.bench).expect("a metadata may lose a cell");
     assert!(ssd.boot().is_lossy());
-    assert_eq!(ssd.volumes.metadata().lost(), [Kind::Map]);
+    assert_eq!(ssd.admin.volumes().metadata().lost(), [Kind::Map]);
     campaign.connect_to(ssd);
     campaign.set_map();
     let raw = campaign.living()[0];

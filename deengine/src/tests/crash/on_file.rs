@@ -196,7 +196,7 @@ impl Campaign {
     pub(super) fn reopen(&mut self) -> Result<Ssd, crate::SsdError> {
         let Some(on_file) = &mut self.file else { return Ssd::reopen(self.config.clone(), &self.bench) };
         let ssd = on_file.open(&self.config, &self.bench)?;
-        self.bench.flash = Some(Arc::clone(ssd.ftl.flash()));
+        self.bench.flash = Some(Arc::clone(ssd.ftl().flash()));
         Ok(ssd)
     }
 

@@ -103,7 +103,7 @@ impl Campaign {
                 Ssd::format_with(config.clone(), &bench).unwrap()
             }
         };
-        bench.flash = Some(Arc::clone(ssd.ftl.flash()));
+        bench.flash = Some(Arc::clone(ssd.ftl().flash()));
         let mut harness = Harness::around(ssd, Arc::clone(&bench.faults)).with_clients();
         assert_eq!(refusal(&harness.set_map(&fleet(1, 1))), None);
         let mut campaign = Self {

@@ -44,7 +44,7 @@ impl World {
     fn flip(&self, ssd: usize, vba: u32, bit: usize) {
         let harness = &self.ssds[ssd];
         let page = harness.page(vba);
-        let Fetch::Here(local) = harness.ssd().ftl.fetch(page) else { panic!("RAM media") };
+        let Fetch::Here(local) = harness.ssd().ftl().fetch(page) else { panic!("RAM media") };
         let region = harness.regions.iter().find(|region| region.id() == local.region).expect("its own");
         let mut byte = [0];
         region.read(local.offset + bit as u64 / 8, &mut byte);

@@ -27,7 +27,7 @@ impl Harness {
     }
 
     fn submit_ask(&mut self, opening: u32) -> u16 {
-        let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening };
+        let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening, uuid: [0; 16] };
         self.poke(PEER, 0, &ask.encode());
         self.submit(PEER, Sqe { dptr: KeyedSgl::keyed(0, 64, KEY), flags: sqe(0).flags, ..Ask::command() })
     }
@@ -45,7 +45,7 @@ impl Harness {
             .unzip()
     }
 
-    fn say_older(&mut self, ask: AskId, known: u32) {
+    pub(super) fn say_older(&mut self, ask: AskId, known: u32) {
         let mut cqe = Cqe { dw1: known.into(), ..Cqe::default() };
         cqe.set_status_word(Refusal::OlderImage.status().0);
         cqe.dw0 = Detail::new(Refusal::OlderImage, None).to_dw0().into();

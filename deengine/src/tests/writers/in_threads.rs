@@ -157,7 +157,7 @@ fn a_sweep_misses_nothing_that_a_core_commits() {
                 worker.step(now);
                 std::thread::yield_now();
             }
-            let ftl = Arc::clone(&worker.ssd().ftl);
+            let ftl = &worker.ssd().share_ftl();
             assert_eq!((ftl.mapped(), ftl.stamp_history(vid(VOLUME))), (0, Vec::new()), "round {round}");
             let next = VolumeEntry { generation: entry.generation + 1, version: 1, ..entry };
             let data = next.encode();

@@ -62,7 +62,7 @@ struct mr_ctx {
 static_assert(sizeof(mr_ctx) == 32, "");
 
 // The up ring, agent -> transport: 128-byte entries in host memory. Bit 63 of *every* word carries the phase
-// of the pass, as in the down ring, so an entry's words need no order among them: a release towards host
+// of the pass, as in the down ring. So an entry's words need no order among them. A release towards host
 // memory would wait behind all that crosses PCIe.
 
 enum : gn_u32 {
@@ -87,8 +87,8 @@ enum : gn_u32 {
 };
 enum : gn_u32 { FUSED_STATUS_SHIFT = 14 };
 // With UP_IMMEDIATE a SEND has its immediate data in arg[0], an RDMA WRITE in payload[1]. Without it arg[0]
-// of a SEND is the client's stamp: the low 32 bits of its clock, which is the agent's too, when it wrote the
-// request; 0: none.
+// of a SEND is the client's stamp: the low 32 bits of its clock when it wrote the request. The agent has the
+// same clock. 0: none.
 enum : gn_u32 { UP_SIGNALLED = 1, UP_IMMEDIATE = 2 };
 enum : gn_u32 { COPY_OK = 0, COPY_BAD_KEY = 1, COPY_BAD_SUM = 2 };
 
@@ -107,7 +107,7 @@ struct up_entry {
 static_assert(sizeof(up_entry) == 128, "");
 
 // The down ring, transport -> agent: 64-byte descriptors in host memory. Bit 63 of *every* word carries the
-// phase of the pass, so a descriptor that is read in pieces over PCIe is whole or not there.
+// phase of the pass. So a descriptor that is read in pieces over PCIe is whole or not there.
 
 enum : gn_u32 {
   DOWN_TO_DEVICE = 1,  // inbound RDMA WRITE: host memory -> remote address (key checked)
@@ -121,8 +121,8 @@ enum : gn_u32 {
   DOWN_QP_ANEW = 8,
 };
 // DOWN_PART: part of the fused response in this slot, reported with it. DOWN_TWO: two whole blocks, side by
-// side at the remote address, from two places in host memory; one part of a fused response, but never its
-// last.
+// side at the remote address, from two places in host memory. It is one part of a fused response, but never
+// its last.
 enum : gn_u32 { DOWN_CHECK_SUM = 1, DOWN_PART = 2, DOWN_TWO = 4 };
 enum : gn_u64 { PHASE_BIT = 1ull << 63 };
 

@@ -38,7 +38,7 @@ enum : gn_u32 {
 enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 18) * 32 };
 // In one grid with its clients a block may be as large as theirs.
 enum : gn_u32 { MOST_MOVERS = 1024 / 32 - FIRST_FRONT_END - MAX_FRONT_ENDS };
-// A place's state: PLACE_FREE, or what is in it, with the number under which a mover has drawn it: a mover
+// A place's state: PLACE_FREE, or what is in it, with the number under which a mover has drawn it. A mover
 // that is slow must not take for its own what is there for the one after it.
 enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2, PLACE_KINDS = 4 };
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
@@ -64,8 +64,8 @@ struct ring_group {
 struct alignas(16) agent_smem {
   gn_u64 stage[FETCH][WORDS];
   gn_u64 message[FETCH][WORDS];
-  // Copies on their way from the dispatcher to the movers, a ring: the dispatcher goes on as long as there is
-  // a free place, and a mover takes the place whose number it has drawn.
+  // Copies on their way from the dispatcher to the movers, a ring. The dispatcher goes on as long as there is
+  // a free place. A mover takes the place whose number it has drawn.
   gn_u64 copy[PLACES][WORDS];
   gn_u32 place_state[PLACES];
   down_work moved[MOST_MOVERS];  // what each mover has in hand: in registers it would not stay there
@@ -87,7 +87,7 @@ GN_DEV gn_u64 phase_of(const ring_ctx& ring, gn_u64 position) {
   return (position / ((gn_u64)ring.down_mask + 1)) & 1 ? 0 : (gn_u64)PHASE_BIT;
 }
 
-// Polls the next descriptors, up to 32: loads of which each brings eight with four lanes apiece, one more
+// Polls the next descriptors, up to 32. Each load brings eight with four lanes apiece. There is one load more
 // than were used the last time, so that polling leaves the link to others. Returns how many of them are
 // there, staged in shared memory.
 GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loads) {
@@ -293,8 +293,8 @@ GN_DEV void contexts_restore(const agent_args& a, qp_ctx* qps) {
     ((gn_u64*)cqs)[i] = ((const gn_u64*)a.cqs_home)[i];
 }
 
-// Brings a ring's own part there, and back the changed words of it; every thread of the ring_group. Only this
-// one touches its ring and its queue pairs.
+// Brings a ring's own part to shared memory, and the changed words of it back. Every thread of the ring_group
+// calls it. Only this ring_group touches its ring and its queue pairs.
 GN_DEV void group_restore(const agent_args& a, agent_smem& s, qp_ctx* qps, const ring_group& here) {
   gn_u32 me = threadIdx.x - here.first_thread;
   if (me == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The queue pairs of a pair of rings, and those of them that begin anew while the agent is resident: their
+// The queue pairs of a pair of rings, and those of them that begin anew while the agent is resident. Their
 // owner has made their queues anew beside a running kernel.
 //
 //   DOWN_QP_ANEW --responder: receive head, QP_ANEW, news-->
@@ -18,7 +18,7 @@ struct own_queues {
   gn_u32 news;
 };
 
-// Lists them; one warp.
+// Lists the ring's queue pairs; one warp calls it.
 GN_DEV void find_own(const agent_args& a, own_queues& own) {
   gn_u32 count = 0;
   for (gn_u32 base = 0; base < a.qp_count; base += 32) {

@@ -35,8 +35,8 @@ struct kick {
   bool is_plain = false;  // only the first, with an index in it, as nearly all are
 };
 
-// A doorbell that carries the producer index has no opcode, where a work request's first bytes, with which
-// libmlx5 rings, have one; a NOP's have none, but a length in their last byte.
+// A doorbell that carries the producer index has no opcode. A work request's first bytes, with which libmlx5
+// rings, have one. A NOP's have none, but a length in their last byte.
 GN_DEV bool has_index(gn_u64 value) { return (be32((gn_u32)value) & 0xffu) == 0; }
 GN_DEV bool is_request(gn_u64 value) {
   return !has_index(value) || (be32((gn_u32)(value >> 32)) & 0xffu) != 0;
@@ -56,9 +56,9 @@ GN_DEV kick look_at_doorbells(qp_ctx& qp, bool all) {
   return k;
 }
 
-// Takes the kicks that are new; returns the producer index: the newest of the doorbell record and, in the
-// convention that carries one, the doorbells themselves. It never goes backwards: repeated and reordered
-// kicks are normal. The whole warp.
+// Takes the kicks that are new, and returns the producer index. It is the newest of the doorbell record and,
+// in the convention that carries one, the doorbells themselves. It never goes backwards: repeated and
+// reordered kicks are normal. The whole warp.
 GN_DEV gn_u32 take_doorbells(qp_ctx& qp, bool all) {
   gn_u32 lane = lane_id(), pi = qp.sq_head;
   gn_u64 value = 0;
@@ -91,8 +91,8 @@ GN_DEV gn_u32 take_plain(qp_ctx& qp, gn_u64 value) {
   return pi;
 }
 
-// What the record says that the doorbell did not: it may be newer, and of two rings between two looks only
-// the later one is seen.
+// What the record says that the doorbell did not. The record may be newer, and of two rings between two looks
+// only the later one is seen.
 GN_DEV gn_u32 take_record(qp_ctx& qp) {
   gn_u32 pi = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::SND_DBR)) & 0xffffu,
          head = qp.sq_head;
@@ -114,8 +114,8 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
     work w = {};
     w.blocks = 1;
     if (mine) w = decode(a, qp, head + lane, stage[lane].w);
-    // Behind a request of several blocks the other lanes looked at the wrong blocks, behind a LOCAL_INVAL
-    // perhaps at a key that is no more: take only up to it.
+    // Behind a request of several blocks the other lanes looked at the wrong blocks. Behind a LOCAL_INVAL
+    // they perhaps looked at a key that is no more. So take only up to it.
     gn_u32 last = __ballot_sync(0xffffffffu, mine && (w.blocks > 1 || w.kind == UP_LOCAL_INVAL));
     gn_u32 count = last ? (gn_u32)__ffs((int)last) : (left < 32 ? left : 32u);
     gn_u32 last_blocks = __shfl_sync(0xffffffffu, w.blocks, (int)(count - 1));
@@ -161,8 +161,8 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
   __syncwarp();
 }
 
-// Looks once at the doorbells of those of `count` queue pairs that are front end `me`'s of `front_ends`, at
-// all registers if `all`; the whole warp. Returns whether there was work.
+// Looks once at the doorbells of the queue pairs, of `count`, that are front end `me`'s of `front_ends`.
+// Looks at all registers if `all`. The whole warp calls it. Returns whether there was work.
 GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues& own, gn_u32 count,
                           up_stage* stage, gn_u32 me, gn_u32 front_ends, bool all) {
   bool worked = false;

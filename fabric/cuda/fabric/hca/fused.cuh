@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Fused responses: the data of a read and its response, which the transport hands over together. Movers end
-// the parts in any order. The mover that ends the last part makes the slot ready; the responder delays the
+// the parts in any order. The mover that ends the last part makes the slot ready. The responder delays the
 // response until it is due (delayed.cuh) and reports the slot, not its parts.
 //
 //   parts --mover--> slot: parts ended --last one--> ready --responder, when due--> SEND, UP_FUSED_DONE
@@ -49,7 +49,7 @@ GN_DEV void fused_keep(const ring_ctx& ring, const delayed_table& t, gn_u32 me, 
 GN_DEV gn_u64 until_of(gn_u64 due, gn_u64 now) { return due < now + DELAY_MAX_NS ? due : now + DELAY_MAX_NS; }
 
 // A part has been copied, or not; one lane. Its bytes, written by the lanes before a __syncwarp, are before
-// the response: the counter passes them on from mover to mover and to the responder.
+// the response. The counter passes them on from mover to mover and to the responder.
 GN_DEV void end_part(delayed_table& t, const down_work& d, gn_u32 status) {
   gn_u32 at = (gn_u32)(d.w[5] >> SLOT_SHIFT) % FUSED_SLOTS, ended = 1;
   fused_slot& x = t.slot[at];

@@ -3,15 +3,15 @@
 // completion that speaks of it.
 //
 // A NIC may do so where writes to GPU memory are not ordered
-// (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING): a client that trusts its completions reads old bytes
+// (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING). A client that trusts its completions reads old bytes
 // there, now and then. Here it does every time, so that a test can find it.
 //
 //   mover: copy to a place in the table --FULL--> report, response, completion
 //   DUMP: front end copies to where it belongs --FREE-->
 //
-// So may messages (`held_messages`): a client that reads a response before its DUMP is found by that. What
-// finds no place, or is longer than one, goes to where it belongs at once: "late" is what a NIC may be, not
-// what it must.
+// So may messages (`held_messages`): a client that reads a response before its DUMP is found by that. Data
+// that finds no place, or is longer than one, goes to where it belongs at once. "Late" is what a NIC may be,
+// not what it must.
 #pragma once
 #include "fabric/hca/abi.h"
 
@@ -76,7 +76,7 @@ GN_DEV bool hold_message(const agent_args& a, gn_u32 qpn, gn_u64 to, const gn_u3
   return false;
 }
 
-// Nothing is brought for this queue pair from here on: what it has in flight is about to end, and its owner
+// Nothing is brought for this queue pair from here on. What it has in flight is about to end, and its owner
 // may use the memory for something else. One lane, behind the DUMP that is under way, if one is.
 GN_DEV void close_held(const agent_args& a, qp_ctx& qp) {
   if (!a.held_addr) return;

@@ -122,8 +122,8 @@ GN_DEV bool overruns(const cq_ctx& cq, gn_u32 pi) {
   return ((pi - taken) & 0xffffffu) > cq.mask;
 }
 
-// A completion without room puts its queue pair into error, which the transport hears of once, and a SEND
-// gives its receive back; the whole warp.
+// A completion without room puts its queue pair into error, which the transport hears of once. A SEND gives
+// its receive back. The whole warp calls it.
 GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, const message& m, bool mine) {
   gn_u32 group = __match_any_sync(0xffffffffu, mine ? m.qpn : 0x80000000u);
   gn_u32 sends = __ballot_sync(0xffffffffu, mine && m.op == DOWN_SEND) & group;
@@ -188,9 +188,9 @@ GN_DEV void send_report(const ring_ctx& ring, const report& r, gn_u32 position) 
 }
 
 // The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives
-// and completion entries are given out by lane number, which is the order of the ring: what is in order on a
-// queue pair stays so (RC), though it is done at the same time. Only this warp touches the receive heads. One
-// fence hands over the completions; the report speaks for itself.
+// and completion entries are given out by lane number, which is the order of the ring. So what is in order on
+// a queue pair stays so (RC), though it is done at the same time. Only this warp touches the receive heads.
+// One fence hands over the completions; the report speaks for itself.
 GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, const message& m, bool mine,
                              const report& r) {
   gn_u32 index = m.qpn - a.first_qpn;
@@ -222,7 +222,7 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   bool behind_failure = send && (failed & lt_mask());
   bool deliver = send && fault == RECV_OK && !behind_failure;
   // Behind a SEND that found no receive the others wait too, also where a receive has been posted in the
-  // meantime; behind a broken receive they are flushed.
+  // meantime. Behind a broken receive they are flushed.
   gn_u32 cause = __shfl_sync(0xffffffffu, fault, failed ? __ffs((int)failed) - 1 : (int)lane_id());
   if (first_failed || (behind_failure && cause == RECV_NONE))
     report_undelivered(ring, a.qps[index], m, at, cause);
@@ -237,8 +237,8 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
     a.qps[index].rq_head += (gn_u32)__popc(consumed);
     a.qps[index].rq_posted = posted;
   }
-  // The transport sends early by about the way it takes; what is left of that is waited for here, before
-  // completion entries are taken: an entry that is taken and not written holds up the ones behind it.
+  // The transport sends early by about the time of the way. The rest of that time is waited for here, before
+  // completion entries are taken. An entry that is taken and not written holds up the ones behind it.
   gn_u32 least = to_host ? PUBLISH_TO_HOST_NS : PUBLISH_NS;
   gn_u64 publish_ns = least + (to_host ? 0u : n.publish_ns);
   if (deliver)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The HCA's data mover: one warp copies one descriptor, between host memory and a remote address whose key it
-// checks, and computes the block sum on the way (proto/src/checksum.rs).
+// The HCA's data mover: one warp copies one descriptor between host memory and a remote address, whose key it
+// checks. It computes the block sum on the way (proto/src/checksum.rs).
 #pragma once
 #include "fabric/hca/fused.cuh"
 #include "fabric/hca/held.cuh"

@@ -12,7 +12,7 @@ namespace gn { namespace hca {
 enum : gn_u32 { SEND_MAX_BYTES = 64, MESSAGE_MAX_BYTES = 0x80000000u };
 
 // A work request as one lane sees it. `blocks` is its length in 64-byte blocks. What is only passed on is
-// read again for that: each word here costs a register in every thread of the agent, and more than 80 do not
+// read again for that. Each word here costs a register in every thread of the agent, and more than 80 do not
 // fit.
 struct work {
   gn_u32 kind;      // UP_*
@@ -111,8 +111,8 @@ GN_DEV void check_dump(const agent_args& a, const qp_ctx& qp, work& w) {
 // Decodes and checks the work request whose first block is `index`. Leaves the control segment's last word in
 // `entry`'s first argument: immediate data, a key to invalidate, or the stamp of a client.
 //
-// Fence modes ask that a request wait for earlier ones. Requests are executed one behind the other as it is,
-// and READ, the one that could still be under way, is refused by every peer there is: no mode asks for more.
+// Fence modes ask that a request wait for earlier ones. Requests are executed one behind the other as it is.
+// READ could still be under way, and every peer there is refuses it. No mode asks for more.
 GN_DEV work decode(const agent_args& a, const qp_ctx& qp, gn_u32 index, gn_u64* entry) {
   work w = {};
   gn_u32 ctrl[4], next[4];

@@ -93,6 +93,7 @@ fn lost(exchange: &mut Exchange) -> Vec<u32> {
 
 #[test]
 fn a_slow_command_holds_up_its_own_order_and_no_other() {
+    let _deadline = gnstor_base::testing::deadline();
     let mut exchange = exchange();
     give(&mut exchange, [command(1, Some(1)), command(2, Some(1)), command(3, Some(2)), command(4, None)]);
     assert_eq!(sent(&mut exchange, 0), [(1, 0), (3, 1), (4, 2)], "2 waits for 1");
@@ -109,6 +110,7 @@ fn a_slow_command_holds_up_its_own_order_and_no_other() {
 
 #[test]
 fn a_dialogue_of_several_capsules_keeps_its_place_in_its_order() {
+    let _deadline = gnstor_base::testing::deadline();
     let mut exchange = exchange();
     let long = Sim { capsules: 3, brings: 12, ..command(1, Some(9)) };
     give(&mut exchange, [long, command(2, Some(9))]);
@@ -122,6 +124,7 @@ fn a_dialogue_of_several_capsules_keeps_its_place_in_its_order() {
 
 #[test]
 fn a_completion_that_nothing_waits_for_ends_the_exchange_and_loses_what_is_under_way() {
+    let _deadline = gnstor_base::testing::deadline();
     // An id never given, one that another SSD's queue has in flight, and one that was completed before.
     for wrong in [900, 5, 1] {
         let mut exchange = exchange();
@@ -147,6 +150,7 @@ fn a_completion_that_nothing_waits_for_ends_the_exchange_and_loses_what_is_under
 
 #[test]
 fn a_lost_connection_loses_every_command_once() {
+    let _deadline = gnstor_base::testing::deadline();
     let mut exchange = exchange();
     give(&mut exchange, (0..30).map(|name| command(name, Some(u64::from(name) / 2))));
     exchange.keep_alive();
@@ -162,6 +166,7 @@ fn a_lost_connection_loses_every_command_once() {
 
 #[test]
 fn a_deadline_loses_one_command_and_the_others_go_on() {
+    let _deadline = gnstor_base::testing::deadline();
     let mut exchange = exchange();
     give(&mut exchange, [command(1, Some(1))]);
     assert_eq!(sent(&mut exchange, 0), [(1, 0)]);
@@ -194,6 +199,7 @@ fn a_deadline_loses_one_command_and_the_others_go_on() {
 /// there.
 #[test]
 fn a_command_has_the_time_of_those_ahead_of_it_too() {
+    let _deadline = gnstor_base::testing::deadline();
     let mut exchange = exchange();
     give(&mut exchange, (0..4).map(|name| command(name, Some(name.into()))));
     assert_eq!(sent(&mut exchange, 0).len(), 4);
@@ -210,6 +216,7 @@ fn a_command_has_the_time_of_those_ahead_of_it_too() {
 
 #[test]
 fn a_second_deadline_ends_the_exchange() {
+    let _deadline = gnstor_base::testing::deadline();
     let mut exchange = exchange();
     give(&mut exchange, [command(1, Some(1))]);
     sent(&mut exchange, 0);
@@ -224,6 +231,7 @@ fn a_second_deadline_ends_the_exchange() {
 
 #[test]
 fn a_keep_alive_goes_out_beside_a_full_queue_and_its_silence_ends_the_exchange() {
+    let _deadline = gnstor_base::testing::deadline();
     let mut exchange = exchange();
     give(&mut exchange, (0..20).map(|name| command(name, None)));
     assert_eq!(sent(&mut exchange, 0).len(), COMMANDS);
@@ -248,6 +256,7 @@ fn a_keep_alive_goes_out_beside_a_full_queue_and_its_silence_ends_the_exchange()
 
 #[test]
 fn data_of_commands_in_flight_never_share_memory_and_a_long_transfer_gets_its_turn() {
+    let _deadline = gnstor_base::testing::deadline();
     let mut exchange = exchange();
     let bringing = |name, brings| Sim { brings, ..command(name, None) };
     give(&mut exchange, [bringing(1, PIECE_BYTES), bringing(2, WINDOW_BYTES), bringing(3, 1)]);
@@ -315,6 +324,7 @@ proptest! {
     fn whatever_the_order_of_completions_each_command_is_answered_once(
         steps in proptest::collection::vec(step(), 1..200),
     ) {
+        let _deadline = gnstor_base::testing::deadline();
         let (mut exchange, mut controller) = (exchange(), Controller::default());
         let (mut now, mut given) = (0, 0);
         let mut ends: BTreeMap<u32, End> = BTreeMap::new();

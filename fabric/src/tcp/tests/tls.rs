@@ -304,3 +304,57 @@ fn a_record_that_is_cut_or_repeated_brings_nothing() {
     });
     assert!(got.len() <= 3 && why.contains("TLS"), "{}: {why}", got.len());
 }
+
+/// The first message of a client, byte by byte (RFC 8446, 4.1.2): our TLS library offers no version but 1.3.
+fn hello(versions: Option<&[u8]>) -> Vec<u8> {
+    let extension = |kind: u8, body: &[u8]| {
+        let length = u8::try_from(body.len()).unwrap();
+        [&[0, kind, 0, length], body].concat()
+    };
+    // The groups x25519 and secp256r1; signatures by ECDSA with P-256.
+    let mut extensions = extension(10, &[0, 4, 0, 0x1d, 0, 0x17]);
+    extensions.extend(extension(13, &[0, 2, 4, 3]));
+    if let Some(versions) = versions {
+        let list = [&[u8::try_from(versions.len()).unwrap()], versions].concat();
+        extensions.extend(extension(43, &list));
+        // No key yet: the array asks for one.
+        extensions.extend(extension(51, &[0, 0]));
+    }
+    // Version 1.2 in the old field, random bytes, no session, three ciphers, no compression.
+    let ciphers = [0, 6, 0x13, 1, 0xc0, 0x2b, 0xc0, 0x2f];
+    let fixed = [&[3, 3][..], &[7; 32], &[0], &ciphers, &[1, 0]].concat();
+    let length = u16::try_from(extensions.len()).unwrap().to_be_bytes();
+    let body = [fixed, length.to_vec(), extensions].concat();
+    let length = u16::try_from(body.len()).unwrap().to_be_bytes();
+    let message = [&[1, 0][..], &length, &body].concat();
+    let length = u16::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0x16, 3, 1][..], &length, &message].concat()
+}
+
+#[test]
+fn a_client_that_offers_no_tls_1_3_is_refused_and_told_why() {
+    let _deadline = deadline();
+    const ALERT: u8 = 0x15;
+    const SERVER_HELLO: u8 = 0x16;
+    const FATAL_PROTOCOL_VERSION: [u8; 2] = [2, 70];
+    let ca = Ca::new("ca");
+    let tls = server(&ca.good(), Callers::Any);
+    let (old, oldest, new) = ([3, 3], [3, 2, 3, 1], [3, 4]);
+    for (versions, is_taken) in
+        [(None, false), (Some(&old[..]), false), (Some(&oldest), false), (Some(&new), true)]
+    {
+        let (mut near, far) = streams();
+        let mut array = accept(far, &tls);
+        near.write_all(&hello(versions)).unwrap();
+        let mut head = [0; 7];
+        // The array answers at once where it refuses; where it goes on, the first bytes are its answer too.
+        near.set_nonblocking(true).unwrap();
+        while near.peek(&mut head).unwrap_or(0) < head.len() {
+            array.shake_hands();
+        }
+        near.read_exact(&mut head).unwrap();
+        assert_eq!(head[0], if is_taken { SERVER_HELLO } else { ALERT }, "{versions:?}: {head:?}");
+        assert_eq!(array.dead().is_none(), is_taken, "{versions:?}: {:?}", array.dead());
+        assert!(is_taken || head[5..] == FATAL_PROTOCOL_VERSION, "{versions:?}: {head:?}");
+    }
+}

@@ -12,8 +12,8 @@ fn first(_: usize, _: usize, open: SsdSet) -> Option<SsdId> {
     open.iter().next()
 }
 
-/// Rows change in places that were empty and now fill, on one of these SSDs that had no part in the row;
-/// each volume that uses such a place has a copy to fill from, and none of the row is absent.
+/// Rows change in places that were empty and now fill, on one of these SSDs that had no part in the row. Each
+/// volume that uses such a place has a copy to fill from. No SSD of the row is absent.
 fn only_fills(
     before: &Map,
     after: &Map,

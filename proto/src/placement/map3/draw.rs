@@ -4,7 +4,7 @@
 
 use super::{FleetMap3, Ssd3, State3, Vote};
 use crate::placement::mix64;
-use crate::placement::straw2::straw2;
+use crate::placement::straw2::Straw;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -45,7 +45,7 @@ impl FleetMap3 {
     }
 
     fn straw(&self, group: u32, what: u64, weight: u32) -> u64 {
-        straw2(mix64(self.seed ^ mix64(u64::from(group) << 17 | what)), weight)
+        Straw::new(mix64(self.seed ^ mix64(u64::from(group) << 17 | what)), weight).length()
     }
 }
 

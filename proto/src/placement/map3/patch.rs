@@ -28,8 +28,8 @@ const HEAD_BYTES: usize = 52;
 const _: () = assert!(size_of::<RawPatch>() == HEAD_BYTES && offset_of!(RawPatch, crc) == 48);
 
 impl FleetMap3 {
-    /// The patch that makes `next` of this map; `None` where it takes more than one (another array, width,
-    /// seed or number of SSDs or groups, or an epoch that is not the next).
+    /// The patch that makes `next` of this map; `None` where it takes more than one. That is with another
+    /// array, width, seed or number of SSDs or groups, or an epoch that is not the next.
     ///
     /// # Errors
     /// As [`Self::check`] of `next`.

@@ -2,6 +2,7 @@
 //! What a client can hold of the array, and for how long.
 
 use super::*;
+use crate::hca::Allowance;
 
 #[test]
 fn a_peer_that_does_not_read_is_sent_a_bounded_amount_and_then_closed() {
@@ -38,6 +39,28 @@ fn a_peer_that_does_not_read_is_sent_a_bounded_amount_and_then_closed() {
     }
     assert!(raw.peer().is_none(), "it took nothing for too long");
     assert!(raw.array.transfers.is_empty() && raw.array.conns.is_empty());
+}
+
+/// Responses cannot wait, so they alone take the outbox beyond its limit. The SSD gives them here as fast as
+/// it can; no time passes.
+#[test]
+fn a_peer_that_takes_no_responses_is_closed_at_their_bound() {
+    let _deadline = deadline();
+    let mut raw = Raw::new(1);
+    // Length, type, connection, completion entry.
+    const FRAME: usize = 4 + 1 + 4 + 16;
+    let mut sent = 0;
+    let peer = raw.peer().expect("it is there");
+    while peer.wire().dead().is_none() {
+        assert!(sent * FRAME <= limits::MOST_OUTBOX_BYTES, "{sent} responses");
+        peer.push(Down::Send { qpn: 1, bytes: [7; 16], due_ns: 0, allowance: Allowance::AT_ONCE });
+        sent += 1;
+    }
+    assert_eq!(peer.wire().dead(), Some(limits::End::Outbox.why()));
+    assert!(sent * FRAME > limits::MOST_OUTBOX_BYTES, "{sent} responses");
+    assert_eq!(peer.wire().held_bytes(), 0, "it gives its memory back");
+    raw.steps(Span::from_ns(1000));
+    assert!(raw.peer().is_none() && raw.array.conns.is_empty());
 }
 
 #[test]

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon's ports: an admin queue to each SSD, and what it says of itself.
+
+use super::{ArrayError, SsdSummary};
+use crate::media::About;
+use crate::remote_ssd::RemoteSsd;
+use gnstor_daemon::{Reconnect, SsdPort};
+use gnstor_fabric::admin::{AdminQueue, ChannelError};
+use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
+use gnstor_fabric::runtime::TransportHandle;
+use gnstor_fabric::tcp::ClientTls;
+use gnstor_fabric::transport::{ExecutorId, Port};
+use gnstor_proto::fabrics::ssd_subnqn;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
+
+/// How SSDs of this process are reached from others.
+#[derive(Clone, Copy)]
+pub(super) struct TransportAddress {
+    pub(super) address: Option<SocketAddr>,
+    pub(super) is_tls: bool,
+}
+
+/// The name of TCP with TLS or without, as the daemon's clients hear it.
+fn tcp(is_tls: bool) -> String {
+    if is_tls { "tls" } else { "tcp" }.into()
+}
+
+/// Admin queues to SSDs of this process.
+pub(super) fn embedded(
+    engine: &TransportHandle,
+    soft: ExecutorId,
+    at: TransportAddress,
+    abouts: Vec<About>,
+    daemon: &Credentials,
+) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
+    let mut ports = Vec::new();
+    let mut summary = Vec::new();
+    for (index, about) in (0u16..).zip(abouts) {
+        let subnqn = ssd_subnqn(index);
+        let port = Port::Local(index);
+        let mut queue = HostQueue::connect(
+            &SsdPath { transport: engine, executor: soft, port, subnqn: &subnqn },
+            daemon.clone(),
+            Duration::ZERO,
+            ADMIN_DEADLINE,
+        )?;
+        let model = queue.identify(ADMIN_DEADLINE)?.model;
+        let address = at.address.map(|a| a.to_string()).unwrap_or_default();
+        let bytes = about.bytes;
+        summary.push(SsdSummary {
+            index,
+            bytes,
+            model: model.clone(),
+            address: address.clone(),
+            here: Some(about),
+        });
+        ports.push(SsdPort {
+            index,
+            subnqn,
+            transport: if at.address.is_some() { tcp(at.is_tls) } else { "inproc".into() },
+            address,
+            capacity_bytes: bytes,
+            model,
+            queue: Box::new(queue),
+            reconnect: None,
+        });
+    }
+    Ok((ports, summary))
+}
+
+/// An SSD in the place of another one has its capacity at least: the map counts on it.
+fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
+    if is >= was {
+        return Ok(());
+    }
+    let cause = format!(
+        "it has {is} bytes for blocks, and the SSD that had its place has {was}: put one there that is as large"
+    );
+    Err(ChannelError::Refused { peer: format!("SSD {index}"), cause })
+}
+
+/// Admin queues to SSDs of other processes.
+pub(super) fn elsewhere(
+    engine: &TransportHandle,
+    soft: ExecutorId,
+    addresses: &[String],
+    daemon: &Credentials,
+    tls: Option<&ClientTls>,
+) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
+    let mut ports = Vec::new();
+    let mut summary = Vec::new();
+    for (index, address) in (0u16..).zip(addresses) {
+        let mut remote = RemoteSsd::new(engine.clone(), soft, index, address.clone(), daemon.clone());
+        remote.use_tls(tls);
+        let mut queue = remote.connect_patiently()?;
+        let model = queue.identify(ADMIN_DEADLINE)?.model;
+        let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
+        summary.push(SsdSummary {
+            index,
+            bytes: capacity_bytes,
+            model: model.clone(),
+            address: address.clone(),
+            here: None,
+        });
+        let reconnect: Reconnect = Box::new(move || {
+            let mut queue = remote.connect()?;
+            not_smaller(index, capacity_bytes, queue.capacity_bytes(ADMIN_DEADLINE)?)?;
+            Ok(Box::new(queue) as Box<dyn AdminQueue>)
+        });
+        ports.push(SsdPort {
+            index,
+            subnqn: ssd_subnqn(index),
+            transport: tcp(tls.is_some()),
+            address: address.clone(),
+            capacity_bytes,
+            model,
+            queue: Box::new(queue),
+            reconnect: Some(reconnect),
+        });
+    }
+    Ok((ports, summary))
+}

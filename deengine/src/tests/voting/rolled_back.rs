@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Older images that are not found to be such. When one of these limits goes away its test fails: then
+//! docs/security.md and docs/limits.md are to be changed.
+
+use super::super::images::{Disk, end};
+use super::*;
+
+/// The SSD's own map, by which these vote.
+fn naming(harness: &Harness, voters: &[u16]) -> FleetMap3 {
+    let mut map = voted(voters);
+    let identity = harness.ssd().identity();
+    (map.ssds[0].uuid, map.ssds[0].incarnation) = (identity.uuid, identity.incarnation);
+    map
+}
+
+/// An SSD with a volume; these vote.
+fn made(disk: &Disk, voters: &[u16]) -> Harness {
+    let mut harness = disk.start();
+    let map = naming(&harness, voters);
+    assert_eq!(refusal(&harness.set_map(&map)), None);
+    let volume = VolumeEntry { replicas: 2, ..entry(VOLUME) };
+    assert_eq!(refusal(&harness.volume_command(opcode::VOLUME_ADD, &volume)), None);
+    harness
+}
+
+/// The SSD starts from its file, and knows its map.
+fn started(disk: &Disk) -> Harness {
+    let mut harness = disk.start();
+    harness.map_epoch = 1;
+    harness
+}
+
+/// The writer goes on, as the daemon says, and writes.
+fn write_again(harness: &mut Harness, tag: u64) {
+    let cid = harness.chmod(|entry| (entry.replicas, entry.lease_epoch) = (2, LEASE));
+    harness.step_to(harness.now + Span::from_ms(1));
+    assert_eq!(harness.take(DAEMON, cid).map(|cqe| refusal(&cqe)), Some(None));
+    assert_eq!(refusal(&harness.write(3, &[tag])), None);
+}
+
+#[test]
+fn an_older_image_is_served_where_the_map_names_no_voters() {
+    let disk = Disk::new();
+    let mut harness = made(&disk, &[]);
+    assert_eq!(refusal(&harness.write(3, &[1])), None);
+    end(harness);
+    disk.keep("older");
+    let mut harness = started(&disk);
+    write_again(&mut harness, 2);
+    end(harness);
+    disk.put("older");
+    let mut harness = started(&disk);
+    harness.step_to(harness.now + Span::from_ms(1000));
+    assert!(harness.questions().is_empty(), "it asks no other SSD");
+    assert!(harness.read_stored(3) == Ok(block(1)), "what was written last is gone");
+}
+
+impl Harness {
+    /// The voters that are there say yes until it serves.
+    fn hears_yes_of(&mut self, there: &[u16]) {
+        for _ in 0..4 {
+            self.step_to(self.now + Span::from_ms(101));
+            for (ask, voter, _) in self.questions() {
+                if there.contains(&voter) {
+                    self.say(ask, Ok(()));
+                }
+            }
+        }
+    }
+}
+
+/// SSDs 0, 1 and 2 vote, and two of them are enough. SSD 2 was away when SSD 0 raised its number. SSD 1 heard
+/// of it, and is away now, or was rolled back itself.
+#[test]
+fn an_older_image_of_a_voter_is_served_while_the_voters_that_knew_its_number_are_away() {
+    let disk = Disk::new();
+    let mut harness = made(&disk, &[0, 1, 2]);
+    harness.hears_yes_of(&[1, 2]);
+    assert_eq!(refusal(&harness.write(3, &[1])), None);
+    end(harness);
+    disk.keep("older");
+    let mut harness = started(&disk);
+    harness.hears_yes_of(&[1]);
+    write_again(&mut harness, 2);
+    let raised = harness.ssd().openings().to_vec();
+    end(harness);
+    disk.put("older");
+    let mut harness = started(&disk);
+    assert!(harness.ssd().openings() < &raised[..], "{raised:?}");
+    harness.hears_yes_of(&[2]);
+    assert!(harness.read_stored(3) == Ok(block(1)), "what was written last is gone");
+    // Where SSD 1 is there it finds the older image, whatever SSD 2 says.
+    end(harness);
+    disk.put("older");
+    let mut harness = started(&disk);
+    harness.step_to(harness.now + Span::from_ms(1));
+    let asked = harness.questions();
+    let of = |wanted: u16| asked.iter().find(|(_, voter, _)| *voter == wanted).expect("it is asked").0;
+    harness.say_older(of(1), u32::try_from(raised[0]).unwrap());
+    harness.hears_yes_of(&[2]);
+    assert!(harness.ssd().is_filling() && harness.read_stored(3).is_err());
+}
+
+#[test]
+fn a_voter_that_was_rolled_back_has_forgotten_the_numbers_that_it_heard() {
+    let disk = Disk::new();
+    let harness = made(&disk, &[0, 1, 2]);
+    end(harness);
+    disk.keep("older");
+    let asks = |harness: &mut Harness, opening: u32| {
+        harness.connect(PEER, 0, Identity::Peer(1), CNTLID_ANY);
+        let ask = Ask { ssd: 1, array: ARRAY, epoch: 1, incarnation: 0, opening };
+        refusal(&harness.lease_ask(PEER, ask))
+    };
+    let mut harness = started(&disk);
+    assert_eq!(asks(&mut harness, 5), None);
+    end(harness);
+    let mut harness = started(&disk);
+    assert_eq!(asks(&mut harness, 4), Some(Refusal::OlderImage));
+    end(harness);
+    disk.put("older");
+    assert_eq!(asks(&mut started(&disk), 4), None);
+}
