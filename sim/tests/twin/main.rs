@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use trace::{Run, Trace};
 
 /// Seeds of the short form.
-const TRACES: u64 = 40;
+const TRACES: u64 = 25;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
