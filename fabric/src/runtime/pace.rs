@@ -10,7 +10,7 @@
 //!   and there is no other engine:
 //!   last activity -- spin, yield --> 20 to 300 us -- 20 ms -->
 //! ```
-//! There a thread stays awake for as long as work has come, without a pause of a millisecond: a load keeps it
+//! There a thread stays awake for as long as work has come without a pause of a millisecond. A load keeps it
 //! awake between two requests, and a lone request costs little.
 
 use crate::transport::Waits;
