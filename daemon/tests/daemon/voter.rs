@@ -107,7 +107,7 @@ impl MapLog {
                 );
             }
         }
-        // Places that stay are of the same content. One that was called lost, and fills, may have a later one.
+        // Places that stay are of the same content. One that was called lost fills, and may have a later one.
         for (ssd, (old, new)) in before.ssds.iter().zip(&map.ssds).enumerate() {
             let may_change = |place: &Place3| place.filling && old.state == State3::Absent;
             let stays = |place: &Place3| usize::from(place.ssd) == ssd && !may_change(place);
