@@ -37,7 +37,8 @@ struct Run {
     model: Model,
     /// The map names voters, and the daemon changes it by itself.
     votes: bool,
-    /// SSDs whose last copies the operator has called lost.
+    /// SSDs whose last copies the operator may have called lost. Without leave to lose data the daemon takes
+    /// this for it where no volume has a block there.
     given_up: BTreeSet<u16>,
     /// No daemon can start any more.
     is_over: bool,
@@ -126,7 +127,7 @@ impl Run {
             let is_kept = |ssd: &&SsdView| matches!(ssd.state, State3::Out | State3::Absent);
             let kept = fleet.iter().flat_map(|f| &f.ssds).filter(is_kept);
             for ssd in kept.map(|ssd| ssd.index).collect::<Vec<_>>() {
-                self.given_up.extend(Some(ssd).filter(|_| lose_data));
+                self.given_up.insert(ssd);
                 self.send(Request::Replace { ssd, lose_data });
                 self.send(Request::Resume { ssd, lose_data });
             }
@@ -256,11 +257,11 @@ impl Run {
                 self.bench.find(u16::try_from(ssd).unwrap());
             }
             Step::Replace { ssd, lose_data } if self.votes => {
-                self.given_up.extend(Some(ssd).filter(|_| lose_data));
+                self.given_up.insert(ssd);
                 self.send(Request::Replace { ssd, lose_data });
             }
             Step::Resume { ssd, lose_data } if self.votes => {
-                self.given_up.extend(Some(ssd).filter(|_| lose_data));
+                self.given_up.insert(ssd);
                 self.send(Request::Resume { ssd, lose_data });
             }
             Step::Lossy { .. } | Step::Reboot { .. } | Step::Swap { .. } => {}
