@@ -152,12 +152,14 @@ fn ssds_vote_and_fill_by_tls_and_no_log_of_them_or_their_daemon_shows_a_secret()
         let (code, said) = up.end_anyhow("-TERM");
         assert_eq!(code, 0);
         let key = std::fs::read_to_string(three.path("array.key")).expect("the key");
-        assert_no_secret("gnstor up --ssd-at", &said, &key);
+        let folder = three.path("");
+        let public = [folder.trim_end_matches('/')];
+        assert_no_secret("gnstor up --ssd-at", &said, &key, &public);
         for ssd in 0..SSDS {
             let process = three.ssds[ssd].take().expect("it runs");
             three.logs.extend(process.complaints());
             process.end("-TERM");
         }
-        assert_no_secret("gnstor ssd", &three.logs, &key);
+        assert_no_secret("gnstor ssd", &three.logs, &key, &public);
     });
 }
