@@ -13,11 +13,11 @@ pub struct Lateness {
     pub buckets: Vec<u64>,
     /// Half of the responses were not later, microseconds.
     pub p50_us: f64,
-    /// Nine of ten.
+    /// Nine of ten responses were at most so late.
     pub p90_us: f64,
-    /// 99 of 100.
+    /// 99 of 100 were.
     pub p99_us: f64,
-    /// 999 of 1000.
+    /// 999 of 1000 were.
     pub p99_9_us: f64,
     /// None was later.
     pub max_us: f64,

@@ -268,7 +268,7 @@ fn whole(harness: &Harness, outcome: &Outcome, op: usize, what: &str) -> Result<
     Ok(())
 }
 
-/// Over all threads.
+/// Sum of a number of each thread.
 fn sum(outcome: &Outcome, f: fn(&LaneResult) -> u64) -> u64 {
     outcome.lanes.iter().flatten().map(f).sum()
 }

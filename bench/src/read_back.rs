@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 /// A running array may give SSDs their places back meanwhile. So long reading back begins anew.
 const MAP_LIMIT: Duration = Duration::from_secs(30);
-/// From one try to the next.
+/// Pause between one try and the next.
 const REST: Duration = Duration::from_millis(200);
 
 /// Reads every replica of every block, where the load has written and its reads are checked, and adds what
-/// that finds to the report. Not after Ctrl-C, and not after a failed write: what its blocks hold is then
+/// that finds to the report. It does not do so after Ctrl-C or a failed write: what its blocks hold is then
 /// unknown.
 ///
 /// # Errors

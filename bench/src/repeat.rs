@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// A figure of several runs.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Spread {
-    /// That of the run in the middle; of an even number the lower one in the middle.
+    /// The figure of the run in the middle. Of an even number of runs it is the lower one in the middle.
     pub median: f64,
     /// The least.
     pub least: f64,
@@ -23,7 +23,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Of these figures, except NaN; `None` of no figures.
+    /// The spread of these figures without NaN; `None` where there is no figure.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut all: Vec<f64> = figures.into_iter().filter(|figure| !figure.is_nan()).collect();
         all.sort_by(f64::total_cmp);
@@ -104,7 +104,7 @@ pub(super) fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
 }
 
 impl Repeated {
-    /// Of at least one run.
+    /// Summary of at least one run.
     fn of(runs: Vec<Report>, planned: u32) -> Self {
         let spread = |figure: fn(&Report) -> Option<f64>| Spread::of(runs.iter().filter_map(figure));
         Self {

@@ -8,7 +8,7 @@ use gnstor_console::{outln, print_json};
 use serde_json::json;
 use std::time::Duration;
 
-/// From one look at the array to the next.
+/// Pause between one look at the array and the next.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
 /// What was said of a running array last.

@@ -86,8 +86,7 @@ fn open(
 }
 
 /// Runs commands that are ready in advance, `DEPTH` at a time; how many completed. Time passes, in `clock`
-/// and nowhere else, where
-/// some of them wait for collection.
+/// and nowhere else, where some of them wait for collection.
 fn drive(worker: &mut Worker, commands: &[Sqe], clock: &AtomicU64) -> u64 {
     let mut done = 0;
     let now = || Time::from_ns(clock.load(Ordering::Relaxed));

@@ -305,15 +305,7 @@ impl Ssd {
         pushed_bytes: u32,
         work: Work,
     ) {
-        let (Work::Deallocate { ref buffer, .. }
-        | Work::Connect { ref buffer, .. }
-        | Work::Authenticate { ref buffer }
-        | Work::Answer { ref buffer, .. }
-        | Work::Entry { ref buffer, .. }
-        | Work::Map { ref buffer, .. }) = work
-        else {
-            unreachable!("the caller has seen that there is a buffer")
-        };
+        let buffer = work.buffer().expect("the caller has seen that there is a buffer");
         // What goes to the host need not be copied.
         let data = if matches!(work, Work::Answer { .. }) {
             Vec::new()

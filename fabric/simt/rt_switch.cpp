@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
 // The context switch. ucontext would make a system call at each switch to save the signal mask.
-// Floating-point
-// control words are not saved: device code never changes them.
+// Floating-point control words are not saved: device code never changes them.
 #include "rt_switch.hpp"
 
 #include <stdint.h>

@@ -22,8 +22,8 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// A client's write or TRIM; whether it changes the block. What is of an earlier life has a stamp
-    /// that counts for nothing.
+    /// Judges a client's write or TRIM, and returns whether it changes the block. The stamp of an earlier
+    /// life counts for nothing.
     pub fn write(&mut self, new: Held) -> bool {
         let applies = !self.is_current || self.held.is_older_than(new.stamp());
         if applies {
@@ -33,8 +33,9 @@ impl Filling {
         applies
     }
 
-    /// A copy of the first arrives, or none was needed; whether what is read changes. It is judged when it is
-    /// applied: a write may have come since the comparison. The stamp of a tombstone is kept as well.
+    /// Judges a copy of the first, or that none was needed. Returns whether reads find something else from
+    /// now on. The copy is judged when it is applied, as a write may have come since the comparison. The
+    /// stamp of a tombstone is kept as well.
     pub fn copy(&mut self, theirs: Held) -> bool {
         let before = self.held;
         if !self.is_current || self.held.is_older_than(theirs.stamp()) {

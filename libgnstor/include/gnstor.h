@@ -135,7 +135,8 @@ int gn_drain(gn_file *file, uint64_t timeout_ns);
 
 // Registers device memory of the caller's (cudaMalloc) for the client's I/O: kernels name it by *key, instead
 // of f.pool_key(). The key is valid until gn_deregister_buffer or the end of the client. Both wait until no
-// kernel runs. -EINVAL: it is not memory of the node's device, or too much is registered; not such a key.
+// kernel runs. -EINVAL: it is not memory of the node's device, too much is registered, or there is no such
+// key.
 int gn_register_buffer(gn_client *client, uint64_t address, size_t bytes, uint32_t *key);
 int gn_deregister_buffer(gn_client *client, uint32_t key);
 

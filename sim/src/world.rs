@@ -343,7 +343,7 @@ fn entry(volume: &Volume) -> VolumeEntry {
         readers: vec![client],
         writer: Some(client),
         unsettled: false,
-        lease_epoch: lease_epoch.into(),
+        lease_epoch,
         lease_ms: 3_600_000,
         request_ids: Vec::new(),
         limits: Limits::default(),

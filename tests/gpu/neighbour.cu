@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Kernels of the test of neighbours on a GPU: one that reads a volume, and one of a neighbour that knows
-// nothing
-// of volumes.
+// nothing of volumes.
 #include "gnstor/gnstor.cuh"
 #include "neighbour.h"
 

@@ -125,6 +125,7 @@ impl Core {
     }
 
     /// Checks the caller's rights: to the volume, and to the client id that the request names.
+    #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     fn allowed(&mut self, caller: &Caller, request: &Request) -> Result<(), Failure> {
         let (client, name, right) = match request {
             Request::Create(create) if !caller.creator => {

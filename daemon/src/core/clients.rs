@@ -57,7 +57,7 @@ impl Default for Quotas {
 }
 
 /// How far a daemon's first id is above that of the daemon one term before. An SSD that started anew believes
-/// an older secret of an id until the newer one is proven. So an id that an earlier daemon gave rests: it
+/// an older secret of an id until the newer one is proven. So an id that an earlier daemon gave rests. It
 /// comes again after some 64 starts of a daemon, or when ids have gone once round.
 const TERM_IDS: u64 = 1024;
 

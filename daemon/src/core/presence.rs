@@ -213,6 +213,10 @@ impl Core {
         );
     }
 
+    #[expect(
+        clippy::too_many_lines,
+        reason = "the cases of one answer, in the order in which they are judged"
+    )]
     pub(super) fn resync_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let retry_ms = self.config.retry_ms;
         // Where voters decide the map names the SSD's uuid: its volumes are of this array.
@@ -289,6 +293,10 @@ impl Core {
     }
 
     /// The steps of an array whose voters decide; gives back what is left to be done.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "the cases of one answer, in the order in which they are judged"
+    )]
     fn vote_resynced(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) -> Option<Answer> {
         if self.map_of_voters().is_none() {
             return Some(answer);

@@ -302,6 +302,7 @@ impl Core {
         self.start_next(now);
     }
 
+    #[expect(clippy::too_many_lines, reason = "the steps of a start, in their order")]
     fn start_next(&mut self, now: u64) {
         let of_voters = self.map_of_voters().is_some();
         let has_voters = self.config.map_format.has_voters(self.members.connected());

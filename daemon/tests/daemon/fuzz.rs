@@ -95,10 +95,10 @@ fn good() -> Vec<Vec<u8>> {
         GetMapRequest {}.encode_to_vec(),
         ShowRequest {}.encode_to_vec(),
         WatchMapRequest { after_epoch: 0 }.encode_to_vec(),
-        ResumeRequest { ssd: 1 }.encode_to_vec(),
+        ResumeRequest { ssd: 1, lose_data: false }.encode_to_vec(),
         FailRequest { ssd: 1, lose_data: true }.encode_to_vec(),
         RemoveRequest { ssd: 1 }.encode_to_vec(),
-        ReplaceRequest { ssd: 1 }.encode_to_vec(),
+        ReplaceRequest { ssd: 1, lose_data: false }.encode_to_vec(),
         RepairRequest { order: RepairOrder::Share.into(), share_percent: 50 }.encode_to_vec(),
     ];
     (0u8..).zip(bodies).map(|(call, body)| [&[call][..], &body].concat()).collect()

@@ -184,6 +184,7 @@ impl Run {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each step")]
     fn step(&mut self, step: Step) {
         let text = |name: u8| format!("v{name}");
         match step {

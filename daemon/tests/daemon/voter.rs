@@ -9,7 +9,7 @@ use gnstor_fleet::set::{SsdSet, may_become};
 use gnstor_fleet::voter::{Held, Voter};
 use gnstor_fleet::{ArrayId, Refused};
 use gnstor_proto::nvme::Sqe;
-use gnstor_proto::placement::map3::{FleetMap3, State3};
+use gnstor_proto::placement::map3::{FleetMap3, Place3, State3};
 use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
@@ -107,14 +107,16 @@ impl MapLog {
                 );
             }
         }
-        // Places that stay are of the same content.
+        // Places that stay are of the same content. One that was called lost, and fills, may have a later one.
         for (ssd, (old, new)) in before.ssds.iter().zip(&map.ssds).enumerate() {
-            let serves = before
-                .rows
-                .iter()
-                .flat_map(|row| row.places.iter().flatten())
-                .any(|p| usize::from(p.ssd) == ssd);
-            assert!(!serves || old.incarnation == new.incarnation || new.shrunk_at == map.epoch, "SSD {ssd}");
+            let may_change = |place: &Place3| place.filling && old.state == State3::Absent;
+            let stays = |place: &Place3| usize::from(place.ssd) == ssd && !may_change(place);
+            let is_given = before.rows.iter().flat_map(|row| row.places.iter().flatten()).any(stays);
+            assert!(
+                !is_given || old.incarnation == new.incarnation || new.shrunk_at == map.epoch,
+                "epoch {}: SSD {ssd} has places with another content",
+                map.epoch
+            );
         }
     }
 

@@ -5,8 +5,7 @@
 //!   unit sealed --modelled program time--> on flash --> journal pages that name only such units --> durable
 //! ```
 //! A journal page is written only when every page that it names is on flash ("data first"). Nothing here
-//! waits
-//! for a disk: a flush of the journal is started, and each call polls for its end.
+//! waits for a disk: a flush of the journal is started, and each call polls for its end.
 //!
 //! [`Ftl::make_durable`] pads half-filled units, so that everything committed so far becomes durable. Flush
 //! and FUA wait for that.

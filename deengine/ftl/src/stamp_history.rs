@@ -3,8 +3,9 @@
 //!
 //! A writer's outstanding sequences lie within [`HISTORY`]. So the last [`HISTORY`] blocks include every
 //! write that an older one may still follow. That holds also where a block has been unmapped since and no
-//! page has its stamp. Repair after a dead writer compares these lists between replicas. They survive power
-//! failures: the journal names every applied stamp, and the checkpoint holds the whole histories.
+//! page has its stamp. An SSD that fills or settles also hears from its peer which TRIMs these lists have.
+//! They survive power failures: the journal names every applied stamp, and the checkpoint holds the whole
+//! histories.
 
 use gnstor_durable::AppliedStamp;
 use gnstor_proto::placement::mix64;

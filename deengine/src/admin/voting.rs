@@ -65,7 +65,6 @@ pub(crate) fn refusal_of(refused: gnstor_fleet::Refused) -> Refusal {
         Rule::AskTheFirst => Refusal::AskTheFirst,
         Rule::GroupWaits => Refusal::GroupWaits,
         Rule::WrongTarget => Refusal::WrongTarget,
-        // A mark is not in use yet: a stamp below it has the outcome of a lease that is over.
         Rule::LeaseExpired => Refusal::LeaseExpired,
         Rule::GroupFull => Refusal::GroupFull,
         Rule::OlderImage => Refusal::OlderImage,

@@ -84,6 +84,33 @@ pub(crate) enum Work {
     Orphan { blocks: Vec<NewBlock>, buffer: Option<Buffer> },
 }
 
+impl Work {
+    /// The scratch buffer that its transfers touch.
+    pub(crate) fn buffer(&self) -> Option<&Buffer> {
+        match self {
+            Self::Compare { buffer, .. }
+            | Self::Deallocate { buffer, .. }
+            | Self::Connect { buffer, .. }
+            | Self::Authenticate { buffer }
+            | Self::Answer { buffer, .. }
+            | Self::Entry { buffer, .. }
+            | Self::Map { buffer, .. } => Some(buffer),
+            Self::Orphan { buffer, .. } => buffer.as_ref(),
+            Self::Read(_)
+            | Self::Write(_)
+            | Self::Starved(_)
+            | Self::Stalled(_)
+            | Self::Trim(_)
+            | Self::MakeDurable(_)
+            | Self::Delayed { .. }
+            | Self::Change
+            | Self::Fence { .. }
+            | Self::AwaitEvent
+            | Self::Abort => None,
+        }
+    }
+}
+
 /// It is moved twice, in and out of its slot.
 const _: () = assert!(size_of::<Command>() <= 208);
 

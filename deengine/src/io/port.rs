@@ -19,7 +19,7 @@ const MAX_PORTS: usize = 1 << 16;
 pub(super) struct Port {
     /// Its name within the SSD.
     pub(super) name: QueueKey,
-    /// As the engine calls it.
+    /// The queue's key at the engine.
     pub(super) key: QueueKey,
     /// The host whose reads and writes the worker may carry out alone.
     pub(super) reader: Option<Identity>,

@@ -19,7 +19,7 @@ use gnstor_proto::status::Refusal;
 const MEDIUM_PAUSE: Span = Span::from_ns(2_000);
 /// How soon to try a waiting command again, where the layer does not know better.
 const RETRY_PAUSE: Span = Span::from_ns(20_000);
-/// The same on a full disk, and where commands wait for syncs only: the layer knows better when those end.
+/// This pause on a full disk, and where commands wait for syncs only: the layer knows better when those end.
 const LONG_PAUSE: Span = Span::from_ms(2);
 
 /// Most commands that are tried again at a time.
@@ -89,7 +89,7 @@ impl Ssd {
         }
     }
 
-    /// One thing that the command waited for has ended.
+    /// Notes that one thing that the command waited for has ended.
     pub(crate) fn ended(&mut self, now: Time, id: u32) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.pending -= 1;
@@ -98,7 +98,7 @@ impl Ssd {
         }
     }
 
-    /// Lets the layer get on, and tries what waits for it; when to come back.
+    /// Lets the layer get on, and tries the commands that wait for it. Returns when to call it again.
     pub(crate) fn maintain(&mut self, now: Time) -> Time {
         let layer = self.ftl().maintain(now);
         self.take_loads(now);
@@ -148,7 +148,7 @@ impl Ssd {
         let Some(permit) = command.permit else { return };
         let done_at = command.done_at;
         match (command.work, gives_up) {
-            // What was written stays, and is not durable yet.
+            // The data that was written stays, and is not durable yet.
             (Work::MakeDurable(seq), Some(why)) if self.ftl().durable() < seq => {
                 self.refuse(permit, command.vid, not_durable(why).into(), done_at.max(now));
             }

@@ -266,7 +266,7 @@ impl Controller for Worker {
         }
         if is_connected {
             self.take_outcomes(now);
-            // Pending commands came first.
+            // Commands that pend came before this one.
             self.dispatch_pending(now);
             if self.is_busy(now) {
                 let is_begun =
@@ -344,7 +344,7 @@ impl Controller for Worker {
             ssd.watch_flash(now);
             ssd.count_on(now);
         }
-        // A worker that holds the lock does it, or says when it is to be done.
+        // The worker that holds the lock does this maintenance, or says when it is due.
         if now >= workers.alarm()
             && let Some(mut ssd) = self.shared.try_lock()
         {

@@ -99,17 +99,18 @@ pub(super) struct Write {
     pub(super) command: Command,
     pub(super) blocks: Vec<NewBlock>,
     pub(super) stage: Stage,
-    /// Since when all of the data is there: the model commits it then, however late the worker gets to it.
+    /// The time since which all of the data is there. The model commits the write then, however late the
+    /// worker gets to it.
     pub(super) data_at: Time,
     /// Blocks whose transfers have not ended.
     pub(super) pending: u32,
-    /// Whose frames it has while its data is under way.
+    /// The client that the frames count for while the data is under way.
     client: ClientId,
     /// The first transfer that failed.
     pub(super) failure: Option<Refusal>,
     /// The version of the rules that it was judged by.
     pub(super) version: u64,
-    /// There was no room for it: the model takes it when there is, not before.
+    /// There was no room for the write. The model takes it when there is room, not before.
     pub(super) is_stalled: bool,
 }
 
@@ -276,7 +277,7 @@ impl Worker {
         Some(id)
     }
 
-    /// Frames for so many blocks, where there are any.
+    /// Takes frames for so many blocks, if so many are free.
     fn take_blocks(&mut self, count: u32) -> Option<Vec<NewBlock>> {
         let mut blocks = self.writes.spare.pop().unwrap_or_default();
         self.shared.ftl.take_frames(count, |frame| blocks.push(NewBlock { frame, sum: 0 }));
@@ -288,7 +289,7 @@ impl Worker {
         Some(blocks)
     }
 
-    /// The transfer of a block has ended.
+    /// Takes the end of a transfer of a block.
     #[inline]
     pub(super) fn end_pull(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         self.take_outcomes(now);

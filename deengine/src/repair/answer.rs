@@ -23,7 +23,7 @@ use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row, Wanted};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 
-/// Blocks that are looked at while the layer is locked once.
+/// Most blocks that one hold of the layer's lock looks at.
 const AT_ONCE: usize = 64;
 
 impl Ssd {
@@ -121,7 +121,7 @@ impl Ssd {
                     self.ftl().unpin(page);
                     pages.push(page);
                     let stamp = stamp.ok_or(Refusal::NotReady)?;
-                    // What was read may have rotted.
+                    // The data that was read may have rotted.
                     let kind = match bytes?.filter(|bytes| block_sum(bytes) == sum) {
                         Some(bytes) => {
                             data.extend_from_slice(&bytes);
@@ -134,7 +134,7 @@ impl Ssd {
                 Extent::WrongKey => return Err(Refusal::WrongKey.into()),
                 Extent::Unmapped | Extent::StaleGeneration => {
                     match held(self.ftl().commits().kept(read.vid, read.generation, vba)) {
-                        // It was written in between: the asker comes again.
+                        // A client wrote the block in between: the asker asks again.
                         Held::Block { .. } => return Err(Refusal::NotReady.into()),
                         held => row_of(vba, held),
                     }

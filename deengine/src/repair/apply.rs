@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 /// What became of a block.
 enum Outcome {
-    /// It stays as it is.
+    /// The block stays as it is.
     Same,
     /// The block got the other SSD's content by this transaction.
     Replaced(Seq, Time),
@@ -108,7 +108,7 @@ fn judge(
         let (seq, done) = commits.replace(now, &target, block)?;
         outcome = Outcome::Replaced(seq, done);
     } else if !matches!(holds, Held::Block { .. }) && (holds != own || fills) {
-        // What is not mapped may have a stamp of an earlier life.
+        // A block that is not mapped may have a stamp of an earlier life.
         commits.note_stamp(vid, vba, holds.stamp());
     }
     if fills {
@@ -124,7 +124,7 @@ fn other_than(sum: u32) -> &'static [u8; BLOCK_BYTES as usize] {
 }
 
 impl Ssd {
-    /// Rows of a part of a window are there. `None`: they are no answer.
+    /// Takes the rows of a part of a window. `None`: the data is no answer to the question.
     pub(super) fn compare_rows(
         &mut self,
         now: Time,
@@ -153,7 +153,7 @@ impl Ssd {
                     }
                     Ok(Outcome::Differs) => window.pull.push_back(target.vba),
                     Err(_) => {
-                        // No room now: the window is compared anew, and what is done stays done.
+                        // There is no room now. The window is compared anew; blocks that are done stay done.
                         window.to_list.push_front(listed);
                         window.retry_at = now + NO_ROOM;
                         window.pull.clear();
@@ -171,7 +171,7 @@ impl Ssd {
         Some(())
     }
 
-    /// Blocks with their data are there. `None`: they are no answer.
+    /// Takes blocks with their data. `None`: the data is no answer to the question.
     pub(super) fn take_blocks(
         &mut self,
         now: Time,
@@ -202,7 +202,7 @@ impl Ssd {
                     window.retry_at = now + NO_ROOM;
                     return Some(());
                 };
-                // The next question waits until the write buffer has this.
+                // The next question waits until the write buffer has these blocks.
                 window.retry_at = window.retry_at.max(done);
             }
             if window.pull.front() == Some(&row.block) {
@@ -212,7 +212,8 @@ impl Ssd {
         Some(())
     }
 
-    /// One block with its data; when the write buffer has it. `None`: there is no room for it now.
+    /// Takes one block with its data, and returns when the write buffer has it. `None`: there is no room for
+    /// it now.
     fn take_block(
         &mut self,
         now: Time,

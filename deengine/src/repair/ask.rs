@@ -14,14 +14,14 @@ use gnstor_proto::pull::{PeerRead, Wanted};
 use gnstor_proto::status::{Detail, Status};
 
 impl Ssd {
-    /// Asks the window's SSD; `false`: that is not possible now.
+    /// Asks the window's SSD. `false`: no question can be sent now.
     pub(super) fn ask_window(&mut self, now: Time, name: Name, window: &mut Window) -> bool {
         let Some(read) = self.question_of(window) else { return false };
         window.ask = self.ask_peer(now, name, window.peer, read);
         window.ask.is_some()
     }
 
-    /// Asks an SSD; `None`: that is not possible now.
+    /// Asks an SSD. `None`: no question can be sent now.
     pub(super) fn ask_peer(&mut self, now: Time, name: Name, peer: u16, read: PeerRead) -> Option<AskId> {
         let AnyMap::Three(map) = self.table.fleet()?.map() else { return None };
         let peer = map.ssds.get(usize::from(peer))?;
@@ -38,7 +38,7 @@ impl Ssd {
         Some(ask)
     }
 
-    /// Questions whose time is over have no answer; when the next one's is.
+    /// Gives up the questions whose time is over. Returns when the time of the next one is.
     pub(super) fn end_late_questions(&mut self, now: Time) -> Time {
         let late = self.repair.open.iter().filter(|(_, open)| open.until <= now);
         let late: Vec<AskId> = late.map(|(ask, _)| *ask).collect();

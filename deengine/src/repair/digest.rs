@@ -9,7 +9,8 @@ use gnstor_proto::pull::LEAF;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::VecDeque;
 
-/// The blocks that are meant. Blocks of a chunk are of one group, so a chunk is looked at once.
+/// The blocks for which `is_meant` holds. All blocks of a chunk are of one group, so each chunk is judged
+/// once.
 pub(super) fn of_chunks(
     entry: &VolumeEntry,
     blocks: impl Iterator<Item = u32>,
@@ -37,7 +38,7 @@ pub(super) fn leaves_of(first: u32, count: usize, blocks: &[u32]) -> impl Iterat
 }
 
 impl Ssd {
-    /// Digests of a window are there. `None`: they are no answer.
+    /// Takes the digests of a window. `None`: the data is no answer to the question.
     pub(super) fn compare_digests(
         &mut self,
         name: Name,

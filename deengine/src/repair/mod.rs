@@ -38,15 +38,15 @@ use std::collections::{BTreeMap, VecDeque};
 /// Windows of a walk that are open at a time.
 const WINDOWS: usize = 4;
 const _: () = assert!(MOST_BLOCKS <= 64, "a window's question is a mask");
-/// An SSD that does not answer, or refuses, is asked again after this.
+/// An SSD that does not answer, or refuses, is asked again after this time.
 const PAUSE: Span = Span::from_ms(20);
-/// The layer has no room for a block: it is asked for again.
+/// Where the layer has no room for a block, the block is asked for again after this time.
 const NO_ROOM: Span = Span::from_ms(2);
-/// A question has no answer after this.
+/// A question that has no answer after this time gets none.
 const PATIENCE: Span = Span::from_ms(2000);
-/// A block that the other SSD cannot read is asked for so often.
+/// Times that a block is asked for that the other SSD cannot read.
 const TRIES: u32 = 3;
-/// How soon it is looked whether what was taken over is durable.
+/// Time after which the walk looks whether all that it took over is durable.
 const DURABLE_POLL: Span = Span::from_ms(1);
 /// How soon a fill that is paused looks whether a new term has ended that.
 const PAUSED_POLL: Span = Span::from_ms(100);
@@ -75,7 +75,7 @@ struct Window {
     blocks: u32,
     /// Index of the SSD that is asked.
     peer: u16,
-    /// Its digests are there.
+    /// Whether its digests have come.
     is_digested: bool,
     /// First block and number of blocks of the parts whose digests differ: their rows are to be compared.
     to_list: VecDeque<(u32, u32)>,
@@ -90,7 +90,7 @@ struct Window {
 }
 
 impl Window {
-    /// The SSD could not read a block once more: whether that is the last time.
+    /// Notes that the SSD could not read a block once more. Returns whether it was the last try.
     fn gives_up(&mut self, block: u32) -> bool {
         let before = if self.tried.0 == block { self.tried.1 } else { 0 };
         self.tried = (block, before + 1);
@@ -108,14 +108,14 @@ struct Walk {
     /// Volume and block to go on with; `None`: all have their windows.
     next: Option<(Vid, u64)>,
     windows: Vec<Window>,
-    /// Ranges that a newer map came in between of: another SSD may decide there now.
+    /// Ranges that were under way when a newer map came: another SSD may decide there now.
     again: Vec<(Vid, u64)>,
     /// Blocks of the volumes whose windows have begun.
     walked: u64,
     pulled: u64,
-    /// Of those, blocks that the other SSD could not read.
+    /// Blocks among the pulled ones that the other SSD could not read.
     unreadable: u64,
-    /// The last transaction that it made.
+    /// The last transaction that the walk made.
     last: Seq,
     is_durable: bool,
     /// State of the volume's entry that a settle is for.
@@ -137,7 +137,7 @@ impl Walk {
         self.next.is_none() && self.windows.is_empty() && self.again.is_empty()
     }
 
-    /// What is under way begins anew, in all volumes or in one: answers that are on their way count no more.
+    /// Begins anew what is under way, in all volumes or in one. Answers that are on their way count no more.
     fn restart_windows(&mut self, of: Option<Vid>) {
         let ended = self.windows.extract_if(.., |window| of.is_none_or(|vid| window.vid == vid));
         self.again.extend(ended.map(|window| (window.vid, window.first.into())));
@@ -174,13 +174,13 @@ pub(crate) struct Repair {
 }
 
 impl Ssd {
-    /// It goes by another map, which is in the table.
+    /// The table has another map: repairs go by it from now on.
     pub(crate) fn follow_fill(&mut self, now: Time) {
         self.scrub_by_new_map(now);
         self.repair.walks.retain(|name, _| *name == Name::Fill);
         let places = self.table.fleet().map_or_else(Vec::new, |fleet| fleet.fills().to_vec());
         if places.is_empty() {
-            // Only now: no write that was judged by the older map is committed any more.
+            // Done only now: no write that the older map judged is committed any more.
             if !std::mem::take(&mut self.repair.places).is_empty() {
                 self.repair.walks.clear();
                 self.ftl().forget_current();
@@ -198,7 +198,8 @@ impl Ssd {
         self.wake_at(now);
     }
 
-    /// What is current stays so where it goes on to fill. A place that was taken may come back later.
+    /// Blocks that are current stay so where the place goes on to fill. A place that a map took may come back
+    /// later.
     fn keep_current(&self) {
         self.ftl().retain_current(|vid, generation, vba| {
             let volume = Vid::new(vid).and_then(|vid| self.table.volume(vid));
@@ -221,7 +222,7 @@ impl Ssd {
         self.repair.paused_in == Some(self.table.term())
     }
 
-    /// Goes on with all walks; when to come back.
+    /// Goes on with all walks. Returns when to call it again.
     pub(crate) fn repair_on(&mut self, now: Time) -> Time {
         if self.repair.walks.is_empty() && self.repair.open.is_empty() && !self.repair.scrub.runs() {
             return Time::NEVER;

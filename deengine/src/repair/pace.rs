@@ -20,7 +20,7 @@ const LEAST: Span = Span::from_ns(500);
 pub(super) struct Pace {
     /// Percent of the SSD that repairs take while clients use it.
     pub(super) share: u8,
-    /// Commands of clients that had come.
+    /// Number of commands of clients at the last look.
     seen: u64,
     used_until: Time,
     /// End of the last turn that was given.

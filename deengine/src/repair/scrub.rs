@@ -29,7 +29,7 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::VecDeque;
 
-/// Ranges that one step looks at: many may have nothing that this SSD serves.
+/// Most ranges that one step looks at. Many of them may have nothing that this SSD serves.
 const RANGES: usize = 64;
 /// Pause between two such steps: commands of clients come first.
 const TURN: Span = Span::from_ns(200_000);
@@ -38,10 +38,10 @@ const TURN: Span = Span::from_ns(200_000);
 #[derive(Debug, Default)]
 pub(super) struct Scrub {
     log: ScrubLog,
-    /// Volume and block to go on with; `None`: all have been looked at.
+    /// Volume and block to go on with. `None`: the scrub has looked at all of them.
     next: Option<(Vid, u64)>,
     range: Option<Range>,
-    /// Not before this it goes on.
+    /// The scrub goes on at this time at the earliest.
     due: Time,
 }
 
@@ -73,7 +73,7 @@ struct Wrong {
     own: (Held, bool),
     /// SSDs that may have a good copy; the next one to be asked comes first.
     peers: VecDeque<u16>,
-    /// How often it was asked for in vain.
+    /// Number of times that other SSDs were asked for a good copy in vain.
     tries: u32,
 }
 
@@ -136,7 +136,7 @@ impl Ssd {
         log
     }
 
-    /// It goes by another map: another SSD may be the first of a group, and other places may serve.
+    /// The table has another map. Another SSD may be the first of a group, and other places may serve.
     pub(super) fn scrub_by_new_map(&mut self, now: Time) {
         let serves = self.table.fleet().is_some_and(|fleet| fleet.serves());
         if self.repair.scrub.runs() && !serves {
@@ -151,7 +151,7 @@ impl Ssd {
         }
     }
 
-    /// Goes on with the scrub; when to come back.
+    /// Goes on with the scrub. Returns when to call it again.
     pub(super) fn scrub_on(&mut self, now: Time) -> Time {
         for _ in 0..RANGES {
             if !self.repair.scrub.runs() {

@@ -17,7 +17,7 @@ const UNDER_WAY: u32 = 1;
 const WAITS: u32 = 2;
 
 impl Ssd {
-    /// The data of a SETTLE is there.
+    /// Carries out a SETTLE whose data has come.
     pub(crate) fn finish_settle(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
         let Ok(data) = SettleData::decode(data) else {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
@@ -48,14 +48,14 @@ impl Ssd {
         if volume.entry().deleting {
             return Err(Refusal::Deleting.into());
         }
-        // It has a writer, or is settled: its copies are not to be touched.
+        // The volume has a writer, or is settled: a settle must not touch its copies.
         if !volume.entry().unsettled {
             return Err(Refusal::StaleVersion.into());
         }
         let (name, serial) = (Name::Settle(data.vid), volume.serial());
         if self.repair.walks.get(&name).is_none_or(|walk| walk.serial != serial) {
             self.repair.walks.insert(name, Walk::from(data.vid, serial));
-            // What a fill was answered before the barrier may be older than what a TRIM has left since.
+            // An answer to a fill from before the barrier may be older than what a TRIM has left since.
             if let Some(fill) = self.repair.walks.get_mut(&Name::Fill) {
                 fill.restart_windows(Some(data.vid));
             }

@@ -11,13 +11,13 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Ranges that one step looks at: many may have nothing to be compared.
+/// Most ranges that one step looks at. Many of them may have nothing to compare.
 const RANGES: usize = 256;
 /// Pause between two such steps: commands of clients come first, and a large volume takes many steps.
 const TURN: Span = Span::from_ns(200_000);
 
 impl Ssd {
-    /// Index of the SSD whose copy of a block this SSD's is to be like; `None`: it stays as it is.
+    /// Index of the SSD whose copy this SSD's copy of a block must equal. `None`: the copy stays as it is.
     pub(super) fn source_of(&self, name: Name, entry: &VolumeEntry, vba: u32) -> Option<u16> {
         let fleet = self.table.fleet()?;
         let source = fleet.source(entry, vba).filter(|source| Some(*source) != fleet.own());
@@ -28,7 +28,7 @@ impl Ssd {
         })
     }
 
-    /// The entry of a volume that is to be compared still.
+    /// The entry of a volume whose blocks are still to be compared.
     pub(super) fn entry_for(&self, name: Name, walk: &Walk, vid: Vid) -> Option<&VolumeEntry> {
         let volume = self.table.volume(vid)?;
         let is_meant = match name {
@@ -38,7 +38,7 @@ impl Ssd {
         Some(volume.entry()).filter(|entry| is_meant && !entry.deleting)
     }
 
-    /// Goes on with a walk; when to come back.
+    /// Goes on with a walk. Returns when to call it again.
     pub(super) fn walk_on(&mut self, now: Time, name: Name, walk: &mut Walk) -> Time {
         walk.windows.retain(|window| !window.is_done());
         let mut looked = 0;
@@ -91,7 +91,7 @@ impl Ssd {
         now + DURABLE_POLL
     }
 
-    /// Opens the windows of a range, one for each SSD that is asked. What comes behind it.
+    /// Opens the windows of a range, one for each SSD that is asked. Returns the place behind the range.
     fn open_windows(&self, name: Name, walk: &mut Walk, vid: Vid, first: u64) -> Option<(Vid, u64)> {
         let (vid, first) = match name {
             Name::Settle(_) => (vid, first),

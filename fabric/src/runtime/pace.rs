@@ -6,10 +6,12 @@
 //!   last activity -- spin, yield --> 1 ms -- 50 us naps --> 4 ms -- 200 us --> 20 ms -- 1 ms --> 200 ms --
 //!   5 ms -->
 //!   where bytes of a stream or a waker end a nap:
-//!   last activity -- spin, yield --> 300 us -- 200 us --> 2 ms -- 1 ms --> 5 ms -- 5 ms -->
+//!   last activity -- spin, yield --> 20 to 300 us -- 200 us --> 2 ms -- 1 ms --> 5 ms -- 5 ms -->
 //!   and there is no other engine:
-//!   last activity -- spin, yield --> 300 us -- 20 ms -->
+//!   last activity -- spin, yield --> 20 to 300 us -- 20 ms -->
 //! ```
+//! There a thread stays awake for as long as work has come, without a pause of a millisecond: a load keeps it
+//! awake between two requests, and a lone request costs little.
 
 use crate::transport::Waits;
 use gnstor_base::time::{Span, Time};
@@ -31,7 +33,7 @@ const SPIN_STEPS: u32 = 20;
 /// How a thread rests by the time for which it has been idle.
 #[derive(Debug)]
 struct Plan {
-    /// It stays awake for so long.
+    /// It stays awake for so long at most.
     awake: Span,
     /// Idle times, each with the length of the naps until then.
     naps: &'static [(Span, Span)],
@@ -60,6 +62,11 @@ const SHORTEST: Span = Span::from_ns(50_000);
 /// A nap ends so long before the next event: the operating system wakes a thread late.
 const MARGIN: Span = Span::from_ns(150_000);
 
+/// For so long at least a thread stays awake.
+const LEAST_AWAKE: Span = Span::from_ns(20_000);
+/// Work after a longer time begins anew.
+const PAUSE: Span = Span::from_ms(1);
+
 /// The rests of one thread.
 #[derive(Debug)]
 pub(super) struct Pace {
@@ -67,18 +74,23 @@ pub(super) struct Pace {
     plan: &'static Plan,
     idle_steps: u32,
     idle_since: Time,
+    /// When work came after the last pause of [`PAUSE`].
+    busy_since: Time,
 }
 
 impl Pace {
     /// The rests of one of so many engines.
     pub(super) fn of(engines: usize) -> Self {
         let plan = if engines == 1 { &ALONE } else { &BESIDE_OTHERS };
-        Self { plan, idle_steps: 0, idle_since: Time::ZERO }
+        Self { plan, idle_steps: 0, idle_since: Time::ZERO, busy_since: Time::ZERO }
     }
 
     /// The rest after a step that ended at `now`; `worked`: whether that step found work.
     pub(super) fn after(&mut self, now: Time, worked: bool, waits: impl FnOnce() -> Waits) -> Rest {
         if worked {
+            if self.idle_steps > 0 && now.since(self.idle_since) >= PAUSE {
+                self.busy_since = now;
+            }
             self.idle_steps = 0;
             return Rest::Spin;
         }
@@ -90,14 +102,16 @@ impl Pace {
             return Rest::Spin;
         }
         let idle = now.since(self.idle_since);
-        if idle < self.plan.awake {
+        let awake = self.idle_since.since(self.busy_since).max(LEAST_AWAKE).min(self.plan.awake);
+        if idle < awake {
             return Rest::Yield;
         }
         let Waits { next, polls } = waits();
         // An SSD that is due and did nothing polls another thread's work.
         let is_due = next.is_some_and(|at| at <= now);
-        let plan = if polls || is_due { &UNANNOUNCED } else { self.plan };
-        if idle < plan.awake {
+        let (plan, awake) =
+            if polls || is_due { (&UNANNOUNCED, UNANNOUNCED.awake) } else { (self.plan, awake) };
+        if idle < awake {
             return Rest::Yield;
         }
         let nap = plan.naps.iter().find(|(until, _)| idle < *until).map_or(plan.longest, |(_, nap)| *nap);
@@ -195,20 +209,44 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_whose_work_is_announced_sleeps_after_300_us() {
+    fn an_engine_whose_work_is_announced_stays_awake_as_long_as_it_was_busy_and_300_us_at_most() {
         let _deadline = deadline();
         for (engines, first_nap) in [(1, ALONE.longest), (2, SHORT)] {
-            let mut thread = Thread::of(engines);
-            thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
+            for (busy_us, awake_us) in [(1, 20), (100, 100), (5000, 300)] {
+                let mut thread = Thread::of(engines);
+                thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
+                (0..busy_us).for_each(|_| thread.step(true, Waits::default()));
+                let (busy_until, naps, yields) = (thread.now, thread.naps.len(), thread.yields);
+                thread.idle_until(busy_until + Span::from_ns(awake_us * 1000 - 3000), Waits::default());
+                assert_eq!(thread.naps.len(), naps, "it polls");
+                // Some steps spin at first.
+                thread.idle_until(busy_until + Span::from_ns(awake_us * 1000 + 30_000), Waits::default());
+                assert_eq!(thread.naps.get(naps), Some(&first_nap));
+                assert!(u64::from(thread.yields - yields) <= awake_us);
+                let yields = thread.yields;
+                thread.idle_until(busy_until + Span::from_ms(500), Waits::default());
+                assert_eq!(thread.yields, yields, "it does not poll again");
+            }
+        }
+    }
+
+    #[test]
+    fn requests_one_after_another_find_an_engine_awake() {
+        let _deadline = deadline();
+        let mut thread = Thread::of(1);
+        thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
+        for request in 0..100 {
+            thread.naps.clear();
             thread.step(true, Waits::default());
-            let (woken, naps) = (thread.now, thread.naps.len());
-            thread.idle_until(woken + Span::from_ns(250_000), Waits::default());
-            assert_eq!(thread.naps.len(), naps, "it polls");
-            thread.idle_until(woken + Span::from_ns(600_000), Waits::default());
-            assert_eq!(thread.naps.get(naps), Some(&first_nap));
-            let yields = thread.yields;
-            thread.idle_until(woken + Span::from_ms(500), Waits::default());
-            assert_eq!(thread.yields, yields, "it does not poll again");
+            thread.naps.clear();
+            // Bytes end a nap.
+            for _ in 0..200 {
+                thread.now = thread.now + Span::from_ns(1000);
+                if let Rest::Nap(nap) = thread.pace.after(thread.now, false, Waits::default) {
+                    thread.naps.push(nap);
+                }
+            }
+            assert_eq!(thread.naps.is_empty(), request > 0, "request {request}");
         }
     }
 

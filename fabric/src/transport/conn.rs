@@ -138,7 +138,7 @@ impl Conn {
         self.commands[block].as_ref().map(|commands| commands[place].times).unwrap_or_default()
     }
 
-    /// The same, to be changed.
+    /// The times of command `cid`, to be changed.
     pub(super) fn times_mut(&mut self, cid: u16) -> &mut Times {
         &mut self.in_flight_mut(cid).times
     }
@@ -148,12 +148,12 @@ impl Conn {
         &mut self.in_flight_mut(cid).tries
     }
 
-    /// A receive has failed.
+    /// Notes that a receive has failed.
     pub(super) fn receive_failed(&mut self, index: u16, syndrome: u8) {
         self.rq_error = Some((index, syndrome));
     }
 
-    /// These receives are to be flushed.
+    /// Notes that these receives are to be flushed.
     pub(super) fn flush_receives(&mut self, first: u16, end: u16) {
         self.rq_flush = Some((first, end));
         self.flush_known = true;

@@ -18,7 +18,7 @@ use gnstor_base::ahead;
 use gnstor_base::controller::{Outcome, Reply, TransferId};
 use gnstor_base::time::{Span, Time};
 
-/// From one try to the next where an executor has no room.
+/// Pause before the next try where an executor has no room.
 const RETRY: Span = Span::from_ns(1000);
 /// Most parts that are handed over together.
 const MOST_PARTS: usize = 256;
@@ -56,7 +56,7 @@ pub(super) struct FusedResponses {
 }
 
 impl FusedResponses {
-    /// Whether there are any.
+    /// Whether there are any parts.
     pub(super) fn is_empty(&self) -> bool {
         self.live == 0
     }
@@ -102,7 +102,7 @@ impl FusedResponses {
         number
     }
 
-    /// It has ended; returns the transfer that ends with it.
+    /// Notes that the fused response has ended, and returns the transfer that ends with it.
     fn end(&mut self, number: u32) -> Option<TransferOf> {
         let fused = self.items.get_mut(number as usize).filter(|fused| fused.is_live)?;
         fused.is_live = false;

@@ -26,7 +26,7 @@ const SOON: Span = Span::from_ns(4000);
 const FAR: Span = Span::from_ms(1);
 
 impl RcTransport {
-    /// Handles an event at its time: at once, where that has come and nothing earlier waits.
+    /// Handles an event at its time. It does so at once if that time has come and no earlier event waits.
     pub(super) fn schedule(&mut self, now: Time, at: Time, event: Event) {
         if self.is_next(now, at) {
             return self.handle(now, at, event);
@@ -41,7 +41,7 @@ impl RcTransport {
         self.schedule(now, from, Event::Respond(response));
     }
 
-    /// Whether what happens at `at` has its turn now.
+    /// Whether an event at `at` has its turn now.
     pub(super) fn is_next(&self, now: Time, at: Time) -> bool {
         at <= now && self.events.first().is_none_or(|first| first > at)
     }
@@ -100,9 +100,10 @@ impl RcTransport {
         worked
     }
 
-    /// Whether an SSD that has stepped, and had nothing for the link, is in the middle of something. One that
-    /// is still due looks again and again for what another thread does, and leaves the core to that. One that
-    /// comes back in a while waits for a disk: such looks would keep a core awake.
+    /// Whether an SSD that has stepped, and had nothing for the link, is in the middle of something. An SSD
+    /// that is still due looks again and again for what another thread does, and leaves the core to that
+    /// thread. An SSD that is due in a while waits for a disk. Looking for it all the time would keep a core
+    /// awake.
     fn is_at_work(&self, now: Time, target: usize) -> bool {
         let next = self.targets[target].controller.next_event();
         next.is_some_and(|at| at > now && at.since(now) < FAR)

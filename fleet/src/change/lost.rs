@@ -8,9 +8,9 @@
 //!   row 1, 3 too    [serving 0] [serving 3] [filling 0] [empty]      SSD 3 fills from it later
 //!   row 2, 3 too    [serving 3] [serving 0] [serving 3] [empty]      it waits for SSD 3
 //! ```
-//! A place that fills where no copy serves has nothing to compare with. So it ends with what its SSD has. That
-//! is nothing where an empty SSD has the place. One absent copy of a row decides: that at the lowest place, as
-//! each volume of the row has it. Without this rule copies that differ would serve beside each other.
+//! A place that fills where no copy serves has nothing to compare with. So it ends with what its SSD has.
+//! That is nothing where an empty SSD has the place. One absent copy of a row decides: that at the lowest
+//! place, as each volume of the row has it. Without this rule copies that differ would serve together.
 
 use super::Unchanged;
 use crate::map::{Map, Place, Row, SsdState};
@@ -76,7 +76,7 @@ impl Row {
     }
 
     /// For some number of replicas from `fewest` on no copy serves, and the ones that fill are all on these
-    /// SSDs: without them no SSD would ever have the group.
+    /// SSDs. Without them no SSD would ever have the group.
     pub(super) fn has_last_filling(&self, away: SsdSet, fewest: u8) -> bool {
         let fills = |replicas: u8| -> SsdSet {
             let places = self.places.iter().take(usize::from(replicas));

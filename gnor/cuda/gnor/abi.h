@@ -15,9 +15,8 @@ enum : gn_u32 {
 };
 
 // The state of one SSD's queue pair. The channel's fields say where its queues are (`queue_of`), and the gate
-// which of its two sets is in use. `gate`,
-// `publish` and `rung` count blocks by 16 bits, as the wire does, `retired` and `completed` by 32. The last
-// two change under cq_word's lock.
+// which of its two sets is in use. `gate`, `publish` and `rung` count blocks by 16 bits, as the wire does,
+// `retired` and `completed` by 32. The last two change under cq_word's lock.
 struct queue_pair {
   gn_u64 gate;         // send blocks handed out, and commands that wait for one (gate.cuh)
   gn_u32 publish;      // send blocks whose doorbell was rung, before their record at least
@@ -76,8 +75,7 @@ struct slot {
 static_assert(sizeof(slot) == 32, "");
 enum : gn_u32 { CMD_FREE = 0, CMD_IN_FLIGHT = 2, PARKED_BYTES = 64 };
 // A thread that gives a request up adds REQ_ABANDONED less what it has sent: the command that makes it
-// REQ_ABANDONED
-// was the last.
+// REQ_ABANDONED was the last.
 enum : gn_u32 { REQ_ABANDONED = 0x80000000u, REQ_FAILED = 0x01000000u };
 
 // The pool: one word per 64 KiB block, see pool.cuh. Its whole address range is registered when it is made;

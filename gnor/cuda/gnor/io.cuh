@@ -17,7 +17,7 @@
 
 namespace gn {
 
-// Reasons in DW0 after which a read is tried elsewhere (proto/src/status.rs): this SSD is not to serve it, or
+// Reasons in DW0 after which a read is tried elsewhere (proto/src/status.rs). This SSD is not to serve it, or
 // what is wrong is wrong with this copy.
 enum : gn_u32 {
   // of an SSD that is back and has not got the volume's newest entry yet

@@ -20,8 +20,8 @@ enum : int { SAME_LOAD = 4 };  // commands
 // the controllers' MDTS: 1 MiB
 enum : gn_u32 { COMMAND_MAX_SHIFT = 8, COMMAND_MAX_BLOCKS = 1u << COMMAND_MAX_SHIFT };
 enum : gn_u32 { NVME_FLAGS_SGL = 0x40, SGL_KEYED = 0x40, CDW12_FUA = 1u << 30 };
-// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away, and a thread that looks
-// for a parked request first so long after its deadline still sees that it has passed.
+// Time in one register: 65,536 ns a tick. Deadlines are at most some 19 hours away. A thread that first looks
+// at a parked request so long after its deadline still sees that it has passed.
 enum : gn_u32 { TICK_SHIFT = 16, MOST_TICKS = 1u << 30 };
 GN_DEV gn_u32 now_ticks() { return (gn_u32)(now_ns() >> TICK_SHIFT); }
 GN_DEV gn_u32 ticks_after(gn_u64 ns) {

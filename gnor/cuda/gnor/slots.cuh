@@ -78,8 +78,7 @@ GN_DEV gn_u32 bits_take_all(channel& c, gn_u32 mask, bool want, gn_u32 hint) {
 }
 
 // A slot for each lane of `mask` that wishes one, or NO_SLOT. Never waits: a lane without one polls and tries
-// again, with the
-// `ticket` that it has then. The lanes call it together.
+// again, with the `ticket` that it has then. The lanes call it together.
 template <class S>
 GN_DEV gn_u32 slots_take(channel& c, gn_u32 mask, slot_wish wish, gn_u32& ticket, gn_u32 hint) {
   if (!__any_sync(mask, wish != WANTS_NONE)) return NO_SLOT;

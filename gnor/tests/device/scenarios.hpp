@@ -77,7 +77,7 @@ Config first_come_first_served(uint64_t seed) {
 }
 
 /// More requests than slots, all the time: each gets its slots in its turn. Of four seeds one reads and three
-/// write, with one to three replicas; of 16 seeds each has another number of SSDs, from 1 to 16.
+/// write, with one to three replicas. Of 16 seeds each has another number of SSDs, from 1 to 16.
 Config saturated_slots(uint64_t seed) {
   Config cfg = common(seed);
   cfg.writes = seed % 4 != 0;
@@ -207,7 +207,7 @@ Config tables_are_filled_again(uint64_t seed) {
   return cfg;
 }
 
-/// Queue pairs break and are made anew, again and again, while lanes read and write: no request fails, and
+/// Queue pairs break and are made anew, again and again, while lanes read and write. No request fails, and
 /// each goes on with the stamps that it had.
 Config queue_pairs_made_anew(uint64_t seed) {
   Config cfg = the_map_moves_on(seed);

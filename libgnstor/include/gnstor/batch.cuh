@@ -11,7 +11,7 @@ struct batch {
   gn_u64 deadline[1024];
 };
 
-// Shared memory for a block of `threads`.
+// Bytes of shared memory that a batch takes in a block of `threads`.
 GN_DEV gn_u32 batch_bytes(gn_u32 threads) {
   return (gn_u32)sizeof(gn_u32) * 32 + threads * (gn_u32)sizeof(gn_u64);
 }
@@ -39,13 +39,13 @@ GN_DEV void enter(batch& b, const file_of<S>& f) {
   mem::or_acqrel_cta(&b.pending[warp_in_block()], 1u << lane_id());
 }
 
-// Stage 1: builds the next command of this thread's request. All lanes.
+// Stage 1: builds the next command of this thread's request. All lanes call it.
 template <class S, class X>
 GN_DEV void submit(batch& b, const file_of<S>& f, X& x) {
   io_stage<S>(*f.c, *f.v, ALL_LANES, batch_pending(b), x, thread_number());
 }
 
-// Stage 2: sends what the warp has built, one doorbell an SSD. All lanes.
+// Stage 2: sends what the warp has built, one doorbell an SSD. All lanes call it.
 template <class S>
 GN_DEV void commit(batch&, const file_of<S>& f, io& x) {
   io_commit<S>(*f.c, ALL_LANES, x);
@@ -58,7 +58,7 @@ GN_DEV gn_u32 poll(const file_of<S>& f, gn_u32 mask = ALL_LANES) {
   return take_completions<S>(*f.c, mask);
 }
 
-// Stage 4: true once, when this thread's request has ended; its status is x.status. All lanes.
+// Stage 4: true once, when this thread's request has ended; its status is x.status. All lanes call it.
 template <class S, class X>
 GN_DEV bool dispatch(batch& b, const file_of<S>& f, X& x) {
   bool pending = batch_pending(b);
@@ -71,9 +71,9 @@ GN_DEV bool dispatch(batch& b, const file_of<S>& f, X& x) {
   return ended;
 }
 
-// Gives up what of the warp is still pending, for a kernel that ends before its requests: the channel has
+// Gives up what of the warp is still pending, for a kernel that ends before its requests. The channel has
 // them from then on, and a later poll or drain takes what comes. Such a request ends with GN_TIMED_OUT, and
-// its buffer may be given back. All lanes.
+// its buffer may be given back. All lanes call it.
 template <class S, class X>
 GN_DEV void leave(batch& b, const file_of<S>& f, X& x) {
   bool pending = batch_pending(b);

@@ -7,7 +7,7 @@
 namespace gn {
 
 // An open volume with the channel that reaches it. What a kernel gets as its argument. `S` says what uses the
-// channel together (gnor/sharing.cuh): `file` for any warps, `block_file` for the warps of one block,
+// channel together (gnor/sharing.cuh). `file` is for any warps, `block_file` for the warps of one block, and
 // `warp_file` for one warp alone, or one of its threads. All are the same bytes. A channel that is used as a
 // `warp_file` by two warps, or with two of these at once, is broken.
 template <class S>
@@ -24,8 +24,8 @@ using block_file = file_of<by_block>;
 using warp_file = file_of<by_warp>;
 
 // A file whose channel lies in the block's shared memory until `write_back`: each step of a request is
-// faster. `room` is shared memory. For a channel that one block has to itself for that time, all threads of
-// it together; what it returns is used in place of `f`, requests that are under way go on.
+// faster. `room` is shared memory. For a channel that one block has to itself for that time; all threads of
+// the block call it together. What it returns is used in place of `f`. Requests that are under way go on.
 template <class S>
 GN_DEV file_of<S> load_smem(const file_of<S>& f, smem_channel& room) {
   static_assert(S::IN_BLOCK, "other blocks do not see it there: a block_file or a warp_file");
@@ -41,8 +41,8 @@ enum : gn_u32 { ALL_LANES = 0xffffffffu };
 
 GN_DEV gn_u32 thread_number() { return blockIdx.x * blockDim.x + threadIdx.x; }
 
-// Registered memory from the channel's pool, at most 1 MiB, contiguous; 0 when there is none. Any thread; of
-// a warp_file the lanes of `mask` together.
+// Registered memory from the channel's pool, at most 1 MiB, contiguous; 0 when there is none. Any thread may
+// call it. Of a warp_file the lanes of `mask` call it together.
 template <class S>
 GN_DEV gn_u64 alloc(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
   gn_u64 buffer = 0;
@@ -83,17 +83,17 @@ GN_DEV void free(const file_of<S>& f, gn_u64 address, gn_u32 bytes, gn_u32 mask 
   in_turns<S>(mask, address != 0, [&] { pool_free<S>(f.c->data, address, bytes); });
 }
 
-// The same, where memory need not be contiguous: `b` is contiguous if there is such room, else in up to 16
-// pieces, pages or blocks of 64 KiB. `b.at(offset)` is where a byte of it is. Returns whether there is one. A
-// buffer without pages is none. Where several warps gather pieces at once, perhaps only one gets some. Until
-// it is freed `b` stays where and as it is: in global memory if submit_async uses it.
+// The same, where memory need not be contiguous: `b` is contiguous if there is such room. Else it has up to
+// 16 pieces, pages or blocks of 64 KiB. `b.at(offset)` is where a byte of it is. Returns whether there is
+// one. A buffer without pages is none. Where several warps gather pieces at once, perhaps only one gets some.
+// Until it is freed `b` stays where and as it is: in global memory if submit_async uses it.
 template <class S>
 GN_DEV bool alloc(const file_of<S>& f, gn_u32 bytes, buffer& b, gn_u32 mask = ALL_LANES) {
   b.pages = 0;
   in_turns<S>(mask, bytes != 0, [&] {
     pool_alloc_whole<S>(f.c->data, S::ld_acquire(&f.c->data.blocks), bytes, thread_number(), b);
   });
-  // Pieces for one lane after the other.
+  // One lane after the other takes pieces.
   for (gn_u32 todo = __ballot_sync(mask, bytes && !b.pages); todo; todo &= todo - 1) {
     if (lane_id() == lowest(todo)) pool_alloc_buffer<S>(f.c->data, bytes, thread_number(), b);
     __syncwarp(mask);
@@ -146,8 +146,8 @@ io read_request(const file_of<S>&, gn_u64, gn_u32, const buffer&&, gn_u32 = 0) =
 template <class S>
 io write_request(const file_of<S>&, gn_u64, gn_u32, const buffer&&, gn_u32 = 0, gn_u32 = 0) = delete;
 
-// The commands that a request has come to, each with one RDMA operation where all goes well; of a read that
-// was tried elsewhere, of its last try. Before its buffer is freed.
+// The commands that a request has come to, each with one RDMA operation where all goes well. Of a read that
+// was tried elsewhere, the commands of its last try. Before its buffer is freed.
 template <class S, class X>
 GN_DEV gn_u32 rdma_operations(const file_of<S>& f, const X& x) {
   return io_issued(*f.v, x);

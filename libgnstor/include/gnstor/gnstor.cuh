@@ -22,7 +22,8 @@
 // Every function that says so is called by all 32 lanes of a warp together; a lane without a request takes
 // part too. Every loop has a deadline: a request that passes it ends with GN_TIMED_OUT. Its buffer is not
 // used again, as data may still come into it. Give a buffer of the pool back as usual: the pool does not hand
-// out its memory before the late completion has come. Keep memory of your own until a drain.
+// out its memory before the late completion has come. Do not use memory of your own for something else until
+// a drain.
 #pragma once
 #include "gnstor/batch.cuh"
 #include "gnstor/blocking.cuh"

@@ -3,8 +3,7 @@
 //!
 //! A handle is an [`Arc`](std::sync::Arc)'s pointer, and each object holds the one it was made from: the
 //! order of closing does not matter. Every function that can fail goes through `failure::guard`: no panic
-//! crosses the border, and the error's words are kept for
-//! `gn_last_error`.
+//! crosses the border, and the error's words are kept for `gn_last_error`.
 #![expect(unsafe_code, reason = "the border to C: raw pointers and exported names")]
 
 mod argument;

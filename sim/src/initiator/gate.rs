@@ -96,7 +96,7 @@ mod tests {
         let _deadline = deadline();
         let mut gate = Gate::new(8);
         // Connect's block is retired with the first one that is signalled.
-        let sent: Vec<_> = (0..7).filter_map(|cid| gate.arrive(cid).then(|| gate.take())).collect();
+        let sent: Vec<_> = (0..7).flat_map(|cid| gate.arrive(cid).then(|| gate.take())).collect();
         assert_eq!((sent.len(), sent[5], sent[6]), (7, (6, false), (7, true)));
         assert_eq!((gate.arrive(7), gate.load()), (false, 8));
         gate.complete();

@@ -197,7 +197,7 @@ impl Lane {
         }
     }
 
-    /// What the command at `sent` is for a lane that cannot send it: a missing replica is no failure while
+    /// What the command at `sent` is for a lane that cannot send it. A missing replica is no failure while
     /// another one of the block has an SSD.
     pub(super) fn missing(&self, volume: &Volume, target: &Target) -> u32 {
         let vba = self.request.vba + self.sent;

@@ -5,8 +5,8 @@
 //!   Host::next --> lanes of warps: split, placement, stamps, slots --> Gate of each SSD --> Host::send
 //!   Host::ended <------- io_finished <----- end commands, make room <---- completions <--- arrive
 //! ```
-//! A warp's pass is that of a kernel's loop: lanes without a request begin one, each lane stages its next
-//! command, the warp sends what is staged, takes up to 32 completions, and looks which requests have ended.
+//! A warp's pass is that of a kernel's loop. Lanes without a request begin one, and each lane stages its next
+//! command. The warp sends what is staged, takes up to 32 completions, and looks which requests have ended.
 //! [`Initiator::run`] makes passes until one of each warp changes nothing. A test in `tests` compares the
 //! capsules with those of the headers.
 //!

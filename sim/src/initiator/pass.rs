@@ -63,6 +63,7 @@ impl Initiator {
     }
 
     /// `io_stage` and `io_commit`.
+    #[expect(clippy::too_many_lines, reason = "the steps of `io_stage`, in their order")]
     fn stage(&mut self, warp: usize, host: &mut impl Host) -> bool {
         let wants = self.warps[warp].wants;
         let mut targets = [None; LANES];

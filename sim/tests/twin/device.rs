@@ -26,7 +26,8 @@ pub(crate) fn build() -> PathBuf {
     program
 }
 
-/// Plays traces; the runs in their order.
+/// Plays traces. Returns the runs in their order.
+#[expect(clippy::disallowed_methods, reason = "the program is written to and read from at the same time")]
 pub(crate) fn play(program: &Path, text: String) -> impl Iterator<Item = Run> {
     let mut child = Command::new(program);
     let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The simulator's initiator is the device headers' twin: the same requests and completions give the same
-//! capsules on each queue pair, byte for byte, and the same ends of requests.
+//! The simulator's initiator is the device headers' twin. The same requests and completions give the same
+//! capsules on each queue pair, byte for byte. They give the same ends of requests.
 //!
 //! ```text
 //!   seed --> trace --Initiator--> what it sends, run by run  -+
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use trace::{Run, Trace};
 
 /// Seeds of the short form.
-const TRACES: u64 = 40;
+const TRACES: u64 = 25;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

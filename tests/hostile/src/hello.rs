@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The first message of a TLS 1.3 handshake, made by hand: the array answers it with a key exchange and a
+//! The first message of a TLS 1.3 handshake, made by hand. The array answers it with a key exchange and a
 //! signature, and the client has spent nothing.
+
+#![expect(clippy::big_endian_bytes, reason = "lengths of TLS are big-endian")]
 
 use crate::random::Random;
 

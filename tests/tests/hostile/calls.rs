@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Hostile callers of the daemon over gRPC, in a process of their own.
 
+use crate::attack::{Beside, measure, time_of};
 use crate::beside::another_client_reads;
-use crate::each::{Beside, measure, time_of};
 use crate::{LIMIT, guest_with, number};
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;

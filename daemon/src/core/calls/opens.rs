@@ -21,6 +21,7 @@ pub(super) struct Holder {
 }
 
 impl Core {
+    #[expect(clippy::too_many_lines, reason = "the refusals of one call, in their order")]
     pub(super) fn open(&mut self, call: Call<'_>, rights: Rights) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 impl Core {
     /// Puts entries that the SSD's table lacks on it, and deletes volumes there that the array no longer
     /// has.
+    #[expect(clippy::too_many_lines, reason = "the cases of an entry, in the order in which they are judged")]
     pub(super) fn compare(&mut self, now: u64, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) {
         let mut due = Vec::new();
         let (mut dead, mut late, mut marked) = (Vec::new(), Vec::new(), Vec::new());

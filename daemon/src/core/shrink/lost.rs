@@ -124,8 +124,8 @@ impl Core {
         map.state(ssd) == Some(State3::Absent) && !serves_some(map, ssd)
     }
 
-    /// An absent SSD that is there, up to date, and has the content that it had; or a later one, where its
-    /// copies were called lost and none serves.
+    /// An absent SSD that is there, up to date, and has the content that it had. It may have a later one
+    /// where its copies were called lost and none serves.
     pub(super) fn to_be_back(&self, map: &FleetMap3) -> Option<(u16, u32)> {
         let absent = (0u16..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == State3::Absent);
         let is_there = |ssd: u16| {

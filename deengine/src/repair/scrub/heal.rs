@@ -15,16 +15,16 @@ use gnstor_proto::placement::Rows;
 use gnstor_proto::pull::{Kind, MOST_BLOCKS, PeerRead, Row, Wanted};
 use gnstor_proto::status::Status;
 
-/// A copy whose stamp differs may be one that a write is on its way to: it is looked at again so often.
+/// A write may be on its way to a copy whose stamp differs. So the scrub looks again, at most so often.
 const MOST_TRIES: u32 = 50;
 
 /// What became of a wrong copy.
 enum Heal {
-    /// It is good now, or was written anew.
+    /// The copy is good now, or a client has written it anew.
     Done,
     /// A write may be under way.
     Later,
-    /// This SSD's copy does not help.
+    /// The copy of the SSD that was asked does not help.
     NotFrom,
     /// The layer has no room.
     NoRoom,
@@ -40,7 +40,7 @@ impl Ssd {
         } else {
             let Some(wrong) = range.wrong.front() else { return };
             let Some(&peer) = wrong.peers.front() else {
-                // No good copy is left: it stays as it is.
+                // No SSD is left to ask for a good copy: the copy stays as it is.
                 range.wrong.pop_front();
                 return;
             };
@@ -79,7 +79,7 @@ impl Ssd {
         });
         self.repair.scrub.log.waits_for = taken.is_none().then_some(peer);
         if taken.is_none() {
-            // Another one may have a good copy, too.
+            // Another SSD may have a good copy.
             if let Some(wrong) = range.wrong.front_mut()
                 && read.of_any
             {
@@ -90,7 +90,7 @@ impl Ssd {
         self.repair.scrub.range = Some(range);
     }
 
-    /// Blocks with their data are there. `None`: they are no answer.
+    /// Takes blocks with their data. `None`: the data is no answer to the question.
     fn heal_from(&mut self, now: Time, range: &mut Range, peer: u16, answer: &PeerAnswer<'_>) -> Option<()> {
         for (row, page) in answer.rows_with_blocks()? {
             let Some(at) = range.wrong.iter().position(|wrong| wrong.vba == row.block) else { continue };
@@ -118,7 +118,7 @@ impl Ssd {
         Some(())
     }
 
-    /// Makes a copy the other's, where that is right.
+    /// Replaces this SSD's copy by the other SSD's, where the rule says so.
     fn heal(
         &mut self,
         now: Time,

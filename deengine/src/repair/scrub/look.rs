@@ -14,7 +14,7 @@ use gnstor_proto::checksum::block_sum;
 use gnstor_proto::pull::Row;
 use std::collections::BTreeMap;
 
-/// Own copies that are read in one step.
+/// Most copies of its own that the SSD reads in one step.
 const AT_ONCE: usize = 32;
 
 impl Ssd {
@@ -72,7 +72,7 @@ impl Ssd {
         range.wrong.push_back(Wrong { vba, own, peers: peers.into(), tries: 0 });
     }
 
-    /// Rows of a group's first are there. `None`: they are no answer.
+    /// Takes the rows of a group's first. `None`: the data is no answer to the question.
     pub(super) fn compare_scrubbed(
         &mut self,
         range: &mut Range,
