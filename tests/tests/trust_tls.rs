@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SSDs in processes of their own that ask each other by TLS: leases, and the copies of an SSD that comes
-//! back. All of them log what they can, and no log shows a secret.
+//! back. All of them log what they can, but for the public bytes of TLS, and no log shows a secret.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
 use crate::trust_logs::assert_no_secret;
@@ -53,7 +53,8 @@ impl Three {
         let (file, index) = (self.path(&format!("{ssd}.gns")), ssd.to_string());
         let [ca, cert, own, key] = ["ca.crt", "ssd.crt", "ssd.key", "array.key"].map(|name| self.path(name));
         let media = ["--preset", "null", "--size", "64MiB", "--data", &file, "--index", &index];
-        let trust = ["--tls", &cert, &own, "--client-ca", &ca, "--manager-key", &key, "--log", "trace"];
+        let trust =
+            ["--tls", &cert, &own, "--client-ca", &ca, "--manager-key", &key, "--log", "trace,rustls=info"];
         let process = SsdProcess::start(&self.addresses[ssd], &[&media[..], &trust].concat());
         self.addresses[ssd] = process.address();
         self.ssds[ssd] = Some(process);
@@ -63,7 +64,9 @@ impl Three {
         let [ca, cert, own, key] =
             ["ca.crt", "daemon.crt", "daemon.key", "array.key"].map(|name| self.path(name));
         let trust = ["--tls", &cert, &own, "--client-ca", &ca, "--ssd-ca", &ca, "--manager-key", &key];
-        Up::start_as(&[&["--ssd-at", &self.addresses.join(","), "--log", "trace"], &trust[..]].concat())
+        Up::start_as(
+            &[&["--ssd-at", &self.addresses.join(","), "--log", "trace,rustls=info"], &trust[..]].concat(),
+        )
     }
 
     fn kill(&mut self, ssd: usize) {
