@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 /// Bytes of a key: of a manager, of a client, of a session.
 const KEY_BYTES: usize = 32;
 
-/// Three quarters of a key or more as hexadecimal digits, as numbers between commas, or as Base64: an array's
+/// Three quarters of a key or more as hexadecimal digits, as numbers between commas, or as Base64. An array's
 /// number has half as many bytes as a key. A path or a name may look like Base64, so such text must have
 /// capitals, small letters and digits, as a key has.
 static KEY_LIKE: LazyLock<[Regex; 3]> = LazyLock::new(|| {
