@@ -305,7 +305,7 @@ impl Maker {
             cqe.set_status_word(u16::try_from(1 + self.dice.below(0x7FFF)).expect("15 bits"));
             self.seen.refused += 1;
             self.may_refuse = self.alone;
-            cqe.dw0 = REASONS[self.dice.below(REASONS.len() as u32) as usize].into();
+            cqe.dw0 = REASONS[self.dice.below(10) as usize].into();
         }
         cqe.dw1 = self.dice.below(1 << 30).into();
         let (status, dw0, dw1) = (cqe.status_word(), cqe.dw0.get(), cqe.dw1.get());
