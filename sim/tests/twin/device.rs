@@ -2,9 +2,8 @@
 //! The program that plays traces through the device headers.
 
 use crate::trace::{Run, Sent};
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Compiles it.
 pub(crate) fn build() -> PathBuf {
@@ -29,15 +28,12 @@ pub(crate) fn build() -> PathBuf {
 /// Plays traces. Returns the runs in their order.
 #[expect(clippy::disallowed_methods, reason = "the program is written to and read from at the same time")]
 pub(crate) fn play(program: &Path, text: String) -> impl Iterator<Item = Run> {
-    let mut child = Command::new(program);
-    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-    let mut stdin = child.stdin.take().expect("piped");
-    // It writes while it reads, so two threads.
-    let writer = std::thread::spawn(move || stdin.write_all(text.as_bytes()));
-    let output = child.wait_with_output().expect("it ends");
+    let traces = program.with_extension("traces");
+    std::fs::write(&traces, text).expect("it is written");
+    let traces = std::fs::File::open(&traces).expect("it is there");
+    let output = Command::new(program).stdin(traces).output().expect("it runs");
     let said = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success(), "{} failed: {}", program.display(), said.lines().last().unwrap_or(""));
-    writer.join().expect("no panic").expect("it reads everything");
     let runs: Vec<Run> = said.split("quiet\n").map(run_of).collect();
     runs.into_iter()
 }
