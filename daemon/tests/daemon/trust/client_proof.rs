@@ -7,7 +7,9 @@ use crate::array::SimArray;
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_auth::{CLIENT_PROOF, Secret, ShownClient};
 use gnstor_daemon::{Daemon, DaemonConfig};
+use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::{KeepRequest, RegisterRequest, ReleaseRequest, RenewRequest, Right, Rights};
+use gnstor_proto::slba::ClientId;
 use tonic::{Code, Request, Status};
 
 /// A client id and the proof that it is the caller's.
@@ -93,5 +95,32 @@ fn after_a_restart_only_a_call_that_proves_a_client_id_releases_renews_or_keeps_
         refused(release(&mut ben, Some(&own), a).await, Code::PermissionDenied, "not one of");
         release(&mut anna, Some(&shown), a).await.expect("her own");
         assert_eq!(anna.get("v").await.unwrap().writer, 0);
+    });
+}
+
+/// The limit of that proof: the SSDs keep the number of the newest registration, and the daemon that starts
+/// does not know it.
+#[test]
+fn after_a_restart_an_older_registration_of_an_id_is_a_proof_too() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(2);
+    let key = || Secret::new([7; 32]);
+    let config = || DaemonConfig { manager_key: Some(key()), ..with_tokens() };
+    let first = Daemon::start(ANY, array.ports(), config()).unwrap();
+    let anna_is = run(async {
+        let mut anna = Client::connect(&first, Some("anna")).await;
+        let own = Own::register(&mut anna).await;
+        anna.create("v", own.id).await.unwrap();
+        anna.open("v", own.id, Rights::Write).await.unwrap();
+        own
+    });
+    first.stop().unwrap();
+    let second = Daemon::start(ANY, array.ports(), config()).unwrap();
+    let id = ClientId::new(u16::try_from(anna_is.id).expect("small")).expect("an id of a client");
+    let host = Host { serial: anna_is.serial - 1, ..Host::from(Identity::Client(id)) };
+    let older = Own { id: anna_is.id, serial: host.serial, secret: key().of_host(&host.nqn()) };
+    run(async {
+        let mut anna = Client::connect(&second, Some("anna")).await;
+        release(&mut anna, Some(&older.shown()), anna_is.id).await.expect("the secret of an older holder");
     });
 }
