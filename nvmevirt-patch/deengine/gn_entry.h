@@ -6,7 +6,7 @@
 #include "gn_slba.h"
 
 /* Checks 4,096 bytes and writes the entry to `out` as VOLUME LIST gives it. What is behind the used part of a
-/* field is zero, and request ids stand without gaps. False: no valid entry, and `out` means nothing. */
+ * field is zero, and request ids stand without gaps. False: no valid entry, and `out` means nothing. */
 bool gn_entry_take(const gn_u8 *bytes, gnp_entry *out);
 /* Computes the checksum after a change. */
 void gn_entry_seal(gnp_entry *entry);

@@ -35,7 +35,7 @@ static bool gn_place_serves(const gn_u8 *row, gn_u32 width, gn_u32 at) {
 }
 
 /* Each SSD of the row may have a place and is named once. The first serves. The SSD that comes in takes over
-/* a place that serves. An empty place has the bit of a filling one. */
+ * a place that serves. An empty place has the bit of a filling one. */
 static bool gn_row_is_right(const gn_u8 *row, gn_u32 width, const gn_u8 *ssds, gn_u32 count) {
   gn_u32 named[GNP_MAX_REPLICAS + 1], names = 0, at, before;
   gn_u32 incoming = gn_u16_at(row + 2 * width);

@@ -2,7 +2,8 @@
 /*
  * The check of a read or write, rule by rule in the order of the firmware. The rules are identity, map and
  * serving lease, map epoch, volume, deleting, range, rights and lease epoch, chunk, place and role. Rust:
- * deengine/src/permission/{rules,volume}.rs. /
+ * deengine/src/permission/{rules,volume}.rs.
+ */
 #include "gn_table.h"
 
 struct gn_volume *gn_table_find(const struct gn_table *table, gn_u16 vid) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The search for the shortest chain of moves that empties a slot. It goes breadth first from the two full
- *buckets, at most GN_NODES buckets and GN_MAX_MOVES moves. Rust: deengine/map/src/search.rs. /
+ * buckets, at most GN_NODES buckets and GN_MAX_MOVES moves. Rust: deengine/map/src/search.rs.
+ */
 #include "gn_map_inner.h"
 
 #define GN_ROOT 0xFFFFFFFFu

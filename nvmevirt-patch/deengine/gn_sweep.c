@@ -5,7 +5,8 @@
  *
  * An insertion of another volume may move a word from a part that the sweep has not reached to a part that it
  * has passed. So may a removal that brings back a word of the stash. So each word that is written behind the
- * front is looked at, and one pass finds everything. /
+ * front is looked at, and one pass finds everything.
+ */
 #include "gn_dev_inner.h"
 
 static bool gn_is_swept(const struct gn_dev *dev, const struct gn_sweep *sweep, gn_u16 vid, gn_u32 page) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * What an SSD remembers of volumes that are gone. It keeps for good the last generation of each id, and for a
- *day the ids of the requests that last changed it. Rust: deengine/src/admin/tombstones.rs. /
+ * day the ids of the requests that last changed it. Rust: deengine/src/admin/tombstones.rs.
+ */
 #include "gn_table.h"
 
 #define GN_DAY_NS (24ull * 3600 * 1000000000)

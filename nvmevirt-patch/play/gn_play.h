@@ -10,7 +10,7 @@
 #include "gn_dev.h"
 
 /* Most bytes of the answer to one operation, and of an operation. An answer has pages of a read, waiting
-/* commands that are done, and as many closed clients as commands. */
+ * commands that are done, and as many closed clients as commands. */
 #define GN_ANSWER_MOST 24576u
 #define GN_OP_MOST (2u << 20)
 /* Most pages and commands of a script's device or map: a bound of its memory. */

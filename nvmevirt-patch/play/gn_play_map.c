@@ -98,7 +98,7 @@ static void gn_scan_map(struct gn_player *p) {
 }
 
 /* Maps many blocks that a seed gives, each to a page of its number, or looks them up. Tells how many had a
-/* place, or have their page. */
+ * place, or have their page. */
 static void gn_many(struct gn_player *p, bool looks) {
   static const gn_u16 vids[3] = {1, 7, 0xFFFE};
   gn_u64 first = gn_get(p, 8), seed = gn_get(p, 8), pages = gn_map_pages(p->map), right = 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * States that no command of a script brings the Rust firmware into, so that no vector has them. The firmware
- *has more room, waits, or knows no such connection. What this code does there is asked for here. /
+ * has more room, waits, or knows no such connection. What this code does there is asked for here.
+ */
 #ifndef GN_ALONE_H
 #define GN_ALONE_H
 
