@@ -2,7 +2,7 @@
 // What the threads of a client do: requests by the calls of a batch, of a thread alone, and with callbacks.
 #pragma once
 #include "gnstor/gnstor.cuh"
-#include "anew.hpp"
+#include "strange.hpp"
 
 #include <algorithm>
 

@@ -83,6 +83,8 @@ struct Config {
   // every lane begins its next request when its last one has ended; the steps of each are kept
   bool saturates = false;
   bool writes = false;               // what the lanes do then
+  // the first SSD's responses name what is not in flight on its queue, once, when every lane waits
+  bool strange = false;
   bool instant = false;              // answer in the step in which a command is seen, without moving data
 };
 
@@ -292,6 +294,7 @@ struct Harness {
   /// Whether all members of one epoch's map have this version of a block: the peer's answer.
   bool (*is_whole)(void* peer, gn_u32 vba, gn_u32 version) = nullptr;
   void* peer = nullptr;
+  gn_u32 strange = 0;   // responses that name no command in flight on their queue
   gn_u32 split = 0;   // acknowledged blocks of which that is not true; bad
 
   /// The maps as SSDs know them.
@@ -359,7 +362,7 @@ struct Harness {
       note("receives lost", (gate_next(qps[q].gate) - d.posted - d.taken) & 0xffffu);
     }
     for (size_t i = 0; i < waiting.bytes; ++i) note("waiting list", waiting.p[i]);
-    note("protocol_errors", c.protocol_errors);
+    note("protocol_errors but the strange responses", c.protocol_errors - strange);
     return n;
   }
 };

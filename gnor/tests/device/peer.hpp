@@ -16,6 +16,7 @@ struct Peer;
 void step_anew(Peer& p);
 void told_anew(Peer& p, gn_u32 n, gn_u32 tag);
 void on_connect(Peer& p, gn_u32 n);
+bool step_strange(Peer& p);
 
 struct Peer {
   /// A command that has arrived and is not answered.
@@ -55,6 +56,14 @@ struct Peer {
     uint64_t at = 0;           // step at which it goes on
   };
 
+  /// Responses that name what is not in flight (strange.hpp).
+  struct Strange {
+    enum State { HOLDS, ONCE, TWICE, OVER } state = HOLDS;
+    gn_u32 own = 0;                // the command that is answered twice
+    uint64_t again_at = 0, at = 0;   // steps
+    std::vector<gn_u32> before;    // of all slots
+  };
+
   Harness& r;
   Rng rng;
   uint64_t step = 0, last_arrival = 0, open_until = 0;
@@ -73,6 +82,8 @@ struct Peer {
   std::map<std::pair<gn_u32, gn_u32>, gn_u64> stamps;   // of a block's version
   unsigned restamped = 0;   // versions of blocks that came with two sequences; bad
   unsigned map_refusals = 0;
+  Strange strange;
+  unsigned harmed = 0, miscounted = 0;   // by strange responses: slots, and the count of them; bad
   uint64_t clients_move_at = 0;
   enum : gn_u32 { PAIR = 2000 };   // steps from one pair of maps to the next
   gn_u32 clients_epoch = EPOCH, filled = 0, pause = 0;   // places of the next map's table, and steps between
@@ -485,6 +496,7 @@ struct Peer {
   }
 
   void work_on_jobs() {
+    bool holds = r.cfg.strange && step_strange(*this);
     if (r.cfg.bursts && step > open_until) {
       if (jobs.size() < SLOTS && step - last_arrival < 3000) return;
       open_until = step + 300;  // no more will come: now answer these, and what they make room for, at once
@@ -498,7 +510,7 @@ struct Peer {
       if (job.due <= step && !job.copies) {
         if (!job.started) {
           start(at->first, job);
-        } else {
+        } else if (!holds) {
           tell_head(job.q, job.number);
           push_response(job.q, job.cid, 0, 0);
           at = jobs.erase(at);

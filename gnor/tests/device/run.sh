@@ -310,6 +310,12 @@ mutants_of_the_other() {
     mutant set_filled_unread '' '' tsan tsan a_set_filled_unread 20
     mutant refusal_is_the_end $GNOR/io.cuh 's/  return (v.follows & FOLLOWS_REFUSALS).*$/  return false;/' \
         plain plain the_map_moves_on 20
+    # Of responses that name no command in flight.
+    mutant response_of_another_queue $GNOR/complete.cuh \
+        's/(state & 0xffffu) == (CMD_IN_FLIGHT | x.queue << 8)/(state \& 0xffu) == CMD_IN_FLIGHT/' \
+        plain plain strange_responses 4 'slots harmed [1-9]'
+    mutant both_of_two_responses_end $GNOR/complete.cuh '/ends = ends && lane_id() == lowest(twins);/d' \
+        plain plain strange_responses 8 'slots harmed [1-9]'
     mutant own_slot_used_twice $GNOR/io.cuh \
         's/cid == NO_SLOT && own_slot_is_free<S>(c, v, x))/cid == NO_SLOT)/' \
         plain plain a_long_request 30

@@ -220,6 +220,18 @@ Config queue_pairs_made_anew(uint64_t seed) {
   return cfg;
 }
 
+/// The first SSD answers with ids of a free slot, of another SSD's command, beyond the slots, and of one
+/// command twice. Its queue pair breaks later and is made anew; no request fails.
+Config strange_responses(uint64_t seed) {
+  Config cfg = common(seed);
+  cfg.ssds = 3, cfg.replicas = 2, cfg.depth = 64, cfg.chunk_shift = 0, cfg.clock_shift = 12;
+  // fewer commands than slots
+  cfg.blocks = 1 + static_cast<gn_u32>(seed % 2), cfg.warps = 1, cfg.max_blocks = 3 - cfg.blocks;
+  cfg.strange = true, cfg.fused = false;
+  cfg.breaks = cfg.break_ssds = 1, cfg.break_at = 1u << 30;   // the peer says when
+  return cfg;
+}
+
 /// Not in the list below: the host does what it must not, and ThreadSanitizer finds it.
 Config a_set_filled_unread(uint64_t seed) {
   Config cfg = queue_pairs_made_anew(seed);
@@ -342,6 +354,7 @@ const Scenario SCENARIOS[] = {
     {"the_map_moves_on", the_map_moves_on, 4},
     {"tables_are_filled_again", tables_are_filled_again, 2},
     {"queue_pairs_made_anew", queue_pairs_made_anew, 12},
+    {"strange_responses", strange_responses, 4},
     {"a_long_request", a_long_request},
     {"threads_alone", threads_alone},
     {"no_thread_waits", no_thread_waits},

@@ -23,6 +23,7 @@ gn_u64 reads_of[2];   // of other SSDs than the first, of the first
 gn_u64 dumped = 0;
 gn_u64 map_refusals = 0;
 gn_u64 made_anew = 0;
+gn_u64 strange = 0;
 
 /// At saturation no request waits much longer than another. p99.9 of the steps that a request takes is at
 /// most 4 times p50. The longest request takes at most 20 times p50.
@@ -81,9 +82,10 @@ bool run(const Config& cfg, const char* name) {
   unsigned wrong = uncalled + r.wrong_data + r.wrong_status + r.leaked + peer.rnr + peer.no_receive +
                    peer.unexpected + peer.bad_copies + peer.torn_writes + peer.overtaken +
                    peer.beyond_the_head + peer.overwritten + peer.bad_stamps + peer.restamped + r.split +
-                   (s.failed ? 0 : peer.missing_copies());
+                   peer.harmed + peer.miscounted + (s.failed ? 0 : peer.missing_copies());
   map_refusals += peer.map_refusals;
   made_anew += peer.made_anew;
+  strange += r.strange;
   if (getenv("STEPS") && cfg.map_at)
     printf("  seed %llu: %u refusals, map at %u of %llu\n", static_cast<unsigned long long>(cfg.seed),
            peer.map_refusals, cfg.map_at, static_cast<unsigned long long>(peer.step));
@@ -101,6 +103,8 @@ bool run(const Config& cfg, const char* name) {
   for (gn_u32 ssd = 0; cfg.breaks && ssd < cfg.ssds; ++ssd)
     printf("    SSD %u: state %u, set %u, made anew %u, to break %u\n", ssd, peer.anew[ssd].state,
            peer.anew[ssd].set, peer.made_anew, peer.breaks);
+  if (peer.harmed || peer.miscounted)
+    printf("    slots harmed %u, strange responses miscounted %u\n", peer.harmed, peer.miscounted);
   if (peer.overtaken) printf("    overtaken %u\n", peer.overtaken);
   printf("    answered %u, taken %llu, late %u\n  %s\n", peer.answered, r.ring.responses, peer.lost,
          s.failed ? s.message : "");
@@ -123,7 +127,7 @@ int main(int argc, char** argv) {
   for (const Scenario& s : scenarios) {
     if (argc > 3 && strcmp(argv[3], s.name) != 0) continue;
     unsigned bad = 0;
-    made_anew = pieced_buffers = dumped = reads_of[0] = reads_of[1] = 0;
+    strange = made_anew = pieced_buffers = dumped = reads_of[0] = reads_of[1] = 0;
     for (uint64_t seed = first, end = first + (plain ? std::max(seeds, s.least) : seeds);
          seed < end && bad < 2; ++seed) {
       Config cfg = s.config(seed);
@@ -136,6 +140,7 @@ int main(int argc, char** argv) {
       ++bad, printf("  no command was refused because of its map\n");
     if (s.config == queue_pairs_made_anew && !bad && !made_anew)
       ++bad, printf("  no queue pair was made anew\n");
+    if (s.config == strange_responses && !bad && !strange) ++bad, printf("  no response was strange\n");
     if (s.config == behind_dumps && !bad && !dumped) ++bad, printf("  no DUMP was executed\n");
     // In turn it would be half each.
     if (s.config == one_ssd_is_slow && !bad && reads_of[1] * 3 > reads_of[0] * 2)
