@@ -2,6 +2,8 @@
 //! Reads without a lock beside changes of the rules, in every interleaving loom finds. Run with
 //! `cargo test --release -p gnstor-loom --test in_flight`.
 
+#[path = "../../proto/testing/deadline.rs"]
+mod deadline;
 #[path = "../../deengine/src/workers/in_flight.rs"]
 mod in_flight;
 #[path = "../../deengine/src/workers/lease_word.rs"]
@@ -54,6 +56,7 @@ mod sync {
     }
 }
 
+use deadline::{Deadline, LIMIT};
 use in_flight::{InFlight, Seen, Version};
 use lease_word::LeaseWord;
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -115,6 +118,7 @@ fn revoke(world: &World) -> u64 {
 }
 
 fn with(worker: impl Fn(&mut Worker) + Sync + Send + 'static) {
+    let _deadline = Deadline::after(LIMIT);
     loom::model(move || {
         let world = Arc::new(World::default());
         world.rules.lock().expect("no panic").1 = true;
@@ -186,6 +190,7 @@ fn nothing_is_committed_behind_a_sweep() {
 /// A worker judges a write by the version and the end of the lease, and commits it if the version is still
 /// that one. Meanwhile the lease is cut from 9 to 1 by `cut`, which the daemon is then told. The time is 5.
 fn cut_short(cut: fn(&LeaseWord, &Version)) {
+    let _deadline = Deadline::after(LIMIT);
     loom::model(move || {
         let (word, version) = (Arc::new(LeaseWord::new(9)), Arc::new(Version::default()));
         let told = Arc::new(AtomicBool::new(false));
@@ -234,6 +239,7 @@ fn a_cut_that_is_no_change_of_the_rules_is_found() {
 /// A renewal changes no version: a worker that misses it refuses more.
 #[test]
 fn a_renewal_beside_a_check_allows_nothing_that_it_does_not_grant() {
+    let _deadline = Deadline::after(LIMIT);
     loom::model(|| {
         let (word, version) = (Arc::new(LeaseWord::new(1)), Arc::new(Version::default()));
         let firmware = {

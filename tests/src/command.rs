@@ -188,4 +188,17 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 pub fn signal(child: &Guard, signal: &str) {
     let sent = Command::new("kill").args([signal, &child.0.id().to_string()]).status().expect("kill runs");
     assert!(sent.success(), "{signal}");
+    if signal == "-STOP" {
+        // A thread that waits for a core stops when it gets one.
+        until("the process stands still", || all_threads_are_stopped(child.0.id()));
+    }
+}
+
+fn all_threads_are_stopped(process: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state stands behind the name, which may have any characters.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z', 'X']))
+    })
 }
