@@ -26,7 +26,6 @@ pub(crate) fn build() -> PathBuf {
 }
 
 /// Plays traces. Returns the runs in their order.
-#[expect(clippy::disallowed_methods, reason = "the program is written to and read from at the same time")]
 pub(crate) fn play(program: &Path, text: String) -> impl Iterator<Item = Run> {
     let traces = program.with_extension("traces");
     std::fs::write(&traces, text).expect("it is written");
