@@ -332,6 +332,7 @@ impl Turn<'_> {
         deadline: Duration,
     ) -> Result<(), DeviceError> {
         let node = self.node;
+        let _expected = node.hca.expect_launch();
         for (engine, executor) in node.rings.iter().cloned() {
             engine.cast(move |e, now| e.calibrate(now, executor));
         }

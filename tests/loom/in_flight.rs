@@ -166,6 +166,7 @@ fn a_core_that_fetches_the_rules_hides_no_read() {
 /// `volumes.rs` does.
 #[test]
 fn nothing_is_committed_behind_a_sweep() {
+    let _deadline = Deadline::after(LIMIT);
     loom::model(|| {
         let version = Arc::new(Version::default());
         // Behind the layer's lock: the sweep has gone by.

@@ -21,7 +21,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 pub use executor::AgentExecutor;
 pub use held::Unordered;
-pub use launch::{AGENT_THREADS, ClientKernel, Shape, agent_kernel, idle_client};
+pub use launch::{AGENT_THREADS, ClientKernel, ExpectedLaunch, Shape, agent_kernel, idle_client};
 
 /// Most blocks of the agent, each of which takes a multiprocessor of a GPU. With more pairs of rings a
 /// block serves two or three, if it has room.
@@ -119,6 +119,8 @@ pub struct AgentStats {
 struct Resident {
     /// Locked while an agent is resident.
     launches: Mutex<Launches>,
+    /// Launches that are about to begin ([`AgentHca::expect_launch`]).
+    expected: Mutex<u32>,
     /// What the agent may touch: it stays allocated as long as there can be one, also where the transports
     /// have ended.
     regions: Mutex<Vec<Arc<HostRegion>>>,

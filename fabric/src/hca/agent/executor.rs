@@ -309,9 +309,10 @@ impl QpExecutor for AgentExecutor {
     }
 
     /// Queue owners run while an agent is resident. Before a launch the transport gets a job
-    /// (`RcTransport::calibrate`).
+    /// (`RcTransport::calibrate`), and from then on it polls: it may see the job before the agent is there.
     fn must_be_polled(&self) -> bool {
-        self.resident.launches.try_lock().is_err()
+        *self.resident.expected.lock().expect("no panic while held") > 0
+            || self.resident.launches.try_lock().is_err()
     }
 
     /// If no agent is resident, the copies that wait in the ring get a number that no queue pair has. The

@@ -60,7 +60,24 @@ struct Plan {
     smem_bytes: u32,
 }
 
+/// A launch is about to begin. It is taken back when this is dropped.
+#[derive(Debug)]
+pub struct ExpectedLaunch<'a>(&'a AgentHca);
+
+impl Drop for ExpectedLaunch<'_> {
+    fn drop(&mut self) {
+        *self.0.resident.expected.lock().expect("no panic while held") -= 1;
+    }
+}
+
 impl AgentHca {
+    /// From here on the transports' threads look for work of queue owners by themselves. Call this before a
+    /// job that wakes them for a launch: they may do that job before the launch has begun, and sleep again.
+    pub fn expect_launch(&self) -> ExpectedLaunch<'_> {
+        *self.resident.expected.lock().expect("no panic while held") += 1;
+        ExpectedLaunch(self)
+    }
+
     /// Runs a client kernel with the agent beside it; returns when both have ended. `kernel` takes a
     /// `client_launch`, whose `args` is the device address given here. One launch at a time: a second caller
     /// waits.
