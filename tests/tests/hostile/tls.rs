@@ -6,7 +6,7 @@ use gnstor_hostile::attacks;
 use gnstor_hostile::hello::client_hello;
 use gnstor_hostile::random::Random;
 use gnstor_hostile::talk::Talk;
-use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, gnstor_with};
+use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, gnstor_with, until};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::{BLOCK, assert_same, pattern, volume, within};
 use libgnstor::{Credentials, Rights};
@@ -52,14 +52,13 @@ fn array(certs: &Certs) -> Up {
     Up::start(&["--ssds", "2", "--tls", &cert, &key, "--client-ca", &ca])
 }
 
-/// The kind of the first TLS record of the answer.
-fn first_answer_to_a_hello(address: SocketAddr) -> u8 {
+/// The kind of the first TLS record of the answer; `None`: the handshake found no place.
+fn first_answer_to_a_hello(address: SocketAddr) -> Option<u8> {
     let mut stream = TcpStream::connect(address).expect("the port is open");
     stream.set_read_timeout(Some(IO_TIMEOUT)).expect("a socket");
-    stream.write_all(&client_hello(&mut Random::new(1))).expect("it is sent");
+    stream.write_all(&client_hello(&mut Random::new(1))).ok()?;
     let mut kind = [0];
-    stream.read_exact(&mut kind).expect("an answer");
-    kind[0]
+    stream.read_exact(&mut kind).ok().map(|()| kind[0])
 }
 
 #[test]
@@ -84,13 +83,12 @@ fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
             file.read_at(at, &mut back).expect("no error is allowed");
             assert_same("what was written", &back, &data);
         }
-        assert_eq!(
-            first_answer_to_a_hello(address),
-            0x16,
-            "a handshake goes on, and so costs the array work"
-        );
         let frames: u64 = attackers.into_iter().map(|a| a.join().expect("it ends").frames).sum();
         assert!(frames > 20, "the attackers did something: {frames} frames");
+        // Their handshakes had all places of this host.
+        until("a handshake goes on, and so costs the array work", || {
+            first_answer_to_a_hello(address) == Some(0x16)
+        });
         assert!(resident_mib(up.pid()) < before + 128, "the attackers take memory");
         // A client without TLS opens nothing.
         let mut plain = Talk::connect(address).expect("the port is open");
