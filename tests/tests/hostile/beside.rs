@@ -153,7 +153,8 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
         // In a short run an attacker may spend its time on attacks of few frames.
         assert!(frames > 50 && told.iter().all(|(_, frames)| *frames > 0), "the attackers did something");
         let no_right = told.iter().all(|(words, _)| words.contains("; 0 commands of the insider succeeded"));
-        assert_eq!(no_right, scene.says.is_empty(), "insiders have rights, strangers none");
+        // A short run may draw no insider; `attack` runs one alone.
+        assert!(no_right || !scene.says.is_empty(), "strangers have no rights");
         assert!(memory.iter().all(|&most| most < before + 256), "the attackers take memory: {memory:?}");
         another_client_reads(&guest(&scene.up.daemon, "other"), &load.file);
         assert!(errors == 0, "no error is allowed: {:?} {:?}", quiet.errors, beside.errors);

@@ -270,8 +270,8 @@ fn an_ssd_that_others_reach_needs_tls_or_says_that_it_is_insecure() {
         // It says what that means, before it serves.
         let small = ["--preset", "null", "--size", "64MiB"];
         let open = SsdProcess::start("0.0.0.0:0", &[&small[..], &["--insecure"]].concat());
-        let said = open.complaints().join("\n");
-        assert!(said.contains("insecure: an attacker on the wire reads and changes what is sent"), "{said}");
+        let meaning = "insecure: an attacker on the wire reads and changes what is sent";
+        until("it says what that means", || open.complaints().join("\n").contains(meaning));
         open.end("-TERM");
         let believes_all = ssd(&["--no-auth", "--tls", &cert, &key]);
         assert_eq!(believes_all.code, 2, "{}", believes_all.stderr);
