@@ -4,6 +4,7 @@
 //! Values are a controller's own, so each host sets its own; only the write cache is the SSD's. Nothing is
 //! saved: a controller that is made anew has the defaults, and asking to save is refused.
 
+use crate::admin::state::WriteCache;
 use crate::commands::CompletionPermit;
 use crate::commands::{Answer, OK};
 use crate::controller::Ssd;
@@ -39,13 +40,6 @@ const OF_NAMESPACE: u32 = 1 << 1;
 const EXTENDED: u32 = 1;
 const HOST_ID_BYTES: u32 = 16;
 const ALL_NAMESPACES: u32 = 0xFFFF_FFFF;
-
-/// The volatile write cache (06h). With power-loss protection there is none: what is acknowledged is safe.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct WriteCache {
-    pub(super) present: bool,
-    enabled: bool,
-}
 
 impl Ssd {
     /// Whether the SSD has a volatile write cache, which is the case without power-loss protection:

@@ -3,7 +3,7 @@
 
 use super::apply::held;
 use super::digest::{leaves_of, of_chunks};
-use super::pace::Work;
+use super::state::Work;
 use crate::admin::identify::Delivered;
 use crate::commands::CompletionPermit;
 use crate::controller::Ssd;

@@ -2,8 +2,9 @@
 //! Questions of a repair to other SSDs, and their answers.
 
 use super::apply::PeerAnswer;
-use super::{MARK, Name, Open, PATIENCE, PAUSE, Window};
-use crate::admin::QUESTION;
+use super::state::{Name, Open, Window};
+use super::{MARK, PATIENCE, PAUSE};
+use crate::admin::state::QUESTION;
 use crate::commands::scratch::Owner;
 use crate::controller::Ssd;
 use gnstor_base::controller::{AskId, Effect, Question};

@@ -2,7 +2,7 @@
 //! Digests: where 64 blocks of two SSDs have the same, nothing is listed. A digest is compared while the
 //! layer is locked, so no client's write comes in between.
 
-use super::{Name, Walk, Window};
+use super::state::{Name, Walk, Window};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
 use gnstor_proto::pull::LEAF;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! How a walk gets on: the next windows, and what each asks next.
 
-use super::{DURABLE_POLL, NO_ROOM, Name, WINDOWS, Walk, Window};
+use super::state::{Name, Walk, Window};
+use super::{DURABLE_POLL, NO_ROOM, WINDOWS};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
 use gnstor_base::time::{Span, Time};

@@ -2,10 +2,10 @@
 //! How a scrub makes wrong copies good: it asks other SSDs that serve for theirs, and takes only data that
 //! matches its sum.
 
-use super::{Range, Wrong};
 use crate::controller::Ssd;
 use crate::repair::apply::{Page, PeerAnswer, held, theirs};
-use crate::repair::{NO_ROOM, Name, PAUSE};
+use crate::repair::state::{Name, Range, Wrong};
+use crate::repair::{NO_ROOM, PAUSE};
 use gnstor_base::controller::AskId;
 use gnstor_base::time::Time;
 use gnstor_fleet::repair::{Held, scrubs_beside_writers};

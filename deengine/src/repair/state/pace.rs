@@ -17,9 +17,9 @@ const QUIET: Span = Span::from_ms(2);
 const LEAST: Span = Span::from_ns(500);
 
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(in crate::repair) struct Pace {
     /// Percent of the SSD that repairs take while clients use it.
-    pub(super) share: u8,
+    pub(in crate::repair) share: u8,
     /// Number of commands of clients at the last look.
     seen: u64,
     used_until: Time,
@@ -29,7 +29,7 @@ pub(super) struct Pace {
 
 /// What a repair does with pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
+pub(in crate::repair) enum Work {
     Read,
     Write,
 }
@@ -42,7 +42,7 @@ impl Default for Pace {
 
 impl Pace {
     /// When work on so many pages of this cost may have ended, if clients have sent so many commands by now.
-    pub(super) fn turn(&mut self, now: Time, commands: u64, cost: Span, pages: usize) -> Time {
+    pub(in crate::repair) fn turn(&mut self, now: Time, commands: u64, cost: Span, pages: usize) -> Time {
         if commands != self.seen {
             (self.seen, self.used_until) = (commands, now + QUIET);
         }
