@@ -43,7 +43,7 @@ const RULES: &[(&str, &[&str])] = &[
     ),
     ("admin", &["commands", "controller", "error", "hosts", "permission", "request", "smart"]),
     ("io", &["commands", "controller", "hosts", "permission", "repair", "request", "smart", "workers"]),
-    ("repair", &["admin", "admin::state", "commands", "controller", "permission", "request", "workers"]),
+    ("repair", &["commands", "controller", "permission", "request", "workers"]),
     ("session", &["commands", "controller", "hosts", "request"]),
     ("durable", &["config", "controller", "error", "permission"]),
     ("manager_key", &["controller", "error"]),

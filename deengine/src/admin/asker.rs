@@ -15,8 +15,8 @@
 //! An SSD whose map names no voters does not ask: the word of [`crate::workers::WorkerSet::lease_end`] is
 //! then what LEASE RENEW has made of it.
 
-use crate::admin::state::{Change, EVERY, QUESTION, UNANSWERED, name, round_of, voter_of};
-use crate::commands::scratch::Owner;
+use crate::admin::state::{Change, EVERY, UNANSWERED, name, round_of, voter_of};
+use crate::commands::scratch::{Owner, QUESTION};
 use crate::controller::Ssd;
 use gnstor_base::controller::{AskId, Effect, Question};
 use gnstor_base::time::Time;

@@ -10,7 +10,7 @@
 
 use crate::admin::identify::data_bytes;
 use crate::admin::state::{Asked, Begun, Change};
-use crate::commands::CompletionPermit;
+use crate::commands::{CompletionPermit, Delivered};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::error::not_durable;
@@ -298,7 +298,7 @@ impl Ssd {
         let (Some(promise), Ok(bytes)) = (self.promise(), data_bytes(sqe)) else {
             return self.refuse(permit, 0, Refusal::NotServing.into(), now);
         };
-        self.deliver(now, permit, sqe, bytes, &promise.encode(), 0);
+        self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0), &promise.encode());
     }
 
     fn refuse_change(&mut self, now: Time, command: Option<u32>, refused: Refused) {

@@ -5,8 +5,8 @@
 //! saved: a controller that is made anew has the defaults, and asking to save is refused.
 
 use crate::admin::state::WriteCache;
-use crate::commands::CompletionPermit;
 use crate::commands::{Answer, OK};
+use crate::commands::{CompletionPermit, Delivered};
 use crate::controller::Ssd;
 use crate::hosts::MAX_IO_QUEUES;
 use crate::hosts::events::NOTICES;
@@ -66,7 +66,9 @@ impl Ssd {
         if sqe.cdw10.get() & 0xFF == id::HOST_ID && select < 3 {
             let host = self.hosts.host(cntlid).filter(|_| sqe.cdw11.get() & EXTENDED != 0);
             return match host.map(|host| host.host_id) {
-                Some(host_id) => self.deliver(now, permit, sqe, HOST_ID_BYTES, &host_id, 0),
+                Some(host_id) => {
+                    self.deliver(now, permit, sqe, Delivered::at_once(now, HOST_ID_BYTES, 0), &host_id)
+                }
                 None => self.refuse(permit, 0, Refusal::InvalidField.into(), now),
             };
         }

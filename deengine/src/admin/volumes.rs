@@ -9,7 +9,7 @@
 
 use crate::admin::identify::data_bytes;
 use crate::admin::state::Change;
-use crate::commands::CompletionPermit;
+use crate::commands::{CompletionPermit, Delivered};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::permission::Authorized;
@@ -88,12 +88,12 @@ impl Ssd {
         match code {
             opcode::VOLUME_LIST => {
                 let (data, count) = self.list(now, sqe, bytes);
-                self.deliver(now, permit, sqe, bytes, &data, count);
+                self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, count), &data);
             }
             opcode::MAP_GET => {
                 let data = self.map_bytes(sqe.cdw12.get() & GET_HELD != 0);
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-                self.deliver(now, permit, sqe, bytes, &data, length);
+                self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, length), &data);
             }
             opcode::MAP_SET | opcode::MAP_HOLD | opcode::ACTIVATE => {
                 self.fetch(now, permit, sqe, bytes, |buffer| Work::Map { opcode: code, buffer });

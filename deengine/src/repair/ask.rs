@@ -4,8 +4,7 @@
 use super::apply::PeerAnswer;
 use super::state::{Name, Open, Window};
 use super::{MARK, PATIENCE, PAUSE};
-use crate::admin::state::QUESTION;
-use crate::commands::scratch::Owner;
+use crate::commands::scratch::{Owner, QUESTION};
 use crate::controller::Ssd;
 use gnstor_base::controller::{AskId, Effect, Question};
 use gnstor_base::time::Time;

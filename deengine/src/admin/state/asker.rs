@@ -2,7 +2,7 @@
 //! Rounds of asking for the serving lease, and the names of their questions ([`crate::admin`]: `asker.rs`).
 
 use crate::commands::scratch::Buffer;
-use gnstor_base::controller::{AskId, Question};
+use gnstor_base::controller::AskId;
 use gnstor_base::time::{Span, Time};
 use gnstor_fleet::lease::{Asking, LeaseAsk, Timing};
 use gnstor_fleet::opening::Stage;
@@ -20,8 +20,6 @@ const ROUNDS: usize = 3;
 const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round each 100 ms");
 /// Questions to one voter without an answer.
 pub(in crate::admin) const UNANSWERED: usize = 4;
-#[expect(clippy::cast_possible_truncation, reason = "200 bytes")]
-pub(crate) const QUESTION: u32 = Question::BYTES as u32;
 /// The top bit of a name is for questions of a repair.
 const ROUND_MASK: u32 = 0x7F_FFFF;
 

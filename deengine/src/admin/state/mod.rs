@@ -7,7 +7,6 @@ mod changes;
 mod volumes;
 mod voting;
 
-pub(crate) use asker::QUESTION;
 pub(in crate::admin) use asker::*;
 pub(in crate::admin) use changes::*;
 pub(in crate::admin) use voting::*;
