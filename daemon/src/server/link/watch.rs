@@ -9,8 +9,8 @@
 //!
 //! The link counts the time that it could have seen. Of the time between two looks that is at most
 //! [`STEP_MS`], or [`LONG_STEP_MS`] for an SSD that is not watched closely. So a daemon that is stopped, or
-//! is on a busy machine, does not take its own pause for the SSD's. After a longer pause the answer may still be
-//! on its way through other threads of this process. They get [`AFTER_PAUSE_MS`] for it.
+//! is on a busy machine, does not take its own pause for the SSD's. After a longer pause the answer may still
+//! be on its way through other threads of this process. They get [`AFTER_PAUSE_MS`] for it.
 
 /// How often a connection is probed that is watched closely.
 pub(super) const ALIVE_MS: u64 = 100;
