@@ -16,24 +16,24 @@
 use crate::transport::Waits;
 use gnstor_base::time::{Span, Time};
 
-/// How the thread spends the time to its next step.
+/// What the thread does until its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rest {
-    /// It steps again at once.
+    /// It makes the next step at once.
     Spin,
-    /// It lets other threads run.
+    /// It yields the core to other threads.
     Yield,
     /// It sleeps for so long, or until a job or bytes of a stream arrive.
     Nap(Span),
 }
 
-/// Steps without work before the thread lets others run.
+/// Number of steps without work before the thread yields.
 const SPIN_STEPS: u32 = 20;
 
 /// How a thread rests by the time for which it has been idle.
 #[derive(Debug)]
 struct Plan {
-    /// It stays awake for so long at most.
+    /// Longest time for which it stays awake.
     awake: Span,
     /// Idle times, each with the length of the naps until then.
     naps: &'static [(Span, Span)],
@@ -41,7 +41,7 @@ struct Plan {
     longest: Span,
 }
 
-/// Work may come that nothing announces: an executor's, or another thread's.
+/// The plan if work may come unannounced: an executor's, or another thread's.
 const UNANNOUNCED: Plan = Plan {
     awake: Span::from_ms(1),
     naps: &[(Span::from_ms(4), SHORTEST), (Span::from_ms(20), SHORT), (Span::from_ms(200), Span::from_ms(1))],
@@ -53,7 +53,7 @@ const BESIDE_OTHERS: Plan = Plan {
     naps: &[(Span::from_ms(2), SHORT), (Span::from_ms(5), Span::from_ms(1))],
     longest: Span::from_ms(5),
 };
-/// All work ends a nap.
+/// The plan if any new work ends a nap.
 const ALONE: Plan = Plan { awake: BESIDE_OTHERS.awake, naps: &[], longest: Span::from_ms(20) };
 /// The longest naps of a transport that polls an executor.
 const SHORT: Span = Span::from_ns(200_000);
@@ -62,24 +62,24 @@ const SHORTEST: Span = Span::from_ns(50_000);
 /// A nap ends so long before the next event: the operating system wakes a thread late.
 const MARGIN: Span = Span::from_ns(150_000);
 
-/// For so long at least a thread stays awake.
+/// Shortest time for which a thread stays awake.
 const LEAST_AWAKE: Span = Span::from_ns(20_000);
 /// Work after a longer time begins anew.
 const PAUSE: Span = Span::from_ms(1);
 
-/// The rests of one thread.
+/// Chooses the rests of one thread.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Where all work is announced.
+    /// The plan while all work is announced.
     plan: &'static Plan,
     idle_steps: u32,
     idle_since: Time,
-    /// When work came after the last pause of [`PAUSE`].
+    /// Time at which work came after the last pause of [`PAUSE`].
     busy_since: Time,
 }
 
 impl Pace {
-    /// The rests of one of so many engines.
+    /// The rests of a thread, one of `engines` engines.
     pub(super) fn of(engines: usize) -> Self {
         let plan = if engines == 1 { &ALONE } else { &BESIDE_OTHERS };
         Self { plan, idle_steps: 0, idle_since: Time::ZERO, busy_since: Time::ZERO }
@@ -138,7 +138,7 @@ mod tests {
     }
 
     impl Thread {
-        /// The thread of one of so many engines.
+        /// The thread of one of `engines` engines.
         fn of(engines: usize) -> Self {
             Self { pace: Pace::of(engines), now: Time::ZERO, naps: Vec::new(), yields: 0 }
         }
@@ -219,7 +219,7 @@ mod tests {
                 let (busy_until, naps, yields) = (thread.now, thread.naps.len(), thread.yields);
                 thread.idle_until(busy_until + Span::from_ns(awake_us * 1000 - 3000), Waits::default());
                 assert_eq!(thread.naps.len(), naps, "it polls");
-                // Some steps spin at first.
+                // Some first steps spin.
                 thread.idle_until(busy_until + Span::from_ns(awake_us * 1000 + 30_000), Waits::default());
                 assert_eq!(thread.naps.get(naps), Some(&first_nap));
                 assert!(u64::from(thread.yields - yields) <= awake_us);
