@@ -108,8 +108,8 @@ const ASK_DATA: usize = 64;
 /// dwords. Any other command carries `data`.
 ///
 /// ```text
-/// 0         64               65        136
-/// | capsule | address length | address | data, 64 bytes |
+///   0         64               65        136
+///   | capsule | address length | address | data, 64 bytes |
 /// ```
 #[derive(Clone, PartialEq, Debug)]
 pub struct Question {

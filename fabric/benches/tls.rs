@@ -3,7 +3,7 @@
 //! machine, plain and with TLS in turn. Each end has a thread that is busy all the time.
 //!
 //! ```text
-//! cargo bench -p gnstor-fabric --bench tls [-- ROUNDS]     5 rounds by default; the median is printed
+//!   cargo bench -p gnstor-fabric --bench tls [-- ROUNDS]     5 rounds by default; the median is printed
 //! ```
 //! It measures the stream alone, without SSDs. An array does more than that, so it loses a smaller part.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and has a thread for each end")]

@@ -3,7 +3,7 @@
 //! on the CPU.
 //!
 //! ```text
-//! hca_dumps --device cuda|host [PART OF A NAME]
+//!   hca_dumps --device cuda|host [PART OF A NAME]
 //! ```
 //! It prints a line for each case, then a JSON summary. Exit status: 0; 1 if the executors differ or a dump
 //! has another result than it must; 2 without such a device. It needs only a driver: the agent's fat binary

@@ -2,14 +2,14 @@
 //! The part of Identify Controller in which an SSD states its capacity, identity and abilities.
 //!
 //! ```text
-//! 280              296
-//! +----------------+
-//! | TNVMCAP, bytes |
-//! +----------------+
-//! 3072     3076     3078    3080          3084   3088               3104
-//! +--------+--------+-------+-------------+------+------------------+
-//! | "GNSI" | format | flags | incarnation |  0   | uuid             |
-//! +--------+--------+-------+-------------+------+------------------+
+//!   280              296
+//!  +----------------+
+//!  | TNVMCAP, bytes |
+//!  +----------------+
+//!  3072     3076     3078    3080          3084   3088               3104
+//!  +--------+--------+-------+-------------+------+------------------+
+//!  | "GNSI" | format | flags | incarnation |  0   | uuid             |
+//!  +--------+--------+-------+-------------+------+------------------+
 //! ```
 //! flags: bit 0 the SSD accepts fleet maps of format 3, bit 1 it has lost acknowledged writes. An SSD of an
 //! earlier version has zeros there.

@@ -3,10 +3,10 @@
 //! maps, serving leases. `docs/formats-fleet.md` has the byte boxes.
 //!
 //! ```text
-//! TERM TAKE   daemon -> SSD   term_take in the command          Promise comes back
-//! MAP HOLD    daemon -> SSD   Hold, then a map or a patch
-//! ACTIVATE    daemon, peer    Activation, then a map, a patch, or nothing: the held one
-//! LEASE ASK   peer -> SSD     Ask                               DW0: epoch of the newest map, low 32 bits
+//!   TERM TAKE   daemon -> SSD   term_take in the command          Promise comes back
+//!   MAP HOLD    daemon -> SSD   Hold, then a map or a patch
+//!   ACTIVATE    daemon, peer    Activation, then a map, a patch, or nothing: the held one
+//!   LEASE ASK   peer -> SSD     Ask                               DW0: epoch of the newest map, low 32 bits
 //! ```
 //! A checksum covers a structure and the data after it. Its own field counts as zero.
 

@@ -2,7 +2,7 @@
 //! The order in which actors are stepped: one heap of (time, tie, actor).
 //!
 //! ```text
-//! wake(actor, at) --> heap --> next(): the actor with the earliest time
+//!   wake(actor, at) --> heap --> next(): the actor with the earliest time
 //! ```
 //! An actor has at most one time. A call with an earlier time replaces it; the old entry stays in the heap
 //! and is skipped when it reaches the top. The seed draws the order of actors that have the same time.

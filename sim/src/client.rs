@@ -2,8 +2,8 @@
 //! The actor of one client: the twin of the initiator, its closed loop, and its connections.
 //!
 //! ```text
-//! Load: which request next --> Initiator --> Port of each SSD
-//!  ^--- latency, ended <---------'  ^------- completions, tokens of blocks
+//!   Load: which request next --> Initiator --> Port of each SSD
+//!     ^--- latency, ended <---------'  ^------- completions, tokens of blocks
 //! ```
 //! The time of the GPU itself is not modelled: when something arrives, a client does at once all that it can.
 //! A request that fails ends the world with an error.

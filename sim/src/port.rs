@@ -2,8 +2,8 @@
 //! The clients' end of an engine: a queue-pair executor that moves tokens instead of data.
 //!
 //! ```text
-//! client --send--> requests --Up--> engine          an RDMA READ of a block brings its token
-//! client <--take-- arrived  <-Down-- engine          an RDMA WRITE of a block delivers the token it has
+//!   client --send--> requests --Up--> engine          an RDMA READ of a block brings its token
+//!   client <--take-- arrived  <-Down-- engine          an RDMA WRITE of a block delivers the token it has
 //! ```
 //! The firmware knows only the sum of a block's data. So the port reports a token as the sum of a written
 //! block: a function of the client, the block and the write's sequence. The firmware keeps the token, and

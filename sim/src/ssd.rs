@@ -2,8 +2,8 @@
 //! The actor of one SSD: the RC transport and the firmware of the product, in virtual time.
 //!
 //! ```text
-//! clients --Port--> RcTransport --capsules, link--> Worker: firmware, translation layer, modelled flash
-//!         <-------- acks, responses <------------- effects
+//!   clients --Port--> RcTransport --capsules, link--> Worker: firmware, translation layer, modelled flash
+//!           <-------- acks, responses <------------- effects
 //! ```
 
 use crate::port::{Arrived, Port};

@@ -2,8 +2,8 @@
 //! A world: SSDs, clients, one clock. It is set up as daemon and hosts would do it, and then it runs.
 //!
 //! ```text
-//! Agenda --(time, actor)--> an SSD: its engine does what is due; its arrivals go to the clients
-//!                       `-> a client: it sends what it can; the SSDs that it sent to are woken
+//!   Agenda --(time, actor)--> an SSD: its engine does what is due; its arrivals go to the clients
+//!                         `-> a client: it sends what it can; the SSDs that it sent to are woken
 //! ```
 
 use crate::agenda::Agenda;

@@ -3,14 +3,14 @@
 //! for each test.
 //!
 //! ```text
-//! within      runs a test body with a deadline: it fails and never hangs
-//! small_array, node, client, volume      the parts that most tests need
-//! pattern     bytes that depend on their position
-//! command     the gnstor command in processes of its own
-//! folder      data files that leave nothing behind
-//! raw_queue   a queue pair that sends any 64 bytes
-//! kernels     a user's kernels, on the host device
-//! pages       small pages, so that tests take less time
+//!   within      runs a test body with a deadline: it fails and never hangs
+//!   small_array, node, client, volume      the parts that most tests need
+//!   pattern     bytes that depend on their position
+//!   command     the gnstor command in processes of its own
+//!   folder      data files that leave nothing behind
+//!   raw_queue   a queue pair that sends any 64 bytes
+//!   kernels     a user's kernels, on the host device
+//!   pages       small pages, so that tests take less time
 //! ```
 
 pub mod command;

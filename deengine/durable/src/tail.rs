@@ -3,8 +3,8 @@
 //! one.
 //!
 //! ```text
-//! | durable | committed, not durable ......... | open |
-//!           head                               end    bytes.len()
+//!   | durable | committed, not durable ......... | open |
+//!             head                               end    bytes.len()
 //! ```
 
 use crate::record::{

@@ -3,7 +3,7 @@
 //! back.
 //!
 //! ```text
-//! admit(3 blocks) ... -> used -> release(unit at time t) -> given back to writes admitted from t on
+//!   admit(3 blocks) ... -> used -> release(unit at time t) -> given back to writes admitted from t on
 //! ```
 //! Writes are admitted in order. A program frees the pages of its unit, except pages without host data.
 

@@ -32,22 +32,22 @@ use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::voting::Ask;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How often it asks.
+/// Interval between two rounds of questions.
 const EVERY: Span = Span::from_ms(100);
 /// The lease, in ns.
 const TIMING: Timing =
     Timing { lease: Timing::DEFAULT_MS.lease * 1_000_000, drift: Timing::DEFAULT_MS.drift * 1_000_000 };
-/// Rounds whose leases may still run.
+/// Number of rounds whose leases may still run.
 const ROUNDS: usize = 3;
 const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round each 100 ms");
-/// Questions to one voter without an answer.
+/// Largest number of unanswered questions to one voter.
 const UNANSWERED: usize = 4;
 #[expect(clippy::cast_possible_truncation, reason = "200 bytes")]
 pub(crate) const QUESTION: u32 = Question::BYTES as u32;
 /// The top bit of a name is for questions of a repair.
 const ROUND_MASK: u32 = 0x7F_FFFF;
 
-/// What the SSD has asked.
+/// State of the SSD's questions for its lease.
 #[derive(Debug, Default)]
 pub(super) struct Asker {
     /// The content that asks; `None`: the map names no voters.
@@ -74,7 +74,7 @@ impl Asker {
         self.last
     }
 
-    /// A voter said yes in this round; until when the SSD may serve, where that is a majority.
+    /// A voter said yes in this round. Returns the end of the lease, if a majority has said yes.
     fn said_yes(&mut self, round: u32, voter: SsdId, voters: SsdSet) -> Option<Time> {
         let incarnation = self.asks_as?;
         let (_, asking) = self.rounds.iter_mut().find(|(number, _)| *number == round)?;
@@ -128,14 +128,14 @@ impl Ssd {
         self.wake_at(now);
     }
 
-    /// Whether its lease is one that voters give.
+    /// Whether voters give this SSD its lease.
     pub(crate) fn asks_voters(&self) -> bool {
         self.admin.asker.asks_as.is_some()
     }
 
-    /// Asks the voters where that is due; when next.
+    /// Asks the voters if it is time. Returns the time of the next round.
     pub(crate) fn ask_voters(&mut self, now: Time) -> Time {
-        // Where it says yes to itself alone, the next number may be there at once.
+        // If only its own yes is needed, the next number may be there at once.
         while let Some(incarnation) = self.admin.asker.asks_as.filter(|_| now >= self.admin.asker.next_at) {
             self.admin.asker.next_at = now + EVERY;
             self.ask_round(now, incarnation);
@@ -203,7 +203,7 @@ impl Ssd {
         }
     }
 
-    /// Its next number is durable: from now on it asks for a lease.
+    /// The next number of openings is durable: from now on the SSD asks for a lease.
     pub(crate) fn is_opened(&mut self, now: Time) {
         self.admin.asker.stage = Stage::Opened;
         self.admin.asker.rounds.clear();
@@ -220,7 +220,7 @@ impl Ssd {
                 self.ask_own_change(now, Change::Raise);
             }
             Stage::Raises => {}
-            // Answers may come in any order: a lease never becomes shorter.
+            // Answers may come in any order, and a later one must not shorten the lease.
             Stage::Proves | Stage::Opened if until > self.table.lease_end() => self.table.end_lease(until),
             Stage::Proves | Stage::Opened => {}
         }

@@ -25,7 +25,7 @@ use gnstor_durable::MetadataStore;
 use volumes::Volumes;
 use voting::Voting;
 
-/// What admin commands change.
+/// State that admin commands change.
 #[derive(Debug)]
 pub(crate) struct Admin {
     volumes: Volumes,

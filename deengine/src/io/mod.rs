@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The I/O path: workers, and what a command of theirs goes through.
+//! The I/O path: workers, and the stages of their commands.
 
 mod commit;
 mod compare;
@@ -80,7 +80,7 @@ impl Commands {
         })
     }
 
-    /// Shares the SSD with so many workers, which carry commands out, too.
+    /// Divides the SSD's I/O among this number of workers.
     pub(crate) fn share(&mut self, workers: usize) {
         self.shares = Shares::of(workers);
     }
@@ -93,7 +93,7 @@ impl Commands {
         &mut self.scratch
     }
 
-    /// The data of this write is not under way any more.
+    /// The data of this write is no longer in flight.
     pub(crate) fn end_data_of(&mut self, request: &Authorized<Request>) {
         self.shares.give_of(request);
     }
@@ -113,7 +113,7 @@ impl Commands {
         self.slots.len()
     }
 
-    /// Whether a command with so many transfers can still be numbered.
+    /// Whether the slabs have room for a command with this number of transfers.
     pub(crate) fn has_room(&self, transfers: u32) -> bool {
         self.slots.has_room(1) && self.transfers.has_room(transfers)
     }
@@ -135,7 +135,7 @@ impl Commands {
         self.slots.remove(id)
     }
 
-    /// All commands with their numbers, by a scan.
+    /// All commands with their numbers. This scans the slab.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Command)> {
         self.slots.iter()
     }
@@ -157,7 +157,7 @@ impl Commands {
     }
 }
 
-/// Lists that commands use one after the other, so that none allocates.
+/// Lists that commands reuse, so that none allocates.
 #[derive(Debug)]
 struct Lists {
     extents: Vec<Extent>,

@@ -40,11 +40,11 @@ const WINDOWS: usize = 4;
 const _: () = assert!(MOST_BLOCKS <= 64, "a window's question is a mask");
 /// An SSD that does not answer, or refuses, is asked again after this time.
 const PAUSE: Span = Span::from_ms(20);
-/// Where the layer has no room for a block, the block is asked for again after this time.
+/// Pause before a block is requested again, if the layer has no room for it.
 const NO_ROOM: Span = Span::from_ms(2);
 /// A question that has no answer after this time gets none.
 const PATIENCE: Span = Span::from_ms(2000);
-/// Times that a block is asked for that the other SSD cannot read.
+/// Number of requests for a block that the other SSD cannot read.
 const TRIES: u32 = 3;
 /// Time after which the walk looks whether all that it took over is durable.
 const DURABLE_POLL: Span = Span::from_ms(1);
@@ -53,12 +53,12 @@ const PAUSED_POLL: Span = Span::from_ms(100);
 /// The top bit of a question's name: it is of a repair.
 const MARK: u32 = 1 << 31;
 
-/// Whether a question is one of a repair.
+/// Whether a question belongs to a repair.
 pub(crate) fn is_of_repair(ask: AskId) -> bool {
     ask.0 & MARK != 0
 }
 
-/// Which walk.
+/// Identifies a walk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Name {
     Fill,
@@ -66,7 +66,7 @@ enum Name {
     Scrub,
 }
 
-/// Blocks of one volume that are compared with one SSD's.
+/// A window: blocks of one volume that are compared with another SSD's.
 #[derive(Debug)]
 struct Window {
     vid: Vid,
@@ -77,9 +77,9 @@ struct Window {
     peer: u16,
     /// Whether its digests have come.
     is_digested: bool,
-    /// First block and number of blocks of the parts whose digests differ: their rows are to be compared.
+    /// First block and number of blocks of the parts whose digests differ. Their rows must be compared.
     to_list: VecDeque<(u32, u32)>,
-    /// Blocks whose data is to be fetched, ascending.
+    /// Blocks whose data must be fetched, ascending.
     pull: VecDeque<u32>,
     ask: Option<AskId>,
     retry_at: Time,
@@ -105,17 +105,17 @@ impl Window {
 /// One walk over the blocks of all volumes, or of one.
 #[derive(Debug)]
 struct Walk {
-    /// Volume and block to go on with; `None`: all have their windows.
+    /// Volume and block at which the walk continues; `None`: all blocks have their windows.
     next: Option<(Vid, u64)>,
     windows: Vec<Window>,
-    /// Ranges that were under way when a newer map came: another SSD may decide there now.
+    /// Ranges in progress when a newer map came. Another SSD may decide there now.
     again: Vec<(Vid, u64)>,
-    /// Blocks of the volumes whose windows have begun.
+    /// Number of blocks whose windows have begun.
     walked: u64,
     pulled: u64,
-    /// Blocks among the pulled ones that the other SSD could not read.
+    /// Number of pulled blocks that the other SSD could not read.
     unreadable: u64,
-    /// The last transaction that the walk made.
+    /// The last transaction of the walk.
     last: Seq,
     is_durable: bool,
     /// State of the volume's entry that a settle is for.
@@ -137,7 +137,7 @@ impl Walk {
         self.next.is_none() && self.windows.is_empty() && self.again.is_empty()
     }
 
-    /// Begins anew what is under way, in all volumes or in one. Answers that are on their way count no more.
+    /// Restarts the open windows, of all volumes or of one. Answers in flight no longer count.
     fn restart_windows(&mut self, of: Option<Vid>) {
         let ended = self.windows.extract_if(.., |window| of.is_none_or(|vid| window.vid == vid));
         self.again.extend(ended.map(|window| (window.vid, window.first.into())));
@@ -159,7 +159,7 @@ struct Open {
     until: Time,
 }
 
-/// What this SSD repairs.
+/// State of the SSD's repairs.
 #[derive(Debug, Default)]
 pub(crate) struct Repair {
     /// Groups and places that it fills.
@@ -174,7 +174,7 @@ pub(crate) struct Repair {
 }
 
 impl Ssd {
-    /// The table has another map: repairs go by it from now on.
+    /// The table has another map, and repairs follow it from now on.
     pub(crate) fn follow_fill(&mut self, now: Time) {
         self.scrub_by_new_map(now);
         self.repair.walks.retain(|name, _| *name == Name::Fill);
@@ -198,8 +198,8 @@ impl Ssd {
         self.wake_at(now);
     }
 
-    /// Blocks that are current stay so where the place goes on to fill. A place that a map took may come back
-    /// later.
+    /// If the place continues to fill, current blocks stay current. A place that a map took away may come
+    /// back later.
     fn keep_current(&self) {
         self.ftl().retain_current(|vid, generation, vba| {
             let volume = Vid::new(vid).and_then(|vid| self.table.volume(vid));
@@ -209,7 +209,7 @@ impl Ssd {
         });
     }
 
-    /// When work of a repair on so many pages may have ended.
+    /// Earliest end of a repair's work on this number of pages.
     fn turn(&mut self, now: Time, work: pace::Work, pages: usize) -> Time {
         let commands = self.workers().tally().entered;
         let (read, write) = self.config().preset.page_costs();
@@ -222,7 +222,7 @@ impl Ssd {
         self.repair.paused_in == Some(self.table.term())
     }
 
-    /// Goes on with all walks. Returns when to call it again.
+    /// Continues all walks. Returns the time of the next call.
     pub(crate) fn repair_on(&mut self, now: Time) -> Time {
         if self.repair.walks.is_empty() && self.repair.open.is_empty() && !self.repair.scrub.runs() {
             return Time::NEVER;

@@ -29,34 +29,34 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::VecDeque;
 
-/// Most ranges that one step looks at. Many of them may have nothing that this SSD serves.
+/// Most ranges that one step checks. Many of them may have nothing that this SSD serves.
 const RANGES: usize = 64;
-/// Pause between two such steps: commands of clients come first.
+/// Pause between two such steps, because clients' commands come first.
 const TURN: Span = Span::from_ns(200_000);
 
 /// The scrub of this SSD.
 #[derive(Debug, Default)]
 pub(super) struct Scrub {
     log: ScrubLog,
-    /// Volume and block to go on with. `None`: the scrub has looked at all of them.
+    /// Volume and block at which the scrub continues. `None`: it has checked all blocks.
     next: Option<(Vid, u64)>,
     range: Option<Range>,
-    /// The scrub goes on at this time at the earliest.
+    /// Earliest time at which the scrub continues.
     due: Time,
 }
 
-/// Blocks of a volume that are looked at.
+/// A range of blocks that the scrub checks.
 #[derive(Debug)]
 struct Range {
     vid: Vid,
     generation: u32,
     first: u32,
     blocks: u32,
-    /// The next block whose own copy is to be read.
+    /// The next block whose own copy must be read.
     at: u32,
-    /// Firsts of groups whose rows are to be compared.
+    /// Firsts of groups whose rows must be compared.
     firsts: Vec<u16>,
-    /// Copies that are wrong here.
+    /// Wrong copies of this SSD.
     wrong: VecDeque<Wrong>,
     /// The question under way, and the SSD that was asked.
     ask: Option<(AskId, u16)>,
@@ -69,11 +69,11 @@ struct Range {
 #[derive(Debug)]
 struct Wrong {
     vba: u32,
-    /// What is held, and whether the data matches its sum.
+    /// The copy, and whether the data matches its sum.
     own: (Held, bool),
-    /// SSDs that may have a good copy; the next one to be asked comes first.
+    /// SSDs that may have a good copy. The next one to ask comes first.
     peers: VecDeque<u16>,
-    /// Number of times that other SSDs were asked for a good copy in vain.
+    /// Number of unsuccessful requests for a good copy.
     tries: u32,
 }
 
@@ -151,7 +151,7 @@ impl Ssd {
         }
     }
 
-    /// Goes on with the scrub. Returns when to call it again.
+    /// Continues the scrub. Returns the time of the next call.
     pub(super) fn scrub_on(&mut self, now: Time) -> Time {
         for _ in 0..RANGES {
             if !self.repair.scrub.runs() {
@@ -196,7 +196,7 @@ impl Ssd {
         true
     }
 
-    /// The entry of a volume, where it is not being deleted.
+    /// The entry of a volume, unless it is being deleted.
     fn scrubbed(&self, vid: Vid) -> Option<&VolumeEntry> {
         self.table.volume(vid).map(|volume| volume.entry()).filter(|entry| !entry.deleting)
     }
@@ -231,7 +231,7 @@ impl Ssd {
         let (first, blocks) = (u32::try_from(first).ok()?, u32::try_from(blocks).ok()?);
         let fleet = self.table.fleet()?;
         let serves = |vba: &u32| matches!(fleet.place(entry, *vba), Place::Serving { .. });
-        // Blocks of a chunk are of one group.
+        // All blocks of a chunk are in one group.
         let chunk = 1u32.checked_shl(entry.chunk_shift.into()).unwrap_or(u32::MAX);
         let of_chunks = (first..first + blocks).filter(|vba| *vba == first || vba.is_multiple_of(chunk));
         let served: Vec<u32> = of_chunks.filter(serves).collect();

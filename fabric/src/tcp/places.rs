@@ -2,8 +2,8 @@
 //! Quotas of TCP connections: for a listener, and for one host.
 //!
 //! ```text
-//! Places --take(address)--> Place: held by a Wire until that is dropped
-//!    `-- Host, by address: its connections, their queue pairs, Connects and queue entries
+//!   Places --take(address)--> Place: held by a Wire until that is dropped
+//!      `-- Host, by address: its connections, their queue pairs, Connects and queue entries
 //! ```
 //! A host is an IPv4 address, or the first 64 bits of an IPv6 address, since one host may have all addresses
 //! of those. No host can have all places or all queue pairs, so one host's connections keep no other host

@@ -2,8 +2,8 @@
 //! The view of a fleet map, of either format, that every part of the array uses.
 //!
 //! ```text
-//! bytes --AnyMap::decode--> Two(FleetMap) --+
-//!                           Three(FleetMap3) +--Rows: groups, places, first, states--> SSD, daemon, client
+//!   bytes --AnyMap::decode--> Two(FleetMap) --+
+//!                             Three(FleetMap3) +--Rows: groups, places, first, states--> SSD, daemon, client
 //! ```
 
 use super::map3::{FleetMap3, Incoming3, State3};

@@ -2,8 +2,8 @@
 //! The initiator of the device headers as a host program: the twin of `gnor/cuda/gnor/{io,slots,gate}.cuh`.
 //!
 //! ```text
-//! Host::next --> lanes of warps: split, placement, stamps, slots --> Gate of each SSD --> Host::send
-//! Host::ended <------- io_finished <----- end commands, make room <---- completions <--- arrive
+//!   Host::next --> lanes of warps: split, placement, stamps, slots --> Gate of each SSD --> Host::send
+//!   Host::ended <------- io_finished <----- end commands, make room <---- completions <--- arrive
 //! ```
 //! A pass of a warp is one pass of a kernel's loop. Lanes without a request begin one, and each lane stages
 //! its next command. The warp sends the staged commands, takes up to 32 completions, and checks which

@@ -3,9 +3,9 @@
 //! uses only the byte formats of `gnstor-proto`.
 //!
 //! ```text
-//! Talk::conversation --> recorded frames --> attacks::run: bent, shuffled, cut, repeated, never read, ...
-//!                                    |       insider: commands of a client that has rights
-//!                                    `--> corpus/conversation.bin --> mutate: inputs of the fuzz targets
+//!   Talk::conversation --> recorded frames --> attacks::run: bent, shuffled, cut, repeated, never read, ...
+//!                              |    insider: commands of a client that has rights
+//!                              `--> corpus/conversation.bin --> mutate: inputs of the fuzz targets
 //! ```
 //! It does not judge the results: a test runs an honest load beside it and checks that.
 

@@ -3,7 +3,7 @@
 //! or the new text.
 //!
 //! ```text
-//! 0 magic "GNSTNOTE"   8 number u64   16 length u32   20 crc32c of all the rest   24 text
+//!   0 magic "GNSTNOTE"   8 number u64   16 length u32   20 crc32c of all the rest   24 text
 //! ```
 
 use super::{DataFile, DataFileError};

@@ -2,10 +2,10 @@
 //! The data of a page: finding it, and loading it from a file into a frame.
 //!
 //! ```text
-//! fetch --> has a frame? -- yes --> Here
-//!             | no
-//!             `--> a free frame? -- yes --> read from the file --> ended --> poll_loaded --> release
-//!                                 `-- no --> wait for one
+//!   fetch --> has a frame? -- yes --> Here
+//!               | no
+//!               `--> a free frame? -- yes --> read from the file --> ended --> poll_loaded --> release
+//!                          `-- no --> wait for one
 //! ```
 
 use super::{Fetch, Flash, Inner, Loaded, Open, Ticket, Unreadable};
