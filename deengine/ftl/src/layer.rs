@@ -45,9 +45,9 @@ pub struct Ftl {
     pub(crate) collection: Collection,
     /// Writes pay for collection while free and emptied superblocks are not more than this.
     pub(crate) low: u32,
-    /// `None` where nothing takes time.
+    /// `None` if the preset takes no time.
     pub(crate) timing: Option<Apart<Mutex<Timing>>>,
-    /// When the modelled firmware is free, in ps.
+    /// Time at which the modelled firmware is free, in ps.
     pub(crate) firmware_free: Apart<AtomicU64>,
     pub(crate) inner: Apart<Mutex<Inner>>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Inner {
     pub(crate) commits: CommitState,
     /// A caller waits for this transaction to be durable.
     pub(crate) wanted: Seq,
-    /// When the flush of the journal on its way began.
+    /// Time at which the journal's present flush began.
     pub(crate) flush_since: Time,
     /// Since when a program waits for room on the disk.
     pub(crate) held_since: Option<Time>,
@@ -82,7 +82,7 @@ pub(crate) struct Inner {
     pub(crate) failing_since: Option<Time>,
     /// The pages of a dump are being written to new places.
     pub(crate) restoring: bool,
-    /// Blocks of places that fill whose stamps count.
+    /// Blocks of filling places whose stamps count.
     pub(crate) current: Current,
     pub(crate) stats: LayerStats,
     /// Transactions of the blocks that hosts wrote.
@@ -90,15 +90,15 @@ pub(crate) struct Inner {
     pub(crate) applied_at: Vec<Seq>,
 }
 
-/// Times that a thread tries a lock before it sleeps: locks are held for microseconds, and waking takes tens
-/// of them.
+/// Number of times that a thread tries a lock before it sleeps. Locks are held for microseconds, and waking
+/// takes tens of them.
 const LOOKS: u32 = 64;
 /// Pauses between two tries. Each try takes the lock's cache line from its holder.
 const PAUSES: u32 = 8;
 
-/// Waits for a lock. A sleeping thread gets the lock within about a millisecond, even where other threads try
-/// it without a pause. `parking_lot` hands a lock over to the thread that has slept longest. The lock of the
-/// standard library does not, and there a thread slept for seconds.
+/// Waits for a lock. A sleeping thread gets the lock within about a millisecond, even if other threads try it
+/// without a pause. `parking_lot` hands a lock to the thread that has slept longest. With the standard
+/// library's lock a thread slept for seconds.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     for _ in 0..LOOKS {
         if let Some(guard) = mutex.try_lock() {
@@ -114,7 +114,7 @@ impl Ftl {
         lock(&self.inner.0)
     }
 
-    /// `None` where another thread has the lock.
+    /// `None` if another thread has the lock.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
         self.inner.0.try_lock()
     }

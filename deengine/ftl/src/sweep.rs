@@ -53,7 +53,7 @@ impl Sweeps {
 }
 
 impl Ftl {
-    /// Begins to unmap a volume. No command of it may be in flight, and no later one may write to it.
+    /// Begins to unmap a volume. It may have no command in flight, and no later one may write to it.
     pub fn sweep(&self, vid: Vid, generation: u32) {
         let mut inner = self.lock();
         if inner.sweeps.running.iter().all(|sweep| sweep.vid != vid) {
@@ -84,7 +84,7 @@ impl Ftl {
                 .map(|(_, vba, _)| vba)
                 .collect();
             let next = sweep.next_bucket + buckets;
-            // These buckets are listed: what moves there from now on is behind the front.
+            // These buckets are listed. A word that moves there from now on is behind the front.
             inner.sweeps.running[at].next_bucket = next;
             for vba in found {
                 unmapped += u64::from(self.unmap(inner, sweep.vid, vba));
@@ -129,7 +129,7 @@ impl Ftl {
     /// were unmapped.
     pub(crate) fn sweep_written(&self, inner: &mut Inner) -> u64 {
         let mut unmapped = 0;
-        // What is unmapped here writes words, too.
+        // Unmapping writes words, too.
         while let Some((index, value)) = inner.sweeps.written.pop() {
             // The stash has no entry of a word: see the module's comment.
             let Some((vid, vba, page)) = self.map.entry_of_word(index, value) else { continue };

@@ -46,14 +46,13 @@ void* block_of(Lane& lane, gn_u32 b) {
   return reinterpret_cast<void*>(lane.data.at((lane.first + b) * GN_BLOCK));
 }
 
-/// A buffer for the request, contiguous by the plain calls or, where the pool is in fragments, whatever there
-/// is.
+/// Takes a buffer for the request: a contiguous one by the plain calls, or any if the pool is in fragments.
 template <class S>
 bool take_buffer(Harness& r, channel& c, Lane& lane, gn_u32 thread) {
   if (r.cfg.fragments) {
     if (!pool_alloc_buffer<S>(c.data, lane.bytes, thread, lane.data)) return false;
     if (lane.data.shift != PIECE_ALL) add_relaxed_gpu(&r.in_pieces, 1u);
-    // A part of it may begin anywhere.
+    // A part of it may begin at any page.
     lane.first = thread % (lane.data.pages - lane.blocks + 1);
     return true;
   }
@@ -68,7 +67,7 @@ void give_buffer(Harness& r, channel& c, Lane& lane) {
   else pool_free<S>(c.data, lane.data.base, lane.bytes);
 }
 
-/// Where it lies it stays until it has ended.
+/// The request must stay in its place until it has ended.
 io request_of(Harness& r, const Lane& lane) {
   gn_u32 opcode = lane.write ? IO_WRITE : IO_READ;
   return r.cfg.fragments ? io_make(r.v, opcode, lane.vba, lane.blocks, lane.data, lane.first, POOL_KEY, 0)
@@ -130,7 +129,7 @@ void end(Harness& r, Lane& lane, bool ended, gn_u32 thread) {
   if (ended) lane.state = Lane::ENDED;
 }
 
-/// The requests of these lanes were given up: their buffers go back while data may still come into them.
+/// These lanes gave up their requests. Their buffers go back while late data may still come into them.
 template <class S>
 void given_up(Harness& r, Lane& lane, bool late) {
   in_turns<S>(FULL, late, [&] { give_buffer<S>(r, *r.used, lane); });
@@ -148,7 +147,7 @@ void abandon(Harness& r, Lane& lane, bool late) {
   given_up<S>(r, lane, late);
 }
 
-/// Until every completion has come: also of abandoned requests.
+/// Polls until every completion has come, also of abandoned requests.
 template <class S>
 void drain(Harness& r) {
   for (gn_u64 patience = now_ns() + (2000000ull << r.cfg.clock_shift);;) {
@@ -164,7 +163,7 @@ void drain(Harness& r) {
   }
 }
 
-/// Until a poll finds nothing.
+/// Polls until a poll finds nothing.
 template <class S>
 void idle(Harness& r) {
   while (take_completions<S>(*r.used, FULL)) {}
@@ -182,7 +181,7 @@ void commit_noted(Harness& r, io& x) {
   if (first) st_relaxed_gpu(&at->behind, add_relaxed_gpu(&r.events, 1u) + 1);
 }
 
-/// One round's requests of a warp by the calls of a batch.
+/// Runs one round of a warp's requests by the calls of a batch.
 template <class S>
 void batch_round(Harness& r, Lane& lane, gn_u32 thread, bool leaves) {
   file_of<S> f = {r.used, &r.v, r.cfg.timeout ? r.cfg.timeout : ~0ull};
@@ -289,7 +288,7 @@ void ended(const file_of<S>& f, gn_u64 user, gn_u32 status, gn_u32) {
   next_request(r, lane, chain.thread, chain.round);
   if (!take_buffer<S>(r, *f.c, lane, chain.thread)) return;
   prepare(r, lane);
-  // Not begun where no slot is free: a callback does not wait.
+  // It is not begun if no slot is free, because a callback does not wait.
   if (begin_async(f, chain, true, 1u << lane_id()) == GN_PENDING) add_relaxed_gpu(&r.submitted, 1u);
   else give_buffer<S>(r, *f.c, lane);
 }
@@ -328,12 +327,12 @@ void async_client_of(Harness& r) {
       waits = false;
       add_relaxed_gpu(&r.submitted, 1u);
     }
-    // Every second block only takes completions: what is parked is for others.
+    // Every second block only takes completions, and leaves parked requests to others.
     if (blockIdx.x % 2) poll(f);
     else poll(f, callbacks<S>{table, 1});
   }
   __syncwarp();
-  // What is under way goes on where the channel was, for others perhaps.
+  // Requests in flight go on where the channel was, perhaps for others.
   if (r.cfg.in_smem) write_back(home, room);
   f = home;
   if (lane_id() == 0) add_acqrel_gpu(&r.warps_done, 1u);
@@ -346,7 +345,7 @@ void async_client_of(Harness& r) {
   }
 }
 
-/// One thread's requests, one after the other, by the calls for a thread alone.
+/// Runs one thread's requests, one after the other, by the calls for a single thread.
 template <class S>
 void thread_alone(Harness& r, gn_u32 thread) {
   file_of<S> f = {&r.c, &r.v, r.cfg.timeout ? r.cfg.timeout * 1024 : ~0ull >> 1};

@@ -38,7 +38,7 @@ struct Peer {
     std::deque<Sent> sent;
     bool broken = false, reported = false, closed = false;
     gn_u32 copies = 0, arrived = 0;
-    // commands that have come, and as many of them as responses have told by SQHD
+    // number of commands that have come, and number that responses have reported by SQHD
     gn_u32 commands = 0, head = 0;
     bool flush_known = false;
     gn_u32 flush_from = 0, flush_to = 0;
@@ -48,7 +48,7 @@ struct Peer {
     uint64_t moves_at = 0;   // to the next map
   };
 
-  /// An SSD's queue pair that breaks and is made anew (anew.hpp).
+  /// State of an SSD's queue pair that breaks and is made anew (anew.hpp).
   struct Anew {
     enum State { WHOLE, BROKEN, AWAY, ASKED, CONNECTS, FAILED } state = WHOLE;
     gn_u32 set = 0, tag = 0;   // in use; of the last message
@@ -69,7 +69,7 @@ struct Peer {
   uint64_t step = 0, last_arrival = 0, open_until = 0;
   gn_u64 up_head = 0, down_tail = 0;
   std::deque<hca::down_desc> backlog;
-  // by number: the first sets of all SSDs, which have the SSDs' data too, then the second ones
+  // by number: the first sets of all SSDs, which also have the SSDs' data, then the second ones
   std::vector<Queue> queues;
   std::vector<Anew> anew;
   gn_u32 last_tag = 0, made_anew = 0, breaks = 0;
@@ -105,12 +105,12 @@ struct Peer {
       q.version.assign(r.v.capacity_blocks, 0);
       q.sequence.assign(r.v.capacity_blocks, 0);
       q.arrived = r.qp_dumps[(&q - queues.data()) % r.cfg.ssds].arrived;
-      // The one that is dropped hears of it last: a write may be taken there, and by its successor.
+      // The dropped SSD gets the map last. A write may be taken there, and by its successor, too.
       q.moves_at = r.cfg.map_at + rng.below(2000) + (&q == queues.data() ? 2000 : 0);
       if (r.cfg.maps == 2 && r.cfg.seed % 2) q.moves_at += 4000;
     }
     clients_move_at = r.cfg.map_at + (r.cfg.seed % 4 ? 1000 + rng.below(2000) : rng.below(9000));
-    // Before the SSDs, or behind them.
+    // Before the SSDs, or after them.
     if (r.cfg.maps > 1) clients_move_at = r.cfg.map_at + (r.cfg.seed % 2 ? 0 : 5000);
     pause = r.cfg.maps > 2 ? 0 : rng.below(16);
     r.peer = this;
@@ -233,7 +233,7 @@ struct Peer {
   /// The queue with the SSD's data.
   Queue& data_of(gn_u32 q) { return queues[q % r.cfg.ssds]; }
 
-  /// A command says when it was written, if its channel is asked for that: before the agent took it. A
+  /// If its channel is told to, a command says when it was written; that was before the agent took it. A
   /// channel connects by itself, so the first step counts as well.
   void check_stamp(const Entry& e) {
     bool is_right = r.c.stamps ? e.client_stamp != 0 && e.client_stamp <= (e.stamp | 1) : e.client_stamp == 0;
@@ -247,8 +247,8 @@ struct Peer {
     if (((posted - ++queues[q].arrived) & 0xffff) >= 0x8000) ++no_receive;
   }
 
-  /// First come, first served: a command is sent before all whose lanes asked for them when its own lane had
-  /// asked.
+  /// First come, first served: a command must be sent before all commands whose lanes asked after its own
+  /// lane had asked.
   void check_order(gn_u32 q, gn_u32 cid) {
     if (cid >= SLOTS) return;
     auto get = [](const gn_u32& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); };
@@ -321,7 +321,7 @@ struct Peer {
     jobs[next_job] = std::move(job);
   }
 
-  /// As the firmware judges epoch and place.
+  /// Judges epoch and place as the firmware does.
   bool refuses_map(const Job& job) {
     gn_u32 ours = data_of(job.q).epoch, status = 0, reason = 0;
     if (job.epoch < ours) status = 0x0702, reason = REFUSED_STALE_MAP;
@@ -348,10 +348,11 @@ struct Peer {
     if (step >= clients_move_at && clients_epoch < r.last_epoch()) move_clients();
   }
 
-  /// When the pair behind this epoch begins: SSDs are first, or clients.
+  /// Step at which the next pair of maps begins, for the SSDs or the clients.
   uint64_t pair_at(gn_u32 epoch) const { return r.cfg.map_at + 5000 + (epoch - EPOCH) / 2 * (uint64_t)PAIR; }
 
-  /// As the host does it: fills the table of the next map, some places a step, in no order; then says so.
+  /// Acts as the host: fills the table of the next map, some places a step, in random order, and then
+  /// publishes it.
   void move_clients() {
     gn_u32 next = clients_epoch + 1;
     auto say = [&] { __atomic_store_n(&r.v.map, r.map_word(next), __ATOMIC_RELEASE); };
@@ -368,7 +369,7 @@ struct Peer {
     if (next % 2 == EPOCH % 2) clients_move_at = pair_at(next) + (r.cfg.seed % 2 ? 0 : 800);
   }
 
-  /// Rule 5a: all members of one epoch have it.
+  /// Rule 5a: whether all members of one epoch have it.
   bool is_whole(gn_u32 vba, gn_u32 version) const {
     for (gn_u32 epoch = EPOCH; epoch <= r.last_epoch(); ++epoch) {
       bool all = true;
@@ -457,7 +458,7 @@ struct Peer {
     job.started = true;
     job.data = std::make_unique<Memory>(job.blocks * GN_BLOCK);
     bool read = job.opcode == IO_READ;
-    // Where a response is to be late or lost, this peer sends it.
+    // If a response must be late or lost, this peer sends it itself.
     job.is_fused = read && r.cfg.fused && !r.cfg.lost_1_of;
     gn_u64 slot = job.is_fused ? free_slot() : 0, due = step + rng.below(r.cfg.delay / 2 + 1);
     if (job.is_fused) fused[static_cast<gn_u32>(slot)] = id;
@@ -539,8 +540,8 @@ struct Peer {
     Queue& queue = queues[q];
     if (!queue.broken || queue.copies || !queue.flush_known) return;
     for (; !queue.sent.empty(); queue.sent.pop_front()) {
-      // One that was executed before the queue pair broke has succeeded, as the engine says of it, though it
-      // is told behind an error.
+      // A DUMP that was executed before the queue pair broke has succeeded. The engine reports it so,
+      // although after an error.
       if (queue.sent.front().is_dump && queue.reported) {
         push_cqe(q, mlx5::CQE_REQ, 0, queue.sent.front().index);
         continue;
@@ -573,7 +574,7 @@ struct Peer {
     __atomic_store_n(&clock, step << r.cfg.clock_shift, __ATOMIC_RELAXED);
     bool any = take_entries();
     work_on_jobs();
-    // Amid copies, if there are any.
+    // In the middle of copies, if there are any.
     if (r.cfg.breaks) step_anew(*this);
     else if (r.cfg.break_at && step >= r.cfg.break_at)
       for (gn_u32 q = 0; q < r.cfg.break_ssds; ++q)

@@ -2,8 +2,8 @@
 // The queue pairs of a pair of rings. Some of them begin anew while the agent is resident: their owner has
 // made their queues anew beside a running kernel.
 //
-//   DOWN_QP_ANEW --responder: receive head, QP_ANEW, news--> front end: doorbells, send head, QP_RTS -->
-//   UP_QP_ANEW
+//   DOWN_QP_ANEW --responder: receive head, QP_ANEW, news-->
+//                     front end: doorbells, send head, QP_RTS --> UP_QP_ANEW
 //
 // Each warp resets its own state. The owner posts nothing before the report.
 #pragma once
