@@ -39,8 +39,8 @@ pub struct File {
     map: Arc<AnyMap>,
     device: Arc<DeviceMem>,
     lease: Option<Lease>,
-    /// Set if a write may have ended without an acknowledgement. That is so after a host call that failed, and
-    /// after any kernel, whose requests the host does not see.
+    /// Set if a write may have ended without an acknowledgement. That is so after a host call that failed,
+    /// and after any kernel, whose requests the host does not see.
     in_doubt: OnceLock<()>,
 }
 

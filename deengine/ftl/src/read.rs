@@ -27,8 +27,8 @@ impl Ftl {
         }
     }
 
-    /// Prefetches for [`Self::extent`] of blocks, as many as the batch holds. It fetches the map's buckets for
-    /// all of them first, then the records of the pages found there.
+    /// Prefetches for [`Self::extent`] of blocks, as many as the batch holds. It fetches the map's buckets
+    /// for all of them first, then the records of the pages found there.
     #[inline]
     pub fn announce(&self, blocks: impl IntoIterator<Item = (Vid, u32)>, batch: &mut Batch) {
         self.map.probe_batch_first(blocks, batch);

@@ -93,8 +93,8 @@ GN_DEV bool own_slot_is_free(const channel& c, const volume& v, const X& x) {
   return (S::ld_acquire(&c.slots[x.head].done) & ~(gn_u32)REQ_FAILED) == io_issued(v, x);
 }
 
-// Whether a request that waits for another map must go on waiting. It also tries again without another map: an SSD may
-// have been behind, and a refusal does not name the epoch of the command.
+// Whether a request that waits for another map must go on waiting. It also tries again without another map:
+// an SSD may have been behind, and a refusal does not name the epoch of the command.
 template <class S, class X>
 GN_DEV bool io_goes_on_waiting(const channel& c, const volume& v, X& x) {
   const slot& r = c.slots[x.head];
