@@ -44,7 +44,7 @@ impl Powered {
     /// Starts engines with these SSDs; clients of other processes call the first one number `first`.
     ///
     /// # Errors
-    /// When the operating system gives no thread.
+    /// When the operating system gives no thread, or no descriptor.
     pub fn on(made: Vec<Made>, first: u16, link: LinkConfig, threads: Threads) -> std::io::Result<Self> {
         let mut first_engine = RcTransport::new(TransportConfig { link, ..TransportConfig::default() });
         first_engine.set_first_ssd(first);
@@ -55,6 +55,8 @@ impl Powered {
         for Made { ssd, regions, .. } in made {
             let mut cores = Vec::with_capacity(engines.len());
             for (core, engine) in ssd.into_workers(engines.len()).into_iter().zip(&mut engines) {
+                let waker = engine.waker()?;
+                core.wake_by(move || waker.wake());
                 let (lent, back) = lend(core);
                 engine.add_target(Box::new(lent), regions.clone());
                 cores.push(back);

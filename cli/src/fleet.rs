@@ -80,29 +80,29 @@ impl Fleet {
             ask.metadata_mut().insert(ROOM, tonic::metadata::MetadataValue::from_static("1"));
             Ok(Look { map: fleet, list: VolumesClient::new(channel).list(ask).await? })
         })?;
-        Self::of(look)
+        Self::of(&look)
     }
 
     /// What a daemon said.
     ///
     /// # Errors
     /// It is no fleet map.
-    pub(crate) fn of(Look { map, list }: Look) -> Result<Self, CliError> {
+    pub(crate) fn of(Look { map, list }: &Look) -> Result<Self, CliError> {
         let GetMapResponse { map, ssds } = map;
-        let map = AnyMap::decode(&map).map_err(|e| Error::Protocol(e.to_string()))?;
-        let (down, no_auth, largest) = (downs(&list), list.metadata().contains_key(NO_AUTH), room(&list));
-        let (lossy, damaged) = (named(&list, SSD_FILLING), named(&list, SSD_DAMAGED));
+        let map = AnyMap::decode(map).map_err(|e| Error::Protocol(e.to_string()))?;
+        let (down, no_auth, largest) = (downs(list), list.metadata().contains_key(NO_AUTH), room(list));
+        let (lossy, damaged) = (named(list, SSD_FILLING), named(list, SSD_DAMAGED));
         let filling = filling(&map);
-        let ssd = |s: gnstor_proto::grpc::Ssd| Ssd {
+        let ssd = |s: &gnstor_proto::grpc::Ssd| Ssd {
             down: u16::try_from(s.index).ok().and_then(|index| down.get(&index).cloned()),
             is_lossy: u16::try_from(s.index).is_ok_and(|index| lossy.contains(&index)),
             is_damaged: u16::try_from(s.index).is_ok_and(|index| damaged.contains(&index)),
             is_out: u16::try_from(s.index).is_ok_and(|index| map.state(index) == Some(State3::Out)),
             filling: filling.get(s.index as usize).copied().unwrap_or(0),
-            info: s.into(),
+            info: s.clone().into(),
         };
-        let ssds = ssds.into_iter().map(ssd).collect();
-        let volumes = list.into_inner().volumes.into_iter().map(VolumeInfo::from).collect();
+        let ssds = ssds.iter().map(ssd).collect();
+        let volumes = list.get_ref().volumes.iter().cloned().map(VolumeInfo::from).collect();
         Ok(Self { ssds, map, volumes, largest, no_auth })
     }
 

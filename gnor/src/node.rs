@@ -264,14 +264,15 @@ impl Node {
         }
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let growing = scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
                     pools.iter().for_each(|pool| _ = pool.answer());
-                    std::thread::sleep(POOL_LOOK);
+                    std::thread::park_timeout(POOL_LOOK);
                 }
             });
             let result = launch();
             ended.store(true, Ordering::Relaxed);
+            growing.thread().unpark();
             result
         })
     }

@@ -35,6 +35,7 @@ mod slow_disk;
 mod ssd_media;
 mod ssd_process;
 mod ssd_settings;
+mod stopped;
 mod told;
 mod trust_chap;
 mod trust_group;

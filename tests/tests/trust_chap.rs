@@ -340,3 +340,42 @@ fn authentication_with_four_ssds_waits_for_nothing() {
         assert!(with < without + Duration::from_millis(100), "{without:?} without, {with:?} with");
     });
 }
+
+/// A client connects over TCP, with an array that asks for proofs and with one that asks for none, in turn.
+/// `GNSTOR_CONNECTS=100` gives the figures of the documents.
+#[test]
+fn a_client_over_tcp_that_proves_itself_to_four_ssds_waits_for_nothing() {
+    within(LIMIT, || {
+        let fabric_listen = Some(any_port());
+        let plain = Array::start(&ArrayConfig { fabric_listen, ..small_config(4) }).expect("an array starts");
+        let asking = array(4);
+        let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
+            .expect("an engine starts");
+        let node = node(engine.handle());
+        let count = std::env::var("GNSTOR_CONNECTS").ok().and_then(|count| count.parse().ok()).unwrap_or(10);
+        let mut took = [Vec::new(), Vec::new()];
+        for number in 0..count {
+            for (array, took) in [&plain, &asking].into_iter().zip(&mut took) {
+                let options =
+                    ConnectOptions { fabric: Fabric::Daemon, ..options(array, &format!("c{number}")) };
+                let start = Instant::now();
+                let client = Client::connect(&node, &options).expect("it connects");
+                took.push(start.elapsed());
+                drop(client);
+            }
+        }
+        let [without, with] = took.map(|mut took| {
+            took.sort();
+            let middle = took[took.len() / 2];
+            println!("{count} clients of four SSDs: {:?} to {:?}, median {middle:?}", took[0], took.last());
+            middle
+        });
+        println!("authentication adds {:?}", with.saturating_sub(without));
+        assert!(with < without + Duration::from_millis(100), "{without:?} without, {with:?} with");
+        drop(node);
+        drop(engine);
+        for array in [plain, asking] {
+            array.stop().expect("it stops");
+        }
+    });
+}

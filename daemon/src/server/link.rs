@@ -23,7 +23,7 @@ pub(super) use say::Condition;
 use say::{Said, Say};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
-use watch::{ALIVE_MS, Watch};
+use watch::{ALIVE_MS, LONG_STEP_MS, STEP_MS, Watch};
 
 /// How often a silent connection is probed. Commands that wait do not hold up a probe.
 const PROBE_MS: u64 = 500;
@@ -201,7 +201,7 @@ impl Link {
         }
         let probe_ms = self.probe_ms();
         let State::Up { probe_at, watch } = &mut self.state else { return Ok(()) };
-        let seen = if self.is_close { watch.look(now) } else { now };
+        let seen = watch.look(now, if self.is_close { STEP_MS } else { LONG_STEP_MS });
         self.exchange.step(seen)?;
         // A completion says as much about the connection as a probe.
         if heard {

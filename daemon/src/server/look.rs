@@ -28,6 +28,16 @@ pub struct Look {
     pub list: Response<ListResponse>,
 }
 
+impl Look {
+    /// Whether another look has found the same.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        self.map == other.map
+            && self.list.get_ref() == other.list.get_ref()
+            && self.list.metadata().as_ref() == other.list.metadata().as_ref()
+    }
+}
+
 async fn look(service: Service) -> Result<Look, Status> {
     let map = service.get_map(own(GetMapRequest {})).await?.into_inner();
     let mut list = own(ListRequest {});

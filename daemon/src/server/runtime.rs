@@ -23,6 +23,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// How long a loop sleeps when it waits for nothing.
 pub(super) const IDLE: Duration = Duration::from_secs(3600);
+/// Longest sleep of the core's loop.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// An input of the loop.
 #[derive(Debug)]
@@ -148,8 +150,10 @@ impl Driver {
         loop {
             self.carry_out();
             let now = self.clock.now_ms();
+            // The sleep's clock stands still while the machine is suspended, and the core's goes on.
             let wait =
                 self.core.next_event().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)));
+            let wait = wait.min(LONGEST_WAIT);
             tokio::select! {
                 input = self.inputs.recv() => {
                     let now = self.clock.now_ms();

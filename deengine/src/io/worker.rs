@@ -122,6 +122,12 @@ impl Worker {
         self.shared.lock()
     }
 
+    /// From here on each note that the firmware, or another worker, leaves for this worker calls `wake`: its
+    /// thread may sleep. Only the first call counts.
+    pub fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.state().wake_by(wake);
+    }
+
     /// Frames that it has taken for a client whose data is under way.
     #[cfg(test)]
     pub(crate) fn share_of(&self, client: gnstor_proto::slba::ClientId) -> u32 {

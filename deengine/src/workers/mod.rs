@@ -37,9 +37,10 @@ use in_flight::{InFlight, Seen, Version};
 use lease_word::LeaseWord;
 use status::Status;
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Add;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Most workers of one SSD.
 pub(crate) const MAX_WORKERS: usize = 1 << 8;
@@ -74,7 +75,16 @@ pub(crate) enum Note {
     TakeBack { queue: QueueKey, cid: u16, command: u32 },
 }
 
-/// The shared state of one worker. Only the worker writes its counters.
+/// Ends the sleep of a worker's thread.
+struct Wake(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wake")
+    }
+}
+
+/// What one worker shares. Only the worker writes its counters.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct WorkerState {
@@ -92,6 +102,8 @@ pub(crate) struct WorkerState {
     busy_ps: AtomicU64,
     mail: Mutex<VecDeque<Note>>,
     has_mail: AtomicBool,
+    /// Where nothing is set, the thread looks by itself.
+    wake: OnceLock<Wake>,
     combining: CombiningQueue,
 }
 
@@ -204,6 +216,15 @@ impl WorkerState {
         let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         mail.push_back(note);
         self.has_mail.store(true, Ordering::Relaxed);
+        drop(mail);
+        if let Some(Wake(wake)) = self.wake.get() {
+            wake();
+        }
+    }
+
+    /// Each note that is left for the worker calls `wake` from here on. Only the first one counts.
+    pub(crate) fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
+        _ = self.wake.set(Wake(Box::new(wake)));
     }
 }
 
@@ -363,5 +384,32 @@ impl WorkerSet {
             };
             self.states[worker].post(Note::Effect(effect));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_note_wakes_the_worker_it_is_left_for_and_no_other() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
+        let workers = Arc::new(WorkerSet::new(2));
+        let rung: [Arc<AtomicUsize>; 2] = Default::default();
+        for (worker, rung) in rung.iter().enumerate() {
+            let (set, rung) = (Arc::downgrade(&workers), Arc::clone(rung));
+            workers.state(worker).wake_by(move || {
+                // Its thread finds the note.
+                assert!(set.upgrade().expect("it is there").state(worker).has_mail());
+                rung.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let queue = queue_name(1, 0, 3);
+        workers.take_back(queue, 5, 6);
+        workers.post(&mut VecDeque::from([Effect::Close { queue }]));
+        let rung = rung.map(|rung| rung.load(Ordering::Relaxed));
+        assert_eq!(rung, [0, 2]);
     }
 }

@@ -10,7 +10,7 @@
 //! wait for the next look at the events.
 
 use super::executors::AnyExecutor;
-use super::sleep::WAKER;
+use super::sleep::{WAKER, Waker};
 use super::{ExecutorId, RcTransport};
 use crate::hca::{QpExecutor as _, STEP_REPORTS};
 use crate::tcp::{Alarm, Wire};
@@ -61,6 +61,7 @@ struct Slot {
 #[derive(Default)]
 pub(super) struct Ready {
     pub(super) events: Option<(Poll, Events)>,
+    pub(super) waker: Option<Waker>,
     /// A waker has rung since the last sleep.
     pub(super) is_woken: bool,
     slots: Vec<Slot>,

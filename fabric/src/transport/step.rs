@@ -13,8 +13,10 @@ use gnstor_proto::nvme::Cqe;
 /// What a transport waits for, apart from unannounced work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Waits {
-    /// Time of its next event.
+    /// When its next event is due that was not due at its last look.
     pub next: Option<Time>,
+    /// Whether an SSD that was due at the last look still is: it waits for another thread.
+    pub is_due: bool,
     /// Whether an executor moves data for it, or an executor or a stream may have work at any time without
     /// waking the thread.
     pub polls: bool,
@@ -118,11 +120,19 @@ impl RcTransport {
         !self.transfers.is_empty() || !self.fused.is_empty() || !self.quiescing.is_empty()
     }
 
-    /// What the thread of an idle transport waits for.
-    pub fn waits(&self) -> Waits {
+    /// What the thread of an idle transport waits for. The last step read the clock at `looked` or later.
+    pub fn waits(&self, looked: Time) -> Waits {
         let must = |polled: &Polled| self.executors.get(&polled.id).is_some_and(|e| e.must_be_polled());
         let polls = self.is_moving() || self.ready.must_be_polled() || self.order.iter().any(must);
-        Waits { next: self.next_event(), polls }
+        let mut waits = Waits { polls, ..Waits::default() };
+        for at in self.next_events() {
+            if at <= looked {
+                waits.is_due = true;
+            } else {
+                waits.next = Some(waits.next.map_or(at, |next| next.min(at)));
+            }
+        }
+        waits
     }
 
     /// The next step polls every executor, whatever its interval. Call this after a pause.
@@ -132,8 +142,13 @@ impl RcTransport {
 
     /// When the next modelled event is due, or a wait for an acknowledgement may end: for a virtual clock.
     pub fn next_event(&self) -> Option<Time> {
+        self.next_events().min()
+    }
+
+    /// The next event of each SSD, of the link and of the waits for acknowledgements.
+    fn next_events(&self) -> impl Iterator<Item = Time> {
         let targets = self.targets.iter().filter(|t| !t.silent).filter_map(|t| t.controller.next_event());
-        targets.chain(self.events.first()).chain(self.ack_alarm()).min()
+        targets.chain(self.events.first()).chain(self.ack_alarm())
     }
 
     fn lead(&self, conn: ConnId) -> Span {

@@ -250,6 +250,9 @@ fn keep_alives_go_on_while_commands_wait_and_a_late_command_does_not_end_the_lin
     let (answers, news) = attend(&mut link, 5_000);
     assert!(matches!(&answers[..], [(1, Answer::Lost(_))]), "the first is late: {answers:?}");
     assert!(news.is_empty(), "it still answers probes");
+    for now in (5_100..10_000).step_by(100) {
+        assert_eq!(attend(&mut link, now), (vec![], vec![]), "{now}");
+    }
     let (answers, news) = attend(&mut link, 10_000);
     assert_eq!((answers.len(), news.len()), (29, 1), "at its second deadline all are given up");
 }

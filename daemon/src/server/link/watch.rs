@@ -7,10 +7,10 @@
 //! To drop it costs copies, and a later real loss may then take the last one. A new connection has no
 //! history, so its SSD counts as a slow one at first.
 //!
-//! The link counts the time that it could have seen: of the time between two looks, at most [`STEP_MS`]. So a
-//! daemon that is stopped, or is on a busy machine, does not take its own pause for the SSD's. After a longer
-//! pause the answer may still be on its way through other threads of this process. They get
-//! [`AFTER_PAUSE_MS`] for it.
+//! The link counts the time that it could have seen. Of the time between two looks that is at most
+//! [`STEP_MS`], or [`LONG_STEP_MS`] for an SSD that is not watched closely. So a daemon that is stopped, or
+//! is on a busy machine, does not take its own pause for the SSD's. After a longer pause the answer may still
+//! be on its way through other threads of this process. They get [`AFTER_PAUSE_MS`] for it.
 
 /// How often a connection is probed that is watched closely.
 pub(super) const ALIVE_MS: u64 = 100;
@@ -27,7 +27,9 @@ const NEW_MS: u64 = 3_000;
 /// An answer counts as one of late for once to twice this time.
 const LATELY_MS: u64 = 5_000;
 /// While an answer is awaited, the thread looks each millisecond if it is run.
-const STEP_MS: u64 = 20;
+pub(super) const STEP_MS: u64 = 20;
+/// The thread was stopped, or the whole machine: no load delays it so long.
+pub(super) const LONG_STEP_MS: u64 = 1_000;
 /// A pause of this thread in which other threads may not have been run either.
 const PAUSE_MS: u64 = 100;
 /// What is left of the patience after a pause, at least.
@@ -63,13 +65,13 @@ impl Watch {
         }
     }
 
-    /// The link looks: the time that it has seen until now.
-    pub(super) fn look(&mut self, now: u64) -> u64 {
+    /// The link looks. Returns the time that it has seen until now: `step_ms` at most since its last look.
+    pub(super) fn look(&mut self, now: u64, step_ms: u64) -> u64 {
         let gap = now.saturating_sub(self.looked_at);
         self.looked_at = now;
         // While no answer is awaited the thread sleeps, and it misses nothing.
         if self.awaited {
-            self.missed_ms += gap.saturating_sub(STEP_MS);
+            self.missed_ms += gap.saturating_sub(step_ms);
         }
         let (seen, patience) = (self.seen(now), self.patience());
         if gap > PAUSE_MS

@@ -11,6 +11,7 @@ use crate::hca::{Allowance, Down, Part, QpExecutor, Response, Up};
 use gnstor_base::ahead;
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use rustc_hash::FxHashMap as HashMap;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub struct AgentExecutor {
     fused: FusedSlots,
     clock_offset_ns: i64,
     lead_ns: u64,
+    /// A queue owner could run when the transport last asked.
+    could_run: Cell<bool>,
 }
 
 /// Fused responses that the agent has been handed, by their slots.
@@ -105,6 +108,7 @@ impl AgentExecutor {
             fused: FusedSlots::new(),
             clock_offset_ns: 0,
             lead_ns: 0,
+            could_run: Cell::new(false),
         }
     }
 
@@ -310,9 +314,12 @@ impl QpExecutor for AgentExecutor {
 
     /// Queue owners run while an agent is resident. Before a launch the transport gets a job
     /// (`RcTransport::calibrate`), and from then on it polls: it may see the job before the agent is there.
+    ///
+    /// A launch may end behind the transport's last look, and leave reports: it looks once more.
     fn must_be_polled(&self) -> bool {
-        *self.resident.expected.lock().expect("no panic while held") > 0
-            || self.resident.launches.try_lock().is_err()
+        let can_run = *self.resident.expected.lock().expect("no panic while held") > 0
+            || self.resident.launches.try_lock().is_err();
+        self.could_run.replace(can_run) || can_run
     }
 
     /// If no agent is resident, the copies that wait in the ring get a number that no queue pair has. The

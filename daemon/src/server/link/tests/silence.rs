@@ -148,6 +148,23 @@ fn an_ssd_that_was_just_connected_with_has_half_a_second() {
 }
 
 #[test]
+fn a_daemon_that_was_stopped_does_not_lose_an_ssd_that_is_not_watched_closely() {
+    let _deadline = Deadline::after(LIMIT);
+    let sim = Sim::default();
+    let mut link = link(&sim, true);
+    assert_eq!(first_news(&mut link, 1..1_100), None);
+    sim.stopped.store(true, Ordering::Relaxed);
+    link.give(CommandId(7), deletion(1));
+    assert_eq!(first_news(&mut link, 1_100..1_200), None);
+    // Other threads bring the answers in later.
+    assert_eq!(first_news(&mut link, 60_000..60_500), None);
+    sim.stopped.store(false, Ordering::Relaxed);
+    let (answers, told) = attend(&mut link, 60_500);
+    assert!(matches!(&answers[..], [(7, Answer::Done)]) && told.is_empty(), "{answers:?} {told:?}");
+    assert_eq!(first_news(&mut link, 60_501..70_000), None);
+}
+
+#[test]
 fn a_link_without_voters_keeps_its_patience() {
     let _deadline = Deadline::after(LIMIT);
     let sim = Sim::default();
