@@ -3,15 +3,15 @@
 
 mod queues;
 
-use crate::admin::Admin;
+use crate::admin::state::Admin;
 use crate::commands::CompletionPermit;
 use crate::commands::{Accepted, Answer, Command, Transfer, TransferKind, Work};
 use crate::config::SsdConfig;
 use crate::error::SsdError;
 use crate::hosts::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
-use crate::io::Commands;
+use crate::io::state::Commands;
 use crate::permission::Table;
-use crate::repair::Repair;
+use crate::repair::state::Repair;
 use crate::request::{MDTS, Refused};
 use crate::smart::Smart;
 use crate::smart::counters::Done;

@@ -25,6 +25,9 @@ pub(crate) struct CommitState {
     /// For each block of the current write, its place in the map; `None` if a newer stamp is there.
     probes: Vec<Option<Probe>>,
     page_seq: u64,
+    /// Transactions of the blocks that hosts wrote.
+    #[cfg(test)]
+    pub(crate) applied_at: Vec<gnstor_durable::Seq>,
 }
 
 impl CommitState {
@@ -96,10 +99,10 @@ impl Commits<'_> {
     /// Blocks are committed in this order. A group is committed after [`Self::AHEAD`] more are announced,
     /// which may be empty. At most [`gnstor_map::Batch::MOST`] blocks of a group count.
     pub fn announce(&mut self, blocks: impl IntoIterator<Item = (Vid, u32)>) {
-        let Inner { commits, histories, .. } = &mut *self.inner;
+        let Inner { commits, stamps, .. } = &mut *self.inner;
         let number = commits.announced;
         commits.announced += 1;
-        let blocks = blocks.into_iter().inspect(|(vid, vba)| histories.touch(*vid, *vba));
+        let blocks = blocks.into_iter().inspect(|(vid, vba)| stamps.histories.touch(*vid, *vba));
         self.ftl.map.probe_batch(blocks, commits.group(number));
         if let Some(before) = number.checked_sub(1) {
             let batch = commits.group(before);

@@ -35,6 +35,8 @@ pub(crate) struct Checkpoints {
     words: Vec<u64>,
     /// Memory of the meta. Fresh memory would be cleared page by page while commits wait.
     meta_buffer: Vec<u8>,
+    /// The pages of a dump are being written to new places.
+    is_restoring: bool,
 }
 
 /// A checkpoint under way.
@@ -57,7 +59,12 @@ impl Checkpoints {
         self.running.is_some() || self.finishing.is_some()
     }
 
-    /// Abandons the checkpoint that is being copied. A fully copied one names only pages on flash, and goes
+    /// Says whether the pages of a dump are being written to new places. The journal keeps room for these.
+    pub(crate) fn set_restoring(&mut self, is_restoring: bool) {
+        self.is_restoring = is_restoring;
+    }
+
+    /// Abandons the checkpoint that is being copied. One that is copied names only pages on flash, and goes
     /// on.
     pub(crate) fn abandon(&mut self) {
         self.running = None;
@@ -82,14 +89,16 @@ impl Ftl {
         self.make_dump_room_for_tail(inner, now, bytes)?;
         if !inner.journal.has_kept_room(bytes) {
             // Memory that outlives the process has room again when the journal is durable.
-            inner.wanted = inner.wanted.max(inner.journal.last());
+            inner.want_all();
             self.complete_programs(inner, now);
             if !inner.journal.has_kept_room(bytes) {
                 inner.stats.stalls += 1;
                 return Err(CommitError::Stalled);
             }
         }
-        if inner.journal.has_room(bytes) || inner.restoring && inner.journal.has_room_to_restore(bytes) {
+        if inner.journal.has_room(bytes)
+            || inner.checkpoints.is_restoring && inner.journal.has_room_to_restore(bytes)
+        {
             return Ok(());
         }
         if !inner.checkpoints.is_running() {
@@ -99,7 +108,7 @@ impl Ftl {
         if inner.checkpoints.is_running() {
             // The checkpoint ends when everything that it names is on flash.
             self.pad_units(inner, now);
-            inner.wanted = inner.journal.last();
+            inner.want_all();
             self.complete_programs(inner, now);
             self.copy_up_to(inner, 0);
         }
@@ -145,7 +154,7 @@ impl Ftl {
             Ok(writing) => {
                 // The copy ends by the time the journal is three quarters full.
                 let pages = (self.journal_bytes / 4 / BYTES_PER_PAGE).max(1);
-                let histories = inner.histories.iter().count() as u64;
+                let histories = inner.stamps.histories.iter().count() as u64;
                 let words_per_page = (self.map.words() + 2 * histories * HISTORY_WORDS).div_ceil(pages);
                 let next_history = Some(Vid::MIN);
                 inner.checkpoints.running = Some(Running {
@@ -197,7 +206,7 @@ impl Ftl {
             running.owed = running.owed.saturating_sub(cost);
             let has_all_meta = running.next_history.is_none() && !running.writing.has_meta_piece();
             if running.next_word == total && has_all_meta {
-                inner.wanted = inner.wanted.max(inner.journal.last());
+                inner.want_all();
                 running.complete_at = Some(inner.journal.last().max(running.writing.needs()));
             }
         }
@@ -225,7 +234,7 @@ impl Ftl {
             return running.writing.meta_piece();
         }
         let Some(from) = running.next_history else { return Ok(()) };
-        let mut histories = inner.histories.iter_from(from);
+        let mut histories = inner.stamps.histories.iter_from(from);
         if let Some((vid, history)) = histories.next() {
             running.writing.history(inner.journal.last(), vid, history.parts())?;
         }
@@ -293,7 +302,7 @@ impl Ftl {
                 std::thread::yield_now();
             }
         }
-        for (vid, history) in inner.histories.iter() {
+        for (vid, history) in inner.stamps.histories.iter() {
             writing.history(inner.journal.last(), vid, history.parts())?;
         }
         inner.checkpoints.meta_buffer = writing.finish(&mut inner.journal)?;

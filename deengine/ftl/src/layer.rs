@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   readers (any core)  map --probe--> page --pin, look up again--> frame     no lock
-//!   writers             Inner: streams, space, journal, histories, collection one lock
+//!   writers             Inner: streams, space, journal, stamps, collection    one lock
 //!   both                Timing, unless the preset takes no time               one lock, never held with data
 //! ```
 //! Collection never erases a page that a reader has pinned and that the map names *after* the pin. Collection
@@ -12,18 +12,18 @@
 use crate::announce::CommitState;
 use crate::checkpoints::Checkpoints;
 use crate::collect::Collector;
+use crate::edits::Edits;
 use crate::erase::Erasures;
-use crate::repair::Current;
+use crate::flushing::Flushing;
 use crate::space::Space;
-use crate::stamp_history::{StampHistories, StampHistory};
+use crate::stamp_history::StampHistory;
+use crate::stamps::Stamps;
 use crate::stats::{Health, LayerStats};
 use crate::stream::Writing;
-use crate::sweep::Sweeps;
 use gnstor_base::region::HostRegion;
-use gnstor_base::time::Time;
 use gnstor_durable::{Durable, Journal, Seq};
 use gnstor_flash::{Flash, Power};
-use gnstor_map::{Map, MapWriter};
+use gnstor_map::Map;
 use gnstor_model::{Collection, Timing};
 use gnstor_proto::slba::{Stamp, Vid};
 use parking_lot::{Mutex, MutexGuard};
@@ -60,34 +60,24 @@ pub(crate) struct Apart<T>(pub(crate) T);
 /// State that only the holder of the layer's lock touches.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) writer: MapWriter,
+    pub(crate) edits: Edits,
     pub(crate) space: Space,
     pub(crate) streams: [Writing; 2],
-    pub(crate) histories: StampHistories,
+    pub(crate) stamps: Stamps,
     pub(crate) journal: Journal,
+    pub(crate) flushing: Flushing,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) collector: Collector,
     pub(crate) erasures: Erasures,
-    pub(crate) sweeps: Sweeps,
     pub(crate) commits: CommitState,
-    /// A caller waits for this transaction to be durable.
-    pub(crate) wanted: Seq,
-    /// Time at which the journal's present flush began.
-    pub(crate) flush_since: Time,
-    /// Since when a program waits for room on the disk.
-    pub(crate) held_since: Option<Time>,
-    /// The journal could not be written: when it is tried again.
-    pub(crate) flush_retry: Option<Time>,
-    /// Since when no journal page could be written.
-    pub(crate) failing_since: Option<Time>,
-    /// The pages of a dump are being written to new places.
-    pub(crate) restoring: bool,
-    /// Blocks of filling places whose stamps count.
-    pub(crate) current: Current,
     pub(crate) stats: LayerStats,
-    /// Transactions of the blocks that hosts wrote.
-    #[cfg(test)]
-    pub(crate) applied_at: Vec<Seq>,
+}
+
+impl Inner {
+    /// Everything committed so far is to become durable.
+    pub(crate) fn want_all(&mut self) {
+        self.flushing.want(self.journal.last());
+    }
 }
 
 /// Number of times that a thread tries a lock before it sleeps. Locks are held for microseconds, and waking
@@ -174,6 +164,7 @@ impl Ftl {
     /// The stamp history of a volume, oldest first.
     pub fn stamp_history(&self, vid: Vid) -> Vec<(u32, Stamp)> {
         self.lock()
+            .stamps
             .histories
             .get(vid)
             .map(|history| StampHistory::iter(history).collect())

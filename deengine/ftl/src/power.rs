@@ -128,7 +128,7 @@ impl Ftl {
         for DumpPage { page, .. } in &wanted {
             self.lock().space.get_mut(superblock(*page)).in_dump += 1;
         }
-        self.lock().restoring = true;
+        self.lock().checkpoints.set_restoring(true);
         let mut rewritten = 0;
         for DumpPage { page, oob, data } in wanted {
             let (Some(data), Some(vid)) = (data, Vid::new(oob.vid)) else { continue };
@@ -150,7 +150,7 @@ impl Ftl {
             self.complete_due(inner, Time::NEVER, Time::ZERO);
         }
         self.flush_now()?;
-        self.lock().restoring = false;
+        self.lock().checkpoints.set_restoring(false);
         Ok(rewritten)
     }
 
@@ -171,7 +171,7 @@ impl Ftl {
                 Err(error) => return Err(OpenError::Damaged(format!("restoring the dump: {error}"))),
             }
             self.pad_units(inner, Time::ZERO);
-            inner.wanted = inner.wanted.max(inner.journal.last());
+            inner.want_all();
             self.complete_due(inner, Time::NEVER, Time::ZERO);
             waiting.pause(self, "restoring the dump: ")?;
         }
@@ -234,7 +234,7 @@ impl Ftl {
         if self.fits_dump_with(inner, bytes, 0) {
             return Ok(());
         }
-        inner.wanted = inner.wanted.max(inner.journal.last());
+        inner.want_all();
         self.complete_programs(inner, now);
         if self.fits_dump_with(inner, bytes, 0) {
             return Ok(());
@@ -248,7 +248,7 @@ impl Ftl {
         if self.fits_dump(inner, pages) {
             return Ok(());
         }
-        inner.wanted = inner.wanted.max(inner.journal.last());
+        inner.want_all();
         self.complete_programs(inner, now);
         if self.fits_dump(inner, pages) {
             return Ok(());

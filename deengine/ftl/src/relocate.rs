@@ -85,8 +85,8 @@ impl Ftl {
             .amend(since, |index, value| self.map.moved_word(index, value, from.0, page.0).unwrap_or(value));
         let superblock = self.flash.geometry().superblock_of(page);
         if let Some(vid) = Vid::new(oob.vid).filter(|_| is_valid) {
-            let moved = inner.writer.insert(vid, oob.vba, page.0, &mut |_, _| {});
-            debug_assert_eq!(moved, Ok(Some(from.0)), "the word changes where it is");
+            let moved = inner.edits.move_in_place(vid, oob.vba, page.0);
+            debug_assert_eq!(moved, Some(from.0), "the word changes where it is");
             inner.space.get_mut(superblock).valid += 1;
             self.release_page(inner, from, 0);
         } else {

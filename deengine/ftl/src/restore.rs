@@ -16,16 +16,16 @@ use crate::checkpoints::Checkpoints;
 use crate::collect::Collector;
 use crate::config::geometry_for;
 use crate::config::{FtlConfig, OpenError, sizes};
+use crate::edits::Edits;
 use crate::erase::Erasures;
+use crate::flushing::Flushing;
 use crate::layer::{Apart, Ftl, Inner};
 use crate::power::arm;
 use crate::rebuild::rebuild;
-use crate::repair::Current;
 use crate::replay::{Found, from_journal};
 use crate::reserve::reserved_superblocks;
+use crate::stamps::Stamps;
 use crate::stream::Writing;
-use crate::sweep::Sweeps;
-use gnstor_base::time::Time;
 use gnstor_durable::{DumpPage, DumpState, Durable, Journal, MetadataStore, Seq, Sizes};
 use gnstor_flash::{Flash, FlashConfig, KeptOwner, LeftBehind, MediaConfig};
 use gnstor_map::{Map, MapWriter};
@@ -330,26 +330,17 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         Apart(Mutex::new(timing))
     });
     let inner = Inner {
-        writer: parts.writer,
+        edits: Edits::new(parts.writer),
         space: found.space,
         streams: [Writing::default(), Writing::default()],
-        histories: found.histories,
+        stamps: Stamps::new(found.histories),
         journal,
+        flushing: Flushing::default(),
         checkpoints: Checkpoints::default(),
         collector: Collector::default(),
         erasures: Erasures::default(),
-        sweeps: Sweeps::default(),
         commits: CommitState::new(found.page_seq),
-        wanted: 0,
-        flush_since: Time::ZERO,
-        held_since: None,
-        flush_retry: None,
-        failing_since: None,
-        restoring: false,
-        current: Current::default(),
         stats: found.stats,
-        #[cfg(test)]
-        applied_at: Vec::new(),
     };
     Ftl {
         flash: parts.flash,

@@ -180,8 +180,7 @@ impl Ftl {
             let oob = Oob { vid: vid.get(), generation, vba, stamp, sum: block.sum, seq };
             let (stream, frame, applied) = (Stream::Host, block.frame, Some(stamp));
             self.place_page(inner, now, &Placement { stream, oob: &oob, probe, frame, ready: done, applied });
-            inner.histories.record(vid, vba, stamp);
-            inner.current.note(target, vba);
+            inner.stamps.applied(target, vba);
         }
         inner.commits.put_probes(probes);
         inner.stats.host_pages += u64::from(applied);
@@ -223,19 +222,14 @@ impl Ftl {
             }
             inner.journal.begin();
             inner.journal.add(Record::Applied { vid: target.vid, vba, stamp: target.stamp });
-            let Inner { writer, journal, sweeps, .. } = &mut *inner;
-            let old = writer.remove_at(&probe, &mut |index, value| {
-                journal.add(Record::Word { index, value });
-                sweeps.note(index, value);
-            });
+            let old = inner.edits.remove_at(&mut inner.journal, &probe);
             let seq = inner.journal.commit();
-            inner.histories.record(target.vid, vba, target.stamp);
-            inner.current.note(target, vba);
+            inner.stamps.applied(target, vba);
             if let Some(old) = old {
                 trimmed.mapped += 1;
                 self.release_page(inner, Ppa(old), seq);
             }
-            if inner.sweeps.has_written() {
+            if inner.edits.sweeps.has_written() {
                 self.sweep_written(inner);
             }
         }
@@ -247,8 +241,8 @@ impl Ftl {
     /// map has the block on `page`.
     fn is_newer(&self, inner: &Inner, target: &Target, index: u32, page: Option<Ppa>) -> bool {
         let vba = target.vba + index;
-        // The stamp of a block from before the SSD filled this place does not count.
-        if target.fills && !inner.current.has(target.vid, target.generation, vba) {
+        // What is of an earlier life has a stamp that counts for nothing.
+        if !inner.stamps.count(target, vba) {
             return true;
         }
         let on_page = page.and_then(|page| {
@@ -257,7 +251,7 @@ impl Ftl {
             same.then_some(oob.stamp)
         });
         // The last change of a mapped block was a write, since TRIM unmaps. So its page has the newest stamp.
-        let held = on_page.or_else(|| inner.histories.held(target.vid, vba));
+        let held = on_page.or_else(|| inner.stamps.held(target.vid, vba));
         held.is_none_or(|held| target.stamp > held)
     }
 
@@ -275,23 +269,18 @@ impl Ftl {
         if let Some((vid, stamp)) = Vid::new(oob.vid).zip(applied) {
             inner.journal.add(Record::Applied { vid, vba: oob.vba, stamp });
         }
-        let Inner { writer, journal, sweeps, .. } = inner;
-        let old = writer.insert_at(probe, page.0, &mut |index, value| {
-            journal.add(Record::Word { index, value });
-            sweeps.note(index, value);
-        });
-        let old = old.expect("the map is sized for every logical page, and no commit takes more");
+        let old = inner.edits.insert_at(&mut inner.journal, probe, page.0);
         let committed = inner.journal.commit();
         debug_assert_eq!(committed, seq);
         #[cfg(test)]
         if applied.is_some() {
-            inner.applied_at.push(seq);
+            inner.commits.applied_at.push(seq);
         }
         inner.space.get_mut(self.flash.geometry().superblock_of(page)).valid += 1;
         if let Some(old) = old {
             self.release_page(inner, Ppa(old), seq);
         }
-        if inner.sweeps.has_written() {
+        if inner.edits.sweeps.has_written() {
             self.sweep_written(inner);
         }
         self.close_unit(inner, now, stream);
@@ -303,7 +292,7 @@ impl Ftl {
     pub fn misdirect(&self, vid: Vid, vba: u32, like: u32) {
         let mut inner = self.lock();
         if let Some(page) = self.map.get(vid, like) {
-            let _ = inner.writer.insert(vid, vba, page, &mut |_, _| {});
+            let _ = inner.edits.move_in_place(vid, vba, page);
         }
     }
 

@@ -15,100 +15,20 @@
 //! An SSD whose map names no voters does not ask: the word of [`crate::workers::WorkerSet::lease_end`] is
 //! then what LEASE RENEW has made of it.
 
-use crate::admin::changes::Change;
-use crate::commands::scratch::{Buffer, Owner};
+use crate::admin::state::{Change, EVERY, UNANSWERED, name, round_of, voter_of};
+use crate::commands::scratch::{Owner, QUESTION};
 use crate::controller::Ssd;
 use gnstor_base::controller::{AskId, Effect, Question};
-use gnstor_base::time::{Span, Time};
+use gnstor_base::time::Time;
 use gnstor_fleet::known::Known;
-use gnstor_fleet::lease::{Asking, LeaseAsk, Timing};
+use gnstor_fleet::lease::LeaseAsk;
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::opening::Stage;
-use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::{Incarnation, Opening, SsdId};
 use gnstor_proto::nvme::Cqe;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::voting::Ask;
-use std::collections::{BTreeMap, VecDeque};
-
-/// Interval between two rounds of questions.
-const EVERY: Span = Span::from_ms(100);
-/// The lease, in ns.
-const TIMING: Timing =
-    Timing { lease: Timing::DEFAULT_MS.lease * 1_000_000, drift: Timing::DEFAULT_MS.drift * 1_000_000 };
-/// Number of rounds whose leases may still run.
-const ROUNDS: usize = 3;
-const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round each 100 ms");
-/// Largest number of unanswered questions to one voter.
-const UNANSWERED: usize = 4;
-#[expect(clippy::cast_possible_truncation, reason = "200 bytes")]
-pub(crate) const QUESTION: u32 = Question::BYTES as u32;
-/// The top bit of a name is for questions of a repair.
-const ROUND_MASK: u32 = 0x7F_FFFF;
-
-/// State of the SSD's questions for its lease.
-#[derive(Debug, Default)]
-pub(super) struct Asker {
-    /// The content that asks; `None`: the map names no voters.
-    asks_as: Option<Incarnation>,
-    /// Rounds by their numbers, the newest last.
-    rounds: VecDeque<(u32, Asking)>,
-    last: u32,
-    next_at: Time,
-    /// Whether it asks with a number of openings of this start.
-    stage: Stage,
-    /// Questions without an answer.
-    open: BTreeMap<AskId, Buffer>,
-}
-
-impl Asker {
-    /// A round begins; its number.
-    fn begin(&mut self, now: Time, ask: LeaseAsk) -> u32 {
-        self.last = (self.last + 1) & ROUND_MASK;
-        if self.rounds.len() == ROUNDS {
-            self.rounds.pop_front();
-        }
-        self.rounds.push_back((self.last, Asking::new(ask, now.as_ns())));
-        self.next_at = now + EVERY;
-        self.last
-    }
-
-    /// A voter said yes in this round. Returns the end of the lease, if a majority has said yes.
-    fn said_yes(&mut self, round: u32, voter: SsdId, voters: SsdSet) -> Option<Time> {
-        let incarnation = self.asks_as?;
-        let (_, asking) = self.rounds.iter_mut().find(|(number, _)| *number == round)?;
-        asking.said_yes(voter);
-        asking.lease(voters, incarnation, TIMING).map(|lease| Time::from_ns(lease.until))
-    }
-
-    /// Its number of openings could not be raised: a majority is asked once more.
-    pub(super) fn is_not_raised(&mut self) {
-        self.stage = Stage::Proves;
-    }
-
-    /// Whether this round asked with this number of openings.
-    fn asked_with(&self, round: u32, opening: Opening) -> bool {
-        let is_it = |(number, asking): &(u32, Asking)| (*number, asking.ask.opening) == (round, opening);
-        self.rounds.iter().any(is_it)
-    }
-
-    fn unanswered(&self, voter: SsdId) -> usize {
-        self.open.keys().filter(|ask| voter_of(**ask) == voter).count()
-    }
-}
-
-fn name(round: u32, voter: SsdId) -> AskId {
-    AskId(round << 8 | u32::from(voter) & 0xFF)
-}
-
-fn round_of(ask: AskId) -> u32 {
-    ask.0 >> 8
-}
-
-fn voter_of(ask: AskId) -> SsdId {
-    u16::from(ask.0.to_le_bytes()[0])
-}
 
 impl Ssd {
     /// Map or content have changed: whether it asks from now on, and as which content. A lease belongs to the

@@ -9,8 +9,8 @@
 //! ahead of the disk (protocol rule 3). In memory the writes end at once, and so does the command.
 
 use crate::admin::identify::data_bytes;
-use crate::admin::voting::ToHold;
-use crate::commands::CompletionPermit;
+use crate::admin::state::{Asked, Begun, Change};
+use crate::commands::{CompletionPermit, Delivered};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::error::not_durable;
@@ -18,107 +18,21 @@ use crate::permission::fleet::UNKNOWN_EPOCH;
 use crate::request::Refused;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Tombstone;
-use gnstor_fleet::Opening;
-use gnstor_fleet::lease::LeaseAsk;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{VolumeEntry, opcode};
 use gnstor_proto::voting::TermTake;
-use std::collections::VecDeque;
 use std::task::Poll;
 use zerocopy::IntoBytes;
 
 /// Time between two polls of a write of the metadata.
 const POLL: Span = Span::from_ns(100_000);
 
-/// A requested change.
-#[derive(Debug)]
-pub(crate) enum Change {
-    /// VOLUME ADD, or CHMOD.
-    Entry { code: u8, entry: Box<VolumeEntry> },
-    /// VOLUME DELETE.
-    Delete { vid: Vid, generation: u32, version: u64, term: u64 },
-    /// MAP SET.
-    Map { data: Vec<u8> },
-    /// TERM TAKE, which gets an answer with data.
-    Grant { sqe: Box<Sqe> },
-    /// MAP HOLD.
-    Hold { data: Vec<u8> },
-    /// LEASE ASK with a number of openings that is new.
-    Heard { ask: LeaseAsk },
-    /// The SSD's own number of openings rises.
-    Raise,
-    /// The SSD's content is an older image: a voter knows this number.
-    Older { known: Opening },
-    /// ACTIVATE.
-    Activate { data: Vec<u8> },
-    /// LEASE RENEW.
-    Lease { term: u64, version: u64, until: Time },
-    /// A sweep is durable: the volume's entry gives way to a tombstone, and then its id may live again.
-    Bury { vid: Vid, generation: u32 },
-}
-
-/// A change whose writes are in progress, in the form in which it takes effect.
-#[derive(Debug)]
-enum Begun {
-    /// An entry, and whether it is new.
-    Entry(Box<VolumeEntry>, bool),
-    /// The entry of a volume that is being deleted.
-    Deleting(Box<VolumeEntry>),
-    /// A map, and whether it was made for another content of this SSD.
-    Map(Box<AnyMap>, bool),
-    Grant(Box<Sqe>),
-    Hold(ToHold),
-    Heard(LeaseAsk),
-    Raise,
-    Older,
-    Lease {
-        term: u64,
-        version: u64,
-        until: Time,
-    },
-    Bury {
-        vid: Vid,
-        generation: u32,
-    },
-}
-
-/// A change, and the command that requested it; none if its queue is gone, or for a burial.
-#[derive(Debug)]
-struct Asked<T> {
-    command: Option<u32>,
-    change: T,
-}
-
-/// Changes that are not done.
-#[derive(Debug, Default)]
-pub(crate) struct Changes {
-    waiting: VecDeque<Asked<Change>>,
-    begun: Option<Asked<Begun>>,
-}
-
-impl Changes {
-    /// The queue of this command is gone. A change that has begun goes on without it.
-    pub(crate) fn drop_command(&mut self, id: u32) {
-        self.waiting.retain(|asked| asked.command != Some(id));
-        if let Some(begun) = self.begun.as_mut().filter(|begun| begun.command == Some(id)) {
-            begun.command = None;
-        }
-    }
-
-    /// Whether a volume whose sweep is over waits for its tombstone.
-    pub(crate) fn buries(&self, vid: Vid) -> bool {
-        let waits = |asked: &Asked<Change>| matches!(asked.change, Change::Bury { vid: of, .. } if of == vid);
-        let begun = |asked: &Asked<Begun>| matches!(asked.change, Begun::Bury { vid: of, .. } if of == vid);
-        self.waiting.iter().any(waits) || self.begun.as_ref().is_some_and(begun)
-    }
-}
-
 impl Ssd {
     /// A command asks for a change of the metadata.
-    pub(crate) fn ask_change(&mut self, now: Time, permit: CompletionPermit, vid: u16, change: Change) {
+    pub(super) fn ask_change(&mut self, now: Time, permit: CompletionPermit, vid: u16, change: Change) {
         let id = self.start(permit, vid, now, Work::Change);
         self.admin.changes.waiting.push_back(Asked { command: Some(id), change });
         let next = self.change_on(now);
@@ -126,7 +40,7 @@ impl Ssd {
     }
 
     /// The SSD itself asks for a change.
-    pub(crate) fn ask_own_change(&mut self, now: Time, change: Change) {
+    pub(super) fn ask_own_change(&mut self, now: Time, change: Change) {
         self.admin.changes.waiting.push_back(Asked { command: None, change });
         let next = self.change_on(now);
         self.wake_at(next);
@@ -386,7 +300,7 @@ impl Ssd {
         let (Some(promise), Ok(bytes)) = (self.promise(), data_bytes(sqe)) else {
             return self.refuse(permit, 0, Refusal::NotServing.into(), now);
         };
-        self.deliver(now, permit, sqe, bytes, &promise.encode(), 0);
+        self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0), &promise.encode());
     }
 
     fn refuse_change(&mut self, now: Time, command: Option<u32>, refused: Refused) {

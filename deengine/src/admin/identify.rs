@@ -3,9 +3,9 @@
 
 use crate::admin::abort::ABORT_LIMIT_Z;
 use crate::admin::events::MAX_EVENTS;
-use crate::commands::CompletionPermit;
 use crate::commands::scratch::LARGE_BYTES;
 use crate::commands::{Answer, OK, TransferKind, Work};
+use crate::commands::{CompletionPermit, Delivered};
 use crate::controller::Ssd;
 use crate::hosts::MAX_QUEUE_ENTRIES;
 use crate::hosts::events::NOTICES;
@@ -21,17 +21,6 @@ use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::opcode;
 
-/// The data that an answer brings to the host.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Delivered {
-    /// Length of the host's buffer.
-    pub(crate) bytes: u32,
-    /// DW0 of the completion.
-    pub(crate) dw0: u32,
-    /// Time at which the SSD has all of the data.
-    pub(crate) at: Time,
-}
-
 /// Keep-alive granularity, units of 100 ms.
 const KAS: u16 = 1;
 const PAGE_BYTES: u32 = 4096;
@@ -46,7 +35,9 @@ impl Ssd {
         }
         let answer = match sqe.opcode {
             admin::IDENTIFY => match self.identify(cntlid, sqe) {
-                Ok(data) => return self.deliver(now, permit, sqe, PAGE_BYTES, &data, 0),
+                Ok(data) => {
+                    return self.deliver(now, permit, sqe, Delivered::at_once(now, PAGE_BYTES, 0), &data);
+                }
                 Err(refused) => Err(refused),
             },
             admin::KEEP_ALIVE => self.keep_alive(now, cntlid),
@@ -77,21 +68,8 @@ impl Ssd {
         }
     }
 
-    /// Sends `data`, cut or padded to `bytes`, to the host and completes with `dw0`.
+    /// Sends `data`, cut or padded, to the host and completes with the answer.
     pub(crate) fn deliver(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        sqe: &Sqe,
-        bytes: u32,
-        data: &[u8],
-        dw0: u32,
-    ) {
-        self.deliver_at(now, permit, sqe, Delivered { bytes, dw0, at: now }, data);
-    }
-
-    /// As [`Self::deliver`], for an answer that is ready only at `at`.
-    pub(crate) fn deliver_at(
         &mut self,
         now: Time,
         permit: CompletionPermit,

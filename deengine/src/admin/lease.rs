@@ -11,7 +11,7 @@
 //! ever. That there was one is written down: after a restart an SSD that ever had a lease serves when it
 //! has one again. Where the map names voters, they give the lease instead ([`super::asker`]).
 
-use super::changes::Change;
+use super::state::Change;
 use super::volumes::version_and_term;
 use crate::commands::{CompletionPermit, OK};
 use crate::controller::Ssd;

@@ -2,8 +2,8 @@
 //! Get Log Page.
 
 use crate::admin::effects;
-use crate::commands::CompletionPermit;
 use crate::commands::scratch::LARGE_BYTES;
+use crate::commands::{CompletionPermit, Delivered};
 use crate::controller::Ssd;
 use crate::hosts::events::page;
 use crate::request::{NSID, Refused};
@@ -47,7 +47,7 @@ impl Ssd {
         };
         let rest = usize::try_from(offset).ok().and_then(|offset| data.get(offset..));
         let Some(rest) = rest else { return self.refuse(permit, 0, Refusal::InvalidField.into(), now) };
-        self.deliver(now, permit, sqe, bytes, rest, 0);
+        self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0), rest);
         if sqe.cdw10.get() & RETAIN == 0 {
             self.log_was_read(now, cntlid, page);
         }

@@ -7,16 +7,15 @@
 //! not wait for ever: at its deadline the queues of the stragglers are closed. A deleted volume's pages are
 //! unmapped in the background (a *sweep*, rule 10), a bounded part of the table at a time.
 
-use crate::admin::changes::Change;
 use crate::admin::identify::data_bytes;
-use crate::commands::CompletionPermit;
+use crate::admin::state::Change;
+use crate::commands::{CompletionPermit, Delivered};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request, check_namespace};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
-use gnstor_durable::MetadataStore;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::repair::REPAIR_BYTES;
@@ -67,79 +66,6 @@ fn may_send(identity: Identity, code: u8) -> Result<(), Refused> {
     }
 }
 
-/// What an SSD keeps of its volumes beside the permission table: the metadata store, fences and sweeps.
-#[derive(Debug)]
-pub(crate) struct Volumes {
-    metadata: MetadataStore,
-    /// Acknowledged writes may be missing: the SSD is filling until a map newer than this epoch is set.
-    filling_since: Option<u64>,
-    /// The SSD is empty and replaces an SSD that cannot be used.
-    stands_in: bool,
-    /// Commands that wait for a fence, oldest first.
-    fences: Vec<u32>,
-    /// Time at which the sweeps of deleted volumes continue.
-    sweep_at: Time,
-    /// Volumes whose sweep is durable, and whose last transfers have not ended.
-    swept: Vec<(Vid, u32)>,
-}
-
-impl Volumes {
-    pub(crate) fn new(metadata: MetadataStore) -> Self {
-        let (filling_since, stands_in, fences, swept) = (None, false, Vec::new(), Vec::new());
-        Self { metadata, filling_since, stands_in, fences, sweep_at: Time::NEVER, swept }
-    }
-
-    pub(crate) fn metadata(&self) -> &MetadataStore {
-        &self.metadata
-    }
-
-    pub(crate) fn metadata_mut(&mut self) -> &mut MetadataStore {
-        &mut self.metadata
-    }
-
-    /// Whether acknowledged writes may be missing.
-    pub(crate) fn is_filling(&self) -> bool {
-        self.filling_since.is_some()
-    }
-
-    /// Whether the SSD replaces one that cannot be used.
-    pub(crate) fn stands_in(&self) -> bool {
-        self.stands_in
-    }
-
-    pub(crate) fn stand_in(&mut self) {
-        self.stands_in = true;
-    }
-
-    pub(crate) fn set_filling_since(&mut self, epoch: Option<u64>) {
-        self.filling_since = epoch;
-    }
-
-    /// The epoch under which acknowledged writes were lost.
-    pub(crate) fn filling_since(&self) -> Option<u64> {
-        self.filling_since
-    }
-
-    /// The volume's sweep is durable, and its last transfers are awaited.
-    pub(crate) fn awaits_burial(&self, vid: Vid) -> bool {
-        self.swept.iter().any(|&(waiting, _)| waiting == vid)
-    }
-
-    pub(crate) fn has_fences(&self) -> bool {
-        !self.fences.is_empty()
-    }
-
-    /// The command of a fence is gone.
-    pub(super) fn drop_fence(&mut self, id: u32) {
-        self.fences.retain(|&fence| fence != id);
-    }
-
-    /// Sweeps go on at this time.
-    pub(crate) fn sweep_at(&mut self, at: Time) {
-        self.sweep_at = at;
-    }
-}
-
 impl Ssd {
     pub(crate) fn submit_vendor(&mut self, now: Time, permit: CompletionPermit, cntlid: u16, sqe: &Sqe) {
         if let Err(refused) = self.check_vendor(cntlid, sqe) {
@@ -162,12 +88,12 @@ impl Ssd {
         match code {
             opcode::VOLUME_LIST => {
                 let (data, count) = self.list(now, sqe, bytes);
-                self.deliver(now, permit, sqe, bytes, &data, count);
+                self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, count), &data);
             }
             opcode::MAP_GET => {
                 let data = self.map_bytes(sqe.cdw12.get() & GET_HELD != 0);
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-                self.deliver(now, permit, sqe, bytes, &data, length);
+                self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, length), &data);
             }
             opcode::MAP_SET | opcode::MAP_HOLD | opcode::ACTIVATE => {
                 self.fetch(now, permit, sqe, bytes, |buffer| Work::Map { opcode: code, buffer });

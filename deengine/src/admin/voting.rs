@@ -11,7 +11,7 @@
 //! one after another, and take effect when they are durable. LEASE ASK is answered by what is durable. It is
 //! a change, too, where the asker's number of openings is a new one ([`super::opening`]).
 
-use crate::admin::changes::Change;
+use crate::admin::state::{Change, ToHold, Voting};
 use crate::commands::Answer;
 use crate::commands::CompletionPermit;
 use crate::controller::Ssd;
@@ -31,24 +31,6 @@ use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::voting::{Activation, Ask, Hold, MapName, Promise, TermTake, map_digest};
 use std::sync::Arc;
-
-/// State of a voter beyond its metadata.
-#[derive(Debug, Default)]
-pub(crate) struct Voting {
-    /// The last map that was held, and its bytes.
-    held: Option<(Held<Known>, Arc<[u8]>)>,
-    /// What it has promised or holds could not be read: it votes no more.
-    forgot: bool,
-    /// The SSD cannot ask the others for its lease.
-    is_mute: bool,
-}
-
-/// A map to hold.
-#[derive(Debug)]
-pub(crate) struct ToHold {
-    held: Held<Known>,
-    bytes: Vec<u8>,
-}
 
 /// The refusal of a rule of the fleet, as it travels.
 pub(crate) fn refusal_of(refused: gnstor_fleet::Refused) -> Refusal {
@@ -181,7 +163,7 @@ impl Ssd {
     }
 
     /// MAP HOLD: judges it and starts its writes.
-    pub(crate) fn begin_hold(&mut self, data: &[u8]) -> Result<ToHold, Refused> {
+    pub(super) fn begin_hold(&mut self, data: &[u8]) -> Result<ToHold, Refused> {
         let (hold, bytes) = Hold::decode(data).map_err(|_| Refusal::InvalidField)?;
         if !self.admin.volumes.metadata().can_hold() {
             tracing::warn!(
@@ -201,7 +183,7 @@ impl Ssd {
     }
 
     /// The map of a MAP HOLD is durable: from now on it ends leases.
-    pub(crate) fn end_hold(&mut self, ToHold { held, bytes }: ToHold) {
+    pub(super) fn end_hold(&mut self, ToHold { held, bytes }: ToHold) {
         self.admin.voting.held = Some((held, bytes.into()));
     }
 

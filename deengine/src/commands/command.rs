@@ -160,3 +160,21 @@ pub(crate) struct WriteEnd {
     pub(crate) identity: Identity,
     pub(crate) blocks: Vec<NewBlock>,
 }
+
+/// What goes to the host with the data of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivered {
+    /// Bytes that the host takes.
+    pub(crate) bytes: u32,
+    /// DW0 of the completion.
+    pub(crate) dw0: u32,
+    /// When the SSD has the data together.
+    pub(crate) at: Time,
+}
+
+impl Delivered {
+    /// What goes to the host at once.
+    pub(crate) fn at_once(now: Time, bytes: u32, dw0: u32) -> Self {
+        Self { bytes, dw0, at: now }
+    }
+}

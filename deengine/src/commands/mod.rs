@@ -7,5 +7,5 @@ pub(crate) mod permit;
 pub(crate) mod scratch;
 pub(crate) mod shares;
 
-pub(crate) use command::{Accepted, Answer, Command, OK, Transfer, TransferKind, Work, WriteEnd};
+pub(crate) use command::{Accepted, Answer, Command, Delivered, OK, Transfer, TransferKind, Work, WriteEnd};
 pub(crate) use permit::CompletionPermit;

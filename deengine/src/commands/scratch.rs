@@ -6,7 +6,7 @@
 //! Several client ids of one principal may have all that the daemon leaves. So no host keeps a buffer for
 //! long while another wants one: the SSD closes the queue that has had one for the longest.
 
-use gnstor_base::controller::QueueKey;
+use gnstor_base::controller::{Question, QueueKey};
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::Identity;
@@ -21,6 +21,9 @@ pub(crate) const LARGE_BYTES: u32 = 1 << 20;
 /// One buffer must hold a fleet map.
 const _: () = assert!(gnstor_proto::placement::MAP_BYTES <= LARGE_BYTES as usize);
 const LARGE_COUNT: u32 = 8;
+/// A question to another SSD takes a buffer of its own.
+#[expect(clippy::cast_possible_truncation, reason = "200 bytes")]
+pub(crate) const QUESTION: u32 = Question::BYTES as u32;
 
 /// How long a host has a buffer for sure, while another host finds none.
 const KEPT: Span = Span::from_ms(2000);

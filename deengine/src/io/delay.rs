@@ -15,32 +15,6 @@ use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-/// When which command starts; commands that start at the same time keep their order.
-#[derive(Debug, Default)]
-pub(crate) struct Delays {
-    starts: BinaryHeap<Reverse<(Time, u64, u32)>>,
-    serial: u64,
-}
-
-impl Delays {
-    fn add(&mut self, at: Time, id: u32) {
-        self.serial += 1;
-        self.starts.push(Reverse((at, self.serial, id)));
-    }
-
-    fn pop(&mut self, now: Time) -> Option<(Time, u32)> {
-        let &Reverse((at, _, id)) = self.starts.peek().filter(|start| start.0.0 <= now)?;
-        self.starts.pop();
-        Some((at, id))
-    }
-
-    fn next(&self) -> Time {
-        self.starts.peek().map_or(Time::NEVER, |start| start.0.0)
-    }
-}
 
 impl Ssd {
     /// Judges a Read, Write, Compare or Write Zeroes and begins it, at once or when its volume's rate

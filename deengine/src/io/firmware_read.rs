@@ -3,7 +3,7 @@
 
 use crate::commands::{Accepted, OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::io::waiting::Load;
+use crate::io::state::Load;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::controller::QueueKey;

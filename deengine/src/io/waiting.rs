@@ -5,12 +5,11 @@
 use crate::commands::CompletionPermit;
 use crate::commands::{Accepted, TransferKind, Work, WriteEnd};
 use crate::controller::Ssd;
-use crate::io::Commands;
+use crate::io::state::{Commands, Load};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
-use gnstor_base::controller::Remote;
 use gnstor_base::time::{Span, Time};
-use gnstor_flash::{Loaded, Ppa, Ticket};
+use gnstor_flash::{Loaded, Ticket};
 use gnstor_ftl::NotDurable;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::status::Refusal;
@@ -24,15 +23,6 @@ const LONG_PAUSE: Span = Span::from_ms(2);
 
 /// Most commands that are tried again at a time.
 const MOST_TRIES: usize = 1024;
-
-/// A page on its way from the medium.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub(crate) command: u32,
-    pub(crate) page: Ppa,
-    pub(crate) remote: Remote,
-    pub(crate) sum: u32,
-}
 
 impl Ssd {
     /// Keeps the command, to retry it when the layer has progressed.

@@ -22,7 +22,7 @@ use super::port::{Port, Ports};
 use super::read::{Found, Judged, Read};
 use super::write::Writes;
 use crate::controller::Ssd;
-use crate::io::slab::{MARK, OTHER_MARK, Slab};
+use crate::io::state::slab::{MARK, OTHER_MARK, Slab};
 use crate::permission::Rules;
 use crate::workers::{MAX_WORKERS, Note, Place, WorkerSet, WorkerState};
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};

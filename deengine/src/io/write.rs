@@ -29,7 +29,7 @@ use crate::commands::shares::Shares;
 use crate::commands::{TransferKind, Work, WriteEnd};
 use crate::controller::Ssd;
 use crate::controller::refusal_of;
-use crate::io::slab::Slab;
+use crate::io::state::slab::Slab;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission};
 use crate::workers::combining::CommitOutcome;

@@ -3,9 +3,8 @@
 
 use super::apply::held;
 use super::digest::{leaves_of, of_chunks};
-use super::pace::Work;
-use crate::admin::identify::Delivered;
-use crate::commands::CompletionPermit;
+use super::state::Work;
+use crate::commands::{CompletionPermit, Delivered};
 use crate::controller::Ssd;
 use crate::permission::fleet::{Fleet, Place};
 use crate::request::Refused;
@@ -40,7 +39,7 @@ impl Ssd {
         match (answer, u32::try_from(read.bytes())) {
             (Ok(((data, rows), done)), Ok(bytes)) => {
                 let answer = Delivered { bytes, dw0: rows, at: done };
-                self.deliver_at(now, permit, sqe, answer, &data);
+                self.deliver(now, permit, sqe, answer, &data);
             }
             (Err(refused), _) => self.refuse(permit, read.vid.get(), refused, now),
             (_, Err(_)) => self.refuse(permit, read.vid.get(), Refusal::InvalidField.into(), now),

@@ -2,8 +2,8 @@
 //! What a walk makes of an answer: each block is judged by `gnstor_fleet::fill` while the layer is locked, so
 //! no client's write comes in between.
 
-use super::pace::Work;
-use super::{NO_ROOM, Name, PAUSE, Walk, Window};
+use super::state::{Name, Walk, Window, Work};
+use super::{NO_ROOM, PAUSE};
 use crate::controller::Ssd;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;

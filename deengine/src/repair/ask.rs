@@ -2,9 +2,9 @@
 //! Questions of a repair to other SSDs, and their answers.
 
 use super::apply::PeerAnswer;
-use super::{MARK, Name, Open, PATIENCE, PAUSE, Window};
-use crate::admin::QUESTION;
-use crate::commands::scratch::Owner;
+use super::state::{Name, Open, Window};
+use super::{MARK, PATIENCE, PAUSE};
+use crate::commands::scratch::{Owner, QUESTION};
 use crate::controller::Ssd;
 use gnstor_base::controller::{AskId, Effect, Question};
 use gnstor_base::time::Time;

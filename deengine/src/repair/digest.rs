@@ -2,7 +2,7 @@
 //! Digests: if 64 blocks of two SSDs are the same, no rows are listed. The layer is locked during the
 //! comparison, so no client's write comes in between.
 
-use super::{Name, Walk, Window};
+use super::state::{Name, Walk, Window};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
 use gnstor_proto::pull::LEAF;

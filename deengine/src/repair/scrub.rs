@@ -15,13 +15,11 @@
 mod heal;
 mod look;
 
-use super::Name;
+use super::state::{Name, Range, Scrub};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
 use crate::request::Refused;
-use gnstor_base::controller::AskId;
 use gnstor_base::time::{Span, Time};
-use gnstor_fleet::repair::Held;
 use gnstor_proto::pull::MOST_ROWS;
 use gnstor_proto::scrub::{ScrubLog, ScrubState};
 use gnstor_proto::slba::Vid;
@@ -33,70 +31,6 @@ use std::collections::VecDeque;
 const RANGES: usize = 64;
 /// Pause between two such steps, because clients' commands come first.
 const TURN: Span = Span::from_ns(200_000);
-
-/// The scrub of this SSD.
-#[derive(Debug, Default)]
-pub(super) struct Scrub {
-    log: ScrubLog,
-    /// Volume and block at which the scrub continues. `None`: it has checked all blocks.
-    next: Option<(Vid, u64)>,
-    range: Option<Range>,
-    /// Earliest time at which the scrub continues.
-    due: Time,
-}
-
-/// A range of blocks that the scrub checks.
-#[derive(Debug)]
-struct Range {
-    vid: Vid,
-    generation: u32,
-    first: u32,
-    blocks: u32,
-    /// The next block whose own copy must be read.
-    at: u32,
-    /// Firsts of groups whose rows must be compared.
-    firsts: Vec<u16>,
-    /// Wrong copies of this SSD.
-    wrong: VecDeque<Wrong>,
-    /// The question under way, and the SSD that was asked.
-    ask: Option<(AskId, u16)>,
-    rotten: u64,
-    healed: u64,
-    differ: u64,
-}
-
-/// A copy of this SSD that is wrong.
-#[derive(Debug)]
-struct Wrong {
-    vba: u32,
-    /// The copy, and whether the data matches its sum.
-    own: (Held, bool),
-    /// SSDs that may have a good copy. The next one to ask comes first.
-    peers: VecDeque<u16>,
-    /// Number of unsuccessful requests for a good copy.
-    tries: u32,
-}
-
-impl Scrub {
-    pub(super) fn runs(&self) -> bool {
-        self.log.state == ScrubState::Running
-    }
-
-    /// The range is over, or begins anew: what was healed stays so.
-    fn count(&mut self, range: &Range, is_over: bool) {
-        self.log.healed += range.healed;
-        self.log.rotten += if is_over { range.rotten } else { range.healed };
-        if is_over {
-            self.log.differ += range.differ;
-            self.log.compared += u64::from(range.blocks);
-        }
-    }
-
-    fn end(&mut self, state: ScrubState) {
-        (self.log.state, self.log.waits_for, self.range, self.next) = (state, None, None, None);
-        self.log.ended += u32::from(state == ScrubState::Done);
-    }
-}
 
 impl Ssd {
     pub(super) fn start_scrub(&mut self, now: Time) -> Result<(), Refused> {

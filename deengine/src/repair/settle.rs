@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SETTLE: starts the settle of a volume, or tells how far it is.
 
-use super::{Name, Walk};
+use super::state::{Name, Walk};
 use crate::commands::CompletionPermit;
 use crate::commands::{Answer, OK};
 use crate::controller::Ssd;

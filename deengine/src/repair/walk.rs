@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Progress of a walk: its next windows, and the next question of each.
 
-use super::{DURABLE_POLL, NO_ROOM, Name, WINDOWS, Walk, Window};
+use super::state::{Name, Walk, Window};
+use super::{DURABLE_POLL, NO_ROOM, WINDOWS};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
 use gnstor_base::time::{Span, Time};

@@ -8,7 +8,7 @@
 //! ```
 //! An SSD without a manager key asks for no proof: every role is then as Connect makes it.
 
-use crate::commands::CompletionPermit;
+use crate::commands::{CompletionPermit, Delivered};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::hosts::Role;
@@ -163,7 +163,7 @@ impl Ssd {
             return self.refuse(permit, 0, Refusal::SequenceError.into(), now);
         };
         match answer.take_if(|answer| answer.len() <= bytes as usize) {
-            Some(answer) => self.deliver(now, permit, sqe, bytes, &answer, 0),
+            Some(answer) => self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0), &answer),
             None => self.refuse(permit, 0, Refusal::SequenceError.into(), now),
         }
     }

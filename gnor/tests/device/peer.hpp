@@ -240,32 +240,11 @@ struct Peer {
     if (!is_right) ++bad_stamps;
   }
 
-  /// Every command has a receive for its response posted when it is sent.
-  void check_credit(gn_u32 q) {
-    const gn_u32* record = record_of(r.c, q);
-    gn_u32 posted = be32(__atomic_load_n(record + mlx5::RCV_DBR, __ATOMIC_ACQUIRE));
-    if (((posted - ++queues[q].arrived) & 0xffff) >= 0x8000) ++no_receive;
-  }
-
-  /// First come, first served: a command must be sent before all commands whose lanes asked after its own
-  /// lane had asked.
-  void check_order(gn_u32 q, gn_u32 cid) {
-    if (cid >= SLOTS) return;
-    auto get = [](const gn_u32& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); };
-    gn_u32 before = get(r.arrivals[cid].before);
-    __atomic_store_n(&r.arrivals[cid].sent, before, __ATOMIC_RELAXED);
-    for (const Arrival& other : r.arrivals) {
-      gn_u32 asked = get(other.before), behind = get(other.behind);
-      if (get(other.ssd) == q && asked != get(other.sent) && behind > asked && behind < before) ++overtaken;
-    }
-  }
-
-  /// SQHD is honoured: the queue's tail does not reach the head that responses have told of.
-  gn_u32 check_head(gn_u32 q) {
-    Queue& queue = queues[q];
-    if (++queue.commands - queue.head >= NVME_ENTRIES_EACH * r.cfg.depth) ++beyond_the_head;
-    return queue.commands;
-  }
+  // peer_capsules.hpp
+  void check_credit(gn_u32 q);
+  void check_order(gn_u32 q, gn_u32 cid);
+  gn_u32 check_head(gn_u32 q);
+  void on_capsule(gn_u32 q, const gn_u32* w, gn_u32 bytes);
 
   /// A response to command `number` reports no head before the entry behind that command. More is not
   /// promised.
@@ -273,254 +252,21 @@ struct Peer {
     if (queues[q].head < number) queues[q].head = number;
   }
 
-  void on_capsule(gn_u32 q, const gn_u32* w, gn_u32 bytes) {
-    check_credit(q);
-    gn_u32 number = check_head(q);
-    if (w[0] >> 16 == CID_CONNECT) return on_connect(*this, q);
-    // An SSD takes no command before it has answered the Connect.
-    if (r.cfg.breaks && anew[q % r.cfg.ssds].set != q / r.cfg.ssds) ++unexpected;
-    if (r.cfg.in_order) check_order(q, w[0] >> 16);
-    auto job = std::make_unique<Job>();
-    job->number = number;
-    job->q = q, job->cid = w[0] >> 16, job->opcode = w[0] & 0xff;
-    job->vba = w[10], job->blocks = (w[12] & 0xffff) + 1;
-    job->address = static_cast<gn_u64>(w[7]) << 32 | w[6];
-    job->key = w[8] >> 24 | w[9] << 8;
-    job->sequence = static_cast<gn_u64>(w[15]) << 32 | w[14];
-    bool io = job->opcode == IO_READ || job->opcode == IO_WRITE;
-    job->epoch = w[2];
-    bool stamped = w[11] >> 16 == VID && w[3] == r.v.lease_epoch && w[2] - EPOCH <= r.last_epoch() - EPOCH;
-    bool sized = (w[8] & 0xffffff) == job->blocks * GN_BLOCK && job->blocks <= 1u << r.cfg.chunk_shift;
-    if (bytes != 64 || (io && (!stamped || !sized || job->vba + job->blocks > r.v.capacity_blocks))) {
-      ++unexpected;
-      return;
-    }
-    if (!io || (r.cfg.instant && !r.cfg.bursts)) {
-      tell_head(q, number);
-      push_response(q, job->cid, 0, 0x10000 | q);
-      return;
-    }
-    if (r.cfg.map_at && refuses_map(*job)) return;
-    if (job->opcode == IO_READ && rng.one_of(r.cfg.refuse_1_of)) {
-      ++refused;
-      const gn_u32 reasons[] = {REFUSED_NOT_HERE_YET, REFUSED_ASK_THE_FIRST, REFUSED_NOT_SERVING,
-                                COPY_DAMAGED,         COPY_UNREADABLE,       1};
-      tell_head(q, number);
-      push_response(q, job->cid, 0x182, reasons[rng.below(6)]);
-      return;
-    }
-    job->due = step + rng.below(r.cfg.delay + 1) * (job->opcode == IO_READ && q == 0 ? r.cfg.slow : 1);
-    if (job->opcode == IO_READ) ++reads[q == 0];
-    job->started = r.cfg.instant;
-    last_arrival = step;
-    if (rng.one_of(r.cfg.lost_1_of)) {
-      ++lost;
-      job->due = step + r.cfg.timeout * (1 + rng.below(3));
-    }
-    next_job = next_job % 0x7ffff + 1;
-    jobs[next_job] = std::move(job);
-  }
-
-  /// Judges epoch and place as the firmware does.
-  bool refuses_map(const Job& job) {
-    gn_u32 ours = data_of(job.q).epoch, status = 0, reason = 0;
-    if (job.epoch < ours) status = 0x0702, reason = REFUSED_STALE_MAP;
-    else if (job.epoch > ours) status = 0x0703, reason = REFUSED_MAP_BEHIND;
-    else if (!r.is_member(ours, job.vba, job.q, false)) status = 0x4701, reason = REFUSED_WRONG_TARGET;
-    else if (job.opcode == IO_READ && !r.is_member(ours, job.vba, job.q, true))
-      status = 0x0704, reason = REFUSED_NOT_HERE_YET;
-    if (!status) return false;
-    ++map_refusals;
-    tell_head(job.q, job.number);
-    push_response(job.q, job.cid, status, reason);
-    return true;
-  }
-
-  /// SSDs and clients go over to the next map.
-  void move_maps() {
-    if (!r.cfg.map_at) return;
-    for (Queue& q : queues)
-      if (step >= q.moves_at && q.epoch < r.last_epoch()) {
-        bool is_pair = ++q.epoch % 2 == EPOCH % 2;
-        uint64_t pair = pair_at(q.epoch) + r.cfg.seed % 2 * 300;
-        q.moves_at = is_pair ? pair + rng.below(600) : step + rng.below(200);
-      }
-    if (step >= clients_move_at && clients_epoch < r.last_epoch()) move_clients();
-  }
-
-  /// Step at which the next pair of maps begins, for the SSDs or the clients.
-  uint64_t pair_at(gn_u32 epoch) const { return r.cfg.map_at + 5000 + (epoch - EPOCH) / 2 * (uint64_t)PAIR; }
-
-  /// Acts as the host: fills the table of the next map, some places a step, in random order, and then
-  /// publishes it.
-  void move_clients() {
-    gn_u32 next = clients_epoch + 1;
-    auto say = [&] { __atomic_store_n(&r.v.map, r.map_word(next), __ATOMIC_RELEASE); };
-    if (r.cfg.word_first && filled == 0) say();
-    if (pause && step % pause) return;
-    for (gn_u32 end = pause ? filled + 1 : (gn_u32)Harness::MAP_PLACES; filled < end; ++filled) {
-      gn_u32 i = filled * 37 % Harness::MAP_PLACES;
-      gn_u16 place = r.maps[next - EPOCH][i];
-      __atomic_store_n(r.place_of(r.table_of_epoch(next), i), place, __ATOMIC_RELEASE);
-    }
-    if (filled < Harness::MAP_PLACES) return;
-    say();
-    filled = 0, clients_epoch = next;
-    if (next % 2 == EPOCH % 2) clients_move_at = pair_at(next) + (r.cfg.seed % 2 ? 0 : 800);
-  }
-
-  /// Rule 5a: whether all members of one epoch have it.
-  bool is_whole(gn_u32 vba, gn_u32 version) const {
-    for (gn_u32 epoch = EPOCH; epoch <= r.last_epoch(); ++epoch) {
-      bool all = true;
-      for (gn_u32 q = 0; q < r.cfg.ssds; ++q)
-        all &= !r.is_member(epoch, vba, q, false) || queues[q].version[vba] == version;
-      if (all) return true;
-    }
-    return false;
-  }
-
-  /// Acknowledged versions that a serving member of the last map does not have.
-  unsigned missing_copies() const {
-    unsigned missing = 0;
-    for (size_t i = 0; (r.cfg.map_at || r.cfg.breaks) && i < r.versions.size(); ++i) {
-      gn_u32 vba = SHARED_BLOCKS + static_cast<gn_u32>(i);
-      for (gn_u32 q = 0; q < r.cfg.ssds && r.versions[i] != ~0u; ++q)
-        if (r.is_member(r.last_epoch(), vba, q, true) && queues[q].version[vba] != r.versions[i]) ++missing;
-    }
-    return missing;
-  }
-
-  void on_copied(const Entry& e) {
-    auto found = jobs.find(e.index >> 8);
-    if (found == jobs.end()) {
-      ++unexpected;
-      return;
-    }
-    Job& job = *found->second;
-    Queue& queue = queues[job.q];
-    --job.copies, --queue.copies;
-    if (e.status != hca::COPY_OK) {
-      if (!queue.broken) ++bad_copies;
-      job.failed = true;
-    }
-    if (job.copies) return;
-    if (job.opcode == IO_WRITE && !job.failed) store(job);
-    job.due = step + rng.below(r.cfg.delay / 2 + 1);
-    if (rng.one_of(r.cfg.lost_1_of)) job.due = step + r.cfg.timeout * (1 + rng.below(2));
-  }
-
-  /// Data and response of reads have gone out together, or not where a queue pair is broken.
-  void on_fused_done(const Entry& e) {
-    const gn_u16* items = reinterpret_cast<const gn_u16*>(e.payload);
-    for (gn_u32 i = 0; i < e.flags; ++i) {
-      auto slot = fused.find(items[i] % hca::FUSED_SLOTS);
-      if (slot == fused.end()) {
-        ++unexpected;
-        continue;
-      }
-      auto job = jobs.find(slot->second);
-      Queue& queue = queues[job->second->q];
-      if (items[i] >> hca::FUSED_STATUS_SHIFT != hca::COPY_OK && !queue.broken) ++bad_copies;
-      queue.copies -= job->second->copies;
-      tell_head(job->second->q, job->second->number);
-      jobs.erase(job);
-      fused.erase(slot);
-      ++answered;
-    }
-  }
-
-  /// A number that no answer has.
-  gn_u32 free_slot() {
-    gn_u32 slot = rng.below(4);  // few, so that they are used again
-    while (fused.count(slot)) slot = (slot + 1) % hca::FUSED_SLOTS;
-    return slot;
-  }
-
-  /// An older write does not overwrite a newer one, as with the real SSD.
-  void store(Job& job) {
-    Queue& queue = data_of(job.q);
-    for (gn_u32 b = 0; b < job.blocks; ++b) {
-      const gn_u8* block = job.data->p + b * GN_BLOCK;
-      if (!is_block(block, job.vba + b)) ++torn_writes;
-      gn_u32 version = *reinterpret_cast<const gn_u32*>(block);
-      gn_u64& stamp = stamps[{job.vba + b, version}];
-      if (stamp && stamp != job.sequence) ++restamped;
-      stamp = job.sequence;
-      if (queue.sequence[job.vba + b] > job.sequence) continue;
-      queue.sequence[job.vba + b] = job.sequence;
-      queue.version[job.vba + b] = *reinterpret_cast<const gn_u32*>(block);
-    }
-  }
-
-  void start(gn_u32 id, Job& job) {
-    Queue& queue = queues[job.q];
-    job.started = true;
-    job.data = std::make_unique<Memory>(job.blocks * GN_BLOCK);
-    bool read = job.opcode == IO_READ;
-    // If a response must be late or lost, this peer sends it itself.
-    job.is_fused = read && r.cfg.fused && !r.cfg.lost_1_of;
-    gn_u64 slot = job.is_fused ? free_slot() : 0, due = step + rng.below(r.cfg.delay / 2 + 1);
-    if (job.is_fused) fused[static_cast<gn_u32>(slot)] = id;
-    auto block = [&](gn_u32 b) { return job.data->p + b * GN_BLOCK; };
-    for (gn_u32 b = 0; read && b < job.blocks; ++b)
-      fill_block(block(b), job.vba + b, data_of(job.q).version[job.vba + b]);
-    bool two = false;
-    for (gn_u32 b = 0; b < job.blocks; b += two ? 2 : 1) {
-      // Now and then two blocks of an answer in one descriptor, but never the last.
-      two = job.is_fused && b + 2 < job.blocks && rng.one_of(2);
-      hca::down_desc d = descriptor(read ? hca::DOWN_TO_DEVICE : hca::DOWN_TO_HOST, job.q, GN_BLOCK);
-      d.w[1] = job.data->at(b * GN_BLOCK);
-      d.w[2] = job.address + b * GN_BLOCK;
-      d.w[3] = static_cast<gn_u64>(job.key) << 31 | (id << 8 | b);
-      if (read)
-        d.w[5] = static_cast<gn_u64>(hca::DOWN_CHECK_SUM) << 32 |
-                 gn_u32(sum_of(block(b)) + (two ? sum_of(block(b + 1)) : 0));
-      if (job.is_fused) d.w[5] |= static_cast<gn_u64>(hca::DOWN_PART) << 32 | slot << hca::SLOT_SHIFT;
-      if (job.is_fused && b + 1 == job.blocks) {
-        gn_u64 response = static_cast<gn_u64>(job.cid) << 32;
-        d.w[0] = descriptor(hca::DOWN_FUSED, job.q, GN_BLOCK).w[0];
-        d.w[4] = due, d.w[6] = ~0ull >> 1, d.w[7] = response;
-        d.w[5] |= static_cast<gn_u64>(job.copies + 1) << hca::PARTS_SHIFT;
-      }
-      if (two) d.w[4] = job.data->at((b + 1) * GN_BLOCK), d.w[5] |= static_cast<gn_u64>(hca::DOWN_TWO) << 32;
-      push(d);
-      ++job.copies, ++queue.copies;
-    }
-  }
-
-  static gn_u32 sum_of(const gn_u8* block) {
-    const gn_u32* w = reinterpret_cast<const gn_u32*>(block);
-    gn_u32 sum = 0;
-    for (gn_u32 i = 0; i < BLOCK_WORDS; ++i) sum += hca::sum_mix(w[i] + (i + 1) * hca::SUM_STEP);
-    return sum;
-  }
-
-  void work_on_jobs() {
-    bool holds = r.cfg.strange && step_strange(*this);
-    if (r.cfg.bursts && step > open_until) {
-      if (jobs.size() < SLOTS && step - last_arrival < 3000) return;
-      open_until = step + 300;  // no more will come: now answer these, and what they make room for, at once
-    }
-    for (auto at = jobs.begin(); at != jobs.end();) {
-      Job& job = *at->second;
-      if (queues[job.q].broken && !job.copies) {
-        at = jobs.erase(at);
-        continue;
-      }
-      if (job.due <= step && !job.copies) {
-        if (!job.started) {
-          start(at->first, job);
-        } else if (!holds) {
-          tell_head(job.q, job.number);
-          push_response(job.q, job.cid, 0, 0);
-          at = jobs.erase(at);
-          continue;
-        }
-      }
-      ++at;
-    }
-  }
+  // peer_maps.hpp
+  bool refuses_map(const Job& job);
+  void move_maps();
+  uint64_t pair_at(gn_u32 epoch) const;
+  void move_clients();
+  bool is_whole(gn_u32 vba, gn_u32 version) const;
+  unsigned missing_copies() const;
+  // peer_jobs.hpp
+  void on_copied(const Entry& e);
+  void on_fused_done(const Entry& e);
+  gn_u32 free_slot();
+  void store(Job& job);
+  void start(gn_u32 id, Job& job);
+  static gn_u32 sum_of(const gn_u8* block);
+  void work_on_jobs();
 
   void acknowledge(gn_u32 q) {
     Queue& queue = queues[q];
@@ -588,3 +334,7 @@ struct Peer {
 };
 
 }  // namespace harness
+
+#include "peer_capsules.hpp"
+#include "peer_jobs.hpp"
+#include "peer_maps.hpp"

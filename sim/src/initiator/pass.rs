@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One pass of a warp: begin, stage, commit, take completions, finish.
 
+use super::lane::Target;
 use super::{
     Command, Completion, Got, Initiator, LANES, Lane, NONE, Outcome, QP_BROKEN, Request, Wish, bits,
 };
@@ -62,28 +63,11 @@ impl Initiator {
         begun != 0
     }
 
-    /// Does the work of `io_stage` and `io_commit`.
-    #[expect(clippy::too_many_lines, reason = "the steps of `io_stage`, in their order")]
+    /// `io_stage` and `io_commit`.
     fn stage(&mut self, warp: usize, host: &mut impl Host) -> bool {
         let wants = self.warps[warp].wants;
-        let mut targets = [None; LANES];
-        let mut wishes = std::mem::take(&mut self.wishes);
-        wishes.clear();
-        for bit in bits(wants) {
-            let number = warp * LANES + bit;
-            let lane = &self.lanes[number];
-            let hint = u32::try_from(number).expect("below 128");
-            let target = lane.place(&self.volume, &self.gates, hint);
-            targets[bit] = Some(target);
-            if lane.head == NONE {
-                wishes.push(lane.ticket.map_or(Wish::Ticket, Wish::Has));
-            } else if target.sends() {
-                wishes.push(Wish::Spare);
-            }
-        }
         let mut got = std::mem::take(&mut self.got);
-        self.slots.take(warp, &wishes, &mut got);
-        self.wishes = wishes;
+        let targets = self.take_slots(warp, wants, &mut got);
         let mut answers = got.iter();
         let (mut changed, mut staged) = (false, 0);
         for bit in bits(wants) {
@@ -105,24 +89,11 @@ impl Initiator {
             };
             changed = true;
             if begins {
-                lane.head = cid;
-                lane.ticket = None;
-                if lane.request.is_write {
-                    lane.outcome.sequence = self.next_sequence;
-                    self.next_sequence += u64::from(lane.parts(&self.volume, lane.request.blocks));
-                }
+                self.begin_with(number, cid);
             }
-            self.retries += u32::from(target.is_elsewhere);
-            if let (true, Some(ssd)) = (sends, target.ssd) {
-                let sqe = lane.capsule(&self.volume, cid);
-                let of = u16::try_from(number).expect("below 128");
-                self.commands[usize::from(cid)] = Command { sqe, lane: of, ssd: Some(ssd) };
-                (lane.staged, lane.ssd) = (cid, ssd);
+            if self.stage_command(number, cid, &target) {
                 staged |= 1 << bit;
-            } else {
-                lane.end_command(lane.missing(&self.volume, &target), 0, 0);
             }
-            lane.advance(&self.volume);
             self.look(number);
         }
         self.got = got;
@@ -130,7 +101,55 @@ impl Initiator {
         changed
     }
 
-    /// Sends the commands that the lanes in the mask `staged` have staged.
+    /// Where the next command of each lane goes, and the slots that the lanes get for them.
+    fn take_slots(&mut self, warp: usize, wants: u32, got: &mut Vec<Got>) -> [Option<Target>; LANES] {
+        let mut targets = [None; LANES];
+        self.wishes.clear();
+        for bit in bits(wants) {
+            let number = warp * LANES + bit;
+            let lane = &self.lanes[number];
+            let hint = u32::try_from(number).expect("below 128");
+            let target = lane.place(&self.volume, &self.gates, hint);
+            targets[bit] = Some(target);
+            if lane.head == NONE {
+                self.wishes.push(lane.ticket.map_or(Wish::Ticket, Wish::Has));
+            } else if target.sends() {
+                self.wishes.push(Wish::Spare);
+            }
+        }
+        self.slots.take(warp, &self.wishes, got);
+        targets
+    }
+
+    /// A lane's request begins, with its first slot. A write takes the numbers of its stamps.
+    fn begin_with(&mut self, number: usize, cid: u8) {
+        let lane = &mut self.lanes[number];
+        lane.head = cid;
+        lane.ticket = None;
+        if lane.request.is_write {
+            lane.outcome.sequence = self.next_sequence;
+            self.next_sequence += u64::from(lane.parts(&self.volume, lane.request.blocks));
+        }
+    }
+
+    /// Stages a lane's next command, or ends it where no SSD can have it. Returns whether it is staged.
+    fn stage_command(&mut self, number: usize, cid: u8, target: &Target) -> bool {
+        let lane = &mut self.lanes[number];
+        self.retries += u32::from(target.is_elsewhere);
+        let ssd = target.ssd.filter(|_| target.sends());
+        if let Some(ssd) = ssd {
+            let sqe = lane.capsule(&self.volume, cid);
+            let of = u16::try_from(number).expect("below 128");
+            self.commands[usize::from(cid)] = Command { sqe, lane: of, ssd: Some(ssd) };
+            (lane.staged, lane.ssd) = (cid, ssd);
+        } else {
+            lane.end_command(lane.missing(&self.volume, target), 0, 0);
+        }
+        lane.advance(&self.volume);
+        ssd.is_some()
+    }
+
+    /// Sends what the lanes `staged` of a warp have staged.
     fn commit(&mut self, warp: usize, staged: u32, host: &mut impl Host) {
         for bit in bits(staged) {
             let lane = &mut self.lanes[warp * LANES + bit];

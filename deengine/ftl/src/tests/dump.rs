@@ -39,7 +39,7 @@ fn fill(harness: &mut Harness, blocks: u32, at_most: u32) -> u32 {
             .collect();
         match harness.ftl().commit(harness.now, harness.now, &target, &new) {
             Ok(committed) => {
-                let seqs = std::mem::take(&mut harness.ftl().lock().applied_at);
+                let seqs = std::mem::take(&mut harness.ftl().lock().commits.applied_at);
                 for (index, seq) in (0..blocks).zip(seqs) {
                     let entry = harness.history.entry((vid(1), written + index)).or_default();
                     entry.push((seq, Some(tag(target.stamp, written + index))));

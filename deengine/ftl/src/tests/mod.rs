@@ -151,7 +151,7 @@ impl Harness {
             match self.ftl().commit(self.now, self.now, &target, &new) {
                 Ok(committed) => {
                     self.now = Time::from_ns(self.now.as_ns().max(committed.done.as_ns()));
-                    let applied_at = std::mem::take(&mut self.ftl().lock().applied_at);
+                    let applied_at = std::mem::take(&mut self.ftl().lock().commits.applied_at);
                     assert_eq!(applied_at.len(), blocks as usize);
                     for (index, seq) in (0..blocks).zip(applied_at) {
                         let entry = self.history.entry((vid, vba + index)).or_default();
@@ -185,7 +185,7 @@ impl Harness {
             inner.streams,
             inner.journal.durable(),
             inner.journal.last(),
-            inner.wanted
+            inner.flushing.wanted()
         )
     }
 

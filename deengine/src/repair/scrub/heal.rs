@@ -2,10 +2,10 @@
 //! Healing of wrong copies. The scrub asks other serving SSDs for theirs, and uses only data that matches its
 //! sum.
 
-use super::{Range, Wrong};
 use crate::controller::Ssd;
 use crate::repair::apply::{Page, PeerAnswer, held, theirs};
-use crate::repair::{NO_ROOM, Name, PAUSE};
+use crate::repair::state::{Name, Range, Wrong};
+use crate::repair::{NO_ROOM, PAUSE};
 use gnstor_base::controller::AskId;
 use gnstor_base::time::Time;
 use gnstor_fleet::repair::{Held, scrubs_beside_writers};

@@ -17,9 +17,9 @@ const QUIET: Span = Span::from_ms(2);
 const LEAST: Span = Span::from_ns(500);
 
 #[derive(Debug)]
-pub(super) struct Pace {
-    /// Percentage of the SSD that repairs may take while clients use it.
-    pub(super) share: u8,
+pub(in crate::repair) struct Pace {
+    /// Percent of the SSD that repairs take while clients use it.
+    pub(in crate::repair) share: u8,
     /// Number of commands of clients at the last look.
     seen: u64,
     used_until: Time,
@@ -29,7 +29,7 @@ pub(super) struct Pace {
 
 /// Kinds of work of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
+pub(in crate::repair) enum Work {
     Read,
     Write,
 }
@@ -41,9 +41,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Earliest end of work on this number of pages with this cost. `commands` is the number of clients'
-    /// commands so far.
-    pub(super) fn turn(&mut self, now: Time, commands: u64, cost: Span, pages: usize) -> Time {
+    /// When work on so many pages of this cost may have ended, if clients have sent so many commands by now.
+    pub(in crate::repair) fn turn(&mut self, now: Time, commands: u64, cost: Span, pages: usize) -> Time {
         if commands != self.seen {
             (self.seen, self.used_until) = (commands, now + QUIET);
         }
