@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   readers (any core)  map --probe--> page --pin, look up again--> frame     no lock
-//!   writers             Inner: streams, space, journal, stamps, collection    one lock
+//!   writers             Inner: streams, space, journal, histories, collection one lock
 //!   both                Timing, unless the preset takes no time               one lock, never held with data
 //! ```
 //! Collection never erases a page that a reader has pinned and that the map names *after* the pin. Collection

@@ -6,6 +6,8 @@
 //!   last activity -- spin, yield --> 1 ms -- 50 us naps --> 4 ms -- 200 us --> 20 ms -- 1 ms --> 200 ms --
 //!   5 ms -->
 //!   where bytes of a stream or a waker end a nap:
+//!   last activity -- spin, yield --> 20 to 300 us -- 200 us --> 2 ms -- 1 ms --> 5 ms -- 5 ms -->
+//!   and there is no other engine:
 //!   last activity -- spin, yield --> 20 to 300 us -- 20 ms -->
 //! ```
 //! There a thread stays awake for as long as work has come without a pause of a millisecond. A load keeps it
