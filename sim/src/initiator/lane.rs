@@ -46,7 +46,7 @@ pub enum Data {
         /// Its key.
         key: u32,
     },
-    /// Nowhere: a block's address names block and write, see [`address_of`].
+    /// Nowhere: a block's address names block and write, see `address_of`.
     Tokens,
 }
 
