@@ -9,10 +9,10 @@ use gnstor_daemon::Look;
 use serde_json::json;
 use std::time::Duration;
 
-/// Pause between one look at the array and the next.
+/// Pause between two checks of the array.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
-/// What was said of a running array last.
+/// What was last printed about a running array.
 #[derive(Debug)]
 pub(crate) struct Watch {
     json: bool,
@@ -30,7 +30,7 @@ impl Watch {
 
     /// Asks the array how it is, and prints the changes.
     pub(crate) fn look(&mut self, array: &Array) {
-        // A daemon that stops says so by its own end.
+        // A daemon that stops says so at its end.
         let Ok(look) = array.look() else { return };
         let mut now = match self.last.take() {
             Some((last, known)) if last.says_the_same(&look) => known,

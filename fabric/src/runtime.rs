@@ -77,12 +77,12 @@ impl TransportHandle {
         Ok(())
     }
 
-    /// How many transports there are.
+    /// Number of transports.
     pub fn count(&self) -> usize {
         self.jobs.len()
     }
 
-    /// The transport of this number, which goes round.
+    /// The transport with this number, modulo their count.
     #[must_use]
     pub fn nth(&self, number: usize) -> Self {
         Self { jobs: Arc::clone(&self.jobs), mine: number % self.jobs.len() }
@@ -134,7 +134,7 @@ impl TransportThreads {
         self.handle.clone()
     }
 
-    /// Whether the transports still run; one ends early only by a panic.
+    /// Whether the transports still run. Only a panic ends one early.
     pub fn are_running(&self) -> bool {
         self.threads.iter().all(|thread| !thread.is_finished())
     }

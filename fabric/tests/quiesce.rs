@@ -38,7 +38,7 @@ impl World {
         Self::with(2)
     }
 
-    /// Rings with a queue pair each, of one protection domain.
+    /// An HCA with `rings` rings. Each has a queue pair, and all are in one protection domain.
     fn with(rings: usize) -> Self {
         let device = Device::open(Choice::Host).expect("the CPU is always there");
         let (hca, mut executors) = AgentHca::new(&device, Residency::TwoKernels, rings).expect("memory");

@@ -14,7 +14,7 @@ use gnstor_proto::vendor::VolumeEntry;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Chunks that are counted one by one: 256 GiB of chunks of 64 KiB.
+/// Number of chunks that are counted one by one: 256 GiB of chunks of 64 KiB.
 const EXACT_CHUNKS: u64 = 1 << 22;
 /// Largest volume in blocks: a VBA can name no more.
 const MAX_BLOCKS: u64 = 1 << 32;
@@ -22,7 +22,7 @@ const MAX_BLOCKS: u64 = 1 << 32;
 /// Answers of [`Capacity::largest`] that are kept: those of some volume ids, for each number of replicas.
 const KEPT_ANSWERS: usize = 64;
 
-/// What places the blocks of a volume, beside the fleet map.
+/// The properties of a volume that place its blocks, beside the fleet map.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Layout {
     pub(super) vid: Vid,
@@ -42,7 +42,7 @@ impl Layout {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct SsdBlocks {
     pub(super) capacity: u64,
-    /// Blocks that the SSD holds when every volume is written whole.
+    /// Number of blocks on the SSD when every volume is written completely.
     pub(super) reserved: u64,
 }
 
@@ -79,7 +79,7 @@ impl Capacity {
         self.volumes.insert(entry.vid, used);
     }
 
-    /// Gives back a volume's reserved blocks.
+    /// Frees the blocks that a volume reserves.
     pub(super) fn release(&mut self, vid: Vid) {
         self.largest.get_mut().clear();
         for (ssd, blocks) in self.volumes.remove(&vid).unwrap_or_default() {
@@ -87,12 +87,12 @@ impl Capacity {
         }
     }
 
-    /// Some block of a volume with `replicas` replicas has no SSD at all.
+    /// Whether some block of a volume with `replicas` replicas has no SSD at all.
     pub(super) fn has_holes(&self, replicas: u8) -> bool {
         (0..self.map.groups()).any(|group| self.map.replicas(group, replicas).next().is_none())
     }
 
-    /// A volume of so many blocks fits on every SSD.
+    /// Whether a volume of this number of blocks fits on every SSD.
     pub(super) fn fits(&self, layout: Layout, blocks: u64) -> bool {
         let free = self.free();
         // The sum first: it is cheap, and refuses a volume far too large without a walk over its chunks.

@@ -33,12 +33,12 @@ const END_MS: u64 = 500;
 struct Client {
     principal: Arc<str>,
     connection: Option<u64>,
-    /// When the id ends, or is looked at again.
+    /// Time at which the id ends or is checked again.
     ends_at: Option<u64>,
-    /// Volumes opened with it. Some may be released again: the entries decide.
+    /// Volumes opened with it. Some may have been released since: the entries decide.
     opens: BTreeSet<Vid>,
     ending: bool,
-    /// A daemon before this one gave it; its principal is not known.
+    /// An earlier daemon gave the id, and its principal is not known.
     inherited: bool,
 }
 
@@ -98,7 +98,7 @@ impl Clients {
         }
         let Some(client) = self.given.get_mut(&id) else {
             if caller.single {
-                // A daemon before this one may have given it: no other client gets it.
+                // An earlier daemon may have given it, so no other client gets it.
                 self.note(id);
                 return Ok(());
             }
@@ -121,8 +121,8 @@ impl Clients {
         Ok(())
     }
 
-    /// The id has no right to the volume any more. Where that was its last one, and its connection closed, it
-    /// waits as an id without opens does.
+    /// The id has no right to the volume any more. If it has no other open and its connection has closed, it
+    /// waits like an id without opens.
     pub(super) fn released(&mut self, now: u64, id: ClientId, vid: Vid) {
         let Some(client) = self.given.get_mut(&id) else { return };
         client.opens.remove(&vid);
@@ -139,7 +139,7 @@ impl Clients {
     /// A caller opens a volume that has these readers.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`: the caller has so many of them that others would find no place.
+    /// `RESOURCE_EXHAUSTED`: the caller's ids are so many of them that others would find no place.
     pub(super) fn read(&self, caller: &Caller, name: &str, readers: &[ClientId]) -> Result<(), Failure> {
         let is_own =
             |id: &&ClientId| self.given.get(id).is_some_and(|client| client.principal == caller.name);
@@ -220,8 +220,8 @@ impl Clients {
         self.ends.first().map(|&(at, _)| at)
     }
 
-    /// Ends the ids whose time is over: those without opens are free, and the opens of the others are
-    /// returned, to be released. `holds` as with [`Self::open`].
+    /// Ends the ids whose time is over. Ids without opens become free. Returns the opens of the others, for
+    /// the caller to release. `holds` as in [`Self::open`].
     pub(super) fn step(&mut self, now: u64, holds: impl Fn(ClientId, Vid) -> bool) -> Vec<(ClientId, Vid)> {
         let mut releases = Vec::new();
         while let Some(&(at, id)) = self.ends.first().filter(|&&(at, _)| at <= now) {

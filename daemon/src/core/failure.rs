@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a request fails, and how an SSD fails a command.
+//! Failures of requests, and failures of commands to SSDs.
 
 use gnstor_proto::status::{GrpcCode, Refusal};
 use std::collections::BTreeMap;
@@ -22,10 +22,10 @@ impl Failure {
     }
 }
 
-/// Why an SSD did not take a command.
+/// Why an SSD did not execute a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Trouble {
-    /// It answered no: the command had no effect there.
+    /// The SSD refused, and the command had no effect there.
     Refused(Refusal),
     /// No usable answer: the command may or may not have had its effect.
     Lost(String),

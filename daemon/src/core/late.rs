@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a client is told whose request was not done in time.
+//! The error for a client whose request was not done in time.
 
 use super::volume::Volume;
 use super::{Core, Owner, Ticket};

@@ -24,7 +24,7 @@ pub(super) struct Looker {
 pub struct Look {
     /// The fleet map and the SSDs.
     pub map: GetMapResponse,
-    /// The volumes, and how large a new one can be.
+    /// The volumes, and the size of the largest new one.
     pub list: Response<ListResponse>,
 }
 

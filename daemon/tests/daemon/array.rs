@@ -25,13 +25,13 @@ use zerocopy::IntoBytes;
 /// A fault of the next command.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// It never arrives.
+    /// The command never arrives.
     LostBefore,
-    /// It is carried out, the completion is lost.
+    /// The command is executed, and its completion is lost.
     LostAfter,
-    /// It is refused.
+    /// The command is refused.
     Refuse(Refusal),
-    /// It takes this long, for real, and commands behind it do not.
+    /// The command takes this long in real time, and later commands do not wait for it.
     Delay(Duration),
 }
 
@@ -42,9 +42,9 @@ pub(crate) struct SimSsd {
     pub(crate) map: Option<AnyMap>,
     /// The highest term of a command.
     pub(super) term: u64,
-    /// Who it is, and what it granted and holds as a voter.
+    /// Its identity, and what it granted and holds as a voter.
     pub(crate) vote: SimVote,
-    /// Deleted volumes stay in the table for so many commands.
+    /// Deleted volumes stay in the table for this number of commands.
     pub(crate) sweep_commands: u32,
     sweeps: BTreeMap<Vid, u32>,
     /// The last generation of volumes that were swept.
@@ -55,9 +55,9 @@ pub(crate) struct SimSsd {
     pub(crate) dead: bool,
     /// It says that acknowledged writes may be missing.
     pub(crate) filling: bool,
-    /// It is so much smaller than the others.
+    /// Its capacity is smaller than the others' by this.
     pub(crate) lacks_bytes: u64,
-    /// Its scrub, and the share of its repairs.
+    /// State of its scrub, and the share of its repairs.
     pub(crate) scrub: ScrubLog,
     /// The places that it fills.
     pub(crate) fill: SimFill,
@@ -91,7 +91,7 @@ impl SimSsd {
         Ok(())
     }
 
-    /// Carries out a capsule, or fails as `fault` says: its completion, and the bytes that it brings.
+    /// Executes a capsule, or fails as `fault` says. Returns its completion, and the bytes that it brings.
     pub(crate) fn carry_out(
         &mut self,
         capsule: &Capsule,

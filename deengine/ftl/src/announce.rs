@@ -19,10 +19,10 @@ pub(crate) struct CommitState {
     groups: [Batch; 1 + Commits::AHEAD],
     /// Groups announced.
     announced: usize,
-    /// Groups of which all blocks are committed, and blocks committed of the next one.
+    /// Number of groups whose blocks are all committed, and number of committed blocks of the next group.
     over: usize,
     at: usize,
-    /// For each block of the write in hand, where the map has it; `None` where a newer stamp is there.
+    /// For each block of the current write, its place in the map; `None` if a newer stamp is there.
     probes: Vec<Option<Probe>>,
     page_seq: u64,
     /// Transactions of the blocks that hosts wrote.
@@ -31,12 +31,12 @@ pub(crate) struct CommitState {
 }
 
 impl CommitState {
-    /// Of an SSD whose last page had this number.
+    /// For an SSD whose last page had this number.
     pub(crate) fn new(page_seq: u64) -> Self {
         Self { page_seq, ..Self::default() }
     }
 
-    /// Drops the groups announced under an earlier hold of the lock.
+    /// Drops the groups that were announced in an earlier hold of the lock.
     pub(crate) fn clear(&mut self) {
         (self.announced, self.over, self.at) = (0, 0, 0);
     }
@@ -58,7 +58,7 @@ impl CommitState {
         self.page_seq = self.page_seq.max(seq);
     }
 
-    /// Takes the memory for the probes of a write, empty. [`Self::put_probes`] gives it back.
+    /// Takes the empty list for the probes of a write. [`Self::put_probes`] returns it.
     #[inline]
     pub(crate) fn take_probes(&mut self) -> Vec<Option<Probe>> {
         let mut probes = std::mem::take(&mut self.probes);
@@ -90,7 +90,7 @@ impl CommitState {
 }
 
 impl Commits<'_> {
-    /// How many groups are announced ahead of the group that is committed.
+    /// Number of groups that are announced before the group that is committed.
     pub const AHEAD: usize = 2;
 
     /// Prefetches what commits of these blocks will look up, and looks up the blocks of the group announced

@@ -30,7 +30,7 @@ const BYTES_PER_PAGE: u64 = 50;
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
     running: Option<Running>,
-    /// One that is copied and not in the header yet.
+    /// A checkpoint that is copied and not yet in the header.
     finishing: Option<Finishing>,
     words: Vec<u64>,
     /// Memory of the meta. Fresh memory would be cleared page by page while commits wait.
@@ -47,7 +47,7 @@ struct Running {
     /// Words still to be copied on account of pages written meanwhile.
     owed: u64,
     words_per_page: u64,
-    /// The next volume whose stamp history is to be copied; `None` when all are copied.
+    /// The next volume whose stamp history must be copied; `None` if all are copied.
     next_history: Option<Vid>,
     /// Set when everything is copied: the checkpoint counts once this transaction is durable.
     complete_at: Option<Seq>,
@@ -132,8 +132,8 @@ impl Ftl {
         self.copy_up_to(inner, if is_idle { IDLE_WORDS } else { PIECE_WORDS });
     }
 
-    /// After a write of so many pages: begins a checkpoint where the journal is half full, or copies a share
-    /// of it.
+    /// Called after a write of this number of pages. Begins a checkpoint if the journal is half full, or
+    /// copies a share of the running one.
     pub(crate) fn pay_for_checkpoint(&self, inner: &mut Inner, pages: u32) {
         if !inner.checkpoints.is_running() && inner.journal.fill_permille() >= CHECKPOINT_AT {
             self.begin_checkpoint(inner);
@@ -170,8 +170,8 @@ impl Ftl {
         }
     }
 
-    /// Copies pieces of the running checkpoint that cost up to `words` more words, and finishes it where all
-    /// is copied and durable.
+    /// Copies pieces of the running checkpoint, worth up to `words` more words. Finishes it if all is copied
+    /// and durable.
     fn copy_up_to(&self, inner: &mut Inner, words: u64) {
         if let Some(finishing) = inner.checkpoints.finishing.take() {
             return self.go_on_finishing(inner, finishing);
@@ -225,8 +225,8 @@ impl Ftl {
         }
     }
 
-    /// Copies the next `count` words of the map, and a piece of the meta. Where the meta is written so far,
-    /// it copies the next stamp history instead. So the lock is held for a bounded time.
+    /// Copies the next `count` words of the map, and a piece of the meta. If the meta so far is written, it
+    /// copies the next stamp history instead. So it holds the lock for a bounded time.
     fn copy_piece(&self, inner: &mut Inner, running: &mut Running, count: u64) -> Result<(), DurableError> {
         self.copy_words(inner, &mut running.writing, running.next_word, count)?;
         running.next_word += count;

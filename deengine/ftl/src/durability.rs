@@ -29,7 +29,7 @@ const CHECKPOINT_PAUSE: Span = Span::from_ns(100_000);
 const ERASE_PAUSE: Span = Span::from_ns(50_000);
 /// Pause before a program or a load that the medium has not finished is polled again.
 pub const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
-/// The same on a full disk: nothing ends before its owner makes room.
+/// The pause on a full disk, where nothing ends before its owner makes room.
 const HELD_PAUSE: Span = Span::from_ms(10);
 /// Frames that writes leave free while the disk is full.
 const FRAMES_LEFT: u32 = 64;
@@ -49,16 +49,16 @@ impl Ftl {
         self.next_work(inner, now).min(background)
     }
 
-    /// When [`Self::maintain`] next has work, if nothing else happens.
+    /// Time at which [`Self::maintain`] has work next, if nothing else happens.
     pub fn next_event(&self, now: Time) -> Time {
         let inner = self.lock();
         self.next_work(&inner, now).min(self.next_background(&inner))
     }
 
-    /// When the next program, piece of a checkpoint, or erase is due.
+    /// Time at which the next program, piece of a checkpoint, or erase is due.
     pub(crate) fn next_work(&self, inner: &Inner, now: Time) -> Time {
         let next = inner.streams.iter().filter_map(|s| s.oldest()).map(|s| s.at).min().unwrap_or(Time::NEVER);
-        // A program that is due and still there waits for the medium.
+        // A program that is due and not done waits for the medium.
         let pause = if self.flash.is_held() { HELD_PAUSE } else { MEDIUM_PAUSE };
         let next = if next <= now { now + pause } else { next };
         let flush = match inner.journal.is_flushing() {
@@ -79,7 +79,7 @@ impl Ftl {
         self.complete_due(inner, now, now);
     }
 
-    /// As [`Self::complete_programs`], for programs that the model ends by `due`.
+    /// As [`Self::complete_programs`], for programs that end by `due` in the model.
     pub(crate) fn complete_due(&self, inner: &mut Inner, due: Time, now: Time) {
         for stream in STREAMS {
             while let Some(&sealed) = inner.streams[stream as usize].oldest() {
@@ -183,8 +183,8 @@ impl Ftl {
         }
     }
 
-    /// Begins to make everything committed so far durable. Returns the transaction to wait for with
-    /// [`Self::durable`], and when the model has it on flash.
+    /// Starts making everything committed so far durable. Returns the transaction to wait for with
+    /// [`Self::durable`], and the time at which it is on flash in the model.
     pub fn make_durable(&self, now: Time) -> (Seq, Time) {
         let mut guard = self.lock();
         let inner = &mut *guard;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   readers (any core)  map --probe--> page --pin, look up again--> frame     no lock
-//!   writers             Inner: streams, space, journal, stamps, collection    one lock
+//!   writers             Inner: streams, space, journal, histories, collection one lock
 //!   both                Timing, unless the preset takes no time               one lock, never held with data
 //! ```
 //! Collection never erases a page that a reader has pinned and that the map names *after* the pin. Collection
@@ -45,9 +45,9 @@ pub struct Ftl {
     pub(crate) collection: Collection,
     /// Writes pay for collection while free and emptied superblocks are not more than this.
     pub(crate) low: u32,
-    /// `None` where nothing takes time.
+    /// `None` if the preset takes no time.
     pub(crate) timing: Option<Apart<Mutex<Timing>>>,
-    /// When the modelled firmware is free, in ps.
+    /// Time at which the modelled firmware is free, in ps.
     pub(crate) firmware_free: Apart<AtomicU64>,
     pub(crate) inner: Apart<Mutex<Inner>>,
 }
@@ -80,15 +80,15 @@ impl Inner {
     }
 }
 
-/// Times that a thread tries a lock before it sleeps: locks are held for microseconds, and waking takes tens
-/// of them.
+/// Number of times that a thread tries a lock before it sleeps. Locks are held for microseconds, and waking
+/// takes tens of them.
 const LOOKS: u32 = 64;
 /// Pauses between two tries. Each try takes the lock's cache line from its holder.
 const PAUSES: u32 = 8;
 
-/// Waits for a lock. A sleeping thread gets the lock within about a millisecond, even where other threads try
-/// it without a pause. `parking_lot` hands a lock over to the thread that has slept longest. The lock of the
-/// standard library does not, and there a thread slept for seconds.
+/// Waits for a lock. A sleeping thread gets the lock within about a millisecond, even if other threads try it
+/// without a pause. `parking_lot` hands a lock to the thread that has slept longest. With the standard
+/// library's lock a thread slept for seconds.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     for _ in 0..LOOKS {
         if let Some(guard) = mutex.try_lock() {
@@ -104,7 +104,7 @@ impl Ftl {
         lock(&self.inner.0)
     }
 
-    /// `None` where another thread has the lock.
+    /// `None` if another thread has the lock.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
         self.inner.0.try_lock()
     }

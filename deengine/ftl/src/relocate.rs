@@ -34,7 +34,7 @@ impl Ftl {
             let PageState::Buffered(oob) = self.flash.page(page) else { continue };
             let Some(vid) = Vid::new(oob.vid) else { continue };
             let is_valid = self.map.get(vid, oob.vba) == Some(page.0);
-            // No room was made for this page, so either stream takes it.
+            // No room was reserved for this page, so it goes to either stream.
             let has_room = |stream: &Stream| {
                 inner.space.free() > 0 || inner.streams[*stream as usize].room(&self.flash, 1) > 0
             };

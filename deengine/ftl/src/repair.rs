@@ -16,19 +16,19 @@ use gnstor_proto::pull::{Kind, LEAF, Row};
 use gnstor_proto::slba::{Stamp, Vid};
 use std::collections::BTreeMap;
 
-/// What is held of a block.
+/// State of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kept {
-    /// Nothing, and no TRIM that is still known.
+    /// No block, and no TRIM that is still known.
     Nothing,
     /// A block.
     Block {
-        /// Its stamp.
+        /// Stamp of the block.
         stamp: Stamp,
-        /// Its block sum.
+        /// Block sum.
         sum: u32,
     },
-    /// It was trimmed with this stamp.
+    /// The block was trimmed with this stamp.
     Tombstone {
         /// The stamp.
         stamp: Stamp,
@@ -38,7 +38,7 @@ pub enum Kept {
 const WORDS: usize = 64;
 const WORD_SHIFT: u32 = 6;
 const _: () = assert!(LEAF as usize <= Batch::MOST, "a digest's blocks are looked up together");
-/// Blocks of one part: 64 words of 64 bits.
+/// log2 of the number of blocks in one part: 64 words of 64 bits.
 const PART_SHIFT: u32 = 12;
 
 /// Current blocks, a bit for each: by volume, generation and part.

@@ -53,7 +53,7 @@ impl Sweeps {
 }
 
 impl Ftl {
-    /// Begins to unmap a volume. No command of it may be in flight, and no later one may write to it.
+    /// Begins to unmap a volume. It may have no command in flight, and no later one may write to it.
     pub fn sweep(&self, vid: Vid, generation: u32) {
         let mut inner = self.lock();
         if inner.edits.sweeps.running.iter().all(|sweep| sweep.vid != vid) {

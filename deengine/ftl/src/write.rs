@@ -13,7 +13,7 @@ use gnstor_map::Probe;
 use gnstor_proto::slba::{Stamp, Vid};
 use parking_lot::MutexGuard;
 
-/// The layer, locked for commits: several writes cost one hold of the lock.
+/// The layer, locked for commits. Several writes share one hold of the lock.
 #[derive(Debug)]
 pub struct Commits<'a> {
     pub(crate) ftl: &'a Ftl,
@@ -26,26 +26,26 @@ pub struct Commits<'a> {
 /// Blocks that are applied between two calls of [`Commits::advance`] at most.
 const AT_ONCE: u32 = 64;
 
-/// A page that is to be written and mapped.
+/// A page to write and map.
 pub(crate) struct Placement<'a> {
     pub(crate) stream: Stream,
     pub(crate) oob: &'a Oob,
-    /// Where the map has its block.
+    /// Place of its block in the map.
     pub(crate) probe: &'a Probe,
     /// The data. The layer owns the frame from here on.
     pub(crate) frame: Frame,
-    /// When the data is in the write buffer.
+    /// Time at which the data is in the write buffer.
     pub(crate) ready: Time,
     /// The stamp that a host applied with this page; `None` for moved pages.
     pub(crate) applied: Option<Stamp>,
 }
 
 impl Commits<'_> {
-    /// Commits a write whose data is all there: from now on reads find it. The data is as safe as the write
+    /// Commits a write whose data is complete. From now on reads find it. The data is as safe as the write
     /// buffer; see [`Ftl::make_durable`].
     ///
     /// # Errors
-    /// [`CommitError`]; then the frames are still the caller's.
+    /// [`CommitError`]; then the caller still owns the frames.
     pub fn commit(
         &mut self,
         now: Time,
@@ -86,12 +86,12 @@ impl Ftl {
         self.flash.take_frames(most, each);
     }
 
-    /// Gives back a frame whose data is not needed.
+    /// Returns a frame whose data is not needed.
     pub fn give_frame(&self, frame: Frame) {
         self.flash.give_frame(frame);
     }
 
-    /// Gives back frames that were never written.
+    /// Returns frames that were never written.
     pub fn give_frames(&self, frames: impl Iterator<Item = Frame>) {
         self.flash.give_frames(frames);
     }
@@ -101,13 +101,13 @@ impl Ftl {
         self.flash.frame(frame)
     }
 
-    /// Takes the lock for several commits. The caller holds it for a short time only: everything else waits
-    /// meanwhile.
+    /// Takes the lock for several commits. The caller must hold it only for a short time, since everything
+    /// else waits meanwhile.
     pub fn commits(&self) -> Commits<'_> {
         self.commits_with(self.lock())
     }
 
-    /// As [`Self::commits`]; `None` where another thread has the lock.
+    /// As [`Self::commits`]; `None` if another thread has the lock.
     pub fn try_commits(&self) -> Option<Commits<'_>> {
         Some(self.commits_with(self.try_lock()?))
     }
@@ -263,7 +263,7 @@ impl Ftl {
         }
         let seq = inner.journal.last() + 1;
         let page = inner.streams[stream as usize].take(&self.flash, seq, ready);
-        // The record goes first: the map never names a page whose record does not describe it.
+        // The record comes first, so that the map never names a page whose record does not describe it.
         self.flash.place(page, frame, oob);
         inner.journal.begin();
         if let Some((vid, stamp)) = Vid::new(oob.vid).zip(applied) {

@@ -48,14 +48,14 @@ impl Ssd {
         self.wake_at(now);
     }
 
-    /// Whether its lease is one that voters give.
+    /// Whether voters give this SSD its lease.
     pub(crate) fn asks_voters(&self) -> bool {
         self.admin.asker.asks_as.is_some()
     }
 
-    /// Asks the voters where that is due; when next.
+    /// Asks the voters if it is time. Returns the time of the next round.
     pub(crate) fn ask_voters(&mut self, now: Time) -> Time {
-        // Where it says yes to itself alone, the next number may be there at once.
+        // If only its own yes is needed, the next number may be there at once.
         while let Some(incarnation) = self.admin.asker.asks_as.filter(|_| now >= self.admin.asker.next_at) {
             self.admin.asker.next_at = now + EVERY;
             self.ask_round(now, incarnation);
@@ -123,7 +123,7 @@ impl Ssd {
         }
     }
 
-    /// Its next number is durable: from now on it asks for a lease.
+    /// The next number of openings is durable: from now on the SSD asks for a lease.
     pub(crate) fn is_opened(&mut self, now: Time) {
         self.admin.asker.stage = Stage::Opened;
         self.admin.asker.rounds.clear();
@@ -140,7 +140,7 @@ impl Ssd {
                 self.ask_own_change(now, Change::Raise);
             }
             Stage::Raises => {}
-            // Answers may come in any order: a lease never becomes shorter.
+            // Answers may come in any order, and a later one must not shorten the lease.
             Stage::Proves | Stage::Opened if until > self.table.lease_end() => self.table.end_lease(until),
             Stage::Proves | Stage::Opened => {}
         }

@@ -27,7 +27,7 @@ use gnstor_proto::voting::TermTake;
 use std::task::Poll;
 use zerocopy::IntoBytes;
 
-/// How soon a write of the metadata is looked at again.
+/// Time between two polls of a write of the metadata.
 const POLL: Span = Span::from_ns(100_000);
 
 impl Ssd {
@@ -58,7 +58,7 @@ impl Ssd {
         self.wake_at(next);
     }
 
-    /// Goes on with the changes; when to come back.
+    /// Continues the changes. Returns the time of the next call.
     pub(crate) fn change_on(&mut self, now: Time) -> Time {
         loop {
             if let Some(Asked { command, change }) = self.admin.changes.begun.take() {
@@ -115,7 +115,7 @@ impl Ssd {
             }
             Change::Hold { data } => Begun::Hold(self.begin_hold(&data)?),
             Change::Heard { ask } => {
-                // Durable before the answer: a majority that says yes remembers.
+                // The number must be durable before the answer, so that the yes of a majority is remembered.
                 if let Some(new) = self.judge_lease_ask(&ask)? {
                     self.start_opening(ask.ssd, new);
                 }
@@ -134,7 +134,8 @@ impl Ssd {
             }
             Change::Lease { term, version, until } => {
                 self.table.take_term(term)?;
-                // First here: an SSD that has served under a lease never comes back as one that needs none.
+                // The note of a lease comes first. An SSD that has served under a lease must never start
+                // again as one that needs none.
                 if self.admin.volumes.metadata().contents().leased {
                     self.start_term(term);
                 } else {
@@ -167,7 +168,7 @@ impl Ssd {
     /// MAP SET.
     fn begin_map(&mut self, data: &[u8]) -> Result<Begun, Refused> {
         let map = AnyMap::decode(data).map_err(|_| Refusal::InvalidField)?;
-        // Before the term: what comes from another array changes nothing.
+        // This check comes before the term: a map of another array must change nothing.
         self.table.fleet().map_or(Ok(()), |fleet| fleet.check_array(&map))?;
         self.table.take_term(map.term())?;
         if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch() < fleet.map().epoch()) {
@@ -177,7 +178,7 @@ impl Ssd {
         Ok(self.start_map(map, data))
     }
 
-    /// The volume's sweep is over: what is remembered of it is written.
+    /// The volume's sweep is over: starts writing its tombstone.
     fn start_bury(&mut self, now: Time, vid: Vid, generation: u32) {
         let ms = now.as_ns() / 1_000_000;
         let mut tombstone = Tombstone { generation, buried_at: ms, ..Tombstone::default() };
@@ -195,8 +196,9 @@ impl Ssd {
         if let Some(identity) = self.dropped_by(&map) {
             self.admin.volumes.metadata_mut().start_identity(identity, None);
         }
-        // Before the map, too: with that map, the number of the SSD before would make the new one an older
-        // image. A cut in between forgets it early, and under the map before no other SSD is judged by it.
+        // The openings also change before the map. With the new map and the number of the previous SSD, the
+        // new SSD would count as an older image. A cut in between forgets the number early, and by the old
+        // map no voter compares it.
         if let Some(openings) = self.openings_under(&map) {
             self.admin.volumes.metadata_mut().start_openings(&openings);
         }
@@ -213,14 +215,14 @@ impl Ssd {
         self.admin.volumes.metadata_mut().start_entry(entry.vid, entry.encode().as_bytes());
     }
 
-    /// The daemon's term, where it is a new one.
+    /// Starts writing the daemon's term, if it is new.
     fn start_term(&mut self, term: u64) {
         if term > self.admin.volumes.metadata().contents().term {
             self.admin.volumes.metadata_mut().start_term(term);
         }
     }
 
-    /// The writes of a change are durable: it takes effect.
+    /// The writes of a change are durable, so it takes effect.
     fn end_change(&mut self, now: Time, command: Option<u32>, change: Begun) {
         match change {
             Begun::Entry(entry, is_new) => {
@@ -292,7 +294,7 @@ impl Ssd {
         }
     }
 
-    /// The promise that a granted term comes with.
+    /// Delivers the promise that answers a granted TERM TAKE.
     fn deliver_promise(&mut self, now: Time, command: Option<u32>, sqe: &Sqe) {
         let Some(permit) = self.permit_of(command) else { return };
         let (Some(promise), Ok(bytes)) = (self.promise(), data_bytes(sqe)) else {

@@ -142,10 +142,10 @@ impl Ssd {
                 host.features.arbitration = value & !0xF8;
                 host.arbiter.set_feature(value & !0xF8);
             }
-            // One power state, and no use for a hint of the workload.
+            // The SSD has one power state, and ignores hints about the workload.
             id::POWER if value == 0 => {}
             id::TEMPERATURE => {
-                // One sensor: the composite one, or all of them.
+                // The SSD has one sensor: the composite one, which "all" names, too.
                 if !matches!(value >> 16 & 0xF, 0 | 0xF) {
                     return Err(Refusal::InvalidField.into());
                 }
@@ -159,7 +159,7 @@ impl Ssd {
                 self.table.touch();
             }
             id::WRITE_CACHE => self.admin.write_cache.enabled = value & 1 != 0,
-            // All are granted whatever is asked for; FFFFh is not a number of queues.
+            // All queues are granted, whatever the host asks for. FFFFh is not a valid number of queues.
             id::QUEUES if value & 0xFFFF != 0xFFFF && value >> 16 != 0xFFFF => {
                 return Ok(Answer::dw0(granted_queues()));
             }
@@ -176,7 +176,7 @@ impl Ssd {
                 self.hosts.look_again(cntlid);
                 self.wake_at(deadline);
             }
-            // The identifier is the one of Connect.
+            // Connect sets the host identifier.
             id::HOST_ID => return Err(Refusal::SequenceError.into()),
             _ => return Err(Refusal::InvalidField.into()),
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Admin commands of the specification: Identify, keep-alive, and who does the others.
+//! Identify, keep-alive, and the dispatch of other admin commands of the specification.
 
 use crate::admin::abort::ABORT_LIMIT_Z;
 use crate::admin::events::MAX_EVENTS;
@@ -24,8 +24,8 @@ use gnstor_proto::vendor::opcode;
 /// Keep-alive granularity, units of 100 ms.
 const KAS: u16 = 1;
 const PAGE_BYTES: u32 = 4096;
-/// After how long a command is to be tried again that met NotReady, units of 100 ms. Every host gets it, also
-/// one that has not said that it uses it (ACRE): such a host leaves the two bits alone.
+/// Time after which a host should repeat a command that got NotReady, in units of 100 ms. Every host gets it,
+/// even if it has not said that it uses it (ACRE). Such a host ignores the two bits.
 const RETRY_DELAY: u16 = 1;
 
 impl Ssd {
@@ -136,7 +136,7 @@ impl Ssd {
                 Ok(self.identify_namespace())
             }
             cns::ACTIVE_NAMESPACES => {
-                // The list holds the namespaces above the one named.
+                // The list contains the namespaces above the named one.
                 let list: &[u32] = if sqe.nsid.get() < NSID { &[NSID] } else { &[] };
                 Ok(list.iter().flat_map(|nsid| nsid.to_le_bytes()).collect())
             }
@@ -144,7 +144,7 @@ impl Ssd {
         }
     }
 
-    /// Which SSD it is, and which content of it.
+    /// Identity of the SSD, and number of its content.
     fn says(&self) -> SsdSays {
         let SsdIdentity { uuid, incarnation } = self.identity();
         let takes_map3 = self.can_vote();
@@ -193,8 +193,8 @@ const fn less_one(count: usize) -> u8 {
     (count - 1).to_le_bytes()[0]
 }
 
-/// CDW10 of a vendor command with data: dwords, one-based; the bytes, where that is a transfer this SSD
-/// makes.
+/// Length of a vendor command's data in bytes, from CDW10 (dwords, one-based). It must be a length that this
+/// SSD transfers.
 pub(crate) fn data_bytes(sqe: &Sqe) -> Result<u32, Refused> {
     match sqe.cdw10.get().checked_mul(4) {
         Some(bytes) if (1..=LARGE_BYTES).contains(&bytes) => Ok(bytes),

@@ -19,7 +19,7 @@ use gnstor_proto::status::Refusal;
 
 const SUPPORTED_PAGES: u8 = 0x00;
 const EFFECTS: u8 = 0x05;
-/// Every page there is.
+/// All log pages.
 const PAGES: [u8; 11] = [
     SUPPORTED_PAGES,
     page::ERRORS,
@@ -57,8 +57,8 @@ impl Ssd {
         if !PAGES.contains(&page) {
             return Err(Refusal::InvalidLogPage.into());
         }
-        // Every page is of the controller or of the SSD. Pages of ours take the namespace as well, because
-        // targets that pass commands through want to see one.
+        // Every page belongs to the controller or to the SSD. Vendor pages also accept the namespace, because
+        // targets that pass commands through expect one.
         let vendor = matches!(
             page,
             log_page::VOLUME_COUNTERS | log_page::CLIENT_COUNTERS | log_page::FLASH | FILL_LID | SCRUB_LID
@@ -129,7 +129,7 @@ fn supported() -> Vec<u8> {
     data
 }
 
-/// One slot, which is active and cannot be written.
+/// One firmware slot, which is active and read-only.
 fn firmware_slots() -> Vec<u8> {
     let mut data = vec![0; 512];
     data[0] = 1;

@@ -28,15 +28,15 @@ use gnstor_proto::voting::{HEAD_BYTES, PROMISE_BYTES};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// How long a fence waits before it closes the queues of stragglers.
+/// Time after which a fence closes the queues of stragglers.
 pub(crate) const FENCE_DEADLINE: Span = Span::from_ms(2000);
-/// How soon a fence is looked at again where several workers have reads in flight.
+/// Time between two checks of a fence, if several workers have reads in flight.
 const FENCE_POLL: Span = Span::from_ns(50_000);
-/// Buckets of the map scanned by one step of a sweep.
+/// Number of map buckets that one step of a sweep scans.
 const SWEEP_BUCKETS: u64 = 2048;
 /// Modelled time between two steps of a sweep: it must not hold up I/O.
 const SWEEP_PAUSE: Span = Span::from_ns(100_000);
-/// The same on a full disk: its owner makes room first.
+/// As `SWEEP_PAUSE`, on a full disk: its owner has to make room first.
 const HELD_PAUSE: Span = Span::from_ms(10);
 /// VOLUME LIST, CDW13: the volumes that are gone.
 const LIST_TOMBSTONES: u32 = 1;
@@ -126,7 +126,7 @@ impl Ssd {
         check_namespace(sqe)
     }
 
-    /// The bytes of the map that it serves by, or of the one that it holds; none where it has no such map.
+    /// The bytes of the map by which it serves, or of the held map; empty if there is none.
     fn map_bytes(&self, held: bool) -> Arc<[u8]> {
         let bytes = if held { self.held_bytes() } else { self.table.fleet().map(|fleet| fleet.bytes()) };
         bytes.map_or_else(|| Arc::from([]), Arc::clone)
@@ -163,7 +163,7 @@ impl Ssd {
         self.ask_change(now, permit, raw, change);
     }
 
-    /// The permission entry of an ADD or CHMOD is there.
+    /// The permission entry of an ADD or CHMOD has arrived.
     pub(crate) fn finish_entry(&mut self, now: Time, permit: CompletionPermit, code: u8, data: &[u8]) {
         let Ok(entry) = VolumeEntry::decode(data) else {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
@@ -175,7 +175,7 @@ impl Ssd {
         self.ask_change(now, permit, vid, Change::Entry { code, entry });
     }
 
-    /// The data of a command about maps or leases is there.
+    /// The data of a command about maps or leases has arrived.
     pub(crate) fn finish_map(&mut self, now: Time, permit: CompletionPermit, code: u8, data: Vec<u8>) {
         let change = match code {
             opcode::MAP_HOLD => Change::Hold { data },
@@ -208,7 +208,7 @@ impl Ssd {
         now + FENCE_POLL
     }
 
-    /// Completes the fences whose volumes have drained, oldest first.
+    /// Completes the fences whose volumes have no older command in flight, oldest first.
     pub(crate) fn complete_fences(&mut self, now: Time) {
         let mut at = 0;
         while let Some(&id) = self.admin.volumes.fences.get(at) {
@@ -234,7 +234,7 @@ impl Ssd {
     pub(crate) fn close_stragglers(&mut self, now: Time) -> Time {
         let mut next = Time::NEVER;
         for id in self.admin.volumes.fences.clone() {
-            // Closing queues settles fences: this one may be gone.
+            // Closing queues completes fences, so this one may be gone.
             let Some((vid, deadline)) = self.fence_of(id) else { continue };
             if deadline > now {
                 next = next.min(deadline);

@@ -54,7 +54,7 @@ pub(crate) fn refusal_of(refused: gnstor_fleet::Refused) -> Refusal {
 }
 
 impl Ssd {
-    /// What it promised and holds, from the metadata.
+    /// Restores its promises and its held map from the metadata.
     pub(crate) fn recall_vote(&mut self) {
         let lost = self.admin.volumes.metadata().lost();
         let forgot = lost.contains(&Kind::Held) || lost.contains(&Kind::Term);
@@ -89,13 +89,13 @@ impl Ssd {
         Ok(Voter { term, instance, active, held })
     }
 
-    /// Whether it can be part of an array whose SSDs vote. If so, what it promised before can be read, its
-    /// file has room for a map that is held, and it reaches the others.
+    /// Whether the SSD can be part of an array whose SSDs vote. For that its earlier promises are readable,
+    /// its file has room for a held map, and it can ask the others.
     pub(crate) fn can_vote(&self) -> bool {
         !self.admin.voting.forgot && !self.admin.voting.is_mute && self.admin.volumes.metadata().can_hold()
     }
 
-    /// The SSD cannot ask others, and says so in Identify: fresh maps name no voters then.
+    /// Notes that the SSD cannot ask others. Identify says so, and fresh maps then name no voters.
     pub fn cannot_ask(&mut self) {
         self.admin.voting.is_mute = true;
     }
@@ -110,7 +110,7 @@ impl Ssd {
         self.admin.voting.held.as_ref().filter(|(held, _)| held.map.epoch() > fleet.map().epoch())
     }
 
-    /// The bytes of the map that is held beyond the active one; none where there is no such map.
+    /// The bytes of a held map that is newer than the active one; `None` if there is none.
     pub(crate) fn held_bytes(&self) -> Option<&Arc<[u8]>> {
         self.table.fleet().and_then(|fleet| self.newer_held(fleet)).map(|(_, bytes)| bytes)
     }
@@ -138,7 +138,7 @@ impl Ssd {
 
     /// A term that was judged is written down with the instance that it is granted to.
     fn start_grant(&mut self, term: u64, instance: u64) -> Result<(), Refused> {
-        // 0 stands for no instance.
+        // 0 means no instance.
         if instance == 0 {
             return Err(Refusal::InvalidField.into());
         }
@@ -150,7 +150,7 @@ impl Ssd {
         Ok(())
     }
 
-    /// The answer to TERM TAKE: what it knows now.
+    /// The answer to TERM TAKE: the state of this voter.
     pub(crate) fn promise(&self) -> Option<Promise> {
         let fleet = self.table.fleet()?;
         let name = |epoch, bytes: &[u8]| MapName { epoch, digest: map_digest(bytes) };
@@ -235,7 +235,7 @@ impl Ssd {
         Ok((map.into(), bytes))
     }
 
-    /// The question of a LEASE ASK is there.
+    /// The question of a LEASE ASK has arrived.
     pub(crate) fn finish_lease_ask(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
         let asked = self.lease_asked(&permit, data);
         match asked.and_then(|ask| Ok((ask, self.judge_lease_ask(&ask)?))) {
@@ -245,7 +245,7 @@ impl Ssd {
         }
     }
 
-    /// The answer of a voter that says yes.
+    /// Answers a LEASE ASK with yes.
     pub(crate) fn say_yes(&mut self, now: Time, permit: CompletionPermit) {
         let answer = Answer::dw0(self.newest_epoch());
         self.complete(permit, answer, now, 0);

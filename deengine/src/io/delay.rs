@@ -48,10 +48,10 @@ impl Ssd {
         self.table.authorise(now, identity, request)
     }
 
-    /// Begins the delayed commands whose time has come; when the next one's comes.
+    /// Begins the delayed commands whose time has come. Returns the time of the next one.
     pub(crate) fn begin_delayed(&mut self, now: Time) -> Time {
         while let Some((at, id)) = self.commands.delays.pop(now) {
-            // It may have been aborted, or its queue may be gone.
+            // The command may have been aborted, or its queue may be gone.
             let Some(command) = self.commands.remove(id) else { continue };
             let (Some(permit), Work::Delayed { sqe, identity }) = (command.permit, command.work) else {
                 unreachable!("a number names one command, and nothing else is done to a delayed one")
@@ -68,7 +68,7 @@ impl Ssd {
         self.commands.delays.next()
     }
 
-    /// Takes a delayed command of a queue back.
+    /// Removes a delayed command of a queue.
     pub(crate) fn take_delayed(&mut self, queue: QueueKey, cid: u16) -> Option<CompletionPermit> {
         let is_named = |permit: &CompletionPermit| permit.queue() == queue && permit.cid() == cid;
         let (id, _) = self.commands.iter().find(|(_, command)| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The I/O path: workers, and what a command of theirs goes through.
+//! The I/O path: workers, and the stages of their commands.
 
 mod commit;
 mod compare;

@@ -23,7 +23,7 @@ const LONG_PAUSE: Span = Span::from_ms(2);
 const MOST_TRIES: usize = 1024;
 
 impl Ssd {
-    /// The command is tried again when the layer has got on.
+    /// Keeps the command, to retry it when the layer has progressed.
     pub(crate) fn wait(&mut self, now: Time, id: u32) {
         self.commands.waiting.push_back(id);
         if !self.commands.is_retrying {
@@ -77,7 +77,7 @@ impl Ssd {
         }
     }
 
-    /// Notes that one thing that the command waited for has ended.
+    /// One of the things for which the command waited has ended.
     pub(crate) fn ended(&mut self, now: Time, id: u32) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.pending -= 1;
@@ -93,7 +93,7 @@ impl Ssd {
         if !self.commands.waiting.is_empty() {
             self.commands.is_retrying = true;
             let gives_up = self.ftl().gives_up(now);
-            // One client may have as many waiting as its queues hold.
+            // One client may have as many waiting commands as its queues hold.
             for _ in 0..self.commands.waiting.len().min(MOST_TRIES) {
                 let Some(id) = self.commands.waiting.pop_front() else { break };
                 self.try_again(now, id, gives_up);
@@ -203,7 +203,7 @@ impl Ssd {
     }
 }
 
-/// How a client hears that its command waits in vain.
+/// The refusal for a command whose write cannot become durable.
 pub(crate) fn not_durable(why: NotDurable) -> Refusal {
     match why {
         NotDurable::Full => Refusal::CapacityExceeded,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! PEER READ: this SSD as the first of groups tells other members what it holds.
+//! PEER READ: this SSD, as the first of groups, tells other members which blocks it has.
 
 use super::apply::held;
 use super::digest::{leaves_of, of_chunks};
@@ -22,7 +22,7 @@ use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row, Wanted};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 
-/// Most blocks that one hold of the layer's lock looks at.
+/// Largest number of blocks in one hold of the layer's lock.
 const AT_ONCE: usize = 64;
 
 impl Ssd {
@@ -73,7 +73,7 @@ impl Ssd {
         }
         let is_told = |vba| tells(fleet, entry, vba, asker, read.of_any);
         let blocks = of_chunks(entry, read.blocks(), is_told);
-        // Each block that is asked for with its data has a row.
+        // Each block whose data is requested has a row.
         let is_whole = !matches!(read.wanted, Wanted::Blocks(_)) || blocks.iter().copied().eq(read.blocks());
         if is_whole { Ok(blocks) } else { Err(Refused::at(Refusal::WrongTarget, map.wire_epoch())) }
     }
@@ -104,7 +104,7 @@ impl Ssd {
         (data, leaves)
     }
 
-    /// Row and data of a block are those of one page.
+    /// Reads row and data of a block from the same page.
     fn with_data(
         &mut self,
         now: Time,

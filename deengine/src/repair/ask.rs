@@ -38,7 +38,7 @@ impl Ssd {
         Some(ask)
     }
 
-    /// Gives up the questions whose time is over. Returns when the time of the next one is.
+    /// Gives up the questions whose time is over. Returns the deadline of the next one.
     pub(super) fn end_late_questions(&mut self, now: Time) -> Time {
         let late = self.repair.open.iter().filter(|(_, open)| open.until <= now);
         let late: Vec<AskId> = late.map(|(ask, _)| *ask).collect();

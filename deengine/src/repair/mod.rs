@@ -38,7 +38,7 @@ const WINDOWS: usize = 4;
 const _: () = assert!(MOST_BLOCKS <= 64, "a window's question is a mask");
 /// An SSD that does not answer, or refuses, is asked again after this time.
 const PAUSE: Span = Span::from_ms(20);
-/// Where the layer has no room for a block, the block is asked for again after this time.
+/// Pause before a block is requested again, if the layer has no room for it.
 const NO_ROOM: Span = Span::from_ms(2);
 /// A question that has no answer after this time gets none.
 const PATIENCE: Span = Span::from_ms(2000);
@@ -49,13 +49,13 @@ const PAUSED_POLL: Span = Span::from_ms(100);
 /// The top bit of a question's name: it is of a repair.
 const MARK: u32 = 1 << 31;
 
-/// Whether a question is one of a repair.
+/// Whether a question belongs to a repair.
 pub(crate) fn is_of_repair(ask: AskId) -> bool {
     ask.0 & MARK != 0
 }
 
 impl Ssd {
-    /// The table has another map: repairs go by it from now on.
+    /// The table has another map, and repairs follow it from now on.
     pub(crate) fn follow_fill(&mut self, now: Time) {
         self.scrub_by_new_map(now);
         self.repair.walks.retain(|name, _| *name == Name::Fill);
@@ -79,8 +79,8 @@ impl Ssd {
         self.wake_at(now);
     }
 
-    /// Blocks that are current stay so where the place goes on to fill. A place that a map took may come back
-    /// later.
+    /// If the place continues to fill, current blocks stay current. A place that a map took away may come
+    /// back later.
     fn keep_current(&self) {
         self.ftl().retain_current(|vid, generation, vba| {
             let volume = Vid::new(vid).and_then(|vid| self.table.volume(vid));
@@ -103,7 +103,7 @@ impl Ssd {
         self.repair.paused_in == Some(self.table.term())
     }
 
-    /// Goes on with all walks. Returns when to call it again.
+    /// Continues all walks. Returns the time of the next call.
     pub(crate) fn repair_on(&mut self, now: Time) -> Time {
         if self.repair.walks.is_empty() && self.repair.open.is_empty() && !self.repair.scrub.runs() {
             return Time::NEVER;

@@ -27,9 +27,9 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::VecDeque;
 
-/// Most ranges that one step looks at. Many of them may have nothing that this SSD serves.
+/// Most ranges that one step checks. Many of them may have nothing that this SSD serves.
 const RANGES: usize = 64;
-/// Pause between two such steps: commands of clients come first.
+/// Pause between two such steps, because clients' commands come first.
 const TURN: Span = Span::from_ns(200_000);
 
 impl Ssd {
@@ -85,7 +85,7 @@ impl Ssd {
         }
     }
 
-    /// Goes on with the scrub. Returns when to call it again.
+    /// Continues the scrub. Returns the time of the next call.
     pub(super) fn scrub_on(&mut self, now: Time) -> Time {
         for _ in 0..RANGES {
             if !self.repair.scrub.runs() {
@@ -130,7 +130,7 @@ impl Ssd {
         true
     }
 
-    /// The entry of a volume, where it is not being deleted.
+    /// The entry of a volume, unless it is being deleted.
     fn scrubbed(&self, vid: Vid) -> Option<&VolumeEntry> {
         self.table.volume(vid).map(|volume| volume.entry()).filter(|entry| !entry.deleting)
     }
@@ -165,7 +165,7 @@ impl Ssd {
         let (first, blocks) = (u32::try_from(first).ok()?, u32::try_from(blocks).ok()?);
         let fleet = self.table.fleet()?;
         let serves = |vba: &u32| matches!(fleet.place(entry, *vba), Place::Serving { .. });
-        // Blocks of a chunk are of one group.
+        // All blocks of a chunk are in one group.
         let chunk = 1u32.checked_shl(entry.chunk_shift.into()).unwrap_or(u32::MAX);
         let of_chunks = (first..first + blocks).filter(|vba| *vba == first || vba.is_multiple_of(chunk));
         let served: Vec<u32> = of_chunks.filter(serves).collect();

@@ -17,7 +17,7 @@ const UNDER_WAY: u32 = 1;
 const WAITS: u32 = 2;
 
 impl Ssd {
-    /// Carries out a SETTLE whose data has come.
+    /// Executes a SETTLE whose data has arrived.
     pub(crate) fn finish_settle(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
         let Ok(data) = SettleData::decode(data) else {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);

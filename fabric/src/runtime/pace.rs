@@ -6,6 +6,8 @@
 //!   last activity -- spin, yield --> 1 ms -- 50 us naps --> 4 ms -- 200 us --> 20 ms -- 1 ms --> 200 ms --
 //!   5 ms -->
 //!   where bytes of a stream or a waker end a nap:
+//!   last activity -- spin, yield --> 20 to 300 us -- 200 us --> 2 ms -- 1 ms --> 5 ms -- 5 ms -->
+//!   and there is no other engine:
 //!   last activity -- spin, yield --> 20 to 300 us -- 20 ms -->
 //! ```
 //! There a thread stays awake for as long as work has come without a pause of a millisecond. A load keeps it
@@ -14,24 +16,24 @@
 use crate::transport::Waits;
 use gnstor_base::time::{Span, Time};
 
-/// How the thread spends the time to its next step.
+/// What the thread does until its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rest {
-    /// It steps again at once.
+    /// It makes the next step at once.
     Spin,
-    /// It lets other threads run.
+    /// It yields the core to other threads.
     Yield,
     /// It sleeps for so long, or until a job or bytes of a stream arrive.
     Nap(Span),
 }
 
-/// Steps without work before the thread lets others run.
+/// Number of steps without work before the thread yields.
 const SPIN_STEPS: u32 = 20;
 
 /// How a thread rests by the time for which it has been idle.
 #[derive(Debug)]
 struct Plan {
-    /// It stays awake for so long at most.
+    /// Longest time for which it stays awake.
     awake: Span,
     /// Idle times, each with the length of the naps until then.
     naps: &'static [(Span, Span)],
@@ -39,7 +41,7 @@ struct Plan {
     longest: Span,
 }
 
-/// Work may come that nothing announces: an executor's, or another thread's.
+/// The plan if work may come unannounced: an executor's, or another thread's.
 const UNANNOUNCED: Plan = Plan {
     awake: Span::from_ms(1),
     naps: &[(Span::from_ms(4), SHORTEST), (Span::from_ms(20), SHORT), (Span::from_ms(200), Span::from_ms(1))],
@@ -54,7 +56,7 @@ const SHORTEST: Span = Span::from_ns(50_000);
 /// A nap ends so long before the next event: the operating system wakes a thread late.
 const MARGIN: Span = Span::from_ns(150_000);
 
-/// For so long at least a thread stays awake.
+/// Shortest time for which a thread stays awake.
 const LEAST_AWAKE: Span = Span::from_ns(20_000);
 /// Work after a longer time begins anew.
 const PAUSE: Span = Span::from_ms(1);
@@ -64,7 +66,7 @@ const PAUSE: Span = Span::from_ms(1);
 pub(super) struct Pace {
     idle_steps: u32,
     idle_since: Time,
-    /// When work came after the last pause of [`PAUSE`].
+    /// Time at which work came after the last pause of [`PAUSE`].
     busy_since: Time,
 }
 

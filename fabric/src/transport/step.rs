@@ -10,7 +10,7 @@ use crate::hca::{Allowance, Down, Operation, STEP_REPORTS, Up};
 use gnstor_base::time::{Clock, Span, Time};
 use gnstor_proto::nvme::Cqe;
 
-/// What a transport waits for, apart from what reaches it unannounced.
+/// What a transport waits for, apart from unannounced work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Waits {
     /// When its next event is due that was not due at its last look.
@@ -24,7 +24,7 @@ pub struct Waits {
 
 /// The link's part of a response's way, more or less.
 const SOON: Span = Span::from_ns(4000);
-/// An SSD whose next step is so far away does nothing meanwhile.
+/// An SSD whose next step is at least this far away does nothing meanwhile.
 const FAR: Span = Span::from_ms(1);
 
 impl RcTransport {
@@ -36,8 +36,8 @@ impl RcTransport {
         self.queue(at, event);
     }
 
-    /// An SSD is done with a command at `response.at`. The response is handed over as long before it is due
-    /// as it takes to get there.
+    /// An SSD will be done with a command at `response.at`. The transport hands the response over earlier, by
+    /// the time that the hand-over takes.
     pub(super) fn respond(&mut self, now: Time, response: Respond) {
         let from = response.at.before(self.lead(response.conn));
         self.schedule(now, from, Event::Respond(response));
@@ -52,11 +52,11 @@ impl RcTransport {
         self.events.push(at, event);
     }
 
-    /// Does everything that is due. Returns whether anything happened.
+    /// Does all that is due. Returns whether anything happened.
     ///
-    /// The input is taken first, and the clock is read then. So no command is judged by a time before it
-    /// came, however long the process was stopped in between. An SSD whose lease ended meanwhile refuses it
-    /// (protocol rule 2).
+    /// It takes the input first and reads the clock afterwards. So no command is judged by a time before its
+    /// arrival, however long the process was stopped in between. An SSD whose lease ended meanwhile refuses
+    /// it (protocol rule 2).
     pub fn step(&mut self, mut clock: impl Clock) -> bool {
         self.step_by(&mut clock)
     }
@@ -102,10 +102,9 @@ impl RcTransport {
         worked
     }
 
-    /// Whether an SSD that has stepped, and had nothing for the link, is in the middle of something. An SSD
-    /// that is still due looks again and again for what another thread does, and leaves the core to that
-    /// thread. An SSD that is due in a while waits for a disk. Looking for it all the time would keep a core
-    /// awake.
+    /// Whether an SSD is at work, after it stepped and had nothing for the link. An SSD that is still due
+    /// keeps checking for another thread's work, and leaves the core to that thread. An SSD that is due later
+    /// waits for a disk, and polling for that would keep a core awake.
     fn is_at_work(&self, now: Time, target: usize) -> bool {
         let next = self.targets[target].controller.next_event();
         next.is_some_and(|at| at > now && at.since(now) < FAR)
@@ -236,8 +235,8 @@ impl RcTransport {
         let allowance = times.map_or(Allowance::NEVER, |times| times.allowance(due));
         let lead = self.lead(conn);
         let deliver = Event::Deliver(Delivery { conn, message, tries: 0, due, allowance });
-        // An executor that holds responses until they are due may have one a little earlier: it would be
-        // another event otherwise.
+        // An executor that holds responses until they are due may get one slightly earlier. Otherwise this
+        // would need another event.
         if lead >= SOON && due - lead <= now + SOON {
             return self.handle(now, now, deliver);
         }

@@ -196,8 +196,8 @@ impl World {
         self.memory.word32(DBR).store(u32::from(posted).to_be(), Ordering::Release);
     }
 
-    /// Steps until the transport has looked at the host queue once: it does at every sixteenth step. Returns
-    /// whether there was work.
+    /// Steps until the transport has polled the host queue once, which it does in every sixteenth step.
+    /// Returns whether there was work.
     pub(crate) fn turn(&mut self, now: Time) -> bool {
         (0..16).fold(false, |worked, _| self.transport.step(now) || worked)
     }

@@ -22,7 +22,7 @@ void drain(Harness& r) {
   }
 }
 
-/// Until a poll finds nothing.
+/// Polls until a poll finds nothing.
 template <class S>
 void idle(Harness& r) {
   while (take_completions<S>(*r.used, FULL)) {}
@@ -40,7 +40,7 @@ void commit_noted(Harness& r, io& x) {
   if (first) st_relaxed_gpu(&at->behind, add_relaxed_gpu(&r.events, 1u) + 1);
 }
 
-/// One round's requests of a warp by the calls of a batch.
+/// Runs one round of a warp's requests by the calls of a batch.
 template <class S>
 void batch_round(Harness& r, Lane& lane, gn_u32 thread, bool leaves) {
   file_of<S> f = {r.used, &r.v, r.cfg.timeout ? r.cfg.timeout : ~0ull};

@@ -38,7 +38,7 @@ struct Peer {
     std::deque<Sent> sent;
     bool broken = false, reported = false, closed = false;
     gn_u32 copies = 0, arrived = 0;
-    // commands that have come, and as many of them as responses have told by SQHD
+    // number of commands that have come, and number that responses have reported by SQHD
     gn_u32 commands = 0, head = 0;
     bool flush_known = false;
     gn_u32 flush_from = 0, flush_to = 0;
@@ -48,7 +48,7 @@ struct Peer {
     uint64_t moves_at = 0;   // to the next map
   };
 
-  /// An SSD's queue pair that breaks and is made anew (anew.hpp).
+  /// State of an SSD's queue pair that breaks and is made anew (anew.hpp).
   struct Anew {
     enum State { WHOLE, BROKEN, AWAY, ASKED, CONNECTS, FAILED } state = WHOLE;
     gn_u32 set = 0, tag = 0;   // in use; of the last message
@@ -69,7 +69,7 @@ struct Peer {
   uint64_t step = 0, last_arrival = 0, open_until = 0;
   gn_u64 up_head = 0, down_tail = 0;
   std::deque<hca::down_desc> backlog;
-  // by number: the first sets of all SSDs, which have the SSDs' data too, then the second ones
+  // by number: the first sets of all SSDs, which also have the SSDs' data, then the second ones
   std::vector<Queue> queues;
   std::vector<Anew> anew;
   gn_u32 last_tag = 0, made_anew = 0, breaks = 0;
@@ -105,12 +105,12 @@ struct Peer {
       q.version.assign(r.v.capacity_blocks, 0);
       q.sequence.assign(r.v.capacity_blocks, 0);
       q.arrived = r.qp_dumps[(&q - queues.data()) % r.cfg.ssds].arrived;
-      // The one that is dropped hears of it last: a write may be taken there, and by its successor.
+      // The dropped SSD gets the map last. A write may be taken there, and by its successor, too.
       q.moves_at = r.cfg.map_at + rng.below(2000) + (&q == queues.data() ? 2000 : 0);
       if (r.cfg.maps == 2 && r.cfg.seed % 2) q.moves_at += 4000;
     }
     clients_move_at = r.cfg.map_at + (r.cfg.seed % 4 ? 1000 + rng.below(2000) : rng.below(9000));
-    // Before the SSDs, or behind them.
+    // Before the SSDs, or after them.
     if (r.cfg.maps > 1) clients_move_at = r.cfg.map_at + (r.cfg.seed % 2 ? 0 : 5000);
     pause = r.cfg.maps > 2 ? 0 : rng.below(16);
     r.peer = this;
@@ -233,7 +233,7 @@ struct Peer {
   /// The queue with the SSD's data.
   Queue& data_of(gn_u32 q) { return queues[q % r.cfg.ssds]; }
 
-  /// A command says when it was written, if its channel is asked for that: before the agent took it. A
+  /// If its channel is told to, a command says when it was written; that was before the agent took it. A
   /// channel connects by itself, so the first step counts as well.
   void check_stamp(const Entry& e) {
     bool is_right = r.c.stamps ? e.client_stamp != 0 && e.client_stamp <= (e.stamp | 1) : e.client_stamp == 0;
@@ -286,8 +286,8 @@ struct Peer {
     Queue& queue = queues[q];
     if (!queue.broken || queue.copies || !queue.flush_known) return;
     for (; !queue.sent.empty(); queue.sent.pop_front()) {
-      // One that was executed before the queue pair broke has succeeded, as the engine says of it, though it
-      // is told behind an error.
+      // A DUMP that was executed before the queue pair broke has succeeded. The engine reports it so,
+      // although after an error.
       if (queue.sent.front().is_dump && queue.reported) {
         push_cqe(q, mlx5::CQE_REQ, 0, queue.sent.front().index);
         continue;
@@ -320,7 +320,7 @@ struct Peer {
     __atomic_store_n(&clock, step << r.cfg.clock_shift, __ATOMIC_RELAXED);
     bool any = take_entries();
     work_on_jobs();
-    // Amid copies, if there are any.
+    // In the middle of copies, if there are any.
     if (r.cfg.breaks) step_anew(*this);
     else if (r.cfg.break_at && step >= r.cfg.break_at)
       for (gn_u32 q = 0; q < r.cfg.break_ssds; ++q)

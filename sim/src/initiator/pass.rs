@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A warp's pass: begin, stage, commit, take completions, finish.
+//! One pass of a warp: begin, stage, commit, take completions, finish.
 
 use super::lane::Target;
 use super::{
@@ -9,18 +9,18 @@ use gnstor_proto::nvme::{Cqe, Sqe};
 
 /// The source of requests, and the wires.
 pub trait Host {
-    /// The next request of a lane that has none.
+    /// The next request for a lane that has none.
     fn next(&mut self, lane: usize) -> Option<Request>;
 
-    /// A command goes to SSD `ssd` as the SEND of this index.
+    /// Sends a command to SSD `ssd`, as the SEND with this index.
     fn send(&mut self, ssd: u16, index: u16, is_signalled: bool, sqe: &Sqe);
 
-    /// A lane's request has ended.
+    /// Reports that a lane's request has ended.
     fn ended(&mut self, lane: usize, outcome: Outcome);
 }
 
 impl Initiator {
-    /// Makes passes of the warps in turn until one of each changes nothing.
+    /// Makes passes of all warps in turn until none changes anything.
     pub fn run(&mut self, host: &mut impl Host) {
         loop {
             let mut is_quiet = true;
@@ -33,7 +33,7 @@ impl Initiator {
         }
     }
 
-    /// One pass of a warp; whether it has changed something.
+    /// Makes one pass of a warp. Returns whether it changed anything.
     fn pass(&mut self, warp: usize, host: &mut impl Host) -> bool {
         let mut changed = self.begin(warp, host);
         if self.warps[warp].wants != 0 {
@@ -82,7 +82,7 @@ impl Initiator {
                     lane.ticket = Some(ticket);
                     continue;
                 }
-                // Its own slot is free while none of its commands is under way.
+                // A lane may use its own slot again when all its commands are answered.
                 Got::Nothing if sends && lane.issued == lane.done => lane.head,
                 Got::Nothing if sends => continue,
                 Got::Nothing => NONE,
@@ -166,7 +166,7 @@ impl Initiator {
         host.send(ssd, index, is_signalled, &self.commands[usize::from(cid)].sqe);
     }
 
-    /// Notes what a lane waits for now.
+    /// Notes what a lane waits for.
     fn look(&mut self, number: usize) {
         let lane = &self.lanes[number];
         let (warp, bit) = (&mut self.warps[number / LANES], 1 << (number % LANES));
@@ -178,8 +178,8 @@ impl Initiator {
         }
     }
 
-    /// Takes up to 32 entries of the completion queue: responses first, then failed queue pairs; then waiting
-    /// commands of those SSDs.
+    /// Takes up to 32 entries of the completion queue. It handles responses first, then failed queue pairs,
+    /// then waiting commands of these SSDs.
     fn take_completions(&mut self, host: &mut impl Host) {
         let mut touched = 0u64;
         let mut failed = 0;
@@ -230,13 +230,13 @@ impl Initiator {
         if cid != self.lanes[number].head {
             self.slots.give(cid);
         }
-        // DW0 and DW1 say something of a failure only.
+        // DW0 and DW1 have a meaning only after a failure.
         let (dw0, dw1) = if status == 0 { (0, 0) } else { (dw0, dw1) };
         self.lanes[number].end_command(status, dw0, dw1);
         self.look(number);
     }
 
-    /// A queue pair has failed: everything in flight on it ends with the cause.
+    /// A queue pair has failed: every command in flight on it ends with `cause`.
     fn break_queue(&mut self, ssd: u16, cause: u32) {
         if !self.gates[usize::from(ssd)].close(QP_BROKEN | cause) {
             return;
@@ -248,7 +248,7 @@ impl Initiator {
         }
     }
 
-    /// `io_finished`.
+    /// Does the work of `io_finished`.
     fn finish(&mut self, warp: usize, host: &mut impl Host) {
         let finishes = std::mem::take(&mut self.warps[warp].finishes);
         for bit in bits(finishes) {

@@ -8,13 +8,13 @@ use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode::ResourceExhausted;
 use std::collections::BTreeSet;
 
-/// How far a daemon's first id is above that of the daemon one term before. An SSD that started anew believes
-/// an older secret of an id until the newer one is proven. So an id that an earlier daemon gave rests. It
-/// comes again after some 64 starts of a daemon, or when ids have gone once round.
+/// Distance between the first ids of daemons of successive terms. A restarted SSD believes an older secret of
+/// an id until the newer one is proven. So an id that an earlier daemon gave rests. It is used again after
+/// some 64 starts of a daemon, or when all ids have been used once.
 const TERM_IDS: u64 = 1024;
 
 impl Clients {
-    /// A daemon of this term gives its first id.
+    /// Sets the first id of a daemon of this term.
     fn begin(&mut self, term: u64) {
         let (min, max) = (u64::from(ClientId::MIN.get()), u64::from(ClientId::MAX.get()));
         let ahead = (term.saturating_sub(1) % (max - min + 1) * TERM_IDS) % (max - min + 1);
@@ -28,8 +28,8 @@ impl Clients {
         term.saturating_mul(1 << 32).saturating_add(self.registrations.into())
     }
 
-    /// An id for a caller, and its serial. `named` gives the ids that entries name; it is asked when no other
-    /// is left.
+    /// Chooses an id for a caller, and its serial. `named` returns the ids in entries; it is called when no
+    /// other id is left.
     pub(in crate::core) fn number(
         &mut self,
         caller: &Caller,
@@ -58,7 +58,7 @@ impl Clients {
         if !caller.single
             && self.by_principal.get(&caller.name).map_or(0, BTreeSet::len) >= quotas.principal_ids
         {
-            // An id that waits for its client makes room for one that is wanted now.
+            // An id that waits for its client makes room for a new one.
             let waits = self.waiting(|client| client.principal == caller.name);
             let Some(oldest) = waits else {
                 let message = format!(

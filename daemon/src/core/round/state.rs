@@ -46,7 +46,7 @@ impl Round {
         self.failed.remove(&ssd);
     }
 
-    /// The command has been given to one more.
+    /// The command has been given to one more SSD.
     pub(in crate::core) fn add_ssd(&mut self, ssd: u16) {
         self.waiting.insert(ssd);
     }
@@ -56,7 +56,7 @@ impl Round {
         self.waiting.contains(&ssd)
     }
 
-    /// All have answered.
+    /// Whether all SSDs have answered.
     pub(in crate::core) fn is_over(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -23,7 +23,7 @@ struct Sim {
     keep_alives: Arc<AtomicU32>,
     /// Commands are not completed.
     slow: Arc<AtomicBool>,
-    /// It is stopped: no completion comes, for now.
+    /// It is stopped: no completions come for now.
     stopped: Arc<AtomicBool>,
     filling: Arc<AtomicBool>,
     damaged: Arc<AtomicBool>,
@@ -42,7 +42,7 @@ impl SimQueue {
 
     fn works(&mut self) -> Result<(), ChannelError> {
         assert!(!self.sim.panics.load(Ordering::Relaxed), "as it was told to");
-        // As the real one: what broke once stays broken.
+        // Like a real one: what broke once stays broken.
         self.broken |= self.sim.gone.load(Ordering::Relaxed);
         if self.broken { Err(broken()) } else { Ok(()) }
     }
@@ -120,7 +120,7 @@ fn link(sim: &Sim, lasts: bool) -> Link {
 /// Attends to the link, dials where it wants that, and returns what it tells the core.
 fn attend(link: &mut Link, now: u64) -> (Vec<(u64, Answer)>, Vec<News>) {
     link.attend(now);
-    // What was sent is completed at once.
+    // Commands that were sent complete at once.
     link.attend(now);
     let (mut answers, mut news) = (Vec::new(), Vec::new());
     while let Some(output) = link.pop() {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// The array; clones are the same SSDs.
+/// The array. Clones share the same SSDs.
 #[derive(Clone, Debug)]
 pub(crate) struct SimArray(Vec<Arc<Mutex<SimSsd>>>);
 
@@ -46,7 +46,7 @@ impl SimArray {
         SimQueue { ssd: self.0[index].clone(), taken: Vec::new(), brought: BTreeMap::new() }
     }
 
-    /// Has an SSD execute one command, alone.
+    /// Makes an SSD execute one command alone.
     pub(crate) fn execute(&self, index: usize, command: Command) -> Answer {
         let mut exchange = Exchange::new(format!("SSD {index}"), 1_000);
         match Talk::start(command) {
@@ -80,7 +80,7 @@ impl SimArray {
         (0..self.len()).map(port).collect()
     }
 
-    /// As [`Self::ports`]; a connection that broke is made anew.
+    /// As [`Self::ports`], but a broken connection is made again.
     pub(crate) fn lasting_ports(&self) -> Vec<SsdPort> {
         let mut ports = self.ports();
         for (index, port) in ports.iter_mut().enumerate() {
@@ -130,7 +130,7 @@ pub(crate) struct SimQueue {
     ssd: Arc<Mutex<SimSsd>>,
     /// Capsules, their faults, and when they are carried out.
     taken: Vec<(Instant, Capsule, Option<Fault>)>,
-    /// What completed commands have brought, by offset in the window.
+    /// Bytes that completed commands have brought, by offset in the window.
     brought: BTreeMap<usize, Vec<u8>>,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a schedule looks at in the array, beside what the daemon says.
+//! Checks of the array's state, beside the daemon's answers.
 
 use super::{Run, SSDS};
 use gnstor_fleet::map::FleetView as _;
@@ -10,8 +10,9 @@ use gnstor_proto::slba::Vid;
 use std::collections::BTreeSet;
 
 impl Run {
-    /// A daemon that starts trusts the table of a member with the content that the map means. Without such a
-    /// member it needs all SSDs that the map names: an empty one in the place of one is none of them.
+    /// Whether a daemon can start. It trusts the table of a member with the content that the map means.
+    /// Without such a member it needs all SSDs that the map names; an empty one in the place of one does not
+    /// count.
     pub(super) fn may_start(&self) -> bool {
         let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return true };
         let is_named = |index: usize| map.ssds[index].is(&self.bench.array.ssd(index).vote.uuid);
@@ -20,7 +21,7 @@ impl Run {
             places().any(|place| usize::from(place.ssd) == index && !place.filling)
         };
         let has_content = |index: usize| {
-            // One whose copies were called lost may have no table yet.
+            // An SSD whose copies were called lost may have no table yet.
             let begins_empty = map.ssds[index].state == State3::Absent && !serves(index);
             is_named(index)
                 && !begins_empty

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much disk the data file of an SSD takes, by its capacity.
+//! Disk space of an SSD's data file, by capacity.
 
 use super::*;
 use crate::config::{DUMP_BYTES, MAP_BYTES, MAX_VOLUMES, volumes_for};

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most lines for one look.
+/// The largest number of cache lines in one lookup.
 const MOST_LINES: usize = 3;
 
 #[inline]

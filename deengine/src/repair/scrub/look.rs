@@ -14,7 +14,7 @@ use gnstor_proto::checksum::block_sum;
 use gnstor_proto::pull::Row;
 use std::collections::BTreeMap;
 
-/// Most copies of its own that the SSD reads in one step.
+/// Most of its own copies that the SSD reads in one step.
 const AT_ONCE: usize = 32;
 
 impl Ssd {

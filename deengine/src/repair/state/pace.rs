@@ -23,11 +23,11 @@ pub(in crate::repair) struct Pace {
     /// Number of commands of clients at the last look.
     seen: u64,
     used_until: Time,
-    /// End of the last turn that was given.
+    /// End of the last turn.
     turn_ends: Time,
 }
 
-/// What a repair does with pages.
+/// Kinds of work of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::repair) enum Work {
     Read,

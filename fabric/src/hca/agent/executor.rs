@@ -45,7 +45,7 @@ struct FusedSlots {
 #[derive(Clone, Copy, Debug, Default)]
 struct FusedEntry {
     qpn: u32,
-    /// `None` where the transport has taken it back and waits no more.
+    /// `None` if the transport has taken it back and no longer waits for it.
     tag: Option<u32>,
 }
 
@@ -171,8 +171,8 @@ impl AgentExecutor {
         w
     }
 
-    /// A part of the fused response in `slot`, with the block `two` behind it if there is one. The last of
-    /// `count` descriptors carries the response.
+    /// Encodes a part of the fused response in `slot`, and the block `two` after it, if there is one. The
+    /// last of `count` descriptors carries the response.
     fn encode_part(
         &self,
         (qpn, slot): (u32, u16),
@@ -287,7 +287,7 @@ impl QpExecutor for AgentExecutor {
         self.fused.slots[usize::from(slot)] = FusedEntry { qpn, tag: Some(tag) };
         let (mut rest, mut count) = (parts, 0);
         while let [part, behind @ ..] = rest {
-            // The response is where a second block's place would be.
+            // The response uses the words of a second block.
             let two =
                 behind.split_first().filter(|(second, others)| !others.is_empty() && is_pair(part, second));
             rest = two.map_or(behind, |(_, others)| others);
