@@ -27,7 +27,8 @@ GN_DEV gn_u64 next_random(gn_u64& state) {
 
 }}  // namespace gn::copy
 
-// Until the time is over. No two warps touch one piece of the host's memory or one slot of the device's.
+// Copies until the time is over. No two warps touch one piece of the host's memory or one slot of the
+// device's.
 GN_KERNEL gn_copy(gn::copy::args* of) {
   using namespace gn;
   const copy::args a = *of;
