@@ -395,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_note_wakes_the_worker_it_is_left_for_and_no_other() {
-        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
+        let _deadline = crate::deadline::deadline();
         let workers = Arc::new(WorkerSet::new(2));
         let rung: [Arc<AtomicUsize>; 2] = Default::default();
         for (worker, rung) in rung.iter().enumerate() {
