@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the manager key alone is enough for.
+//! What a peer can do with the manager key alone.
 
 use super::*;
 

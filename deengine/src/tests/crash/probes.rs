@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commands sent for one purpose: a read of what is there, a write that comes too late, much journal.
+//! Commands with one purpose: a read of the present content, a late write, much journal.
 
 use super::super::*;
 use super::work::{CHUNK, Campaign, Life, SLOTS, Sent};
