@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The bare copy: warps move pieces between host and device memory as the HCA's movers do, and nothing else
-// happens. No queue, no key, no sum, no report: what it reaches is the most that anything can reach that
-// copies with a kernel.
+// The bare copy: warps move pieces between host and device memory as the HCA's movers do. It has no queue,
+// key, sum or report. So its rate is the upper limit of everything that copies with a kernel.
 #include "copy.h"
 
 namespace gn { namespace copy {

@@ -261,7 +261,7 @@ fn what_was_written_is_right_and_one_block_of_64_is_compared_in_full() {
 #[test]
 fn a_read_that_brings_nothing_is_wrong_though_its_buffer_held_the_right_bytes() {
     let _deadline = deadline();
-    // A unit for each thread: what is in its buffer is what it wrote, and what it read last.
+    // Each thread has one unit. Its buffer holds the data that it wrote and then read.
     let mut bed = Bed::new(2, 2, 2);
     let lanes = bed.read(0, |_, _| Vec::new());
     assert!(lanes.iter().all(|lane| lane.wrong == 1 && lane.found[0] == POISON), "{lanes:?}");

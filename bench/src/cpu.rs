@@ -15,7 +15,7 @@ pub struct CpuTime {
     pub user_s: f64,
     /// Time in the kernel for the process.
     pub system_s: f64,
-    /// By thread name, if the kernel tells it.
+    /// CPU time by thread name, if the kernel reports it.
     pub threads: BTreeMap<String, f64>,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn this_thread_s() -> f64 {
 }
 
 impl CpuTime {
-    /// As of now.
+    /// The current values.
     pub(super) fn now() -> Self {
         let usage = getrusage(UsageWho::RUSAGE_SELF);
         #[expect(clippy::cast_precision_loss, reason = "seconds to print")]

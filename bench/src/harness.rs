@@ -193,7 +193,7 @@ impl Harness {
         names.iter().try_for_each(|name| Ok(manager.delete(name)?))
     }
 
-    /// Counters as they are now.
+    /// The current counters.
     pub(super) fn stages(&self) -> Result<Stages, CliError> {
         let engines = self
             .target

@@ -150,7 +150,7 @@ pub struct Late {
 /// The resident part of the HCA, and what it takes from the device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentSummary {
-    /// Its blocks, one for each pair of rings.
+    /// The agent's blocks, one for each pair of rings.
     pub blocks: u32,
     /// Multiprocessors of the device; null if the CPU is the device.
     pub multiprocessors: Option<u32>,
@@ -188,7 +188,7 @@ pub struct StagesSummary {
     pub log_records: u64,
 }
 
-/// An argument's value as it is written.
+/// An argument's value as on the command line.
 pub(super) fn word(value: impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -105,7 +105,7 @@ pub(super) fn volume(args: &BenchArgs, load: &Load, client: &Client, name: &str)
         }
     }
     let capacity_bytes = load.volume_bytes();
-    // Without a number the daemon of a running array decides.
+    // If the number is not given, the daemon of a running array decides.
     let replicas = if args.array.is_some() { args.replicas.unwrap_or(0) } else { load.replicas };
     client.create(name, &CreateOptions { capacity_bytes, replicas, ..CreateOptions::default() })?;
     Ok(true)

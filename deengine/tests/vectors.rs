@@ -178,7 +178,7 @@ fn the_c_program_of_clang_answers_the_vectors_as_the_firmware_does() {
     }
 }
 
-/// Without twins and sanitizers, as in measurements.
+/// The program without twins and sanitizers, as in measurements.
 #[test]
 fn the_plain_c_program_answers_the_vectors_as_the_firmware_does() {
     let _deadline = deadline::deadline();

@@ -13,7 +13,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Where the system area of a data file begins.
+/// Offset of the system area in a data file.
 const SYSTEM_AT: u64 = 64 << 10;
 
 /// Arguments for a map that keeps the places of an unusable SSD. `restart.rs` has the others.

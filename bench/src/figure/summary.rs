@@ -29,7 +29,7 @@ pub(crate) struct FigureReport {
     pub(crate) quantity: Quantity,
     /// Unit of every point's `paper`, `ideal` and `measured`.
     pub(super) unit: &'static str,
-    /// What a GB is in `unit`.
+    /// Bytes of a GB in `unit`.
     gb_bytes: f64,
     pub(super) preset: String,
     pub(super) iodepth: u32,

@@ -18,7 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// One launch of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Phase {
-    /// What a person reads while it runs.
+    /// What a terminal shows while the launch runs.
     pub(crate) what: &'static str,
     pub(crate) flags: u32,
     pub(crate) read_percent: u32,
@@ -187,7 +187,7 @@ impl Harness {
     }
 }
 
-/// What a person sees while a launch runs.
+/// The progress that a terminal shows while a launch runs.
 #[derive(Default)]
 struct Progress {
     /// Every unit is done once: the bar counts I/Os, and not time.

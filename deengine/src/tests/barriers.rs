@@ -73,7 +73,7 @@ fn commands_of_volumes_wait_for_the_disk_and_others_do_not() {
     assert_eq!(harness.awaited(deleted), None);
     let sqe = harness.io(io::READ, READER, 3, 1);
     assert_eq!(harness.refused(READER, sqe), Some(Refusal::Deleting));
-    // The tombstone is written beside everything else, too.
+    // The tombstone is also written while other commands go on.
     harness.advance(Span::from_ms(5));
     for _ in 0..100 {
         harness.advance(Span::from_ms(1));

@@ -175,7 +175,7 @@ impl Campaign {
         self.start();
     }
 
-    /// The head of neither checkpoint can be read.
+    /// Makes the heads of both checkpoints unreadable.
     fn damage_checkpoints(&mut self) {
         let noise: Vec<u8> = (0..512).flat_map(|_| self.dice.roll().to_le_bytes()).collect();
         let checkpoints = sizes_of(&self.config).checkpoints_at();

@@ -24,7 +24,7 @@ impl Disk {
         let folder = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() };
         let preset = Preset::by_name("null").unwrap();
         let (capacity_bytes, serial) = (BLOCKS * 4096, "GN0001".into());
-        // Its media are the file that `ssd` opens.
+        // The media of this SSD is the file that `ssd` opens.
         let config = SsdConfig { index: 0, preset, capacity_bytes, serial, media: SsdMedia::Ram };
         Self { folder: folder.expect("a folder"), config }
     }

@@ -78,7 +78,7 @@ impl Default for Block {
     }
 }
 
-/// What a restart promises (protocol rule 11).
+/// Guarantee of a restart (protocol rule 11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Promise {
     /// All acknowledged writes.
@@ -87,7 +87,7 @@ pub(super) enum Promise {
     Durable,
     /// As [`Self::Durable`], but a TRIM may be undone.
     Records,
-    /// Only that the content was once written there, or zeros.
+    /// The content is either zeros or some content that was once written there.
     Ever,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Several workers on threads of their own: a completed change of one of them holds for all.
+//! Several workers on their own threads: when one worker has completed a change, it holds for all workers.
 
 use super::threads::{beside, change};
 use super::*;

@@ -194,14 +194,14 @@ impl Core {
         self.changes.homes.get(&(row, place)).copied()
     }
 
-    /// The SSD for a hole: the one that had it, otherwise one that is back, otherwise one that the draw
-    /// chooses.
+    /// Chooses the SSD for a hole: the SSD that had it, otherwise an SSD that is back, otherwise one that the
+    /// draw chooses.
     fn choose(&self, now: u64, map: &FleetMap3, row: usize, place: usize, open: SsdSet) -> Option<u16> {
         let draw =
             || u32::try_from(row).ok().and_then(|group| map.draw(group)).filter(|&ssd| open.contains(ssd));
         match self.home(row, place) {
             Some(home) if open.contains(home) => Some(home),
-            // Its SSD may come back.
+            // The hole's former SSD may come back.
             Some(home) if !self.is_given_up(home, now, map) => None,
             Some(_) => draw(),
             None => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a peer can do with the manager key alone.
+//! Attacks of a peer that has only the manager key.
 
 use super::*;
 

@@ -169,8 +169,8 @@ impl Campaign {
         Some(entries.collect())
     }
 
-    /// After a restart: every acknowledged change is there with all fields. A change in doubt is there
-    /// completely or not at all.
+    /// Checks the table after a restart. It has every acknowledged change with all fields. A change in doubt
+    /// is complete or absent.
     pub(super) fn check_table(&mut self) {
         let found = self.list().expect("the power is steady");
         let in_doubt = self.in_doubt.take();

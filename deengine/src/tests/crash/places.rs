@@ -11,7 +11,7 @@ use std::ops::Range;
 const PAGE: u64 = 4096;
 const SECTOR: usize = 512;
 
-/// Something with a checksum of its own.
+/// A structure with its own checksum.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Part {
     Header,

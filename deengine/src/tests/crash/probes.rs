@@ -5,7 +5,7 @@ use super::super::*;
 use super::work::{CHUNK, Campaign, Life, SLOTS, Sent};
 
 impl Campaign {
-    /// Reads blocks with nothing else in between.
+    /// Reads blocks. No other command runs in between.
     pub(super) fn read_now(
         &mut self,
         raw: u16,

@@ -17,7 +17,7 @@ pub(super) const LARGEST: u64 = 80;
 pub(super) const SLOTS: u32 = 24;
 /// Blocks of a chunk, and the most of a command.
 pub(super) const CHUNK: u32 = 16;
-/// By how many sequences a command may be late.
+/// The largest lag of a command's sequence.
 pub(super) const LATE: u64 = 40;
 
 /// One volume of a volume id.

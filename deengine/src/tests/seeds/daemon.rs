@@ -72,7 +72,7 @@ impl World {
         assert_eq!(refusal(&cqe), None);
     }
 
-    /// Does one thing for one SSD.
+    /// Makes one step of the daemon for one SSD.
     pub(super) fn daemon(&mut self) {
         let ssd = self.dice.index(3);
         if !self.nodes[ssd].is_reached {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writers. Their changes go by a map. With the next map they start over with the same stamp. A change is
+//! Writers send their changes by a map. With the next map they start over with the same stamp. A change is
 //! acknowledged when all members of one epoch have it (rule 5a).
 
 use super::post::Message;
