@@ -99,7 +99,7 @@ impl Core {
         since.is_some_and(|&at| is_taken_out || at + self.config.out_after_ms <= now)
     }
 
-    /// Whether the SSD has all changes that it missed.
+    /// No volume waits for the SSD to take what it missed.
     fn has_all(&self, ssd: u16) -> bool {
         let misses = |volume: &Volume| {
             let repairs =
@@ -115,7 +115,7 @@ impl Core {
 
     /// Every writer can write with the SSD as a member.
     fn is_reached(&self, ssd: u16, now: u64) -> bool {
-        // Writers reach a member that has been present all the time.
+        // Writers reach a member that has been there all the time.
         let Some(since) = self.changes.since(ssd) else { return self.members.contains(ssd) };
         let writers = self.volumes.values().filter(|v| v.stage == Stage::Active && v.writer(now).is_some());
         let lost_at = self.changes.lost_at(ssd);
