@@ -141,7 +141,7 @@ impl File {
         })
     }
 
-    /// The volume as it was when it was opened.
+    /// Properties of the volume at the time of the open.
     pub fn info(&self) -> &VolumeInfo {
         &self.info
     }

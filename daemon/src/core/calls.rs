@@ -96,7 +96,7 @@ impl Core {
             }
             Request::Revoke { name, principal } => self.share(now, ticket, &name, &principal, None),
             Request::Register => self.register(ticket, caller),
-            // `waits_for_round` has taken note of the id, and nothing else is to be done.
+            // `waits_for_round` has noted the id. There is no more to do.
             Request::Keep { .. } => self.reply(ticket, Ok(Reply::Done)),
             Request::GetMap => self.reply(ticket, Ok(Reply::Map(self.epoch.bytes()))),
             Request::Fleet => {

@@ -287,9 +287,9 @@ impl Core {
         self.change_step(now);
     }
 
-    /// Whether every present member of the next map has it, and at least one SSD while the daemon serves. A
-    /// client that asks the SSDs for the newest map must find the one by which the daemon grants. That SSD
-    /// need not be a member: the only member may have been exchanged meanwhile.
+    /// Whether every present member of the next map has it. While the daemon serves, at least one SSD must
+    /// have it. A client that asks the SSDs for the newest map must find the one by which the daemon grants.
+    /// That SSD need not be a member: the only member may have been exchanged meanwhile.
     fn is_told(&self) -> bool {
         let Some(proposed) = &self.changes.round else { return false };
         let (map, returning) = (proposed.round.map.map(), self.returning().collect::<Vec<_>>());

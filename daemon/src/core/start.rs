@@ -349,7 +349,7 @@ impl Core {
             }
             Step::Survey if has_voters => start.enter(Step::Says),
             Step::Survey => return self.publish(),
-            // The first map is there. Now its voters elect.
+            // The first map is on the SSDs. Now its voters elect.
             Step::Publish if of_voters => start.enter(Step::Maps),
             Step::Publish if self.term.is_elected() => start.enter(Step::Tables),
             Step::Publish => {

@@ -148,8 +148,8 @@ pub(super) struct Volume {
     pub(super) again: bool,
     /// The SSDs that the writer said it reaches, bit N = SSD N, and when it did.
     pub(super) reaches: Option<(u64, u64)>,
-    /// The writer reported that a write failed. Replicas may differ until the volume is settled. Without
-    /// voters no one settles it.
+    /// The writer said that a write failed. Replicas may differ until the volume is settled; where no voters
+    /// are, no one settles it.
     pub(super) in_doubt: bool,
     /// A place filled while the lease ran, as far as this daemon knows: the place may have kept a block that
     /// the others have trimmed.

@@ -177,7 +177,7 @@ pub(crate) fn keeps_copies<'a>(
     }
 }
 
-/// Identity of an SSD, and what it has granted.
+/// Identity of an SSD, and its grants.
 #[derive(Default, Debug)]
 pub(crate) struct SimVote {
     index: u16,

@@ -81,8 +81,8 @@ impl Map {
         if taken.is_empty() { Err(Unchanged::NoPlace) } else { Ok(next) }
     }
 
-    /// The map after these SSDs have filled all their places, and serve there. An SSD whose incarnation is
-    /// not the map's has lost what it filled, and is left out. As with [`Self::serve`] the first stays.
+    /// The map after these SSDs have filled all their places: they serve them. One whose incarnation is not
+    /// the map's has lost what it filled, and is left out. As with [`Self::serve`] the first stays.
     ///
     /// # Errors
     /// [`Unchanged::NoPlace`] if none of them has a place that fills.

@@ -72,7 +72,7 @@ impl Core {
         let view = self.to_be_changed(wish, ssd)?;
         let is_kept_out = view.taken_out || view.flaps;
         match wish {
-            // This was requested before and is done.
+            // What was asked for before is done.
             Wish::Fail { .. } | Wish::Remove if view.taken_out => Ok(()),
             Wish::Fail { lose_data: false } if view.last_copies > 0 => Err(format!(
                 "SSD {ssd} cannot be failed: it has the only copy that serves of {} placement groups ({}), and \

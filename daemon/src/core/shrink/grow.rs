@@ -99,7 +99,7 @@ impl Core {
         since.is_some_and(|&at| is_taken_out || at + self.config.out_after_ms <= now)
     }
 
-    /// Whether the SSD has all changes that it missed.
+    /// No volume waits for the SSD to take what it missed.
     fn has_all(&self, ssd: u16) -> bool {
         let misses = |volume: &Volume| {
             let repairs =
@@ -115,7 +115,7 @@ impl Core {
 
     /// Every writer can write with the SSD as a member.
     fn is_reached(&self, ssd: u16, now: u64) -> bool {
-        // Writers reach a member that has been present all the time.
+        // Writers reach a member that has been there all the time.
         let Some(since) = self.changes.since(ssd) else { return self.members.contains(ssd) };
         let writers = self.volumes.values().filter(|v| v.stage == Stage::Active && v.writer(now).is_some());
         let lost_at = self.changes.lost_at(ssd);
@@ -194,14 +194,14 @@ impl Core {
         self.changes.homes.get(&(row, place)).copied()
     }
 
-    /// The SSD for a hole: the one that had it, otherwise one that is back, otherwise one that the draw
-    /// chooses.
+    /// Chooses the SSD for a hole: the SSD that had it, otherwise an SSD that is back, otherwise one that the
+    /// draw chooses.
     fn choose(&self, now: u64, map: &FleetMap3, row: usize, place: usize, open: SsdSet) -> Option<u16> {
         let draw =
             || u32::try_from(row).ok().and_then(|group| map.draw(group)).filter(|&ssd| open.contains(ssd));
         match self.home(row, place) {
             Some(home) if open.contains(home) => Some(home),
-            // Its SSD may come back.
+            // The hole's former SSD may come back.
             Some(home) if !self.is_given_up(home, now, map) => None,
             Some(_) => draw(),
             None => {

@@ -65,7 +65,7 @@ impl Proposed {
     }
 }
 
-/// What an SSD knows of the active map.
+/// What the daemon has told an SSD about the active map.
 #[derive(Default, Debug)]
 struct Told {
     /// It has the map of this epoch, or a newer one.
@@ -127,7 +127,7 @@ pub(in crate::core) struct Changes {
 }
 
 impl Changes {
-    /// The SSD does not answer. What it knows is asked for again when it does.
+    /// The SSD does not answer. When it does, the daemon asks again for its state.
     pub(in crate::core) fn lost(&mut self, ssd: u16, why: String, now: u64) {
         let returns = self.returns.get(&ssd).into_iter().flatten();
         if returns.filter(|&&at| at + FLAP_MS > now).count() >= FLAP_RETURNS {

@@ -199,7 +199,7 @@ impl Core {
         self.change_step(now);
     }
 
-    /// No change of the map is in progress, so the start goes on.
+    /// No change of the map is under way: the start goes on.
     pub(in crate::core) fn start_changed(&mut self, now: u64) {
         let Phase::Starting(start) = &mut self.phase else { return };
         match start.step {

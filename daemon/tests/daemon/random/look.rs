@@ -10,9 +10,8 @@ use gnstor_proto::slba::Vid;
 use std::collections::BTreeSet;
 
 impl Run {
-    /// Whether a daemon can start. It trusts the table of a member with the content that the map means.
-    /// Without such a member it needs all SSDs that the map names; an empty one in the place of one does not
-    /// count.
+    /// A daemon that starts trusts the table of a member with the content that the map means. Without such a
+    /// member it needs all SSDs that the map names: an empty one in the place of one is none of them.
     pub(super) fn may_start(&self) -> bool {
         let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return true };
         let is_named = |index: usize| map.ssds[index].is(&self.bench.array.ssd(index).vote.uuid);
