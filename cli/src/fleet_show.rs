@@ -77,7 +77,8 @@ pub(crate) fn health(fleet: &ShowResponse) -> Health {
     let is_lost = |ssd: &&FleetSsd| ssd.last_copies > 0;
     let without = fleet.groups_by_copies.first().copied().unwrap_or(0);
     let only: u32 = gone().filter(is_lost).map(|ssd| ssd.last_copies).sum();
-    let waits = without.saturating_add(only);
+    // A group that waits for one SSD may be the last that another one serves.
+    let waits = without.saturating_add(only).min(fleet.groups);
     if waits > 0 {
         let absent = fleet.ssds.iter().filter(|ssd| ssd.state() == SsdState::Absent);
         let mut back: Vec<u32> = absent.chain(gone().filter(is_lost)).map(|ssd| ssd.index).collect();

@@ -91,6 +91,8 @@ pub(super) struct Start {
     without: BTreeSet<u16>,
     /// How often this daemon's term was refused.
     refusals: u32,
+    /// The tables that were read are not enough: what is missing, and what to do.
+    lacks: Option<String>,
 }
 
 impl Start {
@@ -105,11 +107,15 @@ impl Start {
             began: None,
             without: BTreeSet::new(),
             refusals: 0,
+            lacks: None,
         }
     }
 
     /// The answers that the start waits for, and the SSDs that hold it up.
     pub(super) fn waits_for(&self, members: &Members) -> String {
+        if let Some(lacks) = &self.lacks {
+            return lacks.clone();
+        }
         let awaited = match self.step {
             Step::Maps => "the SSDs' fleet maps",
             Step::Survey => "the permission tables of all SSDs, since some have no fleet map",
