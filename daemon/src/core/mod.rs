@@ -78,7 +78,8 @@ enum Owner {
     Resync,
     /// An SSD is told to delete a volume that the array no longer has. No request waits for the answer.
     Stray,
-    /// An SSD that is out of the map is told so. Its answer does not matter.
+    /// An SSD that is out of the map is told so, or was told something of a volume before. Its answer does not
+    /// matter.
     Told,
     /// A voter is asked to hold the next map.
     Hold,

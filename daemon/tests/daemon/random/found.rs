@@ -145,3 +145,22 @@ fn the_only_member_of_the_next_map_is_exchanged_before_it_is_told() {
     ];
     comes_to_one_state(steps, 0, 0, true);
 }
+
+/// A volume is made while an SSD comes back; another one is lost, so the volume is taken back.
+#[test]
+fn a_volume_that_is_not_made_stays_on_no_ssd_that_is_coming_back() {
+    let steps = vec![
+        Step::Create { name: 1, id: None },
+        Step::Lossy { ssd: 2 },
+        Step::RunUntilQuiet,
+        Step::Pass { ms: 310 },
+        Step::Fail { ssd: 0, kind: 0 },
+        Step::RunUntilQuiet,
+        Step::Create { name: 0, id: None },
+        Step::Lose { ssd: 0 },
+        Step::Execute { ssd: 2, commands: 3, which: 1 },
+        Step::Execute { ssd: 2, commands: 2, which: 1 },
+        Step::RunUntilQuiet,
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}
