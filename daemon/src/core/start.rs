@@ -91,6 +91,8 @@ pub(super) struct Start {
     without: BTreeSet<u16>,
     /// How often this daemon's term was refused.
     refusals: u32,
+    /// SSDs that the map calls out, and that are there. Their tables tell of deletions that had begun.
+    beside: BTreeSet<u16>,
     /// The tables that were read are not enough: what is missing, and what to do.
     lacks: Option<String>,
 }
@@ -107,6 +109,7 @@ impl Start {
             began: None,
             without: BTreeSet::new(),
             refusals: 0,
+            beside: BTreeSet::new(),
             lacks: None,
         }
     }
@@ -152,7 +155,8 @@ impl Start {
                 None => (0u16..).zip(&self.probes).map(|(ssd, _)| ssd).collect(),
             },
             Step::Reconcile => members.all().clone(),
-            Step::Publish | Step::Tables => members.all() - &self.without,
+            Step::Publish => members.all() - &self.without,
+            Step::Tables => &(members.all() | &self.beside) - &self.without,
             Step::Again | Step::Losses => BTreeSet::new(),
         }
     }
@@ -212,7 +216,11 @@ impl Core {
                     None => continue,
                 },
                 Step::Again | Step::Losses => continue,
-                Step::Tables | Step::Reconcile if !self.members.contains(ssd) => continue,
+                Step::Tables | Step::Reconcile
+                    if !self.members.contains(ssd) && !start.beside.contains(&ssd) =>
+                {
+                    continue;
+                }
                 Step::Survey | Step::Tables | Step::Reconcile => {
                     Command::List { from: next_vid(&probe.table) }
                 }

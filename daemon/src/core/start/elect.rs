@@ -173,7 +173,7 @@ impl Core {
     /// The tables of the members that are there are read: losses can be judged.
     pub(super) fn tables_read(&mut self, now: u64) {
         let Phase::Starting(start) = &self.phase else { return };
-        let awaited = start.awaits(&self.members);
+        let awaited = &start.awaits(&self.members) - &start.beside;
         let answered = start.answered();
         let is_good =
             |ssd: &u16| awaited.contains(ssd) && !self.is_other_content(*ssd) && !self.begins_empty(*ssd);
@@ -234,6 +234,12 @@ impl Core {
         let Phase::Starting(start) = &mut self.phase else { return };
         match start.step {
             Step::Again => {
+                let is_out = |ssd: &u16| {
+                    let probe = start.probes.get(usize::from(*ssd));
+                    !self.members.contains(*ssd) && probe.is_some_and(|probe| probe.promised.is_some())
+                };
+                let ssds = 0..u16::try_from(start.probes.len()).unwrap_or(u16::MAX);
+                start.beside = ssds.filter(is_out).collect();
                 start.enter(Step::Tables);
                 self.ask();
             }
