@@ -109,7 +109,8 @@ impl Epoch {
     pub(super) fn set(&mut self, map: AnyMap, bytes: Vec<u8>) {
         self.bytes = bytes.into();
         let rows = (0..map.groups()).flat_map(|group| map.row(group)).flatten();
-        self.filling = rows.filter(|place| place.filling).map(|place| place.ssd).collect();
+        let come_in = (0..map.groups()).filter_map(|group| map.incoming(group)).map(|incoming| incoming.ssd);
+        self.filling = rows.filter(|place| place.filling).map(|place| place.ssd).chain(come_in).collect();
         self.map = Some(Known::new(map));
     }
 

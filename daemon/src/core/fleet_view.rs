@@ -41,6 +41,10 @@ pub struct SsdView {
     pub flaps: bool,
     /// The operator has taken it out: it stays out until it is resumed.
     pub taken_out: bool,
+    /// It leaves: others take its copies first.
+    pub leaves: bool,
+    /// What that waits for.
+    pub leave_waits: Option<String>,
     /// Groups in which it serves, and in which it fills, of the first `replicas` places.
     pub serving: u32,
     /// See `serving`.
@@ -137,6 +141,11 @@ impl Core {
                     *if place.filling { &mut counts.filling } else { &mut counts.serving } += 1;
                 }
             }
+            if let Some(incoming) = row.incoming.filter(|incoming| incoming.place < replicas)
+                && let Some(counts) = counts.get_mut(usize::from(incoming.ssd))
+            {
+                counts.filling += 1;
+            }
             // A volume of r replicas has its copies at the places below r.
             let alone = (fewest..=usize::from(replicas)).filter(|&most| serve(most).count() == 1);
             let alone: BTreeSet<u16> = alone.flat_map(serve).collect();
@@ -191,6 +200,8 @@ impl Core {
             down_since_ms: self.changes.down_since(index),
             flaps: self.changes.flaps(index),
             taken_out: self.changes.is_taken_out(index, ssd),
+            leaves: ssd.state != State3::Out && self.changes.leaves(index, ssd),
+            leave_waits: self.changes.drain_waits.clone().filter(|_| self.changes.leaves(index, ssd)),
             serving,
             filling,
             fill: self.fills.report(index),

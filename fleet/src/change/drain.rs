@@ -8,9 +8,9 @@
 //!     or none is: SSD 1 has no data   [serving 0] [serving 3] [empty    ]    SSD 1, place 1: fills
 //!   serve_all  it has filled          [serving 0] [serving 5] [serving 1]
 //! ```
-//! The SSD that comes in takes each write from the first epoch on. So it has all that was acknowledged when it
-//! has filled. Only the second epoch takes places, all of the SSD that leaves. So its groups wait for a lease
-//! once.
+//! The SSD that comes in takes each write from the first epoch on. So it has all that was acknowledged when
+//! it has filled. Only the second epoch takes places, all of the SSD that leaves. So its groups wait for a
+//! lease once.
 //!
 //! `most` is the highest number of replicas that a volume has. A place at or above it has no data.
 
@@ -22,8 +22,8 @@ use alloc::vec::Vec;
 
 impl Map {
     /// The map in which SSDs come in for all places of `leaves` that volumes use and that have none yet.
-    /// `choose` names the SSD for a row and place among those that may come in: SSDs without a part in the
-    /// row, or else those at a place that no volume uses.
+    /// `choose` picks the SSD for a row and place. SSDs outside the row are offered first. Where there are
+    /// none, SSDs at places that no volume uses are.
     ///
     /// # Errors
     /// [`Unchanged::NoPlace`] where no row needs one, or one cannot have one: then nothing changes.
@@ -78,18 +78,17 @@ impl Map {
         if next.rows == self.rows { Err(Unchanged::NoPlace) } else { Ok(next) }
     }
 
-    /// The map in which an SSD that leaves has no place any more that no volume uses. Of the places that
-    /// volumes use it takes none.
+    /// The map in which an SSD that leaves has lost its places, if no volume uses them.
     ///
     /// # Errors
-    /// [`Unchanged::NoPlace`] where it has none.
+    /// [`Unchanged::NoPlace`] where it has none, or a volume uses one.
     pub fn leave_unused(&self, ssd: SsdId, most: u8, term: Term) -> Result<Self, Unchanged> {
         let next = Self { epoch: self.epoch, ..self.next(term) }.left_unused(ssd, most, self.epoch + 1);
         let next = Self { epoch: self.epoch + 1, ..next };
         if next.rows == self.rows { Err(Unchanged::NoPlace) } else { Ok(next) }
     }
 
-    /// This map, which is the next one, without those places.
+    /// This map, which is the next one, without these places.
     #[must_use]
     pub fn and_leave_unused(self, ssd: SsdId, most: u8) -> Self {
         let epoch = self.epoch;
@@ -97,6 +96,9 @@ impl Map {
     }
 
     fn left_unused(mut self, ssd: SsdId, most: u8, epoch: u64) -> Self {
+        if self.rows.iter().any(|row| row.place_of(ssd, most).is_some()) {
+            return self;
+        }
         let mut is_deprived = false;
         for row in &mut self.rows {
             for place in row.places.iter_mut().skip(usize::from(most)) {
@@ -123,8 +125,8 @@ impl Map {
         }
     }
 
-    /// Of this map, which is the next one: the SSDs that came in for those that leave take over, where all that
-    /// come in for one have filled.
+    /// This map is the next one. SSDs that came in for one that leaves take over in it, if all of them have
+    /// filled.
     pub(super) fn take_over(&mut self, filled: SsdSet) {
         let comes_in = |row: &Row| {
             let incoming = row.incoming?;

@@ -165,7 +165,7 @@ fn a_volume_that_is_not_made_stays_on_no_ssd_that_is_coming_back() {
     comes_to_one_state(steps, 0, 0, true);
 }
 
-/// The deletion of a volume has begun on an SSD alone that was dropped meanwhile. The next daemon finishes it.
+/// The deletion of a volume has begun on an SSD alone that was dropped meanwhile. The next daemon ends it.
 #[test]
 fn a_deletion_that_only_a_dropped_ssd_knows_of_is_finished_by_the_next_daemon() {
     let steps = vec![
