@@ -11,7 +11,7 @@ use gnstor_fleet::map::Map;
 use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3};
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, Unavailable};
 
-/// A change that is no loss takes no copy: of volumes of up to so many replicas as the fewest places that an
+/// A change that is no loss takes no copy. This is so of volumes of up to so many replicas as the fewest places that an
 /// SSD which takes over had before. No SSD that comes in was one of the copies.
 pub(crate) fn takes_no_copy(before: &FleetMap3, after: &FleetMap3) {
     let (Some(old), Some(new)) = (Map::of(before), Map::of(after)) else { return };
