@@ -61,7 +61,7 @@ pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
         let number = about.index;
         let other = stand_in(number, about.data.as_deref(), about.bytes, &map, (came_up, why))?;
         let behind = std::mem::replace(&mut array[index], other);
-        // The SSD ends as it was found.
+        // The SSD ends without a change of its file.
         take_back([behind]);
     }
     with_numbers(array)

@@ -32,7 +32,7 @@ pub enum MediaError {
     /// A change to the preset that is not possible.
     #[error("--set {0}")]
     Setting(String),
-    /// The file has another SSD than was asked for.
+    /// The file holds another SSD than requested.
     #[error("{path}: {what}")]
     Mismatch {
         /// The file.

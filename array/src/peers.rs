@@ -222,7 +222,7 @@ impl Carrying {
         });
     }
 
-    /// Connects on a thread of its own.
+    /// Connects on its own thread.
     fn dial(&mut self, name: (u16, u16), dial: Dial) {
         let to = self.dialled.clone();
         let connect = match self.connector(name, dial) {

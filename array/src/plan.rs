@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The wanted properties of SSDs, before any is made.
+//! The requested properties of SSDs before any is made.
 
 use crate::media_error::MediaError;
 use gnstor_auth::Group;

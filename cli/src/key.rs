@@ -74,11 +74,13 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
     Ok(ArrayKey { secret: key, file: args.manager_key.clone(), is_new: false })
 }
 
-/// The key of `gnstor ssd`; no secret if it must believe every host. If the file does not exist, it is made.
+/// The key of `gnstor ssd`. It has no secret if the SSD must accept every host. If the file does not exist,
+/// this makes it.
 ///
 /// # Errors
-/// As [`given`]; or neither a key nor `--no-auth` is given; or it listens for other machines without TLS, or
-/// without any proof.
+///
+/// As [`given`]. Also if the arguments have no key and no `--no-auth`, or if the SSD listens for other
+/// machines without TLS or without any proof.
 pub(crate) fn of_ssd(args: &SsdArgs) -> Result<ArrayKey, CliError> {
     if args.manager_key.is_none() && !args.no_auth {
         return Err(CliError::Usage(format!(

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Pause between two checks of the array.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
-/// What was last printed about a running array.
+/// The last printed state of a running array.
 #[derive(Debug)]
 pub(crate) struct Watch {
     json: bool,

@@ -131,9 +131,9 @@ impl QpExecutor for Executor {
 struct Delays {
     /// Delay between the client's stamp, if it writes one, and the executor's.
     commit: Option<Span>,
-    /// Between the executor's stamp and the transport's look at it.
+    /// Time from the executor's stamp until the transport reads it.
     command: Span,
-    /// Between the request for a write's data and its arrival.
+    /// Time from the request for a write's data until the data arrives.
     data: Span,
     /// Between the response's modelled arrival and when the client can see it.
     response: Span,

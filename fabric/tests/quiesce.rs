@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An invalidated key opens nothing from its completion on: neither for new copies, nor for copies under
-//! way on any ring.
+//! When the invalidation of a key is complete, the key opens no memory. This holds for new copies and for
+//! copies under way on any ring.
 
 use gnstor_base::region::HostRegion;
 use gnstor_base::testing::deadline;

@@ -45,7 +45,7 @@ pub struct LeaseAsk {
 /// An SSD that has asked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Asking {
-    /// What it asked.
+    /// The question of the SSD.
     pub ask: LeaseAsk,
     /// The time of asking, on the asker's clock. It was read before the first message left.
     pub asked_at: u64,

@@ -115,7 +115,7 @@ pub(crate) struct Path {
     asked: Option<Asked>,
     /// A question for the fleet map that is not answered.
     map: Option<map::Question>,
-    /// The I/O queues, as long as they are connected.
+    /// The I/O queues while they are connected.
     io: Vec<Weak<Lifeline>>,
 }
 

@@ -107,7 +107,7 @@ int gn_open(gn_client *client, const char *name, uint32_t rights, gn_file **file
 // Gives the rights back.
 void gn_close(gn_file *file);
 
-// The volume as it was when it was opened.
+// Properties of the volume at the time of the open.
 int gn_file_info(const gn_file *file, gn_volume_info *info);
 
 // Reads or writes all of the range or fails. `data` may be null if `bytes` is 0. -EINVAL: not whole blocks,

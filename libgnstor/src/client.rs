@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// How a client reaches the SSDs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fabric {
-    /// By the addresses that the daemon gives, over TCP.
+    /// Over TCP, at the addresses that the daemon gives.
     #[default]
     Daemon,
     /// The array runs on this process's engine: SSD n is its target n.

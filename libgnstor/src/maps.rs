@@ -28,7 +28,7 @@ use zerocopy::IntoBytes;
 /// Longest wait for the daemon's map.
 const DAEMON: Duration = Duration::from_secs(2);
 
-/// The map in use, and who uses it.
+/// The map in use, and its users.
 #[derive(Debug)]
 pub(crate) struct Maps {
     rpc: Arc<Rpc>,

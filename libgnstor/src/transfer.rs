@@ -228,7 +228,7 @@ impl Transfers {
         Ok(ended)
     }
 
-    /// Runs requests once. Returns them as they have ended.
+    /// Runs each request once. Returns the requests with their results.
     fn run_once(&self, target: Target<'_>, file: FileAbi, items: &[Item]) -> Result<Vec<Item>, Error> {
         let count = u32::try_from(items.len()).expect("bounded by the staging memory");
         let at = |offset: usize| self.control.address() + offset as u64;

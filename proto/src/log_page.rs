@@ -167,7 +167,7 @@ pub struct CountersHeader {
 
 const _: () = assert!(size_of::<CountersHeader>() == 64);
 
-/// What one volume or one client did.
+/// Counters of one volume or one client.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

@@ -37,7 +37,7 @@ const OF_ANY: u32 = 1 << 17;
 /// CDW12: the answer has digests instead of rows.
 const DIGESTS: u32 = 1 << 18;
 
-/// What a question asks for.
+/// What a question asks of an SSD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
     /// The rows of this number of blocks.

@@ -12,7 +12,7 @@ use gnstor_base::time::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The times at which actors are to be stepped.
+/// The next step time of each actor.
 #[derive(Debug)]
 pub struct Agenda {
     heap: BinaryHeap<Reverse<(Time, u32, u32)>>,

@@ -32,7 +32,7 @@ pub struct Sweep {
     pub nodes: usize,
     /// Copies of every block.
     pub replicas: u8,
-    /// What the clients do.
+    /// Kind of the clients' requests.
     pub rw: Rw,
     /// Bytes of a request.
     pub bs: u64,
@@ -69,7 +69,7 @@ pub struct Row {
     pub nodes: usize,
     /// Copies of every block.
     pub replicas: u8,
-    /// What the clients did.
+    /// Kind of the clients' requests.
     pub rw: Rw,
     /// Bytes of a request.
     pub bs: u64,

@@ -37,7 +37,7 @@ const FILL_LIMIT: Span = Span::from_ms(600_000);
 pub struct Plan {
     /// SSDs.
     pub ssds: usize,
-    /// Clients, each with a volume of its own.
+    /// Number of clients. Each has its own volume.
     pub clients: usize,
     /// Machines with SSDs, each with a wire of its own.
     pub nodes: usize,

@@ -7,7 +7,7 @@ use libgnstor::Rights;
 use serde_json::Value;
 use std::time::Duration;
 
-/// What `gnstor ARGS --json` says of these volumes.
+/// Whether `gnstor ARGS --json` reports that the replicas of this volume may differ.
 fn may_differ(shown: &Value, name: &str) -> bool {
     let all = shown.as_array().or_else(|| shown["volumes"].as_array()).expect("volumes");
     let volume = all.iter().find(|v| v["name"] == name).expect("it is listed");

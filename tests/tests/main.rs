@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The whole system, end to end. One binary runs all of these tests: while some wait for processes, others
+//! The end-to-end tests of the whole system. One binary runs them all: while some wait for processes, others
 //! use the cores.
 
 mod anew;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rooms of the firmware (`deengine/src`) use each other only in these directions.
+//! The rooms of the firmware (`deengine/src`) may use each other only in these directions.
 
 use crate::deadline::{Deadline, LIMIT};
 use regex::Regex;
@@ -128,7 +128,7 @@ fn read(folder: &Path, room: Option<&str>, arrows: &mut Arrows) {
     }
 }
 
-/// Rooms that a room reaches by arrows.
+/// The rooms that a room uses directly or through others.
 fn reach(arrows: &Arrows, from: &str) -> BTreeSet<String> {
     let (mut seen, mut todo) = (BTreeSet::new(), vec![from.to_owned()]);
     while let Some(room) = todo.pop() {

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
-/// Of each I/O. A launch may take 5 s more.
+/// Deadline of each I/O. A launch may take 5 s more.
 const IO_TIMEOUT: Duration = Duration::from_secs(1);
 const STOPPED: Duration = Duration::from_secs(8);
 /// Names the array to the process that is stopped.
@@ -59,7 +59,7 @@ fn a_client_that_is_stopped() {
             }
         };
         println!("the longest write took {longest:?}");
-        // Its lease has ended meanwhile: it is taken anew.
+        // Its lease has ended meanwhile. The client opens the volume again.
         drop(file);
         let file = guest.client.open("v", Rights::Write).expect("the client goes on");
         let new = pattern(2, MIB);

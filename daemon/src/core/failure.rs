@@ -52,8 +52,8 @@ pub(super) fn blame(failed: &BTreeMap<u16, Trouble>) -> String {
     text
 }
 
-/// The code of a call that failed because of SSDs: what they all agree on if the caller can act on it, else
-/// "try later".
+/// The code of a call that failed because of SSDs. If all SSDs report the same code and the caller can act on
+/// it, it is that code. Otherwise it is "try later".
 pub(super) fn code_of(failed: &BTreeMap<u16, Trouble>) -> GrpcCode {
     let full = |trouble: &Trouble| {
         matches!(trouble, Trouble::Refused(Refusal::TableFull | Refusal::CapacityExceeded))

@@ -5,7 +5,7 @@ use super::volume::Volume;
 use super::{Core, Owner, Ticket};
 
 impl Core {
-    /// What the request waits for.
+    /// Describes what the request waits for.
     pub(super) fn late_message(&self, ticket: Ticket) -> String {
         let owns = |v: &&Volume| v.round.as_ref().is_some_and(|r| r.ticket() == Some(ticket));
         let secs = self.config.request_ms / 1000;

@@ -226,7 +226,7 @@ impl Link {
         Ok(())
     }
 
-    /// The queue is not used any more.
+    /// Handles the loss of the queue.
     fn fell(&mut self, now: u64, error: ChannelError) {
         let error = self.exchange.end(error);
         self.collect(now);

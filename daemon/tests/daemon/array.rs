@@ -55,7 +55,7 @@ pub(crate) struct SimSsd {
     pub(crate) dead: bool,
     /// It says that acknowledged writes may be missing.
     pub(crate) filling: bool,
-    /// Its capacity is smaller than the others' by this.
+    /// Number of bytes by which its capacity is smaller than the others'.
     pub(crate) lacks_bytes: u64,
     /// State of its scrub, and the share of its repairs.
     pub(crate) scrub: ScrubLog,

@@ -50,7 +50,7 @@ fn a_reader_is_let_in_while_an_ssd_is_away_which_hears_of_it_later() {
     assert!(matches!(bench.ask(read("a", 6)), Ok(Reply::Opened { .. })));
     let readers = |bench: &Bench, ssd: usize| bench.array.ssd(ssd).active()[0].readers.clone();
     assert_eq!((readers(&bench, 0), readers(&bench, 1)), (vec![client(6)], vec![]));
-    // With another SSD away, too, there is still one that has it. With all of them away there is none.
+    // When a second SSD is lost, one SSD still has the entry. When all SSDs are lost, none has it.
     bench.lose(0);
     assert!(bench.ask(read("a", 7)).is_ok());
     bench.lose(2);

@@ -40,7 +40,7 @@ struct Run {
     /// SSDs whose last copies the operator may have called lost. If no volume has a block there, the daemon
     /// accepts that without `lose_data`.
     given_up: BTreeSet<u16>,
-    /// No daemon can start any more.
+    /// No further daemon can start.
     is_over: bool,
 }
 
@@ -117,7 +117,8 @@ impl Run {
         self.hear();
     }
 
-    /// Empty SSDs get the places in which they are, and absent ones that lack writes are used as they are.
+    /// Empty SSDs get the places in which they are. Absent SSDs that lack writes are used with the content
+    /// that they have.
     fn repair_all(&mut self) {
         // A request that waits may keep an SSD absent until it ends.
         for (ms, lose_data) in [(1_000, false), (1_000, false), (100_000, true), (5_000, true), (5_000, true)]

@@ -102,7 +102,13 @@ impl Client {
     }
 
     async fn open(&mut self, name: &str, client_id: u32, rights: Rights) -> Result<(), Status> {
-        let wish = OpenRequest { name: name.into(), client_id, rights: rights.into(), lease_ms: 0 };
+        let wish = OpenRequest {
+            name: name.into(),
+            client_id,
+            rights: rights.into(),
+            lease_ms: 0,
+            follows_drains: false,
+        };
         self.volumes.open(self.sign(wish)).await.map(drop)
     }
 
@@ -114,6 +120,7 @@ impl Client {
             lease_ms: 0,
             reaches: None,
             in_doubt: false,
+            follows_drains: false,
         };
         self.volumes.renew(self.sign(wish)).await.map(drop)
     }

@@ -52,7 +52,7 @@ pub enum DurableError {
         /// Value given by the caller.
         wanted: u64,
     },
-    /// Neither header copy can be used.
+    /// Both copies of the header are unusable.
     #[error("the system area cannot be opened: {reason}; format the SSD anew, or put a copy of it back")]
     Header {
         /// Why.

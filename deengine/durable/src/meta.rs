@@ -40,7 +40,7 @@ pub enum SuperblockState {
     },
     /// Full.
     Closed,
-    /// Not used any more.
+    /// The block is retired.
     Dead,
 }
 
@@ -104,7 +104,7 @@ pub struct HistoryMeta {
 pub struct Meta {
     /// Every superblock.
     pub superblocks: Vec<SuperblockMeta>,
-    /// Blocks that are not used any more.
+    /// Retired blocks.
     pub bad: Vec<Block>,
     /// The stamp histories, ascending by their volumes' ids.
     pub histories: Vec<HistoryMeta>,

@@ -74,7 +74,7 @@ pub enum Record {
         /// Number of its erases.
         erases: u32,
     },
-    /// A block is not used any more.
+    /// A block was retired.
     Bad {
         /// Number of the block.
         block: Block,

@@ -28,7 +28,7 @@ pub(crate) fn map_session(seed: u64) -> MapSession {
     let is_large = entries == 20_000;
     let keys = slots * if is_large { 97 } else { dice.of(&[80, 96, 105, 150, 180]) } / 100;
     if is_large {
-        // So many that drawn blocks could not fill it.
+        // The number is so large that drawn blocks could not fill the map.
         due.extend([Op::Fill { first: 0, seed, count: slots * 93 / 100 }, Op::Image]);
     }
     MapSession { dice, seed, pages: u32::try_from(pages).expect("small"), keys, is_large, due }

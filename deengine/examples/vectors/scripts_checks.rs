@@ -82,7 +82,7 @@ fn volumes(scripts: &mut Vec<Script>, name: &str, own: Io) {
         s.finish(format!("ids-{name}"), format!("ids: {name} with the first and last volume and client")),
     );
 
-    // Beside it one that lives.
+    // The second volume is not deleted.
     let mut s = Writing::new();
     s.add(&entry(6));
     let other = Io { vid: 6, ..own };

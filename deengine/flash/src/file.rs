@@ -72,7 +72,7 @@ pub struct DataFile {
     kind: Kind,
     layout: Layout,
     io: IoMode,
-    /// Frames lie in memory that outlives a killed process.
+    /// Frames are in memory that outlives a killed process.
     keeps_memory: bool,
     syncs: Arc<Syncs>,
     writer: Writer,
@@ -261,7 +261,7 @@ impl DataFile {
         sys::is_direct(&self.data)
     }
 
-    /// Writes data somewhere else.
+    /// Replaces the file to which data is written.
     #[cfg(test)]
     pub(crate) fn with_data(self, data: File) -> Self {
         Self { data, ..self }

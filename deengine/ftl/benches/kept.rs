@@ -86,7 +86,7 @@ fn main() {
             figures[kind][1].push(other[kind]);
         }
     }
-    // The fastest tenth: the machine did nothing else then.
+    // Takes the fastest tenth, in which the machine was otherwise idle.
     let at = |values: &mut Vec<f64>, percent: usize| {
         values.sort_by(f64::total_cmp);
         values[values.len() * percent / 100]

@@ -22,7 +22,7 @@ pub(crate) struct Erasures {
     emptied: Vec<Superblock>,
     /// The superblock whose erase has begun.
     running: Option<Erasing>,
-    /// Only time prevents the next erase.
+    /// More erases wait, and only time prevents the next one.
     has_more: bool,
 }
 

@@ -223,8 +223,8 @@ impl Ftl {
         gnstor_durable::dump::bytes_for(tail, buffered + u64::from(pages)) <= budget
     }
 
-    /// Makes sure that a dump has room for so many bytes of transactions, as programs end. Trims and sweeps
-    /// write no page, and what they journal is in the dump, too.
+    /// Ensures that a dump has room for this many bytes of transactions when programs end. Trims and sweeps
+    /// write no page, but the dump also has their transactions.
     pub(crate) fn make_dump_room_for_tail(
         &self,
         inner: &mut Inner,

@@ -78,8 +78,8 @@ impl Ftl {
         // `since` holds the journal back until the new unit is on flash.
         let page = inner.streams[stream as usize].take(&self.flash, since, now);
         self.flash.place(page, frame, oob);
-        // Transactions before `since` stay as they are. The transactions of a dump name the same page
-        // numbers for pages of their own, which are still to be written.
+        // Transactions before `since` do not change. A dump's transactions use the same page numbers for its
+        // own pages, which are not written yet.
         inner
             .journal
             .amend(since, |index, value| self.map.moved_word(index, value, from.0, page.0).unwrap_or(value));

@@ -129,7 +129,7 @@ impl Commits<'_> {
         self.ftl.kept(&self.inner, vid, generation, vba)
     }
 
-    /// The digest of these blocks as they are now.
+    /// The digest of the current content of these blocks.
     pub fn digest(&self, vid: Vid, generation: u32, blocks: &[u32]) -> u64 {
         let row = |vba: &u32| self.kept(vid, generation, *vba).row(*vba).digest();
         blocks.iter().map(row).fold(0, u64::wrapping_add)

@@ -129,7 +129,7 @@ impl Ftl {
     /// were unmapped.
     pub(crate) fn sweep_written(&self, inner: &mut Inner) -> u64 {
         let mut unmapped = 0;
-        // What is unmapped here writes words, too.
+        // The unmapping itself writes words, which this loop then also takes.
         while let Some((index, value)) = inner.edits.sweeps.written.pop() {
             // The stash has no entry of a word: see the module's comment.
             let Some((vid, vba, page)) = self.map.entry_of_word(index, value) else { continue };

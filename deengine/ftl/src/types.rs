@@ -62,7 +62,7 @@ pub struct Committed {
 /// Why a write cannot be committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CommitError {
-    /// Nothing has changed. The caller repeats the call after [`crate::Ftl::maintain`].
+    /// Nothing has changed. The caller must call [`crate::Ftl::maintain`] and then try again.
     #[error("collection has to finish first")]
     Stalled,
     /// Too many blocks have gone bad.

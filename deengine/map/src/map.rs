@@ -306,7 +306,7 @@ impl Map {
         }
     }
 
-    /// Without a branch for each slot.
+    /// Compares without a branch for each slot.
     #[inline(never)]
     pub(crate) fn compare_plainly(&self, line: &Line, tag: u64) -> Compared {
         let (mut hit, mut empty) = (0, 0);

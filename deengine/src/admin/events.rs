@@ -46,7 +46,7 @@ impl Ssd {
         self.smart().flash_health()
     }
 
-    /// A host has changed which warnings it wants, or its thresholds: it is told of the warnings that stand.
+    /// Reports the current warnings to a host that has changed its thresholds or the warnings that it wants.
     pub(crate) fn remind(&mut self, now: Time, cntlid: u16, before: u8) {
         let warnings = self.warnings(cntlid) & !before;
         let Some(wanted) = self.hosts.host(cntlid).map(|host| host.features.events) else { return };

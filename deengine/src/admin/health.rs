@@ -32,7 +32,7 @@ impl Ssd {
         }
     }
 
-    /// As [`Self::look_at_flash`], but not more often than useful.
+    /// As [`Self::look_at_flash`], but at most at a useful rate.
     pub(crate) fn watch_flash(&mut self, now: Time) {
         if now >= self.smart().look_at() {
             self.look_at_flash(now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A command in flight: what it waits for, what it does then, and the words of its completion.
+//! A command in flight: what it waits for, its next step, and its completion.
 
 use crate::commands::CompletionPermit;
 use crate::commands::scratch::Buffer;

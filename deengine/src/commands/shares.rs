@@ -14,7 +14,8 @@ use crate::permission::Authorized;
 use crate::request::Request;
 use gnstor_proto::slba::ClientId;
 
-/// While so many frames are free, no client is asked what it has. A quarter of the frames for data under way.
+/// Number of free frames from which on shares are not checked. It is a quarter of the frames for data under
+/// way.
 const PLENTY: u32 = crate::config::FRAMES / 4;
 
 /// Frames that one worker, or the firmware, has taken for each client.

@@ -18,7 +18,7 @@ pub(crate) struct Features {
     pub(crate) tell_unwritten: bool,
     /// 05h, 15:0: how long to try to read a block. Nothing is tried again, so every limit is kept.
     pub(crate) retry_limit: u16,
-    /// 0Bh: which events it wants.
+    /// 0Bh: the events that the host wants.
     pub(crate) events: u32,
 }
 

@@ -22,7 +22,7 @@ use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A pending thing of a queue.
+/// An entry that pends in a queue.
 #[derive(Debug)]
 pub(super) enum Waiting {
     /// A command as it arrived.

@@ -340,7 +340,7 @@ impl Worker {
         }
     }
 
-    /// The data of a write is not wanted.
+    /// Releases the frames of a write whose data is not needed.
     pub(super) fn release_frames(&mut self, blocks: Vec<NewBlock>) {
         blocks.iter().for_each(|block| self.shared.ftl.give_frame(block.frame));
         self.keep_list(blocks);

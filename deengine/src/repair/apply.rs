@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 /// Result for a block.
 enum Outcome {
-    /// The block stays as it is.
+    /// The block does not change.
     Same,
     /// The block got the other SSD's content by this transaction.
     Replaced(Seq, Time),

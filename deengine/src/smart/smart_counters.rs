@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What SMART counts over the life of the SSD. It is kept in the metadata at power on, at power off, and at
-//! most a minute apart in between.
+//! SMART's counters over the life of the SSD. The SSD saves them in its metadata at power on, at power off,
+//! and at least once a minute in between.
 //!
-//! A power cut loses what was counted since, a minute's work at the most, and neither a power cycle nor an
+//! A power cut loses the counts since the last save: at most one minute. It loses no power cycle and no
 //! unsafe shutdown.
 
 use super::Smart;

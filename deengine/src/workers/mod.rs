@@ -102,7 +102,7 @@ pub(crate) struct WorkerState {
     busy_ps: AtomicU64,
     mail: Mutex<VecDeque<Note>>,
     has_mail: AtomicBool,
-    /// Where nothing is set, the thread looks by itself.
+    /// Wakes the worker's thread. If it is not set, the thread polls.
     wake: OnceLock<Wake>,
     combining: CombiningQueue,
 }
@@ -401,7 +401,7 @@ mod tests {
         for (worker, rung) in rung.iter().enumerate() {
             let (set, rung) = (Arc::downgrade(&workers), Arc::clone(rung));
             workers.state(worker).wake_by(move || {
-                // Its thread finds the note.
+                // The worker's thread finds the note.
                 assert!(set.upgrade().expect("it is there").state(worker).has_mail());
                 rung.fetch_add(1, Ordering::Relaxed);
             });

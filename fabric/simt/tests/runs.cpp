@@ -168,7 +168,7 @@ void time_can_be_virtual() {
   CHECK(early == 0 && virtual_now >= 1000 && virtual_now < 100000);
 }
 
-// What ends a run.
+// Events that end a run.
 
 void a_deadlock_names_the_waiting_lanes() {
   simt::Stats s = simt::launch(1, 64, check::returning(), [] {

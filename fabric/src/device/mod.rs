@@ -335,7 +335,7 @@ impl Device {
     /// Whether no kernel is on the device, also after a launch that failed.
     pub fn is_idle(&self) -> bool {
         match &self.backend {
-            // Its lanes have ended or been dropped when `run` returns.
+            // The lanes have ended or been dropped when `run` returns.
             Backend::Host(_) => true,
             Backend::Cuda(gpu) => gpu.is_idle(),
         }

@@ -62,7 +62,7 @@ pub struct PeerExecutor {
     next_piece: u32,
     /// Cost of its frames since its turn began.
     spent: u32,
-    /// What its frames may cost in a turn.
+    /// The cost that its frames may have in a turn.
     turn: u32,
     up: VecDeque<Up>,
 }

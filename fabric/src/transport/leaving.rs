@@ -65,7 +65,7 @@ impl RcTransport {
         }
         let mut worked = false;
         for i in 0..self.leaving.executors.len() {
-            // Its other reports concern connections that are gone.
+            // The executor's other reports concern connections that are already removed.
             for _ in 0..STEP_REPORTS {
                 let Some(up) = self.leaving.executors[i].1.poll() else { break };
                 worked = true;

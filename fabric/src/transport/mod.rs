@@ -348,8 +348,8 @@ impl RcTransport {
         Some(id)
     }
 
-    /// Ends a connection from the initiator's side. Its queue pair is left as it is; its transfers end as
-    /// soon as its executor moves nothing for it any more.
+    /// Ends a connection from the initiator's side. The queue pair does not change. The transfers end as soon
+    /// as the executor moves no more data for them.
     pub fn close(&mut self, now: Time, id: ConnId) {
         if let Some(conn) = self.conns.get(&id) {
             match conn.to {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A table of named things with a fast lookup. A name consists of a place and the place's age. So the name of
-//! a removed thing does not find the next thing in its place.
+//! A table of named entries with a fast lookup. A name consists of a place and the place's age. So the name
+//! of a removed entry never finds the next entry in its place.
 //!
-//! A place that has had all its ages rests until every other place has had all of them, too. So a name is
-//! used again only after four thousand million others.
+//! When a place has used all its ages, it is not used until every other place has used all of them, too. So a
+//! name comes again only after four thousand million other names.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ pub(super) trait Name: Copy {
     fn raw(self) -> u32;
 }
 
-/// A table of up to 65,536 things.
+/// A table of up to 65,536 entries.
 pub(super) struct Table<K, T> {
     places: Vec<(u16, Option<T>)>,
     free: Vec<u16>,
@@ -37,7 +37,7 @@ impl<K, T> Default for Table<K, T> {
 }
 
 impl<K: Name, T> Table<K, T> {
-    /// Inserts a thing; `None` if no place is left.
+    /// Inserts an entry. Returns `None` if no place is left.
     pub(super) fn insert(&mut self, value: T) -> Option<K> {
         let place = self.free.pop().or_else(|| self.fresh()).or_else(|| self.worn.pop_front())?;
         let (age, slot) = &mut self.places[usize::from(place)];

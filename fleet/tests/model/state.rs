@@ -63,7 +63,7 @@ pub(crate) enum Role {
     Leader { lead: Lead<MapRef>, round: Option<Round<MapRef>>, settle: Option<Settle>, grant: Option<Grant> },
 }
 
-/// A write lease of which the members are told.
+/// A write lease that the daemon announces to the members.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Grant {
     pub(crate) lease_epoch: u32,
@@ -73,7 +73,7 @@ pub(crate) struct Grant {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Daemon {
-    /// The last term that it asked for.
+    /// The last term that it requested.
     pub(crate) term: Term,
     pub(crate) role: Role,
 }
@@ -191,7 +191,7 @@ impl State {
         &self.ssds[usize::from(id)]
     }
 
-    /// Removes what can have no consequences any more. So states that differ in nothing else become one.
+    /// Removes state that can have no further effect. So states with equal behaviour become one.
     pub(crate) fn tidy(&mut self, keeps_answers: bool) {
         let oldest = self.ssds[..usize::from(REPLICAS)].iter().map(|ssd| ssd.map().epoch).min().unwrap_or(0);
         let (requests, acked) = (&self.client.requests, self.ghost.acked);

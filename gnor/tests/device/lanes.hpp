@@ -68,7 +68,7 @@ void give_buffer(Harness& r, channel& c, Lane& lane) {
   else pool_free<S>(c.data, lane.data.base, lane.bytes);
 }
 
-/// Where it lies it stays until it has ended.
+/// The request must not move until it has ended.
 io request_of(Harness& r, const Lane& lane) {
   gn_u32 opcode = lane.write ? IO_WRITE : IO_READ;
   return r.cfg.fragments ? io_make(r.v, opcode, lane.vba, lane.blocks, lane.data, lane.first, POOL_KEY, 0)

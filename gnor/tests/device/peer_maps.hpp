@@ -5,7 +5,7 @@
 
 namespace harness {
 
-/// As the firmware judges epoch and place.
+/// Judges epoch and place as the firmware does.
 inline bool Peer::refuses_map(const Job& job) {
   gn_u32 ours = data_of(job.q).epoch, status = 0, reason = 0;
   if (job.epoch < ours) status = 0x0702, reason = REFUSED_STALE_MAP;
@@ -54,7 +54,7 @@ inline void Peer::move_clients() {
   if (next % 2 == EPOCH % 2) clients_move_at = pair_at(next) + (r.cfg.seed % 2 ? 0 : 800);
 }
 
-/// Rule 5a: all members of one epoch have it.
+/// Whether all members of one epoch have the write (rule 5a).
 inline bool Peer::is_whole(gn_u32 vba, gn_u32 version) const {
   for (gn_u32 epoch = EPOCH; epoch <= r.last_epoch(); ++epoch) {
     bool all = true;

@@ -122,7 +122,7 @@ void patient_user(void* arg) {
   bad += takes(80) || b.pages;  // four blocks are free, not five; what was taken of them is back
   for (gn_u32 i = 0; i < w.p.blocks; i += 4) bad += words[i] != POOL_WHOLE, words[i] = 0;
   for (gn_u32 i = 0; i < MOST; ++i) bad += words[i] != before[i], words[i] = 0;
-  // Parts, counted as they are cut.
+  // The test counts the parts while it cuts them.
   for (gn_u32 seed = 0; seed < 4000; ++seed) {
     Rng rng(seed);
     b.shift = rng.below(3) * 4;

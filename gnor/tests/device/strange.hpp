@@ -84,7 +84,7 @@ inline gn_u32 strange_counted(const Peer& p) {
   return __atomic_load_n(&p.r.c.protocol_errors, __ATOMIC_RELAXED);
 }
 
-/// Only the honest response has ended a command.
+/// Checks that only the honest response has ended a command.
 inline void check_strange(Peer& p) {
   Peer::Strange& x = p.strange;
   x.before[x.own] = CMD_FREE;

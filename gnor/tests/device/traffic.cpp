@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
       ++bad, printf("  no queue pair was made anew\n");
     if (s.config == strange_responses && !bad && !strange) ++bad, printf("  no response was strange\n");
     if (s.config == behind_dumps && !bad && !dumped) ++bad, printf("  no DUMP was executed\n");
-    // By turns each would get half.
+    // If the reads took turns, each SSD would get half.
     if (s.config == one_ssd_is_slow && !bad && reads_of[1] * 3 > reads_of[0] * 2)
       ++bad, printf("  the slow SSD has %llu reads, the other %llu\n", reads_of[1], reads_of[0]);
     printf("%s %s\n", bad ? "FAILED" : "ok", s.name);

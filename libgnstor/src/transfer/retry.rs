@@ -77,9 +77,9 @@ pub(crate) fn transfer(
     }
 }
 
-/// The failure that decides how a call goes on: the first one that neither a new connection nor another map
-/// can help, otherwise the first. Beside a failure that ends the call, others may have ended because of a
-/// broken connection, which is not the reason.
+/// The failure that decides how a call goes on. It is the first one that a new connection or another map
+/// cannot cure, otherwise the first. A failure that ends the call may break connections. Other requests then
+/// fail for that reason only.
 fn decisive(failed: &[Item]) -> Option<&Item> {
     failed.iter().find(|item| !runs_again(item)).or(failed.first())
 }

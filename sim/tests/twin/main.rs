@@ -34,7 +34,7 @@ struct Names {
 }
 
 impl Names {
-    /// Whether the two sequences can stand for the same part: neither was paired with another one before.
+    /// Whether the two sequences can be the same part: neither was paired with another one before.
     fn agree(&mut self, device: u64, twin: u64) -> bool {
         *self.twins.entry(device).or_insert(twin) == twin
             && *self.devices.entry(twin).or_insert(device) == device

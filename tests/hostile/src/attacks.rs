@@ -66,7 +66,7 @@ const SLOW_BYTES: usize = 256;
 /// Pause between two bytes of a connection: a Send takes a third of a second, a Connect with its data longer.
 const PACE: Duration = Duration::from_millis(4);
 
-/// What the attacks did.
+/// Counts of the attacks' results.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Tally {
     /// Number of attacks of each kind, in the order of [`Attack::ALL`].

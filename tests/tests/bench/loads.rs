@@ -88,7 +88,7 @@ fn both_ways_to_copy_a_bounce_buffer_are_reported_and_verified() {
                 "{clients} clients"
             );
         }
-        // Without such a buffer the run has no copier.
+        // Only mode `basic` has bounce buffers, so this run has no copier.
         let report =
             bench(&["--preset", "null", "--runtime", runtime(), "--mode", "gd", "--bounce", "kernel"]);
         assert_eq!(report["load"]["bounce"], Value::Null);

@@ -11,7 +11,7 @@ use libgnstor::Rights;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What runs beside the load.
+/// Attackers beside the load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Beside {
     /// Two hostile clients that both make this attack.

@@ -65,7 +65,7 @@ pub(crate) fn another_client_reads(other: &Guest, file: &libgnstor::File) {
 /// An array, and how it is attacked.
 struct Scene {
     up: Up,
-    /// SSDs in processes of their own.
+    /// SSDs in their own processes.
     ssds: Vec<SsdProcess>,
     address: SocketAddr,
     /// Arguments of the hostile clients.
@@ -75,7 +75,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Hostile clients that cannot prove who they are.
+    /// Hostile clients without a secret.
     fn of_strangers() -> Self {
         let up = Up::start(&["--ssds", "2"]);
         Self { address: ssd_address(&up), up, ssds: Vec::new(), says: Vec::new(), _owner: None }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The data port with TLS, in processes of their own: who gets in, what a wire can change, which ports
-//! listen.
+//! The data port with TLS and SSDs in their own processes. The tests check which clients connect, what an
+//! attacker on the wire can change, and which ports listen.
 
 use crate::{IO_TIMEOUT, guest_with, resident_mib, ssd_address};
 use gnstor_hostile::attacks;

@@ -39,7 +39,7 @@ impl Round {
         }
     }
 
-    /// The SSD does not count any more.
+    /// The round does not wait for this SSD any longer.
     pub(in crate::core) fn drop_ssd(&mut self, ssd: u16) {
         self.waiting.remove(&ssd);
         self.took.remove(&ssd);

@@ -43,7 +43,7 @@ impl Core {
         None
     }
 
-    /// The map for which Creates waited is there.
+    /// Continues the Creates that waited for this map.
     pub(super) fn create_parked(&mut self, now: u64) {
         for (ticket, request) in std::mem::take(&mut self.changes.parked) {
             self.dispatch(now, ticket, Request::Create(request));

@@ -65,7 +65,7 @@ impl Proposed {
     }
 }
 
-/// What an SSD knows of the active map.
+/// What the daemon has told an SSD about the active map.
 #[derive(Default, Debug)]
 struct Told {
     /// It has the map of this epoch, or a newer one.
@@ -120,6 +120,12 @@ pub(in crate::core) struct Changes {
     pub(in crate::core) newcomers: BTreeMap<u16, Newcomer>,
     /// SSDs that took the place of others since this daemon serves, and their identities.
     pub(super) replaced: BTreeMap<u16, [u8; 16]>,
+    /// SSDs that leave, and since when a map of this daemon says so.
+    pub(super) leave_since: BTreeMap<u16, u64>,
+    /// The epoch, the SSDs that may come in, and the most replicas, by which none is to come in.
+    pub(super) found_none_to_come: Option<(u64, Vec<(u16, u32)>, u8)>,
+    /// What a drain waits for before SSDs come in.
+    pub(in crate::core) drain_waits: Option<String>,
     /// The map in use has holes.
     pub(in crate::core) has_holes: bool,
     /// Whether this daemon does not know the former SSDs of some holes.
@@ -127,7 +133,7 @@ pub(in crate::core) struct Changes {
 }
 
 impl Changes {
-    /// The SSD does not answer. What it knows is asked for again when it does.
+    /// The SSD does not answer. When it does, the daemon asks again for its state.
     pub(in crate::core) fn lost(&mut self, ssd: u16, why: String, now: u64) {
         let returns = self.returns.get(&ssd).into_iter().flatten();
         if returns.filter(|&&at| at + FLAP_MS > now).count() >= FLAP_RETURNS {

@@ -117,7 +117,7 @@ fn link(sim: &Sim, lasts: bool) -> Link {
     link
 }
 
-/// Attends to the link, dials where it wants that, and returns what it tells the core.
+/// Steps the link and dials if it asks for that. Returns the link's messages to the core.
 fn attend(link: &mut Link, now: u64) -> (Vec<(u64, Answer)>, Vec<News>) {
     link.attend(now);
     // Commands that were sent complete at once.

@@ -6,7 +6,7 @@ use gnstor_proto::grpc::CreateRequest;
 use std::io::{Read as _, Write as _};
 use std::time::Instant;
 
-/// Sends the bytes of a message as they are.
+/// Sends the raw bytes of a message.
 async fn raw(daemon: &Daemon, path: &'static str, message: Vec<u8>) -> Status {
     let endpoint = Channel::from_shared(format!("http://{}", daemon.local_addr())).unwrap();
     let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap());

@@ -19,7 +19,7 @@ use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::VolumeEntry;
 use std::sync::Arc;
 
-/// A principal with a client id of its own.
+/// A principal with its own client id.
 pub(super) struct Party {
     pub(super) caller: Arc<Caller>,
     pub(super) id: ClientId,

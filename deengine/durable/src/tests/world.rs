@@ -8,7 +8,7 @@ use crate::{
     Replayed, Seq, State, Tombstone, dump,
 };
 
-/// A dump as it was to be written.
+/// The intended content of a dump.
 #[derive(Clone, Debug)]
 struct Sealed {
     durable: Seq,

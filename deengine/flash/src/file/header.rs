@@ -18,7 +18,7 @@ pub(super) const SYSTEM_AT: u64 = 64 << 10;
 /// The data area begins at a multiple of this.
 const DATA_ALIGN: u64 = 1 << 20;
 
-/// The header as it is in the file.
+/// The header's bytes in the file.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Raw {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Other users of the machine: what they cannot read, and what they cannot make an SSD believe.
+//! Other users of the machine can neither read an SSD's data nor give it false data.
 
 use super::*;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};

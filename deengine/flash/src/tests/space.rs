@@ -194,7 +194,8 @@ fn a_sparse_file_on_a_full_file_system_ends_no_process_and_continues_when_there_
     let _deadline = crate::tests::deadline();
     let Some(mounted) = Mounted::at(&["-t", "tmpfs", "-o", "size=2m", "tmpfs"]) else { return };
     let (path, ballast) = (mounted.path(), mounted.0.path().join("ballast"));
-    // Neither the whole of it nor the mapped part fits: the error names both before anything is written.
+    // Both the whole file and its mapped part are too large. The error names both sizes before anything is
+    // written.
     let large = Geometry::new(shape(), 1000).unwrap();
     assert!(matches!(DataFile::create(&path, &large, 0, "").unwrap_err(), DataFileError::NoSpace { .. }));
     hole(&path);

@@ -48,7 +48,7 @@ const AHEAD: u64 = 16;
 const TAIL: u64 = 2 << 20;
 /// The next transactions in bytes: a page, and a superblock that is closed and opened for it.
 const LARGEST: u64 = 3 * MAX_TRANSACTION_BYTES as u64;
-/// StampHistories as full as they get (protocol rule 6).
+/// Length of a full stamp history (protocol rule 6).
 const HISTORY: u64 = 4096;
 
 struct Maker<'a> {

@@ -17,7 +17,7 @@ fn failed_programs_lose_nothing() {
     let stats = harness.ftl().stats();
     assert!(stats.program_failures >= 5 && stats.bad_blocks >= 5, "{stats:?}");
     harness.check(harness.last(), "after failed programs");
-    // And relocated pages are durable like everything else.
+    // Relocated pages become durable, too.
     assert!(harness.make_durable());
     let last = harness.last();
     let flash = harness.power_cycle(3);

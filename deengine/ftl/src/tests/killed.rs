@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A process that is killed at any moment: everything that it has acknowledged is there.
+//! A process is killed at random moments. All writes that it has acknowledged must be there.
 //!
-//! The test runs itself a second time as the victim. The victim writes and trims random blocks. It says what
-//! it is about to do, and then that it is acknowledged. It is killed after some time, over and over on the
-//! same data file. That happens while it writes, while it restores, while it makes the file anew.
+//! The test starts itself a second time as the victim. The victim writes and trims random blocks. It prints
+//! what it is about to do, and later that the command is acknowledged. The test kills it after some time,
+//! over and over on the same data file. The kill comes while the victim writes, restores, or makes the file
+//! anew.
 
 use super::long::is_long;
 use super::*;
@@ -25,7 +26,7 @@ fn on_file(path: &Path) -> FtlConfig {
     let geometry = crate::geometry_for(&config.preset, config.logical_pages).unwrap();
     let bytes = FtlConfig::store_bytes(&config.preset, config.logical_pages, config.dump_bytes).unwrap();
     let file = if path.exists() {
-        // Its last owner may not be completely gone.
+        // The last owner may still hold the file.
         let open = || match DataFile::open(path) {
             Err(gnstor_flash::DataFileError::Locked(_)) => None,
             other => Some(other.unwrap()),
@@ -336,7 +337,7 @@ fn a_loss_that_was_not_noted_yet_is_not_forgotten_over_a_kill() {
     let config = on_file(&path);
     let OpenedFtl { ftl, mut metadata, boot } = open(&config);
     assert!(boot.is_lossy(), "{boot:?}");
-    // The acknowledged writes of the lossy runs are there.
+    // The acknowledged writes of the lossy runs exist.
     let stamp = Stamp { lease_epoch: 1, sequence: 2 };
     assert_eq!(read(&ftl, &ftl.regions(), 8), tag(stamp, 8));
     metadata.set_filling(5).unwrap();

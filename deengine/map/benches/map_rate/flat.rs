@@ -92,7 +92,7 @@ impl Flat {
         }
     }
 
-    /// `count` random looks, each after the one before.
+    /// `count` random lookups. Each depends on the result of the one before.
     pub(crate) fn look_dependent(&self, count: u64, seed: u64) -> u64 {
         let words = self.words();
         let mut last = seed;

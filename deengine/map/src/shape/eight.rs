@@ -30,7 +30,7 @@ pub(crate) struct Places {
 pub(crate) struct Checked {
     /// Mask of slots that are not empty.
     pub(crate) taken: __mmask8,
-    /// Mask of slots that are neither empty nor possible in this bucket.
+    /// Mask of slots whose word is not empty and not possible in this bucket.
     pub(crate) wrong: __mmask8,
     /// The pages of the words taken.
     pub(crate) pages: __m512i,

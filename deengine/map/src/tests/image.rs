@@ -89,7 +89,7 @@ fn words_beyond_the_image_are_refused() {
         assert_eq!(writer.load_words(first, &vec![1; count]), Err(error));
     }
     assert_eq!(writer.redo(words, 0).unwrap_err().to_string(), "words 128..+1 of an image of 128 words");
-    // Nothing was loaded, so the map is as it was.
+    // Nothing was loaded, so the map has not changed.
     assert_eq!(writer.remove(vid(5), 3, &mut no_log), Some(3));
 }
 

@@ -23,7 +23,7 @@ pub(in crate::admin) const UNANSWERED: usize = 4;
 /// The top bit of a name is for questions of a repair.
 const ROUND_MASK: u32 = 0x7F_FFFF;
 
-/// What the SSD has asked.
+/// State of this SSD's questions for its lease.
 #[derive(Debug, Default)]
 pub(in crate::admin) struct Asker {
     /// The content that asks; `None`: the map names no voters.

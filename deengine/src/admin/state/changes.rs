@@ -11,7 +11,7 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::VecDeque;
 
-/// What is asked for.
+/// A requested change.
 #[derive(Debug)]
 pub(in crate::admin) enum Change {
     /// VOLUME ADD, or CHMOD.

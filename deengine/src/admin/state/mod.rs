@@ -14,7 +14,7 @@ pub(in crate::admin) use voting::*;
 use gnstor_durable::MetadataStore;
 use volumes::Volumes;
 
-/// What admin commands change.
+/// State of the admin commands.
 #[derive(Debug)]
 pub(crate) struct Admin {
     pub(in crate::admin) volumes: Volumes,

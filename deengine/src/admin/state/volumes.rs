@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD keeps of its volumes.
+//! State of the commands that change volumes.
 
 use gnstor_base::time::Time;
 use gnstor_durable::MetadataStore;

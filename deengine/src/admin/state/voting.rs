@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a voter remembers.
+//! State of a voter.
 
 use gnstor_fleet::known::Known;
 use gnstor_fleet::voter::Held;
 use std::sync::Arc;
 
-/// What a voter knows beside its metadata.
+/// State of a voter that is not in its metadata.
 #[derive(Debug, Default)]
 pub(in crate::admin) struct Voting {
     /// The last map that was held, and its bytes.
@@ -16,7 +16,7 @@ pub(in crate::admin) struct Voting {
     pub(in crate::admin) is_mute: bool,
 }
 
-/// A map that is to be held.
+/// A map that the voter is about to hold.
 #[derive(Debug)]
 pub(in crate::admin) struct ToHold {
     pub(in crate::admin) held: Held<Known>,

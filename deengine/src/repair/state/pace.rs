@@ -41,7 +41,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// When work on so many pages of this cost may have ended, if clients have sent so many commands by now.
+    /// Earliest end of work on this many pages of this cost, if clients have sent `commands` so far.
     pub(in crate::repair) fn turn(&mut self, now: Time, commands: u64, cost: Span, pages: usize) -> Time {
         if commands != self.seen {
             (self.seen, self.used_until) = (commands, now + QUIET);

@@ -19,7 +19,7 @@ pub(in crate::repair) struct Scrub {
     pub(in crate::repair) due: Time,
 }
 
-/// Blocks of a volume that are looked at.
+/// A range of a volume's blocks that the scrub checks.
 #[derive(Debug)]
 pub(in crate::repair) struct Range {
     pub(in crate::repair) vid: Vid,
@@ -28,7 +28,7 @@ pub(in crate::repair) struct Range {
     pub(in crate::repair) blocks: u32,
     /// The next block whose own copy is to be read.
     pub(in crate::repair) at: u32,
-    /// Firsts of groups whose rows are to be compared.
+    /// Firsts of groups whose rows the scrub must compare.
     pub(in crate::repair) firsts: Vec<u16>,
     /// Copies that are wrong here.
     pub(in crate::repair) wrong: VecDeque<Wrong>,
@@ -43,7 +43,7 @@ pub(in crate::repair) struct Range {
 #[derive(Debug)]
 pub(in crate::repair) struct Wrong {
     pub(in crate::repair) vba: u32,
-    /// What is held, and whether the data matches its sum.
+    /// What this SSD holds, and whether the data matches its sum.
     pub(in crate::repair) own: (Held, bool),
     /// SSDs that may have a good copy; the next one to be asked comes first.
     pub(in crate::repair) peers: VecDeque<u16>,

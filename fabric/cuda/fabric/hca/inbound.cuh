@@ -311,8 +311,8 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
 
 GN_DEV bool is_rare(const down_work& d) { return down_op(d) != DOWN_SEND && down_op(d) != DOWN_CQE; }
 
-// Handles the messages of the lanes with `mine` that are not copies. The whole warp calls it. Rare messages,
-// neither SEND nor completion, split the batch into one message at a time.
+// Handles the messages of the lanes with `mine` that are not copies. The whole warp calls it. Rare kinds of
+// messages (all but SEND and completion) split the batch into single messages.
 GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, own_queues& own,
                             const down_work& d, bool mine) {
   gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;

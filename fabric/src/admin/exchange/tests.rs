@@ -125,7 +125,8 @@ fn a_dialogue_of_several_capsules_keeps_its_place_in_its_order() {
 #[test]
 fn a_completion_that_nothing_waits_for_ends_the_exchange_and_loses_what_is_under_way() {
     let _deadline = gnstor_base::testing::deadline();
-    // An id never given, one that another SSD's queue has in flight, and one that was completed before.
+    // An id that was never assigned, an id of a command of another SSD's queue, and an id that was completed
+    // before.
     for wrong in [900, 5, 1] {
         let mut exchange = exchange();
         give(

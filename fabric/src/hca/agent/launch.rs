@@ -54,7 +54,7 @@ struct ClientLaunch {
     done: u32,
 }
 
-/// What a launch runs beside the client.
+/// The parts of a launch beside the client.
 struct Plan {
     args: AgentArgs,
     smem_bytes: u32,

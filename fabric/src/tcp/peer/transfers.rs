@@ -108,7 +108,7 @@ impl PeerExecutor {
         for at in (0..local.bytes).step_by(MAX_DATA) {
             let bytes = (local.bytes - at).min(PIECE_BYTES);
             let local = LocalRef { offset: local.offset + u64::from(at), bytes, ..local };
-            // Only a block has a sum.
+            // Only whole blocks have a sum.
             let memory = Memory { address: memory.address.wrapping_add(at.into()), sum: None, ..memory };
             let piece = self.free_piece();
             self.hold(piece, Transfer { local, whole: Some(tag), ..transfer }, memory);

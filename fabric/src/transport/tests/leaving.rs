@@ -5,7 +5,7 @@
 use super::*;
 use gnstor_base::testing::deadline;
 
-/// What an executor was asked, and what it will report.
+/// The requests that an executor got, and the reports that it will make.
 #[derive(Default)]
 struct Asked {
     tags: Vec<u32>,

@@ -127,7 +127,7 @@ fn reduce(e: &UpEntry, base: u64) -> Seen {
             if s.payload[4..8] == base.to_le_bytes()[4..] {
                 s.payload[4..8].fill(0);
             }
-            // Without local memory, if all data is inline.
+            // A work request whose data is all inline has no local memory.
             let local = if e.arg[1] == 0 { 0 } else { e.arg[1].wrapping_sub(base) };
             (s.flags, s.bytes, s.arg) = (e.flags, e.bytes, [e.arg[0], local]);
         }

@@ -39,7 +39,7 @@ fn arrives(s: &mut Side, q: u32, at: u64, bytes: u32, mark: u8, tag: u32) {
     s.push(Down::ToOwner { qpn: FIRST_QPN + q, local, address, key: ALL, tag, sum: None });
 }
 
-/// What the owner sees: the old content while data waits.
+/// The content that the owner sees: the old content while data waits.
 fn sees(s: &Side, q: u32, at: u64, waits: bool) -> u8 {
     let byte = s.bytes(q, DATA + at, 1)[0];
     assert!(waits == (byte == 0) || !s.is_agent(), "data at {at:#x} is {byte}");
