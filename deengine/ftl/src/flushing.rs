@@ -57,8 +57,8 @@ impl Flushing {
         Span::from_ns(share.clamp(SHORTEST_PAUSE.as_ns(), LONGEST_PAUSE.as_ns()))
     }
 
-    /// Notes how a flush got on: whether transactions became durable, and whether it failed. After an error it
-    /// is tried again, and callers go on waiting.
+    /// Notes how a flush got on: whether transactions became durable, and whether it failed. After an error
+    /// it is tried again, and callers go on waiting.
     pub(crate) fn note(&mut self, now: Time, got_on: bool, result: Result<(), DurableError>) {
         if got_on {
             (self.retry_at, self.failing_since) = (None, None);

@@ -33,7 +33,9 @@ inline void Peer::move_maps() {
 }
 
 /// When the pair behind this epoch begins: SSDs are first, or clients.
-inline uint64_t Peer::pair_at(gn_u32 epoch) const { return r.cfg.map_at + 5000 + (epoch - EPOCH) / 2 * (uint64_t)PAIR; }
+inline uint64_t Peer::pair_at(gn_u32 epoch) const {
+  return r.cfg.map_at + 5000 + (epoch - EPOCH) / 2 * (uint64_t)PAIR;
+}
 
 /// As the host does it: fills the table of the next map, some places a step, in no order; then says so.
 inline void Peer::move_clients() {
