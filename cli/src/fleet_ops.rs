@@ -8,8 +8,8 @@ use gnstor_console::{CliError, out, outln, print_json, printable};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::{
-    FailRequest, FleetSsd, LostBlocks, RemoveRequest, ReplaceRequest, ResumeRequest, ShowRequest,
-    ShowResponse, WatchMapRequest,
+    DrainRequest, FailRequest, FleetSsd, LostBlocks, RemoveRequest, ReplaceRequest, ResumeRequest,
+    ShowRequest, ShowResponse, WatchMapRequest,
 };
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -63,6 +63,13 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
             let more = "the next map leaves it out until gnstor fleet resume";
             done(array, *ssd, "removed", more, None, "");
         }
+        FleetCommand::Drain { ssd, array } => {
+            let request = DrainRequest { ssd: (*ssd).into() };
+            call(array, |channel| async move { FleetClient::new(channel).drain(request).await })?;
+            let more =
+                "it serves until others have its copies, and is out then; gnstor fleet resume calls it off";
+            done(array, *ssd, "being drained", more, None, "");
+        }
         FleetCommand::Replace { ssd, lose_data, array } => {
             let request = ReplaceRequest { ssd: (*ssd).into(), lose_data: *lose_data };
             let answer =
@@ -101,7 +108,7 @@ fn ask(array: &ArrayArgs) -> Result<ShowResponse, CliError> {
 
 /// Whether something is in progress that the map does not show.
 fn is_restless(fleet: &ShowResponse) -> bool {
-    let is_restless = |ssd: &FleetSsd| !ssd.away.is_empty() || ssd.filling > 0;
+    let is_restless = |ssd: &FleetSsd| !ssd.away.is_empty() || ssd.filling > 0 || ssd.leaves;
     fleet.next_epoch > 0 || fleet.settling_volumes > 0 || fleet.ssds.iter().any(is_restless)
 }
 

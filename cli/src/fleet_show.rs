@@ -77,7 +77,8 @@ pub(crate) fn health(fleet: &ShowResponse) -> Health {
     let is_lost = |ssd: &&FleetSsd| ssd.last_copies > 0;
     let without = fleet.groups_by_copies.first().copied().unwrap_or(0);
     let only: u32 = gone().filter(is_lost).map(|ssd| ssd.last_copies).sum();
-    let waits = without.saturating_add(only);
+    // A group that waits for one SSD may be the last that another one serves.
+    let waits = without.saturating_add(only).min(fleet.groups);
     if waits > 0 {
         let absent = fleet.ssds.iter().filter(|ssd| ssd.state() == SsdState::Absent);
         let mut back: Vec<u32> = absent.chain(gone().filter(is_lost)).map(|ssd| ssd.index).collect();
@@ -133,6 +134,7 @@ fn state(ssd: &FleetSsd) -> &'static str {
         SsdState::Absent => "absent",
         _ if !ssd.away.is_empty() => "down",
         _ if ssd.filling > 0 => "filling",
+        _ if ssd.leaves => "draining",
         SsdState::Full => "full",
         SsdState::In | SsdState::Unspecified => "in",
     }
@@ -172,6 +174,15 @@ fn note(fleet: &ShowResponse, ssd: &FleetSsd) -> String {
                 format!("{percent} %, {} copied", human_bytes(fill.pulled_blocks * u64::from(BLOCK_BYTES)))
             }
         });
+    }
+    if ssd.leaves {
+        let takers: Vec<u32> = fleet.ssds.iter().filter(|s| s.filling > 0).map(|s| s.index).collect();
+        let how = match (ssd.leave_waits.as_str(), takers.is_empty()) {
+            ("", true) => "others take its copies soon".into(),
+            ("", false) => format!("SSD {} takes its copies", list(takers.into_iter())),
+            (waits, _) => format!("waits: {}", printable(waits)),
+        };
+        notes.push(format!("being drained: {how}; gnstor fleet resume {} calls it off", ssd.index));
     }
     if ssd.last_copies > 0 && is_member(ssd) {
         notes.push(format!("has the only copy of {} groups", grouped(ssd.last_copies)));
@@ -234,7 +245,8 @@ pub(crate) fn to_json(fleet: &ShowResponse) -> Value {
                 "shrunk_at": ssd.shrunk_at, "why": (!ssd.away.is_empty()).then_some(&ssd.away),
                 "down_ms": ssd.down_ms, "flaps": ssd.flaps, "taken_out": ssd.taken_out,
                 "serving_groups": ssd.serving, "filling_groups": ssd.filling,
-                "last_copies": ssd.last_copies, "fill": fill })
+                "last_copies": ssd.last_copies, "fill": fill, "leaves": ssd.leaves,
+                "leave_waits": (!ssd.leave_waits.is_empty()).then_some(&ssd.leave_waits) })
     };
     json!({
         "array": hex(&fleet.array_id), "state": health.word(), "why": health.why(),

@@ -10,6 +10,7 @@
 //! So which copy is the last depends on the number of replicas. It is judged for all numbers from the fewest
 //! that a volume has.
 
+mod drain;
 mod lost;
 mod many;
 mod votes;

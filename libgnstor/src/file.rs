@@ -70,6 +70,7 @@ impl Client {
             client_id: self.id.get().into(),
             rights: wire.into(),
             lease_ms,
+            follows_drains: true,
         };
         let mut open_files = self.open_files.lock().expect("no panic while held");
         let answer = self.rpc.wait("the opening of a volume", self.rpc.volumes().open(request))?;

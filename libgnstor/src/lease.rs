@@ -48,6 +48,7 @@ impl Lease {
             lease_ms: u32::try_from(length.as_millis()).unwrap_or(u32::MAX),
             reaches: None,
             in_doubt: false,
+            follows_drains: true,
         };
         let in_doubt = Arc::new(AtomicBool::new(false));
         let doubt = Arc::clone(&in_doubt);

@@ -34,7 +34,13 @@ impl Calls {
     }
 
     async fn open(&mut self, name: &str, client_id: u32, rights: Rights) -> Result<(), Status> {
-        let request = OpenRequest { name: name.into(), client_id, rights: rights.into(), lease_ms: 60_000 };
+        let request = OpenRequest {
+            name: name.into(),
+            client_id,
+            rights: rights.into(),
+            lease_ms: 60_000,
+            follows_drains: true,
+        };
         self.0.open(request).await.map(drop)
     }
 
@@ -46,6 +52,7 @@ impl Calls {
             lease_ms: 60_000,
             reaches: None,
             in_doubt: false,
+            follows_drains: true,
         };
         self.0.renew(request).await.map(drop)
     }

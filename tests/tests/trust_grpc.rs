@@ -192,7 +192,13 @@ async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
     } else {
         (&[Code::PermissionDenied][..], &[Code::Ok][..])
     };
-    let open = OpenRequest { name: name.clone(), client_id: id, rights: Rights::Read.into(), lease_ms: 0 };
+    let open = OpenRequest {
+        name: name.clone(),
+        client_id: id,
+        rights: Rights::Read.into(),
+        lease_ms: 0,
+        follows_drains: false,
+    };
     is(volumes.open(signed(who, open)).await.map(drop), mine);
     let release = ReleaseRequest { name: name.clone(), client_id: id, all_acknowledged: false };
     is(volumes.release(signed(who, release)).await.map(drop), if who == "anna" { mine } else { theirs });

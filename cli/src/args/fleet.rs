@@ -52,6 +52,14 @@ pub enum FleetCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
+    /// Take an SSD out while each block keeps all its copies: others take its copies first
+    Drain {
+        /// Index of the SSD
+        ssd: u16,
+        /// The array.
+        #[command(flatten)]
+        array: ArrayArgs,
+    },
     /// Take an SSD out that is not needed: all that it serves has another copy
     Remove {
         /// Index of the SSD

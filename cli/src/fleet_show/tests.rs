@@ -69,6 +69,20 @@ fn an_ssd_that_is_down_and_has_the_only_copy_makes_blocks_unavailable() {
 }
 
 #[test]
+fn an_ssd_that_is_drained_says_who_takes_its_copies_and_what_it_waits_for() {
+    let _deadline = deadline();
+    let mut fleet = fleet();
+    fleet.ssds[3].leaves = true;
+    assert_eq!((state(&fleet.ssds[3]), health(&fleet).exit_code()), ("draining", 0));
+    assert!(note(&fleet, &fleet.ssds[3]).contains("others take its copies soon; gnstor fleet resume 3"));
+    fleet.ssds[1].filling = 8;
+    assert!(note(&fleet, &fleet.ssds[3]).contains("SSD 1 takes its copies"));
+    fleet.ssds[3].leave_waits = "SSD 1 lacks 4096 bytes".into();
+    assert!(note(&fleet, &fleet.ssds[3]).contains("waits: SSD 1 lacks 4096 bytes"));
+    assert_eq!(to_json(&fleet)["ssds"][3]["leaves"], true);
+}
+
+#[test]
 fn an_array_without_voters_is_told_apart() {
     let _deadline = deadline();
     let mut fleet = fleet();

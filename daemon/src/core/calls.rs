@@ -80,11 +80,11 @@ impl Core {
             Request::Delete { name, client, request_id } => {
                 self.delete(Call { now, ticket, name: &name, client }, request_id);
             }
-            Request::Open { name, client, rights } => {
-                self.open(Call { now, ticket, name: &name, client }, rights);
+            Request::Open { name, client, rights, follows_drains } => {
+                self.open(Call { now, ticket, name: &name, client }, rights, follows_drains);
             }
-            Request::Renew { name, client, lease_epoch, lease_ms, reaches, in_doubt } => {
-                let holder = Holder { lease_epoch, reaches, in_doubt };
+            Request::Renew { name, client, lease_epoch, lease_ms, reaches, in_doubt, follows_drains } => {
+                let holder = Holder { lease_epoch, reaches, in_doubt, follows_drains };
                 self.renew(Call { now, ticket, name: &name, client }, lease_ms, holder);
             }
             Request::Release { name, client, all_acknowledged } => {
@@ -106,6 +106,7 @@ impl Core {
             Request::Resume { ssd, lose_data } => self.wish(now, ticket, Wish::Resume { lose_data }, ssd),
             Request::Fail { ssd, lose_data } => self.wish(now, ticket, Wish::Fail { lose_data }, ssd),
             Request::Remove { ssd } => self.wish(now, ticket, Wish::Remove, ssd),
+            Request::Drain { ssd } => self.wish(now, ticket, Wish::Drain, ssd),
             Request::Replace { ssd, lose_data } => {
                 self.wish(now, ticket, Wish::Replace { lose_data }, ssd);
             }
@@ -138,7 +139,7 @@ impl Core {
             Request::Create(create) => (Some(create.client), None, None),
             Request::Get { name } => (None, Some(name), Some(Right::Read)),
             Request::Delete { name, client, .. } => (Some(*client), Some(name), Some(Right::Admin)),
-            Request::Open { name, client, rights: Rights::Read } => {
+            Request::Open { name, client, rights: Rights::Read, .. } => {
                 (Some(*client), Some(name), Some(Right::Read))
             }
             Request::Open { name, client, .. } => (Some(*client), Some(name), Some(Right::Write)),
@@ -154,6 +155,7 @@ impl Core {
             | Request::Fail { .. }
             | Request::Remove { .. }
             | Request::Replace { .. }
+            | Request::Drain { .. }
             | Request::Repair { order: Some(_) } => {
                 return fleet::may_change(caller);
             }

@@ -11,10 +11,10 @@
 //! SSD that is out, or was never asked, knows of no newer map that was used. Where the map names voters, a
 //! majority of them holds each map ([`super::shrink`]), and a start asks a majority.
 
+use super::Core;
 use super::capacity::Capacity;
 use super::members::{Moved, members_of};
 use super::volume::Stage;
-use super::{Core, Owner};
 use gnstor_fleet::Refused;
 pub(super) use gnstor_fleet::known::Known;
 use gnstor_fleet::map::FleetView;
@@ -109,7 +109,8 @@ impl Epoch {
     pub(super) fn set(&mut self, map: AnyMap, bytes: Vec<u8>) {
         self.bytes = bytes.into();
         let rows = (0..map.groups()).flat_map(|group| map.row(group)).flatten();
-        self.filling = rows.filter(|place| place.filling).map(|place| place.ssd).collect();
+        let come_in = (0..map.groups()).filter_map(|group| map.incoming(group)).map(|incoming| incoming.ssd);
+        self.filling = rows.filter(|place| place.filling).map(|place| place.ssd).chain(come_in).collect();
         self.map = Some(Known::new(map));
     }
 
@@ -173,10 +174,7 @@ impl Core {
         self.follow_fills(now);
         let fills = filled || !self.epoch.filling().is_empty();
         self.volumes.values_mut().for_each(|volume| volume.has_filled |= fills);
-        // Answers of dropped SSDs no longer count, but as voters and as SSDs that have been told.
-        let counts =
-            |owner: &Owner| matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_));
-        self.commands.retain(|_, (ssd, owner, _)| !gone.contains(ssd) || counts(owner));
+        self.give_up_answers(&gone);
         // First: a request that waited, and is served next, is to find them away.
         new.iter().for_each(|&ssd| self.members.join(ssd));
         // An SSD that is being brought up to date may have been given the map before, and refuses that now.

@@ -85,6 +85,7 @@ impl Core {
     /// There is another map, or the daemon begins to serve.
     pub(super) fn follow_fills(&mut self, now: u64) {
         self.fills.follow(self.epoch.filling());
+        self.follow_leaving(now);
         let outs = self.map_of_voters().map(|map| {
             let is_out = |(_, ssd): &(u16, &Ssd3)| ssd.state == State3::Out;
             (0u16..).zip(&map.ssds).filter(is_out).map(|(ssd, _)| ssd).collect()

@@ -41,6 +41,10 @@ pub struct SsdView {
     pub flaps: bool,
     /// The operator has taken it out: it stays out until it is resumed.
     pub taken_out: bool,
+    /// It leaves: others take its copies first.
+    pub leaves: bool,
+    /// What that waits for.
+    pub leave_waits: Option<String>,
     /// Groups in which it serves, and in which it fills, of the first `replicas` places.
     pub serving: u32,
     /// See `serving`.
@@ -77,8 +81,8 @@ pub struct FleetStatus {
     pub voters: Vec<u16>,
     /// Placement groups.
     pub groups: u32,
-    /// Of these, by the number of copies that serve (index 0: none), of the first `replicas` places. Here
-    /// `replicas` is the most that a volume has.
+    /// Of these, by the number of copies that serve, of the first `replicas` places. Here `replicas` is the
+    /// most that a volume has. Index 0: blocks of some volume cannot be read or written.
     pub groups_by_copies: Vec<u32>,
     /// The most replicas that a volume has.
     pub replicas: u8,
@@ -119,17 +123,28 @@ impl Core {
         let takes_part = |ssd: u16| {
             map.ssds.get(usize::from(ssd)).is_some_and(|ssd| matches!(ssd.state, State3::In | State3::Full))
         };
-        let fewest = usize::from(self.fewest().min(map.width));
+        let fewest = usize::from(self.fewest().min(map.width).min(replicas));
         for row in &map.rows {
             let serve = |most: usize| {
                 let places = row.places.iter().take(most).flatten();
                 places.filter(|place| !place.filling && takes_part(place.ssd)).map(|place| place.ssd)
             };
-            groups_by_copies[serve(replicas.into()).count()] += 1;
+            // A volume of fewer replicas has its copies at the lower places. A group waits for an SSD that is
+            // absent, also where another one serves.
+            let is_absent =
+                |ssd: u16| map.ssds.get(usize::from(ssd)).is_some_and(|ssd| ssd.state == State3::Absent);
+            let mut used = row.places.iter().take(replicas.into()).flatten();
+            let waits = used.any(|place| is_absent(place.ssd)) || serve(fewest).next().is_none();
+            groups_by_copies[if waits { 0 } else { serve(replicas.into()).count() }] += 1;
             for place in row.places.iter().take(replicas.into()).flatten() {
                 if let Some(counts) = counts.get_mut(usize::from(place.ssd)) {
                     *if place.filling { &mut counts.filling } else { &mut counts.serving } += 1;
                 }
+            }
+            if let Some(incoming) = row.incoming.filter(|incoming| incoming.place < replicas)
+                && let Some(counts) = counts.get_mut(usize::from(incoming.ssd))
+            {
+                counts.filling += 1;
             }
             // A volume of r replicas has its copies at the places below r.
             let alone = (fewest..=usize::from(replicas)).filter(|&most| serve(most).count() == 1);
@@ -185,6 +200,8 @@ impl Core {
             down_since_ms: self.changes.down_since(index),
             flaps: self.changes.flaps(index),
             taken_out: self.changes.is_taken_out(index, ssd),
+            leaves: ssd.state != State3::Out && self.changes.leaves(index, ssd),
+            leave_waits: self.changes.drain_waits.clone().filter(|_| self.changes.leaves(index, ssd)),
             serving,
             filling,
             fill: self.fills.report(index),

@@ -78,7 +78,8 @@ enum Owner {
     Resync,
     /// An SSD is told to delete a volume that the array no longer has. No request waits for the answer.
     Stray,
-    /// An SSD that is out of the map is told so. Its answer does not matter.
+    /// An SSD that is out of the map is told so, or was told something of a volume before. Its answer does
+    /// not matter.
     Told,
     /// Asks a voter to hold the next map.
     Hold,
@@ -240,6 +241,7 @@ impl Core {
         }
         self.start_step(now);
         self.revoke_out_of_reach(now);
+        self.revoke_who_cannot_follow(now);
         self.change_step(now);
         let due: Vec<_> = self
             .volumes

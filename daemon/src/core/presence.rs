@@ -34,7 +34,7 @@ use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 pub(super) use newcomer::OTHER;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Changes that an SSD's substitute may take. The SSD itself gets them when it is back.
 const OPENED: &str = "opened";
@@ -107,13 +107,30 @@ impl Core {
         if !self.members.part(ssd) {
             return;
         }
-        let counts =
-            |owner: &Owner| matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_));
-        self.commands.retain(|_, (of, owner, _)| *of != ssd || counts(owner));
+        self.give_up_answers(&BTreeSet::from([ssd]));
         for vid in self.volumes.keys().copied().collect::<Vec<_>>() {
             self.go_on_without(vid, ssd);
             self.end_round(self.now, vid);
         }
+    }
+
+    /// Answers of these SSDs no longer count, but as voters and as SSDs that have been told. What they were
+    /// given of a volume they may still carry out: their tables are not read before that.
+    pub(super) fn give_up_answers(&mut self, ssds: &BTreeSet<u16>) {
+        self.commands.retain(|_, (ssd, owner, _)| {
+            if !ssds.contains(ssd) {
+                return true;
+            }
+            if matches!(owner, Owner::Round { .. } | Owner::Stray) {
+                *owner = Owner::Told;
+            }
+            matches!(owner, Owner::Hold | Owner::Anew | Owner::Tell | Owner::Repair(_) | Owner::Told)
+        });
+    }
+
+    /// The SSD has not answered all that it was given before it was no member any more.
+    fn may_change_its_table(&self, ssd: u16) -> bool {
+        self.commands.values().any(|(of, owner, _)| *of == ssd && matches!(owner, Owner::Told))
     }
 
     /// SSD `ssd` answers again, perhaps with another state than it had.
@@ -361,6 +378,9 @@ impl Core {
             self.changes.knows(ssd, epoch);
         }
         let step = resync_step_of(next, &answer, is_coming);
+        if step == Step::Table && self.may_change_its_table(ssd) {
+            return Some(Answer::Lost("it has not done what it was given before".into()));
+        }
         let command = match step {
             Step::Content => Command::Identify,
             Step::Table => Command::List { from: Vid::MIN },

@@ -108,6 +108,7 @@ impl Core {
             | Request::Fail { .. }
             | Request::Remove { .. }
             | Request::Replace { .. }
+            | Request::Drain { .. }
             | Request::Repair { .. } => Vec::new(),
         };
         if matches!(request, Request::Publish(_) | Request::Delete { .. }) {

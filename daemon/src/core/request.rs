@@ -134,6 +134,7 @@ pub enum Request {
         name: VolumeName,
         client: ClientId,
         rights: Rights,
+        follows_drains: bool,
     },
     Renew {
         name: VolumeName,
@@ -143,6 +144,7 @@ pub enum Request {
         reaches: Option<u64>,
         /// A write of the holder failed.
         in_doubt: bool,
+        follows_drains: bool,
     },
     Release {
         name: VolumeName,
@@ -174,6 +176,10 @@ pub enum Request {
         lose_data: bool,
     },
     Remove {
+        ssd: u16,
+    },
+    /// The SSD leaves when others have its copies.
+    Drain {
         ssd: u16,
     },
     Replace {

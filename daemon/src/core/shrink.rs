@@ -19,6 +19,7 @@
 //! fewer replicas than all others waits until a map of this daemon's term, judged by that number, was
 //! decided. An older map cannot be decided any more.
 
+mod drain;
 mod fewest;
 mod grow;
 mod lost;
@@ -29,6 +30,7 @@ use super::effect::WireMap;
 use super::epoch::Known;
 use super::members::members_of;
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
+pub(in crate::core) use drain::LEAVES;
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::lease::Timing;
 use gnstor_fleet::map::{FleetView, Map};
@@ -149,6 +151,7 @@ impl Core {
 
     /// The next map, with the weights that the operator wants.
     fn next_fleet_map(&mut self, now: u64) -> Option<(FleetMap3, u8)> {
+        self.end_drains();
         let next = self.next_places(now);
         let map = self.map_of_voters()?;
         let is_new = |(ssd, weight): &(u16, u32)| {
@@ -196,6 +199,9 @@ impl Core {
             let map = map.clone();
             if let Some((next, back)) = self.grown(now, &map) {
                 back.into_iter().for_each(|ssd| self.changes.returned(ssd, now));
+                return Some((next, fewest));
+            }
+            if let Some(next) = self.drained(now, &map) {
                 return Some((next, fewest));
             }
             if let Some(next) = self.next_voters(&map) {
@@ -360,7 +366,8 @@ impl Core {
     /// A sentence if it is neither.
     pub fn resume(&mut self, now: u64, ssd: u16) -> Result<(), String> {
         let weight = self.map_of_voters().and_then(|map| Some(map.ssds.get(usize::from(ssd))?.weight));
-        let is_taken_out = weight == Some(0) || self.changes.weights.contains_key(&ssd);
+        let is_taken_out =
+            weight.is_some_and(|weight| weight <= LEAVES) || self.changes.weights.contains_key(&ssd);
         let is_kept_out = is_taken_out || self.changes.flaps(ssd);
         // Its earlier returns no longer count, even if they were not too many yet.
         self.changes.resume(ssd);
@@ -382,6 +389,7 @@ impl Core {
         }
         let returning: Vec<u16> = self.returning().collect();
         let changes = self.changes.wakes_at(Timing::DEFAULT_MS, &returning);
-        changes.into_iter().chain(self.growth_wakes_at(self.now)).chain(self.anew_wakes_at()).min()
+        let growth = self.growth_wakes_at(self.now).into_iter().chain(self.drain_wakes_at(self.now));
+        changes.into_iter().chain(growth).chain(self.anew_wakes_at()).min()
     }
 }

@@ -91,6 +91,10 @@ pub(super) struct Start {
     without: BTreeSet<u16>,
     /// Number of times that this daemon's term was refused.
     refusals: u32,
+    /// SSDs that the map calls out, and that are there. Their tables tell of deletions that had begun.
+    beside: BTreeSet<u16>,
+    /// The tables that were read are not enough: what is missing, and what to do.
+    lacks: Option<String>,
 }
 
 impl Start {
@@ -105,11 +109,16 @@ impl Start {
             began: None,
             without: BTreeSet::new(),
             refusals: 0,
+            beside: BTreeSet::new(),
+            lacks: None,
         }
     }
 
     /// The answers that the start waits for, and the SSDs that hold it up.
     pub(super) fn waits_for(&self, members: &Members) -> String {
+        if let Some(lacks) = &self.lacks {
+            return lacks.clone();
+        }
         let awaited = match self.step {
             Step::Maps => "the SSDs' fleet maps",
             Step::Survey => "the permission tables of all SSDs, since some have no fleet map",
@@ -146,7 +155,8 @@ impl Start {
                 None => (0u16..).zip(&self.probes).map(|(ssd, _)| ssd).collect(),
             },
             Step::Reconcile => members.all().clone(),
-            Step::Publish | Step::Tables => members.all() - &self.without,
+            Step::Publish => members.all() - &self.without,
+            Step::Tables => &(members.all() | &self.beside) - &self.without,
             Step::Again | Step::Losses => BTreeSet::new(),
         }
     }
@@ -206,7 +216,11 @@ impl Core {
                     None => continue,
                 },
                 Step::Again | Step::Losses => continue,
-                Step::Tables | Step::Reconcile if !self.members.contains(ssd) => continue,
+                Step::Tables | Step::Reconcile
+                    if !self.members.contains(ssd) && !start.beside.contains(&ssd) =>
+                {
+                    continue;
+                }
                 Step::Survey | Step::Tables | Step::Reconcile => {
                     Command::List { from: next_vid(&probe.table) }
                 }

@@ -148,6 +148,10 @@ pub(super) struct Volume {
     pub(super) again: bool,
     /// The SSDs that the writer said it reaches, bit N = SSD N, and when it did.
     pub(super) reaches: Option<(u64, u64)>,
+    /// The writer said that it follows a map in which an SSD comes in for another one.
+    pub(super) follows: bool,
+    /// The client that opens the volume for writing said so.
+    pub(super) opens_and_follows: bool,
     /// The writer said that a write failed. Replicas may differ until the volume is settled; where no voters
     /// are, no one settles it.
     pub(super) in_doubt: bool,
@@ -173,6 +177,8 @@ impl Volume {
             retry: None,
             again: false,
             reaches: None,
+            follows: false,
+            opens_and_follows: false,
             in_doubt: false,
             has_filled: true,
             settle: None,
@@ -228,6 +234,7 @@ impl Volume {
         });
         if entry.lease_epoch != self.entry.lease_epoch {
             self.reaches = None;
+            self.follows = std::mem::take(&mut self.opens_and_follows);
             self.has_filled = false;
         }
         if self.entry.unsettled && !entry.unsettled {

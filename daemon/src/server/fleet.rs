@@ -10,10 +10,10 @@ use crate::core::request::{self, Request};
 use crate::core::{FillReport, Reply};
 use gnstor_proto::grpc::fleet_server::Fleet;
 use gnstor_proto::grpc::{
-    FailRequest, FailResponse, FleetSsd, GetMapRequest, GetMapResponse, KeepRequest, KeepResponse,
-    LostBlocks, RegisterRequest, RegisterResponse, RemoveRequest, RemoveResponse, RepairRequest,
-    RepairResponse, ReplaceRequest, ReplaceResponse, ResumeRequest, ResumeResponse, ShowRequest,
-    ShowResponse, SsdFill, SsdState, WatchMapRequest, WatchMapResponse,
+    DrainRequest, DrainResponse, FailRequest, FailResponse, FleetSsd, GetMapRequest, GetMapResponse,
+    KeepRequest, KeepResponse, LostBlocks, RegisterRequest, RegisterResponse, RemoveRequest, RemoveResponse,
+    RepairRequest, RepairResponse, ReplaceRequest, ReplaceResponse, ResumeRequest, ResumeResponse,
+    ShowRequest, ShowResponse, SsdFill, SsdState, WatchMapRequest, WatchMapResponse,
 };
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::status::GrpcCode;
@@ -21,6 +21,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status};
+
+/// Clients of this version go by a map in which an SSD comes in for another one.
+const CLIENTS_FOLLOW_DRAINS: bool = false;
 
 #[tonic::async_trait]
 impl Fleet for Service {
@@ -91,6 +94,19 @@ impl Fleet for Service {
     async fn remove(&self, call: tonic::Request<RemoveRequest>) -> Answered<RemoveResponse> {
         match self.ask("Remove", call, |m| Ok(Request::Remove { ssd: index(m.ssd)? })).await? {
             Reply::Done => Ok(Response::new(RemoveResponse {})),
+            other => mismatch(&other),
+        }
+    }
+
+    async fn drain(&self, call: tonic::Request<DrainRequest>) -> Answered<DrainResponse> {
+        if !CLIENTS_FOLLOW_DRAINS {
+            return Err(Status::failed_precondition(
+                "no SSD can be drained: drain needs clients that follow it, and those of this version do not; \
+                 remove the SSD (gnstor fleet remove)",
+            ));
+        }
+        match self.ask("Drain", call, |m| Ok(Request::Drain { ssd: index(m.ssd)? })).await? {
+            Reply::Done => Ok(Response::new(DrainResponse {})),
             other => mismatch(&other),
         }
     }
@@ -197,6 +213,8 @@ fn shown_ssd(ssd: SsdView, now_ms: u64) -> FleetSsd {
         filling: ssd.filling,
         fill: ssd.fill.map(shown_fill),
         last_copies: ssd.last_copies,
+        leaves: ssd.leaves,
+        leave_waits: ssd.leave_waits.unwrap_or_default(),
     }
 }
 

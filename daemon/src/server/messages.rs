@@ -56,6 +56,7 @@ pub(super) fn open(message: &OpenRequest) -> Result<Request, Failure> {
         name: VolumeName::new(&message.name)?,
         client: request::client_id(message.client_id)?,
         rights,
+        follows_drains: message.follows_drains,
     })
 }
 
@@ -67,6 +68,7 @@ pub(super) fn renew(message: &RenewRequest) -> Result<Request, Failure> {
         lease_ms: request::lease_ms(message.lease_ms),
         reaches: message.reaches,
         in_doubt: message.in_doubt,
+        follows_drains: message.follows_drains,
     })
 }
 

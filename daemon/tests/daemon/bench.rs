@@ -232,11 +232,16 @@ pub(crate) fn delete(text: &str, who: u16) -> Request {
 }
 
 pub(crate) fn read(text: &str, who: u16) -> Request {
-    Request::Open { name: name(text), client: client(who), rights: Rights::Read }
+    Request::Open { name: name(text), client: client(who), rights: Rights::Read, follows_drains: true }
 }
 
 pub(crate) fn write(text: &str, who: u16, lease_ms: u32) -> Request {
-    Request::Open { name: name(text), client: client(who), rights: Rights::Write { lease_ms } }
+    Request::Open {
+        name: name(text),
+        client: client(who),
+        rights: Rights::Write { lease_ms },
+        follows_drains: true,
+    }
 }
 
 pub(crate) fn renew(text: &str, who: u16, lease_epoch: u32, lease_ms: u32) -> Request {
@@ -247,6 +252,7 @@ pub(crate) fn renew(text: &str, who: u16, lease_epoch: u32, lease_ms: u32) -> Re
         lease_ms,
         reaches: None,
         in_doubt: false,
+        follows_drains: true,
     }
 }
 

@@ -20,7 +20,7 @@ use tonic::{Code, Request, Status};
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// Requests; the first byte of each is the place of its call in [`CALLS`].
 const CORPUS: &[u8] = include_bytes!("../../../tests/hostile/corpus/grpc.bin");
-const CALLS: [&str; 20] = [
+const CALLS: [&str; 21] = [
     "/gnstor.v1.Volumes/Create",
     "/gnstor.v1.Volumes/List",
     "/gnstor.v1.Volumes/Get",
@@ -41,6 +41,7 @@ const CALLS: [&str; 20] = [
     "/gnstor.v1.Fleet/Remove",
     "/gnstor.v1.Fleet/Replace",
     "/gnstor.v1.Fleet/Repair",
+    "/gnstor.v1.Fleet/Drain",
 ];
 /// The call whose answer is a stream.
 const WATCH: &str = "/gnstor.v1.Fleet/WatchMap";
@@ -84,6 +85,7 @@ fn good() -> Vec<Vec<u8>> {
             lease_ms: 1000,
             reaches: None,
             in_doubt: false,
+            follows_drains: false,
         }
         .encode_to_vec(),
         ReleaseRequest { name: name.clone(), client_id, all_acknowledged: false }.encode_to_vec(),
@@ -100,6 +102,7 @@ fn good() -> Vec<Vec<u8>> {
         RemoveRequest { ssd: 1 }.encode_to_vec(),
         ReplaceRequest { ssd: 1, lose_data: false }.encode_to_vec(),
         RepairRequest { order: RepairOrder::Share.into(), share_percent: 50 }.encode_to_vec(),
+        DrainRequest { ssd: 1 }.encode_to_vec(),
     ];
     (0u8..).zip(bodies).map(|(call, body)| [&[call][..], &body].concat()).collect()
 }

@@ -88,7 +88,13 @@ impl Client {
         rights: Rights,
         ms: u32,
     ) -> Result<OpenResponse, Status> {
-        let request = OpenRequest { name: name.into(), client_id, rights: rights.into(), lease_ms: ms };
+        let request = OpenRequest {
+            name: name.into(),
+            client_id,
+            rights: rights.into(),
+            lease_ms: ms,
+            follows_drains: false,
+        };
         self.volumes.open(request).await.map(tonic::Response::into_inner)
     }
 
@@ -106,6 +112,7 @@ impl Client {
             lease_ms,
             reaches: None,
             in_doubt: false,
+            follows_drains: false,
         };
         self.volumes.renew(request).await.map(|reply| reply.into_inner().lease_ms)
     }

@@ -6,6 +6,7 @@ mod bench;
 mod convert;
 #[path = "../../../proto/testing/deadline.rs"]
 mod deadline;
+mod drain;
 mod exchange;
 mod faults;
 mod fuzz;

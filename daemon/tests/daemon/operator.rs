@@ -4,12 +4,12 @@
 use crate::array::SimArray;
 use crate::bench::{Bench, Outcome, create, refused};
 use crate::deadline::{Deadline, LIMIT};
-use crate::shrink::{DROP_MS, of_replicas, serving, states};
+use crate::shrink::{DROP_MS, newest, of_replicas, serving, states};
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::fleet_view::FleetStatus;
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::rights::{Caller, ClientProof};
-use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::map3::{Row3, State3};
 use gnstor_proto::status::GrpcCode;
 use std::sync::Arc;
 
@@ -54,11 +54,22 @@ fn groups_of_an_absent_ssd_have_no_copy_that_serves() {
     let mut bench = serving(4);
     bench.ask(of_replicas("single", 1)).unwrap();
     bench.run_for(1_000);
+    let is_only = |row: &&Row3| row.places[0].is_some_and(|place| place.ssd == 3);
+    let only = newest(&bench).rows.iter().filter(is_only).count();
     bench.lose(3);
+    bench.run_until_quiet();
+    let down = fleet(&mut bench);
+    assert_eq!((down.ssds[3].state, down.ssds[3].last_copies as usize), (State3::In, only));
     bench.run_for(DROP_MS + 100);
     let after = fleet(&mut bench);
     assert_eq!(after.ssds[3].state, State3::Absent);
-    assert!(after.groups_by_copies[1] > 0, "{:?}", after.groups_by_copies);
+    // The volume of two replicas has another copy there. It waits all the same.
+    assert_eq!(after.groups_by_copies[0] as usize, only, "{:?}", after.groups_by_copies);
+    assert!(after.groups_by_copies[1] > 0, "others have lost one of two copies");
+    assert_eq!(after.groups_by_copies.iter().sum::<u32>(), after.groups);
+    bench.find(3);
+    bench.run_for(20_000);
+    assert_eq!(fleet(&mut bench).groups_by_copies, [0, 0, after.groups]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use crate::array::SimSsd;
 use gnstor_proto::nvme::Sqe;
-use gnstor_proto::placement::map3::{FleetMap3, Place3};
+use gnstor_proto::placement::map3::{FleetMap3, Place3, Row3};
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::repair::{FillLog, FillState, SettleData};
 use gnstor_proto::scrub::{Order, RepairOrder, ScrubLog, ScrubState};
@@ -30,7 +30,8 @@ pub(crate) struct SimFill {
 
 fn fills(map: &FleetMap3, index: u16) -> Vec<usize> {
     let place = Some(Place3 { ssd: index, filling: true });
-    (0..map.rows.len()).filter(|&row| map.rows[row].places.contains(&place)).collect()
+    let fills = |row: &Row3| row.places.contains(&place) || row.incoming.is_some_and(|of| of.ssd == index);
+    (0..map.rows.len()).filter(|&row| fills(&map.rows[row])).collect()
 }
 
 impl SimSsd {

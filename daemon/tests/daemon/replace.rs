@@ -215,3 +215,39 @@ fn a_daemon_that_ends_in_between_leaves_a_state_from_which_the_next_one_goes_on(
         assert_eq!(newest(&bench).voters(), set(&[0, 1, 2]), "after {commands} commands");
     }
 }
+
+/// The map calls an SSD out, and another one is there in its place. The members have lost writes.
+#[test]
+fn a_start_does_not_wait_for_an_ssd_that_is_out() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(3);
+    swap(&mut bench, 2);
+    assert_eq!(states(&bench)[2], State3::Out);
+    (0..2).for_each(|ssd| bench.array.ssd(ssd).lose_writes());
+    let mut bench = Bench::cold(&bench.array.clone(), bench.now);
+    bench.run_for(20_000);
+    assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
+    assert_eq!(states(&bench), [State3::Absent, State3::Absent, State3::Out]);
+    assert_eq!(bench.list().len(), 1);
+}
+
+/// The table that is right may be that of the member that is missing.
+#[test]
+fn a_start_that_waits_for_a_member_says_which_one_and_what_to_do() {
+    let _deadline = Deadline::after(LIMIT);
+    let bench = serving(3);
+    (0..2).for_each(|ssd| bench.array.ssd(ssd).lose_writes());
+    let kept = std::mem::take(&mut *bench.array.ssd(2));
+    bench.array.ssd(2).vote = kept.vote.formatted();
+    let mut bench = Bench::cold(&bench.array.clone(), bench.now);
+    bench.run_for(20_000);
+    assert!(!bench.core.is_serving() && bench.stopped.is_none());
+    let waits = bench.core.waits_for().unwrap();
+    for words in ["SSD 0, 1 lost writes", "start SSD 2 again", "in the place of SSD 2 is another one"] {
+        assert!(waits.contains(words), "{words:?} is not in {waits:?}");
+    }
+    *bench.array.ssd(2) = kept;
+    bench.run_for(20_000);
+    assert!(bench.core.is_serving(), "{:?}", bench.core.waits_for());
+    assert_eq!(bench.list().len(), 1);
+}

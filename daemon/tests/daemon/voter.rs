@@ -2,6 +2,7 @@
 //! A simulated SSD as a voter, by the rules of crate `fleet`; and a log that judges the maps of the array.
 
 use crate::array::{SSD_BYTES, SimSsd};
+use crate::drain;
 use crate::repair::Lease;
 use gnstor_fleet::change::incarnation_under;
 use gnstor_fleet::map::{FleetView, Map, Place};
@@ -136,6 +137,9 @@ impl MapLog {
         let uuids: BTreeSet<[u8; 16]> = map.ssds.iter().map(|ssd| ssd.uuid).collect();
         assert_eq!(uuids.len(), map.ssds.len(), "epoch {}", map.epoch);
         self.only_filled_places_serve(map);
+        if let Some(before) = self.active.get(&(map.epoch - 1)) {
+            drain::takes_no_copy(before, map);
+        }
         self.active.insert(map.epoch, map.clone());
     }
 

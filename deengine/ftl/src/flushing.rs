@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! When the journal is flushed, and for how long the medium has not taken what it was given.
 
+use crate::durability::MEDIUM_PAUSE;
 use crate::types::NotDurable;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::{DurableError, Seq};
@@ -9,8 +10,6 @@ use gnstor_durable::{DurableError, Seq};
 const REFUSED_AFTER: Span = Span::from_ms(2_000);
 /// A flush is polled again after this share of the time that it has taken so far.
 const FLUSH_SHARE: u64 = 8;
-/// Shortest pause before a flush is polled again.
-const SHORTEST_PAUSE: Span = Span::from_ns(5_000);
 /// Longest pause before a flush is polled again.
 const LONGEST_PAUSE: Span = Span::from_ms(1);
 /// Pause before a journal that could not be written is tried again.
@@ -54,7 +53,7 @@ impl Flushing {
     /// Pause before the flush on its way is polled again.
     pub(crate) fn pause(&self, now: Time) -> Span {
         let share = now.since(self.since).as_ns() / FLUSH_SHARE;
-        Span::from_ns(share.clamp(SHORTEST_PAUSE.as_ns(), LONGEST_PAUSE.as_ns()))
+        Span::from_ns(share.clamp(MEDIUM_PAUSE.as_ns(), LONGEST_PAUSE.as_ns()))
     }
 
     /// Notes how a flush got on: whether transactions became durable, and whether it failed. After an error

@@ -51,6 +51,7 @@ mod units;
 mod write;
 
 pub use config::{DUMP_BYTES, FtlConfig, OpenError, geometry_for, volumes_for};
+pub use durability::MEDIUM_PAUSE;
 pub use gnstor_map::{Batch, Probe};
 pub use gnstor_model::{Collection, Policy};
 pub use layer::Ftl;

@@ -10,12 +10,10 @@ use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Loaded, Ticket};
-use gnstor_ftl::NotDurable;
+use gnstor_ftl::{MEDIUM_PAUSE, NotDurable};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::status::Refusal;
 
-/// Time between two polls of the medium.
-const MEDIUM_PAUSE: Span = Span::from_ns(2_000);
 /// How soon to try a waiting command again, where the layer does not know better.
 const RETRY_PAUSE: Span = Span::from_ns(20_000);
 /// This pause on a full disk, and where commands wait for syncs only: the layer knows better when those end.

@@ -82,7 +82,8 @@ impl Map {
     }
 
     /// The map after these SSDs have filled all their places: they serve them. One whose incarnation is not
-    /// the map's has lost what it filled, and is left out. As with [`Self::serve`] the first stays.
+    /// the map's has lost what it filled, and is left out. As with [`Self::serve`] the first stays. One that
+    /// comes in for an SSD that leaves takes over its place, when all that come in for that one have filled.
     ///
     /// # Errors
     /// [`Unchanged::NoPlace`] if none of them has a place that fills.
@@ -102,6 +103,7 @@ impl Map {
             }
             row.keep_first();
         }
+        next.take_over(filled);
         if next.rows == self.rows { Err(Unchanged::NoPlace) } else { Ok(next) }
     }
 

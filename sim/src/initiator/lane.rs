@@ -47,7 +47,7 @@ pub enum Data {
         /// Remote key of the memory.
         key: u32,
     },
-    /// No memory. The address of a block encodes the block and the write, see [`address_of`].
+    /// No memory. The address of a block encodes the block and the write, see `address_of`.
     Tokens,
 }
 

@@ -42,6 +42,7 @@ impl Trimmer {
             client_id: CLIENT,
             rights: Rights::Write.into(),
             lease_ms: LEASE_MS,
+            follows_drains: true,
         };
         let daemon = Channel::from_shared(array.daemon()).expect("an address");
         let (calls, opened) = runtime.block_on(async {
@@ -67,6 +68,7 @@ impl Trimmer {
             lease_ms: LEASE_MS,
             reaches: Some(0b1111),
             in_doubt: false,
+            follows_drains: true,
         };
         self.runtime.block_on(self.calls.renew(request)).expect("the lease goes on");
     }

@@ -59,7 +59,7 @@ async fn visit(daemon: &str, number: u64, calls: &AtomicU64) -> Result<(), tonic
         calls.fetch_add(2, Ordering::Relaxed);
         let _ = fleet.get_map(signed(drawn, GetMapRequest {})).await;
         let rights = if drawn & 1 == 0 { Rights::Read } else { Rights::Write }.into();
-        let open = OpenRequest { name: name.clone(), client_id, rights, lease_ms: 0 };
+        let open = OpenRequest { name: name.clone(), client_id, rights, lease_ms: 0, follows_drains: false };
         let _ = volumes.open(signed(drawn, open)).await;
         let release = ReleaseRequest { name: name.clone(), client_id, all_acknowledged: true };
         let _ = volumes.release(signed(drawn, release)).await;

@@ -71,7 +71,9 @@ impl Core {
             return Err(Failure::new(Unavailable, message));
         }
         let replicas = self.replicas(request)?;
-        if let Some(message) = self.lacks_copies(name, replicas) {
+        if let Some(message) =
+            self.lacks_copies(name, replicas).or_else(|| self.is_beyond_drain(name, replicas))
+        {
             return Err(Failure::new(Unavailable, message));
         }
         let Some((vid, past)) = self.past.lowest_free(now, |vid| self.volumes.contains_key(&vid)) else {
@@ -123,6 +125,18 @@ impl Core {
                 "volume {name} with {replicas} replicas cannot be created now: {lacking} of {} placement \
                  groups have no copy that serves it; wait until SSDs have filled, or use more replicas",
                 map.rows.len()
+            )
+        })
+    }
+
+    /// A sentence if an SSD leaves, and another one may give up a place for it that such a volume would use.
+    fn is_beyond_drain(&self, name: &VolumeName, replicas: u8) -> Option<String> {
+        let map = self.map_of_voters()?;
+        let (ssd, most) = (self.leaving(map).iter().next()?, self.most(map));
+        (replicas > most).then(|| {
+            format!(
+                "volume {name} with {replicas} replicas cannot be created now: SSD {ssd} is being drained, for \
+                 volumes of up to {most} replicas; use at most {most}, or wait until it is out (gnstor fleet show)"
             )
         })
     }

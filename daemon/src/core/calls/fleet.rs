@@ -15,6 +15,7 @@ pub(super) enum Wish {
     Fail { lose_data: bool },
     Remove,
     Replace { lose_data: bool },
+    Drain,
 }
 
 impl Wish {
@@ -24,6 +25,7 @@ impl Wish {
             Self::Fail { .. } => "failed",
             Self::Remove => "removed",
             Self::Replace { .. } => "replaced",
+            Self::Drain => "drained",
         }
     }
 
@@ -31,7 +33,7 @@ impl Wish {
     fn loses_data(self) -> bool {
         match self {
             Self::Resume { lose_data } | Self::Fail { lose_data } | Self::Replace { lose_data } => lose_data,
-            Self::Remove => false,
+            Self::Remove | Self::Drain => false,
         }
     }
 }
@@ -70,8 +72,10 @@ impl Core {
 
     fn wished(&mut self, now: u64, wish: Wish, ssd: u16) -> Result<(), Failure> {
         let view = self.to_be_changed(wish, ssd)?;
-        let is_kept_out = view.taken_out || view.flaps;
+        let is_kept_out = view.taken_out || view.flaps || view.leaves;
         match wish {
+            Wish::Drain if view.leaves => Ok(()),
+            Wish::Drain => self.drain_ssd(now, &view),
             // What was asked for before is done.
             Wish::Fail { .. } | Wish::Remove if view.taken_out => Ok(()),
             Wish::Fail { lose_data: false } if view.last_copies > 0 => Err(format!(

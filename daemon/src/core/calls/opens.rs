@@ -18,18 +18,20 @@ pub(super) struct Holder {
     pub(super) reaches: Option<u64>,
     /// One of its writes has failed.
     pub(super) in_doubt: bool,
+    /// It follows a map in which an SSD comes in for another one.
+    pub(super) follows_drains: bool,
 }
 
 impl Core {
     #[expect(clippy::too_many_lines, reason = "the refusals of one call, in their order")]
-    pub(super) fn open(&mut self, call: Call<'_>, rights: Rights) {
+    pub(super) fn open(&mut self, call: Call<'_>, rights: Rights, follows_drains: bool) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();
         if let (Rights::Write { .. }, Some(&vid)) = (rights, self.names.get(name.as_str()))
             && self.volumes[&vid].stage == Stage::Active
             && self.volumes[&vid].held_by_other(now, client, "opened for writing").is_none()
         {
-            let request = Request::Open { name: name.clone(), client, rights };
+            let request = Request::Open { name: name.clone(), client, rights, follows_drains };
             if self.wait_for_settle(now, ticket, vid, request).is_none() {
                 return;
             }
@@ -91,6 +93,9 @@ impl Core {
                 return self.reply(ticket, Err(failure));
             }
         }
+        if let Some(volume) = self.volumes.get_mut(&vid).filter(|_| then == Then::OpenedWrite) {
+            volume.opens_and_follows = follows_drains;
+        }
         self.put(vid, entry, Purpose::Change(Change { ticket, then }));
     }
 
@@ -119,6 +124,7 @@ impl Core {
         if let Some(volume) = self.volumes.get_mut(&vid) {
             volume.reaches = says.reaches.map(|ssds| (ssds, now)).or(volume.reaches);
             volume.in_doubt |= says.in_doubt;
+            volume.follows |= says.follows_drains;
         }
         self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Renewed }));
     }

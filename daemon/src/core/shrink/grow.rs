@@ -18,6 +18,7 @@
 //!
 //! [`CoreConfig::out_after_ms`]: crate::core::CoreConfig::out_after_ms
 
+use super::LEAVES;
 use crate::core::capacity::Capacity;
 use crate::core::round::Round;
 use crate::core::volume::{Purpose, Stage, Volume};
@@ -41,7 +42,10 @@ impl Core {
         }
         let Some(map) = self.map_of_voters() else { return };
         let is_out = |(ssd, known): &(u16, &Ssd3)| {
-            known.state == State3::Out && known.weight != 0 && !self.changes.is_taken_out(*ssd, known)
+            known.state == State3::Out
+                && known.weight != 0
+                && !self.changes.is_taken_out(*ssd, known)
+                && !self.changes.leaves(*ssd, known)
         };
         let is_to_come = |ssd: &u16| {
             let is_known = self.members.contains(*ssd) || self.members.is_coming(*ssd);
@@ -59,7 +63,10 @@ impl Core {
     /// that may be theirs.
     fn fillers(&self, now: u64, map: &FleetMap3) -> Vec<(u16, u32)> {
         let is_wanted = |ssd: u16| {
-            map.ssds.get(usize::from(ssd)).is_some_and(|known| !self.changes.is_taken_out(ssd, known))
+            let known = map.ssds.get(usize::from(ssd));
+            known.is_some_and(|known| {
+                !self.changes.is_taken_out(ssd, known) && !self.changes.leaves(ssd, known)
+            })
         };
         let is_there = |ssd: &u16| !self.is_silent(*ssd) && !self.changes.flaps(*ssd) && is_wanted(*ssd);
         let is_home = |ssd: &u16| self.changes.is_home(*ssd);
@@ -94,13 +101,13 @@ impl Core {
 
     /// The SSD is out, and was not back in time.
     fn is_given_up(&self, ssd: u16, now: u64, map: &FleetMap3) -> bool {
-        let is_taken_out = map.ssds.get(usize::from(ssd)).is_none_or(|known| known.weight == 0);
+        let is_taken_out = map.ssds.get(usize::from(ssd)).is_none_or(|known| known.weight <= LEAVES);
         let since = self.changes.outs.get(&ssd).filter(|_| !self.members.guests().contains(&ssd));
         since.is_some_and(|&at| is_taken_out || at + self.config.out_after_ms <= now)
     }
 
     /// No volume waits for the SSD to take what it missed.
-    fn has_all(&self, ssd: u16) -> bool {
+    pub(super) fn has_all(&self, ssd: u16) -> bool {
         let misses = |volume: &Volume| {
             let repairs =
                 |round: &&Round| matches!(round.purpose, Purpose::Reconcile { .. }) && round.waits_for(ssd);
@@ -114,7 +121,7 @@ impl Core {
     }
 
     /// Every writer can write with the SSD as a member.
-    fn is_reached(&self, ssd: u16, now: u64) -> bool {
+    pub(super) fn is_reached(&self, ssd: u16, now: u64) -> bool {
         // Writers reach a member that has been there all the time.
         let Some(since) = self.changes.since(ssd) else { return self.members.contains(ssd) };
         let writers = self.volumes.values().filter(|v| v.stage == Stage::Active && v.writer(now).is_some());
@@ -156,8 +163,14 @@ impl Core {
     pub(super) fn grown(&mut self, now: u64, map: &FleetMap3) -> Option<(FleetMap3, Vec<u16>)> {
         let term = self.term.number();
         let filled = self.fills.filled();
+        let (leaving, most) = (self.leaving(map), self.most(map));
+        let serve = |map: &Map| {
+            let next = map.serve_all(&filled, term)?;
+            // The rest of one that leaves goes in the same epoch.
+            Ok(leaving.iter().fold(next, |next, ssd| next.and_leave_unused(ssd, most)))
+        };
         if !filled.is_empty()
-            && let Ok(next) = wire::change(map, |map: &Map| map.serve_all(&filled, term))
+            && let Ok(next) = wire::change(map, serve)
         {
             return Some((next, Vec::new()));
         }
@@ -172,8 +185,9 @@ impl Core {
             let next = wire::change(map, |map: &Map| map.fill_all(&ssds, fewest, term, choose));
             next.ok().filter(|next| self.has_room(next))
         };
-        // A guest without a place is drawn like the SSDs that are in.
+        // A guest without a place is drawn like the SSDs that are in, and one that leaves is not.
         let mut drawn = map.clone();
+        leaving.iter().for_each(|ssd| drawn.ssds[usize::from(ssd)].weight = 0);
         for (ssd, _) in &ssds {
             drawn.ssds[usize::from(*ssd)].state = State3::In;
         }

@@ -120,6 +120,12 @@ pub(in crate::core) struct Changes {
     pub(in crate::core) newcomers: BTreeMap<u16, Newcomer>,
     /// SSDs that took the place of others since this daemon serves, and their identities.
     pub(super) replaced: BTreeMap<u16, [u8; 16]>,
+    /// SSDs that leave, and since when a map of this daemon says so.
+    pub(super) leave_since: BTreeMap<u16, u64>,
+    /// The epoch, the SSDs that may come in, and the most replicas, by which none is to come in.
+    pub(super) found_none_to_come: Option<(u64, Vec<(u16, u32)>, u8)>,
+    /// What a drain waits for before SSDs come in.
+    pub(in crate::core) drain_waits: Option<String>,
     /// The map in use has holes.
     pub(in crate::core) has_holes: bool,
     /// Whether this daemon does not know the former SSDs of some holes.

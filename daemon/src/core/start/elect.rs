@@ -173,18 +173,22 @@ impl Core {
     /// The tables of the members that are there are read: losses can be judged.
     pub(super) fn tables_read(&mut self, now: u64) {
         let Phase::Starting(start) = &self.phase else { return };
-        let awaited = start.awaits(&self.members);
+        let awaited = &start.awaits(&self.members) - &start.beside;
         let answered = start.answered();
         let is_good =
             |ssd: &u16| awaited.contains(ssd) && !self.is_other_content(*ssd) && !self.begins_empty(*ssd);
         let newer = start.of(&awaited).flat_map(|p| &p.table).any(|e| e.term > self.term.number());
-        let is_known =
-            start.without.is_empty() && answered.is_superset(&awaited) || answered.iter().any(is_good);
+        // Each change is on all members. So all of them together have all volumes, also where each has lost
+        // writes. An SSD that is out is not missed, nor is one that is there in its place.
+        let are_all_there = start.without.is_disjoint(self.members.all()) && answered.is_superset(&awaited);
+        let is_known = are_all_there || answered.iter().any(is_good);
+        let lacks = (!is_known).then(|| self.tables_missing(&answered));
         let silent: Vec<u16> =
             self.members.all().iter().filter(|ssd| !answered.contains(ssd)).copied().collect();
         let fewest = start.of(&awaited).flat_map(|p| &p.table).map(|entry| entry.replicas).min();
         let Phase::Starting(start) = &mut self.phase else { return };
         if newer || !is_known {
+            start.lacks = lacks;
             start.again = true;
             start.retry_at = Some(now + self.config.retry_ms);
             return;
@@ -199,11 +203,43 @@ impl Core {
         self.change_step(now);
     }
 
+    /// Why no table of the SSDs that are there is trusted, and what to do.
+    fn tables_missing(&self, answered: &BTreeSet<u16>) -> String {
+        let Phase::Starting(start) = &self.phase else { return String::new() };
+        let list = |ssds: &[u16]| ssds.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+        let is_missing = |ssd: &u16| start.without.contains(ssd) || !answered.contains(ssd);
+        let missing: Vec<u16> = self.members.all().iter().copied().filter(is_missing).collect();
+        let there: Vec<u16> = self.members.all().iter().copied().filter(|ssd| !is_missing(ssd)).collect();
+        let has = match there.is_empty() {
+            true => "no SSD that the fleet map names has answered".into(),
+            false => format!("SSD {} lost writes, or began empty, and may lack volumes", list(&there)),
+        };
+        let is_stranger = |ssd: &&u16| self.is_stranger(**ssd);
+        let strangers: Vec<u16> = missing.iter().filter(is_stranger).copied().collect();
+        let why = match strangers.is_empty() {
+            true => String::new(),
+            false => format!(" (in the place of SSD {} is another one)", list(&strangers)),
+        };
+        format!("SSD {} with its volumes: {has}; start SSD {} again{why}", list(&missing), list(&missing))
+    }
+
+    /// Another SSD than the map names is there.
+    fn is_stranger(&self, ssd: u16) -> bool {
+        let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
+        known.zip(self.changes.says(ssd)).is_some_and(|(known, says)| !known.is(&says.uuid))
+    }
+
     /// No change of the map is under way: the start goes on.
     pub(in crate::core) fn start_changed(&mut self, now: u64) {
         let Phase::Starting(start) = &mut self.phase else { return };
         match start.step {
             Step::Again => {
+                let is_out = |ssd: &u16| {
+                    let probe = start.probes.get(usize::from(*ssd));
+                    !self.members.contains(*ssd) && probe.is_some_and(|probe| probe.promised.is_some())
+                };
+                let ssds = 0..u16::try_from(start.probes.len()).unwrap_or(u16::MAX);
+                start.beside = ssds.filter(is_out).collect();
                 start.enter(Step::Tables);
                 self.ask();
             }

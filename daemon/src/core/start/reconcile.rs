@@ -23,6 +23,19 @@ impl Core {
                 volumes.entry(entry.vid).or_default().insert(ssd, entry);
             }
         }
+        // A client may wait for a deletion that had begun on an SSD which was dropped meanwhile.
+        for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(ssd, _)| start.beside.contains(ssd)) {
+            let is_begun = |entry: &VolumeEntry| entry.lease_epoch == DELETE_MARK && !entry.deleting;
+            for entry in std::mem::take(&mut probe.table).into_iter().filter(is_begun) {
+                let Some(copies) = volumes.get_mut(&entry.vid) else { continue };
+                let known = newest(copies);
+                if known.generation == entry.generation
+                    && (entry.term, entry.version) > (known.term, known.version)
+                {
+                    copies.insert(ssd, entry);
+                }
+            }
+        }
         let superseded = superseded(&volumes);
         for (vid, copies) in volumes {
             for entry in copies.values() {

@@ -146,3 +146,38 @@ fn the_only_member_of_the_next_map_is_exchanged_before_it_is_told() {
     ];
     comes_to_one_state(steps, 0, 0, true);
 }
+
+/// A volume is made while an SSD comes back; another one is lost, so the volume is taken back.
+#[test]
+fn a_volume_that_is_not_made_stays_on_no_ssd_that_is_coming_back() {
+    let steps = vec![
+        Step::Create { name: 1, id: None },
+        Step::Lossy { ssd: 2 },
+        Step::RunUntilQuiet,
+        Step::Pass { ms: 310 },
+        Step::Fail { ssd: 0, kind: 0 },
+        Step::RunUntilQuiet,
+        Step::Create { name: 0, id: None },
+        Step::Lose { ssd: 0 },
+        Step::Execute { ssd: 2, commands: 3, which: 1 },
+        Step::Execute { ssd: 2, commands: 2, which: 1 },
+        Step::RunUntilQuiet,
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}
+
+/// The deletion of a volume has begun on an SSD alone that was dropped meanwhile. The next daemon ends it.
+#[test]
+fn a_deletion_that_only_a_dropped_ssd_knows_of_is_finished_by_the_next_daemon() {
+    let steps = vec![
+        Step::Create { name: 0, id: None },
+        Step::Reboot { ssd: 2 },
+        Step::RunUntilQuiet,
+        Step::Delete { name: 0, client: 1 },
+        Step::Lose { ssd: 1 },
+        Step::Swap { ssd: 0 },
+        Step::Execute { ssd: 2, commands: 1, which: 0 },
+        Step::Restart,
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}

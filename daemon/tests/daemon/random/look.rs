@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 impl Run {
     /// A daemon that starts trusts the table of a member with the content that the map means. Without such a
-    /// member it needs all SSDs that the map names: an empty one in the place of one is none of them.
+    /// member it needs all members: an empty SSD in the place of one is none of them.
     pub(super) fn may_start(&self) -> bool {
         let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return true };
         let is_named = |index: usize| map.ssds[index].is(&self.bench.array.ssd(index).vote.uuid);
@@ -26,8 +26,8 @@ impl Run {
                 && !begins_empty
                 && map.ssds[index].incarnation == self.bench.array.ssd(index).vote.incarnation
         };
-        let mut members = (0..SSDS).filter(|&index| map.ssds[index].state != State3::Out);
-        members.any(has_content) || (0..SSDS).all(is_named)
+        let members = || (0..SSDS).filter(|&index| map.ssds[index].state != State3::Out);
+        members().any(has_content) || members().all(is_named)
     }
 
     /// The voters that have forgotten nothing are a majority without this SSD.

@@ -48,8 +48,15 @@ async fn release(caller: &mut Client, shown: Option<&ShownClient>, client_id: u3
 
 async fn renew(caller: &mut Client, shown: Option<&ShownClient>, client_id: u32) -> Result<(), Status> {
     let (reaches, in_doubt) = (None, false);
-    let message =
-        RenewRequest { name: "v".into(), client_id, lease_epoch: 1, lease_ms: 0, reaches, in_doubt };
+    let message = RenewRequest {
+        name: "v".into(),
+        client_id,
+        lease_epoch: 1,
+        lease_ms: 0,
+        reaches,
+        in_doubt,
+        follows_drains: false,
+    };
     caller.volumes.renew(signed(caller, shown, message)).await.map(drop)
 }
 

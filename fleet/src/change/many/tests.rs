@@ -112,11 +112,13 @@ proptest! {
                 let filled: Vec<_> = next.filling().iter().map(up).collect();
                 let serves = next.serve_all(&filled, 2).unwrap();
                 for (old, new) in next.rows.iter().zip(&serves.rows) {
-                    let incoming = new.incoming.map(|incoming| incoming.ssd);
-                    prop_assert!(old.first().is_none() || old.first() == new.first());
-                    prop_assert_eq!(new.members(), old.members());
-                    let serves = |ssd| new.serving().contains(ssd) || Some(ssd) == incoming;
-                    prop_assert!(new.members().iter().all(serves));
+                    let taken_over = old.incoming.map(|incoming| old.places[usize::from(incoming.place)]);
+                    let leaves = taken_over.and_then(Place::ssd);
+                    let stays = old.first().filter(|&first| Some(first) != leaves);
+                    prop_assert!(stays.is_none() || stays == new.first());
+                    let is_left = |&ssd: &SsdId| Some(ssd) != leaves;
+                    prop_assert_eq!(new.members(), old.members().iter().filter(is_left).collect());
+                    prop_assert_eq!(new.serving(), new.members());
                 }
             }
             Err(why) => {
