@@ -244,7 +244,8 @@ mutants_of_the_other() {
     mutant part_of_a_buffer_not_held $GNOR/complete.cuh \
         's/first_of(r.pool_addr), r.pool_bytes/0, r.pool_bytes/' \
         plain plain buffers_in_pieces 60
-    mutant number_of_a_piece_cut_off $GNOR/buffer.cuh '/what a number of 16 bits reaches/d' plain plain pool 1
+    mutant number_of_a_piece_cut_off $GNOR/buffer.cuh '/if (blocks > 0x10000u >> (PIECE_BLOCK/d' \
+        plain plain pool 1
     mutant all_gather_at_once $GNOR/buffer.cuh 's/return !(asked & GATHERING).*$/return true;/' \
         plain plain pool 1
     mutant pieces_not_held $GNOR/complete.cuh 's/^    pool_hold_buffer<S>(c.data.*$/    {}/' \
