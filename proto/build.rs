@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Generates the gRPC code from `gnstor.proto` in pure Rust (protox), when the feature asks for it.
+//! Generates the gRPC code from `gnstor.proto` in pure Rust (protox), when the feature `grpc` is on.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto/gnstor/v1/gnstor.proto");
     if std::env::var_os("CARGO_FEATURE_GRPC").is_some() {
         let files = protox::compile(["gnstor/v1/gnstor.proto"], ["proto"])?;
-        // It carries a secret: `grpc` writes its Debug by hand.
+        // RegisterResponse carries a secret, so `grpc` writes its Debug by hand.
         tonic_prost_build::configure().skip_debug(["gnstor.v1.RegisterResponse"]).compile_fds(files)?;
     }
     Ok(())

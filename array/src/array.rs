@@ -26,10 +26,10 @@ use gnstor_fabric::tcp::ClientTls;
 use ports::{TransportAddress, elsewhere, embedded};
 use std::net::{SocketAddr, TcpListener};
 
-/// Where the SSDs of an array are.
+/// Where the SSDs of an array run.
 #[derive(Clone, Debug)]
 pub enum Ssds {
-    /// In this process; the plan's place is the SSD's number.
+    /// In this process. The position of a plan is the SSD's number.
     Here(Vec<Plan>),
     /// In processes of their own (`gnstor ssd`), at these addresses; the address's place is the SSD's number.
     At(Vec<String>),
@@ -44,14 +44,14 @@ impl Ssds {
     }
 }
 
-/// What an array is made of.
+/// The configuration of an array.
 #[derive(Clone, Debug)]
 pub struct ArrayConfig {
     /// The SSDs.
     pub ssds: Ssds,
-    /// Where the daemon listens.
+    /// Address of the daemon.
     pub listen: SocketAddr,
-    /// Where clients of other processes reach the SSDs of this one; `None`: they cannot.
+    /// Address at which clients of other processes reach this process's SSDs; `None`: they cannot.
     pub fabric_listen: Option<SocketAddr>,
     /// The modelled link of clients in this process.
     pub link: LinkConfig,
@@ -61,9 +61,9 @@ pub struct ArrayConfig {
     pub map_format: MapFormat,
     /// Threads that serve the SSDs of this process; see [`crate::power::default_engines`].
     pub threads: Threads,
-    /// The array's manager key; none where the SSDs ask for no proof.
+    /// The array's manager key; `None` if the SSDs ask for no proof.
     pub manager_key: Option<Secret>,
-    /// It takes the place of the one that the SSDs of this process were given before.
+    /// Whether the key replaces the one that this process's SSDs had before.
     pub replaces_key: bool,
 }
 
@@ -73,13 +73,13 @@ pub enum ArrayError {
     /// No SSDs, or too many.
     #[error("an array has 1 to 64 SSDs, not {0}")]
     SsdCount(usize),
-    /// Not a number of placement groups.
+    /// The number of placement groups is not valid.
     #[error("{0} placement groups are not possible: use a power of two up to {MAX_GROUPS}")]
     Groups(u32),
     /// Memory for the media, or a thread.
     #[error("{what}: {cause}")]
     Os {
-        /// What was tried.
+        /// The attempted action.
         what: String,
         /// The error.
         cause: std::io::Error,
@@ -120,7 +120,7 @@ pub struct Array {
     ssds: Vec<SsdSummary>,
 }
 
-/// What a report says of an SSD of an array.
+/// The report about an SSD of an array.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct SsdSummary {
     /// Number.
@@ -129,9 +129,9 @@ pub struct SsdSummary {
     pub bytes: u64,
     /// Model.
     pub model: String,
-    /// Where clients of other processes reach it; empty where they cannot.
+    /// Its address for clients of other processes; empty if they cannot reach it.
     pub address: String,
-    /// What else is known of an SSD that this process runs.
+    /// Further facts about an SSD that this process runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub here: Option<About>,
 }
@@ -154,7 +154,7 @@ impl Array {
         Self::start_secured(config, access, None)
     }
 
-    /// The same, with SSDs in other processes that are reached by TLS where it is named.
+    /// The same, with TLS to SSDs in other processes if `tls` is given.
     ///
     /// # Errors
     /// As [`Self::start`].
@@ -195,12 +195,12 @@ impl Array {
         Ok(Self { daemon, daemon_address, listener, peers, powered, ssds })
     }
 
-    /// Where the daemon listens, or listened.
+    /// Address of the daemon, also after its end.
     pub fn daemon_address(&self) -> SocketAddr {
         self.daemon_address
     }
 
-    /// Where the SSDs are reached over TCP.
+    /// Address of the SSDs for TCP.
     pub fn fabric_address(&self) -> Option<SocketAddr> {
         self.listener.as_ref().map(Listener::address)
     }
@@ -267,7 +267,7 @@ fn daemon_config(config: &ArrayConfig, access: Access, ssds: &[SsdSummary]) -> D
     let mut daemon = DaemonConfig { access, ..DaemonConfig::default() };
     daemon.core.groups = config.groups;
     daemon.core.map_format = match (config.map_format, &config.ssds) {
-        // Each process asks for one SSD.
+        // Each process asks for one SSD only.
         (MapFormat::ByCount, Ssds::At(at)) if at.len() > 2 => MapFormat::Three,
         (format, _) => format,
     };
@@ -277,7 +277,7 @@ fn daemon_config(config: &ArrayConfig, access: Access, ssds: &[SsdSummary]) -> D
     daemon
 }
 
-/// Binds the port where clients of other processes reach the SSDs of this one.
+/// Binds the port at which clients of other processes reach this process's SSDs.
 fn bind(config: &ArrayConfig) -> Result<Option<TcpListener>, ArrayError> {
     let Some(at) = config.fabric_listen.filter(|_| matches!(config.ssds, Ssds::Here(_))) else {
         return Ok(None);
@@ -300,7 +300,7 @@ fn make_ssds(config: &ArrayConfig) -> Result<Vec<Made>, ArrayError> {
     Ok(made)
 }
 
-/// What carries the questions of SSDs of this process to other SSDs.
+/// Starts the thread that carries questions of this process's SSDs to other SSDs.
 fn start_peers(config: &ArrayConfig, transport: &TransportHandle) -> Result<Option<Peers>, ArrayError> {
     let Ssds::Here(plans) = &config.ssds else { return Ok(None) };
     let count = u16::try_from(plans.len()).expect("at most 64");

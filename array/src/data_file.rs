@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The file or device of an SSD: before an SSD is made on it, and when making one has failed.
+//! The file or device of an SSD: its state before an SSD is made there, and after a failure.
 
 use crate::media_error::MediaError;
 use gnstor_deengine::{DataFileInfo, Ssd, SsdError};
@@ -10,11 +10,11 @@ use std::path::Path;
 
 /// So many zeros over either end of a device leave no mark of a file system or of an SSD.
 const ENDS: u64 = 1 << 20;
-/// A file of this length that was never written stands for a sparse SSD that is to be made.
+/// An empty file of this length asks for a sparse SSD.
 const HOLE: u64 = 4096;
 
-/// Looks at a path: `Some` where an SSD is there, `None` where one can be made. With `format` the contents
-/// are given up, unless a process uses them.
+/// Examines a path: `Some` if an SSD is there, `None` if one can be made. With `format` the contents are
+/// given up, unless a process uses them.
 pub(crate) fn look(path: &Path, format: bool) -> Result<Option<DataFileInfo>, MediaError> {
     let (reason, kind) = match Ssd::describe(path) {
         Ok(info) if !format => return Ok(Some(info)),
@@ -35,7 +35,7 @@ pub(crate) fn look(path: &Path, format: bool) -> Result<Option<DataFileInfo>, Me
     }
 }
 
-/// What the user can do with a file that holds something else.
+/// What the user can do with a file that has other contents.
 fn given_up(reason: &str) -> String {
     format!("{reason}; gnstor ssd --format gives up what it holds and makes a new SSD there")
 }
@@ -47,7 +47,7 @@ fn wipe(path: &Path) -> io::Result<()> {
     };
     let file = OpenOptions::new().write(true).open(path)?;
     if meta.is_file() {
-        // A hole holds nothing, and its owner wants it sparse.
+        // A hole has no contents, and its owner wants a sparse SSD.
         if meta.blocks() > 0 {
             file.set_len(0)?;
         }
@@ -60,7 +60,7 @@ fn wipe(path: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-/// What was at a path before an SSD was to be made there, so that a failure leaves no more.
+/// The state of a path before an SSD was made there, so that a failure can restore it.
 #[derive(Debug)]
 pub(crate) struct Before<'a> {
     path: &'a Path,
@@ -81,7 +81,7 @@ impl<'a> Before<'a> {
         Ok(Self { path, was_there: meta.is_ok(), is_device, sparse })
     }
 
-    /// No SSD could be made there: why, and what to do.
+    /// The error if no SSD could be made there: the reason, and what to do.
     pub(crate) fn failed(&self, error: SsdError) -> String {
         let mut text = error.to_string();
         let of_file = match error {
@@ -109,7 +109,7 @@ impl<'a> Before<'a> {
     }
 }
 
-/// Removes a file that this process made, and that holds nothing.
+/// Removes an empty file that this process made.
 pub(crate) fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_file(path)
         && error.kind() != ErrorKind::NotFound

@@ -23,11 +23,11 @@ const STAND_IN_BYTES: u64 = 8 << 30;
 /// SSDs that are opened at a time.
 const AT_A_TIME: usize = 8;
 
-/// Turns the power of all SSDs of an array on.
+/// Turns on the power of all SSDs of an array.
 ///
 /// # Errors
-/// As [`make_ssd`]. A file that is damaged or an older image is an error only where no other SSD knows the
-/// array's fleet map.
+/// As [`make_ssd`]. A damaged file or an older image is an error only if no other SSD knows the array's fleet
+/// map.
 pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
     let mut all = make_each(plans)?;
     for (place, why) in openings::strangers_of(all.iter().map(|made| made.as_ref().ok())) {
@@ -61,14 +61,14 @@ pub fn make_array(plans: &[Plan]) -> Result<Vec<Made>, MediaError> {
         let number = about.index;
         let other = stand_in(number, about.data.as_deref(), about.bytes, &map, (came_up, why))?;
         let behind = std::mem::replace(&mut array[index], other);
-        // It ends as it was found.
+        // The SSD ends without a change of its file.
         take_back([behind]);
     }
     with_numbers(array)
 }
 
-/// Makes or opens the SSDs, several at a time: each waits for its disk again and again. An array of several
-/// goes on without one whose file is damaged.
+/// Makes or opens the SSDs, several at a time, because each often waits for its disk. An array of several
+/// SSDs goes on without one whose file is damaged.
 fn make_each(plans: &[Plan]) -> Result<Vec<Result<Made, String>>, MediaError> {
     let mut all = Vec::with_capacity(plans.len());
     for some in plans.chunks(AT_A_TIME) {
@@ -95,7 +95,7 @@ fn make_each(plans: &[Plan]) -> Result<Vec<Result<Made, String>>, MediaError> {
     Ok(all)
 }
 
-/// Raises the numbers of openings, where the SSDs have another life.
+/// Raises the numbers of openings, if the SSDs keep them.
 fn with_numbers(mut array: Vec<Made>) -> Result<Vec<Made>, MediaError> {
     if array.iter().any(|made| made.about.data.is_some()) {
         if openings::is_unnumbered(&array) {
@@ -107,7 +107,7 @@ fn with_numbers(mut array: Vec<Made>) -> Result<Vec<Made>, MediaError> {
     Ok(array)
 }
 
-/// The newest fleet map that an SSD holds, encoded.
+/// The newest fleet map of any SSD, encoded.
 fn newest_map(all: &[Result<Made, String>]) -> Option<Vec<u8>> {
     let ssds = all.iter().flatten().map(|made| &made.ssd);
     let newest = ssds.filter_map(Ssd::fleet_map).max_by_key(|map| (map.epoch(), map.term()));

@@ -9,7 +9,7 @@ use mio::{Interest, Registry, Token};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// From accepting a TCP connection to the end of its handshake.
+/// Longest time from accepting a TCP connection to the end of its handshake.
 const DEADLINE: Duration = Duration::from_millis(HANDSHAKE.as_ns() / 1_000_000);
 
 struct Handshake {
@@ -21,7 +21,7 @@ struct Handshake {
 pub(crate) struct Handshakes {
     under_way: HashMap<usize, Handshake>,
     next: usize,
-    /// How many may be under way, and how many of one host.
+    /// Largest number of handshakes in progress, and largest number of one host.
     most: usize,
     of_host: usize,
 }
@@ -33,7 +33,8 @@ impl Default for Handshakes {
 }
 
 impl Handshakes {
-    /// Begins one. Returns the stream where it has ended well already; a stream beyond the bounds is closed.
+    /// Begins a handshake. Returns the stream if the handshake has already succeeded. Closes a stream beyond
+    /// the bounds.
     pub(crate) fn begin(&mut self, registry: &Registry, mut wire: Wire, now: Instant) -> Option<Wire> {
         if self.under_way.len() >= self.most || self.count_of_host(&wire) >= self.of_host {
             tracing::debug!(from = ?wire.host_address(), "too many TLS handshakes are under way");
@@ -57,13 +58,13 @@ impl Handshakes {
         self.under_way.values().filter(|other| other.wire.host_address() == host).count()
     }
 
-    /// Bytes have come, or there is room for some. Returns the stream when its handshake has ended well.
+    /// Bytes have arrived, or can be sent. Returns the stream when its handshake has succeeded.
     pub(crate) fn go_on(&mut self, registry: &Registry, place: usize) -> Option<Wire> {
         if !self.under_way.get_mut(&place)?.wire.shake_hands() {
             return None;
         }
         let Handshake { wire, .. } = self.under_way.remove(&place)?;
-        // The stream's events go to its engine from here on.
+        // From here on the stream's events go to its engine.
         let _ = registry.deregister(&mut SourceFd(&wire.descriptor()));
         good(wire)
     }
@@ -79,14 +80,14 @@ impl Handshakes {
         });
     }
 
-    /// How long nothing is to be done unless an event comes.
+    /// Time until work is due, unless an event comes.
     pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
         let first = self.under_way.values().map(|handshake| handshake.until).min()?;
         // A millisecond more: the operating system's clock for waits is coarser.
         Some(first.saturating_duration_since(now) + Duration::from_millis(1))
     }
 
-    /// How many are under way.
+    /// Number of handshakes in progress.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.under_way.len()
@@ -139,7 +140,7 @@ mod tests {
             silent.push(near);
         }
         assert_eq!((handshakes.len(), places.taken()), (HOST_HANDSHAKES, HOST_HANDSHAKES));
-        // Another host's handshake ends beside them.
+        // Another host's handshake succeeds beside them.
         let (near, wire) = accept("10.0.0.2");
         let mut ended = handshakes.begin(poll.registry(), wire, now);
         std::thread::scope(|scope| {

@@ -5,22 +5,24 @@ use crate::media::{Made, MediaError};
 use gnstor_auth::Secret;
 use gnstor_deengine::KeyMatch;
 
-/// What the operator gives the SSDs.
+/// The key that the operator gives to the SSDs.
 #[derive(Clone, Copy, Debug)]
 pub struct GivenKey<'a> {
     /// The manager key; `None`: hosts are believed.
     pub key: Option<&'a Secret>,
-    /// It takes the place of a key that is lost.
+    /// It replaces a key that is lost.
     pub replaces: bool,
 }
 
 impl GivenKey<'_> {
-    /// The SSDs ask for proofs by this key, or for none. An SSD that has had no key takes this one.
+    /// From now on the SSDs ask for proofs with this key, or for none. An SSD that has had no key takes this
+    /// one.
     ///
-    /// # Errors [`MediaError`]: an SSD was given another key, or one where there is none now, and nothing was
-    /// changed; an SSD cannot write down what it was given.
+    /// # Errors
+    /// [`MediaError`]: an SSD has another key, or has one and none is given, and nothing was changed; or an
+    /// SSD cannot store the key.
     pub fn give(&self, ssds: &mut [Made]) -> Result<(), MediaError> {
-        // What stands in for an SSD holds nothing, and is new at each start.
+        // A substitute for an SSD stores nothing, and is new at each start.
         let matches = |made: &&Made| !made.about.came_up.stands_in();
         for made in ssds.iter().filter(matches) {
             self.check(made)?;

@@ -42,8 +42,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Accepts connections to `listener`, at most [`CONNECTIONS`] at a time, of one host
-    /// [`HOST_CONNECTIONS`]; by TLS where it is named.
+    /// Accepts connections to `listener`, at most [`CONNECTIONS`] at a time, and at most [`HOST_CONNECTIONS`]
+    /// of one host. Uses TLS if `tls` is given.
     ///
     /// # Errors
     /// The operating system's error.
@@ -74,7 +74,7 @@ impl Listener {
         Ok(Self { address, stop, waker, thread: Some(thread) })
     }
 
-    /// Where it is.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -106,7 +106,7 @@ struct Accepting {
     turn: usize,
     /// The last client found no place.
     is_full: bool,
-    /// How long the next wait is; `None`: the last `accept` worked.
+    /// Length of the next wait; `None`: the last `accept` succeeded.
     pause: Option<Duration>,
     stop: Arc<AtomicBool>,
 }
@@ -156,7 +156,7 @@ impl Accepting {
         }
     }
 
-    /// Accepts a few connections; whether there may be more.
+    /// Accepts a few connections. Returns whether there may be more.
     #[expect(clippy::disallowed_methods, reason = "the runtime part of this module reads the clock")]
     fn accept_some(&mut self, listener: &TcpListener, poll: &Poll) -> bool {
         for _ in 0..BATCH {

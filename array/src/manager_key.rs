@@ -7,13 +7,13 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Name of the key's file beside an array's data files.
+/// Name of the key's file in the folder of an array's data files.
 pub const FILE_NAME: &str = "manager.key";
 
-/// Why a file gives no key.
+/// Why a file has no usable key.
 #[derive(Debug, thiserror::Error)]
 pub enum ManagerKeyError {
-    /// It cannot be read or written.
+    /// The file cannot be read or written.
     #[error("the manager key in {path}: {cause}")]
     File {
         /// The file.
@@ -21,18 +21,18 @@ pub enum ManagerKeyError {
         /// The system's error.
         cause: io::Error,
     },
-    /// Other users may read it.
+    /// Other users may read the file.
     #[error("the manager key in {path} can be read by other users: chmod 600 {path}")]
     Open {
         /// The file.
         path: String,
     },
-    /// It holds no key.
+    /// The file contains no key.
     #[error("the manager key in {path}: {cause}")]
     Text {
         /// The file.
         path: String,
-        /// What is wrong.
+        /// The fault.
         cause: KeyError,
     },
 }
@@ -55,7 +55,7 @@ pub fn read(path: &Path) -> Result<Secret, ManagerKeyError> {
     secret.map_err(|cause| ManagerKeyError::Text { path: name(), cause })
 }
 
-/// Reads the key in a file, or makes one where there is no file.
+/// Reads the key in a file. If there is no file, makes one with a new key.
 ///
 /// # Errors
 /// [`ManagerKeyError`].

@@ -24,9 +24,9 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CameUp {
-    /// In memory: empty, and gone with the process.
+    /// In memory: empty, and it ends with the process.
     InMemory,
-    /// Its file was made.
+    /// Its file is new.
     Fresh,
     /// After a shutdown in order.
     Clean,
@@ -34,19 +34,19 @@ pub enum CameUp {
     Dump,
     /// After a power failure without one: what was not flushed may be lost.
     Lossy,
-    /// Its file is an older image than the array's other SSDs know: another SSD stands in its place.
+    /// Its file is an older image than the array's other SSDs know, so a substitute answers.
     Behind,
-    /// Its file cannot be opened: another SSD stands in its place.
+    /// Its file cannot be opened, so a substitute answers.
     Damaged,
 }
 
 impl CameUp {
-    /// The SSD is not there: another one stands in its place, and serves nothing.
+    /// Whether a substitute answers for the SSD. It serves nothing.
     pub fn stands_in(self) -> bool {
         matches!(self, Self::Behind | Self::Damaged)
     }
 
-    /// For people.
+    /// A sentence for people.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::InMemory => "empty; its contents are in memory and end with the process",
@@ -89,7 +89,7 @@ impl Made {
     }
 }
 
-/// What a report says of an SSD.
+/// The report about an SSD.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
     /// Number in the array.
@@ -98,17 +98,17 @@ pub struct About {
     pub serial: String,
     /// Name of its preset.
     pub preset: String,
-    /// What differs from the preset of this name, where it is one of ours: `KEY = VALUE` each.
+    /// Differences from the preset of this name, if it is one of this project: `KEY = VALUE` each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
     /// Logical capacity.
     pub bytes: u64,
-    /// Where its contents are.
+    /// File or device of its contents.
     pub data: Option<PathBuf>,
-    /// Where other processes of this user can map the pages that are in memory.
+    /// File with the pages in memory, for other processes of this user to map.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<PathBuf>,
-    /// How it came up.
+    /// How the SSD came up.
     pub came_up: CameUp,
     /// Why it may lack something.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -120,19 +120,19 @@ pub struct About {
 }
 
 impl About {
-    /// Number of an SSD that is not there, and why.
+    /// Number of an SSD that is away, and the reason.
     pub(crate) fn absence(&self) -> (u16, String) {
         (self.index, self.lost.clone().unwrap_or_else(|| self.came_up.sentence().into()))
     }
 }
 
-/// The number of the SSD that a file holds, where it holds one that will be restored.
+/// Number of the SSD in a file, if the file has one that will be restored.
 pub fn held_index(plan: &Plan) -> Option<u16> {
     let path = plan.file.as_deref().filter(|_| !plan.format)?;
     Some(Ssd::describe(path).ok()?.index)
 }
 
-/// Bytes of disk that a plan's new data file takes. `None`: no file is made, or a block device holds the SSD.
+/// Bytes of disk for a plan's new data file. `None`: no file is made, or the SSD is on a block device.
 ///
 /// # Errors
 /// [`MediaError`]: the preset's settings or the capacity are not possible.
@@ -153,10 +153,10 @@ pub fn new_file_bytes(plan: &Plan) -> Result<Option<u64>, MediaError> {
     })
 }
 
-/// Turns an SSD's power on.
+/// Turns on an SSD's power.
 ///
 /// # Errors
-/// [`MediaError`]: no memory, no file, or one that holds something else.
+/// [`MediaError`]: no memory, no file, or a file with other contents.
 pub fn make_ssd(plan: &Plan) -> Result<Made, MediaError> {
     Ok(Made { dh_group: plan.dh_group, ..power_on(plan)? })
 }
@@ -195,8 +195,8 @@ fn power_on(plan: &Plan) -> Result<Made, MediaError> {
     Ok(made(ssd, config, Some(path)))
 }
 
-/// These SSDs are not used: they are shut down again, and files that were made for them are removed. A folder
-/// with half an array would look like a whole one.
+/// Shuts these unused SSDs down again, and removes files that were made for them. A folder with half an array
+/// would look like a whole one.
 pub fn take_back(all: impl IntoIterator<Item = Made>) {
     for mut made in all {
         if let Err(error) = shut_down(&mut made.ssd) {
@@ -253,7 +253,7 @@ pub(crate) fn made(ssd: Ssd, config: SsdConfig, path: Option<&Path>) -> Made {
     }
 }
 
-/// Where another process finds the memory of a region that can be shared.
+/// Path at which another process finds the memory of a region that can be shared.
 fn mapped_at(region: &HostRegion) -> Option<PathBuf> {
     let descriptor = region.backing()?.as_raw_fd();
     Some(PathBuf::from(format!("/proc/{}/fd/{descriptor}", std::process::id())))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why there is no SSD.
+//! Why an SSD could not be made or opened.
 
 /// Why there is no SSD, or why it could not be turned off in order.
 #[derive(Debug, thiserror::Error)]
@@ -10,7 +10,7 @@ pub enum MediaError {
     /// A file or folder that cannot be read.
     #[error("{path}: {cause}")]
     Read {
-        /// Which.
+        /// Path of the file.
         path: String,
         /// Why.
         cause: String,
@@ -18,7 +18,7 @@ pub enum MediaError {
     /// Memory, or the file.
     #[error("{what}: {cause}")]
     Make {
-        /// What was tried.
+        /// The attempted action.
         what: String,
         /// Why it failed.
         cause: String,
@@ -26,24 +26,24 @@ pub enum MediaError {
     /// The file, in the words of its reader.
     #[error("{0}")]
     File(String),
-    /// The file holds an SSD, or should, and cannot be read.
+    /// The file has an SSD, or should have one, and cannot be read.
     #[error("{0}")]
     Damaged(String),
     /// A change to the preset that is not possible.
     #[error("--set {0}")]
     Setting(String),
-    /// The file does not hold what was asked for.
+    /// The file holds another SSD than requested.
     #[error("{path}: {what}")]
     Mismatch {
         /// The file.
         path: String,
-        /// What differs, and what to do.
+        /// The difference, and what to do.
         what: String,
     },
-    /// It could not be turned off in order.
+    /// The SSD could not be shut down in order.
     #[error("{what}: {cause}")]
     Off {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
         /// Why it failed.
         cause: String,
@@ -54,7 +54,7 @@ pub enum MediaError {
          start it again"
     )]
     Broken {
-        /// Its place in the transport.
+        /// Its index in the transport.
         index: u32,
     },
 }

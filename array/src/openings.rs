@@ -27,12 +27,12 @@ use std::collections::BTreeMap;
 /// drawn number.
 const COUNT_BITS: u32 = 32;
 
-/// Which array a number is of.
+/// The array that a number belongs to.
 fn array_of(number: u64) -> u64 {
     number >> COUNT_BITS
 }
 
-/// What a number counts.
+/// The count in a number.
 fn count_of(number: u64) -> u64 {
     number & ((1 << COUNT_BITS) - 1)
 }
@@ -44,20 +44,20 @@ pub(crate) fn drawn() -> u64 {
     u64::from(u32::from_le_bytes(bytes).max(1)) << COUNT_BITS
 }
 
-/// What an SSD knows of the number of SSD `index`.
+/// The number that an SSD knows for SSD `index`.
 fn known(openings: &[u64], index: usize) -> u64 {
     openings.get(index).copied().unwrap_or(0)
 }
 
-/// The SSDs of another array than the others, by their own numbers; `None`: it has none. `knows` says whether
-/// an SSD knows this number of another one.
+/// The SSDs of another array than the majority, by their own numbers; `None`: an SSD has none. `knows` says
+/// whether an SSD knows this number of another one.
 fn strangers(own: &[Option<u64>], knows: impl Fn(usize, usize, u64) -> bool) -> Vec<usize> {
     let arrays = || own.iter().map(|number| number.map(array_of));
     let mut count: BTreeMap<u64, usize> = BTreeMap::new();
     arrays().flatten().for_each(|array| *count.entry(array).or_default() += 1);
-    // Of several that are as many, the first.
+    // Of several arrays with as many SSDs, the first one.
     let most = arrays().flatten().rev().max_by_key(|array| count[array]);
-    // One that was away when its array got a number: the others know it without one.
+    // An SSD that was away when its array got a number: the others know it without one.
     let was_away = |place: usize, number: u64| {
         let of_most =
             |(by, own): (usize, &Option<u64>)| own.map(array_of) == most && knows(by, place, number);
@@ -97,7 +97,8 @@ pub(crate) fn strangers_of<'a>(array: impl Iterator<Item = Option<&'a Made>>) ->
     strangers(&own, knows).into_iter().map(|place| (place, why(place))).collect()
 }
 
-/// The SSDs whose number is below what another SSD knows: own number, the highest known one, and whose.
+/// The SSDs whose number is below the one that another SSD knows: own number, highest known one, and the SSD
+/// that knows it.
 fn behind(all: &[Vec<u64>]) -> Vec<Option<(u64, u64, usize)>> {
     let judge = |index: usize| {
         let own = known(&all[index], index);
@@ -113,7 +114,7 @@ pub(crate) fn behind_of(array: &[Made]) -> Vec<(usize, CameUp, String)> {
     let all: Vec<Vec<u64>> = array.iter().map(|made| made.ssd.openings().to_vec()).collect();
     let mut found = Vec::new();
     for (place, (made, behind)) in array.iter().zip(behind(&all)).enumerate() {
-        // A new SSD has no image, and neither has one that stands in for another.
+        // A new SSD has no older image, nor has a substitute.
         let has_image = !matches!(made.about.came_up, CameUp::Fresh | CameUp::InMemory | CameUp::Damaged);
         let Some((own, seen, by)) = behind.filter(|_| has_image) else { continue };
         let file = made.about.data.as_ref().map_or(String::new(), |path| format!("{}: ", path.display()));
@@ -132,10 +133,10 @@ pub(crate) fn behind_of(array: &[Made]) -> Vec<(usize, CameUp, String)> {
 }
 
 /// Raises the numbers of the SSDs that serve: first in the SSD itself, then in the others. A new array counts
-/// from `first` on, and so does one from before numbers were drawn.
+/// from `first` on. So does one from before numbers were drawn.
 ///
 /// # Errors
-/// [`MediaError`]: an SSD does not take its number.
+/// [`MediaError`]: an SSD cannot store its number.
 pub(crate) fn raise(ssds: &mut [&mut Ssd], first: u64) -> Result<(), MediaError> {
     let all: Vec<Vec<u64>> = ssds.iter().map(|ssd| ssd.openings().to_vec()).collect();
     let array = all.iter().flatten().copied().map(array_of).max().filter(|&array| array != 0);
@@ -143,7 +144,7 @@ pub(crate) fn raise(ssds: &mut [&mut Ssd], first: u64) -> Result<(), MediaError>
     let least = array.map_or(first, |array| array << COUNT_BITS);
     let highest = |index: usize| {
         let known = all.iter().map(|openings| known(openings, index)).max().unwrap_or(0);
-        // One that is not there keeps the number by which it is known.
+        // An SSD that is away keeps the number that the others know.
         if known != 0 && ssds[index].is_filling() { known } else { known.max(least) }
     };
     let next: Vec<u64> =
@@ -164,14 +165,14 @@ pub(crate) fn raise(ssds: &mut [&mut Ssd], first: u64) -> Result<(), MediaError>
     write_all(ssds, others)
 }
 
-/// Each SSD takes its numbers, all at the same time: each waits for its disk.
+/// Each SSD stores its numbers, all at the same time, because each waits for its disk.
 fn write_all(ssds: &mut [&mut Ssd], numbers: Vec<Option<Vec<u64>>>) -> Result<(), MediaError> {
     std::thread::scope(|scope| {
         let all = ssds.iter_mut().zip(numbers).enumerate();
         let asked = all.filter_map(|(index, (ssd, numbers))| Some((index, &mut **ssd, numbers?)));
         let threads: Vec<_> =
             asked.map(|(index, ssd, numbers)| scope.spawn(move || write(ssd, index, &numbers))).collect();
-        // All end before one that failed is told of.
+        // All threads end before a failure is reported.
         let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
         ended.into_iter().try_for_each(|ended| ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })

@@ -35,9 +35,10 @@ const KATO: Duration = Duration::from_secs(15);
 /// Pauses of the thread: while it awaits data of a repair, while it awaits other answers or a connection, and
 /// else. A question wakes it at once.
 const NAPS: [Duration; 3] = [Duration::from_micros(300), Duration::from_millis(1), Duration::from_millis(20)];
-/// Each connection is looked at so often, ms: Keep Alives, deadlines, and whether it is idle for long.
+/// Interval of the checks of each connection, ms: Keep Alives, deadlines, and long idle times.
 const ROUND_MS: u64 = 20;
-/// Connections that are made at a time. Each proof takes processor time, and each wait polls.
+/// Largest number of connections that are made at a time. Each proof takes processor time, and each wait
+/// polls.
 const DIALS: usize = 4;
 
 /// The SSDs of this process, as the others of their array see them.
@@ -45,11 +46,11 @@ const DIALS: usize = 4;
 pub struct PeersConfig {
     /// Number of the first SSD.
     pub first: u16,
-    /// How many there are.
+    /// Number of SSDs.
     pub count: u16,
     /// The array's manager key, with which they prove who they are.
     pub manager_key: Option<Secret>,
-    /// How SSDs of other processes are reached by TLS.
+    /// TLS for SSDs of other processes.
     pub tls: Option<ClientTls>,
 }
 
@@ -60,7 +61,7 @@ pub struct Peers {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The outcome of a connection that a thread has made.
+/// Result of a connection that a thread has made.
 struct Dialled {
     connection: (u16, u16),
     outcome: Result<(HostQueue, Option<RemoteSsd>), ChannelError>,
@@ -121,9 +122,9 @@ struct Carrying {
     connections: BTreeMap<(u16, u16), PeerConnection>,
     /// Connections with something to do now: a question, a new queue, or an answer that may have come.
     busy: BTreeSet<(u16, u16)>,
-    /// When all connections are looked at, ms.
+    /// Time of the next check of all connections, ms.
     round_at: u64,
-    /// Connections that are to be made, oldest first.
+    /// Connections to make, oldest first.
     to_dial: VecDeque<((u16, u16), Dial)>,
     threads: Vec<JoinHandle<()>>,
     clock: BootClock,
@@ -177,8 +178,8 @@ impl Carrying {
         connection.give(asked);
     }
 
-    /// Attends to the connections with something to do, and to each one once in a while. One that has had
-    /// nothing to do for long ends.
+    /// Attends to the connections with work, and to each one from time to time. Ends a connection that has
+    /// been idle for long.
     fn attend(&mut self) {
         let now = self.now();
         if now >= self.round_at {
@@ -202,7 +203,7 @@ impl Carrying {
             }
         }
         if has_sent {
-            // One call for all capsules: each makes the transport look at every queue.
+            // One call for all capsules, because each call makes the transport poll every queue.
             self.engines.cast(|engine, _| engine.look_everywhere());
         }
         self.threads.retain(|thread| !thread.is_finished());
@@ -221,7 +222,7 @@ impl Carrying {
         });
     }
 
-    /// Connects on a thread of its own.
+    /// Connects on its own thread.
     fn dial(&mut self, name: (u16, u16), dial: Dial) {
         let to = self.dialled.clone();
         let connect = match self.connector(name, dial) {
@@ -277,7 +278,7 @@ impl Carrying {
     }
 }
 
-/// The thread wakes the transport for all queues together.
+/// The thread wakes the transport once for all queues.
 fn rung_later(mut queue: HostQueue) -> HostQueue {
     queue.ring_later();
     queue

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is asked of SSDs, before any is made.
+//! The requested properties of SSDs before any is made.
 
 use crate::media_error::MediaError;
 use gnstor_auth::Group;
@@ -23,19 +23,19 @@ pub struct Plan {
     pub preset: Option<Preset>,
     /// Changes to the preset, or to the file's: `KEY=VALUE` each.
     pub settings: Vec<String>,
-    /// The file's SSD takes the preset's times and other values that can be changed.
+    /// An existing SSD takes over the preset's times and other values that can change.
     pub retime: bool,
     /// Logical capacity.
     pub bytes: Option<u64>,
-    /// Where its contents are; `None`: in memory.
+    /// File or device of its contents; `None`: in memory.
     pub file: Option<PathBuf>,
-    /// Contents in memory are in memory that other processes can map.
+    /// Contents in memory can be mapped by other processes.
     pub shared: bool,
-    /// A new file takes disk space as it is written, instead of all at once.
+    /// A new file takes disk space as it is written, and not all at once.
     pub sparse: bool,
     /// Buffered data of a file's SSD ends with the process.
     pub volatile: bool,
-    /// What the file holds is given up for a new SSD.
+    /// Makes a new SSD, and gives up the file's contents.
     pub format: bool,
     /// The Diffie-Hellman group in which hosts prove who they are.
     pub dh_group: Group,
@@ -52,11 +52,11 @@ pub fn in_memory(count: u16, preset: &Preset, bytes: u64) -> Vec<Plan> {
     (0..count).map(plan).collect()
 }
 
-/// Plans for the SSDs of a folder, `ssd-N.gns` each: those it holds, or `count` new ones.
+/// Plans for the SSDs of a folder, `ssd-N.gns` each: those in it, or `count` new ones.
 ///
 /// # Errors
-/// [`MediaError`]: it cannot be read, its SSDs are not numbered without a gap, or there are not as many as
-/// asked for.
+/// [`MediaError`]: the folder cannot be read, its SSDs are not numbered without a gap, or their number is not
+/// the requested one.
 pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<Plan>, MediaError> {
     let failed =
         |e: std::io::Error| MediaError::Read { path: folder.display().to_string(), cause: e.to_string() };
@@ -104,7 +104,7 @@ pub fn in_folder(folder: &Path, count: Option<u16>, like: &Plan) -> Result<Vec<P
 }
 
 impl Plan {
-    /// Where the contents of an SSD in this file are.
+    /// Medium of an SSD in this file.
     pub(crate) fn media(&self, path: &Path) -> SsdMedia {
         match self.volatile {
             true => SsdMedia::VolatileFile(path.into()),

@@ -28,12 +28,12 @@ pub struct Powered {
 /// Most engines: as many as an HCA on a GPU has pairs of rings.
 pub const MAX_ENGINES: usize = gnstor_fabric::hca::agent::MAX_RINGS;
 
-/// Engines where no number is given: half the machine's cores. The other half is for the clients.
+/// Default number of engines: half the machine's cores. The other half is for the clients.
 pub fn default_engines() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).clamp(1, MAX_ENGINES))
 }
 
-/// How many threads SSDs have.
+/// Number of threads for SSDs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Threads {
     /// Threads that serve the SSDs' queues.
@@ -44,7 +44,7 @@ impl Powered {
     /// Starts engines with these SSDs; clients of other processes call the first one number `first`.
     ///
     /// # Errors
-    /// When the operating system gives no thread.
+    /// When the operating system gives no thread, or no descriptor.
     pub fn on(made: Vec<Made>, first: u16, link: LinkConfig, threads: Threads) -> std::io::Result<Self> {
         let mut first_engine = RcTransport::new(TransportConfig { link, ..TransportConfig::default() });
         first_engine.set_first_ssd(first);
@@ -55,6 +55,8 @@ impl Powered {
         for Made { ssd, regions, .. } in made {
             let mut cores = Vec::with_capacity(engines.len());
             for (core, engine) in ssd.into_workers(engines.len()).into_iter().zip(&mut engines) {
+                let waker = engine.waker()?;
+                core.wake_by(move || waker.wake());
                 let (lent, back) = lend(core);
                 engine.add_target(Box::new(lent), regions.clone());
                 cores.push(back);
@@ -80,10 +82,10 @@ impl Powered {
         self.engines.as_ref().is_some_and(TransportThreads::are_running)
     }
 
-    /// Shuts every SSD down in order; what they hold is written out.
+    /// Shuts every SSD down in order, which writes its contents out.
     ///
     /// # Errors
-    /// The first SSD's that cannot write; the others are shut down all the same.
+    /// The first error of an SSD that cannot write. The others are shut down nevertheless.
     pub fn shut_down(mut self) -> Result<(), MediaError> {
         self.end(|ssd| media::shut_down(ssd).map(|()| 0), false).map(drop)
     }
@@ -104,13 +106,13 @@ impl Powered {
         self.end(media::power_fail, false)
     }
 
-    /// Ends all SSDs at once: each may wait for its disk.
+    /// Ends all SSDs at once, because each may wait for its disk.
     fn end(
         &mut self,
         how: impl Fn(&mut Ssd) -> Result<u64, MediaError> + Sync,
         raise: bool,
     ) -> Result<u64, MediaError> {
-        // Clients find their connections closed, and the SSDs come back.
+        // Clients see their connections close, and the engines return the SSDs.
         self.engines = None;
         let ssds: Vec<_> =
             (0u32..).zip(self.ssds.drain(..)).map(|(index, back)| come_back(index, &back)).collect();
@@ -136,12 +138,12 @@ impl Powered {
     }
 }
 
-/// The SSD whose cores come back. A core that does not was lost in a panic, and the state of its SSD cannot
-/// be trusted.
+/// Takes back the SSD from its workers. A worker that does not return was lost in a panic, and then the SSD's
+/// state cannot be trusted.
 fn come_back(index: u32, back: &[Receiver<Worker>]) -> Result<Worker, MediaError> {
     let cores = back.iter().map(|core| core.try_recv().map_err(|_| MediaError::Broken { index }));
     let mut cores = cores.collect::<Result<Vec<_>, _>>()?;
-    // Commands in flight at the other cores end first.
+    // Commands in flight at the other workers end first.
     cores.truncate(1);
     cores.pop().ok_or(MediaError::Broken { index })
 }

@@ -35,7 +35,7 @@ pub(crate) fn changed(preset: &Preset, plan: &Plan) -> Result<Preset, MediaError
     preset.with_settings(&plan.settings).map_err(|error| MediaError::Setting(error.to_string()))
 }
 
-/// The configuration of the SSD that a file holds, where it is the one asked for.
+/// The configuration of the SSD in a file, if it is the wanted one.
 pub(crate) fn matched(plan: &Plan, path: &Path, info: DataFileInfo) -> Result<SsdConfig, MediaError> {
     let differs = |what: String| MediaError::Mismatch { path: path.display().to_string(), what };
     if let Some(bytes) = plan.bytes.filter(|bytes| *bytes != info.capacity_bytes) {
@@ -79,7 +79,7 @@ fn holds(difference: &Difference) -> String {
     }
 }
 
-/// What differs from the preset of the same name.
+/// Differences from the preset of the same name.
 pub(crate) fn changes(preset: &Preset) -> Vec<String> {
     let Some(ours) = Preset::by_name(&preset.name) else { return Vec::new() };
     ours.differences(preset)

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// connect again.
 #[derive(Debug)]
 pub struct RecoveryListener {
-    // The listener closes before the engine behind it stops.
+    // The listener closes before its engine stops.
     _listener: Listener,
     _engine: TransportThreads,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Restoring {
     what: String,
     start: Instant,
     bar: Option<ProgressBar>,
-    /// When the last line was written, ms after the start.
+    /// Time of the last log line, ms after the start.
     notified_ms: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ impl Restoring {
         let bar = std::io::stderr().is_terminal().then(|| {
             let style = ProgressStyle::with_template("  {msg} [{bar:32}] {percent} %  {elapsed}");
             let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> ");
-            // Nothing is drawn before the first call.
+            // The bar is invisible until the first call.
             ProgressBar::new(0).with_style(style).with_message(what.clone())
         });
         Self { what, start: Instant::now(), bar, notified_ms: AtomicU64::new(0) }

@@ -22,7 +22,7 @@ const KATO: Duration = Duration::from_secs(15);
 const PATIENCE: Duration = Duration::from_secs(10);
 const RECOVERY: Duration = Duration::from_secs(600);
 
-/// The way to one SSD. Dropping it ends its link.
+/// The connection to one SSD. Dropping it ends its link.
 #[derive(Debug)]
 pub(crate) struct RemoteSsd {
     engine: TransportHandle,
@@ -45,12 +45,12 @@ impl RemoteSsd {
         Self { engine, soft, index, address, daemon, tls: None, link: None }
     }
 
-    /// Reaches the SSD by TLS from here on, where it is named.
+    /// From here on uses TLS, if `tls` is given.
     pub(crate) fn use_tls(&mut self, tls: Option<&ClientTls>) {
         self.tls = tls.cloned();
     }
 
-    /// Connects, ending the link there was.
+    /// Connects, and ends the previous link.
     pub(crate) fn connect(&mut self) -> Result<HostQueue, ChannelError> {
         self.try_connect().map_err(|why| self.error(why))
     }
@@ -77,7 +77,7 @@ impl RemoteSsd {
     fn try_connect(&mut self) -> Result<HostQueue, Why> {
         self.end();
         let link = self.open_link().map_err(|cause| match cause.kind() {
-            // A certificate is not good: another try finds the same.
+            // The certificate is not valid, and another try would find the same.
             ErrorKind::InvalidData => Why::Untrusted(cause.to_string()),
             _ => Why::Absent(cause.to_string()),
         })?;
@@ -142,7 +142,7 @@ enum Why {
     Untrusted(String),
     /// The SSD is being restored, and answers "not ready".
     Recovering,
-    /// It answers, and one of both sides has not proven who it is.
+    /// The SSD answers, and one of the two ends has not proven its identity.
     Unproven(ChannelError),
     /// Another SSD answers.
     Other,

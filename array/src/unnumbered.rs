@@ -19,8 +19,8 @@ fn contradict(one: &Entries, other: &Entries) -> bool {
     one.iter().any(|(vid, entry)| other.get(vid).is_some_and(|e| rank(e) == rank(entry) && e != entry))
 }
 
-/// The places of the SSDs that contradict the array. The array is the SSD that contradicts the fewest others,
-/// of several the first, and the SSDs that agree with it. `None` says nothing.
+/// Indexes of the SSDs that contradict the array. The array is the SSD that contradicts the fewest others, of
+/// several the first one, and all SSDs that agree with it. `None` contradicts nothing.
 fn strangers(all: &[Option<Entries>]) -> Vec<usize> {
     let against = |one: &Entries| -> Vec<usize> {
         let of = |(place, other): (usize, &Option<Entries>)| {
@@ -31,8 +31,8 @@ fn strangers(all: &[Option<Entries>]) -> Vec<usize> {
     all.iter().flatten().map(against).min_by_key(Vec::len).unwrap_or_default()
 }
 
-/// The places of the SSDs whose contents show that another array made them, each with a sentence about what
-/// is wrong. `None`: an SSD that cannot be used.
+/// Indexes of the SSDs whose contents show that another array made them, each with a sentence about the
+/// reason. `None`: an SSD that cannot be used.
 pub(crate) fn strangers_of<'a>(array: impl Iterator<Item = Option<&'a Made>>) -> Vec<(usize, String)> {
     let array: Vec<_> = array.collect();
     let entries: Vec<_> = array.iter().map(|made| made.map(|made| made.ssd.volume_entries())).collect();
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(strangers(&[with("a", 1), with("b", 1), with("a", 1)]), [1]);
         assert_eq!(strangers(&[with("b", 1), with("a", 1), with("a", 1)]), [0]);
         assert_eq!(strangers(&[with("b", 1), with("a", 1)]), [1], "halves: the array of the first");
-        // A change that has not come to all, an SSD that lost its entries, one that cannot be used.
+        // A change that has not reached all SSDs, an SSD that lost its entries, and one that cannot be used.
         assert_eq!(strangers(&[with("a", 1), with("b", 2), none, None]), [0; 0]);
         assert_eq!(strangers(&[None, with("a", 1), with("a", 1)]), [0; 0]);
     }

@@ -17,7 +17,7 @@ pub const CLIENT_PROOF: &str = "gnstor-client";
 
 const USE: &[u8] = b"GNStor client id";
 
-/// What a caller says of its id. It is not checked yet.
+/// A caller's claim of an id. It is not checked yet.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ShownClient {
     /// The client id.
@@ -34,7 +34,7 @@ impl fmt::Debug for ShownClient {
 }
 
 impl ShownClient {
-    /// Of the client with this secret.
+    /// The claim of the client with this secret.
     pub fn of(id: u16, serial: u64, secret: &Secret) -> Self {
         Self { id, serial, tag: secret.keyed(USE) }
     }
@@ -66,8 +66,8 @@ impl ShownClient {
         })
     }
 
-    /// Whether the caller has this secret, which follows from the id and the serial. The comparison takes the
-    /// same time wherever they differ.
+    /// Whether the caller has this secret, which follows from the id and the serial. The comparison takes
+    /// constant time.
     pub fn is_of(&self, secret: &Secret) -> bool {
         secret.is_keyed(USE, &self.tag)
     }

@@ -16,7 +16,7 @@ enum State {
     Ended,
 }
 
-/// One run at the controller.
+/// One run of the protocol at the controller.
 #[derive(Debug)]
 pub struct Controller {
     run: Run,
@@ -26,11 +26,11 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Takes AUTH_Negotiate. Returns the state and the challenge. `group` is the one that the
-    /// SSD demands: the host cannot choose how much the SSD computes.
+    /// Takes AUTH_Negotiate. Returns the state and the challenge. The SSD demands `group`: the host cannot
+    /// choose how much the SSD computes.
     ///
     /// # Errors
-    /// The transaction, where it could be read, and what is wrong.
+    /// The transaction, if it could be read, and what is wrong.
     pub fn begin(
         names: Names,
         secret: Secret,
@@ -110,7 +110,7 @@ impl Controller {
     }
 }
 
-/// The transaction that a message names; 0 where it is too short.
+/// The transaction of a message; 0 if the message is too short.
 pub fn transaction_of(bytes: &[u8]) -> u16 {
     bytes.get(4..6).and_then(|at| at.try_into().ok()).map_or(0, u16::from_le_bytes)
 }

@@ -48,8 +48,8 @@ impl Group {
         }
     }
 
-    /// The secret that both sides share. `None` where the other side's value is outside 2 to p - 2: such a
-    /// value would let it choose the secret.
+    /// The secret that both sides share. `None` if the other side's value is not in 2 to p - 2: such a value
+    /// would let it choose the secret.
     pub(crate) fn shared(self, private: &[u8; PRIVATE_BYTES], other: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         if other.len() != self.bytes() {
             return None;

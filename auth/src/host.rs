@@ -29,7 +29,7 @@ impl Dice {
         dice.challenge.copy_from_slice(&bytes[..32]);
         dice.private.copy_from_slice(&bytes[32..32 + PRIVATE_BYTES]);
         let word = bytes.last_chunk::<4>().expect("four bytes and more");
-        // Sequence number 0 stands for "no challenge" in the specification.
+        // Sequence number 0 means "no challenge" in the specification.
         dice.sequence = u32::from_le_bytes(*word).max(1);
         dice
     }
@@ -48,7 +48,7 @@ enum State {
     Ended,
 }
 
-/// One run at the host.
+/// One run of the protocol at the host.
 #[derive(Debug)]
 pub struct Host {
     run: Run,
@@ -59,8 +59,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Begins a run. Returns the state and the AUTH_Negotiate message. `groups`: what the host accepts, the
-    /// one it prefers first, at least one and at most 30.
+    /// Begins a run. Returns the state and the AUTH_Negotiate message. `groups` are the accepted groups, the
+    /// preferred one first, at least one and at most 30.
     pub fn begin(
         names: Names,
         secret: Secret,

@@ -19,7 +19,7 @@ pub const KEY_BYTES: usize = 32;
 /// The text that follows a party's name in the transformed key (section 8.3.5.5.9).
 const TRANSFORM_SUFFIX: &[u8] = b"NVMe-over-Fabrics";
 
-/// What sets a device's verifier apart from other uses of the manager key.
+/// Separates a device's verifier from other uses of the manager key.
 const VERIFIER: &[u8] = b"GNStor manager key";
 
 /// Why a text is no secret.
@@ -88,7 +88,7 @@ impl Secret {
         Ok(Self { bytes: *bytes, is_transformed })
     }
 
-    /// The text form. The caller decides where it goes; it is never logged.
+    /// The text form. The caller decides where it goes. It must never be logged.
     pub fn to_text(&self) -> Zeroizing<String> {
         let mut all = Zeroizing::new([0; KEY_BYTES + 4]);
         all[..KEY_BYTES].copy_from_slice(&self.bytes);
@@ -115,7 +115,7 @@ impl Secret {
         mac(&self.bytes, &[VERIFIER, &[0], device])
     }
 
-    /// Whether a device with this verifier was given this key.
+    /// Whether this is the key of a device with this verifier.
     pub fn is_verified_by(&self, device: &[u8; 16], verifier: &[u8; KEY_BYTES]) -> bool {
         is_mac(&self.bytes, &[VERIFIER, &[0], device], verifier)
     }
@@ -139,7 +139,7 @@ pub(crate) fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; KEY_BYTES] {
     begin(key, parts).finalize().into_bytes().into()
 }
 
-/// Whether `tag` is the HMAC-SHA-256 over the parts. The comparison takes the same time wherever they differ.
+/// Whether `tag` is the HMAC-SHA-256 over the parts. The comparison takes constant time.
 pub(crate) fn is_mac(key: &[u8], parts: &[&[u8]], tag: &[u8]) -> bool {
     begin(key, parts).verify_slice(tag).is_ok()
 }

@@ -27,7 +27,7 @@ pub mod id {
 pub const SHA256: u8 = 1;
 /// Identifier of DH-HMAC-CHAP among the authentication protocols.
 pub const PROTOCOL_DHCHAP: u8 = 1;
-/// Where the group identifiers begin in [`Negotiate::ids`].
+/// Offset of the group identifiers in [`Negotiate::ids`].
 pub const GROUPS_AT: usize = 30;
 
 /// Why an authentication failed: the reason code explanation of a failure message (section 8.3.5.5.2).
@@ -52,7 +52,7 @@ pub enum Failure {
     /// A message has a wrong length or a reserved value.
     #[error("a malformed message")]
     Payload = 0x06,
-    /// Not the message that is expected now.
+    /// Another message than the expected one.
     #[error("a message out of turn")]
     Message = 0x07,
 }
@@ -83,7 +83,7 @@ macro_rules! wire {
 }
 
 wire! {
-    /// What every message begins with.
+    /// The beginning of every message.
     Head, 6 {
         /// `AUTH_Type`.
         kind: u8,

@@ -25,7 +25,7 @@ impl fmt::Debug for SessionKey {
     }
 }
 
-/// What an I/O queue's Connect data carries.
+/// The part of an I/O queue's Connect data that proves its host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct QueueProof {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What both sides compute alike: responses and the session key.
+//! Responses and the session key, which both sides compute alike.
 
 use crate::key::{KEY_BYTES, Secret, is_mac, mac};
 use crate::queue::SessionKey;
@@ -18,17 +18,17 @@ pub struct Names {
     pub subsystem: String,
 }
 
-/// What one run of the protocol is about.
+/// The inputs of one run of the protocol.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) names: Names,
     pub(crate) transaction: u16,
-    /// Secret of the Diffie-Hellman exchange, where there is one.
+    /// Secret of the Diffie-Hellman exchange, if there is one.
     pub(crate) shared: Option<Zeroizing<Vec<u8>>>,
 }
 
 impl Run {
-    /// The challenge as it enters a response: mixed with the exchange's secret, where there is one.
+    /// The challenge as part of a response: mixed with the exchange's secret, if there is one.
     fn augmented(&self, challenge: &Value) -> Value {
         match &self.shared {
             None => *challenge,
@@ -65,7 +65,7 @@ impl Run {
         self.with_parts(is_host, challenge, sequence, |parts| mac(&key[..], parts))
     }
 
-    /// Whether `response` is the right one, in constant time.
+    /// Whether `response` is correct, in constant time.
     pub(crate) fn is_right(
         &self,
         is_host: bool,

@@ -25,7 +25,7 @@ fn secret(seed: u8) -> Secret {
     Secret::new([seed; KEY_BYTES])
 }
 
-/// The four messages of a run, where the third party may bend each of them on its way.
+/// The four messages of a run. The third party may change each of them on its way.
 fn run(
     host_secret: Secret,
     ssd_secret: Secret,

@@ -13,23 +13,24 @@
 
 use crate::time::Span;
 
-/// How long before the modelled firmware is free an SSD takes the next command. The work for a command,
-/// until its response is due, takes as long. The command's modelled time stays that of the firmware.
+/// How long before the modelled firmware is free an SSD takes its next command. The emulator's real work for
+/// a command takes that long, until its response is due. The command's modelled time stays that of the
+/// firmware.
 pub const FIRMWARE: Span = Span::from_ns(90_000);
 
-/// How long before a response is due the transport hands over its SEND, apart from the way there. The agent
-/// holds up to 64 early responses a ring. The time covers the delays under load.
+/// How long before a response is due the transport hands over its SEND, the way on the link not counted. The
+/// agent holds up to 64 early responses a ring. The time covers delays under load.
 pub const SEND: Span = Span::from_ns(80_000);
 
 /// Half a round trip to an executor counts as no more than this.
 pub const HALF_TRIP_MOST: Span = Span::from_ns(4_000);
 
-/// How long before it is due the transport hands over a fused response. The copy of its data takes less,
-/// even where many are under way.
+/// How long before it is due the transport hands over a fused response. Copying its data takes less, even
+/// when many are under way.
 pub const FUSED: Span = Span::from_ns(40_000);
 
-/// The longest time that the agent holds a response until it is due, whatever the two clocks say. The device
-/// code has the same constant; fabric's layout test compares them.
+/// The longest time for which the agent holds a response, whatever the two clocks say. The device code has
+/// the same constant; fabric's layout test compares them.
 pub const HOLD_MOST: Span = Span::from_ns(200_000);
 
 const _: () = {

@@ -19,15 +19,15 @@ use gnstor_proto::nvme::{Cqe, Sqe};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// One connection = one queue pair of the controller, as the target names it.
+/// A connection of the controller: one queue pair, numbered by the target.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct QueueKey(pub u32);
 
-/// Names one transfer within a controller.
+/// Identifies one transfer of a controller.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TransferId(pub u32);
 
-/// Memory at the other end of a connection.
+/// Memory of the host at the other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
     /// Address.
@@ -36,11 +36,11 @@ pub struct Remote {
     pub key: u32,
 }
 
-/// Names a question of a controller to another one.
+/// Identifies a question of a controller to another SSD.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AskId(pub u32);
 
-/// What a controller wants done.
+/// Work that a controller wants the target to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Effect {
     /// RDMA READ: bring `local.bytes` bytes from the host into `local`; answered by
@@ -52,9 +52,9 @@ pub enum Effect {
         queue: QueueKey,
         /// Id of the command that needs the data.
         cid: u16,
-        /// Where from.
+        /// Source.
         remote: Remote,
-        /// Where to.
+        /// Destination.
         local: LocalRef,
     },
     /// RDMA WRITE: bring `local` to the host; answered by [`Controller::transferred`].
@@ -63,9 +63,9 @@ pub enum Effect {
         transfer: TransferId,
         /// The queue whose host owns the memory.
         queue: QueueKey,
-        /// Where to.
+        /// Destination.
         remote: Remote,
-        /// Where from.
+        /// Source.
         local: LocalRef,
         /// The block sum that the data must have; the mover computes it while it copies. Only with 4 KiB
         /// transfers.
@@ -93,7 +93,7 @@ pub enum Effect {
     Ask {
         /// Name of the question.
         ask: AskId,
-        /// Number of the other SSD.
+        /// Number of the asked SSD.
         peer: u16,
         /// The [`Question`] as bytes. They may change once the effect has been taken.
         local: LocalRef,
@@ -104,8 +104,8 @@ pub enum Effect {
 const ASK_ADDRESS: usize = 71;
 const ASK_DATA: usize = 64;
 
-/// A command for another SSD, with where that is. A command that brings data names its size in CDW10, in
-/// dwords; any other takes `data` along.
+/// A command for another SSD, with that SSD's address. A command that brings data has its size in CDW10, in
+/// dwords. Any other command carries `data`.
 ///
 /// ```text
 ///   0         64               65        136
@@ -115,7 +115,7 @@ const ASK_DATA: usize = 64;
 pub struct Question {
     /// The command; flags, id and data pointer are those of the queue that carries it.
     pub sqe: Sqe,
-    /// Where the fleet map says that the SSD is reached; at most 71 bytes.
+    /// Address of the SSD in the fleet map; at most 71 bytes.
     pub address: String,
     /// The data to that SSD.
     pub data: [u8; ASK_DATA],
@@ -140,7 +140,7 @@ impl Question {
         bytes
     }
 
-    /// The question in these bytes; `None` where there is none.
+    /// Decodes a question; `None` if the bytes are none.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; Self::BYTES] = bytes.try_into().ok()?;
         let address = bytes[65..65 + ASK_ADDRESS].get(..usize::from(bytes[64]))?;
@@ -152,14 +152,14 @@ impl Question {
     }
 }
 
-/// What a push is part of. A fused response is the data of a command and its response, handed over together.
-/// It is sent as an HCA sends RDMA WRITEs and a SEND behind them. Its pushes come one after the other under
-/// one transfer's name, which ends once.
+/// The part that a push has in a command. A fused response hands over the data of a command together with its
+/// response. It is sent as an HCA sends RDMA WRITEs with a SEND after them. Its pushes follow each other
+/// under one transfer id, which ends once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PushRole {
     /// Answered by itself.
     Alone,
-    /// A part of a fused response that other parts follow.
+    /// A part of a fused response, with more parts to follow.
     Part,
     /// The last part of a fused response. If all pushes end well, the response is sent. The transfer ends
     /// with [`Outcome::Done`], of no sum, before the host can send anything on the response. If a push fails,
@@ -179,7 +179,7 @@ pub struct Reply {
 /// How a transfer ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// All bytes are there; `sum` is their block sum where 4 KiB were moved, else 0.
+    /// All bytes have arrived. `sum` is their block sum if 4 KiB were moved, else 0.
     Done {
         /// Block sum of what was moved.
         sum: u32,
@@ -205,7 +205,7 @@ pub trait Controller {
     /// [`Controller::transferred`] with [`Outcome::ConnectionLost`].
     fn close_queue(&mut self, now: Time, queue: QueueKey);
 
-    /// A command capsule arrived. Malformed ones are answered, never ignored.
+    /// A command capsule has arrived. The controller answers malformed ones and ignores none.
     fn submit(&mut self, now: Time, queue: QueueKey, sqe: &Sqe);
 
     /// A hint: these capsules will be submitted next, in this order, by this or another queue. The
@@ -228,10 +228,10 @@ pub trait Controller {
     /// The process was stopped until now, or its machine: hosts have had no time to be heard.
     fn resumed(&mut self, _now: Time) {}
 
-    /// When the controller next wants [`Controller::step`], if nothing else happens.
+    /// The time of the next [`Controller::step`], if nothing else happens before.
     fn next_event(&self) -> Option<Time>;
 
-    /// The next thing to do, oldest first.
+    /// Takes the next effect, oldest first.
     fn pop_effect(&mut self) -> Option<Effect>;
 }
 

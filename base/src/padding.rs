@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Words that one thread writes and others read, apart from other words.
+//! Padding that keeps words which one thread writes away from words that others write.
 
 use core::ops::{Deref, DerefMut};
 

@@ -36,7 +36,7 @@ pub struct HostRegion {
     base: NonNull<u8>,
     bytes: usize,
     mapped: usize,
-    /// What backs a shared mapping; another process maps the same.
+    /// File of a shared mapping, which another process can map, too.
     backing: Option<OwnedFd>,
 }
 
@@ -47,7 +47,7 @@ unsafe impl Send for HostRegion {}
 // by Rust references.
 unsafe impl Sync for HostRegion {}
 
-/// Regions are made of whole ones.
+/// Regions consist of whole huge pages.
 const HUGE_PAGE: usize = 2 << 20;
 
 static NEXT_ID: AtomicU32 = AtomicU32::new(1);
@@ -64,13 +64,12 @@ impl HostRegion {
         Ok(Self::over(base, bytes, mapped, None))
     }
 
-    /// Maps `bytes` of zeroed memory that another process can map too, by the descriptor of
-    /// [`Self::backing`]. It is made of huge pages where the machine has set aside enough of them
-    /// (`vm.nr_hugepages`). Otherwise it is made of ordinary pages, which cost nothing until they are
-    /// touched.
+    /// Maps `bytes` of zeroed memory that another process can map, too, by the descriptor of
+    /// [`Self::backing`]. The memory has huge pages if the machine has reserved enough of them
+    /// (`vm.nr_hugepages`). Otherwise it has ordinary pages, which cost nothing until they are touched.
     ///
     /// # Errors
-    /// The operating system's error, where it has no such amount of address space or no descriptor left.
+    /// The operating system's error if address space or descriptors are short.
     pub fn shared(bytes: usize) -> io::Result<Arc<Self>> {
         let huge = if bytes < HUGE_PAGE {
             Err(io::ErrorKind::Unsupported.into())
@@ -111,7 +110,7 @@ impl HostRegion {
     pub fn map_file(file: &File, offset: u64, bytes: usize) -> io::Result<Arc<Self>> {
         let mut end = file.metadata()?.len();
         if end == 0 {
-            // A block device says its size only to a seek.
+            // Only a seek gives the size of a block device.
             let mut at = file;
             end = io::Seek::seek(&mut at, io::SeekFrom::End(0))?;
         }
@@ -134,10 +133,10 @@ impl HostRegion {
         self.backing.as_ref().map(AsFd::as_fd)
     }
 
-    /// Waits until the whole region is on the medium of the file behind it; nothing to do without one.
+    /// Waits until the whole region is on the medium of its file. Does nothing for memory without a file.
     ///
     /// # Errors
-    /// The operating system's error: some of it is not on the medium.
+    /// The operating system's error: some of the region is not on the medium.
     pub fn sync(&self) -> io::Result<()> {
         if self.backing.is_none() {
             return Ok(());
@@ -149,9 +148,9 @@ impl HostRegion {
         }
     }
 
-    /// Takes all of its memory from the machine now. The first touch of a huge page lasts as long as the
-    /// kernel clears it, which would hold a lock up. A hint: where the kernel cannot, memory is taken as it
-    /// is touched.
+    /// Allocates all of its memory now. Otherwise the first touch of a huge page takes as long as the kernel
+    /// needs to clear it, possibly under a lock. This is a hint: if the kernel cannot, it allocates memory as
+    /// it is touched.
     pub fn populate(&self) {
         // SAFETY: the region's own mapping; what is in it stays.
         if unsafe { libc::madvise(self.base.as_ptr().cast(), self.mapped, libc::MADV_POPULATE_WRITE) } != 0 {
@@ -267,7 +266,7 @@ impl HostRegion {
     /// Writes bytes of the region to a file, without a copy in between.
     ///
     /// # Errors
-    /// `WriteZero` where the file takes no more; else the operating system's error.
+    /// `WriteZero` if the file accepts no more bytes; otherwise the operating system's error.
     ///
     /// # Panics
     /// If the range leaves the region.
@@ -365,7 +364,7 @@ fn file_offset(at: u64, done: usize) -> io::Result<libc::off_t> {
     libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// Bytes moved by one call; an interrupted one moved none.
+/// Number of bytes that one call moved; 0 if a signal interrupted it.
 fn progress(result: isize, at_zero: io::ErrorKind) -> io::Result<usize> {
     match usize::try_from(result) {
         Ok(0) => Err(at_zero.into()),

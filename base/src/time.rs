@@ -15,8 +15,7 @@ pub struct Time(u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
-/// Says what time it is, each time it is asked. A [`Time`] is a clock that stands still, for steps in virtual
-/// time.
+/// A source of the current time. A [`Time`] is a clock that does not move, for steps in virtual time.
 pub trait Clock {
     /// The time.
     fn now(&mut self) -> Time;
@@ -60,7 +59,7 @@ impl Time {
         self.0
     }
 
-    /// So long before, or the start.
+    /// The time `span` earlier, but not before the start.
     #[must_use]
     pub const fn before(self, span: Span) -> Self {
         Self(self.0.saturating_sub(span.0))
@@ -91,7 +90,7 @@ impl Span {
         Self(ms * 1_000_000_000)
     }
 
-    /// The time `bytes` take at `bytes_per_second`; zero where the rate is 0, which means "not limited".
+    /// The time that `bytes` need at `bytes_per_second`. A rate of 0 means "not limited", and takes no time.
     pub fn transfer(bytes: u64, bytes_per_second: u64) -> Self {
         if bytes_per_second == 0 {
             return Self::ZERO;

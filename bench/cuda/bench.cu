@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The load generator's kernel: a block a client, a thread a request in flight. A thread begins its next
-// request when its last one has ended. It ends when the time is over, every unit was done, or the host says
-// stop. With a limited rate it also waits for a start of its client's schedule.
+// The load generator's kernel: a block for each client, a thread for each request in flight. A thread begins
+// its next request when its last one has ended. It ends when the time is over, every unit is done, or the
+// host says stop. With a limited rate it also waits for a start of its client's schedule.
 //
 // A unit (one request's blocks) belongs to one thread, for reading and writing. So a thread knows what each
 // of its reads must find, also while others write.
@@ -32,7 +32,7 @@ GN_DEV bool pass(batch& b, const file_of<S>& f, bool begins, io& x) {
   return dispatch(b, f, x);
 }
 
-// The same by a CPU thread: this one only asks, and looks for the answer.
+// The same with a CPU thread: this thread only posts the request, and polls for the answer.
 GN_DEV bool pass_by_cpu(const client& me, bool begins, bool busy, gn_u32 sequence, gn_u64 issued, io& x) {
   if (begins)
     mem::st_release_sys(me.requests + threadIdx.x, request_word(sequence, x.opcode == IO_WRITE, x.vba));
@@ -128,8 +128,8 @@ GN_DEV void choose(const args& a, const client& me, worker& w) {
   if (!w.writes && (a.flags & VERIFY)) poison_unit(a, w.buffer);
 }
 
-// Writes the pattern into the buffers of all lanes whose `begins` is set, if their requests write; the whole
-// warp.
+// Writes the pattern into the buffers of all lanes with `begins` set, if their requests write. The whole warp
+// calls it.
 template <bool PIECES>
 GN_DEV void fill_units(const args& a, gn_u32 vid, const worker& w, bool begins) {
   gn_u32 todo = __ballot_sync(ALL, begins && w.writes && (a.flags & VERIFY));

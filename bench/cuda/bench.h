@@ -25,7 +25,7 @@ enum : gn_u32 {
 };
 enum : gn_u32 { SUB_LOG = 6, TOP_LOG = 40, BUCKETS = (TOP_LOG - SUB_LOG + 1) << SUB_LOG };
 
-// One thread's account; written by it alone.
+// The counters of one thread, which only that thread writes.
 struct lane_result {
   gn_u64 ios[2];          // reads and writes that ended well, the warm-up included
   gn_u64 sum_ns[2];       // latency of the timed ones
@@ -95,7 +95,7 @@ GN_DEV gn_u32 bucket_of(gn_u64 ns) {
 GN_DEV gn_u64 header_place(gn_u32 vid, gn_u32 vba) { return (gn_u64)vid << 48 | (gn_u64)vba * SECTORS; }
 GN_DEV gn_u64 header_age(gn_u32 generation, gn_u64 seed) { return (gn_u64)generation << 32 | (gn_u32)seed; }
 
-// What the words between the headers of a block are derived from.
+// The seed of the words between the headers of a block.
 GN_DEV gn_u64 pattern_of(gn_u64 place, gn_u64 age) { return mix64(place ^ mix64(age)); }
 
 // Piece `piece` (16 bytes) of sector `s` of a block.

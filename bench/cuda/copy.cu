@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The bare copy: warps move pieces between host and device memory as the HCA's movers do, and nothing else
-// happens. No queue, no key, no sum, no report: what it reaches is the most that anything can reach that
-// copies with a kernel.
+// The bare copy: warps move pieces between host and device memory as the HCA's movers do. It has no queue,
+// key, sum or report. So its rate is the upper limit of everything that copies with a kernel.
 #include "copy.h"
 
 namespace gn { namespace copy {
@@ -27,7 +26,8 @@ GN_DEV gn_u64 next_random(gn_u64& state) {
 
 }}  // namespace gn::copy
 
-// Until the time is over. No two warps touch one piece of the host's memory or one slot of the device's.
+// Copies until the time is over. No two warps touch one piece of the host's memory or one slot of the
+// device's.
 GN_KERNEL gn_copy(gn::copy::args* of) {
   using namespace gn;
   const copy::args a = *of;

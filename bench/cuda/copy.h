@@ -5,7 +5,7 @@
 
 namespace gn { namespace copy {
 
-// One warp's account.
+// The counters of one warp.
 struct result {
   gn_u64 pieces;
   gn_u64 first_ns;    // when it began, and when its last piece was there

@@ -7,12 +7,12 @@ namespace gn {
 
 #if defined(GN_SIMT_HOST)
 
-// None: the device is a thread.
+// The CPU has no multiprocessors: the device is a thread.
 GN_DEV gn_u32 multiprocessors() { return 0; }
 
 #else
 
-// Numbers that a multiprocessor can have: on some GPUs more than there are.
+// The range of multiprocessor numbers. On some GPUs it is larger than their count.
 GN_DEV gn_u32 multiprocessors() {
   gn_u32 count;
   asm("mov.u32 %0, %%nsmid;" : "=r"(count));

@@ -1,8 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0 OR MIT
-// The schedule of a client whose rate is limited (--rate-iops): start n is due at `begin` plus n intervals.
-// Threads take the starts in order and wait for theirs. A start that is due while all threads have requests
-// in flight is taken late, and its latency counts from when it was due. So a stall of the array shows in the
-// latencies of all requests that it delays, and not only in those in flight.
+// SPDX-License-Identifier: Apache-2.0 OR MIT The schedule of a client with a limited rate (--rate-iops):
+// start n is due at `begin` plus n intervals. Threads take the starts in order and wait for theirs. A start
+// that is due while all threads have requests in flight is taken late. Its latency counts from the time at
+// which it was due. So a stall of the array shows in the latencies of all requests that it delays, and not
+// only of those requests in flight.
 #pragma once
 #include "bench.h"
 
@@ -17,7 +17,7 @@ struct schedule {
   gn_u64 taken;  // starts that threads have taken
 };
 
-// All threads of the block, once.
+// All threads of the block call it, once.
 GN_DEV void schedule_init(schedule& s) {
   if (threadIdx.x == 0) {
     s.begin = now_ns();
@@ -26,8 +26,9 @@ GN_DEV void schedule_init(schedule& s) {
   __syncthreads();
 }
 
-// Whether start n is a read. Of any number of starts, `read_share` of 2^32 are, up to one. The order within a
-// window is random: threads that take every k-th start would otherwise only read, or only write.
+// Whether start n is a read. `read_share` of 2^32 starts are reads, and any number of starts has its share,
+// up to one. The order within a window is random. Otherwise threads that take every k-th start would only
+// read, or only write.
 GN_DEV bool start_reads(const args& a, gn_u64 n) {
   gn_u32 shuffled = (gn_u32)n ^ (gn_u32)(mix64(a.seed ^ n / WINDOW) % WINDOW);
   return (a.read_share + (gn_u32)(shuffled * (gn_u32)a.read_share)) >> 32;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What the load generator writes, and how it checks what it reads.
+// The data that the load generator writes, and the checks of the data that it reads.
 #pragma once
 #include "bench.h"
 
@@ -7,8 +7,8 @@ namespace gn { namespace bench {
 
 enum : gn_u32 { ALL = 0xffffffffu };
 
-// Where a block of a unit is. In pieces they are in reverse order, pages of up to 64 KiB, blocks of more: no
-// two of them are neighbours.
+// Place of a unit's block. With PIECES, pieces are in reverse order: pages for up to 64 KiB, blocks for more.
+// So no two of them are neighbours.
 template <bool PIECES>
 GN_DEV gn_u64 block_of(gn_u64 unit, gn_u32 blocks, gn_u32 block) {
   gn_u32 shift = blocks > MOST_PIECES ? (gn_u32)PIECE_BLOCK : (gn_u32)PIECE_PAGE;
@@ -16,7 +16,7 @@ GN_DEV gn_u64 block_of(gn_u64 unit, gn_u32 blocks, gn_u32 block) {
   return unit + (gn_u64)block * GN_BLOCK;
 }
 
-// The same as the library is told it.
+// Describes the same places to the library.
 GN_DEV void tell_pieces(buffer& b, gn_u64 unit, gn_u32 blocks) {
   b.base = unit;
   b.pages = blocks;
@@ -40,7 +40,7 @@ GN_DEV void fill_unit(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn_u
   }
 }
 
-// Overwrites every header, so that a read that brings nothing cannot pass for the one before it. One thread.
+// Overwrites every header, so that a read without data cannot pass for the previous one. One thread calls it.
 GN_DEV void poison_unit(const args& a, gn_u64 buffer) {
   const gn_u32 data[4] = {0xDEADBEEFu, 0xDEADBEEFu, 0xDEADBEEFu, 0xDEADBEEFu};
   for (gn_u32 sector = 0; sector < a.unit_blocks * SECTORS; ++sector)
@@ -78,8 +78,8 @@ GN_DEV bool headers_right(const args& a, gn_u32 vid, lane_result& r, gn_u64 buff
   return right;
 }
 
-// Compares every byte of a block; the whole warp, for the thread that gives its account. Returns the same to
-// all lanes.
+// Compares every byte of a block. The whole warp calls it, for the thread whose counters get the result. All
+// lanes get the same result.
 GN_DEV bool block_right(const args& a, gn_u32 vid, gn_u64 buffer, gn_u32 vba, gn_u32 generation) {
   gn_u64 age = header_age(generation, a.seed), place = header_place(vid, vba),
          pattern = pattern_of(place, age);
@@ -101,7 +101,7 @@ template <bool PIECES>
 GN_DEV void verify(const args& a, gn_u32 vid, lane_result& r, bool check, gn_u64 buffer, gn_u32 vba,
                    gn_u32 generation, gn_u32 draw) {
   bool right = !check || headers_right<PIECES>(a, vid, r, buffer, vba, generation);
-  // One block of 64 in full: which ones is drawn for every unit.
+  // One block of 64 is compared in full; a random draw for each unit decides which.
   gn_u32 step = a.flags & WHOLE ? 1u : 64u, first = draw % step;
   for (gn_u32 todo = __ballot_sync(ALL, check && first < a.unit_blocks); todo; todo &= todo - 1) {
     int lane = __ffs((int)todo) - 1;

@@ -21,7 +21,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 const CLIENTS: usize = 32;
-/// What one SSD takes for a command, ps.
+/// Time of one SSD for a command, ps.
 const READ: u64 = 1_260_000;
 const WRITE: u64 = 1_404_000;
 /// What a die takes to sense a page, ps, and the dies of an SSD.
@@ -50,7 +50,7 @@ struct Request {
     left: usize,
 }
 
-/// What happens at a time.
+/// An event.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// A command reaches its SSD.
@@ -65,11 +65,11 @@ enum Event {
 
 #[derive(Default)]
 struct Ssd {
-    /// Requests of each client; the clients with some take turns.
+    /// Requests of each client. Clients with requests take turns.
     queues: Vec<VecDeque<usize>>,
     turns: VecDeque<usize>,
     is_busy: bool,
-    /// When each die is free.
+    /// Time at which each die is free.
     dies: Vec<u64>,
 }
 
@@ -119,7 +119,7 @@ impl Array {
         usize::try_from(mix64(self.dice) % below as u64).expect("below a usize")
     }
 
-    /// The SSDs that have the block: as many as there are replicas, different ones.
+    /// The SSDs with the block: as many different ones as there are replicas.
     fn places(&mut self) -> Vec<usize> {
         let mut places = Vec::new();
         while places.len() < self.row.replicas {
@@ -131,7 +131,7 @@ impl Array {
         places
     }
 
-    /// Sends 4 KiB over the wire; when they are there.
+    /// Sends 4 KiB over the wire. Returns their time of arrival.
     fn transmit(&mut self) -> u64 {
         self.wire_free = self.wire_free.max(self.now) + self.wire;
         self.wire_free

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Who drives the array.
+/// The part that drives the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -52,7 +52,7 @@ pub enum Switch {
     Off,
 }
 
-/// Who moves the data of `basic` between host and device memory.
+/// The part that moves the data of `basic` between host and device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bounce {
@@ -63,13 +63,13 @@ pub enum Bounce {
 }
 
 impl Bounce {
-    /// The better one for so many clients (docs/decisions/0032).
+    /// The faster one for this number of clients (docs/decisions/0032).
     pub fn better(clients: u32) -> Self {
         if clients == 1 { Self::Batch } else { Self::Kernel }
     }
 }
 
-/// What the buffers of requests are like.
+/// The form of requests' buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Buffers {
@@ -231,7 +231,7 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// How long to measure.
+    /// Length of the measurement.
     pub fn runtime(&self) -> Duration {
         let seconds = match (self.suite, self.figure) {
             (Some(_), _) => 1,
@@ -241,7 +241,7 @@ impl BenchArgs {
         self.runtime.unwrap_or(Duration::from_secs(seconds))
     }
 
-    /// How often to run each load.
+    /// Number of runs of each load.
     pub fn runs(&self) -> u32 {
         self.runs.unwrap_or(if self.suite.is_some() { 3 } else { 1 })
     }

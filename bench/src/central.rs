@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The central engine of a conventional array, for comparison. Under one lock it has the place of each unit
-//! of each volume. It logs every change; the log's medium has it before a write is acknowledged.
+//! The central engine of a conventional array, for comparison. It has the place of each unit of each volume,
+//! under one lock. It logs every change, and the record is on the log's medium before the write is
+//! acknowledged.
 //!
 //! ```text
 //!   read    lock: unit -> place
@@ -18,12 +19,12 @@ use std::path::Path;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-/// Bytes of a log record: client, unit, place, sum of them.
+/// Bytes of a log record: client, unit, place, and their sum.
 const RECORD: usize = 16;
 /// The log starts over at this length: what it says is then in the map, which a real engine would write out
 /// in between.
 const LOG_BYTES: usize = 64 << 20;
-/// A flush that takes longer has failed.
+/// A flush that takes longer counts as failed.
 const FLUSH: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -65,16 +66,16 @@ pub(super) struct Central {
     ready: Condvar,
 }
 
-/// No place was given to the unit yet.
+/// The unit has no place yet.
 const NOWHERE: u32 = u32::MAX;
 
 impl Central {
-    /// An engine with its log in memory-backed storage where the system has it: what a battery-backed memory
-    /// is to a real one.
+    /// An engine whose log is in a memory file system, if the system has one. That stands for the
+    /// battery-backed memory of a real engine.
     pub(super) fn new(load: &Load) -> Result<Self, CliError> {
         let shm = Path::new("/dev/shm");
         let folder = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
-        // Without a name: it goes with the process.
+        // The file has no name, so it disappears with the process.
         let failed = |cause: io::Error| CliError::File {
             path: folder.display().to_string(),
             cause: cause.to_string(),
@@ -90,20 +91,20 @@ impl Central {
         Ok(Self { volumes: Mutex::new(volumes), log: Mutex::new(log), ready: Condvar::new() })
     }
 
-    /// Where to read a unit.
+    /// The place from which to read a unit.
     pub(super) fn find(&self, client: u32, unit: u32) -> Option<u32> {
         let volumes = self.volumes.lock().expect("no panic while held");
         volumes.get(client as usize)?.places.get(unit as usize).copied().filter(|place| *place != NOWHERE)
     }
 
-    /// Where to write a unit.
+    /// The place to which to write a unit.
     pub(super) fn allocate(&self, client: u32, unit: u32) -> Option<u32> {
         let mut volumes = self.volumes.lock().expect("no panic while held");
         let volume = volumes.get_mut(client as usize)?;
         if unit as usize >= volume.places.len() { None } else { volume.free.pop() }
     }
 
-    /// The data of these (unit, place) is written: makes these places durable. One flush serves all of them.
+    /// The data of these (unit, place) pairs is written. Makes the places durable, with one flush for all.
     pub(super) fn commit(&self, client: u32, changes: &[(u32, u32)]) -> io::Result<()> {
         self.append(client, changes)?;
         let mut volumes = self.volumes.lock().expect("no panic while held");
@@ -159,7 +160,7 @@ impl Central {
         Ok(())
     }
 
-    /// Log records written so far.
+    /// Number of log records written so far.
     pub(super) fn records(&self) -> u64 {
         self.log.lock().expect("no panic while held").flushed
     }
@@ -220,7 +221,7 @@ mod tests {
     fn a_log_that_cannot_be_written_acknowledges_nothing_any_more() {
         let _deadline = deadline();
         let central = Central::new(&load()).expect("an engine");
-        // A file that is open for reading only takes no record.
+        // A file that is open only for reading accepts no record.
         let name = tempfile::NamedTempFile::new().expect("a file");
         central.log.lock().unwrap().file = File::open(name.path()).expect("the same one");
         let place = central.allocate(0, 1).expect("a place");

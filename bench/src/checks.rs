@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The checks of the load generator's kernel (`bench/cuda/bench.cu`) against storage that brings too little
-//! or something else. The storage is a thread here: it keeps what is written and brings what the test says.
+//! Checks that the load generator's kernel (`bench/cuda/bench.cu`) notices storage that returns too little or
+//! wrong data. The storage is a thread here, which keeps what is written and returns what the test says.
 
 mod rate;
 mod starts;
@@ -25,12 +25,12 @@ const SECTOR: usize = 512;
 /// Bytes that a thread compares at once.
 const PIECE: usize = 16;
 const VID: u8 = 5;
-/// Where `gn::volume` has its VID, and its length.
+/// Offset of the VID in `gn::volume`, and its length.
 const VID_AT: usize = offset_of!(VolumeAbi, vid);
 const VOLUME_BYTES: usize = size_of::<VolumeAbi>();
-/// The answers lie behind so many requests.
+/// Number of request words. The answer words follow them.
 const LANES: usize = 128;
-/// Longest that anything here may take; nothing here waits for it.
+/// Longest time for anything here. Nothing here waits for it in practice.
 const LIMIT: Duration = Duration::from_secs(60);
 const POISON: u64 = 0xDEAD_BEEF_DEAD_BEEF;
 
@@ -44,7 +44,7 @@ struct ClientLaunch {
     done: u32,
 }
 
-/// What a launch does.
+/// The parameters of a launch.
 #[derive(Clone, Copy)]
 struct Asked {
     flags: u32,
@@ -58,10 +58,10 @@ fn once(flags: u32, read_percent: u32) -> Asked {
     Asked { flags: VERIFY | ONCE | flags, read_percent, runtime: LIMIT, pace: None }
 }
 
-/// What a read brings: bytes by their offsets in its buffer.
+/// The data of a read: bytes by their offsets in its buffer.
 type Brought = Vec<(usize, Vec<u8>)>;
 
-/// One client of the kernel and what it has written.
+/// One client of the kernel, and the data that it has written.
 struct Bed {
     device: Arc<Device>,
     depth: u32,
@@ -73,13 +73,13 @@ struct Bed {
     args: DeviceMem,
     launch: DeviceMem,
     client: DeviceMem,
-    /// What only the kernel touches: stop word, multiprocessors, volume, generations, histograms.
+    /// Memory that only the kernel uses: stop word, multiprocessors, volume, generations, histograms.
     rest: [DeviceMem; 5],
     stored: Vec<Vec<u8>>,
 }
 
 impl Bed {
-    /// A volume of so many units, each written once by one of `depth` threads.
+    /// A volume of `units` units. Each was written once by one of `depth` threads.
     fn new(depth: u32, units: u32, unit_blocks: u32) -> Self {
         let device = Device::open(Choice::Host).expect("the CPU");
         let alloc = |bytes| device.alloc(bytes).expect("memory");
@@ -109,8 +109,8 @@ impl Bed {
         bed
     }
 
-    /// Reads every unit once, checked; a read of a unit brings what `brings` makes of the unit's number and
-    /// what was written there.
+    /// Reads every unit once, with checks. `brings` turns a unit's number and its written data into the data
+    /// that the read returns.
     fn read(&mut self, flags: u32, brings: impl Fn(usize, &[u8]) -> Brought + Sync) -> Vec<LaneResult> {
         let lanes = self.run(once(flags, 100), brings);
         assert_eq!(lanes.iter().map(|lane| lane.ios[0]).sum::<u64>(), u64::from(self.units));
@@ -169,7 +169,7 @@ impl Bed {
             smem_bytes: SHARED_BYTES,
             args: self.launch.address(),
         };
-        // There is no agent. In one grid, only the client is launched.
+        // There is no agent: in one grid, only the client is launched.
         let no_agent = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
         let over = AtomicBool::new(false);
         let storage = Storage { words: &self.words, buffers: &self.buffers, unit_blocks: self.unit_blocks };
@@ -201,7 +201,7 @@ impl Bed {
     }
 }
 
-/// What stands in the place of the proxy and the array.
+/// The substitute for the proxy and the array.
 struct Storage<'a> {
     words: &'a HostRegion,
     buffers: &'a DeviceMem,
@@ -241,7 +241,7 @@ fn sum(lanes: &[LaneResult], of: fn(&LaneResult) -> u64) -> u64 {
     lanes.iter().map(of).sum()
 }
 
-/// All of it.
+/// All of the data.
 fn whole(data: &[u8]) -> Brought {
     vec![(0, data.to_vec())]
 }
@@ -261,7 +261,7 @@ fn what_was_written_is_right_and_one_block_of_64_is_compared_in_full() {
 #[test]
 fn a_read_that_brings_nothing_is_wrong_though_its_buffer_held_the_right_bytes() {
     let _deadline = deadline();
-    // A unit for each thread: what is in its buffer is what it wrote, and what it read last.
+    // Each thread has one unit. Its buffer holds the data that it wrote and then read.
     let mut bed = Bed::new(2, 2, 2);
     let lanes = bed.read(0, |_, _| Vec::new());
     assert!(lanes.iter().all(|lane| lane.wrong == 1 && lane.found[0] == POISON), "{lanes:?}");
@@ -285,7 +285,7 @@ fn a_read_that_brings_nothing_is_wrong_though_its_buffer_held_the_right_bytes() 
 #[test]
 fn a_wrong_bit_is_found_wherever_it_lies_in_a_block() {
     let _deadline = deadline();
-    // In unit p it lies in piece p.
+    // In unit p it is in piece p.
     let pieces = u32::try_from(BLOCK / PIECE).expect("a few");
     let mut bed = Bed::new(4, pieces, 1);
     let lanes = bed.read(WHOLE, |unit, data| {

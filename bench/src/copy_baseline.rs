@@ -65,15 +65,15 @@ const MOVERS_HOST: u32 = 1;
 const SLOTS: u32 = 4;
 const SMALL: u32 = 4 << 10;
 const LARGE: u32 = 64 << 10;
-/// Warps whose last piece is compared.
+/// Number of warps whose last piece is compared.
 const COMPARED: usize = 64;
 /// Beyond the time of the copy.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// One copy, measured.
+/// The result of one copy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Copied {
-    /// Into device memory, as reads of a volume; else out of it.
+    /// Whether it goes into device memory, as a volume's reads do, or out of it.
     pub(super) to_device: bool,
     /// Bytes of a piece.
     pub(super) piece: u32,
@@ -88,7 +88,7 @@ pub(super) struct Copied {
     pub(super) compared: usize,
 }
 
-/// All of them, one after the other on the same memory.
+/// All copies, measured one after the other on the same memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct CopyBaseline {
     pub(super) host_bytes: u64,
@@ -113,11 +113,11 @@ struct Bed<'a> {
     args: DeviceMem,
 }
 
-/// Measures every copy for `runtime` each, on `device`, with as many warps as an agent of so many blocks has
-/// movers and with many more.
+/// Measures every copy for `runtime` on `device`: with as many warps as an agent of `blocks` blocks has
+/// movers, and with many more.
 ///
 /// # Errors
-/// [`CliError`]: no memory, a kernel that failed, and a copy that did not bring what was there.
+/// [`CliError`]: no memory, a kernel that failed, or a copy with wrong data.
 pub(super) fn measure(
     device: &Arc<Device>,
     agent_blocks: u32,
@@ -146,7 +146,7 @@ impl<'a> Bed<'a> {
             .map_err(|cause| Error::Os { what: format!("{host_bytes} bytes to copy from"), cause })?;
         let mut chunk: Vec<u8> = (0..LARGE as u64 / 8).flat_map(|word| mix64(word).to_le_bytes()).collect();
         for at in (0..host_bytes).step_by(LARGE as usize) {
-            // Every 4 KiB are told from all others.
+            // Each 4 KiB differ from all others.
             for (piece, bytes) in (at..).step_by(SMALL as usize).zip(chunk.chunks_exact_mut(SMALL as usize)) {
                 bytes[..8].copy_from_slice(&(piece as u64).to_le_bytes());
             }
@@ -192,7 +192,7 @@ impl<'a> Bed<'a> {
             smem_bytes: 0,
             args: self.args.address(),
         };
-        // Bare: there is no agent. In one grid, only the client is launched.
+        // There is no agent: in one grid, only the client is launched.
         let no_agent = AgentWords { stop: Vec::new(), ready: Vec::new(), number: 0 };
         self.device
             .run(
@@ -216,7 +216,7 @@ impl<'a> Bed<'a> {
         Ok(Copied { to_device, piece, blocks, warps, like_movers, pieces_per_s, gbps, compared })
     }
 
-    /// Compares the last pieces of some warps with where they came from. How many.
+    /// Compares the last pieces of some warps with their sources. Returns the number of pieces.
     fn compare(&self, results: &[WarpResult], bytes: usize) -> Result<usize, CliError> {
         let (mut here, mut there) = (vec![0; bytes], vec![0; bytes]);
         let some = results.iter().step_by(results.len().div_ceil(COMPARED).max(1));

@@ -11,22 +11,22 @@ use std::path::Path;
 /// CPU seconds. Before they are subtracted: since the process began.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct CpuTime {
-    /// In the process.
+    /// Time in the process's own code.
     pub user_s: f64,
-    /// In the kernel for it.
+    /// Time in the kernel for the process.
     pub system_s: f64,
-    /// By thread name, where the kernel tells it.
+    /// CPU time by thread name, if the kernel reports it.
     pub threads: BTreeMap<String, f64>,
 }
 
 /// Threads that never sleep while a load runs, and the cores for them.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Busy {
-    /// Engines, proxies, and the device where the CPU stands for it.
+    /// Engines, proxies, and the device if the CPU executes it.
     pub threads: usize,
     /// Cores that this process may use.
     pub cores: usize,
-    /// There are fewer cores: the figures say how threads share them.
+    /// There are more such threads than cores, so the figures show how threads share cores.
     pub core_bound: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn this_thread_s() -> f64 {
 }
 
 impl CpuTime {
-    /// As of now.
+    /// The current values.
     pub(super) fn now() -> Self {
         let usage = getrusage(UsageWho::RUSAGE_SELF);
         #[expect(clippy::cast_precision_loss, reason = "seconds to print")]
@@ -69,7 +69,7 @@ impl CpuTime {
         Self { user_s, system_s, threads }
     }
 
-    /// What passed since `before`.
+    /// Difference to `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
         let spent = |name: &String, seconds: f64| seconds - before.threads.get(name).unwrap_or(&0.0);
         let threads = self.threads.iter().map(|(name, &seconds)| (name.clone(), spent(name, seconds)));

@@ -21,11 +21,11 @@ use paper::Figure;
 use point::Point;
 use std::time::Duration;
 
-/// Runs the figure that was asked for, prints and draws it.
+/// Runs the wanted figure, prints and draws it.
 ///
 /// # Errors
-/// [`CliError`]: what was asked for cannot be, a first point that could not be run, and everything that is
-/// wrong with what was measured.
+/// [`CliError`]: impossible options, a first point that could not be run, and everything wrong in the
+/// results.
 pub(super) fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     let report = run(args, steps)?;
     report.print(args.json);
@@ -81,7 +81,7 @@ pub(super) fn loads(args: &BenchArgs) -> Result<Vec<(String, BenchArgs)>, CliErr
     Ok(all)
 }
 
-/// All figures, of the runs that there are of each point's load.
+/// All figures, from the present runs of each point's load.
 ///
 /// # Errors
 /// As [`loads`].
@@ -107,7 +107,7 @@ fn figures(args: &BenchArgs) -> Result<Vec<Figure>, CliError> {
     (9..=13).filter_map(paper::figure).map(limited).collect()
 }
 
-/// Runs one point into the report. Whether to go on.
+/// Runs one point and adds it to the report. Returns whether to go on.
 fn one(
     args: &BenchArgs,
     point: &Point,
@@ -121,7 +121,7 @@ fn one(
     for _ in 0..args.runs() {
         match run_load(&of_point, load.clone(), &steps.hidden()) {
             Err(CliError::Interrupted) => report.interrupted = true,
-            // Nothing has run yet: what is wrong is not the point's.
+            // Nothing has run yet, so the fault is not the point's.
             Err(error) if report.points.is_empty() && runs.is_empty() => return Err(error),
             Err(error) => {
                 report.fail(point, &error);
@@ -141,7 +141,7 @@ fn one(
     Ok(!report.interrupted && !steps.interrupted())
 }
 
-/// What `gnstor bench` would be told for this point.
+/// The arguments of `gnstor bench` for this point.
 fn of_point(args: &BenchArgs, point: &Point) -> BenchArgs {
     BenchArgs {
         mode: point.mode,
@@ -158,7 +158,7 @@ fn of_point(args: &BenchArgs, point: &Point) -> BenchArgs {
 /// The paper's, for every figure.
 const REPLICAS: u32 = 2;
 
-/// Leaves only those points that were asked for.
+/// Keeps only the wanted points.
 fn limit(figure: &mut Figure, args: &BenchArgs) -> Result<(), CliError> {
     if let Some(most) = args.max_clients {
         if figure.varies_clients {

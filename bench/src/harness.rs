@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a run needs: an array, a node, and clients with a volume each; and the kernel on all of them at once.
+//! The parts of a run: an array, a node, clients with a volume each, and the kernel on all of them at once.
 
 mod launch;
 
@@ -30,7 +30,7 @@ use zerocopy::IntoBytes;
 /// A client with its volume and what the kernel keeps of it. The proxy's queues end before the client does.
 #[derive(Debug)]
 struct Member {
-    /// Who does its I/O where the device does not.
+    /// The CPU thread that does its I/O, in modes in which the device does not.
     proxy: Option<Mutex<Proxy>>,
     file: File,
     /// The volume did not exist before.
@@ -77,7 +77,7 @@ impl Harness {
     /// Starts the array, connects the clients and makes their volumes.
     ///
     /// # Errors
-    /// [`CliError`]: what was asked for cannot be, a device that is not there, no memory.
+    /// [`CliError`]: impossible options, a device that does not exist, no memory.
     pub fn new(args: &BenchArgs, mut load: Load, steps: &Steps) -> Result<Self, CliError> {
         // The SSDs of a running array have presets of their own, which this process does not know.
         let name = if args.array.is_some() { "null" } else { &args.preset };
@@ -133,7 +133,7 @@ impl Harness {
         &self.load
     }
 
-    /// The open volumes, one a client.
+    /// The open volumes, one for each client.
     pub fn files(&self) -> impl Iterator<Item = &File> {
         self.members.iter().map(|member| &member.file)
     }
@@ -167,7 +167,7 @@ impl Harness {
         self.members[0].file.client().ssds().first().map_or(0, |ssd| ssd.capacity_bytes)
     }
 
-    /// Address of the daemon, where the array is not this process's own.
+    /// Address of the daemon, if the array is not this process's own.
     pub(super) fn running(&self) -> Option<String> {
         (!self.target.is_own()).then(|| self.target.daemon())
     }
@@ -193,7 +193,7 @@ impl Harness {
         names.iter().try_for_each(|name| Ok(manager.delete(name)?))
     }
 
-    /// Counters as they are now.
+    /// The current counters.
     pub(super) fn stages(&self) -> Result<Stages, CliError> {
         let engines = self
             .target
@@ -217,7 +217,7 @@ impl Harness {
     }
 }
 
-/// Copies of every block of all volumes, which are read back together.
+/// Number of replicas of all volumes, which are read back together.
 fn same_replicas(members: &[Member]) -> Result<u32, CliError> {
     let replicas = members[0].file.info().replicas;
     match members.iter().find(|member| member.file.info().replicas != replicas) {
@@ -231,7 +231,7 @@ fn same_replicas(members: &[Member]) -> Result<u32, CliError> {
     }
 }
 
-/// The link that was asked for, or the preset's.
+/// The link of the options, otherwise the preset's.
 fn link(args: &BenchArgs, preset: &Preset) -> LinkConfig {
     match args.link {
         _ if args.array.is_some() => LinkConfig::UNLIMITED,
@@ -246,7 +246,7 @@ fn link(args: &BenchArgs, preset: &Preset) -> LinkConfig {
     }
 }
 
-/// What the kernel knows of each client, in device memory.
+/// The kernel's data about each client, in device memory.
 fn clients(device: &Arc<Device>, members: &[Member]) -> Result<DeviceMem, CliError> {
     let clients = device.alloc(members.len() * size_of::<ClientAbi>()).map_err(Error::from)?;
     for (place, member) in members.iter().enumerate() {

@@ -28,10 +28,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// The device channel of the same session has queue 1.
+/// The session's device channel has queue 1.
 const QID: u16 = 2;
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-/// Every so many SENDs one asks for a completion, which retires the send queue.
+/// One of this many SENDs asks for a completion, which retires the send queue.
 const SIGNAL_EVERY: u32 = 16;
 /// Blocks of one SSD's send queue, and its receives: no more commands are in flight to it.
 const SQ_BLOCKS: u32 = 64;
@@ -49,7 +49,7 @@ const PER_SSD: usize = 16384;
 const UAR: usize = 12288;
 const _: () = assert!(SQ_BYTES + 2 * RQ_BYTES + 64 <= UAR);
 
-/// One SSD's queue pair; the counters run over all 32 bits.
+/// One SSD's queue pair. Its counters use all 32 bits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Queue {
     sent: u32,
@@ -68,7 +68,7 @@ struct Slot {
 /// A command that has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ended {
-    /// What the caller gave with it.
+    /// The caller's value.
     pub user: u64,
     /// Device status; see [`libgnstor::describe_status`].
     pub status: u32,
@@ -76,7 +76,7 @@ pub(crate) struct Ended {
     pub dw0: u32,
 }
 
-/// One command: blocks within one chunk.
+/// One command, for blocks within one chunk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Command {
     /// Write, not read.
@@ -85,15 +85,15 @@ pub(crate) struct Command {
     pub vba: u32,
     /// Blocks.
     pub blocks: u32,
-    /// Replica: of a write the one to write, of a read k for the k-th serving one.
+    /// For a write the replica to write, for a read k for the k-th serving one.
     pub replica: usize,
-    /// Sequence of a write; the same for all replicas.
+    /// Sequence of a write, the same for all replicas.
     pub sequence: u64,
     /// Registered memory.
     pub address: u64,
-    /// Its key.
+    /// Remote key of the memory.
     pub key: u32,
-    /// Given back when it has ended.
+    /// The caller's value, which the end of the command returns.
     pub user: u64,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Command {
 pub(crate) struct HostChannel {
     client: Arc<Client>,
     memory: Arc<HostRegion>,
-    /// Where the HCA sees the memory.
+    /// Address of the memory for the HCA.
     base: u64,
     cq_log: u32,
     capsules: usize,
@@ -265,8 +265,8 @@ impl HostChannel {
         Ok(())
     }
 
-    /// The replica that a read goes to first. Of two, drawn in turn by `hint`, it is the one that is asked
-    /// for less, as in device code (`io.cuh`).
+    /// The replica to which a read goes first. Of two, chosen in turn by `hint`, it is the one with less
+    /// load, as in device code (`io.cuh`).
     pub(crate) fn idle_replica(&self, file: &File, vba: u32, hint: usize) -> usize {
         let load = |k| serving(file, vba, k).map_or(0, |ssd| self.queues[ssd].in_flight);
         if load(hint) > load(hint + 1) + SAME_LOAD { hint + 1 } else { hint }

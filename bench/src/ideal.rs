@@ -49,15 +49,15 @@ pub(super) fn ideal(
     let copies = if op == Op::Write { load.replicas } else { 1 };
     let pieces = load.unit_blocks.div_ceil(CHUNK_BLOCKS);
     let blocks = load.unit_blocks.min(CHUNK_BLOCKS);
-    // Data that is read in order lies where it was written. It is not in order where several requests at once
-    // filled it. The better of both bounds the rate.
+    // Data that is read in order is in the order of its writing. That is not sequential if several requests
+    // filled it at once. So the faster of both orders bounds the rate.
     let patterns: &[Pattern] = match (op, load.is_random()) {
         (_, true) => &[Pattern::Random],
         (Op::Write, false) => &[Pattern::Sequential],
         (Op::Read, false) => &[Pattern::Sequential, Pattern::Random],
     };
     let in_flight = load.clients * load.iodepth * pieces * copies;
-    // A channel has 128 slots, and 64 of them at most for one SSD.
+    // A channel has 128 slots, and at most 64 of them for one SSD.
     let depth = in_flight.min(load.clients * 128).div_ceil(ssds).clamp(1, QUEUE * load.clients);
     let run_as =
         |pattern, depth| measure(preset, Workload { op, pattern, blocks, depth }, State::Fresh, PAGES).ok();
@@ -75,7 +75,7 @@ pub(super) fn ideal(
     if link_rate != 0.0 {
         #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
         let latency_us = link.latency.as_ns() as f64 / 1e3;
-        // There and back; a write's data is asked for from the other side.
+        // Both ways. A write's data is requested by the other side, which adds two.
         crossing_us = latency_us * if op == Op::Write { 4.0 } else { 2.0 } + bs / link_rate * 1e6;
     }
     let latency_iops = f64::from(load.clients * load.iodepth) * 1e6 / (alone.mean_us + crossing_us);

@@ -15,7 +15,7 @@ use gnstor_console::{CliError, Steps, outln};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The words of one job, as on a command line.
+/// The options of one job, as on a command line.
 #[derive(Debug, Parser)]
 // A job's words replace the global ones.
 #[command(name = "job", disable_help_flag = true, args_override_self = true)]
@@ -39,7 +39,7 @@ struct Section {
     words: Vec<String>,
 }
 
-/// What a file says: its jobs, and its words that have no meaning here.
+/// The content of a file: its jobs, and its options without a meaning here.
 #[derive(Debug)]
 struct JobFile {
     jobs: Vec<Job>,
@@ -72,7 +72,7 @@ pub(super) fn command(path: &Path, steps: &Steps) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Reads the jobs, or says in which line something is wrong.
+/// Reads the jobs. Otherwise says which line is wrong.
 fn parse(text: &str) -> Result<JobFile, String> {
     let (mut global, mut jobs) = (Vec::new(), Vec::<Section>::new());
     let (mut in_global, mut ignored) = (false, BTreeSet::new());
@@ -113,13 +113,13 @@ fn note(ignored: &BTreeSet<String>) -> Option<String> {
     })
 }
 
-/// What a line of a job stands for.
+/// The meaning of a line of a job.
 enum Word {
     /// A word of the command line.
     Given(String),
-    /// Each load does so without being told.
+    /// Each load behaves so anyway.
     Always,
-    /// How fio reaches a block device; the key as the file has it.
+    /// An option about fio's access to a block device, with the key as in the file.
     Ignored(String),
 }
 
@@ -128,7 +128,7 @@ fn word(line: &str) -> Word {
     let written = key.trim();
     let key = written.replace('_', "-");
     match (key.as_str(), value) {
-        // Jobs always run one after another, and for their time.
+        // Jobs always run one after another, and for their runtime.
         ("stonewall" | "time-based", _) => Word::Always,
         ("ioengine" | "direct" | "group-reporting" | "thread" | "invalidate", _) => {
             Word::Ignored(written.to_owned())

@@ -40,7 +40,7 @@ entries!(
     gn_bench_by_cpu_one_grid
 );
 
-/// Who uses a client's channel.
+/// The threads that use a client's channel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Who {
     /// The warps of a block.
@@ -89,7 +89,7 @@ pub(super) const SHARED_BYTES: u32 = 32 * 4 + 1024 * 8 + 6_376 + 16;
 pub(super) const BUCKETS: usize = 2240;
 const SUB: u64 = 64;
 
-/// What stands for the latencies of a bucket: its middle.
+/// The latency that represents a bucket: its middle.
 pub(super) fn bucket_ns(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < 2 * SUB {
@@ -99,7 +99,7 @@ pub(super) fn bucket_ns(bucket: usize) -> u64 {
     ((bucket % SUB + SUB) << shift) + (1 << shift) / 2
 }
 
-/// One thread's account.
+/// The counters of one thread.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct LaneResult {

@@ -78,7 +78,7 @@ impl Tails {
     }
 }
 
-/// I/Os of one kind, timed.
+/// I/Os of one direction with their latencies.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Timed {
     /// I/Os.
@@ -90,7 +90,7 @@ pub struct Timed {
     /// Latency from before the request is built until its thread has seen its end, by the device's clock.
     /// With a limited rate it counts from when the request was due.
     pub latency_us: Latency,
-    /// How often each latency was seen, for drawing.
+    /// Number of I/Os with each latency, for drawing.
     #[serde(skip, default = "no_latencies")]
     pub histogram: Histogram<u64>,
 }
@@ -109,7 +109,7 @@ pub(super) fn elapsed_ns(outcome: &Outcome, least: Duration) -> u64 {
     elapsed.max(u64::try_from(least.as_nanos()).expect("at most days"))
 }
 
-/// The reads (0) or writes (1) of a launch whose measured part took `ns`; `None` where there were none.
+/// The reads (0) or writes (1) of a launch whose measured part took `ns`; `None` if there were none.
 #[expect(clippy::cast_precision_loss, reason = "figures to print")]
 pub(super) fn timed(outcome: &Outcome, op: usize, bs: u64, ns: u64) -> Option<Timed> {
     let lanes = || outcome.lanes.iter().flatten();

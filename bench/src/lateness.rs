@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! By how much responses were seen after the time that the model gives them, as the agent counts it. Bucket
-//! `i` holds responses of [2^i, 2^(i+1)) ns. Bucket 0 also holds responses that were early or less than 2 ns
-//! late.
+//! How late responses were seen, compared with the time that the model gives them, as the agent counts it.
+//! Bucket `i` holds responses of [2^i, 2^(i+1)) ns. Bucket 0 also holds responses that were early or less
+//! than 2 ns late.
 
 use serde::{Deserialize, Serialize};
 
-/// How late responses were seen. A time is the end of the bucket that it falls into: the true one is at
-/// least half of it.
+/// How late responses were seen. Each time is the upper end of a bucket, so the true time is at least half of
+/// it.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Lateness {
     /// Responses in each bucket, up to the last that has any.
@@ -19,7 +19,7 @@ pub struct Lateness {
     pub p99_us: f64,
     /// 999 of 1000 were.
     pub p99_9_us: f64,
-    /// None was later.
+    /// No response was later.
     pub max_us: f64,
 }
 
@@ -33,7 +33,7 @@ pub(super) fn between(before: &[u64], after: &[u64]) -> Option<Lateness> {
     of(&(0..after.len()).map(counted).collect::<Vec<_>>())
 }
 
-/// What these counts say; `None` where all of them are 0.
+/// The summary of these counts; `None` if all of them are 0.
 pub(super) fn of(counts: &[u64]) -> Option<Lateness> {
     let last = counts.iter().rposition(|count| *count != 0)?;
     let buckets = counts[..=last].to_vec();
@@ -60,7 +60,7 @@ fn end_us(bucket: usize) -> f64 {
 }
 
 impl Lateness {
-    /// For people.
+    /// A line for people.
     pub(super) fn line(&self) -> String {
         let Self { p50_us, p90_us, p99_us, p99_9_us, max_us, .. } = self;
         let times = [p50_us, p90_us, p99_us, p99_9_us, max_us].map(|us| format!("{us:.3}"));

@@ -11,11 +11,11 @@ pub(super) struct Row {
     value: usize,
 }
 
-/// The table has the rows of the mirror in their order, and no others.
+/// Checks that the table has exactly the rows of the mirror, in the same order.
 ///
 /// # Safety
-/// `first` is the first row of a table that a row with a null name ends; the other names are NUL-terminated
-/// and stay for ever.
+/// `first` must be the first row of a table that ends with a row whose name is null. The other names must be
+/// NUL-terminated and stay for ever.
 pub(super) unsafe fn assert_same(first: *const Row, mirror: &[(&str, usize)]) {
     let mut rows = Vec::new();
     for i in 0.. {

@@ -65,14 +65,14 @@ use libgnstor::describe_status;
 use report::{DeviceSummary, ErrorSummary, SCHEMA, Verify};
 use std::time::Duration;
 
-/// Longest that filling or reading back may take.
+/// Longest time for filling or reading back.
 const ONCE_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Runs what was asked for, prints and draws what it found.
+/// Runs the wanted loads, prints and draws the results.
 ///
 /// # Errors
-/// [`CliError`]: what was asked for cannot be, what ended the run before there were figures, and everything
-/// that is wrong with these.
+/// [`CliError`]: impossible options, an error that ended the run before there were figures, and everything
+/// wrong in the figures.
 pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     if let Some(path) = &args.job {
         return jobs::command(path, steps);
@@ -92,11 +92,11 @@ pub fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     report.verdict()
 }
 
-/// Runs the load and returns what it found. A report with wrong data or failed I/Os is a report too: see
+/// Runs the load and returns its report. A report with wrong data or failed I/Os is a report, too: see
 /// [`Report::verdict`].
 ///
 /// # Errors
-/// [`CliError`]: what was asked for cannot be, and what ended the run before there were figures.
+/// [`CliError`]: impossible options, and an error that ended the run before there were figures.
 pub fn run(args: &BenchArgs, steps: &Steps) -> Result<Report, CliError> {
     let load = Load::new(args)?;
     args.plot.as_deref().map_or(Ok(()), plot::reserve)?;
@@ -212,7 +212,7 @@ pub fn measure(harness: &Harness, args: &BenchArgs, steps: &Steps) -> Result<Rep
     })
 }
 
-/// What the reads of a launch with so many I/Os have checked.
+/// The results of the checks of a launch with this number of I/Os.
 fn verified(harness: &Harness, outcome: &Outcome, ios: u64) -> Verify {
     Verify {
         ios,

@@ -12,9 +12,9 @@ use std::time::Duration;
 /// A load that can be run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
-    /// Who drives the array.
+    /// The part that drives the array.
     pub mode: Mode,
-    /// What is done.
+    /// The pattern of requests.
     pub rw: Rw,
     /// Share of reads.
     pub read_percent: u32,
@@ -22,7 +22,7 @@ pub struct Load {
     pub bs: u64,
     /// Requests in flight, each client; with a limited rate, at most.
     pub iodepth: u32,
-    /// I/Os a second of each client, where the rate is limited.
+    /// I/Os a second of each client, if the rate is limited.
     #[serde(default)]
     pub rate_iops: Option<Pace>,
     /// Clients.
@@ -37,11 +37,11 @@ pub struct Load {
     pub replicas: u32,
     /// Seed.
     pub seed: u64,
-    /// A central engine says where everything is.
+    /// Whether a central engine decides where each unit is.
     pub central_engine: bool,
-    /// Who moves data between the buffer in host memory and the device; `None` where there is no such buffer.
+    /// The part that moves data between the host buffer and the device; `None` if there is no host buffer.
     pub bounce: Option<Bounce>,
-    /// What the buffers of requests are like.
+    /// The form of requests' buffers.
     #[serde(default)]
     pub buffers: Buffers,
     /// Blocks of a request.
@@ -57,7 +57,7 @@ pub struct Load {
 
 const BLOCK: u64 = gnstor_proto::BLOCK_BYTES as u64;
 const CHUNK: u64 = 64 << 10;
-/// Longest request: what the device library takes.
+/// Longest request of the device library.
 const MAX_BS: u64 = 16 << 20;
 /// Requests that a channel has slots for.
 const MAX_DEPTH: u32 = 128;
@@ -102,7 +102,7 @@ fn check_clients(args: &BenchArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Requests that cover a volume once. Their size is one that the device library takes.
+/// Number of requests that cover a volume once. Their size must be one that the device library accepts.
 fn units(args: &BenchArgs) -> Result<u32, CliError> {
     let BenchArgs { bs, size, .. } = *args;
     if bs == 0 || !bs.is_multiple_of(BLOCK) || bs > MAX_BS {
@@ -127,7 +127,7 @@ fn units(args: &BenchArgs) -> Result<u32, CliError> {
     Ok(units)
 }
 
-/// A running array serves clients whose device builds the commands.
+/// A running array serves only clients whose device builds the commands.
 fn check_array(args: &BenchArgs) -> Result<(), CliError> {
     if args.array.is_some() && args.mode != Mode::Gnstor {
         return usage("--array needs --mode gnstor: the other modes bring an array of their own".into());
@@ -165,8 +165,8 @@ fn ssd_bytes(args: &BenchArgs, size: u64, replicas: u32) -> Result<u64, CliError
 }
 
 impl Load {
-    /// The SSDs' data is in memory: refuses a load that a machine with so many bytes of it free cannot
-    /// hold. `None`: the system does not say how much is free.
+    /// The SSDs' data is in memory. Refuses a load that does not fit into `free` bytes of memory. `None`: the
+    /// system does not say how much is free.
     ///
     /// # Errors
     /// [`CliError::Usage`].
@@ -230,8 +230,7 @@ impl Load {
         matches!(self.rw, Rw::Randread | Rw::Randwrite | Rw::Randrw)
     }
 
-    /// Units of a volume's space beyond what it holds, for a central engine: every request in flight may
-    /// need one.
+    /// Additional units of a volume's space for a central engine: every request in flight may need one.
     pub fn spare_units(&self) -> u32 {
         self.iodepth
     }

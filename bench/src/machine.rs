@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which machine and which build a result is of.
+//! The machine and the build of a result.
 
 use gnstor_console::CliError;
 use libgnstor::Device;
@@ -11,10 +11,10 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 /// A machine, without its name.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Machine {
-    /// Where device code runs: `cuda` or `host`, and what it is.
+    /// The device: `cuda` or `host`, and its name.
     pub(super) device: String,
     pub(super) device_name: String,
-    /// Of the GPU, where the system tells it.
+    /// Driver of the GPU, if the system tells it.
     pub(super) driver: Option<String>,
     pub(super) cpu: Option<String>,
     /// Cores that this process may use.
@@ -42,7 +42,7 @@ impl Machine {
         }
     }
 
-    /// For people.
+    /// A line for people.
     pub(super) fn line(&self) -> String {
         let driver = self.driver.as_ref().map_or_else(String::new, |driver| format!(", driver {driver}"));
         let cpu = self.cpu.as_deref().unwrap_or("a CPU that does not say its name");
@@ -57,7 +57,7 @@ fn driver(text: &str) -> Option<String> {
     words.find(is_number).map(str::to_owned)
 }
 
-/// Bytes of memory that are to be had without pushing others out, where the system tells it.
+/// Bytes of memory that are available without swapping, if the system tells it.
 pub(super) fn free_memory() -> Option<u64> {
     available(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
@@ -74,12 +74,12 @@ fn cpu(text: &str) -> Option<String> {
 }
 
 impl Build {
-    /// Of the running executable.
+    /// The build of the running executable.
     ///
     /// # Errors
     /// [`CliError::File`]: it cannot be read.
     pub(super) fn this() -> Result<Self, CliError> {
-        // By this name also where the file was replaced meanwhile.
+        // This name works even if the file was replaced meanwhile.
         let path = "/proc/self/exe";
         let bytes =
             std::fs::read(path).map_err(|e| CliError::File { path: path.into(), cause: e.to_string() })?;
@@ -88,7 +88,7 @@ impl Build {
     }
 }
 
-/// Date and time in UTC, as RFC 3339 has it.
+/// Date and time in UTC, in the form of RFC 3339.
 pub(super) fn now() -> String {
     let mut text = String::new();
     match SystemTime.format_time(&mut Writer::new(&mut text)) {

@@ -14,14 +14,14 @@ use std::path::Path;
 type Area<DB> = DrawingArea<DB, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// The family of all text. A viewer of an SVG takes its own; a PNG has the registered one.
+/// The font family of all text. A viewer of an SVG uses its own; a PNG uses the registered one.
 const FAMILY: &str = "sans-serif";
 
-/// What can be drawn on either kind of file.
+/// A drawing for either kind of file.
 pub(super) trait Drawing {
     /// Width and height, pixels.
     fn size(&self) -> (u32, u32);
-    /// Draws all of it on a white area.
+    /// Draws everything on a white area.
     fn on<DB: DrawingBackend>(&self, area: &Area<DB>) -> Drawn
     where
         DB::ErrorType: 'static;
@@ -43,10 +43,10 @@ impl Format {
     }
 }
 
-/// Refuses a file that will not be drawn into, before an hour of measuring and not after it. Makes the file.
+/// Checks and makes the file of a drawing, before an hour of measuring and not after it.
 ///
 /// # Errors
-/// [`CliError::Usage`] for a name that says no format, [`CliError::File`] for one that cannot be written.
+/// [`CliError::Usage`] if the name has no known format, [`CliError::File`] if it cannot be written.
 pub(super) fn reserve(path: &Path) -> Result<(), CliError> {
     if Format::of(path).is_none() {
         return Err(CliError::Usage(format!("--plot {} must end in .svg or .png", path.display())));

@@ -21,22 +21,22 @@ use libgnstor::{Error, File};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Threads of a client at most; the answers lie behind so many requests.
+/// Largest number of a client's threads. The answer words follow as many request words.
 const LANES: u64 = 128;
 const BLOCK: u64 = gnstor_proto::BLOCK_BYTES as u64;
 /// A command stays within a chunk.
 const CHUNK_BLOCKS: u32 = 16;
 const OS_ERROR: u32 = 0x0010_0000; // GN_BAD_REQUEST: the device's word for what never went out
-/// Rounds without work before the thread gives its core away.
+/// Number of rounds without work before the thread yields its core.
 const SPIN: u32 = 2000;
 
-/// What a kernel's thread has asked for.
+/// The request of a kernel's thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct Job {
     sequence: u16,
     write: bool,
     unit: u32,
-    /// Unit where the data is.
+    /// Unit that holds the data.
     place: u32,
     sent: u32,
     copy: u32,
@@ -47,14 +47,14 @@ struct Job {
     busy: bool,
 }
 
-/// One client's CPU side.
+/// The CPU side of one client.
 #[derive(Debug)]
 pub(super) struct Proxy {
     channel: HostChannel,
     client: u32,
     words: Arc<HostRegion>,
     words_at: u64,
-    /// Where commands find their data, and under which key.
+    /// Address of the commands' data, and its key.
     data: (u64, u32),
     /// Of `basic`: has the bounce buffer, and moves data between it and the device.
     copier: Option<Copier>,
@@ -113,12 +113,12 @@ impl Proxy {
         })
     }
 
-    /// Where the device finds the request and the answer words.
+    /// Device addresses of the request and answer words.
     pub(super) fn addresses(&self) -> (u64, u64) {
         (self.words_at, self.words_at + LANES * 8)
     }
 
-    /// Who moves data between the bounce buffer and the device.
+    /// The part that moves data between the bounce buffer and the device.
     pub(super) fn bounce(&self) -> Option<Bounce> {
         self.copier.as_ref().map(|copier| match copier.by() {
             CopyBy::Batch => Bounce::Batch,
@@ -139,7 +139,8 @@ impl Proxy {
         let connected = if self.connected { Ok(()) } else { self.channel.connect() };
         self.connected = connected.is_ok();
         let (mut idle, mut ended) = (0, Vec::new());
-        // Without a connection every request is answered all the same: the kernel's threads end their work.
+        // Without a connection every request is answered nevertheless, so that the kernel's threads end their
+        // work.
         while !stop.load(Ordering::Acquire) {
             let taken = self.take(file)?;
             if !self.connected {
@@ -161,7 +162,7 @@ impl Proxy {
         connected.map(|()| this_thread_s() - began)
     }
 
-    /// New requests. Whether there were any.
+    /// Takes new requests. Returns whether there were any.
     fn take(&mut self, file: &File) -> Result<bool, Error> {
         let mut fresh = Vec::new();
         for lane in 0..self.jobs.len() {
@@ -192,7 +193,7 @@ impl Proxy {
         Ok(any)
     }
 
-    /// With a bounce buffer: moves the units of these lanes between it and the device, all of them at once.
+    /// With a bounce buffer: moves the units of these lanes between it and the device, all at once.
     fn copy(&mut self, file: &File, lanes: &[usize], to_device: bool) -> Result<(), Error> {
         let Some(copier) = &mut self.copier else { return Ok(()) };
         let device = &file.client().buffer().expect("it was asked for").memory;
@@ -204,7 +205,7 @@ impl Proxy {
         Ok(if to_device { copier.to_device(device, &units) } else { copier.to_host(device, &units) }?)
     }
 
-    /// Sends what there is room for. Whether anything went out.
+    /// Sends as much as there is room for. Returns whether it sent anything.
     fn send(&mut self, file: &File) -> bool {
         let copies = self.load.replicas;
         let mut sent = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `--rate-iops`: how often a client's requests begin, as fio has it.
+//! `--rate-iops`: how often a client's requests begin, with the meaning of fio.
 
 use super::args::Rw;
 use serde::{Deserialize, Serialize};
@@ -14,9 +14,9 @@ const INTERVAL_BITS: u32 = 16;
 /// I/Os a second of each client. `None`: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateIops {
-    /// Of reads.
+    /// Limit of reads.
     pub read: Option<u32>,
-    /// Of writes.
+    /// Limit of writes.
     pub write: Option<u32>,
 }
 
@@ -99,7 +99,7 @@ impl Pace {
         (u64::from(self.read) << 32) / u64::from(self.iops())
     }
 
-    /// The same, in percent.
+    /// The share of reads, in percent.
     pub(super) fn read_percent(&self) -> u32 {
         let percent = (u64::from(self.read) * 100) / u64::from(self.iops());
         // A mix is never all reads: what it has written is read back.
@@ -107,17 +107,17 @@ impl Pace {
         u32::try_from(percent).expect("at most 100").min(most)
     }
 
-    /// Starts of a client that are due in so many nanoseconds.
+    /// Number of a client's starts that are due within `ns` nanoseconds.
     pub(super) fn due(&self, ns: u64) -> u64 {
         let starts = (u128::from(ns) << INTERVAL_BITS).div_ceil(self.interval().into());
         u64::try_from(starts).expect("a day of starts")
     }
 }
 
-/// What came of the schedule.
+/// Results of the schedule.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct RateSummary {
-    /// I/Os a second that were asked for, all clients together.
+    /// Requested I/Os a second, all clients together.
     pub asked_iops: u64,
     /// Starts that were due in warm-up and measured part.
     pub due: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a load has written is read back, each replica for itself.
+//! Reads back what a load has written, each replica separately.
 
 use crate::harness::{Harness, Outcome, Phase};
 use crate::kernel::{LaneResult, ONCE, VERIFY, WHOLE};
@@ -9,14 +9,14 @@ use gnstor_gnor::abi::GN_NO_REPLICA;
 use gnstor_proto::status::{Detail, Refusal};
 use std::time::{Duration, Instant};
 
-/// A running array may give SSDs their places back meanwhile. So long reading back begins anew.
+/// Time for which reading back may begin again. Meanwhile a running array may give SSDs their places back.
 const MAP_LIMIT: Duration = Duration::from_secs(30);
-/// Pause between one try and the next.
+/// Pause between two tries.
 const REST: Duration = Duration::from_millis(200);
 
-/// Reads every replica of every block, where the load has written and its reads are checked, and adds what
-/// that finds to the report. It does not do so after Ctrl-C or a failed write: what its blocks hold is then
-/// unknown.
+/// Reads every replica of every block and adds the results to the report. It does so if the load has written
+/// and its reads are checked. It does not after Ctrl-C or a failed write, because the contents of blocks are
+/// then unknown.
 ///
 /// # Errors
 /// [`CliError`]: reads that failed.
@@ -46,8 +46,8 @@ pub fn read_back(harness: &Harness, report: &mut Report, steps: &Steps) -> Resul
     Ok(())
 }
 
-/// One launch reads one replica of every block. A read of one replica does not wait for another map or go to
-/// another SSD. So where the fleet map changes, all are read once more.
+/// One launch reads one replica of every block. A read of one replica does not wait for another map and goes
+/// to no other SSD. So all are read again if the fleet map changes.
 #[expect(clippy::disallowed_methods, reason = "waits for an array in real time, with a deadline")]
 fn replica_of_every_block(harness: &Harness, replica: u32, steps: &Steps) -> Result<Outcome, CliError> {
     let phase = Phase {
@@ -69,7 +69,7 @@ fn replica_of_every_block(harness: &Harness, replica: u32, steps: &Steps) -> Res
     }
 }
 
-/// Reads failed, and each of them because of its map.
+/// Whether reads failed, and all of them because of their map.
 fn is_of_another_map(outcome: &Outcome) -> bool {
     let mut failed = outcome.lanes.iter().flatten().filter(|lane| lane.status != 0).peekable();
     failed.peek().is_some() && failed.all(has_another_map)

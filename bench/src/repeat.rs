@@ -23,7 +23,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of these figures without NaN; `None` where there is no figure.
+    /// The spread of these figures without NaN; `None` if there is no figure.
     pub fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut all: Vec<f64> = figures.into_iter().filter(|figure| !figure.is_nan()).collect();
         all.sort_by(f64::total_cmp);
@@ -39,13 +39,13 @@ impl Spread {
         if self.median == 0.0 { 0.0 } else { (self.most - self.least) / 2.0 / self.median }
     }
 
-    /// For people, with so many digits behind the point.
+    /// A line for people, with this number of decimals.
     pub fn line(&self, digits: usize) -> String {
         format!("{:.digits$} ({:.digits$}..{:.digits$})", self.median, self.least, self.most)
     }
 }
 
-/// Which run is in the middle by this figure.
+/// The run in the middle by this figure.
 pub(super) fn middle(runs: &[Report], figure: impl Fn(&Report) -> f64) -> Option<usize> {
     let mut order: Vec<usize> = (0..runs.len()).collect();
     order.sort_by(|a, b| figure(&runs[*a]).total_cmp(&figure(&runs[*b])));
@@ -76,11 +76,11 @@ pub(super) struct Repeated {
     runs: Vec<Report>,
 }
 
-/// Runs the load as often as was asked for, prints and draws what was found.
+/// Runs the load as often as requested, prints and draws the results.
 ///
 /// # Errors
-/// [`CliError`]: what was asked for cannot be, what ended a run before there were figures, and everything
-/// that is wrong with these.
+/// [`CliError`]: impossible options, an error that ended a run before there were figures, and everything
+/// wrong in the figures.
 pub(super) fn command(args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     let load = Load::new(args)?;
     args.plot.as_deref().map_or(Ok(()), plot::reserve)?;

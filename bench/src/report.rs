@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a run found: for people, and as JSON (`docs/bench-report.md`).
+//! The results of a run: for people, and as JSON (`docs/bench-report.md`).
 
 use super::args::{Bounce, Buffers};
 use super::cpu::{Busy, CpuTime};
@@ -21,15 +21,15 @@ pub(super) const SCHEMA: u32 = 1;
 pub struct Report {
     /// Number of this object's form.
     pub schema: u32,
-    /// What was asked for.
+    /// The load.
     pub load: Load,
-    /// Where device code ran.
+    /// The device that executed device code.
     pub device: DeviceSummary,
     /// The part of the HCA on the device.
     pub agent: AgentSummary,
     /// The array.
     pub array: ArraySummary,
-    /// What was emulated.
+    /// The emulated parts.
     pub emulated: Vec<String>,
     /// Ctrl-C ended it: the figures are those so far, and nothing was read back.
     pub interrupted: bool,
@@ -43,12 +43,12 @@ pub struct Report {
     pub read: Option<Timed>,
     /// The writes.
     pub write: Option<Timed>,
-    /// What the models allow.
+    /// The bound of the model.
     pub ideal: Option<Ideal>,
-    /// The schedule, where the rate is limited; `None` also after Ctrl-C.
+    /// Results of the schedule, if the rate is limited; `None` after Ctrl-C.
     #[serde(default)]
     pub rate: Option<RateSummary>,
-    /// What was checked; `None` without checks.
+    /// Results of the checks; `None` without checks.
     pub verify: Option<Verify>,
     /// I/Os that failed, by status.
     pub errors: Vec<ErrorSummary>,
@@ -63,7 +63,7 @@ pub struct Report {
     pub stages: StagesSummary,
 }
 
-/// Where device code ran.
+/// The device that executed device code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DeviceSummary {
     /// `cuda` or `host`.
@@ -88,7 +88,7 @@ pub struct ArraySummary {
     pub ssd_bytes: u64,
     /// Modelled link, bytes a second each way; 0: not limited.
     pub link_bytes_per_s: u64,
-    /// Its latency one way.
+    /// Its latency, one way.
     pub link_latency_us: f64,
     /// Share of the SSDs' logical capacity that was written before the load began.
     pub fill_share: f64,
@@ -100,18 +100,18 @@ pub struct ArraySummary {
     pub served: Vec<Served>,
 }
 
-/// What was checked.
+/// Results of the checks.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verify {
     /// I/Os that ended well: warm-up, measured part and drain.
     pub ios: u64,
     /// Of these: reads that brought what was written last, and writes that were found when all was read back.
     pub verified_ios: u64,
-    /// Blocks compared byte by byte; of all others every sector's header.
+    /// Number of blocks compared byte by byte. For all others every sector's header is checked.
     pub whole_blocks: u64,
     /// Replicas of every block that were read back after writing.
     pub replicas_read_back: u32,
-    /// The first thing that was wrong.
+    /// The first fault.
     pub first_wrong: Option<String>,
 }
 
@@ -122,9 +122,9 @@ pub struct ErrorSummary {
     pub status: u32,
     /// DW0 of one of them.
     pub dw0: u32,
-    /// In words.
+    /// Meaning of the status.
     pub what: String,
-    /// How many. Each ended the work of one thread.
+    /// Number of such I/Os. Each ended the work of one thread.
     pub count: u64,
 }
 
@@ -133,9 +133,9 @@ pub struct ErrorSummary {
 pub struct Late {
     /// Responses delivered.
     pub responses: u64,
-    /// Late ones.
+    /// Number of late responses.
     pub late: u64,
-    /// Their share; null where the SSDs have no modelled time.
+    /// Their share; null if the SSDs have no modelled time.
     pub share: Option<f64>,
     /// Commands whose client waited longer than the model gives the command alone. In older reports: 0.
     #[serde(default)]
@@ -143,16 +143,16 @@ pub struct Late {
     /// Their share of the responses; null where the SSDs have no modelled time.
     #[serde(default)]
     pub client_share: Option<f64>,
-    /// By how much, where the agent counts it.
+    /// Distribution of the lateness, if the agent counts it.
     pub lateness: Option<Lateness>,
 }
 
-/// The resident part of the HCA: what it takes from the device.
+/// The resident part of the HCA, and what it takes from the device.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentSummary {
-    /// Its blocks, one for each pair of rings.
+    /// The agent's blocks, one for each pair of rings.
     pub blocks: u32,
-    /// Multiprocessors of the device; null where the CPU stands for it.
+    /// Multiprocessors of the device; null if the CPU is the device.
     pub multiprocessors: Option<u32>,
     /// Share of the multiprocessors that a block of the agent is on; a block does not fill one.
     pub share: Option<f64>,
@@ -169,12 +169,12 @@ pub struct StagesSummary {
     pub leaked: u64,
     /// Command capsules that reached SSDs.
     pub capsules: u64,
-    /// RDMA operations that moved data for an I/O, its replicas together. A read or write that an SSD has
-    /// served has one descriptor and takes one.
+    /// RDMA operations that moved data, for each I/O with its replicas. A read or write that an SSD has
+    /// served has one descriptor, which takes one operation.
     pub rdma_per_io: Option<f64>,
     /// Bytes that left the array.
     pub pushed_bytes: u64,
-    /// Bytes that came to the array.
+    /// Bytes that were moved to the array.
     pub pulled_bytes: u64,
     /// Connections that broke.
     pub broken: u64,
@@ -188,7 +188,7 @@ pub struct StagesSummary {
     pub log_records: u64,
 }
 
-/// An argument's value as it is written.
+/// An argument's value as on the command line.
 pub(super) fn word(value: impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
 }
@@ -213,7 +213,7 @@ impl Report {
         outln!("  emulated    {}", self.emulated.join("\n              "));
     }
 
-    /// What was asked for, and the array.
+    /// Prints the load and the array.
     fn print_load(&self) {
         let load = &self.load;
         outln!(
@@ -277,7 +277,7 @@ impl Report {
         }
     }
 
-    /// What the models allow, and how far the emulator is behind them.
+    /// Prints the bound of the model, and how far the emulator is behind it.
     fn print_model(&self) {
         if let Some(ideal) = &self.ideal {
             let (percent, limit) = (ideal.ratio * 100.0, &ideal.limit);
@@ -315,7 +315,7 @@ impl Report {
         );
     }
 
-    /// What was verified, and what failed.
+    /// Prints what was verified, and what failed.
     fn print_checks(&self) {
         match &self.verify {
             Some(Verify { ios, verified_ios, whole_blocks, replicas_read_back, .. }) => {

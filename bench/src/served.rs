@@ -17,16 +17,16 @@ use std::sync::Mutex;
 use std::time::Duration;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Longest that an SSD may take for a log page.
+/// Longest time for a log page of an SSD.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// What one SSD served, or all that it has served so far.
+/// The commands that one SSD served in a period, or in all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Served {
     /// Number of the SSD.
     pub ssd: u16,
     /// Read commands that ended well.
     pub reads: u64,
-    /// Write commands that ended well; one for each replica.
+    /// Write commands that succeeded, one for each replica.
     pub writes: u64,
     /// Bytes in these reads.
     pub read_bytes: u64,
@@ -57,7 +57,7 @@ impl Served {
     }
 }
 
-/// The smallest and the largest share of the commands that an SSD had; `None` where there were none.
+/// The smallest and the largest share of the commands that any SSD had; `None` if there were no commands.
 #[expect(clippy::cast_precision_loss, reason = "shares")]
 pub(super) fn shares(served: &[Served]) -> Option<(f64, f64)> {
     let all: u64 = served.iter().map(Served::commands).sum();
@@ -94,7 +94,8 @@ impl Logs {
         Ok(Self { queues: Mutex::new(queues), volumes })
     }
 
-    /// What each SSD has served so far; `None` for one that does not answer: a load goes on without it.
+    /// The counters of each SSD so far; `None` for one that does not answer, because a load goes on without
+    /// it.
     pub(super) fn read(&self) -> Vec<Option<Served>> {
         let mut queues = self.queues.lock().expect("no panic while held");
         let one = |(ssd, queue)| {

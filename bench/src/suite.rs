@@ -30,8 +30,8 @@ use std::time::{Duration, Instant};
 pub(super) use store::{Done, Kept};
 use store::{Label, Store};
 
-/// Blocks of the bare copy that has as many warps as an agent of so many blocks, each for one pair of rings,
-/// has movers.
+/// Largest number of agent blocks for which the bare copy has as many warps as the agent has movers. Each
+/// block serves one pair of rings.
 const MOST_BLOCKS: u32 = 8;
 /// Longest measuring of each bare copy.
 const COPY: Duration = Duration::from_millis(500);
@@ -53,25 +53,25 @@ enum What {
     Load(Box<BenchArgs>),
 }
 
-/// What stands above the rows.
+/// The lines above the rows.
 #[derive(Debug, Serialize)]
 struct Head<'a> {
     #[serde(flatten)]
     label: &'a Label,
-    /// When the last run ended, UTC.
+    /// Time at which the last run ended, UTC.
     date: &'a str,
     /// Every row has run as often as it was to.
     complete: bool,
-    /// Runs that there are, and that there are to be.
+    /// Number of finished runs, and number of planned ones.
     done: usize,
     planned: usize,
     runs_a_row: usize,
 }
 
-/// Runs what is missing until all is there or the time is over, and reports what there is.
+/// Runs what is missing, until everything is there or the time is over, and reports the results so far.
 ///
 /// # Errors
-/// [`CliError`]: what was asked for cannot be, a folder of something else, and runs that failed.
+/// [`CliError`]: impossible options, a folder with other contents, and runs that failed.
 #[expect(clippy::disallowed_methods, reason = "a budget of real time")]
 pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Result<(), CliError> {
     let began = Instant::now();
@@ -107,8 +107,8 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
                 ended = Some("interrupted");
                 break 'rounds;
             }
-            // Wrong data concerns one run. An error before there are figures may be the device's, and would
-            // end the other rows too.
+            // Wrong data concerns one run. An error before there are figures may be the device's fault, and
+            // would end the other rows, too.
             let broken = matches!(&ran, Err(error) if !matches!(error, CliError::Verify(_)));
             keep(kept, ran, started.elapsed(), steps);
             store.keep(kept)?;
@@ -132,7 +132,7 @@ pub(super) fn command(suite: SuiteArg, args: &BenchArgs, steps: &Steps) -> Resul
     verdict(&kept, ended == Some("interrupted"))
 }
 
-/// How long a run of this row may take.
+/// Estimated time of a run of this row.
 fn expected(kept: &Kept, args: &BenchArgs) -> Duration {
     if kept.seconds > 0.0 {
         return Duration::from_secs_f64(kept.seconds * 1.5);
@@ -187,7 +187,7 @@ impl Row {
         Self { name, what: What::Load(Box::new(args)) }
     }
 
-    /// Its load can be run.
+    /// Checks that its load can run.
     fn check(&self) -> Result<(), CliError> {
         match &self.what {
             What::Copy => Ok(()),
@@ -211,7 +211,7 @@ impl Row {
     }
 }
 
-/// The lines above a transcript's rows: machine, build, and what is the same for all of them.
+/// The lines above a transcript's rows: machine, build, and the settings of all rows.
 fn head_text(head: &Head<'_>, kept: &[Kept]) -> String {
     let mut text = String::new();
     let Label { suite, build, machine, options, .. } = head.label;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a report says of the parts beside the load: counters, and what was not real.
+//! The report's parts beside the load: counters, and the emulated parts.
 
 use super::args::Mode;
 use super::harness::{Harness, Outcome, Phase, Stages};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The array that a load runs on: one of this process, or one that already runs (`--array`).
+//! The array of a load: one of this process, or a running one (`--array`).
 
 use super::args::BenchArgs;
 use super::load::Load;
@@ -76,7 +76,7 @@ impl Target {
         }
     }
 
-    /// Its SSDs are this process's own: their counters and presets are known.
+    /// Whether its SSDs are this process's own. Then their counters and presets are known.
     pub(super) fn is_own(&self) -> bool {
         matches!(self, Self::Own(_))
     }
@@ -91,11 +91,11 @@ pub(super) fn volume_name(args: &BenchArgs, client: u32) -> String {
     }
 }
 
-/// Creates a client's volume. One that exists is taken as it is where `--overwrite` allows that. Returns
-/// whether it was created.
+/// Creates a client's volume. An existing one is used as it is if `--overwrite` allows that. Returns whether
+/// the volume was created.
 ///
 /// # Errors
-/// [`CliError`]: a volume that exists and may not be overwritten, or is too small; the daemon's error.
+/// [`CliError`]: an existing volume that may not be overwritten or is too small; the daemon's error.
 pub(super) fn volume(args: &BenchArgs, load: &Load, client: &Client, name: &str) -> Result<bool, CliError> {
     if args.array.is_some() {
         match client.get(name) {
@@ -105,7 +105,7 @@ pub(super) fn volume(args: &BenchArgs, load: &Load, client: &Client, name: &str)
         }
     }
     let capacity_bytes = load.volume_bytes();
-    // Without a number the daemon of a running array decides.
+    // If the number is not given, the daemon of a running array decides.
     let replicas = if args.array.is_some() { args.replicas.unwrap_or(0) } else { load.replicas };
     client.create(name, &CreateOptions { capacity_bytes, replicas, ..CreateOptions::default() })?;
     Ok(true)

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line.
 
+mod array;
+mod cp;
 mod fleet;
 mod repair;
 mod serve;
 mod sim;
 mod volume;
 
+pub use array::*;
+pub use cp::*;
 pub use fleet::*;
 pub use repair::*;
 pub use serve::*;
@@ -14,9 +18,8 @@ pub use sim::*;
 pub use volume::*;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use gnstor_console::words::{DeviceArg, EngineArgs, parse_size, parse_time};
+use gnstor_console::words::{DeviceArg, EngineArgs, parse_size};
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Storage that GPUs drive themselves.
 #[derive(Debug, Parser)]
@@ -282,89 +285,6 @@ pub enum FaultArg {
     Trap,
     /// It does not end
     Hang,
-}
-
-/// How to find a running array.
-#[derive(Clone, Debug, Args)]
-pub struct ArrayArgs {
-    /// Address of the array's daemon
-    #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS", env = "GNSTOR_ARRAY")]
-    pub array: String,
-    /// How to prove who calls.
-    #[command(flatten)]
-    pub credentials: CredentialArgs,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// How a caller and the daemon prove their names.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Credentials")]
-pub struct CredentialArgs {
-    /// CA of the daemon's certificate (PEM): the array is reached by TLS
-    #[arg(long, value_name = "CA", env = "GNSTOR_TLS_CA")]
-    pub tls_ca: Option<PathBuf>,
-    /// Certificate of the caller (PEM)
-    #[arg(long, value_name = "CERT", env = "GNSTOR_TLS_CERT")]
-    pub tls_cert: Option<PathBuf>,
-    /// Key of the caller's certificate (PEM)
-    #[arg(long, value_name = "KEY", env = "GNSTOR_TLS_KEY")]
-    pub tls_key: Option<PathBuf>,
-    /// File with the caller's token
-    #[arg(long, value_name = "FILE", env = "GNSTOR_TOKEN_FILE")]
-    pub token_file: Option<PathBuf>,
-}
-
-impl ArrayArgs {
-    /// The files that the caller is proven with.
-    pub fn credentials(&self) -> libgnstor::Credentials {
-        let CredentialArgs { tls_ca, tls_cert, tls_key, token_file } = self.credentials.clone();
-        libgnstor::Credentials { tls_ca, tls_cert, tls_key, token_file }
-    }
-
-    /// A connection to the array's daemon.
-    ///
-    /// # Errors
-    /// As [`libgnstor::Manager::connect`].
-    pub fn manager(&self) -> Result<libgnstor::Manager, libgnstor::Error> {
-        libgnstor::Manager::connect_with(&self.array, "gnstor volume", &self.credentials())
-    }
-}
-
-/// `gnstor cp`.
-#[derive(Clone, Debug, Args)]
-pub struct CpArgs {
-    /// A file, a block device, - for standard input, or gn://VOLUME
-    pub from: String,
-    /// gn://VOLUME, a file, a device, or - for standard output
-    pub to: String,
-    /// Bytes to copy [default: all; out of a volume, the size that was copied in, else the whole volume]
-    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
-    pub size: Option<u64>,
-    /// Copies of every block of the volume [default: as before, else 2, or 1 with one SSD]
-    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
-    pub replicas: u32,
-    /// Copy out what is there, unchecked: of a copy that was interrupted, or whose sum is wrong
-    #[arg(long)]
-    pub partial: bool,
-    /// Where device code runs
-    #[arg(long, value_enum, default_value = "auto")]
-    pub device: DeviceArg,
-    /// Deadline of one I/O: an array that stands still, or starts again, is waited for so long (1s to 1h).
-    /// Others can write a volume whose copy was killed after one and a half times as long
-    #[arg(long, default_value = "30s", value_parser = parse_io_timeout, value_name = "TIME")]
-    pub io_timeout: Duration,
-    /// The array.
-    #[command(flatten)]
-    pub array: ArrayArgs,
-}
-
-/// A deadline of I/Os: 1 s to 1 h.
-fn parse_io_timeout(text: &str) -> Result<Duration, String> {
-    let time = parse_time(text)?;
-    let limits = Duration::from_secs(1)..=Duration::from_secs(3600);
-    if limits.contains(&time) { Ok(time) } else { Err("it must be 1s to 1h".into()) }
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ const BLOCK: u64 = libgnstor::BLOCK_BYTES;
 const PART: usize = 1 << 20;
 /// Standard input or output.
 const STANDARD: &str = "-";
-/// Lease of a writer. It is renewed after a third of it: what is left then is as long as an I/O may wait for
-/// the array. Where this process is killed, others wait for the rest of it.
+/// Length of a writer's lease. It is renewed after a third of it. The rest is as long as an I/O may wait for
+/// the array. If this process is killed, others wait for the rest.
 fn lease(args: &CpArgs) -> Duration {
     args.io_timeout * 3 / 2
 }

@@ -95,7 +95,7 @@ impl<'a> Cast<'a> {
     }
 }
 
-/// Copies of every block: what was asked for, else two, or one with one SSD.
+/// Number of replicas: as requested, otherwise two, or one with one SSD.
 fn replicas(args: &DemoArgs) -> u32 {
     args.replicas.unwrap_or(if args.ssds == 1 { 1 } else { 2 })
 }
@@ -219,7 +219,7 @@ pub(crate) struct Input {
 }
 
 /// Reads one copy. Such a read goes to no other copy. On a busy machine its SSD may have no serving lease for
-/// a moment. Then it is sent again.
+/// a moment, so the read is repeated.
 fn read_copy(file: &File, replica: u32, at: u64, back: &mut [u8]) -> Result<(), libgnstor::Error> {
     let mut result = file.read_replica_at(replica, at, back);
     for _ in 0..50 {

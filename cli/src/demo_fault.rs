@@ -62,27 +62,27 @@ const KERNEL: Duration = Duration::from_secs(3);
 /// The launch's end after that, at most: the agent is asked to end too.
 const GRACE: Duration = Duration::from_secs(15);
 
-/// What became of it.
+/// Result of the fault.
 #[derive(Debug, Serialize)]
 pub struct FaultReport {
     fault: &'static str,
     /// `cuda` or `host`.
     device: &'static str,
     device_name: String,
-    /// What the launch ended with.
+    /// Error of the launch.
     error: String,
-    /// How long it took.
+    /// Time until the launch ended.
     seconds: f64,
     /// Bytes that another client, on the CPU, has read back since and compared.
     read_back: usize,
 }
 
-/// Writes the volume, lets a kernel fail on it, and reads it back by another client on another device. Where
-/// the device is a GPU whose kernel still runs, this ends the process. Memory that a running kernel may use
-/// is not given back before.
+/// Writes the volume, lets a kernel fail on it, and reads it back with another client on another device. On a
+/// GPU whose kernel still runs, this ends the process, because memory that a running kernel may use cannot be
+/// freed.
 ///
 /// # Errors
-/// [`CliError`]: a fault that was not reported as it should be, or harmed others.
+/// [`CliError`]: the fault was not reported as it should be, or harmed others.
 #[expect(clippy::disallowed_methods, reason = "how long a person would wait")]
 pub fn run(what: FaultArg, args: &DemoArgs, steps: &Steps) -> Result<(), CliError> {
     let cast = Cast::new(args, steps)?;

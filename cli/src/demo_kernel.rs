@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The demo's kernel (`cli/cuda/demo.cu`) and what it leaves behind.
+//! The demo's kernel (`cli/cuda/demo.cu`) and its results.
 
 use libgnstor::{ClientKernel, DeviceFile, DeviceMem, Error, File, Kernel, Shape};
 use std::ffi::c_void;
@@ -49,7 +49,7 @@ struct Args {
     detail: u64,
 }
 
-/// What the threads found, per block.
+/// Results of the threads, per block.
 #[derive(Debug)]
 pub(crate) struct Findings {
     pub(crate) hashes: Vec<u64>,

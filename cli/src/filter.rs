@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which volumes a list has: `--filter WORD=VALUE`.
+//! Filters of lists of volumes: `--filter WORD=VALUE`.
 
 use libgnstor::VolumeInfo;
 
@@ -8,9 +8,9 @@ use libgnstor::VolumeInfo;
 pub enum Filter {
     /// The name matches a pattern of `*` (any text) and `?` (any character).
     Name(String),
-    /// There is a label of this key, with this value where one is given.
+    /// The volume has a label with this key, and with this value if one is given.
     Label(String, Option<String>),
-    /// So many copies of every block.
+    /// The volume has this number of replicas.
     Replicas(u32),
     /// This client has the write lease; `None`: no client has it.
     Writer(Option<u32>),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the daemon says of a running array: SSDs, fleet map, volumes.
+//! The daemon's information about a running array: SSDs, fleet map, volumes.
 
 use crate::args::ArrayArgs;
 use gnstor_array::Secret;
@@ -23,17 +23,17 @@ const CALL: Duration = Duration::from_secs(15);
 /// An SSD as the daemon knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct Ssd {
-    /// What it is; its transport is `tcp` where other processes reach it.
+    /// The daemon's description. The transport is `tcp` if other processes reach the SSD.
     pub(crate) info: SsdInfo,
     /// Why it is down.
     pub(crate) down: Option<String>,
-    /// Acknowledged writes may be missing there: it serves no reads.
+    /// Acknowledged writes may be missing there, so it serves no reads.
     pub(crate) is_lossy: bool,
     /// Places of its metadata could not be read when it started.
     pub(crate) is_damaged: bool,
     /// The map has retired it.
     pub(crate) is_out: bool,
-    /// Places in which it takes writes and does not serve reads yet.
+    /// Number of places in which it takes writes and does not serve reads yet.
     pub(crate) filling: u64,
 }
 
@@ -80,33 +80,33 @@ impl Fleet {
             ask.metadata_mut().insert(ROOM, tonic::metadata::MetadataValue::from_static("1"));
             Ok(Look { map: fleet, list: VolumesClient::new(channel).list(ask).await? })
         })?;
-        Self::of(look)
+        Self::of(&look)
     }
 
-    /// What a daemon said.
+    /// Decodes the daemon's answers.
     ///
     /// # Errors
-    /// It is no fleet map.
-    pub(crate) fn of(Look { map, list }: Look) -> Result<Self, CliError> {
+    /// They contain no valid fleet map.
+    pub(crate) fn of(Look { map, list }: &Look) -> Result<Self, CliError> {
         let GetMapResponse { map, ssds } = map;
-        let map = AnyMap::decode(&map).map_err(|e| Error::Protocol(e.to_string()))?;
-        let (down, no_auth, largest) = (downs(&list), list.metadata().contains_key(NO_AUTH), room(&list));
-        let (lossy, damaged) = (named(&list, SSD_FILLING), named(&list, SSD_DAMAGED));
+        let map = AnyMap::decode(map).map_err(|e| Error::Protocol(e.to_string()))?;
+        let (down, no_auth, largest) = (downs(list), list.metadata().contains_key(NO_AUTH), room(list));
+        let (lossy, damaged) = (named(list, SSD_FILLING), named(list, SSD_DAMAGED));
         let filling = filling(&map);
-        let ssd = |s: gnstor_proto::grpc::Ssd| Ssd {
+        let ssd = |s: &gnstor_proto::grpc::Ssd| Ssd {
             down: u16::try_from(s.index).ok().and_then(|index| down.get(&index).cloned()),
             is_lossy: u16::try_from(s.index).is_ok_and(|index| lossy.contains(&index)),
             is_damaged: u16::try_from(s.index).is_ok_and(|index| damaged.contains(&index)),
             is_out: u16::try_from(s.index).is_ok_and(|index| map.state(index) == Some(State3::Out)),
             filling: filling.get(s.index as usize).copied().unwrap_or(0),
-            info: s.into(),
+            info: s.clone().into(),
         };
-        let ssds = ssds.into_iter().map(ssd).collect();
-        let volumes = list.into_inner().volumes.into_iter().map(VolumeInfo::from).collect();
+        let ssds = ssds.iter().map(ssd).collect();
+        let volumes = list.get_ref().volumes.iter().cloned().map(VolumeInfo::from).collect();
         Ok(Self { ssds, map, volumes, largest, no_auth })
     }
 
-    /// Bytes that all SSDs have.
+    /// Capacity of all SSDs, bytes.
     pub(crate) fn capacity_bytes(&self) -> u64 {
         self.ssds.iter().map(|ssd| ssd.info.capacity_bytes).sum()
     }
@@ -117,13 +117,13 @@ impl Fleet {
     }
 }
 
-/// Copies that each block of a volume has left where so many SSDs serve nothing: the least of all blocks.
+/// Least number of copies that any block of a volume has left while `gone` SSDs serve nothing.
 pub(crate) fn copies_left(volume: &VolumeInfo, gone: usize) -> u32 {
     volume.replicas.saturating_sub(u32::try_from(gone).unwrap_or(u32::MAX))
 }
 
-/// Whether copies of a block may differ. They may if a write is not known to be on all of them, or SSDs that
-/// serve nothing lack what was written meanwhile.
+/// Whether copies of a block may differ. That is so if a write is not known to be on all of them, or if SSDs
+/// that serve nothing lack later writes.
 pub(crate) fn may_differ(volume: &VolumeInfo, gone: usize) -> bool {
     (gone > 0 || volume.unsettled) && volume.replicas > 1
 }

@@ -19,9 +19,9 @@ use std::time::Duration;
 /// Between two looks of `gnstor fleet watch` where something is under way that makes no map: an SSD that is
 /// down, or fills. Also after the daemon did not answer.
 const LOOK: Duration = Duration::from_millis(500);
-/// The same where all is well: a new map is heard of at once.
+/// The pause while all is well, since a new map is reported at once.
 const REST: Duration = Duration::from_secs(2);
-/// How soon Ctrl-C is noticed.
+/// Interval of the checks for Ctrl-C.
 const STEP: Duration = Duration::from_millis(100);
 /// Moves to the top of a terminal and clears it.
 const CLEAR: &str = "\x1b[H\x1b[2J";
@@ -82,7 +82,7 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
     Ok(0)
 }
 
-/// Says that it is done. `lost`: the blocks that the operator has given up, and `how` they are now.
+/// Reports success. `lost` are the blocks that the operator has given up, and `how` is their state now.
 fn done(array: &ArrayArgs, ssd: u16, what: &str, more: &str, lost: Option<&[LostBlocks]>, how: &str) {
     if array.json {
         let mut answer = json!({ "ssd": ssd, "done": what });
@@ -106,7 +106,7 @@ fn ask(array: &ArrayArgs) -> Result<ShowResponse, CliError> {
     Ok(call(array, show)?.into_inner())
 }
 
-/// Something goes on that the map does not tell of.
+/// Whether something is in progress that the map does not show.
 fn is_restless(fleet: &ShowResponse) -> bool {
     let is_restless = |ssd: &FleetSsd| !ssd.away.is_empty() || ssd.filling > 0 || ssd.leaves;
     fleet.next_epoch > 0 || fleet.settling_volumes > 0 || fleet.ssds.iter().any(is_restless)

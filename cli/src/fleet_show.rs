@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `gnstor fleet show` prints, and how well the array is.
+//! The output of `gnstor fleet show`, and the health of the array.
 
 use gnstor_console::{human_bytes, outln, printable};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc::{FleetSsd, ShowResponse, SsdFill, SsdState};
 use serde_json::{Value, json};
 
-/// How well an array is.
+/// Health of an array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Health {
     /// Each group has all its copies.
     Healthy,
-    /// Some have fewer; this says which, and what to do.
+    /// Some groups have fewer; the sentence says which, and what to do.
     Degraded(String),
     /// Some blocks cannot be read or written.
     Unavailable(String),
@@ -35,7 +35,7 @@ impl Health {
         }
     }
 
-    /// What is wrong and what to do.
+    /// The fault, and what to do.
     pub(crate) fn why(&self) -> Option<&str> {
         match self {
             Self::Healthy => None,
@@ -70,7 +70,7 @@ fn is_member(ssd: &FleetSsd) -> bool {
     matches!(ssd.state(), SsdState::In | SsdState::Full | SsdState::Absent)
 }
 
-/// How well the array is.
+/// The health of the array.
 pub(crate) fn health(fleet: &ShowResponse) -> Health {
     let all = grouped(fleet.groups);
     let gone = || fleet.ssds.iter().filter(|ssd| is_member(ssd) && !ssd.away.is_empty());
@@ -152,7 +152,7 @@ fn fill(fill: &SsdFill) -> String {
     format!("{} of {}", bytes(fill.compared_blocks), bytes(fill.blocks))
 }
 
-/// What there is to know about an SSD, and what to do.
+/// The note for an SSD, and what to do.
 fn note(fleet: &ShowResponse, ssd: &FleetSsd) -> String {
     let mut notes = Vec::new();
     if !ssd.away.is_empty() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which manager key a command uses, and where none is too dangerous.
+//! The manager key of a command, and the cases in which having none is too dangerous.
 
 use crate::args::{SsdArgs, UpArgs};
 use gnstor_array::Secret;
@@ -8,13 +8,13 @@ use gnstor_console::CliError;
 use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 
-/// What a host may do at an SSD that asks for no proof.
+/// The rights of any host at an SSD that asks for no proof.
 pub(crate) const MAY_ALL: &str = "read, change and delete what the SSD holds";
 
-/// The key in a file, where one is named.
+/// The key in a file, if one is named.
 ///
 /// # Errors
-/// [`CliError`]: the file holds none, or other users may read it.
+/// [`CliError`]: the file has no key, or other users may read it.
 pub(crate) fn given(file: Option<&Path>) -> Result<Option<Secret>, CliError> {
     file.map(manager_key::read).transpose().map_err(failed)
 }
@@ -22,9 +22,9 @@ pub(crate) fn given(file: Option<&Path>) -> Result<Option<Secret>, CliError> {
 /// The key of an array that starts.
 pub(crate) struct ArrayKey {
     pub(crate) secret: Option<Secret>,
-    /// The file that holds it; `None`: it is in memory only, or there is none.
+    /// The file with the key; `None`: it is in memory only, or there is none.
     pub(crate) file: Option<PathBuf>,
-    /// The file was made now.
+    /// The file was just made.
     is_new: bool,
 }
 
@@ -39,11 +39,11 @@ impl ArrayKey {
     }
 }
 
-/// The key of `gnstor up`: SSDs of its own always ask for a proof, and others unless it is said that they do
-/// not.
+/// The key of `gnstor up`. Its own SSDs always ask for a proof. SSDs of other processes ask for one unless
+/// the user says that they do not.
 ///
 /// # Errors
-/// As [`given`]; SSDs of other processes are named, and neither a key nor that there is none.
+/// As [`given`]; or SSDs of other processes are named without a key and without `--no-auth`.
 pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
     if args.ssd_at.is_empty() {
         let file = args.manager_key.clone();
@@ -74,11 +74,13 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
     Ok(ArrayKey { secret: key, file: args.manager_key.clone(), is_new: false })
 }
 
-/// The key of `gnstor ssd`; no secret where it is to believe every host. A file that is not there is made.
+/// The key of `gnstor ssd`. It has no secret if the SSD must accept every host. If the file does not exist,
+/// this makes it.
 ///
 /// # Errors
-/// As [`given`]; neither a key nor that there is none; it listens for other machines without TLS, or
-/// without any proof.
+///
+/// As [`given`]. Also if the arguments have no key and no `--no-auth`, or if the SSD listens for other
+/// machines without TLS or without any proof.
 pub(crate) fn of_ssd(args: &SsdArgs) -> Result<ArrayKey, CliError> {
     if args.manager_key.is_none() && !args.no_auth {
         return Err(CliError::Usage(format!(
@@ -107,7 +109,7 @@ pub(crate) fn of_ssd(args: &SsdArgs) -> Result<ArrayKey, CliError> {
     Ok(ArrayKey { secret, file, is_new })
 }
 
-/// What `--no-auth` and `--insecure` mean for `gnstor ssd`; `None` where they mean nothing.
+/// The warning of `--no-auth` and `--insecure` for `gnstor ssd`; `None` if there is no danger.
 pub(crate) fn ssd_warning(args: &SsdArgs) -> Option<String> {
     let hosts = format!("no-auth: each host that reaches {} may {}", args.listen, MAY_ALL);
     let wire = "insecure: an attacker on the wire reads and changes what is sent".to_owned();

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Signals within this time of the first are one with it.
+/// Signals within this time after the first one count as one.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -25,8 +25,8 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
     let interrupted = Arc::new(AtomicBool::new(false));
     let pressed = Arc::clone(&interrupted);
-    // The first Ctrl-C asks politely: leases are given back, SSDs are shut down. A second ends the process,
-    // unless it is the first once more: some send a signal to a process and then to its group.
+    // The first Ctrl-C asks politely: leases are released, SSDs are shut down. A second one ends the process,
+    // unless it is the same signal again: some programs signal a process and then its group.
     let mut first = None;
     let handler = ctrlc::set_handler(move || {
         pressed.store(true, Ordering::Release);

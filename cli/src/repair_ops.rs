@@ -115,7 +115,7 @@ fn word(ssd: &SsdRepair) -> &'static str {
 }
 
 fn percent(part: u64, all: u64) -> u64 {
-    // A volume may have gone since: no more than all is shown.
+    // A volume may have been deleted since, so the share is at most 100 %.
     u64::try_from(u128::from(part.min(all)) * 100 / u128::from(all.max(1))).unwrap_or(100)
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The signal that stands for a power failure.
+//! The signal that acts as a power failure.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

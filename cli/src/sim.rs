@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::path::Path;
 use std::time::Duration;
 
-/// What the figures are of, in words, beside the figures.
+/// The real parts behind these figures. The report prints them beside the figures.
 const REAL: &str = "firmware, translation layer, permission checks, RC transport, placement, command bytes";
 const MODELLED: &str = "time of flash and links; clients, which take no time; data: a token a block, checked";
 

@@ -108,7 +108,7 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What the arguments ask for.
+/// The plan that the arguments describe.
 fn plan(args: &SsdArgs) -> Result<Plan, CliError> {
     let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
     let SsdArgs { index, size: bytes, format, .. } = *args;
@@ -138,8 +138,8 @@ fn tls(args: &SsdArgs) -> Result<Option<ServerTls>, CliError> {
     Access { tls: Some(tls), ..Access::default() }.data_tls().map_err(CliError::Usage)
 }
 
-/// TLS of this SSD's connections to the other SSDs of its array. One CA signs the certificates of SSDs and
-/// of callers.
+/// TLS of this SSD's connections to the other SSDs of its array. One CA signs the certificates of SSDs and of
+/// callers.
 fn peer_tls(args: &SsdArgs) -> Result<Option<ClientTls>, CliError> {
     let ([certificate, key], Some(ca)) = (args.tls.as_slice(), &args.client_ca) else { return Ok(None) };
     let read = |path: &Path| {

@@ -10,8 +10,7 @@ use gnstor_proto::status::{Detail, Status};
 use serde::Serialize;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Rows of counters that are read at most: a volume's page has one for each volume, a client's one for each
-/// client.
+/// Largest number of counter rows to read: the page has one for each volume, or for each client.
 const ROWS: usize = 4096;
 
 /// The pages.
@@ -33,7 +32,7 @@ struct ErrorLine {
     what: String,
 }
 
-/// What one volume or client did.
+/// Activity of one volume or client.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 struct Counters {
     /// VID, or client id.

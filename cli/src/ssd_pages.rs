@@ -36,10 +36,11 @@ impl Pages {
         Self::open(args, fleet::register(&args.array, "gnstor ssd")?).map_err(Failed::into)
     }
 
-    /// As an operator beside the daemon: the SSD keeps counters and the errors of all hosts for the daemon.
+    /// Connects as an operator beside the daemon, because the SSD shows counters and errors of all hosts only
+    /// to the daemon.
     ///
     /// # Errors
-    /// [`CliError`]: no such SSD, or it cannot be reached.
+    /// [`CliError`]: there is no such SSD, or it cannot be reached.
     pub(crate) fn of_daemon(args: &SsdPageArgs) -> Result<Self, CliError> {
         let key = key::given(args.manager_key.as_deref())?;
         Self::open(args, Credentials::daemon(key.as_ref())).map_err(|failed| match failed {

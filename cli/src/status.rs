@@ -10,23 +10,23 @@ use libgnstor::VolumeInfo;
 use serde::Serialize;
 use serde_json::json;
 
-/// What is wrong with an array, and what an operator can do.
+/// A problem of an array, and what an operator can do.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(crate) struct Problem {
     pub(crate) what: String,
     pub(crate) action: String,
 }
 
-/// What an operator is told when it changes.
+/// The state that an operator hears of when it changes.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub(crate) struct Condition {
     pub(crate) problems: Vec<Problem>,
-    /// Volumes whose copies may differ, and are made the same.
+    /// Volumes whose copies may differ and are being made equal.
     pub(crate) settling: Vec<String>,
 }
 
 impl Condition {
-    /// Of an array that says this.
+    /// The state of an array with this information.
     pub(crate) fn of(fleet: &Fleet) -> Self {
         let settling = if changes_itself(fleet) { unsettled(fleet).collect() } else { Vec::new() };
         let settling = settling.into_iter().map(|v| v.name.clone()).collect();
@@ -112,7 +112,7 @@ fn print_ssds(ssds: &[Ssd]) {
     }
 }
 
-/// What the volumes have lost while so many SSDs serve nothing.
+/// The redundancy that the volumes have lost while `gone` SSDs serve nothing.
 fn degraded_line(volumes: &[VolumeInfo], gone: usize) -> Option<String> {
     let count =
         |copies: &dyn Fn(u32) -> bool| volumes.iter().filter(|v| copies(copies_left(v, gone))).count();
@@ -144,18 +144,18 @@ pub(crate) fn settling_line(volumes: &[String]) -> String {
     format!("{} {noun}: copies may differ, and are made the same", volumes.len())
 }
 
-/// SSDs vote on the map: it changes, and copies are made the same, without an operator.
+/// Whether SSDs vote on the map. Then it changes, and copies are made equal, without an operator.
 fn changes_itself(fleet: &Fleet) -> bool {
     matches!(fleet.map, AnyMap::Three(_))
 }
 
-/// What is wrong, by SSD, the worst of each first.
+/// Problems by SSD, the worst of each first.
 fn problems(fleet: &Fleet) -> Vec<Problem> {
     let of_ssds = fleet.ssds.iter().flat_map(|ssd| problems_of(fleet, ssd));
     of_ssds.chain(differing(fleet)).collect()
 }
 
-/// Copies that stay different: where SSDs vote, they are made the same by themselves.
+/// Copies that stay different. If SSDs vote, they make them equal by themselves.
 fn differing(fleet: &Fleet) -> Option<Problem> {
     let names: Vec<String> = unsettled(fleet).map(|v| printable(&v.name)).collect();
     (!names.is_empty() && !changes_itself(fleet)).then(|| Problem {
@@ -271,8 +271,8 @@ pub fn df(args: &ArrayArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The largest new volume with one replica, two, and so on. Sizes are rounded down to MiB where there is one,
-/// so that a volume of the size that is read here fits. The JSON has the bytes.
+/// The largest new volume with one replica, two, and so on. Sizes of a MiB and more are rounded down to MiB,
+/// so that a volume of the printed size fits. The JSON has the bytes.
 fn largest_line(largest: &[u64]) -> String {
     const MIB: u64 = 1 << 20;
     let size = |bytes: u64| human_bytes(if bytes < MIB { bytes } else { bytes / MIB * MIB });

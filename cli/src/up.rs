@@ -15,13 +15,13 @@ use serde::Serialize;
 use std::net::SocketAddr;
 use std::path::Path;
 
-/// Looks for Ctrl-C from one look at the array to the next.
+/// Number of checks for Ctrl-C between two checks of the array.
 const PAUSES: u32 = 10;
 
 #[derive(Serialize)]
 struct Serving<'a> {
     daemon: SocketAddr,
-    /// Where the SSDs of this process are reached; null where they are processes of their own.
+    /// Address of this process's SSDs; null if they are processes of their own.
     fabric: Option<SocketAddr>,
     ssds: usize,
     /// Preset and capacity of SSD 0; null where it is not known or not of this process.
@@ -30,7 +30,7 @@ struct Serving<'a> {
     ssd_list: &'a [SsdSummary],
     /// Hosts must prove to the SSDs who they are.
     authentication: bool,
-    /// The file with the manager key; null where the key is in memory only, or there is none.
+    /// The file with the manager key; null if the key is in memory only, or there is none.
     manager_key: Option<&'a Path>,
 }
 
@@ -128,7 +128,7 @@ fn access(args: &AccessArgs) -> Result<Access, CliError> {
     Ok(access)
 }
 
-/// Says what disk space new data files take, before they take it.
+/// Prints the disk space of new data files before they take it.
 fn announce_disk(args: &UpArgs, ssds: &Ssds, steps: &Steps) -> Result<(), CliError> {
     let (Ssds::Here(plans), Some(folder)) = (ssds, &args.data) else { return Ok(()) };
     let sizes = plans.iter().map(media::new_file_bytes).collect::<Result<Vec<_>, _>>()?;
@@ -139,7 +139,7 @@ fn announce_disk(args: &UpArgs, ssds: &Ssds, steps: &Steps) -> Result<(), CliErr
     Ok(())
 }
 
-/// What disk space new data files take, in words.
+/// The disk space of new data files, in words.
 pub(crate) fn disk_line(files: usize, bytes: u64, path: &str, sparse: bool) -> String {
     let when = if sparse { "as it is written" } else { "now; --sparse takes it as it is written" };
     let noun = if files == 1 { "file takes" } else { "files take" };

@@ -5,31 +5,41 @@ use crate::fleet::Fleet;
 use crate::status::{Condition, Problem, settling_line};
 use gnstor_array::Array;
 use gnstor_console::{outln, print_json};
+use gnstor_daemon::Look;
 use serde_json::json;
 use std::time::Duration;
 
-/// Pause between one look at the array and the next.
+/// Pause between two checks of the array.
 pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 
-/// What was said of a running array last.
+/// The last printed state of a running array.
 #[derive(Debug)]
 pub(crate) struct Watch {
     json: bool,
     said: Condition,
     /// Volumes that were being settled at the last look. Most are settled before the next one.
     settling: Vec<String>,
+    /// The last answers, and what they meant: they seldom change, and a fleet map takes long to read.
+    last: Option<(Look, Condition)>,
 }
 
 impl Watch {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json, said: Condition::default(), settling: Vec::new() }
+        Self { json, said: Condition::default(), settling: Vec::new(), last: None }
     }
 
     /// Asks the array how it is, and prints the changes.
     pub(crate) fn look(&mut self, array: &Array) {
-        // A daemon that stops says so by its own end.
-        let fleet = array.look().ok().and_then(|look| Fleet::of(look).ok());
-        let Some(mut now) = fleet.map(|fleet| Condition::of(&fleet)) else { return };
+        // A daemon that stops says so at its end.
+        let Ok(look) = array.look() else { return };
+        let mut now = match self.last.take() {
+            Some((last, known)) if last.says_the_same(&look) => known,
+            _ => match Fleet::of(&look) {
+                Ok(fleet) => Condition::of(&fleet),
+                Err(_) => return,
+            },
+        };
+        self.last = Some((look, now.clone()));
         let before = std::mem::replace(&mut self.settling, now.settling.clone());
         now.settling.retain(|volume| before.contains(volume));
         if now != self.said {

@@ -92,7 +92,7 @@ pub fn list(args: &ListArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What an SSD takes from the volumes, in words; `gnstor status` says what to do.
+/// An SSD's problem for the volumes, in words; `gnstor status` says what to do.
 fn complaint(ssd: &Ssd) -> Option<String> {
     let index = ssd.info.index;
     match (ssd.state(), &ssd.down) {
@@ -138,7 +138,7 @@ fn print_table(volumes: &[VolumeInfo], gone: usize) {
     }
 }
 
-/// What a volume has lost while so many SSDs serve nothing, in words.
+/// The redundancy that a volume has lost while `gone` SSDs serve nothing, in words.
 fn lost_redundancy(volume: &VolumeInfo, gone: usize) -> String {
     match (fleet::copies_left(volume, gone), gone) {
         (_, 0) if fleet::may_differ(volume, gone) => "  copies may differ: a write failed".into(),
@@ -151,10 +151,10 @@ fn lost_redundancy(volume: &VolumeInfo, gone: usize) -> String {
     }
 }
 
-/// Deletes volumes one after the other. One that cannot be deleted does not keep the others.
+/// Deletes volumes one after the other. A failure does not prevent the others.
 ///
 /// # Errors
-/// The last volume's that could not be deleted; standard error has the others'.
+/// The last failure; standard error has the others.
 pub fn delete(args: &DeleteArgs) -> Result<(), CliError> {
     let manager = args.array.manager()?;
     let mut failed: Option<CliError> = None;

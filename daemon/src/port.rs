@@ -17,9 +17,9 @@ use zerocopy::IntoBytes;
 
 /// Entries in one page of VOLUME LIST: 64 KiB, what any of our controllers transfers at once.
 pub const LIST_ENTRIES: usize = 16;
-/// First try of MAP GET; the answer's length sizes the second one.
+/// Buffer for the first MAP GET. The length in its answer sizes the second one.
 const MAP_FIRST_BYTES: usize = 64 << 10;
-/// Longest map: what one command can move.
+/// Longest map: one command can move as much.
 const MAP_MAX_BYTES: usize = MAP_BYTES;
 const _: () = assert!(MAP_BYTES <= WINDOW_BYTES);
 /// A second MAP GET has the right length; a third is needed if the map changed in between.
@@ -28,7 +28,7 @@ const MAP_TRIES: u32 = 3;
 const MAP_ORDER: u64 = 1 << 16;
 const _: () = assert!(LIST_ENTRIES * ENTRY_BYTES == gnstor_fabric::admin::PIECE_BYTES);
 
-/// One SSD as the daemon reaches it.
+/// The way of the daemon to one SSD.
 pub struct SsdPort {
     /// Index in the fleet map.
     pub index: u16,
@@ -44,8 +44,8 @@ pub struct SsdPort {
     pub model: String,
     /// The daemon's own admin queue.
     pub queue: Box<dyn AdminQueue>,
-    /// Makes another when that one breaks, and returns within seconds; it may block. `None`: the SSD cannot
-    /// go away, or not come back.
+    /// Makes another queue when this one breaks. It may block, and returns within seconds. `None`: the SSD
+    /// cannot go away, or cannot come back.
     pub reconnect: Option<Reconnect>,
 }
 
@@ -96,8 +96,8 @@ pub fn encode(command: &Command, bytes: usize) -> Sqe {
     sqe
 }
 
-/// Commands of the same order are carried out by an SSD as they were given: those of one volume, and those
-/// of the fleet map. Commands of different orders may overtake each other (decision 46).
+/// An SSD executes commands of the same order in the order given: those of one volume, and those of the fleet
+/// map. Commands of different orders may overtake each other (decision 46).
 pub fn order(command: &Command) -> Option<u64> {
     match command {
         Command::Add(entry) | Command::Chmod(entry) => Some(entry.vid.get().into()),
@@ -116,15 +116,15 @@ pub fn order(command: &Command) -> Option<u64> {
     }
 }
 
-/// A command under way at one SSD.
+/// A command in progress at one SSD.
 #[derive(Debug)]
 pub struct Talk {
     command: Command,
-    /// MAP GET: bytes asked for.
+    /// MAP GET: size of the buffer.
     room: usize,
     /// MAP GET: how often it was asked.
     tries: u32,
-    /// TERM TAKE: what was said until now.
+    /// TERM TAKE: the answers so far.
     taking: voting::Taking,
 }
 
@@ -261,7 +261,7 @@ fn table(from: Vid, count: usize, data: &[u8]) -> Result<Answer, Answer> {
     for raw in data.chunks_exact(ENTRY_BYTES).take(count) {
         let entry =
             VolumeEntry::decode(raw).map_err(|e| Answer::Lost(format!("an entry of VOLUME LIST: {e}")))?;
-        // Paging goes on behind the last entry, so the order is what makes it end.
+        // Paging goes on after the last entry, so only ascending entries guarantee that it ends.
         let lowest = entries.last().map_or(from.get(), |last| last.vid.get().saturating_add(1));
         if entry.vid.get() < lowest {
             return Err(Answer::Lost(

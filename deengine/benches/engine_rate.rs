@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use zerocopy::IntoBytes;
 
-/// What a queue's owner would hold: outgoing admin data, responses, capsules to send.
+/// Memory of a queue's owner: outgoing admin data, responses, capsules to send.
 #[derive(Default)]
 struct Shared {
     up: VecDeque<UpEntry>,
@@ -82,8 +82,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Does what is due; where nothing is, goes on to when something will be, and by `tick` at least: as much
-    /// comes together then.
+    /// Does all that is due. If nothing is due, time advances to the next event, and by `tick` at least: then
+    /// as much comes together.
     fn step(&mut self) {
         if !self.engine.step(self.now) {
             self.now = (self.now + self.tick).max(self.engine.next_event().unwrap_or(self.now));
@@ -142,7 +142,7 @@ fn cpu_ns() -> u64 {
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-/// What is measured.
+/// Options of the measurement.
 #[derive(clap::Parser)]
 struct Args {
     /// Preset of the SSD; its time is virtual
@@ -151,7 +151,7 @@ struct Args {
     /// Commands in flight, at most 127
     #[arg(long, default_value_t = 32)]
     depth: u64,
-    /// How often every block is touched
+    /// How often the load touches every block
     #[arg(long, default_value_t = 8)]
     passes: u64,
     /// Writes in random order, too
@@ -160,16 +160,16 @@ struct Args {
     /// Blocks of the volume, in thousands of 1024
     #[arg(long, default_value_t = 64)]
     kiblocks: u64,
-    /// How much of the SSD the volume fills, per cent
+    /// Part of the SSD that the volume fills, per cent
     #[arg(long, default_value_t = 100)]
     fill: u64,
-    /// Virtual time from one step to the next at least, ns
+    /// Least virtual time between two steps, ns
     #[arg(long, default_value_t = 0)]
     tick: u64,
     /// Writes and no reads
     #[arg(long)]
     writes_only: bool,
-    /// Given by cargo
+    /// Cargo passes this option
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -199,7 +199,7 @@ fn main() {
     let cntlid = bench.session(2, identity);
     bench.connect(3, 1, cntlid);
     bench.fabrics(3, 1, identity, cntlid);
-    // Blocks come from nowhere: it is not the copy that is measured.
+    // Written blocks have no source, since the copy is not what is measured.
     bench.shared.lock().expect("one thread").data.clear();
     let loads = [("write", nvme::io::WRITE), ("read", nvme::io::READ)];
     for (what, verb) in loads.into_iter().take(if args.writes_only { 1 } else { 2 }) {
@@ -211,7 +211,7 @@ fn main() {
             if done == count {
                 break;
             }
-            // Command ids go round; the oldest of them has long been answered.
+            // Command ids wrap. The oldest of them has long been answered.
             while sent < count && sent - done < args.depth {
                 let random = args.random || verb == nvme::io::READ;
                 let vba = if random { mix64(sent) % blocks } else { sent % blocks };

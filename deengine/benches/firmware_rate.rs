@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPU time of the firmware alone, for 4 KiB random reads from submission queue entry to completion entry.
-//! Data goes by reference (the HCA moves it, not the firmware). The preset is `null`, and queues are filled
-//! in advance. With the feature `unchecked-for-benchmarks`: one worker with the access check and without.
-//! Then several workers of one SSD, beside as many SSDs with a worker each: what the machine allows. The same
-//! for writes: of blocks never written, and at random over a full SSD, where collection and its copies are
-//! part of the figure.
+//! The firmware passes references to data; the HCA would move it. The preset is `null`, and queues are filled
+//! in advance. With the feature `unchecked-for-benchmarks` it measures one worker with the access check and
+//! without. Then it measures several workers of one SSD, and as many SSDs with one worker each, which shows
+//! what the machine allows. It does the same for writes: of blocks never written,
+//! and at random over a full SSD. There collection and its copies are part of the figure.
 //!
 //! `cargo bench -p gnstor-deengine --bench firmware_rate [-- SECONDS [MOST_CORES]]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -30,7 +30,7 @@ const DEPTH: usize = 64;
 /// Rounds of each measurement; the best counts.
 const ROUNDS: u32 = 3;
 const NOW: Time = Time::from_ns(1_000_000);
-/// How far the clock goes when commands wait, and how often for one batch.
+/// How far the clock advances when commands wait, and the largest number of times in one batch.
 const TICK_NS: u64 = 20_000;
 const PATIENCE: u32 = 1_000_000;
 const DAEMON: QueueKey = QueueKey(1);
@@ -85,8 +85,8 @@ fn open(
     u16::try_from(cqe.dw0.get() & 0xFFFF).expect("16 bits")
 }
 
-/// Runs commands that are ready in advance, `DEPTH` at a time; how many completed. Time passes, in `clock`
-/// and nowhere else, where some of them wait for collection.
+/// Runs commands that were made in advance, `DEPTH` at a time. Returns the number of completed ones. Time
+/// advances only in `clock`, when commands wait for collection.
 fn drive(worker: &mut Worker, commands: &[Sqe], clock: &AtomicU64) -> u64 {
     let mut done = 0;
     let now = || Time::from_ns(clock.load(Ordering::Relaxed));
@@ -163,7 +163,7 @@ fn clock() -> AtomicU64 {
     AtomicU64::new(NOW.as_ns())
 }
 
-/// The first fill says what it took.
+/// The first fill prints its time.
 static FILLS: Once = Once::new();
 
 /// As [`empty`], written once.
@@ -176,19 +176,19 @@ fn ssd(workers: usize) -> Vec<Worker> {
     workers
 }
 
-/// Which blocks are written.
+/// The blocks to write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pattern {
-    /// Every one, in order, for the first time.
+    /// Every block, in order, for the first time.
     First,
-    /// In order, again and again: nothing is moved by collection.
+    /// Every block, in order, again and again. Collection has nothing to move.
     Again,
     /// At random over a full SSD, after a lap that is not counted.
     Random,
 }
 
-/// Writes a second by all of these workers at once, in millions, each of its own part of the blocks: once, or
-/// for so long.
+/// Rate of writes of all these workers together, in million a second. Each writes its own part of the blocks:
+/// once, or for a given time.
 #[expect(clippy::cast_precision_loss, reason = "a rate to print")]
 fn write_rate(ssds: &mut [Vec<Worker>], pattern: Pattern, seconds: f64) -> f64 {
     let clocks: Vec<AtomicU64> = ssds.iter().map(|_| clock()).collect();
@@ -267,7 +267,7 @@ fn main() {
 fn access_check(seconds: f64) {
     let (mut workers, mut free) = (ssd(1), ssd(1));
     free[0].ssd().measure_unchecked();
-    // In turn, so that a slow hour of the machine meets both.
+    // They take turns, so that a slow phase of the machine affects both.
     let (mut checked, mut unchecked) = (0.0f64, 0.0f64);
     for _ in 0..ROUNDS {
         checked = checked.max(rate(&mut [&mut workers[0]], seconds / 2.0));

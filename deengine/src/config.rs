@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD is made from.
+//! The configuration of an SSD.
 
 use gnstor_model::Preset;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// Frames beyond the write buffer: data that has not arrived yet, loads, collection.
 pub(crate) const FRAMES: u32 = 8192;
 
-/// What an SSD is made from.
+/// The configuration of an SSD.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SsdConfig {
     /// Number of the SSD in the array; its subsystem NQN and its rows of the fleet map follow from it.
@@ -18,7 +18,7 @@ pub struct SsdConfig {
     pub capacity_bytes: u64,
     /// Serial number, ASCII, at most 20 bytes.
     pub serial: String,
-    /// Where its contents are.
+    /// Medium of its contents.
     pub media: SsdMedia,
 }
 
@@ -33,15 +33,15 @@ impl SsdMedia {
     }
 }
 
-/// Where the contents of an SSD are.
+/// Medium of an SSD's contents.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SsdMedia {
-    /// In memory: they end with the process.
+    /// Memory: the contents end with the process.
     Ram,
     /// As [`Self::Ram`], in memory that another process can map, such as one with a GPU or a debugger. The
     /// region of the frames has a descriptor ([`gnstor_base::region::HostRegion::backing`]).
     SharedRam,
-    /// In a file or on a block device.
+    /// A file or block device.
     File(PathBuf),
     /// As [`Self::File`], with buffered data in memory that ends with the process: a kill is a power failure
     /// without a dump.

@@ -3,15 +3,15 @@
 
 mod queues;
 
-use crate::admin::Admin;
+use crate::admin::state::Admin;
 use crate::commands::CompletionPermit;
 use crate::commands::{Accepted, Answer, Command, Transfer, TransferKind, Work};
 use crate::config::SsdConfig;
 use crate::error::SsdError;
 use crate::hosts::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
-use crate::io::Commands;
+use crate::io::state::Commands;
 use crate::permission::Table;
-use crate::repair::Repair;
+use crate::repair::state::Repair;
 use crate::request::{MDTS, Refused};
 use crate::smart::Smart;
 use crate::smart::counters::Done;
@@ -29,8 +29,8 @@ use std::sync::Arc;
 
 /// One emulated SSD.
 ///
-/// A field that other rooms see is one room's state, whose own fields only that room can write. It is a field
-/// and no method, as its room works on it while it reads the state of others.
+/// A field that other rooms see is the state of one room, and only that room can write its inner fields. It
+/// is a field and not behind a method, because its room changes it while it reads the state of others.
 #[derive(Debug)]
 pub struct Ssd {
     /// Room `permission`. Every command is judged by it.
@@ -39,9 +39,9 @@ pub struct Ssd {
     pub(crate) admin: Admin,
     /// Room `repair`, which alone uses it.
     pub(crate) repair: Repair,
-    /// Room `hosts`. Session and admin commands change what a host was told.
+    /// Room `hosts`. Session and admin commands change it.
     pub(crate) hosts: Hosts,
-    /// Room `io`. A session that ends takes its commands out.
+    /// Room `io`. A session that ends removes its commands.
     pub(crate) commands: Commands,
     config: SsdConfig,
     boot: Boot,
@@ -76,12 +76,12 @@ impl Ssd {
         Ok(ssd)
     }
 
-    /// What it was made from.
+    /// The SSD's configuration.
     pub fn config(&self) -> &SsdConfig {
         &self.config
     }
 
-    /// How it came up.
+    /// How the SSD came up.
     pub fn boot(&self) -> &Boot {
         &self.boot
     }
@@ -99,7 +99,7 @@ impl Ssd {
         self.table.set_recovering(recovering);
     }
 
-    /// What it has counted, all workers together.
+    /// Counters of all workers together.
     pub fn stats(&self) -> Stats {
         let (mut stats, tally) = (self.smart.stats().clone(), self.workers.tally());
         let Done { reads, writes } = tally.done;
@@ -116,7 +116,7 @@ impl Ssd {
         stats
     }
 
-    /// What it has done, all workers together.
+    /// Activity of all workers together.
     pub(crate) fn activity(&self) -> Activity {
         let (mut activity, tally) = (self.smart.activity(), self.workers.tally());
         let Done { reads, writes } = tally.done;
@@ -128,13 +128,13 @@ impl Ssd {
         activity
     }
 
-    /// Who serves its queues from now on.
+    /// Sets the workers that serve its queues from now on.
     pub(crate) fn share(&mut self, workers: Arc<WorkerSet>) {
         self.table.share(Arc::clone(&workers));
         self.workers = workers;
     }
 
-    /// Who serves its queues.
+    /// The workers that serve its queues.
     #[inline]
     pub(crate) fn workers(&self) -> &WorkerSet {
         &self.workers
@@ -173,7 +173,7 @@ impl Ssd {
         self.smart.stats_mut().late_capsules += 1;
     }
 
-    /// Blocks mapped, over all volumes.
+    /// Number of mapped blocks, over all volumes.
     pub fn mapped_blocks(&self) -> u64 {
         self.ftl.mapped()
     }
@@ -211,7 +211,7 @@ impl Ssd {
         self.complete(permit, answer, at, 0);
     }
 
-    /// Gives a command a slot; its transfers are started next, and the last of them finishes it.
+    /// Gives a command a slot. The caller then starts its transfers, and the last one finishes the command.
     pub(crate) fn start(&mut self, permit: CompletionPermit, vid: u16, done_at: Time, work: Work) -> u32 {
         let queue = permit.queue();
         let (permit, pending, failure, pushed_bytes) = (Some(permit), 0, None, 0);
@@ -247,7 +247,7 @@ impl Ssd {
         self.commands.emit(Effect::Pull { transfer, queue, cid, remote, local });
     }
 
-    /// When [`Self::step`] is to be called next.
+    /// Time of the next call of [`Self::step`].
     #[inline]
     pub(crate) fn alarm(&self) -> Time {
         self.alarm
@@ -306,7 +306,7 @@ impl Ssd {
         work: Work,
     ) {
         let buffer = work.buffer().expect("the caller has seen that there is a buffer");
-        // What goes to the host need not be copied.
+        // Data for the host need not be copied.
         let data = if matches!(work, Work::Answer { .. }) {
             Vec::new()
         } else {
@@ -364,7 +364,7 @@ impl Ssd {
 /// A command that began to wait during a step is looked at again so soon.
 const SOON: Span = Span::from_ns(1_000);
 
-/// What a failed transfer says of its command.
+/// The refusal of a command whose transfer failed.
 pub(crate) fn refusal_of(outcome: Outcome) -> Option<Refusal> {
     match outcome {
         Outcome::Done { .. } => None,

@@ -30,12 +30,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a data file says of the SSD in it.
+/// The description of an SSD in its data file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct DataFileInfo {
     /// Logical capacity.
     pub capacity_bytes: u64,
-    /// Its preset, whole.
+    /// Its complete preset.
     pub preset: Preset,
     /// Number of the SSD in its array.
     pub index: u16,
@@ -43,16 +43,16 @@ pub struct DataFileInfo {
     pub serial: String,
 }
 
-/// The environment of an SSD in memory: what goes wrong, and when the power goes. For tests.
+/// The environment of an SSD in memory, for tests: faults and power.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// What goes wrong.
+    /// Injected faults.
     pub faults: Arc<Faults>,
-    /// When the power goes.
+    /// Power, which a test can cut.
     pub power: Arc<Power>,
-    /// The system area, where it outlives the SSD.
+    /// The system area, if it outlives the SSD.
     pub store: Option<Arc<RamStore>>,
-    /// The flash, where it outlives the SSD.
+    /// The flash, if it outlives the SSD.
     pub flash: Option<Arc<Flash>>,
 }
 
@@ -68,7 +68,7 @@ impl Default for Bench {
 }
 
 impl Bench {
-    /// What goes wrong is what the preset says.
+    /// An environment with the faults of the preset.
     pub fn of(config: &SsdConfig) -> Self {
         Self { faults: Arc::new(config.preset.faults.faults(config.index)), ..Self::default() }
     }
@@ -135,12 +135,12 @@ impl Ssd {
         Self::around(config, opened)
     }
 
-    /// The SSD in a file, with its contents. Settings that can be changed are from now on as `config`
-    /// says. `progress` hears of a rebuild that reads all records.
+    /// Opens the SSD in a file, with its contents. From now on it uses the settings of `config`, as far as
+    /// they can change. `progress` is called during a rebuild that reads all records.
     ///
     /// # Errors
-    /// [`SsdError`]: no such file, another capacity, a preset that differs in more than can be changed, in
-    /// use by another process.
+    /// [`SsdError`]: there is no such file, it has another capacity, its preset differs in fixed settings, or
+    /// another process uses it.
     pub fn open(config: SsdConfig, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Self, SsdError> {
         let Some((path, is_volatile)) = config.media.file() else {
             return Err(SsdError::Refused("an SSD in memory has nothing to open".into()));
@@ -170,7 +170,7 @@ impl Ssd {
         Self::around(config, opened)
     }
 
-    /// An SSD in memory whose power came back.
+    /// Opens an SSD in memory after its power came back.
     ///
     /// # Errors
     /// [`SsdError`].
@@ -186,8 +186,8 @@ impl Ssd {
         Self::around(config, opened)
     }
 
-    /// The SSD in a file whose system area is behind another store, with faults and a power switch. It is
-    /// made, or opened.
+    /// Makes or opens the SSD in a file, with another store for its system area, and with faults and a power
+    /// switch.
     #[cfg(test)]
     pub(crate) fn on_file(
         config: SsdConfig,
@@ -219,8 +219,8 @@ impl Ssd {
         Ok(self.ftl().shut_down()?)
     }
 
-    /// The power fails, with energy for a dump where the preset is protected against that; the bytes of
-    /// it, 0 without. Nothing may be submitted any more.
+    /// The power fails. If the preset has power protection, there is energy for a dump. Returns the dump's
+    /// bytes, 0 without one. Nothing may be submitted afterwards.
     ///
     /// # Errors
     /// [`SsdError`]: the dump could not be written.
@@ -253,7 +253,7 @@ impl Ssd {
         entries.filter_map(|(&vid, bytes)| Some((vid, VolumeEntry::decode(bytes).ok()?))).collect()
     }
 
-    /// Acknowledged writes may be missing: it takes writes and serves no reads.
+    /// Whether acknowledged writes may be missing. Then the SSD takes writes and serves no reads.
     pub fn is_filling(&self) -> bool {
         self.admin.volumes().is_filling() || self.admin.volumes().stands_in()
     }

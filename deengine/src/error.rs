@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What goes wrong with an SSD as a whole.
+//! Errors of an SSD as a whole.
 
 use crate::request::Refused;
 use gnstor_durable::DurableError;
@@ -23,7 +23,7 @@ pub enum SsdError {
     /// The metadata or the dump.
     #[error("system area: {0}")]
     Durable(#[from] DurableError),
-    /// What was asked for is not possible.
+    /// The request is not possible.
     #[error("{0}")]
     Refused(String),
 }
@@ -47,7 +47,7 @@ impl SsdError {
     }
 }
 
-/// The system area does not take it: the change is not acknowledged.
+/// The system area cannot store it, so the change is not acknowledged.
 pub(crate) fn not_durable(error: &DurableError) -> Refused {
     tracing::error!("the metadata cannot be written: {error}");
     Refusal::NotReady.into()

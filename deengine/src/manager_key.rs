@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which manager key the SSD was given first. It keeps a verifier of the key, and never the key itself: a
-//! disk that is copied or given away makes no daemon.
+//! The first manager key of the SSD. The SSD keeps a verifier of the key, and never the key itself. So a disk
+//! that is copied or given away does not help to pass for a daemon.
 
 use crate::controller::Ssd;
 use crate::error::SsdError;
 use gnstor_auth::Secret;
 
-/// How a manager key, or none, goes with the SSD.
+/// Result of comparing a manager key with the SSD's first one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KeyMatch {
-    /// The SSD has not been given a key yet.
+    /// The SSD has had no key so far.
     Unset,
-    /// It was given this one.
+    /// It is the SSD's key.
     Same,
-    /// It was given another one.
+    /// The SSD has another key.
     Other,
-    /// It was given one, and there is none now.
+    /// The SSD has a key, and none was given.
     Missing,
 }
 
 impl Ssd {
-    /// How this key goes with the SSD.
+    /// Compares this key with the SSD's first one.
     pub fn match_key(&self, key: Option<&Secret>) -> KeyMatch {
         match (self.admin.volumes().metadata().contents().key_verifier, key) {
             (None, _) => KeyMatch::Unset,
@@ -32,10 +32,10 @@ impl Ssd {
         }
     }
 
-    /// From here on, and after each start, hosts must know this key. Waits for the disk.
+    /// From now on, and after each start, hosts must know this key. Waits for the disk.
     ///
     /// # Errors
-    /// [`SsdError`]: the system area does not take it.
+    /// [`SsdError`]: the system area cannot store it.
     pub fn take_key(&mut self, key: &Secret) -> Result<(), SsdError> {
         let verifier = key.verifier(&self.identity().uuid);
         Ok(self.admin.volumes_mut().metadata_mut().set_key_verifier(verifier)?)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD whose restore is under way, as its hosts see it. It is there, and every command is to be tried
-//! again later (protocol rule 11).
+//! An SSD during its restore, as its hosts see it. It answers, and every command has to be repeated later
+//! (protocol rule 11).
 
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;

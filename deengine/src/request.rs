@@ -18,7 +18,7 @@ const ALL_NAMESPACES: u32 = 0xFFFF_FFFF;
 /// Keyed descriptor whose key the response may invalidate; this SSD leaves that to the host.
 const KEYED_INVALIDATE: u8 = KeyedSgl::KEYED | 0x0F;
 
-/// An I/O capsule and whose connection it came by.
+/// An I/O capsule, and the connection from which it came.
 #[derive(Clone, Copy, Debug)]
 pub struct Submission<'a> {
     /// The identity fixed at Connect.
@@ -48,7 +48,7 @@ impl From<Refusal> for Refused {
     }
 }
 
-/// What a request does to blocks.
+/// The operation of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verb {
     /// Deliver them.
@@ -64,9 +64,9 @@ pub enum Verb {
 /// A well-formed request; nothing is known yet of whether it is allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// What to do.
+    /// The operation.
     pub verb: Verb,
-    /// The volume, the client that says it asks, and the first block.
+    /// The volume, the client that the command names, and the first block.
     pub address: Address,
     /// Number of blocks, at least 1.
     pub blocks: u32,
@@ -74,7 +74,7 @@ pub struct Request {
     pub map_epoch: u32,
     /// Stamp of the write; for a read the epoch of its grant.
     pub stamp: Stamp,
-    /// It completes only when what it did is durable without a dump.
+    /// The command completes only when its effect is durable without a dump.
     pub fua: bool,
     /// The host's memory; meaningless for [`Verb::Trim`].
     pub remote: Remote,

@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Holds `lock` until another thread sleeps for it, releases it, and tries it again at once. In how many of
-/// so many rounds the try fails: the sleeper has the lock already, before it runs.
+/// Holds `lock` until another thread sleeps for it, releases it, and tries it again at once. Returns in how
+/// many of the rounds the try fails: then the sleeper has the lock already, before it runs.
 pub(crate) fn rounds_handed_over<G>(
     rounds: usize,
     lock: impl Fn() -> G + Sync,

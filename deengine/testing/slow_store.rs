@@ -10,9 +10,9 @@ use std::sync::Mutex;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// Time that a barrier takes.
+/// Time of a barrier.
 pub(crate) const BARRIER: Duration = Duration::from_millis(500);
-/// A call that takes so long has stood still, for a disk or because the machine is busy otherwise.
+/// A call that takes longer has waited, for a disk or because the machine is busy.
 pub(crate) const STILL: Duration = Duration::from_millis(250);
 
 /// The system area of a file on a slow disk.

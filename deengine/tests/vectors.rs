@@ -118,7 +118,7 @@ fn find_compiler(compiler: &str) -> Option<bool> {
     Some(built.status.success())
 }
 
-/// Runs the program; what it says on standard output.
+/// Runs the program. Returns its standard output.
 fn run(program: &Path, arguments: &[&str]) -> String {
     let ran = Command::new(program).args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
@@ -128,7 +128,8 @@ fn run(program: &Path, arguments: &[&str]) -> String {
     said
 }
 
-/// The program of a compiler, with ASan and UBSan where it has their libraries. `None`: it is not here.
+/// The program of a compiler, with ASan and UBSan if it has their libraries. `None`: there is no such
+/// compiler.
 fn program_of(compiler: &str) -> Option<PathBuf> {
     let Some(has_sanitizers) = find_compiler(compiler) else {
         println!("left out: {compiler} is not here");
@@ -140,15 +141,15 @@ fn program_of(compiler: &str) -> Option<PathBuf> {
     Some(make_with(compiler, if has_sanitizers { "checked" } else { "all" }))
 }
 
-/// Whether the compiler is here.
+/// Whether the compiler exists.
 fn answers_as_the_firmware(compiler: &str) -> bool {
     let Some(program) = program_of(compiler) else { return false };
-    // A twin of PRP beside every device; each answers as without it.
+    // A PRP twin beside every device. Each answers as it does without the twin.
     run(&program, &["--prp", "--vectors", folder().to_str().unwrap()]);
     true
 }
 
-/// The states that it goes through by itself.
+/// States that the program reaches alone.
 fn answers_alone(compiler: &str) -> bool {
     let Some(program) = program_of(compiler) else { return false };
     let states = run(&program, &["--alone"]);
@@ -177,7 +178,7 @@ fn the_c_program_of_clang_answers_the_vectors_as_the_firmware_does() {
     }
 }
 
-/// Without twins and sanitizers: as it is measured.
+/// The program without twins and sanitizers, as in measurements.
 #[test]
 fn the_plain_c_program_answers_the_vectors_as_the_firmware_does() {
     let _deadline = deadline::deadline();

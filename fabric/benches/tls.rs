@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What TLS costs on the data port: frames of one block over one TCP connection of this machine, plain and
-//! by TLS in turn. Both ends are busy all the time, one thread each.
+//! Measures what TLS costs on the data port. It sends frames of one block over a TCP connection of this
+//! machine, plain and with TLS in turn. Each end has a thread that is busy all the time.
 //!
 //! ```text
 //!   cargo bench -p gnstor-fabric --bench tls [-- ROUNDS]     5 rounds by default; the median is printed
 //! ```
-//! It measures the stream alone, without SSDs: what an array loses is less, as it does more than this.
+//! It measures the stream alone, without SSDs. An array does more than that, so it loses a smaller part.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and has a thread for each end")]
 
 use gnstor_fabric::tcp::{Callers, ClientTls, Frame, MAX_DATA, Places, ServerTls, Wire};
@@ -18,7 +18,7 @@ const BLOCKS: u32 = 20_000;
 const WINDOW: u32 = 256;
 /// Blocks that are acknowledged together.
 const ACK: u32 = 64;
-/// Commands and responses, one after the other.
+/// Number of commands with their responses, one after the other.
 const PINGS: u32 = 5000;
 const HANDSHAKES: u32 = 50;
 

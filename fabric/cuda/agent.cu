@@ -7,5 +7,5 @@ GN_KERNEL_OF(gn::hca::AGENT_THREADS) gn_hca_agent(const gn::hca::agent_args* arg
   gn::hca::agent_main(*args);
 }
 
-// A client that does nothing: the agent beside it does what lies in its queues and ends.
+// A client that does nothing. The agent beside it does the work in its queues, and ends.
 GN_KERNEL gn_hca_idle(const void*) {}

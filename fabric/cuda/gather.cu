@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Copies a list of parts between mapped host memory and device memory. A part has a block of threads, and a
-// thread moves 16 bytes at a time. Launched beside resident kernels (fabric/src/device/copies.rs), so it
-// takes few registers, no shared memory and no stack. For a stack the driver may want to resize what a
-// resident kernel uses, and would wait for it to end.
+// Copies a list of parts between mapped host memory and device memory. A block of threads copies a part, and
+// a thread moves 16 bytes at a time. It is launched beside resident kernels (fabric/src/device/copies.rs), so
+// it uses few registers, no shared memory and no stack. For a stack the driver may resize memory that a
+// resident kernel uses, and would wait for that kernel to end.
 #include "fabric/arch.cuh"
 
 namespace gn { namespace gather {

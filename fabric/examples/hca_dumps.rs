@@ -5,9 +5,9 @@
 //! ```text
 //!   hca_dumps --device cuda|host [PART OF A NAME]
 //! ```
-//! One line a case, then a JSON summary. Exit status: 0, 1 where the executors differ or a dump does not
-//! lead to what it must, 2 where there is no such device. It needs a driver and nothing else: the agent's
-//! fat binary is in the program.
+//! It prints a line for each case, then a JSON summary. Exit status: 0; 1 if the executors differ or a dump
+//! has another result than it must; 2 without such a device. It needs only a driver: the agent's fat binary
+//! is in the program.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a report for a terminal")]
 #![expect(clippy::disallowed_methods, reason = "says how long each case took")]
 
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // A case that fails says so in its line.
+    // The line of a failed case says so, so the panic prints nothing.
     std::panic::set_hook(Box::new(|_| {}));
     let (mut played, mut failed) = (0, Vec::new());
     for (name, case) in dumps::all().filter(|(name, _)| name.contains(&part)) {

@@ -116,6 +116,7 @@ struct Sim {
   bool naps;                       // the last offer was a sleep
   uint64_t quiet_since_ns;         // the first offer of the CPU since the lanes told something; 0 = none
   uint64_t deadline_at_ns;         // 0 = none
+  uint64_t sampled_ns, sampled_cpu_ns;   // when the thread's processor time was read last, and that time
 
   void* sp;                        // of the scheduler, while a lane runs
   const void* stack;               // of the scheduler, for AddressSanitizer

@@ -120,7 +120,8 @@ static void pass_order(Lane* computing, Visit visit) {
   visit([=](Lane* l) { l->passed_by = passed; });
 }
 
-/// `computing` arrived last, or, when it does not take part, ended and was the last one to be waited for.
+/// Completes a collective. `computing` arrived last; or it takes no part, and its end was the last thing that
+/// the group waited for.
 static void complete(Sim& s, Warp& w, Group& g, Lane* computing) {
   set_results(s, w, g, computing);
   if (g.op == OP_SYNCWARP) {
@@ -158,8 +159,8 @@ void leave_collectives(Sim& s, Lane* ended) {
   if (b.arrived && b.arrived == b.live) complete_barrier(s, b, ended);
 }
 
-/// The group with exactly this mask, or a new one. Groups of other masks may be waiting in the same warp, for
-/// lanes that have yet to come there. They do not wait for the caller while it waits for them.
+/// The group with exactly this mask, or a new one. In the same warp groups of other masks may wait for lanes
+/// that have yet to arrive. They do not wait for the caller while it waits for them.
 static Group& find_group(Sim& s, Lane* l, Op op, unsigned mask, const char* file, int line) {
   Warp& w = *l->warp;
   Group* found = nullptr;

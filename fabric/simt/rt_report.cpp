@@ -36,7 +36,7 @@ bool same_place(const Lane& a, const Lane& b) {
   return a.waits_in == b.waits_in && a.file == b.file && a.line == b.line;
 }
 
-/// One line for all lanes of the warp that stand at the same place.
+/// Writes one line for all lanes of the warp that are at the same place.
 void describe_warp(Text& text, const Sim& s, const Warp& w) {
   unsigned todo = w.live;
   while (todo) {

@@ -97,7 +97,7 @@ struct LanePool {
 
 thread_local LanePool kept_pool;
 
-/// Takes the thread's kept pool for one run; a run inside a host step finds none and maps its own.
+/// Takes the pool that the thread keeps, for one run. A run inside a host step finds none and maps its own.
 struct PoolInUse : LanePool {
   PoolInUse() { swap(kept_pool); }
   ~PoolInUse() {
@@ -244,8 +244,8 @@ unsigned idle_limit(const Sim& s, unsigned lanes) {
   return s.options.idle_yields > 2 * lanes ? s.options.idle_yields : 2 * lanes;
 }
 
-/// What dropped lanes did is before run() returns too. They cannot say so themselves any more, but
-/// ThreadSanitizer only needs to be told that their fiber does.
+/// The actions of dropped lanes precede the end of run(), too. These lanes cannot report that any more, so
+/// their fibers do it for ThreadSanitizer.
 void release_dropped_lanes(Sim& s) {
   if (!s.tsan_fiber) return;
   for (unsigned i = 0; i < s.nlanes; ++i) {

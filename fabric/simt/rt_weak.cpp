@@ -45,7 +45,8 @@ static bool overlap(const BufferedStore& e, const void* p, unsigned size) {
   return a < b + size && b < a + e.size;
 }
 
-/// Store `i` if it may leave now, else an older one that may. The oldest always may.
+/// The index of store `i` if it may leave now, otherwise of an older store that may. The oldest store always
+/// may.
 static unsigned may_leave(const StoreBuffer& b, unsigned i) {
   for (unsigned k = 0; k < i; ++k) {
     if (overlap(b.store[k], b.store[i].p, b.store[i].size)) {
@@ -102,7 +103,7 @@ void buffer_settle(const void* p, unsigned size, int order) {
     drain_up_to(*b, b->count - 1);
     return;
   }
-  // This access happens now, so it must not pass what it overlaps, nor what a fence put before it.
+  // This access happens now. So stores that it overlaps, and stores before a fence, must leave first.
   for (unsigned i = b->count; i--;) {
     if (!overlap(b->store[i], p, size) && b->store[i].epoch == b->epoch) continue;
     drain_up_to(*b, i);

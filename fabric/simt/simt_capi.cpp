@@ -14,7 +14,7 @@ static_assert(sizeof(simt::Stats::message) == GN_SIMT_MESSAGE_BYTES, "messages a
 
 namespace {
 
-/// The C++ types of one call, in one allocation a kind.
+/// The C++ objects of one call, with one allocation for each kind.
 struct Call {
   simt::Grid* grids;
   simt::Region* regions;

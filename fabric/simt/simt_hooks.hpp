@@ -16,7 +16,7 @@ struct Dim {
   unsigned x, y, z;
 };
 
-/// What the CUDA built-in variables of one lane say.
+/// Values of CUDA's built-in variables for one lane.
 struct Ids {
   Dim thread, block, block_dim, grid_dim;
   unsigned char* smem;

@@ -73,7 +73,7 @@ GN_DEV gn_u32 lane_id() { return threadIdx.x & 31u; }
 GN_DEV gn_u32 lt_mask() { return (1u << lane_id()) - 1u; }
 GN_DEV gn_u32 warp_in_block() { return threadIdx.x >> 5; }
 GN_DEV gn_u8* smem() { return simt::cur->smem; }
-// Every thread reaches all memory here.
+// On the CPU every thread can reach all memory.
 GN_DEV bool is_global(const void*) { return true; }
 
 GN_DEV gn_u64 now_ns(SIMT_HERE) {

@@ -102,8 +102,8 @@ Stats launch_with_host(unsigned grid, unsigned block, const Options& options, co
   return run(&g, 1, options, regions, nregions, step, &host);
 }
 
-/// What now_ns() reads; CLOCK_BOOTTIME unless replaced. Replace it before run(), never during one: it is one
-/// pointer for the process. Deadlines always use the real clock.
+/// The clock of now_ns(): CLOCK_BOOTTIME unless replaced. Replace it before run(), never during one, because
+/// the pointer belongs to the process. Deadlines always use the real clock.
 extern uint64_t (*clock_ns)();
 uint64_t monotonic_ns();
 

@@ -14,14 +14,14 @@ use gnstor_proto::nvme::{Cqe, Sqe};
 use std::time::Duration;
 pub use window::{PIECE_BYTES, WINDOW_BYTES};
 
-/// Data that goes with an admin command.
+/// Data of an admin command.
 #[derive(Debug)]
 pub enum Payload<'a> {
     /// No data.
     None,
-    /// To the controller.
+    /// Data for the controller.
     Out(&'a [u8]),
-    /// From the controller.
+    /// Space for data of the controller.
     In(&'a mut [u8]),
 }
 
@@ -31,37 +31,37 @@ pub enum ChannelError {
     /// No completion before the deadline.
     #[error("{what} did not answer within {after:?}")]
     Timeout {
-        /// What was waited for.
+        /// The event that did not come.
         what: String,
-        /// How long.
+        /// Length of the wait.
         after: Duration,
     },
     /// The connection is in error.
     #[error("the connection to {peer} broke: {cause}")]
     Broken {
-        /// The other end.
+        /// Name of the other end.
         peer: String,
         /// What happened, such as the completion's syndrome.
         cause: String,
     },
-    /// The controller is there and not ready, such as one that recovers: later it will be.
+    /// The controller answers but is not ready, for example while it recovers. Later it will be.
     #[error("{peer} is not ready: it recovers")]
     NotReady {
-        /// The other end.
+        /// Name of the other end.
         peer: String,
     },
-    /// One of both sides has not proven who it is.
+    /// One of the two ends has not proven its identity.
     #[error("{peer}: {cause}")]
     Unproven {
-        /// The other end.
+        /// Name of the other end.
         peer: String,
-        /// Which proof is missing.
+        /// The missing proof.
         cause: String,
     },
     /// The connection was refused.
     #[error("{peer} refused the connection: {cause}")]
     Refused {
-        /// The other end.
+        /// Name of the other end.
         peer: String,
         /// Why.
         cause: String,
@@ -71,11 +71,11 @@ pub enum ChannelError {
 /// Executes admin commands one at a time.
 pub trait AdminChannel: Send {
     /// Sends one command with its data and waits for the completion. The implementation fills in the command
-    /// id, the flags and the data pointer. A completion with an error status is `Ok`: reading it is the
-    /// caller's.
+    /// id, the flags and the data pointer. A completion with an error status is `Ok`: the caller reads the
+    /// status.
     ///
     /// # Errors
-    /// [`ChannelError`] when no completion came.
+    /// [`ChannelError`] if no completion came.
     fn execute(&mut self, sqe: Sqe, payload: Payload<'_>, deadline: Duration) -> Result<Cqe, ChannelError>;
 }
 

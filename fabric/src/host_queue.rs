@@ -30,16 +30,16 @@ pub struct HostQueue {
     host: Host,
     /// What proves the controller's I/O queues; none where the SSD asks for no proof.
     session: Option<Session>,
-    /// Answers of other commands, which came while one was waited for.
+    /// Completions of other commands, which came during a wait for one command.
     others: Vec<Cqe>,
     /// The owner wakes the transport when it has sent all that it has.
     is_rung_later: bool,
 }
 
 impl HostQueue {
-    /// Connects the admin queue of a controller: RDMA connection, Fabrics Connect, authentication where the
-    /// host has a secret, controller enable. A host with a secret talks to no SSD that cannot prove that it
-    /// knows the secret, too.
+    /// Connects the admin queue of a controller: RDMA connection, Fabrics Connect, authentication if the host
+    /// has a secret, controller enable. A host with a secret refuses an SSD that cannot prove that it knows
+    /// the secret, too.
     ///
     /// # Errors
     /// [`ChannelError`] says which SSD refused and why, or what did not answer.
@@ -69,7 +69,7 @@ impl HostQueue {
         Ok(queue)
     }
 
-    /// Whether it has failed, and answers no command any more.
+    /// Whether the queue has failed. Then it completes no command any more.
     pub fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
@@ -79,8 +79,8 @@ impl HostQueue {
         self.cntlid
     }
 
-    /// Data of the Connect of this controller's I/O queue `qid`, with a fresh proof where there is a session.
-    /// I/O queues connect in the order in which their data are made.
+    /// Connect data for this controller's I/O queue `qid`, with a fresh proof if there is a session. I/O
+    /// queues must connect in the order in which their data was made.
     pub fn connect_data(&mut self, qid: u16) -> ConnectData {
         let mut data = ConnectData::new(self.host, self.cntlid, &self.peer);
         if let Some(session) = &mut self.session {
@@ -185,8 +185,8 @@ impl HostQueue {
         self.answer_alive(asked, deadline)
     }
 
-    /// Sends a Keep Alive, whose answer [`Self::answer_alive`] takes before another command is sent. The
-    /// owner of many queues asks all of them before it waits for one.
+    /// Sends a Keep Alive. [`Self::answer_alive`] must take its answer before another command is sent. So the
+    /// owner of many queues can ask all of them before it waits for one.
     ///
     /// # Errors
     /// [`ChannelError::Broken`].

@@ -129,7 +129,7 @@ pub struct RaddrSeg {
     pub reserved: U32,
 }
 
-/// Data segment; a receive entry is one of these.
+/// Data segment. A receive entry is a data segment, too.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -194,7 +194,7 @@ impl CtrlSeg {
         }
     }
 
-    /// The same with immediate data, or a key to invalidate.
+    /// As [`Self::new`], with immediate data or a key to invalidate.
     #[must_use]
     pub fn with_imm(self, imm: u32) -> Self {
         Self { imm: imm.into(), ..self }

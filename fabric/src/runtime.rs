@@ -77,12 +77,12 @@ impl TransportHandle {
         Ok(())
     }
 
-    /// How many transports there are.
+    /// Number of transports.
     pub fn count(&self) -> usize {
         self.jobs.len()
     }
 
-    /// The transport of this number, which goes round.
+    /// The transport with this number, modulo their count.
     #[must_use]
     pub fn nth(&self, number: usize) -> Self {
         Self { jobs: Arc::clone(&self.jobs), mine: number % self.jobs.len() }
@@ -118,13 +118,13 @@ impl TransportThreads {
         }
         let handle = TransportHandle { jobs: jobs.into(), mine: 0 };
         let stop = Arc::new(AtomicBool::new(false));
-        let (start, engines) = (BootClock::start(), handle.count());
+        let start = BootClock::start();
         // Where a later one cannot be started, dropping this ends the earlier ones.
         let mut all = Self { stop, threads: Vec::new(), handle };
         for (number, (transport, inbox)) in transports.into_iter().zip(inboxes).enumerate() {
             let asked = Arc::clone(&all.stop);
             let thread = std::thread::Builder::new().name(format!("gn-engine-{number}"));
-            all.threads.push(thread.spawn(move || run(transport, engines, &inbox, &asked, start))?);
+            all.threads.push(thread.spawn(move || run(transport, &inbox, &asked, start))?);
         }
         Ok(all)
     }
@@ -134,7 +134,7 @@ impl TransportThreads {
         self.handle.clone()
     }
 
-    /// Whether the transports still run; one ends early only by a panic.
+    /// Whether the transports still run. Only a panic ends one early.
     pub fn are_running(&self) -> bool {
         self.threads.iter().all(|thread| !thread.is_finished())
     }
@@ -150,15 +150,9 @@ impl Drop for TransportThreads {
     }
 }
 
-fn run(
-    mut transport: RcTransport,
-    engines: usize,
-    inbox: &Receiver<Job>,
-    stop: &AtomicBool,
-    start: BootClock,
-) {
+fn run(mut transport: RcTransport, inbox: &Receiver<Job>, stop: &AtomicBool, start: BootClock) {
     let now = || Time::from_ns(u64::try_from(start.elapsed().as_nanos()).expect("585 years of uptime"));
-    let mut pace = Pace::of(engines);
+    let mut pace = Pace::default();
     while !stop.load(Ordering::Acquire) {
         let mut worked = false;
         loop {
@@ -171,8 +165,9 @@ fn run(
                 Err(TryRecvError::Disconnected) => return,
             }
         }
+        let looked = now();
         worked |= transport.step(now);
-        match pace.after(now(), worked, || transport.waits()) {
+        match pace.after(now(), worked, || transport.waits(looked)) {
             Rest::Spin => std::hint::spin_loop(),
             Rest::Yield => std::thread::yield_now(),
             Rest::Nap(nap) => {

@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const QPN: u32 = 0x100;
 const BLOCK: u32 = 4096;
 const BYTES: usize = BLOCK as usize;
-/// Within the owner's memory.
+/// Offset in the owner's memory.
 const CQ: u64 = 0x10_0000;
 const SQ: u64 = CQ + 0x8000;
 const RQ: u64 = CQ + 0x9000;
@@ -118,7 +118,7 @@ impl World {
             .expect("ends");
     }
 
-    /// Tags whose responses have arrived since the last call, in order.
+    /// Tags of the responses that have arrived since the last call, in order.
     fn responses(&mut self) -> Vec<u64> {
         let mut tags = Vec::new();
         loop {
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    /// When the agent saw the ping, on its clock.
+    /// Time at which the agent saw the ping, on its clock.
     fn pong_ns(&mut self) -> u64 {
         let mut reports = std::iter::from_fn(|| self.executor.poll());
         reports
@@ -147,7 +147,7 @@ impl World {
             .expect("a pong")
     }
 
-    /// What the executor said of fused responses: tags and status.
+    /// Reports of the executor about fused responses: tags and status.
     fn told(&mut self) -> Vec<(u32, u32)> {
         let all = std::iter::from_fn(|| self.executor.poll());
         let mut all: Vec<_> = all
@@ -185,7 +185,7 @@ fn data_and_response_arrive_together() {
 fn blocks_that_the_owner_has_side_by_side_go_two_in_a_descriptor() {
     let _deadline = deadline();
     let mut world = World::new(64);
-    // Side by side but for one; from anywhere. Whatever is last goes alone.
+    // Adjacent except for one, from any source. The last part of each goes alone.
     for (tag, count) in (1..).zip([2, 3, 5, 6, 16]) {
         let parts: Vec<Part> =
             (0..count).map(|i| world.part(200 - 7 * i, if i < 4 { i } else { i + 20 })).collect();
@@ -201,7 +201,7 @@ fn blocks_that_the_owner_has_side_by_side_go_two_in_a_descriptor() {
         }
         world.owner.fill(0, 64 * BYTES, 0);
     }
-    // Either one's sum counts, and the key opens both or none.
+    // Each part has its own sum, and the key gives access to both or to none.
     let wrong = |part: Part| Part { sum: Some(1), ..part };
     world.answer(6, &[wrong(world.part(1, 0)), world.part(2, 1), world.part(3, 2)]);
     world.answer(7, &[world.part(1, 0), wrong(world.part(2, 1)), world.part(3, 2)]);

@@ -20,14 +20,14 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 
 const QPN: u32 = 0x77;
 const CID: u16 = 3;
-/// What the modelled SSD takes for every command.
+/// Time that the modelled SSD takes for every command.
 const SERVICE: Span = Span::from_ns(10_000);
 const DELAY: Span = Span::from_ns(100_000);
 /// Both clocks begin here. The low half of the client's wraps between its stamp and the executor's.
 const START: Time = Time::from_ns((1 << 32) + 1000);
 
-/// An SSD that takes [`SERVICE`] for a command, from when it is told of it or of its data. It asks for every
-/// step, so that its clock follows the transport's.
+/// An SSD that takes [`SERVICE`] for a command, from the call with the command or with its data. It asks for
+/// every step, so that its clock follows the transport's.
 struct Ssd {
     region: Arc<HostRegion>,
     queue: QueueKey,
@@ -88,7 +88,7 @@ struct Told {
     response: Option<(u64, Allowance)>,
 }
 
-/// An executor whose clock is the transport's.
+/// An executor with the transport's clock.
 #[derive(Clone, Default)]
 struct Executor(Arc<Mutex<Told>>);
 
@@ -126,14 +126,14 @@ impl QpExecutor for Executor {
     }
 }
 
-/// What happens to a command.
+/// Delays of a command.
 #[derive(Clone, Copy, Default)]
 struct Delays {
-    /// Between the client's stamp, if it writes one, and the executor's.
+    /// Delay between the client's stamp, if it writes one, and the executor's.
     commit: Option<Span>,
-    /// Between the executor's stamp and the transport's look at it.
+    /// Time from the executor's stamp until the transport reads it.
     command: Span,
-    /// Between the request for a write's data and its arrival.
+    /// Time from the request for a write's data until the data arrives.
     data: Span,
     /// Between the response's modelled arrival and when the client can see it.
     response: Span,
@@ -158,7 +158,7 @@ fn run(opcode: u8, is_fused: bool, delays: Delays) -> (Span, bool, bool) {
     while transport.step(START) {}
 
     let mut now = START + delays.command;
-    // The SSD's clock goes on while the command waits for the transport.
+    // The SSD's clock advances while the command waits for the transport.
     transport.step(now);
     let mut entry =
         UpEntry { kind: UP_SEND, qpn: QPN, bytes: 64, stamp_ns: START.as_ns(), ..UpEntry::default() };
@@ -180,7 +180,7 @@ fn run(opcode: u8, is_fused: bool, delays: Delays) -> (Span, bool, bool) {
     transport.step(now + SERVICE);
     let (due_ns, allowance) = executor.told().response.take().expect("the SSD has answered");
     let seen_ns = due_ns + delays.response.as_ns();
-    // As `count_response` in inbound.cuh compares.
+    // The comparison of `count_response` in inbound.cuh.
     let late = seen_ns > due_ns + u64::from(allowance.late_ns);
     let client_late = i128::from(seen_ns) - i128::from(due_ns) > i128::from(allowance.client_late_ns);
     (Time::from_ns(seen_ns).since(START) + delays.commit.unwrap_or(Span::ZERO), late, client_late)
@@ -209,7 +209,7 @@ fn a_delay_before_the_executor_takes_a_command_is_late_for_the_client_alone() {
     for (opcode, is_fused) in [(io::READ, false), (io::READ, true), (io::WRITE, false)] {
         let delays = Delays { commit: Some(DELAY), ..Delays::default() };
         assert_eq!(run(opcode, is_fused, delays), (SERVICE + DELAY, false, true));
-        // It adds to what comes behind: neither delay alone is beyond the allowance.
+        // It adds to the next delay. Neither of them alone exceeds the allowance.
         let part = Span::from_ns(1500);
         let delays = Delays { commit: Some(part), command: part, ..Delays::default() };
         assert_eq!(run(opcode, is_fused, delays), (SERVICE + part + part, false, true));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What Rust and the C++ compiler think of the same structures.
+//! Sizes and offsets of structures: Rust's against the C++ compiler's.
 #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
 
 use gnstor_base::ahead;
@@ -42,7 +42,7 @@ macro_rules! table {
     ($($name:literal => $value:expr;)*) => { [$(($name, $value)),*] };
 }
 
-/// What Rust thinks.
+/// Sizes and offsets in Rust.
 fn mirror() -> Vec<(&'static str, usize)> {
     [queues(), agents(), limits()].concat()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An invalidated key opens nothing from its completion on: neither for new copies, nor for copies under
-//! way on any ring.
+//! When the invalidation of a key is complete, the key opens no memory. This holds for new copies and for
+//! copies under way on any ring.
 
 use gnstor_base::region::HostRegion;
 use gnstor_base::testing::deadline;
@@ -38,7 +38,7 @@ impl World {
         Self::with(2)
     }
 
-    /// Rings with a queue pair each, of one protection domain.
+    /// An HCA with `rings` rings. Each has a queue pair, and all are in one protection domain.
     fn with(rings: usize) -> Self {
         let device = Device::open(Choice::Host).expect("the CPU is always there");
         let (hca, mut executors) = AgentHca::new(&device, Residency::TwoKernels, rings).expect("memory");

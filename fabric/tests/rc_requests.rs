@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the transport handles requests that are no plain SENDs. The executor here reports what the test
-//! says, and records its messages.
+//! Requests other than plain SENDs. The executor here reports what the test tells it, and records its
+//! messages.
 
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
@@ -103,8 +103,8 @@ impl World {
         Self { transport, _executor: executor, script, capsules }
     }
 
-    /// Reports requests of these kinds, all signalled, from index `from` on; returns what the queue pair was
-    /// told.
+    /// Reports requests of these kinds, all signalled, from index `from` on. Returns the messages for the
+    /// queue pair.
     fn report(&mut self, from: u32, kinds: &[u32]) -> (Vec<Short>, bool) {
         let entry =
             |(index, &kind)| UpEntry { kind, qpn: QPN, index, flags: UP_SIGNALLED, ..UpEntry::default() };

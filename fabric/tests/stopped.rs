@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A process is stopped at the worst moment, in virtual time: after the transport has looked at its clock,
-//! and before it takes its input. A command that came meanwhile must not be judged by the old time: a lease
-//! that has ended since would still count (protocol rule 2).
+//! A process is stopped at the worst moment, in virtual time: after the transport has read its clock, and
+//! before it takes its input. A command that arrived meanwhile must not be judged by the old time. Otherwise
+//! a lease that has ended would still count (protocol rule 2).
 
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
@@ -59,7 +59,7 @@ impl QpExecutor for Shared {
     }
 
     fn push(&mut self, message: Down) {
-        // Its clock is the transport's.
+        // The executor uses the transport's clock.
         if let Down::Ping { tag } = message {
             let mut machine = self.machine();
             let stamp_ns = machine.now.as_ns();
@@ -121,7 +121,7 @@ impl World {
         while self.transport.step(|| machine.machine().now) {}
     }
 
-    /// A command comes in, which its executor stamps with this time.
+    /// A command arrives, and its executor stamps it with this time.
     fn send(&mut self, stamp_ns: u64) {
         let mut entry = UpEntry { kind: UP_SEND, qpn: QPN, bytes: 64, stamp_ns, ..UpEntry::default() };
         entry.payload = zerocopy::transmute!(Sqe::default());
@@ -142,7 +142,7 @@ fn a_command_that_came_while_the_process_was_stopped_is_judged_by_the_time_after
     for has_clock in [false, true] {
         let mut world = World::new(has_clock);
         world.machine.machine().stop = Some(STOP);
-        // It came at the end of the stop, and so its executor says.
+        // It arrived at the end of the stop, and has the executor's stamp of that time.
         world.send((START + STOP).as_ns());
         assert!(
             world.judged() >= START + STOP,

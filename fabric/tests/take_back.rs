@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The transport can take back the copies of an HCA in device memory while its agent is not resident, and
-//! not beside it.
+//! The transport can take back copies of an HCA in device memory only while the HCA's agent is not resident.
 #![expect(unsafe_code, reason = "an entry point for a kernel that does what the test says")]
 
 use gnstor_base::region::HostRegion;
@@ -25,7 +24,7 @@ struct World {
     key: u32,
 }
 
-/// What the client kernel finds behind its argument: the executor, and what it said.
+/// Argument of the client kernel: the executor, and its answer.
 type Beside = Mutex<(AgentExecutor, Option<bool>)>;
 
 /// The head of what a client kernel is launched with.
@@ -145,7 +144,7 @@ fn nothing_is_taken_back_beside_a_resident_agent() {
     let _deadline = deadline();
     let mut world = World::new();
     world.pull(QPNS[0], 1);
-    // The kernel gets the executor; the world an idle one.
+    // The kernel gets the executor, and the world an idle one.
     let (_idle, mut others) = AgentHca::new(world.hca.device(), Residency::TwoKernels, 1).expect("memory");
     let other = others.remove(0);
     let executor = std::mem::replace(&mut world.executor, other);

@@ -29,7 +29,7 @@ pub enum Unchanged {
     NoPlace,
     /// The SSD has lost writes: only the operator can call its copies good or lost.
     Lossy,
-    /// The incarnation is not the one that the map gives its places to, or was dropped already.
+    /// The incarnation is not the one in the map, or was dropped before.
     Incarnation,
     /// The map has more SSDs than the rules know.
     TooMany,
@@ -56,14 +56,14 @@ impl Map {
         self.lose_all(SsdSet::EMPTY.with(ssd), fewest, term)
     }
 
-    /// The map after these SSDs fell silent or came back lossy. Their places become empty. Where they have
-    /// the last serving copy of a group, their copies stay, and they are absent. `fewest` is the lowest
-    /// number of replicas that a volume has. A volume's copies are at the places below its number of
-    /// replicas. So what serves at a later place is no copy of it. An SSD that was absent loses its places,
-    /// too, once another copy is there.
+    /// The map after these SSDs fell silent or came back lossy. Their places become empty. If they have the
+    /// last serving copy of a group, their copies stay, and they become absent. `fewest` is the lowest number
+    /// of replicas of any volume. A volume's copies are at the places below its number of replicas, so a
+    /// serving SSD at a later place has no copy of it. An absent SSD loses its places, too, once another copy
+    /// is back.
     ///
     /// # Errors
-    /// [`Unchanged::NoPlace`] where they have nothing to lose.
+    /// [`Unchanged::NoPlace`] if they have nothing to lose.
     pub fn lose_all(&self, lost: SsdSet, fewest: u8, term: Term) -> Result<Self, Unchanged> {
         if lost.iter().any(|ssd| self.ssd(ssd).is_none()) {
             return Err(Unchanged::Unknown);
@@ -95,17 +95,17 @@ impl Map {
         (0..).zip(&self.ssds).filter(|(_, ssd)| ssd.state == state).map(|(id, _)| id).collect()
     }
 
-    /// The SSD has a place in a row of this map, and none in the same one of those.
+    /// Whether the SSD has a place in a row of this map, and none in the same row of `rows`.
     fn takes_from(&self, rows: &[Row], ssd: SsdId) -> bool {
         let has = |row: &Row| row.members().contains(ssd);
         self.rows.iter().zip(rows).any(|(old, new)| has(old) && !has(new))
     }
 
-    /// The map after an absent SSD is back with the content that it had: it serves again. One whose copies
+    /// The map after an absent SSD is back with the content that it had: it serves again. An SSD whose copies
     /// were called lost has none that serves, and may be back with a later content.
     ///
     /// # Errors
-    /// [`Unchanged::Lossy`] where its incarnation is another one.
+    /// [`Unchanged::Lossy`] if its incarnation is another one.
     pub fn back(&self, ssd: SsdId, incarnation: Incarnation, term: Term) -> Result<Self, Unchanged> {
         let known = self.ssd(ssd).ok_or(Unchanged::Unknown)?;
         if known.state != SsdState::Absent {
@@ -127,10 +127,9 @@ impl Map {
     /// The map after `ssd`, with a new incarnation, takes the hole of a group and fills it. `fewest`: as for
     /// [`Self::lose_all`].
     ///
-    /// # Errors
-    /// [`Unchanged::Incarnation`] where the incarnation was dropped by an earlier epoch.
-    /// [`Unchanged::NoPlace`] where the group has no hole, or has the SSD already. So too where some volume
-    /// that uses the place has no copy to fill from.
+    /// # Errors [`Unchanged::Incarnation`] if an earlier epoch dropped this incarnation.
+    /// [`Unchanged::NoPlace`] if the group has no hole, or has the SSD already. So too if some volume that
+    /// uses the place has no copy to fill from.
     pub fn fill(
         &self,
         row: usize,
@@ -180,8 +179,8 @@ impl Map {
 }
 
 impl Row {
-    /// The places of these SSDs become empty, but for serving ones of the last copy, and for filling ones
-    /// where no copy serves. The SSDs that have it.
+    /// Empties the places of these SSDs. Serving ones of the last copy stay, and so do filling ones if no
+    /// copy serves. Returns the SSDs with such copies.
     fn lose(&mut self, lost: SsdSet, absent: SsdSet, fewest: u8) -> SsdSet {
         if self.members().common(lost).is_empty() {
             return SsdSet::EMPTY;
@@ -198,7 +197,7 @@ impl Row {
             }
         }
         self.incoming = self.incoming.filter(|incoming| !lost.contains(incoming.ssd)).filter(|incoming| {
-            // A hole needs no second copy beside it: the one that comes in takes the place.
+            // A hole needs no second copy beside it: the incoming SSD takes the place.
             let hole = self.places[usize::from(incoming.place)] == Place::Empty;
             if hole {
                 self.places[usize::from(incoming.place)] = Place::Filling(incoming.ssd);
@@ -209,7 +208,7 @@ impl Row {
         stay
     }
 
-    /// For some number of replicas from `fewest` on, each copy is on one of these SSDs.
+    /// Whether for some number of replicas from `fewest` on, each copy is on one of these SSDs.
     fn has_last_copy(&self, away: SsdSet, fewest: u8) -> bool {
         let mut copies = (fewest.max(1)..=MAX_REPLICAS).map(|replicas| self.copies(replicas));
         copies.any(|copies| !copies.is_empty() && copies.is_subset_of(away))
@@ -228,19 +227,19 @@ pub fn incarnation_under(map: &Map, ssd: SsdId, own: Incarnation) -> Incarnation
 pub enum Reach {
     /// It has a queue pair to that SSD.
     Yes,
-    /// Its lease was taken away.
+    /// Its lease was revoked.
     Revoked,
     /// It has not answered.
     Unknown,
 }
 
-/// Whether an epoch may give an SSD a place: every holder of a write lease reaches it, or holds no lease any
-/// more. Otherwise that holder could write nothing.
+/// Whether an epoch may give an SSD a place. Every holder of a write lease must reach it, or hold no lease
+/// any more. Otherwise that holder could not write.
 pub fn may_grow(holders: impl IntoIterator<Item = Reach>) -> bool {
     holders.into_iter().all(|reach| reach != Reach::Unknown)
 }
 
-/// Copies below which a volume's writes wait: one, from three replicas on all but one.
+/// With fewer copies a volume's writes wait: one, or with three and more replicas all but one.
 pub fn min_copies(replicas: u32) -> u32 {
     if replicas < 3 { 1 } else { replicas - 1 }
 }

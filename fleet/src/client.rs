@@ -13,7 +13,7 @@ pub struct Request {
     pub stamp: Stamp,
     /// The epoch that it was last sent in.
     pub epoch: Epoch,
-    /// The members that have it in that epoch.
+    /// The members that have the write in that epoch.
     pub has_it: SsdSet,
 }
 

@@ -15,7 +15,7 @@ use gnstor_proto::slba::Stamp;
 /// A block of a place that fills.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Filling {
-    /// What the SSD holds. A tombstone is kept while the place fills.
+    /// State of the block on the SSD. A tombstone is kept while the place fills.
     pub held: Held,
     /// A client's write or TRIM came since the fill began, or the block was compared: its stamp counts.
     pub is_current: bool,

@@ -18,8 +18,8 @@ impl Returning {
     }
 }
 
-/// Whether an id may be given to a new client: no SSD has a connection of it. `connected` is asked of every
-/// member after a restart of the daemon.
+/// Whether an id may go to a new client: no SSD has a connection of it. After a restart of the daemon,
+/// `connected` is asked of every member.
 pub fn may_give_out(answered: SsdSet, members: SsdSet, connected: SsdSet) -> bool {
     members.is_subset_of(answered) && connected.is_empty()
 }

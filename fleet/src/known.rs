@@ -57,7 +57,7 @@ impl FleetView for Known {
         self.0.epoch()
     }
 
-    /// Maps of format 2 name none: all members vote.
+    /// Maps of format 2 name no voters: all members vote.
     fn voters(&self) -> SsdSet {
         match &*self.0 {
             AnyMap::Two(map) => (0..self.count()).filter(|&ssd| is_in(map.state(ssd))).collect(),

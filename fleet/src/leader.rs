@@ -34,11 +34,11 @@ pub struct Candidate<M> {
 pub struct Lead<M> {
     /// The map that is active.
     pub active: M,
-    /// A newer map that may have been decided: it comes first, unchanged.
+    /// A newer map that may have been decided. It is proposed first, unchanged.
     pub again: Option<M>,
 }
 
-/// The term to ask for after these were seen: above all of them. `None` where they are used up.
+/// The term to ask for, above all terms in `seen`. `None` if the terms are used up.
 pub fn next_term(seen: impl IntoIterator<Item = Term>) -> Option<Term> {
     seen.into_iter().max().unwrap_or(0).checked_add(1)
 }
@@ -85,7 +85,7 @@ pub struct Round<M> {
     pub map: M,
     /// The voters that hold it.
     pub held_by: SsdSet,
-    /// When a majority was known to hold it, on the leader's clock.
+    /// Time at which a majority was known to hold it, on the leader's clock.
     pub decided_at: Option<u64>,
 }
 
@@ -103,8 +103,8 @@ impl<M: FleetView> Round<M> {
         }
     }
 
-    /// Whether the map may be made active: a majority holds it, and each lease that it ends is over. A lease
-    /// is over, too, if its SSD gave it up (`goodbyes`).
+    /// Whether the map may become active: a majority holds it, and each lease that it ends is over. A lease
+    /// is also over if its SSD gave it up (`goodbyes`).
     pub fn may_activate(&self, now: u64, timing: Timing, goodbyes: SsdSet) -> bool {
         let Some(decided_at) = self.decided_at else { return false };
         let waits = !self.map.deprived().is_subset_of(goodbyes);

@@ -11,12 +11,12 @@
 use crate::set::SsdSet;
 use crate::{ArrayId, Epoch, Incarnation, Opening, SsdId, Uuid};
 
-/// How long leases run, in the unit of the caller's clock.
+/// Lengths of leases, in the unit of the caller's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Timing {
     /// The lease.
     pub lease: u64,
-    /// By how much two clocks may differ over one lease.
+    /// Largest difference of two clocks over one lease.
     pub drift: u64,
 }
 
@@ -38,14 +38,14 @@ pub struct LeaseAsk {
     pub incarnation: Incarnation,
     /// Its number of openings ([`crate::opening`]).
     pub opening: Opening,
-    /// Its uuid; zero: it does not say.
+    /// Its uuid; zero: not stated.
     pub uuid: Uuid,
 }
 
 /// An SSD that has asked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Asking {
-    /// What it asked.
+    /// The question of the SSD.
     pub ask: LeaseAsk,
     /// The time of asking, on the asker's clock. It was read before the first message left.
     pub asked_at: u64,
@@ -56,7 +56,7 @@ pub struct Asking {
 /// The lease of an SSD. An SSD that never had one does not serve.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Lease {
-    /// When it ends, on the SSD's own clock.
+    /// End of the lease, on the SSD's own clock.
     pub until: u64,
 }
 
@@ -79,9 +79,9 @@ impl Asking {
         self.yes = self.yes.with(voter);
     }
 
-    /// The lease that the answers give: none without a majority, and none where the SSD's content has become
-    /// another one since it asked. A newer map does not matter: the voters were asked for the older one, and
-    /// so said yes to less.
+    /// The lease that the answers give; `None` without a majority, or if the SSD's content has changed since
+    /// the question. A newer map does not matter: the voters answered for the older one, and so agreed to
+    /// less.
     pub fn lease(&self, voters: SsdSet, incarnation: Incarnation, timing: Timing) -> Option<Lease> {
         let same = self.ask.incarnation == incarnation;
         (same && self.yes.is_majority_of(voters)).then_some(Lease { until: self.asked_at + timing.lease })

@@ -66,7 +66,7 @@ pub mod wire;
 
 /// Number of an SSD in its array, below 64: a channel reaches so many.
 pub type SsdId = u16;
-/// Number of a leadership; each has one owner at the most.
+/// Number of a leadership. Each has at most one owner.
 pub type Term = u64;
 /// Which start of a daemon asks: drawn at random at each start, so it never repeats.
 pub type Instance = u64;
@@ -74,12 +74,12 @@ pub type Instance = u64;
 pub type Epoch = u64;
 /// Fencing token of an SSD's content: counted up, durably, when the content may be incomplete.
 pub type Incarnation = u32;
-/// How often an SSD was opened, as its content says: an older image of it has a lower number.
+/// Number of times that an SSD was opened, stored in its content. An older image of it has a lower number.
 pub type Opening = u32;
-/// What an SSD is called for as long as it keeps its content.
+/// Name of an SSD for as long as it keeps its content.
 pub type Uuid = [u8; 16];
 
-/// Which array an SSD, a map or a command belongs to (rule 3b).
+/// The array to which an SSD, a map or a command belongs (rule 3b).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ArrayId(pub [u8; 16]);
 
@@ -104,7 +104,7 @@ pub enum Refused {
     NotServing,
     /// The place is filling.
     NotHereYet,
-    /// Until the volume is settled, others than its writer read the first.
+    /// Until the volume is settled, readers other than its writer read the first.
     AskTheFirst,
     /// The group waits for an SSD that is absent, or has fewer copies than it may be written with.
     GroupWaits,

@@ -21,11 +21,11 @@ use gnstor_proto::vendor::MAX_REPLICAS;
 pub enum SsdState {
     /// Takes part.
     In,
-    /// Has no place; takes those of a lost one.
+    /// Has no place; may take those of a lost SSD.
     Spare,
     /// Has the last copy of some group and is silent: those groups wait for it (rule 1c).
     Absent,
-    /// Takes part, but its groups take no blocks that are not mapped (rule 15).
+    /// Takes part, but its groups accept writes only to mapped blocks (rule 15).
     Full,
     /// Lost, or removed.
     Out,
@@ -34,9 +34,9 @@ pub enum SsdState {
 /// An SSD in the map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ssd {
-    /// What it does.
+    /// State of the SSD.
     pub state: SsdState,
-    /// The content that the places are given to (rule 1a).
+    /// The incarnation that has the places (rule 1a).
     pub incarnation: Incarnation,
     /// The last epoch that took a place from it or called it absent; 0 = none.
     pub shrunk_at: Epoch,
@@ -64,12 +64,12 @@ impl Place {
     }
 }
 
-/// A filling SSD that is to take over a place whose SSD still serves: a drain keeps all copies.
+/// A filling SSD that will take over a place whose SSD still serves. So a drain keeps all copies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Incoming {
     /// The SSD that fills.
     pub ssd: SsdId,
-    /// The place that it takes over.
+    /// The place that it will take over.
     pub place: u8,
 }
 
@@ -78,9 +78,9 @@ pub struct Incoming {
 pub struct Row {
     /// In the order of the replicas.
     pub places: [Place; MAX_WIDTH],
-    /// The one that takes over a place.
+    /// The SSD that will take over a place.
     pub incoming: Option<Incoming>,
-    /// The place that readers beside a writer ask. It stays the same while its SSD serves.
+    /// The place that serves readers beside a writer. It does not change while its SSD serves.
     pub first: u8,
 }
 
@@ -96,13 +96,13 @@ impl Row {
         self.copies(MAX_REPLICAS)
     }
 
-    /// The SSDs that answer reads of a volume with so many replicas.
+    /// The SSDs that serve reads of a volume with this number of replicas.
     pub fn copies(&self, replicas: u8) -> SsdSet {
         let serving = |place: &Place| if let Place::Serving(ssd) = *place { Some(ssd) } else { None };
         self.places.iter().take(usize::from(replicas)).filter_map(serving).collect()
     }
 
-    /// The SSD that readers beside a writer ask.
+    /// The SSD that serves readers beside a writer.
     pub fn first(&self) -> Option<SsdId> {
         match self.places.get(usize::from(self.first)) {
             Some(&Place::Serving(ssd)) => Some(ssd),
@@ -124,12 +124,12 @@ impl Row {
 pub struct Map {
     /// The array.
     pub array: ArrayId,
-    /// The term that first proposed this map. A later term that proposes it again leaves it as it is: one
+    /// The term that first proposed this map. A later term that proposes it again does not change this: one
     /// epoch has one map.
     pub term: Term,
-    /// Its number.
+    /// Epoch of the map.
     pub epoch: Epoch,
-    /// Places of a group that the map gives; those beyond stay empty.
+    /// Number of places of a group that the map uses. Later ones stay empty.
     pub width: u8,
     /// The voters.
     pub voters: SsdSet,
@@ -145,7 +145,7 @@ impl Map {
         self.ssds.get(usize::from(ssd))
     }
 
-    /// A group waits while one of its members is absent: what the absent one has may be newer.
+    /// Whether the group waits because one of its members is absent: the absent one may have newer data.
     pub fn waits(&self, row: &Row) -> bool {
         row.members().iter().any(|ssd| self.ssd(ssd).is_none_or(|ssd| ssd.state == SsdState::Absent))
     }
@@ -167,7 +167,7 @@ pub trait FleetView: Clone + PartialEq {
     /// The last epoch that took a place from the SSD or called it absent; `None` where the map does not name
     /// the SSD.
     fn shrunk_at(&self, ssd: SsdId) -> Option<Epoch>;
-    /// Whether the map means the SSD with this uuid at that place. It does where either of them does not say.
+    /// Whether the SSD at that index is the one with this uuid. It is if either of them states no uuid.
     fn means(&self, ssd: SsdId, uuid: &Uuid) -> bool;
     /// The SSDs that lose a place in this map: it takes effect only when their leases are over.
     fn deprived(&self) -> SsdSet;

@@ -18,11 +18,11 @@
 
 use crate::{Opening, Refused};
 
-/// The number of an SSD that stands in for another one. It serves nothing, and no voter remembers it.
+/// The number of a substitute for another SSD. It serves nothing, and no voter remembers it.
 pub const STANDS_IN: Opening = Opening::MAX;
 
-/// What a voter makes of a number when the highest that it knows of this SSD is `known`. If the number is a
-/// new one, the voter writes it down before it says yes.
+/// A voter's judgement of a number, if `known` is the highest that it knows of this SSD. The voter stores a
+/// new number before it says yes.
 ///
 /// # Errors
 /// [`Refused::OlderImage`]: the SSD had a higher number before.
@@ -38,13 +38,13 @@ pub fn next(own: Opening) -> Opening {
     own.saturating_add(1).min(STANDS_IN - 1)
 }
 
-/// How far an SSD is since its power is on.
+/// Progress of an SSD since power-on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Stage {
     /// It asks whether its content is the newest.
     #[default]
     Proves,
-    /// A majority said so, and the next number is being written.
+    /// A majority said so, and the next number is being stored.
     Raises,
     /// It asks for its lease with a number of this start.
     Opened,

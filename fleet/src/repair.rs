@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD holds of a block, and which of two serving copies a scrub takes (rule 13). Filling places have
-//! [`crate::fill`].
+//! The state of a block on an SSD, and which of two serving copies a scrub takes (rule 13). [`crate::fill`]
+//! covers filling places.
 
 use gnstor_proto::slba::Stamp;
 
-/// What an SSD holds of a block.
+/// State of a block on an SSD.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub enum Held {
     /// Never written, or forgotten after a TRIM that is settled.
@@ -39,7 +39,7 @@ impl Held {
         stamp > self.stamp()
     }
 
-    /// Both read the same: a tombstone that one of them has forgotten is no difference.
+    /// Whether both read the same. A tombstone that one of them has forgotten makes no difference.
     pub fn reads_as(self, other: Self) -> bool {
         match (self, other) {
             (Self::Block { stamp, sum }, Self::Block { stamp: theirs, sum: their_sum }) => {
@@ -51,9 +51,9 @@ impl Held {
     }
 }
 
-/// Scrub (rule 13): whether an SSD's copy becomes a peer's. Both serve, and no write is under way. Each has
-/// read its copy and says whether that matches its own sum: a copy that does not never replaces another one.
-/// Of equal stamps with different sums the first's is right.
+/// Scrub (rule 13): whether an SSD's copy is replaced by a peer's. Both serve, and no write is in progress.
+/// Each SSD has read its copy and says whether it matches its own sum: one that does not never replaces
+/// another. Of equal stamps with different sums the first's is right.
 pub fn scrubs(
     (own, own_is_good): (Held, bool),
     (peer, peer_is_good): (Held, bool),
@@ -65,7 +65,7 @@ pub fn scrubs(
     !own_is_good || !own.reads_as(peer) && (peer.stamp() > own.stamp() || peer_is_first)
 }
 
-/// As [`scrubs`], where writes may be under way: then copies with other stamps may differ for a while, and
+/// As [`scrubs`], while writes may be in progress. Copies with other stamps may differ for a while then, so
 /// only equal stamps are compared.
 pub fn scrubs_beside_writers(
     own: (Held, bool),

@@ -7,9 +7,9 @@ use crate::set::SsdSet;
 /// Why a group is not salvaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unsalvaged {
-    /// A copy that has lost nothing is there, or is waited for: it is the one to serve.
+    /// A copy that has lost nothing is there, or is awaited, so that one must serve.
     HasGoodCopy,
-    /// Former serving members are missing: one of them may hold what the others lost.
+    /// Former serving members are missing. One of them may have what the others lost.
     Missing(SsdSet),
 }
 
@@ -28,8 +28,8 @@ pub fn may_merge(former: SsdSet, lossy: SsdSet, present: SsdSet) -> Result<(), U
     Ok(())
 }
 
-/// What the group holds of a block afterwards: the copy with the highest stamp. Of copies with equal stamps
-/// it is the one of the earlier place.
+/// The block that the group has afterwards: the copy with the highest stamp, of equal stamps the one of the
+/// lowest place.
 pub fn merge(copies: impl IntoIterator<Item = Held>) -> Held {
     copies.into_iter().fold(Held::Nothing, |best, copy| if copy.stamp() > best.stamp() { copy } else { best })
 }

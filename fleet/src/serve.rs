@@ -19,19 +19,19 @@ pub struct Standing<'a> {
     pub has_lease: bool,
 }
 
-/// What the permission entry of a volume says about writes.
+/// What a volume's permission entry says about writes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
 pub struct Entry {
     /// The last write lease granted.
     pub lease_epoch: u32,
-    /// It has not been taken back.
+    /// The lease has not been taken back.
     pub has_writer: bool,
-    /// It ended uncleanly, and the volume is not settled.
+    /// The lease ended uncleanly, and the volume is not settled.
     pub unsettled: bool,
 }
 
 impl Standing<'_> {
-    /// The map gives this content its places, and the lease runs.
+    /// Checks that the map gives this content its places, and that the lease runs.
     fn check_serving(&self) -> Result<(), Refused> {
         let known = self.map.ssd(self.ssd).ok_or(Refused::NotServing)?;
         let is_in = matches!(known.state, SsdState::In | SsdState::Full);

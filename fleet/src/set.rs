@@ -26,7 +26,7 @@ impl SsdSet {
         Self(self.0 | 1 << ssd)
     }
 
-    /// The set without one.
+    /// The set without this SSD.
     #[must_use]
     pub fn without(self, ssd: SsdId) -> Self {
         Self(self.0 & !1u64.checked_shl(ssd.into()).unwrap_or(0))
@@ -37,17 +37,17 @@ impl SsdSet {
         self.0 & 1u64.checked_shl(ssd.into()).unwrap_or(0) != 0
     }
 
-    /// How many there are.
+    /// Number of SSDs in the set.
     pub fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// None is in it.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Every SSD of this set is in the other.
+    /// Whether every SSD of this set is in the other.
     pub fn is_subset_of(self, other: Self) -> bool {
         self.0 & !other.0 == 0
     }
@@ -81,8 +81,9 @@ impl FromIterator<SsdId> for SsdSet {
     }
 }
 
-/// Whether the voters may change so in one epoch: one joins or one leaves. Any majority before then has an
-/// SSD in common with any majority after. An exchange of one voter for another in one epoch would break that.
+/// Whether the voters may change in this way in one epoch: one joins or one leaves. Then any majority before
+/// has an SSD in common with any majority after. An exchange of one voter for another in one epoch would
+/// break that.
 pub fn may_become(before: SsdSet, after: SsdSet) -> bool {
     let changed = SsdSet(before.0 ^ after.0).len();
     changed <= 1 && (1..=MAX_VOTERS).contains(&after.len())

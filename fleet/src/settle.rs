@@ -26,7 +26,7 @@ pub enum Step {
 /// A settle of one group in one epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Settle {
-    /// The epoch. In a newer one it begins anew.
+    /// The epoch. With a newer one it begins again.
     pub epoch: Epoch,
     /// The step.
     pub step: Step,
@@ -42,14 +42,14 @@ impl Settle {
         Self { epoch, step: Step::Barrier, done: SsdSet::EMPTY, lease_epoch: 0 }
     }
 
-    /// A member has done the step; `lease_epoch` is what its entry says. A member that fills has to do each
-    /// step, too: it may hold a write of the dead writer that the first never got.
+    /// A member has done the step. `lease_epoch` is the one in its entry. A filling member has to do each
+    /// step, too, because it may have a write of the dead writer that the first never got.
     pub fn done(&mut self, ssd: SsdId, lease_epoch: u32) {
         self.done = self.done.with(ssd);
         self.lease_epoch = self.lease_epoch.max(lease_epoch);
     }
 
-    /// Goes on to the next step where all have done this one.
+    /// Goes on to the next step if all members have done this one.
     pub fn advance(&mut self, members: SsdSet) {
         if self.step != Step::Done && members.is_subset_of(self.done) {
             self.step = match self.step {

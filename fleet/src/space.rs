@@ -7,13 +7,13 @@ use crate::map::{Map, Row};
 /// Fill above which an SSD is full in the map, in percent of its blocks.
 pub const FULL_PERCENT: u64 = 95;
 
-/// Whether an SSD with so many blocks in use is to be called full.
+/// Whether an SSD with `used_blocks` in use must be called full.
 pub fn is_full(used_blocks: u64, blocks: u64) -> bool {
     u128::from(used_blocks) * 100 > u128::from(blocks) * u128::from(FULL_PERCENT)
 }
 
-/// Whether a write is taken. The map decides, not the SSD's own fill: so all members decide alike. A block
-/// that is mapped takes no room beyond what it has.
+/// Whether a write is accepted. The map decides, and not how full the SSD itself is. So all members decide
+/// alike. A mapped block needs no further room.
 ///
 /// # Errors
 /// [`Refused::GroupFull`].

@@ -18,7 +18,7 @@ use crate::{ArrayId, Instance, Opening, Refused, Term};
 /// A map that a voter holds, and the term that it was proposed in.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Held<M> {
-    /// The term of MAP HOLD; the map itself may be of an earlier one.
+    /// The term of MAP HOLD. The map itself may be of an earlier term.
     pub term: Term,
     /// The map.
     pub map: M,
@@ -31,7 +31,7 @@ pub struct Promise<M> {
     pub array: ArrayId,
     /// The newest map that it knows to be active.
     pub active: M,
-    /// What it holds beyond that.
+    /// The newer map that it holds.
     pub held: Option<Held<M>>,
 }
 
@@ -119,15 +119,14 @@ impl<M: FleetView> Voter<M> {
         Ok(())
     }
 
-    /// LEASE ASK: whether this voter says yes, and the number of openings that it writes down before. The
-    /// highest number that it knows of the SSD is `known`.
+    /// LEASE ASK: whether this voter says yes, and the number of openings that it must store before. `known`
+    /// is the highest number that it knows of the SSD.
     ///
-    /// # Errors
-    /// [`Refused::OtherArray`]. [`Refused::OlderImage`] where the SSD has had a higher number.
-    /// [`Refused::Deprived`] where a map that is held or active took a place from the SSD after the epoch
-    /// that it asks for. It is the answer, too, where such a map gave the place to another SSD.
-    /// [`Refused::MapBehind`] where the SSD may have got the place by a map that this voter has not. Then the
-    /// number that it knows is of the SSD before.
+    /// # Errors [`Refused::OtherArray`]. [`Refused::OlderImage`] if the SSD has had a higher number.
+    /// [`Refused::Deprived`] if a held or active map took a place from the SSD after the epoch in its
+    /// question. So too if such a map gave the place to another SSD. [`Refused::MapBehind`] if the SSD may
+    /// have got the place by a map that this voter does not have. Then the number that the voter knows
+    /// belongs to the previous SSD.
     pub fn answer(&self, ask: &LeaseAsk, known: Opening) -> Result<Option<Opening>, Refused> {
         if ask.array != self.active.array() {
             return Err(Refused::OtherArray);

@@ -108,7 +108,7 @@ fn row3(row: &Row) -> Row3 {
     Row3 { places: row.places.map(place), incoming, first: row.first().map(|_| row.first) }
 }
 
-/// The SSDs that the rules know: later ones neither vote nor lose anything.
+/// The SSDs that the rules know. Later SSDs do not vote and lose nothing.
 fn numbered(map: &FleetMap3) -> impl Iterator<Item = (SsdId, &Ssd3)> {
     (0..MAX_SSDS).zip(&map.ssds)
 }

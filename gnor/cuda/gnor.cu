@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The channel's own kernel: one warp finishes the set-up.
+// The channel's own kernel, in which one warp finishes the set-up.
 #include "gnor/connect.cuh"
 #include "gnor/kernel.cuh"
 

@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 pub const SLOTS: usize = 128;
 pub const MAX_SSDS: usize = 64;
-/// The queues of one SSD, one after the other: doorbell record, send queue, receive queue, response buffers;
-/// the last three by the depth.
+/// The queues of one SSD, in this order: doorbell record, send queue, receive queue, response buffers. The
+/// sizes of the last three depend on the depth.
 pub const DBR_AT: usize = 0;
 pub const SQ_AT: usize = 64;
 pub const RQ_AT_EACH: usize = 64;
@@ -16,7 +16,7 @@ pub const RECV_AT_EACH: usize = 80;
 pub const NVME_ENTRIES_EACH: u32 = 2;
 pub const QUEUE_BYTES_EACH: usize = 96;
 pub const UAR_BYTES: usize = 4096;
-/// What a request that no thread waits for needs between two steps (async.cuh).
+/// Memory that a request without a waiting thread needs between two steps (async.cuh).
 pub const PARKED_BYTES: usize = 64;
 pub const POOL_BLOCK: u32 = 65536;
 /// Blocks the pool starts with: 8 MiB, as the paper's.
@@ -37,7 +37,7 @@ pub const FOLLOWS_REFUSALS: u8 = 1;
 /// They wait through broken queue pairs, too.
 pub const FOLLOWS_BROKEN: u8 = 2;
 
-/// What of one SSD's queue pair changes.
+/// The changing state of one SSD's queue pair.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct QueuePair {
@@ -50,7 +50,7 @@ pub struct QueuePair {
     pub reserved: u32,
 }
 
-/// Of one queue pair, where writes to GPU memory are not ordered (dump.cuh).
+/// State of one queue pair if writes to GPU memory are not ordered (dump.cuh).
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Dumps {
@@ -87,7 +87,7 @@ pub struct Pool {
     pub asked: u32,
 }
 
-/// Where a pool asks the CPU for more; in host memory.
+/// Words in which a pool asks the CPU for more memory; in host memory.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PoolHost {

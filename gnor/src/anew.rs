@@ -27,7 +27,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// The command id of the Connect: no command of the device's has it.
 const CID_CONNECT: u16 = 0xFFFE;
-/// Where in a doorbell record the device says that it has taken the answer.
+/// Offset in a doorbell record at which the device says that it has taken the answer.
 const RECORD_TAKEN: usize = 8;
 /// Block of the new send queue with the Connect's capsule. The request is before it, the data behind it.
 const CAPSULE_BLOCK: usize = 1;
@@ -37,14 +37,14 @@ const SEND_BYTES: usize = 64;
 /// Most tries whose completions the device may not have taken yet.
 const VAIN_TRIES: u32 = 4;
 const _: () = assert!(mlx5::WQEBB == SEND_BYTES as u64 && VAIN_ENTRIES >= 2 * VAIN_TRIES as usize);
-/// Time from one look for the answer to the next.
+/// Time between two checks for the answer.
 const LOOK: Duration = Duration::from_micros(500);
 /// Longest wait for each step.
 const STEP: Duration = Duration::from_secs(2);
 /// What an executor has been handed is in the device's memory after this, while the agent runs.
 const DELIVERED: Duration = Duration::from_millis(200);
 
-/// Where the SSD is now, and what its Connect says.
+/// Address of the SSD, and the data of its Connect.
 #[derive(Debug)]
 pub(crate) struct ConnectTarget {
     pub(crate) port: Port,
@@ -55,9 +55,9 @@ pub(crate) struct ConnectTarget {
 /// Why a queue pair was not made anew.
 #[derive(Debug)]
 pub(crate) enum NotMade {
-    /// Something has not come to its end yet.
+    /// Something of the old queue pair has not ended yet.
     Later,
-    /// Not while this kernel runs: the next launch makes all queue pairs anew.
+    /// Impossible while this kernel runs. The next launch makes all queue pairs anew.
     NextLaunch(String),
     /// This try has failed.
     Failed(String),
@@ -80,8 +80,8 @@ fn wait<R>(most: Duration, mut look: impl FnMut() -> Option<R>) -> Option<R> {
 }
 
 impl Life {
-    /// Whether the completions of one more try find room, when the device has taken the answers so far. What
-    /// it has taken up to the last answer takes no room any more, but for the flushed end of that try.
+    /// Whether the completion queue has room for one more try, given the answers that the device has taken.
+    /// Entries up to the last taken answer need no room, except for the flushed end of that try.
     fn may_try(&mut self) -> bool {
         if self.answered[1 - self.set] {
             self.vain = self.vain.min(1);
@@ -91,8 +91,8 @@ impl Life {
 }
 
 impl Channel {
-    /// Makes the queue pair to an SSD anew beside the kernel that runs. `target` says where the SSD is, and
-    /// `keep` lets its session end the connection. Blocks for some seconds at most.
+    /// Makes the queue pair to an SSD anew beside a running kernel. `target` says where the SSD is, and
+    /// `keep` lets the session end the connection. Blocks for some seconds at most.
     pub(crate) fn make_anew(
         &self,
         ssd: usize,
@@ -117,7 +117,7 @@ impl Channel {
             return Err(NotMade::NextLaunch("earlier tries have failed".into()));
         }
         let queue = self.number(ssd, next);
-        // Behind the lock: the connection's end is a call to the engine.
+        // After the lock, because ending a connection calls the engine.
         let old = self.queues().connections[queue].take();
         drop(old);
         let target = target().ok_or(NotMade::Later)?;
@@ -156,7 +156,7 @@ impl Channel {
         NotMade::Failed(why)
     }
 
-    /// What the HCA does is not known: only new numbers help.
+    /// The state of the HCA is unknown, so only queue pairs with new numbers help.
     fn stuck(&self, ssd: usize, why: &str) -> NotMade {
         self.life(ssd, |life| life.stuck = true);
         NotMade::NextLaunch(why.into())
@@ -190,7 +190,7 @@ impl Channel {
         wait(DELIVERED, || (is_taken(0) && is_taken(1)).then_some(())).ok_or(NotMade::Later)
     }
 
-    /// Takes back all doorbells: an HCA that begins anew finds none.
+    /// Clears all doorbells, so that an HCA that begins anew finds none.
     fn silence(&self, queue: usize) -> Result<(), gnstor_fabric::device::DeviceError> {
         self.memory.write(self.layout.uars + queue * abi::UAR_BYTES, &[0; abi::UAR_BYTES])
     }
@@ -233,7 +233,7 @@ impl Channel {
         self.memory.write(at, &raw)
     }
 
-    /// Has the HCA begin anew in these queues.
+    /// Makes the HCA begin anew in these queues.
     fn begin(&self, ssd: usize, queue: usize) -> Result<(), NotMade> {
         let answer = self.node.begin_anew(self.io_queue_of(ssd, queue)).map_err(later)?;
         let begun = wait(STEP, || match answer.try_recv() {
@@ -275,7 +275,7 @@ impl Channel {
             self.answer(queue).map(Some).or(is_lost.then_some(None))
         };
         let answer = wait(STEP, ended).flatten().or_else(|| {
-            // Whatever has not come by now does not come any more, or is on its way to the device.
+            // Completions that have not come by now will not come, or are on their way to the device.
             self.await_over(queue).ok()?;
             let was_answered = self.progress(queue).is_none_or(|progress| progress.answered);
             wait(if was_answered { DELIVERED } else { Duration::ZERO }, || self.answer(queue))

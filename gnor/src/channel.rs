@@ -28,8 +28,8 @@ const OWN_KEYS: usize = 2;
 /// A range of 4 GiB: its words are 256 KiB.
 const POOL_MOST: u32 = 1 << 16;
 
-/// Whether completions say nothing of their data before a DUMP. For tests `GNSTOR_DUMPS=0` trusts them all
-/// the same, and `GNSTOR_DUMPS=1` does not where it could.
+/// Whether a completion guarantees nothing about its data before a DUMP. For tests `GNSTOR_DUMPS=0` trusts
+/// completions anyway, and `GNSTOR_DUMPS=1` never does.
 fn wants_dumps(hca: &AgentHca) -> Result<bool, DeviceError> {
     let name = "GNSTOR_DUMPS";
     let value = std::env::var_os(name).unwrap_or_default();
@@ -75,12 +75,12 @@ pub(crate) struct Queues {
     pub(crate) lives: Vec<Life>,
 }
 
-/// How far the sets of queues of an SSD have come (anew.rs).
+/// State of an SSD's sets of queues (anew.rs).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Life {
     /// The set in use.
     pub(crate) set: usize,
-    /// The last Connect of each set beside a kernel was answered.
+    /// For each set: whether its last Connect beside a kernel was answered.
     pub(crate) answered: [bool; 2],
     /// Tries that have failed, and whose completions the device may not have taken yet.
     pub(crate) vain: u32,
@@ -112,7 +112,8 @@ pub struct ChannelStats {
 
 /// Makes a channel's completion queue.
 fn create_cq(hca: &AgentHca, layout: &Layout, memory: &DeviceMem) -> Result<u32, DeviceError> {
-    // Entries start invalid and owned by the other side, so that no poller takes one the HCA has not written.
+    // Entries start as invalid and owned by the other side, so that no poller takes one that the HCA has not
+    // written.
     let mut invalid = vec![0u8; 64 << layout.cq_log];
     invalid.iter_mut().skip(63).step_by(64).for_each(|own| *own = 0xF1);
     memory.write(layout.cq, &invalid)?;
@@ -158,7 +159,7 @@ impl Channel {
             queues: Mutex::default(),
             renewing: Mutex::default(),
         };
-        // From here on whatever fails takes the queue pairs away again.
+        // From here on any failure removes the queue pairs again.
         let made = channel.create_queues()?;
         let (own, data) = (ACCESS_LOCAL_WRITE | ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE);
         let queue_key = channel.register_own(channel.memory.address(), layout.queue_bytes as u64, own)?;
@@ -290,11 +291,11 @@ impl Channel {
         self.register_range(memory.address(), memory.len())
     }
 
-    /// The same for memory of the caller's, which stays what it is until it is deregistered, or the channel
-    /// is closed.
+    /// The same for memory of the caller. It must not change until it is deregistered or the channel is
+    /// closed.
     ///
     /// # Errors
-    /// Where it is not memory of the channel's device; as [`Self::register`].
+    /// If it is not memory of the channel's device; as [`Self::register`].
     pub fn register_range(&self, address: u64, bytes: usize) -> Result<u32, NodeError> {
         self.node.device().check_memory(address, bytes)?;
         self.register_own(
@@ -311,7 +312,7 @@ impl Channel {
     /// Driver errors.
     pub fn deregister(&self, key: u32) -> Result<bool, NodeError> {
         let mut keys = self.keys();
-        // Its queues and its pool stay.
+        // The keys of its queues and its pool stay.
         let Some(at) = keys.iter().skip(OWN_KEYS).position(|k| *k == key) else { return Ok(false) };
         self.node.hca().deregister(key)?;
         keys.remove(OWN_KEYS + at);

@@ -151,17 +151,17 @@ impl Channel {
         Ok(pairs.map(|raw| QueuePair::read_from_bytes(raw).is_ok_and(|pair| pair.error != 0)).collect())
     }
 
-    /// Gives all connections up: with the next launch every command that is in flight ends as flushed.
+    /// Gives up all connections. With the next launch every command in flight ends as flushed.
     pub fn cut(&self) {
         self.queues().connections.iter().flatten().for_each(Connection::cut);
     }
 
-    /// Makes the queue pairs anew, and connects those to the SSDs that are up; the others are in error from
-    /// then on. Nothing of the channel may be in flight: its requests have ended after [`Self::cut`].
-    /// Address, keys and pool stay what they are. Returns how many SSDs it reaches.
+    /// Makes the queue pairs anew, and connects those whose SSDs are up. The others are in error from then
+    /// on. Nothing of the channel may be in flight: its requests have ended after [`Self::cut`]. Address,
+    /// keys and pool stay the same. Returns the number of SSDs that it reaches.
     ///
     /// # Errors
-    /// Driver errors: the channel is of no use any more.
+    /// Driver errors: the channel is unusable then.
     pub fn reconnect(
         &self,
         turn: &Turn<'_>,

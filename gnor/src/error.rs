@@ -35,7 +35,7 @@ pub enum NodeError {
     /// More SSDs than a channel can hold.
     #[error("a channel reaches at most {max} SSDs, the array has {ssds}")]
     TooManySsds {
-        /// SSDs asked for.
+        /// Number of SSDs that were requested.
         ssds: usize,
         /// The limit.
         max: usize,

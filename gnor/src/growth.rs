@@ -49,7 +49,7 @@ impl Growth {
         self.range.address()
     }
 
-    /// Blocks it may come to have.
+    /// Largest number of blocks.
     pub fn most(&self) -> u32 {
         self.most
     }
@@ -59,7 +59,7 @@ impl Growth {
         self.granted().load(Ordering::Relaxed)
     }
 
-    /// Device address of the words, 0 where the pool cannot grow.
+    /// Device address of the words; 0 if the pool cannot grow.
     pub fn words(&self) -> u64 {
         if self.most > POOL_BLOCKS { self.device_words } else { 0 }
     }

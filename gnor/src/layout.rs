@@ -10,7 +10,7 @@ use std::mem::size_of;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
     ssds: usize,
-    /// Sets of queues for each SSD: a second one where its queue pair may be made anew beside a kernel.
+    /// Sets of queues for each SSD. There are two if its queue pair may be made anew beside a kernel.
     pub(crate) sets: usize,
     pub(crate) depth: u32,
     pub(crate) qps: usize,
@@ -28,13 +28,13 @@ pub(crate) struct Layout {
     pub(crate) bytes: usize,
 }
 
-/// Fewer would let one SSD of many hold up the commands that wait for a place in its queue.
+/// With fewer, one of many SSDs could block commands that wait for a place in its queue.
 const LEAST_DEPTH: usize = 32;
 /// Completions of tries to make a queue pair anew that the device may not have taken yet: two a try.
 pub(crate) const VAIN_ENTRIES: usize = 8;
 
-/// Commands that may be in flight to one SSD. The SSDs of an array share as many as a channel has slots. So
-/// a channel to four SSDs has the paper's 50 KB of queues. A channel to one SSD can have all slots in flight
+/// Number of commands that may be in flight to one SSD. The SSDs of an array share the channel's slots, so a
+/// channel to four SSDs has the paper's 50 KB of queues. A channel to one SSD can have all slots in flight
 /// (docs/decisions/0028).
 fn queue_depth(ssds: usize) -> u32 {
     let each = abi::SLOTS.div_ceil(ssds.max(1)).next_power_of_two().max(LEAST_DEPTH);
@@ -56,12 +56,12 @@ impl Layout {
         let dumps = qps + ssds * size_of::<QueuePair>();
         let waiting = dumps + ssds * size_of::<Dumps>();
         let parked = align(waiting + ssds * abi::SLOTS, 64);
-        // What Connect sends is read once, before the first request can be parked.
+        // Connect's data is read once, before the first request can be parked.
         let connect = parked;
         let cq = align(parked + (abi::SLOTS * abi::PARKED_BYTES).max(ssds * CONNECT_DATA_BYTES), 4096);
         // There is an entry for every send block that is not retired and for every posted receive. So the
-        // queue cannot overrun, even when all SSDs fail at once. Queue pairs that are made anew in vain take
-        // some more.
+        // queue cannot overrun, even if all SSDs fail at once. Unsuccessful tries to make queue pairs anew
+        // take some more.
         let in_vain = if sets > 1 { ssds * VAIN_ENTRIES } else { 0 };
         let entries = (2 * ssds * depth as usize + in_vain).next_power_of_two();
         let capsules = cq + entries * 64;
@@ -95,7 +95,7 @@ impl Layout {
         self.sets * self.ssds
     }
 
-    /// Where the queues of this number begin.
+    /// Offset of the queues with this number.
     pub(crate) fn queue_at(&self, queue: usize) -> usize {
         self.per_ssd + queue * (abi::SQ_AT + self.depth as usize * abi::QUEUE_BYTES_EACH)
     }
@@ -118,7 +118,7 @@ impl Layout {
     }
 }
 
-/// What a queue pair belongs to.
+/// The owner of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     pub(crate) cq: u32,

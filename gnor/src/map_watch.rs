@@ -15,25 +15,25 @@
 use crate::paths::Moment;
 use std::time::Duration;
 
-/// How often, and for how long.
+/// Intervals and durations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rhythm {
-    /// From one question to the next while a kernel runs.
+    /// Time between two questions while a kernel runs.
     pub(crate) calm: Duration,
-    /// The same while the map is about to change.
+    /// Time between two questions while the map is about to change.
     pub(crate) urgent: Duration,
-    /// The map counts as about to change for so long after a sign of it.
+    /// Time for which the map counts as about to change after a sign of it.
     pub(crate) lasts: Duration,
     /// An SSD that has not answered within this is passed over.
     pub(crate) patience: Duration,
-    /// The daemon is asked where SSDs have not helped for so long, and so often.
+    /// Time without help from SSDs after which the daemon is asked, and interval of these questions.
     pub(crate) daemon: Duration,
 }
 
 /// A question for the runtime to send.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ask {
-    /// Which epoch this SSD's map has.
+    /// Ask this SSD for the epoch of its map.
     Epoch(usize),
     /// This SSD's whole map.
     Map(usize),
@@ -41,25 +41,25 @@ pub(crate) enum Ask {
     Daemon,
 }
 
-/// What became of a map that was fetched.
+/// Result of fetching a map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken {
     /// The map of this epoch is in use. It may be an older one that was in use already.
     Epoch(u64),
-    /// The client cannot go by the map of this epoch, and needs a newer one.
+    /// The client cannot use the map of this epoch, and needs a newer one.
     Unfit(u64),
-    /// Nothing came, or nothing that can be used, or its turn has not come yet.
+    /// Nothing came, it was unusable, or its turn has not come yet.
     Nothing,
 }
 
-/// Which epoch the client goes by, and what it knows of newer ones.
+/// The epoch in use, and what the client knows of newer ones.
 #[derive(Debug)]
 pub(crate) struct MapWatch {
     rhythm: Rhythm,
     in_use: u64,
-    /// The same, or the epoch of a newer map that the client cannot go by.
+    /// The epoch in use, or the epoch of a newer map that the client cannot use.
     done: u64,
-    /// The newest epoch heard of, and who said so, until its map is asked for.
+    /// The newest epoch heard of, and the SSD that reported it, until its map is asked for.
     newest: u64,
     holder: Option<usize>,
     /// The question to an SSD that is under way, and since when.
@@ -67,14 +67,14 @@ pub(crate) struct MapWatch {
     ask_at: Moment,
     next_ssd: usize,
     urgent_until: Moment,
-    /// When the daemon is asked.
+    /// Time at which to ask the daemon.
     daemon_at: Option<Moment>,
     daemon_asked: bool,
     was_busy: bool,
 }
 
 impl MapWatch {
-    /// The client goes by the map of this epoch.
+    /// A client that uses the map of this epoch.
     pub(crate) fn new(rhythm: Rhythm, epoch: u64) -> Self {
         Self {
             rhythm,
@@ -108,8 +108,8 @@ impl MapWatch {
         self.ask_at = self.ask_at.min(now);
     }
 
-    /// What is to be asked now. `busy`: a kernel runs, or a call waits for a newer map. `can_ask` says which
-    /// SSDs have an admin queue with no question under way.
+    /// The questions to send now. `busy`: a kernel runs, or a call waits for a newer map. `can_ask` says
+    /// which SSDs have an admin queue without an open question.
     pub(crate) fn step(
         &mut self,
         now: Moment,
@@ -131,7 +131,7 @@ impl MapWatch {
             self.daemon_asked = true;
             asks.push(Ask::Daemon);
         }
-        // One that is passed over may still answer, and is heard then.
+        // An SSD that is skipped may still answer, and its answer counts then.
         self.asked = self.asked.filter(|&(_, at)| now < at + self.rhythm.patience);
         if self.asked.is_none() && now >= self.ask_at {
             let ask = self.choose(ssds, can_ask);
@@ -146,7 +146,7 @@ impl MapWatch {
     }
 
     fn choose(&mut self, ssds: usize, can_ask: impl Fn(usize) -> bool) -> Option<Ask> {
-        // Once of the one that has told of it: where that fails, another one may tell of it, too.
+        // Ask the SSD that reported the epoch once. If that fails, another SSD may report it, too.
         if let Some(holder) = self.holder.take().filter(|&ssd| self.wants_map() && can_ask(ssd)) {
             return Some(Ask::Map(holder));
         }
@@ -181,7 +181,7 @@ impl MapWatch {
         }
     }
 
-    /// A map has come from there, or none has.
+    /// A map has come from `from`, or the request has failed.
     pub(crate) fn map_came(&mut self, now: Moment, from: Ask, taken: Taken) {
         self.ended(from);
         if from == Ask::Daemon {
@@ -197,7 +197,7 @@ impl MapWatch {
         self.done = self.done.max(self.in_use);
         self.newest = self.newest.max(self.done);
         if is_new && !self.wants_map() {
-            // What was a sign of this change is none of the next one.
+            // Signs of this change are no signs of the next one.
             (self.urgent_until, self.daemon_at) = (now, None);
         }
     }

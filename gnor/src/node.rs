@@ -30,7 +30,7 @@ pub struct Node {
     runs: Arc<AtomicBool>,
 }
 
-/// The right to launch: no other launch begins before it is dropped.
+/// The exclusive right to launch. No other launch begins before it is dropped.
 #[derive(Debug)]
 pub struct Turn<'a> {
     node: &'a Node,
@@ -43,7 +43,7 @@ pub struct Connection {
     line: Arc<Lifeline>,
 }
 
-/// Lets another part end a connection, as long as it is there.
+/// Lets another part end a connection while it exists.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     engine: TransportHandle,
@@ -57,7 +57,7 @@ impl Lifeline {
         self.engine.cast(move |e, now| e.give_up(now, id));
     }
 
-    /// How far the connection has come; `None` where the engine does not answer.
+    /// Progress of the connection; `None` if the engine does not answer.
     pub(crate) fn progress(&self) -> Option<Progress> {
         let id = self.id;
         self.engine.call(move |e, _| e.progress(id)).ok()
@@ -80,10 +80,10 @@ impl Connection {
 }
 
 pub(crate) const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
-/// How often pools are looked at while kernels run. To get memory takes longer.
+/// Interval at which pools are checked while kernels run. Getting memory takes longer.
 const POOL_LOOK: Duration = Duration::from_micros(200);
 
-/// A queue pair of a channel that is to be connected.
+/// A queue pair of a channel that must be connected.
 #[derive(Clone, Copy, Debug)]
 pub struct IoQueue {
     /// The pair of rings that serves it.
@@ -107,11 +107,11 @@ impl Node {
     ) -> Result<Self, NodeError> {
         let (hca, executors) = AgentHca::new(device, residency, engine.count().min(MAX_RINGS))?;
         let soft = engine.call(|e, _| e.add_soft())?;
-        // Here, not on the engines' threads: they are to answer soon.
+        // This runs here and not on the engines' threads, which must answer soon.
         for region in engine.each(|e, _| e.regions())?.into_iter().flatten() {
             device.map(&region)?;
         }
-        // A GPU has pinned all data of the SSDs, so their other memory may as well be taken now.
+        // A GPU has pinned all data of the SSDs, so their other memory may be allocated now, too.
         if device.kind() == "cuda" {
             engine.call(|e, _| e.own_memory())?.iter().for_each(|region| region.populate());
         }
@@ -125,7 +125,7 @@ impl Node {
             turn: Mutex::default(),
             runs: Arc::default(),
         };
-        // Where a later one fails, dropping the node removes the earlier ones.
+        // If a later one fails, dropping the node removes the earlier ones.
         for (number, executor) in executors.into_iter().enumerate() {
             let engine = node.engine.nth(number);
             let id = engine.call(move |e, _| e.add_agent(executor))?;
@@ -154,9 +154,9 @@ impl Node {
         self.soft
     }
 
-    /// The pairs of rings for the queue pairs of a new channel, one a port. Each SSD has its own part of
-    /// them: the fewer transports share the lock of an SSD, the faster its work under it. Within that part
-    /// channels go round. Links to SSDs elsewhere are all of the first engine's.
+    /// The pairs of rings for the queue pairs of a new channel, one for each port. Each SSD has its own part
+    /// of the rings: the fewer transports share an SSD's lock, the faster it works. Channels rotate within
+    /// that part. All links to SSDs elsewhere belong to the first engine.
     pub fn rings_for(&self, ports: impl ExactSizeIterator<Item = Port>) -> Vec<usize> {
         let channel = self.channels.fetch_add(1, Ordering::Relaxed);
         let (rings, ssds) = (self.rings.len(), ports.len());
@@ -233,7 +233,7 @@ impl Node {
         self.turn().launch(kernel, shape, args, deadline)
     }
 
-    /// Waits until no launch is under way, and keeps others from beginning.
+    /// Waits until no launch is in progress, and prevents others from beginning.
     pub fn turn(&self) -> Turn<'_> {
         Turn { node: self, _alone: self.turn.lock().expect("no panic while held") }
     }
@@ -248,7 +248,7 @@ impl Node {
         Arc::clone(&self.runs)
     }
 
-    /// Answers a pool's requests from here on.
+    /// From here on answers this pool's requests.
     pub(crate) fn watch(&self, pool: &Arc<Growth>) {
         let mut pools = self.pools.lock().expect("no panic while held");
         pools.retain(|pool| pool.strong_count() != 0);
@@ -264,20 +264,21 @@ impl Node {
         }
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let growing = scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
                     pools.iter().for_each(|pool| _ = pool.answer());
-                    std::thread::sleep(POOL_LOOK);
+                    std::thread::park_timeout(POOL_LOOK);
                 }
             });
             let result = launch();
             ended.store(true, Ordering::Relaxed);
+            growing.thread().unpark();
             result
         })
     }
 
-    /// How many blocks of a client kernel fit on the device at once, beside the agent. A larger grid's
-    /// blocks must not wait for each other.
+    /// Number of blocks of a client kernel that fit on the device at once, beside the agent. In a larger
+    /// grid, blocks must not wait for each other.
     ///
     /// # Errors
     /// Driver errors.
@@ -290,7 +291,7 @@ impl Node {
         self.device().max_blocks(&kernel.beside_agent, threads, smem_bytes, self.hca.blocks())
     }
 
-    /// As [`Self::launch`], for a grid whose blocks wait for each other: it is refused where they do not all
+    /// As [`Self::launch`], for a grid whose blocks wait for each other. It is refused if they do not all
     /// fit.
     ///
     /// # Errors
@@ -310,8 +311,7 @@ impl Node {
         self.launch(kernel, shape, args, deadline)
     }
 
-    /// Takes the HCA away from the engines, with every connection that goes through it: also a fault to
-    /// inject.
+    /// Removes the HCA from the engines, with all its connections. Tests use it to inject a fault.
     pub fn unplug(&self) {
         for (engine, executor) in self.rings.iter().cloned() {
             engine.cast(move |e, now| e.remove_executor(now, executor));
@@ -359,9 +359,9 @@ impl Drop for Connection {
     }
 }
 
-/// The ring for SSD `place` of `ssds` and channel number `channel`. Each SSD has an equal part of the
-/// rings, which may begin or end within a ring. Channels go round in it, so that all rings get the same
-/// number of queue pairs.
+/// The ring for SSD `place` of `ssds` and channel number `channel`. Each SSD has an equal part of the rings,
+/// which may begin or end within a ring. Channels rotate in it, so that all rings get the same number of
+/// queue pairs.
 fn part_of(place: usize, ssds: usize, rings: usize, channel: usize) -> usize {
     (place * rings + channel * ssds % rings) / ssds
 }

@@ -16,14 +16,14 @@ use std::time::Duration;
 /// Time since the session began.
 pub(crate) type Moment = Duration;
 
-/// How often, and for how long.
+/// Intervals and durations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// Time from one Keep Alive to the next.
     pub(crate) heartbeat: Duration,
-    /// An SSD that answers no Keep Alive for so long is given up.
+    /// An SSD that answers no Keep Alive for this time is given up.
     pub(crate) silence: Duration,
-    /// From a dial that failed to the next one; doubled each time.
+    /// Time from a failed dial to the next one. It doubles each time.
     pub(crate) rest: Duration,
     /// The longest rest.
     pub(crate) most_rest: Duration,
@@ -31,14 +31,14 @@ pub(crate) struct Pace {
     pub(crate) stood_still: Duration,
 }
 
-/// What the runtime is to do.
+/// An action for the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
-    /// Dial this SSD, and say what came of it.
+    /// Dial this SSD, and report the result.
     Dial(usize),
     /// Send a Keep Alive on this SSD's path.
     Ask(usize),
-    /// This SSD's path is given up: end what uses it.
+    /// Give up this SSD's path, and end everything that uses it.
     Cut(usize),
 }
 
@@ -61,9 +61,9 @@ enum State {
 struct Path {
     state: State,
     rest: Duration,
-    /// Why there is none.
+    /// Why there is no path.
     why: String,
-    /// The SSD answers, and does not take this client.
+    /// The SSD answers, and refuses this client.
     refused: bool,
 }
 
@@ -78,14 +78,15 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// To so many SSDs, which are all dialled in the first step. Without `redials` an SSD is dialled once.
+    /// Paths to `ssds` SSDs, which are all dialled in the first step. Without `redials` each SSD is dialled
+    /// only once.
     pub(crate) fn new(ssds: usize, pace: Pace, redials: bool) -> Self {
         let state = State::Away { dial_at: Some(Moment::ZERO) };
         let path = Path { state, rest: pace.rest, why: "it was not dialled yet".into(), refused: false };
         Self { pace, redials, list: vec![path; ssds], seen: Moment::ZERO }
     }
 
-    /// How many there are.
+    /// Number of SSDs.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
@@ -126,7 +127,7 @@ impl Paths {
         }
     }
 
-    /// When there is something to do next, if nothing happens before.
+    /// Time of the next action, if nothing happens before.
     pub(crate) fn wakes_at(&self) -> Option<Moment> {
         let one = |path: &Path| match path.state {
             State::Away { dial_at } => dial_at,
@@ -174,7 +175,7 @@ impl Paths {
         }
     }
 
-    /// The path to an SSD is of no use any more; it is dialled at once. False: there was none.
+    /// The path to an SSD is unusable, and the SSD is dialled at once. False: there was no path.
     pub(crate) fn broke(&mut self, now: Moment, ssd: usize, why: &str) -> bool {
         let (redials, rest) = (self.redials, self.pace.rest);
         let path = &mut self.list[ssd];
@@ -210,7 +211,7 @@ impl Paths {
         all.filter(|&(ssd, _)| !self.is_up(ssd))
     }
 
-    /// Why no later dial can help: SSDs are missing, and all of them refuse this client, or are not dialled
+    /// Why no later dial can help: SSDs are missing, and all of these refuse this client or are not dialled
     /// again.
     pub(crate) fn hopeless(&self) -> Option<&str> {
         let mut missing = (0..self.list.len()).filter(|&ssd| !self.is_up(ssd)).peekable();

@@ -33,30 +33,30 @@ use thread::{Runtime, Shared};
 
 pub use map::{Follower, Taken};
 
-/// How to reach an SSD.
+/// Address of an SSD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SsdAddress {
-    /// Where it is, seen from the node's engine.
+    /// Its port, as the node's engine knows it.
     pub port: Port,
-    /// Its NQN.
+    /// NQN of the SSD.
     pub subnqn: String,
 }
 
-/// What the daemon gave a client when it registered.
+/// A client's registration with the daemon.
 #[derive(Clone, Debug)]
 pub struct Registration {
-    /// Its id.
+    /// Client id.
     pub client: ClientId,
-    /// Number of the registration; 0 where the SSDs ask for no proof.
+    /// Number of the registration; 0 if the SSDs ask for no proof.
     pub serial: u64,
-    /// Its secret; none where the SSDs ask for no proof.
+    /// The client's secret; `None` if the SSDs ask for no proof.
     pub secret: Option<Secret>,
 }
 
 /// Why an SSD was not reached.
 #[derive(Clone, Debug)]
 pub struct Unreached {
-    /// In words.
+    /// The reason, in words.
     pub why: String,
     /// No later try can help.
     pub for_good: bool,
@@ -64,7 +64,7 @@ pub struct Unreached {
 
 /// The links to the SSDs of an array.
 pub trait Connector: Debug + Send + Sync {
-    /// How many SSDs there are.
+    /// Number of SSDs.
     fn ssds(&self) -> usize;
 
     /// SSDs with the same number share a link.
@@ -73,11 +73,11 @@ pub trait Connector: Debug + Send + Sync {
     /// Whether a lost link can be made anew.
     fn reconnects(&self) -> bool;
 
-    /// Makes new links to these SSDs; each is to be there within `deadline`.
+    /// Makes new links to these SSDs, each within `deadline`.
     fn link(&self, ssds: &[usize], deadline: Duration) -> Vec<Result<SsdAddress, Unreached>>;
 }
 
-/// Keep-alive timeout asked for at Connect.
+/// Keep-alive timeout in Connect.
 pub const KATO: Duration = Duration::from_secs(15);
 /// Deadline of one admin command.
 pub const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -87,18 +87,18 @@ const ROLL_CALL: Duration = Duration::from_secs(6);
 /// An SSD that a channel does not reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Its number.
+    /// Number of the SSD.
     pub ssd: usize,
     /// Why, in words.
     pub why: String,
 }
 
-/// How a wait for lost SSDs ended.
+/// Result of a wait for lost SSDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wait {
-    /// There is a new path that is not in use yet, or none is missing any more.
+    /// A new path is found that is not in use yet, or no SSD is missing any more.
     Found,
-    /// The client goes by a newer map.
+    /// The client uses a newer map.
     Moved,
     /// No later try can help, for this reason.
     Hopeless(String),
@@ -106,7 +106,7 @@ pub enum Wait {
     Late,
 }
 
-/// What leads to one SSD.
+/// The path to one SSD.
 #[derive(Debug)]
 pub(crate) struct Path {
     address: SsdAddress,
@@ -115,7 +115,7 @@ pub(crate) struct Path {
     asked: Option<Asked>,
     /// A question for the fleet map that is not answered.
     map: Option<map::Question>,
-    /// The I/O queues, as long as they are connected.
+    /// The I/O queues while they are connected.
     io: Vec<Weak<Lifeline>>,
 }
 
@@ -124,7 +124,7 @@ impl Path {
         Self { address, admin, asked: None, map: None, io: Vec::new() }
     }
 
-    /// Gives up its I/O queues.
+    /// Gives up the I/O queues of the path.
     fn cut(&self) {
         self.io.iter().filter_map(Weak::upgrade).for_each(|lifeline| lifeline.cut());
     }
@@ -147,7 +147,7 @@ pub struct Session {
     _runtime: Runtime,
 }
 
-/// Says which SSDs a session reaches.
+/// Tells which SSDs a session reaches.
 #[derive(Clone, Debug)]
 pub struct Reach {
     shared: Arc<Shared>,
@@ -171,7 +171,7 @@ impl Session {
     /// are left out, and tried again in the background.
     ///
     /// # Errors
-    /// The first SSD's error, where none is reached.
+    /// The first SSD's error, if none is reached.
     pub fn connect(
         node: &Node,
         registration: Registration,
@@ -190,8 +190,8 @@ impl Session {
         Ok(session)
     }
 
-    /// From here on an SSD that is found while a kernel runs gets its queue pair of this channel anew beside
-    /// it.
+    /// From here on, if an SSD is found while a kernel runs, its queue pair of this channel is made anew
+    /// beside the kernel.
     pub fn make_anew_for(&self, channel: &Arc<Channel>) {
         self.shared.change(|inner, _| inner.anew.channel = Arc::downgrade(channel));
     }
@@ -248,7 +248,7 @@ impl Session {
         self.shared.wait_found(most)
     }
 
-    /// Whose session it is.
+    /// The client of the session.
     pub fn client(&self) -> ClientId {
         self.client
     }
@@ -258,13 +258,13 @@ impl Session {
         self.dialler.host
     }
 
-    /// Data of the Connect of I/O queue `qid` to one SSD; `None` where the SSD is not up. I/O queues to an
-    /// SSD connect in the order in which their data are made.
+    /// Data for the Connect of I/O queue `qid` to one SSD; `None` if the SSD is not up. I/O queues to an SSD
+    /// must connect in the order in which their data was made.
     pub fn connect_data(&self, ssd: usize, qid: u16) -> Option<ConnectData> {
         self.with_queue(ssd, |queue| queue.connect_data(qid))
     }
 
-    /// Where each SSD is. One that is not up is where the others are.
+    /// Ports of all SSDs. One that is not up gets the port of another.
     pub fn ports(&self) -> Vec<Port> {
         self.shared.look(Inner::ports)
     }
@@ -309,11 +309,11 @@ impl Session {
     }
 }
 
-/// This process, as SSDs tell it from others: where two processes come to have one client id, the newer one
-/// is heard (protocol rule 4).
+/// Identifies this process to the SSDs. If two processes have one client id, the SSD hears the newer one
+/// (protocol rule 4).
 fn host_id() -> [u8; 16] {
     static ID: OnceLock<[u8; 16]> = OnceLock::new();
-    // The hasher's keys come from the operating system.
+    // The operating system provides the hasher's keys.
     let random = || RandomState::new().hash_one(std::process::id()).to_le_bytes();
     *ID.get_or_init(|| {
         let mut id = [0; 16];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The device headers' tests, which are C++: an agent and clients in one run, with a peer that plays the Rust
-//! half. Sanitizers and planted mistakes take longer: `.ci/run` calls the script for them.
+//! The tests of the device headers, which are in C++. An agent and clients are in one run, with a peer that
+//! acts as the Rust half. Sanitizers and planted mistakes take longer, so `.ci/run` calls the script for
+//! them.
 
 use gnstor_base::testing::deadline;
 use std::process::Command;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What Rust and the C++ compiler think of a channel.
+//! Sizes and offsets of a channel: Rust's against the C++ compiler's.
 #![expect(unsafe_code, reason = "reads the table that the C++ compiler made")]
 
 use gnstor_base::testing::deadline;
@@ -17,7 +17,7 @@ unsafe extern "C" {
     static gn_gnor_layout: Row;
 }
 
-/// What Rust thinks.
+/// Sizes and offsets in Rust.
 const MIRROR: &[(&str, usize)] = &[
     ("queue_pair", size_of::<QueuePair>()),
     ("queue_pair.publish", offset_of!(QueuePair, publish)),

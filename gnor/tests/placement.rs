@@ -26,7 +26,7 @@ fn the_device_places_blocks_as_the_golden_file_says() {
         build.arg("-I").arg(root.join(headers));
     }
     build.arg(root.join("gnor/tests/device/place.cpp")).arg("-pthread").arg("-o").arg(&program);
-    // The accesses of device code are its runtime's, which here runs none.
+    // The accesses of device code need its runtime, which runs nothing here.
     for source in ["collective", "report", "run", "sched", "switch", "weak"] {
         build.arg(root.join(format!("fabric/simt/rt_{source}.cpp")));
     }

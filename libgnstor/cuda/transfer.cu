@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The host API's reads and writes are this kernel: there is one initiator, and it is the device's.
+// The host API's reads and writes run this kernel: the device's initiator is the only one.
 #include "transfer.h"
 
 namespace gn {
 
-// The file of an item. A write has a copy of the volume, whose next sequence is the item's. So it is sent
-// with that one, the first time and again.
+// The file of an item. For a write it is a copy of the volume whose next sequence is that of the item. So
+// every sending of the item uses this sequence.
 GN_DEV file file_of_item(const transfer_args& a, gn_u32 i) {
   file f = a.f;
   transfer_item& t = a.items[i];

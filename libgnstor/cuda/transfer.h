@@ -16,8 +16,8 @@ struct transfer_item {
   gn_u32 dw0, dw1; // out
   gn_u32 replica;  // of a read: 0 = any, k = the k-th serving one
   gn_u32 reserved;
-  // Of a write: its stamp's sequence. 0: it has none yet, and the kernel draws one before it sends anything.
-  // An item is one part (io_part), so it has one. An item that is run again has the same stamp.
+  // For a write: the sequence of its stamp. 0: it has none yet, and the kernel draws one before it sends
+  // anything. An item is one part (io_part), so it has one sequence. An item that runs again keeps its stamp.
   gn_u64 sequence;
 };
 static_assert(sizeof(transfer_item) == 56, "");

@@ -7,7 +7,7 @@
 
 struct read_async_args;
 
-// What one chain of reads knows; in memory, because its callbacks run in other threads.
+// State of one chain of reads. It is in memory, because callbacks run in other threads.
 struct read_chain {
   read_async_args* all;
   gn_u64 buffer;
@@ -28,7 +28,7 @@ GN_DEV gn_u32 begin_next(read_chain& c) {
   if (block >= c.all->blocks) return gn::GN_OK;
   const gn::file& f = c.all->f;
   gn_u32 begun = gn::submit_async(f, gn::read_request(f, block, 1, c.buffer, f.pool_key()), 0, (gn_u64)&c);
-  // no slot: here each chain has its own
+  // no slot is free, which cannot happen: each chain has its own here
   if (begun != gn::GN_PENDING) gn::mem::add_relaxed_gpu(&c.all->failed, 1u);
   return begun;
 }
@@ -41,7 +41,7 @@ __device__ void block_is_here(const gn::file& f, gn_u64 user, gn_u32 status, gn_
     sum += gn::mem::ld_relaxed_sys((const gn_u64*)(c.buffer + at));
   gn::mem::add_relaxed_gpu(&c.all->sum, sum);
   if (status != gn::GN_OK) gn::mem::add_relaxed_gpu(&c.all->failed, 1u);
-  // Data may still come into the buffer of a read that timed out: it is not used for another one.
+  // Late data may still come into the buffer of a read that timed out, so no other read uses it.
   if ((status & gn::GN_TIMED_OUT) || begin_next(c) != gn::GN_PENDING) gn::free(f, c.buffer, gn::GN_BLOCK);
 }
 

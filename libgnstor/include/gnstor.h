@@ -57,7 +57,7 @@ int gn_connect(gn_node *node, const char *endpoint, gn_client **client);
 // The client id, 1 to 65534; 0 for a null client.
 uint32_t gn_client_id(const gn_client *client);
 
-// Gives the client's channel back once its files are closed too.
+// Returns the client's channel once its files are closed, too.
 void gn_disconnect(gn_client *client);
 
 typedef struct gn_create_options {
@@ -91,7 +91,7 @@ int gn_volume_create(gn_client *client, const char *name, const gn_create_option
 // are.
 int gn_volume_list(gn_client *client, gn_volume_info *infos, size_t capacity, size_t *count);
 
-// -ENOENT: there is none of this name.
+// -ENOENT: there is no volume of this name.
 int gn_volume_get(gn_client *client, const char *name, gn_volume_info *info);
 
 // -EBUSY: another client writes to it.
@@ -107,7 +107,7 @@ int gn_open(gn_client *client, const char *name, uint32_t rights, gn_file **file
 // Gives the rights back.
 void gn_close(gn_file *file);
 
-// The volume as it was when it was opened.
+// Properties of the volume at the time of the open.
 int gn_file_info(const gn_file *file, gn_volume_info *info);
 
 // Reads or writes all of the range or fails. `data` may be null if `bytes` is 0. -EINVAL: not whole blocks,
@@ -116,7 +116,7 @@ int gn_file_info(const gn_file *file, gn_volume_info *info);
 int gn_read_at(gn_file *file, uint64_t offset, void *data, size_t bytes);
 int gn_write_at(gn_file *file, uint64_t offset, const void *data, size_t bytes);
 
-// What was written before is durable on every replica when it returns.
+// When it returns, everything written before is durable on every replica.
 int gn_flush(gn_file *file);
 
 // What a kernel takes by value: gn::file of <gnstor/gnstor.cuh>. Device addresses; valid until gn_close.
@@ -128,9 +128,8 @@ typedef struct gn_kernel_file {
 
 int gn_device_file(const gn_file *file, gn_kernel_file *out);
 
-// Waits until nothing of the client's channel is in flight any more, including requests that ended kernels
-// left behind (gn::submit_async). Their callbacks are not called. -ETIMEDOUT: something is left after
-// timeout_ns.
+// Waits until nothing of the client's channel is in flight, including requests that ended kernels left behind
+// (gn::submit_async). It does not call their callbacks. -ETIMEDOUT: something is left after timeout_ns.
 int gn_drain(gn_file *file, uint64_t timeout_ns);
 
 // Registers device memory of the caller's (cudaMalloc) for the client's I/O: kernels name it by *key, instead

@@ -19,9 +19,9 @@ use crate::transfer::{Again, Transfers};
 use gnstor_gnor::session::{ADMIN_DEADLINE, Wait};
 use std::time::{Duration, Instant};
 
-/// What is in flight on queue pairs that were cut ends in less.
+/// Commands in flight on queue pairs that were cut end in less time than this.
 const FLUSHED: Duration = Duration::from_secs(2);
-/// Shortest time that a try is given: less fails where an SSD answers, too.
+/// Shortest time for a try. With less it fails even if an SSD answers.
 const LEAST: Duration = Duration::from_millis(200);
 /// While requests wait without a thread, a call that waits to connect anew looks so often whether they are
 /// drained.
@@ -31,14 +31,14 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 impl Client {
     /// Connects anew to the SSDs whose connections are broken. Waits until no kernel runs. The channel's
-    /// address, keys and memory stay what they are; nothing is sent again. Host reads and writes do this by
-    /// themselves. Requests of kernels that end with `GN_QP_BROKEN` are their caller's: it may call this and
-    /// launch again.
+    /// address, keys and memory stay the same; nothing is sent again. Host reads and writes call this by
+    /// themselves. A caller whose kernel's requests ended with `GN_QP_BROKEN` may call this and launch again.
     ///
-    /// False: none of the lost SSDs could be reached. True: the client reaches all SSDs, or more of them.
+    /// False: none of the lost SSDs could be reached. True: the client reaches all SSDs, or more of them than
+    /// before.
     ///
     /// # Errors
-    /// [`Error::Protocol`]: no later try can help, such as an SSD that refuses the client's secret.
+    /// [`Error::Protocol`]: no later try can help, for example because an SSD refuses the client's secret.
     #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
     pub fn reconnect(&self, deadline: Duration) -> Result<bool, Error> {
         let begun = Instant::now();
@@ -68,7 +68,7 @@ impl Client {
         }
     }
 
-    /// Within one process there is no connection to be lost: an SSD that is cut off there is a fault.
+    /// Within one process no connection can be lost, so an SSD that is cut off there is a fault.
     fn may_reconnect(&self) -> Result<(), String> {
         if self.link_options.fabric == Fabric::InProcess {
             return Err("the SSDs are in this process".into());

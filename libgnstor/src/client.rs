@@ -19,34 +19,34 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How the SSDs are reached.
+/// How a client reaches the SSDs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fabric {
-    /// As the daemon says: over TCP.
+    /// Over TCP, at the addresses that the daemon gives.
     #[default]
     Daemon,
     /// The array runs on this process's engine: SSD n is its target n.
     InProcess,
 }
 
-/// How to connect.
+/// Options of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
     /// `host:port` of the daemon.
     pub endpoint: String,
     /// The client's name, for people.
     pub name: String,
-    /// What the client proves its principal with.
+    /// Credentials that prove the client's principal.
     pub credentials: Credentials,
-    /// How the SSDs are reached.
+    /// How the client reaches the SSDs.
     pub fabric: Fabric,
-    /// Deadline of one I/O. Until then the client connects anew where a connection breaks.
+    /// Deadline of one I/O. Until then the client reconnects if a connection breaks.
     pub io_timeout: Duration,
     /// Device memory to get and register for the caller's kernels, beside the channel's pool; see
     /// [`Client::buffer`].
     pub buffer_bytes: usize,
-    /// Largest size of the channel's pool, in bytes. The channel reserves addresses for all of it, and adds
-    /// memory when kernels find the pool empty. The pool has 8 MiB from the beginning.
+    /// Largest size of the channel's pool, in bytes. The channel reserves addresses for all of it. It starts
+    /// with 8 MiB, and adds memory when kernels find the pool empty.
     pub pool_bytes: usize,
 }
 
@@ -70,7 +70,7 @@ impl ConnectOptions {
 pub enum Rights {
     /// Read.
     Read,
-    /// Read, and write under a lease; one client at a time.
+    /// Read, and write under a lease. Only one client has it at a time.
     Write,
 }
 
@@ -98,7 +98,7 @@ impl From<grpc::Ssd> for SsdInfo {
 pub struct DeviceBuffer {
     /// The memory.
     pub memory: DeviceMem,
-    /// Its key, as requests of the client's channel name it.
+    /// Key of the memory for requests of the client's channel.
     pub key: u32,
 }
 
@@ -106,7 +106,7 @@ pub struct DeviceBuffer {
 #[derive(Debug, Default)]
 pub(crate) struct Opened {
     pub(crate) count: usize,
-    /// One of them, perhaps closed by now, may have a write that ended without being acknowledged.
+    /// One of these files, perhaps closed by now, may have a write that ended without an acknowledgement.
     pub(crate) in_doubt: bool,
 }
 
@@ -118,9 +118,9 @@ pub struct Client {
     pub(crate) id: ClientId,
     pub(crate) maps: Arc<Maps>,
     pub(crate) transfers: Mutex<Transfers>,
-    /// Open files by volume name. The daemon keeps rights by client and gives all of them back at once: the
-    /// last file asks for that. Held during the calls that open and release, so that one cannot undo the
-    /// other.
+    /// Open files by volume name. The daemon keeps rights by client and releases all of them at once, so the
+    /// last file requests that. The lock is held during the calls that open and release, so that one cannot
+    /// undo the other.
     pub(crate) open_files: Mutex<HashMap<String, Opened>>,
     // Declared before the session: the channel's queues end before the controllers they belong to.
     pub(crate) channel: Arc<Channel>,
@@ -129,15 +129,15 @@ pub struct Client {
     pub(crate) ssds: Vec<SsdInfo>,
     pub(crate) link_options: LinkOptions,
     pub(crate) io_timeout: Duration,
-    /// When a call that needs no lost SSD last failed to connect anew.
+    /// Time at which a call that needs no lost SSD last failed to reconnect.
     pub(crate) last_failure: Mutex<Option<Instant>>,
 }
 
 impl Client {
-    /// Connects: asks the daemon for an identity and the map, opens admin queues and a channel to the SSDs.
-    /// One that does not answer in time is left out ([`Self::unreached`]): reads go to other replicas, and
-    /// writes wait for it until their deadline. It is tried again in the background, and taken in between two
-    /// launches.
+    /// Connects: gets an identity and the map from the daemon, and opens admin queues and a channel to the
+    /// SSDs. It leaves out an SSD that does not answer in time ([`Self::unreached`]): reads go to other
+    /// replicas, and writes wait for it until their deadline. The client tries such an SSD again in the
+    /// background, and adds it between two launches.
     ///
     /// # Errors
     /// [`Error`] says which part failed; no SSD is reached.
@@ -248,7 +248,7 @@ impl Client {
         self.channel.memory_bytes()
     }
 
-    /// The memory that [`ConnectOptions::buffer_bytes`] asked for.
+    /// The memory of [`ConnectOptions::buffer_bytes`].
     pub fn buffer(&self) -> Option<&DeviceBuffer> {
         self.buffer.as_ref()
     }
@@ -270,7 +270,7 @@ impl Client {
     /// # Errors
     /// Driver errors.
     pub fn deregister_buffer(&self, key: u32) -> Result<bool, Error> {
-        // The staging memory's key is not the caller's to take away.
+        // The caller must not invalidate the key of the staging memory.
         let own = self.transfers.lock().expect("no panic while held").key() == key
             || self.buffer.as_ref().is_some_and(|buffer| buffer.key == key);
         if own { Ok(false) } else { Ok(self.channel.deregister(key)?) }

@@ -31,7 +31,8 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// What `GNSTOR_TLS_CA`, `GNSTOR_TLS_CERT`, `GNSTOR_TLS_KEY` and `GNSTOR_TOKEN_FILE` name.
+    /// Credentials from the files in `GNSTOR_TLS_CA`, `GNSTOR_TLS_CERT`, `GNSTOR_TLS_KEY` and
+    /// `GNSTOR_TOKEN_FILE`.
     pub fn from_env() -> Self {
         let path = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         Self {
@@ -45,7 +46,7 @@ impl Credentials {
     /// The daemon at `address`, and the proof for each call.
     ///
     /// # Errors
-    /// [`Error::Credentials`]: a file cannot be read, or one lacks the other.
+    /// [`Error::Credentials`]: a file cannot be read, or certificate or key is missing.
     pub fn endpoint(&self, address: &str) -> Result<(Endpoint, Proof), Error> {
         let unreachable = |cause: String| Error::Unreachable { endpoint: address.into(), cause };
         let scheme = if self.tls_ca.is_some() { "https" } else { "http" };
@@ -87,10 +88,10 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// How the SSDs of an array are reached by TLS: with the same files as the daemon.
+    /// TLS for the SSDs of an array, with the files for the daemon.
     ///
     /// # Errors
-    /// [`Error::Credentials`]: no CA is named, a file cannot be read or holds something else.
+    /// [`Error::Credentials`]: no CA is named, or a file is unreadable or not valid.
     pub fn data_tls(&self) -> Result<ClientTls, Error> {
         let Some(ca) = &self.tls_ca else {
             return Err(wrong("the SSDs are reached by TLS: name the CA of their certificates (--tls-ca)"));

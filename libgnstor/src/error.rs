@@ -14,7 +14,7 @@ pub enum Error {
     /// The daemon cannot be reached.
     #[error("cannot reach the daemon at {endpoint}: {cause}")]
     Unreachable {
-        /// Where it was sought.
+        /// Address of the daemon or SSD.
         endpoint: String,
         /// Why not.
         cause: String,
@@ -50,17 +50,17 @@ pub enum Error {
     /// An offset or a length is not a multiple of 4096.
     #[error("offset {offset} and length {bytes} must be multiples of 4096")]
     Unaligned {
-        /// Offset asked for.
+        /// Requested offset.
         offset: u64,
-        /// Length asked for.
+        /// Requested length.
         bytes: u64,
     },
     /// The range ends beyond the volume.
     #[error("bytes {offset}..{} are beyond the volume's {capacity} bytes", .offset.saturating_add(*.bytes))]
     Range {
-        /// Offset asked for.
+        /// Requested offset.
         offset: u64,
-        /// Length asked for.
+        /// Requested length.
         bytes: u64,
         /// The volume's capacity.
         capacity: u64,
@@ -105,7 +105,7 @@ impl From<tonic::Status> for Error {
 }
 
 impl Error {
-    /// The POSIX error number that comes nearest.
+    /// The most similar POSIX error number.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Daemon(status) => match status.code() {

@@ -39,16 +39,16 @@ pub struct File {
     map: Arc<AnyMap>,
     device: Arc<DeviceMem>,
     lease: Option<Lease>,
-    /// Set where a write may have ended without being acknowledged: a host call that failed, or any kernel,
-    /// whose requests the host does not see.
+    /// Set if a write may have ended without an acknowledgement. That is so after a host call that failed,
+    /// and after any kernel, whose requests the host does not see.
     in_doubt: OnceLock<()>,
 }
 
 impl Client {
-    /// Opens a volume with rights that every SSD knows of when this returns.
+    /// Opens a volume. When this returns, every SSD knows the rights.
     ///
     /// # Errors
-    /// The daemon's: there is none, or another client holds the write lease.
+    /// The daemon's: there is no such volume, or another client holds the write lease.
     pub fn open(self: &Arc<Self>, name: &str, rights: Rights) -> Result<File, Error> {
         self.open_for(name, rights, Duration::ZERO)
     }
@@ -82,8 +82,8 @@ impl Client {
         Ok(file)
     }
 
-    /// A handle on a volume without asking the daemon for rights, as a client that ignores the rules would
-    /// make one. With it a test shows that the SSDs refuse its commands.
+    /// A handle on a volume without asking the daemon for rights, as a client that breaks the rules would
+    /// make it. With it a test shows that the SSDs refuse its commands.
     ///
     /// # Errors
     /// The daemon's: there is no such volume.
@@ -94,7 +94,7 @@ impl Client {
 }
 
 impl File {
-    /// A handle; `lease` is `None` where nothing was granted.
+    /// Makes a handle; `lease` is `None` without a grant.
     pub(crate) fn new(
         client: &Arc<Client>,
         info: VolumeInfo,
@@ -142,12 +142,12 @@ impl File {
         })
     }
 
-    /// The volume as it was when it was opened.
+    /// Properties of the volume at the time of the open.
     pub fn info(&self) -> &VolumeInfo {
         &self.info
     }
 
-    /// The rights that were asked for.
+    /// The rights with which the file was opened.
     pub fn rights(&self) -> Rights {
         self.rights
     }
@@ -221,8 +221,8 @@ impl File {
         self.read(offset, data, 0)
     }
 
-    /// Reads whole blocks from one replica: 0 is the first of each block's group. Any replica answers the
-    /// writer, and any client while there is no writer.
+    /// Reads whole blocks from one replica; 0 is the first of each block's group. Any replica answers the
+    /// writer, or any client if there is no writer.
     ///
     /// # Errors
     /// As [`Self::read_at`].
@@ -268,12 +268,12 @@ impl File {
         transfer(&self.client.transfers, self.target(), 0, Work::Flush)
     }
 
-    /// Waits until nothing of the channel is in flight any more, also what kernels that have ended left
-    /// behind (`gn::submit_async`). Their callbacks are not called: those are counted in
-    /// [`ChannelStats::uncalled`](crate::ChannelStats).
+    /// Waits until nothing of the channel is in flight, including requests that ended kernels left behind
+    /// (`gn::submit_async`). It does not call their callbacks;
+    /// [`ChannelStats::uncalled`](crate::ChannelStats) counts these.
     ///
     /// # Errors
-    /// [`Error::Io`] with a time-out when something is left after `timeout`; device errors.
+    /// [`Error::Io`] with a time-out if something is left after `timeout`; device errors.
     pub fn drain(&self, timeout: Duration) -> Result<(), Error> {
         let transfers = self.client.transfers.lock().expect("no panic while held");
         let turn = self.client.node().turn();
@@ -283,13 +283,13 @@ impl File {
         }
     }
 
-    /// Runs a kernel of the user's with the HCA beside it; `args` is the device address of its argument,
-    /// which names this file by [`Self::device_file`]. Where an SSD that was lost is found, the client
-    /// connects anew first. In a kernel that runs, requests of a broken connection wait until the fleet map
-    /// leaves the SSD out. At their deadline they end with `GN_QP_BROKEN`.
+    /// Runs a user's kernel with the HCA beside it. `args` is the device address of its argument, which
+    /// contains this file as [`Self::device_file`]. If a lost SSD has been found, the client reconnects
+    /// first. While a kernel runs, requests of a broken connection wait until the fleet map leaves the SSD
+    /// out. At their deadline they end with `GN_QP_BROKEN`.
     ///
     /// # Errors
-    /// Device errors; I/O errors are the kernel's to report.
+    /// Device errors. The kernel itself reports I/O errors.
     pub fn launch(
         &self,
         kernel: ClientKernel,
@@ -318,7 +318,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // Where requests still use the volume's description, it outlives the file.
+        // If requests still use the volume's description, it outlives the file.
         if self.left_alone() {
             self.client.maps.close(&self.device);
         }

@@ -20,17 +20,17 @@ pub struct IoFailure {
 }
 
 impl IoFailure {
-    /// The NVMe status, where an SSD answered.
+    /// The NVMe status, if an SSD answered.
     pub fn nvme_status(&self) -> Option<Status> {
         u16::try_from(self.status).ok().filter(|s| *s != 0).map(Status)
     }
 
-    /// The rule that refused, where an SSD did.
+    /// The rule, if an SSD refused by one.
     pub fn rule(&self) -> Option<&'static str> {
         Detail::from_dw0(self.dw0).refusal().map(|r| r.rule())
     }
 
-    /// The POSIX error number that comes nearest.
+    /// The most similar POSIX error number.
     pub fn errno(&self) -> i32 {
         match Detail::from_dw0(self.dw0).refusal() {
             Some(refusal) if self.nvme_status().is_some() => refusal.errno(),

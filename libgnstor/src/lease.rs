@@ -22,16 +22,16 @@ pub(crate) struct Lease {
     in_doubt: Arc<AtomicBool>,
 }
 
-/// The daemon has decided that there is nothing to renew.
+/// The daemon has answered that there is nothing to renew.
 fn refuses_renewal(e: &Error) -> bool {
     use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, PermissionDenied};
     let Error::Daemon(status) = e else { return false };
     matches!(status.code(), FailedPrecondition | InvalidArgument | NotFound | PermissionDenied)
 }
 
-/// From a renewal that failed to the next try.
+/// Time from a failed renewal to the next try.
 const RENEW_AGAIN: Duration = Duration::from_millis(500);
-/// From one look at the SSDs that are reached to the next.
+/// Time between two checks of the SSDs that are reached.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Lease {
@@ -117,7 +117,7 @@ struct Told {
 }
 
 impl Told {
-    /// Whether the daemon is to be told what is reached now, under the map of this epoch.
+    /// Whether the daemon must hear which SSDs are reached now, under the map of this epoch.
     fn lacks(&mut self, reached: u64, epoch: u64) -> bool {
         let lacks = reached & !self.reaches != 0 || (self.epoch != 0 && self.epoch != epoch);
         self.reaches &= reached;

@@ -47,7 +47,7 @@ pub use io_failure::IoFailure;
 pub use link::{TCP, TLS, connect_to_ssd};
 pub use manager::{CreateOptions, Manager, Right, VolumeInfo};
 
-/// The gRPC code of a volume that is not there, in [`Error::Daemon`].
+/// gRPC code in [`Error::Daemon`] for a volume that does not exist.
 pub const NOT_FOUND: tonic::Code = tonic::Code::NotFound;
 /// The daemon cannot do it yet: a later try may succeed.
 pub const UNAVAILABLE: tonic::Code = tonic::Code::Unavailable;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! TCP links to the SSDs of an array: one for each address, with TLS where the daemon says so.
+//! TCP links to the SSDs of an array: one for each address, with TLS if the daemon says so.
 
 use crate::client::{Fabric, SsdInfo};
 use crate::credentials::Credentials;
@@ -19,11 +19,11 @@ pub const TCP: &str = "tcp";
 /// The SSD is reached over TCP with TLS.
 pub const TLS: &str = "tls";
 
-/// Connects with an SSD within this time for each step: with TLS where the daemon says so. `daemon` is the
+/// Connects to an SSD. Each step may take this time. TLS is used if the daemon says so. `daemon` is the
 /// daemon's address: an SSD that listens on all addresses of its machine is reached there.
 ///
 /// # Errors
-/// [`Error::Os`] of the connection or its TLS handshake; [`Error::Credentials`] where it needs a CA.
+/// [`Error::Os`] of the connection or its TLS handshake; [`Error::Credentials`] if a CA is needed.
 pub fn connect_to_ssd(
     ssd: &SsdInfo,
     daemon: &str,
@@ -53,7 +53,7 @@ fn split(address: &str) -> (&str, &str) {
 /// Deadline of a TCP connection.
 pub(crate) const LINK_CONNECT: Duration = Duration::from_secs(5);
 
-/// How SSDs are reached.
+/// How to reach the SSDs.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkOptions {
     pub(crate) fabric: Fabric,
@@ -82,7 +82,7 @@ impl ArrayConnector {
         self.first.lock().expect("no panic while held").take().map(|(_, e)| e)
     }
 
-    /// The port of one SSD. `remote` is the link of the SSDs before it, once there is one.
+    /// The port of one SSD. `remote` is the link of the previous SSDs, once there is one.
     fn to(&self, ssd: &SsdInfo, remote: &mut Option<u32>, deadline: Duration) -> Result<SsdAddress, Error> {
         let index =
             u16::try_from(ssd.index).map_err(|_| Error::Protocol(format!("SSD number {}", ssd.index)))?;

@@ -11,7 +11,7 @@ use gnstor_proto::slba::ClientId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What to create.
+/// Properties of a new volume.
 #[derive(Clone, Debug, Default)]
 pub struct CreateOptions {
     /// Capacity in bytes, a multiple of 4096.
@@ -160,7 +160,7 @@ impl Manager {
     /// One volume.
     ///
     /// # Errors
-    /// The daemon's: there is none of this name.
+    /// The daemon's: there is no volume of this name.
     pub fn get(&self, name: &str) -> Result<VolumeInfo, Error> {
         Ok(self
             .rpc
@@ -168,12 +168,12 @@ impl Manager {
             .into())
     }
 
-    /// Gives a volume that this client has created its name, and labels beside those it has, in one change.
-    /// It was created with the label [`gnstor_proto::labels::PARTIAL`], and is written and flushed. A volume
-    /// that has the name is deleted where `replace` says so.
+    /// Gives a volume that this client has created its name and further labels, in one change. The volume was
+    /// created with the label [`gnstor_proto::labels::PARTIAL`], and is written and flushed. If `replace` is
+    /// set, a volume that has the name is deleted.
     ///
     /// # Errors
-    /// The daemon's: another client writes to one of the two; there is one of that name.
+    /// The daemon's: another client writes to one of the two, or the name exists.
     pub fn publish(
         &self,
         volume: &VolumeInfo,
@@ -192,7 +192,7 @@ impl Manager {
         Ok(self.rpc.wait("the publishing of a volume", self.rpc.volumes().publish(request))?.into())
     }
 
-    /// Gives a principal a right to a volume; it replaces the one that the principal had.
+    /// Gives a principal a right to a volume. It replaces the right that the principal had.
     ///
     /// # Errors
     /// The daemon's: the caller has no admin right.

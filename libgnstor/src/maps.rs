@@ -29,7 +29,7 @@ use zerocopy::IntoBytes;
 /// Longest wait for the daemon's map.
 const DAEMON: Duration = Duration::from_secs(2);
 
-/// The map in use, and who uses it.
+/// The map in use, and its users.
 #[derive(Debug)]
 pub(crate) struct Maps {
     rpc: Arc<Rpc>,
@@ -88,7 +88,7 @@ impl Maps {
         Arc::clone(&self.lock().map)
     }
 
-    /// The SSDs that a Flush goes to: all that have a place, or may have one again.
+    /// The SSDs to which a Flush goes: all that have a place, or may get one back.
     pub(crate) fn flushed(&self) -> Vec<u32> {
         let map = self.current();
         ssds(&map).filter(|&ssd| !is_out(&map, ssd)).map(u32::from).collect()
@@ -110,7 +110,7 @@ impl Maps {
         Ok(memory)
     }
 
-    /// No request uses the volume any more. One that is not closed stays as long as the client.
+    /// No request uses the volume any more. A volume that is not closed stays as long as the client.
     pub(crate) fn close(&self, volume: &DeviceMem) {
         self.lock().volumes.remove(&volume.address());
     }
@@ -123,7 +123,7 @@ impl Maps {
         Call { maps: self, table }
     }
 
-    /// Goes by this map from now on, if it is newer.
+    /// Uses this map from now on, if it is newer.
     fn go_by(&self, map: AnyMap) -> Result<Taken, Error> {
         let mut inner = self.lock();
         if map.epoch() <= inner.map.epoch() {
@@ -172,7 +172,7 @@ fn ssds(map: &AnyMap) -> std::ops::Range<u16> {
     0..u16::try_from(map.count()).unwrap_or(u16::MAX)
 }
 
-/// It has no place, and gets none back.
+/// Whether the SSD has no place, and gets none back.
 fn is_out(map: &AnyMap, ssd: u16) -> bool {
     matches!(map.state(ssd), None | Some(State3::Out | State3::Spare))
 }
@@ -181,7 +181,7 @@ fn bytes_of(map: &AnyMap) -> Vec<u8> {
     map.table().into_iter().flat_map(u16::to_le_bytes).collect()
 }
 
-/// What a running client cannot change for another map.
+/// Checks that the next map differs only in things that a running client can follow.
 fn check_next(known: &AnyMap, next: &AnyMap) -> Result<(), Error> {
     let wrong = |what: &str| Err(Error::Protocol(format!("{what}: connect anew")));
     match (known, next) {

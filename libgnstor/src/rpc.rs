@@ -96,7 +96,7 @@ impl Rpc {
     ) -> Result<T, Error> {
         match self.runtime.block_on(answer) {
             Ok(response) => Ok(response.into_inner()),
-            // A status of the daemon's has no source. Tonic gives one to each status that it makes itself:
+            // A status of the daemon has no source. Tonic adds one to each status that it makes itself:
             // Cancelled when the deadline passes, Unavailable, Unknown or Internal when the connection
             // breaks.
             Err(status) if status.code() == Code::Cancelled && status.source().is_some() => {

@@ -31,7 +31,7 @@ pub(crate) struct Target<'a> {
     pub(crate) session: &'a Session,
     pub(crate) again: &'a dyn Again,
     pub(crate) file: FileAbi,
-    /// No request crosses a border of chunks of so many blocks.
+    /// No request crosses a multiple of this number of blocks.
     pub(crate) chunk_blocks: u32,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Transfers {
     tainted: Cell<bool>,
 }
 
-/// Makes the connections of a channel anew. All but the wait are made with the transfers locked.
+/// Makes a channel's connections anew. All methods except the wait are called with the transfers locked.
 pub(crate) trait Again {
     /// Tells the session which queue pairs are broken.
     ///
@@ -72,29 +72,29 @@ pub(crate) trait Again {
     /// Driver errors, in words.
     fn note_broken(&self, transfers: &Transfers) -> Result<(), String>;
 
-    /// Waits until a lost SSD is found, or none is lost any more, or the client goes by a newer map than this
+    /// Waits until a lost SSD is found, no SSD is lost any more, or the client uses a newer map than this
     /// epoch's.
     fn wait_change(&self, epoch: u64, most: Duration) -> Wait;
 
-    /// Makes new queue pairs where a lost SSD was found.
+    /// Makes new queue pairs to lost SSDs that were found.
     fn take_found(&self, transfers: &Transfers);
 
-    /// Makes the queue pairs anew, and so ends what is in flight on the old ones. False: no SSD answers.
+    /// Makes the queue pairs anew, which ends everything in flight on the old ones. False: no SSD answers.
     ///
     /// # Errors
-    /// Why not, in words, where no later try can help.
+    /// The reason, in words, if no later try can help.
     fn renew(&self, transfers: &Transfers, left: Duration) -> Result<bool, String>;
 
     /// Whether a lost SSD was found.
     fn has_found(&self) -> bool;
 }
 
-/// What a host call does.
+/// The work of a host call.
 #[derive(Debug)]
 pub(crate) enum Work<'a> {
     /// At most [`STAGING_BYTES`], whole blocks.
     Write(&'a [u8]),
-    /// As a write, from one replica: 0 any, k the k-th that serves.
+    /// A read from one replica: 0 any, k the k-th that serves.
     Read(&'a mut [u8], u32),
     /// On every SSD of the map.
     Flush,
@@ -110,7 +110,7 @@ impl Work<'_> {
     }
 }
 
-/// Bytes one kernel moves.
+/// Number of bytes that one kernel moves.
 pub(crate) const STAGING_BYTES: usize = 4 << 20;
 const MAX_ITEMS: usize = STAGING_BYTES / BLOCK_BYTES as usize;
 /// Longest request: the array's SSDs transfer no more at once (MDTS of 1 MiB). A chunk may be longer.
@@ -142,7 +142,7 @@ impl Transfers {
         timeout: Duration,
     ) -> Result<u32, Error> {
         let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        // Where no request waits, the kernel looks at no volume.
+        // If no request waits, the kernel uses no volume.
         let volume = volume.unwrap_or(self.control.address() + VOLUMES_AT as u64);
         let file = FileAbi { channel: channel.address(), volume, timeout_ns };
         let args = DrainArgs { file, timeout_ns, left: 0, reserved: 0 };
@@ -155,7 +155,7 @@ impl Transfers {
         Ok(u32::from_le_bytes(left))
     }
 
-    /// Nothing is on its way to the staging memory any more: the channel's queue pairs are new ones.
+    /// No late data can reach the staging memory any more, because the channel's queue pairs are new ones.
     pub(crate) fn is_clean(&self) {
         self.tainted.set(false);
     }
@@ -198,11 +198,11 @@ impl Transfers {
         items
     }
 
-    /// Connects anew where an earlier request timed out: then nothing of it can land any more.
+    /// Reconnects if an earlier request timed out. After that none of its data can arrive.
     fn clean(&self, target: Target<'_>) -> Result<(), Error> {
         if self.tainted.get() {
             let left = Duration::from_nanos(target.file.timeout_ns);
-            // It says that it is clean, if it is.
+            // It marks the memory as clean, if it is.
             let _ = target.again.renew(self, left);
         }
         if self.tainted.get() { Err(Error::AfterTimeout) } else { Ok(()) }
@@ -228,7 +228,7 @@ impl Transfers {
         Ok(ended)
     }
 
-    /// Runs requests once. Returns them as they have ended.
+    /// Runs each request once. Returns the requests with their results.
     fn run_once(&self, target: Target<'_>, file: FileAbi, items: &[Item]) -> Result<Vec<Item>, Error> {
         let count = u32::try_from(items.len()).expect("bounded by the staging memory");
         let at = |offset: usize| self.control.address() + offset as u64;
@@ -236,7 +236,7 @@ impl Transfers {
         self.control.write(0, args.as_bytes())?;
         self.control.write(ITEMS_AT, items.as_bytes())?;
         let shape = Shape { blocks: 1, threads: threads(items), smem_bytes: 0 };
-        // Each thread runs its requests one after the other, each under the file's deadline.
+        // Each thread runs its requests one after the other, each with the file's deadline.
         let deadline =
             Duration::from_nanos(file.timeout_ns.saturating_mul(rounds(items))) + Duration::from_secs(5);
         // Until everything is known to have ended, something may still be on its way to the staging memory.
@@ -262,7 +262,7 @@ fn threads(items: &[Item]) -> u32 {
     u32::try_from(items.len()).expect("bounded by the staging memory").next_multiple_of(32).min(THREADS)
 }
 
-/// Requests that one thread runs one after the other.
+/// Number of requests that one thread runs one after the other.
 fn rounds(items: &[Item]) -> u64 {
     items.len().div_ceil(threads(items).max(1) as usize) as u64
 }

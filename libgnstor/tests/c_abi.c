@@ -125,7 +125,7 @@ static void launches_are_checked(void) {
   REFUSED(gn_launch(node, &gpu_only, 1, 32, 0, 0, 1), EINVAL, "no form for the host device");
   REFUSED(gn_launch(node, &both, 0, 32, 0, 0, 1), EINVAL, "no blocks");
   REFUSED(gn_launch(node, &both, 1, 33, 0, 0, 1), EINVAL, "33 threads");
-  // On the CPU every block is there at once; a grid of none is refused all the same.
+  // On the CPU all blocks run at once. A grid without blocks is refused nevertheless.
   CHECK(gn_max_blocks(node, &both, 32, 0, &most) == 0 && most == INT32_MAX);
   REFUSED(gn_launch_together(node, &both, 0, 32, 0, 0, 1), EINVAL, "at most 2147483647");
   REFUSED(gn_launch_together(node, &both, UINT32_MAX, 32, 0, 0, 1), EINVAL, "do not fit");

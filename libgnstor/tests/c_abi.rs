@@ -13,7 +13,7 @@ fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo puts libraries: this test's own folder, or the one above it.
+/// Folder of cargo's libraries: this test's own folder, or its parent.
 fn library(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its path");
     let folders = test.ancestors().skip(1).take(2);

@@ -22,7 +22,7 @@ static bool gn_is_ours(gn_u8 opcode) {
   }
 }
 
-/* CDW10: dwords of data, one-based. 0: no transfer that this SSD makes. */
+/* CDW10: dwords of data, one-based. Returns 0 for a transfer that this SSD does not make. */
 static gn_u32 gn_data_bytes(const gnp_sqe *sqe) {
   gn_u64 bytes = (gn_u64)sqe->cdw10 * 4;
   return bytes <= GN_MAP_BYTES ? (gn_u32)bytes : 0;
@@ -58,7 +58,7 @@ void gn_admin_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, bool 
 
 static gn_u64 gn_join(gn_u32 low, gn_u32 high) { return low | (gn_u64)high << 32; }
 
-/* 0 is no lease, or the end of one. */
+/* 0 means no lease, or the end of a lease. */
 static bool gn_takes_lease(gn_u32 ms, gn_u32 least, gn_u32 most) {
 #ifdef GN_PLANT_LEASE
   return (void)least, ms <= most;
@@ -139,7 +139,7 @@ static void gn_list(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8
                : gn_table_list(dev->table, first, data, bytes);
 }
 
-/* CDW12 bit 0 asks for the map that a voter holds: this SSD is none. */
+/* CDW12 bit 0 asks for the map that a voter holds. This SSD is no voter. */
 static void gn_get_map(struct gn_dev *dev, const gnp_sqe *sqe, gn_u8 *data, gn_u32 bytes,
                        struct gn_verdict *v) {
   gn_u32 len = dev->fleet.bytes && !(sqe->cdw12 & 1) ? dev->fleet.len : 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Reads, writes and their kin: from the 64 bytes of a command to a verdict. Rust: deengine/src/request.rs,
- * deengine/src/io. */
+/* Reads, writes and related commands: from the 64 bytes of a command to a verdict. Rust:
+ * deengine/src/request.rs, deengine/src/io. */
 #include "gn_dev_inner.h"
 
 #define GN_ALL_NAMESPACES 0xFFFFFFFFu
@@ -54,7 +54,7 @@ static void gn_count_in(struct gn_dev *dev, struct gn_io *io, gn_u16 slot) {
   ++volume->in_flight;
 }
 
-/* Pins the pages of the blocks; false: one is another block's. */
+/* Pins the pages of the blocks. False: a page belongs to another block. */
 static bool gn_resolve(struct gn_dev *dev, struct gn_io *io) {
   gn_u32 index;
   bool right = true;
@@ -170,7 +170,7 @@ void gn_command(struct gn_dev *dev, gn_u64 now_ns, gn_u16 client, const gnp_sqe 
   }
 }
 
-/* Judges a command again, when its data is there and before it changes anything (protocol rules 2, 8). */
+/* Judges a command again when its data is there, before it changes a block (protocol rules 2, 8). */
 static struct gn_refused gn_confirm(struct gn_dev *dev, gn_u64 now_ns, const struct gn_io *io, bool failed) {
   struct gn_refused refused;
   gn_u16 slot = GN_NO_SLOT;
@@ -216,7 +216,7 @@ void gn_compare(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, s
   if (!io->orphan) {
     refused = gn_confirm(dev, now_ns, io, failed);
     if (!refused.code && !gn_resolve(dev, io)) refused = gn_no(GN_WRONG_KEY, 0);
-    /* The firmware looks at the serving lease last, whatever else went wrong. */
+    /* The firmware checks the serving lease last, so it overrides every other error. */
     if (!gn_serves(&dev->fleet, now_ns)) refused = gn_no(GN_NOT_SERVING, 0);
   }
   if (io->orphan || refused.code) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* One SSD: made, ended; its commands under way, and the commands of the daemon that wait for them. */
+/* One SSD: how it is made and ended, its commands under way, and the daemon's commands that wait for them. */
 #include "gn_dev_inner.h"
 
 /* A handle is an index and the age of its place, so a late call names no other command. */
@@ -99,7 +99,7 @@ void gn_leave(struct gn_dev *dev, struct gn_io *io) {
   if (!io->counted) return;
   io->counted = false;
   volume = gn_table_find(dev->table, io->request.vid);
-  /* The slot may have been taken over after a forced fence. */
+  /* After a forced fence another volume may have taken the slot. */
   if (!volume || dev->table->slots[io->slot] != volume || volume->entry.generation != io->generation) return;
 #ifdef GN_PLANT_FENCE
   if (volume->serial >> 32 == io->serial >> 32)

@@ -21,7 +21,7 @@
 
 /* Most blocks of a read, write or compare: 1 MiB. */
 #define GN_MAX_BLOCKS 256u
-/* Who asks: a client id, or one of these. */
+/* The client of a command: a client id, or one of these. */
 #define GN_UNKNOWN_CLIENT 0u
 #define GN_DAEMON 0xFFFFu
 #define GN_MAX_FENCES 256u
@@ -39,7 +39,7 @@ enum gn_action {
   GN_COMPARE,
   GN_RANGES,
   GN_WAIT,
-  /* The command is gone: no completion. */
+  /* The command has been removed. It gets no completion. */
   GN_GONE
 };
 
@@ -53,19 +53,19 @@ struct gn_verdict {
   gn_u32 handle;
   gn_u32 bytes;
   gn_u32 blocks;
-  /* A page for each block; GN_NO_PAGE reads as zeros. Stays until the command ends. */
+  /* A page for each block; GN_NO_PAGE reads as zeros. The list is valid until the command ends. */
   const gn_u32 *pages;
 };
 
 struct gn_config {
-  /* Blocks promised, and pages there are: more, for writes under way. */
+  /* Blocks that the SSD promises, and its pages. It has more pages, for writes under way. */
   gn_u64 logical_pages;
   gn_u64 pages;
   /* Key of the map. */
   gn_u64 seed;
   /* Number of the SSD in the fleet map. */
   gn_u16 id;
-  /* Commands under way at a time; buckets of a step of a sweep. */
+  /* Most commands under way at a time, and buckets in a step of a sweep. */
   gn_u32 commands;
   gn_u32 sweep_buckets;
   /* Commands carry one keyed SGL descriptor; false: PRP, which the emulator checks. */
@@ -77,9 +77,9 @@ struct gn_counts {
   gn_u64 reads;
   gn_u64 writes;
   gn_u64 forgets;
-  /* Commands of queues that no client is bound to. */
+  /* Commands of queues without a client. */
   gn_u64 believed;
-  /* Blocks whose stamp was not above the one held. */
+  /* Writes of blocks whose stamp was not above the stamp that the SSD held. */
   gn_u64 overtaken;
   gn_u64 moved;
   gn_u64 swept;
@@ -92,43 +92,43 @@ struct gn_dev;
 struct gn_dev *gn_dev_new(const struct gn_config *config);
 void gn_dev_delete(struct gn_dev *dev);
 
-/* Asks for memory that these commands will need: first the buckets of all, then the records of the pages
- * found there. A dispatcher that has several commands calls it before the first gn_command. */
+/* Prefetches memory that these commands will need: first all buckets, then the records of the pages found
+ * there. A dispatcher that has several commands calls it before the first gn_command. */
 void gn_announce(const struct gn_dev *dev, const gnp_sqe *sqes, gn_u32 count);
-/* The head of a read, write, compare, write zeroes, flush or dataset management. */
+/* Begins a read, write, compare, write zeroes, flush or dataset management. */
 void gn_command(struct gn_dev *dev, gn_u64 now_ns, gn_u16 client, const gnp_sqe *sqe, struct gn_verdict *v);
 /* The data of a GN_WRITE is in its pages, with these block sums (NULL: not computed); `failed`: it is not. */
 void gn_data(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, const gn_u32 *sums,
              struct gn_verdict *v);
-/* The data of a GN_READ is with the host, or failed to get there. */
+/* The data of a GN_READ has reached the host, or has failed to. */
 void gn_done(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, struct gn_verdict *v);
-/* The ranges of a GN_RANGES, as many bytes as it asked for. */
+/* The ranges of a GN_RANGES. Their length is the one that it asked for. */
 void gn_ranges(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, const gn_u8 *ranges,
                struct gn_verdict *v);
-/* The data of a GN_COMPARE is here: the pages to compare it with, or the end of the command. */
+/* The data of a GN_COMPARE. The verdict is the pages to compare it with, or the end of the command. */
 void gn_compare(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, struct gn_verdict *v);
 void gn_compared(struct gn_dev *dev, gn_u32 handle, bool differs, struct gn_verdict *v);
 
-/* A command of the daemon's, as `client` sends it. GN_DONE: `bytes` bytes are to be moved, to the SSD where
- * `to_ssd`, and then comes gn_admin. GN_GONE: the opcode is not the daemon's, so it is the emulator's. */
+/* A command of the daemon from `client`. GN_DONE: the emulator moves `bytes` bytes, to the SSD if `to_ssd`,
+ * and then calls gn_admin. GN_GONE: the opcode is not the daemon's, so the emulator handles it. */
 void gn_admin_begin(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, bool *to_ssd,
                     struct gn_verdict *v);
-/* `data` has the bytes; for LIST and GET it gets them. */
+/* `data` holds the bytes. LIST and GET write their result there. */
 void gn_admin(struct gn_dev *dev, gn_u64 now_ns, const gnp_sqe *sqe, gn_u8 *data, gn_u32 bytes,
               struct gn_verdict *v);
-/* The oldest GN_WAIT that is done: its handle; complete it with success. */
+/* Returns the handle of the oldest GN_WAIT that is done. The caller completes it with success. */
 bool gn_poll(struct gn_dev *dev, gn_u32 *handle);
 
-/* Time passes: sweeps go on, overdue fences close the queues of their stragglers. */
+/* Called as time passes. Continues sweeps, and closes the queues of commands that delay an overdue fence. */
 void gn_tick(struct gn_dev *dev, gn_u64 now_ns);
-/* When gn_tick has something to do next; ~0 for never. */
+/* The time at which gn_tick has work again; ~0 for never. */
 gn_u64 gn_next_ns(const struct gn_dev *dev);
-/* A client whose commands are gone, as a fence was overdue: its queues are to be closed. */
+/* Returns a client whose commands ended because a fence was overdue. The caller closes its queues. */
 bool gn_closed(struct gn_dev *dev, gn_u16 *client);
 
 /* A page for a collector to copy to, or GN_NO_PAGE. */
 gn_u32 gn_take_page(struct gn_dev *dev);
-/* The collector has copied page `from` to `to`, which gn_take_page gave; false: `from` is not mapped. */
+/* The collector has copied page `from` to `to`, which gn_take_page returned. False: `from` is not mapped. */
 bool gn_moved(struct gn_dev *dev, gn_u32 from, gn_u32 to);
 
 const struct gn_oob *gn_page(const struct gn_dev *dev, gn_u32 page);

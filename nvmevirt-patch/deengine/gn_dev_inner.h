@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the files of the device share. */
+/* Declarations that the files of the device share. */
 #ifndef GN_DEV_INNER_H
 #define GN_DEV_INNER_H
 
@@ -12,7 +12,7 @@ struct gn_io {
   gn_u32 age;
   gn_u32 next_free;
   bool used;
-  /* Judged and counted: gn_leave is due. */
+  /* The command was judged and counted. gn_leave must follow. */
   bool counted;
   /* Its queue was closed: no completion. */
   bool orphan;
@@ -30,7 +30,7 @@ struct gn_io {
   gn_u32 *pages;
 };
 
-/* A command of the daemon's that waits until nothing judged by an older entry is in flight. */
+/* A command of the daemon. It waits until no command that was judged by an older entry is in flight. */
 struct gn_fence {
   gn_u32 handle;
   gn_u16 vid;
@@ -71,12 +71,12 @@ struct gn_dev {
   gn_u32 found_count;
   gn_u32 found_most;
   struct gn_sweep *finding;
-  /* Words of insertions and removals that are to be looked at. */
+  /* Words of insertions and removals that the sweeps must check. */
   struct gn_change written[GN_MAX_WRITTEN];
   gn_u32 written_count;
   /* Clients whose queues this step closes, as bits. */
   gn_u8 closing[8192];
-  /* A command of theirs ends at the end of this step. */
+  /* At the end of this step a command of these clients ends. */
   bool ends_closing;
   /* Clients to be closed, as bits. */
   gn_u8 closed[65536 / 8];
@@ -85,43 +85,43 @@ struct gn_dev {
   struct gn_counts counts;
 };
 
-/* Sets a refusal, or success where the code is 0. */
+/* Sets a refusal, or success if the code is 0. */
 void gn_answer(struct gn_dev *dev, struct gn_verdict *v, gn_u16 vid, struct gn_refused refused);
 /* The command of a handle; NULL if there is none. */
 struct gn_io *gn_io_of(struct gn_dev *dev, gn_u32 handle);
 struct gn_io *gn_io_new(struct gn_dev *dev, gn_u32 *handle);
 void gn_io_end(struct gn_dev *dev, struct gn_io *io);
-/* The command is no longer in flight; fences may be done. */
+/* Removes the command from those in flight. Fences may then be done. */
 void gn_leave(struct gn_dev *dev, struct gn_io *io);
 void gn_complete_fences(struct gn_dev *dev);
 void gn_fence(struct gn_dev *dev, gn_u64 now_ns, gn_u16 vid, struct gn_verdict *v);
 
 /* The page of a block: GN_NO_PAGE reads as zeros; false: the page is another block's. */
 bool gn_extent(const struct gn_dev *dev, gn_u16 vid, gn_u32 generation, gn_u32 vba, gn_u32 *page);
-/* The map no longer names this page. */
+/* Releases a page that the map no longer names. */
 void gn_release_page(struct gn_dev *dev, gn_u32 page);
 void gn_give_page(struct gn_dev *dev, gn_u32 page);
 void gn_unpin(struct gn_dev *dev, gn_u32 page);
-/* Whether the stamp of a request is above the one held for a block (protocol rule 6). */
+/* Whether the stamp of a request is above the block's current stamp (protocol rule 6). */
 bool gn_is_newer(const struct gn_dev *dev, const struct gn_volume *volume, const struct gn_request *request,
                  gn_u32 vba, const struct gn_probe *probe);
 struct gn_refused gn_commit(struct gn_dev *dev, struct gn_io *io, const gn_u32 *sums);
 void gn_trim(struct gn_dev *dev, struct gn_volume *volume, const struct gn_request *request);
 
-/* Whether flags and data pointer are those of this transport, and the ids of an SLBA are ids: 0, or the
- * refusal. */
+/* Checks that flags and data pointer fit this transport, and that the ids of an SLBA are valid. Returns 0 or
+ * the refusal. */
 gn_u8 gn_check_frame(const struct gn_dev *dev, const gnp_sqe *sqe);
 gn_u8 gn_check_pointer(const struct gn_dev *dev, const gnp_sqe *sqe, gn_u32 bytes);
 gn_u8 gn_set_address(struct gn_request *request, gn_u64 slba);
-/* The command of a handle that waits for this; else the verdict says that there is none. */
+/* Returns the command of a handle that waits for this call. If there is none, the verdict says so. */
 struct gn_io *gn_expect(struct gn_dev *dev, gn_u32 handle, enum gn_action action, struct gn_verdict *v);
-/* The command has ended: its verdict is that of `refused`. */
+/* Ends the command with the verdict of `refused`. */
 void gn_end(struct gn_dev *dev, struct gn_io *io, gn_u16 vid, struct gn_refused refused,
             struct gn_verdict *v);
 void gn_begin_ranges(struct gn_dev *dev, gn_u16 client, const gnp_sqe *sqe, struct gn_verdict *v);
 
 void gn_sweep_start(struct gn_dev *dev, gn_u64 now_ns, gn_u16 vid, gn_u32 generation);
-/* An insertion has written words behind the front of a sweep. */
+/* Handles words that an insertion has written in buckets which a sweep has passed. */
 void gn_sweep_written(struct gn_dev *dev);
 
 #endif

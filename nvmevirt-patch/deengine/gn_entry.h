@@ -5,8 +5,8 @@
 
 #include "gn_slba.h"
 
-/* Checks 4,096 bytes and writes the entry to `out` as VOLUME LIST gives it. What is behind the used part of a
- * field is zero, and request ids stand without gaps. False: no valid entry, and `out` means nothing. */
+/* Checks 4,096 bytes and writes the entry to `out` in the form of VOLUME LIST. The unused part of each field
+ * is zero, and request ids have no gaps. False: the entry is not valid, and `out` is undefined. */
 bool gn_entry_take(const gn_u8 *bytes, gnp_entry *out);
 /* Computes the checksum after a change. */
 void gn_entry_seal(gnp_entry *entry);

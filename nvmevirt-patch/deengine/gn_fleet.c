@@ -12,7 +12,7 @@ bool gn_fleet_sum_is_right(const gn_u8 *bytes, gn_u32 len, gn_u32 head) {
   return gn_crc32c(crc, bytes + head, len - head) == gn_u32_at(bytes + head - 4);
 }
 
-/* No group names an SSD that is not in, or one twice. */
+/* Checks that groups name only SSDs of the map, and each SSD once. */
 static bool gn_groups_are_right(const gn_u8 *bytes, const gn_u8 *places, gn_u32 groups, gn_u32 width) {
   gn_u32 count = gn_u16_at(bytes + 28), group, at, before;
   for (group = 0; group < groups; ++group) {
@@ -65,7 +65,7 @@ bool gn_fleet_take(struct gn_fleet *fleet, const gn_u8 *bytes, gn_u32 len, gn_u1
   fleet->width = gn_u16_at(copy + 6);
   fleet->own = GNP_PLACE_NONE;
   fleet->has_absent = fleet->has_full = false;
-  /* A lease of before the voters is over. */
+  /* A lease from before the voters has ended. */
   if (fleet->voted) fleet->until_ns = 0;
   fleet->voted = false;
   if (gn_u16_at(copy + 4) == GNP_MAP3_FORMAT) {
@@ -78,7 +78,7 @@ bool gn_fleet_take(struct gn_fleet *fleet, const gn_u8 *bytes, gn_u32 len, gn_u1
   count = gn_u16_at(copy + 28);
   fleet->ssds = NULL;
   fleet->places = copy + GN_HEADER + count * GN_SSD_BYTES;
-  /* Format 2 gives its places to any content. */
+  /* With format 2 every content may use the places. */
   fleet->serves = true;
   for (ssd = count; ssd-- > 0;)
     if (gn_u16_at(copy + GN_HEADER + ssd * GN_SSD_BYTES) == id) fleet->own = (gn_u16)ssd;
@@ -113,12 +113,12 @@ int gn_fleet_place(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 
   for (at = 0; at < replicas; ++at) {
     gn_u32 place = gn_u16_at(row + 2 * at);
 #ifndef GN_PLANT_HOLE
-    /* An empty place is a missing replica; no later place stands in for it. */
+    /* An empty place is a missing replica. No later place replaces it. */
     if (place == GNP_PLACE_NONE) continue;
 #endif
     if ((place & ~GNP_PLACE_FILLING) == fleet->own) {
       if (place & GNP_PLACE_FILLING) return GN_FILLING;
-      /* Format 3 names the first: an SSD that begins to serve does not become it at a lower place. */
+      /* Format 3 names the first. An SSD at a lower place that begins to serve does not become the first. */
 #ifndef GN_PLANT_FIRST
       if (fleet->ssds) first = behind[3] == at;
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Fleet maps of format 3: decoding and checks, and what they say beside the rows. Rust:
+/* Fleet maps of format 3: decoding and checks, and their fields beside the rows. Rust:
  * proto/src/placement/map3, deengine/src/permission/fleet.rs. */
 #include "gn_fleet_inner.h"
 #include "gn_utf8.h"
@@ -10,7 +10,7 @@
 #define GN_VOTES 1u
 #define GN_WITNESS 3u
 
-/* An SSD's record: state, vote, address, an epoch that is not to come. */
+/* Checks an SSD's record: state, vote, address, and an epoch that is not in the future. */
 static bool gn_ssd_is_right(const gn_u8 *ssd, gn_u64 epoch) {
   gn_u8 state = ssd[GN_SSD3_STATE], flags = ssd[39], len = ssd[40], at;
   if (state < GNP_SSD_IN || state > GNP_SSD_FULL) return false;
@@ -83,7 +83,7 @@ gn_u32 gn_fleet3_check(const gn_u8 *bytes, gn_u32 len, gn_u64 *term, gn_u64 *epo
   return (gn_u32)end;
 }
 
-/* The map means this SSD, which has no uuid. */
+/* Whether the map names no uuid for this SSD. */
 static bool gn_has_no_uuid(const gn_u8 *ssd) {
   gn_u32 at;
   for (at = 0; at < 16; ++at)
@@ -114,13 +114,13 @@ void gn_fleet3_take(struct gn_fleet *fleet, gn_u16 id) {
 #ifndef GN_PLANT_CONTENT
   if (gn_u32_at(own + GN_SSD3_INCARNATION) != fleet->incarnation) return;
 #endif
-  /* A map that drops this content ends its incarnation (protocol rule 1a). */
+  /* A map that drops this content ends the content's incarnation (protocol rule 1a). */
   if (own[GN_SSD3_STATE] == GNP_SSD_OUT) ++fleet->incarnation;
   fleet->serves = own[GN_SSD3_STATE] == GNP_SSD_IN || own[GN_SSD3_STATE] == GNP_SSD_FULL;
 }
 
-/* The SSD at the n-th of the places that take a block's writes, the one that comes in behind the others;
- * GNP_PLACE_NONE: none there. */
+/* The n-th SSD that takes a block's writes. The SSD that comes in is after the others. GNP_PLACE_NONE: there
+ * is no n-th. */
 static gn_u32 gn_member(const struct gn_fleet *fleet, const gn_u8 *row, gn_u32 replicas, gn_u32 n) {
   gn_u32 place;
   if (n == replicas)
@@ -129,7 +129,7 @@ static gn_u32 gn_member(const struct gn_fleet *fleet, const gn_u8 *row, gn_u32 r
   return place == GNP_PLACE_NONE ? GNP_PLACE_NONE : place & ~GNP_PLACE_FILLING;
 }
 
-/* How many members the block's group has, and of them the ones in this state. */
+/* The number of members of the block's group, and how many of them are in this state. */
 static gn_u32 gn_members(const struct gn_fleet *fleet, const gnp_entry *entry, gn_u32 vba, gn_u8 state,
                          gn_u32 *in_state) {
   const gn_u8 *row = gn_fleet_row(fleet, entry, vba);

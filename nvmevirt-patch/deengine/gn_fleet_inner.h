@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the two formats of the fleet map share: fields at any alignment, the checksum. */
+/* Functions that the two formats of the fleet map share: fields at any alignment, the checksum. */
 #ifndef GN_FLEET_INNER_H
 #define GN_FLEET_INNER_H
 

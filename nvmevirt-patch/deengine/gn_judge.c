@@ -30,7 +30,7 @@ static bool gn_lease_runs(const struct gn_volume *volume, gn_u64 now_ns) {
   return volume->entry.writer != 0 && gn_runs(volume->lease_until_ns, now_ns);
 }
 
-/* Replicas may differ in what this client must not see. */
+/* Whether replicas may differ in data that this client must not see. */
 static bool gn_may_differ(const struct gn_volume *volume, gn_u64 now_ns, gn_u16 client) {
   if (volume->entry.flags & GNP_ENTRY_UNSETTLED) return true;
   return gn_lease_runs(volume, now_ns) && volume->entry.writer != client;

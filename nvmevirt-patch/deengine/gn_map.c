@@ -2,7 +2,7 @@
 /* The table: look-up, insertion, removal. Rust: deengine/map/src/{map,writer,stash}.rs. */
 #include "gn_map_inner.h"
 
-/* A new key goes to its first bucket while that has so many empty slots, else to the emptier of the two. */
+/* A new key goes to its first bucket if that has this many empty slots, else to the emptier of the two. */
 #define GN_ENOUGH 4
 
 struct gn_map *gn_map_new(gn_u64 entries, gn_u64 pages, gn_u64 seed) {
@@ -123,7 +123,7 @@ gn_u32 gn_map_find(const struct gn_map *map, const struct gn_probe *probe) {
   return stash < GN_STASH ? (gn_u32)gn_map_tail(map)[2 * stash + 1] : GN_NO_PAGE;
 }
 
-/* Changes the page of a slot; the page before. */
+/* Changes the page of a slot. Returns the former page. */
 static gn_u32 gn_set_page(struct gn_map *map, struct gn_at at, gn_u32 page) {
   gn_u64 old = gn_map_line(map, at.bucket)[at.slot];
   gn_map_store(map, at, (old & ~map->shape.page_mask) | page);
@@ -136,7 +136,7 @@ static int gn_ones(gn_u32 bits) {
   return ones[bits & 15] + ones[bits >> 4 & 15];
 }
 
-/* Puts a key that is not in the table into one of its buckets, moving others where it must. */
+/* Puts a new key into one of its buckets. Moves other keys if necessary. */
 static bool gn_place(struct gn_map *map, const struct gn_probe *probe, gn_u64 content) {
   gn_u32 first = gn_map_empty(map, probe->first), second = gn_map_empty(map, probe->second);
   int firsts = gn_ones(first), seconds = gn_ones(second);

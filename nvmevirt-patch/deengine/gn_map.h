@@ -37,7 +37,7 @@ struct gn_change {
 /* What gn_map_check has found wrong. */
 enum { GN_IMAGE_OK = 0, GN_IMAGE_WORD = 1, GN_IMAGE_PAGE = 2, GN_IMAGE_KEY = 3, GN_IMAGE_TWICE = 4 };
 
-/* A map for so many keys at 93 % load, with pages below `pages`; NULL: no memory, or impossible sizes. */
+/* A map for this many keys at 93 % load, with pages below `pages`; NULL: no memory, or impossible sizes. */
 struct gn_map *gn_map_new(gn_u64 entries, gn_u64 pages, gn_u64 seed);
 void gn_map_delete(struct gn_map *map);
 void gn_map_clear(struct gn_map *map);
@@ -47,11 +47,11 @@ struct gn_probe gn_map_place(const struct gn_map *map, gn_u16 vid, gn_u32 vba);
 void gn_map_prefetch(const struct gn_map *map, const struct gn_probe *probe);
 /* The page of a block, or GN_NO_PAGE. */
 gn_u32 gn_map_find(const struct gn_map *map, const struct gn_probe *probe);
-/* Maps a block to a page: the page before, GN_NO_PAGE for a new block, GN_MAP_FULL without a place. */
+/* Maps a block to a page. Returns the former page, GN_NO_PAGE for a new block, or GN_MAP_FULL. */
 gn_u32 gn_map_insert(struct gn_map *map, const struct gn_probe *probe, gn_u32 page);
-/* The page that the block was mapped to, or GN_NO_PAGE. */
+/* Unmaps a block. Returns its former page, or GN_NO_PAGE. */
 gn_u32 gn_map_remove(struct gn_map *map, const struct gn_probe *probe);
-/* Changes the page of a block from `from` to `to`; whether it was `from`. */
+/* Changes the page of a block from `from` to `to`. Returns whether the page was `from`. */
 bool gn_map_replace(struct gn_map *map, const struct gn_probe *probe, gn_u32 from, gn_u32 to);
 
 gn_u64 gn_map_len(const struct gn_map *map);
@@ -73,9 +73,9 @@ bool gn_map_entry(const struct gn_map *map, gn_u64 index, gn_u64 value, gn_u16 *
 typedef void gn_map_each(void *context, gn_u16 vid, gn_u32 vba, gn_u32 page);
 void gn_map_scan(const struct gn_map *map, gn_u64 first, gn_u64 count, gn_map_each *each, void *context);
 
-/* Sets a word of the image; gn_map_check comes before any other use. False: there is no such word. */
+/* Sets a word of the image. Call gn_map_check before any other use. False: no such word exists. */
 bool gn_map_set_word(struct gn_map *map, gn_u64 index, gn_u64 value);
-/* Checks the words that were set: GN_IMAGE_*, and where. */
+/* Checks the words that were set. Returns GN_IMAGE_*, and the place. */
 int gn_map_check(struct gn_map *map, gn_u64 *index);
 bool gn_map_loading(const struct gn_map *map);
 

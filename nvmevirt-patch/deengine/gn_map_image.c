@@ -55,7 +55,7 @@ static int gn_check_word(const struct gn_map *map, gn_u64 bucket, gn_u64 word) {
   return gn_key_is_block(gn_shape_key(&map->shape, bucket, word)) ? GN_IMAGE_OK : GN_IMAGE_KEY;
 }
 
-/* Where a key is first in the words of the stash. */
+/* The first place of a key in the words of the stash. */
 static gn_u32 gn_first_in_stash(const gn_u64 *tail, gn_u64 key) {
   gn_u32 at;
   for (at = 0; at < GN_STASH && tail[2 * at] != (GN_VALID | key); ++at) continue;

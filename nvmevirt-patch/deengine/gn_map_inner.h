@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the files of the map share. */
+/* Declarations that the files of the map share. */
 #ifndef GN_MAP_INNER_H
 #define GN_MAP_INNER_H
 
@@ -10,7 +10,7 @@
 #define GN_NODES 2000u
 #define GN_MAX_MOVES 5u
 
-/* A bucket reached, and the slot of the bucket before whose content would move here. */
+/* A bucket of the search, and the slot of the bucket before whose key would move here. */
 struct gn_node {
   gn_u64 bucket;
   gn_u32 parent;

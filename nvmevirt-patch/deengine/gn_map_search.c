@@ -46,8 +46,8 @@ static void gn_shift(struct gn_map *map, struct gn_at from, struct gn_at to) {
   ++map->moves;
 }
 
-/* Carries out the chain that ends in the empty slot: the move into it first. Returns the slot that the new
- * key gets. */
+/* Makes the moves of the chain, beginning with the move into the empty slot. Returns the slot for the new
+ * key. */
 static struct gn_at gn_walk(struct gn_map *map, gn_u32 node, gn_u32 slot, struct gn_at empty) {
   struct gn_at to = empty;
   gn_u32 turn;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Record of a page: which block of which life of which volume it holds, and what its content is. 32 bytes
- * in memory; nothing of it is kept when the device goes.
+ * Record of a page: volume, generation and block of its content, and the content itself. It takes 32 bytes of
+ * memory, and is lost when the device ends.
  */
 #ifndef GN_OOB_H
 #define GN_OOB_H
@@ -17,7 +17,7 @@ struct gn_oob {
   gn_u8 reserved;
   gn_u32 generation;
   gn_u32 vba;
-  /* Block sum of the content, as the mover of the data has computed it. */
+  /* Block sum of the content, computed by the data mover. */
   gn_u32 sum;
   gn_u32 lease_epoch;
   /* Reads under way. */

@@ -18,10 +18,10 @@
 #include <linux/vmalloc.h>
 
 #define gn_log(...) pr_info("gn: " __VA_ARGS__)
-/* Too large is NULL: without a warning in the log, and without the end of another process. */
+/* Returns NULL for a length that is too large. It neither warns in the log nor kills another process. */
 #define GN_LARGE_ALLOC(BYTES) __vmalloc(BYTES, GFP_KERNEL | __GFP_ZERO | __GFP_NOWARN | __GFP_RETRY_MAYFAIL)
 #define GN_LARGE_FREE(AT) vfree(AT)
-/* Lets others run in a long loop. */
+/* Lets other threads run during a long loop. */
 #define gn_rest() cond_resched()
 
 #else
@@ -46,15 +46,15 @@ typedef gnp_u32 gn_u32;
 typedef gnp_u64 gn_u64;
 __extension__ typedef unsigned __int128 gn_u128;
 
-/* Bytes given out by gn_alloc and not yet taken back; one caller at a time. */
+/* Bytes that gn_alloc has allocated and gn_free has not freed. One caller at a time. */
 extern gn_u64 gn_os_bytes;
 
-/* Zeroed memory, or NULL. Never on the way of a read or write. */
+/* Allocates zeroed memory, or returns NULL. Reads and writes never call it. */
 void *gn_alloc(gn_u64 bytes);
-/* Takes back what gn_alloc gave; NULL is allowed. */
+/* Frees memory of gn_alloc. NULL is allowed. */
 void gn_free(void *memory);
 
-/* So many nanoseconds later, or the end of time. */
+/* The time `span_ns` later, or the end of time. */
 static inline gn_u64 gn_after(gn_u64 now_ns, gn_u64 span_ns) {
   return now_ns > ~0ull - span_ns ? ~0ull : now_ns + span_ns;
 }
@@ -62,7 +62,7 @@ static inline gn_u64 gn_after(gn_u64 now_ns, gn_u64 span_ns) {
 /* The upper half of a product. */
 static inline gn_u64 gn_high(gn_u64 a, gn_u64 b) { return (gn_u64)((gn_u128)a * b >> 64); }
 
-/* CRC-32C (Castagnoli) of bytes behind others whose CRC is `crc`; 0 to begin with. */
+/* CRC-32C (Castagnoli) of bytes that follow others whose CRC is `crc`. Begin with 0. */
 gn_u32 gn_crc32c(gn_u32 crc, const void *data, gn_u64 bytes);
 
 #endif

@@ -61,7 +61,7 @@ void gn_ranges(struct gn_dev *dev, gn_u64 now_ns, gn_u32 handle, bool failed, co
   if (failed || !gnp_id_is_valid((gn_u16)vid)) vid = 0;
   for (at = io->bytes; io->request.writes && !refused.code && !io->orphan && at >= GN_RANGE_BYTES;) {
     at -= GN_RANGE_BYTES;
-    /* Nothing has changed since, so this judges as before; it is for the slot. */
+    /* Nothing has changed since then, so the verdict is the same. The call finds the slot. */
     if (gn_judge_range(dev, now_ns, io, ranges + at, &request, &slot).code) continue;
     gn_trim(dev, dev->table->slots[slot], &request);
   }

@@ -23,10 +23,10 @@ static inline bool gn_stamp_above(struct gn_stamp a, struct gn_stamp b) {
 #endif
 }
 
-/* A refusal on its way to the completion; code 0 says that nothing was refused. */
+/* A refusal for the completion. Code 0: no refusal. */
 struct gn_refused {
   gn_u8 code;
-  /* The map or lease epoch that the refusal speaks of, else 0. */
+  /* The map or lease epoch of the refusal, else 0. */
   gn_u32 epoch;
 };
 

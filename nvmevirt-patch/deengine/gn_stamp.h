@@ -19,15 +19,15 @@ struct gn_history {
   gn_u32 next;
   gn_u32 vbas[GN_HISTORY];
   struct gn_stamp stamps[GN_HISTORY];
-  /* Behind each entry of a chain, and its first: an index + 1, or 0. */
+  /* The link after each entry of a chain, and to its first entry: an index + 1, or 0. */
   gn_u16 links[GN_HISTORY];
   gn_u16 heads[GN_CHAINS];
 };
 
 void gn_history_clear(struct gn_history *history);
-/* The stamp of a block that was applied last within the window. */
+/* The last applied stamp of a block within the window. */
 bool gn_history_held(const struct gn_history *history, gn_u32 vba, struct gn_stamp *stamp);
-/* Remembers an applied stamp; the oldest entry gives way. */
+/* Records an applied stamp. It replaces the oldest entry. */
 void gn_history_record(struct gn_history *history, gn_u32 vba, struct gn_stamp stamp);
 
 #endif

@@ -50,7 +50,7 @@ bool gn_is_newer(const struct gn_dev *dev, const struct gn_volume *volume, const
   if (page != GN_NO_PAGE) {
     const struct gn_oob *oob = &dev->pages[page];
     if (oob->vid == request->vid && oob->vba == vba && oob->generation == volume->entry.generation) {
-      /* Unmapping takes the page away, so a page that is there has the newest stamp. */
+      /* Unmapping releases the page, so a mapped page has the newest stamp. */
       held.lease_epoch = oob->lease_epoch;
       held.sequence = oob->sequence;
       return gn_stamp_above(request->stamp, held);

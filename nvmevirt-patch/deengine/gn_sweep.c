@@ -18,7 +18,7 @@ void gn_sweep_start(struct gn_dev *dev, gn_u64 now_ns, gn_u16 vid, gn_u32 genera
   dev->sweep_at_ns = now_ns;
   for (at = 0; at < dev->sweep_count; ++at)
     if (dev->sweeps[at].vid == vid) return;
-  /* As many volumes as sweeps, so there is room. */
+  /* There are as many sweeps as volumes, so a sweep is always free. */
   if (dev->sweep_count == GN_MAX_VOLUMES) return;
   dev->sweeps[dev->sweep_count].vid = vid;
   dev->sweeps[dev->sweep_count].generation = generation;
@@ -32,7 +32,7 @@ static void gn_note_words(struct gn_dev *dev) {
   const struct gn_change *changes;
   gn_u32 count = gn_map_changes(dev->map, &changes), at;
   if (dev->written_count + count > GN_MAX_WRITTEN) {
-    /* Too many to look at: every sweep begins anew. */
+    /* Too many words to check: every sweep begins again. */
     for (at = 0; at < dev->sweep_count; ++at)
       if (!dev->sweeps[at].ended) dev->sweeps[at].next_bucket = 0;
     dev->written_count = 0;
@@ -57,7 +57,8 @@ static void gn_find(void *context, gn_u16 vid, gn_u32 vba, gn_u32 page) {
     dev->found[dev->found_count++] = vba;
 }
 
-/* Unmaps what the words noted have brought behind the front of its sweep. Unmapping writes words, too. */
+/* Unmaps blocks that the noted words have brought into buckets which their sweep has passed. Unmapping writes
+ * words, too. */
 static void gn_sweep_noted(struct gn_dev *dev) {
   while (dev->written_count) {
     struct gn_change word = dev->written[--dev->written_count];
@@ -81,7 +82,7 @@ static void gn_sweep_step(struct gn_dev *dev, struct gn_sweep *sweep) {
   dev->finding = sweep;
   dev->found_count = 0;
   gn_map_scan(dev->map, sweep->next_bucket, dev->config.sweep_buckets, gn_find, dev);
-  /* These buckets are listed: what moves there from now on is behind the front. */
+  /* These buckets are listed. A key that moves there from now on is in a part that the sweep has passed. */
   sweep->next_bucket = next;
   for (at = 0; at < dev->found_count; ++at) gn_unmap(dev, sweep->vid, dev->found[at]);
   gn_sweep_noted(dev);
@@ -98,7 +99,7 @@ static void gn_sweep_all(struct gn_dev *dev, gn_u64 now_ns) {
   if (!dev->sweep_count || dev->sweep_at_ns > now_ns) return;
   for (at = 0; at < dev->sweep_count; ++at) gn_sweep_step(dev, &dev->sweeps[at]);
   for (at = 0; at < dev->sweep_count; ++at) {
-    /* A transfer that was judged by the living entry may still be under way. */
+    /* A transfer that was judged by the former entry may still be under way. */
     if (dev->sweeps[at].ended && gn_table_fenced(dev->table, dev->sweeps[at].vid))
       gn_table_bury(dev->table, now_ns, dev->sweeps[at].vid);
     else
@@ -115,7 +116,7 @@ static void gn_orphan(struct gn_dev *dev, struct gn_io *io) {
 
 static bool gn_has_bit(const gn_u8 *bits, gn_u16 client) { return bits[client / 8] >> (client % 8) & 1; }
 
-/* Names a client whose queues are to be closed. */
+/* Notes that a client's queues must be closed. */
 static void gn_name_closed(struct gn_dev *dev, gn_u16 client) {
   if (gn_has_bit(dev->closed, client)) return;
   dev->closed[client / 8] |= (gn_u8)(1u << (client % 8));
@@ -128,7 +129,7 @@ static bool gn_is_late(const struct gn_dev *dev, const struct gn_io *io, const s
   return volume && io->used && io->counted && io->request.vid == fence->vid && io->serial != volume->serial;
 }
 
-/* Names the clients with commands that keep a fence past its deadline, which are compares or are not. */
+/* Notes the clients whose commands delay an overdue fence. `compares` selects compares or all others. */
 static bool gn_name_late(struct gn_dev *dev, gn_u64 now_ns, bool compares) {
   bool any = false;
   gn_u32 at, which;

@@ -2,7 +2,7 @@
 /* VOLUME ADD, CHMOD, DELETE, LIST. Rust: deengine/src/permission/mod.rs. */
 #include "gn_table.h"
 
-/* A daemon's term is at most so far above the last. */
+/* The most by which a daemon's term may exceed the last term. */
 #define GN_TERM_JUMP (1ull << 32)
 #define GN_LEAST_VOLUMES 64u
 #define GN_BLOCKS_PER_VOLUME 512u
@@ -35,7 +35,7 @@ void gn_table_delete(struct gn_table *table) {
 
 struct gn_refused gn_table_term(struct gn_table *table, gn_u64 term) {
   if (term < table->term) return gn_no(GN_STALE_TERM, 0);
-  /* A jump would use the terms up, and lock out every later daemon. */
+  /* A larger jump would use up the terms and exclude every later daemon. */
   if (term - table->term > GN_TERM_JUMP) return gn_no(GN_INVALID_FIELD, 0);
   table->term = term;
   return gn_ok();
@@ -45,7 +45,7 @@ static bool gn_dead(const struct gn_table *table, gn_u16 vid) {
   return table->is_dead[vid / 8] >> (vid % 8) & 1;
 }
 
-/* Room for the entry, and for a tombstone of each volume. */
+/* Whether there is room for the entry and for a tombstone of each volume. */
 static bool gn_has_room(const struct gn_table *table, gn_u16 vid) {
   gn_u32 slot, beside = 0;
   for (slot = 0; slot < GN_MAX_VOLUMES; ++slot) {
@@ -56,7 +56,7 @@ static bool gn_has_room(const struct gn_table *table, gn_u16 vid) {
          table->dead_count + beside + !gn_dead(table, vid) <= table->most_dead;
 }
 
-/* Readers and writer, ascending and each once. */
+/* Makes the list of readers and writer: ascending, each once. */
 static void gn_make_readers(struct gn_volume *volume) {
   const gnp_entry *entry = &volume->entry;
   gn_u32 from, at, count = 0;
@@ -82,7 +82,7 @@ static void gn_set_entry(struct gn_volume *volume, const gnp_entry *entry, gn_u6
   gn_make_readers(volume);
 }
 
-/* The entry has been replaced: what it has allowed counts as older from here on. */
+/* The entry has been replaced. Commands that it allowed count as older from here on. */
 static void gn_age(struct gn_volume *volume) {
   ++volume->serial;
   volume->in_flight_older += volume->in_flight;
@@ -139,7 +139,7 @@ struct gn_refused gn_table_chmod(struct gn_table *table, gn_u64 now_ns) {
   old = &volume->entry;
   if (old->state == GNP_VOLUME_DELETING) return gn_no(GN_DELETING, 0);
   if (entry->version <= old->version) return gn_no(GN_STALE_VERSION, 0);
-  /* What placement is computed from cannot change under mapped blocks. */
+  /* Fields that determine the placement cannot change under mapped blocks. */
   if (entry->generation != old->generation || entry->replicas != old->replicas ||
       entry->chunk_shift != old->chunk_shift || entry->factor != old->factor ||
       entry->capacity_blocks < old->capacity_blocks || entry->lease_epoch < old->lease_epoch ||

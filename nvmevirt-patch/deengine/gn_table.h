@@ -38,10 +38,10 @@ struct gn_volume {
   bool used;
   gn_u16 former_writer;
   gn_u64 lease_until_ns;
-  /* Which state of the entry this is; the table's serials never repeat. */
+  /* Serial of the entry's state. Serials of the table never repeat. */
   gn_u64 serial;
   gn_u32 in_flight;
-  /* In flight, but judged by an entry that has been replaced. */
+  /* Commands in flight that were judged by a replaced entry. */
   gn_u32 in_flight_older;
   struct gn_history history;
 };
@@ -62,7 +62,7 @@ struct gn_table {
   gn_u64 term;
   gn_u64 serial;
   gn_u32 volumes;
-  /* Volumes that this SSD has room for, and volume ids of which it remembers the last generation. */
+  /* Volumes for which this SSD has room, and volume ids whose last generation it keeps. */
   gn_u32 most_volumes;
   gn_u32 most_dead;
   gn_u32 dead_count;
@@ -81,24 +81,26 @@ void gn_table_delete(struct gn_table *table);
 
 struct gn_volume *gn_table_find(const struct gn_table *table, gn_u16 vid);
 
-/* Judges a request of `client` (0: not known, so the SLBA is believed), in the order of the firmware. */
+/* Judges a request of `client` (0: unknown, so the client of the SLBA counts), in the order of the
+ * firmware. */
 struct gn_refused gn_table_judge(const struct gn_table *table, const struct gn_fleet *fleet, gn_u64 now_ns,
                                  gn_u16 client, const struct gn_request *request, gn_u16 *slot);
 
-/* Takes note of a daemon's term. */
+/* Takes a daemon's term. */
 struct gn_refused gn_table_term(struct gn_table *table, gn_u64 term);
 /* VOLUME ADD and CHMOD of the entry in `scratch`. */
 struct gn_refused gn_table_add(struct gn_table *table, gn_u64 now_ns);
 struct gn_refused gn_table_chmod(struct gn_table *table, gn_u64 now_ns);
-/* VOLUME DELETE. `gone`: that generation is gone already, so there is nothing to do. */
+/* VOLUME DELETE. `gone`: that generation is already deleted, so nothing remains to do. */
 struct gn_refused gn_table_remove(struct gn_table *table, gn_u16 vid, gn_u32 generation, gn_u64 version,
                                   gn_u64 term, bool *gone);
-/* The sweep of a volume is done: its id may live again, in a higher generation. */
+/* The sweep of a volume is done. Its id may be used again, with a higher generation. */
 void gn_table_bury(struct gn_table *table, gn_u64 now_ns, gn_u16 vid);
-/* Whether nothing is in flight that was judged by an older entry; true for a volume that is gone. */
+/* Whether no command that was judged by an older entry is in flight. True for a volume that does not
+ * exist. */
 bool gn_table_fenced(const struct gn_table *table, gn_u16 vid);
 
-/* Fills `out` with entries from volume id `first` on; how many. */
+/* Fills `out` with entries from volume id `first` on. Returns their number. */
 gn_u32 gn_table_list(const struct gn_table *table, gn_u16 first, gn_u8 *out, gn_u32 bytes);
 /* The same with tombstones, less the first `skip` of volume id `first`. */
 gn_u32 gn_table_list_dead(struct gn_table *table, gn_u64 now_ns, gn_u16 first, gn_u16 skip, gn_u8 *out,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * What an SSD remembers of volumes that are gone. It keeps for good the last generation of each id, and for a
- * day the ids of the requests that last changed it. Rust: deengine/src/admin/tombstones.rs.
+ * State that an SSD keeps of deleted volumes. It keeps the last generation of each id for ever, and the ids
+ * of the requests that last changed it for a day. Rust: deengine/src/admin/tombstones.rs.
  */
 #include "gn_table.h"
 
 #define GN_DAY_NS (24ull * 3600 * 1000000000)
 
-/* As VOLUME LIST gives it. */
+/* A tombstone in the form of VOLUME LIST. */
 struct gn_raw_tombstone {
   gn_u8 magic[4];
   gn_u16 format;
@@ -38,7 +38,7 @@ static gn_u32 gn_lower(const struct gn_table *table, gn_u64 key) {
   return low;
 }
 
-/* Forgets the oldest ones, in one pass over the order. */
+/* Removes the oldest tombstones, in one pass over the order. */
 static void gn_drop_oldest(struct gn_table *table, gn_u32 count) {
   gn_u32 from, to = 0;
   if (!count) return;

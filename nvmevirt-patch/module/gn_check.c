@@ -66,7 +66,7 @@ int gn_check_play(struct gn_file *file, const gn_u8 *op, gn_u32 bytes) {
   return answered;
 }
 
-/* Takes bytes up to the end of one operation, and plays it if it is whole. */
+/* Takes bytes up to the end of one operation. Plays the operation if it is whole. */
 static ssize_t gn_take(struct gn_file *file, const char __user *from, size_t bytes) {
   gn_u32 wants = file->have < 4 ? 4 : 4 + gn_u32_of(file->in), part;
   int result = 0;
@@ -85,7 +85,7 @@ static ssize_t gn_take(struct gn_file *file, const char __user *from, size_t byt
   return result < 0 ? result : part;
 }
 
-/* Takes operations, up to the beginning of one, or as many as there is room for answers. */
+/* Takes operations, until the rest is not whole or until there is no room for more answers. */
 static ssize_t gn_take_all(struct gn_file *file, const char __user *from, size_t bytes) {
   ssize_t used = 0, part = 0;
   if (file->from == file->to) file->from = file->to = 0;
@@ -103,7 +103,7 @@ static ssize_t gn_take_all(struct gn_file *file, const char __user *from, size_t
   return used ? used : part;
 }
 
-/* Whether the write begins a vector file; a length of operation that is begun is none. */
+/* Whether the write begins a vector file. It does not if the former write ended within an operation. */
 static bool gn_begins_vector(const struct gn_file *file, const char __user *from, size_t bytes) {
   gn_u8 head[4];
   if (file->have || bytes < sizeof head || copy_from_user(head, from, sizeof head)) return false;
@@ -118,7 +118,7 @@ static ssize_t gn_check_write(struct file *opened, const char __user *from, size
   if (file->broken)
     result = -EINVAL;
   else if (file->held)
-    /* Its answers are to be read first. */
+    /* The caller must first read the vector file's answers. */
     result = -EAGAIN;
   else if (gn_begins_vector(file, from, bytes))
     result = file->from == file->to ? gn_check_take_vector(file, from, bytes) : -EAGAIN;
@@ -144,7 +144,7 @@ static ssize_t gn_check_read(struct file *opened, char __user *to, size_t bytes,
   return part;
 }
 
-/* There is no ioctl. The sentence says what to do instead. */
+/* The device has no ioctl. The message says what to do instead. */
 static long gn_check_ioctl(struct file *opened, unsigned int request, unsigned long at) {
   gn_log("no ioctl %#x here: write operations or a vector file, and read the answers\n", request);
   return -ENOTTY;

@@ -7,7 +7,7 @@
 
 static struct dentry *gn_folder;
 
-/* What the last script has counted, also when its file is closed. */
+/* Counters of the last script. They stay when its file is closed. */
 static struct {
   struct gn_counts counts;
   gn_u64 keys;

@@ -26,7 +26,7 @@ ssize_t gn_check_take_vector(struct gn_file *file, const char __user *from, size
   if (copy_from_user(held, from, bytes)) return gn_refuse(held, -EFAULT, "it cannot be read");
   why = gn_vector_open(&file->vector, held, (gn_u32)bytes);
   if (why) return gn_refuse(held, -EINVAL, why);
-  /* A script of its own: nothing is left of what was played before. */
+  /* The file gets its own player, so no state of former operations remains. */
   player = gn_player_new();
   if (!player) return gn_refuse(held, -ENOMEM, "there is not enough memory");
   gn_check_look();

@@ -56,7 +56,7 @@ static int gn_play_one(struct gn_player *p, const gn_u8 *op, gn_u32 bytes, gn_u8
 /* Bytes of a TICK: its time is where a command has it. */
 #define GN_TICK_BYTES 9u
 
-/* A device gets a twin where its operation asks for one, and no other has one. */
+/* Checks that a device has a twin if its operation asks for one, and otherwise none. */
 static bool gn_twin_is_right(struct gn_player *p, const gn_u8 *op, gn_u32 bytes) {
   const char *why;
   p->has_twin = bytes > GN_DEVICE_BYTES && op[GN_DEVICE_BYTES] != 0;

@@ -51,9 +51,9 @@ enum {
   GN_EV_STATE = 6,
   GN_EV_VALUE = 7,
   GN_EV_WORDS = 8,
-  /* The same commands with PRP were answered otherwise; never right. */
+  /* The twin gave another answer to the same command with PRP. Always an error. */
   GN_EV_TWIN = 0xED,
-  /* The device contradicts itself; never right. */
+  /* The device contradicts itself. Always an error. */
   GN_EV_BROKEN = 0xEE
 };
 

@@ -46,7 +46,7 @@ static void gn_say_verdict(struct gn_player *p, gn_u32 token, const struct gn_ve
   }
 }
 
-/* Ends a command without a word: its queue was closed. */
+/* Ends a command without a completion, because its queue was closed. */
 static void gn_end_quietly(struct gn_player *p, struct gn_token *named) {
   struct gn_verdict v;
   switch (named->action) {
@@ -65,7 +65,7 @@ static void gn_end_quietly(struct gn_player *p, struct gn_token *named) {
   named->handle = 0;
 }
 
-/* What follows from the operation beside its own answer: time passes, queues close, fences are done. */
+/* Effects of the operation beside its own answer: time passes, queues close, fences are done. */
 static void gn_follow_up(struct gn_player *p, gn_u64 now_ns) {
   struct gn_verdict v;
   gn_u16 client;
@@ -249,7 +249,7 @@ static void gn_op_admin(struct gn_player *p) {
   gn_follow_up(p, now_ns);
 }
 
-/* A collector moves so many mapped pages, drawn from a seed: nothing that a host sees changes. */
+/* A collector moves this many mapped pages, drawn from a seed. A host must see no change. */
 static void gn_op_move(struct gn_player *p) {
   gn_u32 count = (gn_u32)gn_get(p, 4), turn;
   gn_u64 seed = gn_get(p, 8), pages = gn_pages_of(p->dev);

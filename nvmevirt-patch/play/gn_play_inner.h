@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the files of the player share. */
+/* Declarations that the files of the player share. */
 #ifndef GN_PLAY_INNER_H
 #define GN_PLAY_INNER_H
 
@@ -24,7 +24,7 @@ struct gn_wait {
 };
 
 struct gn_player {
-  /* Plays the same to a device of PRP, whose answers must be the same. */
+  /* Plays the same operations to a device with PRP. Its answers must be equal. */
   struct gn_player *twin;
   gn_u8 *twin_answer;
   bool has_twin;
@@ -47,7 +47,7 @@ struct gn_player {
   gn_u8 *answer;
   gn_u32 answered;
   bool is_long;
-  /* Of a scan of the map. */
+  /* State of a scan of the map. */
   gn_u16 scan_vid;
   gn_u32 scan_count;
   gn_u32 *found;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Operations on a map alone: every answer is values, or words of the image. */
+/* Operations on a map alone. Every answer consists of values, or of words of the image. */
 #include "gn_play_inner.h"
 
 #define GN_FOUND_MOST 65536u
@@ -9,7 +9,7 @@
 /* Odd, so that no two numbers of blocks have the same product. */
 #define GN_SPREAD 0x9E3779B1u
 
-/* Keys between two rests of a long operation: some microseconds, also in a slow guest. */
+/* Keys between two calls of gn_rest in a long operation: some microseconds, even in a slow guest. */
 #define GN_REST_EVERY 256
 
 static void gn_value(struct gn_player *p, gn_u64 value) {
@@ -97,8 +97,8 @@ static void gn_scan_map(struct gn_player *p) {
   gn_value(p, p->scan_hash);
 }
 
-/* Maps many blocks that a seed gives, each to a page of its number, or looks them up. Tells how many had a
- * place, or have their page. */
+/* Maps many blocks of a seed, each to the page of its number, or looks them up. Returns the number of blocks
+ * that had a place, or have their page. */
 static void gn_many(struct gn_player *p, bool looks) {
   static const gn_u16 vids[3] = {1, 7, 0xFFFE};
   gn_u64 first = gn_get(p, 8), seed = gn_get(p, 8), pages = gn_map_pages(p->map), right = 0;

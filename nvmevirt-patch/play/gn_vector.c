@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Vector files: checked as a whole, then taken operation by operation. */
+/* Vector files: the whole file is checked first, then its operations are taken one by one. */
 #include "gn_vector.h"
 
 bool gn_vector_begins(const gn_u8 *bytes, gn_u32 len) { return len >= 4 && !memcmp(bytes, "GNVS", 4); }

@@ -43,7 +43,7 @@ bool gn_vector_begins(const gn_u8 *bytes, gn_u32 len);
 const char *gn_vector_open(struct gn_vector *vector, const gn_u8 *bytes, gn_u32 len);
 /* Goes to the next operation; false: there is none. */
 bool gn_vector_next(struct gn_vector *vector);
-/* Whether this is the answer that the file has. */
+/* Whether this answer is equal to the file's. */
 bool gn_vector_is_answer(const struct gn_vector *vector, const gn_u8 *answer, gn_u32 bytes);
 
 #endif

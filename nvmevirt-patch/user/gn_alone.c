@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Goes through the states of gn_alone.h, and says which are right. */
+/* Plays the states of gn_alone.h, and prints which are right. */
 #include "gn_alone.h"
 
 gnp_entry gn_alone_entry;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * States that no command of a script brings the Rust firmware into, so that no vector has them. The firmware
- * has more room, waits, or knows no such connection. What this code does there is asked for here.
+ * States that the Rust firmware cannot reach by commands of a script, so that no vector has them. The
+ * firmware has more room, waits, or knows no such connection. The tests here check this code's behaviour in
+ * these states.
  */
 #ifndef GN_ALONE_H
 #define GN_ALONE_H
@@ -12,7 +13,7 @@
 #define GN_T0 1000000ull
 #define GN_LAST_NS (~0ull)
 
-/* Ends a state where something is not so; the line says where. */
+/* Ends a state's test if a condition fails. The line says where. */
 #define GN_IS(WHAT)                                  \
   do {                                               \
     if (!(WHAT)) {                                   \
@@ -27,7 +28,7 @@ extern gn_u8 gn_alone_data[GN_MAP_BYTES];
 
 /* A device with a map and volume 1; NULL: it cannot be made. */
 struct gn_dev *gn_alone_ready(gn_u64 now, gn_u32 commands, gn_u64 pages);
-/* A command of the daemon's, or what claims to be one; the code of its refusal. */
+/* Sends a command of the daemon, or one that claims to be. Returns the code of its refusal. */
 gn_u8 gn_alone_send(struct gn_dev *dev, gn_u64 now, gn_u16 client, gn_u8 opcode, const void *data,
                     gn_u32 bytes, struct gn_verdict *v);
 /* VOLUME ADD or CHMOD of the entry in hand. */
@@ -35,10 +36,10 @@ gn_u8 gn_alone_change(struct gn_dev *dev, gn_u64 now, gn_u8 opcode, struct gn_ve
 gn_u8 gn_alone_delete(struct gn_dev *dev, gn_u64 now, gn_u16 vid, gn_u32 generation, struct gn_verdict *v);
 /* A command for volume 1 that the writer's lease allows. */
 gnp_sqe gn_alone_io(gn_u8 opcode, gn_u16 client, gn_u32 vba, gn_u32 blocks);
-/* Sends a command on a queue of `from`; the code of its refusal. */
+/* Sends a command on a queue of `from`. Returns the code of its refusal. */
 gn_u8 gn_alone_ask(struct gn_dev *dev, gn_u64 now, gn_u16 from, gnp_sqe sqe, struct gn_verdict *v);
 
-/* Each brings a device into a state; whether all is right there. */
+/* Each brings a device into a state. Returns whether the device is right there. */
 bool gn_state_fences(struct gn_dev *dev);
 bool gn_state_slots(struct gn_dev *dev);
 bool gn_state_no_page(struct gn_dev *dev);

@@ -65,7 +65,7 @@ static int gn_order_op(struct gn_player *player, gn_u8 opcode, gn_u32 token, con
   return gn_command_op(player, GN_OP_ADMIN, GN_DAEMON, token, sqe, data, bytes);
 }
 
-/* What shows a change: the image of the map, and that there is a device. */
+/* The state that shows a change: the image of the map, and whether there is a device. */
 static bool gn_look_at(struct gn_player *player, gn_u8 *into, int *bytes) {
   gn_begin_op(GN_OP_IMAGE);
   *bytes = gn_play_op(player, gn_op_len);
@@ -121,7 +121,7 @@ bool gn_state_cut_short(struct gn_dev *dev) {
   return is_right;
 }
 
-/* Each client has a command that keeps a CHMOD: all are closed in one answer. */
+/* Each client has a command that delays a CHMOD. One answer closes all of them. */
 static bool gn_close_all(struct gn_player *player) {
   static gn_u8 map[GN_FRESH_MAP_BYTES];
   gnp_entry *entry = &gn_alone_entry;

@@ -15,7 +15,7 @@ bool gn_state_fences(struct gn_dev *dev) {
   }
   ++gn_alone_entry.version;
   GN_IS(gn_alone_change(dev, GN_T0, GNP_VOLUME_CHMOD, &v) == GN_NOT_READY);
-  /* It has taken effect. */
+  /* The change has taken effect. */
   GN_IS(gn_alone_change(dev, GN_T0, GNP_VOLUME_CHMOD, &v) == GN_STALE_VERSION);
   GN_IS(!gn_poll(dev, &handle));
   gn_done(dev, GN_T0, reader, false, &v);
@@ -30,7 +30,7 @@ bool gn_state_slots(struct gn_dev *dev) {
   GN_IS(gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_READ, 7, 1, 1), &other) == GN_NOT_READY);
   GN_IS(gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_COMPARE, 7, 1, 1), &other) == GN_NOT_READY);
   GN_IS(gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_DATASET_MANAGEMENT, 7, 0, 1), &other) == GN_NOT_READY);
-  /* What needs no slot, and what is refused anyway. */
+  /* Commands that need no slot, and commands that are refused in any case. */
   GN_IS(!gn_alone_ask(dev, GN_T0, 7, gn_alone_io(GNP_IO_WRITE_ZEROES, 7, 2, 1), &other));
   GN_IS(other.action == GN_FORGET);
   GN_IS(gn_alone_ask(dev, GN_T0, 9, gn_alone_io(GNP_IO_READ, 9, 1, 1), &other) == GN_NOT_A_READER);
@@ -53,7 +53,7 @@ bool gn_state_no_page(struct gn_dev *dev) {
   return true;
 }
 
-/* All queues without a client are one to an overdue fence; a queue with a client stays. */
+/* An overdue fence treats all queues without a client as one. It does not close a queue with a client. */
 bool gn_state_unbound(struct gn_dev *dev) {
   struct gn_verdict v, others[3];
   gn_u16 client;
@@ -82,7 +82,7 @@ bool gn_state_unbound(struct gn_dev *dev) {
   return true;
 }
 
-/* The firmware connects no queue with such a client, so it never sees one. */
+/* The firmware connects no queue with such a client, so it never gets such a command. */
 bool gn_state_no_client(struct gn_dev *dev) {
   static const gn_u8 verbs[] = {GNP_IO_READ, GNP_IO_WRITE, GNP_IO_COMPARE, GNP_IO_WRITE_ZEROES};
   static const gn_u8 orders[] = {GNP_VOLUME_ADD, GNP_VOLUME_LIST, GNP_VOLUME_DELETE, GNP_VOLUME_CHMOD,
@@ -103,7 +103,7 @@ bool gn_state_no_client(struct gn_dev *dev) {
   return true;
 }
 
-/* A record that names another block: only damaged memory brings it about. */
+/* A record that names another block. Only damaged memory causes it. */
 bool gn_state_wrong_key(struct gn_dev *dev) {
   struct gn_verdict v;
   struct gn_oob *record;
@@ -151,7 +151,7 @@ bool gn_state_end_of_time(struct gn_dev *dev) {
   return true;
 }
 
-/* The length of a command with PRP is that of its blocks, and the checks look at no pointer. */
+/* With PRP the length of a command is that of its blocks. The checks use no pointer. */
 bool gn_state_prp(struct gn_dev *dev) {
   gn_u32 blocks, kind;
   struct gn_verdict v;
@@ -185,7 +185,8 @@ bool gn_state_prp(struct gn_dev *dev) {
 
 #define GN_LIVES 66000u
 
-/* More deaths than there is room for: the oldest are forgotten first, and all of them after a day. */
+/* More deleted volumes than there is room for. The oldest are forgotten first, and all of them after a
+ * day. */
 bool gn_state_many_deaths(struct gn_dev *dev) {
   const gn_u32 room = GN_MAP_BYTES / GN_TOMBSTONE_BYTES;
   gn_u64 now = GN_T0;

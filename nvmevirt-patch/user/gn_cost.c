@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* CPU time of a verdict with its look-up, beside which the firmware's own is measured. */
+/* Measures the CPU time of a verdict with its look-up. scripts/checks-cost compares it with the
+ * firmware's. */
 #define _POSIX_C_SOURCE 200809L
 #include "gn_user.h"
 
@@ -99,7 +100,7 @@ int gn_cost(gn_u64 blocks) {
     double begin = gn_seconds(), ns;
     for (at = 0; at < GN_READS; ++at) {
       struct gn_verdict v;
-      /* As firmware_rate announces its batches. */
+      /* Announces batches as firmware_rate does. */
       if (at % GN_BATCH == 0) gn_announce(dev, &reads[at], GN_BATCH);
       gn_command(dev, GN_NOW_NS, 7, &reads[at], &v);
       gn_must(&v, GN_READ);

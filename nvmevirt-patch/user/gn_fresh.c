@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* What a fresh SSD is told first: a map with this SSD alone, and volume 1. */
+/* First commands to a fresh SSD: a map with this SSD alone, and volume 1. */
 #include "gn_user.h"
 
 void gn_make_map(gn_u8 *map) {

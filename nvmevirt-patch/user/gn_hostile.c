@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Operations of random bytes, lengths that cannot be, bent vector files, and any ioctl. What is
- * played answers or is refused; a crash, a hang or an ioctl that succeeds is a fault. */
+/* Plays operations of random bytes, impossible lengths, bent vector files, and any ioctl. Each must be
+ * answered or refused. A crash, a hang or a successful ioctl is a fault. */
 #define _POSIX_C_SOURCE 200809L
 #include "gn_hostile.h"
 
@@ -38,7 +38,7 @@ static int gn_file_here(struct gn_hostile *h, struct gn_way *way) {
   return gn_fresh(h, way);
 }
 
-/* How the module has to end a file that it has taken: with 0 behind the last answer, or with an errno. */
+/* The errno with which the module must end this vector file, or 0 if the file has no error. */
 static int gn_end_of(struct gn_vector vector) {
   static gn_u8 answer[GN_ANSWER_MOST];
   struct gn_player *player = gn_player_new();
@@ -78,14 +78,14 @@ static int gn_file_there(struct gn_hostile *h, struct gn_way *way) {
   return 0;
 }
 
-/* Here: the player gets the bytes as they are, and refuses or answers. */
+/* Gives the bytes to the player of this program, which must refuse or answer. */
 static int gn_hostile_here(struct gn_hostile *h, struct gn_way *way) {
   static gn_u8 answer[GN_ANSWER_MOST];
   const char *why;
   gn_u32 bytes = gn_draw_any(h) - 4;
   bool refused = gn_play(way->player, h->bytes + 4, bytes, answer, &why) < 0;
   ++*(refused ? &h->refused : &h->played);
-  /* Without a device there is nothing to refuse. */
+  /* Without a device there is nothing that could refuse. */
   return gn_draw(h, 512) == 0 || !gn_player_device(way->player) ? gn_fresh(h, way) : 0;
 }
 
@@ -93,14 +93,14 @@ static int gn_any_ioctl(struct gn_hostile *h, int device) {
   static gn_u8 memory[256];
   unsigned long request = (unsigned long)gn_draw(h, 1ull << 32), kind = (unsigned long)gn_draw(h, 3);
   void *at = kind == 0 ? NULL : kind == 1 ? (void *)memory : (void *)(uintptr_t)gn_draw(h, ~0ull);
-  /* Type 54h is the kernel's own: it never comes to a driver's table. */
+  /* Type 54h belongs to the kernel, which never passes it to a driver. */
   if ((request >> 8 & 0xFF) == 0x54) return 0;
   ++h->ioctls;
   if (ioctl(device, request, at) >= 0) return gn_complain("ioctl", "one succeeded");
   return errno == ENOTTY ? 0 : gn_complain("ioctl", strerror(errno));
 }
 
-/* Through the device, which a refusal leaves broken until it is opened anew. */
+/* Plays through the device. After a refusal the device does nothing until it is opened again. */
 static int gn_hostile_there(struct gn_hostile *h, struct gn_way *way) {
   static gn_u8 answers[GN_ANSWER_MOST];
   gn_u32 bytes = gn_draw_any(h);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What a seed of random bytes draws. */
+/* State of a run with random bytes from one seed. */
 #ifndef GN_HOSTILE_H
 #define GN_HOSTILE_H
 
@@ -13,14 +13,14 @@ struct gn_hostile {
   gn_u64 played;
   gn_u64 refused;
   gn_u64 ioctls;
-  /* Vector files that are taken, and that are refused as a whole. */
+  /* Vector files that were taken, and vector files that were refused as a whole. */
   gn_u64 files;
   gn_u64 bad_files;
   /* Operations since the device was made. */
   gn_u32 age;
   gn_u64 now_ns;
   gn_u32 token;
-  /* What the devices here have done. */
+  /* Counters of the devices in this program. */
   gn_u64 reads;
   gn_u64 writes;
   gn_u64 closed;
@@ -30,7 +30,7 @@ gn_u64 gn_draw(struct gn_hostile *h, gn_u64 below);
 void gn_set(gn_u8 *at, gn_u64 value, gn_u32 bytes);
 /* An operation behind its length, in h->bytes; its bytes in all. */
 gn_u32 gn_draw_any(struct gn_hostile *h);
-/* A vector file, mostly bent. `must_fail`: no file that is bent so may be taken. */
+/* Draws a vector file, mostly bent. `must_fail`: a file that is bent in this way must be refused. */
 const gn_u8 *gn_draw_file(struct gn_hostile *h, gn_u32 *bytes, bool *must_fail);
 
 #endif

@@ -28,7 +28,7 @@ void gn_set(gn_u8 *at, gn_u64 value, gn_u32 bytes) {
   for (index = 0; index < bytes; ++index) at[index] = (gn_u8)(value >> 8 * index);
 }
 
-/* A device that there can be, so that what follows has one; every sixteenth time of any size. */
+/* Draws a device of possible size, so that later operations have one. Every sixteenth has any size. */
 static gn_u32 gn_draw_device(struct gn_hostile *h) {
   gn_u64 blocks = gn_draw(h, 16) ? 64 + gn_draw(h, 4096) : gn_draw(h, 1ull << gn_draw(h, 64));
   gn_set(h->bytes, 35, 4);
@@ -40,7 +40,7 @@ static gn_u32 gn_draw_device(struct gn_hostile *h) {
   gn_set(h->bytes + 31, 1 + gn_draw(h, 64), 4);
   gn_set(h->bytes + 35, 1 + gn_draw(h, 64), 4);
   if (gn_draw(h, 2)) return 39;
-  /* With a twin. */
+  /* The device gets a twin. */
   h->bytes[39] = 1;
   gn_set(h->bytes, 36, 4);
   return 40;

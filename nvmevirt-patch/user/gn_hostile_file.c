@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Draws vector files: right ones with answers that are not, and bent ones. */
+/* Draws vector files: correct files with wrong answers, and bent files. */
 #include "gn_hostile.h"
 
 #define GN_FILE_OPS 6u

@@ -49,7 +49,7 @@ static int gn_serve(struct gn_way *way) {
   return have ? gn_complain("standard input", "the last operation is cut short") : 0;
 }
 
-/* What the arguments ask for. */
+/* The options of the command line. */
 struct gn_ask {
   const char *through;
   const char *folder;
@@ -58,7 +58,7 @@ struct gn_ask {
   bool twins;
 };
 
-/* -1: go on; otherwise the status to end with. */
+/* Reads the arguments. Returns -1 to go on, otherwise the exit status. */
 static int gn_read_arguments(int argc, char **argv, struct gn_ask *ask) {
   int at;
   for (at = 1; at < argc; ++at) {

@@ -25,13 +25,13 @@ static gn_u8 *gn_read_file(const char *path, gn_u32 *len) {
   return bytes;
 }
 
-/* The answer to the operation in hand; -1: there is none. */
+/* The length of the answer to the current operation; -1: there is none. */
 static int gn_answer_of(struct gn_way *way, const struct gn_vector *vector, gn_u8 *answer) {
   if (way->device < 0) return gn_way_one(way, vector->op, vector->op_bytes, answer);
   return gn_way_read_answer(way, answer);
 }
 
-/* What the module says at the end of a file: that there is no more, or EILSEQ behind a difference. */
+/* Checks the module's result at the end of a file: no more answers, or EILSEQ after a difference. */
 static int gn_check_end(struct gn_way *way, bool differs) {
   gn_u8 more;
   ssize_t got = read(way->device, &more, 1);
@@ -39,7 +39,7 @@ static int gn_check_end(struct gn_way *way, bool differs) {
   return gn_complain("the module", differs ? "it has not seen the difference" : "it goes on behind the file");
 }
 
-/* Plays a file; whether every answer is the one in it. */
+/* Plays a file. Returns whether every answer is equal to the file's. */
 static int gn_play_file(struct gn_way *way, struct gn_vector *vector) {
   static gn_u8 answer[GN_ANSWER_MOST];
   while (gn_vector_next(vector)) {
@@ -57,7 +57,8 @@ static int gn_play_file(struct gn_way *way, struct gn_vector *vector) {
   return 0;
 }
 
-/* Takes a file: here it is checked here, and there by the module, which gets it whole. */
+/* Takes a file. This program checks it before it plays it here. The module gets it in one write and checks it
+ * itself. */
 static int gn_take_file(struct gn_way *way, const char *path) {
   struct gn_vector vector;
   gn_u32 len = 0;

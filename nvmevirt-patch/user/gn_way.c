@@ -106,7 +106,7 @@ int gn_way_one(struct gn_way *way, const gn_u8 *op, gn_u32 bytes, gn_u8 *answer)
   return answered;
 }
 
-/* Reads so many bytes. */
+/* Reads exactly this many bytes. */
 static bool gn_read_all(int device, gn_u8 *data, gn_u32 bytes) {
   while (bytes) {
     ssize_t got = read(device, data, bytes);

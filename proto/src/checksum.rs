@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The block sum: 32 bits over the 1,024 little-endian words of a 4 KiB block.
 //!
-//! The mover of the data computes it: the emulated HCA's copy warps, or the CPU. It must be the same in any
-//! order of the words, so it is a wrapping sum of `mix(word + (index + 1) * STEP)`. `mix` is a bijection of
-//! 32-bit words, so a change of any single word always changes the sum. A change of several words escapes
-//! with a chance of 2^-32. It detects faults, not attacks.
+//! The part that moves the data computes it: copy warps of the emulated HCA, or the CPU. They take the words
+//! in any order. So the sum is a wrapping sum of `mix(word + (index + 1) * STEP)`. `mix` is a bijection of
+//! 32-bit words, so a change of any single word always changes the sum. A change of several words goes
+//! unnoticed with a chance of 2^-32. The sum detects faults, not attacks.
 
 use crate::BLOCK_BYTES;
 
 const STEP: u32 = 0x9E37_79B9;
 
-/// The bijection of the sum (the 32-bit finaliser of MurmurHash3).
+/// The bijection `mix` of the sum (the 32-bit finaliser of MurmurHash3).
 pub const fn mix(word: u32) -> u32 {
     let mut x = word;
     x ^= x >> 16;
@@ -36,16 +36,17 @@ pub fn block_sum(block: &[u8]) -> u32 {
     sum
 }
 
-/// The CRC-32C of a structure that holds its own checksum: its four bytes at `at` count as zeros.
+/// CRC-32C of a structure that holds its own checksum. The four bytes of the checksum, at offset `at`, count
+/// as zeros.
 ///
 /// # Panics
-/// If the structure ends before them.
+/// If the structure ends before `at + 4`.
 pub(crate) fn crc_around(bytes: &[u8], at: usize) -> u32 {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..at]), &[0; 4]);
     crc32c::crc32c_append(crc, &bytes[at + 4..])
 }
 
-/// Puts [`crc_around`] of a structure where it belongs.
+/// Computes [`crc_around`] of a structure and writes it at offset `at`.
 pub(crate) fn seal_around(bytes: &mut [u8], at: usize) {
     let crc = crc_around(bytes, at);
     bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());

@@ -110,12 +110,12 @@ impl AuthFields {
     /// The security protocol of NVMe authentication.
     pub const SECP: u8 = 0xE9;
 
-    /// The fields of a command that moves so many bytes.
+    /// The fields of a command that moves `bytes` bytes.
     pub fn new(bytes: u32) -> Self {
         Self { spsp0: 1, spsp1: 1, secp: Self::SECP, bytes: bytes.into(), ..Self::default() }
     }
 
-    /// Whether they name NVMe authentication.
+    /// Whether the fields name the protocol of NVMe authentication.
     pub fn is_nvme(&self) -> bool {
         (self.secp, self.spsp0, self.spsp1) == (Self::SECP, 1, 1)
     }
@@ -138,7 +138,8 @@ pub struct ConnectData {
     pub subnqn: [u8; 256],
     /// Host NQN, NUL padded.
     pub hostnqn: [u8; 256],
-    /// Proof that an I/O queue's host is its controller's; zeros without one. Reserved in NVMe.
+    /// Proof that the host of an I/O queue is the host of the controller; zeros without a proof. NVMe
+    /// reserves these bytes.
     pub proof: [u8; PROOF_BYTES],
     /// Reserved.
     pub reserved2: [u8; 216],
@@ -156,16 +157,16 @@ pub const CNTLID_ANY: u16 = 0xFFFF;
 /// only (protocol rule 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// The identity it speaks for.
+    /// The identity that the host speaks for.
     pub identity: Identity,
     /// Host Identifier (NVMe over Fabrics, Connect): tells hosts of the same identity apart.
     pub id: [u8; 16],
-    /// Number of the client's registration; 0 for the daemon, and for a client without one.
+    /// Number of the client's registration; 0 for the daemon, and for a client that did not register.
     pub serial: u64,
 }
 
 impl Host {
-    /// The host NQN: identity, and serial where there is one.
+    /// The host NQN: the identity, and the serial if it is not 0.
     pub fn nqn(self) -> String {
         match self.serial {
             0 => self.identity.hostnqn(),
@@ -175,7 +176,7 @@ impl Host {
 }
 
 impl From<Identity> for Host {
-    /// A host that is the only one of its identity.
+    /// A host whose identifier follows from its identity, so that it is the only one. Its serial is 0.
     fn from(identity: Identity) -> Self {
         let mut id = [0; 16];
         put_ascii(&mut id, identity.hostnqn().rsplit(':').next().unwrap_or(""), 0);
@@ -220,7 +221,7 @@ pub enum Identity {
     Client(ClientId),
     /// The daemon: the only identity that may use the VOLUME and MAP commands.
     Daemon,
-    /// Another SSD of the array, by its number: it asks for its serving lease, and brings maps.
+    /// Another SSD of the array, by its number. It asks for its serving lease, and brings maps.
     Peer(u16),
 }
 
@@ -238,13 +239,13 @@ impl Identity {
         }
     }
 
-    /// The identity that a host NQN carries; `None` for a name that is not ours.
+    /// The identity that a host NQN carries; `None` for a name that is not GNStor's.
     pub fn from_hostnqn(name: &str) -> Option<Self> {
         Self::parse_hostnqn(name).map(|(identity, _)| identity)
     }
 
-    /// The identity and the serial that a host NQN carries; serial 0 where it has none. Each pair has one
-    /// name only.
+    /// The identity and the serial that a host NQN carries; serial 0 if the name has none. Each pair of
+    /// identity and serial has exactly one name.
     pub fn parse_hostnqn(name: &str) -> Option<(Self, u64)> {
         if name == HOSTNQN_DAEMON {
             return Some((Self::Daemon, 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Log pages that a reader decodes: errors (01h), SMART (02h) and the vendor pages C0h to C2h
+//! Log pages and their decoding: errors (01h), SMART (02h) and the vendor pages C0h to C2h
 //! (`docs/formats.md`).
 //!
 //! Source of pages 01h and 02h: NVM Express Base Specification 2.0, figures 202, 206 and 207.
@@ -15,7 +15,7 @@ pub const ERRORS: u8 = 0x01;
 pub const SMART: u8 = 0x02;
 /// Counters of each volume: a [`CountersHeader`], then a [`CountersRow`] for each.
 pub const VOLUME_COUNTERS: u8 = 0xC0;
-/// Counters of each client, in the same form.
+/// Counters of each client, in the form of [`VOLUME_COUNTERS`].
 pub const CLIENT_COUNTERS: u8 = 0xC1;
 /// Wear of the flash, and what collection costs: a [`FlashPage`].
 pub const FLASH: u8 = 0xC2;
@@ -41,7 +41,7 @@ pub fn get_log(page: u8, bytes: u32) -> Sqe {
     Sqe { opcode: admin::GET_LOG_PAGE, cdw10: cdw10.into(), cdw11: (dwords_z >> 16).into(), ..Sqe::default() }
 }
 
-/// Entries of the page [`ERRORS`].
+/// Number of entries of the page [`ERRORS`].
 pub const ERROR_ENTRIES: usize = 64;
 
 /// One error.
@@ -54,9 +54,9 @@ pub struct ErrorEntry {
     pub sqid: U16,
     /// Command.
     pub cid: U16,
-    /// Status as in the completion: the phase tag is bit 0.
+    /// Status as in the completion. Bit 0 is the phase tag.
     pub status: U16,
-    /// Byte and bit of the command that are wrong; FFFFh: none is named.
+    /// Byte and bit of the command that caused the error; FFFFh: none is named.
     pub location: U16,
     /// VID in bits 63:48.
     pub lba: U64,
@@ -74,7 +74,7 @@ pub struct ErrorEntry {
 
 const _: () = assert!(size_of::<ErrorEntry>() == 64 && offset_of!(ErrorEntry, dw0) == 32);
 
-/// A counter of 128 bits. No counter here exceeds 64.
+/// A counter of 128 bits. No counter of an SSD here exceeds 64 bits.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -87,7 +87,7 @@ pub struct Counter128 {
 }
 
 impl Counter128 {
-    /// The value, or the largest that 64 bits hold.
+    /// The value; `u64::MAX` if it exceeds 64 bits.
     pub fn get(self) -> u64 {
         if self.high.get() == 0 { self.low.get() } else { u64::MAX }
     }
@@ -125,15 +125,15 @@ pub struct SmartPage {
     pub write_commands: Counter128,
     /// Time with commands in flight, minutes.
     pub busy_minutes: Counter128,
-    /// Power cycles, this one counted.
+    /// Power cycles, the present one included.
     pub power_cycles: Counter128,
     /// Hours of operation.
     pub power_on_hours: Counter128,
     /// Losses of power without a shutdown.
     pub unsafe_shutdowns: Counter128,
-    /// Pages that could not be read back, or held something else.
+    /// Pages that could not be read back, or whose content was not the one that was written.
     pub media_errors: Counter128,
-    /// Entries that the error log ever had.
+    /// Entries that the error log has had since the SSD was made.
     pub error_entries: Counter128,
     /// Fields of the specification that the SSD does not report: zero.
     pub reserved_192: [u8; 320],
@@ -167,7 +167,7 @@ pub struct CountersHeader {
 
 const _: () = assert!(size_of::<CountersHeader>() == 64);
 
-/// What one volume or one client did.
+/// Counters of one volume or one client.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -207,9 +207,9 @@ pub struct FlashPage {
     pub format: U16,
     /// [`FLASH_FILLING`] and [`FLASH_DAMAGED`]; the other bits are zero.
     pub flags: U16,
-    /// Least erases of a superblock.
+    /// Smallest number of erases of any superblock.
     pub least_erases: U64,
-    /// Most erases of a superblock.
+    /// Largest number of erases of any superblock.
     pub most_erases: U64,
     /// Mean erases of a superblock, thousandths.
     pub mean_milli_erases: U64,
@@ -219,7 +219,7 @@ pub struct FlashPage {
     pub flash_pages: U64,
     /// Pages that collection moved.
     pub moved_pages: U64,
-    /// Pages programmed without data.
+    /// Pages that were programmed without data, to fill up a program unit.
     pub padded_pages: U64,
     /// Erases.
     pub erases: U64,

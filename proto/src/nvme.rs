@@ -95,7 +95,7 @@ pub const FLAGS_SGL: u8 = 0x40;
 /// Force unit access, CDW12 bit 30.
 pub const CDW12_FUA: u32 = 1 << 30;
 
-/// The fields of a read or write that GNStor gives a meaning of its own.
+/// The fields of a read or write command to which GNStor gives its own meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadWrite {
     /// Volume, client and first block.
@@ -104,7 +104,7 @@ pub struct ReadWrite {
     pub blocks: u32,
     /// The data must be durable before completion.
     pub fua: bool,
-    /// The fleet-map epoch the client placed the command by.
+    /// The fleet-map epoch by which the client chose the SSD.
     pub map_epoch: u32,
     /// Stamp of a write; in a read the lease epoch of the reader's grant, sequence 0.
     pub stamp: Stamp,
@@ -124,7 +124,7 @@ impl ReadWrite {
         sqe.cdw15 = high(self.stamp.sequence);
     }
 
-    /// Reads the fields of an entry. Every value is possible; checking is the firmware's.
+    /// Reads the fields of an entry. Any value can come out; the firmware checks them.
     pub fn decode(sqe: &Sqe) -> Self {
         let cdw12 = sqe.cdw12.get();
         Self {
@@ -158,7 +158,7 @@ fn join(low: U32, high: U32) -> u64 {
 pub struct Cqe {
     /// DW0: command specific; for a refused read or write [`crate::status::Detail`].
     pub dw0: U32,
-    /// DW1: command specific; for a refused read or write the epoch the refusal speaks of.
+    /// DW1: command specific; for a refused read or write the epoch that the refusal is about.
     pub dw1: U32,
     /// Submission queue head pointer.
     pub sqhd: U16,

@@ -27,7 +27,7 @@ pub const DEFAULT_GROUPS: u32 = 65_536;
 pub const MAX_WIDTH: usize = crate::vendor::MAX_REPLICAS as usize;
 /// Most SSDs in a map.
 pub const MAX_SSDS: usize = 4096;
-/// Longest map in bytes: as much as a command of the daemon carries and an SSD has room for.
+/// Longest map in bytes. One command of the daemon carries it, and an SSD has room for it.
 pub const MAP_BYTES: usize = 1 << 20;
 /// Default chunk: 16 blocks = 64 KiB.
 pub const DEFAULT_CHUNK_SHIFT: u8 = 4;
@@ -35,7 +35,7 @@ pub const DEFAULT_CHUNK_SHIFT: u8 = 4;
 const NO_SSD: u16 = 0xFFFF;
 const FILLING: u16 = 0x8000;
 
-/// The 64-bit finaliser both ends use (SplitMix64's).
+/// The 64-bit finaliser of SplitMix64, which clients and firmware use.
 pub const fn mix64(value: u64) -> u64 {
     let mut x = value;
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -43,8 +43,9 @@ pub const fn mix64(value: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Consecutive chunks of a volume lie in consecutive groups, so many at a time. Each such stripe of groups
-/// has every SSD in its share of the places, so a stripe of chunks loads the SSDs by their weights.
+/// Consecutive chunks of a volume lie in consecutive groups. After this many groups the next stripe begins.
+/// In each stripe every SSD has its share of the places, so a stripe of chunks loads the SSDs by their
+/// weights.
 pub const STRIPE_GROUPS: u32 = 1 << STRIPE_SHIFT;
 const STRIPE_SHIFT: u32 = 5;
 
@@ -76,7 +77,7 @@ pub enum SsdState {
     Out = 2,
 }
 
-/// An SSD as the map knows it.
+/// An SSD as the map describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapSsd {
     /// The SSD's number in the array; the index of the map's table is what groups refer to.
@@ -135,7 +136,7 @@ impl core::fmt::Display for MapError {
 impl core::error::Error for MapError {}
 
 impl FleetMap {
-    /// A fresh map, epoch 1, everything serving.
+    /// A fresh map: epoch 1, and every place serves.
     ///
     /// # Errors
     /// [`MapError::SsdCount`] or [`MapError::Groups`].
@@ -163,7 +164,7 @@ impl FleetMap {
         Ok(map)
     }
 
-    /// Equal SSDs `0..count`, each a failure domain of its own.
+    /// A fresh map of equal SSDs `0..count`. Each is a failure domain of its own.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -174,8 +175,8 @@ impl FleetMap {
         Self::new((0..count.min(MAX_SSDS + 1)).map(ssd).collect(), groups, seed, term)
     }
 
-    /// The next map after SSD `lost` is gone. Each of its places is drawn again among the SSDs outside the
-    /// group and is filling there. Every other place stays.
+    /// The next map after SSD `lost` is gone. Each of its places goes to the best draw among the SSDs outside
+    /// the group, which fills there. All other places stay.
     #[must_use]
     pub fn without(&self, lost: u16) -> Self {
         let mut next = self.clone();
@@ -242,8 +243,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
 
-        /// Each 2 MiB of a volume (32 chunks of 64 KiB) put their share on each SSD. That holds within one
-        /// chunk for the first replica, within two for each further one.
+        /// Each 2 MiB of a volume (32 chunks of 64 KiB) load each SSD by its share. The deviation is at most
+        /// one chunk for the first replica, and two chunks for each further replica.
         #[test]
         fn each_stripe_of_a_volume_loads_the_ssds_evenly(
             count in 1usize..40, seed: u64, factor: u64, vid in 1u16..0xFFFE, stripe in 0u32..1 << 10,

@@ -21,52 +21,53 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a row.
 pub const ROW_BYTES: usize = 32;
-/// Most blocks of a range whose rows are asked for.
+/// Largest number of blocks in a question for rows.
 pub const MOST_ROWS: u32 = 1024;
-/// Most blocks that are asked for with their data; they lie within as many blocks.
+/// Largest number of blocks in a question for data. The first and the last of them are at most this far
+/// apart.
 pub const MOST_BLOCKS: u32 = 64;
-/// Blocks of one digest.
+/// Number of blocks that one digest covers.
 pub const LEAF: u32 = 64;
-/// Where the data of blocks begins.
+/// Offset at which the data of blocks begins.
 pub const DATA_AT: usize = 4096;
-/// CDW12: data comes with the rows.
+/// CDW12: the answer has data after the rows.
 const WITH_DATA: u32 = 1 << 16;
-/// CDW12: the copy of a place that serves is enough, also where another SSD is the first of the group.
+/// CDW12: the SSD may answer from a copy that serves, even if another SSD is the first of the group.
 const OF_ANY: u32 = 1 << 17;
-/// CDW12: digests in place of rows.
+/// CDW12: the answer has digests instead of rows.
 const DIGESTS: u32 = 1 << 18;
 
-/// Which blocks are asked for.
+/// What a question asks of an SSD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wanted {
-    /// The rows of so many blocks.
+    /// The rows of this number of blocks.
     Rows(u32),
-    /// Digests of the rows of so many blocks.
+    /// Digests of the rows of this number of blocks.
     Digests(u32),
-    /// Rows and data of blocks: bit i is the block i behind the first.
+    /// Rows and data of blocks. Bit i stands for the block i after the first.
     Blocks(u64),
 }
 
-/// A question to the first of a group.
+/// A question of an SSD that repairs itself to the first SSD of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PeerRead {
-    /// Low 32 bits of the epoch.
+    /// Low 32 bits of the map's epoch.
     pub epoch: u32,
     /// The volume.
     pub vid: Vid,
-    /// Its generation.
+    /// Generation of the volume.
     pub generation: u32,
-    /// The first block.
+    /// The first block of the question.
     pub first: u32,
-    /// What of it.
+    /// What it asks about these blocks.
     pub wanted: Wanted,
-    /// The copy of a place that serves is enough: a scrub that looks for a good copy. Else the SSD tells only
-    /// blocks of groups where it is the first.
+    /// The SSD may answer from any copy that serves; a scrub asks so when it looks for a good copy. Otherwise
+    /// the SSD answers only for blocks of groups in which it is the first.
     pub of_any: bool,
 }
 
 impl PeerRead {
-    /// Bytes of the answer.
+    /// Length of the answer in bytes.
     pub fn bytes(&self) -> usize {
         match self.wanted {
             Wanted::Rows(blocks) => blocks as usize * ROW_BYTES,
@@ -75,7 +76,7 @@ impl PeerRead {
         }
     }
 
-    /// The blocks of the volume that it is about. One that is behind the last number is left out.
+    /// The blocks of the volume that the question asks about. Block numbers beyond 2^32 - 1 are left out.
     pub fn blocks(&self) -> impl Iterator<Item = u32> + use<> {
         let (count, mask) = match self.wanted {
             Wanted::Rows(blocks) | Wanted::Digests(blocks) => (blocks, None),
@@ -87,7 +88,7 @@ impl PeerRead {
             .filter_map(move |at| first.checked_add(at))
     }
 
-    /// The command.
+    /// The command that carries the question.
     pub fn command(&self) -> Sqe {
         let (flag, count) = match self.wanted {
             Wanted::Rows(blocks) => (0, blocks.into()),
@@ -111,7 +112,7 @@ impl PeerRead {
         }
     }
 
-    /// The question of a command; `None`: a field is out of its range.
+    /// Decodes the question of a command; `None`: a field is out of its range.
     pub fn of(sqe: &Sqe) -> Option<Self> {
         let word = sqe.cdw12.get();
         let vid = Vid::new(word.to_le_bytes().first_chunk().map(|low| u16::from_le_bytes(*low))?)?;
@@ -130,21 +131,21 @@ impl PeerRead {
     }
 }
 
-/// What an SSD holds of a block.
+/// The state of a block on an SSD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Nothing, and no TRIM that it knows of.
+    /// No block, and no record of a TRIM.
     Nothing,
     /// A block with this block sum.
     Block {
-        /// The sum.
+        /// The block sum.
         sum: u32,
     },
-    /// The stamp is that of a TRIM.
+    /// The block was trimmed; the stamp is that of the TRIM.
     Tombstone,
-    /// A block with this block sum, whose data cannot be read. No data comes with it.
+    /// A block with this block sum whose data cannot be read. The answer has no data for it.
     Unreadable {
-        /// The sum.
+        /// The block sum.
         sum: u32,
     },
 }
@@ -152,11 +153,11 @@ pub enum Kind {
 /// One row of an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Row {
-    /// The block.
+    /// Number of the block.
     pub block: u32,
-    /// What is held of it.
+    /// State of the block.
     pub kind: Kind,
-    /// Its stamp; zero for nothing.
+    /// Stamp of the block; zero where there is no block.
     pub stamp: Stamp,
 }
 
@@ -174,8 +175,8 @@ struct RawRow {
 const _: () = assert!(size_of::<RawRow>() == ROW_BYTES);
 
 impl Row {
-    /// What it adds to the digest of its range, which is the sum of all rows. Nothing adds nothing. Two SSDs
-    /// with the same digest hold the same, but for one chance in 2^64.
+    /// This row's part of a digest, which is the sum of the parts of all rows. An empty row adds zero. Equal
+    /// digests of two SSDs mean equal rows, but for a chance of 2^-64.
     #[inline]
     pub fn digest(&self) -> u64 {
         let (kind, sum) = match self.kind {
@@ -188,7 +189,7 @@ impl Row {
         mix64(mix64(what ^ sequence).wrapping_add(epoch << 2 | kind))
     }
 
-    /// Its bytes, behind others.
+    /// Appends the bytes of the row to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (kind, sum) = match self.kind {
             Kind::Nothing => (0, 0),
@@ -208,7 +209,7 @@ impl Row {
         out.extend_from_slice(raw.as_bytes());
     }
 
-    /// So many rows; `None`: they are not there, not ascending, or not valid.
+    /// Decodes `count` rows; `None`: some are missing, not ascending, or not valid.
     pub fn decode_all(bytes: &[u8], count: usize) -> Option<Vec<Self>> {
         let raw = bytes.get(..count.checked_mul(ROW_BYTES)?)?;
         let rows: Vec<Self> = raw.chunks(ROW_BYTES).map(Self::decode).collect::<Option<_>>()?;
@@ -284,7 +285,7 @@ mod tests {
             Row { stamp: Stamp { lease_epoch: 4, sequence: 4 }, ..rows[0] },
         ];
         assert!(others.iter().all(|row| row.digest() != digests[0]));
-        // No part of a row takes another one away.
+        // The parts of a row never cancel each other in its digest.
         for at in 0..4096u32 {
             let stamp = Stamp { lease_epoch: at % 4 + 1, sequence: u64::from(at) };
             let row = Row { block: at, kind: Kind::Block { sum: at }, stamp };

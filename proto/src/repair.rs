@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The structures of repair: SETTLE's data, and the log page of a fill. Both have 64 bytes; the byte boxes
-//! are in `docs/formats-fleet.md`.
+//! Structures of repair: the data of SETTLE, and the log page of a fill. Both have 64 bytes.
+//! `docs/formats-fleet.md` has the byte boxes.
 
 use crate::slba::Vid;
 use alloc::vec::Vec;
@@ -19,7 +19,7 @@ pub(crate) const CRC_AT: usize = REPAIR_BYTES - 4;
 /// Why a structure of repair was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RepairError {
-    /// Not so long, of another magic or version.
+    /// Wrong length, magic or version.
     Format,
     /// The checksum does not match.
     Checksum,
@@ -55,18 +55,18 @@ pub(crate) fn check(bytes: &[u8], magic: [u8; 4], format: U16) -> Result<(), Rep
     Ok(())
 }
 
-/// SETTLE's data: which volume, and under which map.
+/// Data of SETTLE: which volume to settle, and under which map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SettleData {
     /// Term of the daemon.
     pub term: u64,
-    /// Epoch of the map that it goes by.
+    /// Epoch of the map by which the daemon settles.
     pub epoch: u64,
-    /// The array.
+    /// Id of the array.
     pub array: [u8; 16],
     /// The volume.
     pub vid: Vid,
-    /// Its generation.
+    /// Generation of the volume.
     pub generation: u32,
 }
 
@@ -90,7 +90,7 @@ const _: () = assert!(size_of::<RawSettle>() == REPAIR_BYTES && offset_of!(RawSe
 impl SettleData {
     const MAGIC: [u8; 4] = *b"GNVS";
 
-    /// The bytes of the command's data.
+    /// Encodes the data of the command.
     pub fn encode(&self) -> Vec<u8> {
         let raw = RawSettle {
             magic: Self::MAGIC,
@@ -128,12 +128,12 @@ impl SettleData {
     }
 }
 
-/// How far an SSD is with the places that it fills.
+/// State of an SSD's fill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FillState {
-    /// It has no place that fills.
+    /// The SSD has no place that fills.
     Nothing,
-    /// It fills.
+    /// The SSD fills.
     Filling,
     /// All its places have filled.
     Filled,
@@ -142,21 +142,21 @@ pub enum FillState {
 /// The log page of a fill.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FillLog {
-    /// How far it is.
+    /// State of the fill.
     pub state: FillState,
-    /// Epoch of the active map that this is about.
+    /// Epoch of the active map that the state is about.
     pub epoch: u64,
     /// The SSD's incarnation.
     pub incarnation: u32,
-    /// The SSD that it waits for.
+    /// The SSD for whose answer the fill waits.
     pub waits_for: Option<u16>,
-    /// Blocks that it has compared.
+    /// Blocks that the SSD has compared.
     pub compared: u64,
-    /// Blocks to be compared in all.
+    /// Number of blocks to compare.
     pub all: u64,
-    /// Blocks that it has copied.
+    /// Blocks that the SSD has copied.
     pub pulled: u64,
-    /// Those of them whose data the other SSD cannot read: here they cannot be read either.
+    /// Copied blocks whose data the other SSD cannot read. They cannot be read on this SSD either.
     pub unreadable: u64,
 }
 

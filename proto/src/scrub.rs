@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! REPAIR: the daemon starts and stops a scrub, and sets the share of repairs. The scrub's log page tells how
-//! far it is. The byte boxes are in `docs/formats-fleet.md`.
+//! REPAIR: the command by which the daemon starts or stops a scrub, and sets the share of repairs. The
+//! scrub's log page reports its progress. `docs/formats-fleet.md` has the byte boxes.
 
 use crate::nvme::Sqe;
 use crate::repair::{CRC_AT, FORMAT, NO_SSD, REPAIR_BYTES, RepairError, check, seal};
@@ -12,35 +12,35 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Log page of the scrub: [`REPAIR_BYTES`] long.
 pub const SCRUB_LID: u8 = 0xC4;
-/// Share of an SSD that repairs take while clients use it, in percent, where nothing else was set.
+/// Default for the share of an SSD that repairs take while clients use it, in percent.
 pub const DEFAULT_SHARE: u8 = 25;
 
-/// What the daemon wants of an SSD's repairs. An SSD remembers nothing of it across a restart.
+/// An order of the daemon to an SSD's repairs. A restart of the SSD forgets it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// End the scrub; without one nothing changes.
+    /// End the scrub. Without a scrub nothing changes.
     ScrubStop,
-    /// Begin a scrub of all blocks that the SSD serves; one that runs goes on.
+    /// Begin a scrub of all blocks that the SSD serves. A scrub that is running goes on.
     ScrubStart,
-    /// While clients use the SSD, repairs take at most so many percent of it: 1 to 100.
+    /// While clients use the SSD, repairs take at most this share of it, in percent: 1 to 100.
     Share(u8),
-    /// Fill no place for as long as the term of the daemon lasts. Settles and scrubs go on.
+    /// Fill no place during the term of this daemon. Settles and scrubs go on.
     FillPause,
-    /// Go on to fill.
+    /// Resume filling.
     FillResume,
 }
 
-/// The command, which has no data.
+/// The command REPAIR, which has no data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RepairOrder {
     /// Term of the daemon.
     pub term: u64,
-    /// What it wants.
+    /// The order.
     pub order: Order,
 }
 
 impl RepairOrder {
-    /// The command.
+    /// Encodes the command.
     pub fn command(&self) -> Sqe {
         let (what, share) = match self.order {
             Order::ScrubStop => (0u32, 0u32),
@@ -62,7 +62,7 @@ impl RepairOrder {
         }
     }
 
-    /// What a command says; `None`: a field is out of its range.
+    /// Decodes a command; `None`: a field is out of its range.
     pub fn of(sqe: &Sqe) -> Option<Self> {
         let order = match (sqe.cdw12.get(), u8::try_from(sqe.cdw13.get()).ok()?) {
             (0, 0) => Order::ScrubStop,
@@ -77,42 +77,43 @@ impl RepairOrder {
     }
 }
 
-/// How far a scrub is.
+/// State of a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum ScrubState {
-    /// None since the SSD started.
+    /// No scrub has run since the SSD started.
     #[default]
     Never,
-    /// It runs.
+    /// The scrub is running.
     Running,
-    /// All blocks have been looked at.
+    /// The scrub has checked all blocks.
     Done,
-    /// It was stopped, by the daemon or as the SSD serves nothing any more.
+    /// The daemon stopped the scrub, or the SSD serves nothing any more.
     Stopped,
 }
 
-/// The log page of the scrub. The counts are those of the last scrub.
+/// The log page of the scrub. Its counts are those of the last scrub.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ScrubLog {
-    /// How far it is.
+    /// State of the scrub.
     pub state: ScrubState,
-    /// The SSD that it waits for.
+    /// The SSD for whose answer the scrub waits.
     pub waits_for: Option<u16>,
     /// Share of the SSD that repairs take while clients use it, in percent.
     pub share: u8,
-    /// It fills no place until it is told to go on.
+    /// The SSD fills no place until it gets the order to resume.
     pub is_fill_paused: bool,
     /// Scrubs that ended since the SSD started.
     pub ended: u32,
-    /// Blocks of volumes that it has gone over, mapped or not.
+    /// Blocks of volumes that the scrub has compared, mapped or not.
     pub compared: u64,
-    /// Such blocks in all.
+    /// Number of such blocks.
     pub all: u64,
     /// Copies of this SSD that did not match their own sum, or could not be read.
     pub rotten: u64,
-    /// Copies of this SSD that became a good one of another SSD.
+    /// Copies of this SSD that it replaced by a good copy of another SSD.
     pub healed: u64,
-    /// Blocks whose copies differ beside that, and that stay so: no rule says which copy is right.
+    /// Blocks whose copies differ although each matches its own sum. They stay so: no rule says which copy is
+    /// right.
     pub differ: u64,
 }
 
@@ -134,14 +135,14 @@ struct RawScrub {
     reserved2: [u8; 4],
     crc: U32,
 }
-/// Flag: its fill is paused.
+/// Flag: fills are paused.
 const FILL_PAUSED: u8 = 1;
 const _: () = assert!(size_of::<RawScrub>() == REPAIR_BYTES && offset_of!(RawScrub, crc) == CRC_AT);
 
 impl ScrubLog {
     const MAGIC: [u8; 4] = *b"GNVB";
 
-    /// The bytes of the log page.
+    /// Encodes the log page.
     pub fn encode(&self) -> Vec<u8> {
         let raw = RawScrub {
             magic: Self::MAGIC,

@@ -55,16 +55,16 @@ macro_rules! id {
 id!(Vid, "volume id");
 id!(ClientId, "client id");
 
-/// A starting LBA as it stands in CDW10-11: any 64 bits; [`Slba::unpack`] says whether they mean something.
+/// A starting LBA as it is in CDW10-11: any 64 bits. [`Slba::unpack`] says whether they are valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Slba(pub u64);
 
-/// A starting LBA taken apart.
+/// The fields of a starting LBA.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Address {
     /// The volume.
     pub vid: Vid,
-    /// The client that says it is asking.
+    /// The client that the command names. The firmware compares it with the connection's.
     pub client: ClientId,
     /// The first block within the volume, in blocks of 4 KiB.
     pub vba: u32,
@@ -76,7 +76,7 @@ impl Slba {
         Self(((address.vid.0 as u64) << 48) | ((address.client.0 as u64) << 32) | address.vba as u64)
     }
 
-    /// Unpacks the address; `None` where the volume or the client id is a reserved value.
+    /// Unpacks the address; `None` if the volume id or the client id is a reserved value.
     #[expect(clippy::cast_possible_truncation, reason = "taking 16- and 32-bit fields out of 64 bits")]
     pub const fn unpack(self) -> Option<Address> {
         match (Vid::new((self.0 >> 48) as u16), ClientId::new((self.0 >> 32) as u16)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD says of itself in Identify Controller: its capacity, and the vendor-specific part.
+//! The part of Identify Controller in which an SSD states its capacity, identity and abilities.
 //!
 //! ```text
 //!   280              296
@@ -10,18 +10,18 @@
 //!  +--------+--------+-------+-------------+------+------------------+
 //!  | "GNSI" | format | flags | incarnation |  0   | uuid             |
 //!  +--------+--------+-------+-------------+------+------------------+
-//!  flags: bit 0 it takes fleet maps of format 3, bit 1 acknowledged writes were lost
 //! ```
-//! An SSD of an earlier version has zeros there.
+//! flags: bit 0 the SSD accepts fleet maps of format 3, bit 1 it has lost acknowledged writes. An SSD of an
+//! earlier version has zeros there.
 
 use core::mem::size_of;
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Where it stands in Identify Controller.
+/// Offset of the vendor-specific part in Identify Controller.
 pub const IDENTITY_AT: usize = 3072;
 
-/// Total NVM Capacity: where it stands in Identify Controller, and its length.
+/// Offset and length of the Total NVM Capacity in Identify Controller.
 const TNVMCAP_AT: usize = 280;
 const TNVMCAP_BYTES: usize = 16;
 
@@ -41,23 +41,23 @@ struct Raw {
 }
 const _: () = assert!(size_of::<Raw>() == 32);
 
-/// An SSD's identity, and what it can do.
+/// Identity and abilities of an SSD.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SsdSays {
-    /// Which SSD it is.
+    /// The SSD's uuid.
     pub uuid: [u8; 16],
-    /// Which content of it (rule 1a).
+    /// Incarnation: the number of its content (rule 1a).
     pub incarnation: u32,
-    /// It takes fleet maps of format 3, and can vote on them.
+    /// The SSD accepts fleet maps of format 3, and can vote on them.
     pub takes_map3: bool,
-    /// It has lost acknowledged writes, and no map has said that they are back.
+    /// The SSD has lost acknowledged writes, and no map has recorded that it has them back.
     pub is_lossy: bool,
-    /// Bytes that it has room for; 0: it does not say.
+    /// Capacity in bytes; 0: not stated.
     pub capacity_bytes: u64,
 }
 
 impl SsdSays {
-    /// Writes it into Identify Controller.
+    /// Writes the fields into Identify Controller.
     pub fn put(&self, identify: &mut [u8; 4096]) {
         let flags = if self.takes_map3 { TAKES_MAP3 } else { 0 } | if self.is_lossy { LOSSY } else { 0 };
         let raw = Raw {
@@ -73,7 +73,8 @@ impl SsdSays {
         identify[TNVMCAP_AT..TNVMCAP_AT + TNVMCAP_BYTES].copy_from_slice(&capacity);
     }
 
-    /// What Identify Controller says; `None`: nothing, or something that this version does not know.
+    /// Reads the fields from Identify Controller; `None`: they are absent, or of a format that this version
+    /// does not know.
     pub fn of(identify: &[u8]) -> Option<Self> {
         let (raw, _) = Raw::ref_from_prefix(identify.get(IDENTITY_AT..)?).ok()?;
         let capacity = identify.get(TNVMCAP_AT..)?.first_chunk::<TNVMCAP_BYTES>()?;

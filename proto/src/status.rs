@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One table: why an SSD refuses -> NVMe status -> errno -> gRPC code -> a sentence.
+//! One table: the reason of a refusal -> NVMe status -> errno -> gRPC code -> a sentence.
 //!
-//! Every refusal has a number of its own that travels in DW0 of the completion. A reader of the completion
-//! (a GPU thread, the daemon, a person with a trace) can so name the rule and not only the status.
+//! Every refusal has its own number, which DW0 of the completion carries. So a reader of the completion (a
+//! GPU thread, the daemon, a person with a trace) can name the rule and not only the status.
 
 use crate::slba::Vid;
 
 /// An NVMe status without the phase bit: SC in 7:0, SCT in 10:8, CRD in 12:11, More in 13, DNR in 14.
 ///
-/// An open newtype: a value from the wire may be any.
+/// It is an open newtype, since a value from the wire may be any.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub u16);
 
@@ -90,18 +90,18 @@ macro_rules! refusals {
                 match self { $(Self::$name => GrpcCode::$grpc,)* }
             }
 
-            /// The rule that refused, as `docs/protocol.md` numbers them; `NVMe` where it is the
-            /// specification's own.
+            /// The rule that the command broke, as `docs/protocol.md` numbers them; `NVMe` if the
+            /// specification has the rule.
             pub const fn rule(self) -> &'static str {
                 match self { $(Self::$name => $rule,)* }
             }
 
-            /// The fault as a sentence, for a person.
+            /// A sentence for a person that says what is wrong.
             pub const fn sentence(self) -> &'static str {
                 match self { $(Self::$name => $sentence,)* }
             }
 
-            /// The refusal with this number; `None` for a number that this version does not know.
+            /// The refusal with this number; `None` if this version does not know the number.
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code { $($code => Some(Self::$name),)* _ => None }
             }
@@ -130,15 +130,15 @@ refusals! {
     NotTheDaemon = 7, 0x4286, 1, PermissionDenied, "4 (identity)", "only the daemon may use this command";
     /// This SSD does not hold the block under the map that both sides know.
     WrongTarget = 8, 0x4701, 6, Internal, "placement", "the block does not belong to this SSD";
-    /// The command was placed by an older map than this SSD has.
+    /// The client placed the command by an older map than the SSD has.
     StaleMap = 9, 0x0702, 116, Aborted, "1 (map epoch)", "the client's fleet map is out of date";
-    /// The command was placed by a newer map than this SSD has.
+    /// The client placed the command by a newer map than the SSD has.
     MapBehind = 10, 0x0703, 11, Unavailable, "1 (map epoch)",
         "this SSD has not got the client's fleet map yet";
     /// The SSD is filling for this placement group.
     NotHereYet = 11, 0x0704, 11, Unavailable, "1 (serving and filling)",
         "this replica is still being filled; read another";
-    /// A reader beside a writer must ask the first serving SSD.
+    /// While the volume has a writer, a reader must ask the first serving SSD.
     AskTheFirst = 12, 0x0705, 11, Unavailable, "7 (readers beside a writer)",
         "a writer is active; read the first serving SSD";
     /// The SSD has no map, or its serving lease has run out.
@@ -147,9 +147,9 @@ refusals! {
     OutOfRange = 14, 0x4080, 22, OutOfRange, "NVMe", "the range ends beyond the volume";
     /// No free pages.
     CapacityExceeded = 15, 0x4081, 28, ResourceExhausted, "NVMe", "the SSD is full";
-    /// Recovering after a power loss. CRD 1: to be tried again after CRDT1 of Identify Controller.
+    /// The SSD is recovering after a power loss. CRD 1: try again after CRDT1 of Identify Controller.
     NotReady = 16, 0x0882, 11, Unavailable, "11 (power)", "the SSD is recovering";
-    /// The page's out-of-band key is not the map's: an internal error.
+    /// The key stored beside the page does not match the map: an internal error.
     WrongKey = 17, 0x0281, 5, Internal, "10 (forgetting)", "internal error: the page holds another block";
     /// The page's checksum does not match its data.
     BadChecksum = 18, 0x0281, 5, Internal, "checksum", "the data of the page is damaged";
@@ -157,7 +157,7 @@ refusals! {
     Deleting = 19, 0x4286, 13, NotFound, "10 (forgetting)", "the volume is being deleted";
     /// A field of the command is not valid.
     InvalidField = 20, 0x4002, 22, InvalidArgument, "NVMe", "a field of the command is not valid";
-    /// The opcode is not known, or has no authorisation rule.
+    /// The opcode is not known, or no authorisation rule covers it.
     InvalidOpcode = 21, 0x4001, 95, Unimplemented, "4 (identity)", "this command is not known";
     /// The data pointer is not one keyed descriptor of the right length.
     InvalidSgl = 22, 0x400F, 22, InvalidArgument, "NVMe", "the data pointer does not describe the transfer";
@@ -180,57 +180,59 @@ refusals! {
     ConnectRefused = 30, 0x4184, 111, PermissionDenied, "4 (identity)", "this host may not connect";
     /// Connect named a wrong queue, size, controller or subsystem.
     ConnectInvalid = 31, 0x4182, 22, InvalidArgument, "NVMe-oF", "the parameters of Connect are not valid";
-    /// A queue was used out of turn, such as a command before Connect.
+    /// The queue is in the wrong state for the command, for example before Connect.
     SequenceError = 32, 0x400C, 71, FailedPrecondition, "NVMe", "the command came out of sequence";
-    /// The namespace is not the SSD's.
+    /// The command names a namespace that the SSD does not have.
     InvalidNamespace = 33, 0x400B, 22, InvalidArgument, "NVMe", "the namespace does not exist";
     /// Get Log Page named a page that the SSD does not have.
     InvalidLogPage = 34, 0x4109, 22, InvalidArgument, "NVMe", "the SSD has no such log page";
-    /// Set Features asked for a value to be kept over a power cycle.
+    /// Set Features asked for a value that survives power cycles.
     FeatureNotSaveable = 35, 0x410D, 95, Unimplemented, "NVMe", "the feature cannot be saved";
     /// Asynchronous Event Request beyond the limit of a controller.
     EventLimit = 36, 0x4105, 28, ResourceExhausted, "NVMe", "too many event requests are outstanding";
-    /// The host took the command back with Abort before the SSD had begun it.
+    /// Abort by the host ended the command before the SSD began it.
     AbortRequested = 37, 0x0007, 125, Aborted, "NVMe", "the command was aborted before it began";
     /// Compare: the blocks differ from the host's data.
     CompareFailed = 38, 0x4285, 84, FailedPrecondition, "NVMe",
         "the stored blocks differ from the data to compare";
-    /// A read of a block without content, by a host that asked to be told.
+    /// A read of a block without content, by a host that asked for an error in this case.
     Deallocated = 39, 0x4287, 61, FailedPrecondition, "NVMe", "a block of the range holds no data";
     /// The medium cannot read the page.
     Unreadable = 40, 0x0281, 5, Internal, "NVMe", "the page cannot be read from the medium";
     /// The host has not proven its name on this queue.
     AuthenticationRequired = 41, 0x4191, 13, PermissionDenied, "4 (identity)",
         "the host has not proven who it is";
-    /// The SSD of this copy cannot be used, and another one stands in its place. DNR: only the operator ends
-    /// this.
+    /// The SSD of this copy cannot be used, and a substitute that serves nothing answers for it. DNR: only
+    /// the operator can end this.
     CopyUnusable = 42, 0x4707, 30, FailedPrecondition, "1 (serving and filling)",
         "the SSD of this copy cannot be used: gnstor status names it; put its file right and start the \
          array again";
-    /// A member of the block's group is absent with the last copy of something, or too few copies are left.
+    /// A member of the block's group is absent with the last copy of some block, or too few copies are left.
     GroupWaits = 43, 0x0708, 11, Unavailable, "1c (last copy)",
         "an SSD of the block's group is away with the last copy, or too few copies are left to write: wait \
          for it";
     /// An SSD of the block's group is full by the map, and the block is not mapped.
     GroupFull = 44, 0x4081, 28, ResourceExhausted, "15 (full)",
         "an SSD of the block's group is full: delete or trim, or add SSDs";
-    /// The array id of a map or of a command is not the SSD's.
+    /// The array id in a map or a command is not that of the SSD.
     OtherArray = 45, 0x41C6, 6, FailedPrecondition, "3b (array id)",
         "this SSD belongs to another array: connect to the right SSDs";
-    /// LEASE ASK: a map that the voter holds, or knows as active, took a place from the asker.
+    /// LEASE ASK: a map took a place from the asking SSD. The voter holds this map, or knows that it is
+    /// active.
     Deprived = 46, 0x01C7, 11, FailedPrecondition, "2a (serving lease)",
         "a newer map took places from this SSD: learn that map";
-    /// LEASE ASK: the voter knows a higher number of openings of the asker. DNR: its content stays older.
+    /// LEASE ASK: the voter knows a higher number of openings of the asking SSD. DNR: its content is an older
+    /// image.
     OlderImage = 47, 0x41C8, 116, FailedPrecondition, "2a (serving lease)",
         "this SSD was opened more often than its content says, so it is an older image: it is filled anew";
 }
 
-/// DW0 of a refused command: which refusal, about which volume.
+/// DW0 of a refused command: the refusal's number, and the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Detail {
     /// The refusal's number; see [`Refusal::from_code`].
     pub code: u8,
-    /// The volume id as it stood in the command, possibly a reserved value.
+    /// The volume id as the command had it, possibly a reserved value.
     pub vid: u16,
 }
 
@@ -251,7 +253,7 @@ impl Detail {
         Self { code: dw0 as u8, vid: (dw0 >> 16) as u16 }
     }
 
-    /// The refusal, where this version knows it.
+    /// The refusal; `None` if this version does not know its number.
     pub fn refusal(self) -> Option<Refusal> {
         Refusal::from_code(self.code)
     }

@@ -74,7 +74,7 @@ pub mod opcode {
     pub const ACTIVATE: u8 = 0xD5;
     /// LEASE ASK ([`crate::voting::Ask`]).
     pub const LEASE_ASK: u8 = 0xD9;
-    /// SETTLE: make a volume's copies those of each group's first, or say how far that is.
+    /// SETTLE: make a volume's copies equal to the first copy of each group, or report the progress of it.
     pub const SETTLE: u8 = 0xDD;
     /// PEER READ ([`crate::pull::PeerRead`]).
     pub const PEER_READ: u8 = 0xDE;
@@ -82,7 +82,7 @@ pub mod opcode {
     pub const REPAIR: u8 = 0xE4;
 }
 
-/// MAP GET, CDW12: the map that a voter holds, not the active one.
+/// MAP GET, CDW12: the map that a voter holds, instead of the active one.
 pub const GET_HELD: u32 = 1;
 
 /// Longest volume name, bytes of UTF-8.
@@ -91,21 +91,21 @@ pub const NAME_BYTES: usize = 64;
 pub const LABEL_BYTES: usize = 1024;
 /// Most readers a volume can list one by one.
 pub const MAX_READERS: usize = 512;
-/// Request ids an entry remembers.
+/// Number of request ids that an entry remembers.
 pub const REQUEST_IDS: usize = 8;
 /// Most replicas a volume can have.
 pub const MAX_REPLICAS: u8 = 4;
 
-/// Milliseconds of a write lease that an SSD takes, beside 0, which is none. The shortest is a tenth of what
-/// the daemon grants at least, and far above the time of a write. The longest is what the daemon grants at
-/// most: a dead writer keeps its place no longer.
+/// Milliseconds of a write lease that an SSD accepts, beside 0 (no lease). The shortest is a tenth of the
+/// daemon's shortest lease, and far longer than a write takes. The longest is the daemon's longest lease, so
+/// it bounds how long a dead writer stays the writer.
 pub const WRITE_LEASE_MS: RangeInclusive<u32> = 100..=3_600_000;
-/// Milliseconds of a serving lease that an SSD takes, beside 0, which ends it. The fleet's is 300 and
-/// simulators use 20. Below the shortest, no renewal would come in time. The longest bounds how long an SSD
-/// that the daemon does not reach goes on by an old map.
+/// Milliseconds of a serving lease that an SSD accepts, beside 0, which ends the lease. The fleet's is 300
+/// ms, and simulators use 20. With a shorter one no renewal would come in time. The longest bounds how long
+/// an SSD that the daemon does not reach serves by an old map.
 pub const SERVING_LEASE_MS: RangeInclusive<u32> = 10..=60_000;
 
-/// Whether an SSD takes a lease of so many milliseconds.
+/// Whether an SSD accepts a lease of `ms` milliseconds.
 pub fn takes_lease(ms: u32, lengths: &RangeInclusive<u32>) -> bool {
     ms == 0 || lengths.contains(&ms)
 }
@@ -120,7 +120,7 @@ pub mod state {
 
 /// Flags of a permission entry.
 pub mod entry_flags {
-    /// A write lease ended before all its writes were known to be on all replicas: they may differ.
+    /// A write lease ended before all its writes were known to be on all replicas, so replicas may differ.
     pub const UNSETTLED: u8 = 1;
 }
 
@@ -146,7 +146,7 @@ pub struct RawEntry {
     pub capacity_blocks: U64,
     /// Hash factor of the volume's placement.
     pub factor: U64,
-    /// Milliseconds the write lease runs from the moment the SSD takes the entry; 0 = none.
+    /// Duration of the write lease, in milliseconds from the moment the SSD accepts the entry; 0 = none.
     pub lease_ms: U32,
     /// Client that created the volume.
     pub owner: U16,
@@ -180,7 +180,7 @@ pub struct RawEntry {
     pub readers: [U16; MAX_READERS],
     /// Bytes per second that this SSD lets the volume read and write together; 0 = no limit.
     pub max_bytes_per_s: U64,
-    /// Commands per second of the same kind; 0 = no limit.
+    /// Commands per second, reads and writes together; 0 = no limit.
     pub max_iops: U32,
     /// Reserved.
     pub reserved2: [u8; 1768],
@@ -204,7 +204,7 @@ impl RawEntry {
     pub const FORMAT: u16 = 1;
 }
 
-/// A volume that is gone, as VOLUME LIST reports it: 192 bytes, little-endian.
+/// A deleted volume, as VOLUME LIST reports it: 192 bytes, little-endian.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct RawTombstone {
@@ -214,15 +214,15 @@ pub struct RawTombstone {
     pub format: U16,
     /// Volume id.
     pub vid: U16,
-    /// The generation that died.
+    /// The generation that was deleted.
     pub generation: U32,
-    /// Seconds since its sweep was done.
+    /// Seconds since its blocks were swept.
     pub age_s: U32,
     /// Version of the deletion.
     pub version: U64,
     /// Term of the daemon that deleted it.
     pub term: U64,
-    /// Ids of the last requests that changed the entry, newest first; zeros where there were fewer.
+    /// Ids of the last requests that changed the entry, newest first; unused ones are zeros.
     pub request_ids: [[u8; 16]; REQUEST_IDS],
     /// Reserved.
     pub reserved: [u8; 32],
@@ -231,7 +231,7 @@ pub struct RawTombstone {
 pub const TOMBSTONE_BYTES: usize = 192;
 const _: () =
     assert!(size_of::<RawTombstone>() == TOMBSTONE_BYTES && offset_of!(RawTombstone, request_ids) == 32);
-/// How long an SSD remembers a volume that is gone.
+/// How long an SSD remembers a deleted volume.
 pub const TOMBSTONE_HOURS: u64 = 24;
 
 impl RawTombstone {

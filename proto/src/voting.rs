@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What daemon and SSDs say to a voter (rules 2a, 2b, 3a of the fleet): terms, held and active maps, serving
-//! leases. The byte boxes are in `docs/formats-fleet.md`.
+//! Commands to a voter, from the daemon and from SSDs (rules 2a, 2b, 3a of the fleet): terms, held and active
+//! maps, serving leases. `docs/formats-fleet.md` has the byte boxes.
 //!
 //! ```text
 //!   TERM TAKE   daemon -> SSD   term_take in the command          Promise comes back
@@ -8,7 +8,7 @@
 //!   ACTIVATE    daemon, peer    Activation, then a map, a patch, or nothing: the held one
 //!   LEASE ASK   peer -> SSD     Ask                               DW0: epoch of the newest map, low 32 bits
 //! ```
-//! A checksum covers a structure and what follows it, with its own field as zero.
+//! A checksum covers a structure and the data after it. Its own field counts as zero.
 
 mod heads;
 
@@ -42,7 +42,7 @@ pub enum VotingError {
     Format,
     /// The checksum does not match.
     Checksum,
-    /// A reserved field is set, or a field has a value that it must not have.
+    /// A reserved field is set, or a field has a value that is not allowed.
     Field,
 }
 
@@ -57,7 +57,7 @@ impl core::fmt::Display for VotingError {
     }
 }
 
-/// A number by which two maps of one epoch are told apart: of the map's bytes.
+/// Digest of a map's bytes. It tells two maps of one epoch apart.
 pub fn map_digest(map: &[u8]) -> u64 {
     let start = mix64(map.len() as u64);
     map.chunks(8).fold(start, |digest, chunk| {
@@ -74,7 +74,7 @@ pub struct TermTake {
     pub array: [u8; 8],
     /// The term.
     pub term: u64,
-    /// Which start of a daemon asks; not 0.
+    /// Number of the daemon's start that asks; not 0.
     pub instance: u64,
 }
 
@@ -88,7 +88,7 @@ fn word(low: U32, high: U32) -> u64 {
 }
 
 impl TermTake {
-    /// The command; flags, id and data pointer are the queue's.
+    /// The command. The queue adds flags, id and data pointer.
     #[expect(clippy::cast_possible_truncation, reason = "a page")]
     pub fn command(&self) -> Sqe {
         let mut sqe = Sqe { opcode: opcode::TERM_TAKE, nsid: 1.into(), ..Sqe::default() };
@@ -99,7 +99,7 @@ impl TermTake {
         sqe
     }
 
-    /// What a command asks for.
+    /// Decodes the fields of a command.
     pub fn of(sqe: &Sqe) -> Self {
         Self {
             array: word(sqe.cdw12, sqe.cdw13).to_le_bytes(),
@@ -109,7 +109,7 @@ impl TermTake {
     }
 }
 
-/// Whether a map is known by these numbers.
+/// The numbers that identify a map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MapName {
     /// Epoch.
@@ -118,16 +118,16 @@ pub struct MapName {
     pub digest: u64,
 }
 
-/// The answer to TERM TAKE. The maps themselves come by MAP GET.
+/// The answer to TERM TAKE. MAP GET returns the maps themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promise {
-    /// The term that was granted.
+    /// The granted term.
     pub term: u64,
-    /// The array of the voter.
+    /// Id of the voter's array.
     pub array: [u8; 16],
-    /// The newest map that it knows to be active.
+    /// The newest map that the voter knows to be active.
     pub active: MapName,
-    /// The newer map that it holds, and the term of its MAP HOLD.
+    /// The newer map that the voter holds, and the term of its MAP HOLD.
     pub held: Option<(u64, MapName)>,
 }
 
@@ -202,7 +202,7 @@ fn length(map: &[u8]) -> U32 {
     u32::try_from(map.len()).expect("at most a MiB").into()
 }
 
-/// A head of [`HEAD_BYTES`], whose checksum is its last field, and the map, padded to dwords.
+/// Joins a head of [`HEAD_BYTES`], whose last field is its checksum, and the map, and pads to dwords.
 fn with_map(head: &[u8], map: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(head.len() + map.len() + 3);
     bytes.extend_from_slice(head);
@@ -212,7 +212,7 @@ fn with_map(head: &[u8], map: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Puts the checksum where it belongs.
+/// Computes the checksum and writes it at offset `at`.
 fn seal(mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
     checksum::seal_around(&mut bytes, at);
     bytes

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a simulated request costs of this machine's time, and what a world takes of its memory. The least
-//! cost there can be is that of `engine_rate`: engine and firmware alone.
+//! Measures the real time that a simulated request costs, and the memory that a world takes. The lower bound
+//! is `engine_rate`: engine and firmware alone.
 //!
 //! `cargo bench -p gnstor-sim --bench world_rate [-- --ssds 64 --clients 64]`
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
@@ -14,7 +14,7 @@ use gnstor_sim::scale::{Range, Sweep};
 use gnstor_sim::world::World;
 use std::time::Instant;
 
-/// What is measured.
+/// Options: the world to measure.
 #[derive(clap::Parser)]
 struct Args {
     /// SSDs
@@ -23,7 +23,7 @@ struct Args {
     /// Clients
     #[arg(long, default_value_t = 64)]
     clients: usize,
-    /// Requests in flight of each client
+    /// Requests that each client keeps in flight
     #[arg(long, default_value_t = 64)]
     depth: u16,
     /// Copies of every block
@@ -41,15 +41,15 @@ struct Args {
     /// Virtual time of each load, ms
     #[arg(long, default_value_t = 20)]
     runtime: u64,
-    /// Writes and no reads
+    /// Clients write instead of reading
     #[arg(long)]
     writes: bool,
-    /// Given by cargo
+    /// Cargo passes this option
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// Time of this thread on a processor.
+/// Processor time that this thread has used.
 fn cpu_ns() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which actor is stepped next: one heap of (time, tie, actor).
+//! The order in which actors are stepped: one heap of (time, tie, actor).
 //!
 //! ```text
 //!   wake(actor, at) --> heap --> next(): the actor with the earliest time
 //! ```
-//! An actor has at most one time. A later wish for an earlier time replaces it, and the old entry is passed
-//! over when it comes to the top. Actors of the same time come in an order that the seed draws.
+//! An actor has at most one time. A call with an earlier time replaces it; the old entry stays in the heap
+//! and is skipped when it reaches the top. The seed draws the order of actors that have the same time.
 
 use crate::dice::Dice;
 use gnstor_base::time::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The times at which actors are to be stepped.
+/// The next step time of each actor.
 #[derive(Debug)]
 pub struct Agenda {
     heap: BinaryHeap<Reverse<(Time, u32, u32)>>,
-    /// By actor: its time, and the tie of the entry that stands for it.
+    /// For each actor: its time, and the tie of its valid entry in the heap.
     armed: Vec<(Time, u32)>,
     ties: Dice,
 }
 
 impl Agenda {
-    /// Of so many actors, none of which wants to be stepped.
+    /// An agenda of `actors` actors, none of which has a time.
     pub fn new(actors: usize, ties: Dice) -> Self {
         Self { heap: BinaryHeap::with_capacity(2 * actors), armed: vec![(Time::NEVER, 0); actors], ties }
     }
 
-    /// The actor is to be stepped at `at`, if it is not to be earlier.
+    /// Has the actor stepped at `at`, or at its present time if that is earlier.
     pub fn wake(&mut self, actor: u32, at: Time) {
         let armed = &mut self.armed[actor as usize];
         if at < armed.0 {
@@ -37,7 +37,7 @@ impl Agenda {
         }
     }
 
-    /// The actor to be stepped next, and when. It has no time any more.
+    /// Takes out the actor to step next, with its time.
     pub fn pop(&mut self) -> Option<(Time, u32)> {
         while let Some(Reverse((at, tie, actor))) = self.heap.pop() {
             let armed = &mut self.armed[actor as usize];

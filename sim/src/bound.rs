@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the models of SSDs and wires allow: the least of two bounds.
+//! Upper bounds of the request rate: one by the models of the SSDs, one by the wires.
 
 use crate::world::Plan;
 use gnstor_model::{Op, Pattern, State, Workload, measure::measure};
 use std::collections::BTreeMap;
 
-/// Blocks of a chunk: the longest command.
+/// Blocks of a chunk, which is the longest command.
 const CHUNK: u32 = 1 << gnstor_proto::placement::DEFAULT_CHUNK_SHIFT;
-/// Commands in flight at an SSD that is never idle.
+/// Commands in flight that keep an SSD busy all the time.
 const DEPTH: u32 = 256;
-/// Pages of the SSD that is measured: enough for a steady figure.
+/// Pages of the SSD that is measured. With so many the rate is steady.
 const PAGES: u32 = 1 << 18;
 
-/// Requests a second of one SSD by its model, by operation, order and blocks.
+/// Request rate of one SSD by its model, for each combination of operation, order and blocks.
 #[derive(Debug, Default)]
 pub(crate) struct Bounds(BTreeMap<(bool, bool, u32), f64>);
 
 impl Bounds {
-    /// What all SSDs together can do, requests a second; `None` where nothing is modelled.
+    /// Rate of all SSDs together, requests a second; `None` if the preset models no time.
     pub(crate) fn ssds(&mut self, plan: &Plan) -> Option<f64> {
         if plan.preset.is_null() {
             return None;
@@ -26,7 +26,7 @@ impl Bounds {
         let blocks = plan.unit_blocks.min(CHUNK);
         let one = *self.0.entry((is_write, is_random, blocks)).or_insert_with(|| {
             let op = if is_write { Op::Write } else { Op::Read };
-            // Blocks that are read in order do not lie in order where several clients wrote at once.
+            // Reads in order: if several clients wrote at once, their blocks are not in order on the flash.
             let patterns: &[Pattern] = match (is_write, is_random) {
                 (_, true) => &[Pattern::Random],
                 (true, false) => &[Pattern::Sequential],
@@ -44,7 +44,7 @@ impl Bounds {
     }
 }
 
-/// What the wires allow, requests a second; `None` where they are not limited.
+/// Rate that the wires allow, requests a second; `None` if nothing limits them.
 pub(crate) fn wires(plan: &Plan) -> Option<f64> {
     if plan.link.bytes_per_second == 0 {
         return None;

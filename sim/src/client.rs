@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The actor of one client: the initiator's twin, its closed loop, and its connections.
+//! The actor of one client: the twin of the initiator, its closed loop, and its connections.
 //!
 //! ```text
 //!   Load: which request next --> Initiator --> Port of each SSD
 //!     ^--- latency, ended <---------'  ^------- completions, tokens of blocks
 //! ```
-//! Time of the GPU itself is not modelled: a client does all that it can at the moment at which something
-//! arrives. A request that fails ends the world with an error.
+//! The time of the GPU itself is not modelled: when something arrives, a client does at once all that it can.
+//! A request that fails ends the world with an error.
 
 use crate::initiator::{Completion, Data, Host, Initiator, Outcome, Request, Volume, address_of};
 use crate::load::{Load, Next};
@@ -18,29 +18,29 @@ use gnstor_proto::nvme::Sqe;
 /// log2 of the blocks of a chunk.
 pub(crate) const CHUNK_SHIFT: u8 = gnstor_proto::placement::DEFAULT_CHUNK_SHIFT;
 
-/// What a lane does.
+/// The request that a lane works on.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     request: Request,
     start: Time,
 }
 
-/// What the initiator asks for.
+/// The initiator's surroundings: the source of requests, and the wires.
 struct Outside {
     number: u32,
     now: Time,
     ports: Vec<Port>,
     load: Load,
-    /// By lane.
+    /// Task of each lane.
     tasks: Vec<Task>,
-    /// By block: the sequence of the write that was answered last.
+    /// For each block: the sequence of the last write that was acknowledged.
     versions: Vec<u32>,
-    /// Blocks of each SSD's reads and writes, for the spread of the load.
+    /// Number of blocks read from and written to each SSD, for the spread of the load.
     sent_blocks: Vec<u64>,
-    /// SSDs that were sent something in this step.
+    /// SSDs to which the client sent something in this step.
     touched: Vec<u16>,
     chunk_shift: u8,
-    /// When the load wants to go on by itself.
+    /// The time at which the load goes on if nothing arrives before.
     later: Time,
     failure: Option<WorldError>,
 }
@@ -75,7 +75,7 @@ impl Client {
         &mut self.outside.load
     }
 
-    /// Blocks of each SSD's reads and writes so far.
+    /// Number of blocks read from and written to each SSD so far.
     pub(crate) fn sent_blocks(&self) -> &[u64] {
         &self.outside.sent_blocks
     }
@@ -85,7 +85,7 @@ impl Client {
         self.initiator.in_flight()
     }
 
-    /// Takes what an SSD has for this client.
+    /// Takes what an SSD sent to this client.
     pub(crate) fn take(&mut self, ssd: u16, arrived: Arrived) -> Result<(), WorldError> {
         let client = self.outside.number as usize;
         match arrived {
@@ -109,8 +109,8 @@ impl Client {
         Ok(())
     }
 
-    /// Does all that can be done. Returns when the load wants to go on by itself; the SSDs in `touched` have
-    /// been sent something.
+    /// Does all that is possible now. Returns the time at which the load goes on if nothing arrives before.
+    /// `touched` then names the SSDs to which something was sent.
     pub(crate) fn step(&mut self, now: Time) -> Result<Time, WorldError> {
         self.outside.now = now;
         self.outside.later = Time::NEVER;
@@ -121,7 +121,7 @@ impl Client {
         }
     }
 
-    /// The SSDs that were sent something since the last call.
+    /// The SSDs to which something was sent since the last call.
     pub(crate) fn touched(&mut self) -> Vec<u16> {
         std::mem::take(&mut self.outside.touched)
     }
@@ -163,7 +163,7 @@ impl Host for Outside {
             self.failure.get_or_insert(WorldError::Failed { client, status: outcome.status });
         }
         if request.is_write {
-            // One sequence a part.
+            // Each part of a write has one sequence.
             for block in request.vba..request.vba + request.blocks {
                 let part = u64::from((block >> self.chunk_shift) - (request.vba >> self.chunk_shift));
                 let sequence = u32::try_from(outcome.sequence + part).expect("far fewer writes than 2^32");

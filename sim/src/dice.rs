@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Random numbers. Each part of the world has dice of its own, so that a draw of one changes no draw of
-//! another.
+//! Random numbers. Each part of the world has its own generator, so that a draw of one part changes no draw
+//! of another.
 
 use gnstor_proto::placement::mix64;
 
@@ -9,7 +9,7 @@ use gnstor_proto::placement::mix64;
 pub struct Dice(u64);
 
 impl Dice {
-    /// The generator of part `part` in the world of `seed`.
+    /// The generator of part `part` in the world with seed `seed`.
     pub fn new(seed: u64, part: u64) -> Self {
         Self(mix64(mix64(seed.wrapping_add(STEP)) ^ part.wrapping_mul(STEP)))
     }
@@ -20,7 +20,7 @@ impl Dice {
         mix64(self.0)
     }
 
-    /// A number below `end`, which is not 0; each is as likely as the others, within 2^-32.
+    /// A number below `end`, which must not be 0. All are equally likely, within 2^-32.
     pub fn below(&mut self, end: u32) -> u32 {
         let product = (self.bits() >> 32) * u64::from(end);
         u32::try_from(product >> 32).expect("below `end`")

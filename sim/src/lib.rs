@@ -37,7 +37,7 @@ pub mod zipf;
 
 pub use ssd::WorldError;
 
-/// What is wrong with what was asked for: a sentence for a person.
+/// What is wrong with the user's options: a sentence for a person.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a client does: it writes its volume once, and then keeps so many requests in flight.
+//! The load of a client. It writes its volume once, and then keeps a number of requests in flight.
 
 use crate::dice::Dice;
 use crate::zipf::Zipf;
@@ -32,19 +32,19 @@ impl Rw {
     }
 }
 
-/// Units that are neighbours in popularity lie so far apart: a prime, above the number of units.
+/// Distance of units that are neighbours in popularity. It is a prime above the number of units.
 const SCATTER: u64 = 2_654_435_761;
-/// Blocks of a request of the fill: a chunk.
+/// Blocks of a request of the fill: one chunk.
 const FILL_BLOCKS: u32 = 16;
-/// Requests in flight of the fill, so that the SSDs' buffers are not the only thing that is measured.
+/// Requests in flight during the fill. With few of them the run measures more than the SSDs' buffers.
 const FILL_DEPTH: u16 = 16;
 
-/// What the load wants next.
+/// What a lane does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Next {
-    /// This request.
+    /// Begin this request.
     Request { is_write: bool, vba: u32, blocks: u32 },
-    /// Nothing before then, unless a request ends.
+    /// Begin nothing before this time, unless a request ends.
     Later(Time),
 }
 
@@ -64,15 +64,15 @@ pub(crate) struct Load {
     blocks: u32,
     depth: u16,
     dice: Dice,
-    /// Where some units are more popular than others, and where the most popular one is.
+    /// Distribution of random units if some are more popular than others, and offset of the most popular one.
     zipf: Option<Arc<Zipf>>,
     offset: u32,
     phase: Phase,
-    /// Lanes that take part.
+    /// Number of lanes that take part.
     active: usize,
     /// The next unit in order, or the next block of the fill.
     next: u32,
-    /// Start and end of the requests that have ended since the world looked.
+    /// Start and end of each request that has ended since the world took this list.
     pub(crate) ended: Vec<(Time, Time)>,
 }
 
@@ -101,21 +101,21 @@ impl Load {
         }
     }
 
-    /// The whole volume is to be written once.
+    /// Begins the fill, which writes the whole volume once.
     pub(crate) fn fill(&mut self) {
         self.phase = Phase::Fills;
         self.next = 0;
         self.active = FILL_DEPTH.into();
     }
 
-    /// New requests begin until `until`. A load in order begins at a place that the dice draw.
+    /// Begins new requests until `until`. A load in order begins at a random place.
     pub(crate) fn run(&mut self, until: Time) {
         self.phase = Phase::Runs { until };
         self.next = self.dice.below(self.units);
         self.active = self.depth.into();
     }
 
-    /// A unit at random.
+    /// Draws a unit at random.
     fn draw(&mut self) -> u32 {
         let Some(zipf) = &self.zipf else { return self.dice.below(self.units) };
         let rank = u64::from(zipf.draw(&mut self.dice));
@@ -123,7 +123,7 @@ impl Load {
         u32::try_from(unit).expect("below `units`")
     }
 
-    /// Lanes that the load needs.
+    /// Number of lanes that the load needs.
     pub(crate) fn lanes(&self) -> usize {
         self.depth.max(FILL_DEPTH).into()
     }
@@ -132,7 +132,7 @@ impl Load {
         self.ended.push((start, now));
     }
 
-    /// The next request of a lane that has none.
+    /// The next action of a lane without a request.
     pub(crate) fn next(&mut self, now: Time, lane: usize) -> Next {
         if lane >= self.active {
             return Next::Later(Time::NEVER);

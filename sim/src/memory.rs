@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a world takes of memory, told before it is taken. The constants are measured by `world_rate`, without
-//! huge pages.
+//! Estimate of the memory that a world takes, printed before the world is made. `world_rate` measures the
+//! constants, without huge pages.
 
 use crate::initiator::SLOTS;
 use crate::world::{CELL, Plan};
 
-/// An SSD without volumes and sessions, without what grows with its capacity.
+/// An SSD without volumes and sessions, and without the part that grows with its capacity.
 const SSD: u64 = 2 << 20;
-/// One byte for so many of the capacity: records of pages and the map that any write touches.
+/// log2 of the capacity that needs one byte: records of pages, and the part of the map that any write
+/// touches.
 const CAPACITY_SHIFT: u32 = 6;
-/// Of a block that is mapped on one SSD: its record, its places in map and histories.
+/// A block that is mapped on one SSD: its record, its places in the map and in histories.
 const BLOCK: u64 = 128;
 /// A session on one SSD: two connections of the transport, two queues of the firmware, the volume's entry.
 const SESSION: u64 = 48 << 10;
-/// A client without its blocks.
+/// A client, without its blocks.
 const CLIENT: u64 = 32 << 10;
 
-/// Bytes that the world of this plan takes, about, and rather too many.
+/// Estimate of the bytes that the world of this plan takes. It is rather too high than too low.
 pub fn estimate(plan: &Plan) -> u64 {
     let [ssds, clients] = [plan.ssds, plan.clients].map(|count| count as u64);
     let blocks = u64::from(plan.unit_blocks) * u64::from(plan.units);
@@ -28,8 +29,8 @@ pub fn estimate(plan: &Plan) -> u64 {
         + clients * (CLIENT + 4 * blocks + SLOTS as u64 * 96)
 }
 
-/// Has this process use small pages for all memory that it takes from now on. An SSD has a dozen regions,
-/// each of which would take at least 2 MiB. Where the system refuses, a world takes more memory.
+/// Disables huge pages for all memory that this process takes from now on. An SSD has a dozen regions, each
+/// of which would take at least 2 MiB. If the system refuses, a world takes more memory.
 pub fn use_small_pages() {
     let _ = nix::sys::prctl::set_thp_disable(true);
 }

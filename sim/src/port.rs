@@ -5,10 +5,10 @@
 //!   client --send--> requests --Up--> engine          an RDMA READ of a block brings its token
 //!   client <--take-- arrived  <-Down-- engine          an RDMA WRITE of a block delivers the token it has
 //! ```
-//! The sum of a block is all that the firmware knows of its data. So the sum that the port reports for a
-//! written block is a token: a function of the client, the block and the write's sequence. The firmware keeps
-//! it, and hands it back with the block when that is read. A client that gets another token has read the
-//! data of another block or of another write.
+//! The firmware knows only the sum of a block's data. So the port reports a token as the sum of a written
+//! block: a function of the client, the block and the write's sequence. The firmware keeps the token, and
+//! returns it when the block is read. A client that gets another token has read the data of another block or
+//! of another write.
 
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use gnstor_fabric::hca::abi::COPY_OK;
@@ -20,20 +20,20 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
 
-/// What an engine has for a queue pair.
+/// What an engine sends to a queue pair.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Arrived {
     /// A response.
     Response(Cqe),
-    /// A block of a read, for this address, with this token.
+    /// A block of a read, with the address of its destination and its token.
     Block { address: u64, token: u32 },
-    /// Work requests up to the one of this index are done.
+    /// All work requests up to the one with this index are done.
     Retired { index: u16 },
     /// The queue pair has failed.
     Broken,
 }
 
-/// The token of the block at `address` in the memory of the owner of `qpn`.
+/// The token of the block at `address` in the memory of the client that owns `qpn`.
 pub(crate) fn token(qpn: u32, address: u64) -> u32 {
     u32::try_from(mix64(address ^ mix64(u64::from(qpn))) >> 32).expect("32 bits")
 }
@@ -42,12 +42,12 @@ pub(crate) fn token(qpn: u32, address: u64) -> u32 {
 struct Inner {
     up: VecDeque<Up>,
     arrived: VecDeque<(u32, Arrived)>,
-    /// Real bytes, for the commands that set the world up.
+    /// Real bytes, for the commands that set up the world.
     data: Vec<u8>,
     regions: Vec<Arc<HostRegion>>,
 }
 
-/// One end of the port; the other one is within the engine. Both are on one thread.
+/// The clients' end of the port. The engine has the other end, on the same thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Port(Arc<Mutex<Inner>>);
 
@@ -65,17 +65,17 @@ impl Port {
         self.lock().up.push_back(Up::Request(request));
     }
 
-    /// The data of the next command that brings real bytes.
+    /// Sets the data of the next command that brings real bytes.
     pub(crate) fn set_data(&self, data: &[u8]) {
         self.lock().data = data.to_vec();
     }
 
-    /// Whether the engine has not taken all requests and ends of copies.
+    /// Whether the engine has yet to take requests or ends of copies.
     pub(crate) fn has_requests(&self) -> bool {
         !self.lock().up.is_empty()
     }
 
-    /// Takes all arrivals, with their queue pairs, into an empty list.
+    /// Moves all arrivals, with their queue pairs, into an empty list.
     pub(crate) fn take(&self, into: &mut VecDeque<(u32, Arrived)>) {
         std::mem::swap(&mut self.lock().arrived, into);
     }
@@ -86,7 +86,7 @@ impl Inner {
         self.up.push_back(Up::Copied(Copied { qpn, tag, status: COPY_OK, sum }));
     }
 
-    /// Brings what the owner of the queue pair has to the SSD: real bytes, or the token of a block.
+    /// Brings the data of the queue pair's owner to the SSD: real bytes, or the token of a block.
     fn fetch(&mut self, qpn: u32, local: LocalRef, address: u64) -> u32 {
         if !self.data.is_empty() {
             let bytes = self.data.len().min(local.bytes as usize);
@@ -124,7 +124,7 @@ impl QpExecutor for Port {
                 inner.arrived.push_back((qpn, Arrived::Retired { index: counter }));
             }
             Down::Cqe { qpn, .. } | Down::QpError { qpn } => inner.arrived.push_back((qpn, Arrived::Broken)),
-            // A world makes no queue pair anew, and its port has the engine's clock.
+            // A world makes no queue pair anew, and the port uses the engine's clock.
             Down::QpAnew { .. } | Down::Ping { .. } => {}
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor sim scale`: closed loops over ranges of clients and SSDs, one world a point.
+//! `gnstor sim scale`: closed loops over ranges of clients and SSDs, one world for each point.
 
 mod range;
 mod svg;
@@ -21,7 +21,7 @@ use gnstor_proto::BLOCK_BYTES;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// What is asked for.
+/// The options of a sweep.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// Clients.
@@ -32,7 +32,7 @@ pub struct Sweep {
     pub nodes: usize,
     /// Copies of every block.
     pub replicas: u8,
-    /// What the clients do.
+    /// Kind of the clients' requests.
     pub rw: Rw,
     /// Bytes of a request.
     pub bs: u64,
@@ -52,13 +52,13 @@ pub struct Sweep {
     pub warmup: Span,
     /// Virtual time that is measured.
     pub runtime: Span,
-    /// Every draw comes from it.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// Most bytes that a world may take.
+    /// Largest memory that a world may take, in bytes.
     pub memory: u64,
 }
 
-/// One point.
+/// The results of one point.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Row {
     /// Clients.
@@ -69,7 +69,7 @@ pub struct Row {
     pub nodes: usize,
     /// Copies of every block.
     pub replicas: u8,
-    /// What the clients did.
+    /// Kind of the clients' requests.
     pub rw: Rw,
     /// Bytes of a request.
     pub bs: u64,
@@ -89,34 +89,34 @@ pub struct Row {
     pub wires_iops: Option<u64>,
     /// Share of what the SSDs allow, in thousandths.
     pub share_permille: Option<u64>,
-    /// Latencies, nanoseconds.
+    /// Median latency, nanoseconds.
     pub p50_ns: u64,
-    /// The same.
+    /// 99th percentile of the latency.
     pub p99_ns: u64,
-    /// The same.
+    /// 99.9th percentile of the latency.
     pub p999_ns: u64,
-    /// The same.
+    /// Largest latency.
     pub max_ns: u64,
-    /// Blocks sent to the busiest SSD over the mean of all, in thousandths.
+    /// Blocks sent to the busiest SSD, divided by the mean of all SSDs, in thousandths.
     pub load_permille: u64,
-    /// Steps of actors, the fill included.
+    /// Number of actors' steps, the fill included.
     pub steps: u64,
-    /// Hash of every step and of every request's end.
+    /// Hash of every step and of the end of every request.
     pub trace: String,
 }
 
 const K: u64 = 1 << 10;
 const MAX_COUNT: usize = 1024;
 const MAX_DEPTH: u16 = 128;
-/// A token names a block by 20 bits.
+/// A token identifies a block by 20 bits.
 const MAX_SIZE: u64 = 4 << 30;
 const MAX_ZIPF: u32 = 2000;
 const LEAST_SSD: u64 = 256 << 20;
-/// Longest measured time of a world: a lease of the fill outlasts it.
+/// Longest measured time of a world. It must be shorter than the lease under which the fill writes.
 const LONGEST: Span = Span::from_ms(60_000);
 
 impl Sweep {
-    /// The worlds of the table, after everything has been checked that can be before one is made.
+    /// The worlds of the table. All that can be checked before a world is made is checked here.
     ///
     /// # Errors
     /// A sentence that says what is wrong and what is possible.
@@ -181,7 +181,7 @@ impl Sweep {
         let unit_blocks = u32::try_from(self.bs / u64::from(BLOCK_BYTES)).expect("at most 1 MiB");
         let units = u32::try_from(self.size / self.bs).expect("at most 4 GiB");
         let all = self.size * clients as u64 * u64::from(self.replicas);
-        // The arrays of a world differ by one SSD and by one client.
+        // If a world has several arrays, their sizes differ by at most one SSD and one client.
         let share = all.div_ceil(ssds as u64) + self.size.div_ceil(ssds.min(crate::world::CELL) as u64);
         let ssd_bytes = self.ssd_bytes.unwrap_or((2 * share).max(LEAST_SSD).next_multiple_of(1 << 20));
         if share + share / 8 > ssd_bytes {
@@ -220,7 +220,7 @@ impl Sweep {
     /// Runs one world.
     ///
     /// # Errors
-    /// When an SSD refuses a command, a connection breaks, or a read brings wrong data.
+    /// If an SSD refuses a command, a connection breaks, or a read returns wrong data.
     pub fn run(&self, plan: &Plan, measured: &mut Measured) -> Result<Row, WorldError> {
         let mut world = World::new(plan)?;
         if !plan.rw.is_write() {
@@ -284,6 +284,6 @@ impl Sweep {
     }
 }
 
-/// Rates of the SSDs' models that were measured for earlier points.
+/// Rates of the SSDs' models that earlier points measured.
 #[derive(Debug, Default)]
 pub struct Measured(Bounds);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The actor of one SSD: the RC transport and the firmware that ship, in virtual time.
+//! The actor of one SSD: the RC transport and the firmware of the product, in virtual time.
 //!
 //! ```text
 //!   clients --Port--> RcTransport --capsules, link--> Worker: firmware, translation layer, modelled flash
@@ -19,42 +19,44 @@ use std::collections::VecDeque;
 use std::sync::mpsc;
 use zerocopy::IntoBytes;
 
-/// Steps of one moment. More of them would mean that the SSD waits for a thread that is not there.
+/// Largest number of steps at one moment. If an SSD needs more, it waits for a thread that does not exist
+/// here.
 const MOST_STEPS: u32 = 10_000;
-/// How far the clock goes when an SSD is still due after those.
+/// How far the clock advances if an SSD is still due after that many steps.
 const NUDGE: Span = Span::from_ns(1000);
-/// An engine that is not stepped for a second takes its process for stopped.
+/// Interval at which an idle engine is stepped. If an engine is not stepped for a second, it believes that
+/// its process was stopped.
 const HEARTBEAT: Span = Span::from_ms(500);
-/// Longest wait for the answer to a command that sets the world up.
+/// Longest wait for the answer to a command that sets up the world.
 const SETUP: Span = Span::from_ms(10_000);
 
-/// The queue pair of the daemon's commands; those of clients come behind it, two each.
+/// The queue pair of the daemon's commands. Those of clients follow, two for each client.
 const DAEMON_QP: u32 = 1;
 
-/// The queue pair of a client's I/O.
+/// The queue pair for a client's I/O.
 pub(crate) const fn io_qp(client: u32) -> u32 {
     2 * client + 3
 }
 
-/// The client that has this queue pair for its I/O.
+/// The client that uses this queue pair for its I/O.
 pub(crate) const fn client_of(qpn: u32) -> Option<u32> {
     if qpn >= 3 && qpn % 2 == 1 { Some((qpn - 3) / 2) } else { None }
 }
 
-/// Why a world cannot be set up or run on.
+/// Why a world cannot be set up, or cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
     /// The SSD cannot be made.
     #[error("SSD {0}: {1}")]
     Ssd(usize, SsdError),
-    /// An SSD refused a command that sets the world up.
+    /// An SSD refused a command that sets up the world.
     #[error("SSD {ssd} answered {what} with status {status:#06x}")]
     Setup {
         /// Number of the SSD.
         ssd: usize,
-        /// Which command.
+        /// The command.
         what: &'static str,
-        /// Its status word; all ones: no answer.
+        /// Status word; all ones: no answer.
         status: u16,
     },
     /// An SSD refused a read or write.
@@ -64,17 +66,17 @@ pub enum WorldError {
         ssd: usize,
         /// Number of the client.
         client: usize,
-        /// Its status word.
+        /// Status word.
         status: u16,
         /// The detail of the refusal (docs/statuses.md).
         reason: u32,
     },
-    /// A request ended with an error of the initiator's own.
+    /// A request ended with an error that the initiator itself found.
     #[error("a request of client {client} failed with status {status:#010x}")]
     Failed {
         /// Number of the client.
         client: usize,
-        /// Its status: `GN_*` in `gnor/cuda/gnor/abi.h`.
+        /// Status: `GN_*` in `gnor/cuda/gnor/abi.h`.
         status: u32,
     },
     /// A queue pair broke.
@@ -85,7 +87,7 @@ pub enum WorldError {
         /// Number of the client.
         client: usize,
     },
-    /// A read brought the data of another block or write.
+    /// A read returned the data of another block or of another write.
     #[error("client {client} read block {block} and got the data of another block or of another write")]
     WrongData {
         /// Number of the client.
@@ -93,10 +95,10 @@ pub enum WorldError {
         /// The block.
         block: u32,
     },
-    /// Nothing is to happen any more, and clients wait.
+    /// No actor is due any more, and clients wait for requests.
     #[error("nothing is to happen any more, and {0} requests wait: a part of the array has lost a command")]
     Stuck(u64),
-    /// The load would take longer than the time of the world's clock.
+    /// The load would take longer than the world's clock can count.
     #[error("the volumes were not written within {0} s of virtual time")]
     FillTooLong(u64),
 }
@@ -108,12 +110,12 @@ pub(crate) struct SsdActor {
     executor: ExecutorId,
     pub(crate) port: Port,
     arrived: VecDeque<(u32, Arrived)>,
-    /// Times at which the SSD was still due after its steps.
+    /// Number of times at which the SSD was still due after its steps.
     pub(crate) nudges: u64,
 }
 
 impl SsdActor {
-    /// An empty SSD of this index in its array, on an engine whose link is shared with its siblings.
+    /// An empty SSD with this index in its array. Its engine shares a link with the other SSDs of its node.
     pub(crate) fn new(
         number: usize,
         index: u16,
@@ -133,7 +135,7 @@ impl SsdActor {
         Ok(Self { number, engine, executor, port, arrived: VecDeque::new(), nudges: 0 })
     }
 
-    /// Does all that is due at `now`. Returns when it is to be stepped again.
+    /// Does all that is due at `now`. Returns the time of the next step.
     pub(crate) fn step(&mut self, now: Time) -> Time {
         for _ in 0..MOST_STEPS {
             self.engine.step(now);
@@ -146,7 +148,7 @@ impl SsdActor {
         now + NUDGE
     }
 
-    /// The arrivals for clients, oldest first: the list is to be given back empty.
+    /// The arrivals for clients, oldest first. The caller gives the list back, empty.
     pub(crate) fn arrived(&mut self) -> VecDeque<(u32, Arrived)> {
         let mut list = std::mem::take(&mut self.arrived);
         self.port.take(&mut list);
@@ -180,7 +182,7 @@ impl SsdActor {
         }
     }
 
-    /// Sends a command with real data and waits for its answer; when it was there, and the answer.
+    /// Sends a command with real data and waits for its answer. Returns the answer and its time.
     fn command(
         &mut self,
         mut now: Time,
@@ -273,7 +275,7 @@ impl SsdActor {
     }
 }
 
-/// A command of the daemon's with `bytes` of data.
+/// A vendor command of the daemon with `bytes` of data.
 fn vendor(opcode: u8, bytes: usize) -> Sqe {
     let dwords = u32::try_from(bytes / 4).expect("small");
     Sqe { opcode, nsid: 1.into(), cdw10: dwords.into(), ..Sqe::default() }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A world: SSDs, clients, one clock. It is set up as the daemon and the hosts do it, and then run.
+//! A world: SSDs, clients, one clock. It is set up as daemon and hosts would do it, and then it runs.
 //!
 //! ```text
-//!   Agenda --(time, actor)--> an SSD: its engine does what is due; what it has goes to the clients
+//!   Agenda --(time, actor)--> an SSD: its engine does what is due; its arrivals go to the clients
 //!                         `-> a client: it sends what it can; the SSDs that it sent to are woken
 //! ```
 
@@ -23,27 +23,27 @@ use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::vendor::{Limits, VolumeEntry};
 use std::sync::Arc;
 
-/// Most SSDs of one array here: as many as a channel reaches.
+/// Largest number of SSDs in one array: as many as a channel reaches.
 pub const CELL: usize = 64;
 /// Placement groups of an array.
 pub const GROUPS: u32 = 4096;
 /// Fewest commands in flight to one SSD (`LEAST_DEPTH` in `gnor/src/layout.rs`).
 const LEAST_DEPTH: usize = 32;
-/// The fill may take so long.
+/// Longest virtual time that the fill may take.
 const FILL_LIMIT: Span = Span::from_ms(600_000);
 
-/// What a world is made of.
+/// The parameters of a world.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// SSDs.
     pub ssds: usize,
-    /// Clients, each with a volume of its own.
+    /// Number of clients. Each has its own volume.
     pub clients: usize,
     /// Machines with SSDs, each with a wire of its own.
     pub nodes: usize,
     /// Copies of every block.
     pub replicas: u8,
-    /// What the clients do.
+    /// The pattern of the clients' requests.
     pub rw: Rw,
     /// Blocks of a request.
     pub unit_blocks: u32,
@@ -61,7 +61,7 @@ pub struct Plan {
     pub ssd_bytes: u64,
     /// The wire of each node.
     pub link: LinkConfig,
-    /// Every draw of the world comes from it.
+    /// Seed of all random draws.
     pub seed: u64,
 }
 
@@ -71,7 +71,7 @@ pub struct World {
     agenda: Agenda,
     ssds: Vec<SsdActor>,
     clients: Vec<Client>,
-    /// First SSD and first client of each array, and of the one behind the last.
+    /// First SSD and first client of each array. A last entry marks the end.
     cells: Vec<Cell>,
     /// Array of each SSD.
     cell_of: Vec<usize>,
@@ -85,25 +85,25 @@ struct Cell {
     first_client: usize,
 }
 
-/// A request that ended, and when it began.
+/// When a request began, and when it ended.
 pub type Ended = (Time, Time);
 
-/// Commands that may be in flight to one SSD of an array of so many.
+/// Largest number of commands in flight to one SSD, in an array of `ssds` SSDs.
 fn queue_depth(ssds: usize) -> u32 {
     let each = SLOTS.div_ceil(ssds.max(1)).next_power_of_two().max(LEAST_DEPTH);
     u32::try_from(each).expect("at most 128")
 }
 
-/// Arrays of a world: as few as hold `ssds` with at most [`CELL`] each, about equal.
+/// Number of arrays in a world: as few as possible, of about equal size, with at most [`CELL`] SSDs each.
 pub(crate) fn cells_of(plan: &Plan) -> usize {
     plan.ssds.div_ceil(CELL)
 }
 
 impl World {
-    /// The SSDs with their volumes and sessions; no request has been sent.
+    /// Makes the SSDs, with their volumes and sessions. No request has been sent yet.
     ///
     /// # Errors
-    /// Where an SSD cannot be made, or refuses a command.
+    /// If an SSD cannot be made, or refuses a command.
     pub fn new(plan: &Plan) -> Result<Self, WorldError> {
         let count = cells_of(plan);
         let cells: Vec<Cell> = (0..=count)
@@ -188,37 +188,38 @@ impl World {
         }
     }
 
-    /// The clients begin, and go on until `until`. `ended` is told of each request that ends.
+    /// Runs the clients until `until`, and passes each request that ends to `ended`.
     ///
     /// # Errors
-    /// When an SSD refuses a command, a connection breaks, or a read brings wrong data.
+    /// If an SSD refuses a command, a connection breaks, or a read returns wrong data.
     pub fn run(&mut self, until: Time, ended: impl FnMut(Ended)) -> Result<(), WorldError> {
         self.clients.iter_mut().for_each(|client| client.load().run(until));
         self.wake_clients();
         self.advance(until, ended)
     }
 
-    /// The time.
+    /// The virtual time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// A hash of every step and of every request's end: equal where two runs went the same way.
+    /// Hash of every step and of the end of every request. Two runs that behave the same have the same hash.
     pub fn trace(&self) -> u64 {
         self.trace
     }
 
-    /// Steps of actors so far.
+    /// Number of actors' steps so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Times at which an SSD was still due after its steps; its clock was moved on by a microsecond.
+    /// Number of times at which an SSD was still due after its steps. Each time its clock advanced by a
+    /// microsecond.
     pub fn nudges(&self) -> u64 {
         self.ssds.iter().map(|ssd| ssd.nudges).sum()
     }
 
-    /// Blocks that were sent to each SSD, read or written.
+    /// Number of blocks sent to each SSD, read or written.
     pub(crate) fn sent_blocks(&self) -> Vec<u64> {
         let mut sent = vec![0; self.ssds.len()];
         for (cell, pair) in self.cells.windows(2).enumerate() {
@@ -323,7 +324,7 @@ fn volume(plan: &Plan, client: usize, map: &Arc<FleetMap>) -> Volume {
     }
 }
 
-/// The volume's entry, whose client holds the write lease for longer than any run.
+/// The entry of a volume. Its client holds the write lease for longer than any run.
 fn entry(volume: &Volume) -> VolumeEntry {
     let Volume { vid, client, factor, replicas, chunk_shift, lease_epoch, blocks, .. } = *volume;
     VolumeEntry {

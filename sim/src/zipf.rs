@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Zipf's distribution from a table of whole numbers: place k is drawn as often as 1 / k^s says. The powers
-//! are computed by squares and square roots of integers, so that the table is the same on every machine.
+//! Zipf's distribution, from a table of whole numbers: place k is drawn in proportion to 1 / k^s. Integer
+//! squares and square roots give the powers, so that the table is the same on every machine.
 
 use crate::dice::Dice;
 
-/// Bits behind the point of a weight; 2^20 places of at most 1 have a sum below 2^63.
+/// Fraction bits of a weight. The sum of 2^20 weights, each at most 1, is below 2^63.
 const POINT: u32 = 42;
-/// Bits behind the point of a logarithm.
+/// Fraction bits of a logarithm.
 const LOG_BITS: u32 = 32;
 
-/// Draws places below a number.
+/// Draws places below a fixed number.
 #[derive(Debug)]
 pub struct Zipf {
     /// Sums of the weights up to each place.
@@ -17,7 +17,7 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// Of so many places, with the exponent in thousandths.
+    /// A distribution over `places` places. The exponent is in thousandths.
     pub fn new(places: u32, exponent_permille: u32) -> Self {
         let roots = roots();
         let mut sum = 0;
@@ -29,7 +29,7 @@ impl Zipf {
         Self { sums: sums.collect() }
     }
 
-    /// A place: 0 is drawn most often.
+    /// Draws a place. Place 0 comes most often.
     pub fn draw(&self, dice: &mut Dice) -> u32 {
         let total = self.sums.last().copied().unwrap_or(1);
         let at = u64::try_from((u128::from(dice.bits()) * u128::from(total)) >> 64).expect("below the total");
@@ -37,7 +37,7 @@ impl Zipf {
     }
 }
 
-/// The logarithm of a number from 1 on, to base 2.
+/// Logarithm to base 2 of a number that is not 0.
 fn log2(number: u32) -> u128 {
     let whole = number.ilog2();
     // In [1, 2), with 62 bits behind the point.

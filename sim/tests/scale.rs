@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Small worlds: they repeat themselves, and what is impossible is refused in words.
+//! Small worlds. The same seed gives the same output, and impossible options are refused with a sentence.
 
 use gnstor_base::testing::deadline;
 use gnstor_base::time::Span;
@@ -39,7 +39,7 @@ fn rows(sweep: &Sweep) -> Vec<Row> {
     sweep.plans().unwrap().iter().map(|plan| sweep.run(plan, &mut measured).unwrap()).collect()
 }
 
-/// Reads and writes, in chunks and across them.
+/// A sweep with reads and writes, within chunks and across them.
 fn table() -> String {
     let mut all = rows(&sweep(Rw::Randread));
     all.extend(rows(&Sweep { zipf_permille: 990, ..sweep(Rw::Randread) }));
@@ -70,7 +70,7 @@ fn a_seed_goes_the_same_way_twice_in_one_process_and_another_seed_does_not() {
     assert_ne!(first[0].trace, rows(&Sweep { seed: 2, ..sweep(Rw::Randwrite) })[0].trace);
 }
 
-/// Another process has other addresses, and other keys of the standard library's maps.
+/// Another process has other addresses, and another order in the standard library's hash maps.
 #[test]
 fn a_seed_goes_the_same_way_in_another_process() {
     let _deadline = deadline();
@@ -87,15 +87,16 @@ fn a_seed_goes_the_same_way_in_another_process() {
 fn no_latency_is_below_that_of_the_model_and_no_rate_above_it() {
     let _deadline = deadline();
     let row = &rows(&Sweep { clients: one(1), iodepth: 1, ..sweep(Rw::Randread) })[0];
-    // One read alone: 38.5 us of the SSD, 1 us of wire each way, and 4,176 bytes of it.
+    // A single read takes 38.5 us in the SSD, 1 us of wire each way, and the time of 4,176 bytes on it.
     assert!((40_500..41_500).contains(&row.p50_ns), "{row:?}");
-    // Behind the writes that begin together.
+    // Skips the writes that begin together.
     let warmup = Span::from_ms(2);
     let write = &rows(&Sweep { clients: one(16), warmup, ..sweep(Rw::Randwrite) })[0];
     assert!((900..=1_000).contains(&write.share_permille.unwrap()), "{write:?}");
 }
 
-/// On threads a worker takes writes early, and commands in bursts. That moves no time by much.
+/// On threads a worker takes writes early, and takes several commands at once. This changes no modelled time
+/// by much.
 #[test]
 fn the_pace_of_threads_moves_modelled_times_by_less_than_one_per_cent() {
     let _deadline = deadline();
@@ -106,7 +107,7 @@ fn the_pace_of_threads_moves_modelled_times_by_less_than_one_per_cent() {
         let real = sweep.run(&plan, &mut measured).unwrap();
         plan.pace = Pace::EXACT;
         let exact = sweep.run(&plan, &mut measured).unwrap();
-        // A closed loop: the mean latency is what is in flight over the rate.
+        // In a closed loop the mean latency is the number of requests in flight divided by the rate.
         let off = exact.iops.abs_diff(real.iops) * 1000 / exact.iops;
         assert!(off < 10, "{rw:?}, {clients} clients: {exact:?} and {real:?}");
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A kernel for tests that writes and reads until the host stops it. Each thread has its own blocks, one after
-// the other, each time with a newer version. What a thread has read must be what it wrote last. It pauses
-// between two versions: the tests wait for faults beside it, and processes need the cores.
+// A kernel for tests that writes and reads until the host stops it. Each thread writes its own blocks in
+// turn, each time with a newer version. It checks that a read returns the version that it wrote last. It
+// pauses between two versions: meanwhile the tests wait for faults, and their processes need the cores.
 #include "gnstor/gnstor.cuh"
 
 struct follow_args {

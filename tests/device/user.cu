@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A user's kernels for tests. In one a thread reads a block into memory that the host names, or leaves the
-// read with the channel. Another writes and reads from a pool in which no two free pages lie side by side. In
-// a third, threads read and write one range together.
+// A user's kernels for tests. In the first one a thread reads a block into memory that the host names, or
+// hands the read over to the channel. The second one writes and reads with buffers from a pool whose free
+// pages are never neighbours. In the third one threads read and write one range together.
 #include "gnstor/gnstor.cuh"
 
 struct user_args {
@@ -49,7 +49,8 @@ GN_DEV void pieces_body(pieces_args& a, gn_u32, gn_u32) {
   a.operations = gn::rdma_operations(a.f, x);
   for (gn_u32 b = 0; b < a.blocks; ++b)
     for (gn_u32 i = 0; i < words; ++i) a.wrong += ((const gn_u32*)in.at(b * page))[i] != word_of_pieces(b, i);
-  // More than it has is refused, and what is too long for the pool's fragments is not there.
+  // A request for more than the volume has is refused. A buffer longer than the pool's fragments cannot be
+  // had.
   a.wrong += gn::read_one(a.f, a.vba, a.blocks + 1, in) != gn::GN_BAD_REQUEST;
   a.wrong += gn::read_request(a.f, a.vba, a.blocks, in, 1).status != gn::GN_BAD_REQUEST;
   a.wrong += gn::read_request(a.f, a.vba, 1, in, a.blocks).status != gn::GN_BAD_REQUEST;
@@ -74,7 +75,8 @@ struct together_args {
   gn_u32 wrote, read;  // out: what a block's threads and a warp's were told, the same to all
 };
 
-// A block writes a range together and reads it back, its first warp reads the first half once more.
+// The threads of a block write a range together and read it back. Then its first warp reads the first half
+// once more.
 GN_DEV void together_body(together_args& a, gn_u32, gn_u32) {
   gn_u32& word = *(gn_u32*)gn::smem();
   gn_u32 wrote = gn::write_block(a.f, a.vba, a.blocks, a.from, a.key, word);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// A CUDA program beside libgnstor. What it does with CUDA while a kernel reads a volume must return, and the
-// kernel must read on. What cannot be must be said. Run it beside `gnstor up`:
+// A CUDA program beside libgnstor. Its CUDA calls must return while a kernel reads a volume, and the kernel
+// must read on. A call that cannot work must fail with a sentence. Run it beside `gnstor up`:
 //
 //   gnstor up & neighbour 127.0.0.1:7117
 //
-// One line a check; exit code 1 when one fails, 2 when there is no GPU or no array.
+// It prints a line for each check. The exit code is 1 if a check fails, and 2 without a GPU or an array.
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -46,7 +46,7 @@ void check(bool good, const char* what, const std::string& told) {
   exit(2);
 }
 
-// The driver's own entries: the program is linked with the runtime only.
+// Finds an entry of the driver. The program itself is linked only with the runtime.
 template <class F>
 F driver(const char* name) {
   static void* library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -77,7 +77,7 @@ struct setting {
   int multiprocessors = 0;
 };
 
-// How a launch ended.
+// The result of a launch.
 struct ended {
   int code = 0;
   std::string error;
@@ -92,7 +92,7 @@ struct ended {
   }
 };
 
-// Reads the volume with so many threads, for a time or one block a thread.
+// Reads the volume with `threads` threads a block: for a time, or one block a thread.
 ended read_volume(const setting& s, unsigned blocks, unsigned threads, double runtime_s) {
   ended e;
   gn_kernel_file file;
@@ -111,8 +111,8 @@ ended read_volume(const setting& s, unsigned blocks, unsigned threads, double ru
   return e;
 }
 
-// Does `what` a second into a launch: it must return 0, at the latest when the launch has ended, and the
-// launch must end well.
+// Calls `what` one second into a launch. It must return 0 at the latest when the launch has ended, and the
+// launch must succeed.
 void during(const setting& s, const char* name, bool at_once, const std::function<int()>& what) {
   ended e;
   printf("...  %s\n", name);  // should it never return, this is the last line
@@ -184,7 +184,7 @@ void calls(const setting& s) {
   unsigned* sum;
   if (cudaMalloc((void**)&sum, 4) || cudaMemset(sum, 0, 4)) cannot("no memory");
   cudaStream_t own = stream();
-  // Once before: the first launch of a kernel loads it.
+  // A launch before the check, since the first launch of a kernel loads it.
   auto add = [&] {
     int code = launch(s.adding, 64, 32, own, sum);
     return code ? code : (int)cudaStreamSynchronize(own);
@@ -198,7 +198,7 @@ void calls(const setting& s) {
   cudaStreamDestroy(own);
 }
 
-// Launches `kernel` with `args`, which come back.
+// Launches `kernel` with `args`, and copies `args` back.
 template <class A>
 int launch_with(const setting& s, const gn_kernel& kernel, bool together, unsigned blocks, unsigned threads,
                 A& args) {
@@ -216,7 +216,7 @@ int launch_with(const setting& s, const gn_kernel& kernel, bool together, unsign
   return code;
 }
 
-// A pool that grows while the kernel runs, and blocks that wait for each other.
+// A pool that grows while the kernel runs, with blocks that wait for each other.
 void growth(const setting& s) {
   enum : unsigned { THREADS = 64, BLOCKS = 8, BYTES = 64 << 10 };  // 32 MiB, where the pool begins with 8
   gn_kernel kernel = kernel_named("neighbour_growing");
@@ -257,7 +257,7 @@ void pieces(const setting& s) {
                    " without a buffer, " + std::to_string(args.whole) + " not in pieces");
 }
 
-// Requests that no thread waits for.
+// Requests for which no thread waits.
 void callbacks(const setting& s) {
   calling_args args = {};
   args.reads = 100000;

@@ -16,7 +16,7 @@ GN_DEV void reading_body(reading_args& a, gn_u32 block, gn_u32 grid) {
   gn::io x = {};
   while (__any_sync(0xffffffffu, wanted || busy)) {
     if (wanted && !busy) {
-      // More threads than buffers take turns: a block that has read gives its buffer back.
+      // There are more threads than buffers, so they take turns: a block that has read gives its buffer back.
       buffer = gn::alloc(f, gn::GN_BLOCK);
       if (buffer) {
         at = next % a.blocks;
@@ -44,8 +44,8 @@ GN_DEV void reading_body(reading_args& a, gn_u32 block, gn_u32 grid) {
 
 GN_CLIENT(neighbour_reading, reading_args, reading_body)
 
-// Every thread holds a buffer until all have one, which needs all blocks on the GPU at once, and reads into
-// it.
+// Every thread keeps a buffer until all threads have one, and reads into it. For that all blocks must be on
+// the GPU at once.
 GN_DEV void growing_body(growing_args& a, gn_u32 block, gn_u32 grid) {
   const gn::file& f = *(const gn::file*)a.file;
   gn_u64 buffer = gn::alloc_wait(f, a.bytes);
@@ -70,7 +70,8 @@ GN_DEV void judge(pieces_args& a, gn_u32 block, gn_u64 there) {
   gn::mem::add_relaxed_gpu(right ? &a.right : &a.wrong, 1u);
 }
 
-// One block. Eight lanes of each of four warps hold a buffer at a time, half of what the pool has left.
+// One block. Eight lanes of each of four warps have a buffer at a time. Together they have half of the pool's
+// free pages.
 GN_DEV void pieces_body(pieces_args& a, gn_u32, gn_u32) {
   __shared__ gn_u32 word;
   __shared__ gn_u64 range;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What the host tells the kernels of neighbour.cu.
+// Arguments that the host passes to the kernels of neighbour.cu.
 #pragma once
 
 struct reading_args {
@@ -11,7 +11,8 @@ struct reading_args {
   unsigned long long runtime_ns;  // 0: one block a thread
 };
 
-// Threads of one grid that all hold a long buffer at the same time, more than the pool begins with.
+// Threads of one grid that all hold a long buffer at the same time. Together they need more than the pool has
+// at first.
 struct growing_args {
   unsigned long long file[3];
   unsigned blocks;                // of the volume

@@ -9,9 +9,9 @@ mod in_flight;
 #[path = "../../deengine/src/workers/lease_word.rs"]
 mod lease_word;
 
-/// Loom takes a sequentially consistent access for an acquire or release one. These put a sequentially
-/// consistent fence between a store and a load that follows it, which is what such accesses promise here,
-/// and no more.
+/// Loom treats a sequentially consistent access as an acquire or release access. These wrappers put a
+/// sequentially consistent fence between a store and the load that follows it. That is what the accesses
+/// promise here, and no more.
 mod sync {
     pub(super) use loom::sync::atomic::Ordering;
     use loom::sync::atomic::fence;
@@ -63,19 +63,19 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-/// The firmware's side: how often the rules have changed, and whether they allow reads.
+/// The firmware's side: a version that counts changes of the rules, and whether the rules allow reads.
 #[derive(Default)]
 struct World {
     version: Version,
     seen: Seen,
     flight: InFlight,
-    /// Behind the firmware's lock: version and permission.
+    /// The rules behind the firmware's lock: version and permission.
     rules: Mutex<(u64, bool)>,
     /// The revocation is complete.
     revoked: AtomicBool,
 }
 
-/// The worker as `io/worker.rs` and `io/read.rs` have it, for one volume.
+/// A worker for one volume, as in `io/worker.rs` and `io/read.rs`.
 struct Worker {
     world: Arc<World>,
     version: u64,
@@ -127,7 +127,7 @@ fn with(worker: impl Fn(&mut Worker) + Sync + Send + 'static) {
             let world = Arc::clone(&world);
             thread::spawn(move || {
                 let at = revoke(&world);
-                // A look, not a loop: whatever it finds must be true.
+                // One check and no loop: whatever it finds must be true.
                 if world.flight.is_over(&world.seen, at) {
                     world.revoked.store(true, Ordering::SeqCst);
                 }
@@ -161,15 +161,14 @@ fn a_core_that_fetches_the_rules_hides_no_read() {
     });
 }
 
-/// A worker commits a write beside the end of the write's volume. It looks at the version under the layer's
-/// lock, as `io/write.rs` does. The sweep takes that lock after it has counted the version up, as
-/// `volumes.rs` does.
+/// A worker commits a write while the write's volume is deleted. It checks the version under the layer's
+/// lock, as `io/write.rs` does. The sweep raises the version and then takes that lock, as `volumes.rs` does.
 #[test]
 fn nothing_is_committed_behind_a_sweep() {
     let _deadline = Deadline::after(LIMIT);
     loom::model(|| {
         let version = Arc::new(Version::default());
-        // Behind the layer's lock: the sweep has gone by.
+        // The layer's lock guards whether the sweep is done.
         let layer = Arc::new(Mutex::new(false));
         let swept = {
             let (version, layer) = (Arc::clone(&version), Arc::clone(&layer));
@@ -188,8 +187,8 @@ fn nothing_is_committed_behind_a_sweep() {
     });
 }
 
-/// A worker judges a write by the version and the end of the lease, and commits it if the version is still
-/// that one. Meanwhile the lease is cut from 9 to 1 by `cut`, which the daemon is then told. The time is 5.
+/// A worker judges a write by the version and the end of the lease, and commits it if the version has not
+/// changed. Meanwhile `cut` shortens the lease from 9 to 1, and the daemon is told so. The time is 5.
 fn cut_short(cut: fn(&LeaseWord, &Version)) {
     let _deadline = Deadline::after(LIMIT);
     loom::model(move || {
@@ -220,7 +219,7 @@ fn nothing_is_judged_or_committed_behind_a_lease_that_was_cut_short() {
     cut_short(|word, version| word.set(1, version));
 }
 
-/// In the other order a worker finds the new version and the old end.
+/// In the other order a worker can find the new version together with the old end.
 #[test]
 #[should_panic(expected = "committed behind the answer")]
 fn counting_the_version_before_the_word_is_found() {
@@ -230,14 +229,14 @@ fn counting_the_version_before_the_word_is_found() {
     });
 }
 
-/// As [`nothing_is_judged_or_committed_behind_a_lease_that_was_cut_short`] without the change of version.
+/// As [`nothing_is_judged_or_committed_behind_a_lease_that_was_cut_short`], but without a new version.
 #[test]
 #[should_panic(expected = "committed behind the answer")]
 fn a_cut_that_is_no_change_of_the_rules_is_found() {
     cut_short(|word, _| word.set(1, &Version::default()));
 }
 
-/// A renewal changes no version: a worker that misses it refuses more.
+/// A renewal changes no version: a worker that misses it only refuses more than it must.
 #[test]
 fn a_renewal_beside_a_check_allows_nothing_that_it_does_not_grant() {
     let _deadline = Deadline::after(LIMIT);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The rings between the executors of the HCA, in every interleaving that loom finds. The Rust ends are the
-//! real ones. The other ends are written as in `up.cuh` and `agent.cuh`. Run with
-//! `cargo test --release -p gnstor-loom --test rings`.
+//! product's code. The device ends are written here as in `up.cuh` and `agent.cuh`. Run with `cargo test
+//! --release -p gnstor-loom --test rings`.
 
 #[path = "../../proto/testing/deadline.rs"]
 mod deadline;
@@ -37,7 +37,8 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Words of an up entry here: the ring's code is the same for any number, and loom's time is not.
+/// Words of an up entry in this test. The ring's code works for any number, and loom needs more time for more
+/// words.
 const UP_WORDS: usize = 3;
 
 struct Up {
@@ -53,7 +54,7 @@ impl Up {
         Arc::new(Self { ring, head, tail: AtomicU64::new(0), head_seen: AtomicU64::new(0) })
     }
 
-    /// `up_reserve` for one entry.
+    /// Does the work of `up_reserve` for one entry.
     fn reserve(&self) -> u64 {
         let size = (self.ring.len() / UP_WORDS) as u64;
         let first = self.tail.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +66,7 @@ impl Up {
         first
     }
 
-    /// `up_store`: the words in any order, each with its phase.
+    /// Does the work of `up_store`: stores the words in any order, each with its phase.
     fn push(&self, mark: u64) {
         let position = self.reserve();
         let at = usize::try_from(position).expect("small") % (self.ring.len() / UP_WORDS) * UP_WORDS;
@@ -77,7 +78,7 @@ impl Up {
     }
 }
 
-/// Takes `n` entries, in order of position; returns what they carried.
+/// Takes `n` entries in order of position. Returns their contents.
 fn take(up: &Up, n: usize) -> Vec<u64> {
     let mut ring = UpRing::default();
     let mut marks = Vec::new();
@@ -139,12 +140,12 @@ fn two_producers_of_the_up_ring_lose_and_mix_nothing() {
 struct DownSide {
     ring: Vec<Shared>,
     head: Shared,
-    /// What a descriptor points to.
+    /// The memory that a descriptor points to.
     data: [AtomicU64; 3],
 }
 
-/// `fetch` and the store of the head, for one descriptor at a time; `second_half_first` as the executors of
-/// the vector load may be.
+/// Does the work of `fetch` and stores the head, for one descriptor at a time. With `second_half_first` it
+/// loads the second half first, as a vector load may.
 fn fetch(down: &DownSide, position: u64, second_half_first: bool) -> [u64; DOWN_WORDS] {
     let entries = (down.ring.len() / DOWN_WORDS) as u64;
     let phase = if (position / entries) & 1 == 1 { 0 } else { PHASE_BIT };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The `gnstor` command as a person runs it: processes that are waited for with deadlines and killed when a
-//! test gives up.
+//! Runs the `gnstor` command as a person does. Tests wait for its processes with deadlines, and kill them
+//! when they give up.
 #![expect(clippy::disallowed_methods, reason = "processes are waited for in real time")]
 #![expect(
     clippy::missing_panics_doc,
@@ -17,16 +17,16 @@ use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// Longest wait for a command, or for a process to say something.
+/// Longest wait for a command, or for a line of a process.
 pub const LIMIT: Duration = Duration::from_secs(60);
-/// Building the command may take as long as building the workspace.
+/// Longest wait for a build of the command, which may build the workspace.
 pub const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
-/// The command, built by the cargo and into the folder that this test comes from: never an old one. Where
-/// there is no cargo, `GNSTOR_BIN` names it.
+/// The command, built from this source by this test's cargo in this test's folder, so it is never an old one.
+/// Without a cargo, `GNSTOR_BIN` names the command.
 pub static GNSTOR: LazyLock<PathBuf> = LazyLock::new(|| named_or_built("GNSTOR_BIN", "gnstor"));
 
-/// The hostile client, in the same way, or by `GNSTOR_HOSTILE`.
+/// The hostile client, built in the same way, or named by `GNSTOR_HOSTILE`.
 pub static HOSTILE: LazyLock<PathBuf> = LazyLock::new(|| named_or_built("GNSTOR_HOSTILE", "gnstor-hostile"));
 
 fn named_or_built(variable: &str, name: &str) -> PathBuf {
@@ -34,11 +34,11 @@ fn named_or_built(variable: &str, name: &str) -> PathBuf {
     std::env::var_os(variable).map_or_else(|| PROGRAMS.join(name), PathBuf::from)
 }
 
-/// Folder of the programs that tests start. They are built when the first test asks for one.
+/// Folder of the programs that tests start. The first test that needs one builds them.
 ///
-/// A build of the default members with one test in it has the features that `cargo test` has, those of
-/// dev-dependencies included. So all libraries are there already, and only the two programs are linked.
-/// `-p gnstor` has other features: with it, some 70 crates were compiled once more.
+/// A build of the default members with one test in it has the features of `cargo test`, those of
+/// dev-dependencies included. So all libraries are compiled already, and cargo only links the two programs.
+/// With `-p gnstor` the features differ, and cargo would compile some 70 crates once more.
 static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     let test = std::env::current_exe().expect("a test knows its path");
     let folder = test.ancestors().nth(2).expect("target/PROFILE/deps/TEST").to_owned();
@@ -51,8 +51,9 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
     build.args(["--bin", "gnstor", "--bin", "gnstor-hostile", "--test", "hostile"]);
     build.arg("--target-dir").arg(folder.parent().expect("the target folder"));
     build.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace"));
-    // Cargo tells a test about its package by these variables. If they differ from the first build, cargo
-    // runs the build scripts that ask for them again, such as ring's. It compiles all that depends on ring.
+    // Cargo describes a test's package in these variables. If they differ from those of the first build,
+    // cargo reruns build scripts that depend on them, such as ring's. Then it compiles all crates above ring
+    // again.
     for (name, _) in std::env::vars_os() {
         let told = ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"];
         if told.iter().any(|of| name.to_string_lossy().starts_with(of)) {
@@ -67,7 +68,7 @@ static PROGRAMS: LazyLock<PathBuf> = LazyLock::new(|| {
 /// A command that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Exit code; 1000 for a signal.
+    /// Exit code; 1000 if a signal ended the command.
     pub code: i32,
     /// Its standard output.
     pub stdout: String,
@@ -76,18 +77,19 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// It ended well.
+    /// Checks that the command succeeded.
     pub fn worked(&self) {
         assert_eq!(self.code, 0, "{}", self.stderr);
     }
 
-    /// Its output, as JSON.
+    /// Its standard output, as JSON.
     pub fn json(&self) -> Value {
         assert_eq!(self.code, 0, "{}", self.stderr);
         serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {}", self.stdout))
     }
 
-    /// Failed with these words in one line on standard error, and nothing on standard output.
+    /// Checks that the command failed, with these words in one line on standard error and nothing on standard
+    /// output.
     pub fn failed(&self, words: &[&str]) {
         assert!(self.code > 0 && self.code < 100, "exit code {}: {}", self.code, self.stderr);
         // Before it makes data files, the command says what disk space they take.
@@ -100,7 +102,7 @@ impl Ended {
         assert_eq!(self.stdout, "");
     }
 
-    /// Refused by the parser of the command line: usage on standard error, code 2.
+    /// Checks that the command line was refused: usage on standard error, exit code 2.
     pub fn not_understood(&self, words: &[&str]) {
         assert_eq!(self.code, 2, "{}", self.stderr);
         for word in words {
@@ -109,7 +111,7 @@ impl Ended {
     }
 }
 
-/// Kills its process when a test gives up.
+/// A process that is killed when the test drops it.
 #[derive(Debug)]
 pub struct Guard(pub Child);
 
@@ -150,8 +152,8 @@ pub fn wait(child: &mut Guard, limit: Duration) -> Option<i32> {
     None
 }
 
-/// Arguments for `gnstor`. SSDs of these tests that are processes of their own ask for no proof unless a test
-/// names a key.
+/// Arguments for `gnstor`. SSDs in processes of their own ask these tests for no proof, unless a test names a
+/// key.
 fn with_no_auth<'a>(args: &[&'a str]) -> Vec<&'a str> {
     let mut args = args.to_vec();
     let is_ssd = args.first() == Some(&"ssd") && !matches!(args.get(1), Some(&("smart" | "log")));
@@ -162,12 +164,12 @@ fn with_no_auth<'a>(args: &[&'a str]) -> Vec<&'a str> {
     args
 }
 
-/// Runs `gnstor` to its end.
+/// Runs `gnstor` and waits for its end.
 pub fn gnstor(args: &[&str]) -> Ended {
     gnstor_with(args, &[])
 }
 
-/// The same with these in its environment.
+/// The same with these variables in its environment.
 pub fn gnstor_with(args: &[&str], environment: &[(&str, &str)]) -> Ended {
     let mut command = Command::new(&*GNSTOR);
     command.args(with_no_auth(args)).env_remove("GNSTOR_ARRAY").env_remove("GNSTOR_LOG");
@@ -175,7 +177,7 @@ pub fn gnstor_with(args: &[&str], environment: &[(&str, &str)]) -> Ended {
     run_for(command, LIMIT)
 }
 
-/// Asks again and again until it holds.
+/// Calls `holds` again and again until it returns true.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -184,12 +186,12 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a signal, such as `-TERM`.
+/// Sends a signal, such as `-TERM`, to a process.
 pub fn signal(child: &Guard, signal: &str) {
     let sent = Command::new("kill").args([signal, &child.0.id().to_string()]).status().expect("kill runs");
     assert!(sent.success(), "{signal}");
     if signal == "-STOP" {
-        // A thread that waits for a core stops when it gets one.
+        // A thread that waits for a core stops only when it gets one.
         until("the process stands still", || all_threads_are_stopped(child.0.id()));
     }
 }
@@ -198,7 +200,7 @@ fn all_threads_are_stopped(process: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{process}/task")) else { return true };
     threads.flatten().all(|thread| {
         let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        // The state stands behind the name, which may have any characters.
+        // The state follows the name, which may contain any characters.
         stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z', 'X']))
     })
 }

@@ -5,11 +5,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// Where protected memory of running SSDs lies: `gnstor-DEVICE-INODE-BOOT`, by the data file.
+/// Folder of the protected memory of SSDs. A file's name is `gnstor-DEVICE-INODE-BOOT`, by the SSD's data
+/// file.
 const MEMORY: &str = "/dev/shm";
 
-/// A folder that goes with its end. The protected memory of data files in it goes, too. An SSD that was
-/// killed leaves it for its next start, which a test may not have.
+/// A folder that is removed when the test drops it. The protected memory of data files in it is removed, too.
+/// An SSD that was killed leaves that memory for its next start, which may never come in a test.
 #[derive(Debug)]
 pub struct Folder(TempDir);
 
@@ -23,10 +24,10 @@ impl Folder {
         Self(tempfile::tempdir().expect("a folder"))
     }
 
-    /// The same in memory, where there is a folder of it: no sync waits for a disk.
+    /// A folder in memory, if the machine has such a file system, so that no sync waits for a disk.
     ///
     /// # Panics
-    /// When none can be made.
+    /// If no folder can be made.
     pub fn in_memory() -> Self {
         let is_there = Path::new(MEMORY).is_dir();
         if is_there { Self(tempfile::tempdir_in(MEMORY).expect("a folder")) } else { Self::new() }

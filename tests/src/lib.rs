@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The common parts of the end-to-end tests: an array, nodes and clients on the host device, and a deadline
-//! for everything.
+//! for each test.
 //!
 //! ```text
-//!   within      a test body with a deadline: it fails, it never hangs
-//!   small_array, node, client, volume      the usual cast
-//!   pattern     bytes that tell where they belong
+//!   within      runs a test body with a deadline: it fails and never hangs
+//!   small_array, node, client, volume      the parts that most tests need
+//!   pattern     bytes that depend on their position
 //!   command     the gnstor command in processes of its own
 //!   folder      data files that leave nothing behind
 //!   raw_queue   a queue pair that sends any 64 bytes
@@ -41,10 +41,10 @@ pub const SSD_BYTES: u64 = 64 << 20;
 /// Deadline of one I/O of a [`client`].
 pub const IO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Runs `body` and returns its result; a panic is the caller's.
+/// Runs `body` and returns its result. A panic of `body` becomes a panic of the caller.
 ///
 /// # Panics
-/// When `body` has not ended within `limit`.
+/// If `body` has not ended within `limit`.
 #[expect(
     clippy::disallowed_methods,
     reason = "the body needs a thread of its own, so that it can be given up"
@@ -54,7 +54,7 @@ pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Sen
     let (done, ended) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let result = body();
-        // The caller may have given up.
+        // The caller may have given up by now.
         let _ = done.send(());
         result
     });
@@ -64,7 +64,7 @@ pub fn within<R: Send + 'static>(limit: Duration, body: impl FnOnce() -> R + Sen
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Whether the long forms of the tests are asked for: `GNSTOR_LONG=1`.
+/// Whether to run the long forms of tests: `GNSTOR_LONG=1`.
 pub fn long() -> bool {
     std::env::var_os("GNSTOR_LONG").is_some_and(|value| !value.is_empty())
 }
@@ -127,16 +127,16 @@ pub fn client(array: &Array, node: &Arc<Node>, name: &str) -> Arc<Client> {
     Client::connect(node, &options(array, name)).expect("a client connects")
 }
 
-/// A volume of so many bytes and replicas.
+/// Makes a volume of this size and number of replicas.
 ///
 /// # Panics
-/// When it is not made.
+/// If the daemon does not make it.
 pub fn volume(client: &Client, name: &str, capacity_bytes: u64, replicas: u32) -> VolumeInfo {
     let options = CreateOptions { capacity_bytes, replicas, ..CreateOptions::default() };
     client.create(name, &options).expect("a volume is made")
 }
 
-/// Bytes that tell where they belong: every eight are a function of `seed` and of their position.
+/// Bytes that depend on their position: every eight are a function of `seed` and of their offset.
 pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     let mut all = vec![0; bytes];
     for (i, eight) in (0..).zip(all.chunks_mut(8)) {
@@ -146,10 +146,10 @@ pub fn pattern(seed: u64, bytes: usize) -> Vec<u8> {
     all
 }
 
-/// Where two buffers differ first, as a sentence that fits on a line.
+/// Checks that two buffers are equal. If not, a short sentence says where they differ first.
 ///
 /// # Panics
-/// When they differ.
+/// If they differ.
 pub fn assert_same(what: &str, got: &[u8], want: &[u8]) {
     assert_eq!(got.len(), want.len(), "{what}: another length");
     if let Some(at) = got.iter().zip(want).position(|(a, b)| a != b) {
@@ -175,10 +175,10 @@ pub fn io_failure(result: Result<(), Error>) -> IoFailure {
     }
 }
 
-/// The error must be the daemon's or the library's own: these words in its sentence, this number for C.
+/// Checks an error of the daemon or of the library: these words in its sentence, and this number for C.
 ///
 /// # Panics
-/// When it is not.
+/// If it is another error.
 pub fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, errno: i32, words: &[&str]) {
     let error = result.expect_err("this must fail");
     let sentence = error.to_string();
@@ -194,23 +194,23 @@ pub fn assert_error<T: std::fmt::Debug>(result: Result<T, Error>, errno: i32, wo
 pub struct Guest {
     /// The client.
     pub client: Arc<Client>,
-    /// Dropped last.
+    /// The client's engine, dropped last.
     _engine: TransportThreads,
 }
 
 impl Guest {
-    /// Connects to the daemon there.
+    /// Connects to the daemon at this address.
     ///
     /// # Panics
-    /// When it does not connect.
+    /// If it does not connect.
     pub fn connect(daemon: &str, name: &str) -> Self {
         Self::connect_for(daemon, name, IO_TIMEOUT)
     }
 
-    /// The same with this deadline of each I/O.
+    /// As [`Self::connect`], with this deadline for each I/O.
     ///
     /// # Panics
-    /// When it does not connect.
+    /// If it does not connect.
     pub fn connect_for(daemon: &str, name: &str, io_timeout: Duration) -> Self {
         let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
         let engine = engine.expect("an engine starts");

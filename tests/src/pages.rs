@@ -3,14 +3,15 @@
 
 use std::sync::Once;
 
-/// This process and the processes that it starts get no transparent huge pages. A test touches few pages of
-/// large regions. With huge pages the kernel clears 2 MiB at each, which took a sixth of the tests' time.
+/// Disables transparent huge pages for this process and its children. A test touches few pages of large
+/// regions. With huge pages the kernel would clear 2 MiB for each of them, which took a sixth of the tests'
+/// time.
 #[expect(unsafe_code, reason = "the standard library has no such call")]
 pub fn small_pages() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: takes no pointers, and only chooses how the kernel backs this process's memory.
-        // A kernel without this call lets tests run as they are, so the result does not matter.
+        // SAFETY: the call takes no pointers, and only chooses how the kernel backs this process's memory. If
+        // the kernel does not know the call, tests run with huge pages, so the result does not matter.
         let _ = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
     });
 }

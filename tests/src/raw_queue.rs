@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A queue pair in host memory that sends any 64 bytes: no field is filled in, nothing is checked.
+//! A queue pair in host memory that sends any 64 bytes as a command, without filling in or checking a field.
 
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::{Completion, HostQp, SsdPath};
@@ -19,7 +19,7 @@ const PEER: &str = "the SSD";
 pub struct RawQueue(HostQp);
 
 impl RawQueue {
-    /// An RDMA connection that asks to be queue `qid`; no Fabrics Connect yet.
+    /// Opens an RDMA connection for queue `qid`, without a Fabrics Connect.
     ///
     /// # Errors
     /// [`ChannelError::Refused`] with the reject reason.
@@ -47,7 +47,7 @@ impl RawQueue {
         self.connect_with(qid, &ConnectData::new(identity, cntlid, subnqn))
     }
 
-    /// Fabrics Connect of an I/O queue with these data.
+    /// Fabrics Connect of an I/O queue with this Connect data.
     ///
     /// # Errors
     /// As [`Self::exchange`].
@@ -66,13 +66,13 @@ impl RawQueue {
         self.0.data(bytes)
     }
 
-    /// Sends one capsule as it is and waits for the response.
+    /// Sends one capsule unchanged and waits for the response.
     ///
     /// # Errors
     /// [`ChannelError::Broken`] or [`ChannelError::Timeout`].
     ///
     /// # Panics
-    /// When the response is for another command.
+    /// If the response is for another command.
     #[expect(clippy::disallowed_methods, reason = "a blocking wait with a deadline in real time")]
     pub fn exchange(&mut self, capsule: &Sqe, deadline: Duration) -> Result<Cqe, ChannelError> {
         self.0.send(capsule);

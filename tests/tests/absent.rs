@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client connects to the SSDs that are there. One that is dead or silent is left out of its channel, and
-//! is connected when it is back.
+//! A client connects to the SSDs that answer. Its channel leaves out an SSD that is dead or silent, and the
+//! client connects it when it is back.
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
 use gnstor_tests::folder::Folder;
@@ -134,7 +134,7 @@ fn a_new_client_waits_for_a_silent_ssd_only_for_a_while() {
     });
 }
 
-/// Reads a block after the other, checked, until `over`; the longest read.
+/// Reads one block after the other and checks it, until `over` is set. Returns the longest read.
 fn longest_read(client: &Arc<Client>, data: &[u8], over: &AtomicBool) -> (usize, Duration) {
     const PIECE: usize = 64 << 10;
     let view = client.open("v", Rights::Read).unwrap();
@@ -150,8 +150,8 @@ fn longest_read(client: &Arc<Client>, data: &[u8], over: &AtomicBool) -> (usize,
     (reads, longest)
 }
 
-/// What a fault of one SSD costs readers: no read fails, and the longest one is printed. A killed SSD's
-/// connections break at once; a stopped one is given up when it has answered no heartbeat for 2.5 s.
+/// A fault of one SSD fails no read, and the test prints the longest read. The connections of a killed SSD
+/// break at once. The client gives up a stopped SSD that has answered no heartbeat for 2.5 s.
 #[test]
 fn readers_go_on_when_an_ssd_is_killed_or_stopped() {
     within(BUILD_LIMIT, || {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSDs that come back beside a kernel that runs: their queue pairs are made anew, and its requests go on.
+//! SSDs come back while a kernel runs: the client makes their queue pairs anew, and the kernel's requests go
+//! on.
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
 use crate::follow::{REPLICAS, Running, every_copy_is_there};
@@ -10,18 +11,18 @@ use gnstor_tests::{Guest, long, volume, within};
 use libgnstor::{Client, Rights};
 use std::time::{Duration, Instant};
 
-/// Longer than the client's heartbeat and silence.
+/// Longer than the client waits for answers to its heartbeat.
 const STOPPED: Duration = Duration::from_secs(5);
-/// Of each request.
+/// Deadline of each request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The map stays as it is: requests wait for the SSD that is away.
+/// The map does not change, so requests wait for the SSD that is away.
 #[test]
 fn a_kernel_that_runs_reaches_ssds_that_were_killed_or_stopped_and_are_back() {
     beside_a_kernel("2");
 }
 
-/// Maps drop the SSD that is away, and fill it when it is back.
+/// A map drops the SSD that is away, and a later one fills it when it is back.
 #[test]
 fn a_kernel_that_runs_goes_by_maps_that_drop_ssds_and_take_them_in_again() {
     beside_a_kernel("3");
@@ -33,14 +34,14 @@ struct Four {
     addresses: Vec<String>,
     up: Up,
     map_format: &'static str,
-    // Behind the processes that use it, as it is removed.
+    // Dropped after the processes that use it, since dropping removes it.
     folder: Folder,
 }
 
 impl Four {
     fn start(map_format: &'static str) -> Self {
         let folder = Folder::new();
-        // The new queue pairs prove who asks for them, as the first ones did.
+        // The client proves its identity on the new queue pairs, too.
         let key = Self::key(&folder);
         let keyed = ["--manager-key", key.as_str()];
         let start = |index: usize| {
@@ -77,7 +78,7 @@ impl Four {
         self.ssds[index] = Some(SsdProcess::start(&self.addresses[index], &args));
     }
 
-    /// Where SSDs vote on maps, the one that was away has been filled.
+    /// Waits until the SSD that was away has been filled, if SSDs vote on maps.
     fn until_whole(&self) {
         if self.votes() {
             let is_whole = || gnstor(&["fleet", "show", "--array", &self.up.daemon]).code == 0;
@@ -99,7 +100,8 @@ impl Writer<'_> {
         until("it goes on", || self.running.look().rounds > then + 300);
     }
 
-    /// The SSD serves again: the client reaches it, tells the daemon, and its kernel goes on.
+    /// Waits until the SSD serves again: the client has reached it and told the daemon, and its kernel goes
+    /// on.
     fn until_reached(&self, ssd: usize, told_before: usize) {
         let back = Instant::now();
         until("the SSD is reached", || self.client.unreached().is_empty());
@@ -108,15 +110,15 @@ impl Writer<'_> {
         self.goes_on();
     }
 
-    /// How often the client has told the daemon that it reaches all SSDs.
+    /// Number of times that the client told the daemon that it reaches all SSDs.
     fn told(&self) -> usize {
         self.recorder.renewals_with(0b1111)
     }
 }
 
-/// SSDs are killed and started again.
+/// Kills SSDs and starts them again.
 fn killed(four: &mut Four, writer: &Writer<'_>) {
-    // The same one twice: its queue pair is made anew from one that was.
+    // The first SSD twice: its queue pair is then made anew from one that was made anew.
     for dead in [2, 2, 0, 1].into_iter().take(if long() { 4 } else { 2 }) {
         let before = writer.told();
         four.kill(dead);
@@ -128,7 +130,7 @@ fn killed(four: &mut Four, writer: &Writer<'_>) {
     }
 }
 
-/// An SSD stands still and goes on.
+/// Stops an SSD and lets it go on.
 fn stopped(four: &Four, writer: &Writer<'_>) {
     let before = writer.told();
     let ssd = four.ssds[3].as_ref().expect("it runs");
@@ -164,7 +166,7 @@ fn beside_a_kernel(map_format: &'static str) {
         assert_eq!((end.failed, end.status), (0, 0), "no request fails");
         assert_eq!(client.map_epoch() > epoch, four.votes(), "maps were made where SSDs vote on them");
         assert_eq!(client.channel_stats().unwrap().protocol_errors, 0);
-        // One stamp each, whatever was sent again.
+        // Each write used one stamp, however often the client sent it.
         assert_eq!(file.next_sequence().unwrap(), u64::from(end.rounds) + 1);
         let copies = every_copy_is_there(&file, &client.fleet_map(), &running.versions());
         assert_eq!(copies, REPLICAS as usize * running.versions().len());

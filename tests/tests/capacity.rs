@@ -22,7 +22,7 @@ fn create(client: &Client, name: &str, capacity_bytes: u64, replicas: u32) -> Re
     client.manager().create(name, &options).map(drop).map_err(|error| error.to_string())
 }
 
-/// The largest volume that the daemon says would fit.
+/// The largest volume that fits, as the daemon says.
 fn largest(client: &Client, replicas: u32) -> u64 {
     let refused = create(client, "too-large", 1 << 40, replicas).expect_err("1 TiB does not fit");
     let size =
@@ -39,7 +39,7 @@ fn fill(client: &Arc<Client>, name: &str, bytes: u64) {
     file.flush().expect("a flush");
 }
 
-/// What a volume of so many bytes holds: offsets and data.
+/// The content of a volume of this size: offsets and data.
 fn parts(bytes: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
     (0..bytes).step_by(MIB).map(move |at| {
         let part = MIB.min(usize::try_from(bytes - at).expect("a part"));
@@ -47,7 +47,7 @@ fn parts(bytes: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
     })
 }
 
-/// Every block is there.
+/// Checks every block.
 fn check(client: &Arc<Client>, name: &str, bytes: u64) {
     let file = client.open(name, Rights::Read).expect("a volume opens");
     for (at, data) in parts(bytes) {

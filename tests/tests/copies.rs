@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copies that are interrupted, that overlap, and whose data changes. A volume's name leads to a whole file,
-//! and what is copied out is what was copied in.
+//! Copies that are interrupted, that overlap, or whose data changes. A volume's name always leads to a whole
+//! file, and a copy out returns what was copied in.
 
 use gnstor_tests::command::{BUILD_LIMIT, Running, SsdProcess, Up, gnstor, until};
 use gnstor_tests::folder::Folder;
@@ -15,7 +15,8 @@ use std::path::Path;
 use std::process::Command;
 
 const MIB: usize = 1 << 20;
-/// Deadline of the I/Os of copies that are to fail. The lease of one that is killed is half as long again.
+/// Deadline of the I/Os of copies that are meant to fail. The lease of a killed copy lasts half as long
+/// again.
 const IO_TIMEOUT: &str = "6s";
 
 /// A folder with files of known content, and the array's address for copies.
@@ -43,7 +44,7 @@ impl Scene {
         self.cp(&["--json", &self.path("in"), volume]).json()
     }
 
-    /// The volume copies out as these bytes.
+    /// Checks that a copy out of the volume has these bytes.
     fn holds(&self, volume: &str, data: &[u8], when: &str) {
         let out = self.path("out");
         let copied = self.cp(&[volume, &out]);
@@ -51,7 +52,7 @@ impl Scene {
         assert_same(when, &std::fs::read(&out).expect("it was copied"), data);
     }
 
-    /// A copy out fails with these words and leaves no file.
+    /// Checks that a copy out fails with these words and leaves no file.
     fn refuses(&self, volume: &str, words: &[&str]) {
         let out = self.path("refused");
         self.cp(&[volume, &out]).failed(words);
@@ -71,22 +72,22 @@ impl Scene {
     }
 }
 
-/// A copy into a volume from a pipe of which only a part has come.
+/// A copy into a volume from a pipe that has brought only a part of the data.
 struct Half {
     running: Running,
     pipe: File,
-    /// The volume that is being written.
+    /// Name of the volume that the copy writes.
     partial: String,
 }
 
 impl Half {
-    /// All of these bytes are to come, and half of them have.
+    /// Starts a copy of these bytes, and sends half of them.
     fn start(scene: &Scene, volume: &str, data: &[u8]) -> Self {
         let fifo = scene.path("fifo");
         if !Path::new(&fifo).exists() {
             assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
         }
-        // Open for both: the copy may come later, and does not see an end.
+        // Opened for reading and writing: so the copy may open the pipe later, and sees no end of it.
         let mut pipe = File::options().read(true).write(true).open(&fifo).expect("a pipe");
         let size = data.len().to_string();
         let args = ["cp", "--device", "host", "--io-timeout", IO_TIMEOUT, "--array", &scene.daemon];
@@ -121,7 +122,7 @@ fn a_first_copy_that_is_interrupted_leaves_no_volume_and_is_not_read_before_it_i
         assert_eq!(half.running.end("-INT"), 130);
         assert_eq!(scene.names(), [""; 0], "an interrupted copy left a volume");
         scene.refuses("gn://v", &["no volume \"v\""]);
-        // The pipe still has what was not read.
+        // The pipe still has the bytes that the copy has not read.
         drop(half.pipe);
         scene.put(&data, "gn://v");
         scene.holds("gn://v", &data, "copied again");
@@ -170,14 +171,14 @@ fn a_write_that_fails_leaves_the_old_volume() {
         let first = start("127.0.0.1:0", 0);
         let second = start("127.0.0.1:0", 1);
         let address = second.address();
-        // With voters the map would leave the SSD out, and the write would go on.
+        // In a map with voters the daemon would drop the SSD, and the write would go on.
         let up = Up::start_as(&["--map-format", "2", "--ssd-at", &format!("{},{address}", first.address())]);
         let scene = Scene::new(&up.daemon);
         let (old, new) = (pattern(1, 3 * MIB + 5), pattern(2, 4 * MIB));
         scene.put(&old, "gn://v");
         let mut half = Half::start(&scene, "gn://v", &new);
         second.end("-USR1");
-        // A copy that has failed reads no more: the rest may stay in the thread.
+        // A copy that has failed reads no more, so the rest may stay in the thread.
         let (mut pipe, rest) = (half.pipe.try_clone().expect("a pipe"), new[2 * MIB..].to_vec());
         std::thread::spawn(move || pipe.write_all(&rest));
         assert_eq!(half.running.wait(), 1);
@@ -220,7 +221,7 @@ fn of_two_copies_to_one_name_at_once_one_wins_whole() {
     });
 }
 
-/// A client beside the array, which writes as a kernel would.
+/// A client of the array that writes as a kernel would.
 fn writer(daemon: &str) -> (std::sync::Arc<Client>, TransportThreads) {
     let engine =
         TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]).expect("an engine");
@@ -237,7 +238,8 @@ fn a_block_that_is_not_what_was_copied_in_is_noticed_by_the_sum() {
         let data = pattern(1, 2 * MIB);
         let sum = scene.put(&data, "gn://right")["sha256"].as_str().expect("a sum").to_owned();
         let (client, _engine) = writer(&up.daemon);
-        // The SSDs store what they are given: a bit that flips before the SSD's own check is theirs.
+        // The SSDs store what they receive. If a bit flips before the SSD computes its checksum, the SSD
+        // cannot notice it.
         let labels = [(PARTIAL.to_owned(), "v".to_owned())].into();
         let create = CreateOptions { capacity_bytes: 2 * MIB as u64, labels, ..CreateOptions::default() };
         let made = client.create("v.partial-1", &create).expect("a volume is made");

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every test has a deadline: a test that hangs is named, and holds up no run.
+//! Checks that every test has a deadline, so that a test that hangs fails with its name.
 
 use crate::deadline::{Deadline, LIMIT};
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where a helper of another file has the deadline, and the helper. Each target of the firmware's tests has
-/// one; a test there that makes no target waits for nothing.
+/// Tests whose deadline is in a helper of another file, and the name of that helper. In the firmware's tests
+/// each target has a deadline, and a test without a target waits for nothing.
 const HELPERS: &[(&str, &str)] =
     &[("daemon/tests/daemon/random/found.rs", "comes_to_one_state"), ("deengine/src/tests/", "")];
 
@@ -22,7 +22,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The text from behind an opening brace to the brace that closes it. A brace in a literal is paired there.
+/// The text from after an opening brace to the brace that closes it. Braces in literals must be paired.
 fn body(text: &str) -> &str {
     let mut depth = 1;
     let end = text.find(|c| {
@@ -32,7 +32,7 @@ fn body(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// Bodies of a file's functions by name, and the names of its tests.
+/// Bodies of a file's functions by name, and the names of the file's tests.
 fn functions(text: &str) -> (BTreeMap<&str, &str>, Vec<&str>) {
     let before = r"(?m)^(?P<before>(?:[ \t]*(?:#\[[^\n]*\]|//[^\n]*)\n)*)";
     let head = r"[ \t]*(?:pub(?:\([a-z]+\))? )?fn (?P<name>\w+)[^{;]*\{";
@@ -48,7 +48,7 @@ fn functions(text: &str) -> (BTreeMap<&str, &str>, Vec<&str>) {
     (bodies, tests)
 }
 
-/// Whether a function has a deadline, or calls one of its file that has.
+/// Whether a function has a deadline, or calls a function of its file that has one.
 fn has_deadline(name: &str, bodies: &BTreeMap<&str, &str>, depth: u32) -> bool {
     let text = bodies[name];
     let itself = ["Deadline", "deadline()", "within("].iter().any(|word| text.contains(word));

@@ -7,15 +7,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What each crate may depend on, among our own.
+/// The crates of the workspace on which each crate may depend.
 const RULES: &[(&str, &[&str])] = &[
     ("gnstor-proto", &[]),
     ("gnstor-base", &["gnstor-proto"]),
-    // The tests of four crates draw hostile bytes.
+    // The tests of four crates need hostile bytes.
     ("gnstor-auth", &["gnstor-hostile"]),
     ("gnstor-fleet", &["gnstor-proto"]),
     ("gnstor-hostile", &["gnstor-proto"]),
-    // Compiles single files of other crates with atomics of its own.
+    // It compiles single files of other crates with loom's atomics.
     ("gnstor-loom", &[]),
     ("gnstor-fabric", &["gnstor-hostile", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
     ("gnstor-gnor", &["gnstor-fabric", "gnstor-auth", "gnstor-base", "gnstor-proto"]),
@@ -123,7 +123,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
 
-/// Crates of the workspace and which of them each names, for building, testing or itself.
+/// Crates of the workspace. For each: the crates of the workspace that it names, build and test dependencies
+/// included.
 fn crates() -> BTreeMap<String, BTreeSet<String>> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let metadata = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
@@ -227,6 +228,6 @@ fn device_headers_include_only_in_the_directions_of_the_design() {
     assert_eq!(includes("fabric/cuda", &["gnor/", "gnstor/"]), None);
     assert_eq!(includes("fabric/simt", &["gnor/", "gnstor/"]), None);
     assert_eq!(includes("gnor/cuda", &["gnstor/"]), None);
-    // The search itself works.
+    // Checks that the search itself finds something.
     assert!(includes("libgnstor/include", &["gnor/"]).is_some());
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A process that has no descriptor left, by a real limit of its own.
+//! A process that has no file descriptor left, because of a limit that the test sets.
 
 use gnstor_tests::command::{BUILD_LIMIT, Up};
 use gnstor_tests::{BLOCK, Guest, assert_same, pattern, volume, within};
@@ -8,21 +8,21 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long the process is looked at.
+/// How long the test observes the process.
 const LOOK: Duration = Duration::from_secs(2);
 
 fn descriptors(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors").count()
 }
 
-/// From here on the process may have so many descriptors.
+/// Limits the process to `most` descriptors from now on.
 fn limit(pid: u32, most: usize) {
     let mut prlimit = Command::new("prlimit");
     prlimit.args(["--pid", &pid.to_string(), &format!("--nofile={most}:{most}")]);
     assert!(prlimit.status().expect("prlimit runs").success());
 }
 
-/// Processor time of the array while nothing is asked of it.
+/// Processor time that the idle array takes.
 fn taken(up: &Up) -> f64 {
     let before = up.cpu_seconds();
     std::thread::sleep(LOOK);
@@ -40,7 +40,7 @@ fn a_process_without_descriptors_spins_on_no_core_goes_on_and_lets_clients_in_ag
         file.write_at(0, &data).unwrap();
         let (idle, most) = (taken(&up), descriptors(up.pid()) + 6);
         limit(up.pid(), most);
-        // The kernel takes these connections. The array would, too, at both of its ports.
+        // The kernel accepts these connections. The array would accept them, too, at both of its ports.
         let fabric = up.serving["fabric"].as_str().expect("an address");
         let held: Vec<_> = [fabric, up.daemon.trim_start_matches("http://")]
             .iter()

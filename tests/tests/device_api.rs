@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The library's interface for kernels beside reads and writes: the caller's buffers, requests that kernels
-//! left behind, grids that fit.
+//! The library's interface for kernels beyond reads and writes: the caller's buffers, requests that a kernel
+//! leaves behind, grids that fit.
 
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_tests::{BLOCK, IO_TIMEOUT, assert_same, client, kernels, node, pattern, small_array, volume};
@@ -8,7 +8,7 @@ use libgnstor::{ClientKernel, Device, DeviceFile, DeviceMem, File, Rights, Shape
 use std::time::Duration;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-/// Mirror of the fields behind the file of `user_args` in `device/user.cu`.
+/// Mirror of the fields after the file in `user_args` of `device/user.cu`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct User {
@@ -19,7 +19,7 @@ struct User {
     status: u32,
 }
 
-/// Runs a kernel whose arguments are the file and then these; returns these as the kernel left them.
+/// Runs a kernel whose arguments are the file and then `args`. Returns `args` as the kernel left them.
 fn run<A: IntoBytes + FromBytes + Immutable>(file: &File, kernel: ClientKernel, shape: Shape, args: &A) -> A {
     let there =
         Device::alloc(file.client().node().device(), size_of::<DeviceFile>() + size_of::<A>()).unwrap();
@@ -34,7 +34,7 @@ fn run<A: IntoBytes + FromBytes + Immutable>(file: &File, kernel: ClientKernel, 
 /// The status of a request that the channel keeps.
 pub(crate) const PENDING: u32 = 0x0001_0000;
 
-/// Has a kernel read block `vba` into this memory, or leave the read with the channel; returns the kernel's
+/// Has a kernel read block `vba` into this memory, or hand the read over to the channel. Returns the kernel's
 /// words.
 pub(crate) fn read_by_kernel(file: &File, memory: &DeviceMem, key: u32, vba: u32, parks: bool) -> u32 {
     let args = User { buffer: memory.address(), key, vba, parks: parks.into(), status: !0 };
@@ -68,7 +68,7 @@ fn the_keys_of_a_channels_own_memory_are_not_the_callers_to_take_away() {
     let me = client(&array, &node, "me");
     volume(&me, "v", 1 << 20, 2);
     let file = me.open("v", Rights::Write).unwrap();
-    // The keys of a new channel are among the HCA's first.
+    // A new channel's keys are among the first keys of the HCA.
     for index in 0..16u32 {
         for variant in 0..=255u32 {
             assert!(!me.deregister_buffer(index << 8 | variant).unwrap());
@@ -93,7 +93,7 @@ fn a_drained_channel_has_nothing_in_flight() {
     file.drain(IO_TIMEOUT).unwrap();
     let stats = me.channel_stats().unwrap();
     assert_eq!((stats.parked, stats.uncalled, stats.leaked), (0, 0, 0));
-    // Nothing is in flight: it does not take the time it is given.
+    // Nothing is in flight, so the call does not use the time that it may take.
     file.drain(Duration::from_secs(3600)).unwrap();
 }
 
@@ -115,7 +115,7 @@ fn a_kernel_reads_into_a_callers_buffer_as_long_as_that_is_registered() {
         memory.read(0, &mut back).unwrap();
         assert_same("what the kernel read", &back, &data[vba as usize * BLOCK..][..BLOCK]);
     }
-    // A key that was taken back opens nothing.
+    // A key that was revoked gives access to nothing.
     let mut before = vec![0; 2 * BLOCK];
     memory.read(0, &mut before).unwrap();
     assert!(me.deregister_buffer(key).unwrap());
@@ -126,8 +126,8 @@ fn a_kernel_reads_into_a_callers_buffer_as_long_as_that_is_registered() {
     assert_same("memory that is not registered any more", &after, &before);
 }
 
-/// A kernel that keeps no rules can name any address and key. A key opens memory for the channel that it was
-/// made for.
+/// A kernel that breaks the rules can name any address and key. But a key gives access only for the channel
+/// that it was made for.
 #[test]
 fn a_kernel_opens_no_memory_by_a_key_of_another_client_of_its_process() {
     let _deadline = Deadline::after(LIMIT);
@@ -145,7 +145,7 @@ fn a_kernel_opens_no_memory_by_a_key_of_another_client_of_its_process() {
     let mut after = vec![0; BLOCK];
     memory.read(0, &mut after).unwrap();
     assert_same("memory of the other client", &after, &before);
-    // The process may register the same memory for this channel, too.
+    // The process may register the same memory for another channel, too.
     let own = me.register_buffer(memory.address(), BLOCK).unwrap();
     assert_eq!(read_by_kernel(&file, &memory, own, 0, false), 0);
     memory.read(0, &mut after).unwrap();
@@ -168,14 +168,14 @@ fn a_drain_ends_at_its_deadline_and_counts_requests_without_a_callback() {
     assert_eq!(me.channel_stats().unwrap().parked, 1);
     let late = file.drain(Duration::from_millis(1)).unwrap_err().to_string();
     assert!(late.contains("deadline"), "{late}");
-    // Its connection breaks, or its own deadline passes: either way it ends, and its kernel is gone, so no
+    // The request's connection breaks, or its deadline passes. Either way it ends. Its kernel is gone, so no
     // callback runs.
     file.drain(3 * IO_TIMEOUT).unwrap();
     let stats = me.channel_stats().unwrap();
     assert_eq!((stats.parked, stats.uncalled, stats.leaked), (0, 1, 0), "{stats:?}");
 }
 
-/// Mirror of what `read_volume_args` has behind the file.
+/// Mirror of the fields after the file in `read_volume_args`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct ReadVolume {
@@ -184,7 +184,7 @@ struct ReadVolume {
     sum: u64,
 }
 
-/// The same of `read_async_args`.
+/// Mirror of the fields after the file in `read_async_args`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct ReadAsync {
@@ -221,7 +221,7 @@ fn the_examples_add_up_what_is_in_a_volume() {
     assert_eq!((stats.parked, stats.uncalled, stats.leaked), (0, 0, 0), "{stats:?}");
 }
 
-/// Mirror of what `pieces_args` has behind the file.
+/// Mirror of the fields after the file in `pieces_args`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Pieces {
@@ -239,7 +239,7 @@ fn a_request_whose_buffer_is_in_pieces_takes_an_operation_for_each() {
     let node = node(array.transport());
     let me = client(&array, &node, "me");
     volume(&me, "v", 1 << 20, 2);
-    // Chunks of 16 blocks do not matter where each page is a piece.
+    // Chunks of 16 blocks do not matter if each page is a piece of its own.
     for (vba, blocks) in [(0, 16), (13, 9), (200, 1)] {
         let file = me.open("v", Rights::Write).unwrap();
         let shape = Shape { blocks: 1, threads: 32, smem_bytes: 0 };
@@ -249,7 +249,7 @@ fn a_request_whose_buffer_is_in_pieces_takes_an_operation_for_each() {
     }
 }
 
-/// Mirror of what `together_args` has behind the file.
+/// Mirror of the fields after the file in `together_args`.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Together {
@@ -286,7 +286,7 @@ fn the_threads_of_a_block_and_of_a_warp_do_one_range_together() {
         memory.read(MOST, &mut back).unwrap();
         (out, data, back)
     };
-    // Fewer blocks than threads, more chunks than threads, ends that are no chunk's, nothing at all.
+    // Fewer blocks than threads, more chunks than threads, ends within a chunk, and no block at all.
     for (vba, blocks, threads) in
         [(3, 400, 64), (0, 16, 32), (500, 12, 128), (15, 2, 64), (100, 333, 32), (7, 0, 64)]
     {

@@ -7,7 +7,7 @@ use libgnstor::Rights;
 use serde_json::Value;
 use std::time::Duration;
 
-/// What `gnstor ARGS --json` says of these volumes.
+/// Whether `gnstor ARGS --json` reports that the replicas of this volume may differ.
 fn may_differ(shown: &Value, name: &str) -> bool {
     let all = shown.as_array().or_else(|| shown["volumes"].as_array()).expect("volumes");
     let volume = all.iter().find(|v| v["name"] == name).expect("it is listed");
@@ -35,8 +35,10 @@ fn after_a_write_that_failed_each_command_says_which_copies_may_differ() {
         assert!(!may_differ(&ask(&["volume", "list", "--json"]).json(), "doubtful"));
 
         ssds[1].signal("-STOP");
-        assert!(files[1].write_at(0, &data).is_err(), "one SSD does not answer");
+        let wrote = files[1].write_at(0, &data);
+        // First of all: what a failed test drops waits for this SSD.
         ssds[1].signal("-CONT");
+        assert!(wrote.is_err(), "one SSD does not answer");
         until("all SSDs are there", || {
             let shown = ask(&["status", "--json"]).json();
             shown["ssds"].as_array().is_some_and(|ssds| ssds.iter().all(|ssd| ssd["state"] == "online"))

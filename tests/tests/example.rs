@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The example of the tutorial as its reader has it: kernel and host program compiled, linked with the static
-//! library, run against an array.
+//! The example of the tutorial as its reader builds it: kernel and host program compiled, linked with the
+//! static library, and run against an array.
 
 use gnstor_tests::command::{BUILD_LIMIT, Ended, Up, run_for};
 use gnstor_tests::folder::Folder;
@@ -12,7 +12,7 @@ fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace")
 }
 
-/// Runs a compiler, by the variable that names one, in the workspace.
+/// Runs a compiler in the workspace. An environment variable may name another one.
 fn compile(variable: &str, usual: &str, args: &str, more: &[&Path]) {
     let mut command = Command::new(std::env::var(variable).unwrap_or_else(|_| usual.into()));
     command.args(args.split_whitespace()).args(more).current_dir(workspace());
@@ -37,7 +37,8 @@ fn the_example_reads_a_whole_volume_in_a_kernel() {
         compile("CXX", "c++", &format!("{flags} -c libgnstor/examples/read_volume.cu -o"), &[&kernel]);
         let flags = "-std=c11 -Wall -Wextra -Werror -pedantic -I libgnstor/include";
         compile("CC", "cc", &format!("{flags} -c libgnstor/examples/read_volume.c -o"), &[&host]);
-        // Beside this test, which is linked with the same library in another form.
+        // Cargo puts the static library beside this test, since the test links another form of the same
+        // crate.
         let library =
             std::env::current_exe().expect("a test knows its path").with_file_name("liblibgnstor.a");
         let libraries = ["-lpthread", "-ldl", "-lm"].map(Path::new);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A fence on a real array. A client that takes no data holds up the change of its volume until the SSD
-//! closes its queue. It holds up no change of another volume.
+//! A fence on a real array. A client that does not take its data delays a change of its volume until the SSD
+//! closes its queue. It delays no change of another volume.
 #![expect(clippy::disallowed_methods, reason = "threads, and times of calls")]
 
 use gnstor_array::Array;
@@ -17,9 +17,9 @@ use tonic::Status;
 use tonic::transport::Channel;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// The client that takes no data, as [`Talk`] names itself.
+/// Id of the client that takes no data, as [`Talk`] announces itself.
 const DEAF: u32 = 0x7E;
-/// Another one.
+/// Id of another client.
 const WRITER: u32 = 0x42;
 
 #[derive(Clone)]
@@ -70,7 +70,7 @@ impl Calls {
     }
 }
 
-/// A client that has asked for blocks of a volume and does not take them.
+/// A client that asks for blocks of a volume and does not take them.
 fn deaf_reader(array: &Array, vid: u32) -> Talk {
     let mut talk = Talk::connect(array.fabric_address().expect("it listens")).expect("a connection");
     assert!(talk.open(1, 0, 0).expect("an admin queue"));

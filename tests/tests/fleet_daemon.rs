@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A daemon that makes maps with voters, and SSDs in processes of their own: one that is killed is dropped,
+//! A daemon that makes maps with voters, and SSDs in their own processes. An SSD that is killed is dropped,
 //! and the array goes on.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
@@ -159,7 +159,7 @@ impl Array {
         Self { place, ssds, addresses, daemon, engine, soft, _threads: threads, folder }
     }
 
-    /// Where the daemon is.
+    /// Address of the daemon.
     pub(crate) fn daemon(&self) -> String {
         format!("http://{}", self.daemon.local_addr())
     }
@@ -235,7 +235,7 @@ impl Load {
         Self { stop, writer: std::thread::spawn(move || write_and_read(&file, &told)) }
     }
 
-    /// What the volume holds.
+    /// Ends the load. Returns the content that the volume must have.
     fn end(self) -> Vec<u8> {
         self.stop.store(true, Ordering::Relaxed);
         let (data, rounds, longest) = self.writer.join().expect("no call failed");

@@ -50,7 +50,7 @@ impl Fault {
     }
 }
 
-/// What one fault did.
+/// Result of one fault.
 struct Round {
     fault: Fault,
     /// From the fault until the daemon's map was without the SSD.

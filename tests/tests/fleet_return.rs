@@ -35,7 +35,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A write that was acknowledged: when it began and ended, and where.
 type Written = (Instant, Instant, usize);
 
-/// What a load leaves behind.
+/// Result of a load.
 struct Left {
     data: Vec<u8>,
     writes: Vec<Written>,
@@ -103,13 +103,13 @@ fn read_all(file: &File, data: Vec<u8>, stop: &AtomicBool) -> Left {
     Left { data, writes, longest }
 }
 
-/// What `gnstor fleet show --json` says, whatever its exit code.
+/// Output of `gnstor fleet show --json`, whatever its exit code.
 fn fleet(array: &Array) -> Value {
     let shown = gnstor(&["fleet", "show", "--array", &array.daemon(), "--json"]);
     serde_json::from_str(&shown.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", shown.stdout, shown.stderr))
 }
 
-/// Waits until the fleet is so.
+/// Waits until the condition holds for the fleet.
 fn until(array: &Array, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
     let begun = Instant::now();
     loop {

@@ -21,7 +21,7 @@ fn show(daemon: &str, args: &[&str]) -> Ended {
     gnstor(&[&["fleet", "show", "--array", daemon], args].concat())
 }
 
-/// What `gnstor fleet show --json` says, whatever its exit code.
+/// Output of `gnstor fleet show --json`, whatever its exit code.
 fn fleet(daemon: &str) -> Value {
     let shown = show(daemon, &["--json"]);
     serde_json::from_str(&shown.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", shown.stdout, shown.stderr))

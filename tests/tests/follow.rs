@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A kernel that runs follows the fleet map. An SSD of four is killed or stopped, and the next map leaves it
-//! out. The kernel's reads and writes go on.
+//! A running kernel follows the fleet map. The test kills or stops one of four SSDs, and the next map leaves
+//! it out. The kernel's reads and writes go on.
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
 use gnstor_fabric::admin::{AdminChannel, Payload};
@@ -28,10 +28,10 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const THREADS: u32 = 64;
 const BLOCKS_EACH: u32 = 4;
 pub(crate) const REPLICAS: u32 = 3;
-/// What the array needs to find an SSD dead and to make the next map, about.
+/// About the time in which an array finds an SSD dead and makes the next map.
 const NEXT_MAP: Duration = Duration::from_millis(600);
 
-/// Mirror of what is behind the file of `follow_args` in `device/follow.cu`.
+/// Mirror of the fields after the file in `follow_args` of `device/follow.cu`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(crate) struct Follow {
@@ -47,14 +47,14 @@ pub(crate) struct Follow {
     pub(crate) longest_read_ns: u64,
 }
 
-/// Admin queues to SSDs, as the daemon's.
+/// Admin queues to SSDs with the rights of the daemon.
 struct Master {
     queues: Vec<(usize, HostQueue)>,
     _engine: TransportThreads,
 }
 
 impl Master {
-    /// To all SSDs but one.
+    /// Connects to all SSDs but one.
     fn connect(client: &Client, daemon: &str, dead: usize) -> Self {
         let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]).unwrap();
         let transport = engine.handle();
@@ -74,7 +74,7 @@ impl Master {
         Self { queues, _engine: engine }
     }
 
-    /// MAP SET of the next map, which leaves this SSD out, on all the others.
+    /// Sends the next map, which leaves this SSD out, to all the others by MAP SET.
     fn drop_ssd(&mut self, known: &AnyMap, dead: u16) -> AnyMap {
         let AnyMap::Two(known) = known else { panic!("this test makes maps of format 2") };
         let next = AnyMap::from(known.without(dead));
@@ -128,7 +128,7 @@ impl Running {
         file.launch(kernels::gn_test_follow(), shape, self.args.address(), Duration::from_secs(120)).unwrap();
     }
 
-    /// As the kernel has left it so far.
+    /// The kernel's arguments as they are now.
     pub(crate) fn look(&self) -> Follow {
         let mut raw = vec![0; size_of::<Follow>()];
         self.args.read(Self::AT, &mut raw).unwrap();
@@ -146,7 +146,8 @@ impl Running {
     }
 }
 
-/// Each acknowledged block is on every serving member of the map. Returns how many copies were looked at.
+/// Checks that each acknowledged block is on every serving member of the map. Returns the number of copies
+/// that were checked.
 pub(crate) fn every_copy_is_there(file: &File, map: &AnyMap, versions: &[u32]) -> usize {
     let info = file.info();
     let vid = Vid::new(u16::try_from(info.vid).unwrap()).unwrap();
@@ -174,7 +175,7 @@ fn four() -> (Vec<SsdProcess>, Up, Guest) {
     };
     let ssds: Vec<_> = (0..4).map(start).collect();
     let addresses: Vec<_> = ssds.iter().map(SsdProcess::address).collect();
-    // The test makes the next map by hand.
+    // The test makes the next map itself.
     let up = Up::start_as(&["--map-format", "2", "--ssd-at", &addresses.join(",")]);
     let guest = Guest::connect_for(&up.daemon, "writer", Duration::from_secs(30));
     (ssds, up, guest)
@@ -214,9 +215,9 @@ fn a_kernel_that_runs_goes_on_without_an_ssd_that_was_killed_or_stopped() {
             let pause = Duration::from_nanos(end.longest_write_ns.max(end.longest_read_ns));
             println!("{} writes and reads, the longest {pause:?}; {end:?}", end.rounds);
             assert_eq!((end.failed, end.status), (0, 0), "no request fails");
-            // A stopped SSD breaks no connection: its queue pairs are given up because of the map.
+            // A stopped SSD breaks no connection, so the client gives its queue pairs up because of the map.
             assert!(pause < waited + Duration::from_millis(1700), "{pause:?}");
-            // One stamp each, whatever was sent again.
+            // Each write used one stamp, however often the client sent it.
             assert_eq!(file.next_sequence().unwrap(), u64::from(end.rounds) + 1);
             let copies = every_copy_is_there(&file, &client.fleet_map(), &running.versions());
             assert!(copies >= 2 * (THREADS * BLOCKS_EACH) as usize, "{copies} copies");

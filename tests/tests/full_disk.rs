@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor up` on a full disk: a file system of its own of a fixed size, where this process may mount one.
+//! `gnstor up` on a full disk. The disk is a file system of fixed size, if this process may mount one.
 #![expect(clippy::disallowed_methods, reason = "the time of a shutdown is measured")]
 
 use gnstor_tests::command::{BUILD_LIMIT, Up};
@@ -9,9 +9,9 @@ use libgnstor::Rights;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How soon the process ends (a service manager kills it later).
+/// Longest time in which the process must end. A service manager would kill it later.
 const END: Duration = Duration::from_secs(10);
-/// Blocks of the volume: more than the disk has room for.
+/// Blocks of the volume: more than fit on the disk.
 const BLOCKS: usize = 12_000;
 /// Blocks of a write.
 const PIECE: usize = 64;
@@ -94,7 +94,7 @@ fn a_process_on_a_full_disk_ends_soon_and_after_room_is_made_all_acknowledged_da
     });
 }
 
-/// What the array may take of a core while nothing is asked of it: generous, as the machine may be loaded.
+/// Share of a core that the idle array may take. It is generous, as the machine may be loaded.
 const OF_A_CORE: f64 = 0.25;
 
 fn takes_little(up: &Up, what: &str) {
@@ -105,7 +105,8 @@ fn takes_little(up: &Up, what: &str) {
     assert!(took < OF_A_CORE, "{what}, the array takes {took:.2} of a core");
 }
 
-/// Deleting a volume writes the journal, too, and the dump of the shutdown holds all of that.
+/// Deleting a volume writes to the journal, too, and the dump of the shutdown contains all of the journal's
+/// tail.
 #[test]
 fn four_ssds_on_a_full_disk_leave_the_core_to_others_and_end_with_their_dumps() {
     within(BUILD_LIMIT, || {

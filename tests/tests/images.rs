@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Arrays of one process whose data files were changed between two lives, where the map names voters;
-//! `old_disks.rs` has maps of format 2. A test that shows a limit fails when the limit goes away: then
-//! docs/security.md and docs/limits.md are to be changed.
+//! Data files that were changed between two lives of an array in one process, where the map names voters.
+//! `old_disks.rs` has maps of format 2. A test that shows a limit fails when the limit goes away. Then change
+//! docs/security.md and docs/limits.md.
 
 use gnstor_array::media::{self, CameUp, Plan};
 use gnstor_array::power::Threads;
@@ -19,12 +19,12 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 const BYTES: usize = 1 << 20;
-/// Of each SSD: files are copied.
+/// Bytes of each SSD. Small, because the tests copy files.
 const SSD_BYTES: u64 = 8 << 20;
 /// The SSD whose file is changed.
 const VICTIM: u16 = 3;
 
-/// Files of so many SSDs.
+/// The data files of some SSDs.
 struct Files {
     folder: Folder,
     ssds: u16,
@@ -69,7 +69,7 @@ fn copies(ssds: u16) -> u32 {
     u32::from(ssds).min(2)
 }
 
-/// Writes the volume, which is made where it is not there.
+/// Writes the volume. Makes it if `is_new`.
 fn write(array: &Array, ssds: u16, seed: u64, is_new: bool) {
     let client = client(array, &node(array.transport()), "writer");
     if is_new {
@@ -79,7 +79,7 @@ fn write(array: &Array, ssds: u16, seed: u64, is_new: bool) {
     file.write_at(0, &pattern(seed, BYTES)).expect("it is written");
 }
 
-/// The volume reads as it was written last, and each copy that is served is of that.
+/// Checks that the volume reads as it was written last, and so does each copy that an SSD serves.
 fn serves_only(array: &Array, seed: u64, when: &str) {
     let client = client(array, &node(array.transport()), "reader");
     let file = client.open("v", Rights::Read).expect("it opens");
@@ -131,8 +131,8 @@ fn with_a_wrong_file(files: &Files, came_up: CameUp, why: &str) {
     stop(array);
 }
 
-/// Four SSDs whose volume was written twice. Copies of the victim's file before and after the second write
-/// are kept.
+/// Makes four SSDs and writes their volume twice. Keeps copies of the victim's file from before and after the
+/// second write.
 fn written_twice() -> Files {
     let files = Files::new(4);
     let array = files.start();
@@ -165,7 +165,7 @@ fn a_file_of_another_array_beside_voters_in_one_process_is_dropped_and_gives_out
     });
 }
 
-/// No other SSD is left that knows better.
+/// No other SSD holds newer content, so nothing shows that the images are old.
 #[test]
 fn an_older_image_of_the_only_ssd_or_of_all_ssds_together_is_served() {
     within(LIMIT, || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The whole system, end to end. One binary runs all of these tests: while some wait for processes, others
+//! The end-to-end tests of the whole system. One binary runs them all: while some wait for processes, others
 //! use the cores.
 
 mod anew;
@@ -35,6 +35,7 @@ mod slow_disk;
 mod ssd_media;
 mod ssd_process;
 mod ssd_settings;
+mod stopped;
 mod told;
 mod trust_chap;
 mod trust_group;

@@ -22,17 +22,17 @@ use std::time::{Duration, Instant};
 
 /// Deadline of a copy's I/Os.
 const IO_TIMEOUT: &str = "8s";
-/// As long as a person needs to look at another window; longer than an I/O may take.
+/// Longer than an I/O may take. A person may leave a stopped process for this long.
 const STOPPED: Duration = Duration::from_secs(10);
-/// Longest wait for a command whose array or client is gone: an I/O's deadline, the launch's margin, and a
-/// busy machine.
+/// Longest wait for a command whose array or client is gone. It covers an I/O's deadline, the launch's margin
+/// and a busy machine.
 const SOON: Duration = Duration::from_secs(45);
-/// One round of a bystander, on a machine that has other things to do.
+/// Longest time of one round of a bystander on a busy machine.
 const ROUND: Duration = Duration::from_secs(8);
-/// Bytes of a copy that is still under way when something happens to it.
+/// Bytes of a copy that is large enough to be under way when the test disturbs it.
 const LARGE: usize = 100 << 20;
 
-/// An array in this process that others reach by TCP.
+/// Starts an array in this process that listens on TCP.
 fn served_array() -> Array {
     let mut config = small_config(3);
     config.ssds = gnstor_array::Ssds::Here(gnstor_array::media::in_memory(
@@ -50,7 +50,7 @@ fn input(folder: &Path, bytes: usize) -> String {
     path.to_str().expect("a plain path").to_owned()
 }
 
-/// `gnstor cp` in a process of its own, which goes on.
+/// A `gnstor cp` that runs in its own process.
 struct Copying(Guard);
 
 impl Copying {
@@ -61,7 +61,7 @@ impl Copying {
         Self(Guard(command.spawn().expect("the command starts")))
     }
 
-    /// It ends soon: well, or in a sentence that has one of these words.
+    /// Checks that the command ends soon: with success, or with a message that has one of these words.
     fn ends(mut self, words: &[&str]) {
         let code = wait(&mut self.0, SOON).unwrap_or_else(|| panic!("not within {SOON:?}"));
         let mut said = String::new();
@@ -69,14 +69,14 @@ impl Copying {
         if code == 0 {
             return;
         }
-        // A warning may have come before: of the keep-alive, which found it first.
+        // The keep-alive may have found the fault first and logged a warning.
         let last = said.lines().rfind(|line| !line.contains(" WARN ")).unwrap_or_default();
         assert!(code == 1 && last.starts_with("gnstor: ") && !said.contains("panicked"), "{code}: {said}");
         assert!(words.iter().any(|word| said.contains(word)), "none of {words:?} in: {said}");
     }
 }
 
-/// A client of the array's own process that writes and reads all the while.
+/// A client in the array's process. It writes and reads all the time.
 struct Bystander {
     stop: Arc<AtomicBool>,
     rounds: Arc<Mutex<Vec<Duration>>>,
@@ -98,7 +98,7 @@ impl Bystander {
                 file.read_at(0, &mut back).expect("a bystander's read");
                 assert_same("a bystander", &back, &data);
                 count.lock().expect("no panic while held").push(began.elapsed());
-                // Processes beside it need the cores.
+                // The other processes need the cores.
                 std::thread::sleep(Duration::from_millis(10));
             }
         });
@@ -109,7 +109,7 @@ impl Bystander {
         self.rounds.lock().expect("no panic while held").len()
     }
 
-    /// Rounds go on, none of them slow.
+    /// Checks that the bystander's rounds go on, and that none is slow.
     fn goes_on(&self) {
         let before = self.count();
         until("a bystander's next rounds", || self.count() >= before + 3 || self.thread.is_finished());
@@ -123,15 +123,14 @@ impl Bystander {
     }
 }
 
-/// An array in this process with a bystander and a witness, and a copy by another process that has begun to
-/// write.
+/// An array in this process with a bystander and a witness. A copy by another process has begun to write.
 struct Scene {
     copying: Copying,
     bystander: Bystander,
     witness: Arc<Client>,
     array: Array,
     folder: Folder,
-    /// Name of the volume that the copy writes: it gets its own name when it is whole.
+    /// Name of the volume that the copy writes. The volume gets its final name when the copy is complete.
     partial: String,
 }
 
@@ -166,8 +165,8 @@ fn a_client_process_that_is_killed_harms_no_other() {
         signal(&scene.copying.0, "-KILL");
         assert_eq!(wait(&mut scene.copying.0, SOON), Some(1000));
         scene.bystander.goes_on();
-        // Others can read its blocks. A client that wants to write must wait until its lease has run out,
-        // and is told so.
+        // Others can read the volume's blocks. A client that wants to write gets an error until the lease of
+        // the killed process has run out.
         let lost = scene.witness.open(&scene.partial, Rights::Read).expect("any client may read");
         let mut back = vec![0; 64 << 10];
         lost.read_at(0, &mut back).expect("a read of what is left");
@@ -190,7 +189,7 @@ fn a_client_process_that_is_stopped_for_a_while_harms_no_other() {
         signal(&scene.copying.0, "-CONT");
         scene.copying.ends(&["no completion before the deadline", "broke"]);
         scene.bystander.end();
-        // The same copy again, by a process that is left alone.
+        // The same copy again, undisturbed.
         let address = scene.array.daemon_address().to_string();
         let small = input(scene.folder.path(), 3 << 20);
         let out = scene.folder.path().join("output").display().to_string();
@@ -263,12 +262,12 @@ fn a_kernel_that_traps_or_hangs_is_named_and_the_array_goes_on() {
             one_grid["error"].as_str().is_some_and(|summary| summary.contains("gn_demo_fault_one_grid")),
             "{one_grid}"
         );
-        // A means for us, not for users.
+        // Only our tests use this option, so the help does not show it.
         assert!(!gnstor(&["demo", "--help"]).stdout.contains("--fault"));
     });
 }
 
-/// A driver library that knows one GPU, which drives a display or is of this generation.
+/// A driver library that reports one GPU, either with a display or of this generation.
 const DRIVER: &str = r#"
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Disks as they are: an older image in place of a data file, a damaged file, lost writes. Processes of
-//! `gnstor` with real files.
+//! Faults of data files: an older image in place of the file, a damaged file, lost writes. The tests run
+//! processes of `gnstor` with real files.
 
 use gnstor_deengine::{Ssd, SsdConfig, SsdMedia};
 use gnstor_proto::status::Refusal;
@@ -13,10 +13,10 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Where the system area of a data file begins.
+/// Offset of the system area in a data file.
 const SYSTEM_AT: u64 = 64 << 10;
 
-/// Maps that change no more: an SSD that cannot be used keeps its places. `restart.rs` has the others.
+/// Arguments for a map that keeps the places of an unusable SSD. `restart.rs` has the others.
 const STAYS: [&str; 2] = ["--map-format", "2"];
 
 /// An array of three SSDs in a folder, with volume `v` in two copies.
@@ -55,7 +55,7 @@ impl Three {
         up.cp(&[&self.text("in"), &format!("gn://{volume}")])
     }
 
-    /// A copy out of the volume has these bytes, whichever SSD serves it.
+    /// Checks that a copy out of the volume has these bytes, whichever SSD serves it.
     fn check(&self, up: &Up, when: &str, volume: &str, data: &[u8]) {
         let copied = up.cp(&[&format!("gn://{volume}"), &self.text("out")]);
         assert_eq!(copied.code, 0, "{when}: {}", copied.stderr);
@@ -67,7 +67,7 @@ fn here(up: &Up, index: usize) -> &Value {
     &up.serving["ssd_list"][index]["here"]
 }
 
-/// Every command says which SSD is not there, and why.
+/// Checks that every command names the missing SSD and the reason.
 fn is_told(up: &Up, index: u64, why: &str) {
     let list = up.volume(&["list"]);
     let name = format!("SSD {index} is down");
@@ -87,13 +87,13 @@ fn is_told(up: &Up, index: u64, why: &str) {
     assert_eq!(serves, [0, 1, 2].map(|ssd| Some(ssd != index)));
     let status = gnstor(&["status", "--array", &up.daemon]);
     assert!(status.stdout.contains("1 blocks with a single one"), "{}", status.stdout);
-    // The SSD that is not there would bring a volume back.
+    // The missing SSD would bring a deleted volume back.
     up.volume(&["create", "late", "--size", "1MiB"]).failed(&["\"late\"", &name]);
     up.volume(&["delete", "v"]).failed(&["\"v\"", &name]);
 }
 
-/// Writes every 16th block of a volume again. If a copy is on the SSD that is not there, the write fails with
-/// a status of its own. A sentence says what to do. The other writes are done.
+/// Writes every 16th block of a volume again. If a copy is on the missing SSD, the write must fail with its
+/// own status, and the message must say what to do. The other writes must succeed.
 fn writes_go_where_all_copies_are(up: &Up, data: &[u8]) {
     let guest = Guest::connect(&up.daemon, "writer");
     let file = guest.client.open("v", Rights::Write).expect("a volume opens while an SSD is not there");
@@ -127,7 +127,7 @@ fn an_older_image_of_a_data_file_is_named_and_gives_out_no_byte() {
         up.end("-TERM");
         std::fs::copy(three.ssd(1), three.path("newest")).expect("a copy");
         std::fs::copy(three.path("older"), three.ssd(1)).expect("a copy");
-        // Twice: what an older image does not hold does not come back by itself.
+        // Twice: data that the older image lacks must not come back by itself.
         for when in ["rolled back", "rolled back, started again"] {
             let up = three.start();
             assert_eq!(here(&up, 1)["came_up"], "behind", "{when}: {}", up.serving);
@@ -180,7 +180,7 @@ fn an_array_starts_without_an_ssd_whose_file_is_damaged_and_serves_the_other_cop
     });
 }
 
-/// Its numbers would fit, and its volumes have the same places.
+/// The other array's SSD numbers would fit, and its volumes have the same places.
 #[test]
 fn a_data_file_of_another_array_is_named_and_gives_out_no_byte_and_none_of_its_volumes() {
     within(BUILD_LIMIT, || {
@@ -210,7 +210,7 @@ fn a_data_file_of_another_array_is_named_and_gives_out_no_byte_and_none_of_its_v
     });
 }
 
-/// Makes the files of an array what they were before arrays had numbers: each SSD counts, and no more.
+/// Gives the files of an array the format from before arrays had numbers: only each SSD's own counts.
 fn take_number(array: &Three) {
     for index in 0..3 {
         let path = array.ssd(index);
@@ -224,7 +224,8 @@ fn take_number(array: &Three) {
     }
 }
 
-/// Nothing in such files names their array, but their volumes may. What cannot be known is said, once.
+/// Such files do not name their array, but their volumes may show it. If nothing shows it, the daemon says so
+/// once.
 #[test]
 fn files_from_before_arrays_had_numbers_are_told_apart_by_their_volumes_and_get_a_number() {
     within(BUILD_LIMIT, || {
@@ -248,7 +249,7 @@ fn files_from_before_arrays_had_numbers_are_told_apart_by_their_volumes_and_get_
         own.check(&up, "beside a file of another array", "v", &own.data);
         assert_eq!(here(&up, 0)["is_numbered_now"], true, "what cannot be known is said: {}", up.serving);
         up.end("-TERM");
-        // The right file was away when its array got a number, and comes back.
+        // The right file was absent when its array got a number. It comes back now.
         std::fs::rename(own.path("kept"), own.ssd(1)).expect("a rename");
         let up = own.start();
         assert_eq!(here(&up, 1)["came_up"], "clean", "{}", up.serving);
@@ -256,7 +257,7 @@ fn files_from_before_arrays_had_numbers_are_told_apart_by_their_volumes_and_get_
         assert!(here(&up, 0)["is_numbered_now"].is_null(), "it is said once: {}", up.serving);
         own.check(&up, "with all files", "v", &own.data);
         up.end("-TERM");
-        // From then on a file without a number is told, whatever its volumes are.
+        // From now on the daemon rejects a file without a number, whatever its volumes are.
         std::fs::rename(own.ssd(1), own.path("kept")).expect("a rename");
         std::fs::copy(other.ssd(1), own.ssd(1)).expect("a copy");
         let up = own.start();
@@ -265,7 +266,7 @@ fn files_from_before_arrays_had_numbers_are_told_apart_by_their_volumes_and_get_
     });
 }
 
-/// `volume list` and `status` say these words to a person.
+/// Checks that `volume list` and `status` print these words.
 fn is_named(up: &Up, words: &str) {
     let list = up.volume(&["list"]);
     assert!(list.stderr.contains(words), "{}", list.stderr);
@@ -273,7 +274,7 @@ fn is_named(up: &Up, words: &str) {
     assert!(status.stdout.contains(words), "{}", status.stdout);
 }
 
-/// SSD 1 serves all of its copies, and says that places of its metadata are gone.
+/// Checks that SSD 1 serves all its copies and reports lost places of its metadata.
 fn is_called_degraded(up: &Up, what: &str) {
     let status = gnstor(&["status", "--json", "--array", &up.daemon]).json();
     let ssd = &status["ssds"][1];
@@ -282,7 +283,7 @@ fn is_called_degraded(up: &Up, what: &str) {
     is_named(up, "SSD 1 could not read all of its permission metadata");
 }
 
-/// Cuts SSD 1's file short, or writes noise into all parts of it that an SSD reads at a start.
+/// Cuts SSD 1's file short, or writes noise into each part of it that an SSD reads at a start.
 #[test]
 fn a_file_that_is_cut_or_spoilt_anywhere_gives_no_wrong_data_and_its_ssd_is_named() {
     within(BUILD_LIMIT, || {
@@ -294,14 +295,14 @@ fn a_file_that_is_cut_or_spoilt_anywhere_gives_no_wrong_data_and_its_ssd_is_name
         }
         let length = std::fs::metadata(&file).expect("the file").len();
         let cut = [0, 100, 1 << 20, length / 2, length - 4096].map(|to| (format!("cut to {to}"), to, 0, 0));
-        // The system area: metadata, dump, journal, both checkpoints, held map. Noise in a part that is not
-        // in use does no harm; a whole half of it does.
+        // The system area: metadata, dump, journal, both checkpoints, held map. Noise in an unused part does
+        // no harm. Noise in a whole half does.
         let area = 30_785_536;
         let eighths = (0..8).map(|nth| (format!("eighth {nth}"), length, nth * area / 8, area / 8));
         let halves = (0..2).map(|nth| (format!("half {nth}"), length, nth * area / 2, area / 2));
         let mut lost = Vec::new();
         for (what, to, from, bytes) in cut.into_iter().chain(eighths).chain(halves) {
-            // All of them: a start raises numbers in each, which tell older images.
+            // All files: a start raises numbers in each file, and those numbers reveal older images.
             for index in 0..3 {
                 std::fs::copy(pristine(index), three.ssd(index)).expect("a copy");
             }
@@ -322,7 +323,7 @@ fn a_file_that_is_cut_or_spoilt_anywhere_gives_no_wrong_data_and_its_ssd_is_name
             let listed =
                 |list: &str| up.volume(&["list", "--json"]).json()[0][list] == serde_json::json!([1]);
             assert!(came_up != "lossy" || listed("ssds_lossy"), "{what}");
-            // Its copies are all there, and places of its metadata are not.
+            // All its copies are present, but places of its metadata are lost.
             let is_degraded = came_up == "clean" && !here(&up, 1)["lost"].is_null();
             if is_degraded {
                 until(&format!("{what}: it is called degraded"), || listed("ssds_degraded"));
@@ -354,7 +355,8 @@ fn an_array_that_lost_acknowledged_writes_says_that_it_serves_no_reads() {
             let file = guest.client.open("v", Rights::Write).expect("it opens");
             file.write_at(0, &pattern(1, BLOCK)).expect("it is written");
         }
-        // Without memory that outlives the process a kill is a power failure without a dump.
+        // This SSD has no memory that outlives the process. A kill therefore acts as a power failure without
+        // a dump.
         up.kill();
         let up = Up::start_as(&["--map-format", "2", "--data", &data, "--volatile"]);
         assert_eq!(here(&up, 1)["came_up"], "lossy", "{}", up.serving);

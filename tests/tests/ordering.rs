@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! docs/ordering.md against the device code. Each access that a row names is in a function that the row
-//! names. Each function with an access that orders something towards others is named. That an access is the
-//! PTX instruction it says is `fabric/simt/tests/check_ptx.sh`.
+//! Compares docs/ordering.md with the device code. Each access that a row names must be in a function that
+//! the row names. The document must name each function with an access that orders something towards others.
+//! `fabric/simt/tests/check_ptx.sh` checks that each access is the stated PTX instruction.
 
 use crate::deadline::{Deadline, LIMIT};
 use regex::Regex;
@@ -32,7 +32,7 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The device headers without the ones that define the accesses.
+/// The device headers without the definitions of the accesses.
 fn headers() -> Vec<String> {
     let mut all = Vec::new();
     for folder in
@@ -66,7 +66,7 @@ fn functions(headers: &[String]) -> BTreeMap<String, Vec<String>> {
     all
 }
 
-/// What is between backticks, without what is in brackets behind it.
+/// The words between backticks, without the brackets behind them.
 fn words(cell: &str) -> Vec<String> {
     let word = regex(r"`([A-Za-z_0-9]+)(?:\([^`]*\))?`");
     word.captures_iter(cell).map(|found| found[1].to_owned()).collect()
@@ -77,7 +77,7 @@ fn the_table_of_orders_says_what_the_device_code_does() {
     let _deadline = Deadline::after(LIMIT);
     let headers = headers();
     let functions = functions(&headers);
-    // Accesses of `gn::mem` at their calls, and accesses of a channel's sharing, which stand for them.
+    // Calls of `gn::mem`, and calls of a channel's sharing, which stand for such accesses.
     let mut accesses: BTreeSet<String> = BTreeSet::new();
     let (plain, shared) = (regex(r"\bmem::(\w+)(?:<\w+>)?\("), regex(r"GN_DEV static \w+ (\w+)\("));
     for header in &headers {

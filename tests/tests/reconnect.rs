@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Clients that lose their connections, or stand still, connect anew. They send the requests in flight again,
-//! with the same stamps.
+//! Clients that lose their connections, or stop for a while, connect again. They send the requests in flight
+//! again with the same stamps.
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
 mod parked;
@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 
 const MIB: usize = 1 << 20;
 
-/// A TCP proxy before an SSD that cuts connections in the middle.
+/// A TCP proxy before an SSD. It cuts connections in the middle.
 struct Proxy {
     address: String,
-    /// Both streams of each connection, and whether nothing of the SSD passes any more.
+    /// Both streams of each connection, and whether the proxy discards what the SSD sends.
     connections: Arc<Mutex<Vec<Pair>>>,
 }
 
@@ -57,12 +57,12 @@ impl Proxy {
         Self { address, connections }
     }
 
-    /// Connections so far.
+    /// Number of connections so far.
     fn count(&self) -> usize {
         self.connections.lock().expect("no panic while held").len()
     }
 
-    /// Cuts all connections but the first `kept`. For `silence` before that, what SSDs send is lost.
+    /// Cuts all connections but the first `kept`. Before that, it discards what SSDs send for `silence`.
     fn cut(&self, kept: usize, silence: Duration) {
         let connections = self.connections.lock().expect("no panic while held");
         let cut = connections.iter().skip(kept);
@@ -74,7 +74,7 @@ impl Proxy {
     }
 }
 
-/// Copies until one side ends. Bytes for the deaf are lost.
+/// Copies bytes until one side ends. Discards them while `deaf` is set.
 fn pump(mut from: TcpStream, mut to: TcpStream, deaf: &AtomicBool) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
@@ -85,7 +85,7 @@ fn pump(mut from: TcpStream, mut to: TcpStream, deaf: &AtomicBool) {
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
 
-/// A client with an engine of its own, which is dropped last.
+/// A client with its own engine. The engine is dropped last.
 struct Guest {
     client: Arc<Client>,
     _engine: TransportThreads,
@@ -105,9 +105,9 @@ struct Scene {
     up: Up,
     ssds: Vec<SsdProcess>,
     proxies: Vec<Proxy>,
-    /// Connections of the daemon's at each proxy.
+    /// The daemon's connections at each proxy.
     daemons: Vec<usize>,
-    /// Of the array's key.
+    /// The folder of the array's key.
     _folder: Folder,
 }
 
@@ -175,8 +175,7 @@ fn connections_that_are_cut_at_any_moment_are_made_anew_and_every_byte_is_right(
         println!("{cuts} cuts, {made} connections, {writes} writes");
         let at_first = scene.daemons.iter().sum::<usize>() + 2;
         assert!(made > at_first + cuts / 2, "connections were made anew: {made} of {at_first} at first");
-        // A write that is sent again has the stamp that it had: the numbers count the writes, not the
-        // sendings.
+        // A write that is sent again keeps its stamp: the numbers count writes, not sendings.
         assert_eq!(file.next_sequence().unwrap(), writes as u64 + 1);
         let stats = guest.client.channel_stats().unwrap();
         assert_eq!((stats.leaked, stats.protocol_errors), (0, 0), "{stats:?}");
@@ -208,8 +207,8 @@ fn an_array_that_does_not_come_back_is_given_up_at_the_requests_deadline() {
     });
 }
 
-/// The thread of the client's transport stands still in the middle of tries to connect anew, for longer than
-/// a call to it waits. Later it answers.
+/// The thread of the client's transport stops while it tries to connect again. It stops for longer than a
+/// call to it waits, and answers later.
 #[test]
 fn a_client_whose_engine_does_not_answer_for_a_while_tries_again() {
     within(BUILD_LIMIT, || {
@@ -222,7 +221,7 @@ fn a_client_whose_engine_does_not_answer_for_a_while_tries_again() {
         up.signal("-STOP");
         std::thread::scope(|scope| {
             let write = scope.spawn(|| file.write_at(0, &data));
-            // Its connections end after 5 s, and then a try takes 5 s.
+            // Its connections end after 5 s. Each try then takes 5 s.
             std::thread::sleep(Duration::from_secs(6));
             guest._engine.handle().cast(|_, _| std::thread::sleep(Duration::from_secs(36)));
             std::thread::sleep(Duration::from_secs(6));
@@ -238,7 +237,7 @@ fn a_client_whose_engine_does_not_answer_for_a_while_tries_again() {
     });
 }
 
-/// A copy through a pipe that the test moves bit by bit, so that it is under way for some seconds.
+/// A copy through a pipe that the test feeds slowly. The copy is under way for some seconds.
 struct Copy {
     running: Running,
     pipe: JoinHandle<Vec<u8>>,
@@ -288,7 +287,7 @@ fn copy_out(up: &Up, folder: &Path, name: &str) -> Copy {
     Copy { running, pipe }
 }
 
-/// How long a process stands still: longer than every deadline of a heartbeat.
+/// How long a process is stopped: longer than every deadline of a heartbeat.
 const STILL: Duration = Duration::from_secs(8);
 /// Longer than every deadline of a stream, of a keep-alive, and of a call of the daemon.
 const LONG_STILL: Duration = Duration::from_secs(20);
@@ -378,7 +377,7 @@ fn a_copy_whose_daemon_is_away_when_it_is_to_be_published_asks_again() {
             list.as_array().expect("a list").iter().any(|v| !v["writer"].is_null())
         });
         std::thread::scope(|scope| {
-            // What the daemon answers is lost, and then the connection is.
+            // The test first discards the daemon's answer and then cuts the connection.
             let away = scope.spawn(|| daemon.cut(0, Duration::from_secs(2)));
             std::thread::sleep(Duration::from_millis(200));
             pipe.write_all(last).expect("the copy reads");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Clients with an engine of their own reach the SSDs over TCP, as another process does.
+//! Clients with their own engine reach the SSDs over TCP, as another process does.
 #![expect(
     clippy::disallowed_methods,
     reason = "deadlines are measured, and clients work on threads of their own"
@@ -25,7 +25,7 @@ fn served_array(ssds: u16) -> Array {
     Array::start(&config).expect("an array starts")
 }
 
-/// A client and the engine it works on, which is dropped last.
+/// A client and its engine. The engine is dropped last.
 struct Guest {
     client: Arc<Client>,
     _engine: TransportThreads,
@@ -72,7 +72,7 @@ fn what_was_written_over_tcp_is_read_by_others_and_from_every_replica() {
             view.read_replica_at(replica, 0, &mut back).unwrap();
             assert_same(&format!("replica {replica}"), &back, &data);
         }
-        // A client within the array's process sees the same.
+        // A client in the array's process sees the same data.
         let inside = gnstor_tests::client(&array, &node(array.transport()), "inside");
         let view = inside.open("v", Rights::Read).unwrap();
         back.fill(0);
@@ -121,7 +121,7 @@ fn clients_at_once_over_tcp_do_not_disturb_one_another() {
             .into_iter()
             .map(|(i, guest)| {
                 std::thread::spawn(move || {
-                    // The whole guest: its engine must live as long as its client works.
+                    // Captures the whole guest: its engine must live as long as its client works.
                     let guest = guest;
                     let name = format!("v{i}");
                     volume(&guest.client, &name, 1 << 20, 2);
@@ -183,7 +183,8 @@ fn a_client_that_vanishes_gives_way_to_others() {
         volume(&lost.client, "v", 1 << 20, 2);
         let file = lost.client.open("v", Rights::Write).unwrap();
         file.write_at(0, &pattern(1, 1 << 20)).unwrap();
-        // Its engine ends with queues open, as a killed process's does; the files and the client go later.
+        // The engine ends with open queues, like the engine of a killed process. The files and the client are
+        // dropped later.
         let Guest { client, _engine: engine } = lost;
         drop(engine);
         let next = guest(&array, "next");
@@ -209,7 +210,7 @@ fn strangers_on_the_ssds_port_are_cut_off_and_no_client_notices() {
         let noise: Vec<u8> = pattern(9, 300);
         let mut frames: Vec<Vec<u8>> =
             vec![noise, b"GET / HTTP/1.1\r\n\r\n".to_vec(), vec![0xFF; 64], vec![0; 64]];
-        // Whole frames of every type, for connections that are not there and for an SSD that is not.
+        // Whole frames of every type, for connections and for an SSD that do not exist.
         for kind in 0..12u8 {
             let mut frame = 64u32.to_le_bytes().to_vec();
             frame.push(kind);

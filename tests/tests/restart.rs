@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Arrays whose SSDs vote start again: all of it at once after a kill, the daemon alone, and without an SSD.
+//! Arrays with voters start again: the whole array after a kill, the daemon alone, and the array without one
+//! SSD.
 
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, until};
 use gnstor_tests::folder::Folder;
@@ -9,13 +10,13 @@ use serde_json::Value;
 
 const BYTES: usize = 2 << 20;
 
-/// What `gnstor fleet show --json` says, whatever its exit code.
+/// Output of `gnstor fleet show --json`, whatever its exit code.
 fn fleet(up: &Up) -> Value {
     let shown = gnstor(&["fleet", "show", "--array", &up.daemon, "--json"]);
     serde_json::from_str(&shown.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", shown.stdout, shown.stderr))
 }
 
-/// The array is healthy, and its map is one of format 3.
+/// Checks that the array is healthy and that its map has format 3.
 fn is_healthy(up: &Up) {
     until("the array is healthy", || fleet(up)["state"] == "healthy");
     let fleet = fleet(up);
@@ -48,7 +49,7 @@ fn an_array_of_any_size_is_killed_and_starts_again_from_its_files() {
             let folder = Folder::new();
             let data = folder.path().join("array").display().to_string();
             let size = ["--preset", "null", "--ssd-size", "64MiB"];
-            // Two SSDs have voters where that is asked for.
+            // An array of two SSDs has voters only on request.
             let three = ["--map-format", "3"];
             let three = if ssds == "2" { &three[..] } else { &[] };
             let args = ["--ssds", ssds, "--data", &data, "--sparse"];
@@ -72,7 +73,7 @@ fn an_array_of_any_size_is_killed_and_starts_again_from_its_files() {
     });
 }
 
-/// The SSD whose file is not usable is dropped. When the right file is back it fills what it missed.
+/// An SSD whose file is unusable is dropped. When the right file is back, the SSD fills what it missed.
 #[test]
 fn an_array_goes_on_without_an_ssd_whose_file_is_gone_and_takes_it_back() {
     within(BUILD_LIMIT, || {
@@ -121,7 +122,7 @@ fn the_daemon_alone_starts_again_and_an_array_of_format_2_is_converted() {
         assert_eq!(fleet(&up)["map_format"], 2);
         make(&up, "v", 2);
         up.kill();
-        // Still of format 2, as it was.
+        // The map still has format 2.
         let up = Up::start_as(&["--map-format", "2", "--ssd-at", &at]);
         assert_eq!(fleet(&up)["map_format"], 2);
         up.end("-TERM");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor ssd` with a data file that was replaced by an older image of itself, where the array's map names
-//! voters. They find it, nothing stale is served, and the SSD fills.
+//! `gnstor ssd` starts with an older image of its data file, where the array's map names voters. The voters
+//! detect it, no SSD serves stale data, and the SSD fills.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor};
@@ -15,10 +15,10 @@ const BYTES: usize = 1 << 20;
 const REPLICAS: u32 = 2;
 /// The SSD whose file is replaced.
 const VICTIM: usize = 3;
-/// On a busy machine.
+/// Longest wait on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Four SSDs with files.
+/// Four SSDs with data files.
 struct Four {
     folder: Folder,
     ssds: Vec<Option<SsdProcess>>,
@@ -46,7 +46,7 @@ impl Four {
         self.ssds[ssd] = Some(process);
     }
 
-    /// Ends an SSD in order.
+    /// Shuts an SSD down in order.
     fn end_ssd(&mut self, ssd: usize) {
         drop(self.ssds[ssd].take().expect("it runs").end("-TERM"));
     }
@@ -61,13 +61,13 @@ fn fleet(up: &Up) -> Value {
     serde_json::from_str(&shown.stdout).unwrap_or_else(|e| panic!("{e}: {} {}", shown.stdout, shown.stderr))
 }
 
-/// SSD 3 serves all its places.
+/// Whether SSD 3 serves all its places.
 fn serves(shown: &Value) -> bool {
     let ssd = &shown["ssds"][VICTIM];
     ssd["state"] == "in" && ssd["filling_groups"] == 0 && ssd["serving_groups"].as_u64() > Some(0)
 }
 
-/// Waits until it is so; the time that it took.
+/// Waits until the condition holds. Returns the time that it took.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     let begun = Instant::now();
     while !is_so() {
@@ -77,12 +77,13 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Duration {
     begun.elapsed()
 }
 
-/// Writes until it is acknowledged: an SSD that came back is connected to anew.
+/// Writes until the write is acknowledged. The client connects again to an SSD that came back.
 fn write(file: &File, data: &[u8]) {
     until("the write is acknowledged", || file.write_at(0, data).inspect_err(|e| eprintln!("{e}")).is_ok());
 }
 
-/// Reads a block of each chunk from each copy. What is served must be `data`. Returns how many were refused.
+/// Reads a block of each chunk from each copy. The SSDs must serve `data` or refuse. Returns the number of
+/// refusals.
 fn copies_serve_only(file: &File, data: &[u8], when: &str) -> usize {
     let mut refused = 0;
     for at in (0..BYTES).step_by(CHUNK) {
@@ -118,8 +119,8 @@ fn an_older_image_behind_an_ssd_process_is_found_by_the_voters_serves_nothing_an
         until("each copy is served", || copies_serve_only(&file, &new, "before") == 0);
         let before = fleet(&up);
 
-        // From here on no daemon changes the map: by it, SSD 3 has its places all the time. Only the voters
-        // can know that its content is older.
+        // From here on no daemon changes the map, and by the map SSD 3 has its places all the time. Only the
+        // voters can know that its content is older.
         up.end("-TERM");
         four.end_ssd(VICTIM);
         std::fs::copy(four.folder.path().join("older"), four.file(VICTIM)).expect("a copy");
@@ -135,7 +136,7 @@ fn an_older_image_behind_an_ssd_process_is_found_by_the_voters_serves_nothing_an
 
         // A daemon gives the new incarnation its places back, and they fill.
         let up = four.daemon();
-        // Its map still has the incarnation that the older image has counted up to.
+        // The map still has the incarnation that the older image has counted up to.
         let incarnation = |shown: &Value| shown["ssds"][VICTIM]["incarnation"].as_u64().expect("a number");
         let filled = until("SSD 3 serves again", || {
             copies_serve_only(&file, &new, "a daemon has started");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Copies into an array whose disk takes its time for every sync, by the command as a person runs it.
+//! Runs the copy command with an array whose disk is slow at every sync.
 //!
-//! The long form is `scripts/slow-disk MINUTES`.
+//! `scripts/slow-disk MINUTES` runs it for longer.
 #![expect(clippy::disallowed_methods, reason = "processes and times of real disks")]
 
 use gnstor_tests::command::{BUILD_LIMIT, Up, gnstor};
@@ -15,7 +15,8 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
 }
 
-/// A library that makes the syncs of a process slow. `GNSTOR_SLOW_LIBRARY` names one that is built already.
+/// Returns a library that slows the syncs of a process. `GNSTOR_SLOW_LIBRARY` names one that is already
+/// built.
 fn library(folder: &Path) -> String {
     if let Ok(named) = std::env::var("GNSTOR_SLOW_LIBRARY") {
         return named;
@@ -29,14 +30,14 @@ fn library(folder: &Path) -> String {
     library.display().to_string()
 }
 
-/// The longest of these, and the one in the middle.
+/// The longest and the median time.
 fn longest_and_median(times: &mut [Duration]) -> (Duration, Duration) {
     times.sort_unstable();
     (times[times.len() - 1], times[times.len() / 2])
 }
 
-/// Copies go to a volume and come back, again and again: none fails, and each is whole. The last one is there
-/// after a restart.
+/// Copies go to a volume and back, again and again. None may fail, and each must be complete. The last one
+/// must be there after a restart.
 #[test]
 fn copies_into_an_array_whose_syncs_are_slow_do_not_fail() {
     let (seconds, sync_ms) = (number("GNSTOR_SLOW_DISK_S", 2), number("GNSTOR_SYNC_MS", 100));
@@ -52,7 +53,7 @@ fn copies_into_an_array_whose_syncs_are_slow_do_not_fail() {
         let through: Vec<&str> = through.iter().map(String::as_str).collect();
         let (data, size) = (data.display().to_string(), format!("{}MiB", (bytes >> 20) * 3 / 2 + 48));
         let args = ["--data", &data, "--ssds", "4", "--preset", "null", "--ssd-size", &size];
-        // Its files are made at the disk's own pace: each takes some forty syncs.
+        // Makes the array's files at the disk's own pace, because each takes some forty syncs.
         Up::start_as(&args).end("-TERM");
         let up = Up::start_through(&through, &args);
         let (file, back) = (folder.path().join("file"), folder.path().join("back"));

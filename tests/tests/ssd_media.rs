@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where an SSD process keeps its contents: files and devices that are odd, in use, too small, or half made.
+//! Files and devices for an SSD process that are unusual, in use, too small, or incomplete.
 
 use gnstor_array::media::{self, Plan};
 use gnstor_tests::command::{
@@ -62,7 +62,7 @@ fn ssds_that_do_not_fit_or_do_not_come_up_leave_no_file() {
         assert!(none_left(), "a file is left of an SSD that does not fit");
         up(&["--ssd-size", "100TiB", "--sparse"]).failed(&["SSD 0", "16 TiB"]);
         assert!(none_left(), "a file is left of an SSD that cannot be");
-        // The second one is a folder: the first was made, and is taken back.
+        // The second path is a folder. The first file was made, and the SSD removes it again.
         let plan = |name: &str| Plan {
             preset: media::preset("null").ok(),
             bytes: Some(64 << 20),
@@ -114,7 +114,7 @@ fn a_signal_that_comes_twice_is_one() {
         let args = [&["--listen", ANY, "--data", &file], &SMALL[..]].concat();
         let (mut ssd, ..) = ssd_with("GNSTOR_NO_IO_URING", "0", &args);
         let pid = ssd.0.id();
-        // Late ones may find that it has ended.
+        // A late signal may find no process.
         let again = format!("for i in 1 2 3 4 5 6; do kill -TERM {pid}; sleep 0.002; done 2>/dev/null; true");
         assert!(Command::new("bash").args(["-c", &again]).status().expect("bash runs").success());
         assert_eq!(wait(&mut ssd, LIMIT), Some(0), "it is shut down in order");
@@ -122,7 +122,7 @@ fn a_signal_that_comes_twice_is_one() {
     });
 }
 
-/// An SSD with another environment; its address, and its output until then.
+/// Starts an SSD with another environment. Returns its address and its output until then.
 fn ssd_with(variable: &str, value: &str, args: &[&str]) -> (Guard, String, String) {
     let mut command = Command::new(&*GNSTOR);
     command.args(["ssd", "--no-auth", "--json", "--log", "info"]).args(args).env(variable, value);
@@ -136,7 +136,7 @@ fn ssd_with(variable: &str, value: &str, args: &[&str]) -> (Guard, String, Strin
     while !said.contains("flash data is read and written") {
         assert_ne!(log.read_line(&mut said).expect("text"), 0, "it does not say how: {said}");
     }
-    // Its further output fits into the pipes.
+    // The rest of its output fits into the pipes.
     child.0.stderr = Some(log.into_inner());
     (child, serving["listen"].as_str().expect("an address").to_owned(), said)
 }
@@ -208,7 +208,7 @@ fn a_block_device_is_an_ssd_when_it_is_blank_or_given_up() {
     });
 }
 
-/// A loop device, until the end of a test.
+/// A loop device that is detached at the end of the test.
 struct Detached<'a>(&'a str);
 
 impl Drop for Detached<'_> {
@@ -231,7 +231,7 @@ fn a_volatile_array_takes_no_shared_memory() {
             let name = format!("gnstor-{dev:x}-{ino:x}-");
             let all = std::fs::read_dir("/dev/shm").expect("shared memory").flatten();
             let ours = all.filter(|entry| entry.file_name().to_string_lossy().starts_with(&name));
-            // A file of a killed process may be there whose data file had this number and is deleted.
+            // A killed process may have left a file whose data file had this number and was deleted.
             let begun = std::fs::metadata(folder.path()).and_then(|about| about.created()).expect("a time");
             let is_of_this_test = |at: std::io::Result<std::time::SystemTime>| at.expect("a time") >= begun;
             ours.filter(|entry| is_of_this_test(entry.metadata().and_then(|about| about.modified()))).count()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSDs in processes of their own: killed in every way, they come back with what they promised.
+//! SSD processes that are killed in various ways come back with all data that they acknowledged.
 
 use gnstor_array::{Array, ArrayConfig, Ssds};
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, until};
@@ -12,7 +12,7 @@ use std::path::Path;
 const ANY: &str = "127.0.0.1:0";
 const SMALL: [&str; 4] = ["--preset", "null", "--size", "64MiB"];
 
-/// Two SSDs with files, the array of them, and a file in a volume of it.
+/// An array of two SSDs with files, and a file in a volume of it.
 struct Two {
     folder: Folder,
     ssds: Vec<Option<SsdProcess>>,
@@ -68,7 +68,7 @@ impl Two {
         self.ssds[index].as_ref().expect("it runs").came_up()
     }
 
-    /// The content of the volume, through a client of its own.
+    /// Checks the volume's content through a new client.
     fn check(&self, when: &str) {
         let out = self.path("out");
         let copied = self.up().cp(&["--json", "gn://v", &out]);
@@ -76,7 +76,7 @@ impl Two {
         assert_same(when, &std::fs::read(&out).expect("it was copied"), &self.data);
     }
 
-    /// The array says that this SSD is down, and refuses changes with its name.
+    /// Checks that the array reports this SSD as down and refuses changes with the SSD's name.
     fn is_missed(&self, index: u64) {
         self.up().until_down(|down| down == [index]);
         let name = format!("SSD {index} is down");
@@ -114,7 +114,7 @@ fn an_ssd_that_is_shut_down_or_dumps_comes_back_with_everything() {
         two.check("after a power failure with a dump");
         two.up().volume(&["delete", "other"]).worked();
 
-        // The array is its own database: another daemon finds everything on SSDs that were all off.
+        // The SSDs hold all state of the array. A new daemon finds everything on SSDs that were all off.
         two.up.take().expect("it runs").end("-TERM");
         for index in 0..2 {
             two.ssd(index).end(if index == 0 { "-USR1" } else { "-INT" });
@@ -140,7 +140,7 @@ fn an_ssd_that_is_killed_comes_back_with_everything() {
     });
 }
 
-/// The machine is reset: the memory that outlives a killed process is gone.
+/// Acts like a reset of the machine: removes the memory that outlives a killed process.
 fn forget_memory(file: &str) {
     let about = std::fs::metadata(file).expect("the data file");
     let name = format!("gnstor-{:x}-{:x}-", about.dev(), about.ino());
@@ -161,7 +161,8 @@ fn an_ssd_of_a_machine_that_was_reset_says_that_it_may_have_lost_something_and_s
         assert_eq!(two.came_up(1), "lossy");
         assert_eq!(two.ssds[1].as_ref().map(|ssd| ssd.serving["lossy"].clone()), Some(true.into()));
         two.is_back();
-        // It is filling: a read is served by its peer or refused, and never returns a block that it lost.
+        // The SSD is filling. Its peer serves a read, or the SSD refuses it. It must never return a block
+        // that it lost.
         let out = two.path("out");
         let copied = two.up().cp(&["--json", "gn://v", &out]);
         if copied.code == 0 {
@@ -170,7 +171,7 @@ fn an_ssd_of_a_machine_that_was_reset_says_that_it_may_have_lost_something_and_s
             copied.failed(&["read of"]);
             assert!(!Path::new(&out).exists(), "half a copy is left");
         }
-        // Still so after a start in order: no rebuild has filled it.
+        // A start in order does not change this, because no rebuild has filled the SSD.
         assert_eq!(two.ssd(1).end("-TERM")["ended"], "shutdown");
         two.is_missed(1);
         two.start(1, &[]);
@@ -286,7 +287,7 @@ fn an_array_with_a_folder_has_its_volumes_when_it_is_started_again() {
             assert_eq!(up.serving["ssd_list"][1]["here"]["came_up"], "clean", "{when}");
             up.cp(&["gn://v", &out]).worked();
             assert_same(when, &std::fs::read(&out).expect("it was copied"), &data);
-            // Two arrays on one folder: the second finds it in use.
+            // Two arrays on one folder: the second must find that the folder is in use.
             gnstor(&["up", "--listen", ANY, "--data", &array]).failed(&["ssd-0.gns", "use"]);
             up.end("-INT");
         }

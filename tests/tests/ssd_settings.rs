@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSD processes as their settings say: faults, presets, shared memory; and an SSD that is still
+//! Settings of SSD processes: faults, presets and shared memory. One test has an SSD that is still
 //! recovering.
 
 use gnstor_base::region::HostRegion;
@@ -18,7 +18,7 @@ use std::time::Duration;
 const ANY: &str = "127.0.0.1:0";
 const SMALL: [&str; 4] = ["--preset", "null", "--size", "64MiB"];
 
-/// A file in a volume of an array of one SSD that these arguments say all of.
+/// Writes a file into a volume of an array of one SSD with these arguments.
 fn stored(up: &Up, input: &str) -> (String, Vec<u8>) {
     let data = pattern(4, 400_000);
     std::fs::write(input, &data).expect("a file can be written");
@@ -32,7 +32,7 @@ fn faults_that_are_asked_for_happen_in_a_process_and_in_an_embedded_ssd() {
         let folder = Folder::new();
         let path = |name: &str| folder.path().join(name).to_str().expect("a plain path").to_owned();
         let (file, input) = (path("it.gns"), path("in"));
-        // Blocks in the write buffer are read from there. After a restart the buffer is empty, so reads
+        // The SSD reads blocks in the write buffer from there. After a restart the buffer is empty, so reads
         // reach flash.
         let ssd = |extra: &[&str]| SsdProcess::start(ANY, &[&["--data", &file][..], extra].concat());
         let first = ssd(&SMALL);
@@ -62,11 +62,11 @@ fn faults_that_are_asked_for_happen_in_a_process_and_in_an_embedded_ssd() {
             ssd.end("-TERM");
         };
         check(&["--set", "faults.read_errors=1"], &["faults.read_errors = 1.0"], Some(&["cannot be read"]));
-        // It stays so until it is said otherwise.
+        // The fault stays until another setting replaces it.
         check(&[], &["faults.read_errors = 1.0"], Some(&["cannot be read"]));
         check(&["--set", "faults.read_errors=0"], &[], None);
         check(&["--set", "faults.bit_rot=1"], &["faults.bit_rot = 1.0"], Some(&["damaged"]));
-        // What rotted stays so.
+        // Data that has rotted stays damaged.
         check(&["--set", "faults.bit_rot=0"], &[], Some(&["damaged"]));
 
         let array = path("array");
@@ -126,7 +126,7 @@ fn another_process_can_map_the_pages_of_an_ssd_in_shared_memory() {
         let memory = ssd.serving["memory"].as_str().expect("a path").to_owned();
         let up = Up::start_as(&["--ssd-at", &ssd.address()]);
         let (_, data) = stored(&up, &input);
-        // This process is another one: it sees every whole block that a client wrote.
+        // This process maps the same memory. It sees every whole block that a client wrote.
         let file = std::fs::File::options().read(true).write(true).open(&memory).expect("it can be opened");
         let bytes = usize::try_from(file.metadata().expect("its size").len()).expect("64-bit host");
         let region = HostRegion::map_file(&file, 0, bytes).expect("it can be mapped");
@@ -145,7 +145,7 @@ fn another_process_can_map_the_pages_of_an_ssd_in_shared_memory() {
     });
 }
 
-/// Connects to the SSD with this number as a daemon does.
+/// Connects to the SSD with this index, as a daemon does.
 fn connect(engine: &TransportHandle, soft: ExecutorId, address: &str) -> Result<HostQueue, ChannelError> {
     let broken = |cause: String| ChannelError::Broken { peer: address.into(), cause };
     let wire =
@@ -174,8 +174,7 @@ fn an_ssd_that_rebuilds_its_map_says_that_it_is_not_ready_until_it_is() {
         let first = SsdProcess::start(ANY, &args);
         let address = first.address();
         first.end("-TERM");
-        // Journal and checkpoints are gone: two million records are to be read, and the map is to be
-        // written anew.
+        // Removes journal and checkpoints. The SSD must then read two million records and write its map anew.
         let raw = std::fs::File::options().read(true).write(true).open(&file).expect("it is there");
         let mut end = [0; 8];
         raw.read_exact_at(&mut end, 48).expect("a header");
@@ -207,7 +206,7 @@ fn an_ssd_that_rebuilds_its_map_says_that_it_is_not_ready_until_it_is() {
         assert!(!others.iter().any(|why| why.contains("did not answer")), "no client hangs: {others:?}");
         assert_eq!(running.object()["came_up"], "lossy");
         drop(queue);
-        // An array waits for such an SSD.
+        // An array waits for an SSD that recovers.
         drop((engine, running));
         let again = Running::start(&["ssd", "--json", "--listen", &address, "--data", &file]);
         let up = Up::start_as(&["--ssd-at", &address]);

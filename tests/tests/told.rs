@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What clients tell the daemon of the SSDs that they reach and of their writes, as it goes over the wire.
+//! The reports of clients to the daemon, on the wire: which SSDs they reach, and how their writes ended.
 #![expect(clippy::disallowed_methods, reason = "connections and threads in real time")]
 
 use gnstor_tests::command::{BUILD_LIMIT, Up};
@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Passes connections on to a daemon, and keeps what clients send. gRPC leaves its messages as they are.
+/// Forwards connections to a daemon and records the clients' bytes. gRPC does not compress its messages.
 pub(crate) struct Recorder {
     pub(crate) at: String,
     said: Arc<Mutex<Vec<u8>>>,
@@ -23,7 +23,7 @@ impl Recorder {
         let at = format!("http://{}", listener.local_addr().expect("an address"));
         let said = Arc::new(Mutex::new(Vec::new()));
         let keeps = Arc::clone(&said);
-        // Its threads end with the test's process, or with the connection.
+        // The threads end with the test's process or with the connection.
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let Ok(daemon) = TcpStream::connect(&to) else { continue };
@@ -41,13 +41,13 @@ impl Recorder {
         said.windows(message.len()).filter(|part| *part == message).count()
     }
 
-    /// Renewals whose holder says that it reaches these SSDs: field 5, eight bytes.
+    /// Number of renewals whose holder reports that it reaches these SSDs: field 5, eight bytes.
     pub(crate) fn renewals_with(&self, ssds: u64) -> usize {
         self.count(&[&[5 << 3 | 1][..], &ssds.to_le_bytes()].concat())
     }
 
-    /// Releases of a volume by this client that say of all writes whether they were acknowledged. They have
-    /// name, id, and field 3 where they were, behind gRPC's flag and length.
+    /// Number of releases of a volume by this client that say whether all writes were acknowledged. Such a
+    /// message has name and id, and field 3 if all were. gRPC's flag and length come before it.
     fn releases(&self, name: &str, client: u8, all_acknowledged: bool) -> usize {
         let length = u8::try_from(name.len()).expect("a short name");
         let mut body = [&[1 << 3 | 2, length][..], name.as_bytes(), &[2 << 3, client]].concat();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Callers of a daemon in a process of its own. The tests are about what listens where, and certificates and
-//! tokens on the command line. Many callers do good and bad things at once.
+//! Callers of a daemon in its own process. The tests check the listening addresses, and certificates and
+//! tokens on the command line. In one test many callers make good and bad calls at once.
 #![expect(clippy::disallowed_methods, reason = "processes and calls are timed in real time")]
 
 #[path = "../../daemon/testing/raw_codec.rs"]
@@ -44,7 +44,7 @@ impl Files {
         path
     }
 
-    /// A CA with a certificate for the daemon and for each of these.
+    /// Makes a CA with a certificate for the daemon and for each of these names.
     fn certs(&self, names: &[&str]) {
         gnstor(&["certs", "init", &self.path("")]).worked();
         let servers = ["--server", "127.0.0.1", "--server", "localhost"];
@@ -111,7 +111,7 @@ fn callers_with_certificates_own_and_share_volumes() {
         as_who("ben", &["status"]).worked();
         as_who("anna", &["volume", "revoke", "corpus", "ben"]).worked();
         as_who("ben", &["volume", "show", "corpus"]).failed(&["no read right"]);
-        // The same by the environment.
+        // The same settings through the environment.
         let environment = [
             ("GNSTOR_TLS_CA", ca.as_str()),
             ("GNSTOR_TLS_CERT", &files.path("anna.crt")),
@@ -144,14 +144,14 @@ fn callers_with_tokens_are_known_and_others_are_not() {
     });
 }
 
-/// Resident bytes and descriptors of a process.
+/// Resident bytes and number of descriptors of a process.
 fn resources(pid: u32) -> (u64, usize) {
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).expect("the process runs");
     let pages: u64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number");
     (pages * 4096, std::fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors").count())
 }
 
-/// The bearer of a principal's token.
+/// Adds the bearer token of a principal to a request.
 fn signed<M>(who: &str, message: M) -> Request<M> {
     let mut request = Request::new(message);
     let value = format!("Bearer {who}-0123456789abcdef").parse().expect("ASCII");
@@ -159,7 +159,7 @@ fn signed<M>(who: &str, message: M) -> Request<M> {
     request
 }
 
-/// One visit of a caller: a connection, an id, good calls and bad ones, one of them with an id of another
+/// One visit of a caller: a connection, an id, good calls and bad ones. One call uses an id of another
 /// principal. Returns the number of calls.
 async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
     let who = if number.is_multiple_of(2) { "anna" } else { "ben" };
@@ -168,7 +168,7 @@ async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
     let mut volumes = VolumesClient::new(channel.clone());
     let mut fleet = FleetClient::new(channel.clone());
     let register = signed(who, RegisterRequest { name: "stress".into() });
-    // Ids of connections that were closed a moment ago count until the daemon has seen the end.
+    // The id of a closed connection counts until the daemon has seen the connection's end.
     let id = match fleet.register(register).await {
         Ok(answer) => answer.into_inner().client_id,
         Err(status) => {
@@ -185,7 +185,7 @@ async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
         };
         assert!(codes.contains(&code), "{code:?} is not one of {codes:?}: {said}");
     };
-    // The readers of a volume have a bound, and its changes wait in a queue with a bound.
+    // The readers of a volume are limited, and so is the queue of its changes.
     let busy = [Code::Ok, Code::ResourceExhausted, Code::Unavailable];
     let (mine, theirs) = if who == "anna" {
         (busy.as_slice(), busy.as_slice())
@@ -204,7 +204,8 @@ async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
     is(volumes.release(signed(who, release)).await.map(drop), if who == "anna" { mine } else { theirs });
     is(fleet.keep(signed(who, KeepRequest { client_id: id })).await.map(drop), &[Code::Ok]);
     is(volumes.list(signed(who, ListRequest {})).await.map(drop), &[Code::Ok]);
-    // What is refused: no proof, an id and a volume of others, no volume, no message, no time.
+    // Calls that the daemon refuses: no proof, another principal's id or volume, no such volume, no message,
+    // no time.
     is(volumes.list(ListRequest {}).await.map(drop), &[Code::Unauthenticated]);
     let foreign = KeepRequest { client_id: foreign };
     is(fleet.keep(signed(who, foreign)).await.map(drop), &[Code::PermissionDenied]);
@@ -215,7 +216,7 @@ async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
     is(volumes.create(signed(who, empty)).await.map(drop), &[Code::InvalidArgument]);
     let mut late = signed(who, ListRequest {});
     late.metadata_mut().insert("grpc-timeout", "1n".parse().expect("ASCII"));
-    // The caller's own timer may be first.
+    // The caller's own timer may fire first.
     is(volumes.list(late).await.map(drop), &[Code::DeadlineExceeded, Code::Cancelled]);
     let mut grpc = tonic::client::Grpc::new(channel);
     grpc.ready().await.expect("ready");
@@ -225,7 +226,7 @@ async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
     12
 }
 
-/// Connects, registers and hangs up, so often, from ten tasks.
+/// Connects, registers and disconnects this many times, from ten tasks.
 async fn connect_and_hang_up(daemon: &str, times: u64) {
     let tasks: Vec<_> = (0..10)
         .map(|_| {
@@ -245,7 +246,7 @@ async fn connect_and_hang_up(daemon: &str, times: u64) {
     }
 }
 
-/// A principal may have as many ids as if it had never had one.
+/// Checks that a principal can get as many ids as at the start.
 async fn all_ids_are_free(daemon: &str) {
     let (mut held, begun) = (Vec::new(), Instant::now());
     for _ in 0..64 {
@@ -270,7 +271,7 @@ fn median(samples: &[u64]) -> u64 {
     sorted[sorted.len() / 2]
 }
 
-/// So many callers visit the daemon again and again. The memory that it has meanwhile.
+/// Lets this many callers visit the daemon again and again. Returns the daemon's memory during that time.
 async fn visit_for(time: Duration, callers: u64, up: &Up, foreign: u32, calls: &Arc<AtomicU64>) -> Vec<u64> {
     let begun = Instant::now();
     let tasks: Vec<_> = (0..callers)
@@ -297,7 +298,7 @@ async fn visit_for(time: Duration, callers: u64, up: &Up, foreign: u32, calls: &
     samples
 }
 
-/// A release that was refused, as too many waited, is made up for when the open's lease ends.
+/// The daemon refused some releases because too many waited. The end of the open's lease must release these.
 fn all_opens_are_released(proof: &[&str]) {
     let begun = Instant::now();
     loop {
@@ -315,7 +316,7 @@ fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
     within(BUILD_LIMIT, || {
         let (callers, time) =
             if long() { (500, Duration::from_secs(300)) } else { (100, Duration::from_secs(6)) };
-        // GNSTOR_STRESS_S: another time, in seconds.
+        // GNSTOR_STRESS_S sets another time in seconds.
         let other = std::env::var("GNSTOR_STRESS_S").ok().and_then(|secs| secs.parse().ok());
         let time = other.map_or(time, Duration::from_secs);
         let files = Files::new();
@@ -331,7 +332,8 @@ fn many_callers_that_do_good_and_bad_things_leave_nothing_behind() {
         let calls = Arc::new(AtomicU64::new(0));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        // Ids go round, so every number is an id of anna's or ben's at some time, but one that is kept.
+        // The daemon uses ids again. Every number is at some time an id of anna's or ben's, except the one
+        // that is kept.
         let (carol, foreign) = runtime.block_on(async {
             let endpoint = Channel::from_shared(format!("http://{}", up.daemon)).expect("an address");
             let mut fleet = FleetClient::new(endpoint.connect().await.expect("the daemon takes connections"));

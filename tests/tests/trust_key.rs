@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD remembers which manager key it was given first, without keeping the key.
+//! An SSD remembers which manager key it got first, without storing the key.
 
 use gnstor_array::Secret;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor};
@@ -21,7 +21,7 @@ impl Folder {
     }
 }
 
-/// Starts the SSD in a file and ends it in order.
+/// Starts the SSD with a file and shuts it down in order.
 fn starts(file: &str, extra: &[&str]) -> String {
     let ssd = SsdProcess::start(ANY, &[&["--data", file], extra].concat());
     let came_up = ssd.came_up().to_owned();
@@ -46,11 +46,11 @@ fn an_ssd_that_was_given_a_key_starts_with_no_other_and_not_without_one() {
             "clean",
             "nothing was lost by the refused starts"
         );
-        // The operator has lost the key.
+        // The operator has lost the key and replaces it.
         assert_eq!(starts(&file, &["--manager-key", &other, "--replace-manager-key"]), "clean");
         ssd(&["--manager-key", &key]).failed(&["another manager key"]);
         assert_eq!(starts(&file, &["--manager-key", &other]), "clean");
-        // Neither key is in the file.
+        // The file contains neither key.
         let bytes = std::fs::read(&file).expect("it can be read");
         for name in [&key, &other] {
             let text = std::fs::read_to_string(name).expect("a key");
@@ -70,7 +70,7 @@ fn an_ssd_that_has_had_no_key_takes_the_one_that_it_is_given_next() {
         assert_eq!(starts(&file, &["--no-auth"]), "clean");
         assert_eq!(starts(&file, &["--manager-key", &key]), "clean");
         gnstor(&["ssd", "--listen", ANY, "--data", &file, "--no-auth"]).failed(&["given a manager key"]);
-        // A format forgets the key with the data.
+        // A format removes the key with the data.
         let anew = ["--format", "--no-auth"];
         assert_eq!(starts(&file, &[&SMALL[..], &anew].concat()), "fresh");
         assert_eq!(starts(&file, &["--no-auth"]), "clean");

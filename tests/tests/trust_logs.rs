@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! No log shows a secret: not a manager key, nor a client's secret, nor the key of a session, in any form.
+//! Logs contain no secret in any form: no manager key, no client secret, no session key.
 
 use crate::deadline::{Deadline, LIMIT};
 use base64::Engine as _;
@@ -10,12 +10,12 @@ use gnstor_tests::{pattern, within};
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Bytes of a key: of a manager, of a client, of a session.
+/// Bytes of the key of a manager, a client or a session.
 const KEY_BYTES: usize = 32;
 
-/// Three quarters of a key or more as hexadecimal digits, as numbers between commas, or as Base64. An array's
-/// number has half as many bytes as a key. A path or a name may look like Base64, so such text must have
-/// capitals, small letters and digits, as a key has.
+/// At least three quarters of a key as hexadecimal digits, as numbers between commas, or as Base64. An
+/// array's number has half as many bytes as a key. A path or a name may look like Base64. Such text must
+/// therefore have capitals, small letters and digits, as a key has.
 static KEY_LIKE: LazyLock<[Regex; 3]> = LazyLock::new(|| {
     [r"(?i)(?:[0-9a-f]{2}[ :_]?){24,}", r"(?:\d{1,3}, ?){23,}\d{1,3}", r"[A-Za-z0-9+/_-]{32,}={0,2}"]
         .map(|form| Regex::new(form).expect("a pattern"))
@@ -26,21 +26,22 @@ fn has_all_kinds(text: &str) -> bool {
     kinds.iter().all(|kind| text.bytes().any(|byte| kind(&byte)))
 }
 
-/// What in a line may be a key, or most of one.
+/// The part of a line that may be a key or most of one.
 fn key_like(line: &str) -> Option<&str> {
     let [hex, list, base64] = &*KEY_LIKE;
     let found = hex.find(line).or_else(|| list.find(line)).map(|found| found.as_str());
     found.or_else(|| base64.find_iter(line).map(|found| found.as_str()).find(|text| has_all_kinds(text)))
 }
 
-/// No line shows this manager key, nor anything that may be another key. What is `public` may look like one.
+/// Checks that no line contains this manager key or text that looks like another key. Skips the text in
+/// `public`.
 pub(crate) fn assert_no_secret(whose: &str, lines: &[String], manager_key: &str, public: &[&str]) {
     let is_detail = |line: &String| ["TRACE", "DEBUG"].iter().any(|level| line.contains(level));
     assert!(lines.iter().any(is_detail), "{whose} logs all: {:?}", lines.first());
     let encoded = manager_key.trim().trim_end_matches(':').rsplit(':').next().expect("a last part");
     let bytes = &STANDARD.decode(encoded).expect("Base64")[..KEY_BYTES];
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    // A volume's labels have the SHA-256 of what was copied.
+    // The labels of a volume contain the SHA-256 of the copied data.
     let sum = Regex::new("gnstor[.]sha256=[0-9a-f]{64}").expect("a pattern");
     for line in lines {
         for text in ["DHHC-1", &encoded[..20], &hex[..20]] {

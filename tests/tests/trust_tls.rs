@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSDs in processes of their own that ask each other by TLS: leases, and the copies of an SSD that comes
-//! back. All of them log what they can, but for the public bytes of TLS, and no log shows a secret.
+//! SSD processes that ask each other over TLS, for leases and for the copies of an SSD that comes back. All
+//! of them log at the highest level, except the public bytes of TLS. No log may contain a secret.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
 use crate::trust_logs::assert_no_secret;
@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SSDS: usize = 3;
-/// The SSD that is killed.
+/// The SSD that the test kills.
 const VICTIM: usize = 2;
 const BYTES: usize = 1 << 20;
 const REPLICAS: u32 = 2;
-/// On a busy machine.
+/// Longest wait on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Three SSDs, a CA that signs all certificates, and the array's key.
@@ -75,7 +75,7 @@ impl Three {
         process.kill();
     }
 
-    /// Anna's client, and the engine that it works on.
+    /// Anna's client and its engine.
     fn client(&self, up: &Up) -> (Arc<Client>, TransportThreads) {
         let engine = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())])
             .expect("an engine starts");
@@ -107,7 +107,7 @@ impl Three {
     }
 }
 
-/// A block of each chunk is the same at each copy.
+/// Whether all copies of a block of each chunk are equal to the data.
 fn each_copy_is(file: &File, data: &[u8]) -> bool {
     (0..BYTES).step_by(CHUNK).all(|at| {
         (0..REPLICAS).all(|replica| {

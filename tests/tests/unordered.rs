@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where writes to GPU memory are not ordered, a completion says nothing of its data: a client must execute
-//! a DUMP first.
+//! On a GPU without ordered writes to its memory, a completion does not show that the data has arrived. A
+//! client must first execute a DUMP.
 
 use gnstor_tests::command::{BUILD_LIMIT, Ended, gnstor_with};
 use gnstor_tests::folder::Folder;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSDs in processes of their own whose fleet map names them as voters. They give each other serving leases,
-//! without a daemon (rule 2a of the fleet).
+//! SSD processes whose fleet map names them as voters. They grant each other serving leases without a daemon
+//! (rule 2a of the fleet).
 #![expect(clippy::disallowed_methods, reason = "leases run in real time")]
 
 use gnstor_fabric::admin::{AdminChannel, Payload};
@@ -27,7 +27,7 @@ const WAIT: Duration = Duration::from_secs(5);
 /// A lease and the drift bound.
 const LEASE: Duration = Duration::from_millis(310);
 
-/// This process as a host of SSDs elsewhere.
+/// This process as the host of SSDs in other processes.
 struct Hosts {
     engine: TransportHandle,
     soft: ExecutorId,
@@ -75,14 +75,14 @@ impl Hosts {
     }
 }
 
-/// Finds out whether an SSD serves.
+/// Checks whether an SSD serves.
 struct Reader {
     queue: RawQueue,
     _admin: HostQueue,
 }
 
 impl Reader {
-    /// A read of a volume that does not exist: an SSD that serves looks for it.
+    /// Reads from a volume that does not exist: an SSD that serves looks for it.
     fn serves(&mut self) -> bool {
         let client = ClientId::new(7).expect("an id");
         let address = Address { vid: Vid::new(9).expect("an id"), client, vba: 0 };
@@ -124,7 +124,7 @@ fn three_processes_give_each_other_leases_and_one_alone_stops_until_another_is_b
         readers.iter_mut().for_each(|reader| until("each serves", || reader.serves()));
         readers.truncate(1);
 
-        // One is killed, one stands still.
+        // The test kills one SSD and stops another.
         ssds[1].take().expect("it runs").kill();
         std::thread::sleep(2 * LEASE);
         until("it serves with one of two others", || readers[0].serves());
@@ -141,7 +141,7 @@ fn three_processes_give_each_other_leases_and_one_alone_stops_until_another_is_b
         let back = Instant::now();
         until("it serves again", || readers[0].serves());
         eprintln!("SSD 0 served again {:?} after the second of three went on", back.elapsed());
-        // The one that was killed has its map, and asks by itself.
+        // The killed SSD has its map and asks for leases by itself.
         ssds[1] = Some(start(folder.path(), 1, &addresses[1]));
         let mut again = hosts.reader(1, &addresses[1]);
         until("the one that came back serves", || again.serves());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The whole way: gRPC, rights on every SSD, device kernels, the emulated HCA, firmware, and back.
+//! Tests of the whole path: gRPC, rights on every SSD, device kernels, the emulated HCA, firmware, and back.
 #![expect(clippy::disallowed_methods, reason = "clients work at once, on threads of their own")]
 
 mod rights;
@@ -94,8 +94,8 @@ fn requests_of_any_length_at_any_block_change_their_bytes_and_no_others() {
         volume(&writer, "v", capacity as u64, 2);
         let file = writer.open("v", Rights::Write).unwrap();
         let mut model = vec![0; capacity];
-        // (first block, blocks): within a chunk, a whole chunk, across one border, across many, several
-        // MiB, more than the staging memory.
+        // (first block, blocks): within a chunk, a whole chunk, across one border, across many, several MiB,
+        // more than the staging memory.
         let requests = [
             (0, 1),
             (3, 7),
@@ -166,7 +166,7 @@ fn clients_at_once_do_not_disturb_one_another() {
     within(LIMIT, || {
         let array = small_array(3);
         let start = Arc::new(Barrier::new(4));
-        // Two share a node, two have one of their own.
+        // Two clients share a node. Two have their own.
         let shared = node(array.transport());
         let nodes = [Arc::clone(&shared), shared, node(array.transport()), node(array.transport())];
         let clients: Vec<_> =

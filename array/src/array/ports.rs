@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
 
-/// How SSDs of this process are reached from others.
+/// How other processes reach this process's SSDs.
 #[derive(Clone, Copy)]
 pub(super) struct TransportAddress {
     pub(super) address: Option<SocketAddr>,
@@ -82,7 +82,7 @@ fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
     Err(ChannelError::Refused { peer: format!("SSD {index}"), cause })
 }
 
-/// Admin queues to SSDs of other processes.
+/// Makes admin queues to SSDs of other processes.
 pub(super) fn elsewhere(
     engine: &TransportHandle,
     soft: ExecutorId,

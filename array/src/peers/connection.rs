@@ -19,25 +19,25 @@ use std::collections::VecDeque;
 const PATIENCE_MS: u64 = 250;
 /// First and longest pause before it connects again. It is short, so that an SSD that is back serves soon.
 const RESTS_MS: (u64, u64) = (50, 400);
-/// Bit of an opcode: data goes to the host.
+/// Bit of an opcode that says that data goes to the host.
 const TO_THE_HOST: u8 = 0b10;
-/// How often the other SSD hears a Keep Alive.
+/// Interval of Keep Alives to the other SSD.
 const ALIVE_MS: u64 = 2_000;
 /// A connection that has had no questions for this time ends.
 const IDLE_MS: u64 = 10_000;
 
-/// Where to connect.
+/// Destination of a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Dial {
     pub(super) address: String,
 }
 
-/// What the owner of a connection has to do.
+/// Work for the owner of a connection.
 #[derive(Debug)]
 pub(super) enum Output {
     /// Hand this to the SSD that asked.
     Answer(PeerAsk, Option<Reply>),
-    /// Connect, where that may block, and hand the outcome to [`PeerConnection::dialled`].
+    /// Connect, which may block, and pass the result to [`PeerConnection::dialled`].
     Dial(Dial),
 }
 
@@ -84,7 +84,7 @@ enum State<Q> {
     },
 }
 
-/// The connection with one other SSD.
+/// The connection to one other SSD.
 pub(super) struct PeerConnection<Q = HostQueue> {
     own: u16,
     peer: u16,
@@ -92,10 +92,10 @@ pub(super) struct PeerConnection<Q = HostQueue> {
     state: State<Q>,
     rest_ms: u64,
     exchange: Exchange<PeerAsk, Talk>,
-    /// Questions that came since the connection was attended to.
+    /// Questions that came since the last [`Self::attend`].
     inbox: Vec<PeerAsk>,
     last_asked: u64,
-    /// Questions under way that bring blocks or rows.
+    /// Number of open questions that bring blocks or rows.
     reads: usize,
     /// Capsules were sent since [`Self::take_sent`].
     has_sent: bool,
@@ -129,7 +129,7 @@ impl<Q: AdminQueue> PeerConnection<Q> {
         }
     }
 
-    /// Takes a question; [`Self::attend`] sends it.
+    /// Takes a question. [`Self::attend`] sends it.
     pub(super) fn give(&mut self, asked: PeerAsk) {
         self.inbox.push(asked);
     }
@@ -139,7 +139,7 @@ impl<Q: AdminQueue> PeerConnection<Q> {
         self.exchange.awaits()
     }
 
-    /// Whether an answer is awaited that a repair goes on with.
+    /// Whether a repair waits for an answer.
     pub(super) fn awaits_data(&self) -> bool {
         self.reads > 0
     }
@@ -155,17 +155,17 @@ impl<Q: AdminQueue> PeerConnection<Q> {
         is_idle && !matches!(self.state, State::Dialling { .. }) && self.outputs.is_empty()
     }
 
-    /// What is to be done, oldest first.
+    /// Takes the next output, oldest first.
     pub(super) fn pop(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// Takes answers, looks at deadlines, and sends questions; connects where that is due.
+    /// Takes answers, checks deadlines, and sends questions; connects if that is due.
     pub(super) fn attend(&mut self, now: u64) {
         let inbox = std::mem::take(&mut self.inbox);
         if let Some(last) = inbox.last() {
             self.last_asked = now;
-            // The map says that the SSD is elsewhere.
+            // The map names another address of the SSD.
             if last.question.address != self.address {
                 self.address.clone_from(&last.question.address);
                 match &mut self.state {
@@ -218,7 +218,7 @@ impl<Q: AdminQueue> PeerConnection<Q> {
         Ok(())
     }
 
-    /// Gives up the queue, and answers the questions on it with nothing.
+    /// Gives up the queue, and answers its open questions with nothing.
     fn fell(&mut self, now: u64, error: ChannelError) {
         tracing::debug!(own = self.own, peer = self.peer, %error, "the connection with another SSD broke");
         self.exchange.end(error);
@@ -252,7 +252,7 @@ impl<Q: AdminQueue> PeerConnection<Q> {
     }
 }
 
-/// Whether data comes with the answer.
+/// Whether the answer brings data.
 fn brings(asked: &PeerAsk) -> bool {
     asked.question.sqe.opcode & TO_THE_HOST != 0
 }

@@ -196,7 +196,7 @@ impl Reader {
         start.elapsed()
     }
 
-    /// It serves most of the time for so long: renewals come in time on a machine that is not too busy.
+    /// Checks that it serves most of this time: renewals come in time on a machine that is not too busy.
     fn goes_on(&mut self, map: &FleetMap3, span: Duration) {
         let (start, mut served, mut looks) = (Instant::now(), 0u32, 0u32);
         while start.elapsed() < span {
@@ -232,7 +232,7 @@ fn three_ssds_of_one_process_give_each_other_leases_and_one_alone_stops() {
     shelf.set_silent(2, false);
 }
 
-/// Where TCP links lead to SSDs with their own engines, as to other processes.
+/// A plan for an SSD with an engine of its own, reached over TCP as in another process.
 fn at_home(folder: &Path, index: u16) -> Plan {
     Plan {
         index: Some(index),
@@ -294,7 +294,7 @@ fn an_ssd_of_another_key_gets_no_lease() {
     }
 }
 
-/// A listener that says nothing holds up no other line.
+/// A listener that says nothing delays no other connection.
 #[test]
 fn a_voter_that_accepts_and_says_nothing_holds_up_no_other() {
     let _deadline = deadline();

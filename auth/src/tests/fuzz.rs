@@ -64,7 +64,7 @@ fn messages_out_of_turn_and_of_other_runs_prove_nothing() {
         let mut random = Random::new(seed);
         let (mut host, _) = Host::begin(names(), secret(5), &[Group::Null], 77, dice(1));
         let negotiate = &corpus[0];
-        // The SSD's numbers are other ones than in the corpus, as they are drawn anew for each run.
+        // The SSD's numbers differ from the corpus, because each run draws new ones.
         let started = Controller::begin(names(), secret(5), Group::Null, negotiate, dice(9));
         let (mut ssd, _) = started.expect("the recorded offer is good");
         for _ in 0..6 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Texts of secrets that other programs made. A secret of ours has the same form.
+//! Text forms of secrets that other programs made. This project's secrets have the same form.
 
 use super::*;
 

@@ -18,7 +18,7 @@ fn two_mappings_of_one_shared_region_see_each_other() {
     assert!(HostRegion::alloc(1).unwrap().backing().is_none());
 }
 
-/// What the kernel says of the mapping at this address.
+/// The kernel's flags for the mapping at this address.
 fn flags_of(region: &HostRegion) -> String {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut lines = maps.lines().skip_while(|line| {

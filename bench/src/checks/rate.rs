@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 
 const RUNTIME: Duration = Duration::from_secs(1);
 
-/// What a launch with this schedule does, in one second.
+/// The launch of one second with this schedule.
 fn paced(read: u32, write: u32) -> Asked {
     Asked { flags: VERIFY, read_percent: 0, runtime: RUNTIME, pace: Some(Pace { read, write }) }
 }
@@ -67,8 +67,8 @@ fn a_stall_shows_in_the_latency_of_each_request_that_was_due_meanwhile() {
     });
     let begun = sum(&lanes, |lane| lane.ios[0]);
     assert!(begun <= 1000, "{begun}");
-    // 200 were due in the stall, and half of them waited for half of it or longer. Counted from when they
-    // began, it would be the four in flight.
+    // 200 requests were due in the stall, and half of them waited for half of it or longer. Counted from
+    // their actual starts, only the four in flight would be slow.
     let slow = bed.slower(0, STALL / 2);
     assert!(slow >= 50, "{slow} waited for {:?}", STALL / 2);
     assert!(lanes.iter().any(|lane| u128::from(lane.max_ns[0]) >= STALL.as_nanos()));

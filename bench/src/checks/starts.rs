@@ -15,7 +15,7 @@ unsafe extern "C" {
     fn gn_bench_take_start(args: *const ArgsAbi, schedule: *mut Schedule, writes: *mut u32) -> u64;
 }
 
-/// Starts whose directions are shuffled together (`bench/cuda/pace.cuh`).
+/// Number of starts whose directions are shuffled together (`bench/cuda/pace.cuh`).
 const WINDOW: usize = 64;
 const BEGIN: u64 = 1_700_000_000_123_456_789;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the paper says of several points together, and the same of what was measured. Points that had too
+//! Statements of the paper about several points, and the same values from the measurement. Points with too
 //! few cores are left out.
 
 use super::point::Point;
@@ -7,7 +7,7 @@ use crate::args::Mode;
 use crate::report::word;
 use serde::Serialize;
 
-/// Which points.
+/// A choice of points.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Select {
     bs: Option<u64>,
@@ -60,7 +60,7 @@ pub(super) enum Of {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// The mean over loads of one mode's value by another's.
+    /// The mean over loads of one mode's value divided by another's.
     Times { this: Mode, that: Mode, of: Of },
     /// The most of a series, the paper's gigabytes a second.
     Best { mode: Mode },
@@ -74,7 +74,7 @@ pub(super) struct Claim {
     select: Select,
 }
 
-/// What a point came to.
+/// The result of a point.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Measured {
     /// The paper's gigabytes a second.
@@ -83,16 +83,16 @@ pub(super) struct Measured {
     pub(super) mean_us: f64,
 }
 
-/// A claim beside what was measured.
+/// A claim with the measured value.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(crate) struct ClaimSummary {
-    /// What is claimed.
+    /// The statement.
     pub(super) what: String,
     /// `times`, or `GB/s` of the paper.
     pub(super) unit: &'static str,
     /// The paper's value.
     pub(super) paper: f64,
-    /// Ours; null where no points that count were measured.
+    /// The measured value; null if no points that count were measured.
     pub(super) measured: Option<f64>,
     /// Points, or pairs of points, in it.
     pub(super) points: usize,
@@ -104,12 +104,12 @@ impl Claim {
         Self { value, kind: Kind::Times { this, that, of }, select }
     }
 
-    /// The mode comes to `value` at best, the paper's gigabytes a second.
+    /// The best value of the mode is `value`, in the paper's gigabytes a second.
     pub(super) fn best(value: f64, mode: Mode, select: Select) -> Self {
         Self { value, kind: Kind::Best { mode }, select }
     }
 
-    /// The claim beside what these points came to; `None` for one that is not to be counted.
+    /// The claim with the value of these points; `None` for a claim that does not count.
     pub(super) fn summary(&self, points: &[(&Point, Option<Measured>)]) -> ClaimSummary {
         let counted = || {
             points.iter().filter(|(point, _)| self.select.has(point)).filter_map(|(p, m)| Some((*p, (*m)?)))
@@ -176,7 +176,7 @@ mod tests {
             (&point(Mode::Gnstor, Rw::Read, 4096), measured(2.0, 30.0)),
             (&point(Mode::Gd, Rw::Randread, 4096), measured(1.0, 40.0)),
             (&point(Mode::Gnstor, Rw::Randread, 4096), measured(4.0, 10.0)),
-            // Of another size, without a partner that counts, of another mode.
+            // One of another size, one without a partner that counts, and one of another mode.
             (&point(Mode::Gd, Rw::Read, 65536), measured(1.0, 1.0)),
             (&point(Mode::Gnstor, Rw::Read, 65536), measured(100.0, 1.0)),
             (&point(Mode::Gd, Rw::Write, 4096), None),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Figures 9 to 13 of the GNStor paper: which loads they hold, and what the text of its section 5 says of
-//! them. The drawings themselves are not read: a value that the text does not name is not given.
+//! Figures 9 to 13 of the GNStor paper: their loads, and the values in the text of section 5. The drawings
+//! are not read: a value that the text does not state is not given.
 
 use super::claim::{Claim, Of, Select};
 use super::point::{Given, Point};
 use crate::args::{Mode, Rw};
 
-/// What a figure shows.
+/// The quantity of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Quantity {
     /// The paper's gigabytes a second.
@@ -43,9 +43,9 @@ pub(crate) struct Figure {
     pub(super) quantity: Quantity,
     pub(super) points: Vec<Point>,
     pub(super) claims: Vec<Claim>,
-    /// Its points have different numbers of clients. Where they have not, the number may be made smaller.
+    /// Its points have different numbers of clients. In other figures the number may be lowered.
     pub(super) varies_clients: bool,
-    /// What the text does not say and was chosen here.
+    /// Choices that the text leaves open.
     pub(super) chosen: &'static [&'static str],
 }
 
@@ -55,7 +55,8 @@ const ORDERS: [Rw; 4] = [Rw::Read, Rw::Randread, Rw::Write, Rw::Randwrite];
 const RANDOM: [Rw; 2] = [Rw::Randread, Rw::Randwrite];
 const MODES: [Mode; 3] = [Mode::Basic, Mode::Gd, Mode::Gnstor];
 
-/// Every mode with every other choice, modes fastest: points that are compared run one after the other.
+/// All combinations of modes and other choices. Modes change fastest, so that points that are compared run
+/// one after the other.
 fn points(modes: &[Mode], orders: &[Rw], sizes: &[u64], clients: &[u32], ssds: &[u16]) -> Vec<Point> {
     let mut all = Vec::new();
     for &bs in sizes {

@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub(crate) struct Given {
     pub(crate) value: f64,
-    /// `text`: it stands there; `ratio`: the text gives a factor to one that stands there.
+    /// `text`: the text states it; `ratio`: the text states a factor to a value that it states.
     pub(crate) from: &'static str,
 }
 

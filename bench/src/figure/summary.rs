@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A figure that was run, as JSON has it (`docs/bench.md`).
+//! A finished figure, in the form of the JSON (`docs/bench-report.md`).
 
 use super::claim::{ClaimSummary, Measured};
 use super::paper::{Figure, PAPER_GB, Quantity};
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 /// From this share of late responses on the emulator, and not the modelled array, set the pace.
 const LATE_HIGH: f64 = 0.1;
-/// In flight for a client of the paper.
+/// Requests in flight of one client in the paper.
 const DEPTH: u32 = 32;
 /// Differences from the paper that need a cause.
 const DIFFERENT: f64 = 0.1;
@@ -27,13 +27,13 @@ pub(crate) struct FigureReport {
     pub(crate) title: &'static str,
     #[serde(skip)]
     pub(crate) quantity: Quantity,
-    /// Of every point's `paper`, `ideal` and `measured`.
+    /// Unit of every point's `paper`, `ideal` and `measured`.
     pub(super) unit: &'static str,
-    /// What a GB is in `unit`.
+    /// Bytes of a GB in `unit`.
     gb_bytes: f64,
     pub(super) preset: String,
     pub(super) iodepth: u32,
-    /// What the text does not say, and what was asked for otherwise.
+    /// Choices that the text leaves open, and differences that the user asked for.
     pub(super) chosen: Vec<String>,
     pub(super) interrupted: bool,
     /// Points that were to be run.
@@ -57,7 +57,7 @@ pub(crate) struct PointSummary {
     pub(super) measured: Option<f64>,
     /// Measured by ideal; none for a point that had too few cores.
     pub(super) ratio: Option<f64>,
-    /// Of all runs; `measured` and what stands beside it are those of the run in the middle.
+    /// Spread of all runs. `measured` and its neighbours are from the run in the middle.
     pub(super) spread: Option<Spread>,
     pub(super) runs: usize,
     /// Mean latency, and what it is at the ideal rate, microseconds: in every figure.
@@ -71,7 +71,7 @@ pub(crate) struct PointSummary {
     pub(crate) core_bound: bool,
     pub(super) state: Option<String>,
     pub(super) fill_share: Option<f64>,
-    /// Why it is not the paper's value, where the report knows.
+    /// Why it differs from the paper's value, if the report knows.
     pub(super) cause: Option<String>,
     /// Why the point failed.
     pub(super) error: Option<String>,
@@ -114,7 +114,7 @@ impl FigureReport {
         let found = measured(&run);
         let bound = run.ideal.as_ref().map(|ideal| Measured {
             gbps: ideal.gbps * 1e9 / PAPER_GB,
-            // So many in flight at that rate: Little's law.
+            // Little's law: requests in flight divided by the rate.
             mean_us: in_flight * 1e6 / ideal.iops,
         });
         let (measured, ideal) = (found.map(of), bound.map(of));
@@ -150,7 +150,7 @@ impl FigureReport {
             .push(PointSummary { error: Some(error.to_string()), ..PointSummary::new(point, self.quantity) });
     }
 
-    /// What the paper says of points together.
+    /// Adds the paper's statements about several points.
     pub(super) fn conclude(&mut self, figure: &Figure) {
         let counted = |summary: &PointSummary| {
             let counts = !summary.core_bound && summary.error.is_none();
@@ -192,7 +192,7 @@ fn chosen(figure: &Figure, args: &BenchArgs) -> Vec<String> {
     all
 }
 
-/// Throughput in the paper's unit, and mean latency, where anything was measured.
+/// Throughput in the paper's unit, and mean latency, if there is a result.
 fn measured(run: &Report) -> Option<Measured> {
     let timed = run.timed()?;
     Some(Measured { gbps: run.gbps * 1e9 / PAPER_GB, mean_us: timed.latency_us.mean })
@@ -227,12 +227,12 @@ impl PointSummary {
         }
     }
 
-    /// What was measured: of the figure's quantity, or else the latency.
+    /// The measured value of a quantity.
     pub(crate) fn found(&self, of: Quantity) -> Option<f64> {
         if of == self.quantity { self.measured } else { self.mean_us }
     }
 
-    /// What the models allow, of the same.
+    /// The model's bound of a quantity.
     pub(crate) fn bound(&self, of: Quantity) -> Option<f64> {
         if of == self.quantity { self.ideal } else { self.ideal_us }
     }
@@ -250,7 +250,7 @@ impl PointSummary {
         Some(format!("{:+.0} % from the paper: {causes}", by * 100.0))
     }
 
-    /// Why a point is better than the paper's by so much. What is said of the baselines is reasoned, not
+    /// Why a point is better than the paper's by this factor. The reasons for the baselines are reasoned, not
     /// measured.
     fn why_better(&self, mode: Mode, paper: f64) -> Vec<String> {
         let model = self.ideal.map(|ideal| ideal / paper).filter(|more| (more - 1.0).abs() > DIFFERENT);
@@ -271,7 +271,7 @@ impl PointSummary {
         let model = self.ideal.map(|ideal| ideal / paper).filter(|more| (more - 1.0).abs() > DIFFERENT);
         let of_model = |more| format!("the model's SSDs and link allow {more:.2} times the paper's value");
         let causes = self.core_bound.then(cores).into_iter().chain(late.map(emulator));
-        // The model explains nothing where it allows better than the paper has.
+        // The model explains nothing if it allows better values than the paper's.
         let is_tighter = |more: &f64| (*more < 1.0) == (self.quantity == Quantity::Throughput);
         causes.chain(model.filter(is_tighter).map(of_model)).collect()
     }

@@ -56,7 +56,7 @@ impl FigureReport {
         self.write_notes(text)
     }
 
-    /// What the paper says of several points, beside what was measured.
+    /// The paper's statements about several points, with the measured values.
     fn write_claims(&self, text: &mut String) -> std::fmt::Result {
         writeln!(text)?;
         writeln!(

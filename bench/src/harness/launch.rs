@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One launch of the kernel: what it is told, what runs beside it, and what it leaves behind.
+//! One launch of the kernel: its arguments, the threads beside it, and its results.
 
 use super::{Harness, Member};
 use crate::args::Buffers;
@@ -18,42 +18,42 @@ use zerocopy::{FromBytes, IntoBytes};
 /// One launch of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Phase {
-    /// What a person reads while it runs.
+    /// What a terminal shows while the launch runs.
     pub(crate) what: &'static str,
     pub(crate) flags: u32,
     pub(crate) read_percent: u32,
     pub(crate) warmup: Duration,
-    /// Of the measured part; where every unit is done once, the longest it may take.
+    /// Length of the measured part. If every unit is done once, the longest time for that.
     pub(crate) runtime: Duration,
-    /// To read from: 0 = any, k = the k-th serving one.
+    /// The replica to read from: 0 = any, k = the k-th serving one.
     pub(crate) replica: u32,
-    /// When requests begin; `None`: as soon as a thread is free.
+    /// The schedule of requests; `None`: a request begins as soon as a thread is free.
     pub(crate) pace: Option<Pace>,
 }
 
 /// CPU seconds of threads, by name.
 type ThreadTimes = Vec<(&'static str, f64)>;
 
-/// What a launch left behind.
+/// The results of a launch.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Accounts of all threads, client by client.
+    /// Counters of all threads, client by client.
     pub(crate) lanes: Vec<Vec<LaneResult>>,
-    /// Reads and writes that fell into each bucket, all clients.
+    /// Number of reads and writes in each bucket, over all clients.
     pub(crate) buckets: [Vec<u64>; 2],
     /// Ctrl-C ended it.
     pub(crate) interrupted: bool,
     /// CPU seconds of the threads that are gone: the one that launched and waited (on the CPU execution it
     /// is the device), and the proxies.
     pub(crate) threads: ThreadTimes,
-    /// Of the device; 0 where it has none.
+    /// Multiprocessors of the device; 0 if it has none.
     pub(crate) multiprocessors: u32,
 }
 
 const TICK: Duration = Duration::from_millis(200);
 
 impl Harness {
-    /// Runs the kernel on all clients; Ctrl-C makes it begin nothing more.
+    /// Runs the kernel on all clients. After Ctrl-C no request begins.
     pub(crate) fn run(&self, phase: &Phase, steps: &Steps) -> Result<Outcome, CliError> {
         let load = &self.load;
         let depth = load.iodepth as usize;
@@ -94,7 +94,7 @@ impl Harness {
         Ok(Outcome { lanes, buckets, interrupted, threads, multiprocessors: u32::from_le_bytes(raw) })
     }
 
-    /// What the kernel is told.
+    /// The kernel's arguments.
     fn arguments(&self, phase: &Phase) -> ArgsAbi {
         let load = &self.load;
         let ns = |time: Duration| u64::try_from(time.as_nanos()).expect("at most days");
@@ -187,7 +187,7 @@ impl Harness {
     }
 }
 
-/// What a person sees while a launch runs.
+/// The progress that a terminal shows while a launch runs.
 #[derive(Default)]
 struct Progress {
     /// Every unit is done once: the bar counts I/Os, and not time.
@@ -230,7 +230,7 @@ fn lanes_of(member: &Member, depth: usize) -> Result<Vec<LaneResult>, Error> {
     Ok(raw.chunks_exact(size_of::<LaneResult>()).map(lane).collect())
 }
 
-/// Ends the proxies also where an error leaves the scope early.
+/// Ends the proxies, also if an error leaves the scope early.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

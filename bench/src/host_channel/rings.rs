@@ -67,7 +67,7 @@ impl HostChannel {
         Ok(())
     }
 
-    /// Takes completions; returns how many there were, the queues' own included.
+    /// Takes completions. Returns their number, including those completions that only the queues need.
     pub(crate) fn poll(&mut self, ended: &mut Vec<Ended>) -> usize {
         let mut taken = 0;
         while let Some(completion) = self.next_completion() {

@@ -24,7 +24,7 @@ const WIDTH: u32 = 1600;
 const PANEL_HEIGHT: u32 = 360;
 const TITLE: u32 = 30;
 
-/// The points of one direction, order and size, and what is drawn of them.
+/// The points of one direction, order and size, and the quantity to draw.
 type Panel<'a> = (String, Quantity, Vec<&'a PointSummary>);
 
 fn panels(report: &FigureReport) -> Vec<Panel<'_>> {
@@ -40,7 +40,7 @@ fn panels(report: &FigureReport) -> Vec<Panel<'_>> {
         points.sort_by_key(|summary| (word(summary.point.mode), summary.point.clients, summary.point.ssds));
     }
     if report.figure == 13 {
-        // The one figure that shows both.
+        // Only this figure shows both quantities.
         let mut again = panels.clone();
         again.iter_mut().for_each(|(_, of, _)| *of = Quantity::Latency);
         panels.append(&mut again);
@@ -114,7 +114,7 @@ where
         .draw()?;
     let style = (FAMILY, 12).into_text_style(area).pos(Pos::new(HPos::Center, VPos::Top));
     chart.draw_series((0..).zip(points).map(|(number, summary)| {
-        // Below the bar in the middle, some pixels under the axis.
+        // Below the middle bar, some pixels under the axis.
         let middle = (SegmentValue::CenterOf(number * PLACES + 1), 0.0);
         EmptyElement::at(middle) + Text::new(label(report, summary), (0, 6), style.clone())
     }))?;

@@ -171,7 +171,7 @@ mod tests {
             root.present().expect("it can be drawn");
         }
         assert!(drawing.contains("after the modelled time"), "{drawing}");
-        // Bars are filled; the empty ones have no height.
+        // Bars are filled. Empty ones have no height.
         assert_eq!(drawing.matches("fill=\"#3C965A\"").count(), 13, "{drawing}");
     }
 }

@@ -12,7 +12,7 @@ use crate::report::{Report, word};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// `gd` less `gnstor`, with the same load of one client.
+/// The difference of `gd` and `gnstor`, with the same load of one client.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Gap {
     rw: String,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The folder of a suite. All that the next call needs is one file, `state.json`: what the results are of,
-//! and the runs of each row. It is replaced as a whole after each run, and can be carried to another machine
-//! of the same kind.
+//! The folder of a suite. The next call needs only one file, `state.json`: the machine and build of the
+//! results, and the runs of each row. It is replaced as a whole after each run, and can be carried to another
+//! machine of the same kind.
 
 use crate::args::{BenchArgs, Bounce, SuiteArg, Switch};
 use crate::copy_baseline::CopyBaseline;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// What all results of a folder have in common.
+/// The properties that all results of a folder share.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Label {
     pub(super) schema: u32,
@@ -22,7 +22,7 @@ pub(super) struct Label {
     pub(super) options: Options,
 }
 
-/// What was asked for and changes results.
+/// Options that change results.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Options {
     pub(super) engines: usize,
@@ -52,7 +52,7 @@ impl Label {
         Self { schema: SCHEMA, suite: word(suite), build, machine, options }
     }
 
-    /// What a folder with another label is of.
+    /// How a folder's label differs from this one.
     fn difference(&self, other: &Self) -> Option<String> {
         let words =
             |what: &str, here: &str, there: &str| Some(format!("of another {what} ({there}, not {here})"));
@@ -80,13 +80,13 @@ pub(crate) enum Done {
     Load(Box<Report>),
 }
 
-/// What is kept of a row.
+/// The stored runs of a row.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) name: String,
     /// Seconds that the longest run took, with starting and filling.
     pub(crate) seconds: f64,
-    /// When the last one ended.
+    /// Time at which the last run ended.
     pub(crate) date: String,
     pub(crate) runs: Vec<Done>,
     /// Runs that failed, and why.
@@ -97,7 +97,7 @@ pub(crate) struct Kept {
 const FAILURES: usize = 2;
 
 impl Kept {
-    /// Nothing more is to be done for so many runs.
+    /// Whether the row needs no more runs, if `runs` are wanted.
     pub(super) fn is_enough(&self, runs: usize) -> bool {
         self.runs.len() >= runs || self.failed.len() >= FAILURES
     }
@@ -115,7 +115,7 @@ impl Kept {
     }
 }
 
-/// What is in the file.
+/// The content of the file.
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
     label: Label,
@@ -157,7 +157,7 @@ impl Store {
         Ok(Self { folder: folder.to_owned(), state })
     }
 
-    /// What is kept of a row.
+    /// The stored runs of a row.
     pub(super) fn row(&self, name: &str) -> Kept {
         let known = self.state.rows.iter().find(|row| row.name == name);
         known.cloned().unwrap_or_else(|| Kept { name: name.into(), ..Kept::default() })

@@ -24,7 +24,7 @@ const COPY: &str = "copy";
 const FRESH: &str = "fresh";
 /// Smallest SSD of these rows.
 const LEAST_SSD: u64 = 256 << 20;
-/// Bytes that one SSD takes in a second at most.
+/// Largest number of bytes that one SSD accepts in a second.
 const WRITTEN_PER_S: f64 = 6.0e9;
 /// Least time of a write: requests in flight divided by it bound the rate of a load with few of them.
 const LEAST_WRITE_S: f64 = 25e-6;
@@ -34,7 +34,7 @@ const UNEVEN: f64 = 1.125;
 const SCALE: [u16; 5] = [1, 2, 4, 8, 16];
 const MODES: [Mode; 4] = [Mode::Gnstor, Mode::GdDeengine, Mode::Gd, Mode::Basic];
 
-/// All rows. A name's first word is the group.
+/// All rows. The first word of a name is the group.
 pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
     let mut rows = vec![Row { name: COPY.into(), what: What::Copy }];
     let base = |rw, bs, clients: u32| BenchArgs {
@@ -43,7 +43,7 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
         clients: args.max_clients.map_or(clients, |most| clients.min(most)),
         replicas: Some(2),
         preset: DEFAULT_PRESET.into(),
-        // As long as in the suite, but a load of its own.
+        // As long as in the suite, but with a load of its own.
         runtime: Some(args.runtime()),
         ..args.clone()
     };
@@ -52,8 +52,8 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
         rows.push(Row::load(name(group, &load), load));
     };
     let null = |load: BenchArgs| BenchArgs { preset: "null".into(), ..load };
-    // Where the most that can be reached is asked for, so much is in flight that no SSD is without work. With
-    // requests spread at random some SSDs have few at times.
+    // To reach the largest rate, so much is in flight that no SSD is idle. If requests are spread at random,
+    // some SSDs have few at times.
     let deep = |load: BenchArgs, iodepth| BenchArgs { iodepth, ..load };
     for (rw, bs) in [(Rw::Randread, K4), (Rw::Randread, K64), (Rw::Randwrite, K4)] {
         add("null", deep(null(base(rw, bs, 32)), 64));
@@ -64,14 +64,14 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
     add("array", deep(base(Rw::Randwrite, K64, 32), 64));
     add("array", deep(base(Rw::Randread, K64, 2), 64));
     for ssds in SCALE {
-        // One replica everywhere: the only thing that differs is how many there are.
+        // One replica everywhere, so that only the number of SSDs differs.
         let deep = BenchArgs {
             iodepth: 128,
             replicas: Some(1),
             link: Some(LinkArg::None),
             ..base(Rw::Randread, K4, 32)
         };
-        // As much memory in all of them, however many: pinning it takes time.
+        // As much memory in all of them, whatever their number, because pinning takes time.
         let all = (2 * deep.size * u64::from(deep.clients)).max(LEAST_SSD);
         let each = (all / u64::from(ssds)).max(LEAST_SSD).next_multiple_of(1 << 20);
         add("scale", BenchArgs { ssds, ssd_size: Some(each), ..deep });
@@ -89,8 +89,8 @@ pub(super) fn rows(args: &BenchArgs) -> Vec<Row> {
     rows
 }
 
-/// The same load. Where it writes, its SSDs have room for all that it can write: a row measures the way to
-/// the SSDs, and not their collection.
+/// The same load. If it writes, its SSDs have room for all that it can write: a row measures the way to the
+/// SSDs, and not their collection.
 fn roomy(load: BenchArgs) -> BenchArgs {
     if matches!(load.rw, Rw::Read | Rw::Randread) {
         return load;
@@ -128,9 +128,9 @@ struct RowSummary<'a> {
     /// Responses that the emulator delivered late, and commands whose client waited too long.
     late_share: Option<Spread>,
     client_late_share: Option<Spread>,
-    /// `fresh`, or `collecting` where an SSD of any run has collected.
+    /// `fresh`, or `collecting` if an SSD of any run has collected.
     state: Option<&'a str>,
-    /// What `ratio` holds the row against.
+    /// The value with which `ratio` compares the row.
     against: Option<&'static str>,
     /// The figure by that; none for a row that had too few cores.
     ratio: Option<Spread>,
@@ -147,7 +147,7 @@ struct Targets<'a> {
     #[serde(flatten)]
     head: &'a Head<'a>,
     rows: Vec<RowSummary<'a>>,
-    /// `gnstor` against `gd` with one client.
+    /// Differences of `gd` and `gnstor` with one client.
     gaps: Vec<Gap>,
 }
 
@@ -199,27 +199,27 @@ fn summary<'a>(row: &'a Kept, all: &[Kept]) -> RowSummary<'a> {
     }
 }
 
-/// What the SSDs did: `collecting` where one of any run has collected.
+/// State of the SSDs: `collecting` if one of any run has collected.
 fn state(row: &Kept) -> Option<&str> {
     let mut states = row.reports().map(|report| report.array.state.as_str());
     let first = states.next()?;
     Some(states.find(|state| *state != FRESH).unwrap_or(first))
 }
 
-/// What the columns and marks of the table mean.
+/// Explanations of the table's columns and marks.
 const NOTES: [&str; 3] = [
     "p50 to max  latency of an I/O; of several runs the median",
     "late        responses that the emulator delivered late; client: commands whose client waited too long",
     "core-bound  more busy threads than cores: such a row says how threads share cores, and has no ratio",
 ];
 
-/// What a row is held against, and its share of that.
+/// The value with which a row is compared, and its ratio.
 fn held_against(row: &Kept, all: &[Kept]) -> (Option<&'static str>, Option<Spread>) {
     let none = (None, None);
     let Some(report) = row.reports().next() else { return none };
     let by = |bound: f64| spread(row.reports(), |report| Some(report.iops / bound));
     let writes = report.write.is_some();
-    // What a request moves over the bus.
+    // Bytes of a request on the bus.
     let copies = if writes { f64::from(report.load.replicas) } else { 1.0 };
     let bare = copy_baseline(all, !writes, report.load.bs).map(|pieces| pieces / copies);
     match row.name.split_whitespace().next() {
@@ -376,7 +376,7 @@ mod tests {
             let bytes = load.ssd_size.unwrap_or_else(|| panic!("{} has no size", row.name));
             let shares = u64::from(load.clients) * u64::from(load.replicas.unwrap_or(2));
             let in_flight = u64::from(load.iodepth) * load.bs * shares / u64::from(load.ssds);
-            // 25 us a write are 40,000 rounds of all that is in flight in a second; an SSD takes 6 GB/s at
+            // 25 us a write are 40,000 rounds a second of all requests in flight. An SSD accepts 6 GB/s at
             // most.
             let written = 2 * (in_flight * 40_000).min(6_000_000_000);
             let filled = load.size * shares / u64::from(load.ssds);

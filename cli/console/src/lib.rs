@@ -26,7 +26,7 @@ pub enum CliError {
     /// A file.
     #[error("{path}: {cause}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: String,
         /// Why.
         cause: String,
@@ -37,7 +37,7 @@ pub enum CliError {
     /// The operating system.
     #[error("{what}: {cause}")]
     Os {
-        /// What was tried.
+        /// The attempted action.
         what: String,
         /// The error.
         cause: std::io::Error,
@@ -45,7 +45,7 @@ pub enum CliError {
     /// A running part of the array stopped or refused.
     #[error("{0}")]
     Stopped(String),
-    /// What was read is not what was written.
+    /// The data that was read is not the data that was written.
     #[error("{0}")]
     Verify(String),
     /// Ctrl-C.
@@ -67,8 +67,8 @@ impl CliError {
     }
 }
 
-/// The first line of the library's error. A kernel that timed out also reports where its threads were: that
-/// goes to the log.
+/// The first line of the library's error. After a time-out of a kernel, the error also says where its threads
+/// were; that goes to the log.
 fn sentence(error: &libgnstor::Error) -> String {
     let whole = error.to_string();
     let Some((first, _)) = whole.split_once('\n') else { return whole };

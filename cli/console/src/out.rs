@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Standard output. Its reader may have gone (`gnstor volume list | head -1`), and a disk may be full. The
-//! command goes on, since it may have an array to shut down, and says so at its end.
+//! Standard output. Its reader may close it (`gnstor volume list | head -1`), or a disk may be full. The
+//! command goes on, since it may have an array to shut down, and reports the failure at its end.
 
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::sync::OnceLock;
 
-/// The first thing that went wrong.
+/// The first failure.
 static FAILED: OnceLock<(ErrorKind, String)> = OnceLock::new();
 
 /// Prints a line on standard output; see [`failure`].
@@ -22,7 +22,7 @@ macro_rules! out {
     ($($text:tt)*) => { $crate::out::write(format_args!($($text)*)) };
 }
 
-/// What [`outln!`] and [`out!`] do.
+/// Does the work of [`outln!`] and [`out!`].
 pub fn write(text: Arguments<'_>) {
     let mut stdout = io::stdout().lock();
     note(stdout.write_fmt(text).and_then(|()| stdout.flush()));
@@ -35,8 +35,8 @@ pub fn note(result: io::Result<()>) {
     }
 }
 
-/// How a command ends whose output did not get out. Where the reader has gone it says nothing, and the exit
-/// code is that of a program that such a signal ends.
+/// The end of a command whose output failed. If the reader closed the pipe, it prints nothing, and the exit
+/// code is that of a program that SIGPIPE ends.
 pub fn failure() -> Option<(Option<&'static str>, u8)> {
     FAILED.get().map(|(kind, why)| match kind {
         ErrorKind::BrokenPipe => (None, 141),

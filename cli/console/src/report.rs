@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a person sees while a command works and when it is done.
+//! Messages for a person, while a command works and when it is done.
 
 use gnstor_fabric::hca::agent::Unordered;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};

@@ -47,7 +47,7 @@ impl EngineArgs {
 
 const _: () = assert!(gnstor_array::power::MAX_ENGINES == 24, "the help texts say so");
 
-/// An address: HOST:PORT. Whether there is such a host is found out when it is asked for.
+/// Checks the form of an address: HOST:PORT. Whether the host exists shows only when the command connects.
 ///
 /// # Errors
 /// A sentence about what is wrong.

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 /// Links that lead to links.
 const MOST_LINKS: usize = 40;
 
-/// What is copied out of a volume.
+/// The data to copy out of a volume.
 struct Content {
     bytes: u64,
-    /// The sum of these bytes, where the volume keeps it.
+    /// The SHA-256 of these bytes, if the volume has it.
     sum: Option<String>,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> R
             let mut file = file.map_err(|e| failed(e.to_string()))?;
             let copied = fetch_into(&source, steps, &content, &mut file);
             let sum = match copied {
-                // The reader of the pipe went away: end as other filters do.
+                // The pipe's reader closed it: end as other filters do.
                 Err(Fetch::Write(e)) if is_stdout && e.kind() == ErrorKind::BrokenPipe => {
                     out::note(Err(e));
                     return Ok(());
@@ -78,7 +78,7 @@ pub(super) fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> R
                 copied => copied.map_err(|e| e.at(path))?,
             };
             if is_stdout {
-                // Nothing else goes there.
+                // Only this line goes to standard error.
                 steps.done(summary(&format!("gn://{volume}"), path, bytes, &sum));
                 return Ok(());
             }
@@ -102,7 +102,7 @@ pub(super) fn fetch(args: &CpArgs, steps: &Steps, volume: &str, path: &str) -> R
     Ok(())
 }
 
-/// What a volume is copied into.
+/// The destination of a copy out.
 enum Target {
     /// A file, new or in place of this one: what a link leads to, not the link.
     File(PathBuf),
@@ -116,8 +116,8 @@ fn target(path: &str) -> Result<Target, String> {
     }
     match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            // Before anything is copied: where it goes must be there. A link may lead to what is not there
-            // yet.
+            // The destination must exist before anything is copied. A link may lead to a path that does not
+            // exist yet.
             let mut path = PathBuf::from(path);
             for _ in 0..MOST_LINKS {
                 let Ok(to) = std::fs::read_link(&path) else { break };

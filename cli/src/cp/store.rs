@@ -26,10 +26,10 @@ use std::time::{Duration, Instant};
 const NAME: usize = 64;
 /// A volume of a copy has whole chunks.
 const CHUNK: u64 = 64 << 10;
-/// How often a copy that waits for its source looks for Ctrl-C.
+/// Interval at which a copy that waits for its source checks for Ctrl-C.
 const TICK: Duration = Duration::from_millis(100);
 
-/// What is copied into a volume: so many bytes from a reader.
+/// The data to copy into a volume: a number of bytes from a reader.
 struct Source {
     reader: std::fs::File,
     bytes: u64,
@@ -135,7 +135,7 @@ impl Parts {
     }
 }
 
-/// A name that no other copy has. The daemon refuses one that is in use all the same.
+/// A name that no other copy uses. The daemon refuses one that is in use anyway.
 fn temporary(volume: &str) -> String {
     let number = RandomState::new().build_hasher().finish() >> 32;
     let tail = format!(".partial-{number:08x}");
@@ -143,8 +143,8 @@ fn temporary(volume: &str) -> String {
     kept + &tail
 }
 
-/// The volume to create: one for so many bytes, or like the one that it replaces. One that was made with a
-/// size of its own keeps it.
+/// Options of the volume to create: a new one of this size, or one like the volume that it replaces. If that
+/// one was created with a size of its own, the size stays.
 fn options(
     args: &CpArgs,
     old: Option<&VolumeInfo>,
@@ -249,8 +249,8 @@ fn fill(
     Ok((hash, target))
 }
 
-/// Gives the volume its name. A daemon that is away is asked again for so long.
-/// Where it had done so before its answer was lost, it says so again.
+/// Gives the volume its name. Asks a daemon that is away again for this time. If the daemon had done it and
+/// its answer was lost, it answers the same again.
 #[expect(clippy::disallowed_methods, reason = "the command waits in real time")]
 fn publish(
     client: &Client,
@@ -281,7 +281,7 @@ fn is_away(error: &Error) -> bool {
     }
 }
 
-/// Deletes a temporary volume. One that has got its name meanwhile is not found.
+/// Deletes a temporary volume. One that has its final name by now is not found.
 fn remove(client: &Client, steps: &Steps, name: &str) {
     match client.delete(name) {
         Err(Error::Daemon(status)) if status.code() == libgnstor::NOT_FOUND => {}

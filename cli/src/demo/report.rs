@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the demo found.
+//! Results of the demo.
 
 use super::BLOCK;
 use crate::demo_kernel::Findings;
@@ -7,7 +7,7 @@ use gnstor_console::{human_bytes, outln, print_json};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-/// What the demo found; `--json` prints it.
+/// Results of the demo; `--json` prints them.
 #[derive(Debug, Serialize)]
 pub struct DemoReport {
     /// `cuda` or `host`.
@@ -44,7 +44,7 @@ pub struct DemoReport {
     pub p99_9_us: f64,
     /// Slowest.
     pub max_us: f64,
-    /// Share of responses that the emulator delivered later than its model says; null where the SSDs have no
+    /// Share of responses that the emulator delivered later than its model says; null if the SSDs have no
     /// modelled time.
     pub late_share: Option<f64>,
     /// Share of commands whose client waited longer than the model gives them; null as above.
@@ -55,7 +55,7 @@ pub struct DemoReport {
     pub sha256: String,
     /// Bytes of the channel's queues and of its pool.
     pub channel_bytes: (usize, usize),
-    /// What was emulated.
+    /// The emulated parts.
     pub emulated: Vec<String>,
 }
 

@@ -26,7 +26,7 @@ fn an_array_with_all_its_copies_is_healthy() {
     let _deadline = deadline();
     let mut fleet = fleet();
     assert_eq!(health(&fleet), Health::Healthy);
-    // One that was taken out, and whose groups have their copies elsewhere, is not missed.
+    // An SSD that was taken out, and whose groups have their copies elsewhere, is not missing.
     fleet.ssds[3].set_state(SsdState::Out);
     (fleet.ssds[3].taken_out, fleet.ssds[3].serving) = (true, 0);
     fleet.ssds[3].away = "it is off".into();

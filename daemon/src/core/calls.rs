@@ -52,7 +52,7 @@ impl Core {
         self.serve(now, ticket, request, &caller);
     }
 
-    /// Does what a request asks for, whose volume is in no change.
+    /// Executes a request whose volume is in no change.
     fn serve(&mut self, now: u64, ticket: Ticket, request: Request, caller: &Caller) {
         match request {
             Request::Create(request) => {
@@ -96,7 +96,7 @@ impl Core {
             }
             Request::Revoke { name, principal } => self.share(now, ticket, &name, &principal, None),
             Request::Register => self.register(ticket, caller),
-            // `waits_for_round` took the id: that was all there is to do.
+            // `waits_for_round` has noted the id. There is no more to do.
             Request::Keep { .. } => self.reply(ticket, Ok(Reply::Done)),
             Request::GetMap => self.reply(ticket, Ok(Reply::Map(self.epoch.bytes()))),
             Request::Fleet => {
@@ -173,8 +173,8 @@ impl Core {
             caller.needs(right, &entry.labels, &entry.name)?;
         }
         let Some(client) = client else { return Ok(()) };
-        // A daemon before this one gave the id. Its client may renew and release, if it has a right to the
-        // volume. The id is not kept where it has a volume open that its caller lost the right to.
+        // An earlier daemon gave the id. Its client may renew and release, if it has a right to the volume.
+        // The id is not kept alive if it has a volume open to which its caller lost the right.
         if self.clients.is_inherited(client) {
             if !caller.may_be(client) {
                 let message = format!(
@@ -201,7 +201,7 @@ impl Core {
         self.clients.take(caller, client)
     }
 
-    /// A principal gets a right to a volume, or loses all; what its clients hold beyond that ends.
+    /// A principal gets a right to a volume, or loses all. The opens of its clients that need more end.
     fn share(&mut self, now: u64, ticket: Ticket, name: &VolumeName, principal: &str, right: Option<Right>) {
         let term = self.term.number();
         let ids = self.clients.of(principal);
@@ -288,7 +288,7 @@ impl Core {
 }
 
 impl Volume {
-    /// A sentence if a client other than this one holds the write lease.
+    /// A sentence if another client than this one holds the write lease.
     pub(super) fn held_by_other(&self, now: u64, client: ClientId, what: &str) -> Option<String> {
         let holder = self.writer(now).filter(|&holder| holder != client)?;
         let left_ms = self.lease.map_or(0, |lease| lease.free_at.saturating_sub(now));

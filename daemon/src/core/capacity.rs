@@ -11,15 +11,19 @@
 use gnstor_proto::placement::{AnyMap, Rows, group_of};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Chunks that are counted one by one: 256 GiB of chunks of 64 KiB.
+/// Number of chunks that are counted one by one: 256 GiB of chunks of 64 KiB.
 const EXACT_CHUNKS: u64 = 1 << 22;
 /// Largest volume in blocks: a VBA can name no more.
 const MAX_BLOCKS: u64 = 1 << 32;
 
-/// What places the blocks of a volume, beside the fleet map.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Answers of [`Capacity::largest`] that are kept: those of some volume ids, for each number of replicas.
+const KEPT_ANSWERS: usize = 64;
+
+/// The properties of a volume that place its blocks, beside the fleet map.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Layout {
     pub(super) vid: Vid,
     pub(super) factor: u64,
@@ -38,7 +42,7 @@ impl Layout {
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct SsdBlocks {
     pub(super) capacity: u64,
-    /// Blocks that the SSD holds when every volume is written whole.
+    /// Number of blocks on the SSD when every volume is written completely.
     pub(super) reserved: u64,
 }
 
@@ -48,13 +52,16 @@ pub(super) struct Capacity {
     map: AnyMap,
     ssds: Vec<SsdBlocks>,
     volumes: BTreeMap<Vid, Vec<(u16, u64)>>,
+    /// Answers of [`Self::largest`] since a volume came or went. Each is a walk over all chunks, and `gnstor
+    /// up` asks every second.
+    largest: RefCell<BTreeMap<Layout, u64>>,
 }
 
 impl Capacity {
     /// An array without volumes. `blocks[i]` is the capacity of SSD `i` of the map.
     pub(super) fn new(map: AnyMap, blocks: &[u64]) -> Self {
         let ssds = blocks.iter().map(|&capacity| SsdBlocks { capacity, reserved: 0 }).collect();
-        Self { map, ssds, volumes: BTreeMap::new() }
+        Self { map, ssds, volumes: BTreeMap::new(), largest: RefCell::default() }
     }
 
     pub(super) fn ssds(&self) -> &[SsdBlocks] {
@@ -72,19 +79,20 @@ impl Capacity {
         self.volumes.insert(entry.vid, used);
     }
 
-    /// Gives back a volume's reserved blocks.
+    /// Frees the blocks that a volume reserves.
     pub(super) fn release(&mut self, vid: Vid) {
+        self.largest.get_mut().clear();
         for (ssd, blocks) in self.volumes.remove(&vid).unwrap_or_default() {
             self.ssds[usize::from(ssd)].reserved -= blocks;
         }
     }
 
-    /// Some block of a volume with `replicas` replicas has no SSD at all.
+    /// Whether some block of a volume with `replicas` replicas has no SSD at all.
     pub(super) fn has_holes(&self, replicas: u8) -> bool {
         (0..self.map.groups()).any(|group| self.map.replicas(group, replicas).next().is_none())
     }
 
-    /// A volume of so many blocks fits on every SSD.
+    /// Whether a volume of this number of blocks fits on every SSD.
     pub(super) fn fits(&self, layout: Layout, blocks: u64) -> bool {
         let free = self.free();
         // The sum first: it is cheap, and refuses a volume far too large without a walk over its chunks.
@@ -96,6 +104,19 @@ impl Capacity {
 
     /// The largest volume, in blocks, that [`Self::fits`] accepts.
     pub(super) fn largest(&self, layout: Layout) -> u64 {
+        let mut kept = self.largest.borrow_mut();
+        if let Some(&blocks) = kept.get(&layout) {
+            return blocks;
+        }
+        if kept.len() >= KEPT_ANSWERS {
+            kept.clear();
+        }
+        let blocks = self.walk_to_largest(layout);
+        kept.insert(layout, blocks);
+        blocks
+    }
+
+    fn walk_to_largest(&self, layout: Layout) -> u64 {
         if self.has_holes(layout.replicas) {
             return 0;
         }
@@ -175,6 +196,8 @@ mod tests {
     use super::*;
     use crate::deadline::{Deadline, LIMIT};
     use gnstor_proto::placement::FleetMap;
+    use gnstor_proto::slba::ClientId;
+    use gnstor_proto::vendor::Limits;
 
     fn layout(vid: u16, replicas: u8) -> Layout {
         Layout { vid: Vid::new(vid).unwrap(), factor: 0x1234_5678 * u64::from(vid), chunk_shift: 4, replicas }
@@ -205,6 +228,44 @@ mod tests {
                 assert!(!array.fits(layout(1, replicas), largest + 1));
             }
         }
+    }
+
+    #[test]
+    fn the_largest_volume_follows_volumes_that_come_and_go() {
+        let _deadline = Deadline::after(LIMIT);
+        let mut array = array(equal(4), 16_384);
+        let empty = array.largest(layout(1, 2));
+        let entry = VolumeEntry {
+            vid: Vid::new(2).unwrap(),
+            generation: 1,
+            version: 1,
+            term: 1,
+            deleting: false,
+            name: "v".into(),
+            labels: String::new(),
+            capacity_blocks: 8000,
+            replicas: 2,
+            chunk_shift: 4,
+            factor: 5,
+            owner: ClientId::new(1).unwrap(),
+            any_reader: false,
+            readers: Vec::new(),
+            writer: None,
+            unsettled: false,
+            lease_epoch: 0,
+            lease_ms: 0,
+            request_ids: Vec::new(),
+            limits: Limits::default(),
+        };
+        array.reserve(&entry);
+        let less = array.largest(layout(1, 2));
+        assert!(less < empty - 7000 && array.fits(layout(1, 2), less) && !array.fits(layout(1, 2), less + 1));
+        array.release(entry.vid);
+        assert_eq!(array.largest(layout(1, 2)), empty);
+        for vid in 1..500 {
+            assert!(array.largest(layout(vid, 1)) > 0);
+        }
+        assert!(array.largest.borrow().len() <= KEPT_ANSWERS);
     }
 
     #[test]

@@ -14,52 +14,17 @@
 //! adopts it.
 
 mod inherited;
+mod numbers;
+mod quotas;
+
+pub use quotas::Quotas;
 
 use super::failure::Failure;
 use super::rights::Caller;
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode::{PermissionDenied, ResourceExhausted};
-use gnstor_proto::vendor::MAX_READERS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// How many ids and opens there may be.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Quotas {
-    /// Ids that one connection keeps.
-    pub connection_ids: usize,
-    /// Ids of one principal.
-    pub principal_ids: usize,
-    /// Opens of one principal: pairs of an id and a volume.
-    pub principal_opens: usize,
-    /// Opens in all.
-    pub opens: usize,
-    /// Readers of one volume that are ids of one principal.
-    pub volume_readers: usize,
-    /// How long an id without opens outlives its connection, ms.
-    pub idle_ms: u64,
-    /// How long an id with opens outlives its connection, ms.
-    pub open_ms: u64,
-}
-
-impl Default for Quotas {
-    fn default() -> Self {
-        Self {
-            connection_ids: 64,
-            principal_ids: 4096,
-            principal_opens: 16_384,
-            opens: 65_536,
-            volume_readers: MAX_READERS / 4 * 3,
-            idle_ms: 30_000,
-            open_ms: 60_000,
-        }
-    }
-}
-
-/// How far a daemon's first id is above that of the daemon one term before. An SSD that started anew believes
-/// an older secret of an id until the newer one is proven. So an id that an earlier daemon gave rests. It
-/// comes again after some 64 starts of a daemon, or when ids have gone once round.
-const TERM_IDS: u64 = 1024;
 
 /// How often the end of an id is looked at while an SSD has not taken the release of its opens.
 const END_MS: u64 = 500;
@@ -68,12 +33,12 @@ const END_MS: u64 = 500;
 struct Client {
     principal: Arc<str>,
     connection: Option<u64>,
-    /// When the id ends, or is looked at again.
+    /// Time at which the id ends or is checked again.
     ends_at: Option<u64>,
-    /// Volumes opened with it. Some may be released again: the entries decide.
+    /// Volumes opened with it. Some may have been released since: the entries decide.
     opens: BTreeSet<Vid>,
     ending: bool,
-    /// A daemon before this one gave it; its principal is not known.
+    /// An earlier daemon gave the id, and its principal is not known.
     inherited: bool,
 }
 
@@ -106,112 +71,9 @@ impl Clients {
         }
     }
 
-    /// A daemon of this term gives its first id.
-    fn begin(&mut self, term: u64) {
-        let (min, max) = (u64::from(ClientId::MIN.get()), u64::from(ClientId::MAX.get()));
-        let ahead = (term.saturating_sub(1) % (max - min + 1) * TERM_IDS) % (max - min + 1);
-        self.next = u32::try_from(min + ahead).expect("an id");
-    }
-
-    /// The number of a registration. A daemon's term is above that of every earlier one, and so are its
-    /// numbers.
-    fn next_serial(&mut self, term: u64) -> u64 {
-        self.registrations = self.registrations.saturating_add(1);
-        term.saturating_mul(1 << 32).saturating_add(self.registrations.into())
-    }
-
     /// The id is in use by an entry.
     pub(super) fn note(&mut self, client: ClientId) {
         self.seen[usize::from(client.get())] = true;
-    }
-
-    /// An id for a caller, and its serial. `named` gives the ids that entries name; it is asked when no other
-    /// is left.
-    pub(super) fn number(
-        &mut self,
-        caller: &Caller,
-        term: u64,
-        named: impl Fn() -> BTreeSet<ClientId>,
-    ) -> Result<(ClientId, u64), Failure> {
-        if self.registrations == 0 {
-            self.begin(term);
-        }
-        Ok((self.register(caller, named)?, self.next_serial(term)))
-    }
-
-    fn register(
-        &mut self,
-        caller: &Caller,
-        named: impl Fn() -> BTreeSet<ClientId>,
-    ) -> Result<ClientId, Failure> {
-        let quotas = self.quotas;
-        let kept = self.by_connection.get(&caller.connection).map_or(0, BTreeSet::len);
-        if kept >= quotas.connection_ids {
-            return Err(Failure::new(
-                ResourceExhausted,
-                format!("this connection has registered {kept} client ids, the most for one: use those"),
-            ));
-        }
-        if !caller.single
-            && self.by_principal.get(&caller.name).map_or(0, BTreeSet::len) >= quotas.principal_ids
-        {
-            // An id that waits for its client makes room for one that is wanted now.
-            let waits = self.waiting(|client| client.principal == caller.name);
-            let Some(oldest) = waits else {
-                let message = format!(
-                    "{:?} has registered {} client ids, the most for one principal: end clients that are not \
-                     in use",
-                    caller.name, quotas.principal_ids
-                );
-                return Err(Failure::new(ResourceExhausted, message));
-            };
-            self.forget(oldest);
-        }
-        let id = self.allocate().or_else(|| {
-            let oldest = self.waiting(|_| true)?;
-            self.forget(oldest);
-            self.allocate()
-        });
-        let id = id.or_else(|| {
-            self.seen.fill(false);
-            named().into_iter().chain(self.given.keys().copied()).for_each(|id| {
-                self.seen[usize::from(id.get())] = true;
-            });
-            self.allocate()
-        });
-        let Some(id) = id else {
-            let message = "all 65,534 client ids are in use: end clients that are not in use";
-            return Err(Failure::new(ResourceExhausted, message));
-        };
-        let (principal, connection) = (caller.name.clone(), Some(caller.connection));
-        let client = Client {
-            principal: principal.clone(),
-            connection,
-            ends_at: None,
-            opens: BTreeSet::new(),
-            ending: false,
-            inherited: false,
-        };
-        self.given.insert(id, client);
-        self.by_connection.entry(caller.connection).or_default().insert(id);
-        self.by_principal.entry(principal).or_default().insert(id);
-        Ok(id)
-    }
-
-    /// The next id that is not in use, round and round: an id that was used rests for as long as can be.
-    fn allocate(&mut self) -> Option<ClientId> {
-        let (min, max) = (u32::from(ClientId::MIN.get()), u32::from(ClientId::MAX.get()));
-        let start = self.next.clamp(min, max + 1);
-        let raw = (start..=max).chain(min..start).find(|&raw| !self.seen[raw as usize])?;
-        self.next = raw + 1;
-        self.seen[raw as usize] = true;
-        u16::try_from(raw).ok().and_then(ClientId::new)
-    }
-
-    /// The id without opens and without a connection that waits longest.
-    fn waiting(&self, wanted: impl Fn(&Client) -> bool) -> Option<ClientId> {
-        let idle = |client: &Client| client.opens.is_empty() && wanted(client);
-        self.ends.iter().map(|&(_, id)| id).find(|id| self.given.get(id).is_some_and(idle))
     }
 
     fn forget(&mut self, id: ClientId) {
@@ -236,7 +98,7 @@ impl Clients {
         }
         let Some(client) = self.given.get_mut(&id) else {
             if caller.single {
-                // A daemon before this one may have given it: no other client gets it.
+                // An earlier daemon may have given it, so no other client gets it.
                 self.note(id);
                 return Ok(());
             }
@@ -259,8 +121,8 @@ impl Clients {
         Ok(())
     }
 
-    /// The id has no right to the volume any more. Where that was its last one, and its connection closed, it
-    /// waits as an id without opens does.
+    /// The id has no right to the volume any more. If it has no other open and its connection has closed, it
+    /// waits like an id without opens.
     pub(super) fn released(&mut self, now: u64, id: ClientId, vid: Vid) {
         let Some(client) = self.given.get_mut(&id) else { return };
         client.opens.remove(&vid);
@@ -277,7 +139,7 @@ impl Clients {
     /// A caller opens a volume that has these readers.
     ///
     /// # Errors
-    /// `RESOURCE_EXHAUSTED`: the caller has so many of them that others would find no place.
+    /// `RESOURCE_EXHAUSTED`: the caller's ids are so many of them that others would find no place.
     pub(super) fn read(&self, caller: &Caller, name: &str, readers: &[ClientId]) -> Result<(), Failure> {
         let is_own =
             |id: &&ClientId| self.given.get(id).is_some_and(|client| client.principal == caller.name);
@@ -358,8 +220,8 @@ impl Clients {
         self.ends.first().map(|&(at, _)| at)
     }
 
-    /// Ends the ids whose time is over: those without opens are free, and the opens of the others are
-    /// returned, to be released. `holds` as with [`Self::open`].
+    /// Ends the ids whose time is over. Ids without opens become free. Returns the opens of the others, for
+    /// the caller to release. `holds` as in [`Self::open`].
     pub(super) fn step(&mut self, now: u64, holds: impl Fn(ClientId, Vid) -> bool) -> Vec<(ClientId, Vid)> {
         let mut releases = Vec::new();
         while let Some(&(at, id)) = self.ends.first().filter(|&&(at, _)| at <= now) {

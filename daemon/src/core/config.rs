@@ -4,26 +4,26 @@
 use super::Quotas;
 use gnstor_proto::placement::DEFAULT_GROUPS;
 
-/// Format of the fleet map that a fresh array gets. An array of format 3 keeps it; one of format 2 gets
-/// another where this says so and its SSDs are whole.
+/// Format of the fleet map for a fresh array. An array of format 3 keeps its format. One of format 2 changes
+/// if this says so and its SSDs are whole.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum MapFormat {
-    /// All SSDs are needed for each change, and one that is down keeps its places.
+    /// Each change needs all SSDs, and an SSD that is down keeps its places.
     Two,
     /// With voters: the daemon drops an SSD that is lost, and gives it its places when it is back.
     Three,
-    /// Format 3, but format 2 for two SSDs: one of two would vote, and without it the other would serve
-    /// nothing. Format 2 also for more SSDs than `MOST_BY_COUNT`.
+    /// Format 3, except for two SSDs: one of them would vote, and without it the other would serve nothing.
+    /// Also format 2 for more SSDs than `MOST_BY_COUNT`.
     #[default]
     ByCount,
 }
 
-/// Beyond so many SSDs their questions for serving leases cost more than they are worth where all SSDs are in
-/// one process.
+/// If all SSDs are in one process and there are more than this, their questions for serving leases cost too
+/// much.
 const MOST_BY_COUNT: usize = 8;
 
 impl MapFormat {
-    /// Whether the SSDs of an array with so many of them vote.
+    /// Whether the SSDs vote in an array with this number of SSDs.
     pub(super) fn has_voters(self, ssds: usize) -> bool {
         match self {
             Self::Two => false,
@@ -59,9 +59,9 @@ pub struct CoreConfig {
     pub sweep_ms: u64,
     /// Most requests under way.
     pub max_requests: usize,
-    /// Most requests that wait for the same volume.
+    /// Largest number of requests that wait for one volume.
     pub max_queue: usize,
-    /// How many ids and opens there may be.
+    /// Limits of ids and opens.
     pub quotas: Quotas,
 }
 

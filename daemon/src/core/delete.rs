@@ -16,7 +16,7 @@ use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
 use std::collections::BTreeMap;
 
-/// Volume ids that one Create tries before it gives up.
+/// Number of volume ids that one Create tries before it fails.
 const VID_ATTEMPTS: u32 = 8;
 
 impl Core {
@@ -29,8 +29,8 @@ impl Core {
             let view = volume.view(now);
             return self.reply(ticket, Ok(Reply::Volume(view)));
         }
-        // The id rests on some SSD: its sweep is not done, or a later generation than this daemon knows of
-        // lived there.
+        // The id rests on some SSD: its sweep is not done, or a later generation existed there than this
+        // daemon knows.
         let rests =
             |t: &Trouble| matches!(t, Trouble::Refused(Refusal::SweepPending | Refusal::StaleVersion));
         let sweeping = round.failed.values().all(rests);
@@ -91,7 +91,7 @@ impl Core {
         }
     }
 
-    /// First half of a deletion: every SSD takes all rights to the volume away.
+    /// First half of a deletion: every SSD takes away all rights to the volume.
     pub(super) fn mark(&mut self, vid: Vid, ticket: Option<Ticket>, request_id: Option<RequestId>) {
         let volume = self.volumes.get_mut(&vid).expect("the volume to mark");
         volume.stage = Stage::Marked;

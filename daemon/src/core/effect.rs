@@ -18,11 +18,11 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::sync::Arc;
 
-/// Names a request. The driver chooses it, and never uses one twice.
+/// Identifies a request. The driver chooses it, and never uses it again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
 
-/// Names a command given to an SSD.
+/// Identifies a command to an SSD.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CommandId(pub u64);
 
@@ -53,9 +53,9 @@ pub enum Command {
     MapSet(Arc<[u8]>),
     /// MAP GET.
     MapGet,
-    /// Identify Controller: which SSD it is, and which content of it.
+    /// Identify Controller: the SSD's identity, and the number of its content.
     Identify,
-    /// TERM TAKE, and MAP GET of the maps that the promise names.
+    /// TERM TAKE, followed by MAP GET of the maps that the promise names.
     TermTake {
         /// The array.
         array: ArrayId,
@@ -97,20 +97,20 @@ pub struct WireMap {
 }
 
 impl WireMap {
-    /// The map, whose bytes are these.
+    /// The map with these bytes.
     pub(super) fn of(map: &Known, bytes: Arc<[u8]>) -> Self {
         Self { array: map.array(), epoch: map.epoch(), bytes }
     }
 }
 
-/// What an SSD says when it grants a term.
+/// The answer of an SSD that grants a term.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Promised {
     /// The array that it belongs to.
     pub array: ArrayId,
     /// The newest map that it knows to be active.
     pub active: AnyMap,
-    /// The newer map that it holds, and the term in which it was told to.
+    /// The newer map that it holds, and the term of its MAP HOLD.
     pub held: Option<(u64, AnyMap)>,
 }
 
@@ -136,33 +136,33 @@ impl Command {
     }
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// It was carried out.
+    /// The SSD executed it.
     Done,
     /// A page of the permission table, in order of volume ids.
     Table {
         /// The entries.
         entries: Vec<VolumeEntry>,
-        /// The page was full: there may be more.
+        /// The page was full, so there may be more entries.
         more: bool,
     },
-    /// The fleet map the SSD holds, if any.
+    /// The SSD's fleet map, if it has one.
     Map(Option<AnyMap>),
-    /// Which SSD it is; `None`: it does not say.
+    /// Identity of the SSD; `None`: it does not state one.
     Says(Option<SsdSays>),
-    /// How far it is with the places that it fills.
+    /// Progress of the SSD's fill.
     Fill(FillReport),
-    /// How far its scrub is.
+    /// Progress of its scrub.
     Scrub(ScrubLog),
-    /// How far it is with a settle.
+    /// Progress of a settle.
     Settled(SettleReport),
     /// The term is granted.
     Promise(Box<Promised>),
     /// TERM TAKE is refused: the SSD has granted, or heard of, the term with these low 32 bits.
     HigherTerm(u32),
-    /// The SSD refused; nothing changed there.
+    /// The SSD refused, and nothing changed there.
     Refused(Refusal),
     /// No usable answer came; the command may or may not have been carried out.
     Lost(String),
@@ -195,14 +195,15 @@ pub enum Reply {
     Client {
         /// The id.
         client: ClientId,
-        /// Number of the registration; higher than all before, of this daemon and of earlier ones.
+        /// Number of the registration. It is higher than all earlier ones, of this daemon and of earlier
+        /// ones.
         serial: u64,
     },
     /// GetMap: the encoded map.
     Map(Arc<[u8]>),
     /// Fail, Replace and Resume with leave to lose data: the blocks that are given up.
     Lost(Vec<LostBlocks>),
-    /// Repair: what each SSD says.
+    /// Report of each SSD's repairs.
     Repairs(Vec<RepairView>),
     /// Show.
     Fleet {
@@ -232,8 +233,8 @@ impl std::fmt::Display for Stop {
 /// A step that the core asks of its driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// Have SSD `ssd` execute `command`: commands of one volume in order, and those of the fleet map
-    /// ([`crate::port::order`]); others overtake each other. Answered by [`super::Core::completed`].
+    /// Have SSD `ssd` execute `command`. Commands of one volume, and those of the fleet map, stay in order
+    /// ([`crate::port::order`]); others may overtake each other. [`super::Core::completed`] takes the result.
     Command {
         /// Names the command.
         id: CommandId,
@@ -251,6 +252,6 @@ pub enum Effect {
     },
     /// The array is read and agrees; requests are served from now on.
     Serving,
-    /// Nothing is served from now on; every ticket has been answered.
+    /// From now on nothing is served. Every ticket has been answered.
     Stopped(Stop),
 }

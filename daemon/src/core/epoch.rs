@@ -41,7 +41,7 @@ impl Default for Epoch {
     }
 }
 
-/// Why a map is not the next one.
+/// Why a map cannot be the next one.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotNext {
     /// The daemon reads the array, or has stopped.
@@ -50,15 +50,15 @@ pub enum NotNext {
     /// It is not newer.
     #[error("epoch {given} is not above epoch {known}: make the next map from the newest one (MAP GET)")]
     Stale {
-        /// Of the map.
+        /// Epoch of the map.
         given: u64,
-        /// Of the one that the daemon serves by.
+        /// Epoch of the map by which the daemon serves.
         known: u64,
     },
-    /// It is of another array, or of another format.
+    /// The map belongs to another array, or has another format.
     #[error("the map is of another array than the one that the daemon serves, or does not name one")]
     OtherArray,
-    /// It has an SSD that is not connected.
+    /// The map has an SSD that is not connected.
     #[error("the map names {given} SSDs and {connected} are connected: connect all that it names")]
     Unconnected {
         /// SSDs of the map.
@@ -72,13 +72,13 @@ pub enum NotNext {
         /// The SSD.
         ssd: u16,
     },
-    /// It says what no map may say.
+    /// The map is not valid.
     #[error("{0}")]
     Wrong(#[from] MapError),
     /// The SSDs have no room for it.
     #[error("{0}")]
     TooLarge(String),
-    /// None of the members takes part in it.
+    /// No present member takes part in the map.
     #[error("no SSD that takes part now takes part in the map: change some SSDs, and the others later")]
     NoneStays,
 }
@@ -90,7 +90,7 @@ pub(super) fn newest<'a>(maps: impl IntoIterator<Item = &'a AnyMap>) -> Option<&
 
 /// SSDs have no room for a map beyond [`MAP_BYTES`], and for one that is held a little less.
 pub(super) fn check_room(map: &AnyMap, bytes: usize) -> Result<(), String> {
-    // A voter gets the map in MAP HOLD, behind a head that takes some of the room.
+    // A voter gets the map in MAP HOLD, after a head that takes some of the room.
     let is_voted = matches!(map, AnyMap::Three(map) if map.ssds.iter().any(|ssd| ssd.vote != Vote::None));
     let room = if is_voted { HELD_MAP_BYTES } else { MAP_BYTES };
     if bytes <= room {
@@ -105,7 +105,7 @@ pub(super) fn check_room(map: &AnyMap, bytes: usize) -> Result<(), String> {
 }
 
 impl Epoch {
-    /// The daemon serves by this map, whose bytes are these.
+    /// Sets the map by which the daemon serves, and its bytes.
     pub(super) fn set(&mut self, map: AnyMap, bytes: Vec<u8>) {
         self.bytes = bytes.into();
         let rows = (0..map.groups()).flat_map(|group| map.row(group)).flatten();

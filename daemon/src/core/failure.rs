@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a request fails, and how an SSD fails a command.
+//! Failures of requests, and failures of commands to SSDs.
 
 use gnstor_proto::status::{GrpcCode, Refusal};
 use std::collections::BTreeMap;
@@ -22,10 +22,10 @@ impl Failure {
     }
 }
 
-/// Why an SSD did not take a command.
+/// Why an SSD did not execute a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Trouble {
-    /// It answered no: the command had no effect there.
+    /// The SSD refused, and the command had no effect there.
     Refused(Refusal),
     /// No usable answer: the command may or may not have had its effect.
     Lost(String),
@@ -52,8 +52,8 @@ pub(super) fn blame(failed: &BTreeMap<u16, Trouble>) -> String {
     text
 }
 
-/// The code of a call that failed because of SSDs: what they all agree on if the caller can act on it, else
-/// "try later".
+/// The code of a call that failed because of SSDs. If all SSDs report the same code and the caller can act on
+/// it, it is that code. Otherwise it is "try later".
 pub(super) fn code_of(failed: &BTreeMap<u16, Trouble>) -> GrpcCode {
     let full = |trouble: &Trouble| {
         matches!(trouble, Trouble::Refused(Refusal::TableFull | Refusal::CapacityExceeded))

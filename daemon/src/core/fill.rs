@@ -11,10 +11,10 @@ use super::{Answer, Command, CommandId, Core, Owner};
 use gnstor_proto::placement::map3::{Row3, Ssd3, State3};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Time from one question to an SSD to the next.
+/// Time between two questions to an SSD.
 const POLL_MS: u64 = 100;
 
-/// How far an SSD is with its places, as it says.
+/// Progress of an SSD's fill, as the SSD reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FillReport {
     /// Epoch of the map that it speaks of.
@@ -27,7 +27,7 @@ pub struct FillReport {
     pub waits_for: Option<u16>,
     /// Blocks that it has compared.
     pub compared: u64,
-    /// Blocks to be compared in all.
+    /// Number of blocks to compare.
     pub all: u64,
     /// Blocks that it has copied.
     pub pulled: u64,
@@ -39,7 +39,7 @@ struct Fill {
     asked: Option<CommandId>,
     next_at: u64,
     report: Option<FillReport>,
-    /// It has filled in the map's epoch: its incarnation.
+    /// The incarnation in which it has filled in the map's epoch.
     filled: Option<u32>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Fills {
 }
 
 impl Fills {
-    /// There is another map, in which these fill.
+    /// There is another map, in which these SSDs fill.
     pub(super) fn follow(&mut self, filling: &BTreeSet<u16>) {
         let over = self.open.iter().filter(|(ssd, fill)| !filling.contains(ssd) && fill.filled.is_some());
         self.over.extend(over.filter_map(|(&ssd, fill)| Some((ssd, fill.report?))));
@@ -75,7 +75,7 @@ impl Fills {
         self.open.iter().filter_map(|(&ssd, fill)| Some((ssd, fill.filled?))).collect()
     }
 
-    /// What the SSD said last, of the fill that is under way or of the one before.
+    /// The last report of the SSD, about the present fill or the previous one.
     pub(super) fn report(&self, ssd: u16) -> Option<FillReport> {
         self.open.get(&ssd).map_or_else(|| self.over.get(&ssd).copied(), |fill| fill.report)
     }
@@ -145,7 +145,7 @@ impl Core {
         self.fills.open.iter().filter(waits).map(|(_, fill)| fill.next_at).min()
     }
 
-    /// It is down, or on its way back.
+    /// Whether the SSD is down, or on its way back.
     pub(super) fn is_silent(&self, ssd: u16) -> bool {
         self.changes.is_down(ssd) || self.members.is_away(ssd)
     }

@@ -17,9 +17,9 @@ use std::sync::Arc;
 pub struct SsdView {
     /// Its index in the map.
     pub index: u16,
-    /// Its identity; zeros where the map does not say.
+    /// Its uuid; zeros if the map has none.
     pub uuid: [u8; 16],
-    /// Where clients reach it; may be empty.
+    /// Its address for clients; may be empty.
     pub address: String,
     /// Node and rack, the failure domains.
     pub node: u16,
@@ -27,15 +27,15 @@ pub struct SsdView {
     pub rack: u16,
     /// State in the map.
     pub state: State3,
-    /// It votes on maps.
+    /// Whether it votes on maps.
     pub votes: bool,
-    /// The content that the map gives places to.
+    /// Incarnation (number of the SSD's content) that has the places.
     pub incarnation: u32,
     /// The last epoch that took a place from it; 0 = none.
     pub shrunk_at: u64,
     /// Why it does not answer or is not up to date; `None`: it is there.
     pub away: Option<String>,
-    /// When it stopped to answer, on the clock of `now`.
+    /// Time at which it stopped answering, on the clock of `now`.
     pub down_since_ms: Option<u64>,
     /// It came back too often, and stays out until it is resumed.
     pub flaps: bool,
@@ -49,13 +49,13 @@ pub struct SsdView {
     pub serving: u32,
     /// See `serving`.
     pub filling: u32,
-    /// How far its fill is, as it said last.
+    /// Progress of its fill, as it reported last.
     pub fill: Option<FillReport>,
     /// Groups of which it has the only copy that serves.
     pub last_copies: u32,
 }
 
-/// A volume whose replicas are being made the same.
+/// A volume that is being settled: its replicas are made equal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SettleView {
     /// The volume.
@@ -90,7 +90,7 @@ pub struct FleetStatus {
     pub next: Option<(u64, Option<String>)>,
     /// The SSDs.
     pub ssds: Vec<SsdView>,
-    /// An operator has paused the fills of all SSDs.
+    /// Whether an operator has paused the fills of all SSDs.
     pub fills_paused: bool,
     /// Volumes that are being settled.
     pub settles: Vec<SettleView>,
@@ -108,7 +108,7 @@ struct Counts {
 pub type Refusal = String;
 
 impl Core {
-    /// The fleet now; `None` while there is no map.
+    /// The state of the fleet; `None` while there is no map.
     pub fn fleet(&self) -> Option<FleetStatus> {
         let known = self.epoch.map()?;
         // A map of format 2 is shown as one of format 3 without votes.
@@ -209,11 +209,11 @@ impl Core {
         }
     }
 
-    /// Drops an SSD now, though it is there, and keeps it out until it is resumed. Where it has the last copy
-    /// of a group it is called absent instead: the group waits.
+    /// Drops an SSD now, although it answers, and keeps it out until it is resumed. If it has the last copy
+    /// of a group, it becomes absent instead, and the group waits.
     ///
     /// # Errors
-    /// A sentence that says why not.
+    /// A sentence with the reason.
     pub fn fail_ssd(&mut self, now: u64, ssd: u16) -> Result<(), Refusal> {
         self.may_take_out(ssd, "failed")?;
         self.changes.take_out(ssd);
@@ -221,10 +221,10 @@ impl Core {
         Ok(())
     }
 
-    /// As [`Self::fail_ssd`], where each group that it serves has another copy.
+    /// As [`Self::fail_ssd`], but only if each group that it serves has another copy.
     ///
     /// # Errors
-    /// A sentence that says why not.
+    /// A sentence with the reason.
     pub fn remove_ssd(&mut self, now: u64, ssd: u16) -> Result<(), Refusal> {
         let map = self.may_take_out(ssd, "removed")?;
         let (term, fewest) = (self.term.number(), self.fewest());

@@ -18,7 +18,7 @@ pub(super) struct Past {
     pub(super) generation: u32,
     /// The last version of an entry with this id.
     pub(super) version: u64,
-    /// Not to be tried before: its sweep is probably not done.
+    /// The id must not be tried before this time, because its sweep is probably not done.
     pub(super) not_before_ms: u64,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Past {
 pub(super) struct PastVids(BTreeMap<Vid, Past>);
 
 impl PastVids {
-    /// The lowest volume id that `taken` does not hold and whose sweep may be done.
+    /// The lowest volume id that is not in `taken`, and whose sweep may be done.
     pub(super) fn lowest_free(&self, now: u64, taken: impl Fn(Vid) -> bool) -> Option<(Vid, Past)> {
         (Vid::MIN.get()..=Vid::MAX.get()).filter_map(Vid::new).find_map(|vid| {
             let past = self.0.get(&vid).copied().unwrap_or_default();

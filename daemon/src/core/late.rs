@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a client is told whose request was not done in time.
+//! The error for a client whose request was not done in time.
 
 use super::volume::Volume;
 use super::{Core, Owner, Ticket};
 
 impl Core {
-    /// What the request waits for.
+    /// Describes what the request waits for.
     pub(super) fn late_message(&self, ticket: Ticket) -> String {
         let owns = |v: &&Volume| v.round.as_ref().is_some_and(|r| r.ticket() == Some(ticket));
         let secs = self.config.request_ms / 1000;

@@ -17,7 +17,7 @@ use gnstor_proto::placement::Rows;
 use gnstor_proto::placement::map3::State3;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The members, and which of them are not there.
+/// The members, and which of them are away.
 #[derive(Debug)]
 pub(super) struct Members {
     /// Capacity of each connected SSD in blocks.
@@ -30,11 +30,11 @@ pub(super) struct Members {
     guests: BTreeSet<u16>,
     /// SSDs outside the map that are being brought up to date, to be guests. They count as absent.
     coming: BTreeSet<u16>,
-    /// SSDs for which others stand in that serve nothing, and why.
+    /// SSDs for which a substitute answers, and the reasons. A substitute serves nothing.
     stands_in: BTreeMap<u16, String>,
 }
 
-/// What a map changes.
+/// The changes that a map makes to the members.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Moved {
     /// Members until now.
@@ -43,7 +43,7 @@ pub(super) struct Moved {
     pub(super) new: BTreeSet<u16>,
 }
 
-/// The SSDs that take part in a map. One that is absent has a copy that is to be back.
+/// The SSDs that take part in a map. An absent one has a copy that must come back.
 pub(super) fn members_of(map: &impl Rows) -> BTreeSet<u16> {
     let count = u16::try_from(map.count()).unwrap_or(u16::MAX);
     let is_part = |ssd: &u16| matches!(map.state(*ssd), Some(State3::In | State3::Full | State3::Absent));
@@ -65,12 +65,13 @@ impl Members {
         }
     }
 
-    /// Notes for which SSDs others stand in.
+    /// Notes the SSDs for which a substitute answers.
     pub(super) fn stand_in(&mut self, stands_in: BTreeMap<u16, String>) {
         self.stands_in = stands_in;
     }
 
-    /// The members are those of this map from now on. A new one counts as there: the caller says otherwise.
+    /// From now on the members are those of this map. A new one counts as present; the caller says otherwise
+    /// if needed.
     pub(super) fn follow(&mut self, map: &impl Rows) -> Moved {
         let members = members_of(map);
         self.guests.retain(|ssd| !members.contains(ssd));
@@ -92,7 +93,7 @@ impl Members {
         self.all.contains(&ssd)
     }
 
-    /// How many there are.
+    /// Number of members.
     pub(super) fn len(&self) -> usize {
         self.all.len()
     }
@@ -118,14 +119,14 @@ impl Members {
         others.map(|(_, blocks)| blocks << BLOCK_SHIFT).min().unwrap_or(0)
     }
 
-    /// A member, or an SSD that is to be a guest, is not there or not up to date. Of others nothing is noted.
+    /// A member, or a future guest, is away or not up to date. About other SSDs nothing is noted.
     pub(super) fn lose(&mut self, ssd: u16, absence: Absence) {
         if self.contains(ssd) || self.coming.contains(&ssd) {
             self.absent.insert(ssd, absence);
         }
     }
 
-    /// It is there and up to date.
+    /// The SSD is present and up to date.
     pub(super) fn back(&mut self, ssd: u16) {
         self.absent.remove(&ssd);
         self.joining.remove(&ssd);
@@ -160,7 +161,7 @@ impl Members {
         }
     }
 
-    /// A guest, or an SSD that is to be one, went away. Whether it was a guest.
+    /// A guest, or a future one, went away. Returns whether it was a guest.
     pub(super) fn part(&mut self, ssd: u16) -> bool {
         if self.coming.remove(&ssd) {
             self.absent.remove(&ssd);
@@ -178,12 +179,12 @@ impl Members {
         &self.guests
     }
 
-    /// None is known to be away.
+    /// Notes that no SSD is known to be away.
     pub(super) fn forget_absent(&mut self) {
         self.absent.clear();
     }
 
-    /// It is not there, or not up to date.
+    /// Whether it is away or not up to date.
     pub(super) fn is_away(&self, ssd: u16) -> bool {
         self.absent.contains_key(&ssd)
     }
@@ -196,8 +197,8 @@ impl Members {
         self.absent.get_mut(&ssd)
     }
 
-    /// The members that are not there or not up to date, and why. `except_stood_in`: not those for which
-    /// another one stands in.
+    /// The members that are away or not up to date, with the reasons. `except_stood_in` leaves out members
+    /// for which a substitute answers.
     pub(super) fn missing(&self, except_stood_in: bool) -> BTreeMap<u16, String> {
         let stood_in = self.stands_in.iter().filter(|(ssd, _)| !except_stood_in && self.contains(**ssd));
         let absent = self

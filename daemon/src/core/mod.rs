@@ -74,20 +74,20 @@ enum Owner {
         vid: Vid,
         adding: bool,
     },
-    /// An SSD that came back is brought up to date.
+    /// Brings an SSD that came back up to date.
     Resync,
     /// An SSD is told to delete a volume that the array no longer has. No request waits for the answer.
     Stray,
     /// An SSD that is out of the map is told so, or was told something of a volume before. Its answer does
     /// not matter.
     Told,
-    /// A voter is asked to hold the next map.
+    /// Asks a voter to hold the next map.
     Hold,
-    /// A voter of a map with other voters is asked for the term.
+    /// Asks a voter of a map with new voters for the term.
     Anew,
-    /// An SSD is told the active map.
+    /// Tells an SSD the active map.
     Tell,
-    /// An SSD that fills says how far it is.
+    /// Asks an SSD that fills for its progress.
     Fill,
     /// An SSD is to settle a volume.
     Settle(Vid),
@@ -108,7 +108,7 @@ pub struct Core {
     changes: shrink::Changes,
     fills: fill::Fills,
     repairs: repairs::Repairs,
-    /// Where the SSDs are reached, for a fresh map.
+    /// Addresses of the SSDs, for a fresh map.
     addresses: Vec<String>,
     /// The last time that the core heard.
     now: u64,
@@ -168,7 +168,7 @@ impl Core {
         core
     }
 
-    /// The one principal of a daemon without proofs asks.
+    /// A request of the one principal of a daemon without proofs.
     pub fn request(&mut self, now: u64, ticket: Ticket, request: Request) {
         self.request_of(now, ticket, Arc::new(Caller::local(0)), request);
     }
@@ -285,7 +285,7 @@ impl Core {
         }
     }
 
-    /// When [`Self::step`] is next wanted, if nothing else happens.
+    /// Time of the next [`Self::step`], if nothing else happens.
     pub fn next_event(&self) -> Option<u64> {
         let retries =
             self.volumes.values().filter(|v| v.round.is_none()).filter_map(|v| v.retry.map(|r| r.at));
@@ -296,7 +296,7 @@ impl Core {
         retries.chain(self.tickets.values().copied()).chain(own).chain(ends).min()
     }
 
-    /// The next thing to do, oldest first.
+    /// Takes the next effect, oldest first.
     pub fn pop_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }

@@ -36,11 +36,11 @@ use gnstor_proto::vendor::VolumeEntry;
 pub(super) use newcomer::OTHER;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Changes that an SSD which stands in for another one may take: the other one gets them when it is back.
+/// Changes that an SSD's substitute may take. The SSD itself gets them when it is back.
 const OPENED: &str = "opened";
 const SHARED: &str = "shared";
 
-/// An SSD that is not there, or not yet up to date.
+/// State of an SSD that is away or not yet up to date.
 #[derive(Debug)]
 pub(super) struct Absence {
     why: String,
@@ -48,7 +48,7 @@ pub(super) struct Absence {
 }
 
 impl Absence {
-    /// It is not there, for this reason.
+    /// The SSD is away, for this reason.
     pub(super) fn new(why: impl Into<String>) -> Self {
         Self { why: why.into(), resync: None }
     }
@@ -70,11 +70,11 @@ struct Resync {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// Identify, where voters decide: which content is it?
+    /// Identify, if voters decide: which content does the SSD have?
     Says,
-    /// TERM TAKE, where voters decide. The promise says which map it has.
+    /// TERM TAKE, if voters decide. The promise says which map it has.
     Take,
-    /// MAP GET: whose is it?
+    /// MAP GET: which array does it belong to?
     Look,
     /// MAP SET, or ACTIVATE.
     Map,
@@ -87,7 +87,7 @@ enum Step {
 }
 
 impl Core {
-    /// SSD `ssd` does not answer any more. Commands given to it are still answered, as lost.
+    /// SSD `ssd` does not answer any more. Commands to it are still answered, as lost.
     pub fn ssd_lost(&mut self, ssd: u16, why: impl Into<String>) {
         if !matches!(self.phase, Phase::Stopped(_)) {
             let why = why.into();
@@ -102,7 +102,7 @@ impl Core {
         }
     }
 
-    /// A guest is none any more, and nothing waits for it.
+    /// The SSD is no guest any more, and nothing waits for it.
     pub(super) fn part(&mut self, ssd: u16) {
         if !self.members.part(ssd) {
             return;
@@ -140,7 +140,7 @@ impl Core {
             Phase::Serving if self.members.contains(ssd) => self.resync(ssd),
             // The step of changes invites it.
             Phase::Serving if self.map_of_voters().is_some() => {}
-            // With the map it refuses clients that still have an older one, in which it takes part.
+            // With this map it refuses clients that still use an older one, in which it takes part.
             Phase::Serving => drop(self.command(ssd, Owner::Told, Command::MapSet(self.epoch.bytes()))),
             // A start asks every SSD anyway, again and again.
             Phase::Starting(_) | Phase::Stopped(_) => self.members.back(ssd),
@@ -156,16 +156,16 @@ impl Core {
         }
     }
 
-    /// Where the SSDs are reached: a fresh map of format 3 says so.
+    /// Sets the addresses of the SSDs, for a fresh map of format 3.
     #[must_use]
     pub fn reached_at(mut self, addresses: Vec<String>) -> Self {
         self.addresses = addresses;
         self
     }
 
-    /// SSDs of this array are not there, for these reasons. Others stand in for them: they take permission
-    /// entries, and serve nothing. Volumes can be opened, and neither made nor deleted: the SSD that is not
-    /// there would bring them back.
+    /// These SSDs of the array are away, for these reasons. Substitutes answer for them: they take permission
+    /// entries, and serve nothing. Volumes can be opened, but neither created nor deleted, because a missing
+    /// SSD would bring them back.
     #[must_use]
     pub fn standing_in(mut self, stands_in: BTreeMap<u16, String>) -> Self {
         self.members.stand_in(stands_in);
@@ -185,7 +185,7 @@ impl Core {
         missing
     }
 
-    /// A sentence if some SSD is absent: a change needs every SSD.
+    /// A sentence if some SSD is away: a change needs every SSD.
     pub(super) fn needs_everyone(&self, name: &VolumeName, what: &str) -> Option<String> {
         let missing = self.members.missing(what == OPENED || what == SHARED);
         let down: Vec<_> = missing.iter().map(|(ssd, why)| format!("SSD {ssd} is down ({why})")).collect();
@@ -216,7 +216,7 @@ impl Core {
         }
     }
 
-    /// Brings an SSD up to date, which counts as away until then.
+    /// Brings an SSD up to date. It counts as away until then.
     pub(super) fn resync(&mut self, ssd: u16) {
         let (step, command) = match self.map_of_voters() {
             Some(_) => (Step::Says, Command::Identify),
@@ -283,7 +283,7 @@ impl Core {
                 let is_ours = |e: &VolumeEntry| {
                     e.deleting || self.volumes.get(&e.vid).is_some_and(|v| v.entry.generation == e.generation)
                 };
-                // Nothing is tried again: formatting it ends this connection.
+                // The daemon does not try again: formatting the SSD ends this connection.
                 if let Some(foreign) = table.values().find(|entry| is_joining && !is_ours(entry)) {
                     absence.why = format!(
                         "it joins and holds volume {:?}, number {}, which is not the array's: format it",
@@ -309,7 +309,7 @@ impl Core {
         }
     }
 
-    /// The steps of an array whose voters decide; gives back what is left to be done.
+    /// The steps of an array whose voters decide. Returns the answer if it is for other steps.
     #[expect(
         clippy::too_many_lines,
         reason = "the cases of one answer, in the order in which they are judged"
@@ -368,9 +368,9 @@ impl Core {
                 Step::Table
             }
             (Step::Take, Answer::Promise(promise)) if promise.active.epoch() == epoch => Step::Table,
-            // One without a map, or of another array, refuses: what it makes of the map says why.
+            // An SSD without a map, or of another array, refuses. Its answer to the map gives the reason.
             (Step::Take, Answer::Promise(_) | Answer::Refused(_)) => Step::Map,
-            // It has learned a map meanwhile: which one?
+            // It has learned a map meanwhile. The next step asks which one.
             (Step::Map, Answer::Refused(Refusal::StaleVersion)) => Step::Take,
             _ => return Some(answer),
         };
@@ -394,7 +394,7 @@ impl Core {
         None
     }
 
-    /// TERM TAKE of this daemon's term.
+    /// TERM TAKE with this daemon's term.
     pub(super) fn take_command(&self) -> Option<Command> {
         let (term, instance) = (self.term.number(), self.config.instance);
         Some(Command::TermTake { array: self.epoch.map()?.array(), term, instance })
@@ -408,7 +408,7 @@ impl Core {
     }
 }
 
-/// An SSD that is to be a guest has the map, and says next which content it has by then.
+/// A future guest has the map. The next step asks which content it has by then.
 fn resync_step_of(next: Step, answer: &Answer, is_coming: bool) -> Step {
     let has_said = matches!(answer, Answer::Says(_));
     if next == Step::Table && is_coming && !has_said { Step::Content } else { next }

@@ -118,7 +118,7 @@ impl Core {
         vids.into_iter().find(|vid| self.volumes.get(vid).is_some_and(|volume| volume.round.is_some()))
     }
 
-    /// The volume whose name this one took and that does not have its mark on every SSD yet.
+    /// The volume whose name this one took, if it does not have its mark on every SSD yet.
     fn still_replaces(&self, vid: Vid) -> Option<Vid> {
         let (old, generation) = replaced_by(&self.volumes.get(&vid)?.entry)?;
         self.volumes.get(&old).filter(|old| old.was_replaced_by(vid, generation)).map(|_| old)
@@ -208,8 +208,8 @@ impl Core {
         Ok(Some(VolumeEntry { name, labels, writer, lease_ms, ..volume.basis(now, self.term.number()) }))
     }
 
-    /// The volume's entry was taken as its state. A published one has its new name from here on. The volume
-    /// that had the name has none. Where the entry is on every SSD, that volume is deleted.
+    /// The volume's entry was taken as its state. A published volume has its new name from here on, and the
+    /// volume that had the name has none. Once every SSD has the entry, that volume is deleted.
     pub(super) fn settle_name(&mut self, vid: Vid, everywhere: bool) {
         let entry = &self.volumes[&vid].entry;
         let (name, replaced) = (entry.name.clone(), replaced_by(entry));

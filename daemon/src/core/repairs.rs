@@ -15,14 +15,14 @@ use gnstor_proto::status::GrpcCode::{FailedPrecondition, Unavailable};
 use gnstor_proto::status::Refusal;
 use std::collections::BTreeMap;
 
-/// What one SSD says of its repairs, or why it says nothing.
+/// An SSD's report of its repairs, or why there is none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RepairView {
     /// The SSD.
     pub ssd: u16,
-    /// Its scrub, and the share of its repairs.
+    /// State of its scrub, and the share of its repairs.
     pub says: Result<ScrubLog, String>,
-    /// Why it did not take the order.
+    /// Why it refused the order.
     pub refused: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Repairs {
 }
 
 impl Core {
-    /// Gives the order to each SSD that is there, and asks how far its scrub is.
+    /// Sends the order to each SSD that answers, and asks for its scrub's progress.
     pub(super) fn repair(&mut self, ticket: Ticket, order: Option<Order>) {
         let Some(map) = self.map_of_voters() else {
             let why = "this array does not change its map by itself, and its SSDs neither fill nor scrub: \

@@ -27,7 +27,7 @@ const _: () = assert!(LEASE_MIN_MS < LEASE_DEFAULT_MS && LEASE_DEFAULT_MS < LEAS
 const _: () = assert!(LEASE_MIN_MS >= *WRITE_LEASE_MS.start() && LEASE_MAX_MS <= *WRITE_LEASE_MS.end());
 const _: () = assert!(MAX_CAPACITY_BYTES == 16 << 40);
 
-/// Sixteen bytes that name a request, so that a retry of it is known as one.
+/// Sixteen bytes that identify a request, so that a retry is recognised.
 pub type RequestId = [u8; 16];
 
 /// A volume's name: 1 to 64 bytes of letters, digits, `.`, `_`, `-`, the first a letter or digit.
@@ -64,7 +64,7 @@ impl std::fmt::Display for VolumeName {
     }
 }
 
-/// What [`Request::Create`] asks for.
+/// The fields of [`Request::Create`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Create {
     /// Name of the new volume.
@@ -81,24 +81,24 @@ pub struct Create {
     pub labels: String,
     /// Names the request, if the client wants to retry it.
     pub request_id: Option<RequestId>,
-    /// How fast each SSD lets it go.
+    /// Rate limits that each SSD applies.
     pub limits: Limits,
 }
 
-/// What [`Request::Publish`] asks for.
+/// The fields of [`Request::Publish`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Publish {
     /// The volume that is whole.
     pub vid: Vid,
-    /// Its generation.
+    /// Generation of the volume.
     pub generation: u32,
     /// The client that created it.
     pub client: ClientId,
     /// The name that it gets.
     pub name: VolumeName,
-    /// `key=value` lines that it gets beside those it has.
+    /// `key=value` lines that are added to its labels.
     pub labels: String,
-    /// Whether it may take the name from a volume that has it; that volume is deleted.
+    /// If another volume has the name: whether to take the name and delete that volume.
     pub replace: bool,
 }
 
@@ -107,9 +107,9 @@ pub struct Publish {
 pub enum Rights {
     /// Read.
     Read,
-    /// Read, and write under a lease of so many ms.
+    /// Read, and write under a lease of `lease_ms`.
     Write {
-        /// The lease asked for, within the limits.
+        /// Requested length of the lease, within the limits.
         lease_ms: u32,
     },
 }
@@ -120,7 +120,7 @@ pub enum Rights {
 pub enum Request {
     Create(Create),
     List,
-    /// How large a new volume can be.
+    /// Asks how large a new volume can be.
     Room,
     Get {
         name: VolumeName,
@@ -186,7 +186,7 @@ pub enum Request {
         ssd: u16,
         lose_data: bool,
     },
-    /// An order to the repairs of all SSDs; without one: how far they are.
+    /// An order to the repairs of all SSDs; without an order it asks for their progress.
     Repair {
         order: Option<Order>,
     },
@@ -249,8 +249,8 @@ pub fn chunk_shift(bytes: u32) -> Result<u8, Failure> {
     })
 }
 
-/// The lease asked for, brought within the limits: the answer says how much was granted, so a wish needs no
-/// refusal.
+/// The requested lease, brought within the limits. The answer says how long the lease is, so a wish out of
+/// the limits need not be refused.
 pub fn lease_ms(raw: u32) -> u32 {
     if raw == 0 { LEASE_DEFAULT_MS } else { raw.clamp(LEASE_MIN_MS, LEASE_MAX_MS) }
 }
@@ -258,7 +258,7 @@ pub fn lease_ms(raw: u32) -> u32 {
 /// The request id, if there is one.
 ///
 /// # Errors
-/// `INVALID_ARGUMENT` if it is not 16 bytes, or all zero (which an entry reads as "none").
+/// `INVALID_ARGUMENT` if it is not 16 bytes, or all zero, which means "none" in an entry.
 pub fn request_id(bytes: &[u8]) -> Result<Option<RequestId>, Failure> {
     if bytes.is_empty() {
         return Ok(None);
@@ -272,11 +272,10 @@ pub fn request_id(bytes: &[u8]) -> Result<Option<RequestId>, Failure> {
     }
 }
 
-/// Labels as an entry holds them: `key=value` lines, sorted, so that equal labels are equal bytes.
+/// Labels in the form of an entry: `key=value` lines, sorted, so that equal labels are equal bytes.
 ///
-/// # Errors
-/// `INVALID_ARGUMENT` for an empty key, a key with `=`, a line break, a label that only the daemon sets, or
-/// more than [`LABEL_BYTES`] in all.
+/// # Errors `INVALID_ARGUMENT` for an empty key, a key with `=`, a line break, or a label that only the
+/// daemon may set. So too for more than [`LABEL_BYTES`] in all.
 pub fn labels<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<String, Failure> {
     let mut pairs: Vec<_> = pairs.into_iter().collect();
     pairs.sort_unstable();

@@ -10,7 +10,7 @@ use gnstor_proto::status::GrpcCode::{InvalidArgument, PermissionDenied, Resource
 use gnstor_proto::vendor::LABEL_BYTES;
 use std::sync::Arc;
 
-/// Labels that begin so are the daemon's. No request can set one.
+/// Prefix of the daemon's labels, which no request may set.
 pub const OWNER_PREFIX: &str = "gnstor.owner";
 /// Longest name of a principal, in bytes.
 pub const PRINCIPAL_BYTES: usize = 64;
@@ -54,7 +54,7 @@ pub struct Caller {
     pub admin: bool,
     /// It may create volumes.
     pub creator: bool,
-    /// The daemon asks for no proof: there is one principal, and it owns the volumes without an owner.
+    /// The daemon asks for no proof. It has one principal, which owns all volumes without an owner.
     pub single: bool,
     /// The connection that it calls on.
     pub connection: u64,
@@ -62,12 +62,12 @@ pub struct Caller {
     pub client: ClientProof,
 }
 
-/// What a caller has proven of a client id, beside its name.
+/// What a caller has proven about a client id, beside its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClientProof {
     /// The daemon gives clients no secrets, so it asks for no proof.
     NotAsked,
-    /// Nothing.
+    /// It has proven nothing.
     Missing,
     /// It has the secret of this id.
     Of(ClientId),
@@ -86,8 +86,8 @@ impl Caller {
         }
     }
 
-    /// Whether an id that a daemon before this one gave may be the caller's. Where clients have secrets, only
-    /// the client's own call proves it. A daemon that asks for no names tells no callers apart.
+    /// Whether an id that an earlier daemon gave may be the caller's. If clients have secrets, only a proof
+    /// in the call counts. A daemon that asks for no names cannot tell callers apart.
     pub(super) fn may_be(&self, id: ClientId) -> bool {
         match self.client {
             ClientProof::NotAsked => true,

@@ -79,8 +79,8 @@ impl Core {
             {
                 Err(Trouble::Lost("is being brought up to date".into()))
             }
-            // Two daemons may share a term. A newer version or unknown volume id reveals the other daemon;
-            // each change needs all SSDs, so only one succeeds.
+            // Two daemons may have the same term. A newer version or an unknown volume id reveals the other
+            // daemon. Each change needs all SSDs, so only one of the daemons succeeds.
             (Action::Put(_) | Action::Delete(_), Answer::Refused(StaleVersion)) if !adding => {
                 return self.depose(ssd, "holds a newer version of a volume than this daemon wrote");
             }
@@ -93,7 +93,7 @@ impl Core {
             {
                 Ok(())
             }
-            // An SSD that swept the volume does not know it any more: the deletion is done there.
+            // An SSD that has swept the volume does not know it any more, so the deletion is done there.
             (Action::Delete(_), Answer::Done | Answer::Refused(VolumeAbsent | UnknownVolume | Deleting)) => {
                 Ok(())
             }
@@ -121,7 +121,7 @@ impl Core {
         self.end_round(now, vid);
     }
 
-    /// Goes on behind the round under way, if it is over.
+    /// Continues after the present round, if it is over.
     pub(super) fn end_round(&mut self, now: u64, vid: Vid) {
         let Some(volume) = self.volumes.get_mut(&vid) else { return };
         if let Some(round) = volume.round.take_if(|round| round.is_over()) {
@@ -175,7 +175,7 @@ impl Core {
         }
     }
 
-    /// A client's change ended: commit it, or bring the SSDs back to one state and name the SSDs that
+    /// A client's change ended. Commits it, or brings the SSDs back to one state and names the SSDs that
     /// failed.
     fn changed(&mut self, now: u64, entry: &VolumeEntry, round: Round, change: Change) {
         let Change { ticket, then } = change;
@@ -192,7 +192,7 @@ impl Core {
             volume.commit(now, entry, granted, drift_ms);
             let view = volume.view(now);
             gone.into_iter().for_each(|id| self.clients.released(now, id, entry.vid));
-            // Where every SSD has it, it has the volume's name, too, also if an earlier round that gave it
+            // If every SSD has the entry, it has the volume's name, too, even if an earlier round that set it
             // failed.
             let everywhere = round.failed.is_empty();
             self.note_behind(now, entry.vid, round.failed);
@@ -220,8 +220,8 @@ impl Core {
                 },
                 "was undone, and no client holds the write lease",
             ),
-            // A longer lease or a released right does no harm on the SSDs that took it. A name that one SSD
-            // has counts as given for a restarted daemon. So they are repeated and not undone.
+            // A longer lease or a released right is harmless on the SSDs that took it. After a restart a name
+            // that one SSD has counts as given. So these changes are repeated, and not undone.
             Then::Renewed | Then::Released { .. } | Then::Revoked | Then::Published => {
                 (entry.clone(), "is repeated until it is on every SSD")
             }
@@ -257,8 +257,8 @@ impl Core {
             Stage::Creating => {}
             Stage::Active => {
                 let mut entry = volume.basis(now, self.term.number());
-                // An SSD takes no lower lease epoch than it has. So a grant that no client was told of ends
-                // here. So does a grant that some SSD did not take. So does that of a writer before it.
+                // An SSD takes no lower lease epoch than it has. So a grant ends here that no client knows
+                // of, or that some SSD did not take. So does the lease of a writer before it.
                 if entry.lease_epoch < volume.spent {
                     (entry.writer, entry.lease_ms, entry.lease_epoch) = (None, 0, volume.spent);
                     entry.unsettled = self.epoch.map().is_some_and(|map| map.voted().is_some());

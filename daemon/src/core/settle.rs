@@ -25,7 +25,7 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Between two questions to one SSD: first, and at most.
+/// Time between two questions to one SSD: at first, and at most.
 const POLL_MS: (u64, u64) = (10, 100);
 
 /// A volume's place in the name space of an SSD's SETTLE.
@@ -39,14 +39,14 @@ pub struct SettleOf {
     pub term: u64,
     /// The volume.
     pub vid: Vid,
-    /// Its generation.
+    /// Generation of the volume.
     pub generation: u32,
 }
 
-/// How far an SSD is with a volume, as it says.
+/// Progress of a settle on one SSD, as the SSD reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SettleReport {
-    /// Its copies are those of the groups' firsts.
+    /// Its copies are equal to those of the groups' firsts.
     Done,
     /// The SSD copies. The number is of the blocks that it has copied.
     UnderWay(u32),
@@ -54,7 +54,7 @@ pub enum SettleReport {
     WaitsFor(u32),
 }
 
-/// One SSD's part.
+/// State of one SSD in a settle.
 #[derive(Default, Debug)]
 struct Part {
     asked: Option<CommandId>,
@@ -91,7 +91,7 @@ impl Volume {
 }
 
 impl Core {
-    /// Of an entry that takes the writer away, says that replicas may differ, unless all was acknowledged.
+    /// Sets the flag *unsettled* in an entry that takes the writer away, unless all writes were acknowledged.
     pub(super) fn mark_unsettled(&self, entry: &mut VolumeEntry, purpose: &Purpose) {
         let Some(volume) = self.volumes.get(&entry.vid).filter(|_| self.map_of_voters().is_some()) else {
             return;
@@ -125,7 +125,7 @@ impl Core {
         self.put(vid, entry, Purpose::Reconcile { reply: None });
     }
 
-    /// Has an Open for writing wait until the volume is settled, where it must; otherwise gives it back.
+    /// Makes an Open for writing wait until the volume is settled. Returns the call if it need not wait.
     pub(super) fn wait_for_settle(
         &mut self,
         now: u64,
@@ -161,7 +161,7 @@ impl Core {
         }
     }
 
-    /// Does what can be done for one volume.
+    /// Advances the settle of one volume as far as possible.
     pub(super) fn settle_volume(&mut self, now: u64, vid: Vid) {
         let Some(map) = self.map_of_voters().filter(|_| self.is_serving()) else { return };
         let (epoch, array, term) = (map.epoch, map.array(), self.term.number());
@@ -230,7 +230,7 @@ impl Core {
         }
     }
 
-    /// What was asked of the SSD has no answer any more.
+    /// The questions to this SSD will not be answered.
     pub(super) fn settle_lost(&mut self, ssd: u16) {
         for settle in self.volumes.values_mut().filter_map(|volume| volume.settle.as_mut()) {
             settle.parts.remove(&ssd);

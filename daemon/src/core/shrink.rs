@@ -54,12 +54,12 @@ const FLAP_MS: u64 = 600_000;
 const WHOLE_WEIGHT: u32 = 1 << 16;
 
 impl Core {
-    /// The map in use, where its voters decide on the next one.
+    /// The map in use, if its voters decide on the next one.
     pub(super) fn map_of_voters(&self) -> Option<&FleetMap3> {
         self.epoch.map()?.voted()
     }
 
-    /// An SSD says who it is.
+    /// An SSD has stated its identity.
     pub(super) fn ssd_says(&mut self, ssd: u16, says: Option<SsdSays>) {
         self.changes.heard(ssd, says);
     }
@@ -73,8 +73,9 @@ impl Core {
         self.changes.says(ssd).is_some_and(differs)
     }
 
-    /// The SSD has said that it is the one that the map names. Another one is told no map: it would take
-    /// itself for a part of the array. A start has asked all, and goes on without the answers of some.
+    /// Whether the SSD has stated the identity that the map names. Any other SSD is told no map, because it
+    /// would take itself for a part of the array. A start asks all SSDs, and goes on without the answers of
+    /// some.
     fn has_said_who_it_is(&self, ssd: u16) -> bool {
         let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
         let says = self.changes.says(ssd);
@@ -123,12 +124,12 @@ impl Core {
     /// A map that may have been decided is proposed once more, as it is.
     pub(super) fn propose_again(&mut self, map: &Known) -> Result<(), Stop> {
         let bytes = map.map().encode().map_err(|e| Stop::Array(format!("the map that is held: {e}")))?;
-        // By how many replicas it was judged is not known.
+        // It is not known by which number of replicas the map was judged.
         self.changes.round = Some(Proposed::new(map.clone(), bytes.into(), u8::MAX));
         Ok(())
     }
 
-    /// Begins a round, if anything is to be changed.
+    /// Begins a round if something must change.
     fn propose(&mut self, now: u64) -> bool {
         if matches!(&self.phase, Phase::Starting(start) if !start.may_propose()) {
             return false;
@@ -213,7 +214,7 @@ impl Core {
         if is_to_be_judged { again().map(|next| (next, fewest)) } else { None }
     }
 
-    /// The members that are not there, or have other content.
+    /// The members that are away or have other content.
     fn to_be_lost(&self, map: &FleetMap3) -> SsdSet {
         let members = members_of(map).into_iter().filter(|&ssd| ssd < MAX_SSDS);
         let is_lost = |ssd: &u16| {
@@ -224,7 +225,7 @@ impl Core {
         members.filter(is_lost).collect()
     }
 
-    /// MAP HOLD to each voter that is there and has not been asked.
+    /// Sends MAP HOLD to each voter that answers and has not been asked.
     fn ask_to_hold(&mut self, now: u64) {
         let (term, instance) = (self.term.number(), self.config.instance);
         let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };
@@ -286,15 +287,15 @@ impl Core {
 
     pub(super) fn tell_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: &Answer) {
         let retry_at = now + self.config.retry_ms;
-        // An SSD that refuses the map as not newer has it.
+        // An SSD that refuses the map as not newer has it already.
         let has = matches!(answer, Answer::Done | Answer::Refused(Refusal::StaleVersion));
         self.changes.told(ssd, id, has, retry_at);
         self.change_step(now);
     }
 
-    /// Every member of the next map that is there has it, and while the daemon serves at least one SSD. A
-    /// client that asks the SSDs for the newest map is to find the one by which the daemon grants. That SSD
-    /// need be no member: the only one may have been exchanged meanwhile.
+    /// Whether every present member of the next map has it. While the daemon serves, at least one SSD must
+    /// have it. A client that asks the SSDs for the newest map must find the one by which the daemon grants.
+    /// That SSD need not be a member: the only member may have been exchanged meanwhile.
     fn is_told(&self) -> bool {
         let Some(proposed) = &self.changes.round else { return false };
         let (map, returning) = (proposed.round.map.map(), self.returning().collect::<Vec<_>>());
@@ -359,16 +360,16 @@ impl Core {
         ))
     }
 
-    /// An SSD that came back too often, or that the operator took out, may be taken back again.
+    /// Allows an SSD back that came back too often, or that the operator took out.
     ///
     /// # Errors
-    /// A sentence, where it is neither.
+    /// A sentence if it is neither.
     pub fn resume(&mut self, now: u64, ssd: u16) -> Result<(), String> {
         let weight = self.map_of_voters().and_then(|map| Some(map.ssds.get(usize::from(ssd))?.weight));
         let is_taken_out =
             weight.is_some_and(|weight| weight <= LEAVES) || self.changes.weights.contains_key(&ssd);
         let is_kept_out = is_taken_out || self.changes.flaps(ssd);
-        // Its returns count no more, also where it has not come back too often yet.
+        // Its earlier returns no longer count, even if they were not too many yet.
         self.changes.resume(ssd);
         if !is_kept_out {
             return Err(format!(

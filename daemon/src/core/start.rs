@@ -35,7 +35,7 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeSet;
 
-/// So often a daemon whose term is refused tries the next one at once.
+/// Number of times that a daemon whose term is refused tries the next one at once.
 const TRIES_AT_ONCE: u32 = 8;
 /// How long a step waits for SSDs without which a majority of the voters can go on.
 const PATIENCE_MS: u64 = 2_000;
@@ -62,7 +62,7 @@ enum Progress {
     Answered,
 }
 
-/// The progress and the findings of one SSD.
+/// State of the start for one SSD.
 #[derive(Clone, Default, Debug)]
 struct Probe {
     progress: Progress,
@@ -85,11 +85,11 @@ pub(super) struct Start {
     /// A survey found volumes: an SSD that has no map now, when the maps are read after it, is not part of
     /// a fresh array.
     found_volumes: bool,
-    /// When the step had its first answer.
+    /// Time of the step's first answer.
     began: Option<u64>,
-    /// The start goes on without these.
+    /// The start goes on without these SSDs.
     without: BTreeSet<u16>,
-    /// How often this daemon's term was refused.
+    /// Number of times that this daemon's term was refused.
     refusals: u32,
     /// SSDs that the map calls out, and that are there. Their tables tell of deletions that had begun.
     beside: BTreeSet<u16>,
@@ -143,7 +143,7 @@ impl Start {
         troubles.fold(awaited.to_owned(), |text, trouble| format!("{text}; {trouble}"))
     }
 
-    /// The SSDs without whose answer the step does not end.
+    /// The SSDs for whose answers the step waits.
     fn awaits(&self, members: &Members) -> BTreeSet<u16> {
         match self.step {
             Step::Maps | Step::Survey | Step::Says | Step::Elect => match self.newest() {
@@ -285,7 +285,7 @@ impl Core {
         self.start_check(now);
     }
 
-    /// Goes on where the step has all answers, or enough.
+    /// Goes on if the step has all answers, or enough of them.
     fn start_check(&mut self, now: u64) {
         let Phase::Starting(start) = &mut self.phase else { return };
         let began = *start.began.get_or_insert(now);
@@ -336,7 +336,7 @@ impl Core {
                 if !is_old || !has_voters {
                     return self.publish();
                 }
-                // Who the SSDs are is asked for a map of format 3.
+                // A map of format 3 needs the identities of the SSDs.
                 start.enter(Step::Says);
             }
             Step::Maps if start.found_volumes => {
@@ -363,7 +363,7 @@ impl Core {
             }
             Step::Survey if has_voters => start.enter(Step::Says),
             Step::Survey => return self.publish(),
-            // The first map is there: now its voters elect.
+            // The first map is on the SSDs. Now its voters elect.
             Step::Publish if of_voters => start.enter(Step::Maps),
             Step::Publish if self.term.is_elected() => start.enter(Step::Tables),
             Step::Publish => {

@@ -28,7 +28,7 @@ pub(super) struct Term {
     number: u64,
     /// The highest term that an SSD named when it refused this daemon's.
     seen: u64,
-    /// How often a term was refused by an SSD that named none.
+    /// Number of refusals that named no term.
     refused: u32,
     candidate: Option<Candidate<Known>>,
 }
@@ -39,7 +39,7 @@ impl Term {
         self.number
     }
 
-    /// Takes the next term after the ones that were `seen`.
+    /// Chooses the next term above the ones in `seen`.
     pub(super) fn choose(&mut self, seen: impl IntoIterator<Item = u64>) -> Result<u64, Stop> {
         let ahead = (1u64 << self.refused.min(32)) - 1;
         let Some(term) =
@@ -52,7 +52,7 @@ impl Term {
         Ok(term)
     }
 
-    /// The SSD takes this daemon's term together with this map.
+    /// The SSD accepts this daemon's term together with this map.
     pub(super) fn granted(&mut self, ssd: u16, map: &Known) {
         if ssd >= MAX_SSDS {
             return;
@@ -62,8 +62,8 @@ impl Term {
         self.candidate.get_or_insert_with(new).promised(ssd, promise);
     }
 
-    /// An SSD has granted a term as high or higher, perhaps this one: the next is above it. Where it does
-    /// not say which, the next is further ahead, twice as far each time.
+    /// An SSD has granted a term as high or higher, perhaps this one, so the next term is above it. If the
+    /// SSD does not name the term, the next one is further ahead, twice as far each time.
     pub(super) fn refused(&mut self, low: Option<u32>) {
         match low {
             Some(low) => {
@@ -81,13 +81,13 @@ impl Term {
         self.candidate.get_or_insert_with(new).promised(ssd, promise);
     }
 
-    /// What the daemon leads from, once a majority has granted it.
+    /// The maps from which the daemon leads, once a majority has granted the term.
     pub(super) fn lead(&self) -> Option<Lead<Known>> {
         self.candidate.as_ref()?.elected()
     }
 
-    /// Each voter has granted it, and none holds a map that is not active: no map of an earlier daemon is
-    /// decided any more.
+    /// Whether each voter has granted the term, and none holds a map that is not active. Then no map of an
+    /// earlier daemon can be decided any more.
     pub(super) fn rules_out_earlier_maps(&self) -> bool {
         let Some(candidate) = &self.candidate else { return false };
         let is_of_all =

@@ -11,21 +11,21 @@ use gnstor_proto::vendor::{VolumeEntry, WRITE_LEASE_MS};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The lease epoch that is never granted: an entry with it is marked for deletion.
+/// The lease epoch that is never granted. An entry with it is marked for deletion.
 ///
-/// The mark is on every SSD before the first of them starts to sweep. A restarted daemon may find the
-/// volume on one SSD only, because the others are already done. The mark then says that the volume is to be
-/// deleted there too.
+/// The mark is on every SSD before the first of them starts to sweep. A restarted daemon may find the volume
+/// on one SSD only, because the others are done. The mark then says that the volume must be deleted there,
+/// too.
 pub(super) const DELETE_MARK: u32 = u32::MAX;
 
-/// Where a volume is in its life.
+/// Stage of a volume's life.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Stage {
     /// VOLUME ADD is under way; no client knows of the volume yet.
     Creating,
     /// In use.
     Active,
-    /// Deletion is decided; some SSD has the mark, perhaps not all.
+    /// Deletion is decided. Some SSD has the mark, perhaps not all.
     Marked,
     /// These SSDs have still to delete the volume.
     Deleting(BTreeSet<u16>),
@@ -42,13 +42,13 @@ pub(super) struct Successor {
 /// A write lease in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lease {
-    /// Until when the holder was promised the right, ms.
+    /// End of the right that the holder was promised, ms.
     pub(super) promised_until: u64,
     /// After this time the lease has ended on every SSD's clock, so another client may take it.
     pub(super) free_at: u64,
 }
 
-/// A client's change: chooses the reply once every SSD has it.
+/// The kind of a client's change. It determines the reply once every SSD has the change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Then {
     OpenedRead,
@@ -65,7 +65,7 @@ pub(super) enum Then {
 pub(super) struct Creation {
     pub(super) ticket: Ticket,
     pub(super) request: Create,
-    /// Volume ids tried, this one included.
+    /// Number of volume ids tried, this one included.
     pub(super) attempt: u32,
 }
 
@@ -94,8 +94,8 @@ pub(super) enum Purpose {
     Undo(Undo),
     /// A client's change of rights.
     Change(Change),
-    /// Brings every SSD to one state after a change failed, or at start; then the client, if any, gets its
-    /// failure.
+    /// Brings every SSD to one state, after a failed change or at the start. Then the client, if any, gets
+    /// its failure.
     Reconcile { reply: Option<(Ticket, Failure)> },
     /// First half of a deletion: the mark.
     Mark { ticket: Option<Ticket> },
@@ -108,7 +108,7 @@ pub(super) enum Purpose {
 pub(super) enum Action {
     /// VOLUME ADD.
     Add(Arc<VolumeEntry>),
-    /// VOLUME CHMOD, or VOLUME ADD where the volume is missing.
+    /// VOLUME CHMOD, or VOLUME ADD if the SSD does not have the volume.
     Put(Arc<VolumeEntry>),
     /// VOLUME DELETE with this version.
     Delete(u64),
@@ -127,18 +127,18 @@ pub(super) struct Volume {
     /// The state that was last put on the SSDs.
     pub(super) entry: VolumeEntry,
     /// The highest version sent to any SSD. The next one is above it, so an SSD whose answer was lost takes
-    /// it too.
+    /// it, too.
     pub(super) last_version: u64,
     pub(super) stage: Stage,
     /// The volume that took this one's name, until this one's mark is on every SSD. The stage is
     /// [`Stage::Marked`].
     pub(super) successor: Option<Successor>,
     pub(super) lease: Option<Lease>,
-    /// The one change under way: changes of a volume are serialised.
+    /// The change in progress. A volume has at most one.
     pub(super) round: Option<Round>,
     /// Requests that wait for it.
     pub(super) queue: VecDeque<(Ticket, Request)>,
-    /// The highest lease epoch that an SSD holds, of a grant that an earlier daemon gave to no other SSD.
+    /// The highest lease epoch that an SSD has from a grant of an earlier daemon to no other SSD.
     pub(super) spent: u32,
     /// SSDs that may not have `entry`. While there are any, the change is repeated.
     pub(super) behind: BTreeMap<u16, Trouble>,
@@ -195,7 +195,7 @@ impl Volume {
         VolumeEntry { writer: self.writer(now), ..self.entry.clone() }
     }
 
-    /// The same, with the flag that replicas may differ also where only the writer has said so.
+    /// The same, but the flag that replicas may differ is also set if only the writer has reported it.
     pub(super) fn shown(&self, now: u64) -> VolumeEntry {
         VolumeEntry { unsettled: self.may_differ(), ..self.view(now) }
     }
@@ -205,9 +205,9 @@ impl Volume {
         self.entry.unsettled || self.in_doubt
     }
 
-    /// The entry a change starts from. An SSD counts the lease from the moment it takes an entry. So a change
-    /// that is not a renewal carries only the rest of the lease: it must not lengthen it. A rest that is
-    /// shorter than an SSD takes ends here, and so does a lease that has run out.
+    /// The entry from which a change starts. An SSD counts the lease from the moment at which it takes an
+    /// entry. So a change that is no renewal carries only the rest of the lease, and does not lengthen it. A
+    /// rest that is too short for an SSD ends here, and so does a lease that has run out.
     pub(super) fn basis(&self, now: u64, term: u64) -> VolumeEntry {
         let mut entry = VolumeEntry { term, ..self.view(now) };
         entry.lease_ms = match (entry.writer, self.lease) {
@@ -219,10 +219,10 @@ impl Volume {
         VolumeEntry { lease_ms: rest_of_lease(entry.lease_ms), ..entry }
     }
 
-    /// Takes an entry that was put on the SSDs as the volume's state. `granted` says that its lease is a
-    /// new promise.
+    /// Makes an entry that was put on the SSDs the volume's state. `granted` says that its lease is a new
+    /// promise.
     pub(super) fn commit(&mut self, now: u64, entry: &VolumeEntry, granted: bool, drift_ms: u64) {
-        // An SSD took the entry before its answer came, so its clock is at most the drift behind `now +
+        // An SSD took the entry before its answer came. So its clock is at most the drift behind `now +
         // lease`.
         let end = now + u64::from(entry.lease_ms);
         let fresh = Lease { promised_until: end, free_at: end + drift_ms };
@@ -244,7 +244,7 @@ impl Volume {
     }
 }
 
-/// What an SSD is told of a lease that has so many milliseconds left.
+/// The lease that an SSD gets for a rest of `ms` milliseconds.
 pub(super) fn rest_of_lease(ms: u32) -> u32 {
     if ms < *WRITE_LEASE_MS.start() { 0 } else { ms.min(*WRITE_LEASE_MS.end()) }
 }

@@ -13,7 +13,7 @@ const DWORDS: u32 = 16;
 const _: () = assert!(DWORDS as usize * 4 == REPAIR_BYTES);
 
 impl Talk {
-    /// The next command, where the core's command is one of these.
+    /// The next capsule, if the core's command is one of repair.
     pub(super) fn ask_of_repair(&self) -> Option<Ask> {
         match &self.command {
             Command::FillLog => Some(log_page(FILL_LID)),
@@ -36,7 +36,7 @@ fn log_page(lid: u8) -> Ask {
     Ask { sqe: Sqe { opcode: admin::GET_LOG_PAGE, cdw10, ..Sqe::default() }, data: Data::In(REPAIR_BYTES) }
 }
 
-/// What the scrub's log page brought.
+/// The answer from the scrub's log page.
 pub(super) fn scrub(reply: &Reply) -> Answer {
     match ScrubLog::decode(&reply.data) {
         Ok(log) => Answer::Scrub(log),
@@ -44,7 +44,7 @@ pub(super) fn scrub(reply: &Reply) -> Answer {
     }
 }
 
-/// What SETTLE answered.
+/// The answer to SETTLE.
 pub(super) fn settled(dw0: u32, reply: &Reply) -> Answer {
     Answer::Settled(match dw0 {
         0 => SettleReport::Done,
@@ -53,7 +53,7 @@ pub(super) fn settled(dw0: u32, reply: &Reply) -> Answer {
     })
 }
 
-/// What the fill's log page brought.
+/// The answer from the fill's log page.
 pub(super) fn fill(reply: &Reply) -> Answer {
     match FillLog::decode(&reply.data) {
         Ok(log) => Answer::Fill(FillReport {

@@ -19,7 +19,7 @@ use gnstor_proto::voting::{Activation, Hold, MapName, PROMISE_BYTES, Promise, Te
 /// Bytes of Identify Controller.
 const IDENTIFY_BYTES: usize = 4096;
 
-/// What an SSD has said on the way to its promise.
+/// Answers of an SSD on the way to its promise.
 #[derive(Default, Debug)]
 pub(super) struct Taking {
     promise: Option<Box<Promise>>,
@@ -43,7 +43,7 @@ fn activation(map: &WireMap) -> Data {
 }
 
 impl Talk {
-    /// The next command, where the core's command is one of these.
+    /// The next capsule, if the core's command is one of voting.
     pub(super) fn ask_voter(&self) -> Option<Ask> {
         match &self.command {
             Command::Identify => {
@@ -75,7 +75,7 @@ impl Talk {
         }
     }
 
-    /// A step of TERM TAKE has succeeded. `None`: there is another one.
+    /// A step of TERM TAKE has succeeded. `None`: another step follows.
     pub(super) fn taken(&mut self, dw0: u32, reply: &Reply) -> Option<Answer> {
         let Some(promise) = self.taking.promise.as_deref().copied() else {
             match Promise::decode(&reply.data) {
@@ -112,7 +112,7 @@ fn promised(promise: &Promise, active: AnyMap, held: Option<(u64, AnyMap)>) -> O
     Some(Answer::Promise(Box::new(Promised { array: ArrayId(promise.array), active, held })))
 }
 
-/// A refusal of TERM TAKE that says which term is in its way.
+/// The answer for a refused TERM TAKE, with the SSD's term if it states that.
 pub(super) fn higher_term(cqe: &Cqe, refusal: Refusal) -> Answer {
     match (refusal, cqe.dw1.get()) {
         (Refusal::StaleTerm, 0) => Answer::Refused(refusal),
@@ -121,7 +121,7 @@ pub(super) fn higher_term(cqe: &Cqe, refusal: Refusal) -> Answer {
     }
 }
 
-/// What Identify Controller brought.
+/// The answer from Identify Controller.
 pub(super) fn says(reply: &Reply) -> Answer {
     Answer::Says(SsdSays::of(&reply.data))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections of clients: how many there may be, how long one may be silent, and word of its end.
+//! Connections of clients: their number, the longest silence, and the report of their end.
 
 use super::answers::Answers;
 use super::runtime::Input;
@@ -18,7 +18,7 @@ use tonic::transport::server::Connected;
 
 /// Longest wait for the first bytes of a connection, and for the end of a TLS handshake.
 pub(super) const HELLO: Duration = Duration::from_secs(10);
-/// How often a connection's answers are looked at in the longest time of one.
+/// Number of checks of a connection's answers in the longest time of one.
 const LOOKS: u32 = 8;
 /// The bytes that begin an HTTP/2 connection.
 const PREFACE: u64 = 24;
@@ -61,7 +61,7 @@ struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        // Without a reader the daemon is stopping.
+        // If the reader is gone, the daemon is stopping.
         self.inputs.send(Input::Closed { connection: self.id }).ok();
     }
 }
@@ -73,13 +73,13 @@ pub(super) struct Stream {
     connection: Connection,
     silence: Duration,
     deadline: Pin<Box<Sleep>>,
-    /// When its answers are looked at.
+    /// Time of the next check of its answers.
     look: Pin<Box<Sleep>>,
     read: u64,
 }
 
 impl Stream {
-    /// Why the connection ends, where it does.
+    /// Why the connection must end, if it must.
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         if self.deadline.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Error::new(ErrorKind::TimedOut, "the client is silent"));
@@ -117,7 +117,7 @@ impl AsyncRead for Stream {
         match Pin::new(&mut this.tcp).poll_read(cx, buf) {
             Poll::Ready(result) => {
                 this.read += (buf.filled().len() - before) as u64;
-                // Before the preface is whole its bytes give no more time.
+                // Until the preface is complete, its bytes do not extend the time.
                 if this.read >= PREFACE {
                     let at = Instant::now() + this.silence;
                     this.deadline.as_mut().reset(at);
@@ -163,7 +163,7 @@ impl AsyncWrite for Stream {
 async fn next(listener: &TcpListener, places: &Places) -> (TcpStream, Place) {
     loop {
         match listener.accept().await {
-            // One host cannot have all connections, so it keeps no other one out.
+            // One host cannot have all connections, so it cannot keep others out.
             Ok((tcp, from)) => match places.take(from.ip()) {
                 Ok(place) => return (tcp, place),
                 Err(why) => tracing::debug!(%from, ?why, "a connection is closed at once"),
@@ -188,9 +188,9 @@ pub(super) fn incoming(
         // The permits bound the sum.
         let places = Places::new(usize::MAX, bounds.of_host);
         let accept = async {
-            // 0 is the connection of calls that come by none.
+            // 0 means calls without a connection.
             for id in 1.. {
-                // Without a permit a connection waits in the kernel's queue until another ends.
+                // Without a permit a connection waits in the kernel's queue until another one ends.
                 let Ok(permit) = permits.clone().acquire_owned().await else { return };
                 let (tcp, place) = next(&listener, &places).await;
                 tcp.set_nodelay(true).ok();

@@ -26,7 +26,7 @@ pub struct Access {
     pub admins: Vec<String>,
     /// Principals that may create volumes; `None`: each that is proven.
     pub creators: Option<Vec<String>>,
-    /// Serve an address that others reach without TLS or without proof.
+    /// Serve an address that others reach, without TLS or without proof.
     pub insecure: bool,
 }
 
@@ -152,7 +152,7 @@ impl Access {
         ))
     }
 
-    /// What `--insecure` means for `address`; `None` where it means nothing.
+    /// The warning of `--insecure` for `address`; `None` if there is no danger.
     pub fn warning(&self, address: SocketAddr) -> Option<String> {
         let as_if_secure = Self { insecure: false, ..self.clone() };
         as_if_secure.objection(address)?;
@@ -167,7 +167,7 @@ impl Access {
     /// TLS of the data port, with the same certificates; `None`: without TLS.
     ///
     /// # Errors
-    /// A sentence: a file does not hold what it is to hold.
+    /// A sentence: a file has the wrong content.
     pub fn data_tls(&self) -> Result<Option<ServerTls>, String> {
         let Some(Tls { certificate, key, client_ca }) = &self.tls else { return Ok(None) };
         let callers = match client_ca.as_deref() {

@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use tonic::Status;
 use tonic::body::Body;
 
-/// Answers of one connection that are on their way.
+/// Answers of one connection that are being sent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Answers(Arc<Mutex<Begun>>);
 
-/// By their numbers, so the oldest is the first.
+/// Answers by number, so that the oldest one comes first.
 #[derive(Debug, Default)]
 struct Begun {
     count: u64,
@@ -27,7 +27,7 @@ struct Begun {
 }
 
 impl Answers {
-    /// Since when the oldest of them is on its way.
+    /// Time since which the oldest of them is being sent.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.with(|begun| begun.at.first_key_value().map(|(_, &at)| at))
     }
@@ -48,7 +48,7 @@ impl Answers {
     }
 }
 
-/// One answer; its end is the end of the last piece.
+/// One answer. It ends with its last piece.
 #[derive(Debug)]
 struct OnItsWay {
     of: Answers,

@@ -21,15 +21,15 @@ pub struct DaemonConfig {
     pub start_timeout: Duration,
     /// Longest wait for calls under way at the end.
     pub stop_timeout: Duration,
-    /// SSDs that are not there, and why: others stand in for them, and serve nothing.
+    /// SSDs that are away, and why. Substitutes answer for them and serve nothing.
     pub stands_in: BTreeMap<u16, String>,
-    /// Who may call, and how it is proven.
+    /// Which callers are admitted, and by which proof.
     pub access: Access,
     /// How often a silent connection is probed. One that is silent for three of these is closed.
     pub keep_alive: Duration,
-    /// Most connections at once; further ones wait.
+    /// Most connections at once. Further ones wait.
     pub max_connections: usize,
-    /// Most connections of one host at once; further ones are closed.
+    /// Most connections of one host at once. Further ones are closed.
     pub max_host_connections: usize,
 }
 

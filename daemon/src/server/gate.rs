@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What stands around the services: a call's deadline, and the code for a message that cannot be decoded. A
-//! client also has a time in which it takes its answer.
+//! The layer around the services: deadlines of calls, and the code for messages that cannot be decoded. It
+//! also bounds the time in which a client must take its answer.
 
 use super::accept::Connection;
 
@@ -83,7 +83,7 @@ where
     }
 }
 
-/// The connection that a call came by.
+/// The connection of a call.
 pub(super) fn connection_of(extensions: &http::Extensions) -> Option<&Connection> {
     let secured = extensions.get::<TlsConnectInfo<Connection>>();
     secured.map(TlsConnectInfo::get_ref).or_else(|| extensions.get::<Connection>())

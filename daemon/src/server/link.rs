@@ -23,15 +23,15 @@ pub(super) use say::Condition;
 use say::{Said, Say};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
-use watch::{ALIVE_MS, Watch};
+use watch::{ALIVE_MS, LONG_STEP_MS, STEP_MS, Watch};
 
 /// How often a silent connection is probed. Commands that wait do not hold up a probe.
 const PROBE_MS: u64 = 500;
-/// First wait before a broken connection is made anew; it doubles.
+/// First wait before a broken connection is made again. It doubles.
 const RETRY_MS: u64 = 100;
 /// Longest wait.
 const RETRY_MAX_MS: u64 = 2_000;
-/// How often an SSD that is filling is asked whether it still is.
+/// Interval at which a filling SSD is asked whether it still fills.
 const LOOK_MS: u64 = 2_000;
 
 /// A change of an SSD's presence, which the link reports to the core.
@@ -45,13 +45,13 @@ pub(super) enum News {
     Condition(Condition),
 }
 
-/// What the owner of a link has to do.
+/// Work for the owner of a link.
 pub(super) enum Output {
     /// Tell the core.
     Answer(CommandId, Answer),
     /// Tell the core.
     News(News),
-    /// Connect anew, where that may block, and hand the outcome to [`Link::dialled`].
+    /// Connect again, which may block, and pass the result to [`Link::dialled`].
     Dial(Reconnect),
 }
 
@@ -66,9 +66,9 @@ pub(super) struct Link {
     index: u16,
     peer: String,
     queue: Box<dyn AdminQueue>,
-    /// The connection can be made anew.
+    /// Whether the connection can be made again.
     lasts: bool,
-    /// How to connect anew; `None` while a try is under way.
+    /// Function that connects again; `None` during a try.
     reconnect: Option<Reconnect>,
     /// Commands of the core have an id. The link's own questions have none.
     exchange: Exchange<Option<CommandId>, Say>,
@@ -77,7 +77,7 @@ pub(super) struct Link {
     deadline_ms: u64,
     state: State,
     condition: Condition,
-    /// The link gives up the connection when the SSD is silent.
+    /// Whether the link gives up the connection when the SSD is silent.
     is_close: bool,
     /// When the link next asks the SSD for its condition, which only a start of the SSD makes worse.
     look_at: Option<u64>,
@@ -123,7 +123,7 @@ impl Link {
         self.index
     }
 
-    /// When [`Self::attend`] is next wanted, beside completions.
+    /// Time of the next [`Self::attend`], beside completions.
     pub(super) fn wakes_at(&self) -> Option<u64> {
         match &self.state {
             State::Up { probe_at, watch } => {
@@ -140,7 +140,7 @@ impl Link {
         self.exchange.awaits()
     }
 
-    /// From now on an SSD that is silent is given up, where there is a way back.
+    /// From now on gives up a silent SSD, if it can be connected again.
     pub(super) fn watch_closely(&mut self, now: u64) {
         self.is_close = self.lasts;
         let first = now + self.probe_ms();
@@ -154,12 +154,12 @@ impl Link {
         if self.is_close { ALIVE_MS } else { PROBE_MS }
     }
 
-    /// What is to be done, oldest first.
+    /// Takes the next output, oldest first.
     pub(super) fn pop(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// Takes a command; [`Self::attend`] sends it.
+    /// Takes a command. [`Self::attend`] sends it.
     pub(super) fn give(&mut self, id: CommandId, command: Command) {
         let talk = match &self.state {
             State::Down { why, .. } => Err(Answer::Lost(format!("it is down: {why}"))),
@@ -174,8 +174,8 @@ impl Link {
         }
     }
 
-    /// Takes completions, looks at deadlines, probes, and sends what may be sent; while the SSD is down, has
-    /// it dialled when that is due.
+    /// Takes completions, checks deadlines, probes the SSD, and sends what may be sent. While the SSD is
+    /// down, it starts dialling when that is due.
     pub(super) fn attend(&mut self, now: u64) {
         match self.state {
             State::Up { .. } => {
@@ -201,9 +201,9 @@ impl Link {
         }
         let probe_ms = self.probe_ms();
         let State::Up { probe_at, watch } = &mut self.state else { return Ok(()) };
-        let seen = if self.is_close { watch.look(now) } else { now };
+        let seen = watch.look(now, if self.is_close { STEP_MS } else { LONG_STEP_MS });
         self.exchange.step(seen)?;
-        // A completion says as much about the connection as a probe.
+        // A completion proves as much about the connection as a probe.
         if heard {
             *probe_at = now + probe_ms;
             watch.heard(seen);
@@ -226,7 +226,7 @@ impl Link {
         Ok(())
     }
 
-    /// The queue is not used any more.
+    /// Handles the loss of the queue.
     fn fell(&mut self, now: u64, error: ChannelError) {
         let error = self.exchange.end(error);
         self.collect(now);
@@ -258,7 +258,7 @@ impl Link {
                         self.outputs.push_back(Output::News(News::Condition(condition)));
                     }
                 }
-                // Why there was no answer, the probes find out.
+                // The probes find out why there was no answer.
                 (_, Said::Unheard | Said::Answer(_)) => self.look_at = Some(now + LOOK_MS),
             }
         }

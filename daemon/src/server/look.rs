@@ -24,8 +24,18 @@ pub(super) struct Looker {
 pub struct Look {
     /// The fleet map and the SSDs.
     pub map: GetMapResponse,
-    /// The volumes, and how large a new one can be.
+    /// The volumes, and the size of the largest new one.
     pub list: Response<ListResponse>,
+}
+
+impl Look {
+    /// Whether another look has found the same.
+    #[must_use]
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        self.map == other.map
+            && self.list.get_ref() == other.list.get_ref()
+            && self.list.metadata().as_ref() == other.list.metadata().as_ref()
+    }
 }
 
 async fn look(service: Service) -> Result<Look, Status> {

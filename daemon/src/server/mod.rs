@@ -48,7 +48,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tonic::service::interceptor::InterceptedService;
 
-/// Calls of one connection at once; further ones wait. Each may hold an answer until its client takes it.
+/// Calls of one connection at once. Further ones wait. Each may hold an answer until its client takes it.
 const STREAMS: u32 = 32;
 /// Longest message of a client: the longest Create is far below it.
 const MESSAGE_BYTES: usize = 64 << 10;
@@ -69,7 +69,7 @@ pub enum DaemonError {
         /// The system's error.
         cause: std::io::Error,
     },
-    /// The address is one that others reach, and callers need no proof there.
+    /// Others reach the address, and callers need no proof there.
     #[error("{0}")]
     Exposed(String),
     /// A certificate or a key cannot be used.
@@ -86,10 +86,10 @@ pub enum DaemonError {
     /// A thread or the runtime could not be started.
     #[error("the daemon cannot start a thread: {0}")]
     Thread(#[source] std::io::Error),
-    /// The SSDs did not all answer in time.
+    /// Some SSDs did not answer in time.
     #[error("the daemon did not start within {after:?}; it waits for {waits_for}")]
     StartTimeout {
-        /// How long was waited.
+        /// Length of the wait.
         after: Duration,
         /// The step that it waited for.
         waits_for: String,
@@ -157,7 +157,7 @@ async fn serve_and_tell(
 }
 
 async fn wait_for_start(mut state: watch::Receiver<State>, after: Duration) -> Result<(), DaemonError> {
-    // In time or not, the state says how it went.
+    // The state says whether it was in time.
     tokio::time::timeout(after, state.wait_for(|s| !matches!(s, State::Starting(_)))).await.map(drop).ok();
     let state = state.borrow().clone();
     match state {
@@ -307,7 +307,7 @@ impl Daemon {
         self.local_addr
     }
 
-    /// It still serves. When not, [`Self::stop`] says why.
+    /// Whether it still serves. If not, [`Self::stop`] says why.
     pub fn is_serving(&self) -> bool {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }

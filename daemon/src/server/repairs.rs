@@ -35,7 +35,7 @@ pub(super) fn request(message: RepairRequest) -> Result<Request, Failure> {
     Ok(Request::Repair { order })
 }
 
-/// What an SSD says of its repairs.
+/// The report of an SSD's repairs as a message.
 pub(super) fn shown(view: RepairView) -> SsdRepair {
     let (log, away) = match view.says {
         Ok(log) => (log, String::new()),

@@ -21,8 +21,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// How long a loop sleeps when it waits for nothing.
+/// Sleep of a loop that waits for nothing.
 pub(super) const IDLE: Duration = Duration::from_secs(3600);
+/// Longest sleep of the core's loop.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// An input of the loop.
 #[derive(Debug)]
@@ -33,20 +35,20 @@ pub(super) enum Input {
     Closed { connection: u64 },
     /// A command ended.
     Completed { id: CommandId, answer: Answer },
-    /// An SSD went, or came back.
+    /// An SSD went away or came back.
     Presence { ssd: u16, news: News },
 }
 
-/// The SSDs that are not there, and why.
+/// The SSDs that are away, and why.
 pub(super) type Absent = Arc<BTreeMap<u16, String>>;
 
-/// The SSDs that say that acknowledged writes may be missing there.
+/// The SSDs that report that acknowledged writes may be missing there.
 pub(super) type Conditions = BTreeMap<u16, Condition>;
 
 /// The fleet map in use: its epoch and its bytes.
 pub(super) type InUse = (u64, Arc<[u8]>);
 
-/// Where the daemon is in its life.
+/// State of the daemon.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum State {
     /// It waits for this.
@@ -98,7 +100,7 @@ pub(super) struct Driver {
     absent: watch::Sender<Absent>,
     conditions: watch::Sender<Conditions>,
     maps: watch::Sender<Option<InUse>>,
-    /// Silent SSDs are given up.
+    /// Whether silent SSDs are given up.
     watches_closely: bool,
 }
 
@@ -148,8 +150,10 @@ impl Driver {
         loop {
             self.carry_out();
             let now = self.clock.now_ms();
+            // The sleep's clock stands still while the machine is suspended, and the core's goes on.
             let wait =
                 self.core.next_event().map_or(IDLE, |at| Duration::from_millis(at.saturating_sub(now)));
+            let wait = wait.min(LONGEST_WAIT);
             tokio::select! {
                 input = self.inputs.recv() => {
                     let now = self.clock.now_ms();
@@ -208,8 +212,8 @@ impl Driver {
                         tracing::debug!(ticket = ticket.0, ?code, message = %failure.message, "refused");
                     }
                     if let Some(reply) = self.replies.remove(&ticket) {
-                        // A client that hung up does not want the answer; its request is carried out all
-                        // the same.
+                        // A client that hung up does not want the answer. Its request is executed
+                        // nevertheless.
                         reply.send(result).ok();
                     }
                 }
@@ -255,7 +259,7 @@ impl Driver {
     }
 }
 
-/// Which start of a daemon this is; not 0.
+/// Number of this start of a daemon; not 0.
 fn drawn() -> u64 {
     let mut bytes = [0; 8];
     random::fill(&mut bytes);

@@ -90,14 +90,14 @@ pub(super) struct Service {
 pub const SSD_DOWN: &str = "gnstor-ssd-down";
 /// The same of each SSD that may lack acknowledged writes and so serves no reads: its index.
 pub const SSD_FILLING: &str = "gnstor-ssd-filling";
-/// The same of each SSD that could not read all of its permission metadata when it started: its index.
+/// The header for SSDs that could not read all of their permission metadata at the start: their indexes.
 pub const SSD_DAMAGED: &str = "gnstor-ssd-damaged";
 
 /// Metadata of a List that asks how large a new volume can be. The answer has it once for each number of
 /// replicas: the number and the bytes.
 pub const ROOM: &str = "gnstor-room";
 
-/// The same, once, where the SSDs ask no host for a proof.
+/// The header that says, once, that the SSDs ask no host for a proof.
 pub const NO_AUTH: &str = "gnstor-no-auth";
 
 /// How clients reach an SSD.
@@ -125,7 +125,7 @@ impl Service {
         Self { inputs, ssds, absent, conditions, maps, stream: config.keep_alive, patience, manager_key }
     }
 
-    /// An answer that says which SSDs are down.
+    /// Adds to an answer which SSDs are down.
     pub(super) fn with_absent<T>(&self, answer: T) -> Response<T> {
         let mut response = Response::new(answer);
         if self.manager_key.is_none() {
@@ -166,7 +166,7 @@ impl Service {
         RegisterResponse { client_id, serial, secret }
     }
 
-    /// Has the core serve a request, if it is one.
+    /// Makes the core execute a request, if the message is a valid one.
     pub(super) async fn ask<M>(
         &self,
         call: &'static str,

@@ -35,7 +35,7 @@ enum Work {
         reconnect: Reconnect,
         outcome: Result<Box<dyn AdminQueue>, ChannelError>,
     },
-    /// Silent SSDs are given up from now on.
+    /// From now on silent SSDs are given up.
     WatchClosely,
     Stop,
 }
@@ -49,7 +49,7 @@ pub(super) struct Ssds {
 }
 
 impl Ssds {
-    /// Starts the thread. What it has to tell goes to `inputs`.
+    /// Starts the thread. Its events go to `inputs`.
     pub(super) fn start(
         array: Vec<SsdPort>,
         deadline: Duration,
@@ -66,21 +66,21 @@ impl Ssds {
         Ok(Self { work, stopping, thread: Some(thread) })
     }
 
-    /// Has an SSD execute a command.
+    /// Makes an SSD execute a command.
     pub(super) fn give(&self, ssd: u16, id: CommandId, command: Command) {
         // The thread ends only when this daemon does, and then the answer has no reader.
         self.work.send(Work::Command { ssd, id, command }).ok();
     }
 
-    /// From now on SSDs that are silent are given up.
+    /// From now on silent SSDs are given up.
     pub(super) fn watch_closely(&self) {
         self.work.send(Work::WatchClosely).ok();
     }
 }
 
 impl Drop for Ssds {
-    /// Waits for the commands in flight and for the connections that are being made. The owner of the daemon
-    /// may rely on the queues being gone afterwards. The wait for commands is bounded by the deadline of one.
+    /// Waits for the commands in flight and for the connections that are being made. So the daemon's owner
+    /// can rely on the queues being gone afterwards. The deadline of one command bounds the wait.
     fn drop(&mut self) {
         // Relaxed: the flag orders nothing. It only saves the thread the commands that are not sent yet.
         self.stopping.store(true, Ordering::Relaxed);
@@ -136,10 +136,11 @@ impl Loop {
         }
     }
 
-    /// Attends to every link; whether one had something to say.
+    /// Attends to every link. Returns whether one had an event.
     fn attend(&mut self) -> bool {
         let mut worked = false;
-        // Before completions are taken: one that came while this process was stopped is not late.
+        // The clock is read before completions are taken: one that came while this process was stopped is not
+        // late.
         let now = self.clock.running_ms();
         for link in &mut self.links {
             let ssd = link.index();
@@ -154,7 +155,7 @@ impl Loop {
                 match output {
                     Output::Answer(id, answer) => {
                         log(&answer);
-                        // Without a reader the daemon is stopping.
+                        // If the reader is gone, the daemon is stopping.
                         self.inputs.send(Input::Completed { id, answer }).ok();
                     }
                     Output::News(news) => drop(self.inputs.send(Input::Presence { ssd, news })),
@@ -171,7 +172,7 @@ impl Loop {
         worked
     }
 
-    /// Waits for work; nothing has happened for so long.
+    /// Waits for work, after nothing has happened for `quiet`.
     fn rest(&mut self, quiet: Duration) {
         let awaits = self.links.iter().any(Link::awaits);
         if awaits && quiet < EAGER {
@@ -185,7 +186,7 @@ impl Loop {
         }
         match self.inbox.recv_timeout(nap) {
             Ok(work) => self.take(work),
-            // It holds a sender itself.
+            // It has a sender of its own.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
     }
@@ -206,7 +207,7 @@ impl Loop {
     }
 }
 
-/// Connects with an SSD on a thread of its own. Where there is no thread the way back is returned.
+/// Connects to an SSD on a thread of its own. If no thread can be made, the function to connect is returned.
 fn dial(
     ssd: u16,
     reconnect: Reconnect,

@@ -2,16 +2,15 @@
 //! A simulated SSD: the vendor commands of `gnstor_proto::vendor` on bytes, and faults on demand. It shares
 //! no code with the daemon beyond `proto`, so that a wrong reading of the contract shows.
 
+mod ssds;
+
+pub(crate) use ssds::{SSD_BYTES, SimArray};
+
 use crate::repair::SimFill;
-use crate::voter::{MapLog, SimVote};
-use gnstor_daemon::SsdPort;
-use gnstor_daemon::core::{Answer, Command};
-use gnstor_daemon::port::Talk;
-use gnstor_fabric::admin::{AdminQueue, Capsule, ChannelError, Data, Exchange};
-use gnstor_proto::fabrics::ssd_subnqn;
+use crate::voter::SimVote;
+use gnstor_fabric::admin::{Capsule, ChannelError, Data};
 use gnstor_proto::nvme::admin::{GET_LOG_PAGE, IDENTIFY, KEEP_ALIVE};
 use gnstor_proto::nvme::{Cqe, Sqe};
-use gnstor_proto::placement::map3::State3;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::repair::FILL_LID;
 use gnstor_proto::scrub::{SCRUB_LID, ScrubLog};
@@ -19,20 +18,20 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{Detail, Refusal};
 use gnstor_proto::vendor::{ENTRY_BYTES, GET_HELD, VolumeEntry, WRITE_LEASE_MS, opcode, takes_lease};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use zerocopy::IntoBytes;
 
 /// A fault of the next command.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// It never arrives.
+    /// The command never arrives.
     LostBefore,
-    /// It is carried out, the completion is lost.
+    /// The command is executed, and its completion is lost.
     LostAfter,
-    /// It is refused.
+    /// The command is refused.
     Refuse(Refusal),
-    /// It takes this long, for real, and commands behind it do not.
+    /// The command takes this long in real time, and later commands do not wait for it.
     Delay(Duration),
 }
 
@@ -43,9 +42,9 @@ pub(crate) struct SimSsd {
     pub(crate) map: Option<AnyMap>,
     /// The highest term of a command.
     pub(super) term: u64,
-    /// Who it is, and what it granted and holds as a voter.
+    /// Its identity, and what it granted and holds as a voter.
     pub(crate) vote: SimVote,
-    /// Deleted volumes stay in the table for so many commands.
+    /// Deleted volumes stay in the table for this number of commands.
     pub(crate) sweep_commands: u32,
     sweeps: BTreeMap<Vid, u32>,
     /// The last generation of volumes that were swept.
@@ -56,9 +55,9 @@ pub(crate) struct SimSsd {
     pub(crate) dead: bool,
     /// It says that acknowledged writes may be missing.
     pub(crate) filling: bool,
-    /// It is so much smaller than the others.
+    /// Number of bytes by which its capacity is smaller than the others'.
     pub(crate) lacks_bytes: u64,
-    /// Its scrub, and the share of its repairs.
+    /// State of its scrub, and the share of its repairs.
     pub(crate) scrub: ScrubLog,
     /// The places that it fills.
     pub(crate) fill: SimFill,
@@ -92,7 +91,7 @@ impl SimSsd {
         Ok(())
     }
 
-    /// Carries out a capsule, or fails as `fault` says: its completion, and the bytes that it brings.
+    /// Executes a capsule, or fails as `fault` says. Returns its completion, and the bytes that it brings.
     pub(crate) fn carry_out(
         &mut self,
         capsule: &Capsule,
@@ -268,154 +267,6 @@ impl SimSsd {
         }
         self.map = Some(map);
         Ok(0)
-    }
-}
-
-/// The array; clones are the same SSDs.
-#[derive(Clone, Debug)]
-pub(crate) struct SimArray(Vec<Arc<Mutex<SimSsd>>>);
-
-/// Capacity of each SSD.
-pub(crate) const SSD_BYTES: u64 = 1 << 30;
-
-impl SimArray {
-    pub(crate) fn new(ssds: usize) -> Self {
-        let log = Arc::<Mutex<MapLog>>::default();
-        let ssd = |index| {
-            let vote = SimVote::new(u16::try_from(index).unwrap(), Arc::clone(&log));
-            Arc::new(Mutex::new(SimSsd { vote, ..SimSsd::default() }))
-        };
-        Self((0..ssds).map(ssd).collect())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn ssd(&self, index: usize) -> MutexGuard<'_, SimSsd> {
-        self.0[index].lock().unwrap()
-    }
-
-    pub(crate) fn queue(&self, index: usize) -> SimQueue {
-        SimQueue { ssd: self.0[index].clone(), taken: Vec::new(), brought: BTreeMap::new() }
-    }
-
-    /// Has an SSD execute one command, alone.
-    pub(crate) fn execute(&self, index: usize, command: Command) -> Answer {
-        let mut exchange = Exchange::new(format!("SSD {index}"), 1_000);
-        match Talk::start(command) {
-            Ok(talk) => exchange.give((), talk),
-            Err(answer) => return answer,
-        }
-        while let Some(capsule) = exchange.next(0) {
-            let mut ssd = self.ssd(index);
-            let fault = if ssd.dead { None } else { ssd.faults.pop_front() };
-            match ssd.carry_out(&capsule, fault) {
-                Ok((cqe, brought)) => {
-                    exchange.completed(cqe, |_, data| data.copy_from_slice(&brought)).unwrap()
-                }
-                Err(error) => drop(exchange.end(error)),
-            }
-        }
-        exchange.pop().expect("each command has an answer").1
-    }
-
-    pub(crate) fn ports(&self) -> Vec<SsdPort> {
-        let port = |index: usize| SsdPort {
-            index: u16::try_from(index).unwrap(),
-            subnqn: ssd_subnqn(u16::try_from(index).unwrap()),
-            transport: "tcp".into(),
-            address: format!("127.0.0.1:{}", 4420 + index),
-            capacity_bytes: SSD_BYTES,
-            model: "simulated".into(),
-            queue: Box::new(self.queue(index)),
-            reconnect: None,
-        };
-        (0..self.len()).map(port).collect()
-    }
-
-    /// As [`Self::ports`]; a connection that broke is made anew.
-    pub(crate) fn lasting_ports(&self) -> Vec<SsdPort> {
-        let mut ports = self.ports();
-        for (index, port) in ports.iter_mut().enumerate() {
-            let array = self.clone();
-            port.reconnect = Some(Box::new(move || {
-                let peer = format!("SSD {index}");
-                if array.ssd(index).dead {
-                    return Err(ChannelError::Refused { peer, cause: "no SSD listens there".into() });
-                }
-                Ok(Box::new(array.queue(index)))
-            }));
-        }
-        ports
-    }
-
-    /// The newest map that an SSD has.
-    pub(crate) fn newest(&self) -> Option<AnyMap> {
-        let maps = (0..self.len()).filter_map(|index| self.ssd(index).map.clone());
-        maps.max_by_key(Rows::epoch)
-    }
-
-    /// The newest map leaves this SSD out, or names another one in its place.
-    pub(crate) fn is_out(&self, index: usize) -> bool {
-        let number = u16::try_from(index).unwrap();
-        let Some(map) = self.newest() else { return false };
-        let is_other = matches!(&map, AnyMap::Three(map) if !map.ssds[index].is(&self.ssd(index).vote.uuid));
-        is_other || map.state(number) == Some(State3::Out)
-    }
-
-    /// The entries that serve I/O, the same on every SSD that the newest map does not leave out.
-    ///
-    /// # Panics
-    /// If two SSDs differ.
-    pub(crate) fn agreed(&self) -> Vec<VolumeEntry> {
-        let there: Vec<usize> = (0..self.len()).filter(|&index| !self.is_out(index)).collect();
-        let first = self.ssd(there[0]).active();
-        for &index in &there[1..] {
-            assert_eq!(self.ssd(index).active(), first, "SSD {index} differs from SSD {}", there[0]);
-        }
-        first
-    }
-}
-
-/// A connection to a simulated SSD.
-#[derive(Debug)]
-pub(crate) struct SimQueue {
-    ssd: Arc<Mutex<SimSsd>>,
-    /// Capsules, their faults, and when they are carried out.
-    taken: Vec<(Instant, Capsule, Option<Fault>)>,
-    /// What completed commands have brought, by offset in the window.
-    brought: BTreeMap<usize, Vec<u8>>,
-}
-
-impl AdminQueue for SimQueue {
-    #[expect(clippy::disallowed_methods, reason = "delays are in real time")]
-    fn send(&mut self, capsule: &Capsule) -> Result<(), ChannelError> {
-        let mut ssd = self.ssd.lock().unwrap();
-        let is_probe = matches!(capsule.sqe.opcode, KEEP_ALIVE | GET_LOG_PAGE);
-        let fault = if is_probe || ssd.dead { None } else { ssd.faults.pop_front() };
-        let delay = if let Some(Fault::Delay(delay)) = fault { delay } else { Duration::ZERO };
-        self.taken.push((Instant::now() + delay, capsule.clone(), fault));
-        Ok(())
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "delays are in real time")]
-    fn poll(&mut self) -> Result<Option<Cqe>, ChannelError> {
-        let now = Instant::now();
-        let Some(due) = self.taken.iter().position(|(at, ..)| *at <= now) else { return Ok(None) };
-        let (_, capsule, fault) = self.taken.remove(due);
-        let done = self.ssd.lock().unwrap().carry_out(&capsule, fault);
-        let (cqe, brought) = done.inspect_err(|_| self.taken.clear())?;
-        self.brought.insert(capsule.at, brought);
-        Ok(Some(cqe))
-    }
-
-    fn read(&mut self, at: usize, data: &mut [u8]) {
-        data.copy_from_slice(&self.brought[&at]);
-    }
-
-    fn give_up(&mut self, _: &ChannelError) {
-        self.taken.clear();
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Drives a core against a simulated array, one command at a time, on a clock that the test moves. The
-//! commands of an SSD are executed as they were given, or overtake each other as far as they may.
+//! Drives a core against a simulated array, one command at a time, on a clock that the test advances. An SSD
+//! executes its commands in the order given, or lets them overtake each other where that is allowed.
 
 use crate::array::{SSD_BYTES, SimArray, SimSsd};
 use gnstor_daemon::core::failure::Failure;
@@ -17,7 +17,7 @@ use gnstor_proto::vendor::{Limits, VolumeEntry};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// A core that gives more commands than these while no time passes gives them without end.
+/// If a core gives more commands than these while no time passes, it never stops.
 const MOST_AT_ONCE: u32 = 20_000;
 
 pub(crate) type Outcome = Result<Reply, Failure>;
@@ -33,7 +33,7 @@ pub(crate) struct Bench {
     pub(crate) array: SimArray,
     queues: Vec<VecDeque<(CommandId, Command)>>,
     pub(crate) replies: BTreeMap<Ticket, Outcome>,
-    /// Replies in the order they came.
+    /// Replies in the order of their arrival.
     pub(crate) news: VecDeque<(Ticket, Outcome)>,
     pub(crate) stopped: Option<Stop>,
     pub(crate) now: u64,
@@ -92,12 +92,13 @@ impl Bench {
         }
     }
 
-    /// Has an SSD execute its next command; false if it has none.
+    /// Makes an SSD execute its next command. Returns false if it has none.
     pub(crate) fn execute(&mut self, ssd: usize) -> bool {
         self.execute_one(ssd, 0)
     }
 
-    /// Has an SSD execute one of the commands that none before it holds up: `which`, round and round.
+    /// Makes an SSD execute one of the commands that need not wait for an earlier one: number `which`, modulo
+    /// their count.
     pub(crate) fn execute_one(&mut self, ssd: usize, which: usize) -> bool {
         let mut orders = BTreeSet::new();
         let is_first = |command: &Command| port::order(command).is_none_or(|order| orders.insert(order));
@@ -126,7 +127,7 @@ impl Bench {
         self.drain();
     }
 
-    /// It is back, and the daemon notices.
+    /// The SSD is back, and the daemon notices.
     pub(crate) fn find(&mut self, ssd: u16) {
         self.array.ssd(usize::from(ssd)).dead = false;
         self.core.ssd_found(ssd);
@@ -273,7 +274,7 @@ pub(crate) fn created(outcome: Outcome) -> VolumeEntry {
     }
 }
 
-/// Asserts the code, and that the sentence holds each of `words`.
+/// Asserts the code, and that the sentence contains each of `words`.
 #[track_caller]
 pub(crate) fn refused(outcome: &Outcome, code: GrpcCode, words: &[&str]) {
     let failure = outcome.as_ref().expect_err("a refusal");

@@ -28,7 +28,8 @@ fn of_format_2(ssds: usize) -> (SimArray, FleetMap) {
     (array, map)
 }
 
-/// The map is the next one, with the same places, and each SSD has it; the array drops an SSD by it.
+/// Checks that the map is the next one, with the same places, and that each SSD has it. By it the array drops
+/// an SSD.
 fn is_converted(bench: &mut Bench, old: &FleetMap) {
     let map = newest(bench);
     assert_eq!((map.epoch, usize::from(map.width)), (old.epoch + 1, old.width()));

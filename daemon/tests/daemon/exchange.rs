@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The core and an [`Exchange`] for each SSD in virtual time: a fence of one volume holds up no other.
+//! The core with an [`Exchange`] for each SSD, in virtual time: a fence of one volume delays no other volume.
 
 use crate::array::{SSD_BYTES, SimArray};
 use crate::bench::{Outcome, client, config, create, delete, name, opened, read, release, renew, write};
@@ -16,12 +16,12 @@ use std::collections::BTreeMap;
 
 /// Longest wait for one admin command, ms.
 const DEADLINE: u64 = 5_000;
-/// What a command takes, ms.
+/// Time of a command, ms.
 const QUICK: u64 = 1;
-/// What a fence takes, ms.
+/// Time of a fence, ms.
 const FENCE: u64 = 2_000;
 
-/// A daemon and its SSDs. Each SSD takes many commands at once; some are slow.
+/// A daemon and its SSDs. Each SSD takes many commands at once; some commands are slow.
 struct World {
     core: Core,
     array: SimArray,
@@ -34,7 +34,7 @@ struct World {
     fenced: Option<(usize, Vid)>,
     /// VOLUME LIST takes long on this SSD.
     slow_list: Option<usize>,
-    /// When each request was answered, and how.
+    /// Time and result of each request.
     replies: BTreeMap<Ticket, (u64, Outcome)>,
     tickets: u64,
 }

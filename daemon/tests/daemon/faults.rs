@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One SSD fails: the call says which, and the others are brought back to one state. In the end the failed
-//! SSD has that state too.
+//! One SSD fails: the call names it, and the others are brought back to one state. In the end the failed SSD
+//! has that state, too.
 
 use crate::array::{Fault, SimArray};
 use crate::bench::{

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bent protobuf requests of every call, over real connections. Each gets a status that says what is wrong
-//! with the request, and never one that says that the daemon is broken. A good client beside them works.
+//! Mutated protobuf requests of every call, over real connections. Each gets a status that says what is wrong
+//! with the request, and never one that says that the daemon is broken. A correct client beside them works.
 
 use crate::array::SimArray;
 use crate::deadline::{Deadline, LIMIT};
@@ -48,7 +48,7 @@ const WATCH: &str = "/gnstor.v1.Fleet/WatchMap";
 /// The first of [`CALLS`] that an operator makes.
 const FLEET: usize = 13;
 
-/// Good requests of a client whose id is 1.
+/// Correct requests of a client with id 1.
 fn good() -> Vec<Vec<u8>> {
     let (name, principal, client_id) = ("fuzz".to_owned(), "anna".to_owned(), 1);
     let create = CreateRequest {
@@ -116,7 +116,7 @@ fn the_corpus_has_a_request_of_every_call() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/hostile/corpus/grpc.bin");
         std::fs::write(path, file_of(&good)).expect("it can be written");
     }
-    // The order of a map's entries is not fixed, but there is one entry.
+    // The order of a map's entries is not fixed, but there is only one entry.
     assert_eq!(inputs(CORPUS), good);
 }
 
@@ -138,12 +138,12 @@ async fn call(channel: &Channel, path: &str, body: Vec<u8>) -> Result<(), Status
         return grpc.unary(request, path, crate::trust::Bytes).await.map(|_| ());
     }
     let mut maps = grpc.server_streaming(request, path, crate::trust::Bytes).await?.into_inner();
-    // One with the newest map hears nothing for some seconds.
+    // A stream with the newest map gets nothing for some seconds.
     let first = tokio::time::timeout(Duration::from_millis(20), maps.message()).await;
     first.unwrap_or(Ok(None)).map(|_| ())
 }
 
-/// What is wrong is wrong with the request.
+/// Whether the status blames the request.
 fn is_the_callers(status: &Status) -> bool {
     !matches!(
         status.code(),

@@ -309,7 +309,7 @@ fn thirty_seconds_after_a_loss_the_places_are_drawn_among_the_others() {
     bench.run_for(2_000);
     assert_eq!((holes(&bench), states(&bench)[5]), (0, State3::Out));
     all_maps_keep(&bench, 2);
-    // It is back, and has no place: it takes those of the next one that does not come back.
+    // It is back without a place. It gets those of the next SSD that does not come back.
     bench.find(5);
     bench.run_for(5_000);
     bench.ask(create("b")).unwrap();

@@ -309,7 +309,7 @@ fn a_slow_ssd_does_not_hold_up_who_does_not_need_it() {
     });
 }
 
-/// A release whose SSD answers after 2 s, as one whose fence waits for its deadline.
+/// A release whose SSD answers after 2 s, like one whose fence waits for its deadline.
 #[test]
 fn a_slow_change_of_one_volume_does_not_hold_up_changes_of_others() {
     let _deadline = Deadline::after(LIMIT);
@@ -335,7 +335,8 @@ fn a_slow_change_of_one_volume_does_not_hold_up_changes_of_others() {
     });
 }
 
-/// Twenty slow changes are more than a queue takes at once: the SSD is probed beside them, and none is lost.
+/// Twenty slow changes are more than a queue takes at once. The SSD is probed beside them, and no change is
+/// lost.
 #[test]
 fn an_ssd_that_is_slow_with_many_volumes_is_not_taken_for_gone() {
     let _deadline = Deadline::after(LIMIT);

@@ -10,7 +10,7 @@ use gnstor_fleet::map::FleetView as _;
 use gnstor_proto::placement::map3::{Place3, State3};
 use gnstor_proto::status::GrpcCode::FailedPrecondition;
 
-/// Blocks of the volume of one replica: some are on each SSD.
+/// Blocks of the volume of one replica. Each SSD has some of them.
 const BLOCKS: u64 = 64 * 16;
 
 /// Each SSD has the only copy of some blocks.
@@ -44,7 +44,7 @@ fn note(bench: &Bench, ssd: u16) -> String {
     bench.core.fleet().unwrap().ssds[usize::from(ssd)].away.clone().unwrap()
 }
 
-/// All SSDs take part, each place serves, and a volume can be made.
+/// Checks that all SSDs take part, each place serves, and a volume can be made.
 fn is_whole(bench: &mut Bench, ssds: usize) {
     assert_eq!(states(bench), vec![State3::In; ssds]);
     let map = newest(bench);
@@ -138,7 +138,7 @@ fn where_all_copies_are_lossy_one_ssd_after_the_other_is_taken_back() {
     is_whole(&mut bench, 3);
 }
 
-/// Whatever daemon goes on, at whatever message the one before ended.
+/// The next daemon starts after each message of the previous one.
 #[test]
 fn a_daemon_that_ends_in_between_leaves_a_state_from_which_the_next_one_goes_on() {
     let _deadline = Deadline::after(LIMIT);

@@ -27,7 +27,7 @@ fn with_a_hole(old: Option<FleetMap>) -> SimArray {
     array
 }
 
-/// An array of four whose daemon serves, with volume "a".
+/// An array of four SSDs whose daemon serves, with volume "a".
 fn serving() -> Bench {
     let mut bench = Bench::start(&SimArray::new(4), 0);
     bench.ask(create("a")).unwrap();
@@ -180,7 +180,7 @@ fn a_change_ends_when_the_silent_ssd_has_been_dropped() {
     }
     assert_eq!(known(&mut bench), next);
     bench.ask(create("c")).unwrap();
-    // It wakes up and answers all that it was ever given.
+    // It wakes up and answers all commands that it ever got.
     bench.run_until_quiet();
     assert!(bench.stopped.is_none());
     for ssd in MEMBERS {
@@ -210,7 +210,7 @@ fn what_is_repeated_for_an_ssd_ends_when_it_has_been_dropped() {
     }
 }
 
-/// All others have deleted the volume; the SSD that has not is dropped.
+/// All other SSDs have deleted the volume. The SSD that has not is dropped.
 #[test]
 fn a_deletion_that_only_the_dropped_ssd_lacks_is_done() {
     let _deadline = Deadline::after(LIMIT);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an operator sees of the fleet, and does to it.
+//! The fleet as an operator sees it, and the operator's calls.
 
 use crate::array::SimArray;
 use crate::bench::{Bench, Outcome, create, refused};

@@ -50,7 +50,7 @@ fn a_reader_is_let_in_while_an_ssd_is_away_which_hears_of_it_later() {
     assert!(matches!(bench.ask(read("a", 6)), Ok(Reply::Opened { .. })));
     let readers = |bench: &Bench, ssd: usize| bench.array.ssd(ssd).active()[0].readers.clone();
     assert_eq!((readers(&bench, 0), readers(&bench, 1)), (vec![client(6)], vec![]));
-    // With another one away, too, there is still an SSD that has it; with none there is not.
+    // When a second SSD is lost, one SSD still has the entry. When all SSDs are lost, none has it.
     bench.lose(0);
     assert!(bench.ask(read("a", 7)).is_ok());
     bench.lose(2);
@@ -163,7 +163,7 @@ fn a_deletion_that_an_ssd_missed_is_finished_when_it_is_back() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     let ticket = bench.send(delete("a", 1));
-    // The mark is everywhere; one SSD goes before it is told to delete.
+    // The mark is everywhere. One SSD goes away before it is told to delete.
     for ssd in [0, 1, 2] {
         bench.execute(ssd);
     }
@@ -182,7 +182,7 @@ fn an_ssd_that_comes_back_during_a_change_gets_it_whatever_it_said_before() {
     let old = bench.array.ssd(1).table.clone();
     let ticket = bench.send(read("a", 5));
     assert!(bench.execute(1) && bench.execute(2));
-    // It said yes, and comes back without it while SSD 0 is still to answer.
+    // It said yes, and comes back without the entry while SSD 0 has yet to answer.
     bench.lose(1);
     bench.array.ssd(1).table = old;
     bench.find(1);

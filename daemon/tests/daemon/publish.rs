@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Publish: at every moment a name leads to one volume that is whole, the old one or the new one.
+//! Publish: at every moment a name leads to one whole volume, the old one or the new one.
 
 use crate::array::{Fault, SimArray};
 use crate::bench::{Bench, client, create, created, delete, name, opened, read, refused, release, write};
@@ -115,7 +115,7 @@ fn a_volume_whose_name_is_being_taken_is_not_published() {
     assert_eq!(array.agreed().len(), 1);
 }
 
-/// The round of the publish, and the one that repeats it, miss an SSD. It is there again for an open.
+/// The round of the publish, and the round that repeats it, miss an SSD. The SSD is back for an open.
 #[test]
 fn a_publish_that_an_open_completes_deletes_the_replaced_volume() {
     let _deadline = Deadline::after(LIMIT);
@@ -170,8 +170,8 @@ fn get_now(bench: &mut Bench) -> VolumeEntry {
     }
 }
 
-/// Whatever is left after a crash: "v" is there once, whole, and it is the new one from the first SSD on
-/// that has it.
+/// Checks the state after a crash: "v" exists once and is whole, and it is the new one as soon as any SSD has
+/// that.
 fn check_after_a_crash(array: &SimArray, story: &str) {
     let new = (0..SSDS).any(|ssd| array.ssd(ssd).active().iter().any(|e| e.labels.contains(SHA256)));
     let mut second = Bench::start(array, 0);
@@ -182,7 +182,7 @@ fn check_after_a_crash(array: &SimArray, story: &str) {
     assert_eq!(found.len(), 1, "{story}: {left:?}");
     assert_eq!(found[0].labels.contains(SHA256), new, "{story}: {left:?}");
     assert_eq!(left.len(), if new { 1 } else { 2 }, "{story}: {left:?}");
-    // What is left can be replaced, deleted, and found by a third daemon.
+    // A third daemon can replace, delete and find what is left.
     let next = partial(&mut second, "next");
     second.ask(publish(&next, "v", true)).unwrap_or_else(|e| panic!("{story}: {e}"));
     second.run_for(5_000);

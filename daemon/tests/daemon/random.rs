@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 const SSDS: usize = 3;
 
-/// Without the writer: List does not show one whose lease has run out, the tables do.
+/// Entries without the writer: List does not show a writer whose lease has run out, the tables do.
 fn plain(entries: &[VolumeEntry]) -> Vec<VolumeEntry> {
     entries.iter().map(|e| VolumeEntry { writer: None, ..e.clone() }).collect()
 }
@@ -37,10 +37,10 @@ struct Run {
     model: Model,
     /// The map names voters, and the daemon changes it by itself.
     votes: bool,
-    /// SSDs whose last copies the operator may have called lost. Without leave to lose data the daemon takes
-    /// this for it where no volume has a block there.
+    /// SSDs whose last copies the operator may have called lost. If no volume has a block there, the daemon
+    /// accepts that without `lose_data`.
     given_up: BTreeSet<u16>,
-    /// No daemon can start any more.
+    /// No further daemon can start.
     is_over: bool,
 }
 
@@ -67,7 +67,7 @@ impl Run {
         while (0..SSDS).filter(|&ssd| self.execute(ssd)).count() > 0 {}
     }
 
-    /// As `Bench::run_for`, hearing each reply at the moment it comes.
+    /// As `Bench::run_for`, but hears each reply at the moment of its arrival.
     fn run_for(&mut self, ms: u64) {
         let end = self.bench.now + ms;
         self.run_until_quiet();
@@ -88,8 +88,8 @@ impl Run {
             self.model.give_up(&request);
         }
         self.bench = Bench::cold(&array, now);
-        // Where voters decide, three maps may follow each other, and each waits for lease and drift. They are
-        // one that was held, one without an SSD that lost writes, and one with the SSDs that are back.
+        // If voters decide, three maps may follow each other, and each waits for lease and drift. They are a
+        // held map, one without an SSD that lost writes, and one with the SSDs that are back.
         self.bench.run_for(if self.votes { 3_000 } else { 1_000 });
         let (serves, waits_for) = (self.bench.core.is_serving(), self.bench.core.waits_for());
         self.is_over = !self.may_start();
@@ -117,7 +117,8 @@ impl Run {
         self.hear();
     }
 
-    /// Empty SSDs get the places in which they are, and absent ones that lack writes are used as they are.
+    /// Empty SSDs get the places in which they are. Absent SSDs that lack writes are used with the content
+    /// that they have.
     fn repair_all(&mut self) {
         // A request that waits may keep an SSD absent until it ends.
         for (ms, lose_data) in [(1_000, false), (1_000, false), (100_000, true), (5_000, true), (5_000, true)]
@@ -152,8 +153,8 @@ impl Run {
         self.bench.pass(0);
     }
 
-    /// A lease of this volume, or one that is asked for already, ends cleanly. Not of a volume that is still
-    /// to be made: its number is not known.
+    /// A lease of this volume, or one that is requested already, ends cleanly. This does not apply to a
+    /// volume that is still being created, because its number is not known.
     fn all_is_acknowledged(&self, name: &str) -> bool {
         let makes = |request: &Request| match request {
             Request::Create(create) => create.name.as_str() == name,
@@ -174,7 +175,7 @@ impl Run {
         true
     }
 
-    /// A step; no map that it made active took the last copy of a volume that was there before and after.
+    /// Makes a step. No map that it activated took the last copy of a volume that existed before and after.
     fn judged_step(&mut self, step: Step) {
         let log = Arc::clone(&self.bench.array.ssd(0).vote.log);
         let (epoch, before) = (log.lock().unwrap().epoch(), self.volumes());
@@ -251,7 +252,7 @@ impl Run {
             }
             Step::Swap { ssd } if self.votes && self.may_swap(ssd) => {
                 self.bench.lose(u16::try_from(ssd).unwrap());
-                // What it was given is answered as lost.
+                // Commands to it are answered as lost.
                 while self.execute(ssd) {}
                 self.bench.format(ssd);
                 self.bench.find(u16::try_from(ssd).unwrap());
@@ -272,7 +273,7 @@ impl Run {
         assert_eq!(self.bench.stopped, None, "no other daemon runs");
     }
 
-    /// Without further faults every SSD comes to hold the same entries, and the daemon lists these.
+    /// Without further faults every SSD gets the same entries, and the daemon lists these.
     fn finish(mut self) {
         self.heal();
         self.repair_all();
@@ -293,7 +294,7 @@ impl Run {
     }
 }
 
-/// Takes the steps, ends all faults, and looks whether the array agrees with itself.
+/// Makes the steps, ends all faults, and checks that the array agrees with itself.
 fn comes_to_one_state(steps: Vec<Step>, sweep_commands: u32, takes: u32, votes: bool) {
     let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(SSDS);
@@ -345,7 +346,7 @@ proptest! {
         comes_to_one_state(steps, sweep_commands, takes, false);
     }
 
-    /// Two daemons on one array, in any interleaving: one is left, the other has stopped or never did
+    /// Two daemons on one array, in any interleaving. One is left, the other one has stopped or never did
     /// anything, and the SSDs agree.
     #[test]
     fn of_two_daemons_one_is_left(

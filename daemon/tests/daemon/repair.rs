@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A simulated SSD that fills and settles: so many questions take it so long.
+//! A simulated SSD that fills and settles. Each takes it a number of questions.
 
 use crate::array::SimSsd;
 use gnstor_proto::nvme::Sqe;
@@ -14,15 +14,15 @@ use std::collections::BTreeMap;
 /// A volume, its generation and its lease epoch.
 pub(crate) type Lease = (Vid, u32, u32);
 
-/// What an SSD knows of its fill; lost when it restarts.
+/// State of an SSD's fill; a restart loses it.
 #[derive(Default, Debug)]
 pub(crate) struct SimFill {
-    /// It fills since this epoch, and these rows.
+    /// It has been filling since this epoch, with these rows.
     since: u64,
     rows: Vec<usize>,
-    /// So many more questions are answered with *filling*.
+    /// Number of questions still to be answered with *filling*.
     left: u32,
-    /// How long a fill takes, in questions.
+    /// Length of a fill, in questions.
     pub(crate) takes: u32,
     /// The volumes that it settles, in which epoch, and how many questions each still takes.
     settles: BTreeMap<Lease, (u64, u32)>,
@@ -87,7 +87,7 @@ impl SimSsd {
         Ok(0)
     }
 
-    /// So many questions take it so long; it begins anew with another map.
+    /// A settle takes it a number of questions, and begins again with another map.
     pub(super) fn settle(&mut self, data: &[u8]) -> Result<u32, Refusal> {
         let of = SettleData::decode(data).map_err(|_| Refusal::InvalidField)?;
         self.check_term(of.term)?;

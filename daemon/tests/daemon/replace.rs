@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An empty SSD takes the place of one that is lost.
+//! An empty SSD takes the place of a lost one.
 
 use crate::bench::{Bench, Outcome, create, refused, write};
 use crate::deadline::{Deadline, LIMIT};
@@ -20,7 +20,7 @@ fn replace(bench: &mut Bench, ssd: u16) -> Outcome {
     bench.ask(Request::Replace { ssd, lose_data: false })
 }
 
-/// The SSD is lost, and an empty one is there.
+/// Loses the SSD, and starts an empty one at its address.
 fn swap(bench: &mut Bench, ssd: u16) {
     bench.lose(ssd);
     bench.run_for(DROP_MS);
@@ -65,7 +65,7 @@ fn an_empty_ssd_gets_the_places_of_the_lost_one_and_a_vote_when_it_takes_part() 
         bench.ask(create("c")).unwrap();
         assert_eq!(bench.array.agreed().len(), 3);
         all_maps_keep(&bench, 2);
-        // The array stands the loss of another voter.
+        // The array survives the loss of another voter.
         let other = after.voters().iter().find(|&other| other != ssd).unwrap();
         bench.lose(other);
         bench.run_for(DROP_MS + 100);
@@ -146,7 +146,7 @@ fn an_ssd_with_data_of_another_array_or_that_is_not_needed_is_refused_with_the_r
     assert_eq!(states(&bench)[3], State3::Out);
 }
 
-/// It does not know how large the SSD before was.
+/// The daemon does not know the size of the previous SSD.
 #[test]
 fn a_daemon_that_starts_after_the_loss_gives_no_smaller_ssd_the_place() {
     let _deadline = Deadline::after(LIMIT);
@@ -190,7 +190,7 @@ fn an_ssd_that_was_taken_out_is_resumed_and_then_replaced() {
     assert_eq!(states(&bench), vec![State3::In; 4]);
 }
 
-/// Whatever daemon goes on, at whatever message the one before ended.
+/// The next daemon starts after each message of the previous one.
 #[test]
 fn a_daemon_that_ends_in_between_leaves_a_state_from_which_the_next_one_goes_on() {
     let _deadline = Deadline::after(LIMIT);

@@ -90,7 +90,7 @@ fn a_daemon_that_starts_while_another_does_reads_again() {
     let array = SimArray::new(2);
     let mut slow = Bench::cold(&array, 0);
     assert!(slow.execute(0) && slow.execute(1));
-    // The surveyed array is fresh; before the slow one publishes, two others come and one creates a volume.
+    // The slow daemon surveyed a fresh array. Before it publishes, two others start and one creates a volume.
     drop(Bench::start(&array, 0));
     let mut other = Bench::start(&array, 0);
     other.ask(create("a")).unwrap();
@@ -126,8 +126,7 @@ fn a_deletion_is_finished_after_a_crash_at_any_point() {
         let mut first = Bench::start(&array, 0);
         first.ask(create("a")).unwrap();
         first.send(delete("a", 1));
-        // One SSD after the other, so that some have swept and forgotten the volume while others still hold
-        // it.
+        // One SSD after the other. So some have swept and forgotten the volume while others still have it.
         for i in 0..commands {
             first.execute(i % 3);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The calls, one rule at a time, on an array where nothing fails.
+//! The calls, one rule at a time, on an array without faults.
 
 use crate::array::{SSD_BYTES, SimArray};
 use crate::bench::{
@@ -69,7 +69,7 @@ fn create_refuses_what_cannot_be() {
     let Request::Create(base) = create("b") else { unreachable!() };
     let four = Request::Create(Create { replicas: 4, ..base.clone() });
     refused(&bench.ask(four), GrpcCode::InvalidArgument, &["4 replicas", "1 to 3"]);
-    // The SSDs hold 3 GiB. Placement is uneven, so two replicas take a little less than all of it.
+    // The SSDs have 3 GiB. Placement is uneven, so two replicas take slightly less than all of it.
     let largest = largest(&bench.ask(create_with("b", 3 << 18, None)));
     assert!(largest > 3 * SSD_BYTES / 2 / 4096 * 8 / 10 && largest < 3 * SSD_BYTES / 2 / 4096, "{largest}");
     refused(
@@ -82,7 +82,7 @@ fn create_refuses_what_cannot_be() {
     assert!(bench.ask(create_with("c", largest / 2, None)).is_ok());
 }
 
-/// The largest volume, in blocks, that a refused Create says would fit.
+/// The size in blocks of the largest volume that would fit, from the sentence of a refused Create.
 fn largest(outcome: &Outcome) -> u64 {
     let message = &outcome.as_ref().expect_err("a refusal").message;
     let bytes =

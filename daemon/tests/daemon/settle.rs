@@ -83,7 +83,7 @@ fn a_lease_that_runs_out_is_settled_without_another_writer() {
     assert_eq!(bench.core.next_event(), None);
 }
 
-/// What a client is told of volume a: whether its replicas may differ.
+/// Whether a client is told that replicas of volume a may differ.
 fn shown(bench: &mut Bench) -> bool {
     let get = bench.ask(Request::Get { name: name("a") }).unwrap();
     let Reply::Volume(one) = get else { panic!("{get:?}") };

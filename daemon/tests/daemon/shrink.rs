@@ -13,7 +13,7 @@ use gnstor_proto::status::GrpcCode;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Lease and drift, and a command there and back.
+/// Lease and drift, and the time of a command.
 pub(crate) const DROP_MS: u64 = 311;
 
 pub(crate) fn three() -> CoreConfig {
@@ -153,13 +153,13 @@ fn the_only_copy_of_a_volume_of_one_replica_is_absent_and_comes_back() {
     assert_eq!(bench.array.agreed().len(), 3);
 }
 
-/// A voter may hold a map that was judged for volumes of two replicas, and a later daemon proposes it again.
-/// So a map of this daemon's term is decided before there is a volume of one.
+/// A voter may hold a map that was judged for volumes of two replicas, and a later daemon proposes that map
+/// again. So a map of this daemon's term must be decided before there is a volume of one replica.
 #[test]
 fn a_volume_with_fewer_replicas_waits_for_a_map_that_is_judged_by_them() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = serving(4);
-    // A map of two replicas was made.
+    // A map for two replicas was made.
     bench.lose(3);
     bench.run_for(DROP_MS + 100);
     bench.find(3);
@@ -189,7 +189,7 @@ fn a_volume_of_one_replica_waits_for_no_map_where_all_voters_know_of_no_other_on
     bench.ask(of_replicas("one", 1)).unwrap();
     assert_eq!(newest(&bench).epoch, 1);
     bench.ask(delete("one", 1)).unwrap();
-    // One voter is away when the next daemon starts: it may hold any map.
+    // One voter is away when the next daemon starts, and may hold any map.
     bench.array.ssd(2).dead = true;
     let mut next = Bench::cold(&bench.array, 10_000);
     next.lose(2);
@@ -261,7 +261,7 @@ fn a_map_that_was_held_is_made_active_by_the_next_daemon() {
     let mut bench = serving(4);
     let epoch = newest(&bench).epoch;
     bench.lose(3);
-    // All voters hold the map; the daemon ends before the leases are over.
+    // All voters hold the map. The daemon ends before the leases are over.
     bench.run_until_quiet();
     let array = bench.array.clone();
     array.ssd(3).dead = false;

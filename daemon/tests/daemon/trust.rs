@@ -310,39 +310,3 @@ fn what_dead_clients_had_open_ends_after_a_restart_too_and_live_ones_keep_theirs
     });
     assert_eq!(array.agreed()[0].readers.len(), 1, "on every SSD");
 }
-
-/// A daemon that starts does not know whose the ids are that entries name.
-#[test]
-fn a_right_that_is_revoked_after_a_restart_ends_though_the_client_goes_on_with_another_volume() {
-    let _deadline = Deadline::after(LIMIT);
-    let array = SimArray::new(2);
-    let first = Daemon::start(ANY, array.ports(), with_tokens()).unwrap();
-    let b = run(async {
-        let mut anna = Client::connect(&first, Some("anna")).await;
-        let mut ben = Client::connect(&first, Some("ben")).await;
-        let (a, b) = (anna.register().await.unwrap(), ben.register().await.unwrap());
-        anna.create("v", a).await.unwrap();
-        anna.share("v", "ben", Right::Read).await.unwrap();
-        ben.create("w", b).await.unwrap();
-        ben.open("v", b, Rights::Read).await.unwrap();
-        ben.open("w", b, Rights::Write).await.unwrap();
-        b
-    });
-    first.stop().unwrap();
-    let mut config = with_tokens();
-    config.core.quotas = Quotas { idle_ms: 300, open_ms: 600, ..Quotas::default() };
-    let second = Daemon::start(ANY, array.ports(), config).unwrap();
-    run(async {
-        let mut anna = Client::connect(&second, Some("anna")).await;
-        let mut ben = Client::connect(&second, Some("ben")).await;
-        // Before the client is heard of.
-        anna.revoke("v", "ben").await.unwrap();
-        ben.renew("w", b).await.unwrap();
-        while anna.get("v").await.unwrap().readers.contains(&b) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    });
-    assert!(
-        array.agreed().iter().all(|entry| !entry.readers.iter().any(|reader| u32::from(reader.get()) == b))
-    );
-}

@@ -21,12 +21,12 @@ use std::sync::{Arc, Mutex};
 
 type Held3 = Held<Arc<FleetMap3>>;
 
-/// The maps that SSDs have held and made active.
+/// Log of the maps that SSDs have held and activated.
 #[derive(Default, Debug)]
 pub(crate) struct MapLog {
     held: BTreeMap<u64, Vec<(Arc<FleetMap3>, SsdSet)>>,
     active: BTreeMap<u64, FleetMap3>,
-    /// SSDs that said that they have filled: SSD, incarnation, epoch.
+    /// SSDs that reported that they have filled: SSD, incarnation, epoch.
     filled: BTreeSet<(u16, u32, u64)>,
     /// Settles that an SSD has done: of which lease, SSD, epoch.
     settled: BTreeSet<(Lease, u16, u64)>,
@@ -58,8 +58,8 @@ impl MapLog {
         self.settled.insert((lease, ssd, epoch));
     }
 
-    /// No grant while replicas may differ, and the flag goes when every member has settled in one epoch. Of
-    /// an SSD that is out nothing is asked: its copies are filled anew, and it has missed what was settled.
+    /// Checks that no grant comes while replicas may differ, and that the flag is cleared only when every
+    /// member has settled in one epoch. An SSD that is out need not have settled: its copies are filled anew.
     pub(crate) fn entry_follows(&self, ssd: u16, old: &VolumeEntry, new: &VolumeEntry) {
         let Some(map) = self.active.values().next_back() else { return };
         if map.ssds[usize::from(ssd)].state == State3::Out {
@@ -108,7 +108,7 @@ impl MapLog {
                 );
             }
         }
-        // Places that stay are of the same content. One that was called lost, and fills, may have a later
+        // Places that stay have the same content. A place that was called lost and fills may have a later
         // one.
         for (ssd, (old, new)) in before.ssds.iter().zip(&map.ssds).enumerate() {
             let may_change = |place: &Place3| place.filling && old.state == State3::Absent;
@@ -122,8 +122,8 @@ impl MapLog {
         }
     }
 
-    /// An epoch has one active map, and a majority of the voters of the map before has held it. Voters change
-    /// one at a time, and no uuid is there twice.
+    /// Checks that an epoch has one active map, and that a majority of the previous map's voters has held it.
+    /// Voters change one at a time, and no uuid occurs twice.
     fn activated(&mut self, map: &FleetMap3) {
         if let Some(known) = self.active.get(&map.epoch) {
             assert_eq!(known, map, "epoch {} has two maps", map.epoch);
@@ -154,8 +154,8 @@ impl MapLog {
     }
 }
 
-/// No map after the first one leaves a group, which had a copy of a volume with so many replicas, without
-/// one. But for a copy of these SSDs, which the operator has called lost: it fills then.
+/// Checks that no map leaves a group without a copy that had one for volumes of this number of replicas. The
+/// exception is a copy of these SSDs, which the operator has called lost: it fills then.
 pub(crate) fn keeps_copies<'a>(
     maps: impl Iterator<Item = &'a FleetMap3>,
     replicas: u8,
@@ -181,7 +181,7 @@ pub(crate) fn keeps_copies<'a>(
     }
 }
 
-/// Who an SSD is, and what it has granted.
+/// Identity of an SSD, and its grants.
 #[derive(Default, Debug)]
 pub(crate) struct SimVote {
     index: u16,
@@ -203,9 +203,9 @@ impl SimVote {
         self.index
     }
 
-    /// It is formatted.
+    /// The SSD after a format.
     pub(crate) fn formatted(&self) -> Self {
-        // Never one that it had before, however often it is formatted.
+        // A uuid that it never had before, however often it is formatted.
         let uuid = u128::from_le_bytes(self.uuid).wrapping_add(1 << 64 | 64).to_le_bytes();
         Self { uuid, ..Self::new(self.index, Arc::clone(&self.log)) }
     }
@@ -230,7 +230,7 @@ impl SimSsd {
         data.to_vec()
     }
 
-    /// It lost writes, and says so by another incarnation.
+    /// It loses writes, and reports that by a new incarnation.
     pub(crate) fn lose_writes(&mut self) {
         self.vote.incarnation += 1;
     }

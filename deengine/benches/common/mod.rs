@@ -42,7 +42,7 @@ pub(crate) fn map() -> Vec<u8> {
     map
 }
 
-/// Volume 1, whose writer [`client`] is.
+/// Volume 1, with [`client`] as its writer.
 pub(crate) fn volume(capacity_blocks: u64) -> VolumeEntry {
     VolumeEntry {
         vid: Vid::MIN,

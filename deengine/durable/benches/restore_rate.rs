@@ -62,7 +62,7 @@ fn main() {
     restore(store, sizes, transactions, journal_bytes(&journal, journal_mib));
 }
 
-/// Reads all back, as a start after a power failure does.
+/// Reads everything back, as a start after a power failure does.
 fn restore(store: Arc<dyn Store>, sizes: Sizes, transactions: u64, journal_bytes: u64) {
     let start = Instant::now();
     let durable = Durable::open(store, sizes).expect("open").durable;

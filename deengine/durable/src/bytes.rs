@@ -5,7 +5,7 @@ use crate::error::Refused;
 
 /// A page of the system area.
 pub(crate) const PAGE: usize = 4096;
-/// The same as a length on the store.
+/// [`PAGE`] as a length on the store.
 pub(crate) const PAGE_U64: u64 = PAGE as u64;
 /// Bytes that are read and written at once, and that one checksum covers in large sections: 1 MiB. Tests use
 /// less, so that small sections have several.
@@ -14,7 +14,7 @@ pub(crate) const CHUNK: usize = if cfg!(test) { 1 << 14 } else { 1 << 20 };
 /// Largest value of a counter in any format. Counters grow from 0 by small steps, so a larger value is a
 /// forgery, and it would overflow later.
 pub const COUNTER_MAX: u64 = 1 << 62;
-/// The same for counters of 32 bits.
+/// Largest value of a counter of 32 bits.
 pub(crate) const COUNTER_MAX_32: u32 = 1 << 31;
 
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -55,7 +55,7 @@ pub(crate) fn is_sealed(page: &[u8]) -> bool {
     crc32c::crc32c(&page[4..]) == u32_at(page, 0)
 }
 
-/// Takes fields off the front of a slice.
+/// Reads fields from the front of a slice.
 pub(crate) struct Fields<'a> {
     what: &'static str,
     left: &'a [u8],
@@ -98,7 +98,7 @@ impl<'a> Fields<'a> {
         Ok(head)
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     pub(crate) fn end(&self) -> Result<(), Refused> {
         if self.left.is_empty() {
             Ok(())

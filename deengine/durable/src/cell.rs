@@ -43,11 +43,11 @@ pub enum Kind {
     Tombstone = 5,
     /// SMART counters of the SSD's whole life.
     SmartCounters = 6,
-    /// The fleet map that a voter holds.
+    /// The fleet map that the SSD holds as a voter.
     Held = 7,
 }
 
-/// A cell whose checksum is right.
+/// A cell whose checksum is correct.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cell<'a> {
     /// Tag of the format.
@@ -136,7 +136,7 @@ impl Twin {
         sync(store, WRITING)
     }
 
-    /// Chooses between the two copies of a place, and repairs the other copy. `None` where neither is whole.
+    /// Chooses between the two copies of a place, and repairs the other copy. `None` if neither is whole.
     pub(crate) fn reconcile<'a>(
         &self,
         store: &dyn Store,
@@ -224,7 +224,7 @@ impl CellWrite {
         Ok(write)
     }
 
-    /// Writes copies until a sync of one runs.
+    /// Writes copies until the sync of one is running.
     fn write_copies(&mut self, store: &dyn Store) -> Result<(), DurableError> {
         while self.copy < 2 {
             start_write(store, self.twin.at(self.copy, self.place), &self.bytes, WRITING)?;
@@ -237,7 +237,7 @@ impl CellWrite {
         Ok(())
     }
 
-    /// Goes on where a sync has ended; ready when both copies are durable.
+    /// Continues after a sync. Ready when both copies are durable.
     pub(crate) fn advance(
         &mut self,
         store: &dyn Store,

@@ -35,24 +35,24 @@ enum Step {
     Grant(Grant),
     /// How often each SSD of the array has been opened; in the term's cell.
     Openings(Vec<u64>),
-    /// What tells whether a host knows the manager key; in the term's cell.
+    /// Verifier of the manager key, by which the SSD checks that a host knows it. It is in the term's cell.
     KeyVerifier([u8; 32]),
     /// The fleet map.
     Map(Vec<u8>),
-    /// The map that a voter holds.
+    /// The map that the SSD holds as a voter.
     Hold(HeldMap),
     /// The entry of a volume.
     Entry { vid: Vid, bytes: Vec<u8> },
     /// The end of a generation.
     Bury { vid: Vid, tombstone: Tombstone },
-    /// The place of an entry whose end is durable.
+    /// Clears the place of an entry whose end is durable.
     Clear { place: u32 },
 }
 
-/// How far the first step is.
+/// Progress of the first step.
 #[derive(Debug)]
 enum Stage {
-    /// Its cell is on its way.
+    /// Its cell is being written.
     Writing { place: u32, write: CellWrite },
     /// Empty cells of new places are on their way.
     Preparing { kind: Kind, places: Range<u32>, ticket: Option<SyncTicket> },
@@ -60,7 +60,7 @@ enum Stage {
     Counting { kind: Kind, places: Range<u32>, number: UpdateNumber },
 }
 
-/// Steps that are not done; the first of them is under way where there is a stage.
+/// Steps that are not done. The first one is in progress if there is a stage.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     steps: VecDeque<Step>,
@@ -140,8 +140,8 @@ impl MetadataStore {
         self.changes.steps.push_back(Step::Map(bytes.to_vec()));
     }
 
-    /// Continues the changes that were started. Ready: all of them are durable, or a step has failed and the
-    /// steps behind it are given up.
+    /// Continues the changes that were started. Ready when all of them are durable, or when a step has
+    /// failed. The steps after a failed one are dropped.
     ///
     /// # Errors
     /// [`DurableError`] of the step that failed.
@@ -297,7 +297,7 @@ impl MetadataStore {
         Ok(Stage::Preparing { kind, places, ticket: start_sync(store, PREPARING)? })
     }
 
-    /// The header counts new places whose cells are durable.
+    /// The cells of new places are durable, and the header counts these places.
     fn count(&self, kind: Kind, places: Range<u32>) -> Result<Stage, DurableError> {
         let number = self.durable.start_update(|header| match kind {
             Kind::Tombstone => header.tombstones = places.end,

@@ -51,7 +51,7 @@ const PIECE_BYTES: usize = PIECE_WORDS * 8;
 #[derive(Debug)]
 pub struct Checkpoint {
     durable: Durable,
-    /// The change of the header that takes the older checkpoint out.
+    /// The change of the header that removes the older checkpoint.
     opening: Option<UpdateNumber>,
     at: u64,
     which: usize,
@@ -74,7 +74,7 @@ pub struct Checkpoint {
 struct Chunk {
     words: usize,
     crc: u32,
-    /// Not all of it is zero: it is in the store.
+    /// The chunk is not all zeros, so it is in the store.
     is_stored: bool,
 }
 
@@ -92,7 +92,7 @@ impl Checkpoint {
     }
 
     /// As [`Self::begin`], with the meta that [`Meta::encode_front`] made. The stamp histories follow one by
-    /// one ([`Self::history`]). The meta is written piece by piece, beside the words.
+    /// one ([`Self::history`]). Pieces of the meta are written between pieces of the words.
     ///
     /// # Errors
     /// As [`Self::begin`].
@@ -110,10 +110,10 @@ impl Checkpoint {
         Self::begin_at(durable, journal.position(), journal.begun(), front)
     }
 
-    /// Whether the header has let go of the checkpoint whose place this one takes.
+    /// Whether the header has removed the checkpoint whose place this one takes.
     ///
     /// # Errors
-    /// Where the store fails. Then the caller drops this checkpoint.
+    /// If the store fails. Then the caller drops this checkpoint.
     pub fn is_ready(&mut self) -> Result<bool, DurableError> {
         self.open(Patience::None)
     }
@@ -173,20 +173,19 @@ impl Checkpoint {
         })
     }
 
-    /// Takes the next words of the map's image, which the caller has just read. Each call continues where the
-    /// one before ended. May run beside the journal's thread if the map's words are stored with release
-    /// order.
+    /// Takes the next words of the map's image, which the caller has just read. Each call continues after the
+    /// previous one. It may run beside the journal's thread if the map's words are stored with release order.
     ///
     /// # Errors
-    /// Where the words are not the next ones, or the store fails. Then the caller drops this checkpoint.
+    /// If the words are not the next ones, or the store fails. Then the caller drops this checkpoint.
     pub fn words(&mut self, first: u64, words: &[u64]) -> Result<(), DurableError> {
         debug_assert!(self.opening.is_none(), "the older checkpoint still counts");
         let count = words.len() as u64;
         if first != self.next || count > self.durable.sizes().map_words - self.next {
             return Err(DurableError::WordsOrder { expected: self.next, first, count });
         }
-        // Pairs with the store in `Journal::begin`: if one of these words is changed, its transaction is
-        // counted here.
+        // Pairs with the store in `Journal::begin`. If one of these words was changed, the transaction of
+        // that change is counted here.
         fence(Ordering::Acquire);
         self.needs = self.needs.max(self.begun.load(Ordering::Acquire));
         let mut left = words;
@@ -204,10 +203,10 @@ impl Checkpoint {
 
     /// Takes the stamp history of a volume, as it is after `seq`, the last transaction of the journal.
     /// Volumes come in ascending order, before [`Self::finish`]. The history comes in two parts, the older
-    /// first.
+    /// one first.
     ///
     /// # Errors
-    /// Where there is no room for it. Then the caller drops this checkpoint.
+    /// If there is no room for it. Then the caller drops this checkpoint.
     pub fn history(&mut self, seq: Seq, vid: Vid, parts: [&[AppliedStamp]; 2]) -> Result<(), DurableError> {
         let ahead = seq.saturating_sub(self.slot.seq);
         push_history(&mut self.meta, self.durable.sizes(), vid, ahead, parts)?;
@@ -221,10 +220,10 @@ impl Checkpoint {
         self.meta.len() - self.meta_written >= PIECE_BYTES
     }
 
-    /// Writes a piece of the meta, where a whole piece is there. [`Self::finish`] writes the rest.
+    /// Writes a piece of the meta if a whole piece is there. [`Self::finish`] writes the rest.
     ///
     /// # Errors
-    /// Where the store fails. Then the caller drops this checkpoint.
+    /// If the store fails. Then the caller drops this checkpoint.
     pub fn meta_piece(&mut self) -> Result<(), DurableError> {
         if self.has_meta_piece() { self.write_meta_piece() } else { Ok(()) }
     }
@@ -317,14 +316,14 @@ impl Checkpoint {
         self.seal()
     }
 
-    /// As [`Self::finish`], where there is no journal yet.
+    /// As [`Self::finish`], for an SSD without a journal so far.
     pub(crate) fn complete(self) -> Result<Vec<u8>, DurableError> {
         let mut finishing = self.seal()?;
         while finishing.advance(Patience::Blocks)?.is_pending() {}
         Ok(finishing.meta)
     }
 
-    /// Writes the rest of it, and starts its sync.
+    /// Writes the rest of the checkpoint, and starts its sync.
     fn seal(mut self) -> Result<Finishing, DurableError> {
         let of = self.durable.sizes().map_words;
         if self.next != of {

@@ -7,7 +7,7 @@ use crate::header::Slot;
 
 const WHAT: &str = "a checkpoint's head";
 const MAGIC: u32 = u32::from_le_bytes(*b"GNVK");
-/// Kind of a chunk that is all zero and not written.
+/// Kind of a chunk that is all zeros and not in the store.
 pub(crate) const HOLE: u32 = 0;
 /// Kind of a chunk that was written.
 pub(crate) const STORED: u32 = 1;

@@ -34,9 +34,9 @@ pub(crate) const RECORD: usize = 64;
 /// A buffered page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DumpPage<'a> {
-    /// Where it belongs.
+    /// The page on flash.
     pub page: Ppa,
-    /// The record beside it.
+    /// The record beside the page.
     pub oob: Oob,
     /// Its data; `None`: the page is padding.
     pub data: Option<&'a [u8; 4096]>,
@@ -52,7 +52,7 @@ pub fn bytes_for(tail_bytes: u64, pages: u64) -> u64 {
 pub enum DumpState {
     /// A whole dump.
     Intact(Dump),
-    /// A dump that is not whole; nothing of it can be used.
+    /// A dump that is not whole. Nothing of it may be used.
     Torn {
         /// Why.
         reason: String,
@@ -73,7 +73,7 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// The boot whose power failed.
+    /// Number of the boot that ended with the power failure.
     pub fn boot(&self) -> u32 {
         self.boot
     }
@@ -89,10 +89,10 @@ impl Dump {
         self.last
     }
 
-    /// Calls `f` with the transactions after `from`, in order; `from` is where replay ended.
+    /// Calls `f` with the transactions after `from`, in order. `from` is the end of the replay.
     ///
     /// # Errors
-    /// The error of `f`; [`DurableError::DumpGap`] where the dump does not reach back to `from`.
+    /// The error of `f`; [`DurableError::DumpGap`] if the dump begins after `from`.
     pub fn replay<E: From<DurableError>>(
         &self,
         from: Seq,

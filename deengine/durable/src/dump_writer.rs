@@ -9,8 +9,8 @@ use crate::journal::Journal;
 use crate::record::{Bounds, Seq, Transactions, transaction_head};
 use gnstor_flash::{KeptOwner, Oob};
 
-/// Writes a dump and returns its bytes. [`DumpWriter`] does the same where the data of all pages is read into
-/// one buffer.
+/// Writes a dump and returns its bytes. [`DumpWriter`] does the same, but its caller reads the data of all
+/// pages into one buffer.
 ///
 /// # Errors
 /// As [`DumpWriter`].
@@ -26,7 +26,7 @@ pub fn write<'a>(
     writer.finish()
 }
 
-/// What a dump is of.
+/// The state that a dump saves.
 struct DumpOf<'a> {
     boot: u32,
     durable: Seq,
@@ -35,18 +35,18 @@ struct DumpOf<'a> {
 }
 
 impl Durable {
-    /// Whose memory a process that runs now leaves when it is killed.
+    /// Owner of the memory that the present process leaves when it is killed.
     pub fn kept_owner(&self) -> KeptOwner {
         let header = self.header();
         KeptOwner { tag: self.tag(), boot: header.boot, dump: header.dump, lossy: false, filling: None }
     }
 
-    /// Writes a dump of what a killed process left in memory: its journal was durable up to transaction
-    /// `reached`, and `tail` follows. Called before [`Self::into_journal`], where no dump is intact. Returns
+    /// Writes a dump from the memory of a killed process. Its journal was durable up to transaction
+    /// `reached`, and `tail` follows. Call this before [`Self::into_journal`], if no dump is intact. Returns
     /// the bytes of the dump, which [`Self::read_dump`] finds from then on.
     ///
     /// # Errors
-    /// Where the tail is none, the dump is beyond the energy budget, or the store fails.
+    /// If the tail is not one, the dump exceeds the energy budget, or the store fails.
     pub fn dump_left_behind<'a>(
         &self,
         reached: Seq,

@@ -15,7 +15,7 @@ use gnstor_flash::Store;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-/// The durable side of an SSD. A handle: clones are the same one.
+/// The durable side of an SSD. This is a handle: clones refer to the same one.
 #[derive(Clone, Debug)]
 pub struct Durable {
     shared: Arc<Shared>,
@@ -34,11 +34,11 @@ struct Shared {
 pub(crate) struct Current {
     pub(crate) header: Header,
     pub(crate) version: u64,
-    /// No dump is there whose content may be nowhere else.
+    /// No dump exists that may be the only copy of its content.
     pub(crate) dump_resolved: bool,
     /// A change of the header that is on its way to the store.
     pub(crate) updating: Option<Updating>,
-    /// Changes of the header so far, and errors of changes whose owners have not asked yet.
+    /// Number of changes of the header so far, and errors of changes whose callers have not asked yet.
     pub(crate) updates: u64,
     pub(crate) failed: Vec<(UpdateNumber, DurableError)>,
 }
@@ -91,18 +91,18 @@ pub(crate) fn read_header(store: &dyn Store) -> Result<[Vec<u8>; 2], DurableErro
     Ok(copies)
 }
 
-/// Nothing was ever written where the header is.
+/// Whether nothing was ever written to the place of the header.
 pub(crate) fn is_blank(copies: &[Vec<u8>; 2]) -> bool {
     copies.iter().flatten().all(|&byte| byte == 0)
 }
 
 impl Durable {
-    /// Opens a formatted store, and repairs cells that a cut left half-written in header and metadata store.
-    /// Nothing else changes. Journal and dump are as long, and the tables have room for as many volumes, as
-    /// when the store was formatted.
+    /// Opens a formatted store, and repairs cells of header and metadata store that a cut left half-written.
+    /// Nothing else changes. The lengths of journal and dump, and the number of volumes that the tables hold,
+    /// are those of the formatting.
     ///
     /// # Errors
-    /// Where the store is not formatted, has other sizes, or fails.
+    /// If the store is not formatted, has other sizes, or fails.
     pub fn open(store: Arc<dyn Store>, sizes: Sizes) -> Result<Opened, DurableError> {
         sizes.check()?;
         // The header's place does not depend on them.
@@ -151,7 +151,7 @@ impl Durable {
         Self { shared: Arc::new(Shared { store, sizes, layout, tag, current: Mutex::new(current) }) }
     }
 
-    /// The id given when it was formatted.
+    /// The id that was given at formatting.
     pub fn id(&self) -> u64 {
         self.current().header.id
     }
@@ -166,13 +166,13 @@ impl Durable {
         &self.shared.sizes
     }
 
-    /// Continues after a replay, with a boot number of its own that is durable before this returns. From here
-    /// on the SSD counts as running. The caller adopts an intact dump next ([`Journal::adopt`]). Sequence
-    /// numbers of replay and dump are not used again. A number that stood only on a page that was never
-    /// durable may be, and that page is void because its boot is older.
+    /// Continues after a replay, with a new boot number that is durable before this returns. From here on the
+    /// SSD counts as running. The caller adopts an intact dump next ([`Journal::adopt`]). Sequence numbers of
+    /// replay and dump are not used again. A number may be used again if it was only on a page that never
+    /// became durable. Such a page is void, because its boot is older.
     ///
     /// # Errors
-    /// Where the replay met damage (then call [`Self::fresh_journal`]), or the store fails.
+    /// If the replay met damage (then call [`Self::fresh_journal`]), or the store fails.
     pub fn into_journal(&self, replayed: &Replayed) -> Result<Journal, DurableError> {
         if let End::Damaged { reason } = &replayed.end {
             return Err(DurableError::JournalDamaged { last: replayed.last, reason: reason.clone() });
@@ -190,12 +190,12 @@ impl Durable {
         Ok(Journal::new(self.clone(), self.boot(), replayed.slot.page, replayed.page, replayed.last))
     }
 
-    /// Begins anew after a rebuild from the pages' records: the old checkpoints and the old journal do not
-    /// count any more. [`Self::checkpoint`] returns an error until a checkpoint is finished. Page and
+    /// Begins a new journal after a rebuild from the pages' records. The old checkpoints and the old journal
+    /// count no longer. [`Self::checkpoint`] returns an error until a checkpoint is finished. Page and
     /// transaction numbers start above all numbers that may be on the store.
     ///
     /// # Errors
-    /// Where the store fails.
+    /// If the store fails.
     pub fn fresh_journal(&self) -> Result<Journal, DurableError> {
         let ring = self.ring_pages();
         self.update(|header| {
@@ -212,11 +212,11 @@ impl Durable {
         Ok(Journal::new(self.clone(), header.boot, header.journal_page, header.journal_page, header.floor))
     }
 
-    /// Everything is durable and no write follows: the next open returns [`State::Clean`]. A later flush
-    /// takes it back first.
+    /// Marks the SSD as clean: everything is durable and no write follows. The next open returns
+    /// [`State::Clean`]. A later flush removes the mark first.
     ///
     /// # Errors
-    /// Where the journal has a tail that is not durable, or the store fails.
+    /// If the journal has a tail that is not durable, or the store fails.
     pub fn mark_clean(&self, journal: &Journal) -> Result<(), DurableError> {
         if journal.durable() < journal.last() {
             return Err(DurableError::NotDurable { needed: journal.last(), durable: journal.durable() });
@@ -239,11 +239,11 @@ impl Durable {
         self.update(|header| header.mode = Mode::Running)
     }
 
-    /// Invalidates the dump, durably: its content is durable in its proper places, or it was torn, or there
-    /// was none. Required after each open before a dump can be written.
+    /// Invalidates the dump, durably. Its content is durable in its proper places, or the dump was torn or
+    /// absent. This is required after each open before a dump can be written.
     ///
     /// # Errors
-    /// Where the store fails.
+    /// If the store fails.
     pub fn invalidate_dump(&self) -> Result<(), DurableError> {
         self.update(|header| header.dump += 1)?;
         self.current().dump_resolved = true;
@@ -271,7 +271,7 @@ impl Durable {
         current.updating.is_some()
     }
 
-    /// As [`Self::update`], without waiting for the medium where no other change is on its way.
+    /// As [`Self::update`], but does not wait for the medium if no other change is in progress.
     pub(crate) fn start_update(
         &self,
         change: impl FnOnce(&mut Header),
@@ -283,7 +283,7 @@ impl Durable {
         Ok(number)
     }
 
-    /// The end of a change that [`Self::start_update`] began. It is told once.
+    /// The result of a change that [`Self::start_update`] began. It is returned once.
     pub(crate) fn end_update(
         &self,
         number: UpdateNumber,
@@ -314,7 +314,7 @@ impl Durable {
         Ok(number)
     }
 
-    /// Goes on with the change that is on its way.
+    /// Continues the change that is in progress.
     fn advance_update(&self, current: &mut Current, patience: Patience) {
         while let Some(mut updating) = current.updating.take() {
             match updating.write.advance(self.store(), patience) {
@@ -338,7 +338,7 @@ impl Durable {
         self.current().header.clone()
     }
 
-    /// Where everything is kept.
+    /// The store.
     pub fn store(&self) -> &dyn Store {
         self.shared.store.as_ref()
     }
@@ -355,14 +355,14 @@ impl Durable {
         self.shared.layout.ring_pages
     }
 
-    /// Where a page of the journal stands.
+    /// Offset of a page of the journal.
     pub(crate) fn ring_at(&self, page: u64) -> u64 {
         self.shared.layout.ring + page % self.ring_pages() * PAGE_U64
     }
 }
 
 impl Current {
-    /// How a change that is over has ended.
+    /// The result of a change that is over.
     fn end_of(&mut self, number: UpdateNumber) -> Result<(), DurableError> {
         match self.failed.iter().position(|(failed, _)| *failed == number) {
             Some(at) => Err(self.failed.swap_remove(at).1),

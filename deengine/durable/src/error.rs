@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Errors. Each message says what failed and where.
+//! Errors. Each message says what failed and at which offset.
 
 use gnstor_flash::{Started, Store, SyncTicket};
 use gnstor_proto::slba::Vid;
@@ -17,7 +17,7 @@ pub enum DurableError {
     Io {
         /// Operation.
         what: &'static str,
-        /// Where.
+        /// Offset in the store.
         at: u64,
         /// Error of the store.
         source: io::Error,
@@ -33,7 +33,7 @@ pub enum DurableError {
     /// A size has no sense.
     #[error("the size `{field}` is {value}, which is not within {low} to {high}")]
     Size {
-        /// Which one.
+        /// Name of the size.
         field: &'static str,
         /// Value given.
         value: u64,
@@ -45,14 +45,14 @@ pub enum DurableError {
     /// The store was formatted with other sizes.
     #[error("the system area was formatted with `{field}` = {found}, not {wanted}")]
     OtherSizes {
-        /// Which one.
+        /// Name of the size.
         field: &'static str,
         /// Value in the store.
         found: u64,
         /// Value given by the caller.
         wanted: u64,
     },
-    /// Neither header copy can be used.
+    /// Both copies of the header are unusable.
     #[error("the system area cannot be opened: {reason}; format the SSD anew, or put a copy of it back")]
     Header {
         /// Why.
@@ -64,7 +64,7 @@ pub enum DurableError {
     /// No checkpoint.
     #[error(transparent)]
     Unusable(#[from] Unusable),
-    /// The ring holds only pages that a restore needs.
+    /// The ring has no free page: a restore needs all of them.
     #[error("the journal ring of {pages} pages is full: finish the running checkpoint first")]
     RingFull {
         /// Pages of the ring.
@@ -78,10 +78,10 @@ pub enum DurableError {
         /// Why no further.
         reason: String,
     },
-    /// No checkpoint stands at this transaction.
+    /// No checkpoint is at this transaction.
     #[error("no checkpoint in the header stands at transaction {seq}: replay starts only at one")]
     UnknownPosition {
-        /// Asked for.
+        /// The requested transaction.
         seq: u64,
     },
     /// The checkpoint's words depend on transactions that are not durable.
@@ -98,7 +98,7 @@ pub enum DurableError {
     /// A checkpoint was finished too early.
     #[error("the checkpoint has {has} of {of} words")]
     Incomplete {
-        /// Words given.
+        /// Number of words in the call.
         has: u64,
         /// Words of the map.
         of: u64,
@@ -106,30 +106,30 @@ pub enum DurableError {
     /// Words out of order, or beyond the map.
     #[error("the checkpoint expects words from {expected} on and got {count} words from {first}")]
     WordsOrder {
-        /// The next one.
+        /// The word that comes next.
         expected: u64,
-        /// First word given.
+        /// First word of the call.
         first: u64,
-        /// How many.
+        /// Number of words.
         count: u64,
     },
-    /// More than the place for it holds.
+    /// The content is larger than its place.
     #[error("{what}: {has} do not fit into {room}")]
     TooLarge {
         /// Content.
         what: &'static str,
-        /// How much there is.
+        /// Size of the content.
         has: u64,
-        /// How much fits.
+        /// Size of the place.
         room: u64,
     },
-    /// A dump is there whose content may be nowhere else.
+    /// A dump exists that may be the only copy of its content.
     #[error("the dump of an earlier power failure is still valid: restore it and invalidate it first")]
     DumpHeld,
     /// The dump's tail does not join the journal.
     #[error("the dump goes on after transaction {dump}, but replay reached only {reached}")]
     DumpGap {
-        /// The journal was durable to here when the dump was written.
+        /// The last durable transaction when the dump was written.
         dump: u64,
         /// Replay reached this.
         reached: u64,
@@ -157,12 +157,12 @@ pub enum DurableError {
     MetadataFull {
         /// Record that needs the place.
         what: &'static str,
-        /// How many there are.
+        /// Number of slots.
         slots: u32,
     },
 }
 
-/// Bytes that are not valid; none of them is used.
+/// Bytes that are not valid. None of them is used.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[error("{what}: {why}")]
 pub struct Refused {
@@ -211,7 +211,7 @@ pub(crate) fn write(store: &dyn Store, at: u64, data: &[u8], what: &'static str)
     store.write(at, data).map_err(|source| DurableError::Io { what, at, source })
 }
 
-/// As [`write`], without waiting for the medium.
+/// As [`write`], but does not wait for the medium.
 pub(crate) fn start_write(
     store: &dyn Store,
     at: u64,
@@ -226,7 +226,7 @@ pub(crate) fn barrier(store: &dyn Store, what: &'static str) -> Result<bool, Dur
     store.barrier().map_err(|source| DurableError::Io { what, at: 0, source })
 }
 
-/// As [`barrier`], without waiting for the medium.
+/// As [`barrier`], but does not wait for the medium.
 pub(crate) fn start_barrier(store: &dyn Store, what: &'static str) -> Result<Started, DurableError> {
     store.start_barrier().map_err(|source| DurableError::Io { what, at: 0, source })
 }
@@ -247,9 +247,9 @@ pub(crate) fn start_sync(store: &dyn Store, what: &'static str) -> Result<Option
 /// Whether a caller waits for the medium: only at a start, a shutdown and a format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Patience {
-    /// It polls.
+    /// The call polls.
     None,
-    /// It blocks.
+    /// The call blocks.
     Blocks,
 }
 

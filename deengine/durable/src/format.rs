@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Formats a store: makes an empty system area of it.
+//! Formatting: it turns a store into an empty system area.
 
 use crate::bytes::{CHUNK, PAGE_U64, index};
 use crate::cell::{Cell, Kind};
@@ -17,10 +17,10 @@ use std::sync::atomic::AtomicU64;
 
 impl Durable {
     /// Formats a store: an empty metadata store, an empty journal, an empty checkpoint. Contents of an
-    /// earlier format never come back. [`Self::open`] refuses a store whose formatting was cut short.
+    /// earlier format cannot come back. [`Self::open`] refuses a store whose formatting was interrupted.
     ///
     /// # Errors
-    /// Where the sizes are impossible, the store is too small, or it fails.
+    /// If the sizes are impossible, the store is too small, or it fails.
     pub fn format(store: Arc<dyn Store>, sizes: Sizes, id: u64) -> Result<Opened, DurableError> {
         let layout = check_room(store.as_ref(), &sizes)?;
         let copies = read_header(store.as_ref())?;

@@ -9,7 +9,7 @@ use gnstor_proto::placement::mix64;
 
 const WHAT: &str = "the header";
 
-/// State of the SSD, as the header has it.
+/// State of the SSD in the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// Formatting has not finished.
@@ -54,15 +54,15 @@ pub struct Slot {
 /// `life`, so that structures of an earlier one never count.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Given by the caller that formatted the store.
+    /// Id that the caller gave at formatting.
     pub id: u64,
-    /// How often the store was formatted.
+    /// Number of times that the store was formatted.
     pub life: u64,
     /// The layout.
     pub sizes: Sizes,
     /// Number of places of permission entries that have a cell. Places behind them were never used.
     pub entries: u32,
-    /// The same for tombstones.
+    /// Number of places of tombstones that have a cell.
     pub tombstones: u32,
     /// The last shutdown.
     pub mode: Mode,

@@ -14,7 +14,7 @@ use gnstor_flash::{KeptTail, Started, SyncTicket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Pages written with one call to the store.
+/// Number of pages that one call to the store writes.
 const BATCH: usize = 64;
 
 /// The journal of a running SSD. [`crate::page`] describes its pages, [`crate::record`] its records.
@@ -32,7 +32,7 @@ pub struct Journal {
     boot: u32,
     /// The first page that a restore needs.
     start: u64,
-    /// The next page to be written; all before it are durable.
+    /// The next page to write. All before it are durable.
     next: u64,
     tail: Tail,
     last: Seq,
@@ -48,13 +48,13 @@ pub struct Journal {
 /// Syncs that the journal asked its store for.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct JournalSyncs {
-    /// Syncs behind pages of the journal.
+    /// Number of syncs after pages of the journal.
     pub journal: u64,
     /// Syncs before them, for the flash pages that they name; zero where flash is always durable.
     pub data: u64,
 }
 
-/// Where a checkpoint that begins now makes replay start.
+/// The position at which replay starts for a checkpoint that begins now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Position {
     pub(crate) seq: Seq,
@@ -74,7 +74,7 @@ enum Flushing {
 const DATA: &str = "syncing the data before the journal";
 const PAGES: &str = "writing the journal";
 
-/// How far a flush got in its plan; becomes the journal's state once all of it is durable.
+/// Progress of a flush. It becomes the journal's state when all of the flush is durable.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     page: u64,
@@ -139,7 +139,7 @@ impl Journal {
         self.last
     }
 
-    /// Drops the open transaction: its changes were not made, or were undone.
+    /// Drops the open transaction, because its changes were not made or were undone.
     pub fn abandon(&mut self) {
         self.tail.abandon();
     }
@@ -180,7 +180,7 @@ impl Journal {
         self.tail.committed().len() as u64
     }
 
-    /// How full the ring is since the last finished checkpoint.
+    /// How full the ring is since the last finished checkpoint, in thousandths.
     pub fn fill_permille(&self) -> u32 {
         let permille = (self.next - self.start) * 1000 / self.ring_pages();
         u32::try_from(permille).expect("at most 1000")
@@ -198,8 +198,8 @@ impl Journal {
     }
 
     fn fits_but(&self, bytes: u64, spare: u64) -> bool {
-        // Two neighbouring pages hold more than one page's worth: a transaction that does not fit opens the
-        // next page.
+        // A transaction that does not fit opens the next page. So two neighbouring pages together hold more
+        // than one page's worth.
         let pages = (self.tail_bytes().saturating_add(bytes) / (PAYLOAD as u64 / 2)).saturating_add(2);
         (self.next - self.start).saturating_add(pages) <= self.ring_pages() - spare
     }
@@ -214,8 +214,7 @@ impl Journal {
         self.kept = Some(kept);
     }
 
-    /// Whether `bytes` more of transactions fit into the memory that outlives the process, where there is
-    /// some.
+    /// Whether `bytes` more of transactions fit into the memory that outlives the process, if the SSD has it.
     pub fn has_kept_room(&self, bytes: u64) -> bool {
         self.kept.as_ref().is_none_or(|kept| kept.has_room(bytes))
     }
@@ -268,7 +267,7 @@ impl Journal {
         self.tail.committed()
     }
 
-    /// A checkpoint that needs the ring only from here on is durable.
+    /// A checkpoint is durable that needs the ring only from `page` on.
     pub(crate) fn release_before(&mut self, page: u64) {
         self.start = page;
     }

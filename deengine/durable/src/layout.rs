@@ -61,27 +61,27 @@ pub struct Sizes {
     pub volumes: u32,
     /// Longest fleet map.
     pub map_bytes: u32,
-    /// Whether there is room for a map that is held beside the active one.
+    /// Whether there is room for a held map beside the active one.
     pub held_map: bool,
 }
 
 impl Sizes {
-    /// How large a store must be.
+    /// Smallest size of the store.
     pub fn store_bytes(&self) -> u64 {
         Layout::new(self).end
     }
 
-    /// Where the dump begins.
+    /// Offset of the dump.
     pub fn dump_at(&self) -> u64 {
         Layout::new(self).dump
     }
 
-    /// Where the journal ring begins.
+    /// Offset of the journal ring.
     pub fn journal_at(&self) -> u64 {
         Layout::new(self).ring
     }
 
-    /// Where the two checkpoints begin.
+    /// Offsets of the two checkpoints.
     pub fn checkpoints_at(&self) -> [u64; 2] {
         Layout::new(self).checkpoints
     }
@@ -124,7 +124,7 @@ impl Sizes {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Twin {
     pub(crate) copies: [u64; 2],
-    /// Bytes from one place of a table to the next, and the most one place holds.
+    /// Bytes from one place of a table to the next, and the largest content of a place.
     pub(crate) pitch: u64,
     pub(crate) count: u32,
 }
@@ -148,7 +148,7 @@ pub(crate) struct Layout {
     pub(crate) meta: u64,
     pub(crate) meta_bytes: u64,
     pub(crate) words: u64,
-    /// The map that a voter holds.
+    /// The map that the SSD holds as a voter.
     pub(crate) held: Option<Twin>,
     pub(crate) end: u64,
 }

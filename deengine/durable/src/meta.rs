@@ -35,12 +35,12 @@ pub enum SuperblockState {
     Free,
     /// Being written.
     Open {
-        /// For this stream.
+        /// The stream that it is open for.
         stream: u8,
     },
     /// Full.
     Closed,
-    /// Not used any more.
+    /// The block is retired.
     Dead,
 }
 
@@ -49,9 +49,9 @@ pub enum SuperblockState {
 pub struct SuperblockMeta {
     /// Use of the superblock.
     pub state: SuperblockState,
-    /// How often it has been erased.
+    /// Number of its erases.
     pub erases: u32,
-    /// Its place in the order of all opened superblocks.
+    /// Its position in the order in which superblocks were opened.
     pub order: u64,
 }
 
@@ -77,7 +77,7 @@ impl AppliedStamp {
         self.vba.get()
     }
 
-    /// Its stamp.
+    /// Stamp of the write.
     #[inline]
     pub fn stamp(&self) -> Stamp {
         Stamp { lease_epoch: self.lease_epoch.get(), sequence: self.sequence.get() }
@@ -104,7 +104,7 @@ pub struct HistoryMeta {
 pub struct Meta {
     /// Every superblock.
     pub superblocks: Vec<SuperblockMeta>,
-    /// Blocks that are not used any more.
+    /// Retired blocks.
     pub bad: Vec<Block>,
     /// The stamp histories, ascending by their volumes' ids.
     pub histories: Vec<HistoryMeta>,
@@ -139,15 +139,15 @@ impl SuperblockMeta {
 }
 
 impl Meta {
-    /// Of an SSD that nothing was ever written to.
+    /// The meta of an SSD to which nothing was ever written.
     pub fn empty(sizes: &Sizes) -> Self {
         Self { superblocks: vec![SuperblockMeta::default(); sizes.superblocks as usize], ..Self::default() }
     }
 
-    /// As bytes.
+    /// Encodes the meta.
     ///
     /// # Errors
-    /// Where there is more of something than these sizes have room for.
+    /// If it has more of something than these sizes have room for.
     pub fn encode(&self, sizes: &Sizes) -> Result<Vec<u8>, DurableError> {
         let mut out = self.encode_front(Vec::new(), sizes)?;
         for HistoryMeta { vid, ahead, stamps } in &self.histories {
@@ -211,7 +211,7 @@ impl Meta {
                 "{superblock_count} superblocks, {bad_count} bad blocks, {volumes} volumes"
             )));
         }
-        // From here on no memory is allocated before the bytes for it are known to be there.
+        // From here on no memory is allocated before the code has checked that the bytes for it are there.
         let superblocks = fields.bytes(superblock_count as usize * 16)?.chunks_exact(16);
         let superblocks = superblocks.map(SuperblockMeta::decode).collect::<Result<Vec<_>, _>>()?;
         let mut bad = Vec::new();
@@ -226,8 +226,8 @@ impl Meta {
         while if has_ahead { fields.left() > 0 } else { histories.len() < volumes as usize } {
             let raw = fields.u16()?;
             let vid = Vid::new(raw).ok_or_else(|| refused(format!("volume id {raw}")))?;
-            // There may be more than `volumes`: some may have ended, and others begun, while histories were
-            // copied.
+            // There may be more than `volumes`: some may have been deleted and others created while histories
+            // were copied.
             if histories.last().is_some_and(|last| last.vid >= vid) {
                 return Err(refused(format!("a history of volume {raw} out of its order")));
             }
@@ -266,10 +266,10 @@ fn check_room(meta: &[u8], sizes: &Sizes) -> Result<(), DurableError> {
 }
 
 /// Appends a volume's stamp history, as it is `ahead` transactions after the checkpoint began. It comes in
-/// two parts, the older first, so that a ring is copied without another copy.
+/// two parts, the older one first, so that a ring needs no further copy.
 ///
 /// # Errors
-/// Where there is no room for it.
+/// If there is no room for it.
 pub(crate) fn push_history(
     meta: &mut Vec<u8>,
     sizes: &Sizes,

@@ -42,7 +42,7 @@ pub(crate) const ENTRY_HEAD: usize = 16;
 pub(crate) const HELD_HEAD: usize = 8;
 pub(crate) const TOMBSTONE_BYTES: usize = 32 + REQUEST_IDS * 24;
 
-/// A volume id whose last life is over.
+/// The end of the last generation of a volume id.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Tombstone {
     /// The generation that ended; the next one must be above it.
@@ -57,7 +57,7 @@ pub struct Tombstone {
     pub buried_at: u64,
 }
 
-/// Which SSD this is, and which content of it: what a fleet map gives its places to (rule 1a).
+/// Identity of the SSD and number of its content: a fleet map gives its places to both (rule 1a).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SsdIdentity {
     /// Drawn when the SSD is formatted.
@@ -87,9 +87,9 @@ pub struct HeldMap {
 /// Everything in the metadata store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Metadata {
-    /// The permission entries, as `gnstor_proto::vendor::VolumeEntry::encode` gives them.
+    /// The permission entries, encoded by `gnstor_proto::vendor::VolumeEntry::encode`.
     pub entries: BTreeMap<Vid, Vec<u8>>,
-    /// The last life of each volume id that had one.
+    /// The tombstone of each volume id whose volume is gone.
     pub tombstones: BTreeMap<Vid, Tombstone>,
     /// Highest daemon term.
     pub term: u64,
@@ -98,7 +98,7 @@ pub struct Metadata {
     pub filling: Option<u64>,
     /// A serving lease was granted once: without a running lease the SSD does not serve.
     pub leased: bool,
-    /// Which SSD this is; files of earlier versions do not say it.
+    /// Identity of the SSD; files of earlier versions have none.
     pub identity: Option<SsdIdentity>,
     /// How often each SSD of the array has been opened and shut down, by its number; its own number among
     /// them. Empty: no array has told it.
@@ -109,33 +109,33 @@ pub struct Metadata {
     pub map: Option<Vec<u8>>,
     /// The last term granted as a voter.
     pub grant: Option<Grant>,
-    /// The last map that was held; one that is not newer than the active one no longer counts.
+    /// The last map that the SSD held as a voter. It counts only if it is newer than the active one.
     pub held: Option<HeldMap>,
     /// SMART counters of the SSD.
     pub smart_counters: SmartCounters,
 }
 
 /// The metadata store of an SSD. A call whose name does not begin with `start` returns when its change is
-/// durable in both copies. Changes that were started end in their order ([`MetadataStore::poll`]).
+/// durable in both copies. Changes that were started end in order ([`MetadataStore::poll`]).
 ///
-/// After an error the next open may or may not find the change. The contents here do not have it.
+/// After an error the next open may or may not find the change. The contents in memory do not have it.
 #[derive(Debug)]
 pub struct MetadataStore {
     pub(crate) durable: Durable,
     pub(crate) contents: Metadata,
     pub(crate) entries: Places,
     pub(crate) tombstones: Places,
-    /// Of the last cell written.
+    /// Version of the last cell written.
     pub(crate) version: u64,
     pub(crate) damaged: Vec<String>,
     pub(crate) lost: Vec<Kind>,
     /// SMART counters on their way to the store.
     pub(crate) counting: Option<CellWrite>,
-    /// Other changes on their way there.
+    /// Other changes in progress.
     pub(crate) changes: Changes,
 }
 
-/// Which place of a table belongs to which volume.
+/// Assigns the places of a table to volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     pub(crate) of: BTreeMap<Vid, u32>,
@@ -177,12 +177,12 @@ impl MetadataStore {
         self.finish()
     }
 
-    /// Ends a generation of a volume id: the entry is gone and the tombstone stands, both or neither. The
-    /// first eight request ids are kept. A generation below the present tombstone's is buried already; the
-    /// same generation replaces the ids.
+    /// Ends a generation of a volume id: removes the entry and writes the tombstone, both or neither. It
+    /// keeps the first eight request ids. A generation below that of the present tombstone is buried already.
+    /// The same generation replaces the ids.
     ///
     /// # Errors
-    /// Where no place is left or the store fails.
+    /// If no place is left or the store fails.
     pub fn bury(&mut self, vid: Vid, tombstone: Tombstone) -> Result<(), DurableError> {
         self.start_bury(vid, tombstone);
         self.finish()
@@ -225,10 +225,10 @@ impl MetadataStore {
         self.finish()
     }
 
-    /// Sets by what the manager key is told that hosts must know.
+    /// Sets the verifier of the manager key, by which the SSD checks that a host knows it.
     ///
     /// # Errors
-    /// Where the store fails.
+    /// If the store fails.
     pub fn set_key_verifier(&mut self, verifier: [u8; 32]) -> Result<(), DurableError> {
         self.start_key_verifier(verifier);
         self.finish()

@@ -111,7 +111,7 @@ fn for_each(
 }
 
 impl MetadataStore {
-    /// Nothing in it, and no place has a cell.
+    /// An empty metadata store without any cell of a place.
     fn fresh(durable: &Durable) -> Self {
         Self {
             durable: durable.clone(),
@@ -126,7 +126,7 @@ impl MetadataStore {
         }
     }
 
-    /// An empty one, on the store.
+    /// Writes an empty metadata store to the store.
     pub(crate) fn format(durable: &Durable) -> Result<Self, DurableError> {
         let mut metadata = Self::fresh(durable);
         metadata.set_term(0)?;
@@ -230,8 +230,8 @@ impl MetadataStore {
             };
             let buried =
                 contents.tombstones.get(&vid).is_some_and(|t| t.generation >= entry_generation(&bytes));
-            // Two places of one volume: a burial did not clear the first, and the volume id lives again in
-            // the other.
+            // Two places belong to one volume. A burial did not clear the first, and the volume id has a new
+            // entry in the other.
             let older = versions.get(&vid).is_some_and(|&other| other > cell.version);
             if buried || older {
                 dead.push(place);
@@ -249,7 +249,7 @@ impl MetadataStore {
 }
 
 impl Notes {
-    /// A cell whose checksum is right and whose content makes no sense: nothing can repair it.
+    /// Refuses a cell whose checksum is correct and whose content is not valid. Nothing can repair it.
     fn refuse(&mut self, kind: Kind, why: impl std::fmt::Display) {
         self.refused.push(format!("{kind:?}: {why}"));
         self.lost.push(kind);

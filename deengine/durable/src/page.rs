@@ -38,18 +38,18 @@ pub struct PageHead {
     pub page: u64,
     /// The first transaction.
     pub first: Seq,
-    /// Pages below this one were durable.
+    /// Pages below this one were durable when the page was written.
     pub durable_pages: u64,
     /// The boot that wrote it.
     pub boot: u32,
     /// Transactions.
     pub count: u16,
-    /// Bytes of them.
+    /// Bytes of its transactions.
     pub bytes: u16,
 }
 
 impl PageHead {
-    /// The last transaction; the one before the first where the page has none.
+    /// The last transaction of the page; for a page without any, the one before `first`.
     pub fn last(&self) -> Seq {
         self.first - 1 + u64::from(self.count)
     }

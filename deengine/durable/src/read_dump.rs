@@ -36,10 +36,10 @@ fn check_page(page: &[u8], magic: u32, identity: DumpIdentity, what: &str) -> Re
 }
 
 impl Dump {
-    /// Checks a dump from end to end, and cuts off the bytes behind it.
+    /// Checks a dump from end to end, and cuts off the bytes after it.
     ///
     /// # Errors
-    /// [`Refused`] where anything in it is wrong.
+    /// [`Refused`] if anything in it is wrong.
     pub fn decode(mut bytes: Vec<u8>, identity: DumpIdentity, sizes: &Sizes) -> Result<Self, Refused> {
         let page_at = |at: usize, what: &str| {
             at.checked_add(PAGE)
@@ -119,7 +119,7 @@ fn check_group(group: &Group<'_>, nth: u32, identity: DumpIdentity) -> Result<()
 }
 
 impl Durable {
-    /// Reads the dump. Where it is torn or cannot be read, nothing of it is used.
+    /// Reads the dump. If it is torn or unreadable, nothing of it is used.
     pub fn read_dump(&self) -> DumpState {
         match self.try_read_dump() {
             Ok(Some(dump)) => DumpState::Intact(dump),

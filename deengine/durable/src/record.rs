@@ -27,9 +27,9 @@ use gnstor_proto::slba::{Stamp, Vid};
 /// Number of a transaction, from 1.
 pub type Seq = u64;
 
-/// Most bytes of one transaction, with its header.
+/// Largest size of a transaction, with its header.
 pub const MAX_TRANSACTION_BYTES: usize = 4000;
-/// Least bytes of one transaction: its header.
+/// Smallest size of a transaction: its header.
 pub(crate) const MIN_TRANSACTION_BYTES: usize = 8;
 const INDEX_BITS: u32 = 56;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
@@ -39,9 +39,9 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 pub enum Record {
     /// A word of the map's image has a new value.
     Word {
-        /// Which word.
+        /// Index of the word.
         index: u64,
-        /// Its value.
+        /// Its new value.
         value: u64,
     },
     /// A write or a TRIM applied a stamp.
@@ -50,33 +50,33 @@ pub enum Record {
         vid: Vid,
         /// The block.
         vba: u32,
-        /// Its stamp.
+        /// Stamp of the change.
         stamp: Stamp,
     },
     /// A superblock is being written.
     Opened {
-        /// Which one.
+        /// Number of the superblock.
         superblock: Superblock,
-        /// For which stream.
+        /// The stream that it is open for.
         stream: u8,
-        /// Its place in the order of all opened superblocks.
+        /// Its position in the order in which superblocks were opened.
         order: u64,
     },
     /// A superblock is full.
     Closed {
-        /// Which one.
+        /// Number of the superblock.
         superblock: Superblock,
     },
     /// A superblock was erased and is free.
     Erased {
-        /// Which one.
+        /// Number of the superblock.
         superblock: Superblock,
-        /// How often it has been erased.
+        /// Number of its erases.
         erases: u32,
     },
-    /// A block is not used any more.
+    /// A block was retired.
     Bad {
-        /// Which one.
+        /// Number of the block.
         block: Block,
     },
     /// A generation of a volume has ended, and so has its stamp history.
@@ -155,10 +155,10 @@ impl Record {
         }
     }
 
-    /// Decodes the record at the front of `bytes`; with it, how many bytes it takes.
+    /// Decodes the record at the front of `bytes`. Returns it with its length in bytes.
     ///
     /// # Errors
-    /// [`Refused`] where the bytes are no record within `bounds`.
+    /// [`Refused`] if the bytes are no record within `bounds`.
     #[inline]
     pub fn decode(bytes: &[u8], bounds: &Bounds) -> Result<(Self, usize), Refused> {
         let word = |nth: usize| {
@@ -201,7 +201,7 @@ impl Record {
 }
 
 impl Record {
-    /// Counters continue from the values read here.
+    /// Checks counters, since counting continues from their values.
     #[inline]
     fn check_counters(&self) -> Result<(), Refused> {
         match *self {
@@ -279,12 +279,12 @@ impl Transactions {
         if left.is_empty() { Ok(()) } else { Err(refused("more bytes than transactions")) }
     }
 
-    /// How many there are.
+    /// Number of records.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// None is there.
+    /// Whether there is no record.
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

@@ -17,9 +17,9 @@ use crate::record::{Bounds, Record, Seq, Transactions};
 /// Why replay ended where it did.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// The journal ends here; nothing that was ever reported durable follows.
+    /// The journal ends here. Nothing that was ever reported durable follows.
     Tail {
-        /// Why the next page is not one.
+        /// Why the next page does not belong to the journal.
         reason: String,
     },
     /// A durable page cannot be read any more: the replayed state is too old, and the caller rebuilds the
@@ -30,7 +30,7 @@ pub enum End {
     },
 }
 
-/// How far replay came.
+/// Result of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replayed {
     /// The last transaction.
@@ -39,7 +39,7 @@ pub struct Replayed {
     pub end: End,
     /// Checkpoint from which it started.
     pub(crate) slot: Slot,
-    /// The page that is not the next one.
+    /// The page at which the replay stopped.
     pub(crate) page: u64,
     /// The boot of the last page.
     pub(crate) boot: u32,
@@ -84,17 +84,17 @@ impl Ring<'_> {
 
 impl Durable {
     /// Calls `f` with every transaction after `from`, which is the [`crate::Restored::seq`] of a checkpoint.
-    /// A page is checked as a whole before `f` gets any part of it.
+    /// Each page is checked completely before `f` gets a part of it.
     ///
     /// # Errors
-    /// The error of `f`; where the store fails; or where no checkpoint stands at `from`.
+    /// The error of `f`, an error of the store, or that no checkpoint is at `from`.
     pub fn replay<E: From<DurableError>>(
         &self,
         from: Seq,
         mut f: impl FnMut(Seq, &[Record]) -> Result<(), E>,
     ) -> Result<Replayed, E> {
         let header = self.header();
-        // Two may stand at the same transaction; the newer one needs less of the ring.
+        // Two checkpoints may be at the same transaction. The newer one needs less of the ring.
         let slots = header.slots.iter().filter(|slot| slot.number != 0 && slot.seq == from);
         let slot =
             *slots.max_by_key(|slot| slot.number).ok_or(DurableError::UnknownPosition { seq: from })?;
@@ -137,7 +137,7 @@ impl Durable {
         Ok(done)
     }
 
-    /// Decodes the page where it is the next one, or says why not.
+    /// Decodes the page if it is the next one. Otherwise returns the reason why not.
     fn next_page(
         &self,
         bytes: &[u8],
@@ -169,7 +169,7 @@ impl Durable {
         if follows { Ok(head) } else { Err(format!("it starts with transaction {}", head.first)) }
     }
 
-    /// What shows that the page at which replay ended had been durable.
+    /// The evidence that the page at which the replay stopped had been durable.
     fn missing(
         &self,
         header: &Header,

@@ -56,7 +56,7 @@ impl Restored {
     }
 }
 
-/// Reads one chunk under its checksum; false: it is all zero and `out` was not touched.
+/// Reads one chunk and checks its checksum. Returns false for a chunk of zeros, without writing to `out`.
 fn read_chunk(
     durable: &Durable,
     at: u64,
@@ -79,7 +79,7 @@ impl Durable {
     /// The newest checkpoint whose head, table and meta are whole. A formatted store has an empty one.
     ///
     /// # Errors
-    /// [`Unusable`] with the reasons where there is none: the map is to be rebuilt.
+    /// [`Unusable`] with the reasons if there is none. Then the caller has to rebuild the map.
     pub fn checkpoint(&self) -> Result<Restored, Unusable> {
         self.checkpoint_before(u64::MAX)
     }

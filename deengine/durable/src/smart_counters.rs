@@ -37,7 +37,7 @@ pub struct SmartCounters {
     pub media_errors: u64,
     /// Mean erases of a superblock in thousandths. A rebuild takes it as the wear of every superblock.
     pub mean_erases_milli: u64,
-    /// At the last power failure no dump was written, or not all of it.
+    /// The last power failure left no dump, or not a whole one.
     pub backup_failed: bool,
 }
 
@@ -107,11 +107,12 @@ impl MetadataStore {
         Ok(())
     }
 
-    /// As [`Self::set_smart_counters`], without waiting for the medium: these counters are durable some time
-    /// later. Where earlier ones are still on their way, nothing is written; the caller comes back.
+    /// As [`Self::set_smart_counters`], but does not wait for the medium: the counters become durable some
+    /// time later. If earlier ones are still being written, this call writes nothing, and the caller tries
+    /// again.
     ///
     /// # Errors
-    /// Where the store fails, also for earlier counters.
+    /// If the store fails, also for earlier counters.
     pub fn start_smart_counters(&mut self, smart_counters: &SmartCounters) -> Result<(), DurableError> {
         if self.is_counting(Patience::None)? {
             return Ok(());
@@ -125,15 +126,16 @@ impl MetadataStore {
         self.is_counting(Patience::None).map(drop)
     }
 
-    /// Whether counters are on their way; goes on with them, without waiting for the medium.
+    /// Continues writing counters, without waiting for the medium. Returns whether some are still being
+    /// written.
     ///
     /// # Errors
-    /// Where the store fails: older counters stand.
+    /// If the store fails. Then the store has older counters.
     pub fn poll_smart_counters(&mut self) -> Result<bool, DurableError> {
         self.is_counting(Patience::None)
     }
 
-    /// Whether counters are on their way; goes on with them.
+    /// Continues writing counters. Returns whether some are still being written.
     fn is_counting(&mut self, patience: Patience) -> Result<bool, DurableError> {
         let Some(mut write) = self.counting.take() else { return Ok(false) };
         let ended = write.advance(self.durable.store(), patience)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tail of the journal: encoded transactions that are committed and not durable, and the open one behind
-//! them.
+//! The tail of the journal: encoded transactions that are committed and not durable, and after them the open
+//! one.
 //!
 //! ```text
 //!   | durable | committed, not durable ......... | open |
@@ -91,7 +91,7 @@ impl Tail {
         Some(transaction_head(rest).expect("written by commit").0)
     }
 
-    /// Takes transactions that are encoded already; the caller has checked them.
+    /// Appends transactions that are encoded already. The caller has checked them.
     pub(crate) fn adopt(&mut self, encoded: &[u8]) {
         assert!(self.open.is_none(), "a transaction is open");
         self.bytes.extend_from_slice(encoded);

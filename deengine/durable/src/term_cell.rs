@@ -16,7 +16,7 @@ const GRANT_BYTES: usize = 16;
 /// Most SSDs of an array.
 pub(crate) const MOST_SSDS: usize = 64;
 
-/// What it is to say.
+/// The content of the term's cell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TermCell<'a> {
     pub(crate) term: u64,
@@ -58,7 +58,7 @@ impl<'a> TermCell<'a> {
 }
 
 impl Metadata {
-    /// Takes what the term's cell says; nothing of one that is wrong.
+    /// Takes over the content of the term's cell; nothing of a wrong one.
     pub(crate) fn take_term_cell(&mut self, content: &[u8]) -> Result<(), Refused> {
         const WHAT: &str = "the term's cell";
         let mut fields = Fields::new(WHAT, content);

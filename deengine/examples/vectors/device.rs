@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD of one worker whose target and hosts are in the hand of a script. Transfers end when the script
-//! says so, and answers are the effects in bytes.
+//! An SSD of one worker. A script acts as its target and its hosts: transfers end when the script says so,
+//! and the answers are the effects in bytes.
 
 #[path = "hosts.rs"]
 mod hosts;
@@ -25,14 +25,14 @@ use zerocopy::IntoBytes;
 
 const BLOCK: usize = 4096;
 const ENTRIES_Z: u16 = 1023;
-/// Calls of `step` at one time; an SSD that wants more does not come to rest.
+/// Largest number of calls of `step` at one time. An SSD that wants more never comes to rest.
 const PATIENCE: u32 = 10_000;
-/// When a script's commands begin: hosts connect before.
+/// Time at which a script's commands begin. Hosts connect before.
 const BEGIN: Time = Time::from_ns(1);
 /// Names a command of the driver's own, which is no answer to the script.
 const OWN: u32 = u32::MAX;
 
-/// What a script can write into a block; content 0 is zeros.
+/// The content that a script writes into a block; content 0 is zeros.
 struct Content {
     bytes: Vec<u8>,
     sum: u32,
@@ -72,20 +72,20 @@ pub(crate) fn device_op(logical_pages: u64, id: u16, spare: u64, twin: bool) -> 
     }
 }
 
-/// A command whose data is under way.
+/// A command whose data is in flight.
 #[derive(Default)]
 struct Open {
     queue: u32,
     cid: u16,
     transfers: Vec<(TransferId, LocalRef)>,
-    /// The response, where the transfer is part of a fused one.
+    /// The response, if the transfer is part of a fused one.
     reply: Option<Cqe>,
     is_read: bool,
     is_ranges: bool,
 }
 
-/// A client, and whether its queues are bound to it. Unbound queues are one to the emulator, which names them
-/// client 0; here the client that the command names plays them.
+/// A client, and whether its queues are bound to it. To the emulator all unbound queues are one, which it
+/// calls client 0. Here the client that the command names stands for them.
 type Player = (u16, bool);
 
 /// The connections of one client.
@@ -105,7 +105,7 @@ pub(crate) struct Device {
     next_key: u32,
     open: HashMap<u32, Open>,
     tokens: HashMap<(u32, u16), u32>,
-    /// What the operation in hand has brought about.
+    /// Effects of the current operation.
     seen: Seen,
 }
 
@@ -151,7 +151,7 @@ impl Device {
         match op {
             Op::Command { now_ns, client, token, sqe } => {
                 let who = if *client == 0 { (hosts::named_client(sqe), false) } else { (*client, true) };
-                // Connected before time passes: what is due then comes behind this command.
+                // Connect before time advances: work that is due then comes after this command.
                 let queue = self.queue_of(who);
                 self.go_to(*now_ns);
                 self.submit(queue, *token, sqe);
@@ -210,10 +210,10 @@ impl Device {
         self.regions.iter().find(|region| region.id() == local.region).expect("a region of the SSD")
     }
 
-    /// The data that a command wants is here, or failed to come.
+    /// The data of a command has arrived, or has failed to.
     fn arrive(&mut self, token: u32, failed: bool, bytes: &[u8]) {
         let open = self.open.get_mut(&token).expect("looked at");
-        // A write has a transfer for each block, a compare one for all; ranges are bytes as they are.
+        // A write has a transfer for each block, a Compare one for all blocks. Ranges are raw bytes.
         let (transfers, is_ranges) = (std::mem::take(&mut open.transfers), open.is_ranges);
         self.seen.token = token;
         let mut contents = bytes.iter().copied().chain(std::iter::repeat(0));
@@ -238,7 +238,7 @@ impl Device {
         }
     }
 
-    /// A read's data is with its host, or failed to get there.
+    /// The data of a read has reached its host, or has failed to.
     fn delivered(&mut self, token: u32, failed: bool) {
         let open = self.open.get_mut(&token).expect("looked at");
         self.seen.token = token;
@@ -307,7 +307,7 @@ impl Device {
             }
             Effect::Complete { queue, cqe, .. } => self.complete(queue.0, cqe.cid.get(), cqe),
             Effect::Close { queue } => self.close(queue),
-            // No peer is there: a script has no other SSDs.
+            // There is no peer: a script has no other SSDs.
             Effect::Ask { .. } => {}
         }
     }
@@ -327,7 +327,7 @@ impl Device {
         if let Some((bytes, crc)) = data {
             out.u8(event::OUT).u32(*token).u32(*bytes).u32(*crc);
         }
-        // Its own completion first, then closed queues, then commands that waited.
+        // The operation's own completion first, then closed queues, then commands that waited.
         completions.sort_by_key(|&(of, _)| (of != *token, of));
         closed.sort_unstable();
         let own = completions.iter().take_while(|&&(of, _)| of == *token).count();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a seed draws.
+//! Random draws from a seed.
 
 use gnstor_proto::placement::mix64;
 

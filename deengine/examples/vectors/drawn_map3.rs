@@ -30,7 +30,7 @@ pub(crate) fn drawn(
             ssd.uuid = [dice.byte(); 16];
         }
     }
-    // Where there are voters it serves nothing. Two of them at least: alone it would give itself its lease.
+    // With voters the SSD serves nothing. There are at least two: a single one would give itself its lease.
     let voters = if map.ssds.len() > 1 && dice.one_in(8) { 2 + dice.index(6) } else { 0 };
     map.ssds.iter_mut().take(voters).for_each(|ssd| ssd.vote = Vote::Voter);
     let takes = |ssd: &u16| map.ssds[usize::from(*ssd)].state != State3::Out;
@@ -56,7 +56,7 @@ pub(crate) fn drawn(
     map
 }
 
-/// Changes a byte behind the head; mostly under a right checksum.
+/// Changes a byte after the head, mostly with a correct checksum.
 pub(crate) fn bend(dice: &mut Dice, bytes: &mut [u8]) {
     let at = 60 + dice.index(bytes.len() - 60);
     bytes[at] = if dice.one_in(2) { dice.byte() } else { bytes[at] ^ 1 << dice.below(8) };

@@ -17,9 +17,9 @@ const SESSION: usize = 40_000;
 const BATCH: usize = 2_000;
 /// Room for most batches.
 const BATCH_BYTES: usize = 128 * BATCH;
-/// Batches that the program may be behind.
+/// Number of batches by which the program may be behind.
 const AHEAD: usize = 3;
-/// One session of so many is of a map alone.
+/// One session in this many tests only a map.
 const MAPS: u64 = 12;
 
 /// A batch that the program has not answered yet: the number of its first operation, and our answers.
@@ -95,7 +95,7 @@ fn first_seed() -> u64 {
     std::env::var("GNSTOR_FUZZ_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// Fuzzes for so many seconds.
+/// Fuzzes for this number of seconds.
 pub(crate) fn fuzz(program: &str, seconds: u64) -> Result<(), String> {
     let mut campaign =
         Campaign { program, peer: Peer::start(program)?, asked: VecDeque::new(), ops: Vec::new() };

@@ -67,7 +67,7 @@ impl Device {
         cqe.dw0.get()
     }
 
-    /// The SSD has closed the I/O queue of a client. With one that is bound to no client all such are closed.
+    /// The SSD has closed the I/O queue of a client. If no client is bound to it, all such queues are closed.
     pub(super) fn close(&mut self, queue: QueueKey) {
         let owner = self.hosts.iter().find(|(_, host)| host.queue == Some(queue));
         let Some((&(client, is_bound), _)) = owner else { return };
@@ -109,8 +109,8 @@ fn identity_of(client: u16) -> Identity {
     }
 }
 
-/// The client that a command names, where it names one that may connect. A queue that no client is bound to
-/// is played by that client's.
+/// The client that a command names, if it may connect. This client's queue stands for a queue to which no
+/// client is bound.
 pub(super) fn named_client(sqe: &Sqe) -> u16 {
     let [low, high, ..] = sqe.cdw11.get().to_le_bytes();
     let client = u16::from_le_bytes([low, high]);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The firmware's answers for `nvmevirt-patch/`, the same checks in C for a kernel's emulator.
+//! Makes and checks the firmware's answers for `nvmevirt-patch/`, which has the same checks in C for a
+//! kernel's emulator.
 //!
 //! ```text
 //!   cargo run -p gnstor-deengine --example vectors -- write             the golden files
-//!   ... -- check                                                        are they what the firmware says?
+//!   ... -- check                      compares them with the firmware's answers
 //!   ... -- fuzz PROGRAM [SECONDS]     plays drawn commands to the firmware and, through a pipe, to PROGRAM
 //!   ... -- record FILE COMMANDS       drawn commands into a file, for the module
 //! ```
-//! Two processes: nothing of that folder is linked into a program of this crate.
+//! These are two processes: no program of this crate links code of that folder.
 #![expect(clippy::disallowed_methods, reason = "a tool that runs for so many seconds reads the clock")]
 
 mod device;
@@ -48,7 +49,7 @@ fn write() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Files that are not what the firmware says.
+/// Golden files that differ from the firmware's answers.
 fn stale() -> std::io::Result<Vec<String>> {
     let scripts = scripts::all();
     let mut stale = Vec::new();

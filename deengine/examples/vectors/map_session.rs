@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// A session of a map alone.
 pub(crate) struct MapSession {
     dice: Dice,
-    /// Of the blocks' numbers.
+    /// Seed of the blocks' numbers.
     seed: u64,
     pages: u32,
     keys: u32,
@@ -23,12 +23,12 @@ pub(crate) fn map_session(seed: u64) -> MapSession {
     let pages = dice.of(&[1u64, 100, 4096, 1 << 15]);
     let mut due = VecDeque::from([Op::Map { entries, pages, seed: dice.roll() }]);
     let slots = u32::try_from(entries * 100 / 93).expect("small").max(64);
-    // More keys than slots and stash together in some sessions, fewer in others. A large table that is full
-    // takes long to find no place, and its image long to sum up.
+    // In some sessions there are more keys than slots and stash hold, in others fewer. A full large table
+    // takes long to find no place, and its image takes long to sum up.
     let is_large = entries == 20_000;
     let keys = slots * if is_large { 97 } else { dice.of(&[80, 96, 105, 150, 180]) } / 100;
     if is_large {
-        // So many that the drawn ones could not fill it.
+        // The number is so large that drawn blocks could not fill the map.
         due.extend([Op::Fill { first: 0, seed, count: slots * 93 / 100 }, Op::Image]);
     }
     MapSession { dice, seed, pages: u32::try_from(pages).expect("small"), keys, is_large, due }

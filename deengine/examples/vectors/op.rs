@@ -7,10 +7,10 @@ use zerocopy::{FromBytes, IntoBytes};
 /// The client id of the daemon in a script.
 pub(crate) const DAEMON: u16 = 0xFFFF;
 
-/// What a script does.
+/// An operation of a script.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Op {
-    /// A fresh SSD. `twin`: the emulator plays the same commands with PRP beside it, and compares.
+    /// Makes a fresh SSD. With `twin` the emulator plays the same commands with PRP beside it, and compares.
     Device {
         logical_pages: u64,
         pages: u64,
@@ -51,7 +51,7 @@ pub(crate) enum Op {
     Tick {
         now_ns: u64,
     },
-    /// The emulator's collector moves pages; nothing of it is seen.
+    /// The emulator's collector moves pages. No answer may show it.
     Move {
         count: u32,
         seed: u64,
@@ -104,7 +104,7 @@ pub(crate) enum Op {
         seed: u64,
         count: u32,
     },
-    /// How many of them have the page of their number.
+    /// Counts the blocks whose page has their number.
     Look {
         first: u64,
         seed: u64,
@@ -121,18 +121,18 @@ pub(crate) enum Op {
 pub(crate) const MOST_FILLED: u32 = 65_536;
 pub(crate) const MOST_WORDS: u32 = 1000;
 
-/// The block of this number, of three volumes; no other number below 2^32 has it.
+/// Block number `number` of three volumes. No other number below 2^32 gives the same block.
 pub(crate) fn block_of(seed: u64, number: u64) -> (u16, u32) {
     let vid = [1, 7, 0xFFFE][usize::try_from(number % 3).expect("small")];
     let low = |value: u64| u32::try_from(value & 0xFFFF_FFFF).expect("32 bits");
     (vid, low(number).wrapping_mul(0x9E37_79B1) ^ low(seed))
 }
 
-/// Bytes that are written one field after the other, little-endian.
+/// Writes one field after the other, little-endian.
 pub(crate) struct Out(pub(crate) Vec<u8>);
 
 impl Default for Out {
-    /// With room for most operations and answers.
+    /// Has room for most operations and answers.
     fn default() -> Self {
         Self(Vec::with_capacity(128))
     }
@@ -274,7 +274,7 @@ impl Op {
     }
 }
 
-/// Bytes that are read one field after the other.
+/// Reads one field after the other.
 pub(crate) struct In<'a>(pub(crate) &'a [u8]);
 
 impl<'a> In<'a> {

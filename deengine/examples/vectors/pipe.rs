@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The program at the other end of a pipe: batches of operations go in, answers come out, while the
+//! The program at the other end of a pipe. Batches of operations go in and answers come out, while the
 //! firmware plays the next batch.
 
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-/// How long a batch may take.
+/// Longest time for a batch.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The other process.
@@ -17,7 +17,7 @@ pub(crate) struct Peer {
     answers: Receiver<Option<Vec<u8>>>,
 }
 
-/// Reads the answers of `count` operations as they come, each behind its length.
+/// Reads the answers of `count` operations. Each follows its length.
 fn read_answers(from: &mut impl Read, count: usize) -> std::io::Result<Vec<u8>> {
     let mut all = Vec::with_capacity(32 * count);
     for _ in 0..count {
@@ -63,7 +63,7 @@ impl Peer {
         Ok(Self { child, ops: Some(ops), answers })
     }
 
-    /// Sends operations, each behind its length.
+    /// Sends operations, each after its length.
     pub(crate) fn send(&self, bytes: Vec<u8>, count: usize) {
         // A program that has ended is noticed by its missing answers.
         let _ = self.ops.as_ref().expect("open").send((bytes, count));
@@ -83,7 +83,7 @@ impl Drop for Peer {
     }
 }
 
-/// Puts bytes behind their length.
+/// Appends the length of bytes, and the bytes.
 pub(crate) fn frame(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(&u32::try_from(bytes.len()).expect("short").to_le_bytes());
     out.extend_from_slice(bytes);

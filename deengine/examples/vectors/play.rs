@@ -8,7 +8,7 @@ use gnstor_proto::placement::mix64;
 use gnstor_proto::slba::Vid;
 use std::sync::Arc;
 
-/// What an operation answers; the numbers are those of `gn_play.h`.
+/// Kinds of answers to an operation, with the numbers of `gn_play.h`.
 pub(crate) mod event {
     pub(crate) const COMPLETE: u8 = 1;
     pub(crate) const PAGES: u8 = 2;
@@ -45,7 +45,7 @@ impl Player {
     /// Where the script is none: an operation before its SSD or map.
     pub(crate) fn play(&mut self, op: &Op) -> Vec<u8> {
         if let &Op::Device { logical_pages, id, .. } = op {
-            // The old one first: its memory is large.
+            // Drop the old one first, because its memory is large.
             self.device = None;
             self.device = Some(Device::new(logical_pages, id));
             return Vec::new();
@@ -109,7 +109,7 @@ impl Filled {
         placed
     }
 
-    /// How many of them have the page of their number.
+    /// Counts the blocks whose page has their number.
     fn look(&self, first: u64, seed: u64, count: u32) -> u64 {
         let is_right = |&number: &u64| {
             let (vid, vba) = block_of(seed, number);
@@ -123,7 +123,7 @@ fn vid_of(raw: u16) -> Vid {
     Vid::new(raw).expect("scripts of maps name volumes")
 }
 
-/// Entries, entries in the stash, and the checksum of all words.
+/// Number of entries, entries in the stash, and the checksum of all words.
 fn image_of(map: &Map) -> Vec<u64> {
     let mut words = vec![0; usize::try_from(map.words()).expect("a small map")];
     map.read_words(0, &mut words);
@@ -131,7 +131,7 @@ fn image_of(map: &Map) -> Vec<u64> {
     vec![map.len(), map.stashed() as u64, crc32c::crc32c(&bytes).into()]
 }
 
-/// How many entries a scan finds, and a hash of them.
+/// Number of entries that a scan finds, and a hash of them.
 fn scan(map: &Map, first: u64, count: u64) -> Vec<u64> {
     let (mut found, mut hash) = (0, 0);
     for (vid, vba, page) in map.scan(first, count) {

@@ -51,7 +51,7 @@ pub(crate) fn entry(raw: u16) -> VolumeEntry {
     }
 }
 
-/// Where a command goes and what it carries.
+/// Destination and content of a command.
 #[derive(Clone, Copy)]
 pub(crate) struct Io {
     pub(crate) opcode: u8,
@@ -87,7 +87,7 @@ impl Io {
         }
         .encode(&mut sqe);
         if self.opcode == io::DATASET_MANAGEMENT {
-            // One range; deallocate.
+            // One range with the attribute "deallocate".
             (sqe.cdw10, sqe.cdw11) = (0.into(), 4.into());
         }
         sqe
@@ -108,7 +108,7 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    /// Without an SSD: a script of a map.
+    /// A script without an SSD, for a map.
     pub(crate) fn empty() -> Self {
         Self { ops: Vec::new(), now_ns: 1000, token: 0, sequence: 0, content: 0 }
     }
@@ -129,7 +129,7 @@ impl Writing {
         Self::bare().with_volume()
     }
 
-    /// As [`Self::new`], with a twin that gets the same commands with PRP.
+    /// As [`Self::new`], with a twin that plays the same commands with PRP.
     pub(crate) fn twins() -> Self {
         let mut script = Self::empty();
         script.ops.push(device_op(1024, 0, 4096, true));
@@ -159,7 +159,7 @@ impl Writing {
         self.ops.push(Op::Tick { now_ns: self.now_ns });
     }
 
-    /// So long that every sweep of a small SSD is over.
+    /// Waits so long that every sweep of a small SSD is over.
     pub(crate) fn settle(&mut self) {
         for _ in 0..8 {
             self.advance(200_000);
@@ -205,7 +205,7 @@ impl Writing {
         token
     }
 
-    /// Each verb once, by the writer or the given client.
+    /// Runs each verb once, as the writer or as the given client.
     pub(crate) fn run_verbs(&mut self, io: Io) {
         for opcode in VERBS {
             self.run(Io { opcode, ..io });
@@ -275,7 +275,7 @@ impl Writing {
     }
 }
 
-/// A command of the daemon's with so many bytes of data.
+/// A command of the daemon with `bytes` of data.
 pub(crate) fn vendor(code: u8, bytes: u32) -> Sqe {
     Sqe {
         opcode: code,

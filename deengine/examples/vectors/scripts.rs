@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All golden scripts, each named by the property that it shows. A refusal comes with the neighbours that
-//! must not be refused.
+//! All golden scripts. The name of each is the property that it shows. Beside each refusal are similar
+//! commands that must succeed.
 
 use crate::file::Script;
 use crate::script::{Io, LEASE, MS, READER, VERBS, VOLUME, WRITER, Writing, entry};
@@ -130,7 +130,7 @@ fn chunks(scripts: &mut Vec<Script>) {
     }
 }
 
-/// Which SSD of the map this is.
+/// Scripts for each SSD of a map.
 fn places(scripts: &mut Vec<Script>) {
     for (count, groups) in [
         (1usize, 1u32),
@@ -156,7 +156,7 @@ fn places(scripts: &mut Vec<Script>) {
     scripts.push(s.finish("place-none", "place: an SSD that is not in the map"));
 }
 
-/// SSD `id` of `count`, whose map loses others in turn.
+/// SSD `id` of `count`, with a map that loses the others in turn.
 fn place(count: usize, groups: u32, id: usize) -> Script {
     // As many replicas as its number says, and more chunks than a map has groups.
     let volume = |vid: u16| VolumeEntry {
@@ -268,7 +268,7 @@ fn stamps(scripts: &mut Vec<Script>) {
     scripts.push(s.finish("stamp-part", "stamp: a write that is newer for some of its blocks"));
 }
 
-/// A stamp below one that the stamp history may have dropped.
+/// Writes with a stamp below one that the stamp history may have dropped.
 fn stamp_histories(scripts: &mut Vec<Script>) {
     for between in [4094u32, 4095, 4096, 4097, 8192] {
         let mut s = Writing::bare();
@@ -279,7 +279,7 @@ fn stamp_histories(scripts: &mut Vec<Script>) {
         let mut left = between;
         let mut vba = 4096;
         while left > 0 {
-            // Of many blocks at once the firmware waits for room in its journal.
+            // A trim of many blocks at once makes the firmware wait for room in its journal.
             let blocks = left.min(256);
             s.run(Io::new(io::WRITE_ZEROES, WRITER, vba, blocks));
             (left, vba) = (left - blocks, vba + 4096);

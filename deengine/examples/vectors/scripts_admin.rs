@@ -130,7 +130,7 @@ fn changes(scripts: &mut Vec<Script>) {
     scripts.push(s.finish("chmod", "CHMOD: versions rise, and what placement is computed from stays"));
 }
 
-/// Who may send the commands of the daemon, and in which frame.
+/// Who may send the daemon's commands, and which form of the entry they need.
 fn frames(scripts: &mut Vec<Script>) {
     let mut s = Writing::new();
     for who in [WRITER, 8, 9, DAEMON] {
@@ -279,7 +279,7 @@ fn bent_maps(scripts: &mut Vec<Script>) {
         let mut wrong = bytes.clone();
         wrong[at] = value;
         s.set_map_bytes(&wrong);
-        // The same under a right checksum.
+        // The same with a correct checksum.
         wrong[40..44].fill(0);
         let crc = crc32c::crc32c(&wrong);
         wrong[40..44].copy_from_slice(&crc.to_le_bytes());

@@ -82,7 +82,7 @@ fn volumes(scripts: &mut Vec<Script>, name: &str, own: Io) {
         s.finish(format!("ids-{name}"), format!("ids: {name} with the first and last volume and client")),
     );
 
-    // Beside it one that lives.
+    // The second volume is not deleted.
     let mut s = Writing::new();
     s.add(&entry(6));
     let other = Io { vid: 6, ..own };
@@ -209,7 +209,7 @@ fn epochs(scripts: &mut Vec<Script>) {
 fn readers(scripts: &mut Vec<Script>) {
     for (count, step) in [(1u16, 1u16), (2, 0x7FFF), (16, 4093), (511, 127), (512, 113)] {
         let mut s = Writing::new();
-        // The values are in no order, and some come twice.
+        // The values are in no order, and some occur twice.
         let of = |at: u16| at.wrapping_mul(step).wrapping_mul(7) % 0xFFFD + 1;
         let list: Vec<ClientId> = (0..count).map(|at| client(of(at))).collect();
         s.add(&VolumeEntry { readers: list, ..entry(6) });

@@ -13,7 +13,7 @@ pub(crate) fn data(scripts: &mut Vec<Script>) {
     ranges(scripts);
 }
 
-/// Commands that overtake each other, and data that does not come.
+/// Commands that overtake each other, and data that never comes.
 fn order(scripts: &mut Vec<Script>) {
     let mut s = Writing::new();
     s.look(0..4);

@@ -93,7 +93,7 @@ fn lease_epochs(scripts: &mut Vec<Script>) {
         };
         tries(&mut s, first);
         for (version, step) in (2..).zip([1u32, 0xFFFF_FFFE, 0x8000_0000]) {
-            // One of them is lower, as it wraps: refused, and the epoch before stays.
+            // One of them is lower, as it wraps. It is refused, and the previous epoch stays.
             s.chmod(&VolumeEntry { version, lease_epoch: first.wrapping_add(step), ..entry(VOLUME) });
             tries(&mut s, first.wrapping_add(step));
             tries(&mut s, first);
@@ -125,7 +125,7 @@ fn lease_lengths(scripts: &mut Vec<Script>) {
         s.run(own);
     }
     for (version, ms) in (1..).zip(around(SERVING_LEASE_MS)) {
-        // The term of a refused one is not taken: the next one is lower.
+        // A refused command does not change the term: the next one has a lower term.
         let term = if ms == 0 || SERVING_LEASE_MS.contains(&ms) { 1 } else { 2 };
         s.renew(ms, version, term);
         s.run(own);
@@ -181,7 +181,7 @@ fn last_blocks(scripts: &mut Vec<Script>) {
     }
 }
 
-/// A map of so many SSDs, of which every group names the first one.
+/// A map of `ssds` SSDs in which every group names the first one.
 fn raw_map(width: u16, ssds: u16, groups: u32, epoch: u64) -> Vec<u8> {
     let mut bytes = FleetMap::equal(1, 1, 7, 1).expect("a map").encode();
     bytes.truncate(44);
@@ -230,7 +230,7 @@ fn maps(scripts: &mut Vec<Script>) {
 
 /// Write Zeroes has no data, so only the chunk limits it.
 fn lengths(scripts: &mut Vec<Script>) {
-    // A small one has a short journal, and waits for it.
+    // A small SSD has a short journal, and waits for it.
     let mut s = Writing::sized(1 << 20, 0);
     s.set_map(&FleetMap::equal(1, 64, 7, 1).expect("a map"));
     s.add(&VolumeEntry { capacity_blocks: 1 << 20, chunk_shift: 12, ..entry(VOLUME) });
@@ -332,7 +332,7 @@ fn end_of_time(scripts: &mut Vec<Script>) {
     scripts.push(s.finish("edge-time", "times: leases, fences and sweeps in the last seconds of 2^64 ps"));
 }
 
-/// Queues without a client, which an overdue fence closes as one.
+/// Queues without a client. A fence past its deadline closes them as one.
 fn unbound(scripts: &mut Vec<Script>) {
     for opcode in [io::READ, io::WRITE, io::COMPARE] {
         let mut s = Writing::new();

@@ -12,7 +12,7 @@ fn index(value: u64) -> u32 {
     u32::try_from(value & 0xFFFF_FFFF).expect("32 bits")
 }
 
-/// Blocks of three volumes, the same for the same number.
+/// A block of three volumes, determined by its number.
 fn block(seed: u64, number: u64) -> (u16, u32) {
     let vid = [1, 7, 0xFFFE][usize::try_from(number % 3).expect("small")];
     (vid, index(mix64(seed ^ number << 20)))
@@ -110,7 +110,7 @@ fn loaded(scripts: &mut Vec<Script>) {
         let (mut s, seed) = (Writing::empty(), 12);
         let (map, mut writer) = Map::new(entries, entries, seed).expect("possible sizes");
         let mut placed = 0;
-        // So many that some are in the stash.
+        // More keys than the table holds, so that some are in the stash.
         for number in 0..entries * 110 / 100 {
             let (vid, vba) = block_of(seed, number);
             let (vid, page) = (Vid::new(vid).expect("a volume id"), index(number % entries));

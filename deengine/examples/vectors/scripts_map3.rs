@@ -29,7 +29,7 @@ fn encoded(map: &FleetMap3) -> Vec<u8> {
     map.encode().expect("a map")
 }
 
-/// Each volume of one to four replicas.
+/// Adds volumes of one to four replicas.
 fn add_volumes(s: &mut Writing) {
     for vid in 1..=4u16 {
         let replicas = u8::try_from(vid).expect("few");
@@ -49,8 +49,7 @@ fn look(s: &mut Writing, map: &impl Rows) {
     }
 }
 
-/// The places of equal SSDs, before and after losses; the firsts are moved, and each third row has one that
-/// comes in.
+/// Places of equal SSDs, before and after losses. The firsts move, and each third row has an incoming SSD.
 fn places(scripts: &mut Vec<Script>) {
     for (count, groups) in [(1usize, 64u32), (2, 64), (4, 64), (5, 256), (64, 64)] {
         for id in [0, count - 1].into_iter().take(count) {
@@ -85,7 +84,7 @@ fn places(scripts: &mut Vec<Script>) {
     }
 }
 
-/// One group of four SSDs, of which the script's is number 0.
+/// One group of four SSDs. The script's SSD is number 0.
 fn one_group(ssds: [u16; 3], filling: [bool; 3], first: Option<u8>) -> FleetMap3 {
     let mut map = FleetMap3::of(&FleetMap::equal(4, 1, 7, 1).expect("a map"), ARRAY);
     map.width = 3;
@@ -197,14 +196,14 @@ fn full(scripts: &mut Vec<Script>) {
         for (vba, blocks) in [(1, 1), (1, 2), (2, 2), (0, 2), (8, 1)] {
             run(&mut s, &map, io::WRITE, vba, blocks);
         }
-        // A write below the stamp held is done, and takes no room.
+        // A write below the stored stamp completes and takes no room.
         let late = Io { map_epoch: map.wire_epoch(), ..Io::new(io::WRITE, WRITER, 1, 1) };
         let token = s.send(WRITER, late.sqe(1));
         s.end(late, token);
     }
     run(&mut s, &map, io::WRITE_ZEROES, 1, 1);
     run(&mut s, &map, io::WRITE, 1, 1);
-    // It becomes full while the data is under way.
+    // The SSD becomes full while the data is in flight.
     map.epoch += 1;
     map.ssds.iter_mut().for_each(|ssd| ssd.state = State3::In);
     s.set_map_bytes(&encoded(&map));
@@ -213,7 +212,7 @@ fn full(scripts: &mut Vec<Script>) {
     map.ssds[1].state = State3::Full;
     s.set_map_bytes(&encoded(&map));
     s.end(io, token);
-    // A place that fills takes all.
+    // A place that fills takes all writes.
     map.epoch += 1;
     map.rows = one_group([0, 1, 2], [true, false, false], Some(1)).rows;
     s.set_map_bytes(&encoded(&map));
@@ -223,7 +222,7 @@ fn full(scripts: &mut Vec<Script>) {
     );
 }
 
-/// Rule 1a: the places are for one content of one SSD.
+/// Rule 1a: a map gives places to one content of one SSD.
 fn contents(scripts: &mut Vec<Script>) {
     let mut s = Writing::bare();
     add_volumes(&mut s);
@@ -253,7 +252,7 @@ fn contents(scripts: &mut Vec<Script>) {
     scripts.push(s.finish("map3-incarnation", "map 3: a content that was dropped gets no place again"));
 }
 
-/// A map of one format in place of the other, and MAP GET.
+/// Replaces a map by one of the other format, and MAP GET.
 fn exchange(scripts: &mut Vec<Script>) {
     let mut s = Writing::bare();
     add_volumes(&mut s);
@@ -274,7 +273,7 @@ fn exchange(scripts: &mut Vec<Script>) {
     scripts.push(s.finish("map3-exchange", "map 3: after a map of format 2; no map of format 2 follows"));
 }
 
-/// A map names its array. Behind it one that names another, or none, is refused before its term is taken.
+/// A map names its array. A later map of another array, or of none, is refused before its term is taken.
 fn arrays(scripts: &mut Vec<Script>) {
     let mut s = Writing::bare();
     add_volumes(&mut s);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scripts whose device has a twin: the emulator plays the same commands with PRP to it, and what it answers
-//! must be the same. The firmware knows keyed descriptors only.
+//! Scripts whose device has a twin. The emulator plays the same commands with PRP to the twin, and its
+//! answers must be the same. The firmware itself only accepts keyed descriptors.
 
 use crate::device::VENDOR;
 use crate::file::Script;
@@ -73,7 +73,7 @@ fn orders(scripts: &mut Vec<Script>) {
     scripts.push(s.finish("prp-admin", "PRP: the daemon's commands, by the length in CDW10"));
 }
 
-/// Reads, writes, fences, a sweep, a collector: of both the same.
+/// Reads, writes, fences, a sweep and a collector, with the same answers from both.
 fn life(scripts: &mut Vec<Script>) {
     let mut s = Writing::twins();
     let own = Io::new(io::READ, WRITER, 0, 4);

@@ -23,10 +23,10 @@ const VIDS: [u16; 7] = [1, 2, 3, 5, 0x0100, 0xFFFE, 0x1234];
 /// Most commands under way, and most blocks of writes.
 const MOST_OPEN: usize = 60;
 const MOST_BLOCKS: u32 = 3000;
-/// Most under way whose data goes through the firmware's few large buffers.
+/// Most commands in flight whose data uses the firmware's few large buffers.
 const MOST_LARGE: usize = 4;
 
-/// A command whose data is under way.
+/// A command whose data is in flight.
 #[derive(Clone, Copy)]
 struct Open {
     token: u32,
@@ -47,10 +47,10 @@ pub(crate) struct Session {
     open: Vec<Open>,
     /// The command whose answer comes next.
     asked: Option<Open>,
-    /// To be done first.
+    /// Operations to do first.
     due: VecDeque<Op>,
     lease_version: u64,
-    /// So many of a hundred operations end a transfer of data. Where these are few, much is under way.
+    /// Of a hundred operations this number end a transfer of data. If it is small, much is in flight.
     ends: u32,
     /// The SSD's number, and the incarnation of its content as far as maps have ended it.
     id: u16,
@@ -95,7 +95,7 @@ impl Session {
         session
     }
 
-    /// The next operation; `answer` is that to the one before.
+    /// The next operation. `answer` is the answer to the previous one.
     pub(crate) fn next(&mut self, answer: &[u8]) -> Op {
         if let Some(asked) = self.asked.take() {
             match answer.first() {
@@ -171,7 +171,7 @@ impl Session {
         self.due.pop_front().expect("just put in")
     }
 
-    /// A volume that is probably there, or any.
+    /// A volume that probably exists, or any.
     fn volume(&mut self) -> VolumeEntry {
         let at = self.dice.index(self.volumes.len());
         self.volumes[at].clone()
@@ -240,7 +240,7 @@ impl Session {
                 sqe.as_mut_bytes()[bit / 8] ^= 1 << (bit % 8);
             }
         }
-        // No Fabrics there; and a queue of no client is played by one of few.
+        // A script sends no Fabrics commands. A queue without a client is played by one of a few clients.
         if sqe.opcode == 0x7F {
             sqe.opcode = io::READ;
         }
@@ -248,7 +248,7 @@ impl Session {
         if !self.bound && sqe.opcode == io::DATASET_MANAGEMENT {
             sqe.opcode = io::READ;
         }
-        // Of many blocks at once the firmware waits for room in its journal.
+        // A Write Zeroes of many blocks at once makes the firmware wait for room in its journal.
         if sqe.opcode == io::WRITE_ZEROES {
             sqe.cdw12 = (sqe.cdw12.get() & 0xFFFF_00FF).into();
         }

@@ -6,7 +6,7 @@ use crate::pipe::{Peer, first_difference, frame};
 use crate::play::Player;
 use std::time::{Duration, Instant};
 
-/// How long to look for a shorter one.
+/// Longest search for a shorter script.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Whether both ends differ; the operations begin with an SSD or a map, so nothing is left from before.
@@ -31,14 +31,14 @@ fn differs(program: &str, peer: &mut Option<Peer>, ops: &[Op]) -> Option<usize> 
     }
 }
 
-/// Takes parts away as long as both ends differ.
+/// Removes parts as long as the two ends still differ.
 pub(crate) fn shrink(program: &str, ops: Vec<Op>) -> Vec<Op> {
     let begin = Instant::now();
     let mut peer = None;
     let mut best = ops;
     match differs(program, &mut peer, &best) {
         Some(last) => best.truncate(last + 1),
-        // It depends on something outside of the script: it stays as it is.
+        // The failure depends on something outside of the script, which stays as it is.
         None => return best,
     }
     let mut part = best.len() / 2;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU time of the steps that each page takes: pin, key, fetch, unpin at random; place and program; erase.
+//! Measures the CPU time of the steps that each page takes: pin, key, fetch and unpin at random; place and
+//! program; erase.
 //!
-//! `cargo bench -p gnstor-flash --bench flash_rate [-- FOLDER]`; with a folder, the same over a file in it.
+//! `cargo bench -p gnstor-flash --bench flash_rate [-- FOLDER]`. With a folder it also measures a file in it.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use gnstor_flash::{

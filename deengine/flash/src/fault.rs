@@ -37,7 +37,7 @@ struct Inner {
     /// Unreadable pages; true: once only.
     reads: HashMap<Ppa, bool>,
     chances: Chances,
-    /// Draws so far, so that each has an outcome of its own.
+    /// Number of random draws so far. It makes the outcome of each draw different.
     draws: u64,
     programs: u64,
     /// Programs that fail, by number from 1.
@@ -93,7 +93,7 @@ impl Faults {
         self.set_chances(Chances { read, program, erase, rot: 0.0 });
     }
 
-    /// From now on this goes wrong by itself, drawn from the seed.
+    /// From now on faults happen with these chances, drawn from the seed.
     pub fn set_chances(&self, chances: Chances) {
         self.inject(|inner| inner.chances = chances);
     }
@@ -103,7 +103,7 @@ impl Faults {
         self.inject(|inner| inner.rot.entry(page).or_default().push(bit % (crate::PAGE_BYTES * 8)));
     }
 
-    /// A die takes `percent` of its time; 100 is healthy.
+    /// Sets the speed of a die: it takes `percent` of the normal time; 100 is healthy.
     pub fn set_slow(&self, die: u32, percent: u32) {
         let mut inner = self.lock();
         if percent == 100 {
@@ -113,12 +113,12 @@ impl Faults {
         }
     }
 
-    /// Percent of its time that a die takes. Only kept here: time is not this crate's.
+    /// The percentage of the normal time that a die takes. This crate only stores it; `gnstor-model` uses it.
     pub fn slow_factor(&self, die: u32) -> u32 {
         self.lock().slow.get(&die).copied().unwrap_or(100)
     }
 
-    /// Takes all injected faults back. Rot that reached data stays, as do bad blocks.
+    /// Ends all injected faults. Bad blocks and data that has rotted stay.
     pub fn clear(&self) {
         let mut inner = self.lock();
         *inner = Inner { draws: inner.draws, programs: inner.programs, ..Inner::default() };
@@ -189,7 +189,7 @@ impl Faults {
         bits
     }
 
-    /// Whether a chance comes true, and then a number of its own.
+    /// Draws once. Returns a random number if a fault with this chance happens.
     fn draw(&self, inner: &mut Inner, chance: f64) -> Option<u32> {
         if chance == 0.0 {
             return None;

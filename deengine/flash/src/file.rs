@@ -67,12 +67,12 @@ pub struct DataFile {
     path: PathBuf,
     /// Through the page cache; this descriptor has the lock.
     file: Arc<File>,
-    /// Past the page cache, where that is possible.
+    /// The file without the page cache, if the file system allows that.
     data: File,
     kind: Kind,
     layout: Layout,
     io: IoMode,
-    /// Frames lie in memory that outlives a killed process.
+    /// Frames are in memory that outlives a killed process.
     keeps_memory: bool,
     syncs: Arc<Syncs>,
     writer: Writer,
@@ -93,8 +93,7 @@ impl DataFile {
     /// zeros. `label` describes the SSD in at most 256 bytes.
     ///
     /// # Errors
-    /// Where the file cannot be opened, holds data, or has no room. A file that could not be made is as it
-    /// was before.
+    /// If the file cannot be opened, holds data, or has no room. The file is then as it was before.
     pub fn create(
         path: &Path,
         geometry: &Geometry,
@@ -119,7 +118,7 @@ impl DataFile {
     /// Opens an SSD that [`Self::create`] made.
     ///
     /// # Errors
-    /// Where the file cannot be opened, is in use, or is no SSD; the error names the reason.
+    /// If the file cannot be opened, is in use, or is no SSD; the error names the reason.
     pub fn open(path: &Path) -> Result<Self, DataFileError> {
         let place = Place::find(path)?;
         let Place { path, file, end, .. } = &place;
@@ -192,22 +191,22 @@ impl DataFile {
         Self { keeps_memory: false, ..self }
     }
 
-    /// Whether buffered data lies in memory that outlives a killed process.
+    /// Whether buffered data is in memory that outlives a killed process.
     pub fn keeps_memory(&self) -> bool {
         self.keeps_memory
     }
 
-    /// Where it is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where pages are.
+    /// Geometry of the SSD.
     pub fn geometry(&self) -> &Geometry {
         &self.layout.geometry
     }
 
-    /// The label that [`Self::create`] was given.
+    /// The label that was passed to [`Self::create`].
     pub fn label(&self) -> &str {
         &self.layout.label
     }
@@ -250,25 +249,25 @@ impl DataFile {
         self.syncs.has_unsynced()
     }
 
-    /// Each sync takes so much longer, as on a slow disk.
+    /// From now on each sync takes `ms` longer, as on a slow disk.
     #[cfg(test)]
     pub(crate) fn slow_syncs(&self, ms: u64) {
         self.syncs.delay_ms.store(ms, Ordering::Relaxed);
     }
 
-    /// Data goes past the page cache.
+    /// Whether data bypasses the page cache.
     #[cfg(test)]
     pub(crate) fn is_direct(&self) -> bool {
         sys::is_direct(&self.data)
     }
 
-    /// Writes data somewhere else.
+    /// Replaces the file to which data is written.
     #[cfg(test)]
     pub(crate) fn with_data(self, data: File) -> Self {
         Self { data, ..self }
     }
 
-    /// As [`Self::create`], of a file that is treated as a device.
+    /// As [`Self::create`], but it treats the file as a block device.
     #[cfg(test)]
     pub(crate) fn create_as_device(
         path: &Path,
@@ -279,7 +278,7 @@ impl DataFile {
         Self::create_in(Place { kind: Kind::Device, ..Place::find(path)? }, layout)
     }
 
-    /// Where a page's data is.
+    /// Offset of a page's data in the file.
     pub(crate) fn data_at(&self, page: Ppa) -> u64 {
         self.layout.data_at + u64::from(page.0) * u64::from(PAGE_BYTES)
     }
@@ -319,7 +318,7 @@ impl DataFile {
             .into());
         }
         let next = last + 1;
-        // One after the other: either alone says a number that no used boot is above.
+        // One slot after the other, so that one of them always has a number which no used boot exceeds.
         for slot in 0..2 {
             self.file.write_all_at(&header::encode_boot(next), header::boot_at(slot))?;
             self.sync()?;
@@ -340,12 +339,12 @@ impl DataFile {
     }
 }
 
-/// Pauses until requests of a killed process must have ended, and one of them.
+/// Largest number of pauses while waiting for requests of a killed process.
 const PAUSES: u32 = 2000;
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Waits until the kernel has done what a killed process asked of this file. A write of that process must not
-/// come after one of this process.
+/// Waits until the kernel has finished what a killed process asked of this file. A write of that process must
+/// not follow one of this process.
 fn lock_io(path: &Path, data: &File) -> Result<(), DataFileError> {
     let failed = |source| DataFileError::Io { path: path.into(), what: "cannot be locked", source };
     for _ in 0..PAUSES {

@@ -128,7 +128,7 @@ impl Flash {
         })
     }
 
-    /// Where pages are.
+    /// Geometry of the SSD.
     #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
@@ -150,30 +150,30 @@ impl Flash {
         self.frames.zeros()
     }
 
-    /// Takes a frame for a page to come; none where the write buffer is full.
+    /// Takes a frame for a future page; `None` if the write buffer is full.
     #[inline]
     pub fn take_frame(&self) -> Option<Frame> {
         self.frames.take(self.load_frames)
     }
 
-    /// As [`Self::take_frame`], up to `most` of them.
+    /// Takes up to `most` frames, as [`Self::take_frame`] does.
     pub fn take_frames(&self, most: u32, each: impl FnMut(Frame)) {
         self.frames.take_some(self.load_frames, most, each);
     }
 
-    /// Gives a frame back that was taken and not placed.
+    /// Gives back a frame that was taken and not placed.
     ///
     /// # Panics
-    /// If it was given back already.
+    /// If it was given back before.
     #[inline]
     pub fn give_frame(&self, frame: Frame) {
         self.frames.give(frame);
     }
 
-    /// As [`Self::give_frame`], all of these.
+    /// Gives back these frames, as [`Self::give_frame`] does.
     ///
     /// # Panics
-    /// If one was given back already.
+    /// If one was given back before.
     pub fn give_frames(&self, frames: impl Iterator<Item = Frame>) {
         self.frames.give_all(frames);
     }
@@ -184,7 +184,7 @@ impl Flash {
         self.frames.at(frame)
     }
 
-    /// Frames that [`Self::take_frame`] would still give.
+    /// Number of frames that [`Self::take_frame`] can still give.
     #[inline]
     pub fn free_frames(&self) -> u32 {
         self.frames.free().saturating_sub(self.load_frames)
@@ -259,13 +259,13 @@ impl Flash {
         self.blocks[block.0 as usize].load(Ordering::Acquire) & BAD != 0
     }
 
-    /// Retires a block: no page is placed on it any more. Its data stays readable until [`Self::erase`]. A
-    /// new `Flash` does not know of it.
+    /// Retires a block: no further page is placed on it. Its data stays readable until [`Self::erase`]. A new
+    /// `Flash` does not remember it.
     pub fn mark_bad(&self, block: Block) {
         self.blocks[block.0 as usize].fetch_or(BAD, Ordering::AcqRel);
     }
 
-    /// The blocks that were bad from the start, in ascending order; always the same for the same seed.
+    /// Blocks that were bad from the start, in ascending order. They depend only on the seed.
     pub fn factory_bad(&self) -> Vec<Block> {
         (0..self.geometry.blocks()).map(Block).filter(|&block| self.faults.is_factory_bad(block)).collect()
     }
@@ -294,12 +294,12 @@ impl Flash {
         _ = self.blocks[block.0 as usize].fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }
 
-    /// The memory that outlives the process, where there is some.
+    /// Memory that outlives the process, if the SSD has it.
     pub fn kept(&self) -> Option<&Kept> {
         self.kept.as_ref()
     }
 
-    /// Memory that a killed process left, where it is whole.
+    /// Memory that a killed process left, if it is whole.
     pub fn left_behind(&self) -> Option<LeftBehind> {
         let file = self.file.as_ref().filter(|file| file.keeps_memory())?;
         LeftBehind::find(file).unwrap_or_else(|error| {

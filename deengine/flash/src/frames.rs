@@ -32,14 +32,14 @@ pub(crate) struct Frames {
     hot: Hot,
 }
 
-/// Words that every take and give writes, apart from words that every reader reads.
+/// Words that every take and give writes, kept away from words that every reader reads.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hot {
     /// Low half: link to the first free frame. High half: counts changes, so that a slow taker notices that
     /// the first frame was taken and given back meanwhile.
     head: AtomicU64,
-    /// Frames from here on were never taken.
+    /// This frame and all after it were never taken.
     fresh: AtomicU32,
     free: AtomicU32,
 }
@@ -55,7 +55,7 @@ impl Frames {
         count.saturating_add(1).saturating_mul(PAGE_BYTES.into())
     }
 
-    /// In this memory, which is all zeros.
+    /// Frames in this memory, which must be all zeros.
     pub(crate) fn over(count: u64, region: Arc<HostRegion>) -> io::Result<Self> {
         let too_many =
             || io::Error::new(io::ErrorKind::InvalidInput, format!("an SSD has no use for {count} frames"));
@@ -97,7 +97,7 @@ impl Frames {
         self.hot.free.load(Ordering::Relaxed)
     }
 
-    /// Takes a frame, where more than `reserve` are free.
+    /// Takes a frame if more than `reserve` are free.
     pub(crate) fn take(&self, reserve: u32) -> Option<Frame> {
         let mut frame = None;
         self.take_some(reserve, 1, |taken| frame = Some(taken));

@@ -26,7 +26,7 @@ pub struct Block(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Superblock(pub u32);
 
-/// Shape of a die array as a preset has it.
+/// Shape of a die array, as in a preset.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Shape {
     /// Channels of the SSD.
@@ -81,7 +81,7 @@ pub enum GeometryError {
     TooLarge,
 }
 
-/// A shape and the number of superblocks: all there is to know about where pages are.
+/// A shape and the number of superblocks. Together they determine the address of every page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Geometry {
     shape: Shape,
@@ -90,8 +90,8 @@ pub struct Geometry {
     superblock_pages: u32,
 }
 
-/// With fewer superblocks [`Geometry::for_pages`] makes blocks smaller: collection needs superblocks to
-/// choose from.
+/// With fewer superblocks [`Geometry::for_pages`] makes blocks smaller, because collection needs superblocks
+/// to choose from.
 const FEW_SUPERBLOCKS: u64 = 64;
 
 impl Geometry {
@@ -113,15 +113,15 @@ impl Geometry {
         Ok(Self { shape, superblocks, dies: shape.channels * shape.dies_per_channel, superblock_pages })
     }
 
-    /// The first figure in which another geometry differs: its name, its value here, and its value there.
+    /// The first field in which another geometry differs: its name, its value here, and its value there.
     pub fn difference(&self, other: &Self) -> Option<(&'static str, u32, u32)> {
         let figures = |g: &Self| g.shape.figures().into_iter().chain([("superblocks", g.superblocks)]);
         let mut pairs = figures(self).zip(figures(other));
         pairs.find(|(here, there)| here != there).map(|((name, here), (_, there))| (name, here, there))
     }
 
-    /// The smallest geometry with at least `physical_pages`. Blocks get fewer rows than the shape says where
-    /// the SSD would otherwise have fewer than 64 superblocks, but at least one.
+    /// The smallest geometry with at least `physical_pages`. If that had fewer than 64 superblocks, its
+    /// blocks get fewer rows than the shape says, but at least one.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -138,7 +138,7 @@ impl Geometry {
         Self::new(Shape { rows, ..shape }, u32::try_from(superblocks).map_err(|_| GeometryError::TooLarge)?)
     }
 
-    /// Pages of one row over all dies; checks all of the shape.
+    /// Number of pages in one row over all dies. It checks the whole shape.
     fn row_pages(shape: &Shape) -> Result<u64, GeometryError> {
         if let Some((name, _)) = shape.figures().into_iter().find(|(_, value)| *value == 0) {
             return Err(GeometryError::Zero(name));

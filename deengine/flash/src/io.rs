@@ -30,7 +30,7 @@ pub(crate) struct Engine {
     ring: Option<Uring>,
     slots: Vec<Slot>,
     free: Vec<usize>,
-    /// Without a slot yet.
+    /// Requests that wait for a slot.
     waiting: VecDeque<Slot>,
     done: VecDeque<(Job, io::Result<()>)>,
     held: VecDeque<Slot>,
@@ -46,9 +46,9 @@ const MOST_LOOKS: u32 = 64;
 #[derive(Debug)]
 struct Slot {
     job: Job,
-    /// Where in the file.
+    /// Offset in the file.
     at: u64,
-    /// Where in the frames' region, page by page.
+    /// Offset of each page in the frames' region.
     pages: Vec<u64>,
 }
 
@@ -97,7 +97,7 @@ impl Engine {
 
     fn submit(&mut self, job: Job, at: u64, pages: impl Iterator<Item = u64>) {
         let Some(slot_number) = self.free.pop() else {
-            // A caller that waited here would wait for a slow disk.
+            // Waiting here would make the caller wait for a slow disk.
             return self.waiting.push_back(Slot { job, at, pages: pages.collect() });
         };
         let slot = &mut self.slots[slot_number];

@@ -34,9 +34,9 @@ pub use left_behind::LeftBehind;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"GNSTKEEP");
 const VERSION: u64 = 1;
-/// Where the state is.
+/// Offset of the state.
 const STATE_AT: u64 = 4096;
-/// Where the owners are.
+/// Offset of the owners.
 const OWNERS_AT: u64 = 8192;
 /// Bytes of the ring of transactions: those of a hundred thousand writes.
 const TAIL_BYTES: u64 = 8 << 20;
@@ -50,12 +50,12 @@ const END_WORD: usize = 16;
 /// The folder of memory that outlives processes and not the machine.
 const FOLDER: &str = "/dev/shm";
 
-/// Which life of which SSD the memory belongs to.
+/// Identifies the SSD, and the start of it, that the memory belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeptOwner {
     /// Identity of the system area.
     pub tag: u64,
-    /// Its boot.
+    /// Boot number of the SSD.
     pub boot: u32,
     /// Number of the dump that would be written next.
     pub dump: u64,
@@ -83,9 +83,9 @@ pub struct Kept {
     mark: u32,
     control: Arc<HostRegion>,
     frames: Arc<HostRegion>,
-    /// It has the name under which the next start looks for it.
+    /// Whether the file has the name under which the next start looks for it.
     is_named: AtomicBool,
-    /// It stays when its owner lets go of it.
+    /// Whether the file stays when its owner drops it.
     stays: AtomicBool,
 }
 
@@ -139,7 +139,7 @@ impl Kept {
             .open(&fresh)?;
         let made = memory
             .set_len(shape.end)
-            // All of it now: a store to memory that is missing would end the process.
+            // Reserve all space now, since a store to missing memory would end the process.
             .and_then(|()| crate::sys::reserve_at_once(&memory, shape.end))
             .and_then(|()| map(&memory, &shape));
         let (control, frames) = made.inspect_err(|_| drop(remove(&fresh)))?;
@@ -155,12 +155,12 @@ impl Kept {
         })
     }
 
-    /// The frames, and the page of zeros behind them.
+    /// The frames, and the page of zeros after them.
     pub(crate) fn frames(&self) -> &Arc<HostRegion> {
         &self.frames
     }
 
-    /// A page takes the data of a frame.
+    /// Notes that a page uses a frame.
     #[inline]
     pub(crate) fn own(&self, frame: u32, page: u32) {
         let owner = self.control.word32(OWNERS_AT + u64::from(frame) * 4);
@@ -215,7 +215,7 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        // Memory of a process that lets go of it in order is gone, as all memory is. A panic is no order.
+        // A process that drops the memory in order removes it. A panic is not in order.
         if std::thread::panicking() || self.stays.load(Ordering::Acquire) {
             return;
         }
@@ -276,7 +276,7 @@ impl KeptTail {
         self.select(durable);
     }
 
-    /// All transactions after `durable` are these now: either all or none of the change counts.
+    /// Replaces all transactions after `durable` by these. Either the whole change counts or none of it.
     ///
     /// # Panics
     /// If they do not fit.
@@ -288,7 +288,7 @@ impl KeptTail {
         self.state(END_WORD).store(self.end, Ordering::Release);
     }
 
-    /// Has both ends and the durable transaction change at once.
+    /// Changes both ends and the durable transaction at once.
     fn select(&self, durable: u64) {
         let slot = 1 - (self.state(SLOT_WORD).load(Ordering::Relaxed) & 1);
         let first = SLOTS_WORD[usize::from(slot == 1)];
@@ -315,7 +315,7 @@ impl KeptTail {
     }
 }
 
-/// Sizes, mark and owner, where the header is whole.
+/// Sizes, mark and owner, if the header is whole.
 pub(crate) fn decode(head: &HostRegion) -> Option<(Layout, u32, KeptOwner)> {
     let words = head.words64(0, HEADER_WORDS + 1);
     let words: Vec<u64> = words.iter().map(|word| word.load(Ordering::Acquire)).collect();
@@ -330,7 +330,7 @@ pub(crate) fn decode(head: &HostRegion) -> Option<(Layout, u32, KeptOwner)> {
     Some((Layout::new(frames.into()), mark, KeptOwner { tag, boot, dump, lossy, filling }))
 }
 
-/// The last durable transaction, and the bytes of all that follow it.
+/// The last durable transaction, and the bytes of all transactions after it.
 pub(crate) fn decode_tail(control: &HostRegion, tail_at: u64) -> Option<(u64, Vec<u8>)> {
     let words = control.words64(STATE_AT, END_WORD + 1);
     let words: Vec<u64> = words.iter().map(|word| word.load(Ordering::Acquire)).collect();

@@ -23,7 +23,7 @@ pub struct Power {
 #[derive(Debug)]
 struct State {
     done: u64,
-    /// Operations left until the torn one, that one included.
+    /// Number of operations until the torn one, including it.
     left: Option<u64>,
     seed: u64,
 }
@@ -31,11 +31,11 @@ struct State {
 /// How a durable operation ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// It happens.
+    /// The operation happens.
     Whole,
     /// The power goes while it happens; how far it gets is drawn from this seed.
     Torn(u64),
-    /// It does not happen.
+    /// The operation does not happen.
     Off,
 }
 
@@ -53,7 +53,7 @@ impl Power {
         power
     }
 
-    /// From now on as [`Self::cut_after`]; turns the power on, where it was cut.
+    /// From now on the power fails as in [`Self::cut_after`]. Turns the power on if it was cut.
     pub fn arm(&self, ops: u64, seed: u64) {
         let mut state = self.lock();
         state.left = Some(ops);
@@ -73,7 +73,7 @@ impl Power {
         self.cut.load(Ordering::Acquire)
     }
 
-    /// Durable operations begun, a torn one included.
+    /// Number of durable operations begun, including a torn one.
     pub fn ops(&self) -> u64 {
         self.lock().done
     }

@@ -89,7 +89,7 @@ pub(crate) struct Records {
     region: Arc<HostRegion>,
     /// Of this life of the flash: buffered pages and frames of another one are void.
     mark: u32,
-    /// The same for pins; a power cut changes it.
+    /// The mark of pins; a power cut changes it.
     pin_mark: AtomicU32,
 }
 
@@ -133,7 +133,7 @@ impl Records {
         }
     }
 
-    /// Vid, generation, vba and sum of a page that holds data.
+    /// Volume id, generation, block and sum of a page that holds data.
     #[inline]
     pub(crate) fn key(&self, page: Ppa) -> Option<(u16, u32, u32, u32)> {
         let words = self.words(page);
@@ -196,7 +196,7 @@ impl Records {
         self.write(page, words, State::Programmed, State::Buffered, frame);
     }
 
-    /// Writes the record of a page that holds nothing.
+    /// Writes the record of a page without data.
     pub(crate) fn pad(&self, page: Ppa) {
         self.write(page, [0; 5], State::Padding, State::Pad, NO_FRAME);
     }
@@ -218,7 +218,7 @@ impl Records {
         first.store(first.load(Ordering::Relaxed) & !STATE | state as u64, Ordering::Release);
     }
 
-    /// The page is erased; its frame is returned, where it had one.
+    /// Marks the page as erased. Returns its frame, if it had one.
     pub(crate) fn erase(&self, page: Ppa) -> Option<u32> {
         let words = self.words(page);
         words[0].store(0, Ordering::Release);
@@ -235,7 +235,7 @@ impl Records {
         words[at].fetch_xor(1 << bit, Ordering::Relaxed);
     }
 
-    /// The frame that holds the page's data now.
+    /// The frame that now holds the page's data.
     #[inline]
     pub(crate) fn frame(&self, page: Ppa) -> Option<u32> {
         let word = self.words(page)[FRAME].load(Ordering::SeqCst);
@@ -260,19 +260,19 @@ impl Records {
         (word >> 32 == u64::from(self.mark) && low(word) != NO_FRAME).then_some(low(word))
     }
 
-    /// The frame of a page that has data in one.
+    /// The frame of a page whose data is in one.
     #[inline]
     pub(crate) fn resident(&self, page: Ppa) -> Option<u32> {
         let words = self.words(page);
-        // The state first: a program says so before it takes the frame away.
+        // Load the state first: a program changes it before it takes the frame away.
         match State::of(words[0].load(Ordering::Acquire)) {
             State::Buffered | State::Programmed => self.own_frame(words[FRAME].load(Ordering::SeqCst)),
             _ => None,
         }
     }
 
-    /// Takes the frame from the page. The caller that frees the frame must check the pins afterwards. A
-    /// reader pins first and looks for the frame then, so one of the two sees the other.
+    /// Takes the frame from the page. The caller must check the pins afterwards, before it frees the frame. A
+    /// reader pins first and looks for the frame afterwards, so one of the two sees the other.
     pub(crate) fn take_frame(&self, page: Ppa) -> Option<u32> {
         let words = self.words(page);
         self.own_frame(words[FRAME].swap(0, Ordering::SeqCst))
@@ -319,7 +319,7 @@ impl Records {
     /// Clears all pins.
     pub(crate) fn clear_pins(&self) {
         let mark = self.pin_mark.load(Ordering::Relaxed);
-        // Only the crc: no boot to come has this mark.
+        // Only the crc part of the mark changes, so no later boot has this mark.
         self.pin_mark.store(mark & !0xFF | mark.wrapping_add(1) & 0xFF, Ordering::Relaxed);
     }
 }

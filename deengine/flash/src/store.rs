@@ -24,12 +24,12 @@ use std::task::Poll;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SyncTicket(pub u64);
 
-/// State of a sync that was just asked for.
+/// State of a sync that has just started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Started {
     /// Everything was durable already.
     NotNeeded,
-    /// It has ended well.
+    /// The sync has succeeded.
     Ended,
     /// [`Store::poll_sync`] tells its end.
     Running(SyncTicket),
@@ -42,7 +42,7 @@ pub enum Started {
 pub trait Store: Send + Sync + std::fmt::Debug {
     /// Length in bytes; it never changes.
     fn len(&self) -> u64;
-    /// Whether there are no bytes at all.
+    /// Whether the store has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -62,7 +62,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     /// An error without power; else the medium's error. After an error no write counts as durable.
     fn sync(&self) -> io::Result<()>;
     /// Makes programs and erases of the same SSD's [`crate::Flash`] durable, so that later writes may name
-    /// their pages. Returns whether that took a sync. Free where all of it is durable already.
+    /// their pages. Returns whether a sync was needed: none is if all of it is durable already.
     ///
     /// # Errors
     /// As [`Self::sync`].
@@ -112,7 +112,7 @@ pub trait Store: Send + Sync + std::fmt::Debug {
     fn queued_bytes(&self) -> u64 {
         0
     }
-    /// The memory that it writes to, where it is one.
+    /// The memory of the store, if it is in memory.
     fn memory(&self) -> Option<Arc<HostRegion>> {
         None
     }
@@ -137,7 +137,7 @@ pub(crate) fn check_range(at: u64, bytes: usize, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// How much of a write of `bytes` a torn one leaves: a number of whole sectors, less than all.
+/// Number of bytes that a torn write of `bytes` leaves: whole sectors, less than all.
 pub(crate) fn torn_prefix(bytes: usize, seed: u64) -> usize {
     let sectors = bytes.div_ceil(SECTOR_BYTES).max(1) as u64;
     usize::try_from(mix64(seed) % sectors).unwrap_or(0) * SECTOR_BYTES
@@ -149,7 +149,7 @@ pub struct RamStore {
     power: Arc<Power>,
     len: u64,
     region: Arc<HostRegion>,
-    /// Polls that a started sync takes.
+    /// Number of polls until a started sync ends.
     polls: u32,
     inner: Mutex<Unsynced>,
 }
@@ -159,7 +159,7 @@ pub struct RamStore {
 struct Unsynced {
     writes: VecDeque<Before>,
     bytes: usize,
-    /// Writes that are durable: the number of the first one in `writes`.
+    /// Number of the first write in `writes`; all before it are durable.
     durable: u64,
     syncs: Vec<Running>,
     tickets: u64,
@@ -169,7 +169,7 @@ struct Unsynced {
 #[derive(Debug)]
 struct Running {
     ticket: SyncTicket,
-    /// It makes writes below this number durable.
+    /// The sync makes writes below this number durable.
     upto: u64,
     polls: u32,
 }
@@ -200,10 +200,10 @@ struct Before {
 }
 
 impl RamStore {
-    /// A store of `len` zero bytes; memory is used only where it is written.
+    /// A store of `len` zero bytes. Only written parts use memory.
     ///
     /// # Panics
-    /// Where the host has no such amount of address space.
+    /// If the host has too little address space.
     pub fn new(len: u64, power: Arc<Power>) -> Self {
         let bytes = usize::try_from(len).expect("64-bit host");
         let region = HostRegion::alloc(bytes).expect("address space for a store");
@@ -217,13 +217,13 @@ impl RamStore {
         Self { polls, ..self }
     }
 
-    /// The power is back after a cut: each write since the last sync is kept, dropped or torn, by the seed.
-    /// No effect where all was synced.
+    /// Continues after a power cut. The seed decides whether each write since the last sync is kept, dropped
+    /// or torn. If all was synced, nothing changes.
     pub fn after_power_cut(&self, seed: u64) {
         let mut inner = self.lock();
         inner.syncs.clear();
         inner.durable = inner.next();
-        // Undo the newest write first: then the store holds exactly the bytes of the next older one.
+        // Undo the newest write first. Then the store holds exactly the bytes before each older one.
         let mut redo = Vec::new();
         while let Some(Before { at, old }) = inner.writes.pop_back() {
             let mut new = vec![0; old.len()];

@@ -22,9 +22,9 @@ pub(crate) fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Locks an open file by a lock of another kind; false where another open file has it. Requests that the
-/// kernel still works on keep it, also when their process is gone. Where the file system has no such locks,
-/// it counts as locked.
+/// Takes a second kind of lock on an open file. Returns false if another open file has it. Requests that the
+/// kernel still works on hold this lock, even if their process is gone. If the file system has no such locks,
+/// the file counts as locked.
 pub(crate) fn try_lock_io(file: &File) -> io::Result<bool> {
     // SAFETY: all bytes zero is a valid value of this structure of numbers.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -47,7 +47,7 @@ fn length(bytes: u64) -> io::Result<libc::off_t> {
     libc::off_t::try_from(bytes).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
 }
 
-/// Allocates space under the first `bytes`; where the file system cannot, blocks are written one by one.
+/// Allocates space for the first `bytes`. If the file system cannot, it writes the blocks one by one.
 pub(crate) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     loop {
         // SAFETY: a call on an open descriptor.
@@ -59,7 +59,7 @@ pub(crate) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// The same, or `Unsupported` where the file system cannot do it at once.
+/// As [`reserve`], but returns `Unsupported` if the file system cannot allocate space without writing.
 pub(crate) fn reserve_at_once(file: &File, bytes: u64) -> io::Result<()> {
     loop {
         // SAFETY: a call on an open descriptor.
@@ -76,8 +76,9 @@ pub(crate) fn reserve_at_once(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// The next part of a file from `at` on that may hold anything but zeros; `None` up to its end. Allocated
-/// space that has been read counts as a part, and so does the whole file where the file system does not know.
+/// The next part of a file from `at` on that may hold something other than zeros; `None` at its end.
+/// Allocated space that was read counts as such a part. If the file system does not know, the whole file
+/// counts.
 pub(crate) fn next_data(file: &File, at: u64) -> io::Result<Option<Range<u64>>> {
     let seek = |at: u64, what| {
         // SAFETY: a call on an open descriptor.
@@ -103,7 +104,7 @@ pub(crate) fn room(file: &File) -> io::Result<Option<u64>> {
     Ok((stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize)))
 }
 
-/// The longest file that this process may write, where there is a limit.
+/// The longest file that this process may write, if there is a limit.
 pub(crate) fn file_limit() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the call only fills in its argument.

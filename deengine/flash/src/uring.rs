@@ -27,7 +27,7 @@ const _: () = assert!(align_of::<Piece>() == align_of::<libc::iovec>());
 /// A ring over one file and one region.
 pub(crate) struct Uring {
     ring: IoUring,
-    /// Pieces of memory that each slot gives to the kernel.
+    /// Memory that each slot passes to the kernel.
     pieces: Vec<Vec<Piece>>,
     in_flight: usize,
     file: Arc<DataFile>,
@@ -79,7 +79,7 @@ impl Uring {
         // in place until the completion (`in_flight`, and the wait in drop). The file is open as long as
         // `self.file`.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        // There are as many entries as slots, and the kernel takes all of them at each submit.
+        // The ring has as many entries as there are slots, and the kernel takes all of them at each submit.
         pushed.expect("an entry for each slot");
         self.in_flight += 1;
         self.enter(0);

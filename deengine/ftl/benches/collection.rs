@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Costs of the two collection policies: write amplification under uniform and skewed overwrites at the
-//! same over-provisioning. And the spread of erase counts with and without wear levelling. No clock: the
-//! same on every machine.
+//! Measures the two collection policies: write amplification under uniform and skewed overwrites at the same
+//! over-provisioning. It also measures the spread of erase counts with and without wear levelling. It uses no
+//! clock, so every machine gives the same results.
 //!
 //! `cargo bench -p gnstor-ftl --bench collection -- [--mib 256] [--rows 16] [--laps 4] [--json]`
 
@@ -12,7 +12,7 @@ use common::{flag, option};
 use gnstor_ftl::Policy;
 
 const POLICIES: [(&str, Policy); 2] = [("greedy", Policy::Greedy), ("cost-benefit", Policy::CostBenefit)];
-/// No superblock is ever so far ahead.
+/// A bound on erase counts that is never reached.
 const NEVER: u32 = u32::MAX;
 
 fn main() {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU of one commit and of one read, 4 KiB, null preset. And reads on two threads with and without a
-//! writer beside them.
+//! Measures the CPU time of one commit and of one read of 4 KiB, with the null preset. It also measures reads
+//! on two threads, with and without a writer beside them.
 //!
 //! `cargo bench -p gnstor-ftl --bench commit_rate -- [--gib 1] [--writes N] [--reads N] [--json]`
 //!
-//! No call waits for modelled time, so the figures are the layer's own cost. A commit's share of collection
-//! and journal is in its figure; moving the data into the frame is not.
+//! No call waits for modelled time, so the figures are the layer's own cost. The figure of a commit includes
+//! its share of collection and journal. It does not include moving the data into the frame.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and has threads")]
 
 mod common;

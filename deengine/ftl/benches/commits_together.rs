@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long a commit holds the layer's lock, by the number of commits announced together. They are of
-//! several volumes in random order. The cores of an SSD under load do the same.
+//! Measures how long a commit holds the layer's lock, for different numbers of commits announced together.
+//! The commits are of several volumes in random order, as the cores of an SSD under load make them.
 //!
 //! `cargo bench -p gnstor-ftl --bench commits_together -- [--gib 7] [--hold 48] [--rounds 12]`
 //!
-//! The best of the rounds for each: a neighbour on the machine makes others slower.
+//! It takes the best round for each number, because other work on the machine makes rounds slower.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::cast_precision_loss, reason = "figures to print")]
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cost of memory that outlives its process: CPU of a 4 KiB write, null preset, data file, in pairs with a
-//! volatile one.
+//! Measures the cost of memory that outlives its process. It is the CPU time of a 4 KiB write with the null
+//! preset and a data file, in pairs with a volatile SSD.
 //!
 //! `cargo bench -p gnstor-ftl --bench kept -- [--dir /dev/shm] [--mib 256] [--writes 20000] [--pairs 40]`
 //!
 //! A write copies 4 KiB into its frame, is committed, and pays for its share of programs, journal and
-//! collection. Two SSDs take turns, so that what else the machine does meets both alike.
+//! collection. The two SSDs take turns, so that other work on the machine affects both alike.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod common;
@@ -49,7 +49,7 @@ impl Side {
         let (cpu, since) = (cpu_ns(), Instant::now());
         for _ in 0..writes {
             self.written += 1;
-            // In order: nothing is collected, and each window has the same work.
+            // In order, so that nothing is collected and each window has the same work.
             let vba = u32::try_from(self.written % pages).expect("less than 16 TiB");
             if let Some(frame) = self.ftl.take_frame() {
                 self.ftl.flash().write_frame(frame, &data);
@@ -86,7 +86,7 @@ fn main() {
             figures[kind][1].push(other[kind]);
         }
     }
-    // The fastest tenth: the machine did nothing else then.
+    // Takes the fastest tenth, in which the machine was otherwise idle.
     let at = |values: &mut Vec<f64>, percent: usize| {
         values.sort_by(f64::total_cmp);
         values[values.len() * percent / 100]
@@ -101,7 +101,7 @@ fn main() {
             );
         }
     }
-    // Last: its ring is not the journal's any more then.
+    // This comes last: after it the ring is not the journal's any more.
     push_alone(&kept);
 }
 

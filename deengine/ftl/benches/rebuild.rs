@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A rebuild of the map from out-of-band records. It is linear in pages: nanoseconds for each page, at two
-//! sizes.
+//! Measures a rebuild of the map from out-of-band records. Its time is linear in pages, so the result is
+//! nanoseconds for each page, at two sizes.
 //!
 //! `cargo bench -p gnstor-ftl --bench rebuild -- [--small-gib 2] [--large-gib 8] [--json]`
 //!
-//! RAM media, all logical pages written, with any data; checkpoint and journal are zeroed. The layer uses as
-//! many threads as the process may run on, so use `taskset -c 0` for one thread. The bench prints how many
-//! there were.
+//! The medium is RAM, all logical pages are written with any data, and checkpoint and journal are zeroed. The
+//! layer uses as many threads as the process may run on; `taskset -c 0` gives one thread. The bench prints
+//! the number of threads.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 mod common;

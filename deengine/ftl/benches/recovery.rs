@@ -150,8 +150,8 @@ fn measure(path: &Path, preset: &Preset, logical_pages: u64, made: &Made) {
     store.take_back();
 }
 
-/// Highest rate of the flash in bytes/s: all channels, or all planes sensing, whichever is less. The link to
-/// the host has no part in a restore. 0 where nothing takes time.
+/// Highest rate of the flash in bytes/s: that of all channels, or of all planes sensing, whichever is lower.
+/// The link to the host has no part in a restore. 0 if nothing takes time.
 #[expect(clippy::cast_precision_loss, reason = "a figure to print")]
 fn internal_rate(preset: &Preset) -> f64 {
     if preset.is_null() {

@@ -61,8 +61,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The preset's figures, and a steady 4K random write where it has none; that one has no source to compare
-/// with.
+/// The figures of the preset. If it has none for steady 4K random writes, one without a source is added.
 fn figures(preset: &Preset) -> Vec<Figure> {
     let mut figures = preset.figures().to_vec();
     if !preset.is_null() && figures.iter().all(|figure| figure.state == State::Fresh) {

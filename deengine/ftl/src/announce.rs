@@ -19,21 +19,24 @@ pub(crate) struct CommitState {
     groups: [Batch; 1 + Commits::AHEAD],
     /// Groups announced.
     announced: usize,
-    /// Groups of which all blocks are committed, and blocks committed of the next one.
+    /// Number of groups whose blocks are all committed, and number of committed blocks of the next group.
     over: usize,
     at: usize,
-    /// For each block of the write in hand, where the map has it; `None` where a newer stamp is there.
+    /// For each block of the current write, its place in the map; `None` if a newer stamp is there.
     probes: Vec<Option<Probe>>,
     page_seq: u64,
+    /// Transactions of the blocks that hosts wrote.
+    #[cfg(test)]
+    pub(crate) applied_at: Vec<gnstor_durable::Seq>,
 }
 
 impl CommitState {
-    /// Of an SSD whose last page had this number.
+    /// For an SSD whose last page had this number.
     pub(crate) fn new(page_seq: u64) -> Self {
         Self { page_seq, ..Self::default() }
     }
 
-    /// Drops the groups announced under an earlier hold of the lock.
+    /// Drops the groups that were announced in an earlier hold of the lock.
     pub(crate) fn clear(&mut self) {
         (self.announced, self.over, self.at) = (0, 0, 0);
     }
@@ -55,7 +58,7 @@ impl CommitState {
         self.page_seq = self.page_seq.max(seq);
     }
 
-    /// Takes the memory for the probes of a write, empty. [`Self::put_probes`] gives it back.
+    /// Takes the empty list for the probes of a write. [`Self::put_probes`] returns it.
     #[inline]
     pub(crate) fn take_probes(&mut self) -> Vec<Option<Probe>> {
         let mut probes = std::mem::take(&mut self.probes);
@@ -87,7 +90,7 @@ impl CommitState {
 }
 
 impl Commits<'_> {
-    /// How many groups are announced ahead of the group that is committed.
+    /// Number of groups that are announced before the group that is committed.
     pub const AHEAD: usize = 2;
 
     /// Prefetches what commits of these blocks will look up, and looks up the blocks of the group announced
@@ -96,10 +99,10 @@ impl Commits<'_> {
     /// Blocks are committed in this order. A group is committed after [`Self::AHEAD`] more are announced,
     /// which may be empty. At most [`gnstor_map::Batch::MOST`] blocks of a group count.
     pub fn announce(&mut self, blocks: impl IntoIterator<Item = (Vid, u32)>) {
-        let Inner { commits, histories, .. } = &mut *self.inner;
+        let Inner { commits, stamps, .. } = &mut *self.inner;
         let number = commits.announced;
         commits.announced += 1;
-        let blocks = blocks.into_iter().inspect(|(vid, vba)| histories.touch(*vid, *vba));
+        let blocks = blocks.into_iter().inspect(|(vid, vba)| stamps.histories.touch(*vid, *vba));
         self.ftl.map.probe_batch(blocks, commits.group(number));
         if let Some(before) = number.checked_sub(1) {
             let batch = commits.group(before);

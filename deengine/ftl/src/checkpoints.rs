@@ -30,11 +30,13 @@ const BYTES_PER_PAGE: u64 = 50;
 #[derive(Debug, Default)]
 pub(crate) struct Checkpoints {
     running: Option<Running>,
-    /// One that is copied and not in the header yet.
+    /// A checkpoint that is copied and not yet in the header.
     finishing: Option<Finishing>,
     words: Vec<u64>,
     /// Memory of the meta. Fresh memory would be cleared page by page while commits wait.
     meta_buffer: Vec<u8>,
+    /// The pages of a dump are being written to new places.
+    is_restoring: bool,
 }
 
 /// A checkpoint under way.
@@ -45,7 +47,7 @@ struct Running {
     /// Words still to be copied on account of pages written meanwhile.
     owed: u64,
     words_per_page: u64,
-    /// The next volume whose stamp history is to be copied; `None` when all are copied.
+    /// The next volume whose stamp history must be copied; `None` if all are copied.
     next_history: Option<Vid>,
     /// Set when everything is copied: the checkpoint counts once this transaction is durable.
     complete_at: Option<Seq>,
@@ -55,6 +57,11 @@ impl Checkpoints {
     /// Whether a checkpoint is being copied.
     pub(crate) fn is_running(&self) -> bool {
         self.running.is_some() || self.finishing.is_some()
+    }
+
+    /// Says whether the pages of a dump are being written to new places. The journal keeps room for these.
+    pub(crate) fn set_restoring(&mut self, is_restoring: bool) {
+        self.is_restoring = is_restoring;
     }
 
     /// Abandons the checkpoint that is being copied. One that is copied names only pages on flash, and goes
@@ -82,14 +89,16 @@ impl Ftl {
         self.make_dump_room_for_tail(inner, now, bytes)?;
         if !inner.journal.has_kept_room(bytes) {
             // Memory that outlives the process has room again when the journal is durable.
-            inner.wanted = inner.wanted.max(inner.journal.last());
+            inner.want_all();
             self.complete_programs(inner, now);
             if !inner.journal.has_kept_room(bytes) {
                 inner.stats.stalls += 1;
                 return Err(CommitError::Stalled);
             }
         }
-        if inner.journal.has_room(bytes) || inner.restoring && inner.journal.has_room_to_restore(bytes) {
+        if inner.journal.has_room(bytes)
+            || inner.checkpoints.is_restoring && inner.journal.has_room_to_restore(bytes)
+        {
             return Ok(());
         }
         if !inner.checkpoints.is_running() {
@@ -99,7 +108,7 @@ impl Ftl {
         if inner.checkpoints.is_running() {
             // The checkpoint ends when everything that it names is on flash.
             self.pad_units(inner, now);
-            inner.wanted = inner.journal.last();
+            inner.want_all();
             self.complete_programs(inner, now);
             self.copy_up_to(inner, 0);
         }
@@ -123,8 +132,8 @@ impl Ftl {
         self.copy_up_to(inner, if is_idle { IDLE_WORDS } else { PIECE_WORDS });
     }
 
-    /// After a write of so many pages: begins a checkpoint where the journal is half full, or copies a share
-    /// of it.
+    /// Called after a write of this number of pages. Begins a checkpoint if the journal is half full, or
+    /// copies a share of the running one.
     pub(crate) fn pay_for_checkpoint(&self, inner: &mut Inner, pages: u32) {
         if !inner.checkpoints.is_running() && inner.journal.fill_permille() >= CHECKPOINT_AT {
             self.begin_checkpoint(inner);
@@ -145,7 +154,7 @@ impl Ftl {
             Ok(writing) => {
                 // The copy ends by the time the journal is three quarters full.
                 let pages = (self.journal_bytes / 4 / BYTES_PER_PAGE).max(1);
-                let histories = inner.histories.iter().count() as u64;
+                let histories = inner.stamps.histories.iter().count() as u64;
                 let words_per_page = (self.map.words() + 2 * histories * HISTORY_WORDS).div_ceil(pages);
                 let next_history = Some(Vid::MIN);
                 inner.checkpoints.running = Some(Running {
@@ -161,8 +170,8 @@ impl Ftl {
         }
     }
 
-    /// Copies pieces of the running checkpoint that cost up to `words` more words, and finishes it where all
-    /// is copied and durable.
+    /// Copies pieces of the running checkpoint, worth up to `words` more words. Finishes it if all is copied
+    /// and durable.
     fn copy_up_to(&self, inner: &mut Inner, words: u64) {
         if let Some(finishing) = inner.checkpoints.finishing.take() {
             return self.go_on_finishing(inner, finishing);
@@ -197,7 +206,7 @@ impl Ftl {
             running.owed = running.owed.saturating_sub(cost);
             let has_all_meta = running.next_history.is_none() && !running.writing.has_meta_piece();
             if running.next_word == total && has_all_meta {
-                inner.wanted = inner.wanted.max(inner.journal.last());
+                inner.want_all();
                 running.complete_at = Some(inner.journal.last().max(running.writing.needs()));
             }
         }
@@ -216,8 +225,8 @@ impl Ftl {
         }
     }
 
-    /// Copies the next `count` words of the map, and a piece of the meta. Where the meta is written so far,
-    /// it copies the next stamp history instead. So the lock is held for a bounded time.
+    /// Copies the next `count` words of the map, and a piece of the meta. If the meta so far is written, it
+    /// copies the next stamp history instead. So it holds the lock for a bounded time.
     fn copy_piece(&self, inner: &mut Inner, running: &mut Running, count: u64) -> Result<(), DurableError> {
         self.copy_words(inner, &mut running.writing, running.next_word, count)?;
         running.next_word += count;
@@ -225,7 +234,7 @@ impl Ftl {
             return running.writing.meta_piece();
         }
         let Some(from) = running.next_history else { return Ok(()) };
-        let mut histories = inner.histories.iter_from(from);
+        let mut histories = inner.stamps.histories.iter_from(from);
         if let Some((vid, history)) = histories.next() {
             running.writing.history(inner.journal.last(), vid, history.parts())?;
         }
@@ -293,7 +302,7 @@ impl Ftl {
                 std::thread::yield_now();
             }
         }
-        for (vid, history) in inner.histories.iter() {
+        for (vid, history) in inner.stamps.histories.iter() {
             writing.history(inner.journal.last(), vid, history.parts())?;
         }
         inner.checkpoints.meta_buffer = writing.finish(&mut inner.journal)?;

@@ -17,7 +17,7 @@ use gnstor_flash::{Oob, PageState, Ppa, Superblock};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::slba::Vid;
 
-/// Free superblocks that host writes leave alone: one for collection, one for a restore.
+/// Free superblocks that host writes may not open: one for collection, one for a restore.
 const KEPT: u32 = 2;
 /// Hosts are idle when they have written nothing for this long.
 pub(crate) const IDLE_AFTER: Span = Span::from_ms(10);
@@ -40,7 +40,7 @@ pub(crate) struct Collector {
     /// Background collection found no victim worth its moves, and nothing has changed since.
     found_nothing: bool,
     worn_out: bool,
-    /// When a host last wrote.
+    /// Time of the last host write.
     last_write: Time,
 }
 
@@ -48,29 +48,29 @@ pub(crate) struct Collector {
 #[derive(Clone, Copy, Debug)]
 struct Victim {
     superblock: Superblock,
-    /// Collection has passed the pages before this one.
+    /// Collection has moved all valid pages before this one.
     next: u32,
     /// Valid pages when the victim was chosen, and pages that its erase gains beyond them. `gain` host pages
     /// pay for `valid` moves, so that the victim is empty when its gain is used up.
     valid: u32,
     gain: u32,
-    /// Moves that hosts have paid for and that are still to be made, times `gain`. Negative: moves made in
-    /// advance.
+    /// Number of moves that hosts have paid for and that are still to be made, times `gain`. If it is
+    /// negative, moves were made in advance.
     owed: i64,
 }
 
 impl Collector {
-    /// A host has written; there may be something to collect.
+    /// A host has written, so there may be something to collect.
     pub(crate) fn host_wrote(&mut self, now: Time) {
         (self.last_write, self.found_nothing) = (now, false);
     }
 
-    /// Valid pages have changed: background collection looks again.
+    /// The numbers of valid pages have changed, so background collection searches again.
     pub(crate) fn look_again(&mut self) {
         self.found_nothing = false;
     }
 
-    /// From when on hosts count as idle.
+    /// Time from which hosts count as idle.
     pub(crate) fn idle_from(&self) -> Time {
         self.last_write + IDLE_AFTER
     }
@@ -178,7 +178,7 @@ impl Ftl {
         now + BACKGROUND_PAUSE
     }
 
-    /// When background collection may run next.
+    /// Time at which background collection may run next.
     pub(crate) fn next_background(&self, inner: &Inner) -> Time {
         let wanted =
             self.collection.background && inner.space.closed() > 0 && inner.space.free() < PLENTY * self.low;
@@ -211,7 +211,7 @@ impl Ftl {
         let mut moved = 0;
         let mut group: Vec<(Ppa, Oob)> = Vec::new();
         while victim.next < geometry.superblock_pages() && moved < moves {
-            // All planes of a die sense at once: one plane after the other would delay the die's programs for
+            // All planes of a die sense at once. One plane after the other would delay the die's programs
             // longer.
             let end = (victim.next / unit + 1) * unit;
             group.clear();
@@ -237,7 +237,7 @@ impl Ftl {
         true
     }
 
-    /// The victim in hand, or the next one.
+    /// The current victim, or the next one.
     fn take_victim(&self, inner: &mut Inner) -> Option<Victim> {
         if let Some(victim) = inner.collector.victim.take() {
             return Some(victim);

@@ -51,17 +51,17 @@ pub struct FtlConfig {
     pub preset: Preset,
     /// Blocks promised.
     pub logical_pages: u64,
-    /// Where pages are.
+    /// Medium of the pages.
     pub media: MediaConfig,
-    /// Where journal, checkpoint, dump and metadata store are.
+    /// Store of journal, checkpoint, dump and metadata store.
     pub store: Arc<dyn Store>,
     /// Injected faults.
     pub faults: Arc<Faults>,
-    /// When the power goes.
+    /// Power of the SSD, which tests can cut.
     pub power: Arc<Power>,
     /// Frames for data on its way: writes whose data has not arrived, pages in the write buffer, loads.
     pub spare_frames: u32,
-    /// How space is won back.
+    /// Settings of collection.
     pub collection: Collection,
     /// Energy budget of a dump in bytes; a small SSD has less, see [`FtlConfig::sizes`].
     pub dump_bytes: u64,
@@ -84,7 +84,7 @@ pub enum OpenError {
     /// The system area.
     #[error("system area: {0}")]
     Durable(#[from] DurableError),
-    /// The structures found contradict each other.
+    /// The structures of the SSD contradict each other.
     #[error("the SSD cannot be restored: {0}")]
     Damaged(String),
 }
@@ -114,10 +114,10 @@ impl FtlConfig {
         Ok(Self::sizes(preset, logical_pages, dump_bytes)?.store_bytes())
     }
 
-    /// Bytes of disk that the data file of such an SSD takes: system area, records and data.
+    /// Number of disk bytes of such an SSD's data file: system area, records and data.
     ///
     /// # Errors
-    /// As [`geometry_for`], or where no such file is possible.
+    /// As [`geometry_for`], or that no such file is possible.
     pub fn data_file_bytes(preset: &Preset, logical_pages: u64, dump_bytes: u64) -> Result<u64, OpenError> {
         let system_bytes = Self::store_bytes(preset, logical_pages, dump_bytes)?;
         let geometry = geometry_for(preset, logical_pages)?;
@@ -143,8 +143,8 @@ pub(crate) fn sizes(
     map_words: u64,
     dump_bytes: u64,
 ) -> Result<Sizes, OpenError> {
-    // A longer journal means fewer checkpoints and a longer restore. Half of it has room for several times
-    // the transactions that are committed while the write buffer goes to flash.
+    // A longer journal means fewer checkpoints and a longer restore. Half of it holds several times the
+    // transactions that are committed while the write buffer is programmed.
     let least = (1 << 20) + u64::from(buffer_pages) * 4096;
     let journal_bytes = (map_words * 16).max(least).min(512 << 20).next_multiple_of(4096);
     if logical_pages == 0 {

@@ -15,7 +15,7 @@ use crate::stream::Writing;
 use crate::types::{CommitError, NotDurable};
 use crate::units::STREAMS;
 use gnstor_base::time::{Span, Time};
-use gnstor_durable::{DurableError, Seq};
+use gnstor_durable::Seq;
 use gnstor_flash::Superblock;
 use std::task::Poll;
 
@@ -27,20 +27,12 @@ const HELD_BYTES: u64 = 64 << 10;
 const CHECKPOINT_PAUSE: Span = Span::from_ns(100_000);
 /// Pause between the erases of two blocks while hosts are idle.
 const ERASE_PAUSE: Span = Span::from_ns(50_000);
-/// Pause before the layer polls again for a program that the medium has not finished.
-const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
-/// The same on a full disk: nothing ends before its owner makes room.
+/// Pause before a program or a load that the medium has not finished is polled again.
+pub const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
+/// The pause on a full disk, where nothing ends before its owner makes room.
 const HELD_PAUSE: Span = Span::from_ms(10);
-/// Writes that find no room are refused when the disk has been full for so long.
-const REFUSED_AFTER: Span = Span::from_ms(2_000);
 /// Frames that writes leave free while the disk is full.
 const FRAMES_LEFT: u32 = 64;
-/// A flush is polled again after this share of the time that it has taken so far.
-const FLUSH_SHARE: u64 = 8;
-/// Longest pause before a flush is polled again.
-const FLUSH_PAUSE: Span = Span::from_ms(1);
-/// Pause before a journal that could not be written is tried again.
-const RETRY_PAUSE: Span = Span::from_ms(1);
 
 impl Ftl {
     /// Does all work that is due: programs that have ended, the journal, erases, a piece of the checkpoint,
@@ -57,20 +49,20 @@ impl Ftl {
         self.next_work(inner, now).min(background)
     }
 
-    /// When [`Self::maintain`] next has work, if nothing else happens.
+    /// Time at which [`Self::maintain`] has work next, if nothing else happens.
     pub fn next_event(&self, now: Time) -> Time {
         let inner = self.lock();
         self.next_work(&inner, now).min(self.next_background(&inner))
     }
 
-    /// When the next program, piece of a checkpoint, or erase is due.
+    /// Time at which the next program, piece of a checkpoint, or erase is due.
     pub(crate) fn next_work(&self, inner: &Inner, now: Time) -> Time {
         let next = inner.streams.iter().filter_map(|s| s.oldest()).map(|s| s.at).min().unwrap_or(Time::NEVER);
-        // A program that is due and still there waits for the medium.
+        // A program that is due and not done waits for the medium.
         let pause = if self.flash.is_held() { HELD_PAUSE } else { MEDIUM_PAUSE };
         let next = if next <= now { now + pause } else { next };
         let flush = match inner.journal.is_flushing() {
-            true => now + flush_pause(now.since(inner.flush_since)),
+            true => now + inner.flushing.pause(now),
             false => Time::NEVER,
         };
         let checkpoint = if inner.checkpoints.is_running() { now + CHECKPOINT_PAUSE } else { Time::NEVER };
@@ -87,7 +79,7 @@ impl Ftl {
         self.complete_due(inner, now, now);
     }
 
-    /// As [`Self::complete_programs`], for programs that the model ends by `due`.
+    /// As [`Self::complete_programs`], for programs that end by `due` in the model.
     pub(crate) fn complete_due(&self, inner: &mut Inner, due: Time, now: Time) {
         for stream in STREAMS {
             while let Some(&sealed) = inner.streams[stream as usize].oldest() {
@@ -104,25 +96,17 @@ impl Ftl {
                 }
             }
         }
-        self.note_held(inner, now);
+        inner.flushing.note_held(now, self.flash.is_held());
         self.write_journal(inner, now);
         if !inner.erasures.is_empty() {
             self.erase_emptied(inner, now, self.erases_at_once(inner, now));
         }
     }
 
-    /// Notes whether programs wait for room on a full disk.
-    fn note_held(&self, inner: &mut Inner, now: Time) {
-        inner.held_since = match (self.flash.is_held(), inner.held_since) {
-            (false, _) => None,
-            (true, since) => since.or(Some(now)),
-        };
-    }
-
     /// On a full disk frames come back only when its owner makes room. A write that took the last ones would
     /// leave all others without a frame, and so without a status.
     pub(crate) fn check_frames(&self, inner: &Inner) -> Result<(), CommitError> {
-        let is_short = inner.held_since.is_some() && self.flash.free_frames() < FRAMES_LEFT;
+        let is_short = inner.flushing.is_held() && self.flash.free_frames() < FRAMES_LEFT;
         if is_short { Err(CommitError::Stalled) } else { Ok(()) }
     }
 
@@ -130,14 +114,12 @@ impl Ftl {
     /// client has a status; the data of acknowledged writes waits in memory.
     pub(crate) fn stalled(&self, inner: &mut Inner, now: Time, error: CommitError) -> CommitError {
         // The caller may do no other work of the layer meanwhile.
-        self.note_held(inner, now);
-        match (error, inner.held_since) {
-            (CommitError::Stalled, Some(since)) if now.since(since) >= REFUSED_AFTER => {
-                inner.stats.refused_on_full_disk += 1;
-                CommitError::Full
-            }
-            _ => error,
+        inner.flushing.note_held(now, self.flash.is_held());
+        if matches!(error, CommitError::Stalled) && inner.flushing.is_held_long(now) {
+            inner.stats.refused_on_full_disk += 1;
+            return CommitError::Full;
         }
+        error
     }
 
     /// Whether a caller that waits for room or durability waits in vain: what is acknowledged stays in
@@ -145,13 +127,8 @@ impl Ftl {
     pub fn gives_up(&self, now: Time) -> Option<NotDurable> {
         let mut guard = self.lock();
         let inner = &mut *guard;
-        self.note_held(inner, now);
-        let is_long = |since: Option<Time>| since.is_some_and(|since| now.since(since) >= REFUSED_AFTER);
-        match (is_long(inner.held_since), is_long(inner.failing_since)) {
-            (true, _) => Some(NotDurable::Full),
-            (false, true) => Some(NotDurable::Failing),
-            (false, false) => None,
-        }
+        inner.flushing.note_held(now, self.flash.is_held());
+        inner.flushing.gives_up(now)
     }
 
     /// Starts to write the part of the journal that names only pages on flash, where it is long enough or a
@@ -159,45 +136,27 @@ impl Ftl {
     fn write_journal(&self, inner: &mut Inner, now: Time) {
         let before = inner.journal.durable();
         let ended = inner.journal.poll_flush();
-        self.note_flush(inner, now, before, ended);
+        inner.flushing.note(now, inner.journal.durable() > before, ended);
         // A half-filled unit holds back a transaction that a caller waits for, or too many of them.
         if inner.journal.tail_bytes() >= HELD_BYTES
-            || inner.wanted > inner.journal.durable().max(self.safe(inner))
+            || inner.flushing.wanted() > inner.journal.durable().max(self.safe(inner))
         {
             self.release_tail(inner, now);
         }
-        // A restore has no clock.
-        if inner.journal.is_flushing()
-            || inner.flush_retry.is_some_and(|retry| now < retry && now > Time::ZERO)
-        {
+        if inner.journal.is_flushing() || !inner.flushing.may_begin(now) {
             return;
         }
         let safe = self.safe(inner);
         let durable = inner.journal.durable();
         let holds_space =
             |superblock: Superblock| (durable + 1..=safe).contains(&inner.space.get(superblock).released);
-        let force = durable < inner.wanted && inner.wanted <= safe
+        let force = durable < inner.flushing.wanted() && inner.flushing.wanted() <= safe
             || inner.space.free() <= self.low && inner.erasures.iter().any(holds_space);
         let due = inner.journal.tail_bytes() >= TAIL_BYTES && safe > durable;
         if force || due {
-            inner.flush_since = now;
+            inner.flushing.begins(now);
             let started = inner.journal.start_flush(safe, force);
-            self.note_flush(inner, now, durable, started);
-        }
-    }
-
-    /// Notes how a flush got on. After an error nothing became durable: it is tried again, and callers go on
-    /// waiting.
-    fn note_flush(&self, inner: &mut Inner, now: Time, before: Seq, result: Result<(), DurableError>) {
-        if inner.journal.durable() > before {
-            (inner.flush_retry, inner.failing_since) = (None, None);
-        }
-        if let Err(error) = result {
-            inner.failing_since = inner.failing_since.or(Some(now));
-            if inner.flush_retry.is_none() {
-                tracing::error!("the journal cannot be written: {error}");
-            }
-            inner.flush_retry = Some(now + RETRY_PAUSE);
+            inner.flushing.note(now, inner.journal.durable() > durable, started);
         }
     }
 
@@ -224,13 +183,13 @@ impl Ftl {
         }
     }
 
-    /// Begins to make everything committed so far durable. Returns the transaction to wait for with
-    /// [`Self::durable`], and when the model has it on flash.
+    /// Starts making everything committed so far durable. Returns the transaction to wait for with
+    /// [`Self::durable`], and the time at which it is on flash in the model.
     pub fn make_durable(&self, now: Time) -> (Seq, Time) {
         let mut guard = self.lock();
         let inner = &mut *guard;
         self.pad_units(inner, now);
-        inner.wanted = inner.wanted.max(inner.journal.last());
+        inner.want_all();
         let at = inner.streams.iter().filter_map(Writing::programmed_at).max().unwrap_or(now);
         let seq = inner.journal.last();
         self.complete_programs(inner, now);
@@ -245,13 +204,8 @@ impl Ftl {
             if filling.is_some_and(|since| since <= needed) {
                 self.pad_units(inner, now);
             }
-            inner.wanted = inner.wanted.max(inner.journal.last());
+            inner.want_all();
         }
         self.complete_programs(inner, now);
     }
-}
-
-/// Pause before a flush that has taken so long is polled again.
-fn flush_pause(taken: Span) -> Span {
-    Span::from_ns((taken.as_ns() / FLUSH_SHARE).clamp(MEDIUM_PAUSE.as_ns(), FLUSH_PAUSE.as_ns()))
 }

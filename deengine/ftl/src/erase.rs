@@ -20,23 +20,23 @@ const MOST_KEPT: u64 = 1 << 21;
 pub(crate) struct Erasures {
     /// Superblocks without a valid page.
     emptied: Vec<Superblock>,
-    /// The one of them whose erase has begun.
+    /// The superblock whose erase has begun.
     running: Option<Erasing>,
-    /// Only time prevents the next erase.
+    /// More erases wait, and only time prevents the next one.
     has_more: bool,
 }
 
-/// A superblock whose blocks are being erased, a few at a time: erasing thousands of pages at once would hold
-/// the layer's lock for milliseconds. After a power cut in between the superblock is closed and empty, and
+/// A superblock whose blocks are being erased, a few at a time. Erasing thousands of pages at once would hold
+/// the layer's lock for milliseconds. After a power cut in between the superblock is closed and empty, and is
 /// erased again.
 #[derive(Debug)]
 struct Erasing {
     superblock: Superblock,
-    /// Blocks that are done, one of each die.
+    /// Number of blocks that are erased, one of each die.
     done: usize,
-    /// Blocks whose erase failed.
+    /// Blocks whose erase has failed.
     bad: Vec<Block>,
-    /// When the model has erased the last of them.
+    /// Time at which the last of them is erased in the model.
     erased_at: Time,
 }
 
@@ -116,7 +116,7 @@ impl Ftl {
             emptied.retain(|&superblock| !self.is_erased(inner, now, superblock, &mut left));
             debug_assert!(inner.erasures.emptied.is_empty(), "an erase empties no superblock");
             inner.erasures.emptied = emptied;
-            // Another round: this one passed the superblocks before the one whose erase had begun.
+            // Another round, because this one skipped the superblocks before the one whose erase had begun.
             if left == before {
                 break;
             }
@@ -151,8 +151,8 @@ impl Ftl {
         entry.unprogrammed == 0 && entry.released <= inner.journal.durable() && !self.is_pinned(superblock)
     }
 
-    /// Erases at most `left` good blocks; false where some remain. No reader comes, because the map does not
-    /// name their pages.
+    /// Erases at most `left` good blocks. Returns false if some remain. No reader can come, because the map
+    /// does not name their pages.
     fn erase_some(&self, erasing: &mut Erasing, inner: &mut Inner, now: Time, left: &mut u32) -> bool {
         for block in self.blocks_of(erasing.superblock).skip(erasing.done) {
             if !self.flash.is_bad(block) {

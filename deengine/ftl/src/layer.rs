@@ -12,18 +12,18 @@
 use crate::announce::CommitState;
 use crate::checkpoints::Checkpoints;
 use crate::collect::Collector;
+use crate::edits::Edits;
 use crate::erase::Erasures;
-use crate::repair::Current;
+use crate::flushing::Flushing;
 use crate::space::Space;
-use crate::stamp_history::{StampHistories, StampHistory};
+use crate::stamp_history::StampHistory;
+use crate::stamps::Stamps;
 use crate::stats::{Health, LayerStats};
 use crate::stream::Writing;
-use crate::sweep::Sweeps;
 use gnstor_base::region::HostRegion;
-use gnstor_base::time::Time;
 use gnstor_durable::{Durable, Journal, Seq};
 use gnstor_flash::{Flash, Power};
-use gnstor_map::{Map, MapWriter};
+use gnstor_map::Map;
 use gnstor_model::{Collection, Timing};
 use gnstor_proto::slba::{Stamp, Vid};
 use parking_lot::{Mutex, MutexGuard};
@@ -45,9 +45,9 @@ pub struct Ftl {
     pub(crate) collection: Collection,
     /// Writes pay for collection while free and emptied superblocks are not more than this.
     pub(crate) low: u32,
-    /// `None` where nothing takes time.
+    /// `None` if the preset takes no time.
     pub(crate) timing: Option<Apart<Mutex<Timing>>>,
-    /// When the modelled firmware is free, in ps.
+    /// Time at which the modelled firmware is free, in ps.
     pub(crate) firmware_free: Apart<AtomicU64>,
     pub(crate) inner: Apart<Mutex<Inner>>,
 }
@@ -60,45 +60,35 @@ pub(crate) struct Apart<T>(pub(crate) T);
 /// State that only the holder of the layer's lock touches.
 #[derive(Debug)]
 pub(crate) struct Inner {
-    pub(crate) writer: MapWriter,
+    pub(crate) edits: Edits,
     pub(crate) space: Space,
     pub(crate) streams: [Writing; 2],
-    pub(crate) histories: StampHistories,
+    pub(crate) stamps: Stamps,
     pub(crate) journal: Journal,
+    pub(crate) flushing: Flushing,
     pub(crate) checkpoints: Checkpoints,
     pub(crate) collector: Collector,
     pub(crate) erasures: Erasures,
-    pub(crate) sweeps: Sweeps,
     pub(crate) commits: CommitState,
-    /// A caller waits for this transaction to be durable.
-    pub(crate) wanted: Seq,
-    /// When the flush of the journal on its way began.
-    pub(crate) flush_since: Time,
-    /// Since when a program waits for room on the disk.
-    pub(crate) held_since: Option<Time>,
-    /// The journal could not be written: when it is tried again.
-    pub(crate) flush_retry: Option<Time>,
-    /// Since when no journal page could be written.
-    pub(crate) failing_since: Option<Time>,
-    /// The pages of a dump are being written to new places.
-    pub(crate) restoring: bool,
-    /// Blocks of places that fill whose stamps count.
-    pub(crate) current: Current,
     pub(crate) stats: LayerStats,
-    /// Transactions of the blocks that hosts wrote.
-    #[cfg(test)]
-    pub(crate) applied_at: Vec<Seq>,
 }
 
-/// Times that a thread tries a lock before it sleeps: locks are held for microseconds, and waking takes tens
-/// of them.
+impl Inner {
+    /// Everything committed so far is to become durable.
+    pub(crate) fn want_all(&mut self) {
+        self.flushing.want(self.journal.last());
+    }
+}
+
+/// Number of times that a thread tries a lock before it sleeps. Locks are held for microseconds, and waking
+/// takes tens of them.
 const LOOKS: u32 = 64;
 /// Pauses between two tries. Each try takes the lock's cache line from its holder.
 const PAUSES: u32 = 8;
 
-/// Waits for a lock. A sleeping thread gets the lock within about a millisecond, even where other threads try
-/// it without a pause. `parking_lot` hands a lock over to the thread that has slept longest. The lock of the
-/// standard library does not, and there a thread slept for seconds.
+/// Waits for a lock. A sleeping thread gets the lock within about a millisecond, even if other threads try it
+/// without a pause. `parking_lot` hands a lock to the thread that has slept longest. With the standard
+/// library's lock a thread slept for seconds.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     for _ in 0..LOOKS {
         if let Some(guard) = mutex.try_lock() {
@@ -114,7 +104,7 @@ impl Ftl {
         lock(&self.inner.0)
     }
 
-    /// `None` where another thread has the lock.
+    /// `None` if another thread has the lock.
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Inner>> {
         self.inner.0.try_lock()
     }
@@ -174,6 +164,7 @@ impl Ftl {
     /// The stamp history of a volume, oldest first.
     pub fn stamp_history(&self, vid: Vid) -> Vec<(u32, Stamp)> {
         self.lock()
+            .stamps
             .histories
             .get(vid)
             .map(|history| StampHistory::iter(history).collect())

@@ -16,10 +16,10 @@
 //! | `collect`, `erase` | room for writes: moving valid pages, erasing superblocks |
 //! | `reserve` | superblocks beyond the over-provisioned space, and why so many |
 //! | `relocate` | failed programs |
-//! | `durability`, `checkpoints` | when the journal is written; checkpoints |
+//! | `durability`, `flushing`, `checkpoints` | when the journal is written; checkpoints |
 //! | [`restore`], `replay`, `rebuild`, `power` | restore, shutdown, dump |
-//! | `sweep` | unmapping a deleted volume |
-//! | [`stamp_history`] | stamps of the last writes of each volume |
+//! | `edits`, `sweep` | changes of the map; unmapping a deleted volume |
+//! | [`stamp_history`], `stamps` | stamps of the last writes of each volume, and which of them count |
 //!
 //! The design is `docs/deengine.md`; the rules are those of `docs/protocol.md`.
 
@@ -28,7 +28,9 @@ mod checkpoints;
 mod collect;
 pub mod config;
 mod durability;
+mod edits;
 mod erase;
+mod flushing;
 pub mod layer;
 mod power;
 mod read;
@@ -40,6 +42,7 @@ mod reserve;
 pub mod restore;
 pub mod space;
 pub mod stamp_history;
+mod stamps;
 mod stats;
 mod stream;
 mod sweep;
@@ -48,6 +51,7 @@ mod units;
 mod write;
 
 pub use config::{DUMP_BYTES, FtlConfig, OpenError, geometry_for, volumes_for};
+pub use durability::MEDIUM_PAUSE;
 pub use gnstor_map::{Batch, Probe};
 pub use gnstor_model::{Collection, Policy};
 pub use layer::Ftl;

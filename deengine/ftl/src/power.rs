@@ -69,8 +69,8 @@ impl Ftl {
             inner.space.iter().map(|(superblock, entry)| (superblock, entry.state, entry.order)).collect();
         for &(superblock, state, _) in &states {
             if state == State::Free && self.units_used(superblock) > 0 {
-                // Opened and written after the last durable transaction, or half erased. It may still hold
-                // pages of durable transactions that were relocated here after a failed program.
+                // It was opened and written after the last durable transaction, or half erased. After a
+                // failed program, pages of durable transactions may have been relocated here.
                 inner.space.close(superblock);
                 if inner.space.get(superblock).valid == 0 {
                     inner.erasures.add(superblock);
@@ -105,7 +105,7 @@ impl Ftl {
         self.erase_emptied(inner, Time::ZERO, u32::MAX);
     }
 
-    /// One more than the last unit of a superblock whose program has begun. Units before it that a cut
+    /// One more than the last unit of a superblock whose program has begun. Earlier units that a cut
     /// prevented stay empty, because rows of a block are programmed in ascending order.
     fn units_used(&self, superblock: Superblock) -> u32 {
         let (geometry, first) = (self.flash.geometry(), self.flash.geometry().first_unit(superblock).0);
@@ -128,7 +128,7 @@ impl Ftl {
         for DumpPage { page, .. } in &wanted {
             self.lock().space.get_mut(superblock(*page)).in_dump += 1;
         }
-        self.lock().restoring = true;
+        self.lock().checkpoints.set_restoring(true);
         let mut rewritten = 0;
         for DumpPage { page, oob, data } in wanted {
             let (Some(data), Some(vid)) = (data, Vid::new(oob.vid)) else { continue };
@@ -150,7 +150,7 @@ impl Ftl {
             self.complete_due(inner, Time::NEVER, Time::ZERO);
         }
         self.flush_now()?;
-        self.lock().restoring = false;
+        self.lock().checkpoints.set_restoring(false);
         Ok(rewritten)
     }
 
@@ -161,7 +161,7 @@ impl Ftl {
         key(&there) == key(oob) && there.seq > oob.seq
     }
 
-    /// Makes room for one page and waits until it is there, without regard to modelled time.
+    /// Makes room for one page and waits for it, regardless of modelled time.
     fn make_room_now(&self, inner: &mut Inner) -> Result<(), OpenError> {
         let mut waiting = Waiting::default();
         loop {
@@ -171,7 +171,7 @@ impl Ftl {
                 Err(error) => return Err(OpenError::Damaged(format!("restoring the dump: {error}"))),
             }
             self.pad_units(inner, Time::ZERO);
-            inner.wanted = inner.wanted.max(inner.journal.last());
+            inner.want_all();
             self.complete_due(inner, Time::NEVER, Time::ZERO);
             waiting.pause(self, "restoring the dump: ")?;
         }
@@ -211,20 +211,20 @@ impl Ftl {
         self.fits_dump_with(inner, journal_bytes(pages), pages)
     }
 
-    /// The same for so many bytes of transactions, and so many pages.
+    /// The same with this number of bytes of transactions, and this number of pages, in addition.
     fn fits_dump_with(&self, inner: &Inner, bytes: u64, pages: u32) -> bool {
         let Some(budget) = self.dump_budget else { return true };
         let geometry = self.flash.geometry();
         let buffered: u64 = inner.streams.iter().map(|stream| stream.buffered_pages(geometry)).sum();
-        // Some transactions ask for no room, such as those of erases and of blocks that went bad. They come
-        // on top.
+        // Some transactions ask for no room, such as those of erases and of bad blocks. They come in
+        // addition.
         let unasked = (budget / 64).min(UNASKED_BYTES);
         let tail = inner.journal.tail_bytes() + bytes + unasked;
         gnstor_durable::dump::bytes_for(tail, buffered + u64::from(pages)) <= budget
     }
 
-    /// Makes sure that a dump has room for so many bytes of transactions, as programs end. Trims and sweeps
-    /// write no page, and what they journal is in the dump, too.
+    /// Ensures that a dump has room for this many bytes of transactions when programs end. Trims and sweeps
+    /// write no page, but the dump also has their transactions.
     pub(crate) fn make_dump_room_for_tail(
         &self,
         inner: &mut Inner,
@@ -234,7 +234,7 @@ impl Ftl {
         if self.fits_dump_with(inner, bytes, 0) {
             return Ok(());
         }
-        inner.wanted = inner.wanted.max(inner.journal.last());
+        inner.want_all();
         self.complete_programs(inner, now);
         if self.fits_dump_with(inner, bytes, 0) {
             return Ok(());
@@ -248,7 +248,7 @@ impl Ftl {
         if self.fits_dump(inner, pages) {
             return Ok(());
         }
-        inner.wanted = inner.wanted.max(inner.journal.last());
+        inner.want_all();
         self.complete_programs(inner, now);
         if self.fits_dump(inner, pages) {
             return Ok(());
@@ -257,10 +257,10 @@ impl Ftl {
         Err(CommitError::Stalled)
     }
 
-    /// The power fails, and there is energy for a dump; its bytes.
+    /// The power fails, and there is energy for a dump. Returns the dump's bytes.
     ///
     /// # Errors
-    /// [`DurableError`], where it is more than the budget or the store does not take it.
+    /// [`DurableError`], if the dump exceeds the budget or the store fails.
     pub fn power_fail(&self) -> Result<u64, DurableError> {
         let dump = self.write_dump();
         match (&dump, self.flash.kept()) {
@@ -297,7 +297,7 @@ impl Ftl {
         }
     }
 
-    /// From now on a killed process leaves the journal's tail.
+    /// From now on the journal's tail outlives a kill of the process.
     pub(crate) fn keep_tail(&self) {
         if let Some(kept) = self.flash.kept() {
             self.lock().journal.keep(kept.tail());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads, on any core. They take no lock but the model's, and that only where the preset takes time.
+//! Reads, on any core. They take no lock except the model's, and that only if the preset takes time.
 
 use crate::layer::Ftl;
 use crate::types::Extent;
@@ -27,8 +27,8 @@ impl Ftl {
         }
     }
 
-    /// Prefetches for [`Self::extent`] of blocks, as many as the batch takes. The map's buckets for all of
-    /// them come first, then the records of the pages found there.
+    /// Prefetches for [`Self::extent`] of blocks, as many as the batch holds. It fetches the map's buckets
+    /// for all of them first, then the records of the pages found there.
     #[inline]
     pub fn announce(&self, blocks: impl IntoIterator<Item = (Vid, u32)>, batch: &mut Batch) {
         self.map.probe_batch_first(blocks, batch);
@@ -38,13 +38,13 @@ impl Ftl {
         }
     }
 
-    /// Where a block is.
+    /// Finds a block.
     #[inline]
     pub fn extent(&self, vid: Vid, generation: u32, vba: u32) -> Extent {
         self.extent_at(&self.map.probe(vid, vba), vid, generation, vba)
     }
 
-    /// As [`Self::extent`], for a probe made before.
+    /// As [`Self::extent`], with a probe that the caller has made.
     #[inline]
     pub fn extent_at(&self, probe: &Probe, vid: Vid, generation: u32, vba: u32) -> Extent {
         let Some(mut found) = self.map.find(probe) else { return Extent::Unmapped };
@@ -84,7 +84,7 @@ impl Ftl {
         self.flash.unpin(page);
     }
 
-    /// The bytes of a pinned page, or the promise of them.
+    /// The bytes of a pinned page, or a load of them.
     #[inline]
     pub fn fetch(&self, page: Ppa) -> Fetch {
         self.flash.fetch(page)
@@ -146,13 +146,13 @@ impl Ftl {
         timing.read(accepted, &on_flash, zeros + fast)
     }
 
-    /// The firmware takes a read; when it has been checked.
+    /// The firmware takes a read. Returns when it has been checked.
     #[inline]
     pub fn accept_read(&self, now: Time) -> Time {
         self.accept(now, Timing::accept_read)
     }
 
-    /// The firmware takes any other I/O command; when it has been checked.
+    /// The firmware takes any other I/O command. Returns when it has been checked.
     #[inline]
     pub fn accept_write(&self, now: Time) -> Time {
         self.accept(now, Timing::accept_write)
@@ -165,8 +165,8 @@ impl Ftl {
         accepted
     }
 
-    /// Takes the model's lock for several bookings: its state comes to this core's cache once for all of
-    /// them.
+    /// Takes the model's lock for several bookings, so that its state comes to this core's cache once for all
+    /// of them.
     #[inline]
     pub fn bookings(&self) -> Bookings<'_> {
         Bookings { ftl: self, timing: self.timing() }
@@ -177,18 +177,18 @@ impl Ftl {
         self.firmware_free.0.store(timing.firmware_free().as_ps(), Ordering::Relaxed);
     }
 
-    /// When the firmware can take the next command.
+    /// Time at which the firmware can take the next command.
     #[inline]
     pub fn firmware_free(&self) -> Time {
         Time::from_ps(self.firmware_free.0.load(Ordering::Relaxed))
     }
 }
 
-/// Commands that the modelled firmware takes one after the other, under one hold of its lock.
+/// Commands that the modelled firmware takes one after the other, in one hold of its lock.
 #[derive(Debug)]
 pub struct Bookings<'a> {
     ftl: &'a Ftl,
-    /// None where nothing takes time.
+    /// `None` if the preset takes no time.
     timing: Option<MutexGuard<'a, Timing>>,
 }
 
@@ -246,7 +246,7 @@ impl Drop for Bookings<'_> {
 /// Modelled times of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Booked {
-    /// For so long the firmware takes no other.
+    /// Time for which the firmware takes no other command.
     pub busy: Span,
     /// The host has the data; of a write, its data can be taken.
     pub done: Time,

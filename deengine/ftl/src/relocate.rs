@@ -34,7 +34,7 @@ impl Ftl {
             let PageState::Buffered(oob) = self.flash.page(page) else { continue };
             let Some(vid) = Vid::new(oob.vid) else { continue };
             let is_valid = self.map.get(vid, oob.vba) == Some(page.0);
-            // No room was made for this page, so either stream takes it.
+            // No room was reserved for this page, so it goes to either stream.
             let has_room = |stream: &Stream| {
                 inner.space.free() > 0 || inner.streams[*stream as usize].room(&self.flash, 1) > 0
             };
@@ -78,15 +78,15 @@ impl Ftl {
         // `since` holds the journal back until the new unit is on flash.
         let page = inner.streams[stream as usize].take(&self.flash, since, now);
         self.flash.place(page, frame, oob);
-        // Transactions before `since` stay as they are. The transactions of a dump name the same page
-        // numbers for pages of their own, which are still to be written.
+        // Transactions before `since` do not change. A dump's transactions use the same page numbers for its
+        // own pages, which are not written yet.
         inner
             .journal
             .amend(since, |index, value| self.map.moved_word(index, value, from.0, page.0).unwrap_or(value));
         let superblock = self.flash.geometry().superblock_of(page);
         if let Some(vid) = Vid::new(oob.vid).filter(|_| is_valid) {
-            let moved = inner.writer.insert(vid, oob.vba, page.0, &mut |_, _| {});
-            debug_assert_eq!(moved, Ok(Some(from.0)), "the word changes where it is");
+            let moved = inner.edits.move_in_place(vid, oob.vba, page.0);
+            debug_assert_eq!(moved, Some(from.0), "the word changes where it is");
             inner.space.get_mut(superblock).valid += 1;
             self.release_page(inner, from, 0);
         } else {

@@ -16,19 +16,19 @@ use gnstor_proto::pull::{Kind, LEAF, Row};
 use gnstor_proto::slba::{Stamp, Vid};
 use std::collections::BTreeMap;
 
-/// What is held of a block.
+/// State of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kept {
-    /// Nothing, and no TRIM that is still known.
+    /// No block, and no TRIM that is still known.
     Nothing,
     /// A block.
     Block {
-        /// Its stamp.
+        /// Stamp of the block.
         stamp: Stamp,
-        /// Its block sum.
+        /// Block sum.
         sum: u32,
     },
-    /// It was trimmed with this stamp.
+    /// The block was trimmed with this stamp.
     Tombstone {
         /// The stamp.
         stamp: Stamp,
@@ -38,7 +38,7 @@ pub enum Kept {
 const WORDS: usize = 64;
 const WORD_SHIFT: u32 = 6;
 const _: () = assert!(LEAF as usize <= Batch::MOST, "a digest's blocks are looked up together");
-/// Blocks of one part: 64 words of 64 bits.
+/// log2 of the number of blocks in one part: 64 words of 64 bits.
 const PART_SHIFT: u32 = 12;
 
 /// Current blocks, a bit for each: by volume, generation and part.
@@ -85,12 +85,12 @@ impl Current {
 impl Ftl {
     /// Forgets which blocks are current, but for the ones that `keep` names by volume, generation and block.
     pub fn retain_current(&self, keep: impl Fn(u16, u32, u32) -> bool) {
-        self.lock().current.retain(keep);
+        self.lock().stamps.current.retain(keep);
     }
 
     /// No block is current.
     pub fn forget_current(&self) {
-        self.lock().current = Current::default();
+        self.lock().stamps.current = Current::default();
     }
 
     fn kept(&self, inner: &Inner, vid: Vid, generation: u32, vba: u32) -> Kept {
@@ -100,7 +100,7 @@ impl Ftl {
         if let Some(oob) = page.and_then(|page| self.flash.oob(page)).filter(same) {
             return Kept::Block { stamp: oob.stamp, sum: oob.sum };
         }
-        let trimmed = inner.histories.held(vid, vba).filter(|stamp| *stamp != Stamp::default());
+        let trimmed = inner.stamps.held(vid, vba).filter(|stamp| *stamp != Stamp::default());
         trimmed.map_or(Kept::Nothing, |stamp| Kept::Tombstone { stamp })
     }
 }
@@ -129,7 +129,7 @@ impl Commits<'_> {
         self.ftl.kept(&self.inner, vid, generation, vba)
     }
 
-    /// The digest of these blocks as they are now.
+    /// The digest of the current content of these blocks.
     pub fn digest(&self, vid: Vid, generation: u32, blocks: &[u32]) -> u64 {
         let row = |vba: &u32| self.kept(vid, generation, *vba).row(*vba).digest();
         blocks.iter().map(row).fold(0, u64::wrapping_add)
@@ -137,12 +137,12 @@ impl Commits<'_> {
 
     /// Whether the stamp of this block of a filling place counts.
     pub fn is_current(&self, vid: Vid, generation: u32, vba: u32) -> bool {
-        self.inner.current.has(vid, generation, vba)
+        self.inner.stamps.current.has(vid, generation, vba)
     }
 
     /// The block was compared with the first of its group.
     pub fn mark_current(&mut self, vid: Vid, generation: u32, vba: u32) {
-        self.inner.current.mark(vid, generation, vba);
+        self.inner.stamps.current.mark(vid, generation, vba);
     }
 
     /// The block gets this content, whatever the stamps are; `None`: nothing. The transaction, and when the
@@ -170,8 +170,8 @@ impl Commits<'_> {
 
     /// A block that is not mapped has this stamp from now on; the zero stamp: none.
     pub fn note_stamp(&mut self, vid: Vid, vba: u32, stamp: Stamp) {
-        if self.inner.histories.held(vid, vba).unwrap_or_default() != stamp {
-            self.inner.histories.record(vid, vba, stamp);
+        if self.inner.stamps.held(vid, vba).unwrap_or_default() != stamp {
+            self.inner.stamps.histories.record(vid, vba, stamp);
         }
     }
 }

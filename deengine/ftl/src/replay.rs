@@ -81,7 +81,7 @@ impl Found {
         Ok(found)
     }
 
-    /// Sets the words collected so far. They are anywhere in the map: reading all of them first lets the
+    /// Sets the words collected so far. They are spread over the map. Reading all of them first lets the
     /// memory fetch them in parallel.
     fn redo(&mut self, writer: &mut MapWriter) -> Result<(), String> {
         let mut sum = 0;
@@ -152,8 +152,8 @@ impl Found {
     }
 }
 
-/// Restores the map and all other state from checkpoint, journal and the tail in the dump, or returns why it
-/// cannot.
+/// Restores the map and all other state from checkpoint, journal and the dump's tail. Returns the reason if
+/// it cannot.
 pub(crate) fn from_journal(
     parts: &mut Parts,
     durable: &Durable,

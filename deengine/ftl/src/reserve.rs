@@ -14,7 +14,7 @@ use gnstor_flash::Geometry;
 use gnstor_model::Preset;
 
 /// Least number of superblocks beyond the logical pages: two open ones, one for collection, one for a
-/// restore. The last gives a full SSD a victim with some gain.
+/// restore. The fifth one gives a full SSD a victim with some gain.
 pub(crate) const LEAST: u32 = 5;
 
 /// At most one of this many data superblocks waits for its erase; on a smaller SSD writes wait instead.

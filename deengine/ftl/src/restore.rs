@@ -16,16 +16,16 @@ use crate::checkpoints::Checkpoints;
 use crate::collect::Collector;
 use crate::config::geometry_for;
 use crate::config::{FtlConfig, OpenError, sizes};
+use crate::edits::Edits;
 use crate::erase::Erasures;
+use crate::flushing::Flushing;
 use crate::layer::{Apart, Ftl, Inner};
 use crate::power::arm;
 use crate::rebuild::rebuild;
-use crate::repair::Current;
 use crate::replay::{Found, from_journal};
 use crate::reserve::reserved_superblocks;
+use crate::stamps::Stamps;
 use crate::stream::Writing;
-use crate::sweep::Sweeps;
-use gnstor_base::time::Time;
 use gnstor_durable::{DumpPage, DumpState, Durable, Journal, MetadataStore, Seq, Sizes};
 use gnstor_flash::{Flash, FlashConfig, KeptOwner, LeftBehind, MediaConfig};
 use gnstor_map::{Map, MapWriter};
@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// How an SSD came up.
+/// What an SSD's state was restored from.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// Empty: just formatted.
@@ -53,13 +53,13 @@ pub enum Origin {
 /// Findings of a restore.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Boot {
-    /// How the SSD came up.
+    /// What the SSD's state was restored from.
     pub origin: Origin,
     /// Blocks mapped.
     pub mapped: u64,
     /// Transactions replayed from journal and dump.
     pub replayed: u64,
-    /// The last transaction whose work is there.
+    /// The last transaction that was restored.
     pub last: Seq,
     /// Buffered pages written anew from the dump.
     pub rewritten: u64,
@@ -106,7 +106,7 @@ impl Ftl {
         Self::format_on(flash, config)
     }
 
-    /// As [`Self::format`], on flash that is there and erased.
+    /// As [`Self::format`], on existing flash, which must be erased.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -209,18 +209,18 @@ impl Ftl {
     }
 }
 
-/// How the process before left the SSD.
+/// The state in which the previous process left the SSD.
 struct Before {
     /// Whether the SSD was shut down in order.
     clean: bool,
-    /// Its dump, or one of what a killed process left in memory.
+    /// Its dump, or a dump made of the memory that a killed process left.
     dump: DumpState,
-    /// It was killed before it could note that writes were lost.
+    /// The process was killed before it could store that writes were lost.
     was_lossy: bool,
 }
 
 impl Before {
-    /// All acknowledged writes of the process before can be restored.
+    /// Whether all acknowledged writes of the previous process can be restored.
     fn is_whole(&self) -> bool {
         self.clean || matches!(self.dump, DumpState::Intact(_))
     }
@@ -239,8 +239,8 @@ impl Before {
     }
 }
 
-/// Reads the dump, or makes one of what a killed process left in memory, and arms the memory where nothing is
-/// lost so far. `filling` is the metadata store's.
+/// Reads the dump, or makes one of the memory that a killed process left. If nothing is lost so far, it arms
+/// the memory for a further kill. `filling` is the metadata store's.
 fn look_before(flash: &Flash, durable: &Durable, filling: Option<u64>, clean: bool) -> Before {
     let mut dump = durable.read_dump();
     let owner = KeptOwner { filling, ..durable.kept_owner() };
@@ -254,7 +254,7 @@ fn look_before(flash: &Flash, durable: &Durable, filling: Option<u64>, clean: bo
     let was_lossy = left.is_some_and(|left| left.owner.lossy && left.owner.filling == owner.filling);
     let before = Before { clean, dump, was_lossy };
     if before.is_whole() {
-        // A kill from here on loses nothing: there is nothing new yet.
+        // From here on a kill loses nothing, because there is nothing new yet.
         let (boot, dump) = (owner.boot + 1, owner.dump + 1);
         arm(flash, KeptOwner { boot, dump, lossy: was_lossy, ..owner });
     }
@@ -330,26 +330,17 @@ fn assemble(config: &FtlConfig, parts: Parts, durable: Durable, journal: Journal
         Apart(Mutex::new(timing))
     });
     let inner = Inner {
-        writer: parts.writer,
+        edits: Edits::new(parts.writer),
         space: found.space,
         streams: [Writing::default(), Writing::default()],
-        histories: found.histories,
+        stamps: Stamps::new(found.histories),
         journal,
+        flushing: Flushing::default(),
         checkpoints: Checkpoints::default(),
         collector: Collector::default(),
         erasures: Erasures::default(),
-        sweeps: Sweeps::default(),
         commits: CommitState::new(found.page_seq),
-        wanted: 0,
-        flush_since: Time::ZERO,
-        held_since: None,
-        flush_retry: None,
-        failing_since: None,
-        restoring: false,
-        current: Current::default(),
         stats: found.stats,
-        #[cfg(test)]
-        applied_at: Vec::new(),
     };
     Ftl {
         flash: parts.flash,

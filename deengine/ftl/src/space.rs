@@ -21,7 +21,7 @@ pub(crate) enum Stream {
     Collect = 1,
 }
 
-/// Where a superblock is in its life.
+/// State of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     /// Erased.
@@ -34,7 +34,7 @@ pub(crate) enum State {
     Dead,
 }
 
-/// Superblocks are as worn as each other whose erase counts differ by less.
+/// Superblocks count as equally worn if their erase counts differ by less than this.
 const NEAR: u32 = 4;
 
 /// One superblock.
@@ -43,7 +43,7 @@ pub(crate) struct Entry {
     pub(crate) state: State,
     /// Pages that the map names.
     pub(crate) valid: u32,
-    /// Pages that it has: fewer than the geometry says where blocks are bad.
+    /// Number of its pages. It is lower than the geometry's if blocks are bad.
     pub(crate) good: u32,
     pub(crate) erases: u32,
     /// Number of superblocks opened before it: the measure of its age.
@@ -52,10 +52,10 @@ pub(crate) struct Entry {
     pub(crate) released: Seq,
     /// Units started and not durable yet.
     pub(crate) unprogrammed: u32,
-    /// Pages that the map names here and that only the dump holds, until they are written to new places.
-    /// Pages programmed here since belong to other blocks.
+    /// Pages that the map names here and that only the dump holds, until they are written elsewhere. Pages
+    /// programmed here since then belong to other blocks.
     pub(crate) in_dump: u32,
-    /// When the model has it erased.
+    /// Time at which it is erased in the model.
     pub(crate) erased_at: Time,
 }
 
@@ -118,7 +118,7 @@ impl Space {
         self.closed
     }
 
-    /// Pages on good blocks, over all superblocks.
+    /// Number of pages on good blocks, over all superblocks.
     pub(crate) fn good_pages(&self) -> u64 {
         self.entries.iter().map(|e| u64::from(e.good)).sum()
     }
@@ -128,7 +128,7 @@ impl Space {
         self.entries.iter_mut().for_each(|entry| entry.erases = mean);
     }
 
-    /// Superblocks opened so far.
+    /// Number of superblocks opened so far.
     pub(crate) fn opened(&self) -> u64 {
         self.opened
     }
@@ -137,9 +137,9 @@ impl Space {
         self.opened = self.opened.max(opened);
     }
 
-    /// Opens the free superblock that was erased least often, and of several the one whose erase was first. A
-    /// superblock just erased still waits for its dies, in modelled time, and a unit on it would wait with
-    /// it.
+    /// Opens the free superblock with the fewest erases; of several the one that was erased first. A
+    /// superblock that was just erased still waits for its dies in modelled time, and a unit on it would
+    /// wait, too.
     pub(crate) fn open(&mut self, stream: Stream) -> Option<Superblock> {
         let free = self.entries.iter().enumerate().filter(|(_, e)| e.state == State::Free);
         let (number, _) = free.min_by_key(|(_, e)| (e.erases / NEAR, e.erased_at))?;
@@ -149,7 +149,7 @@ impl Space {
         Some(superblock)
     }
 
-    /// Opens this one, as restore finds it.
+    /// Opens a given superblock, for a restore.
     pub(crate) fn reopen(&mut self, superblock: Superblock, stream: Stream, order: u64) {
         self.set_opened(order);
         let entry = &mut self.entries[superblock.0 as usize];
@@ -199,12 +199,12 @@ impl Space {
         };
     }
 
-    /// Full, and all of it on flash.
+    /// Whether it is full, and all of it is on flash.
     fn is_programmed(entry: &Entry) -> bool {
         entry.state == State::Closed && entry.unprogrammed == 0 && entry.in_dump == 0
     }
 
-    /// Whether collection may take it: full, all of it on flash, with pages to move and pages to gain.
+    /// Whether collection may take it: it is full and on flash, and has pages to move and pages to gain.
     fn collectable(entry: &Entry) -> bool {
         Self::is_programmed(entry) && (1..entry.good).contains(&entry.valid)
     }
@@ -213,7 +213,7 @@ impl Space {
     pub(crate) fn victim(&self, policy: Policy) -> Option<Superblock> {
         let candidates = self.iter().filter(|(_, e)| Self::collectable(e));
         let best = match policy {
-            // Of equals the oldest: its pages had the longest time to be overwritten.
+            // Of several equal ones it takes the oldest, whose pages had the longest time to be overwritten.
             Policy::Greedy => candidates.min_by_key(|(_, e)| (e.valid, e.order)),
             Policy::CostBenefit => candidates.max_by_key(|(_, e)| {
                 let age = u128::from(self.opened - e.order + 1);
@@ -223,7 +223,7 @@ impl Space {
         best.map(|(superblock, _)| superblock)
     }
 
-    /// The full superblock erased least often, where the most worn one is more than `bound` erases ahead of
+    /// The full superblock with the fewest erases, if the most worn one is more than `bound` erases ahead of
     /// it.
     pub(crate) fn cold(&self, bound: u32) -> Option<Superblock> {
         let most = self.entries.iter().map(|e| e.erases).max()?;

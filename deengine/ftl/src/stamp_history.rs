@@ -36,7 +36,7 @@ const LAP_SHIFT: u32 = 12;
 /// Laps that a link distinguishes.
 const LAPS: u32 = 8;
 const LAST: u32 = 1 << 16;
-/// Where the bits of the hash are.
+/// Position of the hash's bits.
 const TAG_SHIFT: u32 = 17;
 
 const _: () = assert!(
@@ -156,7 +156,7 @@ impl StampHistory {
         self.parts().into_iter().flatten().map(|entry| (entry.vba(), entry.stamp()))
     }
 
-    /// The same in the ring's two parts, the older first.
+    /// The ring in its two parts, the older one first.
     pub(crate) fn parts(&self) -> [&[AppliedStamp]; 2] {
         let (newer, older) = self.ring.split_at(if self.ring.len() < HISTORY { 0 } else { self.next });
         [older, newer]
@@ -197,13 +197,13 @@ impl StampHistory {
         if at < self.next { self.lap } else { self.lap.wrapping_sub(1) }
     }
 
-    /// Puts the entry before all others of its chain.
+    /// Inserts the entry at the front of its chain.
     #[inline]
     fn link(&mut self, vba: u32, at: usize) {
         let (chain, tag) = chain_of(vba);
         let behind = self.chains[chain];
-        // A link to this very place is from laps ago, so its bits do not matter. An overwritten entry is
-        // not kept as a successor, because other chains may pass here.
+        // A link to this very place is several laps old, so its bits do not matter. An overwritten entry must
+        // not stay as a successor, because other chains may pass through it.
         let is_last = !self.is_there(behind) || behind.at() == at;
         self.chains[chain] = Link::new(at, self.lap_of(at), tag, is_last);
         self.links[at] = if is_last { END } else { behind };
@@ -242,12 +242,12 @@ impl StampHistories {
         self.of(vid).load(vba, stamp);
     }
 
-    /// The index has all entries that a restore found.
+    /// Builds the index of all entries that a restore found.
     pub(crate) fn link_all(&mut self) {
         self.0.iter_mut().flatten().for_each(|history| history.link_all());
     }
 
-    /// The volume's life is over: its next one starts with no stamps.
+    /// The volume is deleted. A later volume with its id starts without stamps.
     pub(crate) fn remove(&mut self, vid: Vid) {
         if let Some(history) = self.0.get_mut(usize::from(vid.get())) {
             *history = None;
@@ -259,7 +259,7 @@ impl StampHistories {
         self.iter_from(Vid::MIN)
     }
 
-    /// The same, from this one on.
+    /// As [`Self::iter`], from this volume on.
     pub(crate) fn iter_from(&self, from: Vid) -> impl Iterator<Item = (Vid, &StampHistory)> {
         let rest = self.0.get(usize::from(from.get())..).unwrap_or_default();
         (from.get()..=u16::MAX)

@@ -9,7 +9,7 @@ use gnstor_durable::JournalSyncs;
 pub struct LayerStats {
     /// Pages that hosts wrote.
     pub host_pages: u64,
-    /// How often the lock was taken to commit; writes that arrive together share one hold.
+    /// Number of times that the lock was taken to commit. Writes that arrive together share one hold.
     pub commit_holds: u64,
     /// Pages programmed: host pages, moved pages and padding.
     pub flash_pages: u64,
@@ -48,7 +48,7 @@ impl LayerStats {
     }
 }
 
-/// How the flash is.
+/// Health of the flash.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Health {
     /// Spread of the erase counts.

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sealed {
     pub(crate) unit: Unit,
-    /// When the model has it on flash.
+    /// Time at which it is on flash in the model.
     pub(crate) at: Time,
     pub(crate) first: Seq,
 }
@@ -28,7 +28,7 @@ struct Filling {
     slot: u32,
     /// First transaction with a page in it.
     first: Seq,
-    /// When the last of its data was in the buffer.
+    /// Time at which the last of its data was in the buffer.
     ready: Time,
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct Full {
 }
 
 impl Writing {
-    /// Takes a fresh superblock.
+    /// Takes a fresh superblock for the stream.
     pub(crate) fn open(&mut self, superblock: Superblock) {
         debug_assert!(self.superblock.is_none() && self.filling.is_none());
         (self.superblock, self.next_unit) = (Some(superblock), 0);
     }
 
-    /// Takes a superblock whose first `units` units are done with, as restore finds it.
+    /// Takes a superblock whose first `units` units are done, for a restore.
     pub(crate) fn resume(&mut self, superblock: Superblock, units: u32) {
         (self.superblock, self.next_unit) = (Some(superblock), units);
     }
@@ -124,12 +124,12 @@ impl Writing {
         Some((filling.full(), first + filling.slot..first + geometry.unit_pages()))
     }
 
-    /// The unit is on its way; flash has it at `at`.
+    /// The unit is being programmed. It is on flash at `at`.
     pub(crate) fn seal(&mut self, full: Full, at: Time) {
         self.sealed.push_back(Sealed { unit: full.unit, at, first: full.first });
     }
 
-    /// Gives up the superblock if it is full; all its units are filled or left out.
+    /// Gives up the superblock if it is full: all its units are filled or left out.
     pub(crate) fn finished(&mut self, flash: &Flash) -> Option<Superblock> {
         if self.filling.is_some() || self.next_good(flash).is_some() {
             return None;
@@ -161,7 +161,7 @@ impl Writing {
         self.sealed_since().into_iter().chain(self.filling_since()).min()
     }
 
-    /// When the last unit sealed is on flash.
+    /// Time at which the last sealed unit is on flash.
     pub(crate) fn programmed_at(&self) -> Option<Time> {
         self.sealed.iter().map(|s| s.at).max()
     }

@@ -53,11 +53,11 @@ impl Sweeps {
 }
 
 impl Ftl {
-    /// Begins to unmap a volume. No command of it may be in flight, and no later one may write to it.
+    /// Begins to unmap a volume. It may have no command in flight, and no later one may write to it.
     pub fn sweep(&self, vid: Vid, generation: u32) {
         let mut inner = self.lock();
-        if inner.sweeps.running.iter().all(|sweep| sweep.vid != vid) {
-            inner.sweeps.running.push(Sweep { vid, generation, next_bucket: 0, end: None });
+        if inner.edits.sweeps.running.iter().all(|sweep| sweep.vid != vid) {
+            inner.edits.sweeps.running.push(Sweep { vid, generation, next_bucket: 0, end: None });
         }
     }
 
@@ -69,8 +69,8 @@ impl Ftl {
         let room = self.journal_bytes.min(self.dump_budget.unwrap_or(u64::MAX)) / 8;
         let buckets = buckets.min(room / (BUCKET_BLOCKS * REMOVAL_BYTES)).max(1);
         let mut unmapped = 0;
-        for at in 0..inner.sweeps.running.len() {
-            let sweep = inner.sweeps.running[at];
+        for at in 0..inner.edits.sweeps.running.len() {
+            let sweep = inner.edits.sweeps.running[at];
             if sweep.end.is_some() {
                 continue;
             }
@@ -85,13 +85,13 @@ impl Ftl {
                 .collect();
             let next = sweep.next_bucket + buckets;
             // These buckets are listed: what moves there from now on is behind the front.
-            inner.sweeps.running[at].next_bucket = next;
+            inner.edits.sweeps.running[at].next_bucket = next;
             for vba in found {
                 unmapped += u64::from(self.unmap(inner, sweep.vid, vba));
             }
             unmapped += self.sweep_written(inner);
             if next >= self.map.buckets() {
-                inner.sweeps.running[at].end = Some(self.end_sweep(inner, now, &sweep));
+                inner.edits.sweeps.running[at].end = Some(self.end_sweep(inner, now, &sweep));
             }
         }
         self.advance(inner, now, 0);
@@ -104,9 +104,9 @@ impl Ftl {
         inner.journal.begin();
         inner.journal.add(Record::Forgotten { vid: sweep.vid, generation: sweep.generation });
         let seq = inner.journal.commit();
-        inner.histories.remove(sweep.vid);
+        inner.stamps.histories.remove(sweep.vid);
         self.pad_units(inner, now);
-        inner.wanted = inner.wanted.max(seq);
+        inner.flushing.want(seq);
         seq
     }
 
@@ -114,7 +114,7 @@ impl Ftl {
     pub fn swept(&self) -> Option<(Vid, u32)> {
         let mut inner = self.lock();
         let durable = inner.journal.durable();
-        let sweeps = &mut inner.sweeps.running;
+        let sweeps = &mut inner.edits.sweeps.running;
         let at = sweeps.iter().position(|sweep| sweep.end.is_some_and(|seq| seq <= durable))?;
         let sweep = sweeps.swap_remove(at);
         Some((sweep.vid, sweep.generation))
@@ -122,21 +122,21 @@ impl Ftl {
 
     /// Whether a sweep runs or waits to be durable.
     pub fn is_sweeping(&self) -> bool {
-        !self.lock().sweeps.running.is_empty()
+        !self.lock().edits.sweeps.running.is_empty()
     }
 
     /// Checks the words that insertions and removals have written while a sweep runs. Returns how many blocks
     /// were unmapped.
     pub(crate) fn sweep_written(&self, inner: &mut Inner) -> u64 {
         let mut unmapped = 0;
-        // What is unmapped here writes words, too.
-        while let Some((index, value)) = inner.sweeps.written.pop() {
+        // The unmapping itself writes words, which this loop then also takes.
+        while let Some((index, value)) = inner.edits.sweeps.written.pop() {
             // The stash has no entry of a word: see the module's comment.
             let Some((vid, vba, page)) = self.map.entry_of_word(index, value) else { continue };
             let bucket = self.map.bucket_of_word(index);
             let passed =
                 |s: &Sweep| self.is_swept(s, vid, page) && s.end.is_none() && bucket < Some(s.next_bucket);
-            if inner.sweeps.running.iter().any(passed) {
+            if inner.edits.sweeps.running.iter().any(passed) {
                 unmapped += u64::from(self.unmap(inner, vid, vba));
             }
         }
@@ -152,11 +152,7 @@ impl Ftl {
     /// Whether the block was mapped.
     fn unmap(&self, inner: &mut Inner, vid: Vid, vba: u32) -> bool {
         inner.journal.begin();
-        let Inner { writer, journal, sweeps, .. } = &mut *inner;
-        let old = writer.remove(vid, vba, &mut |index, value| {
-            journal.add(Record::Word { index, value });
-            sweeps.note(index, value);
-        });
+        let old = inner.edits.remove(&mut inner.journal, vid, vba);
         let seq = inner.journal.commit();
         if let Some(old) = old {
             self.release_page(inner, Ppa(old), seq);

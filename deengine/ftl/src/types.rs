@@ -6,7 +6,7 @@ use gnstor_durable::Seq;
 use gnstor_flash::{Frame, Ppa};
 use gnstor_proto::slba::{Stamp, Vid};
 
-/// Where a block is. The reader unpins an [`Extent::Page`] with [`crate::Ftl::unpin`].
+/// Place of a block. The reader unpins an [`Extent::Page`] with [`crate::Ftl::unpin`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Extent {
     /// On this page; the data has this block sum.
@@ -37,7 +37,7 @@ pub struct Target {
     pub fills: bool,
 }
 
-/// A block whose data has arrived and that is not mapped yet.
+/// A block whose data has arrived, and that is not mapped yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewBlock {
     /// The frame with the data; the layer owns it once the write is committed.
@@ -49,9 +49,9 @@ pub struct NewBlock {
 /// A write that readers see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Committed {
-    /// When the model has the data in the write buffer.
+    /// Time at which the data is in the write buffer in the model.
     pub done: Time,
-    /// Its last transaction: the write is durable once [`crate::Ftl::durable`] has reached it.
+    /// Its last transaction. The write is durable once [`crate::Ftl::durable`] has reached it.
     pub seq: Seq,
     /// Blocks applied.
     pub applied: u32,
@@ -62,7 +62,7 @@ pub struct Committed {
 /// Why a write cannot be committed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CommitError {
-    /// Nothing has changed. The caller repeats the call after [`crate::Ftl::maintain`].
+    /// Nothing has changed. The caller must call [`crate::Ftl::maintain`] and then try again.
     #[error("collection has to finish first")]
     Stalled,
     /// Too many blocks have gone bad.
@@ -77,7 +77,7 @@ pub enum CommitError {
     Unmapped,
 }
 
-/// Why what is to be durable will not be soon.
+/// Why a write will not be durable soon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NotDurable {
     /// The disk under a sparse data file has been full for seconds.
@@ -91,7 +91,7 @@ pub enum NotDurable {
 pub struct Trimmed {
     /// Blocks that were mapped.
     pub mapped: u32,
-    /// Blocks with a newer or the same stamp.
+    /// Number of blocks with a newer or the same stamp.
     pub overtaken: u32,
     /// The last transaction.
     pub seq: Seq,

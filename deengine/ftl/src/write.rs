@@ -13,7 +13,7 @@ use gnstor_map::Probe;
 use gnstor_proto::slba::{Stamp, Vid};
 use parking_lot::MutexGuard;
 
-/// The layer, locked for commits: several writes cost one hold of the lock.
+/// The layer, locked for commits. Several writes share one hold of the lock.
 #[derive(Debug)]
 pub struct Commits<'a> {
     pub(crate) ftl: &'a Ftl,
@@ -26,26 +26,26 @@ pub struct Commits<'a> {
 /// Blocks that are applied between two calls of [`Commits::advance`] at most.
 const AT_ONCE: u32 = 64;
 
-/// A page that is to be written and mapped.
+/// A page to write and map.
 pub(crate) struct Placement<'a> {
     pub(crate) stream: Stream,
     pub(crate) oob: &'a Oob,
-    /// Where the map has its block.
+    /// Place of its block in the map.
     pub(crate) probe: &'a Probe,
     /// The data. The layer owns the frame from here on.
     pub(crate) frame: Frame,
-    /// When the data is in the write buffer.
+    /// Time at which the data is in the write buffer.
     pub(crate) ready: Time,
     /// The stamp that a host applied with this page; `None` for moved pages.
     pub(crate) applied: Option<Stamp>,
 }
 
 impl Commits<'_> {
-    /// Commits a write whose data is all there: from now on reads find it. The data is as safe as the write
+    /// Commits a write whose data is complete. From now on reads find it. The data is as safe as the write
     /// buffer; see [`Ftl::make_durable`].
     ///
     /// # Errors
-    /// [`CommitError`]; then the frames are still the caller's.
+    /// [`CommitError`]; then the caller still owns the frames.
     pub fn commit(
         &mut self,
         now: Time,
@@ -86,12 +86,12 @@ impl Ftl {
         self.flash.take_frames(most, each);
     }
 
-    /// Gives back a frame whose data is not needed.
+    /// Returns a frame whose data is not needed.
     pub fn give_frame(&self, frame: Frame) {
         self.flash.give_frame(frame);
     }
 
-    /// Gives back frames that were never written.
+    /// Returns frames that were never written.
     pub fn give_frames(&self, frames: impl Iterator<Item = Frame>) {
         self.flash.give_frames(frames);
     }
@@ -101,13 +101,13 @@ impl Ftl {
         self.flash.frame(frame)
     }
 
-    /// Takes the lock for several commits. The caller holds it for a short time only: everything else waits
-    /// meanwhile.
+    /// Takes the lock for several commits. The caller must hold it only for a short time, since everything
+    /// else waits meanwhile.
     pub fn commits(&self) -> Commits<'_> {
         self.commits_with(self.lock())
     }
 
-    /// As [`Self::commits`]; `None` where another thread has the lock.
+    /// As [`Self::commits`]; `None` if another thread has the lock.
     pub fn try_commits(&self) -> Option<Commits<'_>> {
         Some(self.commits_with(self.try_lock()?))
     }
@@ -180,8 +180,7 @@ impl Ftl {
             let oob = Oob { vid: vid.get(), generation, vba, stamp, sum: block.sum, seq };
             let (stream, frame, applied) = (Stream::Host, block.frame, Some(stamp));
             self.place_page(inner, now, &Placement { stream, oob: &oob, probe, frame, ready: done, applied });
-            inner.histories.record(vid, vba, stamp);
-            inner.current.note(target, vba);
+            inner.stamps.applied(target, vba);
         }
         inner.commits.put_probes(probes);
         inner.stats.host_pages += u64::from(applied);
@@ -223,19 +222,14 @@ impl Ftl {
             }
             inner.journal.begin();
             inner.journal.add(Record::Applied { vid: target.vid, vba, stamp: target.stamp });
-            let Inner { writer, journal, sweeps, .. } = &mut *inner;
-            let old = writer.remove_at(&probe, &mut |index, value| {
-                journal.add(Record::Word { index, value });
-                sweeps.note(index, value);
-            });
+            let old = inner.edits.remove_at(&mut inner.journal, &probe);
             let seq = inner.journal.commit();
-            inner.histories.record(target.vid, vba, target.stamp);
-            inner.current.note(target, vba);
+            inner.stamps.applied(target, vba);
             if let Some(old) = old {
                 trimmed.mapped += 1;
                 self.release_page(inner, Ppa(old), seq);
             }
-            if inner.sweeps.has_written() {
+            if inner.edits.sweeps.has_written() {
                 self.sweep_written(inner);
             }
         }
@@ -248,7 +242,7 @@ impl Ftl {
     fn is_newer(&self, inner: &Inner, target: &Target, index: u32, page: Option<Ppa>) -> bool {
         let vba = target.vba + index;
         // What is of an earlier life has a stamp that counts for nothing.
-        if target.fills && !inner.current.has(target.vid, target.generation, vba) {
+        if !inner.stamps.count(target, vba) {
             return true;
         }
         let on_page = page.and_then(|page| {
@@ -257,7 +251,7 @@ impl Ftl {
             same.then_some(oob.stamp)
         });
         // The last change of a mapped block was a write, since TRIM unmaps. So its page has the newest stamp.
-        let held = on_page.or_else(|| inner.histories.held(target.vid, vba));
+        let held = on_page.or_else(|| inner.stamps.held(target.vid, vba));
         held.is_none_or(|held| target.stamp > held)
     }
 
@@ -269,29 +263,24 @@ impl Ftl {
         }
         let seq = inner.journal.last() + 1;
         let page = inner.streams[stream as usize].take(&self.flash, seq, ready);
-        // The record goes first: the map never names a page whose record does not describe it.
+        // The record comes first, so that the map never names a page whose record does not describe it.
         self.flash.place(page, frame, oob);
         inner.journal.begin();
         if let Some((vid, stamp)) = Vid::new(oob.vid).zip(applied) {
             inner.journal.add(Record::Applied { vid, vba: oob.vba, stamp });
         }
-        let Inner { writer, journal, sweeps, .. } = inner;
-        let old = writer.insert_at(probe, page.0, &mut |index, value| {
-            journal.add(Record::Word { index, value });
-            sweeps.note(index, value);
-        });
-        let old = old.expect("the map is sized for every logical page, and no commit takes more");
+        let old = inner.edits.insert_at(&mut inner.journal, probe, page.0);
         let committed = inner.journal.commit();
         debug_assert_eq!(committed, seq);
         #[cfg(test)]
         if applied.is_some() {
-            inner.applied_at.push(seq);
+            inner.commits.applied_at.push(seq);
         }
         inner.space.get_mut(self.flash.geometry().superblock_of(page)).valid += 1;
         if let Some(old) = old {
             self.release_page(inner, Ppa(old), seq);
         }
-        if inner.sweeps.has_written() {
+        if inner.edits.sweeps.has_written() {
             self.sweep_written(inner);
         }
         self.close_unit(inner, now, stream);
@@ -303,7 +292,7 @@ impl Ftl {
     pub fn misdirect(&self, vid: Vid, vba: u32, like: u32) {
         let mut inner = self.lock();
         if let Some(page) = self.map.get(vid, like) {
-            let _ = inner.writer.insert(vid, vba, page, &mut |_, _| {});
+            let _ = inner.edits.move_in_place(vid, vba, page);
         }
     }
 

@@ -20,8 +20,8 @@ use crate::{Step, step};
 use gnstor_proto::slba::Vid;
 use std::sync::atomic::{Ordering, fence};
 
-/// Blocks to look up together, their places in one map, and then their pages. It is large: keep one and reuse
-/// it.
+/// Blocks to look up together, their places in one map, and the pages found. A batch is large: keep one and
+/// reuse it.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct Batch {
@@ -55,7 +55,7 @@ impl Batch {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the batch has no blocks.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -166,8 +166,9 @@ impl Map {
         (batch.found, batch.begun) = (all & !missed, true);
     }
 
-    /// Looks up all blocks of a batch that was filled for this map, or the blocks that [`Self::begin_find`]
-    /// has not found. [`Self::find`] would have returned each result at some time since the lookup began.
+    /// Looks up all blocks of a batch that was filled for this map, or after [`Self::begin_find`] the blocks
+    /// that it did not find. Each result is what [`Self::find`] would have returned at some time since the
+    /// lookup began.
     #[inline]
     pub fn find_batch(&self, batch: &mut Batch) {
         if !batch.begun {
@@ -187,7 +188,7 @@ impl Map {
         }
     }
 
-    /// Looks for the `wanted` of a batch in one of their buckets; which were not there.
+    /// Looks for the blocks `wanted` of a batch in one of their buckets. Returns those not found as a mask.
     #[inline]
     fn find_in(&self, batch: &mut Batch, wanted: u64, nth: usize) -> u64 {
         if let Some(vector) = self.vector {

@@ -60,10 +60,10 @@ pub const MAX_LOAD: u64 = 93;
 /// Most words that one call of a [`MapWriter`] changes and reports to its log.
 pub const MAX_CHANGES: usize = search::MAX_MOVES + 4;
 
-/// Slots of a bucket: a cache line of them.
+/// Number of slots in a bucket, which is one cache line.
 const SLOTS: usize = 8;
 
-/// Names the places between two steps where another thread could come in, so that tests can come in there.
+/// Names the moments between two steps at which another thread may run, so that tests can act there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     /// A reader has looked into a bucket without success.

@@ -43,7 +43,7 @@ pub enum BadImage {
         /// Pages are below this.
         pages: u64,
     },
-    /// A slot whose key no block has.
+    /// The key of a slot belongs to no block.
     #[error("word {index} of the image is {value:#018x}, which no block of any volume can have there")]
     Key {
         /// Index in the image.
@@ -60,11 +60,11 @@ pub enum BadImage {
 }
 
 impl MapWriter {
-    /// Sets words of the image that [`Map::read_words`] returned. [`Self::finish_load`] comes before any
-    /// other use.
+    /// Sets words of the image that [`Map::read_words`] returned. Call [`Self::finish_load`] before any other
+    /// use.
     ///
     /// # Errors
-    /// [`BadImage::Beyond`] where the image has no such words; then none is set.
+    /// [`BadImage::Beyond`] if the image has no such words; then no word is set.
     pub fn load_words(&mut self, first: u64, words: &[u64]) -> Result<(), BadImage> {
         let Some(target) = self.map.range(first, words.len()) else {
             let (count, words) = (words.len() as u64, self.map.words());
@@ -77,7 +77,7 @@ impl MapWriter {
         Ok(())
     }
 
-    /// Sets one word of the image, as the log had it. [`Self::finish_load`] comes before any other use.
+    /// Sets one word of the image, as the log recorded it. Call [`Self::finish_load`] before any other use.
     ///
     /// # Errors
     /// As [`Self::load_words`].
@@ -154,8 +154,8 @@ impl MapWriter {
     }
 }
 
-/// Writes a word only where it differs, so that memory never touched stays so. `Release` for readers beside
-/// [`MapWriter::clear`].
+/// Writes a word only if it differs, so that untouched memory stays untouched. `Release` serves readers
+/// beside [`MapWriter::clear`].
 #[inline]
 fn set(target: &AtomicU64, word: u64) {
     if target.load(Ordering::Relaxed) != word {
@@ -164,7 +164,7 @@ fn set(target: &AtomicU64, word: u64) {
 }
 
 /// Checks the words of some buckets and puts the pages of used slots into `pages`, which has room for eight
-/// per bucket. Returns how many there are, or the bucket with a wrong word.
+/// per bucket. Returns the number of pages, or the first bucket with a wrong word.
 pub(crate) fn check(map: &Map, buckets: Range<u64>, pages: &mut [u32]) -> Result<usize, u64> {
     match map.vector {
         Some(vector) => vector.check(map, buckets, pages),
@@ -198,7 +198,7 @@ fn is_slot(map: &Map, bucket: u64, word: u64) -> bool {
         && block_of(map.shape.key(bucket, word)).is_some()
 }
 
-/// The first word that is wrong in a bucket that has one.
+/// The first wrong word of a bucket that has one.
 #[cold]
 fn wrong(map: &Map, bucket: u64) -> BadImage {
     let words = map.memory.line(bucket).each_ref().map(|word| word.load(Ordering::Relaxed));

@@ -57,7 +57,7 @@ impl Counter {
 pub struct Map {
     pub(crate) memory: Memory,
     pub(crate) shape: Shape,
-    /// Where the processor can do eight at once.
+    /// Present if the processor can handle eight keys at once.
     pub(crate) vector: Option<Vector>,
     pub(crate) stash: Stash,
     moves: [Counter; STRIPES],
@@ -169,7 +169,7 @@ impl Map {
         self.len.get()
     }
 
-    /// Whether there are no keys.
+    /// Whether the map has no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -191,7 +191,7 @@ impl Map {
         self.stash.len()
     }
 
-    /// Slots moved so far to make room.
+    /// Number of slots that were moved to make room.
     #[inline]
     pub fn relocations(&self) -> u64 {
         self.relocations.get()
@@ -203,9 +203,9 @@ impl Map {
         self.len() as f64 / self.shape.slots() as f64
     }
 
-    /// The mapped blocks in `count` buckets from `first_bucket` with their pages; bucket 0 includes the
-    /// stash. Beside a writer, and between two scans, an insertion may move a block from a bucket not yet
-    /// scanned to a scanned one.
+    /// The mapped blocks in `count` buckets from `first_bucket`, with their pages. Bucket 0 includes the
+    /// stash. While the map is written, and between two scans, an insertion may move a block from a bucket
+    /// not yet scanned to a scanned one.
     pub fn scan(&self, first_bucket: u64, count: u64) -> impl Iterator<Item = (Vid, u32, u32)> + '_ {
         let end = first_bucket.saturating_add(count).min(self.shape.buckets);
         let stash =
@@ -233,8 +233,9 @@ impl Map {
         self.memory.words().len() as u64
     }
 
-    /// Copies words of the image beside the writer. Each is as it was at some time during the copy. Replaying
-    /// every change that the log got since the copy began, in order, makes the exact image.
+    /// Copies words of the image while the map may change. Each copied word is as it was at some time during
+    /// the copy. Replaying every change that the log got since the copy began, in order, gives the exact
+    /// image.
     ///
     /// # Panics
     /// If the words are not all in the image.
@@ -305,7 +306,7 @@ impl Map {
         }
     }
 
-    /// Without a branch for each slot.
+    /// Compares without a branch for each slot.
     #[inline(never)]
     pub(crate) fn compare_plainly(&self, line: &Line, tag: u64) -> Compared {
         let (mut hit, mut empty) = (0, 0);
@@ -317,7 +318,7 @@ impl Map {
         Compared { hit, empty }
     }
 
-    /// Looks until no move came between.
+    /// Repeats the lookup until no move happened during it.
     #[cold]
     #[inline(never)]
     pub(crate) fn find_surely(&self, probe: &Probe) -> Option<u32> {

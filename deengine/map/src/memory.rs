@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// A bucket: a cache line, which the alignment says.
+/// A bucket: one cache line, as the alignment ensures.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Line([AtomicU64; SLOTS]);
@@ -59,7 +59,7 @@ impl Memory {
         &self.region
     }
 
-    /// Line number `line`.
+    /// Cache line number `line`.
     ///
     /// # Panics
     /// If there is no such line.
@@ -111,7 +111,7 @@ impl Memory {
         (line as usize).wrapping_mul(SLOTS)
     }
 
-    /// Apart, so that a check that holds costs no more than itself.
+    /// A function of its own, so that a successful check costs no more than itself.
     #[cold]
     #[inline(never)]
     fn beyond(&self, line: u64) -> ! {

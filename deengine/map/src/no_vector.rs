@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stands in for `vector.rs` on processors without its instructions.
+//! Replaces `vector.rs` on processors without its instructions.
 
 use crate::batch::Batch;
 use crate::map::{Compared, Map};
@@ -8,7 +8,7 @@ use crate::search::Ways;
 use crate::shape::Shape;
 use std::ops::Range;
 
-/// There is none.
+/// No value of this type exists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Vector {}
 

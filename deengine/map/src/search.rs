@@ -21,7 +21,7 @@ pub(crate) const MAX_MOVES: usize = 5;
 /// Buckets that are asked for ahead of the look into them. At 90 % load every second bucket has room.
 const AHEAD: usize = 3;
 
-/// A bucket reached, and the slot of the bucket before whose content would move here.
+/// A bucket that the search reached, and the slot of the previous bucket whose key would move into it.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     bucket: u64,
@@ -45,7 +45,8 @@ pub(crate) struct At {
     pub(crate) slot: usize,
 }
 
-/// A chain of moves, the one into the empty slot first: each gives way to the next, the last to the new key.
+/// A chain of moves. The first one goes into the empty slot. Each move frees the slot for the next, and the
+/// last one frees a slot for the new key.
 #[derive(Debug)]
 pub(crate) struct Chain {
     steps: [At; MAX_MOVES + 1],
@@ -53,7 +54,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The empty slot, the one whose content goes there, and so on up to a slot of one of the roots.
+    /// The empty slot, then the slot whose key moves there, and so on, up to a slot of a root bucket.
     pub(crate) fn steps(&self) -> &[At] {
         &self.steps[..self.len]
     }
@@ -117,8 +118,8 @@ impl Search {
     }
 }
 
-/// Buckets that the keys of a full bucket could move to, in the order of the search. Keys that would move
-/// to their first bucket come first: readers look there first.
+/// The buckets to which the keys of a full bucket could move, in the order of the search. Keys that would
+/// move to their first bucket come first, because readers look there first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ways {
     /// The other buckets of the keys.

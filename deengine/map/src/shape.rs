@@ -46,8 +46,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// The shape of a table of at least `buckets` buckets with pages below `pages`. There are more buckets
-    /// where the remainder would not fit beside the page. `None` for impossible sizes.
+    /// The shape of a table with at least `buckets` buckets, and pages below `pages`. It has more buckets if
+    /// the remainder would not fit beside the page. `None` for impossible sizes.
     pub(crate) fn new(buckets: u64, pages: u64, seed: u64) -> Option<Self> {
         if pages == 0 || pages > 1 << 32 || buckets > 1 << 32 {
             return None;
@@ -96,7 +96,7 @@ impl Shape {
         (p.wrapping_sub(rem.wrapping_mul(self.buckets)), rem)
     }
 
-    /// The key in a slot of a bucket; garbage in a slot gives some key of 48 bits.
+    /// The key in a slot of a bucket. From garbage it returns some key of 48 bits.
     #[inline]
     pub(crate) fn key(&self, bucket: u64, slot: u64) -> u64 {
         self.unpermute(self.point(bucket, slot) & KEY_MASK)
@@ -117,7 +117,7 @@ impl Shape {
         rem.wrapping_mul(self.buckets).wrapping_add(first)
     }
 
-    /// The other bucket of a remainder: its own inverse.
+    /// The other bucket of a remainder. The function is its own inverse.
     #[inline]
     pub(crate) fn other(&self, bucket: u64, rem: u64) -> u64 {
         let x = (rem ^ self.scatter[0]).wrapping_mul(self.scatter[1]);

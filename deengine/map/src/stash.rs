@@ -47,7 +47,7 @@ impl Stash {
         self.whole(|| position(words, key).map(|at| page(words, at)))
     }
 
-    /// All entries, for readers.
+    /// Copies all entries, for readers.
     pub(crate) fn copy(&self, words: &[AtomicU64]) -> [Option<(u64, u32)>; STASH] {
         if self.is_empty() {
             return [None; STASH];
@@ -55,7 +55,7 @@ impl Stash {
         self.whole(|| std::array::from_fn(|at| key(words, at).map(|key| (key, page(words, at)))))
     }
 
-    /// Runs the writer's `change`, so that readers see all of it or nothing. Afterwards there are `count`
+    /// Runs the writer's `change` so that readers see all of it or nothing. After it there are `count`
     /// entries.
     pub(crate) fn change(&self, count: usize, change: impl FnOnce()) {
         let version = self.version.get();
@@ -82,7 +82,7 @@ impl Stash {
     }
 }
 
-/// Where a key is.
+/// Position of a key.
 pub(crate) fn position(words: &[AtomicU64], wanted: u64) -> Option<usize> {
     (0..STASH).find(|&at| key(words, at) == Some(wanted))
 }

@@ -30,7 +30,7 @@ use std::arch::x86_64::{
 use std::mem::transmute;
 use std::ops::Range;
 
-/// That the processor has the instructions used here. Only [`Self::for_shape`] makes one.
+/// Proof that the processor has the instructions used here. Only [`Self::for_shape`] makes one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Vector {
     _detected: (),
@@ -50,11 +50,12 @@ impl Vector {
     /// Computes the places of a batch and has the first buckets fetched, or `both`.
     #[inline]
     pub(crate) fn probe(self, map: &Map, batch: &mut Batch, both: bool) {
-        // SAFETY: `self` exists only where the processor has these instructions.
+        // SAFETY: `self` exists only if the processor has these instructions.
         unsafe { probe(map, batch, both) }
     }
 
-    /// Looks for the `wanted` of a batch in their first or second buckets; which of them were not there.
+    /// Looks for the blocks `wanted` of a batch in their first or second buckets. Returns the blocks not
+    /// found as a mask.
     #[inline]
     pub(crate) fn find(self, map: &Map, batch: &mut Batch, wanted: u64, nth: usize) -> u64 {
         // SAFETY: as in `probe`.
@@ -82,7 +83,7 @@ impl Vector {
         unsafe { check(map, buckets, pages) }
     }
 
-    /// The page beside a tag in a line: whether it is there, and the page.
+    /// Looks for a tag in a cache line. Returns whether it is there, and its page.
     #[inline]
     pub(crate) fn page(self, line: &Line, tag: u64, page_mask: u64) -> (bool, u32) {
         let (hit, page): (u32, u32);
@@ -228,7 +229,7 @@ fn ways(map: &Map, bucket: u64) -> Ways {
     let seconds = _mm512_test_epi64_mask(words, _mm512_set1_epi64(WHICH.cast_signed()));
     let front = seconds.count_ones() as usize;
     let order = |lanes| {
-        // The second part overwrites the lanes behind the first.
+        // The second part overwrites the lanes after the first part.
         let mut ordered = [0; 2 * SLOTS];
         ordered[..SLOTS].copy_from_slice(&to_array(_mm512_maskz_compress_epi64(seconds, lanes)));
         ordered[front..][..SLOTS].copy_from_slice(&to_array(_mm512_maskz_compress_epi64(!seconds, lanes)));

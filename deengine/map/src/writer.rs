@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one writer.
+//! The writer of the map. There is only one.
 
 use crate::batch::{Batch, each};
 use crate::map::{Compared, Map, Probe};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Full;
 
 /// Changes the map. Every call reports each word that it changes to `log`, in order, as (index in the image,
-/// new value). A call is complete only with all of them, at most [`crate::MAX_CHANGES`].
+/// new value). The change is complete only with all of these words, at most [`crate::MAX_CHANGES`].
 #[derive(Debug)]
 pub struct MapWriter {
     pub(crate) map: Arc<Map>,
@@ -26,8 +26,8 @@ pub struct MapWriter {
     pub(crate) loading: bool,
 }
 
-/// A new key goes to its first bucket while that bucket has at least this many empty slots, else to the
-/// emptier of the two. Readers look into the first bucket first; the emptier one saves moves.
+/// If the first bucket has at least this many empty slots, a new key goes there; otherwise it goes to the
+/// emptier bucket. Readers look into the first bucket first, and the emptier one saves moves.
 const ENOUGH: u32 = 4;
 
 /// A bucket and its slots for a key.
@@ -84,10 +84,10 @@ impl MapWriter {
         self.insert_at(&self.map.place(vid, vba), page, log)
     }
 
-    /// As [`Self::insert`], of the block that the probe was made for.
+    /// As [`Self::insert`], for the block of the probe.
     ///
     /// # Errors
-    /// [`Full`] where a new key has no place.
+    /// [`Full`] if a new key has no place.
     ///
     /// # Panics
     /// As [`Self::insert`].
@@ -118,8 +118,8 @@ impl MapWriter {
         Ok(None)
     }
 
-    /// Prefetches for a batch whose blocks are about to be inserted. Where both buckets of a new block are
-    /// full, it prefetches the buckets to which other keys could move.
+    /// Prefetches for a batch that is about to be inserted. If both buckets of a new block are full, it
+    /// prefetches the buckets to which other keys could move.
     #[inline]
     pub fn announce(&self, batch: &Batch) {
         for at in each(self.map.crowded(batch)) {
@@ -230,7 +230,7 @@ impl MapWriter {
         self.map.shape.page(old)
     }
 
-    /// Puts a key that is not in the table into one of its buckets, moving others where it must.
+    /// Puts a new key into one of its buckets. If both are full, it moves other keys.
     fn place_key(
         &mut self,
         first: Found,
@@ -284,7 +284,7 @@ impl MapWriter {
         (0..STASH).find(|&at| stash::key(self.map.memory.tail(), at).is_none())
     }
 
-    /// Writes an entry of the stash that was empty, or empties one.
+    /// Writes an empty entry of the stash, or empties an entry.
     fn change_stash(&self, at: usize, key: u64, page: u32, log: &mut impl FnMut(u64, u64)) {
         let (stash, words) = (&self.map.stash, self.map.memory.tail());
         let count = if key == 0 { stash.len() - 1 } else { stash.len() + 1 };

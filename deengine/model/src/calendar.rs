@@ -10,7 +10,7 @@
 //! the gap is kept. Work that does not fit into it is suspended and resumed, as flash can do. Few gaps are
 //! kept: the oldest is dropped.
 
-/// Holes kept for one plane.
+/// Number of gaps kept for one plane.
 const GAPS: usize = 6;
 
 #[cfg(target_arch = "x86_64")]
@@ -21,7 +21,7 @@ const CACHE_LINE: usize = 64;
 #[repr(align(128))]
 pub(crate) struct Calendar {
     free: u64,
-    /// `[begin, end)`, ascending, none empty; the first `count` of them.
+    /// Gaps `[begin, end)`, ascending, none empty. The first `count` are in use.
     gaps: [(u64, u64); GAPS],
     count: usize,
 }
@@ -111,7 +111,8 @@ impl Calendar {
         self.count -= 1;
     }
 
-    /// Puts a gap before that of `index`. The oldest gives way when there is no room, be it this one.
+    /// Inserts a gap before gap `index`. If there is no room, the oldest gap is dropped, which may be the new
+    /// one.
     fn insert(&mut self, index: usize, gap: (u64, u64)) {
         if self.count < GAPS {
             self.gaps.copy_within(index..self.count, index + 1);

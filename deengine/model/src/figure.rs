@@ -7,11 +7,11 @@ use std::fmt;
 /// The source of a figure without a publication: our own estimate.
 pub const MODELLED: &str = "modelled";
 
-/// One published figure of an SSD, or an estimate of ours.
+/// One figure of an SSD: published, or this project's estimate.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// The load under which it holds.
+    /// The load to which the figure applies.
     pub what: Workload,
     /// The figure, in `unit`.
     pub value: f64,
@@ -20,7 +20,7 @@ pub struct Figure {
     /// Whether it must be met or is only a limit.
     #[serde(default)]
     pub bound: Bound,
-    /// The state of the SSD in which it holds.
+    /// The state of the SSD to which the figure applies.
     pub state: State,
     /// Publisher, or [`MODELLED`].
     pub source: String,
@@ -136,9 +136,9 @@ impl fmt::Display for Measure {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bound {
-    /// It is met within 2 %.
+    /// The model meets it within 2 %.
     #[default]
     About,
-    /// It is not exceeded.
+    /// The model does not exceed it.
     AtMost,
 }

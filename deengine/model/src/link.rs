@@ -14,11 +14,11 @@
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::PAGE_BYTES;
 
-/// Slots of 4.2 us: short beside the latency of flash, long beside one transfer.
+/// Length of a slot: 4.2 us, short beside the latency of flash, long beside one transfer.
 const SLOT_SHIFT: u32 = 22;
 const SLOT_PS: u64 = 1 << SLOT_SHIFT;
 const SLOTS_SHIFT: u32 = 14;
-/// 69 ms ahead. A slot further ahead takes the place of an old one, which then counts as full.
+/// Number of slots: 69 ms. A slot further in the future replaces an old one, which then counts as full.
 const SLOTS: u64 = 1 << SLOTS_SHIFT;
 
 /// A link.
@@ -79,7 +79,7 @@ impl Link {
         (index, u32::try_from(number >> SLOTS_SHIFT).expect("64 - 22 - 14 bits"))
     }
 
-    /// Used part of this slot. All of it, where the ring has advanced beyond the slot.
+    /// Used part of this slot. A slot that the ring has passed counts as fully used.
     #[inline]
     fn used(&self, number: u64) -> u64 {
         let (index, round) = Self::place(number);
@@ -91,7 +91,7 @@ impl Link {
         }
     }
 
-    /// Takes a part of this slot; whether it is full now.
+    /// Uses a part of this slot. Returns whether it is full now.
     #[inline]
     fn take(&mut self, number: u64, taken_ps: u64) -> bool {
         let (index, round) = Self::place(number);

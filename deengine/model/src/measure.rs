@@ -80,7 +80,7 @@ pub fn measure(
     Ok(load.run(&mut ssd, what, commands / 2))
 }
 
-/// Read by one measurement: enough for half a per cent.
+/// Number of pages in one measurement of reads. With so many the error is half a per cent.
 const READ_PAGES: u32 = 100_000;
 
 struct Load {

@@ -35,9 +35,9 @@ pub struct Preset {
     /// Latency of the permission check and the map's hashes, ns. Pipelined: it delays a command, not the next
     /// one.
     pub hash_ns: u64,
-    /// All other pipelined latency of a read (front end, error correction, completion), ns.
+    /// Other pipelined latency of a read (front end, error correction, completion), ns.
     pub fixed_read_ns: u64,
-    /// The same of a write.
+    /// Other pipelined latency of a write, ns.
     pub fixed_write_ns: u64,
     /// Sensing time of a flash page (tR), ns.
     pub sense_ns: u64,
@@ -57,7 +57,7 @@ pub struct Preset {
     pub buffer_pages: u32,
     /// Whether the write buffer survives a power failure.
     pub power_protected: bool,
-    /// How space is won back.
+    /// Settings of collection.
     pub collection: Collection,
     /// Faults at a rate.
     pub faults: FaultPlan,
@@ -77,7 +77,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("null", include_str!("../presets/null.toml")),
 ];
 
-/// Superblocks below which blocks are made smaller.
+/// With fewer superblocks blocks are made smaller.
 const FEW_SUPERBLOCKS: u64 = 256;
 
 const fn names<const N: usize>() -> [&'static str; N] {
@@ -117,13 +117,13 @@ impl Preset {
         &self.figures
     }
 
-    /// It takes no time at all.
+    /// Whether the preset takes no time.
     pub fn is_null(&self) -> bool {
         self.times_ns().iter().all(|(_, ns)| *ns == 0) && self.rates().iter().all(|(_, rate)| *rate == 0)
     }
 
-    /// What a page costs a busy SSD: to read one, and to write one. The slowest part decides, in a long run
-    /// over all dies: the link, the channels, or the flash.
+    /// Time that a page costs a busy SSD: to read one, and to write one. In a long run over all dies the
+    /// slowest part decides: the link, the channels, or the flash.
     pub fn page_costs(&self) -> (Span, Span) {
         let shape = &self.shape;
         let dies = u64::from(shape.channels.max(1)) * u64::from(shape.dies_per_channel.max(1));
@@ -138,7 +138,7 @@ impl Preset {
         (slowest(read), slowest(write))
     }
 
-    /// Physical pages for this many logical ones, without [`Self::reserved_superblocks`].
+    /// Number of physical pages for this many logical ones, without [`Self::reserved_superblocks`].
     pub fn physical_pages(&self, logical_pages: u64) -> u64 {
         let spare = u128::from(logical_pages) * u128::from(self.over_provisioning_permille);
         let spare = u64::try_from(spare.div_ceil(1000)).unwrap_or(u64::MAX);
@@ -207,7 +207,7 @@ pub enum PresetError {
     /// `base` names nothing.
     #[error("`base = {0:?}` is no preset; there are {known}", known = Preset::NAMES.join(", "))]
     NoSuchBase(String),
-    /// A key is missing and there is no base to take it from.
+    /// A key is missing, and there is no base that has it.
     #[error("`{0}` is missing; give it, or name a preset to take it from: base = \"gnstor-980pro\"")]
     Missing(&'static str),
     /// The name could not be typed on a command line.
@@ -238,7 +238,7 @@ pub enum PresetError {
     /// A change of a preset that cannot be.
     #[error("{setting}: {reason}")]
     Setting {
-        /// As it was given.
+        /// The setting as it was given.
         setting: String,
         /// Reason.
         reason: String,
@@ -289,9 +289,9 @@ pub enum PresetError {
     /// A figure makes no sense.
     #[error("figure {index} ({what}): {problem}")]
     Figure {
-        /// Its number in the file, from 1.
+        /// Position of the figure in the file, from 1.
         index: usize,
-        /// Its load.
+        /// Load of the figure.
         what: String,
         /// Reason.
         problem: &'static str,

@@ -36,7 +36,7 @@ pub struct Timing {
     costs: Costs,
     sense_pages: u32,
     firmware_free: Time,
-    /// Planes that sense on their own: all of a die's, or one plane that stands for the die.
+    /// Number of planes that sense independently: all planes of a die, or one plane for the whole die.
     planes_per_die: usize,
     planes: Vec<Calendar>,
     /// Time of each die, in percent.
@@ -45,8 +45,8 @@ pub struct Timing {
     to_host: Link,
     from_host: Link,
     buffer: WriteBuffer,
-    /// When the last program of the host's and of collection's stream on each die ends. Gaps never let one
-    /// overtake the other, because the rows of a block are programmed in order.
+    /// For each die: the end of the last program of the host's stream and of collection's stream. Rows of a
+    /// block are programmed in order, so gaps never let one program overtake another of its stream.
     last_program: Vec<[Time; 2]>,
     drained: Time,
 }
@@ -68,8 +68,8 @@ struct Costs {
 
 impl Costs {
     fn of(preset: &Preset, geometry: &Geometry) -> Self {
-        // A small SSD has blocks of fewer rows than the real one. Each takes its share of the erase, so that
-        // a written page costs as much erase time at every size.
+        // A small SSD has blocks of fewer rows than the real one. Each row takes its share of the erase time,
+        // so that a written page costs as much erase time at every size.
         let erase_ps = u128::from(preset.erase_ns) * 1000 * u128::from(geometry.rows());
         let erase_ps = erase_ps / u128::from(preset.shape.rows.max(1));
         Self {
@@ -114,7 +114,7 @@ impl Timing {
         self.accept(now, self.costs.fw_read, self.costs.after_read)
     }
 
-    /// The firmware takes any other I/O command; when it has been checked.
+    /// The firmware takes any other I/O command. Returns when it has been checked.
     #[inline]
     pub fn accept_write(&mut self, now: Time) -> Time {
         self.accept(now, self.costs.fw_write, self.costs.after_write)
@@ -152,7 +152,7 @@ impl Timing {
         done
     }
 
-    /// Takes `blocks` of host data into the write buffer, once there is room; when they are there.
+    /// Takes `blocks` of host data into the write buffer, once there is room. Returns when they are there.
     pub fn buffer(&mut self, accepted: Time, blocks: u32) -> Time {
         if self.null {
             return accepted;
@@ -161,8 +161,8 @@ impl Timing {
         self.from_host.book(room, blocks)
     }
 
-    /// Programs a full unit, not before `from`. Returns when flash has it; then a unit of the host's stream
-    /// leaves the write buffer. The units of one stream on one die are programmed in the order of the calls.
+    /// Programs a full unit, not before `from`. Returns when the flash has it; a unit of the host's stream
+    /// then leaves the write buffer. Units of one stream on one die are programmed in the order of the calls.
     /// `from` must not be before the time that [`Self::erase`] returned for the unit's block.
     pub fn program(&mut self, from: Time, unit: Unit, stream: Stream) -> Time {
         if self.null {
@@ -193,8 +193,8 @@ impl Timing {
         self.buffer.pad(blocks);
     }
 
-    /// Collection senses these pages and moves them over the channels into its buffer. Returns when the last
-    /// is there. Give it all pages of a unit at once, so that neighbours share a sense.
+    /// Senses these pages for collection, and moves them over the channels into its buffer. Returns when the
+    /// last one is there. Pass all pages of a unit at once, so that neighbours share a sense.
     pub fn collect(&mut self, from: Time, pages: &[Ppa]) -> Time {
         if self.null {
             return from;
@@ -225,8 +225,8 @@ impl Timing {
         self.drained
     }
 
-    /// A fault: from now on this die takes `percent`/100 of its time for everything (at most 1000 s
-    /// an operation). A die that is not there is ignored.
+    /// Injects a fault: from now on everything on this die takes `percent`/100 of its time, at most 1000 s an
+    /// operation. A die that does not exist is ignored.
     pub fn set_slow(&mut self, die: u32, percent: u32) {
         if let Some(slow) = self.slow_percent.get_mut(die as usize) {
             *slow = percent;
@@ -274,7 +274,7 @@ impl Timing {
         first..first + self.planes_per_die
     }
 
-    /// Books all of these planes; when the last is done.
+    /// Books all of these planes. Returns when the last one is done.
     fn book(&mut self, planes: std::ops::Range<usize>, from: u64, span: u64) -> u64 {
         self.planes[planes].iter_mut().fold(from, |end, plane| end.max(plane.book(from, span)))
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Room in the write buffer: taken at a write's turn, given back when the unit with its data is programmed.
+//! Room in the write buffer. A write takes it at its turn. The program of the unit with its data gives it
+//! back.
 //!
 //! ```text
 //!   admit(3 blocks) ... -> used -> release(unit at time t) -> given back to writes admitted from t on
 //! ```
-//! Writes are admitted in order. A program frees the pages of its unit except pages without host data.
+//! Writes are admitted in order. A program frees the pages of its unit, except pages without host data.
 
 use gnstor_base::time::Time;
 use std::cmp::Reverse;
@@ -15,7 +16,7 @@ use std::collections::BinaryHeap;
 pub(crate) struct WriteBuffer {
     pages: u32,
     used: u32,
-    /// When the last write was admitted: no write overtakes another.
+    /// When the last write was admitted. No write overtakes another.
     admitted: Time,
     /// Units being programmed: when, and how many pages of the buffer that frees.
     leaving: BinaryHeap<Reverse<(Time, u32)>>,
@@ -30,8 +31,8 @@ impl WriteBuffer {
         Self { pages, used: 0, admitted: Time::ZERO, leaving, padding: 0 }
     }
 
-    /// Takes room for `blocks`. Returns when they have it. Where no program is running, no room will come:
-    /// then the blocks are admitted beyond the limit, so that a write never waits for itself.
+    /// Takes room for `blocks`. Returns when it is available. If no program is running, no room will become
+    /// free. Then the blocks are admitted beyond the limit, so that a write never waits for itself.
     pub(crate) fn admit(&mut self, from: Time, blocks: u32) -> Time {
         let mut at = from.max(self.admitted);
         while let Some(&Reverse((leaves, pages))) = self.leaving.peek() {
@@ -47,7 +48,7 @@ impl WriteBuffer {
         at
     }
 
-    /// `blocks` pages of the next unit hold no host data.
+    /// Notes that `blocks` pages of the next unit hold no host data.
     pub(crate) fn pad(&mut self, blocks: u32) {
         self.padding += blocks;
     }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Abort: takes back commands that have not begun.
 //!
-//! | command | |
+//! | command | result |
 //! |---|---|
 //! | an Asynchronous Event Request that is held | aborted |
-//! | one that waits for the firmware or for its volume's rate limit | aborted: nothing has been done for it |
-//! | one with data on its way | not aborted: its transfers would be left without a command |
+//! | a command that waits for the firmware or for its volume's rate limit | aborted: nothing has been done
+//! for it |
+//! | a command whose data is in flight | not aborted: its transfers would have no command |
 //! | a VOLUME command that waits for its fence | not aborted: the table has changed already |
 //!
-//! Not aborted means DW0 bit 0 = 1; the command completes by itself. Reads may wait with the worker of
-//! their queue: then that worker answers.
+//! Not aborted means DW0 bit 0 = 1; the command completes by itself. A read may wait with the worker of its
+//! queue; then that worker answers.
 
 use crate::commands::CompletionPermit;
 use crate::commands::{Answer, Work};

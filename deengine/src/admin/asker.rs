@@ -15,100 +15,20 @@
 //! An SSD whose map names no voters does not ask: the word of [`crate::workers::WorkerSet::lease_end`] is
 //! then what LEASE RENEW has made of it.
 
-use crate::admin::changes::Change;
-use crate::commands::scratch::{Buffer, Owner};
+use crate::admin::state::{Change, EVERY, UNANSWERED, name, round_of, voter_of};
+use crate::commands::scratch::{Owner, QUESTION};
 use crate::controller::Ssd;
 use gnstor_base::controller::{AskId, Effect, Question};
-use gnstor_base::time::{Span, Time};
+use gnstor_base::time::Time;
 use gnstor_fleet::known::Known;
-use gnstor_fleet::lease::{Asking, LeaseAsk, Timing};
+use gnstor_fleet::lease::LeaseAsk;
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::opening::Stage;
-use gnstor_fleet::set::SsdSet;
 use gnstor_fleet::{Incarnation, Opening, SsdId};
 use gnstor_proto::nvme::Cqe;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::status::{Detail, Refusal, Status};
 use gnstor_proto::voting::Ask;
-use std::collections::{BTreeMap, VecDeque};
-
-/// How often it asks.
-const EVERY: Span = Span::from_ms(100);
-/// The lease, in ns.
-const TIMING: Timing =
-    Timing { lease: Timing::DEFAULT_MS.lease * 1_000_000, drift: Timing::DEFAULT_MS.drift * 1_000_000 };
-/// Rounds whose leases may still run.
-const ROUNDS: usize = 3;
-const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round each 100 ms");
-/// Questions to one voter without an answer.
-const UNANSWERED: usize = 4;
-#[expect(clippy::cast_possible_truncation, reason = "200 bytes")]
-pub(crate) const QUESTION: u32 = Question::BYTES as u32;
-/// The top bit of a name is for questions of a repair.
-const ROUND_MASK: u32 = 0x7F_FFFF;
-
-/// What the SSD has asked.
-#[derive(Debug, Default)]
-pub(super) struct Asker {
-    /// The content that asks; `None`: the map names no voters.
-    asks_as: Option<Incarnation>,
-    /// Rounds by their numbers, the newest last.
-    rounds: VecDeque<(u32, Asking)>,
-    last: u32,
-    next_at: Time,
-    /// Whether it asks with a number of openings of this start.
-    stage: Stage,
-    /// Questions without an answer.
-    open: BTreeMap<AskId, Buffer>,
-}
-
-impl Asker {
-    /// A round begins; its number.
-    fn begin(&mut self, now: Time, ask: LeaseAsk) -> u32 {
-        self.last = (self.last + 1) & ROUND_MASK;
-        if self.rounds.len() == ROUNDS {
-            self.rounds.pop_front();
-        }
-        self.rounds.push_back((self.last, Asking::new(ask, now.as_ns())));
-        self.next_at = now + EVERY;
-        self.last
-    }
-
-    /// A voter said yes in this round; until when the SSD may serve, where that is a majority.
-    fn said_yes(&mut self, round: u32, voter: SsdId, voters: SsdSet) -> Option<Time> {
-        let incarnation = self.asks_as?;
-        let (_, asking) = self.rounds.iter_mut().find(|(number, _)| *number == round)?;
-        asking.said_yes(voter);
-        asking.lease(voters, incarnation, TIMING).map(|lease| Time::from_ns(lease.until))
-    }
-
-    /// Its number of openings could not be raised: a majority is asked once more.
-    pub(super) fn is_not_raised(&mut self) {
-        self.stage = Stage::Proves;
-    }
-
-    /// Whether this round asked with this number of openings.
-    fn asked_with(&self, round: u32, opening: Opening) -> bool {
-        let is_it = |(number, asking): &(u32, Asking)| (*number, asking.ask.opening) == (round, opening);
-        self.rounds.iter().any(is_it)
-    }
-
-    fn unanswered(&self, voter: SsdId) -> usize {
-        self.open.keys().filter(|ask| voter_of(**ask) == voter).count()
-    }
-}
-
-fn name(round: u32, voter: SsdId) -> AskId {
-    AskId(round << 8 | u32::from(voter) & 0xFF)
-}
-
-fn round_of(ask: AskId) -> u32 {
-    ask.0 >> 8
-}
-
-fn voter_of(ask: AskId) -> SsdId {
-    u16::from(ask.0.to_le_bytes()[0])
-}
 
 impl Ssd {
     /// Map or content have changed: whether it asks from now on, and as which content. A lease belongs to the
@@ -128,14 +48,14 @@ impl Ssd {
         self.wake_at(now);
     }
 
-    /// Whether its lease is one that voters give.
+    /// Whether voters give this SSD its lease.
     pub(crate) fn asks_voters(&self) -> bool {
         self.admin.asker.asks_as.is_some()
     }
 
-    /// Asks the voters where that is due; when next.
+    /// Asks the voters if it is time. Returns the time of the next round.
     pub(crate) fn ask_voters(&mut self, now: Time) -> Time {
-        // Where it says yes to itself alone, the next number may be there at once.
+        // If only its own yes is needed, the next number may be there at once.
         while let Some(incarnation) = self.admin.asker.asks_as.filter(|_| now >= self.admin.asker.next_at) {
             self.admin.asker.next_at = now + EVERY;
             self.ask_round(now, incarnation);
@@ -203,7 +123,7 @@ impl Ssd {
         }
     }
 
-    /// Its next number is durable: from now on it asks for a lease.
+    /// The next number of openings is durable: from now on the SSD asks for a lease.
     pub(crate) fn is_opened(&mut self, now: Time) {
         self.admin.asker.stage = Stage::Opened;
         self.admin.asker.rounds.clear();
@@ -220,7 +140,7 @@ impl Ssd {
                 self.ask_own_change(now, Change::Raise);
             }
             Stage::Raises => {}
-            // Answers may come in any order: a lease never becomes shorter.
+            // Answers may come in any order, and a later one must not shorten the lease.
             Stage::Proves | Stage::Opened if until > self.table.lease_end() => self.table.end_lease(until),
             Stage::Proves | Stage::Opened => {}
         }

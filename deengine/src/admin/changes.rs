@@ -9,8 +9,8 @@
 //! ahead of the disk (protocol rule 3). In memory the writes end at once, and so does the command.
 
 use crate::admin::identify::data_bytes;
-use crate::admin::voting::ToHold;
-use crate::commands::CompletionPermit;
+use crate::admin::state::{Asked, Begun, Change};
+use crate::commands::{CompletionPermit, Delivered};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::error::not_durable;
@@ -18,107 +18,21 @@ use crate::permission::fleet::UNKNOWN_EPOCH;
 use crate::request::Refused;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Tombstone;
-use gnstor_fleet::Opening;
-use gnstor_fleet::lease::LeaseAsk;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{VolumeEntry, opcode};
 use gnstor_proto::voting::TermTake;
-use std::collections::VecDeque;
 use std::task::Poll;
 use zerocopy::IntoBytes;
 
-/// How soon a write of the metadata is looked at again.
+/// Time between two polls of a write of the metadata.
 const POLL: Span = Span::from_ns(100_000);
-
-/// What is asked for.
-#[derive(Debug)]
-pub(crate) enum Change {
-    /// VOLUME ADD, or CHMOD.
-    Entry { code: u8, entry: Box<VolumeEntry> },
-    /// VOLUME DELETE.
-    Delete { vid: Vid, generation: u32, version: u64, term: u64 },
-    /// MAP SET.
-    Map { data: Vec<u8> },
-    /// TERM TAKE, whose answer is delivered.
-    Grant { sqe: Box<Sqe> },
-    /// MAP HOLD.
-    Hold { data: Vec<u8> },
-    /// LEASE ASK with a number of openings that is new.
-    Heard { ask: LeaseAsk },
-    /// The SSD's own number of openings rises.
-    Raise,
-    /// The SSD's content is an older image: a voter knows this number.
-    Older { known: Opening },
-    /// ACTIVATE.
-    Activate { data: Vec<u8> },
-    /// LEASE RENEW.
-    Lease { term: u64, version: u64, until: Time },
-    /// A sweep is durable: the volume's entry gives way to a tombstone, and then its id may live again.
-    Bury { vid: Vid, generation: u32 },
-}
-
-/// A change whose writes are under way, as it takes effect.
-#[derive(Debug)]
-enum Begun {
-    /// An entry; whether it is a new one.
-    Entry(Box<VolumeEntry>, bool),
-    /// The entry of a volume that is being deleted.
-    Deleting(Box<VolumeEntry>),
-    /// A map; whether it was made for another content of this SSD.
-    Map(Box<AnyMap>, bool),
-    Grant(Box<Sqe>),
-    Hold(ToHold),
-    Heard(LeaseAsk),
-    Raise,
-    Older,
-    Lease {
-        term: u64,
-        version: u64,
-        until: Time,
-    },
-    Bury {
-        vid: Vid,
-        generation: u32,
-    },
-}
-
-/// A change, and the command that asked for it; none where its queue is gone, or for a burial.
-#[derive(Debug)]
-struct Asked<T> {
-    command: Option<u32>,
-    change: T,
-}
-
-/// Changes that are not done.
-#[derive(Debug, Default)]
-pub(crate) struct Changes {
-    waiting: VecDeque<Asked<Change>>,
-    begun: Option<Asked<Begun>>,
-}
-
-impl Changes {
-    /// The queue of this command is gone. A change that has begun goes on without it.
-    pub(crate) fn drop_command(&mut self, id: u32) {
-        self.waiting.retain(|asked| asked.command != Some(id));
-        if let Some(begun) = self.begun.as_mut().filter(|begun| begun.command == Some(id)) {
-            begun.command = None;
-        }
-    }
-
-    /// Whether a volume whose sweep is over waits for its tombstone.
-    pub(crate) fn buries(&self, vid: Vid) -> bool {
-        let waits = |asked: &Asked<Change>| matches!(asked.change, Change::Bury { vid: of, .. } if of == vid);
-        let begun = |asked: &Asked<Begun>| matches!(asked.change, Begun::Bury { vid: of, .. } if of == vid);
-        self.waiting.iter().any(waits) || self.begun.as_ref().is_some_and(begun)
-    }
-}
 
 impl Ssd {
     /// A command asks for a change of the metadata.
-    pub(crate) fn ask_change(&mut self, now: Time, permit: CompletionPermit, vid: u16, change: Change) {
+    pub(super) fn ask_change(&mut self, now: Time, permit: CompletionPermit, vid: u16, change: Change) {
         let id = self.start(permit, vid, now, Work::Change);
         self.admin.changes.waiting.push_back(Asked { command: Some(id), change });
         let next = self.change_on(now);
@@ -126,7 +40,7 @@ impl Ssd {
     }
 
     /// The SSD itself asks for a change.
-    pub(crate) fn ask_own_change(&mut self, now: Time, change: Change) {
+    pub(super) fn ask_own_change(&mut self, now: Time, change: Change) {
         self.admin.changes.waiting.push_back(Asked { command: None, change });
         let next = self.change_on(now);
         self.wake_at(next);
@@ -144,7 +58,7 @@ impl Ssd {
         self.wake_at(next);
     }
 
-    /// Goes on with the changes; when to come back.
+    /// Continues the changes. Returns the time of the next call.
     pub(crate) fn change_on(&mut self, now: Time) -> Time {
         loop {
             if let Some(Asked { command, change }) = self.admin.changes.begun.take() {
@@ -201,7 +115,7 @@ impl Ssd {
             }
             Change::Hold { data } => Begun::Hold(self.begin_hold(&data)?),
             Change::Heard { ask } => {
-                // Durable before the answer: a majority that says yes remembers.
+                // The number must be durable before the answer, so that the yes of a majority is remembered.
                 if let Some(new) = self.judge_lease_ask(&ask)? {
                     self.start_opening(ask.ssd, new);
                 }
@@ -220,7 +134,8 @@ impl Ssd {
             }
             Change::Lease { term, version, until } => {
                 self.table.take_term(term)?;
-                // First here: an SSD that has served under a lease never comes back as one that needs none.
+                // The note of a lease comes first. An SSD that has served under a lease must never start
+                // again as one that needs none.
                 if self.admin.volumes.metadata().contents().leased {
                     self.start_term(term);
                 } else {
@@ -253,7 +168,7 @@ impl Ssd {
     /// MAP SET.
     fn begin_map(&mut self, data: &[u8]) -> Result<Begun, Refused> {
         let map = AnyMap::decode(data).map_err(|_| Refusal::InvalidField)?;
-        // Before the term: what comes from another array changes nothing.
+        // This check comes before the term: a map of another array must change nothing.
         self.table.fleet().map_or(Ok(()), |fleet| fleet.check_array(&map))?;
         self.table.take_term(map.term())?;
         if let Some(fleet) = self.table.fleet().filter(|fleet| map.epoch() < fleet.map().epoch()) {
@@ -263,7 +178,7 @@ impl Ssd {
         Ok(self.start_map(map, data))
     }
 
-    /// The volume's sweep is over: what is remembered of it is written.
+    /// The volume's sweep is over: starts writing its tombstone.
     fn start_bury(&mut self, now: Time, vid: Vid, generation: u32) {
         let ms = now.as_ns() / 1_000_000;
         let mut tombstone = Tombstone { generation, buried_at: ms, ..Tombstone::default() };
@@ -281,8 +196,9 @@ impl Ssd {
         if let Some(identity) = self.dropped_by(&map) {
             self.admin.volumes.metadata_mut().start_identity(identity, None);
         }
-        // Before the map, too: with that map, the number of the SSD before would make the new one an older
-        // image. A cut in between forgets it early, and under the map before no other SSD is judged by it.
+        // The openings also change before the map. With the new map and the number of the previous SSD, the
+        // new SSD would count as an older image. A cut in between forgets the number early, and by the old
+        // map no voter compares it.
         if let Some(openings) = self.openings_under(&map) {
             self.admin.volumes.metadata_mut().start_openings(&openings);
         }
@@ -299,14 +215,14 @@ impl Ssd {
         self.admin.volumes.metadata_mut().start_entry(entry.vid, entry.encode().as_bytes());
     }
 
-    /// The daemon's term, where it is a new one.
+    /// Starts writing the daemon's term, if it is new.
     fn start_term(&mut self, term: u64) {
         if term > self.admin.volumes.metadata().contents().term {
             self.admin.volumes.metadata_mut().start_term(term);
         }
     }
 
-    /// The writes of a change are durable: it takes effect.
+    /// The writes of a change are durable, so it takes effect.
     fn end_change(&mut self, now: Time, command: Option<u32>, change: Begun) {
         match change {
             Begun::Entry(entry, is_new) => {
@@ -378,13 +294,13 @@ impl Ssd {
         }
     }
 
-    /// The promise that a granted term comes with.
+    /// Delivers the promise that answers a granted TERM TAKE.
     fn deliver_promise(&mut self, now: Time, command: Option<u32>, sqe: &Sqe) {
         let Some(permit) = self.permit_of(command) else { return };
         let (Some(promise), Ok(bytes)) = (self.promise(), data_bytes(sqe)) else {
             return self.refuse(permit, 0, Refusal::NotServing.into(), now);
         };
-        self.deliver(now, permit, sqe, bytes, &promise.encode(), 0);
+        self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0), &promise.encode());
     }
 
     fn refuse_change(&mut self, now: Time, command: Option<u32>, refused: Refused) {

@@ -17,11 +17,11 @@ use crate::smart::health::{FlashHealth, MODELLED_KELVIN, warning};
 use gnstor_base::time::Time;
 use gnstor_proto::status::Refusal;
 
-/// Asynchronous Event Requests held for each controller; Identify AERL is one less.
+/// Largest number of Asynchronous Event Requests held for each controller. Identify AERL is one less.
 pub(crate) const MAX_EVENTS: usize = 4;
 
 impl Ssd {
-    /// Tells every host that has asked for events of this kind.
+    /// Reports the event to every host that has asked for its kind.
     pub fn raise(&mut self, now: Time, event: Event) {
         let wanted = event.wanted_by();
         for cntlid in self.hosts.ids() {
@@ -33,7 +33,7 @@ impl Ssd {
         }
     }
 
-    /// Takes note of the flash layer's health; hosts are told of warnings that are new.
+    /// Stores the flash layer's health, and reports new warnings to the hosts.
     pub fn set_flash_health(&mut self, now: Time, health: FlashHealth) {
         let new = self.smart_mut().replace_health(health);
         for event in smart_events(new) {
@@ -41,12 +41,12 @@ impl Ssd {
         }
     }
 
-    /// What the flash layer has said of itself last.
+    /// The flash layer's health, as last stored.
     pub fn flash_health(&self) -> &FlashHealth {
         self.smart().flash_health()
     }
 
-    /// A host has changed which warnings it wants, or its thresholds: it is told of the warnings that stand.
+    /// Reports the current warnings to a host that has changed its thresholds or the warnings that it wants.
     pub(crate) fn remind(&mut self, now: Time, cntlid: u16, before: u8) {
         let warnings = self.warnings(cntlid) & !before;
         let Some(wanted) = self.hosts.host(cntlid).map(|host| host.features.events) else { return };

@@ -4,8 +4,9 @@
 //! Values are a controller's own, so each host sets its own; only the write cache is the SSD's. Nothing is
 //! saved: a controller that is made anew has the defaults, and asking to save is refused.
 
-use crate::commands::CompletionPermit;
+use crate::admin::state::WriteCache;
 use crate::commands::{Answer, OK};
+use crate::commands::{CompletionPermit, Delivered};
 use crate::controller::Ssd;
 use crate::hosts::MAX_IO_QUEUES;
 use crate::hosts::events::NOTICES;
@@ -40,13 +41,6 @@ const EXTENDED: u32 = 1;
 const HOST_ID_BYTES: u32 = 16;
 const ALL_NAMESPACES: u32 = 0xFFFF_FFFF;
 
-/// The volatile write cache (06h). With power-loss protection there is none: what is acknowledged is safe.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct WriteCache {
-    pub(super) present: bool,
-    enabled: bool,
-}
-
 impl Ssd {
     /// Whether the SSD has a volatile write cache, which is the case without power-loss protection:
     /// Identify and the feature say so. A cache starts enabled.
@@ -72,7 +66,9 @@ impl Ssd {
         if sqe.cdw10.get() & 0xFF == id::HOST_ID && select < 3 {
             let host = self.hosts.host(cntlid).filter(|_| sqe.cdw11.get() & EXTENDED != 0);
             return match host.map(|host| host.host_id) {
-                Some(host_id) => self.deliver(now, permit, sqe, HOST_ID_BYTES, &host_id, 0),
+                Some(host_id) => {
+                    self.deliver(now, permit, sqe, Delivered::at_once(now, HOST_ID_BYTES, 0), &host_id)
+                }
                 None => self.refuse(permit, 0, Refusal::InvalidField.into(), now),
             };
         }
@@ -146,10 +142,10 @@ impl Ssd {
                 host.features.arbitration = value & !0xF8;
                 host.arbiter.set_feature(value & !0xF8);
             }
-            // One power state, and no use for a hint of the workload.
+            // The SSD has one power state, and ignores hints about the workload.
             id::POWER if value == 0 => {}
             id::TEMPERATURE => {
-                // One sensor: the composite one, or all of them.
+                // The SSD has one sensor: the composite one, which "all" names, too.
                 if !matches!(value >> 16 & 0xF, 0 | 0xF) {
                     return Err(Refusal::InvalidField.into());
                 }
@@ -163,7 +159,7 @@ impl Ssd {
                 self.table.touch();
             }
             id::WRITE_CACHE => self.admin.write_cache.enabled = value & 1 != 0,
-            // All are granted whatever is asked for; FFFFh is not a number of queues.
+            // All queues are granted, whatever the host asks for. FFFFh is not a valid number of queues.
             id::QUEUES if value & 0xFFFF != 0xFFFF && value >> 16 != 0xFFFF => {
                 return Ok(Answer::dw0(granted_queues()));
             }
@@ -180,7 +176,7 @@ impl Ssd {
                 self.hosts.look_again(cntlid);
                 self.wake_at(deadline);
             }
-            // The identifier is the one of Connect.
+            // Connect sets the host identifier.
             id::HOST_ID => return Err(Refusal::SequenceError.into()),
             _ => return Err(Refusal::InvalidField.into()),
         }

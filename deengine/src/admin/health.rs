@@ -11,9 +11,9 @@ use gnstor_durable::SmartCounters;
 use gnstor_ftl::Origin;
 use gnstor_proto::status::Refusal;
 
-/// Erase cycles that a block is taken to be made for: modelled, some 3,000 are usual for TLC flash.
+/// Rated erase cycles of a block. This is modelled; some 3,000 are usual for TLC flash.
 const RATED_CYCLES: u64 = 3000;
-/// How soon counts on their way to the disk are looked at again.
+/// Time between two polls of counters that are being written.
 const POLL: Span = Span::from_ms(1);
 
 impl Ssd {
@@ -32,7 +32,7 @@ impl Ssd {
         }
     }
 
-    /// As [`Self::look_at_flash`], not more often than is worth it.
+    /// As [`Self::look_at_flash`], but at most at a useful rate.
     pub(crate) fn watch_flash(&mut self, now: Time) {
         if now >= self.smart().look_at() {
             self.look_at_flash(now);
@@ -66,7 +66,7 @@ impl Ssd {
         }
     }
 
-    /// Power is on: one cycle more, and one unsafe shutdown more where it went without a word.
+    /// Counts a start: one power cycle, and one unsafe shutdown if the last one was not announced.
     pub(crate) fn count_start(&mut self) -> Result<(), SsdError> {
         let mut smart_counters = self.admin.volumes.metadata().contents().smart_counters;
         smart_counters.power_cycles += 1;
@@ -83,7 +83,7 @@ impl Ssd {
         Ok(())
     }
 
-    /// Keeps the counts, where it is time.
+    /// Starts saving the counters, if it is time.
     pub(crate) fn count_on(&mut self, now: Time) {
         self.smart_mut().note_time(now);
         if now < self.smart().save_at() {
@@ -96,7 +96,7 @@ impl Ssd {
         self.wake_at(now);
     }
 
-    /// Goes on with counts that are on their way to the disk; when to come back.
+    /// Continues writing counters. Returns the time of the next call.
     pub(crate) fn poll_smart_counters(&mut self, now: Time) -> Time {
         match self.admin.volumes.metadata_mut().poll_smart_counters() {
             Ok(false) => Time::NEVER,
@@ -108,7 +108,7 @@ impl Ssd {
         }
     }
 
-    /// Keeps the counts, and waits for the disk. Where that cannot be, older ones stand.
+    /// Saves the counters, and waits for the disk. If that fails, the disk has older counters.
     pub(crate) fn save_smart_counters(&mut self) {
         let Some(smart_counters) = self.counters_to_save() else { return };
         if let Err(error) = self.admin.volumes.metadata_mut().set_smart_counters(&smart_counters) {
@@ -116,7 +116,7 @@ impl Ssd {
         }
     }
 
-    /// Everything counted, unless the metadata has it already. The next time to save is one period ahead.
+    /// All counters; `None` if the metadata has them already. The next save is one period later.
     fn counters_to_save(&mut self) -> Option<SmartCounters> {
         let wear = self.ftl().health().wear.mean_milli;
         let counters = self.smart().life_so_far(&self.activity(), self.media_errors(), wear);

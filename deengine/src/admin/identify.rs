@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Admin commands of the specification: Identify, keep-alive, and who does the others.
+//! Identify, keep-alive, and the dispatch of other admin commands of the specification.
 
 use crate::admin::abort::ABORT_LIMIT_Z;
 use crate::admin::events::MAX_EVENTS;
-use crate::commands::CompletionPermit;
 use crate::commands::scratch::LARGE_BYTES;
 use crate::commands::{Answer, OK, TransferKind, Work};
+use crate::commands::{CompletionPermit, Delivered};
 use crate::controller::Ssd;
 use crate::hosts::MAX_QUEUE_ENTRIES;
 use crate::hosts::events::NOTICES;
@@ -21,22 +21,11 @@ use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::opcode;
 
-/// What goes to the host with the data of an answer.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Delivered {
-    /// Bytes that the host takes.
-    pub(crate) bytes: u32,
-    /// DW0 of the completion.
-    pub(crate) dw0: u32,
-    /// When the SSD has the data together.
-    pub(crate) at: Time,
-}
-
 /// Keep-alive granularity, units of 100 ms.
 const KAS: u16 = 1;
 const PAGE_BYTES: u32 = 4096;
-/// After how long a command is to be tried again that met NotReady, units of 100 ms. Every host gets it, also
-/// one that has not said that it uses it (ACRE): such a host leaves the two bits alone.
+/// Time after which a host should repeat a command that got NotReady, in units of 100 ms. Every host gets it,
+/// even if it has not said that it uses it (ACRE). Such a host ignores the two bits.
 const RETRY_DELAY: u16 = 1;
 
 impl Ssd {
@@ -46,7 +35,9 @@ impl Ssd {
         }
         let answer = match sqe.opcode {
             admin::IDENTIFY => match self.identify(cntlid, sqe) {
-                Ok(data) => return self.deliver(now, permit, sqe, PAGE_BYTES, &data, 0),
+                Ok(data) => {
+                    return self.deliver(now, permit, sqe, Delivered::at_once(now, PAGE_BYTES, 0), &data);
+                }
                 Err(refused) => Err(refused),
             },
             admin::KEEP_ALIVE => self.keep_alive(now, cntlid),
@@ -77,21 +68,8 @@ impl Ssd {
         }
     }
 
-    /// Sends `data`, cut or padded to `bytes`, to the host and completes with `dw0`.
+    /// Sends `data`, cut or padded, to the host and completes with the answer.
     pub(crate) fn deliver(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        sqe: &Sqe,
-        bytes: u32,
-        data: &[u8],
-        dw0: u32,
-    ) {
-        self.deliver_at(now, permit, sqe, Delivered { bytes, dw0, at: now }, data);
-    }
-
-    /// As [`Self::deliver`], for an answer that takes its time.
-    pub(crate) fn deliver_at(
         &mut self,
         now: Time,
         permit: CompletionPermit,
@@ -158,7 +136,7 @@ impl Ssd {
                 Ok(self.identify_namespace())
             }
             cns::ACTIVE_NAMESPACES => {
-                // The list holds the namespaces above the one named.
+                // The list contains the namespaces above the named one.
                 let list: &[u32] = if sqe.nsid.get() < NSID { &[NSID] } else { &[] };
                 Ok(list.iter().flat_map(|nsid| nsid.to_le_bytes()).collect())
             }
@@ -166,7 +144,7 @@ impl Ssd {
         }
     }
 
-    /// Which SSD it is, and which content of it.
+    /// Identity of the SSD, and number of its content.
     fn says(&self) -> SsdSays {
         let SsdIdentity { uuid, incarnation } = self.identity();
         let takes_map3 = self.can_vote();
@@ -215,8 +193,8 @@ const fn less_one(count: usize) -> u8 {
     (count - 1).to_le_bytes()[0]
 }
 
-/// CDW10 of a vendor command with data: dwords, one-based; the bytes, where that is a transfer this SSD
-/// makes.
+/// Length of a vendor command's data in bytes, from CDW10 (dwords, one-based). It must be a length that this
+/// SSD transfers.
 pub(crate) fn data_bytes(sqe: &Sqe) -> Result<u32, Refused> {
     match sqe.cdw10.get().checked_mul(4) {
         Some(bytes) if (1..=LARGE_BYTES).contains(&bytes) => Ok(bytes),

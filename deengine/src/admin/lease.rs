@@ -11,7 +11,7 @@
 //! ever. That there was one is written down: after a restart an SSD that ever had a lease serves when it
 //! has one again. Where the map names voters, they give the lease instead ([`super::asker`]).
 
-use super::changes::Change;
+use super::state::Change;
 use super::volumes::version_and_term;
 use crate::commands::{CompletionPermit, OK};
 use crate::controller::Ssd;
@@ -24,7 +24,7 @@ use gnstor_proto::vendor::{SERVING_LEASE_MS, takes_lease};
 impl Ssd {
     /// LEASE RENEW.
     pub(crate) fn renew_lease(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
-        // Voters give its lease: a daemon may not know what they hold.
+        // Voters give this SSD its lease. A daemon may not know which maps they hold.
         if self.asks_voters() {
             return self.refuse(permit, 0, Refusal::InvalidOpcode.into(), now);
         }
@@ -37,7 +37,7 @@ impl Ssd {
         if !self.table.was_renewed_in(term) {
             return self.ask_change(now, permit, 0, Change::Lease { term, version, until });
         }
-        // What it takes to be durable is so since the term's first renewal. So it waits for no disk.
+        // What must be durable has been durable since the term's first renewal, so this waits for no disk.
         match self.table.renew_lease(term, version, until) {
             Ok(()) => self.complete(permit, OK, now, 0),
             Err(refused) => self.refuse(permit, 0, refused, now),

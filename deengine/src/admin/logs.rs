@@ -2,8 +2,8 @@
 //! Get Log Page.
 
 use crate::admin::effects;
-use crate::commands::CompletionPermit;
 use crate::commands::scratch::LARGE_BYTES;
+use crate::commands::{CompletionPermit, Delivered};
 use crate::controller::Ssd;
 use crate::hosts::events::page;
 use crate::request::{NSID, Refused};
@@ -19,7 +19,7 @@ use gnstor_proto::status::Refusal;
 
 const SUPPORTED_PAGES: u8 = 0x00;
 const EFFECTS: u8 = 0x05;
-/// Every page there is.
+/// All log pages.
 const PAGES: [u8; 11] = [
     SUPPORTED_PAGES,
     page::ERRORS,
@@ -47,7 +47,7 @@ impl Ssd {
         };
         let rest = usize::try_from(offset).ok().and_then(|offset| data.get(offset..));
         let Some(rest) = rest else { return self.refuse(permit, 0, Refusal::InvalidField.into(), now) };
-        self.deliver(now, permit, sqe, bytes, rest, 0);
+        self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0), rest);
         if sqe.cdw10.get() & RETAIN == 0 {
             self.log_was_read(now, cntlid, page);
         }
@@ -57,8 +57,8 @@ impl Ssd {
         if !PAGES.contains(&page) {
             return Err(Refusal::InvalidLogPage.into());
         }
-        // Every page is of the controller or of the SSD. Pages of ours take the namespace as well, because
-        // targets that pass commands through want to see one.
+        // Every page belongs to the controller or to the SSD. Vendor pages also accept the namespace, because
+        // targets that pass commands through expect one.
         let vendor = matches!(
             page,
             log_page::VOLUME_COUNTERS | log_page::CLIENT_COUNTERS | log_page::FLASH | FILL_LID | SCRUB_LID
@@ -129,7 +129,7 @@ fn supported() -> Vec<u8> {
     data
 }
 
-/// One slot, which is active and cannot be written.
+/// One firmware slot, which is active and read-only.
 fn firmware_slots() -> Vec<u8> {
     let mut data = vec![0; 512];
     data[0] = 1;

@@ -19,18 +19,18 @@ use gnstor_proto::placement::{AnyMap, Rows};
 
 const COUNT_BITS: u32 = 32;
 
-/// What a number counts.
+/// The count in a number.
 fn count_of(number: u64) -> Opening {
     let low = number & u64::from(Opening::MAX);
     Opening::try_from(low).unwrap_or(Opening::MAX)
 }
 
-/// Which array it names.
+/// The array that a number names.
 fn array_of(number: u64) -> u64 {
     number >> COUNT_BITS
 }
 
-/// The numbers with another count of one SSD.
+/// The numbers, with another count for one SSD.
 fn with(openings: &[u64], ssd: usize, count: Opening) -> Vec<u64> {
     let named = || openings.iter().copied().map(array_of);
     let own = openings.get(ssd).copied().map(array_of).filter(|&array| array != 0);
@@ -58,9 +58,9 @@ impl Ssd {
         self.admin.volumes.metadata_mut().start_openings(&openings);
     }
 
-    /// The numbers under a map that names other SSDs in the places of some. A number that stayed would make
-    /// such an SSD an older image of the one before it. Its own place is left out: that number is of its own
-    /// content. `None`: all SSDs are the same.
+    /// The numbers under a map that names other SSDs in some places. An old number would make the new SSD an
+    /// older image of the previous one. This SSD's own place is left out, because that number belongs to its
+    /// own content. `None`: all SSDs are the same.
     pub(crate) fn openings_under(&self, map: &AnyMap) -> Option<Vec<u64>> {
         let (AnyMap::Three(old), AnyMap::Three(new)) = (self.table.fleet()?.map(), map) else { return None };
         let pairs = old.ssds.iter().zip(&new.ssds).enumerate();
@@ -99,7 +99,7 @@ impl Ssd {
         true
     }
 
-    /// Its new incarnation is durable: no map gives it a place, until the daemon has learned of it.
+    /// The new incarnation is durable. No map gives it a place until the daemon knows it.
     pub(crate) fn end_older(&mut self, now: Time) {
         self.admin.volumes.set_filling_since(self.admin.volumes.metadata().contents().filling);
         if let Some(map) = self.table.fleet().map(|fleet| fleet.map().clone()) {

@@ -7,16 +7,15 @@
 //! not wait for ever: at its deadline the queues of the stragglers are closed. A deleted volume's pages are
 //! unmapped in the background (a *sweep*, rule 10), a bounded part of the table at a time.
 
-use crate::admin::changes::Change;
 use crate::admin::identify::data_bytes;
-use crate::commands::CompletionPermit;
+use crate::admin::state::Change;
+use crate::commands::{CompletionPermit, Delivered};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request, check_namespace};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
-use gnstor_durable::MetadataStore;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::repair::REPAIR_BYTES;
@@ -29,15 +28,15 @@ use gnstor_proto::voting::{HEAD_BYTES, PROMISE_BYTES};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// How long a fence waits before it closes the queues of stragglers.
+/// Time after which a fence closes the queues of stragglers.
 pub(crate) const FENCE_DEADLINE: Span = Span::from_ms(2000);
-/// How soon a fence is looked at again where several workers have reads in flight.
+/// Time between two checks of a fence, if several workers have reads in flight.
 const FENCE_POLL: Span = Span::from_ns(50_000);
-/// Buckets of the map scanned by one step of a sweep.
+/// Number of map buckets that one step of a sweep scans.
 const SWEEP_BUCKETS: u64 = 2048;
 /// Modelled time between two steps of a sweep: it must not hold up I/O.
 const SWEEP_PAUSE: Span = Span::from_ns(100_000);
-/// The same on a full disk: its owner makes room first.
+/// As `SWEEP_PAUSE`, on a full disk: its owner has to make room first.
 const HELD_PAUSE: Span = Span::from_ms(10);
 /// VOLUME LIST, CDW13: the volumes that are gone.
 const LIST_TOMBSTONES: u32 = 1;
@@ -67,79 +66,6 @@ fn may_send(identity: Identity, code: u8) -> Result<(), Refused> {
     }
 }
 
-/// What an SSD keeps of its volumes beside the permission table: the metadata store, fences and sweeps.
-#[derive(Debug)]
-pub(crate) struct Volumes {
-    metadata: MetadataStore,
-    /// Acknowledged writes may be missing: the SSD is filling until a map newer than this epoch is set.
-    filling_since: Option<u64>,
-    /// It stands in for an SSD that cannot be used, and holds nothing.
-    stands_in: bool,
-    /// Commands that wait for a fence, oldest first.
-    fences: Vec<u32>,
-    /// When the sweeps of deleted volumes go on.
-    sweep_at: Time,
-    /// Volumes whose sweep is durable and whose last transfers are awaited.
-    swept: Vec<(Vid, u32)>,
-}
-
-impl Volumes {
-    pub(crate) fn new(metadata: MetadataStore) -> Self {
-        let (filling_since, stands_in, fences, swept) = (None, false, Vec::new(), Vec::new());
-        Self { metadata, filling_since, stands_in, fences, sweep_at: Time::NEVER, swept }
-    }
-
-    pub(crate) fn metadata(&self) -> &MetadataStore {
-        &self.metadata
-    }
-
-    pub(crate) fn metadata_mut(&mut self) -> &mut MetadataStore {
-        &mut self.metadata
-    }
-
-    /// Whether acknowledged writes may be missing.
-    pub(crate) fn is_filling(&self) -> bool {
-        self.filling_since.is_some()
-    }
-
-    /// Whether it stands in for an SSD that cannot be used.
-    pub(crate) fn stands_in(&self) -> bool {
-        self.stands_in
-    }
-
-    pub(crate) fn stand_in(&mut self) {
-        self.stands_in = true;
-    }
-
-    pub(crate) fn set_filling_since(&mut self, epoch: Option<u64>) {
-        self.filling_since = epoch;
-    }
-
-    /// The epoch under which acknowledged writes were lost.
-    pub(crate) fn filling_since(&self) -> Option<u64> {
-        self.filling_since
-    }
-
-    /// The volume's sweep is durable, and its last transfers are awaited.
-    pub(crate) fn awaits_burial(&self, vid: Vid) -> bool {
-        self.swept.iter().any(|&(waiting, _)| waiting == vid)
-    }
-
-    pub(crate) fn has_fences(&self) -> bool {
-        !self.fences.is_empty()
-    }
-
-    /// The command of a fence is gone.
-    pub(super) fn drop_fence(&mut self, id: u32) {
-        self.fences.retain(|&fence| fence != id);
-    }
-
-    /// Sweeps go on at this time.
-    pub(crate) fn sweep_at(&mut self, at: Time) {
-        self.sweep_at = at;
-    }
-}
-
 impl Ssd {
     pub(crate) fn submit_vendor(&mut self, now: Time, permit: CompletionPermit, cntlid: u16, sqe: &Sqe) {
         if let Err(refused) = self.check_vendor(cntlid, sqe) {
@@ -162,12 +88,12 @@ impl Ssd {
         match code {
             opcode::VOLUME_LIST => {
                 let (data, count) = self.list(now, sqe, bytes);
-                self.deliver(now, permit, sqe, bytes, &data, count);
+                self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, count), &data);
             }
             opcode::MAP_GET => {
                 let data = self.map_bytes(sqe.cdw12.get() & GET_HELD != 0);
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-                self.deliver(now, permit, sqe, bytes, &data, length);
+                self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, length), &data);
             }
             opcode::MAP_SET | opcode::MAP_HOLD | opcode::ACTIVATE => {
                 self.fetch(now, permit, sqe, bytes, |buffer| Work::Map { opcode: code, buffer });
@@ -200,7 +126,7 @@ impl Ssd {
         check_namespace(sqe)
     }
 
-    /// The bytes of the map that it serves by, or of the one that it holds; none where it has no such map.
+    /// The bytes of the map by which it serves, or of the held map; empty if there is none.
     fn map_bytes(&self, held: bool) -> Arc<[u8]> {
         let bytes = if held { self.held_bytes() } else { self.table.fleet().map(|fleet| fleet.bytes()) };
         bytes.map_or_else(|| Arc::from([]), Arc::clone)
@@ -237,7 +163,7 @@ impl Ssd {
         self.ask_change(now, permit, raw, change);
     }
 
-    /// The permission entry of an ADD or CHMOD is there.
+    /// The permission entry of an ADD or CHMOD has arrived.
     pub(crate) fn finish_entry(&mut self, now: Time, permit: CompletionPermit, code: u8, data: &[u8]) {
         let Ok(entry) = VolumeEntry::decode(data) else {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);
@@ -249,7 +175,7 @@ impl Ssd {
         self.ask_change(now, permit, vid, Change::Entry { code, entry });
     }
 
-    /// The data of a command about maps or leases is there.
+    /// The data of a command about maps or leases has arrived.
     pub(crate) fn finish_map(&mut self, now: Time, permit: CompletionPermit, code: u8, data: Vec<u8>) {
         let change = match code {
             opcode::MAP_HOLD => Change::Hold { data },
@@ -282,7 +208,7 @@ impl Ssd {
         now + FENCE_POLL
     }
 
-    /// Completes the fences whose volumes have drained, oldest first.
+    /// Completes the fences whose volumes have no older command in flight, oldest first.
     pub(crate) fn complete_fences(&mut self, now: Time) {
         let mut at = 0;
         while let Some(&id) = self.admin.volumes.fences.get(at) {
@@ -308,7 +234,7 @@ impl Ssd {
     pub(crate) fn close_stragglers(&mut self, now: Time) -> Time {
         let mut next = Time::NEVER;
         for id in self.admin.volumes.fences.clone() {
-            // Closing queues settles fences: this one may be gone.
+            // Closing queues completes fences, so this one may be gone.
             let Some((vid, deadline)) = self.fence_of(id) else { continue };
             if deadline > now {
                 next = next.min(deadline);

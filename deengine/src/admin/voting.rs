@@ -11,7 +11,7 @@
 //! one after another, and take effect when they are durable. LEASE ASK is answered by what is durable. It is
 //! a change, too, where the asker's number of openings is a new one ([`super::opening`]).
 
-use crate::admin::changes::Change;
+use crate::admin::state::{Change, ToHold, Voting};
 use crate::commands::Answer;
 use crate::commands::CompletionPermit;
 use crate::controller::Ssd;
@@ -31,24 +31,6 @@ use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::voting::{Activation, Ask, Hold, MapName, Promise, TermTake, map_digest};
 use std::sync::Arc;
-
-/// What a voter knows beside its metadata.
-#[derive(Debug, Default)]
-pub(crate) struct Voting {
-    /// The last map that was held, and its bytes.
-    held: Option<(Held<Known>, Arc<[u8]>)>,
-    /// What it has promised or holds could not be read: it votes no more.
-    forgot: bool,
-    /// It cannot ask the others for its lease.
-    is_mute: bool,
-}
-
-/// A map that is to be held.
-#[derive(Debug)]
-pub(crate) struct ToHold {
-    held: Held<Known>,
-    bytes: Vec<u8>,
-}
 
 /// The refusal of a rule of the fleet, as it travels.
 pub(crate) fn refusal_of(refused: gnstor_fleet::Refused) -> Refusal {
@@ -72,7 +54,7 @@ pub(crate) fn refusal_of(refused: gnstor_fleet::Refused) -> Refusal {
 }
 
 impl Ssd {
-    /// What it promised and holds, from the metadata.
+    /// Restores its promises and its held map from the metadata.
     pub(crate) fn recall_vote(&mut self) {
         let lost = self.admin.volumes.metadata().lost();
         let forgot = lost.contains(&Kind::Held) || lost.contains(&Kind::Term);
@@ -107,13 +89,13 @@ impl Ssd {
         Ok(Voter { term, instance, active, held })
     }
 
-    /// Whether it can be part of an array whose SSDs vote. If so, what it promised before can be read, its
-    /// file has room for a map that is held, and it reaches the others.
+    /// Whether the SSD can be part of an array whose SSDs vote. For that its earlier promises are readable,
+    /// its file has room for a held map, and it can ask the others.
     pub(crate) fn can_vote(&self) -> bool {
         !self.admin.voting.forgot && !self.admin.voting.is_mute && self.admin.volumes.metadata().can_hold()
     }
 
-    /// The SSD cannot ask others, and says so in Identify: fresh maps name no voters then.
+    /// Notes that the SSD cannot ask others. Identify says so, and fresh maps then name no voters.
     pub fn cannot_ask(&mut self) {
         self.admin.voting.is_mute = true;
     }
@@ -128,7 +110,7 @@ impl Ssd {
         self.admin.voting.held.as_ref().filter(|(held, _)| held.map.epoch() > fleet.map().epoch())
     }
 
-    /// The bytes of the map that is held beyond the active one; none where there is no such map.
+    /// The bytes of a held map that is newer than the active one; `None` if there is none.
     pub(crate) fn held_bytes(&self) -> Option<&Arc<[u8]>> {
         self.table.fleet().and_then(|fleet| self.newer_held(fleet)).map(|(_, bytes)| bytes)
     }
@@ -156,7 +138,7 @@ impl Ssd {
 
     /// A term that was judged is written down with the instance that it is granted to.
     fn start_grant(&mut self, term: u64, instance: u64) -> Result<(), Refused> {
-        // 0 stands for no instance.
+        // 0 means no instance.
         if instance == 0 {
             return Err(Refusal::InvalidField.into());
         }
@@ -168,7 +150,7 @@ impl Ssd {
         Ok(())
     }
 
-    /// The answer to TERM TAKE: what it knows now.
+    /// The answer to TERM TAKE: the state of this voter.
     pub(crate) fn promise(&self) -> Option<Promise> {
         let fleet = self.table.fleet()?;
         let name = |epoch, bytes: &[u8]| MapName { epoch, digest: map_digest(bytes) };
@@ -181,7 +163,7 @@ impl Ssd {
     }
 
     /// MAP HOLD: judges it and starts its writes.
-    pub(crate) fn begin_hold(&mut self, data: &[u8]) -> Result<ToHold, Refused> {
+    pub(super) fn begin_hold(&mut self, data: &[u8]) -> Result<ToHold, Refused> {
         let (hold, bytes) = Hold::decode(data).map_err(|_| Refusal::InvalidField)?;
         if !self.admin.volumes.metadata().can_hold() {
             tracing::warn!(
@@ -201,7 +183,7 @@ impl Ssd {
     }
 
     /// The map of a MAP HOLD is durable: from now on it ends leases.
-    pub(crate) fn end_hold(&mut self, ToHold { held, bytes }: ToHold) {
+    pub(super) fn end_hold(&mut self, ToHold { held, bytes }: ToHold) {
         self.admin.voting.held = Some((held, bytes.into()));
     }
 
@@ -253,7 +235,7 @@ impl Ssd {
         Ok((map.into(), bytes))
     }
 
-    /// The question of a LEASE ASK is there.
+    /// The question of a LEASE ASK has arrived.
     pub(crate) fn finish_lease_ask(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
         let asked = self.lease_asked(&permit, data);
         match asked.and_then(|ask| Ok((ask, self.judge_lease_ask(&ask)?))) {
@@ -263,7 +245,7 @@ impl Ssd {
         }
     }
 
-    /// The answer of a voter that says yes.
+    /// Answers a LEASE ASK with yes.
     pub(crate) fn say_yes(&mut self, now: Time, permit: CompletionPermit) {
         let answer = Answer::dw0(self.newest_epoch());
         self.complete(permit, answer, now, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A command in flight: what it waits for, what it does then, and the words of its completion.
+//! A command in flight: what it waits for, its next step, and its completion.
 
 use crate::commands::CompletionPermit;
 use crate::commands::scratch::Buffer;
@@ -35,13 +35,13 @@ pub(crate) struct Command {
 pub(crate) struct Accepted {
     /// The time of the call.
     pub(crate) now: Time,
-    /// When the modelled firmware had taken the command. A read whose data has arrived: when the model has it
-    /// there.
+    /// Time at which the modelled firmware took the command. For a write whose data has arrived: the time at
+    /// which the model has the data.
     pub(crate) at: Time,
     pub(crate) permit: CompletionPermit,
 }
 
-/// What a command does when its transfers are done.
+/// What a command does when its transfers have ended.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Completes.
@@ -50,7 +50,7 @@ pub(crate) enum Work {
     Write(WriteEnd),
     /// Waits for frames to receive its data.
     Starved(WriteEnd),
-    /// Has its data, and waits for collection to make room for it.
+    /// The write has its data, and waits until collection makes room for it.
     Stalled(WriteEnd),
     /// Waits for collection before these are unmapped.
     Trim(Vec<Authorized<Request>>),
@@ -64,13 +64,13 @@ pub(crate) enum Work {
     Deallocate { sqe: Box<Sqe>, identity: Identity, buffer: Buffer },
     /// Binds the queue to an identity.
     Connect { fields: ConnectFields, buffer: Buffer },
-    /// Goes on with the authentication of the queue's host.
+    /// Continues the authentication of the queue's host.
     Authenticate { buffer: Buffer },
     /// Completes with this DW0.
     Answer { dw0: u32, buffer: Buffer },
-    /// Takes the permission entry in the buffer.
+    /// Applies the permission entry in the buffer.
     Entry { opcode: u8, buffer: Buffer },
-    /// Takes what the buffer says of maps or leases.
+    /// Applies the map or lease in the buffer.
     Map { opcode: u8, buffer: Buffer },
     /// Waits for a change of the metadata.
     Change,
@@ -111,7 +111,7 @@ impl Work {
     }
 }
 
-/// It is moved twice, in and out of its slot.
+/// A command is moved twice, in and out of its slot.
 const _: () = assert!(size_of::<Command>() <= 208);
 
 /// A transfer under way.
@@ -119,7 +119,7 @@ const _: () = assert!(size_of::<Command>() <= 208);
 pub(crate) struct Transfer {
     /// The command that it is of.
     pub(crate) command: u32,
-    /// What it moves.
+    /// What the transfer moves.
     pub(crate) kind: TransferKind,
 }
 
@@ -153,10 +153,28 @@ impl Answer {
     }
 }
 
-/// What a write is finished with.
+/// What is needed to finish a write.
 #[derive(Debug)]
 pub(crate) struct WriteEnd {
     pub(crate) request: Authorized<Request>,
     pub(crate) identity: Identity,
     pub(crate) blocks: Vec<NewBlock>,
+}
+
+/// What goes to the host with the data of an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivered {
+    /// Bytes that the host takes.
+    pub(crate) bytes: u32,
+    /// DW0 of the completion.
+    pub(crate) dw0: u32,
+    /// When the SSD has the data together.
+    pub(crate) at: Time,
+}
+
+impl Delivered {
+    /// What goes to the host at once.
+    pub(crate) fn at_once(now: Time, bytes: u32, dw0: u32) -> Self {
+        Self { bytes, dw0, at: now }
+    }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The right to complete one command, once.
+//! A permit to complete one command, exactly once.
 
 use gnstor_base::controller::QueueKey;
 

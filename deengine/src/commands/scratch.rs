@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Buffers for the data of commands that are not about blocks: Connect, Identify, permission entries,
-//! maps, ranges. No host can have all of them: the daemon's commands and another host's Connect find some.
+//! Buffers for the data of commands other than reads and writes: Connect, Identify, permission entries, maps,
+//! ranges. No host can have all buffers, so some are left for the daemon's commands and for another host's
+//! Connect.
 //!
 //! Several client ids of one principal may have all that the daemon leaves. So no host keeps a buffer for
-//! long while another wants one: the queue that has had one for the longest ends.
+//! long while another wants one: the SSD closes the queue that has had one for the longest.
 
-use gnstor_base::controller::QueueKey;
+use gnstor_base::controller::{Question, QueueKey};
 use gnstor_base::region::{HostRegion, LocalRef};
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::Identity;
@@ -17,31 +18,34 @@ const SMALL_BYTES: u32 = 4096;
 const SMALL_COUNT: u32 = 4096;
 /// A map of the default 65,536 groups and 4,096 SSDs takes 557,100 bytes.
 pub(crate) const LARGE_BYTES: u32 = 1 << 20;
-/// A fleet map is fetched into one buffer.
+/// One buffer must hold a fleet map.
 const _: () = assert!(gnstor_proto::placement::MAP_BYTES <= LARGE_BYTES as usize);
 const LARGE_COUNT: u32 = 8;
+/// A question to another SSD takes a buffer of its own.
+#[expect(clippy::cast_possible_truncation, reason = "200 bytes")]
+pub(crate) const QUESTION: u32 = Question::BYTES as u32;
 
 /// How long a host has a buffer for sure, while another host finds none.
 const KEPT: Span = Span::from_ms(2000);
 
-/// Who a buffer is for.
+/// Owner of a buffer, for the quotas.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Owner {
-    /// The daemon, which may have all.
+    /// The daemon, which may have all buffers.
     Daemon,
     /// Another host.
     Host(Identity),
-    /// All hosts whose Connect is under way, together.
+    /// All hosts whose Connect is in progress, together.
     Stranger,
 }
 
-/// Buffers of each size that one owner may have.
+/// Number of buffers of each size that one owner may have.
 const OF_HOST: [u32; 2] = [SMALL_COUNT / 4, LARGE_COUNT / 2];
 const OF_STRANGERS: [u32; 2] = [SMALL_COUNT / 4 * 3, 0];
 /// Buffers of each size that only the daemon gets.
 const OF_DAEMON: [usize; 2] = [64, 1];
 
-/// A buffer in use. It goes back with [`Scratch::give`] once no transfer can touch it any more.
+/// A buffer in use. It is returned with [`Scratch::give`] once no transfer can touch it any more.
 #[derive(Debug)]
 #[must_use = "a buffer that is not given back is lost"]
 pub(crate) struct Buffer {
@@ -55,13 +59,13 @@ pub(crate) struct Buffer {
 #[derive(Debug)]
 pub(crate) struct Scratch {
     region: Arc<HostRegion>,
-    /// Small and large ones.
+    /// Free buffers, small and large.
     free: [Vec<u64>; 2],
-    /// What owners have of each size.
+    /// Number of buffers of each size that each owner has.
     held: HashMap<Owner, [u32; 2]>,
     /// The queues of hosts that have some of each size, by the time since when.
     holders: [BTreeMap<(Time, u64), QueueKey>; 2],
-    /// A host that may have one of this size has found none.
+    /// A host that may have a buffer of this size found none.
     is_wanted: [bool; 2],
 }
 
@@ -85,7 +89,7 @@ impl Scratch {
         &self.region
     }
 
-    /// A buffer of `bytes`, where one is free that the owner may have, and that is not more than
+    /// A buffer for `bytes`; `None` if none is free, the owner may have none, or `bytes` exceeds
     /// [`LARGE_BYTES`].
     pub(crate) fn take(&mut self, owner: Owner, bytes: u32) -> Option<Buffer> {
         if bytes > LARGE_BYTES {
@@ -220,7 +224,7 @@ mod tests {
         let large = all(&mut scratch, client(1), LARGE_BYTES);
         assert_eq!(large.len(), (LARGE_COUNT / 2) as usize);
         assert!(scratch.take(client(1), LARGE_BYTES).is_none());
-        // Another host finds some of both, and then the daemon does.
+        // Another host finds some of both sizes, and after that the daemon does.
         let others = [all(&mut scratch, client(2), 4096), all(&mut scratch, client(2), LARGE_BYTES)];
         assert!(others.iter().all(|taken| !taken.is_empty()));
         assert!(scratch.take(client(3), LARGE_BYTES).is_none());

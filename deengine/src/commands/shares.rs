@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Frames that wait for the data of writes, by client: a client that asks for many and sends no data leaves
-//! some to the others.
+//! Quotas of frames that wait for the data of writes, by client. A client that takes many frames and sends no
+//! data must leave some to the others.
 //!
 //! ```text
 //!   many frames are free    each client takes what it wants
 //!   few are free            a client takes more only while it has at most three times what is free
 //! ```
 //! So one client gets three quarters of the frames, and k clients together leave one part in 3k + 1. Each
-//! worker counts for itself, and so does the firmware, so that none waits for another. Each has an equal part
-//! of what a client may have.
+//! worker counts for itself, and so does the firmware, so that none waits for another. Each of them gets an
+//! equal part of a client's quota.
 
 use crate::permission::Authorized;
 use crate::request::Request;
 use gnstor_proto::slba::ClientId;
 
-/// While so many frames are free, no client is asked what it has. A quarter of the frames for data under way.
+/// Number of free frames from which on shares are not checked. It is a quarter of the frames for data under
+/// way.
 const PLENTY: u32 = crate::config::FRAMES / 4;
 
-/// What one worker, or the firmware, has taken for each client.
+/// Frames that one worker, or the firmware, has taken for each client.
 #[derive(Debug)]
 pub(crate) struct Shares {
-    /// By client id; as long as the highest id that was served.
+    /// Indexed by client id, up to the highest id that was served.
     held: Vec<u32>,
-    /// Workers, and one for the firmware.
+    /// Number of workers, and one for the firmware.
     parts: u32,
 }
 
 impl Shares {
-    /// Where so many workers and the firmware count, each for itself.
+    /// Quotas for `workers` workers and the firmware, each of which counts for itself.
     pub(crate) fn of(workers: usize) -> Self {
         Self { held: Vec::new(), parts: u32::try_from(workers).unwrap_or(u32::MAX).saturating_add(1) }
     }
@@ -40,11 +41,11 @@ impl Shares {
 
     fn is_small(&self, client: ClientId, count: u32, free: u32) -> bool {
         let held = self.held.get(usize::from(client.get())).copied().unwrap_or(0);
-        // One that has none gets what there is: it may be all of the rest.
+        // A client without frames may take any number that is free, even all of them.
         held == 0 || u64::from(held + count) * u64::from(self.parts) <= 3 * u64::from(free)
     }
 
-    /// A client has got so many frames.
+    /// A client has taken `count` frames.
     #[inline]
     pub(crate) fn take(&mut self, client: ClientId, count: u32) {
         let at = usize::from(client.get());
@@ -54,13 +55,13 @@ impl Shares {
         self.held[at] += count;
     }
 
-    /// The data for so many frames is there, or does not come any more.
+    /// The data for `count` frames has arrived, or will not come.
     #[inline]
     pub(crate) fn give(&mut self, client: ClientId, count: u32) {
         self.held[usize::from(client.get())] -= count;
     }
 
-    /// The data of a write is not under way any more.
+    /// The data of a write is no longer in flight.
     pub(crate) fn give_of(&mut self, request: &Authorized<Request>) {
         let Request { address, blocks, .. } = *request.get();
         self.give(address.client, blocks);

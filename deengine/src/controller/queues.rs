@@ -79,7 +79,7 @@ impl Ssd {
         self.count_on(now);
         let delayed = self.begin_delayed(now);
         let fence = self.close_stragglers(now).min(self.watch_fences(now)).min(self.close_holders(now));
-        // What is done here may ask to be woken, too.
+        // Work done here may set a new alarm.
         self.alarm = Time::NEVER;
         let (sweep, layer) = (self.sweep(now), self.maintain(now));
         let change = self.change_on(now).min(self.poll_smart_counters(now));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD takes from its metadata at power-on: the permission table, the fleet map, its identity, and
+//! Restores state from the metadata at power-on: the permission table, the fleet map, the SSD's identity, and
 //! whether acknowledged writes were lost.
 //!
 //! ```text
@@ -19,15 +19,15 @@ use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::vendor::VolumeEntry;
 
 impl Ssd {
-    /// The fleet map that it holds.
+    /// The active fleet map.
     pub fn fleet_map(&self) -> Option<&AnyMap> {
         self.table.fleet().map(Fleet::map)
     }
 
-    /// An SSD whose metadata lost the fleet map takes it from another SSD of the array. Waits for the disk.
+    /// Sets the fleet map of another SSD of the array, if the metadata has lost it. Waits for the disk.
     ///
     /// # Errors
-    /// [`SsdError`]: the bytes are no map, or the system area does not take it.
+    /// [`SsdError`]: the bytes are no map, or the system area cannot store it.
     pub fn recall_map(&mut self, bytes: &[u8]) -> Result<(), SsdError> {
         if self.table.fleet().is_some() || !self.admin.volumes().metadata().lost().contains(&Kind::Map) {
             return Ok(());
@@ -47,8 +47,8 @@ impl Ssd {
         Ok(())
     }
 
-    /// This SSD, which is empty, stands in for one of an array that cannot be used. It takes connections and
-    /// permission entries, and refuses every read and write.
+    /// Makes this empty SSD replace one of an array that cannot be used. It takes connections and permission
+    /// entries, and refuses every read and write.
     ///
     /// # Errors
     /// [`SsdError`]: the bytes are no fleet map.
@@ -81,7 +81,7 @@ impl Ssd {
         Ok(())
     }
 
-    /// Takes entries, tombstones and term into the permission table.
+    /// Loads entries, tombstones and term into the permission table.
     fn recall_table(&mut self) -> Result<(), SsdError> {
         let contents = self.admin.volumes().metadata().contents();
         for (vid, bytes) in &contents.entries {
@@ -112,22 +112,22 @@ impl Ssd {
     /// Decides whether the SSD lost acknowledged writes and which identity it has, and makes both durable.
     fn recall_identity(&mut self, map: Option<&AnyMap>) -> Result<(), SsdError> {
         let lost = self.admin.volumes().metadata().lost();
-        // The term's cell says whether writes were lost before. If it cannot be read, the SSD takes them for
-        // lost.
+        // The term's cell says whether writes were lost before. If it is unreadable, the SSD assumes that
+        // they were.
         let is_lossy = self.boot().is_lossy() || lost.contains(&Kind::Term);
         let unknown = if lost.contains(&Kind::Map) { UNKNOWN_EPOCH } else { 0 };
         let old = self.admin.volumes().metadata().contents().identity;
         let identity = match old {
             Some(identity @ SsdIdentity { uuid, incarnation }) => {
-                // Which blocks were touched while it filled is forgotten (rule 13).
+                // A restart forgets which blocks were touched while it filled (rule 13).
                 let fills = map.is_some_and(|map| self.fills_by(map, identity));
                 SsdIdentity { uuid, incarnation: incarnation + u32::from(is_lossy || fills) }
             }
             None => drawn_identity(),
         };
         if is_lossy || old != Some(identity) {
-            // Durable, because neither a shutdown nor a power failure with a dump brings back what is
-            // missing. One write has both: the loss, and the incarnation that tells of it.
+            // This is durable, because neither a shutdown nor a power failure with a dump brings the missing
+            // writes back. One write stores both the loss and the incarnation that reports it.
             let lossy_at = is_lossy.then(|| map.map_or(unknown, AnyMap::epoch));
             self.admin.volumes_mut().metadata_mut().set_identity(identity, lossy_at)?;
         }
@@ -144,9 +144,8 @@ impl Ssd {
         Ok(())
     }
 
-    /// Whether the map says that the writes that were lost at this epoch are back. A map of format 2 says so
-    /// for all SSDs by any newer epoch. A map of format 3 says so for the incarnation that it names (rule
-    /// 1a).
+    /// Whether the map says that the writes which were lost at this epoch are back. A newer map of format 2
+    /// says so for all SSDs. A map of format 3 says so for the incarnation that it names (rule 1a).
     pub(crate) fn ends_filling(&self, map: &AnyMap, lossy_at: u64) -> bool {
         match map {
             AnyMap::Two(map) => map.epoch > lossy_at,
@@ -159,15 +158,15 @@ impl Ssd {
         }
     }
 
-    /// Which SSD this is, and which content of it.
+    /// Identity of the SSD, and number of its content.
     pub fn identity(&self) -> SsdIdentity {
         let none = SsdIdentity { uuid: [0; 16], incarnation: 0 };
         self.admin.volumes().metadata().contents().identity.unwrap_or(none)
     }
 
     /// Whether the map was made for another content of this SSD. A content that lacks writes serves nothing
-    /// before it has filled, and no map has it serve before. But an older image counts its incarnation up to
-    /// a number that the array may have given to the content that was lost.
+    /// before it has filled, and no earlier map makes it serve. But an older image may count its incarnation
+    /// up to a number that the array gave to the content that was lost.
     pub(crate) fn has_another_serve(&self, map: &FleetMap3) -> bool {
         // At a start it has taken the map that it has, and nothing else says so.
         if !self.admin.volumes().is_filling() {
@@ -181,7 +180,7 @@ impl Ssd {
         members.into_iter().any(|member| usize::from(member.ssd) == own && !member.filling)
     }
 
-    /// The next identity, if the map drops the present content, or was made for another one: that ends its
+    /// The next identity, if the map drops the present content or was made for another one. Both end its
     /// incarnation (rule 1a).
     pub(crate) fn dropped_by(&self, map: &AnyMap) -> Option<SsdIdentity> {
         let AnyMap::Three(map) = map else { return None };
@@ -197,7 +196,7 @@ impl Ssd {
         !Fleet::new(map.clone(), self.config().index, identity, false).fills().is_empty()
     }
 
-    /// What the map gives this SSD now.
+    /// This SSD's places in the map.
     pub(crate) fn seen(&self, map: AnyMap) -> Fleet {
         let filling = self.admin.volumes().is_filling() || self.admin.volumes().stands_in();
         Fleet::new(map, self.config().index, self.identity(), filling)

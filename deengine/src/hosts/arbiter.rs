@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How the queues of one controller take turns.
+/// The arbiter of one controller's queues.
 #[derive(Debug)]
 pub(crate) struct Arbiter {
     /// Feature 01h.
@@ -48,7 +48,7 @@ impl Arbiter {
         Weights::from_feature(self.feature.load(Ordering::Relaxed))
     }
 
-    /// The turns that all workers share; `None` where each worker has its own.
+    /// The rings that all workers share; `None` if each worker has its own.
     #[inline]
     pub(crate) fn shared_turns(&self) -> Option<MutexGuard<'_, Turns>> {
         self.weighted.as_ref().map(Mutex::lock)
@@ -78,7 +78,7 @@ impl Class {
 /// Feature 01h as the arbiter needs it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Weights {
-    /// Commands of one queue in a row; none: until it is empty.
+    /// Number of commands of one queue in a row; `None`: until it is empty.
     burst: Option<u32>,
     /// Commands of the high, medium and low class in a round, at least 1.
     credits: [u32; 3],
@@ -97,7 +97,7 @@ impl Weights {
     }
 }
 
-/// The queues of one controller that have a command waiting.
+/// The queues of one controller with a pending command.
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
     rings: [VecDeque<QueueKey>; 4],
@@ -112,7 +112,8 @@ impl Turns {
         self.rings[class as usize].push_back(key);
     }
 
-    /// A queue has no command waiting any more, for another reason than [`Self::took`]; whether it had one.
+    /// Removes a queue that has no command any more, for another reason than [`Self::took`]. Returns whether
+    /// it had one.
     pub(crate) fn remove(&mut self, key: QueueKey) -> bool {
         for (ring, run) in self.rings.iter_mut().zip(&mut self.run) {
             let Some(at) = ring.iter().position(|&queue| queue == key) else { continue };
@@ -130,7 +131,7 @@ impl Turns {
     pub(crate) fn next(&self) -> Option<(QueueKey, usize)> {
         let first = |ring: usize| self.rings[ring].front().map(|&key| (key, ring));
         let with_credit = |ring: usize| first(ring).filter(|_| self.credits[ring - 1] > 0);
-        // Where no class with a command has credits left, a new round begins.
+        // If no class with a command has credits left, a new round begins.
         first(0).or_else(|| (1..4).find_map(with_credit)).or_else(|| (1..4).find_map(first))
     }
 

@@ -14,7 +14,7 @@ pub enum Event {
     Temperature,
     /// Acknowledged data was or may have been lost.
     ReliabilityDegraded,
-    /// No write is possible any more.
+    /// Writes are no longer possible.
     ReadOnly,
     /// The power-failure dump does not work.
     BackupFailed,
@@ -95,7 +95,7 @@ impl Events {
         self.pending |= event.bit();
     }
 
-    /// The next event that the host may be told of.
+    /// The next event that the host may receive.
     pub(crate) fn next(&mut self) -> Option<Event> {
         let event = ALL.into_iter().find(|event| {
             let (_, _, page) = event.words();

@@ -5,7 +5,7 @@ use crate::request::Refused;
 use crate::smart::health::WARNING_KELVIN;
 use gnstor_proto::status::Refusal;
 
-/// Values that one host has set.
+/// Feature values that one host has set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Features {
     /// 01h: weights and burst of the arbitration.
@@ -18,14 +18,14 @@ pub(crate) struct Features {
     pub(crate) tell_unwritten: bool,
     /// 05h, 15:0: how long to try to read a block. Nothing is tried again, so every limit is kept.
     pub(crate) retry_limit: u16,
-    /// 0Bh: which events it wants.
+    /// 0Bh: the events that the host wants.
     pub(crate) events: u32,
 }
 
 impl Default for Features {
     fn default() -> Self {
         Self {
-            // Weights 8, 4, 2; one command of a queue at a time.
+            // Weights 8, 4, 2, and one command of a queue at a time.
             arbitration: 7 << 24 | 3 << 16 | 1 << 8,
             over_kelvin: WARNING_KELVIN,
             under_kelvin: 0,

@@ -11,7 +11,7 @@ use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::{self, Identity};
 use std::sync::Arc;
 
-/// What a queue may be used for.
+/// Purpose of a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
     /// Connected on the RDMA level only: the first command must be Connect.
@@ -22,7 +22,7 @@ pub(crate) enum Role {
     Unproven(u16),
     /// The admin queue of this controller.
     Admin(u16),
-    /// An I/O queue of this controller, whose host is this.
+    /// An I/O queue of this controller, with the identity of its host.
     Io(u16, Identity),
     /// After Disconnect.
     Ended,
@@ -37,7 +37,7 @@ pub(crate) struct Queue {
     pub(crate) entries: u16,
     /// Entries in use: Connect may ask for fewer.
     pub(crate) size: u16,
-    /// Its priority among the queues of its controller.
+    /// Priority class of the queue in its controller.
     pub(crate) class: Class,
 }
 
@@ -58,18 +58,18 @@ pub(crate) struct Host {
     pub(crate) cc: u32,
     pub(crate) kato: Span,
     pub(crate) last_alive: Time,
-    /// When its deadline is looked at, as [`Hosts`] has it: not behind the deadline.
+    /// Time at which [`Hosts`] checks the deadline; not after the deadline.
     pub(super) looked_at: Time,
     pub(crate) queues: Vec<QueueKey>,
-    /// As it stood in Connect.
+    /// Host identifier in Connect.
     pub(crate) host_id: [u8; 16],
-    /// Number of its registration, as its host NQN has it.
+    /// Number of the host's registration, from its NQN.
     pub(crate) serial: u64,
     pub(crate) proof: Proof,
     pub(crate) features: Features,
     pub(crate) events: Events,
     pub(crate) errors: ErrorLog,
-    /// How its I/O queues take turns.
+    /// The arbiter of its I/O queues.
     pub(crate) arbiter: Arc<Arbiter>,
 }
 
@@ -87,8 +87,8 @@ pub(crate) struct NewHost {
 const CC_AMS_SHIFT: u32 = 11;
 
 impl Host {
-    /// Where an I/O queue with these Connect attributes stands: classes count only where the host has
-    /// chosen weighted round robin.
+    /// Class of an I/O queue with these Connect attributes. Classes count only if the host has chosen
+    /// weighted round robin.
     pub(crate) fn class_of(&self, cattr: u8) -> Class {
         if arbitration_of(self.cc) == AMS_WEIGHTED { Class::from_cattr(cattr) } else { Class::Low }
     }

@@ -11,14 +11,14 @@ use std::collections::HashMap;
 use std::fmt;
 use zerocopy::FromBytes;
 
-/// Where an SSD takes random bytes from: the operating system, or a test.
+/// Source of random bytes: the operating system, or a test.
 pub type Random = Box<dyn FnMut(&mut [u8]) + Send>;
 
-/// What an SSD asks of every host.
+/// The proof that an SSD demands of every host.
 pub struct Authentication {
     /// The array's manager key, from which the key of each host follows.
     pub manager_key: Secret,
-    /// The Diffie-Hellman group that a host must take part in.
+    /// The Diffie-Hellman group in which a host must take part.
     pub group: Group,
     /// Random bytes for challenges and exponents.
     pub random: Random,
@@ -39,7 +39,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// From here on every host must prove who it is.
+    /// From now on every host must prove its identity.
     pub(crate) fn require(&mut self, asks: Authentication) {
         self.asks = Some(asks);
     }
@@ -49,7 +49,7 @@ impl Gate {
         self.asks.is_some()
     }
 
-    /// What hosts must prove, if they must.
+    /// The proof that hosts must give, if any.
     pub(super) fn authentication(&mut self) -> Option<&mut Authentication> {
         self.asks.as_mut()
     }
@@ -69,14 +69,14 @@ impl Gate {
     }
 }
 
-/// How far a host has proven who it is.
+/// Progress of a host's proof.
 #[derive(Debug)]
 pub(crate) enum Proof {
     /// The SSD asks for none.
     NotAsked,
     /// The host has until `by`. `answer` waits for Authentication Receive.
     Awaited { by: Time, stage: Stage, answer: Option<Vec<u8>> },
-    /// It is proven. `last` is the number of its last I/O queue's proof.
+    /// The identity is proven. `last` is the number of the last proof of an I/O queue.
     Given { key: SessionKey, last: u64 },
 }
 
@@ -90,7 +90,7 @@ pub(crate) enum Stage {
 }
 
 impl Proof {
-    /// By when the host must have proven who it is.
+    /// Deadline of the host's proof.
     pub(crate) fn deadline(&self) -> Time {
         match self {
             Self::Awaited { by, .. } => *by,

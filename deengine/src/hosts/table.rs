@@ -15,11 +15,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
-/// Most entries of a queue; CAP.MQES is one less.
+/// Most entries of a queue. CAP.MQES is one less.
 pub(crate) const MAX_QUEUE_ENTRIES: u16 = 1024;
 /// Most I/O queues of one controller.
 pub(crate) const MAX_IO_QUEUES: u16 = 1024;
-/// Most entries of all queues together: what the slabs can number.
+/// Most entries of all queues together: as many as the slabs can number.
 const MAX_ENTRIES: u32 = 1 << 18;
 /// Controller ids are 1 to this.
 const MAX_CONTROLLERS: usize = 0x4000;
@@ -44,7 +44,7 @@ impl Hasher for KeyHasher {
     }
 }
 
-/// What a worker has to know of a queue.
+/// The part of a queue's state that its worker needs.
 #[derive(Debug)]
 pub(crate) struct QueueState {
     /// Entries in use.
@@ -58,7 +58,7 @@ pub(crate) struct QueueState {
 /// Where the commands of a queue pend.
 #[derive(Clone, Debug)]
 pub(crate) enum Standing {
-    /// Nowhere: the queue is not connected, so its commands are looked at as they come.
+    /// They do not pend: the queue is not connected, so each command is judged when it comes.
     Unconnected,
     /// They pend with the admin queues.
     Admin,
@@ -73,15 +73,15 @@ pub(crate) struct Hosts {
     controllers: Vec<Option<Host>>,
     /// Ids below the highest that no controller has.
     free: BTreeSet<u16>,
-    /// When which controller's deadline is looked at: one entry for each that has a deadline. Strangers make
-    /// controllers by the thousand, so none is searched for.
+    /// Times at which controllers' deadlines are checked, with an entry for each controller that has one.
+    /// Strangers can make thousands of controllers, so the SSD must not search them.
     deadlines: BTreeSet<(Time, u16)>,
     entries: u32,
     gate: Gate,
 }
 
 impl Hosts {
-    /// What hosts must prove.
+    /// The proof that hosts must give.
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
     }
@@ -90,7 +90,7 @@ impl Hosts {
         &mut self.gate
     }
 
-    /// What the host of this controller must prove, if it must.
+    /// The proof that the host of this controller must give, if any.
     pub(crate) fn host_to_prove(&mut self, cntlid: u16) -> Option<(&mut Authentication, &mut Host)> {
         let host = self.controllers.get_mut(index(cntlid))?.as_mut()?;
         Some((self.gate.authentication()?, host))
@@ -134,8 +134,8 @@ impl Hosts {
         self.queues.insert(key, Queue { qid, role, entries, size: entries, class });
     }
 
-    /// Forgets a queue whose waiting commands have been taken, and the controller where it was the admin
-    /// queue; the controller's other queues.
+    /// Removes a queue whose waiting commands have been taken. For an admin queue it removes the controller,
+    /// too, and returns the controller's other queues.
     pub(crate) fn close(&mut self, key: QueueKey) -> Option<Vec<QueueKey>> {
         let queue = self.queues.remove(&key)?;
         self.entries -= u32::from(queue.entries);
@@ -163,7 +163,7 @@ impl Hosts {
         host.queues
     }
 
-    /// Whose scratch memory a command of this queue takes.
+    /// The owner whose quota of scratch memory a command of this queue uses.
     pub(crate) fn owner(&mut self, key: QueueKey) -> Owner {
         let identity = match self.queues.get(&key).map(|queue| queue.role) {
             Some(Role::Io(_, identity)) => Some(identity),
@@ -248,8 +248,8 @@ impl Hosts {
         self.queue_of(cntlid, qid).is_some()
     }
 
-    /// The SSD did not run until now: no host could be heard, and each has its keep-alive timeout anew.
-    /// Leases end all the same.
+    /// The SSD was stopped until now and could hear no host, so each keep-alive timeout starts again. Leases
+    /// end nevertheless.
     pub(crate) fn resumed(&mut self, now: Time) {
         for host in self.controllers.iter_mut().flatten() {
             host.last_alive = host.last_alive.max(now);
@@ -267,7 +267,7 @@ impl Hosts {
             if deadline <= at {
                 return (deadline, admin);
             }
-            // It has been heard of since.
+            // It has been heard since.
             self.look_again(cntlid);
         }
         (Time::NEVER, None)

@@ -88,7 +88,7 @@ impl Worker {
         // Not before the time by which it is committed: a lease that is over then is over now.
         let now = now.max(self.shared.workers.latest());
         let Writes { commands, arrived, submitted, is_stalled, .. } = &mut self.writes;
-        // Where there was no room a few find out whether there is.
+        // If the layer had no room, a few writes test whether it has now.
         let most = if std::mem::take(is_stalled) { BATCH.min(arrived.len()) } else { arrived.len() };
         let queue = self.shared.workers.state(self.index).combining();
         // The lease is read after the version: see `workers/lease_word.rs`.
@@ -244,8 +244,8 @@ impl Worker {
 }
 
 impl Shared {
-    /// Commits what all workers have submitted, that of worker `last` after the others', and lets the
-    /// layer get on.
+    /// Commits what all workers have submitted, worker `last` after the others. Then it runs maintenance of
+    /// the layer.
     pub(super) fn commit_submitted(&self, last: usize, now: Time, mut commits: Commits<'_>) {
         let workers = &self.workers;
         let committing = workers.committing();
@@ -260,7 +260,7 @@ impl Shared {
 }
 
 impl Ssd {
-    /// All data is there. Nothing has changed for readers yet, and whether it may is asked again now.
+    /// All data has arrived. Readers see no change yet, and the write is judged again now.
     pub(crate) fn finish_write(&mut self, command: Accepted, failure: Option<Refused>, end: WriteEnd) {
         let Accepted { now, at: accepted, permit } = command;
         let vid = end.request.get().address.vid.get();
@@ -329,7 +329,7 @@ impl Ssd {
         }
     }
 
-    /// Takes over a write that a worker has begun.
+    /// Takes over a write that a worker began.
     pub(crate) fn adopt(&mut self, request: &Authorized<Request>) {
         self.table.adopt(request);
     }

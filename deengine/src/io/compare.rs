@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compare: the host's data is fetched, and the stored blocks must be the same.
+//! Compare: the SSD fetches the host's data, and the stored blocks must be equal.
 //!
 //! ```text
 //!   authorised as a read --> Pull into scratch --> judged again --> block by block: page == data ?
 //! ```
-//! The blocks are looked at when the data is there, all at one moment, so nothing needs to be pinned. This
-//! is the one command for which firmware looks at block data. Fused commands do not exist here: the frame
-//! check refuses them.
+//! The SSD reads the blocks when the data is there, all at one moment, so it pins nothing. This is the only
+//! command for which the firmware reads block data. Fused commands do not exist here: the frame check refuses
+//! them.
 //!
-//! The model charges a read of the pages, its transfer included, though the bytes go the other way on the
-//! link.
+//! The model charges a read of the pages, with its transfer, although the bytes go the other way on the link.
 
 use crate::commands::Accepted;
 use crate::commands::CompletionPermit;

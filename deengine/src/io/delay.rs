@@ -15,32 +15,6 @@ use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-/// When which command starts; commands that start at the same time keep their order.
-#[derive(Debug, Default)]
-pub(crate) struct Delays {
-    starts: BinaryHeap<Reverse<(Time, u64, u32)>>,
-    serial: u64,
-}
-
-impl Delays {
-    fn add(&mut self, at: Time, id: u32) {
-        self.serial += 1;
-        self.starts.push(Reverse((at, self.serial, id)));
-    }
-
-    fn pop(&mut self, now: Time) -> Option<(Time, u32)> {
-        let &Reverse((at, _, id)) = self.starts.peek().filter(|start| start.0.0 <= now)?;
-        self.starts.pop();
-        Some((at, id))
-    }
-
-    fn next(&self) -> Time {
-        self.starts.peek().map_or(Time::NEVER, |start| start.0.0)
-    }
-}
 
 impl Ssd {
     /// Judges a Read, Write, Compare or Write Zeroes and begins it, at once or when its volume's rate
@@ -74,10 +48,10 @@ impl Ssd {
         self.table.authorise(now, identity, request)
     }
 
-    /// Begins the delayed commands whose time has come; when the next one's comes.
+    /// Begins the delayed commands whose time has come. Returns the time of the next one.
     pub(crate) fn begin_delayed(&mut self, now: Time) -> Time {
         while let Some((at, id)) = self.commands.delays.pop(now) {
-            // It may have been aborted, or its queue may be gone.
+            // The command may have been aborted, or its queue may be gone.
             let Some(command) = self.commands.remove(id) else { continue };
             let (Some(permit), Work::Delayed { sqe, identity }) = (command.permit, command.work) else {
                 unreachable!("a number names one command, and nothing else is done to a delayed one")
@@ -94,7 +68,7 @@ impl Ssd {
         self.commands.delays.next()
     }
 
-    /// Takes a delayed command of a queue back.
+    /// Removes a delayed command of a queue.
     pub(crate) fn take_delayed(&mut self, queue: QueueKey, cid: u16) -> Option<CompletionPermit> {
         let is_named = |permit: &CompletionPermit| permit.queue() == queue && permit.cid() == cid;
         let (id, _) = self.commands.iter().find(|(_, command)| {

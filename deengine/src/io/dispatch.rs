@@ -31,23 +31,24 @@ use gnstor_proto::fabrics::Identity;
 use gnstor_proto::nvme::{Sqe, io};
 use gnstor_proto::status::Refusal;
 
-/// How long the modelled firmware is left free for the worker that is next. After that another worker goes
-/// on, so a worker whose thread does not run holds up no other. A late call changes no modelled time.
+/// How long the modelled firmware is left free for the worker that is next. Then another worker goes on, so a
+/// worker whose thread does not run delays no other. A late call changes no modelled time.
 const TURN: Span = Span::from_ns(500);
 
-/// A worker takes at most this part of its pending commands at once: where few pend, all queues take turns
-/// one by one.
+/// A worker takes at most this part of its pending commands at once. If few pend, all queues take turns one
+/// by one.
 const BURST_SHARE: usize = 4;
 
 impl Worker {
-    /// Whether a command that comes now has to pend: behind others, or for the modelled firmware.
+    /// Whether a command that arrives now has to pend, because of others or because the modelled firmware is
+    /// busy.
     #[inline]
     pub(super) fn is_busy(&self, now: Time) -> bool {
         let ftl = &self.shared.ftl;
         !ftl.is_timeless() && (!self.pending.is_empty() || ftl.firmware_free() > now)
     }
 
-    /// Has a command pend. `false`: its queue is not connected.
+    /// Makes a command pend. `false`: its queue is not connected.
     pub(super) fn pend(&mut self, queue: QueueKey, arrived: Time, what: Waiting) -> bool {
         if self.pending.is_empty() {
             self.shared.workers.join(&mut self.place);
@@ -57,7 +58,7 @@ impl Worker {
         if is_command {
             self.state().entered();
         }
-        // A command behind others of its queue changes neither what is next nor what other workers see.
+        // A later command of a queue changes neither the next command nor the words that other workers see.
         if is_first {
             self.publish_pending();
         }
@@ -109,15 +110,15 @@ impl Worker {
         self.pending.is_admin_next() || self.shared.workers.is_next(&self.place)
     }
 
-    /// When this worker may go on although another one is next.
+    /// Time at which this worker may go on although another one is next.
     #[inline]
     fn turn_is_over(&self) -> Time {
         self.shared.ftl.firmware_free() + TURN
     }
 
-    /// Takes the next command, or a burst where many pend. The model's state and the map entries of reads
-    /// then come to this worker's cache once for the whole burst. `false`: there is nothing to take yet, or
-    /// another worker is next.
+    /// Takes the next command, or a burst if many pend. A burst brings the model's state and the map entries
+    /// of reads into this worker's cache once. `false`: there is nothing to take yet, or another worker is
+    /// next.
     fn dispatch_some(&mut self, now: Time) -> bool {
         let is_due = self.pending_due().is_some_and(|at| at <= now);
         if !is_due || !(self.is_next() || now >= self.turn_is_over()) {
@@ -126,7 +127,7 @@ impl Worker {
         let free = self.shared.ftl.firmware_free();
         let is_admin = self.pending.is_admin_next();
         let mut burst = self.take_burst(is_admin, free > now);
-        // Commits may come in between: other workers must know before them what pends here.
+        // Commits may follow. Other workers must know before them what pends here.
         self.publish_pending();
         if burst.len() > 1 {
             self.announce_reads(burst.iter().filter_map(|taken| match &taken.what {
@@ -142,12 +143,12 @@ impl Worker {
         }
         self.burst = burst;
         self.book_judged(now);
-        // The command may have been an Abort of what is next here.
+        // The command may have been an Abort of the next command here.
         !(is_admin && self.state().has_mail())
     }
 
-    /// Takes the commands of a burst from the pending ones. `is_ahead`: the firmware is busy, so only
-    /// writes with their data.
+    /// Takes the commands of a burst. `is_ahead`: the firmware is busy, so it takes only writes with their
+    /// data.
     fn take_burst(&mut self, is_admin: bool, is_ahead: bool) -> Vec<Taken> {
         let one_by_one = is_admin || self.pending.shares_turns();
         let most = if one_by_one { 1 } else { (self.pending.len() / BURST_SHARE).clamp(1, self.pace.burst) };
@@ -180,7 +181,7 @@ impl Worker {
         self.hand_to_firmware(now, free.max(arrived), queue, sqe);
     }
 
-    /// The firmware takes over a command that has pended.
+    /// Hands a pending command over to the firmware.
     fn hand_to_firmware(&mut self, now: Time, start: Time, queue: QueueKey, sqe: &Sqe) {
         if self.ask(now, start, queue, sqe) {
             self.state().handed_over();
@@ -223,7 +224,7 @@ impl Worker {
         let is_taken = self.pending.take_back(&mut self.ports, queue, cid);
         self.publish_pending();
         if is_taken {
-            // Its entry is free again.
+            // Its queue entry is free again.
             if let Some(port) = self.ports.get(queue) {
                 port.fetch();
             }

@@ -5,7 +5,7 @@ use super::worker::Worker;
 use gnstor_base::controller::{Controller, Effect, Outcome, QueueKey};
 
 impl Worker {
-    /// The queue is gone on one side: the worker's part of it ends.
+    /// One side has dropped the queue: the worker's part of it ends.
     pub(super) fn end(&mut self, name: QueueKey) {
         self.finish_submitted(self.now);
         self.orphan_commands(name);
@@ -50,7 +50,7 @@ impl Worker {
                 Effect::Push { transfer, queue: key, remote, local, sum, role }
             }
             Effect::Complete { mut cqe, at, pushed_bytes, .. } => {
-                // It may be that of a Connect.
+                // It may be the completion of a Connect.
                 if !port.is_connected() {
                     self.shared.lock().refresh(port);
                 }

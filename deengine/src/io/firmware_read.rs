@@ -3,7 +3,7 @@
 
 use crate::commands::{Accepted, OK, TransferKind, Work};
 use crate::controller::Ssd;
-use crate::io::waiting::Load;
+use crate::io::state::Load;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
 use gnstor_base::controller::QueueKey;
@@ -12,7 +12,7 @@ use gnstor_ftl::Extent;
 use gnstor_proto::status::Refusal;
 
 impl Ssd {
-    /// The host has asked for a refusal of reads of unwritten blocks (DULBE), and there is such a block.
+    /// Whether a read must be refused because a block is unwritten and the host has asked for that (DULBE).
     pub(super) fn refuses_unwritten(&self, queue: QueueKey, request: &Authorized<Request>) -> bool {
         let is_unwritten = |extent| matches!(extent, Extent::Unmapped | Extent::StaleGeneration);
         let address = request.get().address;

@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// What the workers of an SSD have in common.
+/// State that the workers of an SSD share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) ssd: Mutex<Ssd>,
@@ -62,7 +62,7 @@ impl Shared {
         SsdGuard { ssd: self.ssd.lock(), workers: &self.workers }
     }
 
-    /// `None` where another worker has it.
+    /// `None` if another worker has the lock.
     pub(super) fn try_lock(&self) -> Option<SsdGuard<'_>> {
         Some(SsdGuard { ssd: self.ssd.try_lock()?, workers: &self.workers })
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The I/O path: workers, and what a command of theirs goes through.
+//! The I/O path: workers, and the stages of their commands.
 
 mod commit;
 mod compare;
-pub(crate) mod delay;
+mod delay;
 pub(crate) mod dispatch;
 mod effects;
 mod firmware_read;
@@ -12,7 +12,7 @@ mod pace;
 mod pending;
 mod port;
 mod read;
-pub(crate) mod slab;
+pub(crate) mod state;
 pub(crate) mod trim;
 pub(crate) mod waiting;
 mod worker;
@@ -21,158 +21,3 @@ mod write;
 pub use guard::SsdGuard;
 pub use pace::Pace;
 pub use worker::Worker;
-
-use crate::commands::scratch::Scratch;
-use crate::commands::shares::Shares;
-use crate::commands::{Command, Transfer};
-use crate::permission::Authorized;
-use crate::request::Request;
-use delay::Delays;
-use gnstor_base::controller::Effect;
-use gnstor_flash::{Frame, Ppa, Ticket};
-use gnstor_ftl::{Extent, NewBlock};
-use gnstor_proto::BLOCK_BYTES;
-use gnstor_proto::checksum::block_sum;
-use slab::Slab;
-use std::collections::{HashMap, VecDeque};
-use waiting::Load;
-
-/// The commands that the firmware carries out under the SSD's lock, and what they use.
-#[derive(Debug)]
-pub(crate) struct Commands {
-    slots: Slab<Command>,
-    transfers: Slab<Transfer>,
-    /// Commands that wait for their volume's rate limit.
-    delays: Delays,
-    /// Commands that wait for the translation layer, oldest first.
-    waiting: VecDeque<u32>,
-    /// They are being tried again.
-    is_retrying: bool,
-    /// Blocks that may still be unmapped in this step.
-    trim_left: u32,
-    /// Pages on their way from the medium.
-    loads: HashMap<Ticket, Load>,
-    /// Effects for the workers that were not handed to them yet.
-    effects: VecDeque<Effect>,
-    /// Data of commands that are not about blocks.
-    scratch: Scratch,
-    lists: Lists,
-    /// Frames that the firmware has taken for data under way, by client.
-    shares: Shares,
-}
-
-impl Commands {
-    /// # Errors
-    /// No memory for the scratch buffers.
-    pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            slots: Slab::new(),
-            transfers: Slab::new(),
-            delays: Delays::default(),
-            waiting: VecDeque::new(),
-            is_retrying: false,
-            trim_left: trim::STEP_BLOCKS,
-            loads: HashMap::new(),
-            effects: VecDeque::new(),
-            scratch: Scratch::new()?,
-            lists: Lists::new(),
-            shares: Shares::of(0),
-        })
-    }
-
-    /// Shares the SSD with so many workers, which carry commands out, too.
-    pub(crate) fn share(&mut self, workers: usize) {
-        self.shares = Shares::of(workers);
-    }
-
-    pub(crate) fn scratch(&self) -> &Scratch {
-        &self.scratch
-    }
-
-    pub(crate) fn scratch_mut(&mut self) -> &mut Scratch {
-        &mut self.scratch
-    }
-
-    /// The data of this write is not under way any more.
-    pub(crate) fn end_data_of(&mut self, request: &Authorized<Request>) {
-        self.shares.give_of(request);
-    }
-
-    /// Frames that a client waits for data in.
-    #[cfg(test)]
-    pub(crate) fn frames_of(&self, client: gnstor_proto::slba::ClientId) -> u32 {
-        self.shares.held(client)
-    }
-
-    /// Keeps an empty list for a later write.
-    pub(crate) fn keep_list(&mut self, blocks: Vec<NewBlock>) {
-        self.lists.spare_blocks.push(blocks);
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// Whether a command with so many transfers can still be numbered.
-    pub(crate) fn has_room(&self, transfers: u32) -> bool {
-        self.slots.has_room(1) && self.transfers.has_room(transfers)
-    }
-
-    /// A step begins.
-    pub(crate) fn begin_step(&mut self) {
-        self.trim_left = trim::STEP_BLOCKS;
-    }
-
-    pub(crate) fn insert(&mut self, command: Command) -> u32 {
-        self.slots.insert(command)
-    }
-
-    pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut Command> {
-        self.slots.get_mut(id)
-    }
-
-    pub(crate) fn remove(&mut self, id: u32) -> Option<Command> {
-        self.slots.remove(id)
-    }
-
-    /// All commands with their numbers, by a scan.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Command)> {
-        self.slots.iter()
-    }
-
-    pub(crate) fn add_transfer(&mut self, transfer: Transfer) -> u32 {
-        self.transfers.insert(transfer)
-    }
-
-    pub(crate) fn end_transfer(&mut self, id: u32) -> Option<Transfer> {
-        self.transfers.remove(id)
-    }
-
-    pub(crate) fn emit(&mut self, effect: Effect) {
-        self.effects.push_back(effect);
-    }
-
-    pub(crate) fn effects(&mut self) -> &mut VecDeque<Effect> {
-        &mut self.effects
-    }
-}
-
-/// Lists that commands use one after the other, so that none allocates.
-#[derive(Debug)]
-struct Lists {
-    extents: Vec<Extent>,
-    touched: Vec<Ppa>,
-    frames: Vec<Frame>,
-    /// Block lists of finished writes.
-    spare_blocks: Vec<Vec<NewBlock>>,
-    /// Sum of a block of zeros.
-    zero_sum: u32,
-}
-
-impl Lists {
-    fn new() -> Self {
-        let zero_sum = block_sum(&[0; BLOCK_BYTES as usize]);
-        let (extents, touched, frames, spare_blocks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self { extents, touched, frames, spare_blocks, zero_sum }
-    }
-}

@@ -22,10 +22,10 @@ use gnstor_proto::nvme::Sqe;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What pends in a queue.
+/// An entry that pends in a queue.
 #[derive(Debug)]
 pub(super) enum Waiting {
-    /// A command as it came.
+    /// A command as it arrived.
     Command(Sqe),
     /// A write with its data: its number among the worker's writes.
     Write(u32),
@@ -82,7 +82,7 @@ impl Controller {
         self.queues -= u32::from(is_listed);
     }
 
-    /// The queue that is next, if it is one of this worker's.
+    /// The next queue, if it belongs to this worker.
     #[inline]
     fn next(&self, worker: usize) -> Option<QueueKey> {
         match self.arbiter.shared_turns() {
@@ -91,8 +91,8 @@ impl Controller {
         }
     }
 
-    /// The queue that is next gives a command away, if it is one of this worker's; `has_more` asks whether
-    /// it has others.
+    /// Removes a command from the next queue, if that belongs to this worker. `has_more` says whether the
+    /// queue has others.
     fn take(&mut self, worker: usize, has_more: impl Fn(QueueKey) -> bool) -> Option<QueueKey> {
         let weights = self.arbiter.weights();
         let mut shared = self.arbiter.shared_turns();
@@ -121,7 +121,7 @@ impl Pending {
         !self.admin.is_empty()
     }
 
-    /// Whether a controller shares its turns with other workers: then commands are taken one at a time.
+    /// Whether a controller shares its turns with other workers. Then commands are taken one at a time.
     pub(super) fn shares_turns(&self) -> bool {
         self.shared > 0
     }
@@ -142,13 +142,13 @@ impl Pending {
         Some(matches!(first, Some((_, Waiting::Write(_)))))
     }
 
-    /// Which command is next may have changed.
+    /// The next command may have changed.
     fn has_changed(&mut self, ports: &Ports) {
         // Only shared turns depend on the worker.
         self.next = if self.shares_turns() { None } else { self.look_at_next(0, ports) };
     }
 
-    /// Controllers with a command that this worker may take.
+    /// Number of controllers with a command that this worker may take.
     #[inline]
     pub(super) fn controllers(&self, worker: usize) -> usize {
         if !self.shares_turns() {
@@ -157,7 +157,7 @@ impl Pending {
         self.controllers.iter().filter(|controller| controller.next(worker).is_some()).count()
     }
 
-    /// Puts a command that arrived at `at` at the end of its queue, and says whether it is the first there.
+    /// Puts a command that arrived at `at` at the end of its queue. Returns whether it is the first there.
     /// `None`: the queue is not connected.
     pub(super) fn push(
         &mut self,
@@ -190,7 +190,7 @@ impl Pending {
         Some(true)
     }
 
-    /// Takes the command that is next, if this worker may.
+    /// Takes the next command, if this worker may.
     pub(super) fn pop(&mut self, worker: usize, ports: &mut Ports) -> Option<Taken> {
         let has_more = |queue| ports.look_at(queue).is_some_and(|port| port.waiting.len() > 1);
         let queue = if let Some(queue) = self.admin.pop_front() {
@@ -216,7 +216,7 @@ impl Pending {
         Some(Taken { queue, arrived, what })
     }
 
-    /// Takes out what pends in a queue.
+    /// Removes all that pends in a queue.
     pub(super) fn remove(&mut self, ports: &mut Ports, queue: QueueKey) -> VecDeque<(Time, Waiting)> {
         let Some(port) = ports.get(queue) else { return VecDeque::new() };
         let waiting = std::mem::take(&mut port.waiting);
@@ -228,7 +228,7 @@ impl Pending {
         waiting
     }
 
-    /// Takes out one command of a queue that has not been fetched; whether it was there.
+    /// Removes one command of a queue that has not been fetched. Returns whether it was there.
     pub(super) fn take_back(&mut self, ports: &mut Ports, queue: QueueKey, cid: u16) -> bool {
         let Some(port) = ports.get(queue) else { return false };
         let is_it = |what: &Waiting| matches!(what, Waiting::Command(sqe) if sqe.cid.get() == cid);

@@ -21,7 +21,7 @@ pub(super) struct Port {
     pub(super) name: QueueKey,
     /// The queue's key at the engine.
     pub(super) key: QueueKey,
-    /// The host whose reads and writes the worker may carry out alone.
+    /// Identity of the host whose reads and writes the worker may execute alone.
     pub(super) reader: Option<Identity>,
     /// Where its commands pend.
     pub(super) standing: Standing,
@@ -40,8 +40,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// Takes over the firmware's state of the queue. The counters to be watched, where the host is known
-    /// for the first time.
+    /// Takes over the firmware's state of the queue. Returns counters to watch when the host becomes known.
     pub(super) fn refresh(&mut self, state: QueueState) -> Option<(Identity, Arc<QueueCounters>)> {
         (self.reader, self.standing, self.size) = (state.reader, state.standing, state.size.into());
         self.head %= self.size;
@@ -69,7 +68,7 @@ impl Port {
         self.head = if self.head + 1 < self.size { self.head + 1 } else { 0 };
     }
 
-    /// A completion goes out; the SQHD that the host is told.
+    /// Counts a completion. Returns the SQHD for the host.
     #[inline]
     pub(super) fn complete(&mut self) -> u16 {
         self.outstanding -= 1;
@@ -106,7 +105,7 @@ impl Ports {
         Self { worker: u32::try_from(worker).expect("below MAX_WORKERS"), ..Self::default() }
     }
 
-    /// Opens a queue that the engine calls `key`. `None`: there is one of that key, or there are too many.
+    /// Opens a queue that the engine calls `key`. `None`: one of that key exists, or there are too many.
     pub(super) fn open(&mut self, key: QueueKey, entries: u16) -> Option<&Port> {
         if self.by_key.contains_key(&key) {
             return None;

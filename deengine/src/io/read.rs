@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads. A worker serves blocks in memory, and blocks that are not mapped, alone: one slot, one answer,
-//! no lock. The firmware serves all other reads.
+//! Reads. A worker alone serves blocks in memory and unmapped blocks, with one slot, one answer and no lock.
+//! The firmware serves all other reads.
 
 use super::worker::Worker;
 use crate::commands::CompletionPermit;
@@ -23,16 +23,16 @@ pub(super) struct Read {
     command: Command,
     /// Pinned.
     pages: Pages,
-    /// When the model has the data at the host.
+    /// Time at which the model has the data at the host.
     done_at: Time,
     /// Blocks that are not mapped: zeros go out.
     unmapped: u32,
 }
 
-/// What a command completes with; gone once its queue is.
+/// The permit and the request of a command; `None` once its queue is gone.
 pub(super) type Command = Option<(CompletionPermit, Authorized<Request>)>;
 
-/// The pages of a read: one is what most have.
+/// The pages of a read. Most reads have one.
 #[derive(Debug)]
 enum Pages {
     One(Option<Ppa>),
@@ -70,14 +70,14 @@ impl Judged {
 #[derive(Debug)]
 enum What {
     Read(Read),
-    /// By its number.
+    /// A write, by its number.
     Write(u32),
 }
 
-/// It is moved twice, in and out of its slot.
+/// A read is moved twice, in and out of its slot.
 const _: () = assert!(size_of::<Option<Read>>() <= 128);
 
-/// The data of a block: its page, where it is, its sum.
+/// The data of a block: its page, its place in memory, its sum.
 pub(super) type Found = (Option<Ppa>, LocalRef, u32);
 
 impl Worker {
@@ -125,7 +125,7 @@ impl Worker {
         true
     }
 
-    /// The modelled firmware takes the judged commands, one after the other.
+    /// Books the judged commands with the modelled firmware, one after the other.
     #[inline]
     pub(super) fn book_judged(&mut self, now: Time) {
         if self.judged.is_empty() {
@@ -151,7 +151,7 @@ impl Worker {
         (self.found, self.judged) = (found, judged);
     }
 
-    /// Books all of these, under one hold of the model's lock.
+    /// Books all of these commands in one hold of the model's lock.
     #[inline]
     fn book(&mut self, judged: &mut [Judged]) {
         let mut bookings = self.shared.ftl.bookings();
@@ -178,14 +178,14 @@ impl Worker {
         self.state().add_busy(busy);
     }
 
-    /// The modelled firmware takes a write.
+    /// Books a write with the modelled firmware.
     pub(super) fn book_write(&mut self, id: u32, arrived: Time) {
         self.judged.push(Judged::write(arrived, id));
         self.book_judged(self.now);
     }
 
-    /// The data of all blocks, at the end of `found`: their pages, and how many are not mapped. `None`
-    /// where one is not plain to read.
+    /// Finds the data of all blocks and appends it to `found`. Returns their pages, and the number of
+    /// unmapped ones. `None` if a block cannot be read on this path.
     #[inline]
     fn find_all(&mut self, request: &Authorized<Request>) -> Option<(Pages, u32)> {
         let (first, blocks) = (request.get().address.vba, request.get().blocks);
@@ -349,7 +349,7 @@ impl Worker {
         }
     }
 
-    /// No command gets a completion any more.
+    /// Forfeits all permits: no command gets a completion any more.
     pub(super) fn forfeit_commands(&mut self) {
         for command in self.commands() {
             if let Some((permit, _)) = command.take() {

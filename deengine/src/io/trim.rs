@@ -16,10 +16,6 @@ use gnstor_proto::nvme::Sqe;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 
-/// Most blocks that the commands of one step unmap; the others go on with the next step. One command may name
-/// a million, and the engine does nothing else meanwhile. As many as a range can have: a chunk.
-pub(crate) const STEP_BLOCKS: u32 = 1 << 12;
-
 /// Dataset Management, CDW11: attribute "deallocate". The other attributes are hints.
 const DSM_DEALLOCATE: u32 = 1 << 2;
 

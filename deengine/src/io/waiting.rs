@@ -5,18 +5,15 @@
 use crate::commands::CompletionPermit;
 use crate::commands::{Accepted, TransferKind, Work, WriteEnd};
 use crate::controller::Ssd;
-use crate::io::Commands;
+use crate::io::state::{Commands, Load};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
-use gnstor_base::controller::Remote;
 use gnstor_base::time::{Span, Time};
-use gnstor_flash::{Loaded, Ppa, Ticket};
-use gnstor_ftl::NotDurable;
+use gnstor_flash::{Loaded, Ticket};
+use gnstor_ftl::{MEDIUM_PAUSE, NotDurable};
 use gnstor_proto::fabrics::Identity;
 use gnstor_proto::status::Refusal;
 
-/// How soon to poll the medium again.
-const MEDIUM_PAUSE: Span = Span::from_ns(2_000);
 /// How soon to try a waiting command again, where the layer does not know better.
 const RETRY_PAUSE: Span = Span::from_ns(20_000);
 /// This pause on a full disk, and where commands wait for syncs only: the layer knows better when those end.
@@ -25,17 +22,8 @@ const LONG_PAUSE: Span = Span::from_ms(2);
 /// Most commands that are tried again at a time.
 const MOST_TRIES: usize = 1024;
 
-/// A page on its way from the medium.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub(crate) command: u32,
-    pub(crate) page: Ppa,
-    pub(crate) remote: Remote,
-    pub(crate) sum: u32,
-}
-
 impl Ssd {
-    /// The command is tried again when the layer has got on.
+    /// Keeps the command, to retry it when the layer has progressed.
     pub(crate) fn wait(&mut self, now: Time, id: u32) {
         self.commands.waiting.push_back(id);
         if !self.commands.is_retrying {
@@ -89,7 +77,7 @@ impl Ssd {
         }
     }
 
-    /// Notes that one thing that the command waited for has ended.
+    /// One of the things for which the command waited has ended.
     pub(crate) fn ended(&mut self, now: Time, id: u32) {
         let Some(command) = self.commands.get_mut(id) else { return };
         command.pending -= 1;
@@ -105,7 +93,7 @@ impl Ssd {
         if !self.commands.waiting.is_empty() {
             self.commands.is_retrying = true;
             let gives_up = self.ftl().gives_up(now);
-            // One client may have as many waiting as its queues hold.
+            // One client may have as many waiting commands as its queues hold.
             for _ in 0..self.commands.waiting.len().min(MOST_TRIES) {
                 let Some(id) = self.commands.waiting.pop_front() else { break };
                 self.try_again(now, id, gives_up);
@@ -215,7 +203,7 @@ impl Ssd {
     }
 }
 
-/// How a client hears that its command waits in vain.
+/// The refusal for a command whose write cannot become durable.
 pub(crate) fn not_durable(why: NotDurable) -> Refusal {
     match why {
         NotDurable::Full => Refusal::CapacityExceeded,

@@ -22,7 +22,7 @@ use super::port::{Port, Ports};
 use super::read::{Found, Judged, Read};
 use super::write::Writes;
 use crate::controller::Ssd;
-use crate::io::slab::{MARK, OTHER_MARK, Slab};
+use crate::io::state::slab::{MARK, OTHER_MARK, Slab};
 use crate::permission::Rules;
 use crate::workers::{MAX_WORKERS, Note, Place, WorkerSet, WorkerState};
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
@@ -51,7 +51,7 @@ pub struct Worker {
     /// Commands that pend, and the list of commands that are taken at a time.
     pub(super) pending: Pending,
     pub(super) burst: Vec<Taken>,
-    /// When to look at what pends: nothing can be taken before.
+    /// Time at which pending commands must be checked. Before that none can be taken.
     pub(super) pending_at: Time,
     pub(super) place: Place,
     /// Commands that may go the worker's own path and wait for the model.
@@ -70,8 +70,8 @@ pub struct Worker {
 }
 
 impl Ssd {
-    /// Divides the SSD among threads: a worker for each, 1 to 255, one where `count` is beyond that. No
-    /// queue may be open.
+    /// Divides the SSD among threads, with a worker for each: 1 to 255, or one if `count` is larger. No queue
+    /// may be open.
     pub fn into_workers(mut self, count: usize) -> Vec<Worker> {
         let count = if (1..MAX_WORKERS).contains(&count) { count } else { 1 };
         let workers = Arc::new(WorkerSet::new(count));
@@ -122,13 +122,19 @@ impl Worker {
         self.shared.lock()
     }
 
+    /// From here on each note that the firmware, or another worker, leaves for this worker calls `wake`: its
+    /// thread may sleep. Only the first call counts.
+    pub fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.state().wake_by(wake);
+    }
+
     /// Frames that it has taken for a client whose data is under way.
     #[cfg(test)]
     pub(crate) fn share_of(&self, client: gnstor_proto::slba::ClientId) -> u32 {
         self.writes.shares.held(client)
     }
 
-    /// `None` where another worker has it.
+    /// `None` if another worker has the lock.
     #[cfg(test)]
     pub(crate) fn try_ssd(&self) -> Option<SsdGuard<'_>> {
         self.shared.try_lock()
@@ -212,7 +218,7 @@ impl Worker {
         self.shared.workers.serves(at)
     }
 
-    /// Fetches the rules anew where they have changed.
+    /// Fetches the rules again if they have changed.
     #[inline]
     pub(super) fn refresh(&mut self) {
         if self.shared.workers.version() != self.version {
@@ -266,7 +272,7 @@ impl Controller for Worker {
         }
         if is_connected {
             self.take_outcomes(now);
-            // Commands that pend came before this one.
+            // Pending commands came before this one.
             self.dispatch_pending(now);
             if self.is_busy(now) {
                 let is_begun =
@@ -286,8 +292,9 @@ impl Controller for Worker {
         }
     }
 
-    /// The map's buckets for all reads first, then the records of the pages found there: two waits for
-    /// memory, not two for each command. Writes look for them when they are committed.
+    /// Prefetches the map's buckets for all reads first, and then the records of the pages found there. So
+    /// there are two waits for memory, and not two for each command. Writes look up their blocks at the
+    /// commit.
     fn announce(&mut self, commands: &[Sqe]) {
         self.announce_reads(commands.iter());
     }
@@ -324,8 +331,8 @@ impl Controller for Worker {
         self.now = now;
         self.shared.workers.saw(now);
         self.refresh();
-        // Writes that the modelled firmware takes now have their data: they are committed with all that has
-        // arrived.
+        // Writes that the modelled firmware takes now have their data. They are committed together with all
+        // others that have arrived.
         self.dispatch_pending(now);
         self.commit_arrived(now);
         let workers = &self.shared.workers;
@@ -344,7 +351,7 @@ impl Controller for Worker {
             ssd.watch_flash(now);
             ssd.count_on(now);
         }
-        // The worker that holds the lock does this maintenance, or says when it is due.
+        // The worker that holds the lock does this maintenance, or sets the time for it.
         if now >= workers.alarm()
             && let Some(mut ssd) = self.shared.try_lock()
         {

@@ -29,7 +29,7 @@ use crate::commands::shares::Shares;
 use crate::commands::{TransferKind, Work, WriteEnd};
 use crate::controller::Ssd;
 use crate::controller::refusal_of;
-use crate::io::slab::Slab;
+use crate::io::state::slab::Slab;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission};
 use crate::workers::combining::CommitOutcome;
@@ -52,28 +52,28 @@ const FULL_PAUSE: Span = Span::from_ms(2);
 pub(super) struct Writes {
     pub(super) commands: Slab<Write>,
     pulls: Slab<Pull>,
-    /// Writes whose data is there, oldest first.
+    /// Writes whose data has arrived, oldest first.
     pub(super) arrived: Vec<u32>,
-    /// Until when the oldest of them waits for room, and whether there was none the last time.
+    /// Time until which the oldest one waits for room, and whether there was none at the last try.
     pub(super) stalled_until: Time,
     pub(super) is_stalled: bool,
     /// The submitted writes, oldest first, and those among them that are to be refused.
     pub(super) submitted: Vec<Submitted>,
     pub(super) outcomes: Vec<CommitOutcome>,
-    /// Submitted writes that are to be submitted once more.
+    /// Submitted writes that must be submitted again.
     pub(super) again: Vec<u32>,
     /// Blocks of writes that the modelled firmware has not taken.
     pub(super) waiting: usize,
     /// Tries of the layer's lock that found it taken, since the last commit.
     pub(super) looks: u32,
-    /// Frames whose data is under way, by client.
+    /// Frames whose data is in flight, by client.
     pub(super) shares: Shares,
     /// Reused lists.
     pub(super) spare: Vec<Vec<NewBlock>>,
 }
 
 impl Writes {
-    /// The writes of one worker where there are so many.
+    /// The writes of one of `workers` workers.
     pub(super) fn beside(workers: usize) -> Self {
         Self {
             shares: Shares::of(workers),
@@ -92,15 +92,15 @@ impl Writes {
     }
 }
 
-/// A write whose data is under way, or has arrived.
+/// A write whose data is in flight or has arrived.
 #[derive(Debug)]
 pub(super) struct Write {
-    /// What is answered; gone once the queue is.
+    /// The command to complete; `None` once its queue is gone.
     pub(super) command: Command,
     pub(super) blocks: Vec<NewBlock>,
     pub(super) stage: Stage,
-    /// The time since which all of the data is there. The model commits the write then, however late the
-    /// worker gets to it.
+    /// Time since which all of the data has been there. The model commits the write at this time, however
+    /// late the worker is.
     pub(super) data_at: Time,
     /// Blocks whose transfers have not ended.
     pub(super) pending: u32,
@@ -114,15 +114,15 @@ pub(super) struct Write {
     pub(super) is_stalled: bool,
 }
 
-/// It is moved twice, in and out of its slot.
+/// A write is moved twice, in and out of its slot.
 const _: () = assert!(size_of::<Option<Write>>() <= 160);
 
-/// What the modelled firmware has to do with a write.
+/// Progress of a write in the modelled firmware.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    /// It has been busy since this write arrived; the data is pulled meanwhile.
+    /// The firmware has been busy since the write arrived. Meanwhile the worker pulls the data.
     Waits { arrived: Time },
-    /// It has checked the write by then.
+    /// The firmware has checked the write at this time.
     Accepted(Time),
 }
 
@@ -147,12 +147,12 @@ pub(super) struct Submitted {
 #[derive(Debug)]
 pub(super) struct Pull {
     write: u32,
-    /// Which block of the write.
+    /// Index of the block in the write.
     index: u32,
 }
 
 impl Writes {
-    /// When there is something to do for writes that have arrived.
+    /// Time at which writes that have arrived need work.
     #[inline]
     pub(super) fn wants(&self) -> Option<Time> {
         match (self.submitted.is_empty(), self.arrived.is_empty()) {
@@ -171,7 +171,7 @@ impl Writes {
         }
     }
 
-    /// There is no room for the write now.
+    /// Notes that there is no room for the write now.
     pub(super) fn stall(&mut self, id: u32, now: Time, is_full: bool) {
         let pause = if is_full { FULL_PAUSE } else { STALL_PAUSE };
         (self.stalled_until, self.is_stalled) = (now + pause, true);
@@ -185,7 +185,7 @@ impl Writes {
         self.stalled_until = Time::ZERO;
     }
 
-    /// What the writes under way are to answer.
+    /// The commands of the writes in flight.
     pub(super) fn commands(&mut self) -> impl Iterator<Item = &mut Command> {
         self.commands.iter_mut().map(|write| &mut write.command)
     }
@@ -208,8 +208,8 @@ impl Worker {
         true
     }
 
-    /// Begins a write that finds the modelled firmware busy, so that its data is there when the firmware
-    /// takes it. `false`: it is no such write, or there is no room, and nothing has happened.
+    /// Begins a write while the modelled firmware is busy, so that its data is there when the firmware takes
+    /// it. `false`: it is no such write or there is no room, and nothing has happened.
     #[inline]
     pub(super) fn pull_ahead(&mut self, now: Time, queue: QueueKey, identity: Identity, sqe: &Sqe) -> bool {
         sqe.opcode == nvme::io::WRITE
@@ -217,8 +217,8 @@ impl Worker {
             && self.begin_write(now, now, queue, identity, sqe).is_some()
     }
 
-    /// Takes frames for the data and pulls it, if the write is plainly allowed and there is room;
-    /// otherwise nothing has happened.
+    /// Takes frames for the data and pulls it, if the rules plainly allow the write and there is room.
+    /// Otherwise nothing happens.
     #[inline]
     fn begin_write(
         &mut self,
@@ -277,7 +277,7 @@ impl Worker {
         Some(id)
     }
 
-    /// Takes frames for so many blocks, if so many are free.
+    /// Takes frames for `count` blocks, if so many are free.
     fn take_blocks(&mut self, count: u32) -> Option<Vec<NewBlock>> {
         let mut blocks = self.writes.spare.pop().unwrap_or_default();
         self.shared.ftl.take_frames(count, |frame| blocks.push(NewBlock { frame, sum: 0 }));
@@ -289,7 +289,7 @@ impl Worker {
         Some(blocks)
     }
 
-    /// Takes the end of a transfer of a block.
+    /// Handles the end of the transfer of a block.
     #[inline]
     pub(super) fn end_pull(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         self.take_outcomes(now);
@@ -321,7 +321,7 @@ impl Worker {
         }
     }
 
-    /// The modelled firmware has taken a write. If its data is there, it is to be committed.
+    /// The modelled firmware has taken a write. If its data is there, the write is ready for its commit.
     #[inline]
     pub(super) fn go_on(&mut self, id: u32) {
         if self.writes.commands.get_mut(id).is_some_and(|write| write.pending == 0) {
@@ -340,7 +340,7 @@ impl Worker {
         }
     }
 
-    /// The data of a write is not wanted.
+    /// Releases the frames of a write whose data is not needed.
     pub(super) fn release_frames(&mut self, blocks: Vec<NewBlock>) {
         blocks.iter().for_each(|block| self.shared.ftl.give_frame(block.frame));
         self.keep_list(blocks);
@@ -364,7 +364,7 @@ impl Ssd {
         self.pull_write(command, end);
     }
 
-    /// Takes frames for the write's data and has it pulled; without frames the write waits for some.
+    /// Takes frames for the write's data and pulls it. Without free frames the write waits.
     pub(crate) fn pull_write(&mut self, command: Accepted, mut end: WriteEnd) {
         let Accepted { now, at: accepted, permit } = command;
         let first = *end.request.get();

@@ -11,11 +11,11 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::{RawTombstone, VolumeEntry};
 
-/// A daemon's term is at most so far above the last.
+/// Largest step from the last term to a new one.
 const TERM_JUMP: u64 = 1 << 32;
 
 impl Table {
-    /// Takes note of a daemon's term; a lower one than seen before is refused (protocol rule 3).
+    /// Stores a daemon's term. Refuses one that is lower than an earlier one (protocol rule 3).
     pub(crate) fn take_term(&mut self, term: u64) -> Result<(), Refused> {
         if term < self.term {
             return Err(Refusal::StaleTerm.into());
@@ -84,7 +84,7 @@ impl Table {
         self.check_chmod(&entry)?;
         let slot = self.rules.slot_of(entry.vid).ok_or(Refusal::VolumeAbsent)?;
         let used = &mut self.uses[usize::from(slot)];
-        // The same limits go on where they are: a renewal of the lease fills no bucket.
+        // Unchanged limits keep their buckets: a renewal of the lease does not fill them.
         if entry.limits != used.rate.limits() {
             used.rate = Rate::new(entry.limits);
         }
@@ -118,7 +118,7 @@ impl Table {
         Ok(Some(VolumeEntry { deleting: true, version, term, ..entry.clone() }))
     }
 
-    /// VOLUME DELETE: takes what [`Self::check_delete`] has made.
+    /// VOLUME DELETE: stores the entry that [`Self::check_delete`] made.
     pub(crate) fn mark_deleting(&mut self, entry: &VolumeEntry) {
         let Some(slot) = self.rules.slot_of(entry.vid) else { return };
         if self.rules.volume(entry.vid).is_some_and(|volume| volume.entry != *entry) {
@@ -148,12 +148,12 @@ impl Table {
         Ok(())
     }
 
-    /// The serving lease ends then, given by a daemon or by voters.
+    /// Sets the end of the serving lease, which a daemon or voters gave.
     pub(crate) fn end_lease(&self, until: Time) {
         self.workers.end_lease_at(until);
     }
 
-    /// When the serving lease ends.
+    /// End of the serving lease.
     pub(crate) fn lease_end(&self) -> Time {
         self.workers.lease_end()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The fleet map as one SSD sees it: where it stands in each placement group.
+//! The fleet map from the view of one SSD: its place in each placement group.
 
 use crate::request::Refused;
 use gnstor_durable::SsdIdentity;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// The metadata has this instead of the epoch of a map that is lost: no map is newer.
 pub(crate) const UNKNOWN_EPOCH: u64 = u64::MAX - 1;
 
-/// Stands for the place of an SSD that takes over another one's.
+/// Marks the place of an incoming SSD, which takes over another SSD's place.
 const INCOMING: usize = usize::MAX;
 
 /// The map an SSD holds, and its own row in it.
@@ -24,29 +24,29 @@ pub struct Fleet {
     /// As MAP GET delivers it: hosts may ask often, and a map is up to a MiB.
     bytes: Arc<[u8]>,
     own: Option<u16>,
-    /// The map gives places to this content: it names this SSD and incarnation as one that takes part.
+    /// The map gives places to this content: it names this SSD and incarnation, and says that it takes part.
     serves: bool,
     /// States of SSDs that groups are judged by.
     has_absent: bool,
     has_full: bool,
-    /// This SSD has lost writes, so it takes part as a filling one, even if the map says otherwise.
+    /// This SSD has lost writes. So it takes part as a filling one, even if the map says otherwise.
     filling: bool,
-    /// Groups and places that this SSD fills; [`INCOMING`] stands for one that it takes over.
+    /// Groups and places that this SSD fills. [`INCOMING`] marks a place that it takes over.
     fills: Vec<(u32, usize)>,
-    /// This SSD stands in for another one, and refuses writes, too.
+    /// This SSD replaces one that cannot be used, and refuses writes, too.
     stands_in: bool,
 }
 
 /// An SSD's part in the replicas of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// None: the block is not this SSD's.
+    /// The block does not belong to this SSD.
     Absent,
-    /// It takes writes and does not serve reads yet.
+    /// The SSD takes writes and does not serve reads yet.
     Filling,
-    /// It serves; `first` where no serving member comes before it.
+    /// The SSD serves.
     Serving {
-        /// The one that readers beside a writer ask (protocol rule 7).
+        /// It is the SSD that readers beside a writer ask (protocol rule 7).
         first: bool,
     },
 }
@@ -72,7 +72,7 @@ impl Fleet {
         Self { known, bytes, own, serves, has_absent, has_full, filling, fills, stands_in: false }
     }
 
-    /// Whether this SSD stands in for one that cannot be used.
+    /// Sets whether this SSD replaces one that cannot be used.
     #[must_use]
     pub(crate) fn standing_in(self, stands_in: bool) -> Self {
         Self { stands_in, ..self }
@@ -82,7 +82,7 @@ impl Fleet {
         self.stands_in
     }
 
-    /// Whether the map gives its places to this SSD's content. Format 2 does not say: it gives them to any.
+    /// Whether the map gives its places to this SSD's content. A map of format 2 gives them to any content.
     pub(crate) fn serves(&self) -> bool {
         self.serves || self.stands_in
     }
@@ -108,8 +108,8 @@ impl Fleet {
         Ok(())
     }
 
-    /// Whether an SSD of the block's group is full, so that only mapped blocks are written (rule 15). A place
-    /// that fills does not know which blocks are mapped: it takes them all.
+    /// Whether an SSD of the block's group is full, so that only mapped blocks may be written (rule 15). A
+    /// place that fills does not know which blocks are mapped, so it takes all writes.
     pub(crate) fn only_mapped(&self, entry: &VolumeEntry, vba: u32) -> bool {
         let AnyMap::Three(map) = self.map() else { return false };
         let is_full = |member: Member| map.state(member.ssd) == Some(State3::Full);
@@ -127,8 +127,8 @@ impl Fleet {
         !self.fills.is_empty() && self.place(entry, vba) == Place::Filling
     }
 
-    /// Index of the SSD whose copy of a block is right: the group's first. A volume whose places do not reach
-    /// to the first has the serving ones below, which all have what was acknowledged.
+    /// Index of the SSD whose copy of a block is right: the group's first. If the first is not among the
+    /// volume's places, any serving one of these is right: they all have what was acknowledged.
     pub(crate) fn source(&self, entry: &VolumeEntry, vba: u32) -> Option<u16> {
         let AnyMap::Three(map) = self.map() else { return None };
         let group = group_in(map, entry, vba);
@@ -136,7 +136,7 @@ impl Fleet {
         map.first(group, entry.replicas).or_else(|| serving().map(|member| member.ssd))
     }
 
-    /// The SSDs that serve a block, this one left out; the one whose copy is right comes first.
+    /// The SSDs that serve a block, without this one. The one whose copy is right comes first.
     pub(crate) fn serving_peers(&self, entry: &VolumeEntry, vba: u32) -> Vec<u16> {
         let AnyMap::Three(map) = self.map() else { return Vec::new() };
         let members = map.replicas(group_in(map, entry, vba), entry.replicas);
@@ -153,8 +153,8 @@ impl Fleet {
         map.replicas(group_in(map, entry, vba), entry.replicas).any(|member| member.ssd == ssd)
     }
 
-    /// Whether a map that is offered may follow this one. A map of format 3 names its array, and only maps of
-    /// that array follow it. One of format 2 names none.
+    /// Whether an offered map may follow this one. A map of format 3 names its array, and only maps of that
+    /// array may follow it. A map of format 2 names none.
     pub(crate) fn check_array(&self, offered: &AnyMap) -> Result<(), Refused> {
         let is_ours = match (self.map(), offered) {
             (AnyMap::Two(_), _) => true,
@@ -179,7 +179,7 @@ impl Fleet {
         self.own
     }
 
-    /// Its bytes.
+    /// The encoded map.
     pub(crate) fn bytes(&self) -> &Arc<[u8]> {
         &self.bytes
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who renewed the serving lease last ([`crate::admin`]: `lease.rs`).
+//! The last renewal of the serving lease ([`crate::admin`]: `lease.rs`).
 
 use crate::request::Refused;
 use gnstor_proto::status::Refusal;
@@ -10,7 +10,7 @@ use gnstor_proto::status::Refusal;
 pub(crate) struct LastRenewal(Option<(u64, u64)>);
 
 impl LastRenewal {
-    /// Takes a renewal whose term the table has accepted.
+    /// Accepts a renewal whose term the table has accepted.
     pub(crate) fn take(&mut self, term: u64, version: u64) -> Result<(), Refused> {
         if self.0.is_some_and(|last| (term, version) < last) {
             return Err(Refusal::StaleVersion.into());

@@ -41,7 +41,7 @@ pub struct Authorized<T> {
 }
 
 impl<T> Authorized<T> {
-    /// What was allowed.
+    /// The allowed request.
     pub fn get(&self) -> &T {
         &self.inner
     }
@@ -56,7 +56,7 @@ impl<T> Authorized<T> {
         self.generation
     }
 
-    /// Which state of the volume's entry allowed it; grows with every change.
+    /// Serial of the entry's state that allowed it. It grows with every change.
     pub fn serial(&self) -> u64 {
         self.serial
     }
@@ -98,10 +98,10 @@ impl Table {
     }
 
     /// Judges an authorised request again, when its data is there and before it changes anything. Entry,
-    /// lease and map may have changed while it waited (protocol rules 2 and 8).
+    /// lease and map may have changed meanwhile (protocol rules 2 and 8).
     ///
     /// # Errors
-    /// As [`Self::authorise`]; `UnknownVolume` where the volume id has a new life.
+    /// As [`Self::authorise`]; `UnknownVolume` if the volume id belongs to a new volume.
     pub fn confirm(
         &self,
         now: Time,
@@ -143,7 +143,7 @@ impl Table {
         }
     }
 
-    /// Where the request is counted.
+    /// The counter of the request.
     fn count_of(&mut self, request: &Authorized<Request>) -> Option<&mut u32> {
         // A volume goes only when nothing is in flight, but its slot may have been taken over after a
         // forced fence.

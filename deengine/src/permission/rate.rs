@@ -24,7 +24,7 @@ struct Bucket {
 }
 
 impl Bucket {
-    /// Takes what `cost` of time brings; when that much is there.
+    /// Takes `cost` from the bucket. Returns the time at which that much is available.
     fn take(&mut self, now: Time, cost: Span) -> Time {
         let full_at = self.full_at.max(now);
         let ahead = Span::from_ps(BURST.as_ps().saturating_sub(cost.as_ps()));
@@ -33,7 +33,7 @@ impl Bucket {
     }
 }
 
-/// The limits of one volume and what it has used of them.
+/// The limits of one volume, and how much of them it has used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Rate {
     limits: Limits,

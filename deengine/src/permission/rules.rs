@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a check asks: the volumes' entries and the fleet map. None of it changes while commands come and go,
-//! so the workers of an SSD share one copy and read it without a lock. A change makes a new one
-//! ([`crate::workers::WorkerSet`]). When the serving lease ends, the caller says: that changes often.
+//! The data for a check: the volumes' entries and the fleet map. Commands do not change it, so the workers of
+//! an SSD share one copy and read it without a lock. A change makes a new copy
+//! ([`crate::workers::WorkerSet`]). The caller passes the end of the serving lease, which changes often.
 
 use super::Authorized;
 use super::volume::VolumeRules;
@@ -129,7 +129,7 @@ impl Rules {
         unchecked
     }
 
-    /// Slot and rules of the volume, where the request is allowed.
+    /// Slot and rules of the volume, if the request is allowed.
     pub(super) fn check(
         &self,
         now: Time,
@@ -170,7 +170,7 @@ impl Rules {
         }
         let (place, map_epoch) = (fleet.place(entry, vba), fleet.map().wire_epoch());
         match request.verb {
-            // A read goes on to another copy; a write has to be on all.
+            // A client reads from another copy instead; a write must reach all copies.
             _ if fleet.stands_in() && place != Place::Absent => {
                 return Err(Refused::at(Refusal::CopyUnusable, map_epoch));
             }
@@ -192,7 +192,7 @@ impl Rules {
         self.find(vid).map(|(_, volume)| volume)
     }
 
-    /// The state of the entry in a slot, where there is one.
+    /// Serial of the entry in a slot, if there is one.
     #[inline]
     pub(crate) fn serial(&self, slot: u16) -> Option<u64> {
         self.volumes.get(usize::from(slot))?.as_ref().map(|volume| volume.serial)
@@ -224,7 +224,7 @@ impl Rules {
             .filter_map(|&slot| Some((slot, self.volumes.get(usize::from(slot))?.as_deref()?)))
     }
 
-    /// The first slot that is free; one behind the last where none is.
+    /// The first free slot; the one after the last if none is free.
     pub(super) fn free_slot(&self) -> usize {
         self.volumes.iter().position(Option::is_none).unwrap_or(self.volumes.len())
     }
@@ -240,7 +240,7 @@ impl Rules {
         self.volumes[slot] = Some(Arc::new(volume));
     }
 
-    /// Takes a volume out; its slot.
+    /// Removes a volume. Returns its slot.
     pub(super) fn remove(&mut self, vid: Vid) -> Option<(u16, Arc<VolumeRules>)> {
         let slot = self.slot_of(vid)?;
         Arc::make_mut(&mut self.by_vid)[usize::from(vid.get())] = NO_SLOT;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD remembers of volumes that are gone.
+//! What an SSD remembers of deleted volumes.
 //!
-//! * for good: the last generation of each volume id, which no later volume may have (protocol rule 10);
-//! * for a day: the ids of the requests that last changed it. By them a daemon that has restarted tells a
-//!   request that comes again from a new one (rule 12).
+//! * For ever: the last generation of each volume id. No later volume may have it (protocol rule 10).
+//! * For a day: the ids of the requests that last changed the volume. With them a restarted daemon recognises
+//!   a repeated request (rule 12).
 
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::Tombstone;
@@ -11,7 +11,7 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{RawTombstone, TOMBSTONE_HOURS, VolumeEntry};
 use std::collections::{BTreeMap, VecDeque};
 
-/// How long request ids are kept.
+/// Time for which request ids are kept.
 const MEMORY: Span = Span::from_ms(TOMBSTONE_HOURS * 3_600_000);
 /// Most volumes remembered with their request ids; the oldest go first.
 const MAX_RECENT: usize = 1 << 16;
@@ -31,7 +31,7 @@ struct Recent {
 #[derive(Debug, Default)]
 pub(crate) struct Tombstones {
     generations: BTreeMap<Vid, u32>,
-    /// In the order in which they died.
+    /// In the order of their deletion.
     recent: VecDeque<Recent>,
 }
 

@@ -28,7 +28,7 @@ impl Readers {
         Self { any: entry.any_reader, list: list.into_boxed_slice() }
     }
 
-    /// As [`VolumeEntry::may_read`], in at most ten steps.
+    /// As [`VolumeEntry::may_read`], with at most ten comparisons.
     #[inline]
     pub(super) fn allow(&self, client: ClientId) -> bool {
         self.any || self.list.binary_search(&client).is_ok()
@@ -46,7 +46,7 @@ pub(crate) struct VolumeRules {
     pub(super) recalled: bool,
     /// The client that held the write lease before. It is refused with "held by another" or "expired".
     pub(super) former_writer: Option<ClientId>,
-    /// Which state of the entry this is; the table's serials never repeat.
+    /// Serial of this state of the entry. The table never uses a serial again.
     pub(super) serial: u64,
 }
 
@@ -103,8 +103,8 @@ impl VolumeRules {
         }
     }
 
-    /// Replicas may differ in what this client must not see: beside a writer, and until the volume is settled
-    /// after one (rule 7a).
+    /// Whether replicas may differ in a way that this client must not see. That is so while the volume has a
+    /// writer, and after that until it is settled (rule 7a).
     fn may_differ(&self, now: Time, client: ClientId) -> bool {
         let may_write = self.recalled || self.lease_runs(now);
         self.entry.unsettled || may_write && self.entry.writer != Some(client)
@@ -134,17 +134,17 @@ fn lease_end(entry: &VolumeEntry, now: Time) -> Time {
     if entry.lease_ms == 0 { Time::ZERO } else { now + Span::from_ms(entry.lease_ms.into()) }
 }
 
-/// What changes with a volume's commands.
+/// State that changes with a volume's commands.
 #[derive(Debug, Default)]
 pub(super) struct Use {
     pub(super) rate: Rate,
     pub(super) counters: Counters,
     pub(super) in_flight: u32,
-    /// In flight, but judged by an entry that has been replaced.
+    /// Commands in flight that were judged by an older entry.
     pub(super) in_flight_older: u32,
-    /// When the entry was last replaced, as the workers count it.
+    /// Version of the workers' rules at which the entry was last replaced.
     pub(super) aged_at: u64,
-    /// What the workers had done in this slot before the volume took it.
+    /// The workers' counts in this slot before the volume took it.
     pub(super) done_before: Done,
 }
 

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! PEER READ: this SSD as the first of groups tells other members what it holds.
+//! PEER READ: this SSD, as the first of groups, tells other members which blocks it has.
 
 use super::apply::held;
 use super::digest::{leaves_of, of_chunks};
-use super::pace::Work;
-use crate::admin::identify::Delivered;
-use crate::commands::CompletionPermit;
+use super::state::Work;
+use crate::commands::{CompletionPermit, Delivered};
 use crate::controller::Ssd;
 use crate::permission::fleet::{Fleet, Place};
 use crate::request::Refused;
@@ -23,7 +22,7 @@ use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row, Wanted};
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 
-/// Most blocks that one hold of the layer's lock looks at.
+/// Largest number of blocks in one hold of the layer's lock.
 const AT_ONCE: usize = 64;
 
 impl Ssd {
@@ -40,7 +39,7 @@ impl Ssd {
         match (answer, u32::try_from(read.bytes())) {
             (Ok(((data, rows), done)), Ok(bytes)) => {
                 let answer = Delivered { bytes, dw0: rows, at: done };
-                self.deliver_at(now, permit, sqe, answer, &data);
+                self.deliver(now, permit, sqe, answer, &data);
             }
             (Err(refused), _) => self.refuse(permit, read.vid.get(), refused, now),
             (_, Err(_)) => self.refuse(permit, read.vid.get(), Refusal::InvalidField.into(), now),
@@ -74,7 +73,7 @@ impl Ssd {
         }
         let is_told = |vba| tells(fleet, entry, vba, asker, read.of_any);
         let blocks = of_chunks(entry, read.blocks(), is_told);
-        // Each block that is asked for with its data has a row.
+        // Each block whose data is requested has a row.
         let is_whole = !matches!(read.wanted, Wanted::Blocks(_)) || blocks.iter().copied().eq(read.blocks());
         if is_whole { Ok(blocks) } else { Err(Refused::at(Refusal::WrongTarget, map.wire_epoch())) }
     }
@@ -105,7 +104,7 @@ impl Ssd {
         (data, leaves)
     }
 
-    /// Row and data of a block are those of one page.
+    /// Reads row and data of a block from the same page.
     fn with_data(
         &mut self,
         now: Time,

@@ -2,8 +2,8 @@
 //! What a walk makes of an answer: each block is judged by `gnstor_fleet::fill` while the layer is locked, so
 //! no client's write comes in between.
 
-use super::pace::Work;
-use super::{NO_ROOM, Name, PAUSE, Walk, Window};
+use super::state::{Name, Walk, Window, Work};
+use super::{NO_ROOM, PAUSE};
 use crate::controller::Ssd;
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
@@ -15,22 +15,22 @@ use gnstor_proto::checksum::block_sum;
 use gnstor_proto::pull::{DATA_AT, Kind, PeerRead, Row, Wanted};
 use std::collections::BTreeMap;
 
-/// What became of a block.
+/// Result for a block.
 enum Outcome {
-    /// The block stays as it is.
+    /// The block does not change.
     Same,
     /// The block got the other SSD's content by this transaction.
     Replaced(Seq, Time),
-    /// The other's data is needed.
+    /// The other SSD's data is needed.
     Differs,
 }
 
 pub(super) type Page = [u8; BLOCK_BYTES as usize];
 
-/// What another SSD answered to a question.
+/// The answer of another SSD.
 pub(super) struct PeerAnswer<'a> {
     pub(super) read: &'a PeerRead,
-    /// Rows that it says are in `data`.
+    /// Number of rows that it claims to be in `data`.
     pub(super) rows: u32,
     pub(super) data: &'a [u8],
 }
@@ -40,8 +40,8 @@ impl<'a> PeerAnswer<'a> {
         Row::decode_all(self.data, usize::try_from(self.rows).ok()?)
     }
 
-    /// The rows, each with its block where it has one. `None`: they are not what was asked for, or a block
-    /// does not match its sum.
+    /// The rows, each with its block if it has one. `None`: they are not the requested ones, or a block does
+    /// not match its sum.
     pub(super) fn rows_with_blocks(&self) -> Option<Vec<(Row, Option<&'a Page>)>> {
         let rows = self.rows()?;
         if !rows.iter().map(|row| row.block).eq(self.read.blocks()) {
@@ -57,10 +57,10 @@ impl<'a> PeerAnswer<'a> {
     }
 }
 
-/// A block as another SSD has it.
+/// The other SSD's copy of a block.
 struct Theirs<'a> {
     row: Row,
-    /// Its data and their sum, where they are needed.
+    /// The data and its sum, if they are needed.
     page: Option<(&'a Page, u32)>,
 }
 
@@ -80,7 +80,7 @@ pub(super) fn theirs(row: Option<&Row>) -> Held {
     }
 }
 
-/// Judges a block, and makes it the other's where that is right and the data is there or not needed.
+/// Judges a block. Replaces it by the other SSD's copy if that is right and needs no data or has it.
 fn judge(
     commits: &mut Commits<'_>,
     now: Time,
@@ -117,7 +117,7 @@ fn judge(
     Ok(outcome)
 }
 
-/// Data that does not have this sum: a page with it gives a media error for good, as one that rotted.
+/// Data that does not match this sum. A page with it is a permanent media error, like a rotten one.
 fn other_than(sum: u32) -> &'static [u8; BLOCK_BYTES as usize] {
     static PAGES: [[u8; BLOCK_BYTES as usize]; 2] = [[0; BLOCK_BYTES as usize], [0xFF; BLOCK_BYTES as usize]];
     &PAGES[usize::from(block_sum(&PAGES[0]) == sum)]
@@ -212,8 +212,7 @@ impl Ssd {
         Some(())
     }
 
-    /// Takes one block with its data, and returns when the write buffer has it. `None`: there is no room for
-    /// it now.
+    /// Writes one block with its data. Returns when the write buffer has it. `None`: there is no room now.
     fn take_block(
         &mut self,
         now: Time,

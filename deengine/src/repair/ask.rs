@@ -2,9 +2,9 @@
 //! Questions of a repair to other SSDs, and their answers.
 
 use super::apply::PeerAnswer;
-use super::{MARK, Name, Open, PATIENCE, PAUSE, Window};
-use crate::admin::QUESTION;
-use crate::commands::scratch::Owner;
+use super::state::{Name, Open, Window};
+use super::{MARK, PATIENCE, PAUSE};
+use crate::commands::scratch::{Owner, QUESTION};
 use crate::controller::Ssd;
 use gnstor_base::controller::{AskId, Effect, Question};
 use gnstor_base::time::Time;
@@ -38,7 +38,7 @@ impl Ssd {
         Some(ask)
     }
 
-    /// Gives up the questions whose time is over. Returns when the time of the next one is.
+    /// Gives up the questions whose time is over. Returns the deadline of the next one.
     pub(super) fn end_late_questions(&mut self, now: Time) -> Time {
         let late = self.repair.open.iter().filter(|(_, open)| open.until <= now);
         let late: Vec<AskId> = late.map(|(ask, _)| *ask).collect();

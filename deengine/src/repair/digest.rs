@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Digests: where 64 blocks of two SSDs have the same, nothing is listed. A digest is compared while the
-//! layer is locked, so no client's write comes in between.
+//! Digests: if 64 blocks of two SSDs are the same, no rows are listed. The layer is locked during the
+//! comparison, so no client's write comes in between.
 
-use super::{Name, Walk, Window};
+use super::state::{Name, Walk, Window};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
 use gnstor_proto::pull::LEAF;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::VecDeque;
 
-/// The blocks for which `is_meant` holds. All blocks of a chunk are of one group, so each chunk is judged
-/// once.
+/// The blocks for which `is_meant` holds. All blocks of a chunk are in one group, so it is called once for
+/// each chunk.
 pub(super) fn of_chunks(
     entry: &VolumeEntry,
     blocks: impl Iterator<Item = u32>,

@@ -19,33 +19,29 @@ mod apply;
 mod ask;
 mod digest;
 mod order;
-mod pace;
 mod scrub;
 mod settle;
+pub(crate) mod state;
 mod walk;
 
-use crate::commands::scratch::Buffer;
 use crate::controller::Ssd;
 use gnstor_base::controller::AskId;
 use gnstor_base::time::{Span, Time};
-use gnstor_durable::Seq;
 use gnstor_proto::placement::Rows;
-use gnstor_proto::pull::{MOST_BLOCKS, PeerRead};
+use gnstor_proto::pull::MOST_BLOCKS;
 use gnstor_proto::repair::{FillLog, FillState};
 use gnstor_proto::slba::Vid;
-use std::collections::{BTreeMap, VecDeque};
+use state::{Name, Walk, Work};
 
 /// Windows of a walk that are open at a time.
 const WINDOWS: usize = 4;
 const _: () = assert!(MOST_BLOCKS <= 64, "a window's question is a mask");
 /// An SSD that does not answer, or refuses, is asked again after this time.
 const PAUSE: Span = Span::from_ms(20);
-/// Where the layer has no room for a block, the block is asked for again after this time.
+/// Pause before a block is requested again, if the layer has no room for it.
 const NO_ROOM: Span = Span::from_ms(2);
 /// A question that has no answer after this time gets none.
 const PATIENCE: Span = Span::from_ms(2000);
-/// Times that a block is asked for that the other SSD cannot read.
-const TRIES: u32 = 3;
 /// Time after which the walk looks whether all that it took over is durable.
 const DURABLE_POLL: Span = Span::from_ms(1);
 /// How soon a fill that is paused looks whether a new term has ended that.
@@ -53,128 +49,13 @@ const PAUSED_POLL: Span = Span::from_ms(100);
 /// The top bit of a question's name: it is of a repair.
 const MARK: u32 = 1 << 31;
 
-/// Whether a question is one of a repair.
+/// Whether a question belongs to a repair.
 pub(crate) fn is_of_repair(ask: AskId) -> bool {
     ask.0 & MARK != 0
 }
 
-/// Which walk.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Name {
-    Fill,
-    Settle(Vid),
-    Scrub,
-}
-
-/// Blocks of one volume that are compared with one SSD's.
-#[derive(Debug)]
-struct Window {
-    vid: Vid,
-    generation: u32,
-    first: u32,
-    blocks: u32,
-    /// Index of the SSD that is asked.
-    peer: u16,
-    /// Whether its digests have come.
-    is_digested: bool,
-    /// First block and number of blocks of the parts whose digests differ: their rows are to be compared.
-    to_list: VecDeque<(u32, u32)>,
-    /// Blocks whose data is to be fetched, ascending.
-    pull: VecDeque<u32>,
-    ask: Option<AskId>,
-    retry_at: Time,
-    /// The SSD did not answer, or refused.
-    waits: bool,
-    /// A block that the SSD could not read, and how often it was asked for.
-    tried: (u32, u32),
-}
-
-impl Window {
-    /// Notes that the SSD could not read a block once more. Returns whether it was the last try.
-    fn gives_up(&mut self, block: u32) -> bool {
-        let before = if self.tried.0 == block { self.tried.1 } else { 0 };
-        self.tried = (block, before + 1);
-        before + 1 >= TRIES
-    }
-
-    fn is_done(&self) -> bool {
-        self.is_digested && self.to_list.is_empty() && self.pull.is_empty() && self.ask.is_none()
-    }
-}
-
-/// One walk over the blocks of all volumes, or of one.
-#[derive(Debug)]
-struct Walk {
-    /// Volume and block to go on with; `None`: all have their windows.
-    next: Option<(Vid, u64)>,
-    windows: Vec<Window>,
-    /// Ranges that were under way when a newer map came: another SSD may decide there now.
-    again: Vec<(Vid, u64)>,
-    /// Blocks of the volumes whose windows have begun.
-    walked: u64,
-    pulled: u64,
-    /// Blocks among the pulled ones that the other SSD could not read.
-    unreadable: u64,
-    /// The last transaction that the walk made.
-    last: Seq,
-    is_durable: bool,
-    /// State of the volume's entry that a settle is for.
-    serial: u64,
-}
-
-impl Walk {
-    fn from(vid: Vid, serial: u64) -> Self {
-        let (windows, again, next) = (Vec::new(), Vec::new(), Some((vid, 0)));
-        let (walked, pulled, unreadable, last, is_durable) = (0, 0, 0, 0, false);
-        Self { next, windows, again, walked, pulled, unreadable, last, is_durable, serial }
-    }
-
-    fn is_over(&self) -> bool {
-        self.has_compared_all() && self.is_durable
-    }
-
-    fn has_compared_all(&self) -> bool {
-        self.next.is_none() && self.windows.is_empty() && self.again.is_empty()
-    }
-
-    /// Begins anew what is under way, in all volumes or in one. Answers that are on their way count no more.
-    fn restart_windows(&mut self, of: Option<Vid>) {
-        let ended = self.windows.extract_if(.., |window| of.is_none_or(|vid| window.vid == vid));
-        self.again.extend(ended.map(|window| (window.vid, window.first.into())));
-        self.again.sort_unstable();
-        self.again.dedup();
-    }
-
-    fn waits_for(&self) -> Option<u16> {
-        self.windows.iter().find(|window| window.waits).map(|window| window.peer)
-    }
-}
-
-/// A question under way.
-#[derive(Debug)]
-struct Open {
-    name: Name,
-    read: PeerRead,
-    buffer: Buffer,
-    until: Time,
-}
-
-/// What this SSD repairs.
-#[derive(Debug, Default)]
-pub(crate) struct Repair {
-    /// Groups and places that it fills.
-    places: Vec<(u32, usize)>,
-    walks: BTreeMap<Name, Walk>,
-    open: BTreeMap<AskId, Open>,
-    last: u32,
-    scrub: scrub::Scrub,
-    pace: pace::Pace,
-    /// The daemon of this term wants no fill to go on.
-    paused_in: Option<u64>,
-}
-
 impl Ssd {
-    /// The table has another map: repairs go by it from now on.
+    /// The table has another map, and repairs follow it from now on.
     pub(crate) fn follow_fill(&mut self, now: Time) {
         self.scrub_by_new_map(now);
         self.repair.walks.retain(|name, _| *name == Name::Fill);
@@ -198,8 +79,8 @@ impl Ssd {
         self.wake_at(now);
     }
 
-    /// Blocks that are current stay so where the place goes on to fill. A place that a map took may come back
-    /// later.
+    /// If the place continues to fill, current blocks stay current. A place that a map took away may come
+    /// back later.
     fn keep_current(&self) {
         self.ftl().retain_current(|vid, generation, vba| {
             let volume = Vid::new(vid).and_then(|vid| self.table.volume(vid));
@@ -210,10 +91,10 @@ impl Ssd {
     }
 
     /// When work of a repair on so many pages may have ended.
-    fn turn(&mut self, now: Time, work: pace::Work, pages: usize) -> Time {
+    fn turn(&mut self, now: Time, work: Work, pages: usize) -> Time {
         let commands = self.workers().tally().entered;
         let (read, write) = self.config().preset.page_costs();
-        let cost = if work == pace::Work::Read { read } else { write };
+        let cost = if work == Work::Read { read } else { write };
         self.repair.pace.turn(now, commands, cost, pages)
     }
 
@@ -222,7 +103,7 @@ impl Ssd {
         self.repair.paused_in == Some(self.table.term())
     }
 
-    /// Goes on with all walks. Returns when to call it again.
+    /// Continues all walks. Returns the time of the next call.
     pub(crate) fn repair_on(&mut self, now: Time) -> Time {
         if self.repair.walks.is_empty() && self.repair.open.is_empty() && !self.repair.scrub.runs() {
             return Time::NEVER;

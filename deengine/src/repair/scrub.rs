@@ -15,13 +15,11 @@
 mod heal;
 mod look;
 
-use super::Name;
+use super::state::{Name, Range, Scrub};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
 use crate::request::Refused;
-use gnstor_base::controller::AskId;
 use gnstor_base::time::{Span, Time};
-use gnstor_fleet::repair::Held;
 use gnstor_proto::pull::MOST_ROWS;
 use gnstor_proto::scrub::{ScrubLog, ScrubState};
 use gnstor_proto::slba::Vid;
@@ -29,74 +27,10 @@ use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::VecDeque;
 
-/// Most ranges that one step looks at. Many of them may have nothing that this SSD serves.
+/// Most ranges that one step checks. Many of them may have nothing that this SSD serves.
 const RANGES: usize = 64;
-/// Pause between two such steps: commands of clients come first.
+/// Pause between two such steps, because clients' commands come first.
 const TURN: Span = Span::from_ns(200_000);
-
-/// The scrub of this SSD.
-#[derive(Debug, Default)]
-pub(super) struct Scrub {
-    log: ScrubLog,
-    /// Volume and block to go on with. `None`: the scrub has looked at all of them.
-    next: Option<(Vid, u64)>,
-    range: Option<Range>,
-    /// The scrub goes on at this time at the earliest.
-    due: Time,
-}
-
-/// Blocks of a volume that are looked at.
-#[derive(Debug)]
-struct Range {
-    vid: Vid,
-    generation: u32,
-    first: u32,
-    blocks: u32,
-    /// The next block whose own copy is to be read.
-    at: u32,
-    /// Firsts of groups whose rows are to be compared.
-    firsts: Vec<u16>,
-    /// Copies that are wrong here.
-    wrong: VecDeque<Wrong>,
-    /// The question under way, and the SSD that was asked.
-    ask: Option<(AskId, u16)>,
-    rotten: u64,
-    healed: u64,
-    differ: u64,
-}
-
-/// A copy of this SSD that is wrong.
-#[derive(Debug)]
-struct Wrong {
-    vba: u32,
-    /// What is held, and whether the data matches its sum.
-    own: (Held, bool),
-    /// SSDs that may have a good copy; the next one to be asked comes first.
-    peers: VecDeque<u16>,
-    /// Number of times that other SSDs were asked for a good copy in vain.
-    tries: u32,
-}
-
-impl Scrub {
-    pub(super) fn runs(&self) -> bool {
-        self.log.state == ScrubState::Running
-    }
-
-    /// The range is over, or begins anew: what was healed stays so.
-    fn count(&mut self, range: &Range, is_over: bool) {
-        self.log.healed += range.healed;
-        self.log.rotten += if is_over { range.rotten } else { range.healed };
-        if is_over {
-            self.log.differ += range.differ;
-            self.log.compared += u64::from(range.blocks);
-        }
-    }
-
-    fn end(&mut self, state: ScrubState) {
-        (self.log.state, self.log.waits_for, self.range, self.next) = (state, None, None, None);
-        self.log.ended += u32::from(state == ScrubState::Done);
-    }
-}
 
 impl Ssd {
     pub(super) fn start_scrub(&mut self, now: Time) -> Result<(), Refused> {
@@ -151,7 +85,7 @@ impl Ssd {
         }
     }
 
-    /// Goes on with the scrub. Returns when to call it again.
+    /// Continues the scrub. Returns the time of the next call.
     pub(super) fn scrub_on(&mut self, now: Time) -> Time {
         for _ in 0..RANGES {
             if !self.repair.scrub.runs() {
@@ -196,7 +130,7 @@ impl Ssd {
         true
     }
 
-    /// The entry of a volume, where it is not being deleted.
+    /// The entry of a volume, unless it is being deleted.
     fn scrubbed(&self, vid: Vid) -> Option<&VolumeEntry> {
         self.table.volume(vid).map(|volume| volume.entry()).filter(|entry| !entry.deleting)
     }
@@ -231,7 +165,7 @@ impl Ssd {
         let (first, blocks) = (u32::try_from(first).ok()?, u32::try_from(blocks).ok()?);
         let fleet = self.table.fleet()?;
         let serves = |vba: &u32| matches!(fleet.place(entry, *vba), Place::Serving { .. });
-        // Blocks of a chunk are of one group.
+        // All blocks of a chunk are in one group.
         let chunk = 1u32.checked_shl(entry.chunk_shift.into()).unwrap_or(u32::MAX);
         let of_chunks = (first..first + blocks).filter(|vba| *vba == first || vba.is_multiple_of(chunk));
         let served: Vec<u32> = of_chunks.filter(serves).collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! SETTLE: starts the settle of a volume, or tells how far it is.
 
-use super::{Name, Walk};
+use super::state::{Name, Walk};
 use crate::commands::CompletionPermit;
 use crate::commands::{Answer, OK};
 use crate::controller::Ssd;
@@ -17,7 +17,7 @@ const UNDER_WAY: u32 = 1;
 const WAITS: u32 = 2;
 
 impl Ssd {
-    /// Carries out a SETTLE whose data has come.
+    /// Executes a SETTLE whose data has arrived.
     pub(crate) fn finish_settle(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
         let Ok(data) = SettleData::decode(data) else {
             return self.refuse(permit, 0, Refusal::InvalidField.into(), now);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a walk gets on: the next windows, and what each asks next.
+//! Progress of a walk: its next windows, and the next question of each.
 
-use super::{DURABLE_POLL, NO_ROOM, Name, WINDOWS, Walk, Window};
+use super::state::{Name, Walk, Window};
+use super::{DURABLE_POLL, NO_ROOM, WINDOWS};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
 use gnstor_base::time::{Span, Time};
@@ -11,9 +12,9 @@ use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Most ranges that one step looks at. Many of them may have nothing to compare.
+/// Most ranges that one step checks. Many of them may have nothing to compare.
 const RANGES: usize = 256;
-/// Pause between two such steps: commands of clients come first, and a large volume takes many steps.
+/// Pause between two such steps: clients' commands come first, and a large volume takes many steps.
 const TURN: Span = Span::from_ns(200_000);
 
 impl Ssd {
@@ -28,7 +29,7 @@ impl Ssd {
         })
     }
 
-    /// The entry of a volume whose blocks are still to be compared.
+    /// The entry of a volume if its blocks are still to be compared.
     pub(super) fn entry_for(&self, name: Name, walk: &Walk, vid: Vid) -> Option<&VolumeEntry> {
         let volume = self.table.volume(vid)?;
         let is_meant = match name {
@@ -38,7 +39,7 @@ impl Ssd {
         Some(volume.entry()).filter(|entry| is_meant && !entry.deleting)
     }
 
-    /// Goes on with a walk. Returns when to call it again.
+    /// Continues a walk. Returns the time of the next call.
     pub(super) fn walk_on(&mut self, now: Time, name: Name, walk: &mut Walk) -> Time {
         walk.windows.retain(|window| !window.is_done());
         let mut looked = 0;
@@ -77,7 +78,7 @@ impl Ssd {
         next.min(self.end_walk(now, walk))
     }
 
-    /// All windows are done: waits until what was taken over is durable.
+    /// All windows are done. Waits until the copied blocks are durable.
     fn end_walk(&self, now: Time, walk: &mut Walk) -> Time {
         if !walk.has_compared_all() || walk.is_durable {
             return Time::NEVER;
@@ -91,7 +92,7 @@ impl Ssd {
         now + DURABLE_POLL
     }
 
-    /// Opens the windows of a range, one for each SSD that is asked. Returns the place behind the range.
+    /// Opens the windows of a range, one for each SSD to ask. Returns the position after the range.
     fn open_windows(&self, name: Name, walk: &mut Walk, vid: Vid, first: u64) -> Option<(Vid, u64)> {
         let (vid, first) = match name {
             Name::Settle(_) => (vid, first),
@@ -132,7 +133,7 @@ impl Ssd {
         if end < entry.capacity_blocks { Some((vid, end)) } else { behind }
     }
 
-    /// What a window asks next.
+    /// The next question of a window.
     pub(super) fn question_of(&self, window: &Window) -> Option<PeerRead> {
         let epoch = self.table.fleet()?.map().wire_epoch();
         let (first, wanted) = match window.pull.front() {

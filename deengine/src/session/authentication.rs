@@ -8,7 +8,7 @@
 //! ```
 //! An SSD without a manager key asks for no proof: every role is then as Connect makes it.
 
-use crate::commands::CompletionPermit;
+use crate::commands::{CompletionPermit, Delivered};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::hosts::Role;
@@ -23,12 +23,12 @@ use gnstor_proto::status::Refusal;
 
 /// A host proves who it is within this time, or its queue is closed.
 pub(crate) const PROOF_DEADLINE: Span = Span::from_ms(5000);
-/// How long a host that failed can still ask why.
+/// Time in which a host that failed can still ask for the reason.
 const LAST_WORDS: Span = Span::from_ms(100);
-/// Most bytes that Authentication Receive takes.
+/// Most bytes that Authentication Receive returns.
 const MAX_RECEIVE: u32 = 4096;
 
-/// What a message of the host leads to.
+/// Result of a message of the host.
 enum Heard {
     Challenge(Box<Controller>, Vec<u8>),
     Answer(Box<Controller>, Vec<u8>),
@@ -41,7 +41,7 @@ impl Ssd {
         self.hosts.gate_mut().require(asks);
     }
 
-    /// What the host of a new admin queue must prove, and by when.
+    /// The proof that the host of a new admin queue must give, and its deadline.
     pub(crate) fn ask_proof(&mut self, now: Time, identity: Identity, serial: u64) -> Result<Proof, Refused> {
         if !self.hosts.gate().asks() {
             return Ok(Proof::NotAsked);
@@ -69,7 +69,7 @@ impl Ssd {
         }
     }
 
-    /// The message of Authentication Send is there.
+    /// The message of an Authentication Send has arrived.
     pub(crate) fn finish_auth_send(&mut self, now: Time, permit: CompletionPermit, data: &[u8]) {
         let role = self.hosts.queue(permit.queue()).map(|queue| queue.role);
         let Some(Role::Unproven(cntlid)) = role else {
@@ -118,7 +118,7 @@ impl Ssd {
         let (asks, host) = self.hosts.host_to_prove(cntlid)?;
         let nqn = host.nqn();
         let Proof::Awaited { stage, answer, .. } = &mut host.proof else { return None };
-        // Each answer is asked for before the next message is sent.
+        // A host must fetch each answer before it sends the next message.
         *answer = None;
         match std::mem::replace(stage, Stage::Failed) {
             Stage::Begun => {
@@ -163,13 +163,13 @@ impl Ssd {
             return self.refuse(permit, 0, Refusal::SequenceError.into(), now);
         };
         match answer.take_if(|answer| answer.len() <= bytes as usize) {
-            Some(answer) => self.deliver(now, permit, sqe, bytes, &answer, 0),
+            Some(answer) => self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0), &answer),
             None => self.refuse(permit, 0, Refusal::SequenceError.into(), now),
         }
     }
 }
 
-/// Bytes that an authentication command moves, where it is one of NVMe's.
+/// Number of bytes that an authentication command of NVMe moves.
 fn auth_bytes(sqe: &Sqe, most: u32) -> Result<u32, Refused> {
     check_frame(sqe)?;
     let fields: AuthFields = fields(sqe).ok_or(Refusal::InvalidField)?;

@@ -169,7 +169,7 @@ impl Ssd {
             let kato = Span::from_ms(fields.kato_ms.get().into());
             let proof = self.ask_proof(now, identity, serial)?;
             let is_proven = matches!(proof, Proof::NotAsked);
-            // A host that has proven nothing ends no other one.
+            // A host that has proven nothing ends the queues of no other.
             if is_proven {
                 self.end_former_host(now, identity, data.host_id, 0);
             }
@@ -178,7 +178,7 @@ impl Ssd {
             if kato != Span::ZERO {
                 self.wake_at(now + kato);
             }
-            // What it does is counted, and kept.
+            // Its activity is counted and saved.
             self.wake_at(self.smart().save_at().max(now));
             let role = if is_proven { Role::Admin(cntlid) } else { Role::Unproven(cntlid) };
             return Ok((role, cntlid));
@@ -200,9 +200,9 @@ impl Ssd {
         Ok((Role::Io(cntlid, identity), cntlid))
     }
 
-    /// A client that comes back as another host gets its identity when its old queues are gone (protocol
-    /// rule 4). Several connections of one host stand side by side. Of two daemons, the term decides which
-    /// one is heard.
+    /// Ends the queues of a former host with the same identity. Only then a client that comes back as another
+    /// host gets its identity (protocol rule 4). Several connections of one host may coexist. Of two daemons
+    /// the term decides.
     pub(crate) fn end_former_host(&mut self, now: Time, identity: Identity, host_id: [u8; 16], serial: u64) {
         if identity == Identity::Daemon {
             return;

@@ -113,7 +113,7 @@ impl Sub for IoCount {
     }
 }
 
-/// What one worker counts and others look at.
+/// A counter of one worker, which others read.
 #[derive(Debug, Default)]
 pub(crate) struct IoCounter {
     commands: AtomicU64,
@@ -121,7 +121,7 @@ pub(crate) struct IoCounter {
 }
 
 impl IoCounter {
-    /// One more; only its worker calls this.
+    /// Counts one command. Only its worker calls this.
     #[inline]
     pub(crate) fn count(&self, blocks: u32) {
         let done = self.get();
@@ -138,7 +138,7 @@ impl IoCounter {
     }
 }
 
-/// The same for reads and writes.
+/// Counters of reads and writes.
 #[derive(Debug, Default)]
 pub(crate) struct DoneCounter {
     pub(crate) reads: IoCounter,
@@ -151,7 +151,7 @@ impl DoneCounter {
     }
 }
 
-/// What one worker counts for one queue, on a line of its own.
+/// A worker's counters for one queue, on a cache line of their own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct QueueCounters(pub(crate) DoneCounter);
@@ -163,7 +163,7 @@ const NO_ROW: u16 = u16::MAX;
 pub(crate) struct Clients {
     row_of: Vec<u16>,
     rows: Vec<Counters>,
-    /// What workers count for them, by queue.
+    /// The workers' counters, by queue.
     watched: HashMap<QueueKey, (ClientId, Arc<QueueCounters>)>,
 }
 

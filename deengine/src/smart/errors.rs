@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The Error Information log: the last commands that did not succeed, newest first.
+//! The Error Information log: the last commands that failed, newest first.
 //!
-//! Each controller keeps its own, so that no host learns what others ask for; the SSD keeps one of all,
-//! which the daemon reads.
+//! Each controller keeps its own log, so that no host learns about other hosts' commands. The SSD also keeps
+//! one log of all commands, which the daemon reads.
 
 use gnstor_proto::log_page::{self, ERROR_ENTRIES};
 use gnstor_proto::status::Status;
 use std::collections::VecDeque;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Parameter error location: not told.
+/// Parameter error location: not given.
 const NO_LOCATION: u16 = 0xFFFF;
 
 /// A command that was answered with an error.
@@ -19,13 +19,13 @@ pub(crate) struct ErrorEntry {
     pub(crate) cid: u16,
     pub(crate) status: Status,
     pub(crate) vid: u16,
-    /// Of the completion.
+    /// DW0 of the completion.
     pub(crate) dw0: u32,
     pub(crate) dw1: u32,
 }
 
 impl ErrorEntry {
-    /// As the page has it.
+    /// The entry in the form of the page.
     fn numbered(&self, number: u64) -> log_page::ErrorEntry {
         log_page::ErrorEntry {
             number: number.into(),
@@ -43,7 +43,7 @@ impl ErrorEntry {
     }
 }
 
-/// The last [`ERROR_ENTRIES`] of them, and how many there were.
+/// The last [`ERROR_ENTRIES`] errors, and the number of all.
 #[derive(Debug, Default)]
 pub(crate) struct ErrorLog {
     entries: VecDeque<ErrorEntry>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the SSD is: what the flash layer says of itself, and the SMART / Health page made from it.
+//! Health of the SSD: the flash layer's report, and the SMART / Health page made from it.
 
 use gnstor_base::time::{Span, Time};
 use gnstor_ftl::{Health, LayerStats};
@@ -26,7 +26,7 @@ pub(crate) mod warning {
 /// answers for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FlashHealth {
-    /// Spare blocks left, percent of what there was.
+    /// Spare blocks left, percent of the original number.
     pub available_spare: u8,
     /// Percentage of spare below which the host is warned.
     pub spare_threshold: u8,
@@ -42,7 +42,7 @@ pub struct FlashHealth {
     pub unsafe_shutdowns: u64,
     /// Data was lost that had been acknowledged, or may be.
     pub reliability_degraded: bool,
-    /// No write is possible any more.
+    /// Writes are no longer possible.
     pub read_only: bool,
     /// The power-failure dump does not work: what is acknowledged is not safe.
     pub backup_failed: bool,
@@ -81,7 +81,7 @@ impl FlashHealth {
     }
 }
 
-/// What the controller adds to the flash layer's part.
+/// The part of the page that the controller adds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Activity {
     pub(crate) blocks_read: u64,
@@ -117,7 +117,7 @@ pub(crate) fn smart_page(now: Time, warnings: u8, flash: &FlashHealth, activity:
     page.as_bytes().to_vec()
 }
 
-/// How often the flash layer is asked while there is something to do.
+/// Interval at which the flash layer's health is read while there is activity.
 pub(super) const LOOK_EVERY: Span = Span::from_ms(100);
 
 /// The vendor page of the flash.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD counts and how healthy it is.
+//! Counters and health of an SSD.
 
 pub(crate) mod counters;
 pub(crate) mod errors;
@@ -19,18 +19,18 @@ use stats::Stats;
 #[derive(Debug)]
 pub(crate) struct Smart {
     stats: Stats,
-    /// What the firmware has done itself; the workers count their own.
+    /// Activity of the firmware itself. The workers count their own.
     activity: Activity,
     errors: ErrorLog,
-    /// As hosts are told of it.
+    /// Health as reported to hosts.
     flash_health: FlashHealth,
-    /// As the flash layer had it when it was last asked.
+    /// Health at the last read of the flash layer.
     found: FlashHealth,
-    /// When the flash layer is asked again.
+    /// Time of the next read of the flash layer.
     look_at: Time,
-    /// What SMART counted before power was turned on, this power cycle included.
+    /// SMART counters from before this power-on; the present power cycle is counted.
     earlier: SmartCounters,
-    /// When the counters are saved next.
+    /// Time at which the counters are saved next.
     save_at: Time,
     /// The latest time that the firmware has seen.
     seen: Time,
@@ -53,7 +53,7 @@ impl Default for Smart {
 }
 
 impl Smart {
-    /// What the firmware has counted without the workers.
+    /// Counters of the firmware, without the workers'.
     pub(crate) fn stats(&self) -> &Stats {
         &self.stats
     }
@@ -62,12 +62,12 @@ impl Smart {
         &mut self.stats
     }
 
-    /// What the firmware has done without the workers.
+    /// Activity of the firmware, without the workers'.
     pub(crate) fn activity(&self) -> Activity {
         self.activity
     }
 
-    /// The firmware has carried out a request for so many blocks.
+    /// Counts a request for this number of blocks, which the firmware executed.
     pub(crate) fn count(&mut self, verb: Verb, blocks: u32) {
         match verb {
             Verb::Read | Verb::Compare => {
@@ -106,7 +106,7 @@ impl Smart {
         new
     }
 
-    /// When the flash layer is asked next.
+    /// Time of the next read of the flash layer.
     pub(crate) fn look_at(&self) -> Time {
         self.look_at
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What SMART counts over the life of the SSD. It is kept in the metadata at power on, at power off, and at
-//! most a minute apart in between.
+//! SMART's counters over the life of the SSD. The SSD saves them in its metadata at power on, at power off,
+//! and at least once a minute in between.
 //!
-//! A power cut loses what was counted since, a minute's work at the most, and neither a power cycle nor an
+//! A power cut loses the counts since the last save: at most one minute. It loses no power cycle and no
 //! unsafe shutdown.
 
 use super::Smart;
@@ -10,16 +10,16 @@ use super::health::Activity;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::SmartCounters;
 
-/// Counts are kept this often while there is something to do.
+/// Interval at which counters are saved while there is activity.
 pub(crate) const SAVE_EVERY: Span = Span::from_ms(60_000);
 
 impl Smart {
-    /// What was counted before power was turned on, this power cycle included.
+    /// Counters from before this power-on; the present power cycle is counted.
     pub(crate) fn earlier(&self) -> &SmartCounters {
         &self.earlier
     }
 
-    /// Goes on from what was counted before power was turned on.
+    /// Continues from the counters before this power-on.
     pub(crate) fn start_from(&mut self, earlier: SmartCounters) {
         self.earlier = earlier;
     }
@@ -29,7 +29,7 @@ impl Smart {
         self.seen = self.seen.max(now);
     }
 
-    /// The counters are looked at again one period later.
+    /// Moves the next save one period later.
     pub(crate) fn put_off_saving(&mut self) {
         self.save_at = self.seen + SAVE_EVERY;
     }
@@ -56,7 +56,7 @@ impl Smart {
         }
     }
 
-    /// The counts of this power cycle begin with those of earlier ones.
+    /// The counts of this power cycle continue those of earlier ones.
     pub(crate) fn resume_activity(&mut self) {
         let SmartCounters { blocks_read, blocks_written, read_commands, write_commands, busy_ms, .. } =
             self.earlier;

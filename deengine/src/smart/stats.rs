@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an SSD counts.
+//! Counters of an SSD.
 
 use gnstor_proto::status::Refusal;
 
@@ -31,7 +31,7 @@ pub struct Stats {
     pub permits_issued: u64,
     /// Commands completed.
     pub permits_spent: u64,
-    /// Commands whose queue went away first.
+    /// Commands whose queue was closed before their completion.
     pub permits_forfeited: u64,
     /// Transfers answered that no command waits for: a bug of the target.
     pub unknown_transfers: u64,
@@ -69,7 +69,7 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// How often the SSD refused for this reason.
+    /// Number of refusals for this reason.
     pub fn refusals(&self, refusal: Refusal) -> u64 {
         self.refusals[refusal as usize]
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the daemon and the clients of a harness ask of its SSD.
+//! Commands of the daemon and of clients for a harness's SSD.
 
 use super::*;
 
@@ -71,7 +71,7 @@ impl Harness {
         self.take(key, cid).expect("the command completes at once")
     }
 
-    /// The completion of a command, where it is there.
+    /// Takes the completion of a command, if it is there.
     pub(super) fn take(&mut self, key: QueueKey, cid: u16) -> Option<Cqe> {
         let at = self.completions.iter().position(|c| c.queue == key && c.cqe.cid.get() == cid)?;
         Some(self.completions.remove(at).cqe)

@@ -252,7 +252,7 @@ fn an_io_queue_needs_a_fresh_proof_of_its_own_controller() {
     let eight = connect_io(&mut harness, QUEUE, host(7, 2), cntlid, good.as_bytes());
     assert_eq!(eight, Some(Refusal::ConnectRefused), "another registration");
     assert_eq!(connect_io(&mut harness, QUEUE, seven, cntlid, good.as_bytes()), None);
-    // The queue ends; what was heard of its Connect opens no other one, nor does an older number.
+    // The queue ends. The recorded data of its Connect opens no other queue, nor does an older number.
     harness.worker(QUEUE).close_queue(Time::ZERO, QUEUE);
     assert_eq!(
         connect_io(&mut harness, SECOND, seven, cntlid, good.as_bytes()),
@@ -279,7 +279,7 @@ fn a_controller_that_is_not_proven_gets_no_io_queue() {
 fn an_older_registration_of_an_id_is_refused_once_a_newer_one_is_proven() {
     let mut harness = asking(Group::Null);
     proven(&mut harness, ADMIN, host(7, 3));
-    // A newer one that proves nothing replaces nothing.
+    // A newer queue that proves nothing replaces nothing.
     begin(&mut harness, OTHER, host(7, 4));
     assert_eq!(harness.closed, []);
     let newer = manager_key().of_host(&host(7, 4).nqn());

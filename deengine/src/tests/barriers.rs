@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A slow disk: the commands that change the metadata wait for its barriers, and nothing else does. Some of
-//! these tests wait in real time. Tests begin in the order of their names, so that others use the cores
-//! meanwhile.
+//! A slow disk: commands that change the metadata wait for its barriers, and nothing else does. Some of these
+//! tests wait in real time. Tests begin in the order of their names, so that others use the cores meanwhile.
 mod on_file;
 
 use super::*;
 use gnstor_flash::{Power, RamStore};
 use gnstor_ftl::{DUMP_BYTES, FtlConfig};
 
-/// Polls that a sync takes.
+/// Number of polls until a sync ends.
 const POLLS: u32 = 7;
 const MORE: u16 = VOLUME + 1;
 
@@ -60,7 +59,7 @@ fn commands_of_volumes_wait_for_the_disk_and_others_do_not() {
     let mut harness = slow();
     let sqe = harness.daemon_sqe(opcode::VOLUME_ADD, entry(MORE).encode().as_bytes());
     let added = harness.submit(DAEMON, sqe);
-    // Meanwhile: keep-alive, I/O, and changes behind it.
+    // Meanwhile: keep-alive, I/O, and further changes.
     assert_eq!(refusal(&harness.run(DAEMON, sqe_of_keep_alive())), None);
     assert_eq!(refusal(&harness.write(3, &[1])), None);
     assert_eq!(harness.read(3), block(1));
@@ -74,7 +73,7 @@ fn commands_of_volumes_wait_for_the_disk_and_others_do_not() {
     assert_eq!(harness.awaited(deleted), None);
     let sqe = harness.io(io::READ, READER, 3, 1);
     assert_eq!(harness.refused(READER, sqe), Some(Refusal::Deleting));
-    // The tombstone is written beside all else, too.
+    // The tombstone is also written while other commands go on.
     harness.advance(Span::from_ms(5));
     for _ in 0..100 {
         harness.advance(Span::from_ms(1));

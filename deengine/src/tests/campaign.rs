@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A campaign of seeds, on SSDs with and without modelled times. Admin and I/O queues get good commands, good
-//! commands with some bits flipped, and noise. Data is right, damaged or noise. Transfers end in every way,
-//! queues go and come, time passes, and flash ages.
+//! commands with flipped bits, and noise. Data is correct, damaged or noise. Transfers end in every way,
+//! queues close and open, time passes, and flash ages.
 //!
-//! After every step each command that was accepted is either open or was answered once, on its own queue.
-//! `GNSTOR_FUZZ_SEED` is the first seed, and `GNSTOR_FUZZ_SECONDS` adds seeds for so long.
+//! After every step each accepted command is either open or was answered once, on its own queue.
+//! `GNSTOR_FUZZ_SEED` is the first seed, and `GNSTOR_FUZZ_SECONDS` adds seeds for this time.
 
 mod commands;
 
@@ -103,12 +103,12 @@ impl Campaign {
             _ => self.harness.carry_out(effect),
         }
         if self.dice.one_in(8) && !self.harness.answers.contains_key(&(queue, transfer.0)) {
-            // The same answer once more is one that no command waits for.
+            // The same answer again belongs to no waiting command.
             self.harness.answer(queue, transfer, Outcome::Done { sum });
         }
     }
 
-    /// A host's connections go, one or both, and come again: mostly as they should.
+    /// Closes a host's connections, one or both, and opens them again, mostly correctly.
     fn reconnect(&mut self) {
         let (admin, queue, raw) = self.dice.of(&HOSTS);
         let has_controller = |harness: &mut Harness| match harness.role(admin) {
@@ -245,7 +245,7 @@ impl Campaign {
     }
 }
 
-/// One seed; the numbers of refused and of done commands.
+/// Runs one seed. Returns the numbers of refused and of completed commands.
 fn run(seed: u64) -> (u64, u64) {
     println!("seed {seed}");
     let mut campaign = Campaign::new(seed);

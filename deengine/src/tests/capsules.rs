@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Any 64 bytes as a capsule, on admin and I/O queues: noise, good commands with noise in them, every kind
-//! of data pointer.
+//! Any 64 bytes as a capsule, on admin and I/O queues: noise, good commands with noise in them, every kind of
+//! data pointer.
 //!
-//! Each is answered at most once and with one status. A descriptor that this SSD does not take moves nothing:
-//! data within the capsule, a segment, one without a key. Whatever clients without the right to write send,
-//! the blocks, the table and the term stay what they were. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in
-//! `media.rs`.
+//! Each is answered at most once and with one status. An unsupported descriptor moves nothing: data within
+//! the capsule, a segment, one without a key. Whatever clients without the right to write send, the blocks,
+//! the table and the term do not change. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in `media.rs`.
 
 use super::media::seeds;
 use super::oracle::Dice;
@@ -78,7 +77,7 @@ fn capsule(harness: &mut Harness, dice: &mut Dice, key: QueueKey, fleet: &FleetM
     sqe
 }
 
-/// What is where, and who may do what.
+/// The contents of all blocks, and the rights to them.
 fn truth(harness: &mut Harness) -> (Vec<Vec<u8>>, Vec<VolumeEntry>, u64) {
     let blocks = (0..BLOCKS).map(|vba| harness.read(vba)).collect();
     let ssd = harness.ssd();
@@ -86,8 +85,7 @@ fn truth(harness: &mut Harness) -> (Vec<Vec<u8>>, Vec<VolumeEntry>, u64) {
     (blocks, entries.collect(), ssd.table.term())
 }
 
-/// Submits a command and holds its transfers back; its id. A descriptor that the SSD does not take moves no
-/// data.
+/// Submits a command and holds its transfers back. Returns its id. An unsupported descriptor moves no data.
 fn submit_held(harness: &mut Harness, key: QueueKey, sqe: Sqe) -> u16 {
     harness.hold = true;
     let cid = harness.submit(key, sqe);
@@ -122,7 +120,7 @@ fn follow_map(harness: &mut Harness) {
     harness.step_to(harness.now + Span::from_ms(150));
 }
 
-/// One seed; commands that succeeded and that were refused.
+/// Runs one seed. Returns the numbers of succeeded and of refused commands.
 fn run(seed: u64) -> [u64; 2] {
     let mut dice = Dice(seed);
     let trusted = dice.one_in(2);

@@ -104,7 +104,7 @@ fn a_compare_without_a_buffer_may_be_tried_again_and_one_whose_queue_goes_gives_
     let mut harness = Harness::new();
     harness.chmod(|entry| entry.capacity_blocks = 1 << 20);
     harness.hold = true;
-    // 16 blocks take a large buffer; there are eight.
+    // 16 blocks need a large buffer, of which there are eight.
     let results: Vec<_> = (0..9)
         .map(|_| {
             let sqe = harness.io(io::COMPARE, READER, 0, 16);
@@ -127,7 +127,7 @@ fn a_compare_without_a_buffer_may_be_tried_again_and_one_whose_queue_goes_gives_
     }
 }
 
-/// Two client ids, which may be of one principal, have all large buffers that the daemon leaves.
+/// Two client ids, perhaps of one principal, have all large buffers that the daemon leaves.
 #[test]
 fn a_host_that_keeps_scratch_memory_loses_its_queue_when_others_want_some() {
     let mut harness = Harness::new();

@@ -261,7 +261,7 @@ fn a_client_that_comes_back_as_another_host_finds_its_old_queues_gone() {
     data.host_id = [1; 16];
     let fields = ConnectFields { qid: 1.into(), sqsize_z: 63.into(), ..Default::default() };
     assert_eq!(refusal(&harness.connect_with(io_queue, fields, &data)), None);
-    // Several connections of one host stand side by side.
+    // Several connections of one host may exist at the same time.
     assert!(connect_as(&mut harness, beside, 1).is_ok());
     assert_eq!(harness.closed, []);
     // A write of the old connection is on its way when the client comes back from elsewhere.
@@ -274,7 +274,7 @@ fn a_client_that_comes_back_as_another_host_finds_its_old_queues_gone() {
     closed.sort_unstable();
     assert_eq!(closed, [old, io_queue, beside], "of this client alone, and all of it");
     assert!(harness.role(back).is_some() && harness.role(READER).is_some() && harness.role(DAEMON).is_some());
-    // Two daemons are no such case: of them the terms decide.
+    // Two daemons differ: the terms decide between them.
     let other = QueueKey(400);
     harness.open(other, 0, 64);
     let mut data = ConnectData::new(Identity::Daemon, CNTLID_ANY, &ssd_subnqn(0));
@@ -313,7 +313,7 @@ fn an_ssd_that_recovers_has_every_command_come_again_later() {
     assert!(recovering.pop_effect().is_none(), "no host is left to be told");
     recovering.submit(Time::ZERO, ADMIN, &sqe(io::READ));
     assert!(recovering.pop_effect().is_none());
-    // What the delay is stands in Identify Controller: 100 ms.
+    // Identify Controller states the delay: 100 ms.
     let mut harness = Harness::new();
     let identify = Sqe {
         cdw10: u32::from(cns::CONTROLLER).into(),

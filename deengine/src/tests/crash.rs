@@ -32,7 +32,7 @@ use work::{LATE, Life, VOLUMES};
 
 const SEEDS: u64 = 20;
 const ROUNDS: u64 = 4;
-/// One seed in so many has its SSD in a data file.
+/// One seed in this many has its SSD in a data file.
 const ON_FILE: u64 = 8;
 /// Seeds whose SSD is in a file, of the test of hosts that lose their power.
 const HOST_SEEDS: u64 = 10;
@@ -45,7 +45,7 @@ enum Cut {
     Unreadable,
 }
 
-/// What a campaign has covered.
+/// Counts of what a campaign has covered.
 #[derive(Default, Debug)]
 struct Covered {
     /// Cuts by kind, whether the power went again during the restore, and how the SSD came up.
@@ -56,9 +56,9 @@ struct Covered {
     checkpoints: u64,
     /// Seeds whose SSD was in a data file.
     on_file: u64,
-    /// Cuts of which some were the host's.
+    /// Number of cuts, and number of failures of the host among them.
     host_cuts: u64,
-    /// Syncs behind journal pages, and before them.
+    /// Syncs after journal pages, and before them.
     syncs: (u64, u64),
 }
 
@@ -81,7 +81,7 @@ fn came_up(ssd: &Ssd, cut: Cut, again: bool, whole: bool) -> (&'static str, Prom
         Origin::Rebuilt(_) => ("rebuilt", Promise::Records),
         Origin::Fresh | Origin::Clean => panic!("{cut:?}, again {again}: came up as {origin:?}"),
     };
-    // Where the first restore came to its end, the dump is spent, and everything in it is in its place.
+    // If the first restore ended, the dump is used up, and its content is in its places.
     let promise = if whole && promise == Promise::Durable && again { Promise::Acknowledged } else { promise };
     assert!(!whole || again || cut == Cut::Unreadable || name == "dump", "{cut:?}: {origin:?}");
     assert_eq!(name == "rebuilt", cut == Cut::Unreadable, "again {again}: {origin:?}");
@@ -92,7 +92,7 @@ fn came_up(ssd: &Ssd, cut: Cut, again: bool, whole: bool) -> (&'static str, Prom
 }
 
 impl Campaign {
-    /// One round: work, the power goes and comes back, everything is looked at.
+    /// One round: work, the power fails and comes back, everything is checked.
     fn round(&mut self, covered: &mut Covered) {
         if self.dice.one_in(4) {
             let count = 300 + self.dice.below(1_500);
@@ -131,7 +131,7 @@ impl Campaign {
         self.check_after(ssd, promise);
     }
 
-    /// The power goes in this way: whether the dump is whole.
+    /// Cuts the power in this way. Returns whether the dump is whole.
     fn cut_power(&mut self, cut: Cut) -> bool {
         let mut whole = false;
         let power = Arc::clone(&self.bench.power);
@@ -153,7 +153,7 @@ impl Campaign {
         whole
     }
 
-    /// Everything is looked at, before and after more work.
+    /// Checks everything, before and after more work.
     fn check_after(&mut self, ssd: Ssd, promise: Promise) {
         let lossy = ssd.boot().is_lossy();
         self.connect_to(ssd);
@@ -175,7 +175,7 @@ impl Campaign {
         self.start();
     }
 
-    /// The head of neither checkpoint can be read.
+    /// Makes the heads of both checkpoints unreadable.
     fn damage_checkpoints(&mut self) {
         let noise: Vec<u8> = (0..512).flat_map(|_| self.dice.roll().to_le_bytes()).collect();
         let checkpoints = sizes_of(&self.config).checkpoints_at();
@@ -192,7 +192,7 @@ impl Campaign {
         });
     }
 
-    /// A lossy SSD serves no reads until a newer map says so.
+    /// A lossy SSD serves no reads until a newer map allows it.
     fn check_filling(&mut self) {
         if let Some(raw) = self.living().first() {
             let (_, refused) = self.read_now(*raw, 0, 1);
@@ -227,7 +227,7 @@ impl Campaign {
         assert!(sweeping || self.harness.mapped_blocks() == mapped, "nothing else is mapped");
     }
 
-    /// Leases do not survive: each writer gets a new one.
+    /// Leases do not survive, so each writer gets a new one.
     fn renew(&mut self) {
         for raw in self.living() {
             let Life::There(entry) = self.table[&raw].clone() else { continue };
@@ -245,7 +245,7 @@ impl Campaign {
     }
 }
 
-/// Where the journal ring begins, and behind it the checkpoints: the layout of `gnstor_durable`.
+/// Offset of the journal ring, with the checkpoints after it: the layout of `gnstor_durable`.
 pub(super) fn journal_at(config: &SsdConfig) -> u64 {
     sizes_of(config).journal_at()
 }

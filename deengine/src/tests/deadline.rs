@@ -3,7 +3,7 @@
 
 use crate::deadline::deadline;
 
-/// Hangs when the other test asks for it.
+/// Hangs if the other test asks for it.
 #[test]
 fn hangs_when_asked_to() {
     let _deadline = deadline();

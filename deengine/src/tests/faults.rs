@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a preset says goes wrong does go wrong, and a host gets a status and never bad data.
+//! Faults of a preset do happen. A host gets a status and never bad data.
 
 use super::*;
 use gnstor_ftl::LayerStats;
@@ -21,7 +21,7 @@ fn rig_of(base: &str, blocks: u64, settings: &[&str]) -> Harness {
 }
 
 impl Harness {
-    /// What was written is on flash, where faults are.
+    /// Makes all written data reach the flash, where the faults are.
     fn flush(&mut self) {
         let cqe = self.run(WRITER, sqe(io::FLUSH));
         assert_eq!(refusal(&cqe), None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Features: what a host sets is what it gets, and what it may not set is refused.
+//! Features: an SSD keeps the values that a host sets, and refuses values that it may not set.
 
 use super::*;
 

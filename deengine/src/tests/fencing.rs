@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// A harness with one write and one read of [`VOLUME`] waiting for their data; their command ids.
+/// A harness with one write and one read of [`VOLUME`] that wait for their data. Returns their command ids.
 fn with_both_in_flight() -> (Harness, u16, u16) {
     let mut harness = Harness::new();
     harness.write(0, &[1]);

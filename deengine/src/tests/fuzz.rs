@@ -16,7 +16,7 @@ enum Step {
     End { which: u16, how: u8 },
     /// A transfer ends that the SSD may not know.
     Stray { transfer: u32 },
-    /// A connection goes and comes again.
+    /// A connection closes and opens again.
     Reopen { queue: u8 },
     /// Time passes.
     Wait { ms: u16 },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A client that takes what others need: frames for data that it never sends, controllers that it never
-//! proves, commands by the thousand.
+//! proves, thousands of commands.
 
 use super::*;
 
@@ -36,7 +36,7 @@ fn a_client_that_sends_no_data_leaves_frames_to_others() {
     let queues = wide_queues(&mut harness);
     let all = harness.free_frames();
     harness.hold = true;
-    // Four times as much as there is, of whose data none comes.
+    // Four times as many as there are frames, and their data never comes.
     let commands = 4 * all / 16;
     for nth in 0..commands as usize {
         let key = queues[nth % queues.len()];
@@ -46,7 +46,7 @@ fn a_client_that_sends_no_data_leaves_frames_to_others() {
     let left = harness.free_frames();
     assert!(left < all / 2, "its writes wait for their data: {left} of {all} frames are left");
     assert!(left >= 512, "{left} of {all} frames are left");
-    // Another client's writes get through on each worker, one after the other.
+    // Another client's writes succeed on each worker, one after the other.
     let taken = std::mem::take(&mut harness.held);
     harness.hold = false;
     for _ in 0..64 {
@@ -55,7 +55,7 @@ fn a_client_that_sends_no_data_leaves_frames_to_others() {
     }
     // The data comes after all, and every write ends.
     harness.held = taken;
-    // What begins meanwhile waits for its turn.
+    // Commands that begin meanwhile wait for their turns.
     harness.hold = true;
     for _ in 0..200 {
         while let Some(effect) = harness.held.pop() {
@@ -98,7 +98,8 @@ fn frames_of_a_client_that_leaves_count_for_it_no_more() {
     assert!(harness.frames_are_whole());
 }
 
-/// All ranges of a Dataset Management may be one chunk: a small volume is enough for a million blocks.
+/// All ranges of a Dataset Management may be the same chunk, so a small volume is enough for a million
+/// blocks.
 #[test]
 fn a_client_that_unmaps_a_million_blocks_leaves_turns_to_others() {
     let mut harness = Harness::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a harness is made, and what can be seen of its SSD.
+//! Making a harness, and reading the state of its SSD.
 
 use super::*;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Data files that another process changed between two lives of their SSD. Some changes cannot be found. A
-//! test that shows such a limit fails when the limit goes away, and its page is to be changed then.
+//! Data files that another process changed between two starts of their SSD. Some changes cannot be found. If
+//! such a limit disappears, its test fails, and its page must be changed.
 
 use super::*;
 use gnstor_flash::{DataFile, FileStore, IoMode, Store};
@@ -19,12 +19,12 @@ pub(super) struct Disk {
 
 impl Disk {
     pub(super) fn new() -> Self {
-        // Memory where there is some: the files are short-lived.
+        // Memory, if there is some, because the files are short-lived.
         let shared = Path::new("/dev/shm");
         let folder = if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() };
         let preset = Preset::by_name("null").unwrap();
         let (capacity_bytes, serial) = (BLOCKS * 4096, "GN0001".into());
-        // Its media are the file that `ssd` opens.
+        // The media of this SSD is the file that `ssd` opens.
         let config = SsdConfig { index: 0, preset, capacity_bytes, serial, media: SsdMedia::Ram };
         Self { folder: folder.expect("a folder"), config }
     }
@@ -33,7 +33,7 @@ impl Disk {
         self.folder.path().join(name)
     }
 
-    /// The SSD in the file, which is made where it is not there.
+    /// The SSD in the file. It is made if it does not exist.
     fn ssd(&self) -> Ssd {
         let (path, bench) = (self.path("ssd"), Bench::default());
         let is_new = !path.exists();
@@ -91,7 +91,7 @@ impl Store for Blocking {
 }
 
 impl Harness {
-    /// A block of [`VOLUME`] as a file has it: that takes a while.
+    /// A block of [`VOLUME`] in a file's content, which takes a while.
     pub(super) fn read_stored(&mut self, vba: u32) -> Result<Vec<u8>, Refusal> {
         let sqe = self.io(io::READ, WRITER, vba, 1);
         let cid = self.submit(WRITER, sqe);
@@ -134,7 +134,7 @@ fn a_block_that_is_forged_together_with_its_sums_is_given_out() {
     }
 }
 
-/// Puts `new` in the place of the block that `page` holds.
+/// Replaces the block of `page` by `new`.
 fn forge(path: &Path, page: Ppa, old: &[u8], new: &[u8], with_sums: bool) {
     let file = std::fs::File::options().read(true).write(true).open(path).expect("the file");
     let bytes = std::fs::read(path).expect("the file");

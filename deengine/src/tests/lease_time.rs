@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a renewal of the serving lease costs where an SSD has all the volumes that it can have.
+//! Cost of a renewal of the serving lease on an SSD with the largest number of volumes.
 #![expect(clippy::disallowed_methods, reason = "it measures")]
 
 use super::lease::renew;
@@ -12,9 +12,9 @@ fn rounds() -> u32 {
     if std::env::var_os("GNSTOR_LONG").is_some() { 2000 } else { 20 }
 }
 
-/// Every renewal is taken, however many volumes there are. The times are printed and not judged: medians of
-/// a renewal, and of a read on each worker behind it. A worker that has to fetch the rules anew does so with
-/// its next command.
+/// Every renewal is accepted, whatever the number of volumes. The test prints times and does not judge them:
+/// medians of a renewal, and of the next read on each worker. A worker that has to fetch the rules again does
+/// so with its next command.
 #[test]
 fn a_lease_is_renewed_with_all_volumes() {
     for volumes in [1, u16::try_from(MAX_VOLUMES).unwrap()] {

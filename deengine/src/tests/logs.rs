@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The log pages tell events as they happened.
+//! The log pages report events exactly.
 
 use super::*;
 use crate::FlashHealth;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Maps of format 3. The first is the map's, and groups wait and are full. A map gives its places to one
-//! content of one SSD (rules 1a, 1c, 7a, 15).
+//! Maps of format 3. The map names the first, groups can wait, and SSDs can be full. A map gives its places
+//! to one content of one SSD (rules 1a, 1c, 7a, 15).
 
 use super::*;
 use gnstor_durable::SsdIdentity;
 use gnstor_flash::{Power, RamStore};
 use gnstor_proto::placement::map3::{FleetMap3, Incoming3, Place3, Row3, State3};
 
-/// What is at a place, by the number of its SSD.
+/// State of a place, with the number of its SSD.
 pub(super) enum At {
     Serves(u16),
     Fills(u16),
@@ -15,7 +15,7 @@ pub(super) enum At {
 }
 use At::{Fills, Hole, Serves};
 
-/// One group of three places, of four SSDs of one array.
+/// One group of three places, in an array of four SSDs.
 pub(super) fn one_group(places: [At; 3], first: Option<u8>) -> FleetMap3 {
     let mut map = FleetMap3::of(&FleetMap::equal(4, 1, 7, 1).unwrap(), [3; 16]);
     let place = |at| match at {
@@ -65,7 +65,7 @@ fn the_map_names_the_first_and_a_lower_place_that_serves_is_not_the_first() {
     assert_eq!((harness.read_as(WRITER), harness.read_as(READER)), (None, Some(Refusal::AskTheFirst)));
     assert_eq!(refusal(&harness.set_map(&next(&map, |map| map.rows[0].first = Some(0)))), None);
     assert_eq!(harness.read_as(READER), None);
-    // A volume whose places do not reach to the first has none.
+    // A volume whose places do not include the first has none.
     assert_eq!(
         refusal(&harness.set_map(&one_group([Serves(0), Serves(1), Serves(2)], Some(1)))),
         Some(Refusal::StaleVersion)
@@ -154,7 +154,7 @@ fn a_full_ssd_of_the_group_stops_new_blocks_on_all_members_alike() {
     assert!(harness.frames_are_whole());
 }
 
-/// An SSD whose power can go, without a dump.
+/// An SSD whose power can fail, without a dump.
 pub(super) struct Cut {
     config: SsdConfig,
     bench: Bench,
@@ -165,12 +165,12 @@ impl Cut {
         Self::made(0, 1024, 0)
     }
 
-    /// The same as SSD number `index` of so many blocks.
+    /// As [`Self::new`], for SSD number `index` with `blocks` blocks.
     pub(super) fn of(index: u16, blocks: u64) -> (Self, Ssd) {
         Self::made(index, blocks, 0)
     }
 
-    /// The metadata are on a disk whose syncs take so many polls.
+    /// Its metadata is on a disk whose syncs take this number of polls.
     pub(super) fn with_slow_syncs(polls: u32) -> (Self, Ssd) {
         Self::made(0, 1024, polls)
     }
@@ -192,7 +192,8 @@ impl Cut {
         (Self { config, bench }, ssd)
     }
 
-    /// The power goes, and is back: what was not durable is there, torn or gone, by the seed.
+    /// Cuts the power and restores it. The seed decides whether content that was not durable is there, torn
+    /// or gone.
     pub(super) fn power_cycle(&self, seed: u64) {
         self.bench.power.cut();
         self.bench.power.restore();
@@ -233,7 +234,8 @@ fn a_map_gives_its_places_to_one_content_of_one_ssd() {
     let own = next(&older, |map| map.ssds = named(identity).ssds);
     harness.set_map(&own);
     assert_eq!((harness.read_as(WRITER), harness.write_at(0)), (None, None));
-    // A map that drops it ends the incarnation, durably: a later one that names it again gives it nothing.
+    // A map that drops it ends the incarnation, durably. If a later map names that incarnation again, the SSD
+    // gets nothing.
     let dropped = next(&own, |map| {
         map.rows[0] = one_group([Hole, Serves(1), Hole], Some(1)).rows[0];
         map.ssds[0].state = State3::Out;
@@ -254,7 +256,7 @@ fn a_map_gives_its_places_to_one_content_of_one_ssd() {
     assert_eq!(harness.read_as(WRITER), None);
 }
 
-/// Power goes without a dump. A map that was made for another SSD names the content from before, and ends
+/// The power fails without a dump. A map that was made for another SSD names the previous content, and ends
 /// nothing.
 #[test]
 fn a_newer_epoch_ends_a_loss_only_for_the_incarnation_that_it_names() {

@@ -22,15 +22,15 @@ use gnstor_flash::{Flash, RamStore, Store};
 use gnstor_ftl::{DUMP_BYTES, FtlConfig, Origin};
 
 const BLOCKS: u32 = 96;
-/// Kinds of damage that each SSD is given.
+/// Number of kinds of damage that each SSD gets.
 const DAMAGES: u64 = 16;
 const CASES: u64 = 2 * DAMAGES;
 
-/// What a store holds: reading all of it takes long, and the same seed gives the same.
+/// The content of a store. Reading all of it takes long, and the same seed gives the same content.
 struct Image {
-    /// Sectors that hold anything: (place, bytes).
+    /// Sectors that are not all zeros: (place, bytes).
     sectors: Vec<(u64, Vec<u8>)>,
-    /// The same at an earlier time.
+    /// The sectors at an earlier time.
     before: BTreeMap<u64, Vec<u8>>,
 }
 
@@ -122,7 +122,7 @@ impl Remains {
         self.store.write(at, bytes).expect("within the store");
     }
 
-    /// Some damage.
+    /// Damages the image.
     fn damage(&self, dice: &mut Dice) {
         let Image { sectors, before } = &*self.image;
         // Journal and checkpoint are the most; header, metadata and dump get their share.
@@ -146,12 +146,12 @@ impl Remains {
                     self.put(*other, bytes);
                 }
                 4 => {
-                    // As it was at an earlier time: a write that was lost.
+                    // The content of an earlier time, as after a lost write.
                     let old = before.get(at).cloned().unwrap_or_else(|| vec![0; 512]);
                     self.put(*at, &old);
                 }
                 _ => {
-                    // Nothing from here on, for a while.
+                    // Zeros from here on, for a while.
                     let end = at + 512 * (1 + dice.below(64));
                     for (at, _) in sectors.iter().filter(|(other, _)| (*at..end).contains(other)) {
                         self.put(*at, &[0; 512]);
@@ -161,7 +161,7 @@ impl Remains {
         }
     }
 
-    /// Opens it; how it came up.
+    /// Opens it. Returns how it came up.
     fn open(&self) -> &'static str {
         let ssd = match Ssd::reopen(self.config.clone(), &self.bench) {
             Ok(ssd) => ssd,
@@ -259,7 +259,7 @@ fn a_damaged_system_area_is_refused_or_tells_nothing_wrong() {
         image = Some(Arc::clone(&made.image));
         made.damage(&mut dice);
         *ways.entry(made.open()).or_default() += 1;
-        // Whatever came of it, the next one finds something that it can open as well as this one.
+        // Whatever the result, the next start can open it as well as this one.
         made.bench.power.cut();
         made.bench.power.restore();
         made.flash.after_power_cut(seed);
@@ -341,8 +341,8 @@ fn sizes() -> Sizes {
     }
 }
 
-/// Every decoder that the system area of a whole SSD meets, on the same bytes. Those within a data file,
-/// and a check that none is left out, are in `flash` and `durable` (`tests/fuzz.rs` there).
+/// Every decoder of a whole SSD's system area, on the same bytes. `flash` and `durable` have those within a
+/// data file, and a check that none is left out (`tests/fuzz.rs` there).
 fn decode_all(bytes: &[u8]) {
     let sizes = sizes();
     for kind in
@@ -372,7 +372,7 @@ fn no_decoder_minds_any_bytes() {
             0 => (0..dice.below(700)).flat_map(|_| dice.roll().to_le_bytes()).collect(),
             1 => vec![u8::try_from(dice.below(256)).expect("a byte"); dice.index(5000)],
             _ => {
-                // Real ones, from somewhere within: sectors that follow each other.
+                // Real sectors from a random place, in sequence.
                 let from = dice.index(sectors.len());
                 let count = 1 + dice.index(16);
                 let flat = sectors[from..].iter().take(count).flat_map(|(_, sector)| sector.iter().copied());

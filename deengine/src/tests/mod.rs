@@ -89,7 +89,7 @@ struct Completion {
     pushed_bytes: u32,
 }
 
-/// An answer whose parts are under way.
+/// An answer whose parts are in flight.
 #[derive(Default)]
 struct Answering {
     left: u32,
@@ -99,7 +99,7 @@ struct Answering {
     is_orphan: bool,
 }
 
-/// Workers of every SSD tested: each queue is on one of them, by its key.
+/// Workers of every tested SSD. The key of a queue determines its worker.
 const WORKERS: usize = 3;
 
 struct Harness {
@@ -122,7 +122,7 @@ struct Harness {
     next_cid: u16,
     sequence: u64,
     map_epoch: u32,
-    /// Ends the process where the test hangs.
+    /// Ends the process if the test hangs.
     _deadline: crate::deadline::Deadline,
 }
 
@@ -163,7 +163,7 @@ fn entry(raw_vid: u16) -> VolumeEntry {
     }
 }
 
-/// A block whose content follows from a number.
+/// A block whose content follows from `tag`.
 fn block(tag: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK];
     for (i, word) in (0u64..).zip(bytes.chunks_exact_mut(8)) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mixed work beside a slow map, with the power on. Commands of several blocks overlap, and transfers end in
-//! any order. There are Compares, rights that change, and volumes that come and go. The SSD is small and
-//! always collecting.
+//! Mixed work, compared with a slow map, without power failures. Commands of several blocks overlap, and
+//! transfers end in any order. There are Compares, changes of rights, and volumes that are created and
+//! deleted. The SSD is small and always collecting.
 //!
 //! Every read and every Compare is judged when it is answered, and now and then every block.
-//! `GNSTOR_MODEL_STEPS` and `GNSTOR_MODEL_SEED` make the long run longer, or another one. Each step
-//! follows from a number of its own, so any part of a run can be played. What fails is shrunk, and
-//! `GNSTOR_MODEL_LIST` plays what was left. The short runs are proptest's.
+//! `GNSTOR_MODEL_STEPS` and `GNSTOR_MODEL_SEED` set length and seed of the long run. Each step follows from a
+//! number of its own, so any part of a run can be played. A failing run is shrunk, and `GNSTOR_MODEL_LIST`
+//! plays the rest. The short runs are proptest's.
 
 use super::crash::{Campaign, number};
 use super::oracle::{Dice, Promise};
@@ -19,7 +19,7 @@ use proptest::prelude::*;
 const STEPS: u64 = 80_000;
 /// Steps of one seed.
 const RUN: u64 = 20_000;
-/// Steps after which everything is looked at.
+/// Number of steps between two checks of everything.
 const LOOK: usize = 500;
 /// Steps that shrinking may play: a few minutes.
 const BUDGET: usize = 4_000_000;

@@ -81,15 +81,15 @@ impl Harness {
         self.answer(queue, transfer, outcome);
     }
 
-    /// A transfer has ended, or a part of an answer: when the last one has, and all went well, its host
-    /// has the response.
+    /// A transfer has ended, or a part of an answer. When the last part has ended and all succeeded, its host
+    /// gets the response.
     pub(super) fn answer(&mut self, queue: QueueKey, transfer: TransferId, mut outcome: Outcome) {
         if let Some(answer) = self.answers.get_mut(&(queue, transfer.0)) {
             answer.left -= 1;
             if !matches!(outcome, Outcome::Done { .. }) {
                 answer.failure.get_or_insert(outcome);
             }
-            // The others are still to come.
+            // The other parts have not ended.
             let (0, Some(reply)) = (answer.left, answer.reply) else { return };
             let (bytes, failure, is_orphan) = (answer.bytes, answer.failure, answer.is_orphan);
             self.answers.remove(&(queue, transfer.0));
@@ -148,8 +148,8 @@ impl Harness {
         }
     }
 
-    /// The queue is gone: no queue gets the responses of its answers, though another of the same name may
-    /// come.
+    /// The queue is gone. No queue gets the responses of its answers, even if another one with the same name
+    /// opens.
     pub(super) fn drop_responses(&mut self, key: QueueKey) {
         let its = self.answers.range_mut((key, 0)..=(key, u32::MAX));
         its.for_each(|(_, answer)| answer.is_orphan = true);

@@ -18,7 +18,7 @@ pub(super) fn all() -> Vec<u8> {
     all
 }
 
-/// A command that only a daemon or a peer may give, with the data that goes with it.
+/// A command that only a daemon or a peer may send, with its data.
 pub(super) fn of_the_fleet(dice: &mut Dice, map: &FleetMap3) -> (Sqe, Vec<u8>) {
     let array = map.array;
     let next = FleetMap3 { epoch: map.epoch + 1, ..map.clone() };

@@ -64,7 +64,7 @@ const NEVER: State = State { stamp: Stamp { lease_epoch: 0, sequence: 0 }, conte
 
 #[derive(Debug)]
 struct Block {
-    /// Contents that may be there since the last restart.
+    /// Possible contents since the last restart.
     states: Vec<State>,
     acked: Stamp,
     hard: Stamp,
@@ -78,30 +78,30 @@ impl Default for Block {
     }
 }
 
-/// How much a restart promises (protocol rule 11).
+/// Guarantee of a restart (protocol rule 11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Promise {
-    /// What was acknowledged.
+    /// All acknowledged writes.
     Acknowledged,
-    /// What was acknowledged before a Flush, or with FUA.
+    /// Writes that were acknowledged before a Flush, or with FUA.
     Durable,
-    /// As [`Self::Durable`], but a TRIM may have come undone.
+    /// As [`Self::Durable`], but a TRIM may be undone.
     Records,
-    /// Nothing but that it was written there, or zeros.
+    /// The content is either zeros or some content that was once written there.
     Ever,
 }
 
-/// All blocks.
+/// The possible states of all blocks.
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
     blocks: BTreeMap<Key, Block>,
     commands: HashMap<u64, Vec<Key>>,
-    /// What is kept for [`Promise::Records`].
+    /// Whether it keeps the states for [`Promise::Records`].
     keep_all: bool,
 }
 
 impl Oracle {
-    /// One that can tell what a rebuild may bring back, too.
+    /// An oracle that also knows what a rebuild may bring back.
     pub(super) fn keeping_all() -> Self {
         Self { keep_all: true, ..Self::default() }
     }
@@ -138,7 +138,7 @@ impl Oracle {
         }
     }
 
-    /// What a Flush that is sent now covers.
+    /// The writes that a Flush covers which is sent now.
     pub(super) fn snapshot(&self) -> Vec<(Key, Stamp)> {
         self.blocks.iter().filter(|(_, b)| b.acked > b.hard).map(|(&key, block)| (key, block.acked)).collect()
     }
@@ -173,7 +173,7 @@ impl Oracle {
         }
     }
 
-    /// After a restart a block holds this: whether it may. From here on it is the only state.
+    /// Checks whether a block may have this content after a restart. From here on it is the only state.
     pub(super) fn reconcile(&mut self, key: Key, promise: Promise, found: Content) -> Result<(), String> {
         let Some(block) = self.blocks.get_mut(&key) else {
             return if found.is_none() {
@@ -220,7 +220,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Nothing is in flight: only what was acknowledged last is there.
+    /// Nothing is in flight, so only the last acknowledged state is possible.
     pub(super) fn quiesce(&mut self) {
         assert!(self.commands.is_empty(), "nothing is in flight");
         for block in self.blocks.values_mut() {

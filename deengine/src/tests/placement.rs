@@ -7,7 +7,7 @@ use gnstor_proto::placement::FleetMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
 
-/// What the golden file's places say of SSD `own`.
+/// The place of SSD `own` in the golden file's places.
 fn expected(places: &[&str], own: u16) -> Place {
     let mut first = true;
     for place in places {

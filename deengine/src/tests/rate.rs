@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rate limits: a volume gets what its entry says over time, and others do not notice.
+//! Rate limits: over time a volume gets what its entry allows, and others are not affected.
 
 use super::*;
 

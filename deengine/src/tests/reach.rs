@@ -40,7 +40,7 @@ fn connect(harness: &mut Harness, ssd: u16, hostnqn: Option<&[u8]>) -> Cqe {
     harness.connect_with(QueueKey(500), ConnectFields { sqsize_z: 31.into(), ..Default::default() }, &data)
 }
 
-/// A command that its caller may not give.
+/// A command that its caller may not send.
 fn by_caller(harness: &mut Harness, wanted: Refusal) -> Cqe {
     match wanted {
         Refusal::UnknownVolume => {
@@ -66,7 +66,7 @@ fn by_caller(harness: &mut Harness, wanted: Refusal) -> Cqe {
     }
 }
 
-/// A command that the fleet map sends elsewhere, or not yet here.
+/// A command that the fleet map sends elsewhere, or that this SSD does not serve yet.
 fn by_map(harness: &mut Harness, wanted: Refusal) -> Cqe {
     let four = FleetMap::equal(4, 64, 7, 1).unwrap();
     match wanted {
@@ -117,7 +117,7 @@ fn by_map(harness: &mut Harness, wanted: Refusal) -> Cqe {
     }
 }
 
-/// What a voter refuses.
+/// Commands that a voter refuses.
 fn by_voter(harness: &mut Harness, wanted: Refusal) -> Cqe {
     let mut map = one_group([At::Serves(0), At::Serves(1), At::Hole], Some(0));
     if wanted == Refusal::Deprived {
@@ -188,7 +188,7 @@ fn by_data(harness: &mut Harness, wanted: Refusal) -> Cqe {
     }
 }
 
-/// A change of the permission table that cannot be made.
+/// A change of the permission table that is not possible.
 fn by_entry(harness: &mut Harness, wanted: Refusal) -> Cqe {
     match wanted {
         Refusal::VolumeExists => harness.volume_command(opcode::VOLUME_ADD, &entry(VOLUME)),

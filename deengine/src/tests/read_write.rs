@@ -67,7 +67,7 @@ fn a_lower_or_equal_stamp_completes_without_being_applied() {
     harness.poke(WRITER, 0, &block(4));
     assert_eq!(harness.refused(WRITER, same), None);
     assert_eq!(harness.read(3), block(3), "the stamp of the second write is not above that of the first");
-    // The same holds where a deallocation came between.
+    // The same with a deallocation in between.
     let older = harness.io(io::WRITE, WRITER, 3, 1);
     let zero = harness.io(io::WRITE_ZEROES, WRITER, 3, 1);
     assert_eq!(harness.refused(WRITER, zero), None);
@@ -91,12 +91,13 @@ fn a_write_that_is_sent_again_on_a_new_connection_is_applied_once() {
     harness.enable(admin);
     let cntlid = u16::try_from(cqe.dw0.get()).unwrap();
     assert_eq!(refusal(&harness.connect(again, 1, identity, cntlid)), None);
-    // Other data shows whether it is applied.
+    // Other data shows whether the write is applied.
     harness.poke(again, 0, &block(2));
     assert_eq!(harness.refused(again, write), None, "it completes as the first one did");
     assert_eq!(harness.stats().old_stamps, 1);
     assert_eq!(harness.read(3), block(1));
-    // One that had not arrived is applied by the second sending, also behind a newer write of another block.
+    // A write that had not arrived is applied when it is sent again, also after a newer write of another
+    // block.
     let lost = harness.io(io::WRITE, WRITER, 5, 1);
     harness.write(3, &[4]);
     harness.poke(again, 0, &block(5));
@@ -137,7 +138,7 @@ fn a_damaged_page_is_refused_and_not_delivered() {
 fn a_page_of_an_earlier_life_reads_as_zeros_and_one_of_another_block_is_an_error() {
     let mut harness = Harness::new();
     harness.write(0, &[1]);
-    // A write of an earlier life that got past every check.
+    // A write of an earlier volume that passed every check.
     let frame = harness.ssd().ftl().take_frame().unwrap();
     let stamp = Stamp { lease_epoch: LEASE, sequence: 1 << 40 };
     let target = gnstor_ftl::Target {
@@ -166,7 +167,7 @@ fn a_failed_transfer_leaves_the_block_and_the_frames_as_they_were() {
     harness.write(0, &[1, 2]);
     let free = harness.free_frames();
     let mut sqe = harness.io(io::WRITE, WRITER, 0, 2);
-    // The second block lies beyond the registered memory.
+    // The second block is beyond the registered memory.
     sqe.dptr = KeyedSgl::keyed((HOST_BYTES - BLOCK) as u64, 8192, KEY);
     assert_eq!(harness.refused(WRITER, sqe), Some(Refusal::TransferError));
     assert_eq!((harness.read(0), harness.read(1)), (block(1), block(2)));
@@ -295,8 +296,8 @@ fn flush_succeeds() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Many writes, deallocations and reads in flight, their transfers ending in any order. Afterwards each
-    /// block holds what the command with its highest stamp left there, and no page is lost.
+    /// Many writes, deallocations and reads in flight, whose transfers end in any order. Afterwards each
+    /// block has the content of the command with its highest stamp, and no page is lost.
     #[test]
     fn the_highest_stamp_wins_in_any_order_of_transfers(seed: u64) {
         let mut harness = Harness::new();

@@ -156,7 +156,7 @@ fn replicas_answer_by_their_place_in_the_group() {
         let cqe = harness.run(WRITER, sqe);
         assert_eq!((refusal(&cqe), cqe.dw1.get()), (Some(Refusal::WrongTarget), 1));
     }
-    // Beside a writer, others read the first serving member only; without one, any.
+    // While there is a writer, others may read only from the first serving member; otherwise from any.
     for (vba, want) in [(first, None), (second, Some(Refusal::AskTheFirst))] {
         let sqe = harness.io(io::READ, READER, vba, 1);
         assert_eq!(harness.refused(READER, sqe), want);

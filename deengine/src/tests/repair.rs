@@ -21,7 +21,7 @@ use gnstor_proto::repair::{FILL_LID, FillLog, FillState, SettleData};
 const BLOCKS: u32 = 512;
 const ARRAY: [u8; 16] = [3; 16];
 
-/// What a client sends to each member.
+/// A change that a client sends to each member.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     vba: u32,
@@ -36,7 +36,7 @@ struct World {
     lost: Vec<u16>,
     /// Questions for data that were answered.
     fetched: usize,
-    /// Blocks whose rows were answered, and whose digests were.
+    /// Number of blocks whose rows were answered, and whose digests were.
     listed: [u32; 2],
 }
 
@@ -45,7 +45,7 @@ fn peer_key(peer: usize) -> QueueKey {
     QueueKey(u32::try_from(40 + peer).expect("few"))
 }
 
-/// A map of two groups: each SSD at its place, `fills` says which one fills, and the firsts.
+/// A map of two groups with each SSD at its place. `fills` names the filling one; `first` the firsts.
 fn map_of(epoch: u64, members: &[u16], fills: Option<u16>, firsts: [u16; 2]) -> FleetMap3 {
     let mut map = FleetMap3::of(&FleetMap::equal(3, 2, 7, 1).expect("a map"), ARRAY);
     let mut places = [None; 4];
@@ -63,7 +63,7 @@ impl World {
         Self::of((0..3).map(Harness::connected).collect(), map, BLOCKS)
     }
 
-    /// Of these SSDs, with a volume of so many blocks.
+    /// A world of these SSDs, with a volume of `blocks` blocks.
     fn of(mut ssds: Vec<Harness>, map: &FleetMap3, blocks: u32) -> Self {
         for (own, ssd) in ssds.iter_mut().enumerate() {
             for peer in (0..3).filter(|peer| *peer != own) {
@@ -102,7 +102,7 @@ impl World {
         }
     }
 
-    /// Carries the questions that are there, and lets a millisecond pass.
+    /// Carries the open questions, and advances by a millisecond.
     fn turn(&mut self) {
         for own in 0..self.ssds.len() {
             self.ssds[own].advance(Span::from_ms(1));
@@ -117,7 +117,7 @@ impl World {
         self.hand_over(own, ask, answer);
     }
 
-    /// What an SSD answers now.
+    /// The answer of an SSD now.
     fn answer(&mut self, own: usize, peer: u16, local: LocalRef) -> Option<(Cqe, Vec<u8>)> {
         let read = self.question(own, local);
         if self.lost.contains(&peer) {
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Each block reads the same on all these.
+    /// Checks that each block reads the same on all these SSDs.
     fn are_equal(&self, ssds: &[usize]) {
         for vba in 0..BLOCKS {
             let held: Vec<Held> = ssds.iter().map(|ssd| self.held(*ssd, vba)).collect();
@@ -226,7 +226,7 @@ fn an_empty_ssd_fills_waits_for_a_peer_that_is_behind_and_serves_then() {
     let log = world.until_filled(2);
     assert_eq!((log.pulled, log.compared, log.all), (36, u64::from(BLOCKS), u64::from(BLOCKS)));
     world.are_equal(&[0, 1, 2]);
-    // The TRIMs are known here, too: what they overtook is not applied.
+    // The TRIMs are known here, too: writes that they overtook are not applied.
     assert_eq!(world.send(2, put(7, 50)), None);
     assert!(matches!(world.held(2, 7), Held::Tombstone { .. }));
     world.set_map(&map_of(3, &[0, 1, 2], None, [0, 1]));
@@ -238,7 +238,7 @@ fn an_empty_ssd_fills_waits_for_a_peer_that_is_behind_and_serves_then() {
 fn an_ssd_that_is_back_moves_only_what_changed() {
     let mut world = World::new(&map_of(1, &[0, 1, 2], None, [0, 1]));
     (0..100).for_each(|n| world.send_all(&[0, 1, 2], put(n, u64::from(n) + 1)));
-    // Never acknowledged, and above all that comes later in this test.
+    // It was never acknowledged, and its stamp is above all later ones in this test.
     world.send_all(&[2], put(50, 9000));
     world.send_all(&[2], put(200, 9001));
     let mut out = map_of(2, &[0, 1], None, [0, 1]);

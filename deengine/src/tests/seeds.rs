@@ -29,7 +29,7 @@ use gnstor_proto::placement::map3::FleetMap3;
 use post::{Letter, Message};
 use writers::Volume;
 
-/// Seeds of a short run. Each third is a test, so that they run beside each other.
+/// Number of seeds in a short run. Three tests take a third each, so that they run at the same time.
 const SEEDS: u64 = 150;
 /// Steps of a seed, and faults among them.
 const STEPS: u32 = 260;
@@ -39,7 +39,7 @@ const ARRAY: [u8; 16] = [3; 16];
 const CAPACITY: u32 = 2 * 1024 + 200;
 /// Blocks that are written; see [`block_of`].
 const HOT: u32 = 20;
-/// Rounds after the last fault in which all has to come to rest.
+/// Number of rounds after the last fault within which everything must come to rest.
 const ROUNDS: u32 = 20_000;
 
 /// The hot blocks: neighbours in the ranges, and single ones.
@@ -58,13 +58,13 @@ fn row_of(vid: Vid, vba: u32) -> usize {
     usize::try_from(group_of(vid, vba, chunk_shift, factor, 2)).expect("two rows")
 }
 
-/// An SSD, and what the world knows of it.
+/// An SSD, and the world's knowledge of it.
 struct Node {
     cut: Cut,
     harness: Harness,
     /// Grows with each restart. Messages of an earlier life are not delivered.
     life: u32,
-    /// The daemon, clients and other SSDs reach it.
+    /// Whether daemon, clients and other SSDs reach it.
     is_reached: bool,
     /// The epoch that dropped it: no client or SSD is served before it knows that.
     dropped_at: u64,
@@ -85,7 +85,7 @@ impl Node {
     }
 }
 
-/// What a run has met, so that a run that meets nothing fails.
+/// Counts of the situations in a run, so that a run without any fails.
 #[derive(Clone, Copy, Default, Debug)]
 struct Counts {
     acknowledged: u64,
@@ -94,7 +94,7 @@ struct Counts {
     settles: u64,
     scrubs: u64,
     restarts: u64,
-    /// Blocks that fills and settles have asked for with their data.
+    /// Blocks whose data fills and settles have requested.
     moved: u64,
     /// Answers that were late or lost.
     lost: u64,
@@ -111,7 +111,7 @@ struct World {
     dice: Dice,
     now: Time,
     nodes: Vec<Node>,
-    /// Of each row of the map.
+    /// The parts of each row of the map.
     parts: [[Part; 3]; 2],
     incarnations: [u32; 3],
     firsts: [u16; 2],
@@ -158,7 +158,7 @@ impl World {
         world
     }
 
-    /// Time passes for all, and what is due arrives.
+    /// Time passes for all, and due messages arrive.
     fn pass(&mut self, span: Span) {
         self.now = self.now + span;
         for node in &mut self.nodes {
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// No more faults: all comes to rest.
+    /// No more faults: everything comes to rest.
     fn rest(&mut self) {
         self.faults = 0;
         for ssd in 0..3 {
@@ -236,12 +236,13 @@ impl World {
         }
     }
 
-    /// Whether an SSD has what the map takes it for.
+    /// Whether an SSD has the content that the map expects.
     fn is_whole(&self, ssd: usize) -> bool {
         self.nodes[ssd].harness.ssd().identity().incarnation == self.incarnations[ssd]
     }
 
-    /// The hot blocks of a volume read the same on all members. One that has lost writes is none any more.
+    /// Checks that the hot blocks of a volume read the same on all members. An SSD that has lost writes is no
+    /// member any more.
     fn are_equal(&self, volume: usize) {
         let vid = self.volumes[volume].vid();
         for vba in (0..HOT).map(block_of) {
@@ -253,7 +254,7 @@ impl World {
     }
 }
 
-/// An SSD with the daemon, clients and other SSDs connected.
+/// An SSD to which the daemon, clients and other SSDs are connected.
 fn connected(cut: &Cut, ssd: Ssd, index: u16) -> Harness {
     let mut harness = cut.harness(ssd);
     for peer in (0..3).filter(|peer| *peer != index) {

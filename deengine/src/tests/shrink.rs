@@ -10,7 +10,7 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this panics; what it says is not printed.
+/// Whether this panics. The panic message is not printed.
 pub(super) fn fails(run: impl FnOnce()) -> bool {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -47,7 +47,7 @@ pub(super) fn shrink<T: Copy>(
                 at = end;
             }
         }
-        // Single steps are tried until none can go any more.
+        // Single steps are tried until none can be removed any more.
         if part > 1 {
             part = part.div_ceil(2).min(steps.len().max(1));
         } else if steps.len() == before {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What SMART tells is told over restarts, however the power went.
+//! SMART counters survive restarts, however the power failed.
 
 use super::crash::journal_at;
 use super::*;
@@ -26,7 +26,7 @@ impl Kept {
         (Self { config, bench }, harness)
     }
 
-    /// The power goes and comes back; what was not made durable is gone.
+    /// Cuts the power and restores it. What was not durable is gone.
     pub(super) fn restart(&self, harness: Harness) -> Harness {
         self.bench.power.cut();
         drop(harness);
@@ -38,7 +38,7 @@ impl Kept {
     }
 }
 
-/// What SMART tells.
+/// The values of the SMART page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Smart {
     backup_failed: bool,
@@ -161,7 +161,7 @@ fn wear_is_told_in_the_mean_where_single_counts_are_lost() {
     let harness = kept.restart(harness);
     assert!(matches!(harness.ssd().boot().origin, Origin::Rebuilt(_)));
     let after = harness.ssd().ftl().health().wear;
-    // What was free was erased once more.
+    // Free superblocks were erased once more.
     assert!(
         (before.mean_milli / 1000..=before.mean_milli / 1000 + 1).contains(&(after.mean_milli / 1000)),
         "{after:?}"

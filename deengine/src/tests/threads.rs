@@ -4,7 +4,7 @@
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Ends the threads that watch this word, also where the test that holds it has failed.
+/// Ends the threads that watch this word, also if the test that holds it has failed.
 struct Stopper<'a>(&'a AtomicBool);
 
 impl Drop for Stopper<'_> {
@@ -13,9 +13,8 @@ impl Drop for Stopper<'_> {
     }
 }
 
-/// Runs `work` on a thread for each worker but the daemon's, with the one of `keys` that is on this
-/// worker, and `daemon` beside them. It is over when `daemon` has returned, which `stop` tells the others;
-/// what they saw.
+/// Runs `work` on a thread for each worker except the daemon's, with the one of `keys` on this worker, and
+/// `daemon` beside them. When `daemon` returns, `stop` tells the others to end. Returns their results.
 pub(super) fn beside<T: Send>(
     harness: &mut Harness,
     keys: &[QueueKey],
@@ -62,7 +61,7 @@ pub(super) fn complete(harness: &Harness, worker: &mut Worker, sqe: &Sqe, data: 
             }
             Some(effect) => panic!("{effect:?}"),
             None => {
-                // Far from the fence's deadline: the others are there.
+                // Far below the fence's deadline, because the others run.
                 now = (now + Span::from_ns(1000)).min(Time::from_ns(500_000_000));
                 worker.step(now);
                 std::thread::yield_now();

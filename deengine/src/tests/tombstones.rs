@@ -25,7 +25,7 @@ fn tombstones(harness: &mut Harness, first: u16, skip: u16, room: usize) -> Vec<
         .collect()
 }
 
-/// Adds and deletes a life of [`VOLUME`] whose request ids are `ids`.
+/// Adds and deletes a generation of [`VOLUME`] with the request ids `ids`.
 fn live_and_die(harness: &mut Harness, generation: u32, ids: &[u8]) {
     let volume =
         VolumeEntry { generation, request_ids: ids.iter().map(|&id| [id; 16]).collect(), ..entry(VOLUME) };

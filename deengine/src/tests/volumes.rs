@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's commands: who may use them, and what the table takes.
+//! The daemon's commands: who may send them, and what the table accepts.
 
 use super::*;
 use crate::permission::MAX_VOLUMES;

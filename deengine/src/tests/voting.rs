@@ -43,7 +43,7 @@ pub(super) fn with(map: &FleetMap3) -> Harness {
     harness
 }
 
-/// An SSD with this map, whose content all other voters have called the newest.
+/// An SSD with this map, after all other voters have confirmed that its content is the newest.
 fn opened(map: &FleetMap3) -> Harness {
     let mut harness = with(map);
     harness.step_to(harness.now + Span::from_ms(1));
@@ -261,7 +261,7 @@ fn an_ssd_serves_from_a_majority_on_until_the_lease_that_counts_from_asking_is_o
     assert!(harness.questions().len() >= 4, "a round each 100 ms");
     harness.step_to(asked + lease + Span::from_ms(1));
     assert!(!harness.serves());
-    // LEASE RENEW would let it serve beside what the voters hold.
+    // LEASE RENEW would let it serve beside the maps that voters hold.
     let renew = Sqe { cdw12: 1000.into(), cdw14: 1.into(), ..sqe(opcode::LEASE_RENEW) };
     assert_eq!(harness.refused(DAEMON, renew), Some(Refusal::InvalidOpcode));
 }

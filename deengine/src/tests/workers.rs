@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Several workers on threads of their own: what one of them changes holds for all when it completes.
+//! Several workers on their own threads: when one worker has completed a change, it holds for all workers.
 
 use super::threads::{beside, change};
 use super::*;
@@ -40,17 +40,17 @@ fn read_sqe(vba: u32, map_epoch: u32) -> Sqe {
     sqe
 }
 
-/// What a thread saw of its reads.
+/// The results of a thread's reads.
 #[derive(Debug, Default)]
 struct Seen {
     allowed: u64,
     refused: u64,
 }
 
-/// What the readers and the daemon's thread tell each other.
+/// State that the readers share with the daemon's thread.
 #[derive(Default)]
 struct World {
-    /// Odd while rights are gone and every worker has been told so.
+    /// Odd while rights are taken away and every worker knows it.
     epoch: AtomicU64,
     stop: AtomicBool,
     /// Times that a reader has been round.
@@ -70,7 +70,7 @@ impl World {
     }
 }
 
-/// Takes the worker's effects: the commands that completed.
+/// Takes the worker's effects. Returns the completed commands.
 fn drain(worker: &mut Worker, under_way: &mut Vec<(TransferId, bool)>, seen: &mut Seen) -> u32 {
     let mut completed = 0;
     while let Some(effect) = worker.pop_effect() {
@@ -186,7 +186,7 @@ fn an_ssd_is_divided_among_at_least_one_core() {
     }
 }
 
-/// The head that a host is told goes on by one for each command, wherever it was served.
+/// The head that a host gets advances by one for each command, wherever the command was served.
 #[test]
 fn the_head_of_a_queue_counts_what_the_core_and_the_firmware_have_fetched() {
     let mut harness = Harness::new();

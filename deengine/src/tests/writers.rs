@@ -138,7 +138,7 @@ fn writes_for_which_there_is_no_room_stay_with_their_core_in_their_order() {
         sent.push(harness.submit(WRITER, sqe));
         harness.step_to(harness.now + Span::from_ns(1500));
     }
-    // Others come behind the waiting ones, and do not ask the layer each time.
+    // Further writes come after the waiting ones, and do not ask the layer each time.
     for _ in 0..20 {
         let sqe = harness.io(io::WRITE, WRITER, 0, 16);
         sent.push(harness.submit(WRITER, sqe));
@@ -209,7 +209,7 @@ fn a_change_of_rights_waits_for_no_write_that_only_waits_for_room() {
     assert!(harness.take(WRITER, last).is_none(), "there is no room yet");
     harness.step_to(harness.now + Span::from_ms(100));
     assert_eq!(refusal(&harness.take(WRITER, last).expect("there was room")), None);
-    // It is counted under the new entry, and waited for where that changes.
+    // It counts under the new entry, and a change of that waits for it.
     assert_eq!((harness.in_flight(), harness.stats().stragglers_closed), (0, 0));
     let chmod = harness.chmod(|entry| entry.readers.clear());
     harness.step(harness.now);

@@ -28,24 +28,24 @@ const TOGETHER: usize = 16;
 /// A write to be committed.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// When its data was there, and when the modelled firmware had taken it.
+    /// Time at which its data had arrived, and the modelled firmware had taken it.
     pub(crate) at: Time,
     pub(crate) accepted: Time,
     pub(crate) target: Target,
-    /// How many of the queue's blocks belong to it.
+    /// Number of the queue's blocks that belong to it.
     pub(crate) blocks: u32,
-    /// When the first of the leases ends that allow it.
+    /// First end of a lease that allows it.
     pub(crate) until: Time,
     pub(crate) outcome: CommitOutcome,
 }
 
-/// How the commit of a write ended.
+/// Result of committing a write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CommitOutcome {
     /// Not tried: the rules have changed since it was judged, or a lease has ended.
     Stale,
     Committed(Committed),
-    /// There is no room for it now, or it comes behind such a write. The worker keeps the frames.
+    /// There is no room for the write now, or for an earlier one. The worker keeps the frames.
     Stalled,
     /// The layer refuses it. The worker keeps the frames.
     Refused,
@@ -54,10 +54,10 @@ pub(crate) enum CommitOutcome {
 /// The writes of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    /// The version of the rules by which all writes were judged.
+    /// Version of the rules by which all writes were judged.
     version: u64,
     pub(crate) jobs: Vec<Job>,
-    /// Blocks of all jobs, in order, and how many of them the lock holder has been through.
+    /// Blocks of all jobs, in order, and the number of them that the lock holder has handled.
     blocks: Vec<NewBlock>,
     over: usize,
 }
@@ -68,7 +68,7 @@ pub(crate) struct CombiningQueue {
     /// The work belongs to the lock holder. The worker polls this flag while the holder writes the work,
     /// so it has a cache line of its own.
     submitted: OwnLine<AtomicBool>,
-    /// Never contended: `submitted` says who owns it.
+    /// The lock is never contended: `submitted` decides who owns it.
     work: OwnLine<Mutex<Work>>,
 }
 
@@ -91,15 +91,15 @@ impl CombiningQueue {
         self.submitted.0.load(Ordering::Acquire)
     }
 
-    /// Its worker may have the work again.
+    /// The worker may use its queue again.
     fn give_back(&self) {
         // Pairs with the load in `is_submitted`.
         self.submitted.0.store(false, Ordering::Release);
     }
 }
 
-/// Commits the submitted writes of these queues, in their order, if `version` is still the one they were
-/// judged by. Work of one queue may take time, so `now` is asked for each group.
+/// Commits the submitted writes of these queues in order, if the rules still have the `version` by which the
+/// writes were judged. A queue may take time, so it reads `now` for each group.
 pub(crate) fn commit_all<'a>(
     queues: impl Iterator<Item = &'a CombiningQueue>,
     now: impl Fn() -> Time,
@@ -123,7 +123,7 @@ pub(crate) fn commit_all<'a>(
     }
     let mut is_full = false;
     for number in 0..groups.len() + Commits::AHEAD {
-        // Nothing is prefetched for jobs that are not tried.
+        // It prefetches nothing for jobs that it will not try.
         let next = groups.get(number).filter(|_| !is_full);
         let coming = next.and_then(|&(index, (from, to))| Some(&works[index].1.as_ref()?.jobs[from..to]));
         commits.announce(coming.unwrap_or_default().iter().flat_map(Job::places));
@@ -179,8 +179,8 @@ impl Work {
         groups
     }
 
-    /// Commits these jobs, which come next, until there is no room. `is_full`: there is none already.
-    /// Whether it is full then.
+    /// Commits these jobs, which are next, until there is no room. `is_full`: there is no room already.
+    /// Returns whether it is full then.
     fn commit(
         &mut self,
         now: Time,

@@ -7,12 +7,12 @@
 use super::WorkerSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What every worker has dispatched, and what pends with it.
+/// Each worker's number of dispatched commands, and its pending ones.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Fairness {
-    /// The most that a worker had dispatched when it had no commands left. A worker that joins while no
-    /// other has commands starts there.
+    /// The largest number that a worker had dispatched when it ran out of commands. A worker that gets
+    /// commands while no other has any starts there.
     last: AtomicU64,
     lines: Vec<CacheLine>,
 }
@@ -70,8 +70,8 @@ impl Word {
     }
 }
 
-/// A worker's own copy of its word. The words share cache lines that all workers read, so a worker writes
-/// its word only where that changes, and never reads it.
+/// A worker's own copy of its word. All workers read the cache lines of the words. So a worker writes its
+/// word only when it changes, and never reads it.
 #[derive(Debug)]
 pub(crate) struct Place {
     worker: usize,
@@ -84,7 +84,7 @@ impl Place {
         Self { worker, fields: Fields::default(), published: Fields::default() }
     }
 
-    /// The worker has taken one of its pending I/O commands. The others see it from the next
+    /// The worker has taken one of its pending I/O commands. The others see this from the next
     /// [`WorkerSet::publish_pending`] on.
     #[inline]
     pub(crate) fn took(&mut self) {

@@ -25,14 +25,15 @@ impl LeaseWord {
         Self(AtomicU64::new(until))
     }
 
-    /// When it ends.
+    /// End of the lease.
     #[inline]
     pub(crate) fn get(&self) -> u64 {
-        // Pairs with the store. With the version of step 1 it brings the word that came before that version.
+        // Pairs with the store. With the version of step 1 it returns the word that was stored before that
+        // version.
         self.0.load(Ordering::Acquire)
     }
 
-    /// It ends then from now on.
+    /// Sets the end of the lease.
     pub(crate) fn set(&self, until: u64, version: &Version) {
         let is_nearer = until < self.get();
         // The answer, which leaves behind it, must not be seen by a host before the word is. A command that

@@ -37,14 +37,15 @@ use in_flight::{InFlight, Seen, Version};
 use lease_word::LeaseWord;
 use status::Status;
 use std::collections::VecDeque;
+use std::fmt;
 use std::ops::Add;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Most workers of one SSD.
 pub(crate) const MAX_WORKERS: usize = 1 << 8;
 
-/// Which worker a queue is on.
+/// The worker of a queue.
 #[inline]
 pub(crate) fn worker_of(name: QueueKey) -> usize {
     (name.0 >> 24) as usize
@@ -62,10 +63,10 @@ pub(crate) fn runs(until: Time, at: Time) -> bool {
     at < until
 }
 
-/// What the firmware has for a worker to do.
+/// Work that the firmware leaves for a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Note {
-    /// To be carried out; the queue by its name within the SSD.
+    /// An effect to carry out. The queue has its name within the SSD.
     Effect(Effect),
     /// A fence is past its deadline: close the queues of the commands that hold it up, of the volume in
     /// this slot.
@@ -74,11 +75,20 @@ pub(crate) enum Note {
     TakeBack { queue: QueueKey, cid: u16, command: u32 },
 }
 
+/// Ends the sleep of a worker's thread.
+struct Wake(Box<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for Wake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wake")
+    }
+}
+
 /// What one worker shares. Only the worker writes its counters.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct WorkerState {
-    /// By the volume's slot.
+    /// Indexed by the volume's slot.
     in_flight: Vec<InFlight>,
     volumes: Vec<DoneCounter>,
     seen: Seen,
@@ -92,6 +102,8 @@ pub(crate) struct WorkerState {
     busy_ps: AtomicU64,
     mail: Mutex<VecDeque<Note>>,
     has_mail: AtomicBool,
+    /// Wakes the worker's thread. If it is not set, the thread polls.
+    wake: OnceLock<Wake>,
     combining: CombiningQueue,
 }
 
@@ -133,7 +145,7 @@ impl WorkerState {
         add(&self.left, 1);
     }
 
-    /// A read has succeeded; so many of its blocks are not mapped.
+    /// Counts a successful read; `unmapped` of its blocks are not mapped.
     #[inline]
     pub(crate) fn count(&self, slot: u16, blocks: u32, unmapped: u32) {
         self.volumes[usize::from(slot)].reads.count(blocks);
@@ -143,7 +155,7 @@ impl WorkerState {
         }
     }
 
-    /// A write has succeeded; so many of its blocks had a newer or the same stamp.
+    /// Counts a successful write; `overtaken` of its blocks had a newer or the same stamp.
     #[inline]
     pub(crate) fn count_write(&self, slot: u16, blocks: u32, overtaken: u32) {
         self.volumes[usize::from(slot)].writes.count(blocks);
@@ -163,7 +175,7 @@ impl WorkerState {
         &self.combining
     }
 
-    /// The worker found another one committing.
+    /// Counts that the worker found another one committing.
     pub(crate) fn put_off(&self) {
         add(&self.put_off, 1);
     }
@@ -193,7 +205,7 @@ impl WorkerState {
         self.has_mail.load(Ordering::Relaxed)
     }
 
-    /// Takes what the firmware has left into an empty list.
+    /// Moves the firmware's notes into an empty list.
     pub(crate) fn take_mail(&self, into: &mut VecDeque<Note>) {
         let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         self.has_mail.store(false, Ordering::Relaxed);
@@ -204,6 +216,15 @@ impl WorkerState {
         let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
         mail.push_back(note);
         self.has_mail.store(true, Ordering::Relaxed);
+        drop(mail);
+        if let Some(Wake(wake)) = self.wake.get() {
+            wake();
+        }
+    }
+
+    /// Each note that is left for the worker calls `wake` from here on. Only the first one counts.
+    pub(crate) fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
+        _ = self.wake.set(Wake(Box::new(wake)));
     }
 }
 
@@ -214,21 +235,21 @@ pub(crate) struct Tally {
     pub(crate) entered: u64,
     /// Commands ended, well or not, or handed over.
     pub(crate) left: u64,
-    /// What succeeded.
+    /// Successful commands.
     pub(crate) done: Done,
     /// Blocks read that are not mapped.
     pub(crate) unmapped: u64,
-    /// Blocks written with a stamp not above the one held.
+    /// Blocks written with a stamp not above the stored one.
     pub(crate) overtaken: u64,
     /// Commits that found the lock taken.
     pub(crate) put_off: u64,
-    /// Commands whose queue went away.
+    /// Commands whose queue was closed.
     pub(crate) forfeited: u64,
     /// Time of the modelled firmware.
     pub(crate) busy: Span,
 }
 
-/// What every check loads.
+/// The words that every check loads.
 #[derive(Debug)]
 struct Judging {
     /// Version of the rules.
@@ -269,8 +290,8 @@ impl WorkerSet {
         &self.states[worker]
     }
 
-    /// The combining queues of all workers, that of worker `last` last: the others complete their writes
-    /// while `last` still commits.
+    /// The combining queues of all workers, that of worker `last` at the end. So the others can complete
+    /// their writes while those of `last` are committed.
     pub(crate) fn combining_queues(&self, last: usize) -> impl Iterator<Item = &CombiningQueue> {
         let (before, from) = self.states.split_at((last + 1).min(self.states.len()));
         from.iter().chain(before).map(WorkerState::combining)
@@ -281,7 +302,7 @@ impl WorkerSet {
         self.judging.0.version.change();
     }
 
-    /// When the serving lease ends; never where there was none.
+    /// End of the serving lease; never, if there was none.
     #[inline]
     pub(crate) fn lease_end(&self) -> Time {
         Time::from_ps(self.judging.0.serving.get())
@@ -310,13 +331,13 @@ impl WorkerSet {
         self.judging.0.version.get()
     }
 
-    /// Whether the entry of `version`, or a newer one, judged all commands in flight of the volume in this
-    /// slot.
+    /// Whether all commands in flight of the volume in this slot were judged by the entry of `version` or a
+    /// newer one.
     pub(crate) fn is_fenced(&self, slot: u16, version: u64) -> bool {
         self.states.iter().all(|share| share.in_flight(slot).is_over(&share.seen, version))
     }
 
-    /// What the workers have done in the volumes that this slot ever had.
+    /// Workers' counts of all volumes that have had this slot.
     pub(crate) fn done_in(&self, slot: u16) -> Done {
         let done = self.states.iter().map(|share| share.volumes[usize::from(slot)].get());
         done.fold(Done::default(), Add::add)
@@ -345,12 +366,12 @@ impl WorkerSet {
         }
     }
 
-    /// The worker of the queue takes a waiting command back, and says so to the Abort `command`.
+    /// Asks the worker of the queue to take back a waiting command, and to answer the Abort `command`.
     pub(crate) fn take_back(&self, queue: QueueKey, cid: u16, command: u32) {
         self.states[worker_of(queue)].post(Note::TakeBack { queue, cid, command });
     }
 
-    /// Leaves effects with the workers whose queues they are for.
+    /// Passes effects to the workers of their queues.
     pub(crate) fn post(&self, effects: &mut VecDeque<Effect>) {
         for effect in effects.drain(..) {
             let worker = match effect {
@@ -358,10 +379,37 @@ impl WorkerSet {
                 | Effect::Push { queue, .. }
                 | Effect::Complete { queue, .. }
                 | Effect::Close { queue } => worker_of(queue),
-                // It is the SSD's: any worker may hand it over.
+                // The effect belongs to the SSD, so any worker may carry it out.
                 Effect::Ask { .. } => 0,
             };
             self.states[worker].post(Note::Effect(effect));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+
+    #[test]
+    fn a_note_wakes_the_worker_it_is_left_for_and_no_other() {
+        let _deadline = crate::deadline::deadline();
+        let workers = Arc::new(WorkerSet::new(2));
+        let rung: [Arc<AtomicUsize>; 2] = Default::default();
+        for (worker, rung) in rung.iter().enumerate() {
+            let (set, rung) = (Arc::downgrade(&workers), Arc::clone(rung));
+            workers.state(worker).wake_by(move || {
+                // The worker's thread finds the note.
+                assert!(set.upgrade().expect("it is there").state(worker).has_mail());
+                rung.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        let queue = queue_name(1, 0, 3);
+        workers.take_back(queue, 5, 6);
+        workers.post(&mut VecDeque::from([Effect::Close { queue }]));
+        let rung = rung.map(|rung| rung.load(Ordering::Relaxed));
+        assert_eq!(rung, [0, 2]);
     }
 }

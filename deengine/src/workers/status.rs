@@ -6,20 +6,20 @@ use super::WorkerSet;
 use gnstor_base::time::{Span, Time};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What the workers need to know of the firmware's state.
+/// State of the firmware that the workers need.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct Status {
     /// In picoseconds.
     alarm: AtomicU64,
-    /// When the health of the flash is to be looked at again where something has changed, in picoseconds.
+    /// Time in picoseconds at which to read the flash's health again, if something has changed.
     look_at: AtomicU64,
     /// The latest time that a worker has seen, to a millisecond, in picoseconds. A worker's own time may
     /// be older: its thread may not have run since.
     latest: AtomicU64,
     /// A fence waits for commands in flight.
     fencing: AtomicBool,
-    /// Every write is to be durable before it is answered.
+    /// Every write must be durable before its answer.
     writes_through: AtomicBool,
     layer: Layer,
 }
@@ -87,7 +87,7 @@ impl WorkerSet {
         Time::from_ps(self.status.alarm.load(Ordering::Relaxed))
     }
 
-    /// When either has something to do.
+    /// Time at which either has work.
     #[inline]
     pub(crate) fn next(&self) -> Time {
         let status = &self.status;
@@ -144,7 +144,8 @@ impl WorkerSet {
         self.status.layer.maintain_at.store(at.as_ps(), Ordering::Relaxed);
     }
 
-    /// Says that a worker commits, until the guard is dropped. Other workers then do not try the lock.
+    /// Marks that a worker is committing, until the guard is dropped. Meanwhile other workers do not try the
+    /// lock.
     pub(crate) fn committing(&self) -> Committing<'_> {
         self.status.layer.committing.store(true, Ordering::Relaxed);
         Committing(self)

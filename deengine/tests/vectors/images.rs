@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Keys, and so many pages: more than the slots of a script of single commands.
 const KEYS: u64 = 200_000;
 
-/// Plays operations to the program; their answers, one behind the other without their lengths.
+/// Plays operations to the program. Returns their answers, one after the other without their lengths.
 fn ask(peer: &Peer, ops: &[Op]) -> Vec<Vec<u8>> {
     let mut bytes = Vec::new();
     ops.iter().for_each(|op| frame(&mut bytes, &op.encode()));
@@ -32,7 +32,7 @@ fn value(answer: &[u8]) -> u64 {
     u64::from_le_bytes(answer[1..9].try_into().unwrap())
 }
 
-/// So many of [`KEYS`] at a time.
+/// Parts of [`KEYS`].
 fn parts() -> impl Iterator<Item = (u64, u32)> {
     (0..KEYS).step_by(MOST_FILLED as usize).map(|first| {
         let count = (KEYS - first).min(MOST_FILLED.into());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The folder is GPL-2.0-only, and no program or library of the workspace has any of it. It is not in the
-//! texts that build them, nor in what the compiler has read for them, nor among their symbols.
+//! No program or library of the workspace contains code of the folder, which is GPL-2.0-only. The tests check
+//! the build files, the files that the compiler has read, and the symbols.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ fn no_program_of_the_workspace_has_a_function_of_the_kernel_side() {
     let names = kernel_names(&crate::make("all"));
     assert!(names.len() >= 50 && names.contains("gn_map_insert") && names.contains("gn_play"), "{names:?}");
     let own = std::env::current_exe().unwrap();
-    // target/PROFILE/deps/vectors-...: programs and libraries lie above it.
+    // The path is target/PROFILE/deps/vectors-...: programs and libraries are in a parent folder.
     let profile = own.parent().and_then(Path::parent).expect("a target folder");
     let mut binaries = vec![own.clone()];
     binaries.extend(files_of(profile).into_iter().filter(|path| is_binary(path)));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every refusal of an SSD is met by a golden script, or cannot be, for a reason that stands here.
+//! Checks that a golden script meets every refusal of an SSD. The exceptions are listed here with their
+//! reasons.
 
 use crate::op::In;
 use gnstor_proto::status::Refusal;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Refusals that no script can meet: the subset in C has not got what they speak of, or no command brings the
-/// firmware there. `gn_run --alone` meets those of the second kind in C.
+/// Refusals that no script can meet. The subset in C lacks their subject, or no command brings the firmware
+/// there. `gn_run --alone` meets the second kind in C.
 const NOT_MET: [(Refusal, &str); 17] = [
     (Refusal::OtherArray, "no daemon here asks voters for a term"),
     (Refusal::Deprived, "no peer here asks for a serving lease"),

@@ -182,13 +182,13 @@ GN_DEV void fence_acquire_sys() {
 #endif
 }
 
-/// Orders what came before it with stores that come after it. It does not order stores with later *loads*.
+/// Orders earlier accesses before later stores. It does not order stores with later *loads*.
 GN_DEV void fence_release_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
-/// The same towards other threads of the GPU: it does not wait for what is on its way to the host.
+/// The same towards other threads of the GPU. It does not wait for stores that are on their way to the host.
 GN_DEV void fence_release_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
-/// A store behind a fence_release_sys of the same thread: one fence for several hand-overs.
+/// A store after a fence_release_sys of the same thread: one fence can serve several hand-overs.
 GN_DEV void st_fenced_sys(gn_u32* p, gn_u32 v) { st_relaxed_sys(p, v); }
 GN_DEV void st_fenced_sys(gn_u64* p, gn_u64 v) { st_relaxed_sys(p, v); }
 
@@ -229,7 +229,7 @@ GN_DEV void copy16(void* dst, const void* src) {
 
 #endif  // GN_SIMT_HOST
 
-// What both compilers share.
+// Definitions that both compilers share.
 namespace gn {
 
 /// To and from big-endian, as mlx5 structures and RDMA headers are; both GPUs and the CPUs served are

@@ -72,7 +72,7 @@ GN_KERNEL use_st16(void* dst, gn_u32 a) {
   st16(dst, v);
 }
 
-// No access of their own; they have to compile.
+// These functions access no memory. They only have to compile.
 GN_KERNEL compile_the_rest(gn_u64* out) {
   pause(32);
   out[0] = now_ns() + lane_id() + lt_mask() + warp_in_block() + smem()[lane_id()];

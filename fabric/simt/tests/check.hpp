@@ -26,7 +26,7 @@ inline void run(const char* name, void (*test)()) {
   fflush(stdout);
 }
 
-/// Options under which a failure comes back in Stats.
+/// Options with which a failure is returned in Stats.
 inline simt::Options returning() {
   simt::Options o;
   o.abort_run = [](void*, const char*) {};

@@ -131,7 +131,7 @@ void endian_helpers() {
   CHECK(gn::be64(0x0102030405060708ull) == 0x0807060504030201ull);
 }
 
-// What must be reported.
+// Misuse that the runtime must report.
 
 void different_collectives_in_one_group_are_reported() {
   simt::Stats s = simt::launch(1, 32, check::returning(), [] {

@@ -36,7 +36,7 @@ unsigned both_saw_zero(bool weak, F program) {
   return hits;
 }
 
-// Store buffering: each side publishes, then looks whether the other one has.
+// Store buffering: each side publishes, then checks whether the other one has published.
 void store_buffering_relaxed(Shared& m, unsigned side) {
   st_relaxed_sys(&m.x[side * 16], 1);
   m.seen[side] = ld_relaxed_sys(&m.x[16 - side * 16]);
@@ -91,8 +91,8 @@ void message_acqrel_rmw(Shared& m, unsigned side) {
 void message_acquire_rmw(Shared& m, unsigned side) {   // acquire alone publishes nothing
   message(m, side, [](gn_u32* flag) { exch_acquire_gpu(flag, 1u); });
 }
-/// A release on the same word as a relaxed store behind it: the later store must not drag the release out of
-/// order.
+/// A release, then a relaxed store to the same word: the later store must not make the release visible too
+/// early.
 void message_release_then_same_word(Shared& m, unsigned side) {
   message(m, side, [](gn_u32* flag) {
     st_release_sys(flag, 1);

@@ -22,7 +22,7 @@ void hand_over(bool with_barrier) {
   if (*slot != 7) gn::pause(1);
 }
 
-// Two halves of a warp, each with a barrier of its own: these do not order one half with the other.
+// Two halves of a warp, each with its own barrier. These barriers do not order one half with the other.
 void halves(bool with_barrier) {
   gn_u32* slot = reinterpret_cast<gn_u32*>(gn::smem()) + gn::warp_in_block();
   gn_u32 lane = gn::lane_id();
@@ -40,7 +40,7 @@ void across_blocks() {
   if (threadIdx.x == 1 && blockIdx.x == 1 && word != 7) gn::pause(1);
 }
 
-// __syncthreads orders what one warp wrote with what another reads.
+// __syncthreads orders the writes of one warp with the reads of another.
 void within_a_block() {
   gn_u32* word = reinterpret_cast<gn_u32*>(gn::smem());
   if (threadIdx.x == 0) *word = 7;

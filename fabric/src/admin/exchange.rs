@@ -29,19 +29,19 @@ use std::time::Duration;
 /// Commands in flight. The queue has 16 entries, of which 15 may be in use; one is left for a Keep Alive.
 pub const COMMANDS: usize = 14;
 
-/// Data that goes with a capsule.
+/// Data of a capsule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Data {
     /// No data.
     None,
-    /// To the controller.
+    /// Data for the controller.
     Out(Vec<u8>),
-    /// So many bytes from the controller.
+    /// Number of bytes that the controller brings.
     In(usize),
 }
 
 impl Data {
-    /// How many bytes.
+    /// Number of bytes of data.
     pub fn bytes(&self) -> usize {
         match self {
             Self::None => 0,
@@ -57,7 +57,7 @@ impl Data {
 pub struct Ask {
     /// The submission entry.
     pub sqe: Sqe,
-    /// Its data, at most [`super::WINDOW_BYTES`].
+    /// Data of the capsule, at most [`super::WINDOW_BYTES`].
     pub data: Data,
 }
 
@@ -66,26 +66,25 @@ pub struct Ask {
 pub struct Reply {
     /// The completion entry.
     pub cqe: Cqe,
-    /// What it brought; empty where the command failed.
+    /// Data that the controller brought; empty if the command failed.
     pub data: Vec<u8>,
 }
 
-/// One command: what it asks, and what it makes of the replies.
+/// One command: the capsules that it sends, and the answer that it makes of the replies.
 pub trait Dialogue {
-    /// How it ends.
+    /// Its result.
     type Answer;
 
-    /// Commands with the same order are carried out one after another, as they were given. `None`: in any
-    /// order.
+    /// Commands with the same order are executed one after another, in the order given. `None`: in any order.
     fn order(&self) -> Option<u64>;
 
-    /// What it asks now.
+    /// Its next capsule.
     fn ask(&self) -> Ask;
 
     /// The reply. `None`: it asks once more.
     fn replied(&mut self, reply: Reply) -> Option<Self::Answer>;
 
-    /// No reply will come.
+    /// Called when no reply will come.
     fn lost(&mut self, error: &ChannelError) -> Self::Answer;
 }
 
@@ -94,7 +93,7 @@ pub trait Dialogue {
 pub struct Capsule {
     /// The submission entry with its command id; flags and data pointer are the queue's.
     pub sqe: Sqe,
-    /// Where its data lie in the queue's window.
+    /// Offset of its data in the queue's window.
     pub at: usize,
     /// The data.
     pub data: Data,
@@ -103,7 +102,7 @@ pub struct Capsule {
 #[derive(Debug)]
 enum What<K, D> {
     Command(K, D),
-    /// Its command was answered as lost; this was its order.
+    /// Its command was answered as lost. The value is that command's order.
     Late(Option<u64>),
     KeepAlive,
 }
@@ -114,11 +113,11 @@ struct InFlight<K, D> {
     /// The end of its patience, ms.
     due: u64,
     area: Area,
-    /// Bytes that it brings.
+    /// Number of bytes that it brings.
     brings: usize,
 }
 
-/// The commands of one queue. `K` names a command.
+/// The commands of one queue. `K` identifies a command.
 #[derive(Debug)]
 pub struct Exchange<K, D: Dialogue> {
     peer: String,
@@ -149,7 +148,7 @@ impl<K, D: Dialogue> Exchange<K, D> {
         }
     }
 
-    /// Takes a command. An exchange that ended answers it as lost.
+    /// Adds a command. An exchange that has ended answers it as lost.
     pub fn give(&mut self, key: K, mut command: D) {
         match &self.ended {
             Some(error) => self.answers.push_back((key, command.lost(error))),
@@ -160,7 +159,7 @@ impl<K, D: Dialogue> Exchange<K, D> {
         }
     }
 
-    /// Asks whether the controller is there, beside all commands, unless it is being asked already.
+    /// Sends a Keep Alive beside all commands, unless one is in flight.
     pub fn keep_alive(&mut self) {
         let asked = self.in_flight.values().any(|sent| matches!(sent.what, What::KeepAlive));
         self.asks_alive = !asked && self.ended.is_none();
@@ -187,7 +186,7 @@ impl<K, D: Dialogue> Exchange<K, D> {
             if command.order().is_some_and(|order| !taken.insert(order)) {
                 continue;
             }
-            // What does not fit yet is not overtaken: it would never fit.
+            // A command whose data does not fit yet is not overtaken: otherwise it might never fit.
             let ask = command.ask();
             let area = self.window.take(ask.data.bytes())?;
             return Some((place, ask, area));
@@ -303,12 +302,12 @@ impl<K, D: Dialogue> Exchange<K, D> {
         self.answers.pop_front()
     }
 
-    /// When [`Self::step`] is next wanted, ms.
+    /// Time of the next call of [`Self::step`], ms.
     pub fn wakes_at(&self) -> Option<u64> {
         self.in_flight.values().map(|sent| sent.due).min()
     }
 
-    /// Whether a completion may come.
+    /// Whether a completion can come.
     pub fn awaits(&self) -> bool {
         !self.in_flight.is_empty()
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the data of commands in flight lie: pieces of one registered range.
+//! Places of the data of commands in flight: pieces of one registered range.
 
 /// Bytes of the range. No command moves more.
 pub const WINDOW_BYTES: usize = 1 << 20;
@@ -32,10 +32,10 @@ impl Area {
 pub(super) struct Window(u16);
 
 impl Window {
-    /// Room for so many bytes, if there is any.
+    /// Takes room for `bytes` bytes, if there is any.
     ///
     /// # Panics
-    /// Beyond [`WINDOW_BYTES`].
+    /// If `bytes` exceeds [`WINDOW_BYTES`].
     pub(super) fn take(&mut self, bytes: usize) -> Option<Area> {
         assert!(bytes <= WINDOW_BYTES, "an admin command moves at most {WINDOW_BYTES} bytes");
         let pieces = bytes.div_ceil(PIECE_BYTES);

@@ -54,11 +54,10 @@ const THREADS_HOST: u32 = 32;
 const BLOCKS_HOST: usize = 16;
 /// What every offset and length is a multiple of: bytes that a thread copies at once.
 const ALIGN: u64 = 16;
-/// Resident kernels may leave no room for another one. They have deadlines of their own, which are shorter
-/// than this one.
+/// Resident kernels may leave no room for another kernel. Their own deadlines are shorter than this one.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Bytes to be copied, at these places of host and device memory. Multiples of 16, all of them.
+/// A range to copy, with its offsets in host and device memory. All three are multiples of 16.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// Offset in the host memory.
@@ -72,10 +71,10 @@ pub struct Segment {
 /// The part that copies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CopyBy {
-    /// The driver, all segments in one call: cuMemcpyBatchAsync.
+    /// One call of the driver copies all segments: cuMemcpyBatchAsync.
     #[default]
     Batch,
-    /// A kernel, all segments in one launch.
+    /// One launch of a kernel copies all segments.
     Kernel,
 }
 
@@ -86,15 +85,15 @@ pub struct Copier {
     host_at: u64,
     /// Segments of a list at most.
     most: usize,
-    /// Where a kernel copies.
+    /// List of segments for the kernel, if a kernel copies.
     table: Option<Table>,
-    /// None on the CPU.
+    /// `None` on the CPU.
     stream: Option<Stream>,
     /// A kernel that did not end may read the table yet.
     stuck: bool,
 }
 
-/// Mapped memory where the kernel reads what it copies.
+/// Mapped memory in which the kernel reads the list of segments.
 struct Table {
     memory: Arc<HostRegion>,
     address: u64,
@@ -147,7 +146,7 @@ impl Copier {
         Ok(copier)
     }
 
-    /// The part that copies, which may be another one than was asked for.
+    /// The part that copies. It may be another one than the caller wanted.
     pub fn by(&self) -> CopyBy {
         if self.table.is_some() { CopyBy::Kernel } else { CopyBy::Batch }
     }
@@ -157,16 +156,16 @@ impl Copier {
         &self.host
     }
 
-    /// Copies from the host memory to `memory`; all is there when it returns. Segments must not overlap.
+    /// Copies from the host memory to `memory`. All data is there when it returns. Segments must not overlap.
     ///
     /// # Errors
-    /// [`DeviceError::Copy`]: the list is not right, and nothing was copied. [`DeviceError::Timeout`]; driver
+    /// [`DeviceError::Copy`]: the list is not valid, and nothing was copied. [`DeviceError::Timeout`]; driver
     /// errors.
     pub fn to_device(&mut self, memory: &DeviceMem, segments: &[Segment]) -> Result<(), DeviceError> {
         self.copy(memory, segments, true)
     }
 
-    /// Copies from `memory` to the host memory; all is there when it returns. Segments must not overlap.
+    /// Copies from `memory` to the host memory. All data is there when it returns. Segments must not overlap.
     ///
     /// # Errors
     /// As [`Self::to_device`].
@@ -257,7 +256,7 @@ impl Copier {
                 cause: "the segments overlap: they are longer than the host memory".into(),
             });
         }
-        // The launch comes behind it, so the kernel sees it.
+        // The launch comes after this write, so the kernel sees it.
         table.memory.write(0, parts.as_bytes());
         let launch = |first: usize, count: usize, threads| Launch {
             kernel: kernel(),
@@ -308,7 +307,7 @@ impl Drop for Copier {
     }
 }
 
-/// Segments that follow each other in both memories are one copy, and empty ones none.
+/// Joins segments that follow each other in both memories, and drops empty ones.
 fn runs(segments: &[Segment]) -> Vec<Segment> {
     let mut runs: Vec<Segment> = Vec::with_capacity(segments.len());
     for segment in segments.iter().filter(|segment| segment.bytes != 0) {
@@ -323,7 +322,7 @@ fn runs(segments: &[Segment]) -> Vec<Segment> {
     runs
 }
 
-/// A length that lies within memory of this process.
+/// Converts a length of memory in this process.
 fn length(bytes: u64) -> usize {
     usize::try_from(bytes).expect("64-bit host")
 }

@@ -103,9 +103,9 @@ impl CudaDevice {
         // SAFETY: a plain allocation, zeroed before its address is returned.
         unsafe {
             let address = result::malloc_sync(bytes.max(1)).map_err(failed)?;
-            // A memset of device memory returns before it is done, even a synchronous one. In another
-            // stream it would wipe out the next copy, so it goes into the stream of the copies and is
-            // waited for.
+            // A memset of device memory returns before it is done, even a synchronous one. In another stream
+            // it could overwrite the next copy. So it goes into the stream of the copies, and this call waits
+            // for it.
             result::memset_d8_async(address, 0, bytes, self.copy_stream).map_err(named("cuMemsetD8Async"))?;
             result::stream::synchronize(self.copy_stream).map_err(named("cuStreamSynchronize"))?;
             Ok(address)
@@ -232,7 +232,7 @@ impl CudaDevice {
         .map_err(|e| DeviceError::Kernel { kernel: launch.kernel.name, cause: e.to_string() })
     }
 
-    /// A block of the agent takes a multiprocessor: nearly all of its registers.
+    /// A block of the agent uses nearly all registers of a multiprocessor, so it takes the whole one.
     pub(super) fn max_blocks(
         &self,
         kernel: &Kernel,

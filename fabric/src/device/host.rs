@@ -89,7 +89,7 @@ impl HostDevice {
         run_grids(&grids, client.kernel.name, deadline)
     }
 
-    /// Runs one grid on the calling thread, with no agent. Another thread may run grids at the same time.
+    /// Runs one grid on the calling thread, without an agent. Another thread may run grids at the same time.
     #[expect(clippy::unused_self, reason = "the same shape as the GPU's")]
     pub(super) fn run_alone(&self, launch: &Launch, deadline: Duration) -> Result<(), DeviceError> {
         let grid = Grid {

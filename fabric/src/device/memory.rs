@@ -12,7 +12,7 @@ pub struct DeviceMem {
     pub(super) device: Arc<Device>,
     pub(super) address: u64,
     pub(super) bytes: usize,
-    /// The memory itself where the device is the CPU.
+    /// The memory itself, if the device is the CPU.
     pub(super) host: Option<Arc<HostRegion>>,
 }
 
@@ -27,7 +27,7 @@ impl DeviceMem {
         self.bytes
     }
 
-    /// Whether there are no bytes.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
@@ -64,7 +64,8 @@ impl DeviceMem {
             // pairs with ld_acquire_sys of the word
             (Backend::Host(_), Some(region)) => {
                 region.words64(offset as u64, 1)[0].store(word, Ordering::Release);
-                // What is written later is seen later, too: pairs with ld_acquire_sys of that.
+                // Makes earlier writes visible before later ones. It pairs with the reader's ld_acquire_sys
+                // of a later one.
                 fence(Ordering::Release);
                 Ok(())
             }

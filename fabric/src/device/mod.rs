@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where device code runs: a CUDA GPU, or the CPU, which compiles the same headers and runs their lanes as
-//! fibers.
+//! The device that runs device code: a CUDA GPU, or the CPU. The CPU compiles the same headers and runs their
+//! lanes as fibers.
 //!
-//! A launch always has two parts: the HCA's agent, which is resident only as long as the launch lasts, and
-//! the client's kernel. The agent has reported in before the client starts, and is asked to end when the
-//! client has.
+//! A launch always has two parts: the HCA's agent, which is resident only during the launch, and the client's
+//! kernel. The agent reports that it runs before the client starts. It is told to end when the client has
+//! ended.
 
 mod copies;
 mod cuda;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Which device to take.
+/// The device to open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
     /// A GPU if there is one, else the CPU.
@@ -33,7 +33,7 @@ pub enum Choice {
     Host,
 }
 
-/// What went wrong with a device.
+/// An error of a device.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum DeviceError {
     /// No usable GPU.
@@ -50,7 +50,7 @@ pub enum DeviceError {
     /// Memory could not be had.
     #[error("cannot get {bytes} bytes of {what}: {cause}")]
     Memory {
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: usize,
         /// Kind of memory.
         what: &'static str,
@@ -60,9 +60,9 @@ pub enum DeviceError {
     /// A kernel did not do its part in time.
     #[error("{what} within {after:?}")]
     Timeout {
-        /// What was waited for.
+        /// The event that did not come.
         what: String,
-        /// How long.
+        /// Length of the wait.
         after: Duration,
     },
     /// Device code failed.
@@ -78,15 +78,15 @@ pub enum DeviceError {
     Switch {
         /// The variable.
         name: &'static str,
-        /// What it is set to.
+        /// Its value.
         value: String,
-        /// What it may be.
+        /// Allowed values.
         allowed: &'static str,
     },
     /// A list of copies that cannot be done.
     #[error("cannot copy between host and device memory: {cause}")]
     Copy {
-        /// What is wrong with it.
+        /// The fault in it.
         cause: String,
     },
 }
@@ -105,7 +105,7 @@ pub struct Kernel {
     pub host: HostEntry,
 }
 
-/// Shared memory that a block has without being asked for more, bytes.
+/// Shared memory that a block has by default, bytes.
 const PLAIN_SMEM_BYTES: u32 = 48 << 10;
 
 /// A kernel with its shape and argument.
@@ -130,7 +130,7 @@ pub struct Together {
     pub agent: Launch,
     /// The client.
     pub client: Launch,
-    /// How the two are put on the device.
+    /// Placement of the two on the device.
     pub residency: Residency,
 }
 
@@ -158,14 +158,14 @@ impl AgentWords<'_> {
     }
 }
 
-/// How agent and client are put on the device.
+/// Placement of agent and client on the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Residency {
     /// Two kernels on two streams.
     #[default]
     TwoKernels,
-    /// One grid, for tools that never run two kernels at once. The client launch holds the agent's blocks
-    /// too.
+    /// One grid, for tools that never run two kernels at once. The launch of the client contains the agent's
+    /// blocks, too.
     OneGrid,
 }
 
@@ -187,10 +187,10 @@ impl std::fmt::Debug for Device {
 }
 
 impl Device {
-    /// Takes a device.
+    /// Opens a device.
     ///
     /// # Errors
-    /// [`DeviceError::NoCuda`] when CUDA was asked for by name and cannot be had; driver errors.
+    /// [`DeviceError::NoCuda`] if the caller named CUDA and there is none; driver errors.
     pub fn open(choice: Choice) -> Result<Arc<Self>, DeviceError> {
         let host = |why: String| Self { backend: Backend::Host(host::HostDevice), why };
         let device = match choice {
@@ -214,7 +214,7 @@ impl Device {
         }
     }
 
-    /// What it is, for a person.
+    /// Name of the device, for a person.
     pub fn name(&self) -> String {
         match &self.backend {
             Backend::Host(_) => "CPU (device code as fibers)".into(),
@@ -306,12 +306,12 @@ impl Device {
         }
     }
 
-    /// Runs a client beside an agent and returns when both have ended. In [`Residency::OneGrid`] only the
-    /// client is launched: its grid holds both.
+    /// Runs a client beside an agent and returns when both have ended. In [`Residency::OneGrid`] it launches
+    /// only the client, whose grid contains both.
     ///
     /// # Errors
-    /// [`DeviceError::Timeout`] when the agent did not report in, or the client did not end within
-    /// `deadline`; [`DeviceError::Kernel`] when device code failed.
+    /// [`DeviceError::Timeout`] if the agent did not report that it runs, or the client did not end within
+    /// `deadline`; [`DeviceError::Kernel`] if device code failed.
     pub fn run(
         &self,
         pair: &Together,
@@ -335,7 +335,7 @@ impl Device {
     /// Whether no kernel is on the device, also after a launch that failed.
     pub fn is_idle(&self) -> bool {
         match &self.backend {
-            // Its lanes have ended or been dropped when `run` returns.
+            // The lanes have ended or been dropped when `run` returns.
             Backend::Host(_) => true,
             Backend::Cuda(gpu) => gpu.is_idle(),
         }

@@ -6,14 +6,14 @@ use super::{Backend, Device, DeviceError};
 use gnstor_base::region::HostRegion;
 use std::sync::{Arc, Mutex};
 
-/// Device addresses, with memory behind the first of them, which holds anything. The rest may be named
-/// (registered, say) but not touched.
+/// A range of device addresses, of which a first part has memory, with any content. Other addresses may be
+/// named, for example registered, but not accessed.
 pub struct DeviceRange {
     device: Arc<Device>,
     address: u64,
     reserved: usize,
     backed: Mutex<Backed>,
-    /// The range itself where the device is the CPU: pages come when they are touched.
+    /// The range itself if the device is the CPU. The system adds pages when they are touched.
     _host: Option<Arc<HostRegion>>,
 }
 
@@ -64,10 +64,10 @@ impl DeviceRange {
         self.backed.lock().expect("no panic while held").bytes
     }
 
-    /// Puts memory behind the first `bytes`, if there is less. Kernels may be running.
+    /// Maps memory to the first `bytes`, if less is mapped. Kernels may be running.
     ///
     /// # Errors
-    /// [`DeviceError::Memory`]: there is none, or the range is not so long. What there was stays.
+    /// [`DeviceError::Memory`]: there is no memory, or the range is shorter. The mapped part stays as it was.
     pub fn back(&self, bytes: usize) -> Result<(), DeviceError> {
         let mut backed = self.backed.lock().expect("no panic while held");
         if bytes <= backed.bytes {

@@ -29,7 +29,7 @@ const MAX_BLOCKS: usize = 8;
 const MAX_RINGS_A_BLOCK: usize = 3;
 /// Most pairs of rings.
 pub const MAX_RINGS: usize = MAX_BLOCKS * MAX_RINGS_A_BLOCK;
-/// Queue pairs an HCA holds.
+/// Largest number of queue pairs of an HCA.
 pub const MAX_QPS: u32 = 1024;
 const MAX_CQS: u32 = 256;
 const MAX_MRS: u32 = 1024;
@@ -38,7 +38,7 @@ const FIRST_QPN: u32 = 0x100;
 /// ended: a second.
 const LOOKS: u32 = 1000;
 const LOOK: Duration = Duration::from_millis(1);
-/// A queue pair in device memory, as create_qp is told about it.
+/// A queue pair in device memory, as create_qp needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceQp {
     /// Send queue: address, blocks.
@@ -57,18 +57,17 @@ pub struct DeviceQp {
     pub ring: usize,
 }
 
-/// A completion queue, as create_cq is told about it.
+/// A completion queue, as create_cq needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceCq {
     /// First entry.
     pub address: u64,
-    /// It has `1 << log_entries` entries.
+    /// The queue has `1 << log_entries` entries.
     pub log_entries: u32,
     /// Doorbell record with the consumer index. With it an overrun puts queue pairs into error; without it
     /// (the hardware's `oi`) it overwrites what the owner has not taken.
     pub dbr: Option<u64>,
-    /// Whether the owner is on the CPU: completions then wait until all that is before them can be seen
-    /// there.
+    /// Whether the owner is on the CPU. Then a completion waits until the owner can see everything before it.
     pub in_host: bool,
 }
 
@@ -94,7 +93,7 @@ struct Tables {
     variants: u32,
     next_pd: u32,
     launches: u32,
-    /// Where inbound data waits for a DUMP, and what does.
+    /// Memory in which inbound data waits for a DUMP, and which data does.
     held: Option<(DeviceMem, Unordered)>,
 }
 
@@ -103,9 +102,9 @@ struct Tables {
 pub struct AgentStats {
     /// Responses delivered to queue owners.
     pub responses: u64,
-    /// Of these, late: delivered later than the model says.
+    /// Number of these that were late: delivered later than the model says.
     pub late: u64,
-    /// Of these, responses of commands whose client waited longer than the model gives the command alone.
+    /// Number of these whose client waited longer than the model gives the command alone.
     pub client_late: u64,
     /// Reports of ended fused responses: each names up to 32.
     pub reports: u64,
@@ -114,21 +113,21 @@ pub struct AgentStats {
     pub lateness: [u64; LATENESS_BUCKETS],
 }
 
-/// What the control path and the transports' ends know of the agent together.
+/// State that the control path shares with the transports' ends.
 #[derive(Debug, Default)]
 struct Resident {
     /// Locked while an agent is resident.
     launches: Mutex<Launches>,
     /// Launches that are about to begin ([`AgentHca::expect_launch`]).
     expected: Mutex<u32>,
-    /// What the agent may touch: it stays allocated as long as there can be one, also where the transports
-    /// have ended.
+    /// Memory that the agent may touch. It stays allocated as long as an agent can exist, even after the
+    /// transports have ended.
     regions: Mutex<Vec<Arc<HostRegion>>>,
 }
 
 #[derive(Debug, Default)]
 struct Launches {
-    /// A launch failed: on a GPU its kernels may still be there.
+    /// A launch failed. On a GPU its kernels may still run.
     failed: bool,
 }
 
@@ -160,7 +159,7 @@ fn memory(what: &'static str, bytes: usize, cause: &str) -> DeviceError {
     DeviceError::Memory { bytes, what, cause: cause.into() }
 }
 
-/// How many pairs of rings a block of the agent has room for. Where it shares a grid with the client it has
+/// Largest number of pairs of rings for a block of the agent. If it shares a grid with the client, it has
 /// warps for one.
 fn most_rings_a_block(device: &Device, residency: Residency) -> usize {
     let has_room = |count: &usize| {
@@ -174,8 +173,8 @@ fn most_rings_a_block(device: &Device, residency: Residency) -> usize {
 }
 
 impl AgentHca {
-    /// An HCA on `device` with `rings` pairs of rings, and the transports' ends of them. There is at least
-    /// one pair, and fewer than `rings` where the device has no room for so many.
+    /// An HCA on `device`, and the transports' ends of its rings. It has `rings` pairs of rings, or fewer if
+    /// the device has no room for them, but at least one.
     ///
     /// # Errors
     /// Memory and driver errors.

@@ -19,15 +19,16 @@ use crate::cm::Refused;
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use std::sync::Arc;
 
-/// Reports that the transport takes from an executor in one step, so that no executor starves the others.
+/// Number of reports that the transport takes from an executor in one step, so that no executor starves the
+/// others.
 pub const STEP_REPORTS: usize = 64;
 
 /// A part of a fused response: bytes that go to the queue owner's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// Where from.
+    /// Source.
     pub local: LocalRef,
-    /// Where to.
+    /// Destination.
     pub address: u64,
     /// Remote key.
     pub key: u32,
@@ -51,8 +52,8 @@ pub struct Response {
 pub struct Allowance {
     /// From here on, ns after the arrival, the emulator has delivered the response late; below 2^31.
     pub late_ns: u32,
-    /// From here on, ns after the arrival, the client has waited longer than the model gives this command
-    /// alone. It is negative where the emulator delayed the command by more than the allowance before the
+    /// This time in ns after the arrival, the client has waited longer than the model gives this command
+    /// alone. It is negative if the emulator had delayed the command by more than the allowance before the
     /// model saw it.
     pub client_late_ns: i32,
 }
@@ -60,20 +61,20 @@ pub struct Allowance {
 impl Allowance {
     /// Of a response that is late as soon as it is seen after its time.
     pub const AT_ONCE: Self = Self { late_ns: 0, client_late_ns: 0 };
-    /// Of a response that is not late by any measure.
+    /// The allowance of a response that no measure calls late.
     pub const NEVER: Self = Self { late_ns: i32::MAX as u32, client_late_ns: i32::MAX };
 }
 
-/// What the transport asks of an executor.
+/// A message of the transport to an executor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Down {
     /// Inbound RDMA WRITE: local memory to the queue owner's, after a key check. It ends with [`Up::Copied`].
     ToOwner {
         /// Queue pair.
         qpn: u32,
-        /// Where from.
+        /// Source.
         local: LocalRef,
-        /// Where to.
+        /// Destination.
         address: u64,
         /// Remote key.
         key: u32,
@@ -86,9 +87,9 @@ pub enum Down {
     FromOwner {
         /// Queue pair.
         qpn: u32,
-        /// Where to.
+        /// Destination.
         local: LocalRef,
-        /// Where from.
+        /// Source.
         address: u64,
         /// Remote key.
         key: u32,
@@ -108,7 +109,7 @@ pub enum Down {
         /// never late.
         allowance: Allowance,
     },
-    /// A completion made by the transport.
+    /// A completion that the transport has made.
     Cqe {
         /// Queue pair.
         qpn: u32,
@@ -124,9 +125,9 @@ pub enum Down {
         /// Queue pair.
         qpn: u32,
     },
-    /// A queue pair begins anew, as when it was made: its connection is closed, and its owner has made its
-    /// queues anew. The executor reports [`Up::QpAnew`]. Only an executor whose control path cannot do it by
-    /// itself takes this: the agent, while it is resident.
+    /// A queue pair begins anew: its connection is closed, and its owner has made its queues anew. The
+    /// executor reports [`Up::QpAnew`]. Only an executor whose control path cannot do this by itself gets
+    /// this message: the agent, while it is resident.
     QpAnew {
         /// Queue pair.
         qpn: u32,
@@ -148,12 +149,12 @@ pub trait QpExecutor: Send {
     /// Carries out a message, or queues it.
     fn push(&mut self, message: Down);
 
-    /// The transport polls once in so many steps.
+    /// Interval of polls: the transport polls once in this number of steps.
     fn poll_interval(&self) -> u32 {
         1
     }
 
-    /// How many reports the transport may take before it handles the first of them.
+    /// Number of reports that the transport may take before it handles the first of them.
     fn poll_ahead(&self) -> usize {
         STEP_REPORTS
     }
@@ -188,15 +189,14 @@ pub trait QpExecutor: Send {
         false
     }
 
-    /// A fused response: inbound RDMA WRITEs and the SEND behind them. The executor copies the 1 to 256
-    /// `parts`. If all of them end well, it delivers `response`, whose first 8 bytes are zero, when that is
-    /// due. It reports one [`Up::FusedDone`] with `tag` before anything that the owner sends after the
-    /// response.
+    /// A fused response: inbound RDMA WRITEs followed by a SEND. The executor copies the 1 to 256 `parts`. If
+    /// all of them succeed, it delivers `response`, whose first 8 bytes are zero, when that is due. It
+    /// reports one [`Up::FusedDone`] with `tag`, before anything that the owner sends after the response.
     fn push_fused(&mut self, _qpn: u32, _tag: u32, _parts: &[Part], _response: &Response) {}
 
-    /// Takes back the copies of a queue pair that have not ended. True: from here on none of them touches
-    /// any memory, and the executor need not report them. False: a copy may be under way. The executor will
-    /// report it, or a later call returns true.
+    /// Takes back the unfinished copies of a queue pair. True: from here on none of them touches memory, and
+    /// the executor need not report them. False: a copy may be in progress. Then the executor reports it, or
+    /// a later call returns true.
     fn take_back(&mut self, _qpn: u32) -> bool {
         false
     }

@@ -41,13 +41,13 @@ impl UpRing {
         usize::try_from(position).expect("64-bit host") % (words.len() / N) * N
     }
 
-    /// Takes the next entry, if its producer has published it. `words` is the ring, `head_word` where the
-    /// producers look how far the consumer is.
+    /// Takes the next entry, if its producer has published it. `words` is the ring. In `head_word` the
+    /// producers read how far the consumer is.
     pub fn pop<W: Word>(&mut self, words: &[W], head_word: &W) -> Option<UpEntry> {
         self.pop_words(words, head_word).map(take_apart)
     }
 
-    /// The same for entries of `N` words, with their phases.
+    /// As [`Self::pop`], for entries of `N` words, with their phases.
     pub fn pop_words<W: Word, const N: usize>(&mut self, words: &[W], head_word: &W) -> Option<[u64; N]> {
         let entries = words.len() / N;
         debug_assert!(entries.is_power_of_two());
@@ -71,7 +71,7 @@ impl UpRing {
     }
 }
 
-/// The fields of an entry; `up_entry` in fabric/cuda/fabric/hca/abi.h says where they are.
+/// Extracts the fields of an entry; `up_entry` in fabric/cuda/fabric/hca/abi.h has their places.
 #[expect(clippy::cast_possible_truncation, reason = "parts of words")]
 fn take_apart(mut w: [u64; UP_WORDS]) -> UpEntry {
     let (even, odd) = (w[2] >> UP_EVEN_SHIFT, w[2] >> UP_ODD_SHIFT);

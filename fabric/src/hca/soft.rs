@@ -110,7 +110,7 @@ impl SoftExecutor {
         self.qps.push(QpState { qp, error: false, overrun: false, kicks, sq_head: 0, rq_head: 0, cq_pi: 0 });
     }
 
-    /// As when it was made; its completion queue goes on.
+    /// Resets the queue pair. Its completion queue goes on.
     fn begin_anew(&mut self, qpn: u32) {
         if let Some(q) = self.qps.iter_mut().find(|q| q.qp.qpn == qpn) {
             (q.error, q.sq_head, q.rq_head) = (false, 0, 0);
@@ -155,7 +155,7 @@ impl SoftExecutor {
         (mr.pd == pd && mr.access & access == access && fits).then_some((&mr.memory, mr.range.0 + offset))
     }
 
-    /// Takes the kicks that are new; returns the producer index, which may be an old one.
+    /// Takes the new kicks. Returns the producer index, which may be an old one.
     fn take_doorbells(&mut self, i: usize) -> u16 {
         let QpState { qp, kicks, sq_head, .. } = &mut self.qps[i];
         let (mut producer, mut recorded) = (*sq_head, None);
@@ -214,7 +214,7 @@ impl SoftExecutor {
         }
     }
 
-    /// Makes the key that a LOCAL_INVAL names open nothing any more.
+    /// Invalidates the key that a LOCAL_INVAL names.
     fn invalidate(&mut self, i: usize, e: &UpEntry) -> bool {
         let pd = self.qps[i].qp.pd;
         let key = u32::try_from(e.arg[0]).expect("a key has 32 bits");

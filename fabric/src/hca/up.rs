@@ -43,7 +43,7 @@ pub enum Up {
         qpn: u32,
         /// First receive.
         first: u16,
-        /// Index behind the last receive.
+        /// Index after the last receive.
         end: u16,
     },
     /// A completion queue has overrun. The queue pair is in error.
@@ -55,14 +55,14 @@ pub enum Up {
     Pong {
         /// Name of the ping.
         tag: u32,
-        /// When the executor saw it, on its own clock, ns.
+        /// Time at which the executor saw it, on its own clock, ns.
         stamp_ns: u64,
     },
     /// A [`super::Down::QpAnew`] was carried out.
     QpAnew {
         /// Queue pair.
         qpn: u32,
-        /// Of the message.
+        /// Tag of the message.
         tag: u32,
     },
     /// A client of another process asks to connect; the executor takes the reply by
@@ -95,18 +95,18 @@ pub struct WorkRequest {
     pub index: u16,
     /// Whether its owner wants a completion.
     pub signalled: bool,
-    /// What it asks for.
+    /// The operation of the request.
     pub operation: Operation,
 }
 
-/// What a work request asks for.
+/// The operation of a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// SEND.
     Send {
         /// Length of the message.
         bytes: u32,
-        /// The message, with zeros behind it.
+        /// The message, padded with zeros.
         capsule: [u8; 64],
     },
     /// RDMA WRITE, RDMA READ, or SEND with invalidation: it needs memory or a key of the peer's.
@@ -122,11 +122,11 @@ pub enum Operation {
         /// Syndrome.
         syndrome: u8,
     },
-    /// A request that was queued behind one with an error.
+    /// A request that was queued after one with an error.
     Flushed,
 }
 
-/// How a copy has ended.
+/// The end of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copied {
     /// Queue pair.

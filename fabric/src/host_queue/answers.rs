@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commands whose answers the owner of many queues takes when they have come: Keep Alive, MAP GET.
+//! Commands for the owner of many queues, who takes their answers later: Keep Alive, MAP GET.
 
 use super::{Asked, HostQueue, MAX_DATA};
 use crate::admin::{AdminQueue, Capsule, ChannelError, Data, PIECE_BYTES};
@@ -8,14 +8,14 @@ use gnstor_proto::status::Status;
 use gnstor_proto::vendor::opcode;
 use std::time::Instant;
 
-/// Where a map comes to lie: behind what other commands bring.
+/// Offset at which a map is stored: after the data of other commands.
 const MAP_AT: usize = PIECE_BYTES;
 
 impl HostQueue {
-    /// Most bytes of a map that [`Self::ask_map`] brings.
+    /// Largest number of bytes of a map that [`Self::ask_map`] brings.
     pub const MAP_ROOM: usize = MAX_DATA - MAP_AT;
 
-    /// The next answer of any command, if one has come. Waits for nothing.
+    /// The next answer of any command, if one has come. It does not wait.
     ///
     /// # Errors
     /// [`ChannelError::Broken`].
@@ -35,14 +35,14 @@ impl HostQueue {
         Ok(is_its)
     }
 
-    /// Sends MAP GET for the first bytes of the SSD's fleet map. One at a time: the next one's data come to
-    /// lie in the same place.
+    /// Sends MAP GET for the first bytes of the SSD's fleet map. Only one may be in flight, since all use the
+    /// same place for their data.
     ///
     /// # Errors
     /// [`ChannelError::Broken`].
     ///
     /// # Panics
-    /// Beyond [`Self::MAP_ROOM`]; where `bytes` are no dwords.
+    /// If `bytes` exceeds [`Self::MAP_ROOM`] or is not a multiple of a dword.
     #[expect(clippy::disallowed_methods, reason = "a deadline in real time")]
     pub fn ask_map(&mut self, bytes: usize) -> Result<Asked, ChannelError> {
         assert!(bytes <= Self::MAP_ROOM && bytes.is_multiple_of(4), "{bytes} bytes of a map");
@@ -59,8 +59,8 @@ impl HostQueue {
         Ok(Asked { cid, at: Instant::now() })
     }
 
-    /// What MAP GET for so many bytes has brought: as much of the map as there is, and the map's length.
-    /// `None`: the SSD has no map, or says none.
+    /// The data that MAP GET for this number of bytes brought: the first part of the map, and the map's
+    /// length. `None`: the SSD has no map or returned none.
     pub fn map(&mut self, cqe: &Cqe, bytes: usize) -> Option<(Vec<u8>, usize)> {
         let length = usize::try_from(cqe.dw0.get()).ok().filter(|&length| length != 0)?;
         if !Status(cqe.status_word()).is_success() {

@@ -7,18 +7,18 @@ use gnstor_auth::{Dice, Failure, Group, Names, Secret, SessionKey, random};
 use gnstor_proto::fabrics::{self, AuthFields, Host, Identity, PROOF_BYTES, fctype};
 use std::time::Duration;
 
-/// The groups that a host accepts; the SSD demands one of them.
+/// Diffie-Hellman groups that a host accepts. The SSD demands one of them.
 const GROUPS: &[Group] = &[Group::Null, Group::Ffdhe2048, Group::Ffdhe3072];
 /// The buffer for a controller's message.
 const RECEIVE_BYTES: usize = 512;
 const _: () = assert!(RECEIVE_BYTES >= gnstor_auth::message::MAX_MESSAGE);
 
-/// Who connects, and the secret that proves it.
+/// The host that connects, and the secret that proves it.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// The host.
     pub host: Host,
-    /// Its secret; none where the SSDs have no manager key.
+    /// The host's secret; `None` if the SSDs have no manager key.
     pub secret: Option<Secret>,
 }
 
@@ -52,7 +52,7 @@ impl Credentials {
     }
 }
 
-/// What both ends share since the authentication.
+/// The session that both ends share after authentication.
 #[derive(Debug)]
 pub(super) struct Session {
     key: SessionKey,
@@ -92,7 +92,7 @@ impl HostQueue {
         Ok(())
     }
 
-    /// Tells the controller of a failure, and makes an error of it.
+    /// Tells the controller about a failure, and returns it as an error.
     fn agree<T>(
         &mut self,
         run: &gnstor_auth::Host,

@@ -35,7 +35,7 @@ const CQ_DBR: u64 = 10304;
 const RECV: u64 = 11264;
 const CAPSULES: u64 = 12288;
 const DATA: u64 = 65536;
-/// Most data of one command.
+/// Largest amount of data of one command.
 pub const MAX_DATA: usize = WINDOW_BYTES;
 const MEMORY: usize = 65536 + MAX_DATA;
 
@@ -44,17 +44,17 @@ static NEXT_QPN: AtomicU32 = AtomicU32::new(0x10_0000);
 /// The way to an SSD for queues in host memory.
 #[derive(Clone, Copy, Debug)]
 pub struct SsdPath<'a> {
-    /// The transport that leads there.
+    /// The transport with the connection to the SSD.
     pub transport: &'a TransportHandle,
-    /// Its executor of queue pairs in host memory.
+    /// The transport's executor for queue pairs in host memory.
     pub executor: ExecutorId,
-    /// Where the SSD is.
+    /// Address of the SSD.
     pub port: Port,
     /// The SSD's NQN.
     pub subnqn: &'a str,
 }
 
-/// What a completion says.
+/// Meaning of a completion.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Completion {
     /// A capsule was acknowledged.
@@ -161,10 +161,10 @@ impl HostQp {
         KeyedSgl::keyed(self.memory.address() + DATA + at as u64, bytes, self.key)
     }
 
-    /// Puts bytes where commands take their data from.
+    /// Writes bytes to the place from which commands take their data.
     ///
     /// # Panics
-    /// Beyond [`MAX_DATA`].
+    /// If they exceed [`MAX_DATA`].
     pub fn write_data(&self, data: &[u8]) {
         self.write_data_at(0, data);
     }

@@ -22,20 +22,21 @@ impl LinkConfig {
     /// No limit, no latency.
     pub const UNLIMITED: Self = Self { bytes_per_second: 0, latency: Span::ZERO, overhead_bytes: 0 };
 
-    /// The paper's testbed (section 5.1): 200 GbE, 22,118 MB/s goodput. The latency of 1 us one way is
-    /// modelled: the paper gives none. Goodput has the headers taken off already.
+    /// The paper's testbed (section 5.1): 200 GbE with 22,118 MB/s of goodput. The latency of 1 us one way is
+    /// assumed: the paper gives none. Goodput does not include headers.
     pub const PAPER_200GBE: Self =
         Self { bytes_per_second: 22_118_000_000, latency: Span::from_ns(1000), overhead_bytes: 0 };
 }
 
-/// Messages up to so many bytes (capsules and responses) are put on the wire together, when they come to
-/// [`MOST_OWED`]. Every transport writes the wire's word. To take its cache line costs more than such a
-/// message takes of the wire.
+/// Messages of at most this size (capsules and responses) are not booked one by one. When their time reaches
+/// [`MOST_OWED`], all of them are booked together. Every transport writes the wire's word, and taking its
+/// cache line costs more time than such a message takes on the wire.
 const SMALL_BYTES: u64 = 128;
-/// By so much a wire is busier than its word says, for each end. 2 KiB at 200 GbE.
+/// Largest time that each end may owe: the wire is busier than its word says by up to this time. That is 2
+/// KiB at 200 GbE.
 const MOST_OWED: Span = Span::from_ns(100);
 
-/// A link: two directions, first come, first served. A clone is another end of the same wire.
+/// A link with two directions, each first come, first served. A clone is another end of the same wire.
 #[derive(Clone, Debug)]
 pub struct Link {
     config: LinkConfig,
@@ -46,7 +47,7 @@ pub struct Link {
 /// A wire, and what this end has sent in small messages that the wire's word does not have yet.
 #[derive(Clone, Debug, Default)]
 struct End {
-    /// When the direction is free again, ps. Every transport writes it.
+    /// Time at which the direction is free again, ps. Every transport writes it.
     wire: Arc<Padded<AtomicU64>>,
     owed: Span,
 }
@@ -57,22 +58,22 @@ impl Link {
         Self { config, up: End::default(), down: End::default() }
     }
 
-    /// Its figures.
+    /// The configuration of the link.
     pub fn config(&self) -> LinkConfig {
         self.config
     }
 
-    /// When `bytes` handed in at `at` have arrived at the array.
+    /// Arrival time at the array of `bytes` that are handed in at `at`.
     pub fn up(&mut self, at: Time, bytes: u64) -> Time {
         self.up.send(&self.config, at, bytes)
     }
 
-    /// When `bytes` handed in at `at` have arrived at the initiator.
+    /// Arrival time at the initiator of `bytes` that are handed in at `at`.
     pub fn down(&mut self, at: Time, bytes: u64) -> Time {
         self.down.send(&self.config, at, bytes)
     }
 
-    /// When the answer to an RDMA READ of `bytes`, asked for by the array at `at`, has arrived there.
+    /// Arrival time at the array of the answer to an RDMA READ of `bytes`, which the array sends at `at`.
     pub fn pull(&mut self, at: Time, bytes: u64) -> Time {
         self.up(at + self.config.latency, bytes)
     }
@@ -87,7 +88,7 @@ impl End {
         let owed = self.owed;
         // Where the wire has been free for long enough, what is owed went then.
         let end = |free: u64| (Time::from_ps(free) + owed).max(at) + takes;
-        // The word stands for itself alone.
+        // No other memory depends on this word.
         let free = &**self.wire;
         let before = if bytes <= SMALL_BYTES && takes <= MOST_OWED {
             let before = free.load(Ordering::Relaxed);
@@ -130,20 +131,20 @@ mod tests {
         let config = LinkConfig { bytes_per_second: 1_000_000_000, latency: Span::ZERO, overhead_bytes: 0 };
         let mut link = Link::new(config);
         let mut other = link.clone();
-        // Behind its own; another end does not see them yet.
+        // A message comes after those of its own end. The other end does not see them yet.
         assert_eq!(link.up(Time::ZERO, 60), Time::from_ns(60));
         assert_eq!(link.up(Time::ZERO, 40), Time::from_ns(100));
         assert_eq!(other.up(Time::ZERO, 10), Time::from_ns(10));
-        // One more is too many: all of them are on the wire, for both.
+        // One more exceeds the limit: all of them are on the wire, for both ends.
         assert_eq!(link.up(Time::ZERO, 1), Time::from_ns(101));
         assert_eq!(other.up(Time::ZERO, 10), Time::from_ns(121), "and its own ten before");
         assert_eq!(other.up(Time::ZERO, 1000), Time::from_ns(1121));
         assert_eq!(link.up(Time::ZERO, 1000), Time::from_ns(2121));
-        // A message for later delays no earlier one.
+        // A message for a later time delays no earlier one.
         assert_eq!(link.up(Time::from_ns(4000), 60), Time::from_ns(4060));
         assert_eq!(link.up(Time::from_ns(4000), 60), Time::from_ns(4060));
         assert_eq!(link.up(Time::from_ns(3000), 1000), Time::from_ns(4000));
-        // Long gone when the next one comes.
+        // The wire has long been free when the next one comes.
         assert_eq!(link.up(Time::from_ns(5000), 64), Time::from_ns(5064));
         assert_eq!(link.up(Time::from_ns(6000), 1000), Time::from_ns(7000));
     }

@@ -5,7 +5,7 @@
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
-/// A clock that began when it was made (`CLOCK_BOOTTIME`). Copies of it show the same time.
+/// A clock that begins when it is made (`CLOCK_BOOTTIME`). Its copies show the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct BootClock(Duration);
 

@@ -16,24 +16,24 @@
 use crate::transport::Waits;
 use gnstor_base::time::{Span, Time};
 
-/// How the thread spends the time to its next step.
+/// What the thread does until its next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rest {
-    /// It steps again at once.
+    /// It makes the next step at once.
     Spin,
-    /// It lets other threads run.
+    /// It yields the core to other threads.
     Yield,
     /// It sleeps for so long, or until a job or bytes of a stream arrive.
     Nap(Span),
 }
 
-/// Steps without work before the thread lets others run.
+/// Number of steps without work before the thread yields.
 const SPIN_STEPS: u32 = 20;
 
 /// How a thread rests by the time for which it has been idle.
 #[derive(Debug)]
 struct Plan {
-    /// It stays awake for so long at most.
+    /// Longest time for which it stays awake.
     awake: Span,
     /// Idle times, each with the length of the naps until then.
     naps: &'static [(Span, Span)],
@@ -41,20 +41,14 @@ struct Plan {
     longest: Span,
 }
 
-/// Work may come that nothing announces: an executor's, or another thread's.
+/// The plan if work may come unannounced: an executor's, or another thread's.
 const UNANNOUNCED: Plan = Plan {
     awake: Span::from_ms(1),
     naps: &[(Span::from_ms(4), SHORTEST), (Span::from_ms(20), SHORT), (Span::from_ms(200), Span::from_ms(1))],
     longest: Span::from_ms(5),
 };
-/// Work ends a nap, but for notes between the workers of an SSD on two engines.
-const BESIDE_OTHERS: Plan = Plan {
-    awake: Span::from_ns(300_000),
-    naps: &[(Span::from_ms(2), SHORT), (Span::from_ms(5), Span::from_ms(1))],
-    longest: Span::from_ms(5),
-};
 /// All work ends a nap.
-const ALONE: Plan = Plan { awake: BESIDE_OTHERS.awake, naps: &[], longest: Span::from_ms(20) };
+const ANNOUNCED: Plan = Plan { awake: Span::from_ns(300_000), naps: &[], longest: Span::from_ms(20) };
 /// The longest naps of a transport that polls an executor.
 const SHORT: Span = Span::from_ns(200_000);
 /// The first naps of such a transport. They add little to the time of a request after a short pause.
@@ -62,29 +56,21 @@ const SHORTEST: Span = Span::from_ns(50_000);
 /// A nap ends so long before the next event: the operating system wakes a thread late.
 const MARGIN: Span = Span::from_ns(150_000);
 
-/// For so long at least a thread stays awake.
+/// Shortest time for which a thread stays awake.
 const LEAST_AWAKE: Span = Span::from_ns(20_000);
 /// Work after a longer time begins anew.
 const PAUSE: Span = Span::from_ms(1);
 
 /// The rests of one thread.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// Where all work is announced.
-    plan: &'static Plan,
     idle_steps: u32,
     idle_since: Time,
-    /// When work came after the last pause of [`PAUSE`].
+    /// Time at which work came after the last pause of [`PAUSE`].
     busy_since: Time,
 }
 
 impl Pace {
-    /// The rests of one of so many engines.
-    pub(super) fn of(engines: usize) -> Self {
-        let plan = if engines == 1 { &ALONE } else { &BESIDE_OTHERS };
-        Self { plan, idle_steps: 0, idle_since: Time::ZERO, busy_since: Time::ZERO }
-    }
-
     /// The rest after a step that ended at `now`; `worked`: whether that step found work.
     pub(super) fn after(&mut self, now: Time, worked: bool, waits: impl FnOnce() -> Waits) -> Rest {
         if worked {
@@ -102,21 +88,20 @@ impl Pace {
             return Rest::Spin;
         }
         let idle = now.since(self.idle_since);
-        let awake = self.idle_since.since(self.busy_since).max(LEAST_AWAKE).min(self.plan.awake);
+        let awake = self.idle_since.since(self.busy_since).max(LEAST_AWAKE).min(ANNOUNCED.awake);
         if idle < awake {
             return Rest::Yield;
         }
-        let Waits { next, polls } = waits();
+        let Waits { next, is_due, polls } = waits();
         // An SSD that is due and did nothing polls another thread's work.
-        let is_due = next.is_some_and(|at| at <= now);
-        let (plan, awake) =
-            if polls || is_due { (&UNANNOUNCED, UNANNOUNCED.awake) } else { (self.plan, awake) };
+        let looks = polls || is_due;
+        let (plan, awake) = if looks { (&UNANNOUNCED, UNANNOUNCED.awake) } else { (&ANNOUNCED, awake) };
         if idle < awake {
             return Rest::Yield;
         }
         let nap = plan.naps.iter().find(|(until, _)| idle < *until).map_or(plan.longest, |(_, nap)| *nap);
-        let nap = if polls || is_due { nap.min(SHORT) } else { nap };
-        match next.filter(|_| !is_due) {
+        let nap = if looks { nap.min(SHORT) } else { nap };
+        match next {
             Some(at) if at.since(now) <= MARGIN => Rest::Yield,
             Some(at) => Rest::Nap(nap.min(at.before(MARGIN).since(now))),
             None => Rest::Nap(nap),
@@ -138,9 +123,8 @@ mod tests {
     }
 
     impl Thread {
-        /// The thread of one of so many engines.
-        fn of(engines: usize) -> Self {
-            Self { pace: Pace::of(engines), now: Time::ZERO, naps: Vec::new(), yields: 0 }
+        fn new() -> Self {
+            Self { pace: Pace::default(), now: Time::ZERO, naps: Vec::new(), yields: 0 }
         }
 
         fn step(&mut self, worked: bool, waits: Waits) {
@@ -163,41 +147,39 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_engine_naps_at_most_200_times_a_second() {
+    fn an_idle_engine_naps_at_most_50_times_a_second() {
         let _deadline = deadline();
-        for (engines, a_second) in [(1, 50), (2, 200)] {
-            let mut thread = Thread::of(engines);
-            thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
-            let first_second = thread.naps.len();
-            assert!(first_second < a_second + 20, "{first_second} naps in the first second");
-            thread.idle_until(Time::ZERO + Span::from_ms(11_000), Waits::default());
-            assert!(thread.naps.len() - first_second <= 10 * a_second);
-            assert!(thread.yields < 301, "and it does not stay awake");
-        }
+        let mut thread = Thread::new();
+        thread.idle_until(Time::ZERO + Span::from_ms(10_000), Waits::default());
+        assert!(thread.naps.len() <= 500, "{} naps in ten seconds", thread.naps.len());
+        assert!(thread.yields < 301, "and it does not stay awake");
     }
 
     #[test]
     fn work_far_ahead_does_not_keep_an_engine_awake_and_is_not_overslept() {
         let _deadline = deadline();
-        let mut thread = Thread::of(2);
         let due = Time::ZERO + Span::from_ms(1003);
-        thread.idle_until(due.before(MARGIN), Waits { next: Some(due), polls: false });
-        assert!(thread.now <= due, "the last nap ends at {:?}", thread.now);
-        assert!(thread.naps.len() < 500, "{} naps", thread.naps.len());
-        assert_eq!(
-            thread.pace.after(due.before(MARGIN), false, || Waits { next: Some(due), polls: false }),
-            Rest::Yield
-        );
+        for (is_due, most) in [(false, 60), (true, 8000)] {
+            let mut thread = Thread::new();
+            let waits = Waits { next: Some(due), is_due, polls: false };
+            thread.idle_until(due.before(MARGIN), waits);
+            assert!(thread.now <= due, "the last nap ends at {:?}", thread.now);
+            assert!(thread.naps.len() < most, "{} naps", thread.naps.len());
+            // Also behind the time that it is due: the step has read the clock before.
+            for now in [due.before(MARGIN), due, due + Span::from_ns(500)] {
+                assert_eq!(thread.pace.after(now, false, || waits), Rest::Yield);
+            }
+        }
     }
 
     const POLLS: [Waits; 2] =
-        [Waits { next: None, polls: true }, Waits { next: Some(Time::ZERO), polls: false }];
+        [Waits { next: None, is_due: false, polls: true }, Waits { next: None, is_due: true, polls: false }];
 
     #[test]
     fn an_activity_keeps_an_engine_awake_for_1_ms_where_nothing_announces_the_next() {
         let _deadline = deadline();
         for waits in POLLS {
-            let mut thread = Thread::of(1);
+            let mut thread = Thread::new();
             thread.idle_until(Time::ZERO + Span::from_ms(1000), waits);
             thread.step(true, waits);
             let (woken, naps) = (thread.now, thread.naps.len());
@@ -211,29 +193,27 @@ mod tests {
     #[test]
     fn an_engine_whose_work_is_announced_stays_awake_as_long_as_it_was_busy_and_300_us_at_most() {
         let _deadline = deadline();
-        for (engines, first_nap) in [(1, ALONE.longest), (2, SHORT)] {
-            for (busy_us, awake_us) in [(1, 20), (100, 100), (5000, 300)] {
-                let mut thread = Thread::of(engines);
-                thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
-                (0..busy_us).for_each(|_| thread.step(true, Waits::default()));
-                let (busy_until, naps, yields) = (thread.now, thread.naps.len(), thread.yields);
-                thread.idle_until(busy_until + Span::from_ns(awake_us * 1000 - 3000), Waits::default());
-                assert_eq!(thread.naps.len(), naps, "it polls");
-                // Some steps spin at first.
-                thread.idle_until(busy_until + Span::from_ns(awake_us * 1000 + 30_000), Waits::default());
-                assert_eq!(thread.naps.get(naps), Some(&first_nap));
-                assert!(u64::from(thread.yields - yields) <= awake_us);
-                let yields = thread.yields;
-                thread.idle_until(busy_until + Span::from_ms(500), Waits::default());
-                assert_eq!(thread.yields, yields, "it does not poll again");
-            }
+        for (busy_us, awake_us) in [(1, 20), (100, 100), (5000, 300)] {
+            let mut thread = Thread::new();
+            thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
+            (0..busy_us).for_each(|_| thread.step(true, Waits::default()));
+            let (busy_until, naps, yields) = (thread.now, thread.naps.len(), thread.yields);
+            thread.idle_until(busy_until + Span::from_ns(awake_us * 1000 - 3000), Waits::default());
+            assert_eq!(thread.naps.len(), naps, "it polls");
+            // Some steps spin at first.
+            thread.idle_until(busy_until + Span::from_ns(awake_us * 1000 + 30_000), Waits::default());
+            assert_eq!(thread.naps.get(naps), Some(&ANNOUNCED.longest));
+            assert!(u64::from(thread.yields - yields) <= awake_us);
+            let yields = thread.yields;
+            thread.idle_until(busy_until + Span::from_ms(500), Waits::default());
+            assert_eq!(thread.yields, yields, "it does not poll again");
         }
     }
 
     #[test]
     fn requests_one_after_another_find_an_engine_awake() {
         let _deadline = deadline();
-        let mut thread = Thread::of(1);
+        let mut thread = Thread::new();
         thread.idle_until(Time::ZERO + Span::from_ms(1000), Waits::default());
         for request in 0..100 {
             thread.naps.clear();
@@ -254,7 +234,7 @@ mod tests {
     fn an_engine_that_polls_an_executor_takes_short_naps_only() {
         let _deadline = deadline();
         for waits in POLLS {
-            let mut thread = Thread::of(1);
+            let mut thread = Thread::new();
             thread.idle_until(Time::ZERO + Span::from_ms(1000), waits);
             assert!(thread.naps.iter().all(|nap| *nap <= SHORT), "{waits:?}");
         }

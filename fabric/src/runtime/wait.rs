@@ -2,8 +2,8 @@
 //! Waits with a deadline. A command is judged by a time that was read after it was taken in. A deadline is
 //! judged, the other way about, by a time that was read before the last look.
 
-/// Looks until something is there, `None` at the deadline. What is there counts, even if this process was
-/// stopped between two looks and the deadline passed meanwhile. `rest` is what is done between two looks.
+/// Calls `look` until it finds something; `None` at the deadline. A result counts even if this process was
+/// stopped between two calls and the deadline passed meanwhile. `rest` runs between two calls.
 pub(crate) fn look_until<T>(
     mut is_late: impl FnMut() -> bool,
     mut look: impl FnMut() -> Option<T>,

@@ -7,7 +7,7 @@ use gnstor_proto::fabrics::CmRequest;
 use std::collections::VecDeque;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Most data in one frame.
+/// Largest data of one frame.
 pub const MAX_DATA: usize = 4096;
 pub(super) const MAX_FRAME: usize = MAX_DATA + 64;
 
@@ -28,10 +28,10 @@ pub enum Frame {
     End { why: u16 },
 }
 
-/// The sum that goes with the data of a [`Frame::Done`]: the block sum of the data with zeros behind it.
+/// The sum for the data of a [`Frame::Done`]: the block sum of the data padded with zeros.
 ///
 /// # Panics
-/// For more data than a frame has.
+/// If the data is longer than a frame's.
 pub fn data_sum(data: &[u8]) -> u32 {
     if data.len() == MAX_DATA {
         return block_sum(data);

@@ -11,25 +11,25 @@ pub const OUTBOX_BYTES: usize = 512 << 10;
 /// Bytes for the array that a client holds. An array asks for [`TRANSFERS`] blocks at a time: a client that
 /// stops reading earlier could wait for an array that waits for it.
 pub const CLIENT_OUTBOX_BYTES: usize = 8 << 20;
-/// Bytes beyond which the connection ends at once. Only responses can take an outbox so far.
+/// If an outbox exceeds this size, the connection ends at once. Only responses can fill it so far.
 pub const MOST_OUTBOX_BYTES: usize = 4 * CLIENT_OUTBOX_BYTES;
-/// How long a peer may take no byte of a full stream.
+/// Longest time for which a peer may take no byte of a full stream.
 pub const STALL: Span = Span::from_ms(10_000);
 
 /// Queue pairs.
 pub const QUEUE_PAIRS: usize = 2048;
 /// Queue pairs without a response yet: their Connect command is under way.
 pub const PENDING_CONNECTS: usize = 256;
-/// Transfers that wait for the client. The array holds others back.
+/// Transfers that wait for the client. The array holds further ones back.
 pub const TRANSFERS: usize = 1024;
-/// How long a client may have transfers under way and end none.
+/// Longest time for which a client may have transfers in flight and end none.
 pub const ANSWER: Span = Span::from_ms(30_000);
 
-/// From accepting a TCP connection to its first Connect.
+/// Longest time from accepting a TCP connection to its first Connect.
 pub const HANDSHAKE: Span = Span::from_ms(10_000);
 /// From accepting a queue pair to its first response. An SSD may be restoring its map meanwhile.
 pub const PENDING: Span = Span::from_ms(60_000);
-/// How long a connection may have no queue pair.
+/// Longest time for which a connection may have no queue pair.
 pub const IDLE: Span = Span::from_ms(60_000);
 
 /// TCP connections of a listener.
@@ -37,7 +37,7 @@ pub const CONNECTIONS: usize = 16_384;
 /// TLS handshakes of a listener that are under way.
 pub const HANDSHAKES: usize = 1024;
 
-// What all connections of one host may take together: three quarters, or less.
+// Limits for all connections of one host together: three quarters, or less.
 /// TCP connections.
 pub const HOST_CONNECTIONS: usize = CONNECTIONS / 4 * 3;
 /// TLS handshakes that are under way.
@@ -46,7 +46,7 @@ pub const HOST_HANDSHAKES: usize = HANDSHAKES / 4;
 pub const HOST_QUEUE_PAIRS: u32 = 12_288;
 /// Queue pairs of one SSD without a response yet. Each may hold one of its 4,096 small buffers.
 pub const HOST_PENDING_CONNECTS: u32 = 1024;
-/// Entries of the queues of one SSD, which has 2^18.
+/// Queue entries at one SSD, which has 2^18 in all.
 pub const HOST_ENTRIES: u32 = (1 << 18) / 4 * 3;
 
 // Each connection must be able to hold one frame and to have one transfer under way.
@@ -87,7 +87,7 @@ impl End {
         Self::TooManyOfHost,
     ];
 
-    /// Its number in a frame.
+    /// Its code in a frame.
     pub fn code(self) -> u16 {
         match self {
             Self::NoHandshake => 1,

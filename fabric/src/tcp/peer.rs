@@ -25,9 +25,9 @@ use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What the frames of one turn may cost; then the other streams have theirs. It doubles with each response
-/// that says success. It halves with each other one, and with each frame of no use. A client whose commands
-/// are refused gets the least, however many it sends.
+/// What the frames of one turn may cost. After that the other streams have their turn. The limit doubles with
+/// each successful response. It halves with each other response, and with each useless frame. So a client
+/// whose commands are refused gets the least, however many it sends.
 const LEAST_TURN: u32 = 4;
 const MOST_TURN: u32 = 128;
 /// Cost of a frame that reports something, of a Connect, and of a frame that is refused or dropped.
@@ -47,22 +47,22 @@ pub struct PeerExecutor {
     queues: Queues,
     /// Transfers that the client has been asked for, by the tags in their frames.
     transfers: HashMap<u32, Transfer>,
-    /// Transfers that it has not been asked for yet.
+    /// Transfers that the client has not been asked for yet.
     held: VecDeque<(u32, Transfer, Memory)>,
     /// Transfers in pieces.
     wholes: HashMap<u32, Whole>,
     /// Since when transfers are under way and none has ended.
     waits_since: Option<Time>,
-    /// Number of the present span of [`ANSWER`], and its begin. A transfer of an earlier one is late at its
-    /// end, also where others have ended meanwhile.
+    /// Number of the present period of [`ANSWER`], and its start. At its end all transfers of earlier periods
+    /// are late, even if others have ended meanwhile.
     span: u32,
     span_began: Option<Time>,
     /// Damaged data has been logged.
     has_warned: bool,
     next_piece: u32,
-    /// What its frames have cost since its turn began.
+    /// Cost of its frames since its turn began.
     spent: u32,
-    /// What they may cost.
+    /// The cost that its frames may have in a turn.
     turn: u32,
     up: VecDeque<Up>,
 }
@@ -91,7 +91,7 @@ impl PeerExecutor {
         }
     }
 
-    /// The memory that its transfers may refer to from here on.
+    /// Sets the memory to which its transfers may refer from here on.
     pub(crate) fn set_regions(&mut self, regions: &Regions) {
         self.regions = Arc::clone(regions);
     }
@@ -121,8 +121,8 @@ impl PeerExecutor {
         }
     }
 
-    /// Whether a transfer is under way for longer than [`ANSWER`], or up to twice as long. A client that ends
-    /// one now and then could keep what the others hold for ever.
+    /// Whether a transfer has been in flight for longer than [`ANSWER`]; at the latest after twice that time.
+    /// Otherwise a client that ends one now and then could keep the others for ever.
     fn has_forgotten_one(&mut self, now: Time) -> bool {
         if now.since(*self.span_began.get_or_insert(now)) < ANSWER {
             return false;
@@ -133,7 +133,7 @@ impl PeerExecutor {
         self.transfers.values().any(|transfer| present.wrapping_sub(transfer.span) > 1)
     }
 
-    /// All its waits begin anew: the array did not run.
+    /// Restarts all its deadlines, because the array did not run.
     pub(crate) fn wait_anew(&mut self, now: Time) {
         self.wire.wait_anew(now);
         self.waits_since = self.waits_since.map(|since| since.max(now));
@@ -241,7 +241,7 @@ impl QpExecutor for PeerExecutor {
                 return None;
             };
             let report = self.on_frame(frame);
-            // Frames of no use take the others' time, too, and there may be any number of them.
+            // Useless frames take time from other streams, too, and a peer may send any number of them.
             self.spent += match &report {
                 Some(Up::Connect { .. }) => CONNECT_FRAME,
                 Some(_) => USEFUL_FRAME,

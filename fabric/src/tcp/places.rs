@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the TCP connections of a listener take together, and what those of one host may take of it.
+//! Quotas of TCP connections: for a listener, and for one host.
 //!
 //! ```text
 //!   Places --take(address)--> Place: held by a Wire until that is dropped
 //!      `-- Host, by address: its connections, their queue pairs, Connects and queue entries
 //! ```
-//! A host is an address: IPv4, or the first 64 bits of IPv6, of which one host may have all. No host can
-//! have all places or all queue entries, so one host's connections keep no other host out. Hosts behind one
-//! translated address share its part, and so do the processes of one machine.
+//! A host is an IPv4 address, or the first 64 bits of an IPv6 address, since one host may have all addresses
+//! of those. No host can have all places or all queue pairs, so one host's connections keep no other host
+//! out. Hosts behind one translated address share its part, and so do the processes of one machine.
 
 use super::limits::{HOST_ENTRIES, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS};
 use rustc_hash::FxHashMap as HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// So many places, and a part of them for each host.
+/// A number of places, and the part of them that one host may take.
 #[derive(Debug)]
 pub struct Places {
     shared: Arc<Mutex<Shared>>,
@@ -36,16 +36,16 @@ pub struct Place {
     host: Arc<Host>,
 }
 
-/// Why there is no place.
+/// Why no place is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoPlace {
-    /// All are taken.
+    /// All places are taken.
     Full,
     /// The host has its part.
     OfHost,
 }
 
-/// What the connections of one host hold together.
+/// Account of the connections of one host.
 #[derive(Debug, Default)]
 pub(super) struct Host(Mutex<Held>);
 
@@ -55,7 +55,7 @@ struct Held {
     of_ssd: HashMap<u16, OfSsd>,
 }
 
-/// What a host holds of one SSD.
+/// A host's queue pairs at one SSD.
 #[derive(Clone, Copy, Debug, Default)]
 struct OfSsd {
     queue_pairs: u32,
@@ -79,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Places {
-    /// All of them free.
+    /// All places are free.
     pub fn new(most: usize, of_host: usize) -> Self {
         Self { shared: Arc::default(), most, of_host }
     }
@@ -107,7 +107,7 @@ impl Places {
         Ok(Place { shared: Arc::clone(&self.shared), address, host })
     }
 
-    /// How many are taken.
+    /// Number of taken places.
     pub fn taken(&self) -> usize {
         lock(&self.shared).taken
     }
@@ -120,7 +120,7 @@ impl Places {
 }
 
 impl Place {
-    /// What names its host.
+    /// The address that identifies its host.
     pub fn host_address(&self) -> IpAddr {
         self.address
     }
@@ -144,8 +144,8 @@ impl Drop for Place {
 }
 
 impl Host {
-    /// Another queue pair, whose Connect is under way, with so many entries of this SSD; whether the host
-    /// may have it.
+    /// Adds a queue pair with `entries` entries at this SSD, whose Connect is in progress. Returns whether
+    /// the host may have it.
     pub(super) fn open(&self, ssd: u16, entries: u32) -> bool {
         let mut held = lock(&self.0);
         let OfSsd { queue_pairs, pending, entries: has } = held.of_ssd.get(&ssd).copied().unwrap_or_default();
@@ -208,7 +208,7 @@ mod tests {
         let other = places.take(address("10.0.0.2")).expect("a place of another host");
         drop(greedy);
         assert_eq!((places.taken(), places.hosts()), (1, 1));
-        // One host may have 2^64 addresses of IPv6.
+        // One host may have 2^64 IPv6 addresses.
         let six: Vec<_> = (1..=2).map(|i| places.take(address(&format!("fd00::{i}"))).unwrap()).collect();
         assert_eq!(places.take(address("fd00::77")).err(), Some(NoPlace::OfHost));
         assert!(places.take(address("fd00:0:0:1::1")).is_ok());
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!((places.taken(), places.hosts()), (0, 0));
     }
 
-    /// Two machines behind one translated address, or two processes of one machine: an SSD sees one address.
+    /// Two machines behind one translated address, or two processes of one machine: the SSD sees one address.
     #[test]
     fn hosts_behind_one_address_have_one_part_together() {
         let _deadline = deadline();

@@ -27,25 +27,25 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Bytes that the TLS library is given at a time.
+/// Bytes that the TLS library gets at a time.
 const PIECE: usize = 64 << 10;
 
-/// Which certificates an array asks of its clients.
+/// Certificates that an array asks of its clients.
 #[derive(Clone, Copy, Debug)]
 pub enum Callers<'a> {
-    /// None.
+    /// It asks for none.
     Any,
-    /// One of this CA (PEM).
+    /// A certificate of this CA (PEM).
     Known(&'a [u8]),
-    /// One of this CA (PEM), or none. Another one is refused.
+    /// A certificate of this CA (PEM), or none. Other certificates are refused.
     KnownOrSilent(&'a [u8]),
 }
 
-/// How an array speaks TLS.
+/// TLS settings of an array.
 #[derive(Clone, Debug)]
 pub struct ServerTls(Arc<ServerConfig>);
 
-/// How a client speaks TLS.
+/// TLS settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientTls(Arc<ClientConfig>);
 
@@ -98,7 +98,7 @@ impl ServerTls {
         let (chain, key) = own(certificate, key)?;
         let mut config =
             builder.with_single_cert(chain, key).map_err(|e| format!("certificate and key: {e}"))?;
-        // One, which tells the client that its certificate was taken.
+        // One ticket tells the client that its certificate was accepted.
         config.send_tls13_tickets = 1;
         Ok(Self(Arc::new(config)))
     }
@@ -146,7 +146,7 @@ impl ClientTls {
             while session.tls.wants_write() {
                 session.tls.write_tls(&mut session.tcp)?;
             }
-            // What comes after the handshake is the array's word.
+            // A message after the handshake is the array's verdict.
             is_told = !session.tls.is_handshaking();
             if session.tls.read_tls(&mut session.tcp).map_err(late)? == 0 {
                 return Err(Error::new(
@@ -183,7 +183,7 @@ pub(super) struct Session {
 }
 
 impl Stream {
-    /// An array's end whose handshake is still to come.
+    /// The array's end of a stream whose handshake has not begun.
     pub(super) fn accept(tcp: TcpStream, tls: &ServerTls) -> Result<Self> {
         let tls = ServerConnection::new(Arc::clone(&tls.0)).map_err(Error::other)?;
         Ok(Self::Tls(Box::new(Session { tcp, tls: tls.into() })))
@@ -200,7 +200,7 @@ impl Stream {
         matches!(self, Self::Tls(session) if session.tls.is_handshaking())
     }
 
-    /// There are records that the operating system has not taken.
+    /// Whether there are records that the operating system has not taken.
     pub(super) fn wants_write(&self) -> bool {
         matches!(self, Self::Tls(session) if session.tls.wants_write())
     }
@@ -218,7 +218,7 @@ impl Stream {
         }
     }
 
-    /// Takes from the front of `outbox` what the operating system takes; whether that was anything.
+    /// Writes from the front of `outbox` what the operating system takes. Returns whether it took anything.
     pub(super) fn write(&mut self, outbox: &mut VecDeque<u8>) -> Result<bool> {
         let mut moved = false;
         loop {
@@ -257,7 +257,7 @@ impl Session {
         while !records.is_empty() {
             self.tls.read_tls(&mut records)?;
             let state = self.tls.process_new_packets();
-            // What the peer sent before a record that is wrong has arrived whole.
+            // Data before the wrong record has arrived whole.
             let plain = self.tls.reader().read_to_end(inbox);
             if let Err(e) = plain
                 && e.kind() != ErrorKind::WouldBlock
@@ -268,7 +268,7 @@ impl Session {
                 Ok(state) if state.peer_has_closed() => return Ok(0),
                 Ok(_) => {}
                 Err(e) => {
-                    // The alert, as far as the stream takes it.
+                    // Sends the alert, as far as the stream takes it.
                     let _ = self.tls.write_tls(&mut self.tcp);
                     return Err(broken(e));
                 }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Bytes that one call to the operating system may read.
+/// Largest number of bytes that one system call reads.
 const READ_BYTES: usize = 64 << 10;
 
 thread_local! {
@@ -61,11 +61,11 @@ pub struct Wire {
     /// Bytes of the outbox beyond which nothing is read.
     limit: usize,
     dead: Option<String>,
-    /// The last read got all there was.
+    /// The last read emptied the stream.
     is_drained: bool,
     /// The stream took bytes since the last [`Wire::tick`].
     moved: bool,
-    /// Since when it takes none, though there are some.
+    /// Time since which the peer takes no bytes, although there are some.
     stalled_since: Option<Time>,
     alarm: Option<(u32, Arc<Alarm>)>,
     has_rung: bool,
@@ -81,11 +81,11 @@ impl Wire {
         Self::over(Stream::Plain(stream))
     }
 
-    /// A client's end: takes over a connected stream, with TLS where it is named. Then this waits for the
-    /// handshake with `host`, no longer than `within`.
+    /// A client's end: takes over a connected stream, with TLS if `tls` is given. Then it waits for the
+    /// handshake with `host`, at most for `within`.
     ///
     /// # Errors
-    /// The operating system's error, or what is wrong with a certificate.
+    /// The operating system's error, or the fault of a certificate.
     pub fn client(
         stream: TcpStream,
         tls: Option<&ClientTls>,
@@ -98,8 +98,8 @@ impl Wire {
         }
     }
 
-    /// An array's end: takes over an accepted stream, which holds a place among its listener's. With TLS its
-    /// handshake is still to come.
+    /// An array's end: takes over an accepted stream, which has a place of its listener. With TLS its
+    /// handshake comes later.
     ///
     /// # Errors
     /// The operating system's error.
@@ -144,29 +144,29 @@ impl Wire {
         self.stream.tcp().as_raw_fd()
     }
 
-    /// What names the host that it comes from, where its listener keeps an account of it.
+    /// Address of the peer's host, if the listener keeps an account of it.
     pub fn host_address(&self) -> Option<IpAddr> {
         self.place.as_ref().map(Place::host_address)
     }
 
-    /// The account of the host that it comes from, where its listener keeps one.
+    /// Account of the peer's host, if the listener keeps one.
     pub(super) fn host(&self) -> Option<Arc<Host>> {
         self.place.as_ref().map(Place::host)
     }
 
-    /// Sets how many bytes the outbox may hold before nothing is read any more.
+    /// Sets the limit of the outbox. Above it nothing more is read.
     pub(super) fn limit_outbox(&mut self, bytes: usize) {
         self.limit = bytes;
     }
 
-    /// From here on the registry's poll and the alarm name the stream by `token` when it is to be polled.
+    /// From here on the registry's poll, and the alarm, name the stream by `token` when it must be polled.
     pub(crate) fn watch(&mut self, registry: &Registry, token: u32, alarm: &Arc<Alarm>) -> bool {
         self.alarm = Some((token, Arc::clone(alarm)));
         let interest = Interest::READABLE | Interest::WRITABLE;
         registry.register(&mut SourceFd(&self.descriptor()), Token(token as usize), interest).is_ok()
     }
 
-    /// Its name at the transport that polls it.
+    /// The stream's token at the transport that polls it.
     pub(crate) fn token(&self) -> Option<u32> {
         self.alarm.as_ref().map(|(token, _)| *token)
     }
@@ -176,14 +176,14 @@ impl Wire {
         self.dead.as_deref()
     }
 
-    /// Ends the stream; its peer hears why, where it reads.
+    /// Ends the stream. If the peer reads, it hears the reason.
     pub(super) fn end(&mut self, end: End) {
         self.send(&Frame::End { why: end.code() });
         self.flush();
         self.die(end.why());
     }
 
-    /// Closes a stream that was not taken in; its peer hears why, where the stream takes so much.
+    /// Closes a stream that was not accepted. The peer hears the reason if the stream has room for it.
     pub fn refuse(mut self, end: End) {
         self.end(end);
     }
@@ -213,7 +213,7 @@ impl Wire {
         }
     }
 
-    /// Sends what the stream takes.
+    /// Sends as much as the stream takes.
     pub fn flush(&mut self) {
         self.has_rung = false;
         if self.dead.is_some() {
@@ -240,7 +240,7 @@ impl Wire {
         self.stalled_since = self.stalled_since.map(|since| since.max(now));
     }
 
-    /// Ends a stream whose peer takes nothing, and gives unused memory back. Call this now and then.
+    /// Ends a stream whose peer takes nothing, and frees unused memory. Call this now and then.
     pub(crate) fn tick(&mut self, now: Time) {
         let is_sent = self.outbox.is_empty() && !self.stream.wants_write();
         if is_sent || self.moved {
@@ -258,11 +258,11 @@ impl Wire {
         }
     }
 
-    /// The next frame, if one has arrived whole. While the peer does not take what it is sent, nothing is
-    /// read from it.
+    /// The next frame, if one has arrived whole. While the peer does not take its data, nothing is read from
+    /// it.
     ///
-    /// What is to be sent goes out before the operating system is asked for more, not for each frame. A call
-    /// for each answer would cost more than the answer.
+    /// Outgoing data is sent before the next read of the stream, and not for each frame. A system call for
+    /// each answer would cost more than the answer.
     pub fn poll(&mut self) -> Option<Frame> {
         loop {
             if !self.has_room() {
@@ -281,7 +281,7 @@ impl Wire {
         }
     }
 
-    /// Reads what there is; whether there was anything.
+    /// Reads the available bytes. Returns whether there were any.
     fn read(&mut self) -> bool {
         self.inbox.drain(..self.taken);
         self.taken = 0;
@@ -319,7 +319,7 @@ impl Wire {
         frame
     }
 
-    /// Bytes of memory that the stream holds, apart from itself.
+    /// Bytes of memory that the stream holds, itself not counted.
     #[cfg(test)]
     pub(crate) fn held_bytes(&self) -> usize {
         self.inbox.capacity() + self.outbox.capacity()

@@ -11,10 +11,10 @@ use super::{ConnId, ExecutorId, RcTransport};
 use crate::hca::Down;
 use std::sync::mpsc::Sender;
 
-/// How far a connection has come.
+/// Progress of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
-    /// It is in error, or there is none of this name.
+    /// It is in error, or no connection has this name.
     pub broken: bool,
     /// It is broken, and its executor has been handed the completion of everything that was in flight:
     /// nothing moves for it any more.
@@ -24,8 +24,8 @@ pub struct Progress {
 }
 
 impl RcTransport {
-    /// Has a queue pair begin anew, as when it was made. Its connection is closed. The answer comes through
-    /// `reply` while the executor runs; without an agent it comes with the next launch.
+    /// Resets a queue pair and closes its connection. While the executor runs, the answer comes through
+    /// `reply`. Without an agent it comes with the next launch.
     pub fn begin_anew(&mut self, executor: ExecutorId, qpn: u32, reply: Sender<()>) {
         let tag = self.id();
         if let Some(to) = self.executors.get_mut(&executor) {
@@ -37,12 +37,12 @@ impl RcTransport {
     /// An executor has begun anew.
     pub(super) fn begun_anew(&mut self, executor: ExecutorId, tag: u32) {
         if let Some(reply) = self.anew.remove(&(executor, tag)) {
-            // Its owner may have given up.
+            // The caller may have given up.
             let _ = reply.send(());
         }
     }
 
-    /// How far a connection has come.
+    /// Progress of a connection.
     pub fn progress(&self, id: ConnId) -> Progress {
         let none = Progress { broken: true, over: true, answered: false };
         self.conns.get(&id).map_or(none, |conn| Progress {

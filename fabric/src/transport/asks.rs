@@ -14,7 +14,7 @@ use gnstor_base::time::Time;
 use gnstor_proto::nvme::Cqe;
 use std::sync::mpsc::Sender;
 
-/// A question that waits for its answer: [`RcTransport::answer_ask`] takes it, once.
+/// A question that waits for its answer. [`RcTransport::answer_ask`] takes it, once.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PeerAsk {
     /// The local SSD that asks, by its number in the transport.
@@ -23,7 +23,7 @@ pub struct PeerAsk {
     pub ask: AskId,
     /// Number of the SSD that is asked.
     pub peer: u16,
-    /// The command, and where that SSD is.
+    /// The command, and the address of the asked SSD.
     pub question: Question,
 }
 
@@ -48,7 +48,7 @@ impl RcTransport {
             _ => false,
         };
         if !is_carried {
-            // What that leads to is carried out behind it, by the caller.
+            // The caller carries out the effects of this afterwards.
             t.controller.answered(t.clock, ask, None, &[]);
         }
     }
@@ -57,7 +57,7 @@ impl RcTransport {
     pub fn answer_ask(&mut self, now: Time, target: u16, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
         let Some(t) = self.targets.get_mut(usize::from(target)) else { return };
         t.clock = t.clock.max(now);
-        // Nothing reaches an SSD that is cut off.
+        // An SSD that is cut off gets no answer.
         t.controller.answered(t.clock, ask, answer.filter(|_| !t.silent), data);
         self.drain_effects(now, target);
     }

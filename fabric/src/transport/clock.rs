@@ -10,9 +10,11 @@ use gnstor_base::time::Time;
 const PINGS: u32 = 16;
 
 impl RcTransport {
-    /// Measures the offset between the transport's clock and the executor's; later steps take the replies.
-    /// The first ping only waits for the executor to be there: its round trip says nothing.
+    /// Measures the offset between the transport's clock and the executor's. Later steps take the replies.
+    /// The first ping only waits until the executor runs, so its round trip does not count.
     pub fn calibrate(&mut self, now: Time, executor: ExecutorId) {
+        // A ping that is left from a launch that ended would measure the pause since then.
+        self.pings.retain(|(of, _), _| *of != executor);
         // The clocks drift by microseconds a second: an earlier offset is good only until there is a newer
         // one.
         if let Some(best) = self.best_rtt.get_mut(&executor) {

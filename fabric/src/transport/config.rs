@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a transport is told: how long things may take, and which queue pair to connect with what.
+//! Settings of a transport: time limits, and which queue pair to connect with which SSD.
 
 use super::ExecutorId;
 #[cfg(doc)]
@@ -8,7 +8,7 @@ use crate::link::LinkConfig;
 use gnstor_base::time::Span;
 use gnstor_proto::fabrics::CmRequest;
 
-/// Where an SSD is, seen from a transport.
+/// Location of an SSD, as a transport knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Port {
     /// A controller of this transport.
@@ -17,12 +17,12 @@ pub enum Port {
     Remote {
         /// Name from [`RcTransport::add_remote`].
         remote: u32,
-        /// SSD number there.
+        /// Number of the SSD there.
         ssd: u16,
     },
 }
 
-/// How long things may take.
+/// Time limits.
 #[derive(Clone, Copy, Debug)]
 pub struct TransportConfig {
     /// The modelled link of local connections.
@@ -55,6 +55,6 @@ pub struct Connect {
     pub qpn: u32,
     /// The SSD.
     pub port: Port,
-    /// What the RDMA connection manager is told.
+    /// The request for the RDMA connection manager.
     pub request: CmRequest,
 }

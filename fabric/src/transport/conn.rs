@@ -57,14 +57,14 @@ pub(super) struct Conn {
     broken: bool,
     /// A response has been handed to the executor.
     pub(super) answered: bool,
-    /// The executor has said which receives are to be flushed.
+    /// The executor has said which receives to flush.
     flush_known: bool,
     /// The receive that failed and why, reported once nothing moves.
     rq_error: Option<(u16, u8)>,
     /// Receives to flush once nothing moves: first, past the last.
     rq_flush: Option<(u16, u16)>,
-    /// What is kept of the commands in flight, by the low bits of the command id. A peer that has sent one
-    /// command takes one block.
+    /// Records of the commands in flight, by the low bits of the command id. A peer that has sent one command
+    /// uses one block.
     commands: [Option<Box<CommandBlock>>; BLOCKS],
 }
 
@@ -72,11 +72,11 @@ pub(super) struct Conn {
 const BLOCK: usize = 16;
 const BLOCKS: usize = 256 / BLOCK;
 
-/// What is kept of a command in flight.
+/// Record of a command in flight.
 #[derive(Clone, Copy, Default, Debug)]
 struct InFlight {
     times: Times,
-    /// How often its response found no receive.
+    /// Number of times that its response found no receive.
     tries: u8,
 }
 
@@ -115,7 +115,7 @@ impl Conn {
         self.broken
     }
 
-    /// Whether it is broken and nothing of it is in flight any more.
+    /// Whether it is broken and has nothing in flight.
     pub(super) fn is_over(&self) -> bool {
         let nothing_moves = self.transfers == 0 && self.sent.is_empty();
         self.broken && nothing_moves && self.flush_known && self.rq_flush.is_none()
@@ -143,7 +143,7 @@ impl Conn {
         &mut self.in_flight_mut(cid).times
     }
 
-    /// How often the response of command `cid` found no receive.
+    /// Number of times that the response of command `cid` found no receive.
     pub(super) fn tries_mut(&mut self, cid: u16) -> &mut u8 {
         &mut self.in_flight_mut(cid).tries
     }
@@ -153,7 +153,7 @@ impl Conn {
         self.rq_error = Some((index, syndrome));
     }
 
-    /// Notes that these receives are to be flushed.
+    /// Notes the receives to flush.
     pub(super) fn flush_receives(&mut self, first: u16, end: u16) {
         self.rq_flush = Some((first, end));
         self.flush_known = true;
@@ -285,8 +285,8 @@ impl RcTransport {
         self.retire(id);
     }
 
-    /// The host gives a connection up, because its peer no longer answers on another one: requests that wait
-    /// end as flushed.
+    /// The host gives up a connection, because its peer does not answer on another one. Waiting requests end
+    /// as flushed.
     pub fn give_up(&mut self, now: Time, id: ConnId) {
         self.break_conn(now, id, None);
     }

@@ -10,13 +10,13 @@ pub struct Counters {
     pub capsules: u64,
     /// Bytes that left the array.
     pub pushed_bytes: u64,
-    /// Bytes that came to the array.
+    /// Bytes that were moved to the array.
     pub pulled_bytes: u64,
     /// Connections that broke.
     pub broken: u64,
     /// SENDs that met no receive.
     pub rnr: u64,
-    /// Real time from the executor's taking of a SEND to its being seen here, all SENDs together.
+    /// Real time from the executor's taking a SEND until the transport sees it; the sum over all SENDs.
     pub fetch_time: Span,
     /// Copies that executors have ended.
     pub copies: u64,

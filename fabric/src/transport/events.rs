@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is to happen at which time. The queue moves its entries about, so that they are small: what happens
-//! lies beside it.
+//! A queue of events by time. The queue moves its entries, so they are small; the events themselves are
+//! stored beside it.
 
 use gnstor_base::time::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Things to come; those of the same time in the order in which they were put in.
+/// Future events. Events with the same time keep the order of their insertion.
 #[derive(Debug)]
 pub(super) struct Events<T> {
     queue: BinaryHeap<Reverse<(Time, u64, u32)>>,
@@ -27,7 +27,7 @@ impl<T: Copy> Events<T> {
         self.queue.is_empty()
     }
 
-    /// When the next is due.
+    /// Time of the next event.
     #[inline]
     pub(super) fn first(&self) -> Option<Time> {
         self.queue.peek().map(|&Reverse((at, ..))| at)
@@ -49,7 +49,7 @@ impl<T: Copy> Events<T> {
         self.queue.push(Reverse((at, self.next, name)));
     }
 
-    /// The next one that is due by `now`, and when it was.
+    /// Takes the next event that is due by `now`, with its time.
     #[inline]
     pub(super) fn pop_due(&mut self, now: Time) -> Option<(Time, T)> {
         if self.first()? > now {

@@ -18,7 +18,7 @@ use gnstor_base::ahead;
 use gnstor_base::controller::{Outcome, Reply, TransferId};
 use gnstor_base::time::{Span, Time};
 
-/// Pause before the next try where an executor has no room.
+/// Pause before the next try if an executor has no room.
 const RETRY: Span = Span::from_ns(1000);
 /// Most parts that are handed over together.
 const MOST_PARTS: usize = 256;
@@ -26,19 +26,19 @@ const MOST_PARTS: usize = 256;
 /// The name that a transfer's target has for it, and the target.
 type TransferOf = (u16, TransferId);
 
-/// One fused response on its way.
+/// A fused response in progress.
 struct FusedResponse {
     conn: ConnId,
     of: TransferOf,
     reply: Reply,
-    /// When the response reaches the host, once the link is booked.
+    /// Time at which the response reaches the host, once the link is booked.
     due: Option<Time>,
     parts: Vec<Part>,
     bytes: u32,
     /// The executor to which it was handed over, and when.
     executor: Option<ExecutorId>,
     asked: Time,
-    /// Parts under way, where the transport copies them.
+    /// Number of parts in progress, if the transport copies them.
     left: usize,
     outcome: Outcome,
     is_live: bool,
@@ -49,21 +49,21 @@ struct FusedResponse {
 pub(super) struct FusedResponses {
     items: Vec<FusedResponse>,
     free: Vec<u32>,
-    /// The parts so far of the next one, and the transfer that they belong to.
+    /// Parts of the next fused response that have come so far, and their transfer.
     coming: Vec<Part>,
     coming_of: Option<TransferOf>,
     live: usize,
 }
 
 impl FusedResponses {
-    /// Whether there are any parts.
+    /// Whether there are no parts.
     pub(super) fn is_empty(&self) -> bool {
         self.live == 0
     }
 
     /// Another part of the next response.
     pub(super) fn add(&mut self, of: TransferOf, part: Part) {
-        // The queue may be closed before the last part has come.
+        // The queue may be closed before the last part comes.
         if self.coming_of != Some(of) {
             self.coming.clear();
             self.coming_of = Some(of);
@@ -71,7 +71,7 @@ impl FusedResponses {
         self.coming.push(part);
     }
 
-    /// All its parts are here.
+    /// All parts have come.
     fn make(&mut self, conn: ConnId, of: TransferOf, reply: Reply) -> u32 {
         self.live += 1;
         self.coming_of = None;
@@ -244,7 +244,7 @@ impl RcTransport {
     }
 }
 
-/// What a `COPY_*` means to a controller.
+/// The outcome for a controller that a `COPY_*` status means.
 pub(super) fn outcome_of(status: u32) -> Outcome {
     match status {
         COPY_OK => Outcome::Done { sum: 0 },

@@ -26,7 +26,7 @@ struct Closed {
     conn: ConnId,
     executor: ExecutorId,
     qpn: u32,
-    /// Copies whose end its executor has not reported.
+    /// Number of copies whose end the executor has not reported.
     moving: u32,
 }
 
@@ -65,7 +65,7 @@ impl RcTransport {
         }
         let mut worked = false;
         for i in 0..self.leaving.executors.len() {
-            // Its other reports are about connections that are forgotten.
+            // The executor's other reports concern connections that are already removed.
             for _ in 0..STEP_REPORTS {
                 let Some(up) = self.leaving.executors[i].1.poll() else { break };
                 worked = true;

@@ -42,7 +42,7 @@ impl<C> Lent<C> {
 impl<C> Drop for Lent<C> {
     fn drop(&mut self) {
         if let Some(controller) = self.controller.take().filter(|_| !std::thread::panicking()) {
-            // Without a receiver it ends here.
+            // If the receiver is gone, the controller is dropped here.
             let _ = self.back.send(controller);
         }
     }

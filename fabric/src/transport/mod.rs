@@ -89,9 +89,9 @@ struct LocalTarget {
     clock: Time,
     /// Fault injection: nothing reaches it, nothing leaves it.
     silent: bool,
-    /// Its effects are being carried out.
+    /// Whether its effects are being carried out.
     is_draining: bool,
-    /// Capsules that have come up and will be submitted soon.
+    /// Capsules that have arrived and will be submitted soon.
     pub(super) coming: Vec<Sqe>,
 }
 
@@ -99,26 +99,26 @@ struct LocalTarget {
 enum Event {
     /// A capsule reaches its target.
     Capsule { conn: ConnId, psn: u64, message: Message },
-    /// Its acknowledgement reaches the initiator.
+    /// The acknowledgement reaches the initiator.
     Acked { conn: ConnId, psn: u64 },
     /// The modelled data of a Pull has arrived.
     Arrived { tag: u32 },
     /// A fused response is due soon.
     Fused { number: u32 },
-    /// An SSD is done soon; the response takes the link then.
+    /// An SSD will be done soon. Its response takes the link then.
     Respond(Respond),
     /// The response reaches the initiator.
     Deliver(Delivery),
 }
 
-/// A response that an SSD has given.
+/// A response of an SSD.
 #[derive(Clone, Copy, Debug)]
 struct Respond {
     conn: ConnId,
     message: Message,
-    /// Bytes that take the link before it.
+    /// Number of bytes that take the link before it.
     pushed: u32,
-    /// When the SSD is done.
+    /// Time at which the SSD is done.
     at: Time,
 }
 
@@ -127,7 +127,7 @@ struct Respond {
 struct Delivery {
     conn: ConnId,
     message: Message,
-    /// How often it found no receive.
+    /// Number of times that it found no receive.
     tries: u8,
     due: Time,
     allowance: Allowance,
@@ -136,14 +136,14 @@ struct Delivery {
 /// A data transfer on its way through an executor.
 struct Transfer {
     conn: ConnId,
-    /// The executor that moves the data; `None` where the connection had broken before one was asked.
+    /// The executor that moves the data; `None` if the connection broke before one was asked.
     executor: Option<ExecutorId>,
     origin: Origin,
-    /// When the executor was asked, in real time.
+    /// Real time at which the executor was asked.
     asked: Time,
     /// Modelled arrival of a Pull.
     not_before: Time,
-    /// Of which command it is, for a local controller's Pull.
+    /// The command of the transfer, for a local controller's Pull.
     cid: u16,
     outcome: Option<gnstor_base::controller::Outcome>,
 }
@@ -170,9 +170,9 @@ pub struct RcTransport {
     has_ended_remotes: bool,
     /// The TCP streams of clients and links.
     ready: Ready,
-    /// What transfers of clients in other processes may refer to.
+    /// Memory to which transfers of clients in other processes may refer.
     peer_regions: Regions,
-    /// Staging memory of links that have ended, where devices have it mapped.
+    /// Staging memory of links that have ended. Devices still have it mapped.
     spare_staging: Vec<Staging>,
     /// The number by which clients of other processes call target 0.
     first_ssd: u16,
@@ -195,16 +195,16 @@ pub struct RcTransport {
     /// Pings under way: when they were sent, and how many are to follow.
     pings: HashMap<(ExecutorId, u32), (Time, u32)>,
     best_rtt: HashMap<ExecutorId, u64>,
-    /// Who waits for queue pairs to begin anew.
+    /// Callers that wait for queue pairs to begin anew.
     anew: HashMap<(ExecutorId, u32), Sender<()>>,
     next_id: u32,
     /// SENDs that wait for their acknowledgement, and no later than the first deadline of one.
     waiting: u32,
     ack_alarm: Option<Time>,
     last_look: Time,
-    /// Who carries the questions of its SSDs.
+    /// The thread that carries the questions of its SSDs.
     carrier: Option<Sender<PeerAsk>>,
-    /// What was refused or broken, for a person to read.
+    /// Counts of refused and broken things, for a person to read.
     pub counters: Counters,
 }
 
@@ -306,9 +306,9 @@ impl RcTransport {
         self.targets[usize::from(target)].controller.as_mut()
     }
 
-    /// Connects a queue pair with an SSD; the answer comes through `reply`, at once for a local SSD. The
-    /// transport refuses a queue pair for whose last connection data still moves, since the two could not be
-    /// told apart. It also refuses more connections than it has names for.
+    /// Connects a queue pair with an SSD. The answer comes through `reply`, at once for a local SSD. The
+    /// transport refuses a queue pair while data of its last connection still moves, because the two could
+    /// not be distinguished. It also refuses more connections than it has names for.
     pub fn connect(&mut self, now: Time, connect: Connect, reply: Sender<Result<(), Refused>>) -> ConnId {
         let Connect { executor, qpn, port, request } = connect;
         let to = match port {
@@ -339,8 +339,8 @@ impl RcTransport {
         id
     }
 
-    /// Gives a queue pair a connection that is in error from the beginning: what its owner posts is flushed.
-    /// For a queue pair whose SSD cannot be reached. `None` where there are no names left.
+    /// For a queue pair whose SSD cannot be reached: gives it a connection that is in error
+    /// from the beginning. All its requests are flushed. `None` if there are no names left.
     pub fn connect_to_none(&mut self, executor: ExecutorId, qpn: u32) -> Option<ConnId> {
         // No link has this name.
         let id = self.conns.insert(Conn::in_error(executor, qpn, To::Remote(0)))?;
@@ -348,8 +348,8 @@ impl RcTransport {
         Some(id)
     }
 
-    /// Ends a connection from the initiator's side. Its queue pair is left as it is; its transfers end as
-    /// soon as its executor moves nothing for it any more.
+    /// Ends a connection from the initiator's side. The queue pair does not change. The transfers end as soon
+    /// as the executor moves no more data for them.
     pub fn close(&mut self, now: Time, id: ConnId) {
         if let Some(conn) = self.conns.get(&id) {
             match conn.to {

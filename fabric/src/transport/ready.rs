@@ -10,7 +10,7 @@
 //! wait for the next look at the events.
 
 use super::executors::AnyExecutor;
-use super::sleep::WAKER;
+use super::sleep::{WAKER, Waker};
 use super::{ExecutorId, RcTransport};
 use crate::hca::{QpExecutor as _, STEP_REPORTS};
 use crate::tcp::{Alarm, Wire};
@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 /// Polls without work after which a stream sleeps.
 const RESTS: u32 = 32;
-/// Steps from one look at the operating system's events to the next, where they take little time.
+/// Number of steps between two polls of the operating system's events, if steps take little time.
 const LOOK_STEPS: u32 = 8;
 /// The longest time between two looks.
 const LOOK: Span = Span::from_ns(5000);
-/// Events taken in one look.
+/// Largest number of events taken at once.
 const EVENTS: usize = 1024;
-/// Streams whose deadlines are checked at a time.
+/// Number of streams whose deadlines are checked at a time.
 const TICKS: usize = 128;
 
 /// The owner of a stream.
@@ -39,11 +39,11 @@ pub(super) enum Owner {
 /// Whether only new bytes, or room in the stream, give a stream something to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rest {
-    /// It has something to do at once.
+    /// The stream has work to do at once.
     No,
-    /// More is likely to come soon.
+    /// More work is likely to come soon.
     Soon,
-    /// Nothing is likely to come.
+    /// No work is likely to come.
     AtOnce,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Rest {
 struct Slot {
     owner: Option<Owner>,
     is_awake: bool,
-    /// Polls without work, one after the other.
+    /// Number of successive polls without work.
     rests: u32,
     /// The operating system does not say when it is ready.
     is_unwatched: bool,
@@ -61,6 +61,7 @@ struct Slot {
 #[derive(Default)]
 pub(super) struct Ready {
     pub(super) events: Option<(Poll, Events)>,
+    pub(super) waker: Option<Waker>,
     /// A waker has rung since the last sleep.
     pub(super) is_woken: bool,
     slots: Vec<Slot>,
@@ -81,7 +82,7 @@ impl Ready {
             self.slots.push(Slot::default());
             u32::try_from(self.slots.len() - 1).expect("far fewer streams than 2^32")
         });
-        // Without events the stream is polled in each step.
+        // Without the system's events the stream is polled in each step.
         drop(self.open_events());
         let alarm = &self.alarm;
         let is_watched =
@@ -103,7 +104,7 @@ impl Ready {
         }
     }
 
-    /// Makes the poll of the operating system's events, unless there is one.
+    /// Makes the poll of the system's events, unless it exists.
     pub(super) fn open_events(&mut self) -> std::io::Result<()> {
         if self.events.is_none() {
             self.events = Some((Poll::new()?, Events::with_capacity(EVENTS)));
@@ -160,7 +161,7 @@ impl Ready {
         let has_more = match rest {
             Rest::No => true,
             Rest::Soon => slot.rests < RESTS,
-            // Most streams without a queue pair are idle ones, or come and go.
+            // Most streams without a queue pair are idle, or are about to close.
             Rest::AtOnce => worked,
         };
         let stays = slot.owner.is_some() && (slot.is_unwatched || has_more);
@@ -202,7 +203,7 @@ impl RcTransport {
         worked
     }
 
-    /// Whether there was something to do, and whether the stream rests.
+    /// Returns whether there was work, and whether the stream rests.
     fn poll_peer(&mut self, clock: &mut dyn Clock, id: ExecutorId) -> (bool, Rest) {
         let mut worked = false;
         if let Some(AnyExecutor::Peer(peer)) = self.executors.get_mut(&id) {
@@ -232,7 +233,7 @@ impl RcTransport {
         (worked, rests)
     }
 
-    /// The deadlines of all streams begin anew.
+    /// Restarts the deadlines of all streams.
     pub(super) fn resume_streams(&mut self, now: Time) {
         for executor in self.executors.values_mut() {
             if let AnyExecutor::Peer(peer) = executor {
@@ -242,7 +243,7 @@ impl RcTransport {
         self.remotes.values_mut().for_each(|remote| remote.wait_anew(now));
     }
 
-    /// Checks the deadlines of some streams; several calls get round to all.
+    /// Checks the deadlines of some streams. Successive calls check all of them.
     pub(super) fn tick_streams(&mut self, now: Time) {
         let count = self.ready.slots.len();
         for _ in 0..count.min(TICKS) {

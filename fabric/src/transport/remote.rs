@@ -24,7 +24,7 @@ use std::sync::mpsc::Sender;
 
 /// Pieces of staging memory of a link.
 const SLOTS: usize = 1024;
-/// How long a link whose connections have all been closed waits for another.
+/// Time for which a link stays open after its last connection was closed.
 const LINGER: Span = Span::from_ms(1000);
 /// Frames taken from one link before the others have their turn.
 const BATCH: u32 = 64;
@@ -55,13 +55,13 @@ impl Staging {
     }
 }
 
-/// A transfer that the array at the other end of a link has asked for.
+/// A transfer that the array at the other end of a link has requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     remote: u32,
     /// The array's name for it.
     tag: u32,
-    /// Where the data is staged.
+    /// Staging memory of the data.
     slot: LocalRef,
     /// Whether the array wants the owner's data.
     pull: bool,
@@ -78,9 +78,9 @@ pub(super) struct Remote {
     stalled: Option<Frame>,
     /// Connections that this transport has over the link.
     conns: u32,
-    /// It had a connection.
+    /// Whether it ever had a connection.
     used: bool,
-    /// Since when it has none any more.
+    /// Time since which it has no connection.
     idle_since: Option<Time>,
     ending: bool,
 }
@@ -150,14 +150,14 @@ impl RcTransport {
         Ok(name)
     }
 
-    /// Ends a TCP link: its connections break, the stream is closed, its memory is given back as soon as
-    /// nothing is under way in it. One that has ended already is left alone.
+    /// Ends a TCP link: breaks its connections, closes the stream, and frees its memory as soon as nothing
+    /// moves through it. Does nothing for a link that has ended.
     pub fn remove_remote(&mut self, now: Time, remote: u32) {
         self.end_remote(now, remote);
         self.forget_ended_remotes();
     }
 
-    /// TCP links that have not been given back.
+    /// Number of TCP links whose memory is not freed.
     pub fn remotes(&self) -> usize {
         self.remotes.len()
     }
@@ -245,7 +245,7 @@ impl RcTransport {
         }
     }
 
-    /// Gives back what ended links held, where nothing moves through it any more.
+    /// Frees the memory of ended links through which nothing moves any more.
     pub(super) fn forget_ended_remotes(&mut self) {
         let remotes = &mut self.remotes;
         let done = |name: &u32| remotes.get(name).is_none_or(|r| r.ending && r.staging.is_whole());
@@ -319,7 +319,7 @@ impl RcTransport {
         }
     }
 
-    /// A transfer that the array at the other end of a link asked for has ended.
+    /// A transfer that the array at the other end of a link requested has ended.
     pub(super) fn remote_transfer_done(&mut self, id: ConnId, asked: Asked, outcome: Outcome) {
         let Asked { remote, tag, slot, pull } = asked;
         let Some(r) = self.remotes.get_mut(&remote) else { return };
@@ -332,7 +332,7 @@ impl RcTransport {
         if pull && status == COPY_OK {
             data.resize(slot.bytes as usize, 0);
             r.staging.region.read(slot.offset, &mut data);
-            // The executor has computed a block's sum where the data was, before it came here.
+            // The executor summed the block in its memory, before the data was staged here.
             if data.len() != MAX_DATA {
                 sum = data_sum(&data);
             }

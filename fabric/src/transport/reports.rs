@@ -19,7 +19,7 @@ const HIDDEN: Span = Span::from_ms(5);
 
 /// A command on its way to its target.
 struct Capsule<'a> {
-    /// When the executor took it, on the transport's clock.
+    /// Time at which the executor took it, on the transport's clock.
     taken: Time,
     bytes: u32,
     psn: u64,
@@ -101,7 +101,7 @@ impl RcTransport {
                 *conn.times_mut(sqe_of(capsule).cid.get()) = Times::of(taken, untaken(request));
                 let capsule = Capsule { taken, bytes: *bytes, psn, to, raw: capsule };
                 self.await_acknowledgement(now, to);
-                // The acknowledgement completes the request; until then there is nothing to retire.
+                // The acknowledgement completes the request. Until then nothing can be retired.
                 return self.send_capsule(now, id, &capsule);
             }
             // A DUMP is done when it is reported: its bytes were read, and all that was to be seen before
@@ -157,7 +157,8 @@ impl RcTransport {
     /// A client of another process connects; `to` is `None` where no SSD has the number that it names.
     fn peer_connects(&mut self, now: Time, executor: ExecutorId, qpn: u32, to: Option<(Port, &CmRequest)>) {
         let (reply, answer) = mpsc::channel();
-        // A number names one connection: a second one of the same number would make the first unreachable.
+        // A number identifies one connection. A second one with the same number would make the first
+        // unreachable.
         let is_free = !self.by_qp.contains_key(&(executor, qpn));
         if let Some((port, request)) = to.filter(|_| is_free) {
             self.connect(now, Connect { executor, qpn, port, request: *request }, reply);

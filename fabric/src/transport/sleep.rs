@@ -31,14 +31,19 @@ impl Waker {
 }
 
 impl RcTransport {
-    /// The waker of the thread that steps this transport. One for each transport: ask once.
+    /// The waker of the thread that steps this transport.
     ///
     /// # Errors
     /// No descriptor.
     pub fn waker(&mut self) -> std::io::Result<Waker> {
+        if let Some(waker) = &self.ready.waker {
+            return Ok(waker.clone());
+        }
         self.ready.open_events()?;
         let (poll, _) = self.ready.events.as_ref().expect("opened above");
-        Ok(Waker(Arc::new(mio::Waker::new(poll.registry(), WAKER)?)))
+        // A poll has one waker at most.
+        let waker = Waker(Arc::new(mio::Waker::new(poll.registry(), WAKER)?));
+        Ok(self.ready.waker.insert(waker).clone())
     }
 
     /// Sleeps until a stream is ready or a waker rings, no longer than `most`. A waker that has rung since

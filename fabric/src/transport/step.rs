@@ -10,11 +10,13 @@ use crate::hca::{Allowance, Down, Operation, STEP_REPORTS, Up};
 use gnstor_base::time::{Clock, Span, Time};
 use gnstor_proto::nvme::Cqe;
 
-/// What a transport waits for, apart from what reaches it unannounced.
+/// What a transport waits for, apart from unannounced work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Waits {
-    /// When its next event is due.
+    /// When its next event is due that was not due at its last look.
     pub next: Option<Time>,
+    /// Whether an SSD that was due at the last look still is: it waits for another thread.
+    pub is_due: bool,
     /// Whether an executor moves data for it, or an executor or a stream may have work at any time without
     /// waking the thread.
     pub polls: bool,
@@ -22,7 +24,7 @@ pub struct Waits {
 
 /// The link's part of a response's way, more or less.
 const SOON: Span = Span::from_ns(4000);
-/// An SSD whose next step is so far away does nothing meanwhile.
+/// An SSD whose next step is at least this far away does nothing meanwhile.
 const FAR: Span = Span::from_ms(1);
 
 impl RcTransport {
@@ -34,8 +36,8 @@ impl RcTransport {
         self.queue(at, event);
     }
 
-    /// An SSD is done with a command at `response.at`. The response is handed over as long before it is due
-    /// as it takes to get there.
+    /// An SSD will be done with a command at `response.at`. The transport hands the response over earlier, by
+    /// the time that the hand-over takes.
     pub(super) fn respond(&mut self, now: Time, response: Respond) {
         let from = response.at.before(self.lead(response.conn));
         self.schedule(now, from, Event::Respond(response));
@@ -50,11 +52,11 @@ impl RcTransport {
         self.events.push(at, event);
     }
 
-    /// Does everything that is due. Returns whether anything happened.
+    /// Does all that is due. Returns whether anything happened.
     ///
-    /// The input is taken first, and the clock is read then. So no command is judged by a time before it
-    /// came, however long the process was stopped in between. An SSD whose lease ended meanwhile refuses it
-    /// (protocol rule 2).
+    /// It takes the input first and reads the clock afterwards. So no command is judged by a time before its
+    /// arrival, however long the process was stopped in between. An SSD whose lease ended meanwhile refuses
+    /// it (protocol rule 2).
     pub fn step(&mut self, mut clock: impl Clock) -> bool {
         self.step_by(&mut clock)
     }
@@ -100,10 +102,9 @@ impl RcTransport {
         worked
     }
 
-    /// Whether an SSD that has stepped, and had nothing for the link, is in the middle of something. An SSD
-    /// that is still due looks again and again for what another thread does, and leaves the core to that
-    /// thread. An SSD that is due in a while waits for a disk. Looking for it all the time would keep a core
-    /// awake.
+    /// Whether an SSD is at work, after it stepped and had nothing for the link. An SSD that is still due
+    /// keeps checking for another thread's work, and leaves the core to that thread. An SSD that is due later
+    /// waits for a disk, and polling for that would keep a core awake.
     fn is_at_work(&self, now: Time, target: usize) -> bool {
         let next = self.targets[target].controller.next_event();
         next.is_some_and(|at| at > now && at.since(now) < FAR)
@@ -119,11 +120,19 @@ impl RcTransport {
         !self.transfers.is_empty() || !self.fused.is_empty() || !self.quiescing.is_empty()
     }
 
-    /// What the thread of an idle transport waits for.
-    pub fn waits(&self) -> Waits {
+    /// What the thread of an idle transport waits for. The last step read the clock at `looked` or later.
+    pub fn waits(&self, looked: Time) -> Waits {
         let must = |polled: &Polled| self.executors.get(&polled.id).is_some_and(|e| e.must_be_polled());
         let polls = self.is_moving() || self.ready.must_be_polled() || self.order.iter().any(must);
-        Waits { next: self.next_event(), polls }
+        let mut waits = Waits { polls, ..Waits::default() };
+        for at in self.next_events() {
+            if at <= looked {
+                waits.is_due = true;
+            } else {
+                waits.next = Some(waits.next.map_or(at, |next| next.min(at)));
+            }
+        }
+        waits
     }
 
     /// The next step polls every executor, whatever its interval. Call this after a pause.
@@ -133,8 +142,13 @@ impl RcTransport {
 
     /// When the next modelled event is due, or a wait for an acknowledgement may end: for a virtual clock.
     pub fn next_event(&self) -> Option<Time> {
+        self.next_events().min()
+    }
+
+    /// The next event of each SSD, of the link and of the waits for acknowledgements.
+    fn next_events(&self) -> impl Iterator<Item = Time> {
         let targets = self.targets.iter().filter(|t| !t.silent).filter_map(|t| t.controller.next_event());
-        targets.chain(self.events.first()).chain(self.ack_alarm()).min()
+        targets.chain(self.events.first()).chain(self.ack_alarm())
     }
 
     fn lead(&self, conn: ConnId) -> Span {
@@ -221,8 +235,8 @@ impl RcTransport {
         let allowance = times.map_or(Allowance::NEVER, |times| times.allowance(due));
         let lead = self.lead(conn);
         let deliver = Event::Deliver(Delivery { conn, message, tries: 0, due, allowance });
-        // An executor that holds responses until they are due may have one a little earlier: it would be
-        // another event otherwise.
+        // An executor that holds responses until they are due may get one slightly earlier. Otherwise this
+        // would need another event.
         if lead >= SOON && due - lead <= now + SOON {
             return self.handle(now, now, deliver);
         }

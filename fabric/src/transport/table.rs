@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Things with names, looked up for every command. A name is a place and the age of the place. So the name
-//! of a removed thing does not find the next one in its place.
+//! A table of named entries with a fast lookup. A name consists of a place and the place's age. So the name
+//! of a removed entry never finds the next entry in its place.
 //!
-//! A place that has had all its ages rests. It is used again only when every place has had all of them, so a
-//! name comes again only after four thousand million others.
+//! When a place has used all its ages, it is not used until every other place has used all of them, too. So a
+//! name comes again only after four thousand million other names.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 
 const PLACE_BITS: u32 = 16;
 const PLACES: usize = 1 << PLACE_BITS;
-/// A place has the ages from 1 to this. So there is no name with all bits set.
+/// Ages go from 1 to this number, so that no name has all bits set.
 const LAST_AGE: u16 = u16::MAX - 1;
 
 /// A name in a [`Table`].
@@ -19,7 +19,7 @@ pub(super) trait Name: Copy {
     fn raw(self) -> u32;
 }
 
-/// A table of up to 65,536 things.
+/// A table of up to 65,536 entries.
 pub(super) struct Table<K, T> {
     places: Vec<(u16, Option<T>)>,
     free: Vec<u16>,
@@ -37,7 +37,7 @@ impl<K, T> Default for Table<K, T> {
 }
 
 impl<K: Name, T> Table<K, T> {
-    /// Puts it in; `None` where there is no place left.
+    /// Inserts an entry. Returns `None` if no place is left.
     pub(super) fn insert(&mut self, value: T) -> Option<K> {
         let place = self.free.pop().or_else(|| self.fresh()).or_else(|| self.worn.pop_front())?;
         let (age, slot) = &mut self.places[usize::from(place)];
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(all, [(c, "c"), (b, "b")]);
     }
 
-    /// A table of two places stands for one of 65,536.
+    /// A table of two places is tested in place of one of 65,536.
     #[test]
     fn a_name_comes_again_only_after_all_others_of_all_places() {
         let _deadline = deadline();
@@ -151,7 +151,7 @@ mod tests {
             name = table.insert(()).expect("a place");
         }
         assert_eq!((name, table.places.len()), (first, 2), "all names were given");
-        // Both places hold a thing, and there is no third one.
+        // Both places are in use, and there is no third one.
         assert!(table.insert(()).is_some() && table.insert(()).is_none());
     }
 }

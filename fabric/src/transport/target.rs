@@ -11,7 +11,7 @@ use gnstor_base::time::Time;
 /// A transfer to be started.
 pub(super) struct Start {
     origin: Origin,
-    /// When the model has a Pull's data arrive.
+    /// Time at which a Pull's data arrives by the model.
     not_before: Time,
     /// The command that a Pull is of.
     cid: u16,
@@ -25,9 +25,9 @@ impl Start {
 }
 
 impl RcTransport {
-    /// Carries out what the controller asks for, and returns whether that was anything. The effects that one
-    /// effect leads to are carried out behind it, not within it. An SSD may close thousands of queues at
-    /// once: nested calls would take the thread's whole stack.
+    /// Carries out the controller's effects. Returns whether there were any. Effects that follow from an
+    /// effect are carried out after it, not within it. An SSD may close thousands of queues at once, and
+    /// nested calls would exhaust the thread's stack.
     pub(super) fn drain_effects(&mut self, now: Time, target: u16) -> bool {
         let mut is_any = false;
         if std::mem::replace(&mut self.targets[usize::from(target)].is_draining, true) {
@@ -96,7 +96,7 @@ impl RcTransport {
         }
     }
 
-    /// A tag that no transfer has. A client may hold one of its own while all other tags are used up.
+    /// A tag that no transfer has. A client may keep one of its own while all other tags are used.
     fn free_tag(&mut self) -> u32 {
         loop {
             let tag = self.id();
@@ -201,7 +201,7 @@ impl RcTransport {
         }
     }
 
-    /// Ends the transfers of a connection whose executor moves nothing for it any more.
+    /// Ends the transfers of a connection whose executor moves nothing more for it.
     pub(super) fn fail_transfers(&mut self, now: Time, id: ConnId) {
         let unanswered = |t: &Transfer| t.conn == id && t.outcome.is_none();
         let mut tags: Vec<u32> =

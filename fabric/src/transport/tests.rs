@@ -26,7 +26,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Mutex, MutexGuard, Weak};
 use zerocopy::IntoBytes;
 
-/// What a controller saw, and what it answers a command with.
+/// What a controller saw, and how it answers a command.
 #[derive(Default)]
 struct Seen {
     opened: Vec<QueueKey>,
@@ -168,7 +168,7 @@ impl Two {
         (self.client.connect(self.now, to(self.executor, QPN, port), reply), answer)
     }
 
-    /// Steps both transports, a microsecond a round, until it holds.
+    /// Steps both transports, a microsecond a round, until `holds` returns true.
     fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
         for _ in 0..2_000_000 {
             if holds(self) {

@@ -7,15 +7,15 @@ use gnstor_base::time::{Span, Time};
 /// A command's times on the transport's clock.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Times {
-    /// When the executor took the command from its owner: the model begins here.
+    /// Time at which the executor took the command from its owner. The model begins here.
     taken: Time,
-    /// How long before that the owner had written the command, where it says so.
+    /// How long before that the owner had written the command, if the command says so.
     untaken: Span,
-    /// How much later than its modelled arrival the controller was given the command.
+    /// Delay between the modelled arrival of the command and the call of the controller.
     pub(super) command_delay: Span,
     /// Modelled arrival of the data that the controller pulled.
     data: Time,
-    /// How much later the controller was told of it.
+    /// Delay between the modelled arrival of the data and the call of the controller.
     data_delay: Span,
 }
 
@@ -31,11 +31,11 @@ impl Times {
         self.data_delay = heard.since(self.data);
     }
 
-    /// When a response that is due at `due` counts as late.
+    /// The times at which a response that is due at `due` counts as late.
     ///
-    /// The model answers what it is given, when it is given it: delays of the emulator before that move
-    /// `due`. The client's measure takes them out again, so that they are delays to the client, as the time
-    /// is before the executor took the command.
+    /// The model starts from the moment at which it gets a command or its data. So delays of the emulator
+    /// before that move `due`. The client's measure subtracts them again, because they are delays for the
+    /// client. The time before the executor took the command is such a delay, too.
     pub(super) fn allowance(&self, due: Time) -> Allowance {
         let waits = due.since(self.taken);
         let moved = self.command_delay + self.data_delay;

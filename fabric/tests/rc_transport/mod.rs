@@ -67,7 +67,7 @@ fn pulled_data_arrives_when_the_link_says_so() {
     w.post(1, false);
     w.run_to(Time::ZERO);
     w.run_to(Time::from_ns(1064));
-    // The request goes back for 1,000 ns, the data comes for 4,096 + 1,000.
+    // The request takes 1,000 ns to get there, and the data 4,096 + 1,000 ns to come.
     w.run_to(Time::from_ns(1064 + 6095));
     assert!(w.told().transferred.is_empty());
     w.run_to(Time::from_ns(1064 + 6096));
@@ -92,7 +92,7 @@ fn a_silent_target_fails_the_oldest_send_and_flushes_the_others_in_order() {
     let mut expected = vec![(SEND_FAILED, 0, syndrome::RETRY_EXCEEDED), flushed(1), flushed(2), flushed(3)];
     expected.extend((0..3).map(|i| (RECEIVE_FAILED, i, syndrome::FLUSH)));
     assert_eq!(w.completions(), expected);
-    // What is posted now fails at once.
+    // A request that is posted now fails at once.
     w.post(9, false);
     w.run_to(w.now);
     assert_eq!(w.completions(), [flushed(4)]);
@@ -169,7 +169,7 @@ fn a_faulty_receive_is_reported_only_when_no_transfer_moves() {
     let mut w = World::new(LinkConfig::UNLIMITED);
     w.receives(2);
     w.memory.write(RQ, DataSeg { byte_count: 16.into(), lkey: 0xBAD.into(), address: 0.into() }.as_bytes());
-    // One command's response meets the faulty receive just when another one's data is asked for.
+    // The response of one command meets the faulty receive just when another command's data is requested.
     let (response, pull) = (w.respond(1, Time::from_ns(100), 0), w.pull(2));
     w.told().on_submit.push_back(vec![response]);
     w.told().on_step = vec![pull];

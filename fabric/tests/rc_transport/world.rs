@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A controller that does what it is told, and an initiator's queue pair in front of it.
+//! A controller that follows the test's script, and an initiator's queue pair in front of it.
 
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, Remote, TransferId};
 use gnstor_base::region::HostRegion;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A controller that does what it is told.
+/// A controller that follows the test's script.
 #[derive(Default)]
 pub(crate) struct Told {
     /// What the next commands cause, in this order; a command beyond them causes nothing.
@@ -196,8 +196,8 @@ impl World {
         self.memory.word32(DBR).store(u32::from(posted).to_be(), Ordering::Release);
     }
 
-    /// Steps until the transport has looked at the host queue once: it does at every sixteenth step. Returns
-    /// whether there was work.
+    /// Steps until the transport has polled the host queue once, which it does in every sixteenth step.
+    /// Returns whether there was work.
     pub(crate) fn turn(&mut self, now: Time) -> bool {
         (0..16).fold(false, |worked, _| self.transport.step(now) || worked)
     }

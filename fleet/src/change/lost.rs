@@ -75,8 +75,8 @@ impl Row {
         self.keep_first();
     }
 
-    /// For some number of replicas from `fewest` on no copy serves, and the ones that fill are all on these
-    /// SSDs. Without them no SSD would ever have the group.
+    /// Whether for some number of replicas from `fewest` on no copy serves, and the filling ones are all on
+    /// these SSDs. Without them no SSD would ever have the group's content.
     pub(super) fn has_last_filling(&self, away: SsdSet, fewest: u8) -> bool {
         let fills = |replicas: u8| -> SsdSet {
             let places = self.places.iter().take(usize::from(replicas));

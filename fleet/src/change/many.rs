@@ -16,11 +16,11 @@ use crate::{Incarnation, SsdId, Term};
 use alloc::vec::Vec;
 
 impl Map {
-    /// Whether an SSD with this incarnation may get places. One that has places gets more under the
-    /// incarnation that it has them with. One that was dropped has counted up since.
+    /// Checks whether an SSD with this incarnation may get places. An SSD with places gets more only under
+    /// the incarnation of those. An SSD that was dropped must have counted up since.
     ///
     /// # Errors
-    /// [`Unchanged::Incarnation`] where it may not.
+    /// [`Unchanged::Incarnation`] if it may not.
     pub(super) fn may_fill(&self, ssd: SsdId, incarnation: Incarnation) -> Result<&Ssd, Unchanged> {
         let known = self.ssd(ssd).ok_or(Unchanged::Unknown)?;
         let may = match known.state {
@@ -38,13 +38,13 @@ impl Map {
         self.rows.iter().any(|row| row.members().contains(ssd))
     }
 
-    /// The map after SSDs of these incarnations take holes and fill them. `choose` names the SSD for a hole
-    /// (its row and place) among the SSDs that may take it; `None` leaves the hole. `fewest`: as for
+    /// The map after SSDs with these incarnations take holes and fill them. For each hole (row and place)
+    /// `choose` names one of the SSDs that may take it; `None` leaves the hole. `fewest`: as for
     /// [`Self::lose_all`].
     ///
     /// # Errors
-    /// [`Unchanged::NoPlace`] where no hole is taken; [`Unchanged::Incarnation`] where none of the SSDs may
-    /// get a place.
+    /// [`Unchanged::NoPlace`] if no hole is taken; [`Unchanged::Incarnation`] if none of the SSDs may get a
+    /// place.
     pub fn fill_all(
         &self,
         ssds: &[(SsdId, Incarnation)],
@@ -86,7 +86,7 @@ impl Map {
     /// comes in for an SSD that leaves takes over its place, when all that come in for that one have filled.
     ///
     /// # Errors
-    /// [`Unchanged::NoPlace`] where none of them has a place that fills.
+    /// [`Unchanged::NoPlace`] if none of them has a place that fills.
     pub fn serve_all(&self, filled: &[(SsdId, Incarnation)], term: Term) -> Result<Self, Unchanged> {
         let same = |&(ssd, incarnation): &(SsdId, Incarnation)| {
             self.ssd(ssd).is_some_and(|known| known.incarnation == incarnation).then_some(ssd)

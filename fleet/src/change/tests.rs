@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which copies a loss takes, for volumes of every number of replicas.
+//! The copies that a loss takes, for volumes of every number of replicas.
 
 use super::*;
 use crate::ArrayId;
@@ -28,8 +28,8 @@ fn map_of(rows: Vec<Row>) -> Map {
     Map { array, term: 1, epoch: 1, width: 4, voters, ssds: vec![ssd; SSDS.into()], rows }
 }
 
-/// For the volumes with `fewest` replicas or more: no group that had a copy is without one. For a copy that
-/// went there is another one on an SSD that is there.
+/// Checks volumes with `fewest` replicas or more. No group that had a copy is without one. For a removed copy
+/// there is another one on a present SSD.
 fn keeps_copies(before: &Map, after: &Map, fewest: u8) -> Result<(), &'static str> {
     for (old, new) in before.rows.iter().zip(&after.rows) {
         for replicas in fewest..=MAX_REPLICAS {

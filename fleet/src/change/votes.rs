@@ -15,11 +15,10 @@ use crate::set::may_become;
 use crate::{SsdId, Term};
 
 impl Map {
-    /// The map in which the SSD votes, or does so no more.
+    /// The map in which the SSD votes, or no longer votes.
     ///
-    /// # Errors
-    /// [`Unchanged::Vote`] where that is so already, or too few or too many would vote. Also where the SSD
-    /// is to vote and has no part in the map.
+    /// # Errors [`Unchanged::Vote`] if that is so already, or if too few or too many would vote. So too if an
+    /// SSD without a part in the map would vote.
     pub fn with_vote(&self, ssd: SsdId, votes: bool, term: Term) -> Result<Self, Unchanged> {
         let known = self.ssd(ssd).ok_or(Unchanged::Unknown)?;
         let takes_part = matches!(known.state, SsdState::In | SsdState::Full);

@@ -21,7 +21,7 @@ enum Mistake {
     FirstListsNoTombstones,
     /// The first answers before it has the epoch in which the place fills.
     FirstIsBehind,
-    /// What was compared still counts as of an earlier life.
+    /// A compared block still counts as of an earlier life.
     ComparedIsForgotten,
 }
 
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// All that may happen next.
+    /// All possible next states.
     fn next(&self, mistake: Mistake) -> Vec<Self> {
         let mut next = Vec::new();
         let mut add = |change: &dyn Fn(&mut Self)| {
@@ -140,7 +140,7 @@ fn block(sequence: u64) -> Held {
     Held::Block { stamp: stamp(sequence), sum: u32::try_from(sequence).unwrap() }
 }
 
-/// The states that were met, and one that is wrong.
+/// Number of states that were reached, and one that is wrong.
 fn explore(mistake: Mistake) -> (usize, Option<World>) {
     let trim = |sequence| Held::Tombstone { stamp: stamp(sequence) };
     let change =

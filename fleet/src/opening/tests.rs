@@ -24,7 +24,7 @@ struct World {
     found: bool,
 }
 
-/// How the parts are put together; mistakes are planted here.
+/// How the parts work together. Mistakes are planted here.
 #[derive(Clone, Copy)]
 struct Rules {
     raises_before_proof: bool,
@@ -67,7 +67,7 @@ impl World {
             }
             return all;
         };
-        // The power goes, in order or not.
+        // The power goes off, in order or not.
         to(&|world| world.on = None);
         for voter in 0..VOTERS {
             match check(self.known[voter], self.disk.0) {
@@ -103,20 +103,20 @@ impl World {
         all
     }
 
-    /// It has a lease, and lacks what was acknowledged.
+    /// Whether it has a lease and lacks acknowledged writes.
     fn serves_old(&self) -> bool {
         self.has_majority()
             && self.on.is_some_and(|(has_raised, _)| has_raised)
             && self.disk.1 < self.acknowledged
     }
 
-    /// It was called an older image, and is none.
+    /// Whether it was called an older image, and is none.
     fn is_wronged(&self) -> bool {
         self.found && self.disk.1 == self.acknowledged && self.kept.is_none()
     }
 }
 
-/// Whether some schedule serves what is old, and whether some schedule finds an older image.
+/// Whether some schedule serves old data, and whether some schedule finds an older image.
 fn explore(rules: Rules) -> (bool, bool) {
     let (mut seen, mut open) = (BTreeSet::new(), vec![World::new()]);
     let (mut served, mut found) = (false, false);

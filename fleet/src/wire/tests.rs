@@ -18,7 +18,7 @@ fn whole(ssds: usize) -> FleetMap3 {
     map
 }
 
-/// What a change may touch, made the same in both.
+/// Makes the fields that a change may touch equal in both.
 fn beside(map: &FleetMap3) -> FleetMap3 {
     let mut map = map.clone();
     (map.term, map.epoch) = (0, 0);

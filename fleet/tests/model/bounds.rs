@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bounds of the model: a set of them is a scope.
+//! Bounds of the model. A set of them is a scope.
 
 use gnstor_fleet::lease::Timing;
 use gnstor_fleet::{Epoch, Term};
 
-/// How far the model goes.
+/// How far the model explores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     /// Name of the scope.

@@ -85,7 +85,7 @@ impl FleetModel {
             Action::Restart(s) => {
                 state.ghost.restarts += 1;
                 let ssd = &mut state.ssds[usize::from(s)];
-                // Which blocks a client has changed is forgotten.
+                // The SSD forgets which blocks clients have changed.
                 if ssd.is_filling(s) && !self.rules.is(Planted::TouchedLostUnnoticed) {
                     ssd.incarnation += 1;
                 }
@@ -99,7 +99,7 @@ impl FleetModel {
         Some(())
     }
 
-    /// What lies in memory alone is gone. Copies that were asked for come no more: their connection ended.
+    /// The contents of memory are lost. Requested copies never come, because their connection ended.
     fn stop(&self, state: &mut State, s: SsdId) {
         let ssd = &mut state.ssds[usize::from(s)];
         let is_filled = ssd.is_filled && self.rules.is(Planted::WalkNotBegunAnew);

@@ -55,7 +55,7 @@ const LONG: &[Bounds] = &[
     Bounds { name: "all+", leases: 2, ..TRIM },
 ];
 
-/// Bugs that are found behind some 100,000 states and more: the long form looks for them.
+/// Bugs that appear only after 100,000 states and more. The long form looks for them.
 const DEEP: &[Planted] = &[Planted::AnswerOutlivesTheBarrier];
 
 /// Each bug, and the scope that it is looked for in.
@@ -92,7 +92,7 @@ struct Checked {
     depth: usize,
     /// Rules that were broken.
     broken: Vec<&'static str>,
-    /// States that should come up and did not.
+    /// Situations that should occur and did not.
     missing: Vec<&'static str>,
     is_exhausted: bool,
     trace: String,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A map as the states hold it.
+//! A map as part of states.
 
 use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::SsdSet;
@@ -7,7 +7,7 @@ use gnstor_fleet::{ArrayId, Epoch, SsdId, Uuid};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// A map whose hash is computed once: each state has a dozen of them.
+/// A map whose hash is computed once, because each state has a dozen maps.
 #[derive(Clone, Debug)]
 pub(crate) struct MapRef(Arc<Map>, u64);
 

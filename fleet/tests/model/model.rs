@@ -11,7 +11,7 @@ use gnstor_fleet::repair::Held;
 use gnstor_proto::slba::Stamp;
 use stateright::{Model, Property};
 
-/// What a leader may propose.
+/// A change that a leader may propose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
     Lose,
@@ -20,7 +20,7 @@ pub(crate) enum Change {
     Serve,
 }
 
-/// One step of one part. Daemons and maps are named by index.
+/// One step of one part. Indexes name daemons and maps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Action {
     Take(usize, u64),
@@ -94,7 +94,7 @@ impl FleetModel {
             || a.block.held.reads_as(b.block.held)
     }
 
-    /// The outcome of each write was told when its lease was settled.
+    /// Checks that the outcome of each write was reported when its lease was settled.
     fn settled_stays_settled(&self, state: &State) -> bool {
         let Some((lease_epoch, then)) = state.ghost.settled else { return true };
         (0..REPLICAS).all(|s| {

@@ -163,7 +163,7 @@ impl Rules {
         settle.may_grant(active)
     }
 
-    /// An SSD goes by another map: what its walk is about.
+    /// An SSD takes another map, which decides what its walk is about.
     pub(crate) fn follow_fill(self, ssd: &mut Ssd, id: SsdId, was_filling: bool) {
         ssd.answer = None;
         if ssd.is_filling(id) != was_filling {
@@ -176,7 +176,7 @@ impl Rules {
         ssd.is_filled || self.is(Planted::FilledBeforeCompared) && ssd.is_filling(id)
     }
 
-    /// What the first answers.
+    /// The answer of the first.
     pub(crate) fn listed(self, held: Held) -> Held {
         match held {
             Held::Tombstone { .. } if self.is(Planted::FirstListsNoTombstones) => Held::Nothing,

@@ -27,7 +27,7 @@ impl FleetModel {
         }
     }
 
-    /// The first of the group, if it is at the same epoch and has what the map gives it.
+    /// The first of the group, if it has the same epoch and the content that the map names.
     fn peer(&self, state: &State, s: SsdId) -> Option<SsdId> {
         let ssd = state.ssd(s);
         let first = ssd.row().first().filter(|&first| first != s)?;

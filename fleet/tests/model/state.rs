@@ -26,7 +26,7 @@ pub(crate) const ARRAY: ArrayId = ArrayId([1; 16]);
 pub(crate) const NOW: u64 = 64;
 /// Replicas of the block: SSDs 0 and 1. SSD 2 only votes.
 pub(crate) const REPLICAS: u16 = 2;
-/// The same number, as the rules of maps take it.
+/// Number of copies, in the type of the map's rules.
 pub(crate) const COPIES: u8 = 2;
 /// SSDs, all of them voters.
 pub(crate) const SSDS: u16 = 3;
@@ -35,22 +35,22 @@ pub(crate) const SSDS: u16 = 3;
 pub(crate) struct Ssd {
     pub(crate) voter: Voter<MapRef>,
     pub(crate) incarnation: Incarnation,
-    /// The epoch of the power cut, where a planted rule goes by it.
+    /// The epoch of the power cut, for a planted rule that uses it.
     pub(crate) lossy_at: Option<Epoch>,
     pub(crate) lease: Lease,
     /// Ticks of true time until the lease must be over.
     pub(crate) lease_bound: u64,
     pub(crate) asking: Option<Asking>,
-    /// The same for the lease that is asked for.
+    /// The bound of the lease that is requested.
     pub(crate) ask_bound: u64,
     /// Voters whose yes is on its way.
     pub(crate) answers: SsdSet,
-    /// The clock was read so many ticks ago, where a planted rule goes by it.
+    /// Age of the clock's reading in ticks, for a planted rule that uses it.
     pub(crate) lag: u64,
     /// The block. In a place that serves it is current.
     pub(crate) block: Filling,
     pub(crate) entry: Entry,
-    /// What the first holds, on its way here.
+    /// The first's state of the block, on its way here.
     pub(crate) answer: Option<Held>,
     /// The walk has compared the block.
     pub(crate) is_filled: bool,
@@ -63,7 +63,7 @@ pub(crate) enum Role {
     Leader { lead: Lead<MapRef>, round: Option<Round<MapRef>>, settle: Option<Settle>, grant: Option<Grant> },
 }
 
-/// A write lease that the members are told of.
+/// A write lease that the daemon announces to the members.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Grant {
     pub(crate) lease_epoch: u32,
@@ -73,7 +73,7 @@ pub(crate) struct Grant {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Daemon {
-    /// The last term that it asked for.
+    /// The last term that it requested.
     pub(crate) term: Term,
     pub(crate) role: Role,
 }
@@ -82,7 +82,7 @@ pub(crate) struct Daemon {
 pub(crate) struct Client {
     pub(crate) map: MapRef,
     pub(crate) lease_epoch: u32,
-    /// Its writes under way.
+    /// Its writes in progress.
     pub(crate) requests: Vec<Request>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) struct Sent {
     pub(crate) done: [u8; REPLICAS as usize],
 }
 
-/// What no part knows: it is there to be judged.
+/// Facts that no part knows. They serve to judge the state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Ghost {
     /// The highest acknowledged stamp.
@@ -108,7 +108,7 @@ pub(crate) struct Ghost {
     pub(crate) granted: u32,
     /// The lease epoch that was settled last, and what the block was then.
     pub(crate) settled: Option<(u32, Held)>,
-    /// Who was elected, term by term.
+    /// The elected daemons, term by term.
     pub(crate) owners: Vec<(Term, u64)>,
     pub(crate) stale_commit: bool,
     pub(crate) mixed_ack: bool,
@@ -191,7 +191,7 @@ impl State {
         &self.ssds[usize::from(id)]
     }
 
-    /// Drops what can have no consequence any more, so that states that differ in nothing else are one.
+    /// Removes state that can have no further effect. So states with equal behaviour become one.
     pub(crate) fn tidy(&mut self, keeps_answers: bool) {
         let oldest = self.ssds[..usize::from(REPLICAS)].iter().map(|ssd| ssd.map().epoch).min().unwrap_or(0);
         let (requests, acked) = (&self.client.requests, self.ghost.acked);
@@ -220,7 +220,7 @@ impl Ssd {
         &self.voter.active.rows[0]
     }
 
-    /// The map gives this content its places.
+    /// Whether the map gives this content its places.
     pub(crate) fn is_content_of_map(&self, id: SsdId) -> bool {
         self.map().ssd(id).is_some_and(|known| known.incarnation == self.incarnation)
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Single schedules in virtual time. Each shows that a rule of today, or one that is tempting, loses, and
-//! that the rule of the crate holds. Times are in ms.
+//! Single schedules in virtual time. Each shows that a present or a tempting rule loses data, and that the
+//! crate's rule does not. Times are in ms.
 
 #[path = "../../../proto/testing/deadline.rs"]
 mod deadline;

@@ -109,7 +109,7 @@ fn two_daemons_that_start_together_do_not_share_a_term() {
     assert_eq!(elected, [true, false]);
 }
 
-/// Rule 3b. An SSD of another array, with epoch 90, stands at an address of this one.
+/// Rule 3b. An SSD of another array, with epoch 90, answers at an address of this array.
 #[test]
 fn an_ssd_of_another_array_does_not_win_the_start() {
     let _deadline = Deadline::after(LIMIT);

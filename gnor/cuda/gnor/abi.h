@@ -23,13 +23,13 @@ struct queue_pair {
   gn_u32 retired;      // send blocks the HCA is done with
   gn_u32 completed;    // responses taken, and DUMPs that have ended
   gn_u32 error;        // 0, or QP_BROKEN | completion opcode << 8 | syndrome
-  // send blocks whose doorbell was rung behind their record, too; a warp alone does that later
+  // send blocks whose doorbell was rung again after the record; a warp alone does that later
   gn_u32 rung;
   gn_u32 reserved;
 };
 static_assert(sizeof(queue_pair) == 32, "");
 
-// Of one queue pair, where writes to GPU memory are not ordered (dump.cuh): responses in the order of their
+// State of one queue pair if writes to GPU memory are not ordered (dump.cuh): responses in the order of their
 // receives, counted.
 struct dumps {
   gn_u32 posted;       // DUMPs whose doorbell was rung
@@ -42,8 +42,8 @@ struct dumps {
 };
 static_assert(sizeof(dumps) == 32, "");
 
-// Entries of an NVMe submission queue, for each command that may be in flight. With twice as many as there
-// can be, its tail never comes to the head that responses report (SQHD), so no code checks that (limit_of).
+// Entries of an NVMe submission queue for each command that may be in flight. With twice as many entries as
+// commands, the tail never reaches the head that responses report (SQHD). So no code checks that (limit_of).
 enum : gn_u32 { NVME_ENTRIES_EACH = 2 };
 
 // One set of queues of one SSD, one after the other in registered memory. How deep they are says the channel:
@@ -78,8 +78,8 @@ enum : gn_u32 { CMD_FREE = 0, CMD_IN_FLIGHT = 2, PARKED_BYTES = 64 };
 // REQ_ABANDONED was the last.
 enum : gn_u32 { REQ_ABANDONED = 0x80000000u, REQ_FAILED = 0x01000000u };
 
-// The pool: one word per 64 KiB block, see pool.cuh. Its whole address range is registered when it is made;
-// `blocks` says how far there is memory behind it.
+// The pool: one word for each 64 KiB block, see pool.cuh. Its whole address range is registered when it is
+// made. `blocks` says how much of it has memory.
 struct pool {
   gn_u64 base;
   gn_u64 words_addr;   // u32[most]
@@ -91,7 +91,7 @@ struct pool {
   gn_u32 asked;
 };
 
-// Where a pool asks the CPU for more (design, section 8).
+// Words in which a pool asks the CPU for more memory (design, section 8).
 struct pool_host {
   gn_u32 asked;        // written by the device: blocks it would have
   gn_u32 granted;      // written by the host: blocks that have memory
@@ -160,12 +160,13 @@ enum : gn_u32 { FOLLOWS_REFUSALS = 1, FOLLOWS_BROKEN = 2 };
 
 enum : gn_u32 { PLACE_NONE = 0xffffu, PLACE_FILLING = 0x8000u };
 
-// Status of a request. The low 16 bits are an NVMe status word; what the device library itself says stands
-// above.
+// Status of a request. The low 16 bits are an NVMe status word. Bits above it are statuses of the device
+// library itself.
 enum : gn_u32 {
   GN_OK = 0,
   GN_PENDING = 0x00010000u,
-  // no completion before the deadline; what is given back now is given out again when it has come
+  // no completion before the deadline; slots and buffers given back now are reused after the completion has
+  // come
   GN_TIMED_OUT = 0x00020000u,
   GN_QP_BROKEN = 0x00040000u,    // low bits: completion opcode << 8 | HCA syndrome
   GN_OUT_OF_RANGE = 0x00080000u, // beyond the volume

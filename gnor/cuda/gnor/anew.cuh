@@ -28,8 +28,8 @@ GN_DEV void await_published(const queue_pair& qp, gn_u32 next) {
   while (!S::ALONE && S::ld_acquire(&qp.publish) != next) pause(20);
 }
 
-// This set is in use from here on. Connect has taken its first block and its first receive. The gate's
-// release hands the counters over, and the error's says that the gate is open.
+// This set is in use from here on. Connect has used its first block and its first receive. The release of the
+// gate hands over the counters, and the release of the error says that the gate is open.
 template <class S>
 GN_DEV void use_set(channel& c, gn_u32 queue) {
   queue_pair& qp = qp_of(c, ssd_of(c, queue));

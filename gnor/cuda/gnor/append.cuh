@@ -10,7 +10,7 @@ namespace gn {
 
 GN_DEV queue_pair& qp_of(const channel& c, gn_u32 ssd) { return ((queue_pair*)c.qps_addr)[ssd]; }
 
-// Number of an SSD's queue within the channel: the first sets of all SSDs, then the second ones.
+// Number of an SSD's queue in the channel: first sets of all SSDs, then their second sets.
 GN_DEV gn_u32 queue_number(const channel& c, gn_u32 ssd, gn_u32 set) { return ssd + (set ? c.ssds : 0u); }
 GN_DEV gn_u32 ssd_of(const channel& c, gn_u32 queue) { return queue - (queue >= c.ssds ? c.ssds : 0u); }
 
@@ -29,7 +29,7 @@ GN_DEV gn_u8* capsule_of(const channel& c, gn_u32 cid) { return (gn_u8*)c.capsul
 // never 0. A NIC ignores this word of a plain SEND. 0 where the channel's user does not ask for it.
 GN_DEV gn_u32 client_stamp(const channel& c) { return c.stamps ? (gn_u32)now_ns() | 1u : 0u; }
 
-// The work request that sends capsule `cid`: a control and one data segment, one block.
+// Writes the work request that sends capsule `cid`: a control and one data segment, one block.
 GN_DEV void write_send(const channel& c, gn_u32 queue, gn_u32 index, gn_u32 cid) {
   gn_u8* block = (gn_u8*)queue_of(c, queue) + SQ_AT + (gn_u64)((index & (c.depth - 1)) * mlx5::WQEBB);
   gn_u32 signal = (index + 1) % SIGNAL_EVERY == 0 ? (gn_u32)mlx5::CE_CQ_UPDATE : 0u;
@@ -41,22 +41,22 @@ GN_DEV void write_send(const channel& c, gn_u32 queue, gn_u32 index, gn_u32 cid)
   mem::st16(block + 16, data);
 }
 
-// Up to which number blocks may be handed out when so many responses were taken. The HCA has retired the
-// block that was in the place before, and the response that was in the receive's place has been read.
+// The number up to which blocks may be handed out, after this number of responses was taken. Then the HCA has
+// retired the block that was in the place before, and the response in the receive's place has been read.
 //
-// The NVMe queue's own flow control (SQHD of a response) needs no look. At most `depth` commands are
-// unanswered. So of `t` commands sent one of number t - depth or later was answered. Its response reported a
-// head behind that command. The queue has more than `depth` entries (NVME_ENTRIES_EACH), so its tail does not
-// reach the head.
+// The NVMe queue's own flow control (SQHD of a response) needs no check. At most `depth` commands are
+// unanswered. So of `t` commands sent, one with number t - depth or later was answered. Its response reported
+// a head after that command. The queue has more than `depth` entries (NVME_ENTRIES_EACH), so its tail does
+// not reach the head.
 GN_DEV gn_u32 limit_of(const channel& c, gn_u32 retired, gn_u32 completed) {
   return ((int)(retired - completed) < 0 ? retired : completed) + c.depth;
 }
 
 // Publishes blocks first..first+n in reservation order and rings the doorbell. The lanes that wrote the
 // blocks have passed a __syncwarp with the caller. The warp that reserved the blocks before `first` publishes
-// them without waiting for anything else. Each command's receive is posted with it, by the same number less
-// that of the DUMPs. So a response always finds one. The receive's segment has lain in the ring since the
-// channel was connected. The limit says that the response in its place was read.
+// them without waiting for anything else. Each command's receive is posted with it; its number is that of the
+// command, less the number of DUMPs. So a response always finds a receive. The receive's segment has been in
+// the ring since the channel was connected. The limit guarantees that the response in its place was read.
 template <class S, bool DUMP = false>
 GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 set, gn_u32 first, gn_u32 n) {
   queue_pair& qp = qp_of(c, ssd);
@@ -70,9 +70,9 @@ GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 set, gn_u32 first, gn_u32 n) 
     if (DUMP) S::st(&dumps_of(c, ssd).posted, posted);
   }
   mem::st_relaxed_sys(record_of(c, queue) + mlx5::RCV_DBR, be32((next - posted) & 0xffffu));
-  // The doorbell carries the index: an HCA that goes by it begins while the record is on its way. Rung again
-  // behind the record, for an HCA that goes by that. A warp alone does so when it has nothing else to do
-  // (ring_again), or with its next doorbell.
+  // The doorbell carries the index, so an HCA that uses it can begin while the record is still on its way.
+  // The second ring, after the record, is for an HCA that reads the record. A warp alone makes it when it has
+  // nothing else to do (ring_again), or with its next doorbell.
   mem::mmio_store_after_release_sys(doorbell_of(c, queue), kick);
   mem::st_fenced_sys(record_of(c, queue) + mlx5::SND_DBR, be32(next));
   if constexpr (!S::ALONE) {
@@ -99,9 +99,8 @@ GN_DEV void ring_again(channel& c, gn_u32 mask) {
   __syncwarp(mask);
 }
 
-// Appends the command of each lane of `mask` that has one; the lanes call it together. True where the lane's
-// command is sent, or waits on the queue pair's list and will be: it needs nothing more. False where the
-// queue pair is broken.
+// Appends the commands of the lanes of `mask` that have one; the lanes call it together. True: the lane's
+// command is sent, or is on the queue pair's waiting list and will be sent. False: the queue pair is broken.
 template <class S>
 GN_DEV bool append(channel& c, gn_u32 mask, bool have, gn_u32 cid, gn_u32 ssd, gn_u32 head) {
   gn_u32 with = __ballot_sync(mask, have);

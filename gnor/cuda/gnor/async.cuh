@@ -35,8 +35,8 @@ GN_DEV void park(channel& c, gn_u32 mask, bool mine, const parked& p) {
   if constexpr (S::ALONE) ring_again<S>(c, mask);  // perhaps this warp does not come again
 }
 
-// The number of a parked request for each lane of `mask`, NO_SLOT where there are too few. The lane owns the
-// request until it parks it again.
+// Takes a parked request for each lane of `mask`; NO_SLOT if there are too few. The lane owns the request
+// until it parks it again.
 template <class S>
 GN_DEV gn_u32 adopt(channel& c, gn_u32 mask, gn_u32 w) {
   gn_u32 bits = 0, leader = lowest(mask), lanes = (gn_u32)__popc(mask),
@@ -67,8 +67,8 @@ GN_DEV void leave_callback() {}
 GN_DEV void may_wait(const channel&) {}
 #endif
 
-// Takes every parked request one step along and calls `ended(user, callback, x)` for each that has ended,
-// lane by lane; the lanes of `mask` call it together. Lanes without a request use the volume `any`.
+// Advances every parked request by one step, and calls `ended(user, callback, x)` for each that has ended,
+// lane by lane. The lanes of `mask` call it together. Lanes without a request use the volume `any`.
 template <class S, class F>
 GN_DEV void advance(channel& c, volume& any, gn_u32 mask, gn_u32 hint, F ended_) {
   for (gn_u32 w = 0; w < SLOTS / 32; ++w) {

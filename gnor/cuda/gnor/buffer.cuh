@@ -9,16 +9,16 @@ namespace gn {
 
 enum : gn_u32 { MOST_PIECES = 16, IN_PIECES = 1 };
 
-// Where the pieces are: pages of a buffer of up to 64 KiB, blocks of a longer one; or all of it is one.
-// Requests name it by its address, so it stays where and as it is as long as they do. Where other threads
-// take them along (submit_async), it is in global memory.
+// Places of the pieces: pages for a buffer of up to 64 KiB, blocks for a longer one; or the whole buffer is
+// one piece. Requests refer to it by its address, so it must not move or change while they run. If other
+// threads advance them (submit_async), it must be in global memory.
 struct alignas(16) buffer {
   gn_u64 base;              // the pool's, or the buffer's if it is contiguous
   gn_u32 pages;             // 4 KiB each; 0: none
   gn_u32 shift;             // log2 of the pages of a piece: 0, 4, or 8 if there is only one
   gn_u16 piece[MOST_PIECES];  // in pieces from `base`
 
-  // Where byte `offset` is, which must be one of the buffer's; the rest of its page lies behind it.
+  // Place of byte `offset`, which must be in the buffer. The rest of its page follows.
   GN_DEV gn_u64 at(gn_u32 offset) const {
     gn_u32 page = offset / POOL_PAGE, within = page & ((1u << shift) - 1);
     return base + ((gn_u64)piece[page >> shift] << shift | within) * POOL_PAGE + offset % POOL_PAGE;
@@ -49,14 +49,14 @@ GN_DEV gn_u32 parts_of(const buffer& b, gn_u32 first, gn_u32 vba, gn_u32 shift, 
   if (!sent) return 0;
   gn_u32 of_chunks = ((vba + sent - 1) >> shift) - (vba >> shift),
          of_pieces = ((first + sent - 1) >> b.shift) - (first >> b.shift);
-  // Both have borders at multiples of a power of two: every border of the coarser ones is one of the finer
-  // ones, or none is.
+  // The borders of both are at multiples of a power of two. So every border of the coarser one is a border of
+  // the finer one, or none is.
   gn_u32 finer = shift < b.shift ? shift : b.shift;
   bool same = ((vba - first) & ((1u << finer) - 1)) == 0;
   return 1 + (!same ? of_chunks + of_pieces : shift < b.shift ? of_chunks : of_pieces);
 }
 
-// Single pages or blocks, wherever they are, as many as `b` wants; whether there were so many.
+// Takes single pages or blocks, wherever they are, as many as `b` wants. Returns whether there were enough.
 template <class S>
 GN_DEV bool pool_gather(const pool& p, gn_u32 blocks, gn_u32 hint, buffer& b) {
   gn_u32 wants = (b.pages + (1u << b.shift) - 1) >> b.shift, got = 0;
@@ -85,9 +85,9 @@ GN_DEV void pool_free_buffer(const pool& p, buffer& b) {
   b.pages = 0;
 }
 
-// One thread at a time gathers. Several, each with a part of what is left, would give it back and try again
-// for ever. No thread waits for the lock, a bit of `asked`. While it is taken, no thread asks for more
-// memory, either.
+// Only one thread gathers at a time. Several threads, each with a part of what is left, would give it back
+// and try again for ever. No thread waits for the lock, which is a bit of `asked`. While it is taken, no
+// thread asks for more memory, either.
 enum : gn_u32 { GATHERING = 1u << 31 };
 template <class S>
 GN_DEV bool gather_lock(pool& p) {
@@ -105,8 +105,8 @@ GN_DEV bool pool_alloc_whole(const pool& p, gn_u32 blocks, gn_u32 bytes, gn_u32 
   return b.base != 0;
 }
 
-// As pool_alloc_whole, else in pieces. Asks for more memory only if there is room for neither. False if there
-// is none, or another thread is gathering. The lanes of a warp call it one after the other.
+// As pool_alloc_whole, otherwise in pieces. Asks for more memory only if there is room for neither. Returns
+// false if there is none, or if another thread is gathering. The lanes of a warp call it one after the other.
 template <class S>
 GN_DEV bool pool_alloc_buffer(pool& p, gn_u32 bytes, gn_u32 hint, buffer& b) {
   for (;;) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Completions: a warp that sees ready entries takes the completion queue's try-lock and up to 32 of them. No
-// warp waits for the lock, and none takes it without having seen a ready entry.
+// Completions. A warp that sees ready entries takes the completion queue's try-lock and up to 32 entries. No
+// warp waits for the lock, and no warp takes it before it has seen a ready entry.
 #pragma once
 #include "fabric/mlx5.h"
 #include "gnor/anew.cuh"
@@ -10,8 +10,8 @@
 
 namespace gn {
 
-// The first failure of a request stays with it; returns what its `done` has to say of it. One thread at a
-// time where nothing is atomic.
+// A request keeps its first failure. Returns the value to add to its `done`. If nothing is atomic, one thread
+// at a time calls it.
 template <class S>
 GN_DEV gn_u32 note_failure(slot& r, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
   if (S::cas(&r.status, 0u, status) != 0u) return 0;
@@ -30,16 +30,16 @@ GN_DEV void slot_reset(slot& r, gn_u32 done) {
   S::add(&r.done, 0u - done);
 }
 
-// A request that its owner has given up has ended: its slot is an orphan's now. One thread at a time where
-// nothing is atomic.
+// A request that its owner has given up has ended, so its slot is an orphan now. If nothing is atomic, one
+// thread at a time calls it.
 template <class S>
 GN_DEV void orphan(channel& c, gn_u32 head) {
   S::ld_acquire(&c.slots[head].done);  // pairs with io_abandon: what it left in the slot
   S::or_acqrel(&c.orphans[head / 32], 1u << (head & 31u));
 }
 
-// A copy of a buffer's description for a request that is given up, whose owner may forget the original. It is
-// where the request would be if it was parked.
+// A copy of the buffer's description for a request that is given up, because its owner may forget the
+// original. The copy is where the request would be if it was parked.
 GN_DEV gn_u64 keep_buffer(const channel& c, gn_u32 head, gn_u64 name) {
   static_assert(sizeof(buffer) <= PARKED_BYTES, "");
   buffer& kept = *(buffer*)(c.parked_addr + (gn_u64)head * PARKED_BYTES);
@@ -55,8 +55,8 @@ GN_DEV void hold_data(channel& c, const slot& r, gn_u32 by) {
   else if (r.pool_addr) pool_hold<S>(c.data, r.pool_addr, r.pool_bytes, by);
 }
 
-// Frees the slots of orphans, and ends their holds on buffers. Their late RDMA writes have landed, while no
-// other request had that memory. One thread.
+// Frees the slots of orphans, and ends their holds on buffers. Their late RDMA writes have landed, and no
+// other request had that memory meanwhile. One thread calls it.
 template <class S>
 GN_DEV void free_orphans(channel& c) {
   for (gn_u32 w = 0; w < SLOTS / 32; ++w) {
@@ -70,8 +70,8 @@ GN_DEV void free_orphans(channel& c) {
   }
 }
 
-// A command ended with `status` (0 = success), and its request with it if it was the last. One thread, one at
-// a time where nothing is atomic; free_orphans comes after it.
+// A command has ended with `status` (0 = success), and with the last command its request has. One thread
+// calls it; if nothing is atomic, one thread at a time. free_orphans follows it.
 template <class S>
 GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
   slot& r = c.slots[head];
@@ -83,11 +83,11 @@ GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, gn_u32 status, gn_u
 
 // A queue pair has failed: everything in flight on it ends with the cause. The HCA reports the failure only
 // after its last transfer for this queue pair has ended. The waiting commands end, too: closing the gate
-// takes them off their list. Every flushed work request comes here again, and finds the gate closed. One lane
-// a queue pair calls it, under the completion queue's lock, when this pass's responses are done. No other
-// thread ends commands of that SSD meanwhile.
+// empties their list. Every flushed work request leads here again, and finds the gate closed. One lane for
+// each queue pair calls it, under the completion queue's lock, after this pass's responses. No other thread
+// ends commands of that SSD meanwhile.
 //
-// With `anew` the completion is of the other set of queues, which is in use behind this.
+// With `anew` the completion belongs to the other set of queues, which is in use afterwards.
 template <class S>
 GN_DEV void break_queue(channel& c, gn_u32 queue, bool anew, gn_u32 opcode, gn_u32 syndrome) {
   gn_u32 set = queue >= c.ssds, q = ssd_of(c, queue);
@@ -138,14 +138,14 @@ GN_DEV const gn_u32* response_of(const channel& c, const completion& x) {
                          (gn_u64)(c.depth * RECV_AT_EACH + (x.counter & (c.depth - 1)) * 16));
 }
 
-// Counts this pass's acknowledgements and responses of the sets in use. The lanes of `mask` together, behind
-// their reading of responses; one of them for each queue.
+// Counts this pass's acknowledgements and responses of the sets in use. The lanes of `mask` call it together,
+// after they have read the responses; one of them counts for each queue.
 template <class S>
 GN_DEV void count_in(channel& c, gn_u32 mask, const completion& x) {
   gn_u32 group = __match_any_sync(mask, x.is_response || x.is_ack ? x.queue : 0xffffffffu);
   gn_u32 acks = __ballot_sync(mask, x.is_ack) & group,
          n = (gn_u32)__popc(__ballot_sync(mask, x.is_response) & group);
-  // The newest acknowledgement: that SEND and all before it are retired.
+  // The newest acknowledgement says that its SEND and all earlier ones are retired.
   gn_u32 newest = __shfl_sync(mask, x.counter, acks ? 31 - __clz((int)acks) : (int)lane_id());
   if (!(x.is_response || x.is_ack) || lane_id() != lowest(group)) return;
   queue_pair& qp = qp_of(c, ssd_of(c, x.queue));
@@ -166,13 +166,13 @@ GN_DEV reservation open_gate(channel& c, gn_u32 mask, gn_u32 q) {
   return admit<S>(qp, limit_of(c, qp.retired, S::ld(&qp.completed)));
 }
 
-// The entry that lane number `rank` looks at, where cq_word is `word`.
+// The entry for lane number `rank` if cq_word is `word`.
 GN_DEV const mlx5::cqe64* cqe_at(const channel& c, gn_u32 word, gn_u32 rank) {
   return (const mlx5::cqe64*)c.cq_addr + (((word >> 1) + rank) & ((1u << c.cq_log) - 1));
 }
 
-// What the lanes of `mask` have, each at most one: responses end commands, acknowledgements and responses
-// make room. Returns whether free_orphans is to come. The lanes call it together.
+// Handles the completions of the lanes of `mask`, at most one each: responses end commands, acknowledgements
+// and responses make room. The lanes call it together. Returns whether free_orphans must follow.
 template <class S>
 GN_DEV bool end_responses(channel& c, gn_u32 mask, completion& x, bool mine) {
   gn_u32 answer = 0, state = 0;
@@ -185,7 +185,7 @@ GN_DEV bool end_responses(channel& c, gn_u32 mask, completion& x, bool mine) {
   // Of two responses to one command, which only a broken SSD sends, the second names none in flight.
   gn_u32 twins = __match_any_sync(mask, ends ? cid : (gn_u32)SLOTS + lane_id());
   ends = ends && lane_id() == lowest(twins);
-  // The answer to a Connect: it becomes an error, which is looked at behind all responses.
+  // The answer to a Connect is treated as an error, which is handled after all responses.
   x.is_error |= x.is_response && cid == CID_CONNECT;
   gn_u32 strange = (gn_u32)__popc(__ballot_sync(mask, mine && !ends && !x.is_ack && !x.is_error));
   if (strange && lane_id() == lowest(mask)) S::add(&c.protocol_errors, strange);
@@ -197,7 +197,7 @@ GN_DEV bool end_responses(channel& c, gn_u32 mask, completion& x, bool mine) {
       end_command<S>(c, cid, state >> 16, answer >> 17, mem::ld_relaxed_sys(detail),
                      mem::ld_relaxed_sys(detail + 1));
     });
-  // The others are counted in together: one lane for each request.
+  // The other responses are counted together, by one lane for each request.
   ends = ends && !failed;
   slots_give<S>(c, mask, ends && cid != state >> 16, cid);
   gn_u32 peers = __match_any_sync(mask, ends ? state >> 16 : 0xffffffffu), done = 0;
@@ -253,8 +253,8 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   }
   if (x.is_response && x.is_error && !c.dumps_addr) fails = x.queue | FAILS_ANEW;
   if (gn_u32 todo = __ballot_sync(mask, fails != FAILS_NONE)) {  // behind all responses of the pass
-    // One after the other, in the queue's order: a set may break and be made anew in one pass. What the
-    // lanes have counted in is before that.
+    // One after the other, in the queue's order, because a set may break and be made anew in one pass. The
+    // lanes have counted their completions before.
     __syncwarp(mask);
 #pragma unroll 1
     for (gn_u32 done = 0; todo; todo &= ~done) {
@@ -278,7 +278,7 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   __syncwarp(mask);
   if (lane_id() == leader) S::st_release(&c.cq_word, word + 2 * count);
   if (odd && lane_id() == leader) free_orphans<S>(c);
-  // Not for ever later, where there is always something to take.
+  // A queue that always has completions must not delay this for ever.
   if constexpr (S::ALONE)
     if (((word >> 1) + count) / RING_EVERY != (word >> 1) / RING_EVERY) ring_again<S>(c, mask);
   if (S::ALONE) __syncwarp(mask);

@@ -56,7 +56,7 @@ GN_DEV void connect_all(connect_args& a) {
     bool waiting = ssd < c.ssds;
     if (waiting) write_receives(c, ssd);
     gn_u32 ticket = 0;
-    // A new channel has slots for all.
+    // A new channel has slots for all SSDs.
     gn_u32 cid = slots_take<S>(c, ALL, waiting ? WANTS_TICKET : WANTS_NONE, ticket, 0);
     io x;
     if (waiting) {

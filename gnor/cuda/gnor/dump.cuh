@@ -23,7 +23,7 @@ struct completion {
   bool is_response = false, is_ack = false, is_error = false;
 };
 
-// The work request: one byte of the queues' memory is read, and goes nowhere.
+// Writes the work request. It reads one byte of the queues' memory, and sends it nowhere.
 GN_DEV void write_dump(const channel& c, gn_u32 ssd, gn_u32 index) {
   gn_u8* block = (gn_u8*)queue_of(c, ssd) + SQ_AT + (gn_u64)((index & (c.depth - 1)) * mlx5::WQEBB);
   gn_u64 address = (gn_u64)record_of(c, ssd);
@@ -34,8 +34,8 @@ GN_DEV void write_dump(const channel& c, gn_u32 ssd, gn_u32 index) {
   mem::st16(block + 16, data);
 }
 
-// A send block for a DUMP. It takes no receive, so it may go where a command may not: behind as many commands
-// as there are receives. SENDs retire whether responses are looked at or not.
+// A send block for a DUMP. It takes no receive, so it may be sent when a command may not: after as many
+// commands as there are receives. SENDs retire whether their responses have been read or not.
 template <class S>
 GN_DEV bool reserve_dump(const channel& c, queue_pair& qp, gn_u32& at) {
   return reserve_ahead<S>(qp, qp.retired + c.depth, at);
@@ -62,8 +62,8 @@ GN_DEV void hold_responses(const channel& c, gn_u32 mask, completion& x, bool& m
   __syncwarp(mask);
 }
 
-// Gives the lanes responses of one queue pair that have landed, in place of what they had; false where there
-// are none. The lanes of `mask` together.
+// Replaces the lanes' completions by responses of one queue pair that have landed. Returns false if there are
+// none. The lanes of `mask` call it together.
 template <class S>
 GN_DEV bool take_landed(const channel& c, gn_u32 mask, completion& x) {
   gn_u32 lanes = (gn_u32)__popc(mask), rank = (gn_u32)__popc(mask & lt_mask());
@@ -88,8 +88,8 @@ GN_DEV bool take_landed(const channel& c, gn_u32 mask, completion& x) {
   return false;
 }
 
-// A DUMP for each queue pair with responses that none covers. Where the queue has no room it is tried again
-// when a completion has made some. The lanes of `mask` together.
+// Posts a DUMP for each queue pair with responses that none covers. If the queue has no room, it tries again
+// after the next completion. The lanes of `mask` call it together.
 template <class S>
 GN_DEV void post_dumps(channel& c, gn_u32 mask) {
   for (gn_u32 ssd = (gn_u32)__popc(mask & lt_mask()); ssd < c.ssds; ssd += (gn_u32)__popc(mask)) {

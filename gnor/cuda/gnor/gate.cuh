@@ -33,15 +33,16 @@ GN_DEV gn_u64 gate_of(gn_u32 next, gn_u32 limit, gn_u32 tail, gn_u32 waiting) {
   return (gn_u64)(waiting << 16 | (tail & 0xffffu)) << 32 | (limit << 16 | (next & 0xffffu));
 }
 
-// How far the 16-bit counter `a` is ahead of `b`.
+// By how much the 16-bit counter `a` is ahead of `b`.
 GN_DEV int ahead_of(gn_u32 a, gn_u32 b) { return (int)((a - b) << 16) >> 16; }
 
 // Blocks that may be handed out now. Negative behind a DUMP, which may go beyond the limit.
 GN_DEV int gate_room(gn_u64 g) { return ahead_of((gn_u32)g >> 16, (gn_u32)g); }
 
-// What a group of commands got: the first `sends` of them have the blocks from `first()` on. Of `reserve` the
-// others have the waiting list's entries from `entry()` on; the commands that `admit` sends come from there.
-// NONE_CLOSED: nothing, as the queue pair is broken. The blocks are of the set of queues that the gate named.
+// Result for a group of commands. The first `sends` of them have the blocks from `first()` on. With `reserve`
+// the others have the waiting list's entries from `entry()` on; with `admit` the commands to send come from
+// there. NONE_CLOSED: nothing, because the queue pair is broken. The blocks belong to the set of queues that
+// the gate named.
 struct reservation {
   gn_u32 numbers = 0, sends = 0;
 

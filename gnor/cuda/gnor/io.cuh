@@ -32,7 +32,7 @@ enum : gn_u64 {
       1ull << COPY_UNREADABLE | 1ull << COPY_UNUSABLE,
 };
 
-// Reasons that another map, or the same one a little later, may take away.
+// Reasons that may disappear with another map, or with the same one a little later.
 enum : gn_u64 {
   LATER = 1ull << REFUSED_WRONG_TARGET | 1ull << REFUSED_STALE_MAP | 1ull << REFUSED_MAP_BEHIND |
       1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST | 1ull << REFUSED_NOT_SERVING,
@@ -55,8 +55,9 @@ GN_DEV gn_u32 load_of(const channel& c, gn_u32 ssd) {
   return (gate_next(g) + gate_waiting(g) - S::ld(&qp.completed)) & 0xffffu;
 }
 
-// The replica that a read goes to first. Of two, drawn in turn by `hint`, it is the one that is asked for
-// less ("any replica by load", protocol rule 7). Neighbouring lanes see the same: a small difference is none.
+// The replica to which a read goes first. Of two, drawn in turn by `hint`, it is the one with less load ("any
+// replica by load", protocol rule 7). Neighbouring lanes see the same load, so a small difference does not
+// count.
 template <class S>
 GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 table, gn_u32 vba, gn_u32 hint) {
   gn_u32 one = read_place(v, table, vba, 0, hint), other = read_place(v, table, vba, 0, hint + 1);
@@ -70,8 +71,8 @@ GN_DEV gn_u32 next_write_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32
   return k < v.replicas ? write_place(v, table, vba, k) : incoming_place(v, table, vba);
 }
 
-// Where the next command of a request goes, and whether that queue pair is broken. A read finds one that is
-// not, if there is one.
+// Destination of a request's next command, and whether that queue pair is broken. For a read it is one that
+// works, if there is one.
 template <class S, class X>
 GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 table, gn_u32 vba, gn_u32 hint,
                        gn_u32& error, bool& elsewhere) {
@@ -91,14 +92,14 @@ GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 tab
   return ssd;
 }
 
-// Whether all commands that the request has sent have ended, so that its own slot can carry the next one.
+// Whether all commands that the request has sent have ended. Then its own slot can carry the next one.
 template <class S, class X>
 GN_DEV bool own_slot_is_free(const channel& c, const volume& v, const X& x) {
   return (S::ld_acquire(&c.slots[x.head].done) & ~(gn_u32)REQ_FAILED) == io_issued(v, x);
 }
 
-// Whether a request that waits for another map goes on waiting. It tries again without one, too: an SSD may
-// have been behind, and a refusal does not say which epoch the command was placed by.
+// Whether a request that waits for another map must go on waiting. It also tries again without another map:
+// an SSD may have been behind, and a refusal does not name the epoch of the command.
 template <class S, class X>
 GN_DEV bool io_goes_on_waiting(const channel& c, const volume& v, X& x) {
   const slot& r = c.slots[x.head];
@@ -107,24 +108,24 @@ GN_DEV bool io_goes_on_waiting(const channel& c, const volume& v, X& x) {
   return false;
 }
 
-// Stages the next command of each lane's request that is `active`, not all sent and has nothing staged. Where
-// there was no slot for it, it has nothing staged afterwards either: poll, then try again. With QUEUES a
-// request that has no slot gets its first one in its turn. Without, it gets only a slot that no other request
-// waits for, and the request may be dropped.
+// Stages the next command of each lane whose request is `active`, not completely sent, and has nothing
+// staged. A lane without a slot for it still has nothing staged afterwards: poll, then try again. With QUEUES
+// a request without a slot gets its first one in its turn. Without QUEUES it only gets a slot for which no
+// other request waits, and the request may be dropped.
 template <class S, bool QUEUES = true, class X>
 GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u32 hint) {
   bool wants = active && !io_ended(x) && x.cid == IO_NONE && !io_all_sent(x);
   if (wants && x.attempt == WAITS) wants = !io_goes_on_waiting<S>(c, v, x);
   gn_u32 vba = x.vba + x.sent, ssd = PLACE_NONE, error = 0;
   bool elsewhere = false, write = opcode_of(x) == IO_WRITE;
-  // A write's commands are of one map; the table is read behind the word that names it (pairs with the
-  // host's order of its stores). A read that is half old is refused, and tried again.
+  // A write's commands belong to one map. The table is read after the word that names it (this pairs with the
+  // order of the host's stores). A read with a half-old row is refused, and tried again.
   gn_u64 map = write ? mem::ld_acquire_sys(&v.map) : 0;
   gn_u32 table = write ? (gn_u32)(map >> 32) & 0xffffu : table_of(v);
   if (wants) ssd = io_place<S>(c, v, x, table, vba, hint, error, elsewhere);
   bool sends = wants && ssd != PLACE_NONE && !error;
   bool begins = wants && x.head == IO_NONE, starts = write && x.sent == 0 && x.attempt == 0;
-  // No command is sent for a missing replica: a write may lack replicas, but not all of them.
+  // A missing replica gets no command. A write may lack replicas, but not all of them.
   bool lacks_all = !write || (wants && ssd == PLACE_NONE && !has_replica(v, table, vba));
   // Another map than the one of its first command: nothing more is sent, and it starts over.
   bool moved_on = write && wants && !starts && (gn_u32)map != c.slots[x.head].pool_bytes;
@@ -143,8 +144,8 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   if (!goes) return;
   slot& r = c.slots[x.head];
   gn_u32 n = io_part(v, x);
-  // All sequences of the request at once, one a part and the same for its replicas. A request that starts
-  // over has them already.
+  // Draws all sequences of the request at once: one for each part, the same for its replicas. A request that
+  // starts over has them already.
   if (write && begins)
     r.pool_addr = mem::add_relaxed_gpu(&v.next_sequence, (gn_u64)io_parts(v, x, x.blocks));
   if (starts) r.pool_bytes = (gn_u32)map;
@@ -178,7 +179,7 @@ GN_DEV void io_commit(channel& c, gn_u32 mask, io& x) {
   bool have = x.cid != IO_NONE;
   if (append<S>(c, mask, have, cid, ssd, x.head)) x.cid = IO_NONE;
   if (!__any_sync(mask, x.cid != IO_NONE)) return;
-  // Where the queue pair was made anew since, too: what was staged for the old one ends with that.
+  // If the queue pair was made anew meanwhile, the command staged for the old one ends with that error, too.
   gn_u32 error = x.cid != IO_NONE ? queue_error<S>(c, ssd) | QP_BROKEN : 0u;
   // not abandoned yet
   in_turns<S>(mask, error != 0,
@@ -205,8 +206,8 @@ GN_DEV bool waits_for_map(const volume& v, const X& x, gn_u32 status) {
   return (v.follows & FOLLOWS_REFUSALS) && status < GN_PENDING && reason < 64 && (LATER >> reason & 1u);
 }
 
-// True where a lane's request that is `active` has ended; its status is in `x` then and its slot is free
-// again. A read that another replica may serve starts over there.
+// Returns true if a lane's `active` request has ended. Then its status is in `x` and its slot is free again.
+// A read that another replica may serve starts over there.
 template <class S, class X>
 GN_DEV bool io_finished(channel& c, const volume& v, gn_u32 mask, bool active, X& x) {
   bool ended = active && io_ended(x), gives = false, again = false;
@@ -245,14 +246,14 @@ GN_DEV bool io_finished(channel& c, const volume& v, gn_u32 mask, bool active, X
   return ended;
 }
 
-// The status of a request that is given up. It also says whether no agent serves the HCA's queues.
+// Status of a request that is given up. It also says whether an agent serves the HCA's queues.
 GN_DEV gn_u32 timed_out(const channel& c) {
   bool served = !c.port_addr || mem::ld_relaxed_sys((const gn_u32*)c.port_addr) != 0;
   return served ? (gn_u32)GN_TIMED_OUT : GN_TIMED_OUT | GN_NO_AGENT;
 }
 
 // The lanes with `gives_up` set give up. The channel keeps the request's slots and commands until its
-// completions have come. Until then the pool does not give out memory of its buffer (protocol rule 9).
+// completions have come. Until then the pool does not hand out memory of its buffer (protocol rule 9).
 template <class S, class X>
 GN_DEV void io_abandon(channel& c, const volume& v, gn_u32 mask, bool gives_up, X& x) {
   gives_up = gives_up && !io_ended(x);

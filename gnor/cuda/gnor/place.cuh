@@ -18,8 +18,8 @@ GN_DEV gn_u64 mix64(gn_u64 x) {
 // Consecutive chunks lie in consecutive groups, 32 at a time: a stripe, which loads all SSDs evenly.
 constexpr gn_u32 STRIPE_SHIFT = 5;
 
-// Epoch and number of the table in use, as the host stored them last or shortly before. One word after the
-// other, so they may be of two maps.
+// Epoch and number of the table in use, as the host stored them last or shortly before. These are two reads,
+// so they may belong to two maps.
 GN_DEV gn_u32 epoch_of(const volume& v) { return mem::ld_relaxed_cta((const gn_u32*)&v.map); }
 GN_DEV gn_u32 table_of(const volume& v) { return mem::ld_relaxed_cta((const gn_u16*)&v.map + 2); }
 
@@ -36,8 +36,8 @@ GN_DEV const gn_u16* row_of(const volume& v, gn_u32 table, gn_u32 vba) {
   return (const gn_u16*)v.places_addr + (gn_u64)(group_of(v, vba) + table * v.groups) * v.width;
 }
 
-// A place for a read, which goes by it without order: the SSD judges. (ThreadSanitizer is told that others
-// write it.)
+// A place for a read. It needs no order, because the SSD judges the command. (ThreadSanitizer is told that
+// others write it.)
 GN_DEV gn_u32 place_at(const gn_u16* place) {
 #ifdef GN_SIMT_HOST
   return mem::ld_relaxed_cta(place);
@@ -46,9 +46,9 @@ GN_DEV gn_u32 place_at(const gn_u16* place) {
 #endif
 }
 
-// The SSD that a write of replica `k` goes to, serving or filling; PLACE_NONE where the replica is missing.
-// The host may fill the table anew meanwhile, for the map after the next. A writer that looks at the epoch
-// behind this sees that. It pairs with the host's stores of the word that left the table, and of the table.
+// The SSD for a write of replica `k`, serving or filling; PLACE_NONE if the replica is missing. Meanwhile the
+// host may fill the table again, for the map after the next. A writer that reads the epoch after this notices
+// that. It pairs with the host's stores of the word that left the table, and of the table.
 GN_DEV gn_u32 write_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32 k) {
   gn_u32 place = mem::ld_acquire_sys(row_of(v, table, vba) + k);
   return place == PLACE_NONE ? (gn_u32)PLACE_NONE : place & ~(gn_u32)PLACE_FILLING;
@@ -69,9 +69,9 @@ GN_DEV bool has_replica(const volume& v, gn_u32 table, gn_u32 vba) {
   return false;
 }
 
-// The SSD to read from. Attempt 0 takes one of the serving replicas by `spread`. Attempt n takes the n-th
-// serving replica, from the first on (protocol rule 7). PLACE_NONE where no replica serves. The row may be
-// half of a newer map: the SSD refuses what it does not serve.
+// The SSD for a read. Attempt 0 takes one of the serving replicas by `spread`. Attempt n takes the n-th
+// serving replica, from the first on (protocol rule 7). PLACE_NONE if no replica serves. Half of the row may
+// be from a newer map: an SSD refuses what it does not serve.
 GN_DEV gn_u32 read_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32 attempt, gn_u32 spread) {
   const gn_u16* row = row_of(v, table, vba);
   gn_u32 serving = 0;  // a bit a replica

@@ -32,8 +32,9 @@ enum : gn_u32 { POOL_LONGEST = 1u << 20, POOL_NEAR = 8 };
 
 GN_DEV gn_u32* pool_word(const pool& p, gn_u32 b) { return (gn_u32*)p.words_addr + b; }
 
-// A page of block `b`, or 0. The first choice follows the hint, so that threads side by side set different
-// bits. An OR then succeeds at once, where their compare-and-swaps of one word would fail each other.
+// Takes a page of block `b`; 0 if there is none. The first choice follows the hint, so that neighbouring
+// threads set different bits. Then an OR succeeds at once, while compare-and-swaps of one word would make
+// each other fail.
 template <class S>
 GN_DEV gn_u64 pool_take_page(const pool& p, gn_u32 b, gn_u32 hint) {
   gn_u32* word = pool_word(p, b);
@@ -74,7 +75,7 @@ GN_DEV gn_u64 pool_take_run(const pool& p, gn_u32 b, gn_u32 pages) {
   }
 }
 
-// Takes bits off a block's word.
+// Clears bits of a block's word.
 template <class S>
 GN_DEV void pool_clear(const pool& p, gn_u32 b, gn_u32 bits) {
   gn_u32* word = pool_word(p, b);
@@ -86,9 +87,9 @@ GN_DEV void pool_clear(const pool& p, gn_u32 b, gn_u32 bits) {
   }
 }
 
-// Blocks b..b+n as one buffer; 0 if one of them is not free, and those before it are given back. In ascending
-// order: of two threads that want overlapping runs, one finds the other's first block taken and holds nothing
-// the other could miss.
+// Takes blocks b..b+n as one buffer. If one of them is not free, it gives the previous ones back and returns
+// 0. The order is ascending. So of two threads that want overlapping runs, one finds the other's first block
+// taken, and holds nothing that the other needs.
 template <class S>
 GN_DEV gn_u64 pool_take_blocks(const pool& p, gn_u32 b, gn_u32 n) {
   for (gn_u32 i = 0; i < n; ++i) {
@@ -100,8 +101,8 @@ GN_DEV gn_u64 pool_take_blocks(const pool& p, gn_u32 b, gn_u32 n) {
   return p.base + (gn_u64)b * POOL_BLOCK;
 }
 
-// Takes what the host has granted, or asks it for twice as much; whether there is more than `blocks` now. Of
-// all threads that find the pool empty at once, one asks. No thread waits here.
+// Takes the memory that the host has granted, or asks for twice as much. Returns whether there is more than
+// `blocks` now. Of all threads that find the pool empty at once, one asks. No thread waits here.
 template <class S>
 GN_DEV bool pool_grow(pool& p, gn_u32 blocks) {
   if (!p.host_addr || blocks >= p.most) return false;
@@ -116,8 +117,8 @@ GN_DEV bool pool_grow(pool& p, gn_u32 blocks) {
   return false;
 }
 
-// Fewer pages than a block has, of one block. The closest fit is a block that is split already. So split
-// blocks near the hint are looked at before one is split.
+// Takes fewer pages than a block has, from one block. Blocks that are split already fit best. So split blocks
+// near the hint are tried before another one is split.
 template <class S>
 GN_DEV gn_u64 pool_find_pages(const pool& p, gn_u32 blocks, gn_u32 pages, gn_u32 hint) {
   gn_u32 home = hint / POOL_PAGES, near = blocks < POOL_NEAR ? blocks : (gn_u32)POOL_NEAR;
@@ -150,8 +151,8 @@ GN_DEV gn_u64 pool_find(const pool& p, gn_u32 blocks, gn_u32 bytes, gn_u32 hint)
   return 0;
 }
 
-// `bytes` of registered memory, contiguous, at most 1 MiB; 0 if there is none. Threads whose hints are close
-// share blocks, so that small buffers split few of them. One thread at a time where nothing is atomic.
+// Takes `bytes` of registered memory, contiguous, at most 1 MiB; 0 if there is none. Threads with close hints
+// share blocks, so that small buffers split few of them. If nothing is atomic, one thread at a time calls it.
 template <class S>
 GN_DEV gn_u64 pool_alloc(pool& p, gn_u32 bytes, gn_u32 hint) {
   if (bytes == 0 || bytes > POOL_LONGEST) return 0;
@@ -162,7 +163,8 @@ GN_DEV gn_u64 pool_alloc(pool& p, gn_u32 bytes, gn_u32 hint) {
   }
 }
 
-// Gives a buffer back. `bytes` is what was asked for. One thread at a time where nothing is atomic.
+// Gives a buffer back. `bytes` is the number from the allocation. If nothing is atomic, one thread at a time
+// calls it.
 template <class S>
 GN_DEV void pool_free(const pool& p, gn_u64 address, gn_u32 bytes) {
   gn_u64 offset = address - p.base;

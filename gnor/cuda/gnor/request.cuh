@@ -29,8 +29,8 @@ GN_DEV gn_u32 ticks_after(gn_u64 ns) {
 }
 GN_DEV bool ticks_passed(gn_u32 deadline) { return (int)(now_ticks() - deadline) > 0; }
 
-// One thread's request; lives in its registers: seven of them where the kernel does not read `dw0` and `dw1`.
-// A new object is no request: a lane without one passes it to the functions that a warp calls together.
+// The request of one thread. It is in registers: seven of them if the kernel does not read `dw0` and `dw1`. A
+// new object is no request: a lane without one passes it to functions that a warp calls together.
 struct io {
   gn_u64 address;      // registered memory, or a buffer's name (buffer.cuh)
   gn_u32 key;
@@ -59,8 +59,8 @@ struct io {
         head(IO_NONE), cid(IO_NONE), ssd(0), status(GN_OK), dw0(0), dw1(0) {}
 };
 
-// A request that is a read into contiguous memory, and known to be one when it is compiled: what only others
-// need is not there.
+// A request that is known at compile time to be a read into contiguous memory. Code for other requests is
+// left out.
 struct read_io : io {};
 
 GN_DEV gn_u32 opcode_of(const io& x) { return x.opcode; }
@@ -113,8 +113,8 @@ GN_DEV gn_u32 io_parts(const volume& v, const X& x, gn_u32 n) {
                        : 0;
 }
 
-// Commands that a request has come to so far: its slot's `done` is as much when all of them have ended. A
-// command that goes well moves data by one RDMA operation.
+// Number of commands of a request so far. Its slot's `done` reaches this number when all of them have ended.
+// A command that succeeds moves data by one RDMA operation.
 template <class X>
 GN_DEV gn_u32 io_issued(const volume& v, const X& x) {
   gn_u32 parts = io_parts(v, x, x.sent);
@@ -134,7 +134,7 @@ GN_DEV gn_u32 io_part(const volume& v, const X& x) {
   return n > rest ? rest : n;
 }
 
-// Where its data is.
+// Place of the request's data.
 template <class X>
 GN_DEV gn_u64 io_data(const X& x) {
   return has_pieces(x) ? buffer_of(x.address).at((first_of(x.address) + x.sent) * GN_BLOCK)

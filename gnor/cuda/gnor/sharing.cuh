@@ -80,7 +80,7 @@ struct by_block {
   };
 };
 
-// The warp's lanes hand over to each other by __syncwarp; where two of them would change one word they take
+// The warp's lanes hand over to each other by __syncwarp. If two of them would change one word, they take
 // turns (in_turns).
 struct by_warp {
   static constexpr bool ALONE = true, IN_BLOCK = true;
@@ -127,8 +127,8 @@ struct by_warp {
 #endif
 };
 
-// Runs `f` in each lane of `mask` that has `mine` set: at once, or, where nothing is atomic, one after the
-// other. They call it together.
+// Runs `f` in each lane of `mask` that has `mine` set: at once, or one after the other if nothing is atomic.
+// The lanes call it together.
 template <class S, class F>
 GN_DEV void in_turns(gn_u32 mask, bool mine, F f) {
   if constexpr (S::ALONE) {

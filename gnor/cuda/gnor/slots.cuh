@@ -20,7 +20,7 @@ GN_DEV gn_u32 some_of(gn_u32 mask, gn_u32 n) {
   return (gn_u32)__popc(mask) <= n ? mask : mask & ((1u << nth_bit(mask, n)) - 1);
 }
 
-// Up to `n` free bits of one word; one thread. Never waits.
+// Takes up to `n` free bits of one word; one thread calls it. It never waits.
 template <class S>
 GN_DEV gn_u32 bits_take(gn_u32* word, gn_u32 n) {
   gn_u32 seen = S::ld(word);
@@ -33,8 +33,8 @@ GN_DEV gn_u32 bits_take(gn_u32* word, gn_u32 n) {
   return 0;
 }
 
-// Tickets that may take a slot at once: as many as `n`, or as there are slots that no ticket waits for. One
-// thread. Never waits.
+// Number of tickets that may take a slot at once: `n`, or fewer if tickets wait for slots. One thread calls
+// it. It never waits.
 template <class S>
 GN_DEV gn_u32 spare_tickets(channel& c, gn_u32 n) {
   // `returned` is read first and only grows, so the room is not overstated.
@@ -49,7 +49,7 @@ GN_DEV gn_u32 spare_tickets(channel& c, gn_u32 n) {
   }
 }
 
-// What a lane wants of slots_take.
+// The slot that a lane asks slots_take for.
 enum slot_wish : gn_u32 {
   WANTS_NONE,
   WANTS_TICKET,  // a first slot: draws a ticket
@@ -57,12 +57,12 @@ enum slot_wish : gn_u32 {
   WANTS_SPARE,   // a slot that no ticket waits for
 };
 
-// A bit of the bitmap for each lane of `mask` with `want` set, NO_SLOT where there are too few. The lanes
+// Takes a bit of the bitmap for each lane of `mask` with `want` set; NO_SLOT if there are too few. The lanes
 // call it together, and one of them asks for all.
 template <class S>
 GN_DEV gn_u32 bits_take_all(channel& c, gn_u32 mask, bool want, gn_u32 hint) {
   gn_u32 todo = __ballot_sync(mask, want), slot = NO_SLOT;
-  // neighbours begin at one word, other warps at others
+  // neighbours begin at one word, other warps at other words
   gn_u32 w = __shfl_sync(mask, hint / 32, (int)lowest(mask));
 #pragma unroll 1
   for (gn_u32 i = 0; i < SLOTS / 32 && todo; ++i, ++w) {
@@ -77,8 +77,8 @@ GN_DEV gn_u32 bits_take_all(channel& c, gn_u32 mask, bool want, gn_u32 hint) {
   return slot;
 }
 
-// A slot for each lane of `mask` that wishes one, or NO_SLOT. Never waits: a lane without one polls and tries
-// again, with the `ticket` that it has then. The lanes call it together.
+// Takes a slot for each lane of `mask` that wants one, or NO_SLOT. It never waits: a lane without a slot
+// polls and tries again, with the `ticket` that it has then. The lanes call it together.
 template <class S>
 GN_DEV gn_u32 slots_take(channel& c, gn_u32 mask, slot_wish wish, gn_u32& ticket, gn_u32 hint) {
   if (!__any_sync(mask, wish != WANTS_NONE)) return NO_SLOT;

@@ -18,9 +18,9 @@ const RHYTHM: Rhythm = Rhythm {
     patience: Duration::from_millis(100),
     daemon: Duration::from_millis(500),
 };
-/// One that is well answers within this.
+/// A working SSD answers within this time.
 const SOON: Duration = Duration::from_millis(20);
-/// The runtime looks so often at least.
+/// Longest time between two steps of the runtime.
 const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,7 +35,7 @@ enum Event {
     Turns(usize, Mode),
     /// The daemon answers, or does not.
     Daemon(bool),
-    /// The daemon makes a map; each of these SSDs takes it some time later.
+    /// The daemon makes a map. Each of these SSDs gets it some time later.
     Next([Option<u64>; SSDS]),
     Takes(usize, u64),
     Busy(bool),
@@ -53,7 +53,7 @@ struct World {
     /// Since when the newest map is on an SSD that is well, and on the daemon, while the client is busy.
     since: Moment,
     unfit: Option<u64>,
-    /// Maps of an SSD that came damaged. The next time they come whole.
+    /// Maps of an SSD that arrived damaged. The next time they arrive whole.
     damaged: BTreeSet<(usize, u64)>,
     events: BTreeMap<(Moment, u64), Event>,
     now: Moment,
@@ -157,7 +157,7 @@ impl World {
                     self.signs += 1;
                     self.watch.suspect(self.now);
                 }
-                // What was asked there is answered, or ends with the connection.
+                // An open question there is answered, or ends with the connection.
                 if self.asked[ssd] && mode == Mode::Well {
                     self.asked[ssd] = false;
                     self.watch.epoch_told(self.now, ssd, None);
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// How long the newest map may take to come into use.
+    /// Checks how long the newest map takes to come into use.
     fn check(&self) {
         let newest = self.daemon.1;
         if !self.busy || self.unfit == Some(newest) || self.watch.in_use() == newest {

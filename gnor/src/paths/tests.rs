@@ -25,7 +25,7 @@ const MS: u64 = 1_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Mode {
     Well,
-    /// It takes what is sent and answers nothing, until it is well again.
+    /// It takes what is sent and answers nothing, until it works again.
     Silent,
     Dead,
     Refuses,
@@ -37,11 +37,11 @@ enum Event {
     DialEnds(usize, bool),
     Answers(usize, u64),
     Breaks(usize, u64),
-    /// A host call takes what was found.
+    /// A host call uses the paths that were found.
     Call,
 }
 
-/// One SSD, and what the client has there.
+/// One SSD, and the client's state for it.
 #[derive(Clone, Copy)]
 struct Ssd {
     mode: Mode,
@@ -50,7 +50,7 @@ struct Ssd {
     path: u64,
     dialling: bool,
     asked: bool,
-    /// When the last dial failed.
+    /// Time of the last failed dial.
     failed: Option<Moment>,
 }
 
@@ -61,7 +61,7 @@ struct World {
     now: Moment,
     /// The last time the process stood still.
     still: Moment,
-    /// It stands still for so long, which is too short to be told from silence of its peers.
+    /// The process stands still for this time, which is too short to be noticed.
     unnoticed: Duration,
     drawn: u64,
     seed: u64,
@@ -137,7 +137,7 @@ impl World {
                 let was = self.ssds[ssd];
                 self.ssds[ssd] = Ssd { mode, since: self.now, ..was };
                 match mode {
-                    // What was sent meanwhile is answered now.
+                    // Requests that were sent meanwhile are answered now.
                     Mode::Well if was.asked => {
                         let answer = self.within(SOON);
                         self.at(answer, Event::Answers(ssd, was.path));
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// What holds at any time.
+    /// Checks the invariants.
     fn check(&self) {
         for (ssd, one) in self.ssds.iter().enumerate() {
             let linked = self.paths.is_up(ssd) || self.paths.is_found(ssd);
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// The process stands still. What happens meanwhile it sees behind its first step.
+    /// The process stands still. It sees what happens meanwhile after its first step.
     fn stand_still(&mut self, pause: Duration) {
         self.now += pause;
         self.still = self.now;

@@ -11,7 +11,7 @@ use gnstor_proto::fabrics::Host;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Deadline of each further SSD of a link where one was silent.
+/// Deadline of each further SSD of a link after one was silent.
 const AFTER_SILENCE: Duration = Duration::from_millis(200);
 
 /// Dials SSDs.
@@ -25,8 +25,8 @@ pub(super) struct Dialler {
 }
 
 impl Dialler {
-    /// Connects new admin queues to these SSDs, and authenticates. What a session has goes on meanwhile:
-    /// several queues of one host stand side by side.
+    /// Connects new admin queues to these SSDs, and authenticates. The session's present queues go on
+    /// meanwhile: one host may have several.
     pub(super) fn dial(
         &self,
         ssds: &[usize],

@@ -15,48 +15,48 @@ use std::time::Duration;
 
 /// From one look at the admin queues to the next: a connection that breaks is noticed so soon.
 const LOOK: Duration = Duration::from_millis(100);
-/// The same while an answer is awaited.
+/// Pause while an answer is awaited.
 const LOOK_SOON: Duration = Duration::from_millis(5);
 
-/// What callers and the thread share.
+/// State that callers share with the session's thread.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) paths: Paths,
-    /// The paths in use, and lost ones whose queue pairs are not replaced yet.
+    /// The paths in use, and lost paths whose queue pairs are not replaced yet.
     used: Vec<Option<Path>>,
     /// The paths that were found.
     pub(super) found: Vec<Option<Path>>,
     /// Why an SSD was not reached when the session began.
     pub(super) first: BTreeMap<usize, NotDialled>,
-    /// Paths that nothing uses any more. They are dropped behind the lock.
+    /// Paths that nothing uses any more. They are dropped after the lock.
     pub(super) gone: Vec<Path>,
-    /// Where the client follows the fleet map.
+    /// Present if the client follows the fleet map.
     pub(super) following: Option<Following>,
-    /// Queue pairs that are made anew beside kernels.
+    /// Queue pairs that are being made anew beside kernels.
     pub(super) anew: Renewals,
 }
 
-/// Where a session makes queue pairs anew beside kernels.
+/// State of making queue pairs anew beside kernels.
 #[derive(Debug, Default)]
 pub(super) struct Renewals {
-    /// Whose they are.
+    /// The channel of the queue pairs.
     pub(super) channel: Weak<Channel>,
     /// For each SSD when it is tried next; `None` while a try is under way.
     next: BTreeMap<usize, Option<Moment>>,
 }
 
-/// What a step leaves to do without the lock.
+/// Work of a step that must be done without the lock.
 #[derive(Debug)]
 pub(super) struct Due {
     /// SSDs to dial.
     pub(super) dial: Vec<usize>,
-    /// SSDs to which queue pairs are made anew beside the kernel.
+    /// SSDs whose queue pairs must be made anew beside the kernel.
     pub(super) anew: Vec<usize>,
-    /// The daemon is to be asked for its map.
+    /// Whether to ask the daemon for its map.
     pub(super) daemon: bool,
-    /// Maps for the client to take.
+    /// Maps for the client.
     pub(super) came: Vec<Came>,
-    /// When to look again.
+    /// Time until the next step.
     pub(super) rest: Duration,
     /// Paths to drop.
     pub(super) gone: Vec<Path>,
@@ -121,7 +121,7 @@ impl Inner {
         old
     }
 
-    /// Also gives up the I/O queues.
+    /// Notes that an SSD is lost, and gives up its I/O queues.
     pub(super) fn lose(&mut self, now: Moment, ssd: usize, why: &str) {
         if self.paths.broke(now, ssd, why) {
             tracing::info!("SSD {ssd} is given up: {why}");
@@ -129,7 +129,7 @@ impl Inner {
         }
     }
 
-    /// The path is given up. While there is a found one, that is the one; the old one was cut before.
+    /// Gives up the path. If a found path exists, it is that one; the old one was cut before.
     fn cut(&mut self, now: Moment, ssd: usize) {
         if let Some(following) = &mut self.following {
             following.lost(now, ssd);
@@ -148,7 +148,7 @@ impl Inner {
         list[ssd].as_mut()
     }
 
-    /// The path to an SSD that has one.
+    /// The path to an SSD, if it has one.
     pub(super) fn linked_path(&self, ssd: usize) -> Option<&Path> {
         let list = if self.paths.is_up(ssd) { &self.used } else { &self.found };
         list[ssd].as_ref().filter(|_| self.paths.is_up(ssd) || self.paths.is_found(ssd))
@@ -222,7 +222,7 @@ impl Inner {
         Due { dial, anew, daemon, came, rest, gone: std::mem::take(&mut self.gone) }
     }
 
-    /// The found SSDs whose queue pairs are to be made anew now.
+    /// The found SSDs whose queue pairs must be made anew now.
     fn renewals_due(&mut self, now: Moment) -> Vec<usize> {
         if self.anew.channel.strong_count() == 0 {
             return Vec::new();
@@ -235,12 +235,12 @@ impl Inner {
         due
     }
 
-    /// A try is over; the next one comes after `rest`.
+    /// A try is over. The next one comes after `rest`.
     pub(super) fn renewal_ended(&mut self, now: Moment, ssd: usize, rest: Duration) {
         self.anew.next.insert(ssd, Some(now + rest));
     }
 
-    /// How the new queue pair to a found SSD connects.
+    /// Data for connecting the new queue pair to a found SSD.
     pub(super) fn target(&mut self, ssd: usize, qid: u16) -> Option<ConnectTarget> {
         let path = self.found[ssd].as_mut().filter(|_| self.paths.is_found(ssd))?;
         let (port, cntlid) = (path.address.port, path.admin.cntlid());

@@ -27,7 +27,7 @@ const RHYTHM: Rhythm = Rhythm {
 /// A multiple of a dword.
 const HEAD: usize = AnyMap::HEAD_BYTES.next_multiple_of(4);
 
-/// Who goes by the fleet map.
+/// A client that follows the fleet map.
 pub trait Follower: Debug + Send + Sync {
     /// Goes by this map from now on if it is newer and fit. Kernels may run.
     fn take(&self, map: &[u8]) -> Taken;
@@ -36,7 +36,7 @@ pub trait Follower: Debug + Send + Sync {
     /// silent for long.
     fn take_dropped(&self) -> Vec<usize>;
 
-    /// The daemon's map. Ends within some seconds.
+    /// Asks the daemon for its map. Ends within some seconds.
     fn ask_daemon(&self) -> Option<Vec<u8>>;
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Question {
     bytes: usize,
 }
 
-/// What an SSD has said of its map: bytes from the beginning, and the length of all of it.
+/// An SSD's answer about its map: the first bytes, and the total length.
 type Told = Option<(Vec<u8>, usize)>;
 
 /// Answers that have come on an admin queue.
@@ -59,7 +59,7 @@ pub(super) struct Answers {
 }
 
 impl Path {
-    /// Takes the answers that have come. Waits for nothing.
+    /// Takes the answers that have come, without waiting.
     pub(super) fn take_answers(&mut self) -> Result<Answers, ChannelError> {
         let mut answers = Answers::default();
         while let Some(cqe) = self.admin.next_answer()? {
@@ -76,7 +76,7 @@ impl Path {
     }
 }
 
-/// A map that has come, and from where.
+/// A map that has come, and its source.
 #[derive(Debug)]
 pub(super) struct Came {
     pub(super) from: Ask,
@@ -88,11 +88,11 @@ pub(super) struct Came {
 pub(super) struct Following {
     watch: MapWatch,
     pub(super) follower: Arc<dyn Follower>,
-    /// Length of each SSD's map, as it has said.
+    /// Length of each SSD's map, as it has reported.
     lengths: Vec<usize>,
     /// Calls that wait for a newer map.
     pub(super) waiting: u32,
-    /// Maps for the client to take.
+    /// Maps for the client.
     pub(super) came: Vec<Came>,
 }
 
@@ -159,7 +159,7 @@ impl Following {
 }
 
 impl Inner {
-    /// Sends what is to be asked. True: the daemon is to be asked, too.
+    /// Sends the questions that are due. Returns whether to ask the daemon, too.
     pub(super) fn ask_for_maps(&mut self, now: Moment, kernel_runs: bool) -> bool {
         let Some(mut following) = self.following.take() else { return false };
         let can_ask = |ssd: usize| self.linked_path(ssd).is_some_and(|path| path.map.is_none());

@@ -23,8 +23,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A Keep Alive goes out well within KATO. Shorter silence is taken for a busy machine. Heartbeat and silence
-/// together are how long a read of an SSD that stands still takes at most.
+/// A Keep Alive is sent well within KATO. A shorter silence may be due to a busy machine. Heartbeat plus
+/// silence is the longest delay of a read from an SSD that stands still.
 pub(super) const PACE: Pace = Pace {
     heartbeat: Duration::from_millis(500),
     silence: Duration::from_millis(2500),
@@ -32,14 +32,14 @@ pub(super) const PACE: Pace = Pace {
     most_rest: Duration::from_secs(1),
     stood_still: Duration::from_secs(1),
 };
-/// A session that has reached no SSD yet waits for so long: longer than a dial takes.
+/// Longest wait of a session that has reached no SSD yet. It is longer than a dial.
 const LAST_CALL: Duration = Duration::from_secs(60);
-/// From a queue pair that was not made anew beside a kernel to the next try. Something had not come to its
-/// end, or the try has failed.
+/// Time from a failed try to make a queue pair anew beside a kernel to the next try. Something had not ended
+/// yet, or the try failed.
 const SOON_AGAIN: Duration = Duration::from_millis(20);
 const AFTER_FAILURE: Duration = Duration::from_millis(250);
 
-/// What a thread of the session tells another one.
+/// An event that one thread of the session sends to another.
 #[derive(Debug)]
 enum Event {
     Dialled(usize, Box<Result<Path, NotDialled>>),
@@ -55,7 +55,7 @@ enum Event {
 pub(super) struct Shared {
     inner: Mutex<Inner>,
     changed: Condvar,
-    /// Whether a found path waits: looked at before each launch.
+    /// Whether a found path waits. It is checked before each launch.
     has_found: AtomicBool,
     nudge: Mutex<Option<Sender<Event>>>,
     begun: Instant,
@@ -110,7 +110,7 @@ impl Shared {
         self.has_found.load(Ordering::Relaxed)
     }
 
-    /// Has the thread look now.
+    /// Makes the thread step now.
     pub(super) fn nudge(&self) {
         self.tell(Event::Nudge);
     }
@@ -121,7 +121,7 @@ impl Shared {
         }
     }
 
-    /// Waits until `is_over` says something, for so long.
+    /// Waits until `is_over` returns a result, at most for `most`.
     fn wait<R>(&self, most: Duration, mut is_over: impl FnMut(&mut Inner) -> Option<R>) -> Option<R> {
         let begun = clock();
         let mut inner = self.lock();
@@ -151,7 +151,7 @@ impl Shared {
         self.wait(most, over).unwrap_or(Wait::Late)
     }
 
-    /// Waits until every SSD was dialled, and for at most `most` where one was reached.
+    /// Waits until every SSD was dialled; at most for `most` once one is reached.
     pub(super) fn roll_call(&self, most: Duration) -> Result<(), NodeError> {
         let any = |inner: &Inner| inner.found.iter().any(Option::is_some);
         let all = |inner: &Inner| {
@@ -179,7 +179,7 @@ pub(super) struct Runtime {
 }
 
 impl Runtime {
-    /// `kernel_runs` says whether a kernel does, now and later.
+    /// `kernel_runs` tells whether a kernel runs, now and later.
     pub(super) fn start(shared: &Arc<Shared>, dialler: &Arc<Dialler>, kernel_runs: Arc<AtomicBool>) -> Self {
         let (tell, inbox) = mpsc::channel();
         *shared.nudge.lock().expect("no panic while held") = Some(tell.clone());
@@ -237,7 +237,7 @@ fn run(
     }
 }
 
-/// Gives a map to the client, without the lock: it may take some milliseconds.
+/// Passes a map to the client, without the lock: it may take some milliseconds.
 fn take_map(shared: &Shared, from: Ask, map: Option<&[u8]>) {
     let Some(follower) = shared.look(|inner| inner.following.as_ref().map(|f| Arc::clone(&f.follower)))
     else {
@@ -293,7 +293,7 @@ fn make_anew(shared: &Arc<Shared>, ssd: usize, tell: &Sender<Event>) -> Option<J
     Some(std::thread::Builder::new().name("gn-anew".into()).spawn(make).expect("a thread starts"))
 }
 
-/// Dials SSDs in threads, one for each link.
+/// Dials SSDs in threads, one thread for each link.
 fn dial_all(dialler: &Arc<Dialler>, due: &[usize], tell: &Sender<Event>) -> Vec<JoinHandle<()>> {
     let mut links: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     due.iter().for_each(|&ssd| links.entry(dialler.connector.link_of(ssd)).or_default().push(ssd));

@@ -24,7 +24,7 @@ inline bool is_taken(const Peer& p, gn_u32 ssd, gn_u32 set) {
   return !p.anew[ssd].answered[set] || __atomic_load_n(record + RECORD_TAKEN, __ATOMIC_ACQUIRE);
 }
 
-/// Queues as the CPU leaves them: receives, and a Connect whose capsule lies in the next block.
+/// Fills queues as the CPU does: receives, and a Connect whose capsule is in the next block.
 inline void fill_queues(Peer& p, gn_u32 n) {
   channel& c = p.r.c;
   gn_u8* queue = reinterpret_cast<gn_u8*>(queue_of(c, n));
@@ -43,7 +43,7 @@ inline void fill_queues(Peer& p, gn_u32 n) {
   memcpy(queue + SQ_AT, wqe, 32);
 }
 
-/// Takes back all doorbells.
+/// Clears all doorbells.
 inline void silence(Peer& p, gn_u32 n) {
   gn_u64* word = reinterpret_cast<gn_u64*>(p.r.c.uars_addr + n * UAR_BYTES);
   for (gn_u32 i = 0; i < UAR_BYTES / 8; ++i) __atomic_store_n(word + i, 0, __ATOMIC_RELAXED);
@@ -80,7 +80,7 @@ inline void told_anew(Peer& p, gn_u32 n, gn_u32 tag) {
   __atomic_store_n(doorbell_of(p.r.c, n), mlx5::doorbell_value(1, p.r.c.first_qpn + n), __ATOMIC_RELEASE);
 }
 
-/// What comes late for the set that was left: flushed blocks, and what no engine sends any more.
+/// Late completions for the old set: flushed blocks, and some that no engine sends any more.
 inline void push_late(Peer& p, gn_u32 n) {
   for (gn_u32 k = p.rng.below(4); k--;) {
     bool error = p.rng.one_of(2);
@@ -89,7 +89,7 @@ inline void push_late(Peer& p, gn_u32 n) {
   }
 }
 
-/// The Connect has come to its SSD.
+/// The Connect has reached its SSD.
 inline void on_connect(Peer& p, gn_u32 n) {
   Peer::Anew& x = p.anew[n % p.r.cfg.ssds];
   gn_u32 dice = p.rng.below(6);
@@ -108,7 +108,7 @@ inline void on_connect(Peer& p, gn_u32 n) {
     x.set = 1 - x.set;
     x.answered[x.set] = true;
     x.state = Peer::Anew::WHOLE;
-    // Sometimes at once: before the device has heard of it.
+    // Sometimes at once, before the device knows of it.
     x.at = p.step + (dice == 2 || p.r.cfg.fills_unread ? 0 : p.rng.below(3000));
     ++p.made_anew;
   }

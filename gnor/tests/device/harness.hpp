@@ -46,24 +46,24 @@ struct Config {
   gn_u32 breaks = 0;                 // so often one of them breaks and is made anew
   // what the host must not do: fill a set before the device has read what its last life has told
   bool fills_unread = false;
-  // host step from which on SSDs, and then the clients, go over to the next map. The first SSD has no place
+  // host step from which on SSDs, and then the clients, change to the next map. The first SSD has no place
   // there, and another one may fill in its place
   unsigned map_at = 0;
-  // so many maps follow each other, in pairs. Of each pair the second one's table is the one that was in use
-  // before the first, and is filled at once
+  // number of maps that follow each other, in pairs. The table of each pair's second map is the one that was
+  // in use before the first, and is filled at once
   gn_u32 maps = 1;
   // what the host must not do: fill the table in use; name a table before it is filled
   bool fills_in_use = false, word_first = false;
   bool comes_in = false;   // in some maps an SSD comes in for another one
   unsigned clock_shift = 0;          // of a host step in ns
   unsigned preempt = 8;
-  // the last two with one block and one warp of clients
+  // for the last two: one block, and one warp of clients
   enum Sharing { DEVICE, BLOCK, WARP } sharing = DEVICE;
   bool in_smem = false;                 // their channel lies in shared memory meanwhile
   bool reads_survive = false;        // every block has a replica on a queue pair that does not break
-  // the pool begins with one block, and the host gives it more or does not
+  // the pool begins with one block, and the host gives it more, or refuses
   bool grows = false, refuses = false;
-  // some threads read and write on their own, the others of their warps do not come
+  // some threads read and write alone, without the others of their warps
   bool threads_alone = false;
   // requests are handed to the channel, each ends in a callback that begins the next
   bool async = false;
@@ -72,7 +72,7 @@ struct Config {
   bool batch = false;                // by the batch's calls, not by the steps below them
   bool leaves = false;               // warps end before their last requests
   bool parts = false;                // requests use a part of their buffer
-  // every second page of the pool is taken, but for some blocks: buffers come in pieces
+  // every second page of the pool is taken, except in some blocks, so that buffers come in pieces
   bool fragments = false;
   bool bursts = false;               // commands are answered when the queues are full
   bool fused = false;              // reads are answered by the agent, data and response together
@@ -139,8 +139,8 @@ inline gn_u32 log2_up(gn_u32 n) {
   return log;
 }
 
-/// When a lane asked for its command to be sent, by a clock that counts such events: before its first
-/// `io_commit`, and behind it. The peer copies `before` to `sent` when it sees the command, so a later
+/// Times at which a lane asked for its command to be sent: before its first `io_commit`, and after it. The
+/// clock counts such events. The peer copies `before` to `sent` when it sees the command, so a later
 /// command with the same id has another `before`.
 struct Arrival {
   gn_u32 ssd = 0, before = 0, behind = 0, sent = 0;
@@ -200,8 +200,8 @@ struct Harness {
     for (gn_u32 i = 0; i < 1u << cq_log; ++i) cq.p[i * 64 + 63] = 0xf1;
     for (gn_u32 q = 0; q < 2 * cfg.ssds; ++q) set_up_queue(q);
     mrs[0] = {pool_memory.at(), pool_memory.bytes, POOL_KEY, 7, 1, 0};
-    // One region for all queue memory would need one allocation: the region is the whole address space, and
-    // stays the owner's.
+    // One region for all queue memory would need one allocation. So the region is the whole address space,
+    // which belongs to the owner.
     mrs[1] = {0x1000, ~0ull >> 1, QUEUE_KEY, 7, 1, 0};
     cq_ctx = {cq.at(), (1u << cq_log) - 1, cq_log, 0, 0, 0};
     ring.up_addr = rings.at();
@@ -233,8 +233,8 @@ struct Harness {
     x.qpn = FIRST_QPN + q, x.state = q < cfg.ssds ? hca::QP_RTS : hca::QP_SPARE;
     x.sq_mask = x.rq_mask = cfg.depth - 1, x.pd = 1;
     if (q >= cfg.ssds) return;
-    // As far as the channel and the HCA know, they have come so far: in some runs counters wrap, of 16 and of
-    // 32 bits.
+    // Counters start as if the channel and the HCA had come this far. In some runs they wrap, at 16 and at 32
+    // bits.
     gn_u32 at = cfg.seed % 3 == 1 ? 0xffffffd8u : 0u, receives = at - (cfg.unordered && at ? 17 : 0);
     queue_pair& y = qps[q];
     y.gate = gate_of(at, at, 0, 0);
@@ -283,7 +283,7 @@ struct Harness {
       for (gn_u32 k = 0; k < 4; ++k)
         first[k] = static_cast<gn_u16>(((cfg.map_at && g % 2 ? 0 : mix(g)) + k) % cfg.ssds);
       next_row(g, first, maps[1] + g * 4);
-      // The same members, each at another place, a missing one among them.
+      // The same members, each at another place, and one of them missing.
       for (gn_u32 m = 2; m <= MOST_MAPS; ++m)
         for (gn_u32 k = 0; k < 4; ++k)
           maps[m][g * 4 + k] = maps[m - 1][g * 4 + (k < cfg.replicas ? (k + 1) % cfg.replicas : k)];
@@ -334,8 +334,8 @@ struct Harness {
 
   gn_u32 last_epoch() const { return EPOCH + (cfg.map_at ? cfg.maps : 0); }
 
-  /// The row of the next map: the members that stay, each at another place than before; then one that fills,
-  /// or a missing one.
+  /// The row of the next map: members that stay, each at another place than before; then one that fills, or a
+  /// missing one.
   void next_row(gn_u32 g, const gn_u16* before, gn_u16* after) const {
     gn_u32 n = 0, all = cfg.replicas;
     for (gn_u32 k = 0; k < all; ++k)
@@ -365,7 +365,7 @@ struct Harness {
     return !serving && comer != PLACE_NONE && comer >> 8 < cfg.replicas && (comer & 0xff) == ssd;
   }
 
-  /// What is left in the channel after all requests have ended.
+  /// Describes what is left in the channel after all requests have ended.
   unsigned leftovers(char* what, size_t size) const {
     unsigned n = 0;
     auto note = [&](const char* name, gn_u32 value) {
@@ -380,7 +380,7 @@ struct Harness {
     for (gn_u32 b = 0; b < cfg.pool_blocks; ++b)
       note("pool word", reinterpret_cast<const gn_u32*>(pool_words.p)[b] ^ taken_of(b));
     note("cq_word", c.cq_word & CQ_LOCKED);
-    // Other warps may share the channel in the next launch.
+    // In the next launch other warps may share the channel.
     for (const queue_pair& q : qps)
       note("unpublished", gate_next(q.gate) - q.publish), note("waiting", gate_waiting(q.gate));
     if (!cfg.threads_alone && !cfg.async)
@@ -389,7 +389,7 @@ struct Harness {
       const dumps& d = qp_dumps[q];
       note("not looked at", d.arrived - d.taken);
       note("under way", (d.arrived ^ d.covers) | (d.covers ^ d.landed));
-      // A response and a DUMP have each given back a block.
+      // A response and a DUMP have each returned a block.
       note("blocks lost", gate_next(qps[q].gate) - (qps[q].completed & 0xffffu));
       note("receives lost", (gate_next(qps[q].gate) - d.posted - d.taken) & 0xffffu);
     }

@@ -38,7 +38,7 @@ struct Peer {
     std::deque<Sent> sent;
     bool broken = false, reported = false, closed = false;
     gn_u32 copies = 0, arrived = 0;
-    // commands that have come, and as many of them as responses have told by SQHD
+    // number of commands that have come, and number that responses have reported by SQHD
     gn_u32 commands = 0, head = 0;
     bool flush_known = false;
     gn_u32 flush_from = 0, flush_to = 0;
@@ -48,7 +48,7 @@ struct Peer {
     uint64_t moves_at = 0;   // to the next map
   };
 
-  /// An SSD's queue pair that breaks and is made anew (anew.hpp).
+  /// State of an SSD's queue pair that breaks and is made anew (anew.hpp).
   struct Anew {
     enum State { WHOLE, BROKEN, AWAY, ASKED, CONNECTS, FAILED } state = WHOLE;
     gn_u32 set = 0, tag = 0;   // in use; of the last message
@@ -69,7 +69,7 @@ struct Peer {
   uint64_t step = 0, last_arrival = 0, open_until = 0;
   gn_u64 up_head = 0, down_tail = 0;
   std::deque<hca::down_desc> backlog;
-  // by number: the first sets of all SSDs, which have the SSDs' data too, then the second ones
+  // by number: the first sets of all SSDs, which also have the SSDs' data, then the second ones
   std::vector<Queue> queues;
   std::vector<Anew> anew;
   gn_u32 last_tag = 0, made_anew = 0, breaks = 0;
@@ -105,12 +105,12 @@ struct Peer {
       q.version.assign(r.v.capacity_blocks, 0);
       q.sequence.assign(r.v.capacity_blocks, 0);
       q.arrived = r.qp_dumps[(&q - queues.data()) % r.cfg.ssds].arrived;
-      // The one that is dropped hears of it last: a write may be taken there, and by its successor.
+      // The dropped SSD gets the map last. A write may be taken there, and by its successor, too.
       q.moves_at = r.cfg.map_at + rng.below(2000) + (&q == queues.data() ? 2000 : 0);
       if (r.cfg.maps == 2 && r.cfg.seed % 2) q.moves_at += 4000;
     }
     clients_move_at = r.cfg.map_at + (r.cfg.seed % 4 ? 1000 + rng.below(2000) : rng.below(9000));
-    // Before the SSDs, or behind them.
+    // Before the SSDs, or after them.
     if (r.cfg.maps > 1) clients_move_at = r.cfg.map_at + (r.cfg.seed % 2 ? 0 : 5000);
     pause = r.cfg.maps > 2 ? 0 : rng.below(16);
     r.peer = this;
@@ -233,39 +233,18 @@ struct Peer {
   /// The queue with the SSD's data.
   Queue& data_of(gn_u32 q) { return queues[q % r.cfg.ssds]; }
 
-  /// A command says when it was written, if its channel is asked for that: before the agent took it. A
+  /// If its channel is told to, a command says when it was written; that was before the agent took it. A
   /// channel connects by itself, so the first step counts as well.
   void check_stamp(const Entry& e) {
     bool is_right = r.c.stamps ? e.client_stamp != 0 && e.client_stamp <= (e.stamp | 1) : e.client_stamp == 0;
     if (!is_right) ++bad_stamps;
   }
 
-  /// Every command has a receive for its response posted when it is sent.
-  void check_credit(gn_u32 q) {
-    const gn_u32* record = record_of(r.c, q);
-    gn_u32 posted = be32(__atomic_load_n(record + mlx5::RCV_DBR, __ATOMIC_ACQUIRE));
-    if (((posted - ++queues[q].arrived) & 0xffff) >= 0x8000) ++no_receive;
-  }
-
-  /// First come, first served: a command is sent before all whose lanes asked for them when its own lane had
-  /// asked.
-  void check_order(gn_u32 q, gn_u32 cid) {
-    if (cid >= SLOTS) return;
-    auto get = [](const gn_u32& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); };
-    gn_u32 before = get(r.arrivals[cid].before);
-    __atomic_store_n(&r.arrivals[cid].sent, before, __ATOMIC_RELAXED);
-    for (const Arrival& other : r.arrivals) {
-      gn_u32 asked = get(other.before), behind = get(other.behind);
-      if (get(other.ssd) == q && asked != get(other.sent) && behind > asked && behind < before) ++overtaken;
-    }
-  }
-
-  /// SQHD is honoured: the queue's tail does not reach the head that responses have told of.
-  gn_u32 check_head(gn_u32 q) {
-    Queue& queue = queues[q];
-    if (++queue.commands - queue.head >= NVME_ENTRIES_EACH * r.cfg.depth) ++beyond_the_head;
-    return queue.commands;
-  }
+  // peer_capsules.hpp
+  void check_credit(gn_u32 q);
+  void check_order(gn_u32 q, gn_u32 cid);
+  gn_u32 check_head(gn_u32 q);
+  void on_capsule(gn_u32 q, const gn_u32* w, gn_u32 bytes);
 
   /// A response to command `number` reports no head before the entry behind that command. More is not
   /// promised.
@@ -273,252 +252,21 @@ struct Peer {
     if (queues[q].head < number) queues[q].head = number;
   }
 
-  void on_capsule(gn_u32 q, const gn_u32* w, gn_u32 bytes) {
-    check_credit(q);
-    gn_u32 number = check_head(q);
-    if (w[0] >> 16 == CID_CONNECT) return on_connect(*this, q);
-    // An SSD takes no command before it has answered the Connect.
-    if (r.cfg.breaks && anew[q % r.cfg.ssds].set != q / r.cfg.ssds) ++unexpected;
-    if (r.cfg.in_order) check_order(q, w[0] >> 16);
-    auto job = std::make_unique<Job>();
-    job->number = number;
-    job->q = q, job->cid = w[0] >> 16, job->opcode = w[0] & 0xff;
-    job->vba = w[10], job->blocks = (w[12] & 0xffff) + 1;
-    job->address = static_cast<gn_u64>(w[7]) << 32 | w[6];
-    job->key = w[8] >> 24 | w[9] << 8;
-    job->sequence = static_cast<gn_u64>(w[15]) << 32 | w[14];
-    bool io = job->opcode == IO_READ || job->opcode == IO_WRITE;
-    job->epoch = w[2];
-    bool stamped = w[11] >> 16 == VID && w[3] == r.v.lease_epoch && w[2] - EPOCH <= r.last_epoch() - EPOCH;
-    bool sized = (w[8] & 0xffffff) == job->blocks * GN_BLOCK && job->blocks <= 1u << r.cfg.chunk_shift;
-    if (bytes != 64 || (io && (!stamped || !sized || job->vba + job->blocks > r.v.capacity_blocks))) {
-      ++unexpected;
-      return;
-    }
-    if (!io || (r.cfg.instant && !r.cfg.bursts)) {
-      tell_head(q, number);
-      push_response(q, job->cid, 0, 0x10000 | q);
-      return;
-    }
-    if (r.cfg.map_at && refuses_map(*job)) return;
-    if (job->opcode == IO_READ && rng.one_of(r.cfg.refuse_1_of)) {
-      ++refused;
-      const gn_u32 reasons[] = {REFUSED_NOT_HERE_YET, REFUSED_ASK_THE_FIRST, REFUSED_NOT_SERVING,
-                                COPY_DAMAGED,         COPY_UNREADABLE,       1};
-      tell_head(q, number);
-      push_response(q, job->cid, 0x182, reasons[rng.below(6)]);
-      return;
-    }
-    job->due = step + rng.below(r.cfg.delay + 1) * (job->opcode == IO_READ && q == 0 ? r.cfg.slow : 1);
-    if (job->opcode == IO_READ) ++reads[q == 0];
-    job->started = r.cfg.instant;
-    last_arrival = step;
-    if (rng.one_of(r.cfg.lost_1_of)) {
-      ++lost;
-      job->due = step + r.cfg.timeout * (1 + rng.below(3));
-    }
-    next_job = next_job % 0x7ffff + 1;
-    jobs[next_job] = std::move(job);
-  }
-
-  /// As the firmware judges epoch and place.
-  bool refuses_map(const Job& job) {
-    gn_u32 ours = data_of(job.q).epoch, status = 0, reason = 0;
-    if (job.epoch < ours) status = 0x0702, reason = REFUSED_STALE_MAP;
-    else if (job.epoch > ours) status = 0x0703, reason = REFUSED_MAP_BEHIND;
-    else if (!r.is_member(ours, job.vba, job.q, false)) status = 0x4701, reason = REFUSED_WRONG_TARGET;
-    else if (job.opcode == IO_READ && !r.is_member(ours, job.vba, job.q, true))
-      status = 0x0704, reason = REFUSED_NOT_HERE_YET;
-    if (!status) return false;
-    ++map_refusals;
-    tell_head(job.q, job.number);
-    push_response(job.q, job.cid, status, reason);
-    return true;
-  }
-
-  /// SSDs and clients go over to the next map.
-  void move_maps() {
-    if (!r.cfg.map_at) return;
-    for (Queue& q : queues)
-      if (step >= q.moves_at && q.epoch < r.last_epoch()) {
-        bool is_pair = ++q.epoch % 2 == EPOCH % 2;
-        uint64_t pair = pair_at(q.epoch) + r.cfg.seed % 2 * 300;
-        q.moves_at = is_pair ? pair + rng.below(600) : step + rng.below(200);
-      }
-    if (step >= clients_move_at && clients_epoch < r.last_epoch()) move_clients();
-  }
-
-  /// When the pair behind this epoch begins: SSDs are first, or clients.
-  uint64_t pair_at(gn_u32 epoch) const { return r.cfg.map_at + 5000 + (epoch - EPOCH) / 2 * (uint64_t)PAIR; }
-
-  /// As the host does it: fills the table of the next map, some places a step, in no order; then says so.
-  void move_clients() {
-    gn_u32 next = clients_epoch + 1;
-    auto say = [&] { __atomic_store_n(&r.v.map, r.map_word(next), __ATOMIC_RELEASE); };
-    if (r.cfg.word_first && filled == 0) say();
-    if (pause && step % pause) return;
-    for (gn_u32 end = pause ? filled + 1 : (gn_u32)Harness::MAP_WORDS; filled < end; ++filled) {
-      gn_u32 i = filled * 37 % Harness::MAP_WORDS;
-      __atomic_store_n(r.word_of_table(r.table_of_epoch(next), i), r.word_of_map(next, i), __ATOMIC_RELEASE);
-    }
-    if (filled < Harness::MAP_WORDS) return;
-    say();
-    filled = 0, clients_epoch = next;
-    if (next % 2 == EPOCH % 2) clients_move_at = pair_at(next) + (r.cfg.seed % 2 ? 0 : 800);
-  }
-
-  /// Rule 5a: all members of one epoch have it.
-  bool is_whole(gn_u32 vba, gn_u32 version) const {
-    for (gn_u32 epoch = EPOCH; epoch <= r.last_epoch(); ++epoch) {
-      bool all = true;
-      for (gn_u32 q = 0; q < r.cfg.ssds; ++q)
-        all &= !r.is_member(epoch, vba, q, false) || queues[q].version[vba] == version;
-      if (all) return true;
-    }
-    return false;
-  }
-
-  /// Acknowledged versions that a serving member of the last map does not have.
-  unsigned missing_copies() const {
-    unsigned missing = 0;
-    for (size_t i = 0; (r.cfg.map_at || r.cfg.breaks) && i < r.versions.size(); ++i) {
-      gn_u32 vba = SHARED_BLOCKS + static_cast<gn_u32>(i);
-      for (gn_u32 q = 0; q < r.cfg.ssds && r.versions[i] != ~0u; ++q)
-        if (r.is_member(r.last_epoch(), vba, q, true) && queues[q].version[vba] != r.versions[i]) ++missing;
-    }
-    return missing;
-  }
-
-  void on_copied(const Entry& e) {
-    auto found = jobs.find(e.index >> 8);
-    if (found == jobs.end()) {
-      ++unexpected;
-      return;
-    }
-    Job& job = *found->second;
-    Queue& queue = queues[job.q];
-    --job.copies, --queue.copies;
-    if (e.status != hca::COPY_OK) {
-      if (!queue.broken) ++bad_copies;
-      job.failed = true;
-    }
-    if (job.copies) return;
-    if (job.opcode == IO_WRITE && !job.failed) store(job);
-    job.due = step + rng.below(r.cfg.delay / 2 + 1);
-    if (rng.one_of(r.cfg.lost_1_of)) job.due = step + r.cfg.timeout * (1 + rng.below(2));
-  }
-
-  /// Data and response of reads have gone out together, or not where a queue pair is broken.
-  void on_fused_done(const Entry& e) {
-    const gn_u16* items = reinterpret_cast<const gn_u16*>(e.payload);
-    for (gn_u32 i = 0; i < e.flags; ++i) {
-      auto slot = fused.find(items[i] % hca::FUSED_SLOTS);
-      if (slot == fused.end()) {
-        ++unexpected;
-        continue;
-      }
-      auto job = jobs.find(slot->second);
-      Queue& queue = queues[job->second->q];
-      if (items[i] >> hca::FUSED_STATUS_SHIFT != hca::COPY_OK && !queue.broken) ++bad_copies;
-      queue.copies -= job->second->copies;
-      tell_head(job->second->q, job->second->number);
-      jobs.erase(job);
-      fused.erase(slot);
-      ++answered;
-    }
-  }
-
-  /// A number that no answer has.
-  gn_u32 free_slot() {
-    gn_u32 slot = rng.below(4);  // few, so that they are used again
-    while (fused.count(slot)) slot = (slot + 1) % hca::FUSED_SLOTS;
-    return slot;
-  }
-
-  /// An older write does not overwrite a newer one, as with the real SSD.
-  void store(Job& job) {
-    Queue& queue = data_of(job.q);
-    for (gn_u32 b = 0; b < job.blocks; ++b) {
-      const gn_u8* block = job.data->p + b * GN_BLOCK;
-      if (!is_block(block, job.vba + b)) ++torn_writes;
-      gn_u32 version = *reinterpret_cast<const gn_u32*>(block);
-      gn_u64& stamp = stamps[{job.vba + b, version}];
-      if (stamp && stamp != job.sequence) ++restamped;
-      stamp = job.sequence;
-      if (queue.sequence[job.vba + b] > job.sequence) continue;
-      queue.sequence[job.vba + b] = job.sequence;
-      queue.version[job.vba + b] = *reinterpret_cast<const gn_u32*>(block);
-    }
-  }
-
-  void start(gn_u32 id, Job& job) {
-    Queue& queue = queues[job.q];
-    job.started = true;
-    job.data = std::make_unique<Memory>(job.blocks * GN_BLOCK);
-    bool read = job.opcode == IO_READ;
-    // Where a response is to be late or lost, this peer sends it.
-    job.is_fused = read && r.cfg.fused && !r.cfg.lost_1_of;
-    gn_u64 slot = job.is_fused ? free_slot() : 0, due = step + rng.below(r.cfg.delay / 2 + 1);
-    if (job.is_fused) fused[static_cast<gn_u32>(slot)] = id;
-    auto block = [&](gn_u32 b) { return job.data->p + b * GN_BLOCK; };
-    for (gn_u32 b = 0; read && b < job.blocks; ++b)
-      fill_block(block(b), job.vba + b, data_of(job.q).version[job.vba + b]);
-    bool two = false;
-    for (gn_u32 b = 0; b < job.blocks; b += two ? 2 : 1) {
-      // Now and then two blocks of an answer in one descriptor, but never the last.
-      two = job.is_fused && b + 2 < job.blocks && rng.one_of(2);
-      hca::down_desc d = descriptor(read ? hca::DOWN_TO_DEVICE : hca::DOWN_TO_HOST, job.q, GN_BLOCK);
-      d.w[1] = job.data->at(b * GN_BLOCK);
-      d.w[2] = job.address + b * GN_BLOCK;
-      d.w[3] = static_cast<gn_u64>(job.key) << 31 | (id << 8 | b);
-      if (read)
-        d.w[5] = static_cast<gn_u64>(hca::DOWN_CHECK_SUM) << 32 |
-                 gn_u32(sum_of(block(b)) + (two ? sum_of(block(b + 1)) : 0));
-      if (job.is_fused) d.w[5] |= static_cast<gn_u64>(hca::DOWN_PART) << 32 | slot << hca::SLOT_SHIFT;
-      if (job.is_fused && b + 1 == job.blocks) {
-        gn_u64 response = static_cast<gn_u64>(job.cid) << 32;
-        d.w[0] = descriptor(hca::DOWN_FUSED, job.q, GN_BLOCK).w[0];
-        d.w[4] = due, d.w[6] = ~0ull >> 1, d.w[7] = response;
-        d.w[5] |= static_cast<gn_u64>(job.copies + 1) << hca::PARTS_SHIFT;
-      }
-      if (two) d.w[4] = job.data->at((b + 1) * GN_BLOCK), d.w[5] |= static_cast<gn_u64>(hca::DOWN_TWO) << 32;
-      push(d);
-      ++job.copies, ++queue.copies;
-    }
-  }
-
-  static gn_u32 sum_of(const gn_u8* block) {
-    const gn_u32* w = reinterpret_cast<const gn_u32*>(block);
-    gn_u32 sum = 0;
-    for (gn_u32 i = 0; i < BLOCK_WORDS; ++i) sum += hca::sum_mix(w[i] + (i + 1) * hca::SUM_STEP);
-    return sum;
-  }
-
-  void work_on_jobs() {
-    bool holds = r.cfg.strange && step_strange(*this);
-    if (r.cfg.bursts && step > open_until) {
-      if (jobs.size() < SLOTS && step - last_arrival < 3000) return;
-      open_until = step + 300;  // no more will come: now answer these, and what they make room for, at once
-    }
-    for (auto at = jobs.begin(); at != jobs.end();) {
-      Job& job = *at->second;
-      if (queues[job.q].broken && !job.copies) {
-        at = jobs.erase(at);
-        continue;
-      }
-      if (job.due <= step && !job.copies) {
-        if (!job.started) {
-          start(at->first, job);
-        } else if (!holds) {
-          tell_head(job.q, job.number);
-          push_response(job.q, job.cid, 0, 0);
-          at = jobs.erase(at);
-          continue;
-        }
-      }
-      ++at;
-    }
-  }
+  // peer_maps.hpp
+  bool refuses_map(const Job& job);
+  void move_maps();
+  uint64_t pair_at(gn_u32 epoch) const;
+  void move_clients();
+  bool is_whole(gn_u32 vba, gn_u32 version) const;
+  unsigned missing_copies() const;
+  // peer_jobs.hpp
+  void on_copied(const Entry& e);
+  void on_fused_done(const Entry& e);
+  gn_u32 free_slot();
+  void store(Job& job);
+  void start(gn_u32 id, Job& job);
+  static gn_u32 sum_of(const gn_u8* block);
+  void work_on_jobs();
 
   void acknowledge(gn_u32 q) {
     Queue& queue = queues[q];
@@ -538,8 +286,8 @@ struct Peer {
     Queue& queue = queues[q];
     if (!queue.broken || queue.copies || !queue.flush_known) return;
     for (; !queue.sent.empty(); queue.sent.pop_front()) {
-      // One that was executed before the queue pair broke has succeeded, as the engine says of it, though it
-      // is told behind an error.
+      // A DUMP that was executed before the queue pair broke has succeeded. The engine reports it so,
+      // although after an error.
       if (queue.sent.front().is_dump && queue.reported) {
         push_cqe(q, mlx5::CQE_REQ, 0, queue.sent.front().index);
         continue;
@@ -572,7 +320,7 @@ struct Peer {
     __atomic_store_n(&clock, step << r.cfg.clock_shift, __ATOMIC_RELAXED);
     bool any = take_entries();
     work_on_jobs();
-    // Amid copies, if there are any.
+    // In the middle of copies, if there are any.
     if (r.cfg.breaks) step_anew(*this);
     else if (r.cfg.break_at && step >= r.cfg.break_at)
       for (gn_u32 q = 0; q < r.cfg.break_ssds; ++q)
@@ -586,3 +334,7 @@ struct Peer {
 };
 
 }  // namespace harness
+
+#include "peer_capsules.hpp"
+#include "peer_jobs.hpp"
+#include "peer_maps.hpp"

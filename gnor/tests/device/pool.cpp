@@ -79,7 +79,7 @@ void user(void* arg) {
   }
 }
 
-/// One thread: small buffers go where a block is split already, and a block that is held is not given out.
+/// One thread: small buffers come from blocks that are split already, and a held block is not handed out.
 void careful_user(void* arg) {
   World& w = *static_cast<World*>(arg);
   if (threadIdx.x) return;
@@ -100,8 +100,8 @@ void careful_user(void* arg) {
   add_relaxed_gpu(&w.served, 1u);
 }
 
-/// One thread, in a pool where every second page is taken, and every second block of the others. Buffers come
-/// in pieces or not at all.
+/// One thread, in a pool in which every second page is taken, and every second one of the other blocks.
+/// Buffers come in pieces or not at all.
 void patient_user(void* arg) {
   World& w = *static_cast<World*>(arg);
   if (threadIdx.x) return;
@@ -122,7 +122,7 @@ void patient_user(void* arg) {
   bad += takes(80) || b.pages;  // four blocks are free, not five; what was taken of them is back
   for (gn_u32 i = 0; i < w.p.blocks; i += 4) bad += words[i] != POOL_WHOLE, words[i] = 0;
   for (gn_u32 i = 0; i < MOST; ++i) bad += words[i] != before[i], words[i] = 0;
-  // Parts, counted as they are cut.
+  // The test counts the parts while it cuts them.
   for (gn_u32 seed = 0; seed < 4000; ++seed) {
     Rng rng(seed);
     b.shift = rng.below(3) * 4;
@@ -132,7 +132,7 @@ void patient_user(void* arg) {
       parts += (vba + k) % (1u << chunk) == 0 || (first + k) % (1u << b.shift) == 0;
     bad += parts != parts_of(b, first, vba, chunk, sent);
   }
-  // Pages beyond what a piece's number reaches are not taken for others.
+  // Pages beyond the range of a piece's number must not be mistaken for others.
   std::vector<gn_u32> far(0x1000 + 16, 0xffffu);
   for (gn_u32 i = 0x1000; i < far.size(); ++i) far[i] = 0x5555u;
   pool large = {w.p.base, reinterpret_cast<gn_u64>(far.data()), 0, static_cast<gn_u32>(far.size()),
@@ -145,8 +145,8 @@ void patient_user(void* arg) {
   add_relaxed_gpu(&w.served, 1u);
 }
 
-/// Lanes and warps in step want pieces of what is not enough for all. Always some get theirs, and a warp
-/// alone gets all there is.
+/// Lanes and warps in step want more pieces than there are. Some of them always get theirs, and a single warp
+/// gets all there are.
 void users_in_step(void* arg) {
   World& w = *static_cast<World*>(arg);
   auto words = reinterpret_cast<gn_u32*>(w.words.p);
@@ -160,7 +160,7 @@ void users_in_step(void* arg) {
   for (gn_u32 round = 0; round < 10; ++round) {
     buffer b;
     bool got = false;
-    // As gn::alloc: the lanes of a warp one after the other.
+    // As gn::alloc does it: the lanes of a warp one after the other.
     for (gn_u32 todo = __ballot_sync(~0u, true); todo; todo &= todo - 1) {
       if (lane_id() == lowest(todo)) got = pool_alloc_buffer<by_device>(w.p, POOL_BLOCK, 0, b);
       __syncwarp();
@@ -207,8 +207,8 @@ bool run(uint64_t seed, gn_u32 warps, simt::Body body = user) {
   in_pieces_at_all += w.in_pieces;
   gn_u32 left = 0;
   for (gn_u32 b = 0; b < MOST; ++b) left += reinterpret_cast<gn_u32*>(w.words.p)[b] != 0;
-  // At most one request for each doubling: from one block to 64 there are six.
-  // Of 120 tries, with room for two at a time, 28 were served; 4 where all may gather at once.
+  // At most one request for each doubling: from one block to 64 there are six. Of 120 tries, with room for
+  // two at a time, 28 were served; if all may gather at once, 4.
   bool in_step = body != users_in_step || w.served >= 15;
   bool good = in_step && !s.failed && !left && !w.twice && !w.outside && !w.wrong_asks && w.asks <= 6 &&
               w.served && !(w.refuses && w.p.blocks != w.first_blocks);

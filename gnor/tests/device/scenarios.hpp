@@ -36,7 +36,7 @@ Config parts_of_fused_responses(uint64_t seed) {
   return cfg;
 }
 
-/// Of two replicas a read takes the one that is asked for less.
+/// Of two replicas a read takes the one with less load.
 Config one_ssd_is_slow(uint64_t seed) {
   Config cfg = common(seed);
   cfg.ssds = cfg.replicas = 2, cfg.blocks = 2, cfg.warps = 2, cfg.rounds = 8, cfg.max_blocks = 1;
@@ -64,7 +64,7 @@ Config in_one_block(Config cfg, Config::Sharing sharing, gn_u32 warps) {
   return cfg;
 }
 
-/// More commands than fit in the queues of one or two SSDs, all the time: they are sent in the order in which
+/// Always more commands than fit in the queues of one or two SSDs. They must be sent in the order in which
 /// they arrive.
 Config first_come_first_served(uint64_t seed) {
   Config cfg = common(seed);
@@ -76,8 +76,8 @@ Config first_come_first_served(uint64_t seed) {
   return seed % 3 == 2 ? in_one_block(cfg, Config::BLOCK, 4) : cfg;
 }
 
-/// More requests than slots, all the time: each gets its slots in its turn. Of four seeds one reads and three
-/// write, with one to three replicas. Of 16 seeds each has another number of SSDs, from 1 to 16.
+/// Always more requests than slots. Each gets its slots in its turn. Of four seeds one reads and three write,
+/// with one to three replicas. Of 16 seeds each has another number of SSDs, from 1 to 16.
 Config saturated_slots(uint64_t seed) {
   Config cfg = common(seed);
   cfg.writes = seed % 4 != 0;
@@ -90,7 +90,7 @@ Config saturated_slots(uint64_t seed) {
   return cfg;
 }
 
-/// Many doorbells of one queue pair, each of few commands.
+/// Many doorbells of one queue pair, each for few commands.
 Config many_doorbells(uint64_t seed) {
   Config cfg = common(seed);
   cfg.ssds = cfg.replicas = 1, cfg.blocks = 2, cfg.warps = 2, cfg.rounds = 3, cfg.max_blocks = 4,
@@ -101,14 +101,14 @@ Config many_doorbells(uint64_t seed) {
   return cfg;
 }
 
-/// A pool too small for all: lanes wait for what others give back.
+/// A pool that is too small for all: lanes wait for buffers that others give back.
 Config a_small_pool(uint64_t seed) {
   Config cfg = common(seed);
   cfg.pool_blocks = 2;
   return cfg;
 }
 
-/// A pool of one block that the host gives more to, or does not.
+/// A pool of one block. The host gives it more memory, or refuses.
 Config a_growing_pool(uint64_t seed) {
   Config cfg = common(seed);
   cfg.pool_blocks = 3 + static_cast<gn_u32>(seed % 20);
@@ -174,7 +174,7 @@ Config all_queue_pairs_break(uint64_t seed) {
   return cfg;
 }
 
-/// Requests of more commands than there are slots: a request's own slot carries one after the other.
+/// Requests with more commands than there are slots: a request's own slot carries one after the other.
 Config a_long_request(uint64_t seed) {
   Config cfg = common(seed);
   cfg.chunk_shift = 0, cfg.max_blocks = 8, cfg.blocks = 2, cfg.warps = 3, cfg.rounds = 1;
@@ -183,7 +183,7 @@ Config a_long_request(uint64_t seed) {
   return cfg;
 }
 
-/// SSDs and clients take the next map at different times, and a client may skip one. The SSD that the map
+/// SSDs and clients get the next map at different times, and a client may skip one. The SSD that the map
 /// drops breaks before or after that. No request fails. Each write is on every member of one epoch, and has
 /// one stamp.
 Config the_map_moves_on(uint64_t seed) {
@@ -217,7 +217,7 @@ Config an_ssd_comes_in(uint64_t seed) {
 }
 
 /// Queue pairs break and are made anew, again and again, while lanes read and write. No request fails, and
-/// each goes on with the stamps that it had.
+/// each keeps its stamps.
 Config queue_pairs_made_anew(uint64_t seed) {
   Config cfg = the_map_moves_on(seed);
   cfg.map_at = 0, cfg.maps = 1;
@@ -229,8 +229,8 @@ Config queue_pairs_made_anew(uint64_t seed) {
   return cfg;
 }
 
-/// The first SSD answers with ids of a free slot, of another SSD's command, beyond the slots, and of one
-/// command twice. Its queue pair breaks later and is made anew; no request fails.
+/// The first SSD answers with wrong ids: of a free slot, of another SSD's command, beyond the slots, and of
+/// one command twice. Its queue pair breaks later and is made anew. No request fails.
 Config strange_responses(uint64_t seed) {
   Config cfg = common(seed);
   cfg.ssds = 3, cfg.replicas = 2, cfg.depth = 64, cfg.chunk_shift = 0, cfg.clock_shift = 12;
@@ -261,7 +261,7 @@ Config a_word_before_its_table(uint64_t seed) {
   return cfg;
 }
 
-/// One block's warps share the channel, and one warp has it alone: everything above once more.
+/// The warps of one block share the channel, or one warp has it alone: all scenarios above once more.
 Config one_block_shares(uint64_t seed) {
   Config (*const kinds[])(uint64_t) = {common,        full_queues,      a_small_pool,
                                        refused_reads, late_completions, one_queue_pair_breaks};
@@ -297,7 +297,7 @@ Config no_thread_waits(uint64_t seed) {
   return seed % 4 == 3 ? in_one_block(cfg, Config::WARP, 1) : cfg;
 }
 
-/// Completions come before their data: everything above once more, behind DUMPs.
+/// Completions come before their data: all scenarios above once more, with DUMPs.
 Config behind_dumps(uint64_t seed) {
   Config (*const kinds[])(uint64_t) = {common,
                                        full_queues,
@@ -322,14 +322,14 @@ Config behind_dumps(uint64_t seed) {
   return cfg;
 }
 
-/// Not in the list below, as the next two: it must be found.
+/// Like the next two, it is not in the list below: the test must find its mistake.
 Config completions_are_trusted(uint64_t seed) {
   Config cfg = common(seed);
   cfg.unordered = cfg.trusts = true;
   return cfg;
 }
 
-/// Not in the list below, as the next one: it must be found.
+/// Like the next one, it is not in the list below: the test must find its mistake.
 Config a_callback_that_waits(uint64_t seed) {
   Config cfg = common(seed);
   cfg.async = cfg.callback_waits = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //
-// An SSD whose responses name what is not in flight on their queue. The peer holds all answers back until
-// every lane waits, so it knows which slots are in flight, and none is used again meanwhile.
+// An SSD whose responses name commands that are not in flight on their queue. The peer holds all answers back
+// until every lane waits. So it knows which slots are in flight, and none is reused meanwhile.
 #pragma once
 #include "anew.hpp"
 
@@ -23,7 +23,7 @@ inline std::vector<gn_u32> look_at_slots(const Peer& p) {
   return all;
 }
 
-/// A slot that `is` wanted, the first one from a drawn place on; SLOTS if there is none.
+/// Finds a slot for which `is` holds, from a random place on; SLOTS if there is none.
 template <class F>
 gn_u32 find_slot(Peer& p, F is) {
   gn_u32 from = p.rng.below(SLOTS);
@@ -48,7 +48,7 @@ inline void push_strange(Peer& p, gn_u32 cid) {
   ++p.r.strange;
 }
 
-/// Sends them all; returns whether there were slots for them.
+/// Sends all strange responses. Returns whether there were slots for them.
 inline bool send_strange(Peer& p) {
   Peer::Strange& x = p.strange;
   // Another command of its request is in flight, so the request goes on, and the slot stays its own.
@@ -84,7 +84,7 @@ inline gn_u32 strange_counted(const Peer& p) {
   return __atomic_load_n(&p.r.c.protocol_errors, __ATOMIC_RELAXED);
 }
 
-/// Only the honest response has ended a command.
+/// Checks that only the honest response has ended a command.
 inline void check_strange(Peer& p) {
   Peer::Strange& x = p.strange;
   x.before[x.own] = CMD_FREE;
@@ -112,11 +112,11 @@ inline bool step_strange(Peer& p) {
       x.state = Peer::Strange::TWICE;
       break;
     case Peer::Strange::TWICE:
-      // The client may be slow; what it does with the last of them ends behind its count.
+      // The client may be slow. It counts the last response before it ends the pass.
       if (strange_counted(p) < p.r.strange && p.step < x.again_at + 30000) x.at = p.step + 2000;
       if (p.step < x.at) break;
       check_strange(p);
-      // Until then all are answered again, the first SSD's other commands too.
+      // Until then all commands are answered again, also the first SSD's other ones.
       p.anew[0].at = p.step + 500;
       x.state = Peer::Strange::OVER;
       break;

@@ -17,7 +17,7 @@ void ask_agent_to_end(void* p) {
   __atomic_store_n(reinterpret_cast<gn_u32*>(b.r.ring.stop_addr), LAUNCH, __ATOMIC_RELEASE);
 }
 
-// Over all runs of a scenario.
+// Totals over all runs of a scenario.
 gn_u64 pieced_buffers = 0;
 gn_u64 reads_of[2];   // of other SSDs than the first, of the first
 gn_u64 dumped = 0;
@@ -25,8 +25,8 @@ gn_u64 map_refusals = 0;
 gn_u64 made_anew = 0;
 gn_u64 strange = 0;
 
-/// At saturation no request waits much longer than another. p99.9 of the steps that a request takes is at
-/// most 4 times p50. The longest request takes at most 20 times p50.
+/// At saturation no request waits much longer than another. The p99.9 of a request's steps is at most 4 times
+/// the p50, and the maximum at most 20 times.
 bool tail_is_short(Harness& r, const char* name) {
   if (!r.cfg.saturates) return true;
   std::sort(r.steps.begin(), r.steps.end());
@@ -41,7 +41,7 @@ bool tail_is_short(Harness& r, const char* name) {
   return is_short;
 }
 
-/// One run; says what was wrong with it.
+/// Makes one run. Prints what was wrong with it.
 bool run(const Config& cfg, const char* name) {
   Harness r(cfg);
   if (cfg.saturates) r.steps.resize(r.threads * cfg.closed_rounds);
@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
       ++bad, printf("  no queue pair was made anew\n");
     if (s.config == strange_responses && !bad && !strange) ++bad, printf("  no response was strange\n");
     if (s.config == behind_dumps && !bad && !dumped) ++bad, printf("  no DUMP was executed\n");
-    // In turn it would be half each.
+    // If the reads took turns, each SSD would get half.
     if (s.config == one_ssd_is_slow && !bad && reads_of[1] * 3 > reads_of[0] * 2)
       ++bad, printf("  the slow SSD has %llu reads, the other %llu\n", reads_of[1], reads_of[0]);
     printf("%s %s\n", bad ? "FAILED" : "ok", s.name);

@@ -16,13 +16,13 @@ GN_DEV gn_u32 batch_bytes(gn_u32 threads) {
   return (gn_u32)sizeof(gn_u32) * 32 + threads * (gn_u32)sizeof(gn_u64);
 }
 
-// All threads of the block, once.
+// All threads of the block call it, once.
 GN_DEV void batch_init(batch& b) {
   if (threadIdx.x < 32) b.pending[threadIdx.x] = 0;
   __syncthreads();
 }
 
-// Whether a lane of this warp has a request pending; the same answer for all lanes.
+// Whether a lane of this warp has a pending request. All lanes get the same answer.
 GN_DEV bool batch_busy(const batch& b) { return mem::ld_relaxed_cta(&b.pending[warp_in_block()]) != 0; }
 
 // Whether this thread's request is pending: it sits out the next batch.
@@ -51,7 +51,7 @@ GN_DEV void commit(batch&, const file_of<S>& f, io& x) {
   io_commit<S>(*f.c, ALL_LANES, x);
 }
 
-// Stage 3: takes completions, for whichever request they are. All lanes of `mask`. Returns how many.
+// Stage 3: takes completions of any request. All lanes of `mask` call it. Returns their number.
 template <class S>
 GN_DEV gn_u32 poll(const file_of<S>& f, gn_u32 mask = ALL_LANES) {
   may_wait(*f.c);
@@ -71,9 +71,9 @@ GN_DEV bool dispatch(batch& b, const file_of<S>& f, X& x) {
   return ended;
 }
 
-// Gives up what of the warp is still pending, for a kernel that ends before its requests. The channel has
-// them from then on, and a later poll or drain takes what comes. Such a request ends with GN_TIMED_OUT, and
-// its buffer may be given back. All lanes call it.
+// Gives up the warp's pending requests, for a kernel that ends before them. The channel owns them from then
+// on, and a later poll or drain takes their completions. Such a request ends with GN_TIMED_OUT, and its
+// buffer may be given back. All lanes call it.
 template <class S, class X>
 GN_DEV void leave(batch& b, const file_of<S>& f, X& x) {
   bool pending = batch_pending(b);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Blocking reads and writes: by one thread, or of one range by a warp or a block.
+// Blocking reads and writes: by one thread, or by a warp or a block that share one range.
 #pragma once
 #include "gnstor/file.cuh"
 
 namespace gn {
 
-// Runs the request of each lane of `mask` that has one to its end; they call it together, and a lane alone
-// may. Returns the lane's status, GN_OK where it has none.
+// Runs the requests of the lanes of `mask` to their ends. They call it together, and a single lane may, too.
+// Returns the lane's status, GN_OK for a lane without a request.
 template <class S, class X>
 GN_DEV gn_u32 run(const file_of<S>& f, gn_u32 mask, bool have, X& x) {
   may_wait(*f.c);
@@ -26,7 +26,7 @@ GN_DEV gn_u32 run_warp(const file_of<S>& f, bool have, X& x) {
   return run(f, ALL_LANES, have, x);
 }
 
-// One status of a warp, or of a block, that is not GN_OK; GN_OK if there is none.
+// A status of a warp, or of a block, that is not GN_OK; GN_OK if there is none.
 GN_DEV gn_u32 status_of_all(gn_u32 status) {
   gn_u32 failed = __ballot_sync(ALL_LANES, status != GN_OK);
   __syncwarp();  // all lanes see what each has read
@@ -71,7 +71,7 @@ GN_DEV gn_u32 write_sync(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const b
   return run(f, mask, blocks != 0, x);
 }
 
-// The same by one thread alone; the other lanes of its warp need not take part.
+// The same by one thread alone. The other lanes of its warp need not take part.
 template <class S>
 GN_DEV gn_u32 read_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
   return read_sync(f, vba, blocks, address, key, 1u << lane_id());
@@ -90,9 +90,8 @@ GN_DEV gn_u32 write_one(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const bu
   return write_sync(f, vba, blocks, b, 1u << lane_id());
 }
 
-// One range by many threads, each of them whole chunks of it: contiguous registered memory. A range that is
-// not all within the volume, or of more than GN_MAX_BLOCKS for each thread, is refused before anything is
-// done.
+// One range by many threads, each with whole chunks of it, in contiguous registered memory. The call refuses
+// a range beyond the volume's end, or of more than GN_MAX_BLOCKS for each thread, before it does anything.
 GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, gn_u64& vba, gn_u32& blocks,
                        gn_u64& address) {
   if (blocks && (vba >= v.capacity_blocks || blocks > v.capacity_blocks - vba)) return GN_OUT_OF_RANGE;
@@ -111,7 +110,8 @@ GN_DEV gn_u32 share_of(const volume& v, gn_u32 rank, gn_u32 threads, gn_u64& vba
   return GN_OK;
 }
 
-// The threads of a warp together; the same to all: GN_OK, or the status of one whose share failed.
+// The threads of a warp together. All get the same result: GN_OK, or the status of a thread whose share
+// failed.
 template <class S>
 GN_DEV gn_u32 read_warp(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key) {
   gn_u32 status = share_of(*f.v, lane_id(), 32, vba, blocks, address);
@@ -126,8 +126,8 @@ GN_DEV gn_u32 write_warp(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 
   return status_of_all(status);
 }
 
-// The threads of a block together, whole warps; `word` is in its shared memory. What they have read all of
-// them may use.
+// The threads of a block together, in whole warps; `word` is in its shared memory. All of them may use what
+// any of them has read.
 template <class S>
 GN_DEV gn_u32 read_block(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 address, gn_u32 key,
                          gn_u32& word) {

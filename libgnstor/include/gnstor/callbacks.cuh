@@ -23,10 +23,10 @@ struct callbacks {
   gn_u32 count;
 };
 
-// Hands a request to the channel. GN_PENDING: it has it, and `callbacks.table[index]` will be called with
-// `user` once, also when the file's deadline has passed (GN_TIMED_OUT). Anything else: nothing was done;
-// GN_BUSY: poll, then try again. The lanes of `mask` together, a thread alone by default; a lane without
-// `have` only takes part.
+// Hands a request to the channel. GN_PENDING: the channel has it and will call `callbacks.table[index]` once
+// with `user`, also if the file's deadline passes (GN_TIMED_OUT). With any other result nothing was done.
+// GN_BUSY: poll, then try again. The lanes of `mask` call it together, by default a thread alone. A lane
+// without `have` only takes part.
 template <class S>
 GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index, gn_u64 user, bool have,
                            gn_u32 mask) {
@@ -51,8 +51,8 @@ GN_DEV gn_u32 submit_async(const file_of<S>& f, const io& request, gn_u32 index,
   return submit_async(f, request, index, user, true, 1u << lane_id());
 }
 
-// Takes completions, advances parked requests and calls back the ended ones. The lanes of `mask`. Returns the
-// completions.
+// Takes completions, advances parked requests and calls the callbacks of ended ones. The lanes of `mask` call
+// it. Returns the number of completions.
 template <class S>
 GN_DEV gn_u32 poll(const file_of<S>& f, const callbacks<S>& back, gn_u32 mask = ALL_LANES) {
   gn_u32 taken = poll(f, mask);

@@ -6,10 +6,10 @@
 
 namespace gn {
 
-// An open volume with the channel that reaches it. What a kernel gets as its argument. `S` says what uses the
-// channel together (gnor/sharing.cuh). `file` is for any warps, `block_file` for the warps of one block, and
-// `warp_file` for one warp alone, or one of its threads. All are the same bytes. A channel that is used as a
-// `warp_file` by two warps, or with two of these at once, is broken.
+// An open volume with its channel: the argument of a kernel. `S` says which threads share the channel
+// (gnor/sharing.cuh). `file` is for any warps, `block_file` for the warps of one block, and `warp_file` for
+// one warp alone or one of its threads. All have the same bytes. If two warps use a channel as a `warp_file`,
+// or it is used as two of these at once, it is broken.
 template <class S>
 struct file_of {
   using sharing = S;
@@ -23,15 +23,15 @@ using file = file_of<by_device>;
 using block_file = file_of<by_block>;
 using warp_file = file_of<by_warp>;
 
-// A file whose channel lies in the block's shared memory until `write_back`: each step of a request is
-// faster. `room` is shared memory. For a channel that one block has to itself for that time; all threads of
-// the block call it together. What it returns is used in place of `f`. Requests that are under way go on.
+// A file whose channel is in the block's shared memory until `write_back`, which makes each step of a request
+// faster. `room` is shared memory. One block must have the channel to itself for that time, and all its
+// threads call this together. Use the result in place of `f`. Requests in flight go on.
 template <class S>
 GN_DEV file_of<S> load_smem(const file_of<S>& f, smem_channel& room) {
   static_assert(S::IN_BLOCK, "other blocks do not see it there: a block_file or a warp_file");
   return {&load_smem(*f.c, room), f.v, f.timeout_ns};
 }
-// Without it the channel is broken when the kernel has ended.
+// Without this call the channel is broken when the kernel has ended.
 template <class S>
 GN_DEV void write_back(const file_of<S>& f, smem_channel& room) {
   write_back(*f.c, room);
@@ -50,8 +50,7 @@ GN_DEV gn_u64 alloc(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) 
   return buffer;
 }
 
-// Polls until `get` says to every lane of `mask` that it lacks nothing any more, or the file's deadline has
-// passed.
+// Polls until `get` is satisfied in every lane of `mask`, or the file's deadline has passed.
 template <class S, class F>
 GN_DEV void wait_for(const file_of<S>& f, gn_u32 mask, F get) {
   may_wait(*f.c);
@@ -63,8 +62,8 @@ GN_DEV void wait_for(const file_of<S>& f, gn_u32 mask, F get) {
   }
 }
 
-// As `alloc`, polling until there is one or the file's deadline has passed. The lanes of `mask` together, a
-// lane with `bytes` 0 wants none.
+// As `alloc`, but polls until there is memory or the file's deadline has passed. The lanes of `mask` call it
+// together. A lane with `bytes` 0 wants none.
 template <class S>
 GN_DEV gn_u64 alloc_wait(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
   gn_u64 address = 0;
@@ -76,17 +75,17 @@ GN_DEV gn_u64 alloc_wait(const file_of<S>& f, gn_u32 bytes, gn_u32 mask = ALL_LA
   return address;
 }
 
-// Gives it back; `bytes` is what was asked for, an address of 0 is nothing. When no request on it is under
-// way, or after GN_TIMED_OUT. As `alloc`.
+// Gives memory back. `bytes` is the number from the allocation; an address of 0 means none. Call it when no
+// request on the memory is in flight, or after GN_TIMED_OUT. As `alloc`.
 template <class S>
 GN_DEV void free(const file_of<S>& f, gn_u64 address, gn_u32 bytes, gn_u32 mask = ALL_LANES) {
   in_turns<S>(mask, address != 0, [&] { pool_free<S>(f.c->data, address, bytes); });
 }
 
-// The same, where memory need not be contiguous: `b` is contiguous if there is such room. Else it has up to
-// 16 pieces, pages or blocks of 64 KiB. `b.at(offset)` is where a byte of it is. Returns whether there is
-// one. A buffer without pages is none. Where several warps gather pieces at once, perhaps only one gets some.
-// Until it is freed `b` stays where and as it is: in global memory if submit_async uses it.
+// The same for memory that need not be contiguous. If contiguous room is there, `b` is contiguous. Else it
+// has up to 16 pieces, each a page or a block of 64 KiB. `b.at(offset)` is the place of a byte. Returns
+// whether there is a buffer; one without pages is none. If several warps gather pieces at once, perhaps only
+// one gets some. Until it is freed, `b` must not move or change: in global memory if submit_async uses it.
 template <class S>
 GN_DEV bool alloc(const file_of<S>& f, gn_u32 bytes, buffer& b, gn_u32 mask = ALL_LANES) {
   b.pages = 0;
@@ -129,8 +128,8 @@ GN_DEV io write_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, gn_u64 a
   return io_make(*f.v, IO_WRITE, vba, blocks, address, key, flags);
 }
 
-// The same with a buffer of the pool, from its page `first` on. Requests on parts of it may be under way at
-// once.
+// The same with a buffer of the pool, from its page `first` on. Requests on different parts of it may be in
+// flight at once.
 template <class S>
 GN_DEV io read_request(const file_of<S>& f, gn_u64 vba, gn_u32 blocks, const buffer& b, gn_u32 first = 0) {
   return io_make(*f.v, IO_READ, vba, blocks, b, first, f.pool_key(), 0);
@@ -146,8 +145,8 @@ io read_request(const file_of<S>&, gn_u64, gn_u32, const buffer&&, gn_u32 = 0) =
 template <class S>
 io write_request(const file_of<S>&, gn_u64, gn_u32, const buffer&&, gn_u32 = 0, gn_u32 = 0) = delete;
 
-// The commands that a request has come to, each with one RDMA operation where all goes well. Of a read that
-// was tried elsewhere, the commands of its last try. Before its buffer is freed.
+// The number of commands of a request; each is one RDMA operation if nothing fails. For a read that was
+// retried elsewhere it counts the commands of the last try. Call it before freeing the buffer.
 template <class S, class X>
 GN_DEV gn_u32 rdma_operations(const file_of<S>& f, const X& x) {
   return io_issued(*f.v, x);

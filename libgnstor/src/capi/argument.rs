@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! C's arguments, checked, and handles given and taken back.
+//! Checks of C's arguments, and handles that go to C and come back.
 
 use super::failure::{Failure, quietly};
 use std::ffi::{CStr, c_char, c_void};
@@ -52,8 +52,8 @@ pub(super) unsafe fn bytes_in<'a>(data: *const c_void, bytes: usize) -> Result<&
 /// Null, or valid for reads and writes of `bytes` bytes, which no other code uses while the result is used.
 pub(super) unsafe fn bytes_out<'a>(data: *mut c_void, bytes: usize) -> Result<&'a mut [u8], Failure> {
     check_range(data, bytes)?;
-    // SAFETY: not null, of a possible length, and the caller's promise. Where C has stored nothing yet, this
-    // compiler cannot know that: the bytes are some or other.
+    // SAFETY: the pointer is not null, the length is possible, and the rest is the caller's promise. If C has
+    // stored nothing there yet, this compiler cannot know that: the bytes have some value.
     Ok(if bytes == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(data.cast(), bytes) } })
 }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// `gn_node`.
 #[derive(Debug)]
 pub struct NodeHandle {
-    // The engine ends after the node has taken leave of it.
+    // The engine ends after the node, which must detach from it first.
     pub(super) node: Arc<Node>,
     _engine: TransportThreads,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Volumes: made, listed, described, deleted.
+//! Creates, lists, describes and deletes volumes.
 
 use super::argument::{object, result_goes_to, text};
 use super::client::ClientHandle;

@@ -32,7 +32,7 @@ pub(super) struct Item {
     pub(super) dw1: u32,
     pub(super) replica: u32,
     pub(super) reserved: u32,
-    /// Of a write: its stamp's sequence, which the kernel draws once.
+    /// For a write: the sequence of its stamp, which the kernel draws once.
     pub(super) sequence: u64,
 }
 

@@ -12,14 +12,14 @@ use gnstor_proto::status::{Detail, Refusal};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// From one try to connect anew to the next.
+/// Time between two tries to reconnect.
 const REST: Duration = Duration::from_millis(100);
 /// A call that was refused because of its map runs again after this without another map, too: an SSD may
 /// have been behind.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// Moves the data of a host call, from block `vba` on. Requests that a broken connection or another map
-/// ended run again until the deadline. A write then has the stamp that it had. An SSD that has the write
+/// Moves the data of a host call, from block `vba` on. Requests that ended because of a broken connection or
+/// another map run again until the deadline. A write then keeps its stamp, so an SSD that has the write
 /// completes it and does not apply it again (protocol rule 6). Other calls of the client go on while this one
 /// waits for a lost SSD.
 #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
@@ -55,14 +55,14 @@ pub(crate) fn transfer(
         let better = if failed.iter().any(is_broken) {
             back_in_time(lock, target, epoch, left)
         } else {
-            // Nothing is said about whose map is behind.
+            // The refusal does not say which of both maps is older.
             left() > AGAIN && target.session.wait_for_map(epoch, false, AGAIN) != Wait::Found
         };
         if !better {
             return Err(failure().into());
         }
         tracing::info!("{} requests to block {vba} and others are sent again", failed.len());
-        // What a read has brought is not kept beyond the lock.
+        // Data that a read brought must be copied while the lock is held.
         if work.verb() != Verb::Read {
             items = failed;
         }
@@ -77,9 +77,9 @@ pub(crate) fn transfer(
     }
 }
 
-/// The failure that says how a call goes on: the first that neither a new connection nor another map helps,
-/// else the first. Beside one that ends the call others may have ended by a broken connection, which is not
-/// why it ends.
+/// The failure that decides how a call goes on. It is the first one that a new connection or another map
+/// cannot cure, otherwise the first. A failure that ends the call may break connections. Other requests then
+/// fail for that reason only.
 fn decisive(failed: &[Item]) -> Option<&Item> {
     failed.iter().find(|item| !runs_again(item)).or(failed.first())
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The kernels whose registers and instructions are counted. Each thread reads, cut at chunk borders, with a
-// deadline, from 4 SSDs with 2 replicas each or any others. scripts/device-budget compiles this; nothing runs
-// it.
+// Kernels whose registers and instructions are counted. Each thread reads, cut at chunk borders, with a
+// deadline, from 4 SSDs with 2 replicas each, or from any others. scripts/device-budget compiles this;
+// nothing runs it.
 #include "fabric/hca/agent.cuh"
 #include "gnstor/gnstor.cuh"
 

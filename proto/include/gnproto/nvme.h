@@ -60,7 +60,8 @@ typedef uint64_t gnp_u64;
 
 // NVMe
 
-// Keyed SGL data block descriptor. The key stands at an odd offset: gnp_sgl_make and gnp_sgl_key move it.
+// Keyed SGL data block descriptor. The key is at an odd offset; gnp_sgl_make and gnp_sgl_key write and read
+// it.
 typedef struct gnp_keyed_sgl {
   gnp_u64 address;
   gnp_u8 length[3]; // little-endian
@@ -140,7 +141,8 @@ enum {
 
 enum { GNP_CNS_NAMESPACE = 0x00, GNP_CNS_CONTROLLER = 0x01, GNP_CNS_ACTIVE_NAMESPACES = 0x02 };
 
-// Vendor admin commands: of the daemon, but for MAP GET, and for what a peer SSD may (LEASE ASK, ACTIVATE).
+// Vendor admin commands. Only the daemon may send them, with two exceptions: any host may send MAP GET, and a
+// peer SSD may send LEASE ASK and ACTIVATE.
 enum {
   GNP_VOLUME_ADD = 0xC1,
   GNP_VOLUME_LIST = 0xC2,
@@ -275,7 +277,7 @@ GNP_FN int gnp_status_do_not_retry(gnp_u16 status) { return (status & GNP_STATUS
 #include "refusals.h"
 #include "volumes.h"
 
-// The block sum: the wrapping sum, in any order, of a term for each of the 1,024 words of a block
+// The block sum adds one term for each of the 1,024 words of a block, wrapping, in any order.
 
 GNP_FN gnp_u32 gnp_block_sum_term(gnp_u32 index, gnp_u32 word) {
   gnp_u32 x = word + (index + 1) * 0x9E3779B9u;

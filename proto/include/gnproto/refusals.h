@@ -77,7 +77,7 @@ enum {
 GNP_FN gnp_u8 gnp_dw0_refusal(gnp_u32 dw0) { return (gnp_u8)dw0; }
 GNP_FN gnp_u16 gnp_dw0_vid(gnp_u32 dw0) { return (gnp_u16)(dw0 >> 16); }
 
-// Of a refusal's number; 0 or null for a number that this version does not know.
+// These functions take a refusal's number. They give 0 or null for a number that this version does not know.
 GNP_FN gnp_u16 gnp_refusal_status(gnp_u8 refusal) {
   switch (refusal) {
 #define GNP_REFUSAL_CASE(NAME, CODE, STATUS, ERRNO, RULE, SENTENCE) case CODE: return STATUS;

@@ -16,7 +16,7 @@
 #define GNP_MAX_READERS 512
 #define GNP_REQUEST_IDS 8
 #define GNP_MAX_REPLICAS 4
-// Milliseconds of a lease that an SSD takes, beside 0
+// Shortest and longest lease, in milliseconds, that an SSD accepts. It also accepts 0.
 #define GNP_WRITE_LEASE_MIN_MS 100u
 #define GNP_WRITE_LEASE_MAX_MS 3600000u
 #define GNP_SERVING_LEASE_MIN_MS 10u
@@ -95,7 +95,7 @@ GNP_ASSERT(sizeof(gnp_map_ssd) == 8);
 
 #define GNP_MAP_FORMAT 2u
 #define GNP_MAP3_FORMAT 3u // docs/formats-fleet.md
-// Format 2 has the first two.
+// Map format 2 has only IN and OUT.
 enum { GNP_SSD_IN = 1, GNP_SSD_OUT = 2, GNP_SSD_SPARE = 3, GNP_SSD_ABSENT = 4, GNP_SSD_FULL = 5 };
 #define GNP_PLACE_NONE 0xFFFFu
 #define GNP_PLACE_FILLING 0x8000u // takes writes, does not serve reads

@@ -17,7 +17,7 @@ use super::{FILLING, FleetMap, MAX_SSDS, MAX_WIDTH, MapError, MapSsd, NO_SSD, Ss
 use crate::checksum;
 use alloc::vec::Vec;
 
-/// Format 1 had no stripes: its blocks lie in other groups.
+/// Format 1 had no stripes, so its blocks lie in other groups.
 const FORMAT: u16 = 2;
 const HEADER_BYTES: usize = 44;
 const SSD_BYTES: usize = 8;

@@ -20,7 +20,7 @@ use core::ops::Range;
 impl FleetMap {
     /// Draws every place of a stripe of groups.
     pub(super) fn draw_stripe(&mut self, stripe: Range<u32>) {
-        // A straw depends on group and SSD only: each is made once for all columns.
+        // A straw depends only on group and SSD, so each straw is computed once and used for all columns.
         let straws: Vec<Vec<Option<Straw>>> = stripe.clone().map(|group| self.straws(group)).collect();
         let straws_of = |group: u32| &straws[(group - stripe.start) as usize][..];
         for place in 0..self.width() {
@@ -42,9 +42,9 @@ impl FleetMap {
         }
     }
 
-    /// Every SSD that has places left in this column holds another place of `group` already. Some other group
-    /// of the stripe takes such an SSD and gives its own to `group`; where none can, an SSD exceeds its
-    /// share.
+    /// Called when every SSD with places left in this column holds another place of `group` already. Another
+    /// group of the stripe then takes such an SSD, and gives its own SSD to `group`. If no group can do so,
+    /// an SSD gets more places than its share.
     fn swap_or_exceed(&mut self, group: u32, place: usize, stripe: &Range<u32>, left: &mut [u32]) {
         let holds =
             |map: &Self, group: u32, ssd: u16| map.row(group).flatten().any(|member| member.ssd == ssd);
@@ -72,8 +72,8 @@ impl FleetMap {
         self.set_place(group, place, ssd);
     }
 
-    /// How many places of a column each SSD gets. The sum is the number of groups: fractions are cut at one
-    /// offset that differs from column to column (systematic sampling).
+    /// Number of places of a column that each SSD gets. They sum up to the number of groups. Systematic
+    /// sampling rounds the fractions: all are cut at one offset, which differs from column to column.
     fn shares(&self, stripe: &Range<u32>, place: usize) -> Vec<u32> {
         let weight = |ssd: &MapSsd| {
             if ssd.state == SsdState::In { u128::from(ssd.weight) } else { 0 }
@@ -95,12 +95,12 @@ impl FleetMap {
             .collect()
     }
 
-    /// The best draw among the SSDs outside the group, by index.
+    /// Index of the SSD outside the group with the best draw.
     pub(super) fn best_outside(&self, group: u32) -> Option<u16> {
         self.best_of(&self.straws(group), group, |_| true)
     }
 
-    /// The best draw among the SSDs outside the group that `may` allows, by index.
+    /// Index of the SSD with the best draw, among the SSDs outside the group that `may` allows.
     fn best_of(&self, straws: &[Option<Straw>], group: u32, may: impl Fn(usize) -> bool) -> Option<u16> {
         let is_taken = |index: u16| self.row(group).flatten().any(|member| member.ssd == index);
         (0u16..)
@@ -111,7 +111,7 @@ impl FleetMap {
             .map(|(index, _)| index)
     }
 
-    /// The straw of each SSD for a group; none where it is not drawn.
+    /// The straw of each SSD for a group; `None` for an SSD that takes no part in the draw.
     fn straws(&self, group: u32) -> Vec<Option<Straw>> {
         let straw = |ssd: &MapSsd| {
             let hash = mix64(self.seed ^ mix64(u64::from(group) << 16 | u64::from(ssd.id)));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fleet map, format 3: what an array needs whose SSDs come and go. The byte boxes are in
-//! `docs/formats-fleet.md`.
+//! Fleet map of format 3, for an array that loses SSDs and gets them back. `docs/formats-fleet.md` has the
+//! byte boxes.
 
 mod bytes;
 mod convert;
@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 /// Longest address of an SSD, bytes of UTF-8.
 pub const ADDRESS_BYTES: usize = 71;
-/// Most voters.
+/// Largest number of voters.
 pub const MAX_VOTERS: usize = 7;
 
 /// State of an SSD.
@@ -26,37 +26,37 @@ pub enum State3 {
     In = 1,
     /// Lost, or removed.
     Out = 2,
-    /// Takes the places of a lost one.
+    /// May take the places of a lost SSD.
     Spare = 3,
-    /// Silent, with the last copy of some group.
+    /// Silent, while it has the last copy of some group.
     Absent = 4,
-    /// Takes part; its groups take no blocks that are not mapped.
+    /// Takes part, but its groups accept writes only to blocks that are mapped.
     Full = 5,
 }
 
 /// Whether an SSD votes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Vote {
-    /// It does not.
+    /// Does not vote.
     None,
-    /// It does.
+    /// Votes.
     Voter,
-    /// It does, and has no blocks.
+    /// Votes, and holds no blocks.
     Witness,
 }
 
 /// An SSD of the map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Ssd3 {
-    /// Its identity, whatever its address.
+    /// Identity of the SSD, independent of its address.
     pub uuid: [u8; 16],
-    /// The last epoch that took a place from it or called it absent; 0 = none.
+    /// The last epoch that took a place from the SSD or made it absent; 0 = none.
     pub shrunk_at: u64,
-    /// The content that the places are given to.
+    /// Incarnation (number of the SSD's content) that has the places.
     pub incarnation: u32,
     /// Weight, 16.16 fixed point; 1.0 = 65,536.
     pub weight: u32,
-    /// Its number in the array.
+    /// Number of the SSD in the array.
     pub id: u16,
     /// Node, a failure domain.
     pub node: u16,
@@ -66,7 +66,7 @@ pub struct Ssd3 {
     pub state: State3,
     /// Whether it votes.
     pub vote: Vote,
-    /// Where it is reached, at most [`ADDRESS_BYTES`].
+    /// Address of the SSD, at most [`ADDRESS_BYTES`] long.
     pub address: String,
 }
 
@@ -75,11 +75,11 @@ pub struct Ssd3 {
 pub struct Place3 {
     /// Index of the SSD in the map.
     pub ssd: u16,
-    /// It takes writes and does not answer reads yet.
+    /// The SSD takes writes here and does not serve reads yet.
     pub filling: bool,
 }
 
-/// An SSD that fills to take over a place whose SSD still serves.
+/// An SSD that fills in order to take over a place. Until then the present SSD of the place serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Incoming3 {
     /// Index of the SSD in the map.
@@ -91,20 +91,20 @@ pub struct Incoming3 {
 /// The places of one group.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Row3 {
-    /// By replica; those beyond the map's width are empty.
+    /// Place k holds replica k. Places beyond the map's width are empty.
     pub places: [Option<Place3>; MAX_WIDTH],
-    /// The one that takes over a place.
+    /// The SSD that is going to take over a place of the row.
     pub incoming: Option<Incoming3>,
-    /// The place that readers beside a writer ask.
+    /// The place that serves readers while the volume has a writer.
     pub first: Option<u8>,
 }
 
 /// A fleet map of format 3.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FleetMap3 {
-    /// The array.
+    /// Id of the array.
     pub array: [u8; 16],
-    /// Term that first proposed the map.
+    /// Term that proposed the map first.
     pub term: u64,
     /// Epoch.
     pub epoch: u64,
@@ -119,7 +119,7 @@ pub struct FleetMap3 {
 }
 
 impl FleetMap3 {
-    /// Checks what the decoder demands, so that each map that is encoded can be decoded.
+    /// Makes the checks of the decoder, so that each map that can be encoded can be decoded.
     ///
     /// # Errors
     /// [`MapError`] names the fault.
@@ -139,8 +139,8 @@ impl FleetMap3 {
         if self.rows.iter().all(|row| self.is_valid(row)) { Ok(()) } else { Err(MapError::Group) }
     }
 
-    /// Each SSD of the row may have a place and is named once. The first serves. The SSD that comes in takes
-    /// over a place that serves.
+    /// Whether a row is valid. Each of its SSDs must be allowed to have a place, and occurs once. The first
+    /// place serves. The incoming SSD takes over a place that serves.
     fn is_valid(&self, row: &Row3) -> bool {
         let width = usize::from(self.width);
         let holds = |index: u16| {

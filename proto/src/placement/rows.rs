@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What every part of the array looks at in a fleet map, whatever its format.
+//! The view of a fleet map, of either format, that every part of the array uses.
 //!
 //! ```text
 //!   bytes --AnyMap::decode--> Two(FleetMap) --+
@@ -10,7 +10,7 @@ use super::map3::{FleetMap3, Incoming3, State3};
 use super::{FILLING, FleetMap, MapError, Member, NO_SSD, SsdState};
 use alloc::vec::Vec;
 
-/// The rows of a fleet map, and its SSDs. An SSD is named by its index in the map.
+/// The rows of a fleet map, and its SSDs. The index in the map names an SSD.
 pub trait Rows {
     /// Term of the map.
     fn term(&self) -> u64;
@@ -33,20 +33,20 @@ pub trait Rows {
     /// The SSD's state; `None`: no such SSD.
     fn state(&self, ssd: u16) -> Option<State3>;
 
-    /// What is at a place of a group; `None`: a missing replica.
+    /// The SSD at a place of a group; `None` if that replica is missing.
     ///
     /// # Panics
     /// If `group` is not below [`Self::groups`], or `place` not below [`Self::width`].
     fn place(&self, group: u32, place: usize) -> Option<Member>;
 
-    /// The SSD that fills to take over a place of the group.
+    /// The SSD that fills in order to take over a place of the group.
     ///
     /// # Panics
     /// If `group` is not below [`Self::groups`].
     fn incoming(&self, group: u32) -> Option<Incoming3>;
 
-    /// The SSD that readers beside a writer ask for a block of a volume with `replicas` replicas (protocol
-    /// rule 7). `None`: no such SSD; they wait until the volume is settled.
+    /// The SSD that serves readers beside a writer, for a block of a volume with `replicas` replicas
+    /// (protocol rule 7). `None` if there is none: readers then wait until the volume is settled.
     ///
     /// # Panics
     /// If `group` is not below [`Self::groups`].
@@ -66,11 +66,11 @@ pub trait Rows {
         (0..self.width()).map(move |place| self.place(group, place))
     }
 
-    /// The SSDs that take the writes of a block of a volume with `replicas` replicas, in order. Behind them
-    /// is the one that fills to take over such a place.
+    /// The SSDs that take the writes of a block of a volume with `replicas` replicas, in order. The last one
+    /// may be an SSD that fills to take over one of these places.
     ///
     /// Replica k is at place k of the block's group. An empty place is a missing replica. No later place
-    /// stands in for it, because the SSD there does not hold the block (protocol rule 1).
+    /// replaces it, because the SSD there does not hold the block (protocol rule 1).
     ///
     /// # Panics
     /// If `group` is not below [`Self::groups`].
@@ -224,8 +224,8 @@ impl AnyMap {
         }
     }
 
-    /// The epoch that a map of either format says within its first [`Self::HEAD_BYTES`]. The rest of the map
-    /// is not looked at, so it may be damaged.
+    /// The epoch of a map of either format, from its first [`Self::HEAD_BYTES`] alone. The rest of the map is
+    /// not checked, so it may be damaged.
     pub fn epoch_in(head: &[u8]) -> Option<u64> {
         let epoch_at = match (head.get(..4)?, head.get(4..6)?) {
             (b"GNFM", [2, 0]) => 16,
@@ -235,10 +235,10 @@ impl AnyMap {
         head.get(epoch_at..)?.first_chunk().copied().map(u64::from_le_bytes)
     }
 
-    /// As much of a map as says its epoch.
+    /// Length of the head of a map that contains its epoch.
     pub const HEAD_BYTES: usize = 40;
 
-    /// A daemon of this term proposes the map.
+    /// The same map, proposed by a daemon of this term.
     #[must_use]
     pub fn in_term(mut self, term: u64) -> Self {
         match &mut self {
@@ -248,7 +248,7 @@ impl AnyMap {
         self
     }
 
-    /// The bytes, as they were decoded.
+    /// The same bytes that the map was decoded from.
     ///
     /// # Errors
     /// As [`FleetMap3::check`], which each decoded map passes.
@@ -260,7 +260,7 @@ impl AnyMap {
     }
 }
 
-/// Asks the map of whichever format.
+/// Calls a method of the map, whichever its format.
 macro_rules! ask {
     ($any:expr, $map:ident => $what:expr) => {
         match $any {
@@ -344,7 +344,7 @@ mod tests {
             for replicas in 1..=4 {
                 let of = |map: &AnyMap| map.replicas(group, replicas).collect::<Vec<_>>();
                 assert_eq!(of(&two), of(&three));
-                // Where a volume's places do not reach to the row's first, format 3 names none.
+                // If the row's first place is not among the volume's places, format 3 names no first SSD.
                 let first = three.first(group, replicas);
                 assert!(first == two.first(group, replicas) || first.is_none());
             }

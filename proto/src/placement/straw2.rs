@@ -4,38 +4,38 @@
 use core::cell::Cell;
 use core::cmp::Ordering;
 
-/// The straw of one SSD for one group. The shortest one wins.
+/// The straw of one SSD for one group. The shortest straw wins.
 ///
-/// Its length takes a logarithm, which takes longer than all the rest of a draw. Two straws of one weight are
-/// compared by what the logarithm is taken of, unless that is almost the same.
+/// Its length needs a logarithm, which takes longer than the rest of a draw. So two straws of the same weight
+/// are compared by `u`, unless their values of `u` are almost equal.
 #[derive(Clone, Debug)]
 pub(super) struct Straw {
     /// Uniform in 1..=2^48.
     u: u64,
     weight: u32,
-    /// Its length, once that was asked for.
+    /// Its length, once it was computed.
     length: Cell<Option<u64>>,
 }
 
-/// Straws whose `u` differ by more than a part in `2^NEAR_SHIFT` have logarithms that differ by more than
+/// If `u` of two straws differs by more than one part in `2^NEAR_SHIFT`, their logarithms differ by more than
 /// `2^(LOG_BITS - NEAR_SHIFT)` in fixed point. That is far more than the error of the logarithm.
 const NEAR_SHIFT: u32 = 24;
-/// Up to this weight such logarithms still differ after the division by it.
+/// Up to this weight the lengths still differ after the division by the weight.
 const MOST_WEIGHT: u32 = 1 << (LOG_BITS - NEAR_SHIFT + WEIGHT_SHIFT);
 
 impl Straw {
-    /// The straw of an SSD of this weight, which is not 0.
+    /// The straw of an SSD of this weight, which must not be 0.
     pub(super) fn new(hash: u64, weight: u32) -> Self {
         Self { u: (hash >> 16) + 1, weight, length: Cell::new(None) }
     }
 
-    /// Which one is shorter.
+    /// Compares the lengths of two straws.
     pub(super) fn cmp(&self, other: &Self) -> Ordering {
         let is_near = self.u.abs_diff(other.u) <= self.u.max(other.u) >> NEAR_SHIFT;
         if is_near || self.weight != other.weight || self.weight > MOST_WEIGHT {
             return self.length().cmp(&other.length());
         }
-        // -ln falls as u grows.
+        // The length falls as u grows.
         other.u.cmp(&self.u)
     }
 
@@ -81,7 +81,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// Straws that are far apart, and straws at the border below which lengths decide.
+        /// The comparison agrees with the lengths, for straws that are far apart and at the border of the
+        /// shortcut.
         #[test]
         fn straws_are_compared_as_their_lengths_are(
             a: u64, far: u64, near in -4i64..5, parts in 0u64..5, own: u32, others: u32, are_alike: bool,

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use zerocopy::byteorder::little_endian::U16;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// A checked permission entry: it tells a restarted daemon all it needs of a volume.
+/// A checked permission entry. It tells a restarted daemon all that it needs to know of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeEntry {
     /// Volume id.
@@ -19,7 +19,7 @@ pub struct VolumeEntry {
     pub version: u64,
     /// Term of the daemon that wrote it.
     pub term: u64,
-    /// Deleted and being swept.
+    /// The volume is deleted, and its blocks are being swept.
     pub deleting: bool,
     /// Name, 1 to 64 bytes.
     pub name: String,
@@ -41,7 +41,7 @@ pub struct VolumeEntry {
     pub readers: Vec<ClientId>,
     /// Client that holds the write lease.
     pub writer: Option<ClientId>,
-    /// Replicas may differ until the volume is settled; it has no writer then.
+    /// Replicas may differ until the volume is settled. It has no writer meanwhile.
     pub unsettled: bool,
     /// Lease epoch.
     pub lease_epoch: u32,
@@ -49,11 +49,11 @@ pub struct VolumeEntry {
     pub lease_ms: u32,
     /// Ids of the last requests, newest first.
     pub request_ids: Vec<[u8; 16]>,
-    /// How fast each SSD lets it go.
+    /// Rate limits that each SSD applies to the volume.
     pub limits: Limits,
 }
 
-/// How fast one SSD lets a volume go.
+/// Rate limits of one SSD for a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Limits {
     /// Commands per second; 0 = no limit.
@@ -71,7 +71,7 @@ pub enum EntryError {
     Format,
     /// The checksum does not match.
     Checksum,
-    /// A field has a value that it must not have.
+    /// A field has a value that is not allowed.
     Field(&'static str),
 }
 
@@ -134,7 +134,7 @@ impl VolumeEntry {
     /// Decodes and checks an entry.
     ///
     /// # Errors
-    /// [`EntryError`] names the fault; nothing of a wrong entry is used.
+    /// [`EntryError`] names the fault. Nothing of a faulty entry is used.
     pub fn decode(bytes: &[u8]) -> Result<Self, EntryError> {
         let raw = RawEntry::ref_from_bytes(bytes).map_err(|_| EntryError::Length)?;
         if raw.magic != RawEntry::MAGIC || raw.format.get() != RawEntry::FORMAT {
@@ -185,7 +185,8 @@ impl VolumeEntry {
         })
     }
 
-    /// The client may read the volume: the owner does not automatically; a writer does.
+    /// Whether the client may read the volume: its readers and its writer may. The owner has no right of its
+    /// own.
     pub fn may_read(&self, client: ClientId) -> bool {
         self.any_reader || self.writer == Some(client) || self.readers.contains(&client)
     }

@@ -14,13 +14,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct Hold {
     /// The term of the daemon that proposes the map.
     pub term: u64,
-    /// Its instance.
+    /// Number of the daemon's start.
     pub instance: u64,
-    /// The array.
+    /// Id of the array.
     pub array: [u8; 16],
     /// Epoch of the map.
     pub epoch: u64,
-    /// The epoch that a patch is made from; 0: the map is whole.
+    /// The epoch that the patch changes; 0: the map is whole.
     pub base: u64,
 }
 
@@ -61,7 +61,7 @@ impl Hold {
         with_map(raw.as_bytes(), map)
     }
 
-    /// Decodes and checks; the bytes of the map or patch come with it. Bytes behind those are ignored.
+    /// Decodes and checks the data. Returns the bytes of the map or patch, too; bytes after them are ignored.
     ///
     /// # Errors
     /// [`VotingError`] names the fault.
@@ -86,11 +86,11 @@ impl Hold {
 /// ACTIVATE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Activation {
-    /// The array.
+    /// Id of the array.
     pub array: [u8; 16],
-    /// The map.
+    /// The map to activate.
     pub map: MapName,
-    /// The epoch that a patch is made from; 0: the map is whole, or the held one is meant.
+    /// The epoch that the patch changes; 0: the map is whole, or the command means the held map.
     pub base: u64,
 }
 
@@ -133,7 +133,8 @@ impl Activation {
         with_map(raw.as_bytes(), map)
     }
 
-    /// Decodes and checks; `None`: the held map is meant. Bytes behind the map are ignored.
+    /// Decodes and checks the data. `None` instead of map bytes: the command means the held map. Bytes after
+    /// the map are ignored.
     ///
     /// # Errors
     /// [`VotingError`] names the fault.
@@ -154,17 +155,17 @@ impl Activation {
 /// LEASE ASK.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ask {
-    /// Number of the SSD that asks: its index in the map.
+    /// Number of the asking SSD: its index in the map.
     pub ssd: u16,
-    /// The array.
+    /// Id of the array.
     pub array: [u8; 16],
-    /// The map that it serves by.
+    /// Epoch of the map by which the SSD serves.
     pub epoch: u64,
     /// The incarnation of its content.
     pub incarnation: u32,
-    /// How often it was opened, as its content says.
+    /// How often the SSD was started with this content.
     pub opening: u32,
-    /// The SSD's uuid; zero: it does not say.
+    /// The SSD's uuid; zero: not stated.
     pub uuid: [u8; 16],
 }
 
@@ -224,7 +225,7 @@ impl Ask {
         })
     }
 
-    /// The command that carries it; flags, id and data pointer are the queue's.
+    /// The command that carries the question. The queue adds flags, id and data pointer.
     #[expect(clippy::cast_possible_truncation, reason = "a few bytes")]
     pub fn command() -> Sqe {
         let cdw10 = (HEAD_BYTES as u32 / 4).into();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a voter hears: what is encoded is decoded, and no other bytes are.
+//! Commands to a voter: decoding gives back what was encoded, and refuses all other bytes.
 
 use super::*;
 use crate::deadline::{Deadline, LIMIT};
@@ -9,7 +9,7 @@ fn name() -> impl Strategy<Value = MapName> {
     any::<(u64, u64)>().prop_map(|(epoch, digest)| MapName { epoch, digest })
 }
 
-/// Any flipped bit of `sealed` bytes is found.
+/// Checks that decoding finds any flipped bit of `sealed` bytes.
 fn finds_damage<T: core::fmt::Debug + PartialEq>(
     mut bytes: Vec<u8>,
     sealed: usize,

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The gate of a queue pair, as `gate.cuh` has it: send blocks up to a limit, and a waiting list behind it.
+//! The gate of a queue pair, as in `gate.cuh`: a limit of send blocks, and a list of commands that wait for
+//! one.
 
 use std::collections::VecDeque;
 
 /// Every eighth SEND asks for a completion (`SIGNAL_EVERY` in `abi.h`).
 const SIGNAL_EVERY: u32 = 8;
 
-/// The gate of the queue pair to one SSD. Its counters count blocks and responses by 32 bits.
+/// The gate of the queue pair to one SSD. It counts blocks and responses with 32 bits.
 #[derive(Debug)]
 pub(super) struct Gate {
     depth: u32,
     next: u32,
     retired: u32,
     completed: u32,
-    /// Command ids.
+    /// Ids of the commands that wait.
     waiting: VecDeque<u8>,
-    /// `Some`: the queue pair has failed, with this status of its commands.
+    /// `Some`: the queue pair has failed, and its commands get this status.
     error: Option<u32>,
 }
 
 impl Gate {
-    /// Behind the answer to Connect, which took the first block.
+    /// A gate after Connect, which used the first block.
     pub(super) fn new(depth: u32) -> Self {
         Self { depth, next: 1, retired: 0, completed: 1, waiting: VecDeque::new(), error: None }
     }
@@ -29,7 +30,7 @@ impl Gate {
         self.next < self.retired.min(self.completed) + self.depth
     }
 
-    /// A command comes to the gate: whether it may be sent at once. Otherwise it waits.
+    /// A command arrives at the gate. Returns whether it may be sent at once; otherwise it waits.
     pub(super) fn arrive(&mut self, cid: u8) -> bool {
         if self.waiting.is_empty() && self.has_room() {
             return true;
@@ -48,7 +49,8 @@ impl Gate {
         !self.waiting.is_empty()
     }
 
-    /// The send block of a command that may be sent: its index on the wire, and whether it is signalled.
+    /// Takes the send block of a command that may be sent. Returns its index on the wire, and whether it is
+    /// signalled.
     pub(super) fn take(&mut self) -> (u16, bool) {
         let index = u16::try_from(self.next & 0xFFFF).expect("16 bits");
         self.next += 1;
@@ -61,23 +63,23 @@ impl Gate {
         self.retired += u32::from(index.wrapping_add(1).wrapping_sub(low));
     }
 
-    /// A response has come.
+    /// A response has arrived.
     pub(super) fn complete(&mut self) {
         self.completed += 1;
     }
 
-    /// Commands that are not answered, waiting ones included.
+    /// Commands without an answer, waiting ones included.
     pub(super) fn load(&self) -> i32 {
         let waiting = u32::try_from(self.waiting.len()).expect("at most 128");
         (self.next + waiting - self.completed).cast_signed()
     }
 
-    /// The status of commands for a queue pair that has failed.
+    /// The status of all commands, if the queue pair has failed.
     pub(super) fn error(&self) -> Option<u32> {
         self.error
     }
 
-    /// The queue pair fails: no waiting command is sent any more. False where it had failed before.
+    /// The queue pair fails, and no waiting command is sent any more. Returns false if it had failed before.
     pub(super) fn close(&mut self, status: u32) -> bool {
         let is_first = self.error.is_none();
         self.error.get_or_insert(status);
@@ -95,7 +97,7 @@ mod tests {
     fn commands_beyond_the_limit_wait_for_a_retired_block_and_for_a_response() {
         let _deadline = deadline();
         let mut gate = Gate::new(8);
-        // Connect's block is retired with the first one that is signalled.
+        // Connect's block is retired together with the first signalled block.
         let sent: Vec<_> = (0..7).map(|cid| (gate.arrive(cid), gate.take())).collect();
         assert!(sent.iter().all(|(is_sent, _)| *is_sent));
         assert_eq!((sent[5].1, sent[6].1), ((6, false), (7, true)));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One lane's request: where its next command goes, and that command's capsule.
+//! The request of one lane: the SSD of its next command, and the capsule of that command.
 
 use super::{Gate, NO_REPLICA, NONE, Outcome, QP_BROKEN};
 use gnstor_proto::BLOCK_BYTES;
@@ -8,19 +8,20 @@ use gnstor_proto::placement::{FleetMap, Member, Rows as _, group_of};
 use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
 use std::sync::Arc;
 
-/// By so many commands a queue must be shorter before a read leaves its turn (`SAME_LOAD` in `io.cuh`).
+/// A read leaves its turn for another replica only if that queue is shorter by this number of commands
+/// (`SAME_LOAD` in `io.cuh`).
 const SAME_LOAD: i32 = 4;
-/// log2 of the most blocks of a command (`COMMAND_MAX_SHIFT` in `io.cuh`).
+/// log2 of the largest number of blocks in a command (`COMMAND_MAX_SHIFT` in `io.cuh`).
 const COMMAND_MAX_SHIFT: u8 = 8;
-/// Reasons in DW0 after which a read is tried elsewhere (`ELSEWHERE` in `io.cuh`).
+/// Reasons in DW0 after which the client tries a read at another replica (`ELSEWHERE` in `io.cuh`).
 const ELSEWHERE: u64 = 1 << 2 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 18 | 1 << 40 | 1 << 42;
 
-/// An open volume, as device code sees it.
+/// An open volume, as the device code knows it.
 #[derive(Clone, Debug)]
 pub struct Volume {
-    /// Its number.
+    /// The volume's id.
     pub vid: Vid,
-    /// Whose commands these are.
+    /// The client that sends the commands.
     pub client: ClientId,
     /// Placement factor.
     pub factor: u64,
@@ -36,30 +37,30 @@ pub struct Volume {
     pub map: Arc<FleetMap>,
 }
 
-/// Where the data of a request is.
+/// Location of the data of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Data {
     /// In registered memory.
     Memory {
         /// Address of the first block.
         address: u64,
-        /// Its key.
+        /// Remote key of the memory.
         key: u32,
     },
-    /// Nowhere: a block's address names block and write, see [`address_of`].
+    /// No memory. The address of a block encodes the block and the write, see `address_of`.
     Tokens,
 }
 
 /// A read or a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// A write.
+    /// True for a write, false for a read.
     pub is_write: bool,
     /// First block.
     pub vba: u32,
-    /// Blocks, at least one.
+    /// Number of blocks, at least one.
     pub blocks: u32,
-    /// Where its data is.
+    /// Location of the data.
     pub data: Data,
 }
 
@@ -69,26 +70,27 @@ impl Default for Request {
     }
 }
 
-/// Where a block's data is in the memory of a client that has none.
+/// The address of a block for a client that has no memory.
 pub(crate) fn address_of(sequence: u64, vba: u32) -> u64 {
     sequence << 32 | u64::from(vba) << 12
 }
 
-/// A lane, its request, and what its own slot holds of it.
+/// A lane with its request, and the fields that its slot keeps for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lane {
     pub(super) request: Request,
-    /// Blocks whose commands are all staged.
+    /// Number of blocks whose commands are all staged.
     pub(super) sent: u32,
-    /// Of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica at `sent`.
+    /// For a read: 0 = any replica, k = the k-th serving one. For a write: the next replica of the block at
+    /// `sent`.
     pub(super) attempt: u8,
-    /// The ticket, while it waits for its first slot.
+    /// The lane's ticket, while it waits for its first slot.
     pub(super) ticket: Option<u32>,
     pub(super) head: u8,
-    /// The command that is staged and not sent, and where it goes.
+    /// The staged command that is not sent yet, and its SSD.
     pub(super) staged: u8,
     pub(super) ssd: u16,
-    /// Commands that were staged, and those of them that were answered.
+    /// Number of commands that were staged, and number of commands that were answered.
     pub(super) issued: u32,
     pub(super) done: u32,
     pub(super) outcome: Outcome,
@@ -100,13 +102,13 @@ impl Default for Lane {
     }
 }
 
-/// Where the next command goes.
+/// Destination of the next command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) ssd: Option<u16>,
-    /// Why nothing can be sent there.
+    /// Why the command cannot be sent; 0: it can.
     pub(super) error: u32,
-    /// A broken queue pair sent the read to another replica.
+    /// The read goes to another replica because a queue pair is broken.
     pub(super) is_elsewhere: bool,
 }
 
@@ -117,7 +119,7 @@ impl Target {
 }
 
 impl Volume {
-    /// log2 of the blocks between the borders at which requests are cut.
+    /// log2 of the distance, in blocks, between the borders at which requests are cut.
     pub(super) fn cut_shift(&self) -> u8 {
         self.chunk_shift.min(COMMAND_MAX_SHIFT)
     }
@@ -127,7 +129,7 @@ impl Volume {
         (0..usize::from(self.replicas)).map(move |place| self.map.place(group, place))
     }
 
-    /// The SSD to read from (`read_place`): attempt 0 takes one of the serving replicas by `spread`.
+    /// The SSD to read from (`read_place`). Attempt 0 chooses one of the serving replicas by `spread`.
     fn read_place(&self, vba: u32, attempt: u8, spread: u32) -> Option<u16> {
         let mut serving = [0; 4];
         let mut count = 0;
@@ -164,19 +166,19 @@ impl Lane {
         self.sent == self.request.blocks
     }
 
-    /// Parts of the request's first `blocks` blocks.
+    /// Number of parts in the request's first `blocks` blocks.
     pub(super) fn parts(&self, volume: &Volume, blocks: u32) -> u32 {
         let (shift, vba) = (volume.cut_shift(), self.request.vba);
         if blocks == 0 { 0 } else { ((vba + blocks - 1) >> shift) - (vba >> shift) + 1 }
     }
 
-    /// Blocks of the command at `sent`.
+    /// Number of blocks of the command at `sent`.
     pub(super) fn part(&self, volume: &Volume) -> u32 {
         let all = 1 << volume.cut_shift();
         (all - (self.request.vba + self.sent) % all).min(self.request.blocks - self.sent)
     }
 
-    /// Where the next command goes (`io_place`).
+    /// Destination of the next command (`io_place`).
     pub(super) fn place(&self, volume: &Volume, gates: &[Gate], hint: u32) -> Target {
         let vba = self.request.vba + self.sent;
         let error = |ssd: u16| gates[usize::from(ssd)].error().unwrap_or(0);
@@ -197,8 +199,8 @@ impl Lane {
         }
     }
 
-    /// What the command at `sent` is for a lane that cannot send it. A missing replica is no failure while
-    /// another one of the block has an SSD.
+    /// Status of the command at `sent` if its lane cannot send it. A missing replica is no failure while
+    /// another replica of the block has an SSD.
     pub(super) fn missing(&self, volume: &Volume, target: &Target) -> u32 {
         let vba = self.request.vba + self.sent;
         let lacks_all = !self.request.is_write || volume.row(vba).flatten().next().is_none();
@@ -208,7 +210,7 @@ impl Lane {
         }
     }
 
-    /// The capsule of the command at `sent` (`write_capsule`).
+    /// Builds the capsule of the command at `sent` (`write_capsule`).
     pub(super) fn capsule(&self, volume: &Volume, cid: u8) -> Sqe {
         let Request { is_write, vba, data, .. } = self.request;
         let blocks = self.part(volume);
@@ -230,7 +232,7 @@ impl Lane {
         sqe
     }
 
-    /// One more command is staged, or passed over.
+    /// Goes on after a command that was staged or skipped.
     pub(super) fn advance(&mut self, volume: &Volume) {
         let blocks = self.part(volume);
         self.issued += 1;
@@ -244,7 +246,7 @@ impl Lane {
         }
     }
 
-    /// A command has ended. The first failure stays.
+    /// A command has ended. The request keeps the status of the first failure.
     pub(super) fn end_command(&mut self, status: u32, dw0: u32, dw1: u32) {
         self.done += 1;
         if status != 0 && self.outcome.status == 0 {
@@ -252,7 +254,7 @@ impl Lane {
         }
     }
 
-    /// Whether a read that failed may be served by another replica (`try_elsewhere`).
+    /// Whether another replica may serve a read that failed (`try_elsewhere`).
     pub(super) fn tries_elsewhere(&self, volume: &Volume) -> bool {
         let Outcome { status, dw0, .. } = self.outcome;
         if status == 0 || self.request.is_write || self.attempt >= volume.replicas {
@@ -263,7 +265,8 @@ impl Lane {
     }
 }
 
-/// The replica that a read goes to first: of two, in turn by `hint`, the one that is asked for less.
+/// The replica at which a read is tried first. Of two, chosen in turn by `hint`, it is the one with less
+/// load.
 fn idle_place(volume: &Volume, gates: &[Gate], vba: u32, hint: u32) -> Option<u16> {
     let one = volume.read_place(vba, 0, hint)?;
     let other = volume.read_place(vba, 0, hint + 1)?;

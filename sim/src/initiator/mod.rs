@@ -5,13 +5,13 @@
 //!   Host::next --> lanes of warps: split, placement, stamps, slots --> Gate of each SSD --> Host::send
 //!   Host::ended <------- io_finished <----- end commands, make room <---- completions <--- arrive
 //! ```
-//! A warp's pass is that of a kernel's loop. Lanes without a request begin one, and each lane stages its next
-//! command. The warp sends what is staged, takes up to 32 completions, and looks which requests have ended.
-//! [`Initiator::run`] makes passes until one of each warp changes nothing. A test in `tests` compares the
-//! capsules with those of the headers.
+//! A pass of a warp is one pass of a kernel's loop. Lanes without a request begin one, and each lane stages
+//! its next command. The warp sends the staged commands, takes up to 32 completions, and checks which
+//! requests have ended. [`Initiator::run`] makes passes of all warps until none changes anything. A test in
+//! `tests` compares the capsules with those of the headers.
 //!
-//! What the headers do and this does not: give requests up, wait for another map, make queue pairs anew,
-//! flush, buffers in pieces.
+//! The headers do some things that the twin does not. They give up requests, wait for another map, make queue
+//! pairs anew, flush, and use buffers in pieces.
 
 mod gate;
 mod lane;
@@ -30,21 +30,21 @@ use std::collections::VecDeque;
 
 /// Commands in flight of one channel (`SLOTS` in `abi.h`).
 pub const SLOTS: usize = 128;
-/// Lanes of a warp, and completions that it takes in one pass.
+/// Number of lanes of a warp, and of completions that it takes in one pass.
 pub const LANES: usize = 32;
-/// A request without a slot, a lane without a staged command.
+/// Marks a request without a slot, and a lane without a staged command.
 const NONE: u8 = 0xFF;
 /// `GN_QP_BROKEN` in `abi.h`: a command's queue pair failed.
 pub const QP_BROKEN: u32 = 0x0004_0000;
 /// `GN_NO_REPLICA` in `abi.h`: the map names no SSD for the block.
 pub const NO_REPLICA: u32 = 0x0040_0000;
 
-/// What the HCA reports of one queue pair.
+/// What the HCA reports for one queue pair.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Completion {
     /// A response.
     Response(Cqe),
-    /// The SEND of this index, and all before it, are done.
+    /// All SENDs up to the one with this index are done.
     Retired(u16),
     /// The queue pair has failed.
     Failed {
@@ -55,7 +55,7 @@ pub enum Completion {
     },
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
     /// 0, an NVMe status word, or `GN_*` of `abi.h`.
@@ -64,7 +64,7 @@ pub struct Outcome {
     pub dw0: u32,
     /// DW1 of the first failure.
     pub dw1: u32,
-    /// Of a write: the sequence of its first part.
+    /// For a write: the sequence of its first part.
     pub sequence: u64,
 }
 
@@ -73,11 +73,11 @@ pub struct Outcome {
 struct Command {
     sqe: Sqe,
     lane: u16,
-    /// The SSD to which it went, or `None` where the slot has no command.
+    /// The SSD of the command; `None` if the slot has no command.
     ssd: Option<u16>,
 }
 
-/// A bit for each lane of a warp.
+/// State of a warp's lanes, as masks with a bit for each lane.
 #[derive(Clone, Copy, Debug, Default)]
 struct Warp {
     /// Lanes without a request.
@@ -88,11 +88,11 @@ struct Warp {
     finishes: u32,
 }
 
-/// The twin of a channel and of the lanes that use it for one volume.
+/// The twin of a channel, and of the lanes that use it for one volume.
 #[derive(Debug)]
 pub struct Initiator {
     volume: Volume,
-    /// By SSD.
+    /// The gate of each SSD.
     gates: Vec<Gate>,
     slots: Slots,
     commands: Vec<Command>,
@@ -103,15 +103,15 @@ pub struct Initiator {
     completions: VecDeque<(u16, Completion)>,
     /// Responses that named no command in flight.
     pub protocol_errors: u32,
-    /// Reads that were sent to another replica.
+    /// Reads that were sent again, to another replica.
     pub retries: u32,
     wishes: Vec<Wish>,
     got: Vec<Got>,
 }
 
 impl Initiator {
-    /// The channel to `ssds` SSDs behind its Connects, with `depth` send blocks each, and `lanes` lanes
-    /// without requests.
+    /// A channel to `ssds` SSDs whose Connects have succeeded. It has `depth` send blocks for each SSD, and
+    /// `lanes` lanes without requests.
     ///
     /// # Panics
     /// If there are more than 128 lanes or 64 SSDs.
@@ -138,7 +138,7 @@ impl Initiator {
         }
     }
 
-    /// An entry of the completion queue, for SSD `ssd`.
+    /// Adds an entry for SSD `ssd` to the completion queue.
     pub fn arrive(&mut self, ssd: u16, completion: Completion) {
         self.completions.push_back((ssd, completion));
     }
@@ -163,7 +163,7 @@ impl Initiator {
     }
 }
 
-/// The numbers of the bits that are set.
+/// The numbers of the bits that are set in `mask`.
 fn bits(mut mask: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let bit = mask.trailing_zeros() as usize;

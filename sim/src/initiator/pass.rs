@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A warp's pass: begin, stage, commit, take completions, finish.
+//! One pass of a warp: begin, stage, commit, take completions, finish.
 
+use super::lane::Target;
 use super::{
     Command, Completion, Got, Initiator, LANES, Lane, NONE, Outcome, QP_BROKEN, Request, Wish, bits,
 };
@@ -8,18 +9,18 @@ use gnstor_proto::nvme::{Cqe, Sqe};
 
 /// The source of requests, and the wires.
 pub trait Host {
-    /// The next request of a lane that has none.
+    /// The next request for a lane that has none.
     fn next(&mut self, lane: usize) -> Option<Request>;
 
-    /// A command goes to SSD `ssd` as the SEND of this index.
+    /// Sends a command to SSD `ssd`, as the SEND with this index.
     fn send(&mut self, ssd: u16, index: u16, is_signalled: bool, sqe: &Sqe);
 
-    /// A lane's request has ended.
+    /// Reports that a lane's request has ended.
     fn ended(&mut self, lane: usize, outcome: Outcome);
 }
 
 impl Initiator {
-    /// Makes passes of the warps in turn until one of each changes nothing.
+    /// Makes passes of all warps in turn until none changes anything.
     pub fn run(&mut self, host: &mut impl Host) {
         loop {
             let mut is_quiet = true;
@@ -32,7 +33,7 @@ impl Initiator {
         }
     }
 
-    /// One pass of a warp; whether it has changed something.
+    /// Makes one pass of a warp. Returns whether it changed anything.
     fn pass(&mut self, warp: usize, host: &mut impl Host) -> bool {
         let mut changed = self.begin(warp, host);
         if self.warps[warp].wants != 0 {
@@ -63,27 +64,10 @@ impl Initiator {
     }
 
     /// `io_stage` and `io_commit`.
-    #[expect(clippy::too_many_lines, reason = "the steps of `io_stage`, in their order")]
     fn stage(&mut self, warp: usize, host: &mut impl Host) -> bool {
         let wants = self.warps[warp].wants;
-        let mut targets = [None; LANES];
-        let mut wishes = std::mem::take(&mut self.wishes);
-        wishes.clear();
-        for bit in bits(wants) {
-            let number = warp * LANES + bit;
-            let lane = &self.lanes[number];
-            let hint = u32::try_from(number).expect("below 128");
-            let target = lane.place(&self.volume, &self.gates, hint);
-            targets[bit] = Some(target);
-            if lane.head == NONE {
-                wishes.push(lane.ticket.map_or(Wish::Ticket, Wish::Has));
-            } else if target.sends() {
-                wishes.push(Wish::Spare);
-            }
-        }
         let mut got = std::mem::take(&mut self.got);
-        self.slots.take(warp, &wishes, &mut got);
-        self.wishes = wishes;
+        let targets = self.take_slots(warp, wants, &mut got);
         let mut answers = got.iter();
         let (mut changed, mut staged) = (false, 0);
         for bit in bits(wants) {
@@ -98,36 +82,71 @@ impl Initiator {
                     lane.ticket = Some(ticket);
                     continue;
                 }
-                // Its own slot is free while none of its commands is under way.
+                // A lane may use its own slot again when all its commands are answered.
                 Got::Nothing if sends && lane.issued == lane.done => lane.head,
                 Got::Nothing if sends => continue,
                 Got::Nothing => NONE,
             };
             changed = true;
             if begins {
-                lane.head = cid;
-                lane.ticket = None;
-                if lane.request.is_write {
-                    lane.outcome.sequence = self.next_sequence;
-                    self.next_sequence += u64::from(lane.parts(&self.volume, lane.request.blocks));
-                }
+                self.begin_with(number, cid);
             }
-            self.retries += u32::from(target.is_elsewhere);
-            if let (true, Some(ssd)) = (sends, target.ssd) {
-                let sqe = lane.capsule(&self.volume, cid);
-                let of = u16::try_from(number).expect("below 128");
-                self.commands[usize::from(cid)] = Command { sqe, lane: of, ssd: Some(ssd) };
-                (lane.staged, lane.ssd) = (cid, ssd);
+            if self.stage_command(number, cid, &target) {
                 staged |= 1 << bit;
-            } else {
-                lane.end_command(lane.missing(&self.volume, &target), 0, 0);
             }
-            lane.advance(&self.volume);
             self.look(number);
         }
         self.got = got;
         self.commit(warp, staged, host);
         changed
+    }
+
+    /// Where the next command of each lane goes, and the slots that the lanes get for them.
+    fn take_slots(&mut self, warp: usize, wants: u32, got: &mut Vec<Got>) -> [Option<Target>; LANES] {
+        let mut targets = [None; LANES];
+        self.wishes.clear();
+        for bit in bits(wants) {
+            let number = warp * LANES + bit;
+            let lane = &self.lanes[number];
+            let hint = u32::try_from(number).expect("below 128");
+            let target = lane.place(&self.volume, &self.gates, hint);
+            targets[bit] = Some(target);
+            if lane.head == NONE {
+                self.wishes.push(lane.ticket.map_or(Wish::Ticket, Wish::Has));
+            } else if target.sends() {
+                self.wishes.push(Wish::Spare);
+            }
+        }
+        self.slots.take(warp, &self.wishes, got);
+        targets
+    }
+
+    /// A lane's request begins, with its first slot. A write takes the numbers of its stamps.
+    fn begin_with(&mut self, number: usize, cid: u8) {
+        let lane = &mut self.lanes[number];
+        lane.head = cid;
+        lane.ticket = None;
+        if lane.request.is_write {
+            lane.outcome.sequence = self.next_sequence;
+            self.next_sequence += u64::from(lane.parts(&self.volume, lane.request.blocks));
+        }
+    }
+
+    /// Stages a lane's next command, or ends it where no SSD can have it. Returns whether it is staged.
+    fn stage_command(&mut self, number: usize, cid: u8, target: &Target) -> bool {
+        let lane = &mut self.lanes[number];
+        self.retries += u32::from(target.is_elsewhere);
+        let ssd = target.ssd.filter(|_| target.sends());
+        if let Some(ssd) = ssd {
+            let sqe = lane.capsule(&self.volume, cid);
+            let of = u16::try_from(number).expect("below 128");
+            self.commands[usize::from(cid)] = Command { sqe, lane: of, ssd: Some(ssd) };
+            (lane.staged, lane.ssd) = (cid, ssd);
+        } else {
+            lane.end_command(lane.missing(&self.volume, target), 0, 0);
+        }
+        lane.advance(&self.volume);
+        ssd.is_some()
     }
 
     /// Sends what the lanes `staged` of a warp have staged.
@@ -147,7 +166,7 @@ impl Initiator {
         host.send(ssd, index, is_signalled, &self.commands[usize::from(cid)].sqe);
     }
 
-    /// Notes what a lane waits for now.
+    /// Notes what a lane waits for.
     fn look(&mut self, number: usize) {
         let lane = &self.lanes[number];
         let (warp, bit) = (&mut self.warps[number / LANES], 1 << (number % LANES));
@@ -159,8 +178,8 @@ impl Initiator {
         }
     }
 
-    /// Takes up to 32 entries of the completion queue: responses first, then failed queue pairs; then waiting
-    /// commands of those SSDs.
+    /// Takes up to 32 entries of the completion queue. It handles responses first, then failed queue pairs,
+    /// then waiting commands of these SSDs.
     fn take_completions(&mut self, host: &mut impl Host) {
         let mut touched = 0u64;
         let mut failed = 0;
@@ -211,13 +230,13 @@ impl Initiator {
         if cid != self.lanes[number].head {
             self.slots.give(cid);
         }
-        // DW0 and DW1 say something of a failure only.
+        // DW0 and DW1 have a meaning only after a failure.
         let (dw0, dw1) = if status == 0 { (0, 0) } else { (dw0, dw1) };
         self.lanes[number].end_command(status, dw0, dw1);
         self.look(number);
     }
 
-    /// A queue pair has failed: everything in flight on it ends with the cause.
+    /// A queue pair has failed: every command in flight on it ends with `cause`.
     fn break_queue(&mut self, ssd: u16, cause: u32) {
         if !self.gates[usize::from(ssd)].close(QP_BROKEN | cause) {
             return;
@@ -229,7 +248,7 @@ impl Initiator {
         }
     }
 
-    /// `io_finished`.
+    /// Does the work of `io_finished`.
     fn finish(&mut self, warp: usize, host: &mut impl Host) {
         let finishes = std::mem::take(&mut self.warps[warp].finishes);
         for bit in bits(finishes) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The slots of a channel, as `slots.cuh` hands them out to the lanes of a warp that call together.
+//! The slots of a channel, given to the lanes of a warp as `slots.cuh` does when they call together.
 
 use super::{LANES, SLOTS};
 
@@ -7,29 +7,29 @@ const WORDS: usize = SLOTS / 32;
 const ALL: u32 = 128;
 const _: () = assert!(ALL as usize == SLOTS && LANES == 32, "words of 32 bits");
 
-/// What a lane wants (`slot_wish`).
+/// The slot that a lane asks for (`slot_wish`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Wish {
-    /// A first slot: it draws a ticket.
+    /// A first slot. The lane draws a ticket.
     Ticket,
-    /// A first slot: it has this ticket from an earlier call.
+    /// A first slot. The lane has this ticket from an earlier call.
     Has(u32),
-    /// A slot that no ticket waits for.
+    /// A further slot, if no ticket waits for it.
     Spare,
 }
 
-/// What a lane gets.
+/// Result for a lane.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Got {
-    /// This slot.
+    /// The lane gets this slot.
     Slot(u8),
-    /// None; a lane that waits for its first slot has this ticket.
+    /// No slot. The lane waits for its first one with this ticket.
     Ticket(u32),
-    /// None.
+    /// No slot.
     Nothing,
 }
 
-/// A bit for each slot that is taken, and the two counters of tickets, which wrap.
+/// A bitmap of the slots that are taken, and the two counters of tickets, which wrap.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
     taken: [u32; WORDS],
@@ -48,7 +48,8 @@ fn some_of(mask: u32, n: u32) -> u32 {
 }
 
 impl Slots {
-    /// A slot for each lane that wishes one, in the order of the lanes. The search begins at word `first`.
+    /// Gives a slot to each lane that asks for one, in the order of the lanes. The search begins at word
+    /// `first`.
     pub(super) fn take(&mut self, first: usize, wishes: &[Wish], got: &mut Vec<Got>) {
         got.clear();
         for wish in wishes {
@@ -84,7 +85,7 @@ impl Slots {
         }
     }
 
-    /// The lowest free slot of the words from `word` on, which goes round once and ends before `first`.
+    /// The lowest free slot, in the words from `word` on. The search wraps once and ends before `first`.
     fn lowest(&mut self, word: &mut usize, first: usize) -> Option<u8> {
         while *word < first + WORDS {
             let bits = &mut self.taken[*word % WORDS];

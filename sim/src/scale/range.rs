@@ -4,12 +4,12 @@
 use crate::Usage;
 use std::str::FromStr;
 
-/// A number, or one after the other from `first` to `last`, each twice the one before.
+/// One number, or the numbers from `first` to `last`, each twice the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range {
     /// The first.
     pub first: usize,
-    /// The last, which is there even where doubling passes it over.
+    /// The last. It belongs to the range even if doubling passes it.
     pub last: usize,
 }
 

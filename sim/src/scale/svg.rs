@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rows as curves: one over the clients for each number of SSDs, or the other way round. Drawn here, of
-//! whole numbers, so that the files of a seed are the same bytes on every machine.
+//! The rows as curves: one over the clients for each number of SSDs, or the other way round. The drawing uses
+//! whole numbers, so that the files of a seed have the same bytes on every machine.
 
 use super::Row;
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use std::fmt::Write as _;
 
 const WIDTH: u64 = 640;
 const HEIGHT: u64 = 400;
-/// Room for the words at the left, and around the other sides.
+/// Space for the labels at the left, and around the other sides.
 const LEFT: u64 = 70;
 const EDGE: u64 = 40;
 const COLOURS: [&str; 6] = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf"];
 
-/// A figure: its words, and what it shows of a row.
+/// A figure: its labels, and the value of a row that it shows.
 struct Figure {
     name: &'static str,
     title: &'static str,
@@ -25,7 +25,7 @@ const FIGURES: [Figure; 2] = [
     Figure { name: "latency.svg", title: "p99 latency, us", value: |row| row.p99_ns / 1000 },
 ];
 
-/// Curves by the names of their files.
+/// The curves, each with the name of its file.
 pub fn curves(rows: &[Row]) -> Vec<(&'static str, String)> {
     FIGURES.iter().map(|figure| (figure.name, draw(figure, rows))).collect()
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 const HEAD: &str = "clients,ssds,nodes,replicas,rw,bs,zipf_permille,iodepth,requests,iops,mb_per_s,ssds_iops,wires_iops,\
     share_permille,p50_ns,p99_ns,p999_ns,max_ns,load_permille,steps,trace\n";
 
-/// The rows, one a line, behind a line of names. An empty field: nothing limits it.
+/// A line of names, then a line for each row. An empty field means that nothing limits the value.
 pub fn csv(rows: &[Row]) -> String {
     let mut text = HEAD.to_owned();
     for row in rows {

@@ -5,7 +5,7 @@ use crate::trace::{Run, Sent};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles it.
+/// Compiles the program.
 pub(crate) fn build() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("twin");
@@ -25,7 +25,7 @@ pub(crate) fn build() -> PathBuf {
     program
 }
 
-/// Plays traces. Returns the runs in their order.
+/// Plays traces. Returns their runs in order.
 pub(crate) fn play(program: &Path, text: String) -> impl Iterator<Item = Run> {
     let traces = program.with_extension("traces");
     std::fs::write(&traces, text).expect("it is written");

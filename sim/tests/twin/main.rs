@@ -19,14 +19,14 @@ use gnstor_base::testing::deadline;
 use std::collections::HashMap;
 use trace::{Run, Trace};
 
-/// Seeds of the short form.
+/// Number of seeds in the short form of the test.
 const TRACES: u64 = 25;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Sequences as the device drew them, and the twin's for the same parts.
+/// Pairs of sequences that stand for the same part of a write: one of the device, one of the twin.
 #[derive(Default)]
 struct Names {
     twins: HashMap<u64, u64>,
@@ -34,14 +34,14 @@ struct Names {
 }
 
 impl Names {
-    /// Whether the two may be one sequence: neither was taken for another one before.
+    /// Whether the two sequences can be the same part: neither was paired with another one before.
     fn agree(&mut self, device: u64, twin: u64) -> bool {
         *self.twins.entry(device).or_insert(twin) == twin
             && *self.devices.entry(twin).or_insert(device) == device
     }
 }
 
-/// The first difference of a run, in words.
+/// The first difference between two runs, as a sentence.
 fn difference(names: &mut Names, twin: &Run, device: &Run) -> Option<String> {
     for (ssd, (twins, devices)) in twin.sent.iter().zip(&device.sent).enumerate() {
         for at in 0..twins.len().max(devices.len()) {

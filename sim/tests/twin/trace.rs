@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A trace: what one channel is asked for and what it hears, drawn from a seed, and what the twin does.
+//! A trace, drawn from a seed: the requests and completions of one channel, and what the twin does.
 
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::{FleetMap, Rows as _, mix64};
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use zerocopy::IntoBytes as _;
 
-/// Reasons of refusals: of each kind that the headers tell apart, and others.
+/// Reasons of refusals: one of each kind that the headers distinguish, and others.
 const REASONS: [u32; 10] = [1, 2, 8, 9, 11, 13, 17, 40, 42, 90];
 
 /// A SEND.
@@ -48,7 +48,7 @@ impl Sent {
     }
 }
 
-/// What happens in one run: the SENDs on each queue pair; status, DW0 and DW1 of each lane's ends.
+/// What happens in one run: the SENDs on each queue pair, and status, DW0 and DW1 of each lane's ends.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Run {
     pub(crate) sent: [Vec<Sent>; 8],
@@ -65,7 +65,7 @@ impl Run {
     }
 }
 
-/// How often the traces came to something that a comparison is worth.
+/// Counts how often the traces reached the cases that matter.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Seen {
     sent: usize,
@@ -97,13 +97,13 @@ impl Seen {
     }
 }
 
-/// The lanes' requests and the commands on the wire.
+/// The lanes' requests, and the commands on the wire.
 struct Outside {
     asks: Vec<VecDeque<Request>>,
     run: Run,
-    /// Command ids that were sent and not answered, by SSD.
+    /// For each SSD: ids of the commands that were sent and not answered.
     unanswered: Vec<Vec<u16>>,
-    /// Signalled SENDs that are not retired, by SSD.
+    /// For each SSD: signalled SENDs that are not retired.
     unretired: Vec<VecDeque<u16>>,
 }
 
@@ -135,7 +135,7 @@ pub(crate) struct Trace {
     pub(crate) seen: Seen,
 }
 
-/// What a trace is drawn from.
+/// The generator of a trace.
 struct Maker {
     dice: Dice,
     text: String,
@@ -143,16 +143,17 @@ struct Maker {
     outside: Outside,
     ssds: u32,
     lanes: u32,
-    /// Most blocks of a request.
+    /// Largest number of blocks in a request.
     most: u32,
-    /// One answer in so many is a refusal; 0: none.
+    /// One in this many answers is a refusal; 0: none.
     refuse_1_of: u32,
-    /// One step in so many breaks a queue pair; 0: none.
+    /// One in this many steps breaks a queue pair; 0: none.
     break_1_of: u32,
     is_broken: Vec<bool>,
-    /// The warp's lanes touch the channel in turn.
+    /// The warp's lanes use the channel one after the other.
     alone: bool,
-    /// Of two refusals of one request in one pass, lanes that do not take turns note either one first.
+    /// Whether answers may be refusals. If two refusals of one request arrive in one pass, lanes that do not
+    /// take turns may note either one first.
     may_refuse: bool,
     asks_left: u32,
     seen: Seen,
@@ -221,7 +222,7 @@ impl Trace {
 }
 
 impl Maker {
-    /// Steps until all requests have ended.
+    /// Makes runs until all requests have ended.
     fn runs(&mut self) -> Vec<Run> {
         let mut runs = Vec::new();
         while self.asks_left > 0 || self.twin.in_flight() > 0 {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a hostile client does.
+//! The attacks of a hostile client.
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which waits in real time")]
 
 use crate::frames::{self, kind};
@@ -14,34 +14,36 @@ use std::time::{Duration, Instant};
 /// Kinds of attacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attack {
-    /// A recorded conversation with flipped bits.
+    /// A recorded conversation in which bits are flipped.
     Bent,
-    /// Its frames in any order, repeated, cut, and with other lengths.
+    /// The frames of a conversation in any order, repeated, cut, and with other lengths.
     Shuffled,
-    /// Ends of transfers that are not its own to end: other tags, other connections, twice, with data.
+    /// Ends of transfers that the client may not end: with other tags, for other connections, twice, with
+    /// data.
     Tags,
-    /// Queue pairs whose Connect never comes, or comes without its data.
+    /// Queue pairs on which Connect is never sent, or is sent without its data.
     Connects,
-    /// Connections without a byte, or with half a frame.
+    /// Connections on which nothing is sent, or half a frame.
     Silent,
-    /// Commands whose answers are never read.
+    /// Commands whose answers the client never reads.
     Deaf,
     /// Any 64 bytes as commands.
     Capsules,
-    /// Connections that come and go.
+    /// Connections that open and close.
     Flicker,
-    /// Admin queues by the thousand that prove nothing.
+    /// Thousands of admin queues whose host proves nothing.
     Unproven,
     /// Good frames, a byte at a time on many connections, so that each frame takes a second or longer.
     Slow,
-    /// First messages of TLS handshakes that do not go on. To a port without TLS they are no frames.
+    /// First messages of TLS handshakes that the client does not continue. A port without TLS cannot decode
+    /// them as frames.
     Hellos,
-    /// Commands of a client that has rights to a volume, with every rule of transfers broken.
+    /// Commands of a client that has rights to a volume. They break every rule of transfers.
     Insider,
 }
 
 impl Attack {
-    /// All of them.
+    /// All kinds of attacks.
     pub const ALL: [Self; 12] = [
         Self::Bent,
         Self::Shuffled,
@@ -58,36 +60,36 @@ impl Attack {
     ];
 }
 
-/// Connections of a slow attack, and bytes that each sends.
+/// Number of connections of a slow attack.
 const SLOW: usize = 64;
 const SLOW_BYTES: usize = 256;
 /// Pause between two bytes of a connection: a Send takes a third of a second, a Connect with its data longer.
 const PACE: Duration = Duration::from_millis(4);
 
-/// How much was done.
+/// Counts of the attacks' results.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Tally {
-    /// Attacks begun, by their place in [`Attack::ALL`].
+    /// Number of attacks of each kind, in the order of [`Attack::ALL`].
     pub attacks: [u64; Attack::ALL.len()],
     /// Frames sent.
     pub frames: u64,
-    /// Attacks that the array ended by closing the connection, or whose connection it refused.
+    /// Attacks that the array ended: it closed the connection, or refused it.
     pub ended: u64,
-    /// Attacks to which the array gave no queue: they could do nothing.
+    /// Attacks that got no queue from the array, so they could do nothing.
     pub refused: u64,
     /// Commands of the insider that succeeded.
     pub succeeded: u64,
 }
 
 impl Attack {
-    /// The attack with this name, as `Debug` writes it.
+    /// The attack with this name, as `Debug` prints it.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|attack| format!("{attack:?}").eq_ignore_ascii_case(name))
     }
 }
 
-/// Attacks the array for so long, in one way or in all: a function of the seed, as far as the array's answers
-/// are. Where no insider is known, that attack is left out.
+/// Attacks the array for this time, in one way or in all. Given the same answers of the array, the seed
+/// determines all that is sent. Without an insider, the insider's attack is left out.
 pub fn run(
     address: SocketAddr,
     seed: u64,
@@ -155,7 +157,7 @@ struct Attacker<'a> {
     frames: u64,
     /// Commands of the insider that succeeded.
     succeeded: u64,
-    /// The array gave it no queue.
+    /// The array gave the attack no queue.
     refused: bool,
 }
 
@@ -165,7 +167,7 @@ impl Attacker<'_> {
         talk.send(bytes)
     }
 
-    /// Takes what the array says for a moment.
+    /// Reads for a moment what the array sends.
     fn listen(&mut self, talk: &mut Talk) -> std::io::Result<()> {
         let wait = Duration::from_millis(u64::from(self.random.word() % 3));
         while talk.receive(wait)?.is_some() {}
@@ -178,7 +180,8 @@ impl Attacker<'_> {
         for (i, frame) in self.recorded.iter().enumerate() {
             let mut frame = frame.clone();
             if i == victim || self.random.below(16) == 0 {
-                // The length stays: beyond it the stream would only wait.
+                // The length field stays as it is: with a larger length the array would only wait for more
+                // bytes.
                 let at = 4 + self.random.below(frame.len() - 4);
                 frame[at] ^= 1 << self.random.below(8);
             }
@@ -208,7 +211,7 @@ impl Attacker<'_> {
         if self.refused {
             return Ok(());
         }
-        // An array that asks for a proof moves nothing else before it.
+        // An array that asks for a proof lets a client do nothing before the proof.
         talk.post(1, connect_command(0))?;
         while let Some(got) = talk.receive(Duration::from_millis(100))? {
             if !matches!(got.kind, kind::TO_OWNER | kind::FROM_OWNER) {
@@ -303,8 +306,8 @@ impl Attacker<'_> {
         Ok(())
     }
 
-    /// Each queue has a controller until its time to prove its host is over, or a while longer where the SSD
-    /// asks for no proof.
+    /// Each queue has a controller until the time for its host's proof is over. If the SSD asks for no proof,
+    /// it has one for a while longer.
     fn unproven(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
         if held.len() > 200 {
             held.clear();
@@ -313,7 +316,7 @@ impl Attacker<'_> {
         for conn in 1..=512 {
             self.frames += 2;
             if !talk.open(conn, 0, 0)? {
-                // The host has its part: from the beginning.
+                // The host has as many queues as it may have, so it drops all and begins again.
                 held.clear();
                 return Ok(());
             }
@@ -324,7 +327,7 @@ impl Attacker<'_> {
         Ok(())
     }
 
-    /// A stream that brings a byte in each turn costs the array a look each time.
+    /// A stream that brings one byte at a time makes the array look at it each time.
     fn slow(&mut self) -> std::io::Result<()> {
         let stream: Vec<u8> = self.recorded.iter().flatten().copied().take(SLOW_BYTES).collect();
         let mut talks = Vec::with_capacity(SLOW);

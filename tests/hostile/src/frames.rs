@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Frames by hand: `u32 length of the rest | u8 type | u32 connection | fields`.
+//! Frames built by hand: `u32 length of the rest | u8 type | u32 connection | fields`.
 
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
@@ -27,17 +27,17 @@ pub struct Got {
     pub kind: u8,
     /// Connection.
     pub conn: u32,
-    /// The rest.
+    /// The fields of the frame.
     pub fields: Vec<u8>,
 }
 
 impl Got {
-    /// Half a word of the fields; none where they are shorter.
+    /// 16 bits of the fields at offset `at`; `None` if the fields are shorter.
     pub fn half(&self, at: usize) -> Option<u16> {
         self.fields.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
     }
 
-    /// A word of the fields; 0 where they are shorter.
+    /// 32 bits of the fields at offset `at`; 0 if the fields are shorter.
     pub fn word(&self, at: usize) -> u32 {
         let bytes = self.fields.get(at..).and_then(|rest| rest.first_chunk());
         bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
@@ -51,7 +51,7 @@ pub fn frame(kind: u8, conn: u32, fields: &[&[u8]]) -> Vec<u8> {
     [&length.to_le_bytes()[..], &[kind], &conn.to_le_bytes(), &fields].concat()
 }
 
-/// Connect with SSD `ssd`.
+/// A Connect frame for SSD `ssd`.
 pub fn connect(conn: u32, ssd: u16, request: &CmRequest) -> Vec<u8> {
     frame(kind::CONNECT, conn, &[&ssd.to_le_bytes(), request.as_bytes()])
 }
@@ -66,7 +66,7 @@ pub fn done(conn: u32, tag: u32, status: u32, data: &[u8]) -> Vec<u8> {
     done_with(conn, tag, status, sum_of(data), data)
 }
 
-/// The same with any sum.
+/// As [`done`], with any sum.
 pub fn done_with(conn: u32, tag: u32, status: u32, sum: u32, data: &[u8]) -> Vec<u8> {
     frame(kind::DONE, conn, &[&tag.to_le_bytes(), &status.to_le_bytes(), &sum.to_le_bytes(), data])
 }
@@ -76,7 +76,7 @@ pub fn close(conn: u32) -> Vec<u8> {
     frame(kind::CLOSE, conn, &[])
 }
 
-/// The block sum of data with zeros behind it.
+/// The block sum of data that is padded with zeros.
 pub fn sum_of(data: &[u8]) -> u32 {
     let mut block = [0; BLOCK_BYTES as usize];
     let bytes = data.len().min(block.len());

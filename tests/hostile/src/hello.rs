@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The first message of a TLS 1.3 handshake, made by hand. The array answers it with a key exchange and a
-//! signature, and the client has spent nothing.
+//! The first message of a TLS 1.3 handshake, built by hand. The array answers it with a key exchange and a
+//! signature, while the client spends almost nothing.
 
 #![expect(clippy::big_endian_bytes, reason = "lengths of TLS are big-endian")]
 
 use crate::random::Random;
 
-/// An extension: its number, and what it holds.
+/// An extension: its number and its body.
 fn extension(number: u16, body: &[u8]) -> Vec<u8> {
     [&number.to_be_bytes()[..], &short(body.len()), body].concat()
 }
@@ -15,7 +15,7 @@ fn short(length: usize) -> [u8; 2] {
     u16::try_from(length).expect("a short message").to_be_bytes()
 }
 
-/// A ClientHello with a key share of x25519 that belongs to no private key.
+/// A ClientHello. Its key share of x25519 belongs to no private key.
 pub fn client_hello(random: &mut Random) -> Vec<u8> {
     let share = [&[0x00, 0x24, 0x00, 0x1D, 0x00, 0x20][..], &random.bytes(32)].concat();
     let extensions = [
@@ -28,7 +28,7 @@ pub fn client_hello(random: &mut Random) -> Vec<u8> {
         extension(0x0033, &share),
     ]
     .concat();
-    // The version of old, no session, TLS_AES_128_GCM_SHA256, no compression.
+    // Version field of TLS 1.2, no session, TLS_AES_128_GCM_SHA256, no compression.
     let body = [&[0x03, 0x03][..], &random.bytes(32), &[0, 0, 2, 0x13, 0x01, 1, 0]].concat();
     let body = [&body[..], &short(extensions.len()), &extensions].concat();
     let message = [&[0x01, 0][..], &short(body.len()), &body].concat();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client with rights to a volume of its own, which breaks every rule of its transfers.
+//! A client with rights to its own volume, which breaks every rule of transfers.
 
 use crate::frames::{self, Got, kind};
 use crate::random::Random;
@@ -10,11 +10,11 @@ use gnstor_proto::nvme::{self, KeyedSgl, ReadWrite, Sqe};
 use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
 use std::time::Duration;
 
-/// Most blocks of one command.
+/// Largest number of blocks in one command.
 const MOST_BLOCKS: usize = 8;
-/// Commands of one attack.
+/// Number of commands in one attack.
 const COMMANDS: usize = 128;
-/// Where a block's data are in the memory that the array may reach.
+/// Offset of the data blocks in the memory that the array may reach.
 const DATA_AT: usize = 4096;
 
 /// A client, and the volume that it may write to.
@@ -26,7 +26,7 @@ pub struct Insider {
     pub vid: Vid,
     /// Blocks of the volume.
     pub blocks: u32,
-    /// Epoch of its write lease.
+    /// Epoch of the client's write lease.
     pub lease_epoch: u32,
     /// Epoch of the fleet map.
     pub map_epoch: u32,
@@ -47,7 +47,7 @@ impl std::str::FromStr for Insider {
 }
 
 impl Insider {
-    /// One command: mostly what the rules allow, sometimes another volume, map, block or lease.
+    /// One command. Mostly the rules allow it; sometimes it has another volume, map, block or lease.
     fn command(self, random: &mut Random) -> Sqe {
         let opcodes = [
             nvme::io::READ,
@@ -72,7 +72,7 @@ impl Insider {
             blocks: u32::try_from(blocks).expect("eight"),
             fua: random.below(8) == 0,
             map_epoch,
-            // Low numbers come again, high ones are new.
+            // Low sequences repeat, high ones are new.
             stamp: Stamp { lease_epoch, sequence: u64::from(random.word() % 4096) },
         };
         fields.encode(&mut sqe);
@@ -81,7 +81,7 @@ impl Insider {
         sqe
     }
 
-    /// Ends a transfer, by the rules or not.
+    /// Ends a transfer, as the rules say or otherwise.
     fn answer(talk: &mut Talk, got: &Got, random: &mut Random) -> std::io::Result<u64> {
         if !matches!(got.kind, kind::TO_OWNER | kind::FROM_OWNER) {
             return Ok(0);
@@ -92,7 +92,7 @@ impl Insider {
         let data = random.bytes(bytes);
         let right = frames::done(conn, tag, 0, &data);
         let ends = match random.below(12) {
-            // Early, and then once more with what was asked for.
+            // Ends the transfer too early, and then once more correctly.
             0 => vec![frames::done(conn, tag, 0, &[]), right],
             1 => vec![right.clone(), right.clone(), right],
             2 => vec![frames::done_with(conn, tag, 0, random.word(), &data)],
@@ -107,11 +107,11 @@ impl Insider {
         Ok(ends.len() as u64)
     }
 
-    /// Commands by the rules and against them. Returns the frames that were sent, and how many commands
-    /// succeeded. No frame: the array took no queue of this client.
+    /// Sends commands that keep the rules, and commands that break them. Returns the frames that were sent,
+    /// and the number of commands that succeeded. Without any frame the array refused this client a queue.
     ///
     /// # Errors
-    /// The operating system's; the end of the stream.
+    /// An error of the operating system, or the end of the stream.
     pub fn attack(self, talk: &mut Talk, ssd: u16, random: &mut Random) -> std::io::Result<(u64, u64)> {
         talk.client = self.client;
         if !talk.open(1, ssd, 0)? {

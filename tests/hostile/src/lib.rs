@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A client that keeps no rules. It writes the frames of `docs/formats-hca.md` by hand and uses nothing of
-//! the product but the byte formats of `gnstor-proto`.
+//! A client that keeps no rules. It builds the frames of `docs/formats-hca.md` by hand. Of the product it
+//! uses only the byte formats of `gnstor-proto`.
 //!
 //! ```text
 //!   Talk::conversation --> recorded frames --> attacks::run: bent, shuffled, cut, repeated, never read, ...
 //!                              |    insider: commands of a client that has rights
-//!                              `--> corpus/conversation.bin --> mutate: what the fuzz targets are given
+//!                              `--> corpus/conversation.bin --> mutate: inputs of the fuzz targets
 //! ```
-//! What it does not do: it judges nothing. A test runs an honest load beside it and looks at that.
+//! It does not judge the results: a test runs an honest load beside it and checks that.
 
 pub mod attacks;
 #[cfg(test)]

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor-hostile [--as INSIDER] ADDRESS SECONDS SEED [ATTACK]`: attacks the array that listens there, also
-//! as a client that has rights, where it asks for no proof (`CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH`).
+//! `gnstor-hostile [--as INSIDER] ADDRESS SECONDS SEED [ATTACK]`: attacks the array that listens at the
+//! address. With an insider (`CLIENT,VOLUME,BLOCKS,LEASE_EPOCH,MAP_EPOCH`) it also attacks as a client with
+//! rights; for that the array must ask for no proof.
 //! `gnstor-hostile record ADDRESS FILE`: writes a conversation that keeps the rules as a corpus file.
-//! `gnstor-hostile hold ADDRESS COUNT SECONDS`: keeps so many connections open without a byte.
+//! `gnstor-hostile hold ADDRESS COUNT SECONDS`: keeps this number of connections open and sends nothing.
 
 use gnstor_hostile::attacks::{Attack, run};
 use gnstor_hostile::mutate::file_of;
@@ -69,7 +70,7 @@ fn record(address: &str, file: &str) -> ExitCode {
     }
 }
 
-/// Prints a line when all connections are there, and ends after so many seconds.
+/// Prints a line when all connections are open, and ends after this number of seconds.
 fn hold(address: &str, count: &str, seconds: &str) -> ExitCode {
     let parsed = address.parse::<SocketAddr>().ok().zip(count.parse::<usize>().ok());
     let Some(((address, count), seconds)) = parsed.zip(seconds.parse().ok()) else {

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fuzzing without a fuzzer's tools: inputs of a corpus, bent as a seed says.
+//! Fuzzing without the tools of a fuzzer: inputs of a corpus, mutated as a seed says.
 //!
-//! `GNSTOR_FUZZ_SECONDS` sets how long a target goes on, `GNSTOR_FUZZ_SEED` the seed that it begins with. The
-//! same seed bends the same inputs in the same way.
+//! `GNSTOR_FUZZ_SECONDS` sets how long a target runs, and `GNSTOR_FUZZ_SEED` its first seed. The same seed
+//! mutates the same inputs in the same way.
 #![expect(clippy::disallowed_methods, reason = "how long to go on is a matter of the wall clock")]
 
 use crate::random::Random;
 use std::time::Instant;
 
-/// Longest input that comes of a shorter one.
+/// Largest size to which a mutation lengthens an input.
 const LONGEST: usize = 1 << 16;
-/// Numbers at which code takes another way.
+/// Numbers at which code often changes its behaviour.
 const EDGES: [u32; 10] = [0, 1, 0x7F, 0x80, 0xFF, 0x0FFF, 0x1000, 0xFFFF, 0x7FFF_FFFF, 0xFFFF_FFFF];
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs at least so many seeds, and more for as long as the environment says. Returns how many ran.
+/// Runs at least `least` seeds, and more while the time of the environment lasts. Returns the number of
+/// seeds.
 pub fn seeds(least: u64, mut run: impl FnMut(u64)) -> u64 {
     let (first, seconds) =
         (number("GNSTOR_FUZZ_SEED").unwrap_or(0), number("GNSTOR_FUZZ_SECONDS").unwrap_or(0));
@@ -34,10 +35,10 @@ pub fn seeds(least: u64, mut run: impl FnMut(u64)) -> u64 {
     count
 }
 
-/// An input of the corpus, bent one to four times.
+/// An input of the corpus, mutated one to four times.
 ///
 /// # Panics
-/// The corpus is empty.
+/// If the corpus is empty.
 pub fn bent(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut input = corpus[random.below(corpus.len())].clone();
     for _ in 0..=random.below(4) {
@@ -81,10 +82,10 @@ fn bend(random: &mut Random, corpus: &[Vec<u8>], input: &mut Vec<u8>) {
     input.truncate(LONGEST);
 }
 
-/// A corpus file: inputs one after the other, each behind its length of 4 bytes, little-endian.
+/// Splits a corpus file. Each input follows its length of 4 bytes, little-endian.
 ///
 /// # Panics
-/// It is not that.
+/// If the file has another form.
 pub fn inputs(file: &[u8]) -> Vec<Vec<u8>> {
     let mut rest = file;
     let mut inputs = Vec::new();
@@ -101,7 +102,7 @@ pub fn inputs(file: &[u8]) -> Vec<Vec<u8>> {
 /// The bytes of a corpus file with these inputs.
 ///
 /// # Panics
-/// An input of 4 GiB.
+/// If an input has 4 GiB or more.
 pub fn file_of(inputs: &[Vec<u8>]) -> Vec<u8> {
     let length = |input: &Vec<u8>| u32::try_from(input.len()).expect("far shorter").to_le_bytes();
     inputs.iter().flat_map(|input| [&length(input)[..], input].concat()).collect()

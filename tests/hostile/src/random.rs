@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Numbers that a seed fixes.
+//! Random numbers from a seed.
 
 /// A generator (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -17,7 +17,7 @@ impl Random {
         gnstor_proto::placement::mix64(self.0)
     }
 
-    /// A number below `bound`, which is not 0.
+    /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.draw() % bound as u64).expect("below a usize")
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A TCP connection to an array, and a conversation over it that keeps the rules. Its frames are recorded.
+//! A TCP connection to an array that records its frames, and a conversation that keeps the rules.
 #![expect(clippy::disallowed_methods, reason = "a program of its own, which waits in real time")]
 
 use crate::frames::{self, Got, kind};
@@ -25,14 +25,14 @@ pub struct Talk {
     inbox: Vec<u8>,
     /// Frames sent.
     pub sent: Vec<Vec<u8>>,
-    /// What the array may read and write.
+    /// Memory that the array may read and write.
     memory: Vec<u8>,
-    /// Who it says it is.
+    /// The client that it claims to be.
     pub client: ClientId,
     cid: u16,
 }
 
-/// A queue pair's request, so deep.
+/// A connection request for queue `qid` with `depth` entries.
 pub fn request(qid: u16, depth: u16) -> CmRequest {
     CmRequest {
         qid: qid.into(),
@@ -56,10 +56,10 @@ impl Talk {
         Ok(Self { stream, inbox: Vec::new(), sent: Vec::new(), memory: vec![0; 16 << 10], client, cid: 0 })
     }
 
-    /// Sends bytes that need not be a frame.
+    /// Sends bytes, which need not be a frame.
     ///
     /// # Errors
-    /// The operating system's; also when the array takes nothing for half a second.
+    /// An error of the operating system; also if the array takes nothing for half a second.
     pub fn send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -70,10 +70,10 @@ impl Talk {
         Ok(())
     }
 
-    /// The next frame of the array within this time.
+    /// The next frame of the array, if it comes within this time.
     ///
     /// # Errors
-    /// The operating system's; the end of the stream.
+    /// An error of the operating system, or the end of the stream.
     pub fn receive(&mut self, within: Duration) -> std::io::Result<Option<Got>> {
         let until = Instant::now() + within;
         loop {
@@ -114,7 +114,7 @@ impl Talk {
         }
     }
 
-    /// Waits for a frame of this kind and connection, and answers transfers meanwhile.
+    /// Waits for a frame of this kind and connection. Meanwhile it answers transfers.
     fn until(&mut self, kind: u8, conn: u32) -> std::io::Result<Option<Got>> {
         let end = Instant::now() + ANSWER;
         while let Some(got) = self.receive(end.saturating_duration_since(Instant::now()))? {
@@ -126,18 +126,18 @@ impl Talk {
         Ok(None)
     }
 
-    /// Opens a queue pair; whether the array took it.
+    /// Opens a queue pair. Returns whether the array accepted it.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn open(&mut self, conn: u32, ssd: u16, qid: u16) -> std::io::Result<bool> {
         self.open_with(conn, ssd, &request(qid, 32))
     }
 
-    /// The same with a request of the caller's.
+    /// As [`Self::open`], with a request of the caller's.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn open_with(&mut self, conn: u32, ssd: u16, request: &CmRequest) -> std::io::Result<bool> {
         self.record(frames::connect(conn, ssd, request))?;
         Ok(self.until(kind::ACCEPT, conn)?.is_some_and(|got| got.half(0) == Some(0)))

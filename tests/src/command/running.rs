@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver};
 
-/// A process that runs until it is told to end, and the JSON objects that it prints meanwhile.
+/// A process that runs until it is told to end, and the JSON objects that it prints until then.
 #[derive(Debug)]
 pub struct Running {
     child: Guard,
@@ -22,7 +22,7 @@ impl Running {
         Self::start_through(&[], args)
     }
 
-    /// Starts it by a command that becomes it, such as `ip netns exec NAME`.
+    /// Starts `gnstor` through another command that executes it, such as `ip netns exec NAME`.
     fn start_through(through: &[&str], args: &[&str]) -> Self {
         let gnstor = GNSTOR.to_str().expect("a path of UTF-8");
         let (first, rest) = through.split_first().unwrap_or((&gnstor, &[]));
@@ -57,13 +57,13 @@ impl Running {
         Self { child, objects: Mutex::new(objects), complaints: Mutex::new(complaints) }
     }
 
-    /// The next object that it prints.
+    /// The next object that the process prints.
     pub fn object(&self) -> Value {
         let next = self.objects.lock().expect("no panic while held").recv_timeout(LIMIT);
         next.unwrap_or_else(|e| panic!("it says nothing ({e}); {:?}", self.complaints()))
     }
 
-    /// What it says on standard error until that is closed.
+    /// The lines that the process writes to standard error until it closes that.
     fn last_words(&self) -> Vec<String> {
         let complaints = self.complaints.lock().expect("no panic while held");
         std::iter::from_fn(|| complaints.recv_timeout(LIMIT).ok()).collect()
@@ -73,39 +73,39 @@ impl Running {
         self.complaints.lock().expect("no panic while held").try_iter().collect()
     }
 
-    /// Sends it a signal that does not end it.
+    /// Sends the process a signal that does not end it.
     pub fn signal(&self, how: &str) {
         signal(&self.child, how);
     }
 
-    /// Waits for its end; its exit code.
+    /// Waits until the process ends. Returns its exit code.
     pub fn wait(&mut self) -> i32 {
         wait(&mut self.child, LIMIT)
             .unwrap_or_else(|| panic!("it does not end within {LIMIT:?}; {:?}", self.complaints()))
     }
 
-    /// Ends it with a signal; its exit code.
+    /// Ends the process with a signal. Returns its exit code.
     pub fn end(&mut self, how: &str) -> i32 {
         signal(&self.child, how);
         wait(&mut self.child, LIMIT).unwrap_or_else(|| panic!("{how} does not end it within {LIMIT:?}"))
     }
 }
 
-/// `gnstor ssd`, without modelled time.
+/// A process of `gnstor ssd` whose SSD models no time.
 #[derive(Debug)]
 pub struct SsdProcess {
     running: Running,
-    /// Its output when it came up.
+    /// The object that it printed when it began to serve.
     pub serving: Value,
 }
 
 impl SsdProcess {
-    /// Starts an array that listens there, with these arguments too.
+    /// Starts an SSD that listens at `listen`, with more arguments.
     pub fn start(listen: &str, extra: &[&str]) -> Self {
         Self::start_through(&[], listen, extra)
     }
 
-    /// Starts it by a command that becomes it, such as `ip netns exec NAME`.
+    /// Starts an SSD through another command that executes it, such as `ip netns exec NAME`.
     pub fn start_through(through: &[&str], listen: &str, extra: &[&str]) -> Self {
         let args = [&["ssd", "--json", "--listen", listen], extra].concat();
         let running = Running::start_through(through, &args);
@@ -113,32 +113,32 @@ impl SsdProcess {
         Self { running, serving }
     }
 
-    /// Where it listens.
+    /// The address at which the SSD listens.
     pub fn address(&self) -> String {
         self.serving["listen"].as_str().expect("an address").to_owned()
     }
 
-    /// How it came up.
+    /// How the SSD came up: clean, recovered, and so on.
     pub fn came_up(&self) -> &str {
         self.serving["came_up"].as_str().expect("a word")
     }
 
-    /// Number of its process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.running.child.0.id()
     }
 
-    /// What it has said on standard error since the last call.
+    /// Lines on standard error since the last call.
     pub fn complaints(&self) -> Vec<String> {
         self.running.complaints()
     }
 
-    /// Sends it a signal that does not end it.
+    /// Sends the process a signal that does not end it.
     pub fn signal(&self, how: &str) {
         self.running.signal(how);
     }
 
-    /// Ends it in order; returns its last output.
+    /// Ends the process in order. Returns the last object that it printed.
     pub fn end(mut self, how: &str) -> Value {
         assert_eq!(self.running.end(how), 0, "{how}");
         self.running.object()
@@ -154,9 +154,9 @@ impl SsdProcess {
 #[derive(Debug)]
 pub struct Up {
     running: Running,
-    /// Where its daemon listens.
+    /// The address at which the daemon listens.
     pub daemon: String,
-    /// Its output when it served.
+    /// The object that the array printed when it began to serve.
     pub serving: Value,
 }
 
@@ -166,12 +166,12 @@ impl Up {
         Self::start_as(&[&["--preset", "null", "--ssd-size", "64MiB"], extra].concat())
     }
 
-    /// Starts an array of SSDs that these arguments say all of.
+    /// Starts an array whose SSDs are described completely by these arguments.
     pub fn start_as(args: &[&str]) -> Self {
         Self::start_through(&[], args)
     }
 
-    /// Starts it by a command that becomes it, such as `env NAME=VALUE`.
+    /// Starts an array through another command that executes it, such as `env NAME=VALUE`.
     pub fn start_through(through: &[&str], args: &[&str]) -> Self {
         let args = [&["up", "--json", "--listen", "127.0.0.1:0", "--groups", "256"], args].concat();
         let running = Running::start_through(through, &args);
@@ -180,7 +180,7 @@ impl Up {
         Self { running, daemon, serving }
     }
 
-    /// Waits until it prints that it has these problems.
+    /// Waits until the array prints a list of problems for which `what` returns true.
     pub fn until_it_says(&self, what: impl Fn(&[&str]) -> bool) {
         loop {
             let object = self.running.object();
@@ -193,16 +193,17 @@ impl Up {
         }
     }
 
-    /// Number of its process.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.running.child.0.id()
     }
 
-    /// Seconds of processor time that it has taken.
+    /// Processor time of the process, in seconds.
     pub fn cpu_seconds(&self) -> f64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it runs");
         let behind_name = stat.rsplit(')').next().expect("a name in brackets");
-        // utime and stime are fields 14 and 15, in hundredths; the third field is the first behind the name.
+        // utime and stime are fields 14 and 15, in hundredths of a second. The third field is the first one
+        // after the name.
         let ticks = behind_name.split_whitespace().skip(11).take(2);
         ticks.map(|field| field.parse::<u64>().expect("ticks")).sum::<u64>() as f64 / 100.0
     }
@@ -227,19 +228,19 @@ impl Up {
         assert_eq!(self.running.end("-KILL"), 1000);
     }
 
-    /// Ends it with a signal that it takes in order.
+    /// Ends the array with a signal, in order.
     pub fn end(mut self, how: &str) {
         let code = self.running.end(how);
         assert_eq!(code, 0, "{how} ends the array in order; {:?}", self.running.complaints());
     }
 
-    /// Ends it with a signal; its exit code, and what it said on standard error.
+    /// Ends the array with a signal. Returns its exit code, and the lines on its standard error.
     pub fn end_anyhow(mut self, how: &str) -> (i32, Vec<String>) {
         let code = self.running.end(how);
         (code, self.running.last_words())
     }
 
-    /// Lists the volumes, of which there is one, until `enough` says so of the SSDs that are named as down.
+    /// Lists the volumes, of which there is one, until `enough` accepts the SSDs that the list calls down.
     pub fn until_down(&self, enough: impl Fn(&[u64]) -> bool) {
         until("the SSDs that are down", || {
             let list = self.volume(&["list", "--json"]).json();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ctrl-C: what was measured until then is told.
+//! Ctrl-C: the report has what was measured until then.
 
 use super::{LIMIT, SHORT, SMALL};
 use gnstor_tests::command::{BUILD_LIMIT, GNSTOR, Guard, signal, wait};
@@ -9,20 +9,20 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// When a run is interrupted.
+/// When the test interrupts a run.
 enum After {
-    /// When it says how far it is.
+    /// After the run's first line of progress.
     Status,
-    /// After a time in which it has measured something.
+    /// After a time in which the run has measured something.
     Time(Duration),
 }
 
-/// What a run of this load tells that is interrupted.
+/// The report of a run of this load that is interrupted.
 fn interrupted(words: &[&str], after: After) -> Value {
     let mut command = Command::new(&*GNSTOR);
     command.args(words).arg("--json").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = Guard(command.spawn().expect("the command starts"));
-    // Kept to the end: what the command says later has a pipe to go to.
+    // The pipe stays open to the end, so that the command can write to it.
     let mut said = BufReader::new(child.0.stderr.take().expect("piped"));
     match after {
         After::Status => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every mode and direction, and what their reports tell.
+//! Runs of every mode and direction, and the contents of their reports.
 
 use super::{SMALL, bench, runtime, summary};
 use gnstor_tests::BLOCK;
@@ -54,7 +54,7 @@ fn the_cpu_centric_baselines_run_and_all_of_it_is_verified() {
                 mode != "gd+deengine",
                 "{mode}: {logged} records for {writes} writes"
             );
-            // Requests over several chunks, from units that lie askew to them.
+            // Requests that cross several chunks, in units that are not aligned to chunks.
             summary(
                 &bench(&[&words[..], &["write", "--bs", "200k", "--iodepth", "3"]].concat()),
                 false,
@@ -88,7 +88,7 @@ fn both_ways_to_copy_a_bounce_buffer_are_reported_and_verified() {
                 "{clients} clients"
             );
         }
-        // Without such a buffer there is no copier.
+        // Only mode `basic` has bounce buffers, so this run has no copier.
         let report =
             bench(&["--preset", "null", "--runtime", runtime(), "--mode", "gd", "--bounce", "kernel"]);
         assert_eq!(report["load"]["bounce"], Value::Null);
@@ -116,8 +116,8 @@ fn the_ideal_and_both_late_shares_are_reported_and_drawn() {
         assert!(report["cpu"]["threads"]["gn-launch"].as_f64().is_some_and(|seconds| seconds > 0.0));
         let served = report["array"]["served"].as_array().expect("SSDs");
         let sum = |field: &str| served.iter().filter_map(|ssd| ssd[field].as_u64()).sum::<u64>();
-        // Two SSDs of four hold a block, and one of them serves a read: each of them has some, and together
-        // they have all.
+        // Two of four SSDs hold a block, and one of the two serves a read. So each SSD serves some reads, and
+        // together they serve all.
         assert!(served.len() == 4 && served.iter().all(|ssd| ssd["reads"].as_u64() > Some(0)), "{report}");
         assert_eq!((Some(sum("reads")), sum("writes")), (report["verify"]["ios"].as_u64(), 0));
         assert_eq!(sum("read_bytes"), sum("reads") * BLOCK as u64);
@@ -199,8 +199,8 @@ fn a_limited_rate_is_kept_in_every_mode_and_reported() {
             assert_eq!(report["load"]["rate_iops"], serde_json::json!({"read": 100, "write": 50}));
             let number = |at: &str| report.pointer(at).and_then(Value::as_f64).expect("a number");
             assert_eq!((number("/rate/asked_iops"), number("/rate/due")), (300.0, 306.0), "{mode}");
-            // The times and directions of starts are tested without a clock (bench/src/checks/starts.rs). A
-            // loaded machine may not begin the last ones in time; none begins before it is due.
+            // bench/src/checks/starts.rs tests times and directions of starts without a clock. A loaded
+            // machine may not begin the last ones in time; none begins before it is due.
             let (begun, reads, writes) = (number("/rate/begun"), number("/read/ios"), number("/write/ios"));
             assert!((150.0..=306.0).contains(&begun), "{mode}: {begun} begun");
             assert!(reads + writes <= begun && reads > 0.0 && writes > 0.0, "{mode}: {reads}, {writes}");

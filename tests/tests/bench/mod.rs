@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor bench`: every load runs and is verified, wrong data is found and named, and wrong words are
+//! `gnstor bench`: every load runs and is verified, wrong data is found and named, and wrong options are
 //! refused.
 
 mod figures;
@@ -16,25 +16,25 @@ use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Most of a short run's time goes into filling its volume and reading it back, so that is small.
+/// A short run spends most of its time on filling its volume and reading it back, so its volume is small.
 const SMALL: [&str; 7] = ["bench", "--device", "host", "--warmup", "20ms", "--size", "1MiB"];
 
-/// Figures in their shortest form: no modelled time, small volumes, little time.
+/// Figures in their shortest form: no modelled time, small volumes, short runs.
 const SHORT: [&str; 11] =
     ["bench", "--device", "host", "--preset", "null", "--size", "2MiB", "--warmup", "0", "--runtime", "50ms"];
 
-/// How long a load runs: shortly, unless `GNSTOR_LONG` is set.
+/// Runtime of a load: short, unless `GNSTOR_LONG` is set.
 fn runtime() -> &'static str {
     if gnstor_tests::long() { "1s" } else { "100ms" }
 }
 
-/// The report of a small run. `extra` may name another size.
+/// The report of a small run. `extra` has more options, and may set another size.
 fn bench(extra: &[&str]) -> Value {
     let words = if extra.contains(&"--size") { &SMALL[..SMALL.len() - 2] } else { &SMALL[..] };
     gnstor(&[words, extra, &["--json"]].concat()).json()
 }
 
-/// A run without modelled time is told as it should be.
+/// Checks the report of a run without modelled time.
 fn summary(report: &Value, reads: bool, writes: bool) {
     let verify = &report["verify"];
     let ios = verify["ios"].as_u64().expect("a number");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Wrong data and a silent SSD are planted beside a run, which finds them.
+//! The test plants wrong data or a silent SSD beside a run, and the run finds it.
 
 use super::LIMIT;
 use gnstor_bench::{self as bench, BenchArgs, Buffers, Harness, Load, Mode, Report, Rw, Switch};
@@ -56,7 +56,8 @@ fn small(mode: Mode, rw: Rw) -> BenchArgs {
     }
 }
 
-/// Fills, lets `before` and `after` the measured part change the second client's volume, and reads back.
+/// Fills the volumes and reads them back. `before` and `after` change the second client's volume before and
+/// after the measured part.
 fn planted(rw: Rw, before: fn(&File), after: fn(&File)) -> Report {
     within(LIMIT, move || {
         let args = small(Mode::Gnstor, rw);
@@ -91,7 +92,7 @@ fn an_ssd_that_falls_silent_ends_the_run_with_its_status() {
             assert!(sentence.contains("I/Os failed") && sentence.contains("broke"), "{mode:?}: {sentence}");
             let served: Vec<u16> = report.array.served.iter().map(|ssd| ssd.ssd).collect();
             assert_eq!(served, [1], "{mode:?}: the other one does not answer");
-            // One for each thread that had a request in flight, and no more.
+            // One request for each thread that had one in flight, and no more.
             assert!(
                 (1..=64).contains(&report.errors.iter().map(|error| error.count).sum::<u64>()),
                 "{mode:?}: {sentence}"
@@ -100,7 +101,7 @@ fn an_ssd_that_falls_silent_ends_the_run_with_its_status() {
     }
 }
 
-/// The verdict is that the data is wrong, in these words.
+/// Checks that the report finds wrong data, with these words.
 fn found(report: &Report, words: &[&str]) {
     let verify = report.verify.as_ref().expect("it was checked");
     assert!(verify.verified_ios < verify.ios, "{verify:?}");
@@ -165,7 +166,7 @@ fn a_block_in_the_place_of_another_is_found() {
 
 #[test]
 fn a_lost_write_is_found_when_all_is_read_back() {
-    // What was there before the last write stands there again, with its own right checksum.
+    // Restores the content before the last write, with its own correct checksum.
     let report = planted(Rw::Randwrite, nothing, |file| {
         let mut old = block(file, 30);
         old.chunks_exact_mut(512).for_each(|sector| sector[12] = sector[12].wrapping_sub(1));

@@ -27,7 +27,7 @@ fn a_running_array_is_measured_and_its_volumes_stay_as_they_were() {
         );
         assert!(report["late"]["share"].is_null() && report["ideal"].is_null());
         assert_eq!(up.volume(&["list", "--json"]).json(), serde_json::json!([]), "its volumes are deleted");
-        // A volume with data is written over only when that was asked for, and stays.
+        // The command overwrites a volume with data only if asked to, and does not delete it.
         let folder = Folder::new();
         let input = folder.path().join("input");
         std::fs::write(&input, pattern(1, 4 << 20)).expect("a file can be written");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Suites, which go on where their last call ended.
+//! Suites: a call goes on where the last call ended.
 
 use super::LIMIT;
 use gnstor_tests::command::{BUILD_LIMIT, Ended, GNSTOR, run_for};
@@ -20,13 +20,13 @@ fn suite(which: &str, folder: &Path, extra: &[&str]) -> Ended {
     run_for(command, LIMIT)
 }
 
-/// A row of a load that ran once says what its run measured.
+/// Checks that a row of a load that ran once has the values of that run.
 fn check_row(row: &Value) {
     let run = &row["kept"]["runs"][0]["load"];
     let verify = &run["verify"];
     assert!(verify["ios"].as_u64() > Some(0) && verify["ios"] == verify["verified_ios"], "{row}");
     assert_eq!((&row["iops"]["median"], &row["failed"]), (&run["iops"], &Value::Array(vec![])));
-    // A row with too few cores is held against nothing.
+    // A row with too few cores is compared with nothing.
     assert_eq!(row["core_bound"], run["busy"]["core_bound"]);
     assert!(row["core_bound"] == false || row["ratio"].is_null(), "{row}");
     for tail in ["p50_us", "p99_us", "p99_9_us", "max_us"] {
@@ -62,7 +62,7 @@ fn a_suite_goes_on_where_its_last_call_ended() {
             (gaps.len(), &gaps[0]["rw"], &gaps[1]["rw"]),
             (2, &"randread".into(), &"randwrite".into())
         );
-        // A second round, of what a tenth of the first one's time allows; the first one's runs stay as they
+        // A second round, with a tenth of the first one's time. The runs of the first round stay as they
         // were.
         let took: f64 = rows.iter().map(|row| row["kept"]["seconds"].as_f64().expect("a time")).sum();
         let tenth = format!("{:.0}ms", took * 100.0);

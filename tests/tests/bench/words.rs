@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Words of the command: explained, and refused where they are wrong.
+//! Options of the command: its help explains them, and it refuses wrong ones.
 
 use gnstor_tests::command::{BUILD_LIMIT, gnstor};
 use gnstor_tests::within;
@@ -107,7 +107,7 @@ fn wrong_words_are_refused_in_a_sentence() {
         ] {
             gnstor(&[&["bench"], &words[..]].concat()).not_understood(&[why]);
         }
-        // A figure says itself what is run.
+        // A figure determines the load, so options of the load are refused beside it.
         gnstor(&["bench", "--figure", "9", "--rw", "read"]).not_understood(&["--rw"]);
     });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor cp`: files, links, devices, pipes, and volumes that were made otherwise.
+//! `gnstor cp` with files, links, devices and pipes, and with volumes that it did not make.
 
 use super::*;
 
@@ -25,14 +25,14 @@ fn files_come_back_from_a_volume_as_they_went_in() {
             assert_eq!(fetched["sha256"], stored["sha256"]);
             assert!(std::fs::read(&to).unwrap() == data, "{bytes} bytes came back changed");
         }
-        // Into a volume that is there, over what it held.
+        // Copies into a volume that exists, and replaces its content.
         let data = pattern(7, 100_000);
         let from = file(&folder, "again", &data);
         let to = folder.path().join("whole").display().to_string();
         up.cp(&[&from, "gn://v100000"]).worked();
         up.cp(&["gn://v100000", &to]).worked();
         assert!(std::fs::read(&to).unwrap() == data, "what was written last came back changed");
-        // A shorter file and a longer one: the volume is a new one, with the length of the file.
+        // A shorter file, then a longer one: each copy makes a new volume with the length of the file.
         for bytes in [70_000, 300_000] {
             let from = file(&folder, "other", &pattern(8, bytes));
             up.cp(&[&from, "gn://v100000"]).worked();
@@ -50,7 +50,7 @@ fn a_copy_into_a_volume_that_was_made_otherwise_keeps_its_size_and_its_settings(
         let folder = folder();
         let up = Up::start(&["--ssds", "2"]);
         let (data, to) = (pattern(7, 100_000), folder.path().join("whole").display().to_string());
-        // It has no length and no sum, and that is said.
+        // The volume has no length and no SHA-256, and the command says so.
         let settings = ["--size", "128KiB", "--replicas", "1", "--chunk", "4KiB", "--label", "kind=text"];
         up.volume(&[&["create", "plain"], &settings[..]].concat()).worked();
         let all = up.cp(&["gn://plain", &to]);
@@ -157,7 +157,7 @@ fn copies_go_through_pipes() {
         shell(&format!("cat {input} | {bin} cp {array} - gn://piped")).worked();
         shell(&format!("{bin} cp {array} gn://piped - | cat > {out}")).worked();
         assert!(std::fs::read(&out).unwrap() == data, "a pipe changed the bytes");
-        // Redirected files are no pipes; the offset of an appended file stays.
+        // A redirected file is not a pipe. The offset of a file that is appended to stays.
         shell(&format!("{bin} cp {array} - gn://redirected < {input}")).worked();
         shell(&format!("echo head > {out}; {bin} cp {array} gn://redirected - >> {out}")).worked();
         assert!(std::fs::read(&out).unwrap() == [b"head\n", &data[..]].concat(), "what was there is lost");
@@ -174,7 +174,7 @@ fn copies_go_through_pipes() {
     });
 }
 
-/// A loop device over a file, until the end of a test; `None` where this process may make none.
+/// A loop device over a file, until the end of a test; `None` if this process may make none.
 struct Loop(String);
 
 impl Loop {

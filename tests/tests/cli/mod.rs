@@ -64,8 +64,8 @@ fn volumes_are_created_listed_shown_and_deleted() {
     });
 }
 
-/// Listens on a port whose neighbours are free and stay free: a process that asks for any free port is given
-/// one above 32767.
+/// Listens on a port whose neighbours are free and stay free: a system gives ports above 32767 to processes
+/// that ask for any free port.
 fn lonely_listener() -> TcpListener {
     let listen = |port| TcpListener::bind(("127.0.0.1", port));
     let first = 20_000 + u16::try_from(std::process::id() % 10_000).expect("small");
@@ -166,7 +166,7 @@ fn a_reader_that_goes_away_and_a_full_disk_end_a_command_quietly_or_with_a_sente
                 let mut shell = Command::new("bash");
                 shell.args(["-c", &script]);
                 let ended = run_for(shell, LIMIT);
-                // What is short may have been written before the reader went.
+                // A short output may have been written completely before the reader closed the pipe.
                 let went_well = output == "| true" && ended.code == 0;
                 assert!(
                     ended.code == code || went_well,

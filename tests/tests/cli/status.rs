@@ -65,7 +65,7 @@ fn what_df_says_is_free_can_be_created_and_written_to_its_last_block() {
         for replicas in [3, 2, 1] {
             let (name, bytes) = (format!("of-{replicas}"), largest(replicas));
             assert!(bytes > 8 << 20, "{replicas} replicas: {bytes}");
-            // The figure holds for every id that the volume may get. Only while none rests it is exact.
+            // The figure holds for every id that the volume may get. It is exact only while no id rests.
             if replicas == 3 {
                 create("too-large", bytes + 4096, replicas).failed(&["does not fit"]);
             }
@@ -148,7 +148,7 @@ fn an_array_says_where_its_key_is_and_the_key_opens_the_log() {
         log(&[]).failed(&["SSD 0 asks for the array's key", "--manager-key"]);
         log(&["--manager-key", &key]).worked();
         up.end("-TERM");
-        // In memory the key is in no file, and the error says how to have it in one.
+        // In memory the key is in no file, and the error says how to write it to one.
         let up = Up::start(&["--ssds", "2"]);
         assert!(up.serving["manager_key"].is_null(), "{}", up.serving);
         gnstor(&["ssd", "log", "0", "--array", &up.daemon]).failed(&["gnstor up --manager-key FILE"]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every fault ends in an error that names it, within the deadline, and takes nothing else with it.
+//! Every fault ends in an error that names it, within the deadline, and harms nothing else.
 #![expect(
     clippy::disallowed_methods,
     reason = "deadlines are measured, and clients work on threads of their own"
@@ -27,10 +27,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// One I/O ends within its own deadline and the time that a launch adds to it.
+/// Longest time of one I/O: its own deadline, and the time that a launch adds.
 const IO_LIMIT: Duration = IO_TIMEOUT.saturating_add(Duration::from_secs(5));
 
-/// A client that comes after a fault finds everything in order.
+/// Checks that a client which connects after a fault finds everything in order.
 fn usable(array: &gnstor_array::Array, name: &str) {
     let node = node(array.transport());
     let me = client(array, &node, name);
@@ -86,7 +86,7 @@ fn an_ssd_that_is_cut_off_fails_its_own_blocks_in_time_and_no_others() {
             }
         }
         assert!(served > CHUNKS / 3 && !cut.is_empty(), "{served} of {CHUNKS} chunks are served");
-        // Back on: the SSD serves new connections, and has every acknowledged block.
+        // Switched on again, the SSD serves new connections, and has every acknowledged block.
         array.transport().each(|e, _| e.set_silent(2, false)).unwrap();
         let other = client(&array, &node, "other");
         let view = other.open("v", Rights::Read).unwrap();
@@ -94,8 +94,8 @@ fn an_ssd_that_is_cut_off_fails_its_own_blocks_in_time_and_no_others() {
         view.read_at(0, &mut back).unwrap();
         assert_same("after the fault", &back, &data);
 
-        // A write that fails comes last. The daemon hears of it, and asks the SSD on a connection of this
-        // process, for which there is no way back.
+        // A write that fails comes last. The daemon hears of it and asks the SSD on a connection of this
+        // process, which cannot be made again.
         array.transport().each(|e, _| e.set_silent(2, true)).unwrap();
         let started = Instant::now();
         names_the_broken_connection(file.write_at(cut[0] as u64, &data[..CHUNK]));
@@ -119,7 +119,7 @@ fn a_cut_in_the_middle_of_a_long_write_ends_it_in_time() {
         file.write_at(0, &data).unwrap();
         let writer = std::thread::spawn(move || {
             let started = Instant::now();
-            // Until the cut: each is many commands on every SSD.
+            // Makes volumes until the fault. Each takes many commands on every SSD.
             let failed = loop {
                 if let Err(e) = file.write_at(0, &data) {
                     break e;
@@ -218,15 +218,15 @@ fn a_client_cannot_speak_for_another_or_for_the_daemon() {
         // An I/O queue of another client's controller.
         let mut thief = RawQueue::open(&engine, soft, Port::Local(0), 1).unwrap();
         assert_eq!(thief.connect_io(1, cntlid, &nqn, other).unwrap(), Refusal::ConnectRefused.status());
-        // Another SSD's name.
+        // The name of another SSD.
         assert_eq!(
             thief.connect_io(1, cntlid, &ssd_subnqn(9), identity).unwrap(),
             Refusal::ConnectInvalid.status()
         );
-        // A refused Connect may be tried again.
+        // The host may try again after a refused Connect.
         assert_eq!(thief.connect_io(1, cntlid, &nqn, identity).unwrap(), Status::SUCCESS);
 
-        // A read that says it is client 11's.
+        // A read that claims to be of client 11.
         let read = nvme::ReadWrite {
             slba: gnstor_proto::slba::Slba(1 << 48 | 11 << 32),
             blocks: 1,
@@ -286,8 +286,8 @@ fn a_client_whose_hca_vanishes_in_the_middle_gets_an_error_and_harms_no_other() 
     });
 }
 
-/// A client id that two hosts come to have, as after a restart of the daemon: the SSD hears the newer one
-/// only.
+/// Two hosts get the same client id, as can happen after a restart of the daemon: the SSD hears only the
+/// newer one.
 #[test]
 fn a_newer_host_with_a_clients_id_takes_its_place() {
     within(LIMIT, || {
@@ -322,7 +322,7 @@ fn clients_that_come_and_go_leave_nothing_behind() {
         let node = node(array.transport());
         let keeper = client(&array, &node, "keeper");
         volume(&keeper, "v", 1 << 20, 2);
-        // Their queue pairs together are more than the HCA's table holds.
+        // All rounds together need more queue pairs than the HCA's table has.
         for round in 0..24u64 {
             let me = client(&array, &node, "guest");
             if round % 10 == 0 {
@@ -373,7 +373,7 @@ fn a_host_that_falls_silent_loses_its_queues_and_one_that_speaks_keeps_them() {
         assert!(matches!(io_end, ChannelError::Broken { .. }), "{io_end}");
         assert!(matches!(admin_end, ChannelError::Broken { .. }), "{admin_end}");
         assert!(asked.elapsed() < Duration::from_secs(2), "told at once, not by a timeout");
-        // The host may come back.
+        // The host may connect again.
         drop((dead, dead_io));
         let (mut again, _io) = connect(20);
         again.keep_alive(deadline).unwrap();

@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// Bytes without meaning, the same on every run.
+/// Random bytes, the same on every run.
 struct Noise(u64);
 
 impl Noise {
@@ -37,7 +37,7 @@ struct NoisyHost {
 const NOISE_DEADLINE: Duration = Duration::from_secs(5);
 
 impl NoisyHost {
-    /// Before Connect nothing works.
+    /// Commands before Connect, none of which works.
     fn before_connect(&mut self) {
         let mut fresh = RawQueue::open(&self.engine, self.soft, Port::Local(0), 0).unwrap();
         for _ in 0..300 {
@@ -46,7 +46,8 @@ impl NoisyHost {
         }
     }
 
-    /// An admin queue: any opcode that ends by itself, with fields that mean something half of the time.
+    /// Commands of an admin queue: any opcode of a command that ends by itself. Half of the time the fields
+    /// make sense.
     fn admin(&mut self, queue: &mut HostQueue) {
         let opcodes = [
             admin::IDENTIFY,
@@ -87,7 +88,7 @@ impl NoisyHost {
         }
     }
 
-    /// An I/O queue: raw bytes, nothing filled in.
+    /// Commands of an I/O queue: random bytes.
     fn io(&mut self, cntlid: u16) {
         let mut queue = RawQueue::open(&self.engine, self.soft, Port::Local(0), 1).unwrap();
         assert_eq!(queue.connect_io(1, cntlid, &self.nqn, self.identity).unwrap(), Status::SUCCESS);

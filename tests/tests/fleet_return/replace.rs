@@ -107,7 +107,7 @@ fn an_empty_ssd_takes_the_place_of_a_killed_one_fills_and_serves_and_no_call_fai
             away.placed - away.back,
             away.served - away.back
         );
-        // What clients write meanwhile needs no copy.
+        // The new SSD does not copy blocks that clients write meanwhile.
         assert!(copied_bytes * 100 <= lost * 102 && copied_bytes * 2 >= lost, "{copied_bytes} of {lost}");
         clients.trim(&array);
         scrub_and_limit(&array);

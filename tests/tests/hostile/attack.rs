@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an honest load keeps beside each attack for itself.
+//! Measures what share of its rate an honest load keeps beside each attack.
 
 use crate::beside::{Attackers, another_client_reads};
 use crate::load::{Load, Rounds};
@@ -11,41 +11,41 @@ use libgnstor::Rights;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What runs beside the load.
+/// Attackers beside the load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Beside {
-    /// Two hostile clients, both in this way.
+    /// Two hostile clients that both make this attack.
     Attack(Attack),
     /// Hostile callers of the daemon.
     Callers,
-    /// A thread that computes, and asks the array for nothing: what the load keeps then is a matter of the
-    /// machine alone. An attack makes the array's engine such a thread.
+    /// A thread that computes and does not use the array. It shows what a busy core costs the load on this
+    /// machine. An attack turns the array's engine into such a thread.
     Computing,
 }
 
 impl Beside {
-    /// The attacks that `GNSTOR_HOSTILE_ONLY` names (`Deaf,Connects`), otherwise all, and the thread.
+    /// The attacks that `GNSTOR_HOSTILE_ONLY` names (`Deaf,Connects`); without it all attacks and the thread.
     fn chosen() -> Vec<Self> {
         let only = std::env::var("GNSTOR_HOSTILE_ONLY").unwrap_or_default();
         let named = |attack: &Attack| {
             let name = format!("{attack:?}");
             only.is_empty() || only.split(',').any(|wanted| wanted.eq_ignore_ascii_case(&name))
         };
-        // A stranger has no rights to break rules with, and this array's port has no TLS.
+        // A stranger has no rights that it could misuse, and this array's port has no TLS.
         let is_strangers = |attack: &Attack| !matches!(attack, Attack::Insider | Attack::Hellos);
         let strangers = Attack::ALL.into_iter().filter(is_strangers);
         strangers.filter(named).map(Self::Attack).chain([Self::Computing]).collect()
     }
 }
 
-/// Times of the load in a slice without and in one beside something, over all pairs.
+/// Times of the load, over all pairs of a slice without and a slice beside something.
 #[derive(Default)]
 struct Measured {
     quiet: Rounds,
     beside: Rounds,
     ratios: Vec<f64>,
     frames: u64,
-    /// Processor time of the array, without and beside, s.
+    /// Processor time of the array, without and beside it, s.
     cpu: [f64; 2],
 }
 
@@ -54,7 +54,7 @@ impl Measured {
         let start = up.cpu_seconds();
         let alone = load.run(slice);
         self.cpu[0] += up.cpu_seconds() - start;
-        // What runs beside begins a little before, and ends after the load that is measured.
+        // It begins a little before the measured load and ends after it.
         let time = slice + Duration::from_secs(1);
         let address = ssd_address(up);
         let stop = AtomicBool::new(false);
@@ -85,13 +85,13 @@ impl Measured {
         self.beside.add(attacked);
     }
 
-    /// What the load keeps, the median of the pairs.
+    /// The share of its rate that the load keeps: the median of the pairs.
     fn keeps(&mut self) -> f64 {
         self.ratios.sort_by(f64::total_cmp);
         self.ratios[self.ratios.len() / 2]
     }
 
-    /// Prints it; what the load keeps.
+    /// Prints the result. Returns the share that the load keeps.
     fn report(&mut self, what: Beside) -> f64 {
         let (pairs, ratio) = (self.ratios.len(), self.keeps());
         let of = |seconds: f64| seconds / self.quiet.over.as_secs_f64();
@@ -105,15 +105,16 @@ impl Measured {
     }
 }
 
-/// Pairs that are added where the first ones leave too little: on a loaded machine one says little. Where a
-/// campaign names a share, its own pairs decide.
+/// Number of pairs to add if the first ones give too low a share: on a loaded machine one pair means little.
+/// In a campaign that names a share, its own number of pairs decides.
 fn more_pairs() -> u64 {
     if std::env::var_os("GNSTOR_HOSTILE_KEEP").is_some() { 0 } else { 4 }
 }
 
-/// Runs a load beside each of these, in pairs of a time without and a time beside it. No round may fail. What
-/// the load keeps is a matter of the machine, too. `GNSTOR_HOSTILE_KEEP` is what it must keep beside each, in
-/// percent, as the median of the pairs. Without it, only a load that nearly stands still is a failure.
+/// Runs a load beside each of these, in pairs of a time without and a time beside it. No round may fail. The
+/// share that the load keeps depends on the machine, too. `GNSTOR_HOSTILE_KEEP` sets the share in percent
+/// that it must keep beside each, as the median of the pairs. Without it, the test fails only if the load
+/// nearly stands still.
 pub(crate) fn measure(up: &Up, guest: &Guest, all: &[Beside], pairs: u64, slice: Duration) -> Load {
     let (keep, more) = (number("GNSTOR_HOSTILE_KEEP", 10), more_pairs());
     volume(&guest.client, "v", 1 << 20, 2);
@@ -131,7 +132,7 @@ pub(crate) fn measure(up: &Up, guest: &Guest, all: &[Beside], pairs: u64, slice:
         }
         let ratio = measured.report(what);
         errors += measured.quiet.errors.len() + measured.beside.errors.len();
-        // Beside a thread that computes the machine alone decides: that is for comparison.
+        // Beside a thread that computes the machine alone decides, so this row is only for comparison.
         if ratio * 100.0 < keep as f64 && !matches!(what, Beside::Computing) {
             poor.push(format!("{what:?} leaves {ratio:.2}"));
         }
@@ -141,7 +142,7 @@ pub(crate) fn measure(up: &Up, guest: &Guest, all: &[Beside], pairs: u64, slice:
     load
 }
 
-/// Time of pairs of slices, each with a second more, and as much again where the machine is loaded.
+/// Time that pairs of slices take, with a second more each, and doubled for a loaded machine.
 pub(crate) fn time_of(pairs: u64, slice: Duration, kinds: usize) -> Duration {
     let pairs = u32::try_from(pairs + more_pairs()).expect("a few");
     2 * (2 * slice + Duration::from_secs(1)) * pairs * u32::try_from(kinds).expect("a few")

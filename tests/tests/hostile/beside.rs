@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An honest load beside hostile clients, all attacks together.
+//! An honest load beside hostile clients that make all attacks together.
 
 use crate::load::Load;
 use crate::{Guest, LIMIT, guest, number, resident_mib, ssd_address};
@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Hostile clients in a process of their own, which gives way where the processor is short. What they take of
-/// the array is measured, not what they take of the machine.
+/// Hostile clients in a process of low priority. So the test measures the load on the array, and not the load
+/// on the machine.
 pub(crate) struct Attackers(Guard);
 
 impl Attackers {
@@ -21,7 +21,7 @@ impl Attackers {
         Self::start_as(&[], address, time, seed, only)
     }
 
-    /// With these arguments before the others.
+    /// Starts hostile clients, with `first` before the other arguments.
     fn start_as(
         first: &[&str],
         address: SocketAddr,
@@ -37,12 +37,12 @@ impl Attackers {
         Self::run(command)
     }
 
-    /// A process that says on a line how much it did, in numbers first.
+    /// A process that prints a line with numbers, which say how much it did.
     pub(crate) fn run(mut command: Command) -> Self {
         Self(Guard(command.spawn().expect("nice runs the attackers")))
     }
 
-    /// What they did, in words, and how many frames or calls they sent.
+    /// Waits for the process. Returns what it did, in words, and the number of frames or calls that it sent.
     pub(crate) fn wait(mut self) -> (String, u64) {
         let code = wait(&mut self.0, LIMIT).expect("they end in time");
         let mut said = String::new();
@@ -54,7 +54,7 @@ impl Attackers {
     }
 }
 
-/// A new client is let in, and finds what was written.
+/// Checks that a new client can connect and reads what was written.
 pub(crate) fn another_client_reads(other: &Guest, file: &libgnstor::File) {
     let (mut last, mut back) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     file.read_at(0, &mut last).unwrap();
@@ -65,23 +65,23 @@ pub(crate) fn another_client_reads(other: &Guest, file: &libgnstor::File) {
 /// An array, and how it is attacked.
 struct Scene {
     up: Up,
-    /// SSDs in processes of their own.
+    /// SSDs in their own processes.
     ssds: Vec<SsdProcess>,
     address: SocketAddr,
     /// Arguments of the hostile clients.
     says: Vec<String>,
-    /// Whose rights they have.
+    /// The client whose rights they use.
     _owner: Option<(libgnstor::File, crate::Guest)>,
 }
 
 impl Scene {
-    /// Hostile clients that cannot prove who they are.
+    /// Hostile clients without a secret.
     fn of_strangers() -> Self {
         let up = Up::start(&["--ssds", "2"]);
         Self { address: ssd_address(&up), up, ssds: Vec::new(), says: Vec::new(), _owner: None }
     }
 
-    /// SSDs ask for no proof, so hostile clients can be one that has rights to a volume.
+    /// SSDs ask for no proof, so hostile clients can claim to be one that has rights to a volume.
     fn of_insiders() -> Self {
         let start = |index: &str| {
             let sizes = ["--preset", "null", "--size", "64MiB", "--index", index];
@@ -102,7 +102,7 @@ impl Scene {
         Self { up, ssds, address, says, _owner: Some((file, owner)) }
     }
 
-    /// Memory of the process that is attacked, MiB.
+    /// Memory of the process that is attacked, in MiB.
     fn memory(&self) -> u64 {
         resident_mib(self.ssds.first().map_or_else(|| self.up.pid(), SsdProcess::pid))
     }
@@ -110,7 +110,7 @@ impl Scene {
 
 /// The last line sums it up for a campaign of several processes.
 fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
-    // One attack says after half the time what it does.
+    // The attackers print after half of this time what they do.
     let seconds =
         number("GNSTOR_HOSTILE_SECONDS", if long() { 12 } else { 6 }) / (1 + u64::from(only.is_some()));
     let seed = number("GNSTOR_HOSTILE_SEED", 1);
@@ -129,7 +129,7 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
         let attackers = [0, 1].map(|i| {
             Attackers::start_as(&says, scene.address, time, seed.wrapping_mul(1000).wrapping_add(i), only)
         });
-        // In slices, so that memory that grows for ever can be told from memory that a quota bounds.
+        // The load runs in slices. So memory that grows for ever can be told from memory that a quota bounds.
         let mut beside = load.run(time / 4);
         let mut memory = vec![scene.memory()];
         for _ in 1..4 {
@@ -150,10 +150,10 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
             beside.times.len(),
             time.as_secs()
         );
-        // In a short run an attacker may spend its time on attacks of few frames.
+        // In a short run an attacker may spend its time on attacks with few frames.
         assert!(frames > 50 && told.iter().all(|(_, frames)| *frames > 0), "the attackers did something");
         let no_right = told.iter().all(|(words, _)| words.contains("; 0 commands of the insider succeeded"));
-        // A short run may draw no insider; `attack` runs one alone.
+        // A short run may draw no insider's attack; `attack` runs one alone.
         assert!(no_right || !scene.says.is_empty(), "strangers have no rights");
         assert!(memory.iter().all(|&most| most < before + 256), "the attackers take memory: {memory:?}");
         another_client_reads(&guest(&scene.up.daemon, "other"), &load.file);

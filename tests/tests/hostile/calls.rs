@@ -27,13 +27,13 @@ use tonic::transport::Channel;
 #[path = "../../../daemon/testing/raw_codec.rs"]
 mod raw_codec;
 
-/// The environment tells the child which daemon to attack, and for how many milliseconds.
+/// In the child process this variable names the daemon to attack, and the time in milliseconds.
 const AT: &str = "GNSTOR_HOSTILE_CALLS_AT";
 const FOR: &str = "GNSTOR_HOSTILE_CALLS_MS";
-/// Callers of one process.
+/// Number of callers in one process.
 const CALLERS: u64 = 24;
 
-/// A message with the token of the attacker, without one, or with one of no principal.
+/// A message with the token of the attacker, with no token, or with a token of no principal.
 fn signed<M>(number: u64, message: M) -> Request<M> {
     let mut request = Request::new(message);
     let token = match number % 4 {
@@ -45,7 +45,7 @@ fn signed<M>(number: u64, message: M) -> Request<M> {
     request
 }
 
-/// A connection, and calls that are refused or of no use. They are counted; any answer will do.
+/// One connection, with calls that are refused or useless. Any answer will do; the calls are counted.
 async fn visit(daemon: &str, number: u64, calls: &AtomicU64) -> Result<(), tonic::transport::Error> {
     let endpoint = Channel::from_shared(format!("http://{daemon}")).expect("an address");
     let channel = endpoint.timeout(Duration::from_secs(2)).connect().await?;
@@ -69,7 +69,7 @@ async fn visit(daemon: &str, number: u64, calls: &AtomicU64) -> Result<(), tonic
         let _ = volumes.share(signed(drawn, share)).await;
         let _ = volumes.get(signed(drawn, GetRequest { name })).await;
         let _ = volumes.list(signed(drawn, ListRequest {})).await;
-        // A stream that is never read, and bytes that are no message.
+        // A stream that the caller never reads, and bytes that are no message.
         let _ = fleet.watch_map(signed(drawn, WatchMapRequest { after_epoch: 0 })).await;
         let mut grpc = tonic::client::Grpc::new(channel.clone());
         if grpc.ready().await.is_ok() {
@@ -81,7 +81,7 @@ async fn visit(daemon: &str, number: u64, calls: &AtomicU64) -> Result<(), tonic
     Ok(())
 }
 
-/// Attacks a daemon from many connections at once; how many calls were made.
+/// Attacks a daemon from many connections at once. Returns the number of calls.
 fn attack(daemon: &str, time: Duration) -> u64 {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let (calls, until) = (Arc::new(AtomicU64::new(0)), Instant::now() + time);
@@ -106,7 +106,7 @@ fn attack(daemon: &str, time: Duration) -> u64 {
     calls.load(Ordering::Relaxed)
 }
 
-/// Callers in a process that gives way where the processor is short. A line says how many calls it made.
+/// The callers in a process of low priority. It prints the number of its calls.
 pub(crate) fn command(daemon: &str, time: Duration) -> Command {
     let mut command = Command::new("nice");
     command.args(["-n", "19"]).arg(std::env::current_exe().expect("a test knows its path"));
@@ -139,7 +139,7 @@ impl Proven {
     }
 }
 
-/// Also the body of the child process: there the environment names the daemon.
+/// This test is also the body of the child process, where the environment names the daemon.
 #[test]
 fn a_daemon_answers_beside_hostile_callers() {
     if let Ok(daemon) = std::env::var(AT) {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The honest load: what it writes it reads back and checks, and it counts what fails.
+//! The honest load. It reads back and checks what it writes, and counts failures.
 
 use gnstor_tests::{BLOCK, pattern};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What came of a load.
+/// Results of a load.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds {
-    /// Of each round, a write and a read of 64 KiB, ms.
+    /// Time of each round, which writes and reads 64 KiB, in ms.
     pub(crate) times: Vec<f64>,
-    /// What failed, and when.
+    /// Failures, each with its time.
     pub(crate) errors: Vec<String>,
-    /// For how long it was to go on.
+    /// How long the load was meant to run.
     pub(crate) over: Duration,
 }
 
@@ -29,7 +29,7 @@ impl Rounds {
         self.times.len() as f64 / self.over.as_secs_f64()
     }
 
-    /// Rounds a second and parts of the times, in words.
+    /// Rounds a second and quantiles of the times, in words.
     pub(crate) fn summary(&mut self) -> String {
         self.times.sort_by(f64::total_cmp);
         let times = &self.times;
@@ -45,7 +45,7 @@ impl Rounds {
     }
 }
 
-/// A checked load on one file, which goes on where it was.
+/// A checked load on one file. A further run goes on where the last one ended.
 pub(crate) struct Load {
     pub(crate) file: Arc<libgnstor::File>,
     pub(crate) next: u64,
@@ -56,7 +56,7 @@ impl Load {
         Self { file: Arc::new(file), next: 0 }
     }
 
-    /// Loads for so long.
+    /// Runs the load for this time.
     pub(crate) fn run(&mut self, over: Duration) -> Rounds {
         let stop = AtomicBool::new(false);
         let (file, first) = (&self.file, self.next);
@@ -72,7 +72,7 @@ impl Load {
     }
 }
 
-/// Writes and reads back until it is told to stop.
+/// Writes and reads back until `stop` is set.
 fn checked_load(file: &libgnstor::File, first: u64, stop: &AtomicBool) -> Rounds {
     let (begun, mut rounds) = (Instant::now(), Rounds::default());
     let mut back = vec![0; 16 * BLOCK];

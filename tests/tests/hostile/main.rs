@@ -5,7 +5,7 @@
     reason = "times are measured, and each side works on threads of its own"
 )]
 
-// Tests begin in the order of their names: the longest one first.
+// Tests begin in the order of their names, so the longest one comes first.
 mod attack;
 mod beside;
 mod calls;
@@ -34,7 +34,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(otherwise)
 }
 
-/// A client and the engine it works on, which is dropped last.
+/// A client with its engine, which is dropped last.
 struct Guest {
     client: Arc<Client>,
     _engine: TransportThreads,
@@ -45,7 +45,7 @@ fn guest(daemon: &str, name: &str) -> Guest {
 }
 
 fn guest_with(daemon: &str, name: &str, credentials: Credentials) -> Guest {
-    // Where a connection breaks, the log says why. One of several tests is the first.
+    // If a connection breaks, the log says why. The first of several tests sets the log up.
     let filter = tracing_subscriber::EnvFilter::try_from_env("GNSTOR_LOG")
         .unwrap_or_else(|_| "warn,gnstor_fabric=debug".into());
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_test_writer().try_init();
@@ -94,7 +94,7 @@ fn a_write_whose_data_changes_on_the_way_changes_nothing_unless_its_sum_changes_
         file.write_at(0, &new).unwrap();
         file.read_at(0, &mut back).unwrap();
         assert_same("a write after that", &back, &new);
-        // An attacker changes the sum, too. Only TLS stops that.
+        // An attacker changes the sum as well. Only TLS prevents that.
         let before = proxy.bent();
         proxy.forge(true);
         file.write_at(0, &new).expect("the SSD notices nothing");
@@ -102,7 +102,8 @@ fn a_write_whose_data_changes_on_the_way_changes_nothing_unless_its_sum_changes_
         assert!(proxy.bent() >= before + 8, "blocks were forged");
         file.read_at(0, &mut back).unwrap();
         assert_same("what the attacker wrote", &back, &vec![proxy::FORGED; 8 * BLOCK]);
-        // Nor does a proof protect what is sent behind it: the client writes block 2, and not block 3.
+        // A proof at Connect does not protect later frames either: the wire redirects a write of block 2 to
+        // block 3.
         proxy.divert(true);
         file.write_at(2 * BLOCK as u64, &new[..BLOCK]).expect("the SSD notices nothing");
         proxy.divert(false);
@@ -112,7 +113,7 @@ fn a_write_whose_data_changes_on_the_way_changes_nothing_unless_its_sum_changes_
     });
 }
 
-/// The median of single reads, us.
+/// The median of single reads, in us.
 fn read_us(file: &libgnstor::File) -> f64 {
     let mut back = vec![0; BLOCK];
     let (start, mut times) = (Instant::now(), Vec::new());
@@ -125,7 +126,7 @@ fn read_us(file: &libgnstor::File) -> f64 {
     times[times.len() / 2]
 }
 
-/// Idle connections of a process of its own: each process has a descriptor of each.
+/// Idle connections, held by a process of its own because each process has a limit of descriptors.
 struct Idle {
     _process: Guard,
 }
@@ -144,9 +145,9 @@ impl Idle {
     }
 }
 
-/// Reads beside idle connections, in turn with reads without any. `GNSTOR_IDLE=10000` and
-/// `GNSTOR_IDLE_PAIRS=5` give the figures of the documents. The time of a handshake is shorter than that of a
-/// measurement. So the array closes the connections of each turn while the next one runs.
+/// Reads beside idle connections, in turn with reads without them. `GNSTOR_IDLE=10000` and
+/// `GNSTOR_IDLE_PAIRS=5` give the figures of the documents. The time for a handshake is shorter than a
+/// measurement. So the array closes the connections of each turn during the next turn.
 #[test]
 fn idle_connections_cost_an_active_client_little() {
     within(LIMIT, || {
@@ -163,7 +164,7 @@ fn idle_connections_cost_an_active_client_little() {
         for _ in 0..pairs {
             let alone = read_us(&file);
             let idle = Idle::hold(address, count);
-            // The array is to take them in before the reads are measured.
+            // The array must accept the idle connections before the reads are measured.
             let mut last = Talk::connect(address).expect("it is let in");
             assert!(last.open(1, 0, 0).expect("it is answered"));
             let (took, now) = (read_us(&file), resident_mib(up.pid()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A wire between client and SSD. While it is told to, it harms writes. It flips a bit in their data, puts
-//! other data in their place together with its sum, or has them go to another block.
+//! A wire between client and SSD that changes writes while it is told to. It flips a bit in their data,
+//! replaces the data and its sum, or redirects the write to another block.
 
 use gnstor_fabric::tcp::data_sum;
 use gnstor_proto::nvme::{ReadWrite, Sqe, io};
@@ -18,7 +18,7 @@ const DONE: u8 = 7;
 const SEND_HEAD: usize = 4 + 1 + 4;
 const SEND: u8 = 3;
 
-/// What an attacker on the wire puts in the place of each block.
+/// The byte with which an attacker on the wire fills each block.
 pub(crate) const FORGED: u8 = 0x66;
 
 #[derive(Default)]
@@ -29,7 +29,7 @@ struct State {
     bent: AtomicU64,
 }
 
-/// The wire. Its threads end with their streams.
+/// The wire. Its threads end when their streams end.
 pub(crate) struct Proxy {
     address: SocketAddr,
     state: Arc<State>,
@@ -69,12 +69,12 @@ impl Proxy {
         self.state.forges.store(forges, Ordering::SeqCst);
     }
 
-    /// Whether writes go to the block behind their own.
+    /// Sets whether writes go to the next block instead of their own.
     pub(crate) fn divert(&self, diverts: bool) {
         self.state.diverts.store(diverts, Ordering::SeqCst);
     }
 
-    /// How many frames it has changed.
+    /// Number of frames that the wire has changed.
     pub(crate) fn bent(&self) -> u64 {
         self.state.bent.load(Ordering::SeqCst)
     }
@@ -116,7 +116,7 @@ impl State {
     }
 }
 
-/// Passes whole frames on.
+/// Passes whole frames on. `bend` may change them.
 fn pass(mut from: TcpStream, mut into: TcpStream, mut bend: impl FnMut(&mut [u8])) {
     loop {
         let mut length = [0; 4];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The data port by TLS, in processes of their own: who gets in, what a wire can change, what is listened on.
+//! The data port with TLS and SSDs in their own processes. The tests check which clients connect, what an
+//! attacker on the wire can change, and which ports listen.
 
 use crate::{IO_TIMEOUT, guest_with, resident_mib, ssd_address};
 use gnstor_hostile::attacks;
@@ -52,7 +53,7 @@ fn array(certs: &Certs) -> Up {
     Up::start(&["--ssds", "2", "--tls", &cert, &key, "--client-ca", &ca])
 }
 
-/// The kind of the first TLS record of the answer; `None`: the handshake found no place.
+/// Kind of the first TLS record in the answer; `None`: the array had no room for the handshake.
 fn first_answer_to_a_hello(address: SocketAddr) -> Option<u8> {
     let mut stream = TcpStream::connect(address).expect("the port is open");
     stream.set_read_timeout(Some(IO_TIMEOUT)).expect("a socket");
@@ -85,15 +86,15 @@ fn data_goes_by_tls_and_hostile_clients_without_a_certificate_reach_no_ssd() {
         }
         let frames: u64 = attackers.into_iter().map(|a| a.join().expect("it ends").frames).sum();
         assert!(frames > 20, "the attackers did something: {frames} frames");
-        // Their handshakes had all places of this host.
+        // The attackers' handshakes have taken all places of this host.
         until("a handshake goes on, and so costs the array work", || {
             first_answer_to_a_hello(address) == Some(0x16)
         });
         assert!(resident_mib(up.pid()) < before + 128, "the attackers take memory");
-        // A client without TLS opens nothing.
+        // A client without TLS gets no connection.
         let mut plain = Talk::connect(address).expect("the port is open");
         assert!(!plain.open(1, 0, 0).unwrap_or(false));
-        // The command takes the same files, for data too.
+        // The command uses the same files for data connections.
         let (ca, cert, key) = (certs.path("ca.crt"), certs.path("anna.crt"), certs.path("anna.key"));
         let environment =
             [("GNSTOR_TLS_CA", ca.as_str()), ("GNSTOR_TLS_CERT", &cert), ("GNSTOR_TLS_KEY", &key)];
@@ -145,7 +146,7 @@ struct Wire {
     address: SocketAddr,
     flips: Arc<AtomicBool>,
     flipped: Arc<AtomicU64>,
-    /// What the client has sent.
+    /// The bytes that the client has sent.
     heard: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -206,7 +207,7 @@ fn a_bit_that_flips_under_tls_ends_the_connection_and_changes_nothing() {
         let (old, new) = (pattern(1, 8 * BLOCK), pattern(2, 8 * BLOCK));
         file.write_at(0, &old).unwrap();
         wire.flips.store(true, Ordering::SeqCst);
-        // The connection ends. A client that connects anew may finish the write; else it fails.
+        // The connection ends. A client that connects anew may finish the write; otherwise the write fails.
         let result = file.write_at(0, &new);
         assert!(wire.flipped.load(Ordering::SeqCst) > 0, "a bit was flipped");
         drop(file);
@@ -267,7 +268,7 @@ fn an_ssd_that_others_reach_needs_tls_or_says_that_it_is_insecure() {
             assert_eq!(ended.code, 2, "{extra:?}: {}", ended.stderr);
             ended.failed(&["--tls CERT KEY", "--insecure"]);
         }
-        // It says what that means, before it serves.
+        // The command warns about this before it serves.
         let small = ["--preset", "null", "--size", "64MiB"];
         let open = SsdProcess::start("0.0.0.0:0", &[&small[..], &["--insecure"]].concat());
         let meaning = "insecure: an attacker on the wire reads and changes what is sent";

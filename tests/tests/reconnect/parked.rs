@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Host calls that lose their connection beside requests of `submit_async`, which are there until they are
-//! drained.
+//! Host calls that lose their connection while the client has requests of `submit_async`. Such requests stay
+//! until they are drained.
 
 use super::*;
 use crate::device_api::{PENDING, read_by_kernel};
 use gnstor_tests::BLOCK;
 use libgnstor::{Device, DeviceMem};
 
-/// A client whose channel has a request that no thread polls, and whose connections are cut.
-/// The memory is the request's.
+/// Cuts the connections of a client whose channel has a request that no thread polls. Returns the request's
+/// memory.
 fn cut_beside_a_parked_request(scene: &Scene, guest: &Guest, name: &str) -> (libgnstor::File, DeviceMem) {
     volume(&guest.client, name, MIB as u64, 2);
     let file = guest.client.open(name, Rights::Write).expect("it opens");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is refused on the whole way, and where: ranges, volumes, rights of readers and writers.
+//! Requests that the SSDs or the daemon refuse: wrong ranges, volumes, and rights of readers and writers.
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn impossible_volumes_are_refused_in_a_sentence() {
 
         make("v", 1 << 20, 2).unwrap();
         assert_error(make("v", 1 << 20, 2), libc::EEXIST, &["\"v\"", "there is one of that name"]);
-        // The array is full to the last block, and not one more.
+        // The array is full to the last block, and takes no further block.
         let rest = SSD_BYTES - (1 << 20);
         make("rest", rest, 2).unwrap();
         assert_error(make("more", 4096, 1), libc::ENOSPC, &["at most 0 bytes fit"]);
@@ -90,7 +90,7 @@ fn there_is_one_writer_and_the_ssds_fence_the_one_before() {
         assert_error(second.open("v", Rights::Write), libc::EBUSY, &["\"v\"", "holds the write lease"]);
         assert_error(second.delete("v"), libc::EBUSY, &["\"v\"", "holds the write lease"]);
 
-        // A handle with the epoch of the first lease, which its holder gives back.
+        // A handle with the epoch of the first lease. The holder then gives the lease back.
         let stale = first.attach_without_rights("v", Rights::Write).unwrap();
         write(&stale, 0, &pattern(2, CHUNK));
         drop(lease);
@@ -150,7 +150,7 @@ fn the_ssds_refuse_a_readers_write_and_a_strangers_read_and_name_the_rule() {
         let refused = io_failure(claim.write_at(0, &pattern(2, BLOCK)));
         assert_eq!(refused.nvme_status().map(|s| s.0), Some(0x4286), "{refused}");
 
-        // Rights end with the handle.
+        // The rights end with the handle.
         drop(view);
         let claim = reader.attach_without_rights("v", Rights::Read).unwrap();
         let refused = io_failure(claim.read_at(0, &mut back));
@@ -202,7 +202,7 @@ fn a_deleted_volume_is_unreadable_at_once_and_its_name_comes_back_empty() {
         assert_ne!((old.vid, old.generation), (new.vid, new.generation));
         let fresh = reader.open("v", Rights::Read).unwrap();
         assert!(read(&fresh, 0, 1 << 20).iter().all(|b| *b == 0), "the new volume shows old data");
-        // The old handles open nothing of the new volume.
+        // The old handles give no access to the new volume.
         drop((file, view));
         assert!(read(&fresh, 0, BLOCK).iter().all(|b| *b == 0));
         clean(&writer);

@@ -8,7 +8,7 @@ use gnstor_fabric::admin::Capsule;
 use gnstor_proto::nvme::Cqe;
 use std::sync::{Arc, Mutex};
 
-/// What a queue was given, and what it is to say.
+/// The commands that a queue got, and the answers that it will give.
 #[derive(Default, Debug)]
 struct Wire {
     sent: Vec<Capsule>,
@@ -132,7 +132,7 @@ fn rests_between_two_tries_grow_and_stay_short() {
     let rests: Vec<u64> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert_eq!(rests[..4], [50, 100, 200, 400]);
     assert!(rests[4..].iter().all(|&rest| rest == 400), "{rests:?}");
-    // Without a question it connects with no one.
+    // Without a question it does not connect.
     connection.attend(10_000);
     assert!(connection.pop().is_none() && !connection.is_over(10_000) && connection.is_over(20_000));
 }
@@ -154,7 +154,7 @@ fn a_broken_queue_and_another_address_end_the_connection() {
     connection.give(asked(3, "there:2"));
     connection.attend(200);
     assert_eq!(answers(&mut connection), [(3, false)]);
-    // It was told of another address while it connected.
+    // It got another address while it was connecting.
     connection.give(asked(4, "back:1"));
     connection.attend(210);
     connection.dialled(220, Ok((Puppet::default(), None)));

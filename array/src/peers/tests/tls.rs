@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SSDs that ask each other by TLS: with certificates of one CA they give each other leases. Where one end
+//! SSDs that ask each other by TLS. With certificates of one CA they give each other leases. If one end
 //! speaks no TLS, or has no certificate of that CA, no vote crosses the wire.
 
 use super::*;
@@ -42,7 +42,7 @@ impl Ca {
         Some(ClientTls::new(self.pem.as_bytes(), own).expect("TLS"))
     }
 
-    /// What `gnstor ssd --tls CERT KEY --client-ca CA` has.
+    /// The TLS settings of `gnstor ssd --tls CERT KEY --client-ca CA`.
     fn both(&self) -> BothTls {
         BothTls { server: self.server(), client: self.client(Some(&self.issue())) }
     }

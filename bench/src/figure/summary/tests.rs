@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Points of figures and what is said of them.
+//! Points of figures and the statements about them.
 
 use super::super::paper;
 use super::*;
@@ -7,7 +7,7 @@ use crate::args::parsed;
 use crate::made_up;
 use gnstor_base::testing::deadline;
 
-/// A figure whose first point ran once, on enough cores or not.
+/// A figure whose first point ran once, with or without enough cores.
 fn figure_of(core_bound: bool) -> FigureReport {
     let figure = paper::figure(9).expect("a figure");
     let mut report = FigureReport::new(&figure, &parsed(&["--figure", "9"]));

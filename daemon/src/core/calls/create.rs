@@ -17,7 +17,8 @@ use std::sync::Arc;
 
 /// Copies of a volume whose creator does not say how many: the paper's default.
 const DEFAULT_REPLICAS: u8 = 2;
-/// How often a volume id can be used again by one daemon before its generations might meet the next one's.
+/// Number of times that one daemon may use a volume id again before its generations could meet the next
+/// daemon's.
 const GENERATIONS_PER_TERM: u32 = 4096;
 
 impl Core {
@@ -40,7 +41,7 @@ impl Core {
         self.begin(vid, Action::Add(Arc::new(entry)), Purpose::Create(creation), members);
     }
 
-    /// The outcome of an earlier request with the same id, if there was one.
+    /// The result of an earlier request with the same id, if there was one.
     fn earlier_create(
         &mut self,
         now: u64,
@@ -112,8 +113,8 @@ impl Core {
         })
     }
 
-    /// A sentence if some group has no copy yet that serves a volume of so many replicas. A write to a place
-    /// that fills is lost with its SSD.
+    /// A sentence if some group has no serving copy yet for a volume of this number of replicas. A write to a
+    /// place that fills would be lost with its SSD.
     fn lacks_copies(&self, name: &VolumeName, replicas: u8) -> Option<String> {
         let map = self.map_of_voters()?;
         let serves =
@@ -177,8 +178,8 @@ impl Core {
         Err(Failure::new(InvalidArgument, message))
     }
 
-    /// For each number of replicas, from one: the largest volume that a Create with the default chunk
-    /// accepts now, bytes. The answer holds until a volume is created or deleted.
+    /// For each number of replicas, from one on: the size in bytes of the largest volume that a Create with
+    /// the default chunk accepts now. The answer holds until a volume is created or deleted.
     pub(super) fn room(&self, now: u64) -> Vec<u64> {
         let Some(capacity) = &self.capacity else { return Vec::new() };
         // The next volume gets the lowest id that is free. An id that rests may be free by then.
@@ -217,9 +218,9 @@ impl Core {
         ))
     }
 
-    /// The generation after `last`, which is 0 where none is known: once its sweep is done an SSD may have
-    /// forgotten a volume. But its pages lie in flash until they are collected, and a map rebuilt from
-    /// flash must not take them for the next volume's. So every term has generations of its own.
+    /// The generation after `last`, which is 0 if none is known. Once its sweep is done, an SSD may have
+    /// forgotten a volume. But the volume's pages stay on flash until they are collected, and a map rebuilt
+    /// from flash must not assign them to the next volume. So every term has generations of its own.
     fn generation(&self, last: u32) -> u32 {
         let floor =
             u32::try_from(self.term.number()).ok().and_then(|term| term.checked_mul(GENERATIONS_PER_TERM));

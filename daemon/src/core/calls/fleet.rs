@@ -8,7 +8,7 @@ use crate::core::shrink::told;
 use crate::core::{Core, Reply, Ticket};
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
 
-/// What an operator wants of an SSD.
+/// An operator's request for an SSD.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wish {
     Resume { lose_data: bool },
@@ -29,7 +29,7 @@ impl Wish {
         }
     }
 
-    /// The operator gives blocks up.
+    /// Whether the operator gives up blocks.
     fn loses_data(self) -> bool {
         match self {
             Self::Resume { lose_data } | Self::Fail { lose_data } | Self::Replace { lose_data } => lose_data,
@@ -38,7 +38,7 @@ impl Wish {
     }
 }
 
-/// Whether the caller may change which SSDs there are.
+/// Checks that the caller may change which SSDs take part.
 pub(super) fn may_change(caller: &Caller) -> Result<(), Failure> {
     if caller.admin {
         return Ok(());
@@ -97,11 +97,11 @@ impl Core {
         .map_err(|why| Failure::new(FailedPrecondition, why))
     }
 
-    /// Takes an absent SSD that lacks writes back as it is.
+    /// Takes back an absent SSD that lacks writes, as it is.
     fn accept_ssd(&mut self, now: u64, view: &SsdView, lose_data: bool) -> Result<(), String> {
         let (ssd, lost) = (view.index, self.only_on(view.index));
         if view.taken_out || view.flaps {
-            // Its returns count no more; it stays absent.
+            // Its returns no longer count. It stays absent.
             return self.resume(now, ssd);
         }
         if !lost.is_empty() && !lose_data {
@@ -117,7 +117,7 @@ impl Core {
         Ok(())
     }
 
-    /// The SSD, where the map can change.
+    /// The SSD, if the map can change.
     fn to_be_changed(&self, wish: Wish, ssd: u16) -> Result<SsdView, Failure> {
         let done = wish.done();
         let none = || Failure::new(Unavailable, "there is no fleet map yet: try again later");

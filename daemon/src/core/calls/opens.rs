@@ -10,13 +10,13 @@ use gnstor_proto::labels::SHA256;
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, ResourceExhausted, Unavailable};
 use gnstor_proto::vendor::{MAX_READERS, VolumeEntry};
 
-/// What a holder of a write lease says when it renews it.
+/// What a holder of a write lease reports with a renewal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Holder {
     pub(super) lease_epoch: u32,
     /// SSDs that it reaches, bit N = SSD N.
     pub(super) reaches: Option<u64>,
-    /// A write of it failed.
+    /// One of its writes has failed.
     pub(super) in_doubt: bool,
     /// It follows a map in which an SSD comes in for another one.
     pub(super) follows_drains: bool,
@@ -74,13 +74,14 @@ impl Core {
                 entry.writer = Some(client);
                 entry.lease_epoch += 1;
                 entry.lease_ms = lease_ms;
-                // What is written from here on has another sum.
+                // From here on the content has another SHA-256.
                 entry.labels = without(&entry.labels, SHA256);
                 Then::OpenedWrite
             }
         };
-        // A further reader does no harm where an SSD has not heard of it. That SSD refuses the reader, and
-        // gets the entry when it is back. A new writer is let in when every SSD refuses the one before.
+        // A further reader is harmless even if an SSD does not know it yet. That SSD refuses the reader, and
+        // gets the entry when it is back. A new writer is admitted only when every SSD refuses the previous
+        // one.
         if let Some(message) = self.needs_everyone(name, "opened").filter(|_| then != Then::OpenedRead) {
             return self.fail(ticket, Unavailable, message);
         }
@@ -128,7 +129,7 @@ impl Core {
         self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Renewed }));
     }
 
-    /// All rights of the client end: a writer's lease, a reader's place.
+    /// Ends all rights of the client: a writer's lease, a reader's place.
     pub(super) fn release(&mut self, call: Call<'_>, all_acknowledged: bool) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();

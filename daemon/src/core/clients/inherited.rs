@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ids that a daemon before this one gave.
+//! Inherited ids: an earlier daemon gave them.
 
 use super::{Client, Clients};
 use crate::core::rights::Caller;
@@ -7,13 +7,12 @@ use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::BTreeSet;
 
 impl Clients {
-    /// An id that entries name and that this daemon has not given out: a daemon before this one gave it.
+    /// Whether the id is inherited: entries name it, and this daemon has not given it to a client.
     pub(in crate::core) fn is_inherited(&self, id: ClientId) -> bool {
         self.given.get(&id).map_or(self.seen[usize::from(id.get())], |client| client.inherited)
     }
 
-    /// An entry that a daemon before this one made names the id as reader or writer: its client is to be
-    /// heard of soon.
+    /// An entry that an earlier daemon made names the id as reader or writer. Its client must call soon.
     pub(in crate::core) fn inherit(&mut self, now: u64, id: ClientId, vid: Vid) {
         self.note(id);
         let ends_at = now + self.quotas.open_ms;
@@ -31,7 +30,7 @@ impl Clients {
         }
     }
 
-    /// What an inherited id has open.
+    /// The volumes that an inherited id has open.
     pub(in crate::core) fn inherited_opens(&self, id: ClientId) -> impl Iterator<Item = Vid> {
         self.given.get(&id).into_iter().flat_map(|client| client.opens.iter().copied())
     }
@@ -47,7 +46,7 @@ impl Clients {
         self.by_principal.entry(caller.name.clone()).or_default().insert(id);
     }
 
-    /// An inherited id's client is there.
+    /// The client of an inherited id has called.
     pub(in crate::core) fn heard(&mut self, id: ClientId) {
         let client = self.given.get_mut(&id).filter(|client| client.inherited && !client.ending);
         if let Some(at) = client.and_then(|client| client.ends_at.take()) {

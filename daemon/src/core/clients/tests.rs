@@ -163,7 +163,7 @@ fn an_inherited_id_ends_unless_its_client_is_heard_of() {
     assert!(clients.step(60_700, |_, _| true).is_empty());
     assert!(!clients.given.contains_key(&id(7)));
     assert_eq!(clients.wakes_at(), None);
-    // A daemon without proofs has one principal: naming the id is enough.
+    // A daemon without proofs has one principal, so naming the id is enough.
     clients.inherit(0, id(9), vid);
     assert!(clients.take(&Caller::local(4), id(9)).is_ok() && clients.wakes_at().is_none());
 }

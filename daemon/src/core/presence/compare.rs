@@ -18,7 +18,7 @@ impl Core {
         let of_voters = self.map_of_voters().is_some();
         for (&vid, volume) in &mut self.volumes {
             let held = table.get(&vid).filter(|entry| !entry.deleting);
-            // One that was absent at the start may have a version that no other SSD has.
+            // An SSD that was away at the start may have a version that no other SSD has.
             let same = held.filter(|old| old.generation == volume.entry.generation);
             if let Some(old) = same.filter(|_| of_voters && volume.stage == Stage::Active) {
                 if volume.is_to_be_deleted_by(old) {
@@ -62,9 +62,9 @@ impl Core {
         for (&vid, entry) in
             table.iter().filter(|(vid, entry)| !entry.deleting && !self.volumes.contains_key(*vid))
         {
-            // A start that goes on without an SSD has read the table of a member that has all volumes that
-            // any client was told of. One of an earlier daemon's term, and of this SSD alone, was never
-            // made.
+            // A start without some SSDs has read the table of a member with all volumes that any client was
+            // told of. So a volume that is only on this SSD, with an earlier daemon's term, was never
+            // completely created.
             let is_of_this_ssd_alone = of_voters && entry.term < self.term.number();
             if is_of_this_ssd_alone || self.past.is_dead(vid, entry.generation) {
                 dead.push((vid, entry.generation, entry.version));

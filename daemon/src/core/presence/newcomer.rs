@@ -16,11 +16,11 @@ use gnstor_proto::placement::AnyMap;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::SsdSays;
 
-/// It is no part of the array, and no change goes to it: the next map drops the SSD that it stands in for.
+/// It is no part of the array and gets no change. The next map drops the SSD that it replaces.
 pub(in crate::core) const OTHER: &str = "it is another SSD than the map names";
 
 impl Core {
-    /// It is looked at again with the next map only.
+    /// The SSD stays out, and is checked again only with the next map.
     pub(super) fn stays_out(&mut self, ssd: u16, why: String) {
         let Some(absence) = self.members.absence_mut(ssd) else { return };
         absence.why = why;
@@ -29,7 +29,7 @@ impl Core {
         }
     }
 
-    /// The SSD is not the one that the map names.
+    /// The SSD is not the one in the map.
     pub(super) fn look_at_newcomer(&mut self, ssd: u16, says: Option<SsdSays>) {
         let Some(says) = says.filter(|says| says.takes_map3) else {
             let why = "it is another SSD than the map names, and of a version without votes: put the right one \
@@ -54,7 +54,7 @@ impl Core {
             self.changes.newcomers.remove(&ssd);
             return self.stays_out(ssd, why);
         }
-        // It may have been looked at before this map.
+        // It may have been checked before this map.
         if !self.changes.newcomers.get(&ssd).is_some_and(|known| known.is(&says)) {
             self.changes.newcomers.insert(ssd, Newcomer::new(says));
         }
@@ -70,11 +70,11 @@ impl Core {
         matches!(map, AnyMap::Three(map) if Some(map.array) == array)
     }
 
-    /// What it has.
+    /// Takes an answer about the SSD's contents.
     pub(super) fn newcomer_answered(&mut self, now: u64, ssd: u16, answer: Answer) {
         match answer {
-            // It was never told a map, so no client has written to it. An entry that it has it was given by
-            // a round, before it said who it is.
+            // It never got a map, so no client has written to it. If it has an entry, a round gave it that
+            // before its identity was known.
             Answer::Map(None) => self.is_empty_newcomer(now, ssd),
             Answer::Map(Some(map)) if self.is_ours(&map) => {
                 if let Some(resync) = self.members.absence_mut(ssd).and_then(|a| a.resync.as_mut()) {

@@ -39,14 +39,14 @@ impl Round {
         }
     }
 
-    /// The SSD does not count any more.
+    /// The round does not wait for this SSD any longer.
     pub(in crate::core) fn drop_ssd(&mut self, ssd: u16) {
         self.waiting.remove(&ssd);
         self.took.remove(&ssd);
         self.failed.remove(&ssd);
     }
 
-    /// The command has been given to one more.
+    /// The command has been given to one more SSD.
     pub(in crate::core) fn add_ssd(&mut self, ssd: u16) {
         self.waiting.insert(ssd);
     }
@@ -56,7 +56,7 @@ impl Round {
         self.waiting.contains(&ssd)
     }
 
-    /// All have answered.
+    /// Whether all SSDs have answered.
     pub(in crate::core) fn is_over(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -14,7 +14,8 @@ impl Changes {
 }
 
 impl Core {
-    /// The fewest replicas of the volumes that there are, that were found at the start, and that are to be.
+    /// The smallest number of replicas of all volumes: present ones, ones found at the start, and ones to be
+    /// created.
     pub(in crate::core) fn fewest(&self) -> u8 {
         let volumes = self.volumes.values().map(|volume| volume.entry.replicas);
         let parked = self.changes.parked.iter().filter_map(|(_, request)| self.replicas(request).ok());
@@ -31,7 +32,7 @@ impl Core {
         is_first || self.changes.round.as_ref().is_some_and(|round| round.fewest > replicas)
     }
 
-    /// Has a Create wait for the next map, where it must; otherwise gives it back.
+    /// Makes a Create wait for the next map if it must. Otherwise returns it.
     pub(in crate::core) fn park(&mut self, now: u64, ticket: Ticket, request: Create) -> Option<Create> {
         let replicas = self.replicas(&request).ok();
         if !replicas.is_some_and(|replicas| self.must_wait(replicas)) {
@@ -42,7 +43,7 @@ impl Core {
         None
     }
 
-    /// The map that they waited for is there.
+    /// Continues the Creates that waited for this map.
     pub(super) fn create_parked(&mut self, now: u64) {
         for (ticket, request) in std::mem::take(&mut self.changes.parked) {
             self.dispatch(now, ticket, Request::Create(request));

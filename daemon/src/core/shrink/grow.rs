@@ -59,8 +59,8 @@ impl Core {
         }
     }
 
-    /// The SSDs that may be given holes, with their incarnations: guests, and members that are there. Of the
-    /// members only where there are holes that may be theirs.
+    /// The SSDs that may get holes, with their incarnations: guests, and present members if there are holes
+    /// that may be theirs.
     fn fillers(&self, now: u64, map: &FleetMap3) -> Vec<(u16, u32)> {
         let is_wanted = |ssd: u16| {
             let known = map.ssds.get(usize::from(ssd));
@@ -83,7 +83,7 @@ impl Core {
         all.filter_map(|ssd| Some((ssd, self.changes.says(ssd)?.incarnation))).collect()
     }
 
-    /// Some hole is for an SSD that is given up, or had none that this daemon knows of.
+    /// Whether some hole belongs to an SSD that is given up, or to none that this daemon knows.
     fn has_holes_to_rebuild(&self, now: u64, map: &FleetMap3) -> bool {
         let is_for_others = |(row, place): (usize, usize)| match self.changes.homes.get(&(row, place)) {
             Some(&home) => self.is_given_up(home, now, map),
@@ -159,7 +159,7 @@ impl Core {
         }
     }
 
-    /// The next map, if SSDs have filled their places or are to get some; and the SSDs that get some.
+    /// The next map, if SSDs have filled their places or can get some; and the SSDs that get some.
     pub(super) fn grown(&mut self, now: u64, map: &FleetMap3) -> Option<(FleetMap3, Vec<u16>)> {
         let term = self.term.number();
         let filled = self.fills.filled();
@@ -192,7 +192,7 @@ impl Core {
             drawn.ssds[usize::from(*ssd)].state = State3::In;
         }
         let next = fill(&|row, place, open| self.choose(now, &drawn, row, place, open))
-            // What others had does not fit: each gets its own back.
+            // The places of others do not fit, so each SSD gets only its own back.
             .or_else(|| fill(&|row, place, open| self.home(row, place).filter(|&home| open.contains(home))));
         if next.is_none() && ssds == all {
             self.changes.found_no_hole = Some((map.epoch, all));
@@ -208,13 +208,14 @@ impl Core {
         self.changes.homes.get(&(row, place)).copied()
     }
 
-    /// The SSD that a hole is for: the one that had it, else one that is back, else one that is drawn.
+    /// Chooses the SSD for a hole: the SSD that had it, otherwise an SSD that is back, otherwise one that the
+    /// draw chooses.
     fn choose(&self, now: u64, map: &FleetMap3, row: usize, place: usize, open: SsdSet) -> Option<u16> {
         let draw =
             || u32::try_from(row).ok().and_then(|group| map.draw(group)).filter(|&ssd| open.contains(ssd));
         match self.home(row, place) {
             Some(home) if open.contains(home) => Some(home),
-            // Its SSD may come back.
+            // The hole's former SSD may come back.
             Some(home) if !self.is_given_up(home, now, map) => None,
             Some(_) => draw(),
             None => {
@@ -228,12 +229,12 @@ impl Core {
         }
     }
 
-    /// What the volumes reserve fits on the SSDs as this map places it.
+    /// Whether all that the volumes reserve fits on the SSDs by this map.
     fn has_room(&self, next: &FleetMap3) -> bool {
         let mut capacity = Capacity::new(AnyMap::from(next.clone()), self.members.blocks());
         self.volumes.values().for_each(|volume| capacity.reserve(&volume.entry));
         let before = self.capacity.iter().flat_map(Capacity::ssds);
-        // One that was beyond its capacity before may stay so.
+        // An SSD that was beyond its capacity before may stay so.
         capacity
             .ssds()
             .iter()
@@ -271,9 +272,10 @@ impl Core {
 }
 
 impl Volume {
-    /// What the writer said of an SSD since it was lost. A writer says once that it reaches an SSD again,
-    /// and may do so before the daemon has found it. A holder whose renewals say nothing of any SSD counts as
-    /// reaching it a while after the SSD had all that the array has. It connects as others do.
+    /// What the writer has reported about an SSD since its loss. A writer reports once that it reaches an SSD
+    /// again, perhaps before the daemon has found it. A holder whose renewals name no SSDs counts as reaching
+    /// it after a while, because it connects as others do. That time begins when the SSD had all entries of
+    /// the array.
     fn reach(&self, ssd: u16, (lost_at, since): (u64, u64), now: u64) -> Reach {
         match self.reaches {
             Some((ssds, at)) if at >= lost_at && ssds >> ssd & 1 == 1 => Reach::Yes,

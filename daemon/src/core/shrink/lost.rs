@@ -16,7 +16,8 @@ use gnstor_proto::vendor::VolumeEntry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Chunks of a volume that are looked at one by one. Groups are drawn, so of more chunks the share is close.
+/// Largest number of chunks that are checked one by one. With more, the share of the groups is a close
+/// estimate, because groups are drawn.
 const EXACT_CHUNKS: u64 = 4_096;
 /// Volumes that a sentence names.
 const NAMED: usize = 5;
@@ -26,7 +27,7 @@ const NAMED: usize = 5;
 pub struct LostBlocks {
     /// The volume.
     pub volume: String,
-    /// How many of its blocks: of a large volume, about.
+    /// Number of its blocks; an estimate for a large volume.
     pub blocks: u64,
 }
 
@@ -36,7 +37,7 @@ pub(in crate::core) fn counted(lost: &[LostBlocks]) -> String {
     format!("{blocks} blocks of {} volumes", lost.len())
 }
 
-/// What the volumes lose, in a sentence for administrators.
+/// The volumes' losses, in a sentence for administrators.
 pub(in crate::core) fn told(lost: &[LostBlocks]) -> String {
     let mut text = format!("{}: ", counted(lost));
     for (at, LostBlocks { volume, blocks }) in lost.iter().take(NAMED).enumerate() {
@@ -49,7 +50,8 @@ pub(in crate::core) fn told(lost: &[LostBlocks]) -> String {
     text
 }
 
-/// Each copy of a volume with so many replicas is on this SSD, or on an absent one, and this one decides.
+/// Whether all copies of a volume with this number of replicas are on this SSD or on absent ones, and this
+/// one decides.
 fn is_only_on(map: &FleetMap3, row: &Row3, replicas: u8, ssd: u16) -> bool {
     let places = || row.places.iter().take(replicas.into()).flatten().filter(|place| !place.filling);
     let is_gone = |of: u16| of == ssd || map.state(of) == Some(State3::Absent);
@@ -92,7 +94,8 @@ impl Core {
         lost
     }
 
-    /// Other absent SSDs with copies of these blocks: one that comes back saves them. With a comma before.
+    /// Other absent SSDs with copies of these blocks, after a comma. If one of them comes back, the blocks
+    /// are not lost.
     pub(in crate::core) fn others_with_copies(&self, ssd: u16) -> String {
         let Some(map) = self.map_of_voters() else { return String::new() };
         let with_it = |row: &&Row3| row.places.iter().flatten().any(|place| place.ssd == ssd);
@@ -106,7 +109,7 @@ impl Core {
         format!(", of which absent SSDs have copies, too: try these first (SSD {})", names.join(", "))
     }
 
-    /// The SSD is absent and there, as itself, and has lost writes.
+    /// Whether the SSD is absent in the map, answers with its own identity, and has lost writes.
     pub(in crate::core) fn is_back_lossy(&self, ssd: u16) -> bool {
         let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
         let says = self.changes.says(ssd).filter(|_| !self.changes.is_down(ssd));
@@ -124,8 +127,8 @@ impl Core {
         map.state(ssd) == Some(State3::Absent) && !serves_some(map, ssd)
     }
 
-    /// An absent SSD that is there, up to date, and has the content that it had. It may have a later one
-    /// where its copies were called lost and none serves.
+    /// An absent SSD that answers, is up to date, and has the content that it had. It may have a later
+    /// content if its copies were called lost and none serves.
     pub(super) fn to_be_back(&self, map: &FleetMap3) -> Option<(u16, u32)> {
         let absent = (0u16..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == State3::Absent);
         let is_there = |ssd: u16| {
@@ -134,7 +137,7 @@ impl Core {
             !is_away && !is_taken_out && !self.changes.flaps(ssd)
         };
         let content = |(ssd, known): (u16, &Ssd3)| {
-            // What it has not said is taken for what the map says.
+            // If it has not stated its incarnation, the map's counts.
             let has = self.changes.says(ssd).map_or(known.incarnation, |says| says.incarnation);
             let is_named = self.changes.says(ssd).is_none_or(|says| known.is(&says.uuid));
             let is_same = has == known.incarnation;
@@ -144,7 +147,7 @@ impl Core {
         absent.filter(|&(ssd, _)| is_there(ssd)).filter_map(content).next()
     }
 
-    /// The next map, where the operator takes an SSD back as it is.
+    /// The next map, if the operator takes an SSD back as it is.
     pub(super) fn accepted(&self, map: &FleetMap3) -> Option<FleetMap3> {
         let ssd = self.changes.accepted.iter().copied().find(|&ssd| self.is_back_lossy(ssd))?;
         let (incarnation, term) = (self.changes.says(ssd)?.incarnation, self.term.number());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the daemon knows on the way to the next map.
+//! State of the daemon on the way to the next map.
 
 use super::votes::{Anew, Newcomer};
 use super::{FLAP_MS, FLAP_RETURNS};
@@ -21,9 +21,9 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(in crate::core) struct Proposed {
     pub(super) round: Round<Known>,
-    /// It was judged for volumes with so many replicas and more.
+    /// It was judged for volumes with this number of replicas and more.
     pub(super) fewest: u8,
-    /// A majority holds it and the leases that it ends are over.
+    /// A majority holds it, and the leases that it ends are over.
     pub(super) is_active: bool,
     bytes: Arc<[u8]>,
     asked: BTreeMap<u16, CommandId>,
@@ -65,7 +65,7 @@ impl Proposed {
     }
 }
 
-/// What an SSD was told of the active map.
+/// What the daemon has told an SSD about the active map.
 #[derive(Default, Debug)]
 struct Told {
     /// It has the map of this epoch, or a newer one.
@@ -75,7 +75,7 @@ struct Told {
     retry_at: Option<u64>,
 }
 
-/// The change of the map that is under way, and what the next one will be made from.
+/// The change of the map in progress, and the inputs of the next one.
 #[derive(Default, Debug)]
 pub(in crate::core) struct Changes {
     pub(super) round: Option<Proposed>,
@@ -94,19 +94,19 @@ pub(in crate::core) struct Changes {
     says: BTreeMap<u16, SsdSays>,
     told: BTreeMap<u16, Told>,
     returns: BTreeMap<u16, Vec<u64>>,
-    /// Came back too often: they stay absent until they are resumed.
+    /// SSDs that came back too often. They stay absent until they are resumed.
     flapping: BTreeSet<u16>,
-    /// When each SSD was lost the last time.
+    /// Time at which each SSD was last lost.
     lost_at: BTreeMap<u16, u64>,
-    /// When SSDs that are back had all that the array has.
+    /// Time at which each SSD that is back had all entries of the array.
     since: BTreeMap<u16, u64>,
-    /// The epoch and the SSDs for which there is no hole.
+    /// The epoch, and the SSDs for which it has no hole.
     pub(super) found_no_hole: Option<(u64, Vec<(u16, u32)>)>,
-    /// When each SSD was lost.
+    /// Time at which each SSD was lost.
     down_since: BTreeMap<u16, u64>,
     /// SSDs that the map calls out, and since when as far as this daemon knows.
     pub(super) outs: BTreeMap<u16, u64>,
-    /// SSDs that the operator takes out, and takes back: their weight in the next map is zero, or one.
+    /// SSDs that the operator takes out or back. Their weight in the next map is zero, or one.
     pub(super) weights: BTreeMap<u16, u32>,
     /// Rows in which an SSD lost its place, and which places, since this daemon serves.
     pub(super) homes: BTreeMap<(usize, usize), u16>,
@@ -116,7 +116,7 @@ pub(in crate::core) struct Changes {
     pub(super) anew: Option<Anew>,
     /// Absent SSDs that lack writes, and that the operator takes back as they are.
     pub(in crate::core) accepted: BTreeSet<u16>,
-    /// SSDs that are there in the place of others.
+    /// SSDs that answer at the addresses of others.
     pub(in crate::core) newcomers: BTreeMap<u16, Newcomer>,
     /// SSDs that took the place of others since this daemon serves, and their identities.
     pub(super) replaced: BTreeMap<u16, [u8; 16]>,
@@ -128,18 +128,18 @@ pub(in crate::core) struct Changes {
     pub(in crate::core) drain_waits: Option<String>,
     /// The map in use has holes.
     pub(in crate::core) has_holes: bool,
-    /// Of these, some of which this daemon does not know whose they were.
+    /// Whether this daemon does not know the former SSDs of some holes.
     pub(in crate::core) has_homeless: bool,
 }
 
 impl Changes {
-    /// The SSD does not answer. What it knows is asked for again when it does.
+    /// The SSD does not answer. When it does, the daemon asks again for its state.
     pub(in crate::core) fn lost(&mut self, ssd: u16, why: String, now: u64) {
         let returns = self.returns.get(&ssd).into_iter().flatten();
         if returns.filter(|&&at| at + FLAP_MS > now).count() >= FLAP_RETURNS {
             self.flapping.insert(ssd);
         }
-        // Another reason why it is still down is no other loss.
+        // Another reason for the same absence is no new loss.
         if self.down.insert(ssd, why).is_none() {
             self.lost_at.insert(ssd, now);
         }
@@ -181,7 +181,7 @@ impl Changes {
         std::mem::take(&mut self.presumed)
     }
 
-    /// The term is another one.
+    /// The daemon has another term.
     pub(in crate::core) fn elected_anew(&mut self) {
         self.anew = None;
     }
@@ -226,7 +226,7 @@ impl Changes {
         self.homes.contains_key(&(row, place))
     }
 
-    /// Some hole is one that the SSD had.
+    /// Whether some hole was a place of the SSD.
     pub(super) fn is_home(&self, ssd: u16) -> bool {
         self.home_ssds.contains(&ssd)
     }
@@ -236,12 +236,12 @@ impl Changes {
         self.weights.insert(ssd, 0);
     }
 
-    /// The operator wants the SSD out, whatever the map says yet.
+    /// Whether the operator has taken the SSD out, even if the map does not say so yet.
     pub(in crate::core) fn is_taken_out(&self, ssd: u16, known: &Ssd3) -> bool {
         self.weights.get(&ssd).map_or(known.weight == 0, |&weight| weight == 0)
     }
 
-    /// The SSD, which is back, has all that the array has.
+    /// The SSD is back and has all entries of the array.
     pub(in crate::core) fn admitted(&mut self, ssd: u16, now: u64) {
         self.since.insert(ssd, now);
     }
@@ -259,7 +259,7 @@ impl Changes {
         self.since.iter().map(|(&ssd, &at)| (ssd, at))
     }
 
-    /// When the SSD was lost, if it is.
+    /// Time at which the SSD was lost, if it is.
     pub(in crate::core) fn down_since(&self, ssd: u16) -> Option<u64> {
         self.down_since.get(&ssd).copied()
     }
@@ -306,7 +306,7 @@ impl Changes {
         returns.push(now);
     }
 
-    /// It stays absent until it is resumed.
+    /// Whether it stays absent until it is resumed.
     pub(in crate::core) fn flaps(&self, ssd: u16) -> bool {
         self.flapping.contains(&ssd)
     }

@@ -33,7 +33,7 @@ use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use std::collections::BTreeMap;
 
-/// The voters are new ones: they are asked for the term.
+/// The voters are new, and are asked for the term.
 #[derive(Debug)]
 pub(super) struct Anew {
     candidate: Candidate<Known>,
@@ -49,7 +49,7 @@ impl Anew {
     }
 }
 
-/// An SSD that is there in the place of another one.
+/// An SSD that answers at the address of another one.
 #[derive(Debug)]
 pub(in crate::core) struct Newcomer {
     says: SsdSays,
@@ -57,7 +57,7 @@ pub(in crate::core) struct Newcomer {
     pub(in crate::core) is_empty: bool,
     /// The operator gives it the place.
     is_wanted: bool,
-    /// Also where the one before had last copies: these begin empty.
+    /// It may have the place even if the previous SSD had last copies. These begin empty.
     loses_data: bool,
 }
 
@@ -66,15 +66,15 @@ impl Newcomer {
         Self { says, is_empty: false, is_wanted: false, loses_data: false }
     }
 
-    /// It says the same as before.
+    /// Whether it states the same as before.
     pub(in crate::core) fn is(&self, says: &SsdSays) -> bool {
         self.says == *says
     }
 }
 
 impl Core {
-    /// Gives the place of an SSD that is out to the empty SSD that is there. With `lose_data` also that of
-    /// one that is absent, whose last copies are lost then.
+    /// Gives the place of an SSD that is out to the empty SSD that answers there. With `lose_data` also the
+    /// place of an absent one, whose last copies are lost then.
     pub(in crate::core) fn replace_ssd(
         &mut self,
         now: u64,
@@ -119,7 +119,7 @@ impl Core {
         }
     }
 
-    /// The next map: it names an SSD that takes another one's place, or one voter more.
+    /// The next map, if an SSD takes another one's place or a voter is added.
     pub(super) fn next_voters(&self, map: &FleetMap3) -> Option<FleetMap3> {
         let takes_part = |ssd: &Ssd3| matches!(ssd.state, State3::In | State3::Full);
         let ssds = || (0..MAX_SSDS).zip(&map.ssds);
@@ -133,7 +133,7 @@ impl Core {
         let newcomer = |ssd: u16| self.changes.newcomers.get(&ssd).filter(|newcomer| newcomer.is_wanted);
         let replaced = ssds().filter(|(ssd, known)| match known.state {
             State3::Out => true,
-            // It may have become absent since the operator was asked.
+            // It may have become absent since the operator's call.
             State3::Absent => newcomer(*ssd).is_some_and(|newcomer| newcomer.loses_data),
             _ => false,
         });
@@ -162,15 +162,15 @@ impl Core {
                 && takes_part(known)
                 && !self.is_silent(*ssd)
                 && !self.is_other_content(*ssd)
-                // Of one that came in by a map of an earlier daemon nothing is known yet.
+                // Nothing is known yet of an SSD that came in by a map of an earlier daemon.
                 && self.changes.says(*ssd).is_none_or(|says| says.takes_map3)
         };
-        // One of a node that has no voter, if there is one.
+        // Prefer an SSD of a node without a voter.
         let (ssd, _) = ssds().filter(may).min_by_key(|(_, known)| voting.contains(&known.node))?;
         wire::change(map, |map: &Map| map.with_vote(ssd, true, term)).ok()
     }
 
-    /// The map that is in use now has other voters than the one before, or names another SSD.
+    /// The map in use has other voters than the previous one, or names another SSD.
     pub(super) fn follow_voters(&mut self, before: &FleetMap3) {
         let Some(known) = self.epoch.map() else { return };
         let Some(map) = self.map_of_voters() else { return };
@@ -190,7 +190,7 @@ impl Core {
         }
     }
 
-    /// TERM TAKE to new voters.
+    /// Sends TERM TAKE to new voters.
     pub(super) fn ask_voters_anew(&mut self, now: u64) {
         let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };
         let Some(anew) = &self.changes.anew else { return };

@@ -46,7 +46,7 @@ impl Start {
         newest(self.probes.iter().filter_map(|p| p.map.as_ref()))
     }
 
-    /// The map is one by which no daemon can be elected.
+    /// Whether no daemon can be elected by this map.
     pub(super) fn is_without_voters(&self) -> bool {
         self.newest().is_some_and(|map| matches!(map, AnyMap::Three(_)) && voters_of(map).is_empty())
     }
@@ -72,7 +72,7 @@ impl Start {
         self.without.extend(silent);
     }
 
-    /// No step waits for SSDs that are there in the place of others: they grant nothing, and have no part in
+    /// No step waits for SSDs that answer at the addresses of others: they grant nothing, and are no part of
     /// the array.
     fn go_on_without_strangers(&mut self) {
         let Some(AnyMap::Three(map)) = self.newest() else { return };
@@ -126,7 +126,7 @@ impl Core {
         Some(Command::TermTake { array: ArrayId(map.array), term, instance })
     }
 
-    /// All SSDs that are there have granted the term, or refused it.
+    /// All SSDs that answer have granted the term, or refused it.
     pub(super) fn elected(&mut self, now: u64) {
         let Phase::Starting(start) = &mut self.phase else { return };
         let Some(lead) = self.term.lead() else {
@@ -154,7 +154,7 @@ impl Core {
             }
         }
         if self.term.rules_out_earlier_maps() {
-            // None that was judged by more replicas is left.
+            // No map is left that was judged by more replicas.
             self.changes.judged = Some(0);
         }
         let Phase::Starting(start) = &mut self.phase else { return };

@@ -39,7 +39,7 @@ impl Core {
                     start.probes.len()
                 )));
             }
-            // Some SSDs have it already: the others get the same.
+            // Some SSDs have the map already, so the others get the same one.
             Some(newest) if !voters_of(newest).is_empty() => return self.adopt_map(newest.clone()),
             Some(newest) => self.converted(newest, &start.probes).unwrap_or_else(|| newest.clone()),
             None => self.fresh_map(&start.probes, term)?,
@@ -47,7 +47,7 @@ impl Core {
         self.adopt_map(map.in_term(term))
     }
 
-    /// The daemon that starts goes by this map.
+    /// The daemon that starts uses this map.
     pub(in crate::core) fn adopt_map(&mut self, map: AnyMap) -> Result<(), Stop> {
         if members_of(&map).is_empty() {
             return Err(Stop::Array("no SSD takes part in the array's fleet map: it serves nothing".into()));
@@ -66,13 +66,13 @@ impl Core {
         Ok(self.voted(&equal, probes).map_or_else(|| equal.into(), AnyMap::from))
     }
 
-    /// The map with votes, identities and addresses, where that is wanted and each SSD knows the format.
+    /// The map with votes, identities and addresses, if it should have voters and each SSD knows the format.
     fn voted(&self, map: &FleetMap, probes: &[Probe]) -> Option<FleetMap3> {
         let says: Option<Vec<SsdSays>> =
             probes.iter().map(|probe| probe.says.filter(|says| says.takes_map3)).collect();
         let is_wanted =
             self.config.map_format.has_voters(probes.len()) && probes.len() <= usize::from(MAX_SSDS);
-        // One that stands in for another has another one's place, and not its blocks.
+        // A substitute has another SSD's place, and not its blocks.
         let says = says.filter(|_| is_wanted && self.members.missing(false).is_empty())?;
         let mut map = FleetMap3::of(map, array_of(&says));
         for (ssd, says) in map.ssds.iter_mut().zip(&says) {
@@ -85,8 +85,8 @@ impl Core {
         Some(map)
     }
 
-    /// The next epoch of an array of format 2 in format 3, with the same places. Only where all SSDs have the
-    /// same map, are whole, and none is stood in for. The new map says of each place that it serves.
+    /// The next epoch of an array of format 2, in format 3 and with the same places. Only if all SSDs have
+    /// the same map, are whole, and none has a substitute. In the new map each place serves.
     fn converted(&self, newest: &AnyMap, probes: &[Probe]) -> Option<AnyMap> {
         let AnyMap::Two(known) = newest else { return None };
         let is_same =
@@ -112,10 +112,10 @@ impl Core {
 }
 
 impl Start {
-    /// The newest map names voters, and each SSD that answered has a map with voters. Else a daemon ended
-    /// while it gave the SSDs their first such map. One whose content the map does not name has lost what it
-    /// had, and is given nothing here. Nor is one that is out of the map. It learns the map when it is
-    /// brought up to date, and no step of a start waits for it.
+    /// Whether the newest map names voters, and each SSD that answered has a map with voters. If not, a
+    /// daemon ended while it gave the SSDs their first such map. An SSD whose content the map does not name
+    /// has lost its content, and gets nothing here. Nor does an SSD that is out of the map. It learns the map
+    /// when it is brought up to date, and no step of a start waits for it.
     pub(super) fn is_published(&self) -> bool {
         let Some(AnyMap::Three(newest)) = self.newest().filter(|map| !voters_of(map).is_empty()) else {
             return false;
@@ -144,8 +144,9 @@ impl Start {
     }
 }
 
-/// The array's id, out of the identities that its SSDs drew when they were formatted. So two daemons that
-/// make the first map at once make the same one, and SSDs that were formatted make another array.
+/// The id of the array, derived from the identities that its SSDs drew when they were formatted. So two
+/// daemons that make the first map at once make the same one, and SSDs that were formatted again are another
+/// array.
 fn array_of(says: &[SsdSays]) -> [u8; 16] {
     let words = says.iter().flat_map(|says| {
         let (low, high) = says.uuid.split_at(8);
@@ -159,7 +160,7 @@ fn array_of(says: &[SsdSays]) -> [u8; 16] {
     id
 }
 
-/// An odd number of SSDs votes, at most seven: one of each node first, while there are nodes for it.
+/// Chooses an odd number of voters, at most seven: one of each node first, while there are more nodes.
 fn choose_voters(ssds: &mut [Ssd3]) {
     let mut turns: BTreeMap<u16, usize> = BTreeMap::new();
     let mut order: Vec<(usize, usize)> = Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The last step of a start: one state out of the tables of all SSDs.
+//! The last step of a start: it makes one state out of the tables of all SSDs.
 
 use super::Step;
 use crate::core::capacity::Capacity;
@@ -12,11 +12,11 @@ use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeMap;
 
 impl Core {
-    /// One state out of the SSDs' tables, and rounds where they differ from it.
+    /// Makes one state out of the SSDs' tables, and starts rounds for SSDs that differ from it.
     pub(super) fn reconcile(&mut self, now: u64) {
         let Phase::Starting(start) = &mut self.phase else { return };
         let mut volumes: BTreeMap<Vid, BTreeMap<u16, VolumeEntry>> = BTreeMap::new();
-        // One whose table was read may have been dropped since.
+        // An SSD whose table was read may have been dropped since.
         let members = self.members.all();
         for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(ssd, _)| members.contains(ssd)) {
             for entry in std::mem::take(&mut probe.table) {
@@ -70,7 +70,7 @@ impl Core {
         }
     }
 
-    /// One volume as the SSDs hold it; `successor` is the volume that took its name.
+    /// Adopts one volume as the SSDs have it. `successor` is the volume that took its name.
     fn adopt(
         &mut self,
         now: u64,
@@ -89,7 +89,7 @@ impl Core {
             }
             return Ok(());
         }
-        // A volume that dies leaves its name to one that lives.
+        // A volume that is being deleted leaves its name to one that stays.
         let dies = |vid: &Vid| self.volumes[vid].stage != Stage::Active;
         let other = self.names.get(&winner.name).copied().filter(|other| !dies(other));
         if successor.is_none() && (other.is_none() || !marked(&winner)) {
@@ -118,7 +118,7 @@ impl Core {
             self.volumes.insert(vid, volume);
             self.mark(vid, None, None);
         } else if copies.len() == self.members.len() && copies.values().all(|e| *e == winner) {
-            // When the lease began is not known: it is taken to begin now.
+            // The start of the lease is not known, so it counts from now.
             volume.commit(now, &winner, true, self.config.drift_ms);
             self.volumes.insert(vid, volume);
         } else {
@@ -156,18 +156,18 @@ impl Core {
     }
 }
 
-/// The entry that the array holds of a volume.
+/// The entry that is valid for a volume.
 fn newest(copies: &BTreeMap<u16, VolumeEntry>) -> &VolumeEntry {
     let rank = |e: &&VolumeEntry| (e.generation, e.version, e.term, e.deleting);
     copies.values().max_by_key(rank).expect("a volume was seen on some SSD")
 }
 
-/// Its deletion is decided.
+/// Whether its deletion is decided.
 fn marked(entry: &VolumeEntry) -> bool {
     entry.deleting || entry.lease_epoch == DELETE_MARK
 }
 
-/// The volumes whose name another volume took and whose deletion had not begun, and that other volume.
+/// The volumes whose name another volume took and whose deletion had not begun, with that other volume.
 fn superseded(volumes: &BTreeMap<Vid, BTreeMap<u16, VolumeEntry>>) -> BTreeMap<Vid, Vid> {
     let replaces = |(&by, copies)| {
         let entry: &VolumeEntry = Some(newest(copies)).filter(|entry| !marked(entry))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a link says to its SSD: the core's commands, and one question of its own.
+//! The commands that a link sends to its SSD: those of the core, and one question of its own.
 
 use crate::core::Answer;
 use crate::port::Talk;
@@ -12,11 +12,11 @@ use zerocopy::FromBytes;
 pub(super) enum Say {
     /// A command of the core's.
     Command(Talk),
-    /// In which condition the SSD is.
+    /// Asks for the SSD's condition.
     Look,
 }
 
-/// What an SSD says of itself, where it serves.
+/// The condition that an SSD reports while it serves.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(in crate::server) struct Condition {
     /// Acknowledged writes may be missing, so that it serves no reads.

@@ -23,7 +23,7 @@ struct Sim {
     keep_alives: Arc<AtomicU32>,
     /// Commands are not completed.
     slow: Arc<AtomicBool>,
-    /// It is stopped: no completion comes, for now.
+    /// It is stopped: no completions come for now.
     stopped: Arc<AtomicBool>,
     filling: Arc<AtomicBool>,
     damaged: Arc<AtomicBool>,
@@ -42,7 +42,7 @@ impl SimQueue {
 
     fn works(&mut self) -> Result<(), ChannelError> {
         assert!(!self.sim.panics.load(Ordering::Relaxed), "as it was told to");
-        // As the real one: what broke once stays broken.
+        // Like a real one: what broke once stays broken.
         self.broken |= self.sim.gone.load(Ordering::Relaxed);
         if self.broken { Err(broken()) } else { Ok(()) }
     }
@@ -117,10 +117,10 @@ fn link(sim: &Sim, lasts: bool) -> Link {
     link
 }
 
-/// Attends to the link, dials where it wants that, and returns what it tells the core.
+/// Steps the link and dials if it asks for that. Returns the link's messages to the core.
 fn attend(link: &mut Link, now: u64) -> (Vec<(u64, Answer)>, Vec<News>) {
     link.attend(now);
-    // What was sent is completed at once.
+    // Commands that were sent complete at once.
     link.attend(now);
     let (mut answers, mut news) = (Vec::new(), Vec::new());
     while let Some(output) = link.pop() {
@@ -250,6 +250,9 @@ fn keep_alives_go_on_while_commands_wait_and_a_late_command_does_not_end_the_lin
     let (answers, news) = attend(&mut link, 5_000);
     assert!(matches!(&answers[..], [(1, Answer::Lost(_))]), "the first is late: {answers:?}");
     assert!(news.is_empty(), "it still answers probes");
+    for now in (5_100..10_000).step_by(100) {
+        assert_eq!(attend(&mut link, now), (vec![], vec![]), "{now}");
+    }
     let (answers, news) = attend(&mut link, 10_000);
     assert_eq!((answers.len(), news.len()), (29, 1), "at its second deadline all are given up");
 }

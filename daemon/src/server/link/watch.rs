@@ -7,30 +7,32 @@
 //! To drop it costs copies, and a later real loss may then take the last one. A new connection has no
 //! history, so its SSD counts as a slow one at first.
 //!
-//! The link counts the time that it could have seen: of the time between two looks, at most [`STEP_MS`]. So a
-//! daemon that is stopped, or is on a busy machine, does not take its own pause for the SSD's. After a longer
-//! pause the answer may still be on its way through other threads of this process. They get
-//! [`AFTER_PAUSE_MS`] for it.
+//! The link counts the time that it could have seen. Of the time between two looks that is at most
+//! [`STEP_MS`], or [`LONG_STEP_MS`] for an SSD that is not watched closely. So a daemon that is stopped, or
+//! is on a busy machine, does not take its own pause for the SSD's. After a longer pause the answer may still
+//! be on its way through other threads of this process. They get [`AFTER_PAUSE_MS`] for it.
 
-/// How often a connection is probed that is watched closely.
+/// Interval of probes of a closely watched connection.
 pub(super) const ALIVE_MS: u64 = 100;
 /// An SSD that answers at once, and then has not answered for so long, is silent.
 const SILENT_MS: u64 = 250;
-/// How long a keep-alive may be out: at least, and at most.
+/// Longest time without an answer to a keep-alive: at least, and at most.
 const PATIENCE_MS: u64 = SILENT_MS - ALIVE_MS;
 const PATIENCE_MAX_MS: u64 = 1_000;
-/// How many times as long as the longest answer of late the next one may take.
+/// Factor between the longest recent answer and the patience for the next one.
 const SLOWER: u64 = 4;
-/// What a new connection takes for the longest answer, and for how long.
+/// Assumed longest answer of a new connection, and how long it counts.
 const FIRST_MS: u64 = 125;
 const NEW_MS: u64 = 3_000;
 /// An answer counts as one of late for once to twice this time.
 const LATELY_MS: u64 = 5_000;
 /// While an answer is awaited, the thread looks each millisecond if it is run.
-const STEP_MS: u64 = 20;
+pub(super) const STEP_MS: u64 = 20;
+/// The thread was stopped, or the whole machine: no load delays it so long.
+pub(super) const LONG_STEP_MS: u64 = 1_000;
 /// A pause of this thread in which other threads may not have been run either.
 const PAUSE_MS: u64 = 100;
-/// What is left of the patience after a pause, at least.
+/// Least patience that is left after a pause.
 const AFTER_PAUSE_MS: u64 = 100;
 const _: () = assert!(AFTER_PAUSE_MS < PATIENCE_MS && STEP_MS < PAUSE_MS);
 
@@ -41,13 +43,13 @@ pub(super) struct Watch {
     looked_at: u64,
     /// An answer was awaited since then.
     awaited: bool,
-    /// What the link has not seen until now.
+    /// Time that the link has not seen so far.
     missed_ms: u64,
     /// When the keep-alive was sent after which nothing was heard, in time that was seen.
     asked_at: Option<u64>,
     /// The longest answers of this span of [`LATELY_MS`], and of the span before it.
     longest: [u64; 2],
-    /// When this span ends, in time that was seen.
+    /// End of this period, in seen time.
     span_ends: u64,
 }
 
@@ -63,13 +65,13 @@ impl Watch {
         }
     }
 
-    /// The link looks: the time that it has seen until now.
-    pub(super) fn look(&mut self, now: u64) -> u64 {
+    /// The link looks. Returns the time that it has seen until now: `step_ms` at most since its last look.
+    pub(super) fn look(&mut self, now: u64, step_ms: u64) -> u64 {
         let gap = now.saturating_sub(self.looked_at);
         self.looked_at = now;
         // While no answer is awaited the thread sleeps, and it misses nothing.
         if self.awaited {
-            self.missed_ms += gap.saturating_sub(STEP_MS);
+            self.missed_ms += gap.saturating_sub(step_ms);
         }
         let (seen, patience) = (self.seen(now), self.patience());
         if gap > PAUSE_MS
@@ -84,7 +86,7 @@ impl Watch {
         now.saturating_sub(self.missed_ms)
     }
 
-    /// When it is this time that was seen, if no look comes late.
+    /// The clock's time for a given seen time, if no check comes late.
     pub(super) fn clock(&self, seen: u64) -> u64 {
         seen.saturating_add(self.missed_ms)
     }
@@ -104,13 +106,13 @@ impl Watch {
         self.longest[0] = self.longest[0].max(took);
     }
 
-    /// How long a keep-alive may be out.
+    /// The longest time without an answer to a keep-alive.
     fn patience(&self) -> u64 {
         let longest = self.longest[0].max(self.longest[1]);
         (SLOWER * longest).clamp(PATIENCE_MS, PATIENCE_MAX_MS)
     }
 
-    /// How long an SSD has not answered when it is silent.
+    /// The time without an answer after which an SSD is silent.
     pub(super) fn silent_ms(&self) -> u64 {
         self.patience() + ALIVE_MS
     }

@@ -68,7 +68,7 @@ fn a_stream_of_maps_has_the_newest_and_ends_by_itself() {
         let mut maps = client.fleet.watch_map(WatchMapRequest { after_epoch: 1 }).await.unwrap().into_inner();
         assert_eq!(maps.message().await.unwrap(), None, "it has that one");
     });
-    // A stream does not hold the end up.
+    // A stream does not delay the daemon's end.
     with_client(&daemon, async |mut client| {
         let maps = client.fleet.watch_map(WatchMapRequest { after_epoch: 1 }).await.unwrap();
         drop(maps);

@@ -57,7 +57,7 @@ fn a_start_that_cannot_be_says_why() {
     ));
 }
 
-/// The SSDs that List calls down, once `enough` says so.
+/// The SSDs that List calls down, once `enough` accepts them.
 pub(super) async fn down(c: &mut Client, enough: impl Fn(&[String]) -> bool) -> Vec<String> {
     loop {
         let reply = c.volumes.list(ListRequest {}).await.unwrap();
@@ -104,7 +104,7 @@ fn an_ssd_that_may_lack_acknowledged_writes_is_named() {
     let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     array.ssd(1).filling = true;
-    // Also one that could not be connected with anew.
+    // Also for an SSD that could not be connected again.
     let daemon = Daemon::start(ANY, array.ports(), config()).unwrap();
     with_client(&daemon, async |mut c| {
         loop {

@@ -105,7 +105,8 @@ fn an_empty_ssd_that_was_given_the_place_is_exchanged_for_another_one() {
     comes_to_one_state(steps, 0, 0, true);
 }
 
-/// A volume of one replica is not made, and until its request ends the lost SSD counts as its last copy.
+/// A volume of one replica is not created. Until its request ends, the lost SSD counts as the last copy of
+/// it.
 #[test]
 fn an_ssd_that_is_absent_for_a_request_alone_is_replaced_when_that_has_ended() {
     let steps = vec![

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a schedule looks at in the array, beside what the daemon says.
+//! Checks of the array's state, beside the daemon's answers.
 
 use super::{Run, SSDS};
 use gnstor_fleet::map::FleetView as _;
@@ -20,7 +20,7 @@ impl Run {
             places().any(|place| usize::from(place.ssd) == index && !place.filling)
         };
         let has_content = |index: usize| {
-            // One whose copies were called lost may have no table yet.
+            // An SSD whose copies were called lost may have no table yet.
             let begins_empty = map.ssds[index].state == State3::Absent && !serves(index);
             is_named(index)
                 && !begins_empty

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the replies of the daemon have promised so far.
+//! The promises of the daemon's replies so far.
 
 use super::SSDS;
 use crate::bench::{Bench, Outcome};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What happens to an array, step by step.
+//! The steps of a random schedule.
 
 use super::SSDS;
 use proptest::prelude::*;
 
-/// What happens.
+/// A step of a schedule.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Create {
@@ -65,7 +65,7 @@ pub(super) enum Step {
     Epoch {
         add: bool,
     },
-    /// With voters: the SSD restarts, and has lost writes.
+    /// With voters: the SSD restarts and has lost writes.
     Lossy {
         ssd: usize,
     },
@@ -94,7 +94,7 @@ pub(super) enum Step {
     Restart,
 }
 
-/// Draws one.
+/// Draws a step.
 pub(super) fn step() -> impl Strategy<Value = Step> {
     let (name, client, ssd) = (0u8..4, 1u16..5, 0..SSDS);
     let lease = 1_000u32..20_000;

@@ -8,7 +8,7 @@ use gnstor_proto::grpc::{
 use gnstor_proto::placement::{AnyMap, Rows as _};
 use http::uri::PathAndQuery;
 
-/// The calls that there are.
+/// The definition of all calls.
 const PROTO: &str = include_str!("../../../../proto/proto/gnstor/v1/gnstor.proto");
 
 #[test]

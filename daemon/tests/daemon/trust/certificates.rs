@@ -208,7 +208,7 @@ fn the_secret_that_register_gives_is_heard_on_the_wire_without_tls() {
             let mut anna = Client::over(endpoint.connect().await.unwrap(), Some("anna"));
             let register = anna.sign(RegisterRequest { name: "x".into() });
             let given = anna.fleet.register(register).await.unwrap().into_inner();
-            // It is what the client proves its name with to each SSD.
+            // With it the client proves its name to each SSD.
             let id = u16::try_from(given.client_id).ok().and_then(ClientId::new).unwrap();
             let host = Host { serial: given.serial, ..Host::from(HostIdentity::Client(id)) };
             assert_eq!(given.secret, *key.of_host(&host.nqn()).to_text());

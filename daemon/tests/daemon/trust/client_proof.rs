@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where clients have secrets, an id that an earlier daemon gave is used by the call that proves it. No other
-//! call uses it: a right to the volume is not enough.
+//! If clients have secrets, only a call with the proof may use an id that an earlier daemon gave. A right to
+//! the volume is not enough.
 
 use super::{ANY, Client, refused, run, with_tokens};
 use crate::array::SimArray;

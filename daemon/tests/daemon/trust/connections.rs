@@ -6,7 +6,7 @@ use gnstor_proto::grpc::CreateRequest;
 use std::io::{Read as _, Write as _};
 use std::time::Instant;
 
-/// Sends the bytes of a message as they are.
+/// Sends the raw bytes of a message.
 async fn raw(daemon: &Daemon, path: &'static str, message: Vec<u8>) -> Status {
     let endpoint = Channel::from_shared(format!("http://{}", daemon.local_addr())).unwrap();
     let mut grpc = tonic::client::Grpc::new(endpoint.connect().await.unwrap());
@@ -49,7 +49,7 @@ async fn timed(daemon: &Daemon, path: &str, timeout: &str, message: &impl prost:
     let mut frame = vec![0];
     bytes::BufMut::put_u32(&mut frame, length);
     message.encode(&mut frame).unwrap();
-    // The daemon may have ended the call before; its status comes below.
+    // The daemon may have ended the call before. The test checks its status below.
     drop(body.send_data(frame.into(), true));
     let mut response = response.await.unwrap();
     let headers = response.headers().clone();
@@ -88,7 +88,7 @@ fn deadlines_of_calls_are_honoured_below_a_millisecond_too() {
     });
 }
 
-/// Reads until the other side closes; the time that took.
+/// Reads until the other side closes. Returns the time that this took.
 fn until_closed(daemon: &Daemon, greeting: &[u8]) -> Duration {
     let mut stream = std::net::TcpStream::connect(daemon.local_addr()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -3,7 +3,7 @@
 
 use super::rights::{Party, get, held, revoke};
 use crate::array::SimArray;
-use crate::bench::{Bench, created, opened, read, refused, renew};
+use crate::bench::{Bench, created, opened, read, refused, renew, write};
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::Request;
@@ -36,6 +36,29 @@ fn a_revoke_does_not_end_what_an_id_of_an_earlier_daemon_has_open() {
     let mut third = Bench::start(&array, 0);
     assert_eq!(again.ask(&mut third, Request::Keep { client: again.id }), Ok(Reply::Done));
     created(anna.ask(&mut third, revoke("v", "ben")));
+    assert!(array.agreed()[0].readers.is_empty());
+}
+
+/// The client that has lost the right is heard of, but not for the volume that it lost.
+#[test]
+fn a_right_that_is_revoked_after_a_restart_ends_though_the_client_goes_on_with_another_volume() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(2);
+    let mut first = Bench::start(&array, 0);
+    let (anna, ben) = (Party::new(&mut first, "anna", 1), Party::new(&mut first, "ben", 2));
+    anna.make(&mut first, "v");
+    anna.share(&mut first, "v", "ben", Right::Read);
+    ben.make(&mut first, "w");
+    opened(&ben.ask(&mut first, read("v", ben.id.get())));
+    let epoch = opened(&ben.ask(&mut first, write("w", ben.id.get(), 60_000))).lease_epoch;
+    let mut second = Bench::start(&array, 0);
+    created(anna.ask(&mut second, revoke("v", "ben")));
+    for _ in 0..3 {
+        ben.ask(&mut second, renew("w", ben.id.get(), epoch, 60_000)).expect("it is ben's");
+        assert_eq!(array.agreed()[0].readers, [ben.id], "it is open until 60 s after the start");
+        second.run_for(20_000);
+    }
+    second.run_for(2_000);
     assert!(array.agreed()[0].readers.is_empty());
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many client ids and opens a connection and a principal may have.
+//! Quotas of client ids and opens, for a connection and a principal.
 
 use super::*;
 use gnstor_daemon::core::Quotas;
@@ -36,7 +36,7 @@ fn ids_are_bounded_for_a_connection_and_come_back_with_it() {
         greedy.open("v", ids[1], Rights::Write).await.unwrap();
         assert_eq!(anna.get("v").await.unwrap().readers, [ids[0]]);
         drop(greedy);
-        // What a killed client had open ends with its ids.
+        // The opens of a killed client end with its ids.
         loop {
             let volume = anna.get("v").await.unwrap();
             if (volume.readers.len(), volume.writer) == (0, 0) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What several principals may do to each other's volumes, step by step on a core. They use client ids of
-//! others and names that a publish takes. They have rights while an SSD is away, and rights that leave
-//! something open.
+//! What several principals may do to each other's volumes, step by step on a core. They use others' client
+//! ids, and names that a publish takes. They have rights while an SSD is away, and lose rights while
+//! something is open.
 
 use crate::array::SimArray;
 use crate::bench::{
@@ -19,7 +19,7 @@ use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::VolumeEntry;
 use std::sync::Arc;
 
-/// A principal with a client id of its own.
+/// A principal with its own client id.
 pub(super) struct Party {
     pub(super) caller: Arc<Caller>,
     pub(super) id: ClientId,
@@ -183,7 +183,7 @@ fn a_publish_takes_the_name_of_a_volume_with_the_admin_right_to_it_only() {
         assert_eq!(array.agreed(), before, "{right:?}");
     }
     carl.share(&mut bench, "v", "anna", Right::Admin);
-    // The right is taken away while the publish waits behind that change.
+    // The right is taken away while the publish waits for that change.
     carl.send(&mut bench, revoke("v", "anna"));
     let late = anna.ask(&mut bench, publish(&made, "v", true));
     refused(&late, GrpcCode::PermissionDenied, &words);
@@ -276,7 +276,7 @@ fn after_a_revoke_what_the_principal_has_open_ends_on_every_ssd() {
     let late = ben.ask(&mut bench, renew("v", ben.id.get(), 1, 60_000));
     refused(&late, GrpcCode::PermissionDenied, &["no write right"]);
 
-    // An SSD that goes away meanwhile hears of it when it is back.
+    // An SSD that goes away meanwhile learns of it when it is back.
     anna.share(&mut bench, "v", "ben", Right::Write);
     opened(&ben.ask(&mut bench, write("v", ben.id.get(), 60_000)));
     let ticket = anna.send(&mut bench, revoke("v", "ben"));

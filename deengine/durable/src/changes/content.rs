@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a step writes into its cell, and the checks before it.
+//! The bytes that a step writes into its cell, and the checks before that.
 
 use super::Step;
 use crate::error::DurableError;

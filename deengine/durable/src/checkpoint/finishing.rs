@@ -21,7 +21,7 @@ pub struct Finishing {
 
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Its bytes are being synced.
+    /// A sync of its bytes is running.
     Content(SyncTicket),
     /// Its bytes are durable.
     Written,
@@ -30,16 +30,16 @@ pub(super) enum Stage {
 }
 
 impl Finishing {
-    /// Goes on with it; ready when the checkpoint counts. Then the ring before it is free, and
-    /// [`Self::into_meta`] gives the memory of the meta back.
+    /// Continues finishing. Ready when the checkpoint counts. Then the ring before it is free, and
+    /// [`Self::into_meta`] returns the memory of the meta.
     ///
     /// # Errors
-    /// Where the store fails. The checkpoint before stays the newest.
+    /// If the store fails. The previous checkpoint stays the newest.
     pub fn poll(&mut self, journal: &mut Journal) -> Result<Poll<()>, DurableError> {
         self.finish(journal, Patience::None)
     }
 
-    /// As [`Self::poll`], and waits for the medium.
+    /// As [`Self::poll`], but waits for the medium.
     ///
     /// # Errors
     /// As [`Self::poll`].

@@ -4,12 +4,12 @@
 use super::*;
 
 impl Journal {
-    /// Writes committed transactions up to `upto`: full pages, or with `force` all of them. Then syncs once,
-    /// and waits for that. The pages that these transactions name must be programmed. A barrier before the
-    /// first journal page makes them durable.
+    /// Writes committed transactions up to `upto`: full pages, or with `force` all of them. Then it syncs
+    /// once and waits for that. The pages that these transactions name must be programmed. A barrier before
+    /// the first journal page makes them durable.
     ///
     /// # Errors
-    /// Where the ring is full or the store fails. Then [`Self::durable`] is unchanged, and a later call
+    /// If the ring is full or the store fails. Then [`Self::durable`] does not change, and a later call
     /// writes the same pages again.
     pub fn flush(&mut self, upto: Seq, force: bool) -> Result<(), DurableError> {
         while self.is_flushing() {
@@ -57,10 +57,10 @@ impl Journal {
         self.flushing.is_some()
     }
 
-    /// Goes on with the flush on its way, where there is one and the medium has got on.
+    /// Continues the flush in progress, if there is one and the medium has finished a step.
     ///
     /// # Errors
-    /// As [`Self::flush`]; then none is on its way.
+    /// As [`Self::flush`]; then no flush is in progress.
     pub fn poll_flush(&mut self) -> Result<(), DurableError> {
         self.advance_flush(Patience::None)
     }
@@ -130,7 +130,8 @@ impl Journal {
         }
     }
 
-    /// How many transactions, and bytes of them, the page at the cursor takes; none where it should wait.
+    /// Number of transactions, and of their bytes, for the page at the cursor; `None` if the page should wait
+    /// for more.
     fn pack(&self, cursor: &Cursor, upto: Seq, force: bool) -> (u16, usize) {
         let (mut count, mut bytes) = (0u16, 0);
         loop {

@@ -12,7 +12,7 @@ fn below(dice: &mut Dice, end: usize) -> usize {
     index(dice.below(end as u64))
 }
 
-/// Changes one field: to a number near the old one, at an end of its range, or any.
+/// Changes one field: to a number near the old one, to an end of its range, or to any number.
 pub(super) fn bend(dice: &mut Dice, bytes: &mut [u8]) {
     let width = [1, 2, 4, 8][below(dice, 4)];
     if bytes.len() < 8 {
@@ -92,7 +92,7 @@ pub(super) fn bend_store(dice: &mut Dice, image: &mut [u8], ends: bool) -> &'sta
     }
 }
 
-/// One copy of a cell, or both.
+/// Changes one copy of a cell, or both.
 fn bend_cell(dice: &mut Dice, image: &mut [u8], twin: &Twin, ends: bool) {
     let (place, pitch) = (dice.below(twin.count.into()), index(twin.pitch));
     let at = |copy: usize| index(twin.copies[copy] + place * twin.pitch);
@@ -116,7 +116,7 @@ fn bend_checkpoint(dice: &mut Dice, bytes: &mut [u8], layout: &Layout, ends: boo
     let meta_bytes = index(crate::bytes::u64_at(bytes, 56)).min(index(layout.meta_bytes));
     let (word_bytes, entries) = (index(SIZES.map_words * 8), u32_at(bytes, 64) as usize);
     let word_chunks = word_bytes.div_ceil(CHUNK);
-    // Of each chunk: where it is, and where its checksum stands.
+    // For each chunk: its offset, and the offset of its checksum.
     let (table, meta, words) = (index(layout.table), index(layout.meta), index(layout.words));
     let mut chunk = |dice: &mut Dice, from: usize, length: usize, first: usize| {
         let nth = below(dice, length.div_ceil(CHUNK).max(1));

@@ -129,7 +129,7 @@ fn an_older_checkpoint_is_of_no_use_once_the_ring_has_been_reused() {
     map.checkpoint(&durable, 1);
     map.change(20);
     map.checkpoint(&durable, 2);
-    // Almost a lap beyond the newer one: over the start of the pages that the older one needs.
+    // Almost a lap beyond the newer one. This overwrites the first pages that the older one needs.
     while map.journal.fill_permille() < 990 {
         map.change(1);
         map.journal.flush(u64::MAX, true).unwrap();

@@ -10,7 +10,7 @@ use crate::{Durable, DurableError, State};
 
 const STEPS: u32 = 150;
 
-/// Runs the script; where the power goes, restores with more cuts to come, then goes on in peace.
+/// Runs the script. When the power fails, it restores with further cuts, and then continues without cuts.
 fn live_through(seed: u64, cut: u64) {
     let mut world = World::new(seed);
     let mut dice = Dice(seed ^ cut << 20);

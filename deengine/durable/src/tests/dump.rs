@@ -70,7 +70,7 @@ fn a_dump_comes_back_whole_and_joins_the_journal() {
         let mut journal = durable.into_journal(&replayed).unwrap();
         journal.adopt(&dump).unwrap();
         assert_eq!((journal.last(), journal.durable()), (dump.last(), 5));
-        // Until it is invalidated, it stays; and no other can take its place.
+        // The dump stays until it is invalidated, and no other can take its place.
         assert!(matches!(DumpWriter::begin(&durable, &journal), Err(DurableError::DumpHeld)));
         journal.flush(u64::MAX, true).unwrap();
         assert!(matches!(bench.open().durable.read_dump(), DumpState::Intact(_)));
@@ -111,7 +111,7 @@ fn a_dump_that_is_not_finished_is_torn() {
     let mut dice = Dice(9);
     transactions(&mut journal, &mut dice, 5);
     let all = pages(&mut dice, 20);
-    // A whole one of the same number first, so that its commit page stands behind the unfinished one.
+    // First a whole dump with the same number, so that its commit page is after the unfinished one.
     dump::write(&durable, &journal, lend(&all)).unwrap();
     let DumpState::Intact(_) = durable.read_dump() else { panic!() };
     let mut writer = DumpWriter::begin(&durable, &journal).unwrap();

@@ -59,7 +59,7 @@ pub(super) fn make() -> Made {
     Made { end: SIZES.store_bytes(), metadata: metadata.contents().clone(), bench, history, pages }
 }
 
-/// Restores as much as possible, and checks that all of it is right.
+/// Restores as much as possible, and checks that all of it is correct.
 fn check(made: &Made) {
     let opened = match Durable::open(made.bench.store(), SIZES) {
         Ok(opened) => opened,
@@ -130,7 +130,7 @@ fn one_bit_anywhere() {
             let at = nth as u64 * 512 + within;
             made.bench.flip(at, u8::try_from(dice.below(8)).unwrap());
             check(&made);
-            // Repaired bytes stay; everything else goes back to its old content.
+            // Bytes that were repaired stay. Everything else gets its old content back.
             made.bench.ram.write(nth as u64 * 512, sector).unwrap();
         }
     }

@@ -123,7 +123,7 @@ pub(super) fn header(seed: u64) -> Header {
     }
 }
 
-/// Decodes with everything there is; only a panic is a failure.
+/// Calls every decoder. Only a panic is a failure.
 fn decode_all(bytes: &[u8]) {
     let mut transactions = Transactions::default();
     let _ = Record::decode(bytes, &bounds());

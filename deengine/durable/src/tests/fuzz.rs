@@ -89,7 +89,7 @@ fn no_file_that_reads_numbers_is_without_a_decoder_here() {
                 "from_bytes(",
                 "transmute!(",
             ];
-            // A magic number is made of bytes, too.
+            // A magic number consists of bytes, too.
             marks.iter().any(|mark| line.contains(mark)) && !line.contains("from_le_bytes(*b\"")
         };
         if text.lines().any(|line| reads(&line)) {
@@ -198,7 +198,7 @@ fn no_decoder_minds_any_bytes() {
     assert!(taken.values().all(|count| *count > 0), "what never takes anything is hardly tested: {taken:?}");
 }
 
-/// Opens a store and reads all of it; returns how far that came.
+/// Opens a store and reads all of it. Returns how far it came.
 fn read_all(store: std::sync::Arc<dyn Store>) -> &'static str {
     let Ok(opened) = Durable::open(store, SIZES) else { return "refused" };
     let (durable, mut metadata) = (opened.durable, opened.metadata);

@@ -57,7 +57,7 @@ fn only_full_pages_are_written_unless_forced() {
     let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (_, mut journal) = start(&bench);
-    // 8 + 16 bytes each: 168 of them fill a page exactly.
+    // Each takes 8 + 16 bytes, so 168 of them fill a page exactly.
     (0..200).for_each(|n| assert_eq!(transaction(&mut journal, n, 1), n + 1));
     journal.flush(160, false).unwrap();
     assert_eq!(journal.durable(), 0, "what would fill the page must not be written yet");
@@ -161,7 +161,7 @@ fn a_stale_page_of_an_older_boot_is_never_replayed() {
     let _deadline = crate::tests::deadline();
     let bench = Bench::new();
     let (durable, mut journal) = start(&bench);
-    // Pages 0, 1, 2 of one transaction each, all of boot 2; then page 1 is torn.
+    // Pages 0, 1 and 2 have one transaction each, all of boot 2. Then page 1 is torn.
     for n in 0..3 {
         transaction(&mut journal, n, 1);
         transaction(&mut journal, n, 249);
@@ -184,7 +184,7 @@ fn a_stale_page_of_an_older_boot_is_never_replayed() {
     transaction(&mut journal, 101, 1);
     journal.flush(u64::MAX, true).unwrap();
     assert_eq!(replay(&durable).0, [0, 0, 100, 101]);
-    // Also where the newer boot has written nothing: the old page 1 comes back, as a lost write might.
+    // The same if the newer boot has written nothing: the old page 1 comes back, as after a lost write.
     let (_, durable, _) = restart(&bench);
     bench.ram.write(durable.ring_at(2), &saved[8192..]).unwrap();
     assert_eq!(replay(&durable).0, [0, 0, 100, 101]);

@@ -53,7 +53,7 @@ impl Bench {
         Self { ram: Arc::new(RamStore::new(SIZES.store_bytes(), Arc::clone(&power))), power }
     }
 
-    /// On a disk whose syncs end at their poll of this number.
+    /// On a disk whose syncs end at poll number `polls`.
     pub(crate) fn slow(polls: u32) -> Self {
         let power = Arc::new(Power::steady());
         let ram = RamStore::new(SIZES.store_bytes(), Arc::clone(&power)).with_slow_syncs(polls);

@@ -7,7 +7,7 @@ use crate::{
 };
 use std::task::Poll;
 
-/// Polls that a sync takes.
+/// Number of polls until a sync ends.
 const POLLS: u32 = 3;
 
 fn transaction(journal: &mut Journal, value: u64) {
@@ -58,7 +58,7 @@ fn a_flush_counts_when_its_sync_has_ended_and_takes_what_was_there_when_it_began
     assert_eq!((journal.durable(), journal.last()), (0, 6));
     assert_eq!(finish(&mut journal), POLLS - 1);
     assert_eq!(journal.durable(), 4);
-    // A flush that waits finishes the one on its way first.
+    // A flush that waits first finishes the one in progress.
     journal.start_flush(5, true).unwrap();
     journal.flush(u64::MAX, true).unwrap();
     assert_eq!(journal.durable(), 6);
@@ -107,7 +107,7 @@ fn a_checkpoint_waits_for_the_header_before_and_after_it() {
         while !checkpoint.is_ready().unwrap() {
             polls += 1;
         }
-        // The first one takes a place that was never used.
+        // The first one uses a place that had no cell.
         assert_eq!(polls > POLLS, round > 1, "{polls} polls in round {round}");
         checkpoint.words(0, &words).unwrap();
         let mut finishing = checkpoint.start_finish(&journal).unwrap();
@@ -118,7 +118,7 @@ fn a_checkpoint_waits_for_the_header_before_and_after_it() {
         }
         assert!(polls >= 3 * (POLLS - 1), "content, header, header again: {polls} polls");
         assert_eq!(durable.checkpoint().unwrap().seq, round);
-        // A change of the header that waits comes behind the one on its way.
+        // A change of the header that waits comes after the one in progress.
         durable.mark_running().unwrap();
     }
 }
@@ -130,7 +130,8 @@ fn counters_of_smart_are_written_beside_the_work() {
     let mut metadata = bench.format().metadata;
     let counters = |on_ms| SmartCounters { on_ms, ..SmartCounters::default() };
     metadata.start_smart_counters(&counters(1)).unwrap();
-    // The first ones are on their way: the second ones are not written yet, and the caller sees that.
+    // The first counters are still being written. So the second ones are not written yet, and the caller sees
+    // that.
     metadata.start_smart_counters(&counters(2)).unwrap();
     assert_eq!(metadata.contents().smart_counters, counters(1));
     for _ in 0..3 * POLLS {

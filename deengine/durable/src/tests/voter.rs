@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a voter promised and holds is there after a cut, and a store of an earlier version has no place for
-//! it.
+//! After a cut a voter still has its promises and its held map. A store of an earlier version has no place
+//! for them.
 
 use super::*;
 use crate::{DurableError, Grant, HeldMap, MetadataStore, SsdIdentity};

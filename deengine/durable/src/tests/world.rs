@@ -8,7 +8,7 @@ use crate::{
     Replayed, Seq, State, Tombstone, dump,
 };
 
-/// A dump as it was to be written.
+/// The intended content of a dump.
 #[derive(Clone, Debug)]
 struct Sealed {
     durable: Seq,
@@ -30,14 +30,14 @@ pub(crate) struct World {
     live: Option<Live>,
     /// Every transaction that may still be found, from number 1.
     history: Vec<Vec<Record>>,
-    /// Transactions up to here were reported durable.
+    /// All transactions up to this one were reported durable.
     reported: Seq,
     metadata: Metadata,
     /// The metadata store after the operation in flight.
     metadata_next: Option<Metadata>,
-    /// A dump that must be there.
+    /// A dump that must exist.
     sealed: Option<Sealed>,
-    /// A dump that may be there.
+    /// A dump that may exist.
     attempted: Option<Sealed>,
     /// Whether the next open must (not) say that the shutdown was clean.
     clean: Option<bool>,
@@ -53,7 +53,7 @@ fn apply(words: &mut [u64], records: &[Record]) {
 }
 
 impl World {
-    /// A formatted one, not restored yet.
+    /// A formatted store, not restored yet.
     pub(crate) fn new(seed: u64) -> Self {
         let bench = Bench::new();
         bench.format();
@@ -130,7 +130,7 @@ impl World {
             return self.checkpoint();
         }
         if last > durable {
-            // A page may be written, and that takes a clean mark back.
+            // This may write a page, which removes a clean mark.
             self.clean = if self.clean == Some(false) { Some(false) } else { None };
         }
         let journal = &mut self.live().journal;
@@ -255,7 +255,8 @@ impl World {
         Ok(after)
     }
 
-    /// Reads the newest checkpoint and replays the journal behind it, each transaction as the model has it.
+    /// Reads the newest checkpoint, replays the journal after it, and compares each transaction with the
+    /// model.
     fn replay(&self, durable: &Durable) -> Result<(Vec<u64>, Replayed), DurableError> {
         let mut words = vec![0; usize::try_from(SIZES.map_words).unwrap()];
         let mut restored = durable.checkpoint()?;

@@ -75,7 +75,7 @@ impl Session {
             ..vendor(opcode::VOLUME_DELETE, 0)
         };
         self.admin(DAEMON, versioned(sqe, version, 1), Vec::new());
-        // Mostly it comes back at once or a little later.
+        // Mostly the volume comes back at once or a little later.
         if !self.dice.one_in(3) {
             self.now_ns += u64::from(self.dice.below(1_000_000));
             self.due.push_back(Op::Tick { now_ns: self.now_ns });
@@ -115,7 +115,7 @@ impl Session {
             map.epoch = self.map.epoch - 1;
         }
         let is_newer = map.epoch > self.map.epoch;
-        // Behind a map of format 3 one of format 2, or of another array, is refused.
+        // After a map of format 3 the SSD refuses maps of format 2 and of other arrays.
         let is_two = if self.is_three { self.dice.one_in(12) } else { self.dice.one_in(2) };
         let is_foreign = self.is_three && (is_two || self.dice.one_in(12));
         let is_taken = is_newer && !is_foreign;

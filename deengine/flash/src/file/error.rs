@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Why a file is not to be used as an SSD.
 #[derive(Debug, Error)]
 pub enum DataFileError {
-    /// The operating system says no.
+    /// The operating system refused.
     #[error("{}: {what}: {source}", path.display())]
     Io {
         /// The file.
@@ -18,7 +18,7 @@ pub enum DataFileError {
         /// Error of the operating system.
         source: io::Error,
     },
-    /// Another process, or another handle of this one, has it.
+    /// The file is in use, by another process or by another handle of this one.
     #[error("{}: in use by another process as an SSD; one file serves one SSD at a time", .0.display())]
     Locked(PathBuf),
     /// A block device that another process has opened exclusively.
@@ -33,7 +33,7 @@ pub enum DataFileError {
         /// Kind of the file.
         what: &'static str,
     },
-    /// Nothing is in it: an SSD can be made there, and none can be opened.
+    /// The file is blank: an SSD can be made there, but none can be opened.
     #[error("{}: there is no SSD in it yet", .0.display())]
     Blank(PathBuf),
     /// Creation would overwrite something.
@@ -76,7 +76,7 @@ pub enum DataFileError {
         /// The process's limit.
         limit: u64,
     },
-    /// Not an SSD of ours, or a damaged one.
+    /// The file is no SSD of this format, or it is damaged.
     #[error("{}: is not an SSD of GNStor that can be opened: {reason}", path.display())]
     Refused {
         /// The file.

@@ -13,12 +13,12 @@ const VERSION: u32 = 3;
 /// Longest label.
 const LABEL_BYTES: usize = 256;
 
-/// Where the system area begins.
+/// Offset of the system area.
 pub(super) const SYSTEM_AT: u64 = 64 << 10;
 /// The data area begins at a multiple of this.
 const DATA_ALIGN: u64 = 1 << 20;
 
-/// The header as it is in the file.
+/// The header's bytes in the file.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Raw {
@@ -117,7 +117,7 @@ impl Layout {
     }
 }
 
-/// Where one of the two counts of boots is.
+/// Offset of one of the two boot counters.
 pub(super) fn boot_at(slot: u64) -> u64 {
     u64::from(PAGE_BYTES) * (1 + slot)
 }

@@ -3,10 +3,10 @@
 
 use std::ffi::OsStr;
 
-/// How data gets to the file.
+/// The system calls that move data to and from the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum IoMode {
-    /// `io_uring` where it is permitted, else blocking calls.
+    /// `io_uring` if the system permits it, otherwise blocking calls.
     #[default]
     Auto,
     /// `io_uring` or an error.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A text beside the header, which its owner may change. It has two copies, so that a cut leaves the old or
-//! the new text.
+//! A text beside the header, which the SSD may change. It has two copies, so that a power cut leaves the old
+//! or the new text.
 //!
 //! ```text
 //!   0 magic "GNSTNOTE"   8 number u64   16 length u32   20 crc32c of all the rest   24 text
@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 const MAGIC: [u8; 8] = *b"GNSTNOTE";
 const HEAD: usize = 24;
-/// Where the two copies are, and how long one can be.
+/// Offsets of the two copies, and the length of one.
 const AT: [u64; 2] = [12 << 10, 36 << 10];
 pub(crate) const BYTES: usize = 24 << 10;
 
@@ -21,10 +21,10 @@ pub const NOTE_BYTES: usize = BYTES - HEAD;
 /// One of the two copies.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Copy {
-    /// Nothing was ever written there.
+    /// Nothing was ever written to this copy.
     Blank,
     Damaged,
-    /// With its number: 2 is the first.
+    /// A whole copy: its number, from 2 on, and its text.
     Whole(u64, String),
 }
 
@@ -40,10 +40,10 @@ impl Copy {
 }
 
 impl DataFile {
-    /// The text that [`Self::set_note`] left; `None` where there never was one.
+    /// The text of the last [`Self::set_note`]; `None` if there was none.
     ///
     /// # Errors
-    /// Where it cannot be read, or neither copy is whole.
+    /// If it cannot be read, or neither copy is whole.
     pub fn note(&self) -> Result<Option<String>, DataFileError> {
         let copies = self.notes()?;
         match copies.into_iter().max_by_key(Copy::number) {
@@ -56,10 +56,10 @@ impl DataFile {
         }
     }
 
-    /// Keeps a text of at most [`NOTE_BYTES`] bytes, durably.
+    /// Stores a text of at most [`NOTE_BYTES`] bytes, durably.
     ///
     /// # Errors
-    /// Where it is longer, or cannot be written; then the old one or the new one stands.
+    /// If it is longer or cannot be written. The file then has the old text or the new one.
     pub fn set_note(&self, text: &str) -> Result<(), DataFileError> {
         if text.len() > NOTE_BYTES {
             let reason = format!("what is to be said of it has {} bytes, more than {NOTE_BYTES}", text.len());
@@ -68,7 +68,7 @@ impl DataFile {
         let copies = self.notes()?;
         let number = copies.each_ref().map(Copy::number);
         let bytes = encode(number[0].max(number[1]).max(1) + 1, text);
-        // The older copy first: the newer one is whole until this one is.
+        // Write the older copy first: the newer one stays whole until this one is.
         let order = if number[0] <= number[1] { AT } else { [AT[1], AT[0]] };
         let failed =
             |source| DataFileError::Io { path: self.path.clone(), what: "writing what it is", source };
@@ -94,7 +94,7 @@ impl DataFile {
     }
 }
 
-/// Checksum of all bytes but the field that holds it.
+/// Checksum of all bytes except the checksum field.
 fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(&bytes[..20]), &bytes[HEAD..])
 }
@@ -111,7 +111,7 @@ pub(crate) fn encode(number: u64, text: &str) -> Vec<u8> {
     bytes
 }
 
-/// A copy that something was written to; `None` where it is damaged. `bytes` has [`BYTES`] of them.
+/// Decodes a copy that was written; `None` if it is damaged. `bytes` has [`BYTES`] bytes.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Copy> {
     let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("a copy is longer"));
     let length = usize::try_from(word(16)).ok().filter(|&length| length <= NOTE_BYTES)?;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The file or block device of an SSD: found or made, and for this process alone.
+//! Finds or makes the file or block device of an SSD, and locks it for this process.
 //!
 //! | | file | block device |
 //! |---|---|---|
-//! | alone | `flock` | `O_EXCL`: no mount, no other holder |
+//! | lock | `flock` | `O_EXCL`: no mount, no other user |
 //! | blank | empty, or zeros only | first and last MiB are zeros |
-//! | space | set aside when it is made | there |
+//! | space | reserved when the file is made | always there |
 
 use super::header::{Layout, SYSTEM_AT};
 use super::{DataFileError, signature, space};
@@ -31,7 +31,7 @@ pub(super) struct Place {
     pub(super) kind: Kind,
     /// Its length.
     pub(super) end: u64,
-    /// It was not there before.
+    /// The file did not exist before.
     pub(super) made: bool,
 }
 
@@ -88,7 +88,7 @@ impl Place {
             let none = io::Error::from_raw_os_error(libc::ENOENT);
             return Err(failed("is no device of this machine, and no file is made there")(none));
         }
-        // It holds the data of all volumes: no other user of the machine reads it.
+        // The file holds the data of all volumes, so no other user of the machine may read it.
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         Self::lock(path, file.map_err(failed("cannot be made"))?, Kind::File, true)
     }
@@ -112,7 +112,7 @@ impl Place {
         Ok(Self { path: path.into(), file, kind, end, made })
     }
 
-    /// Whether an SSD of `needs` bytes may be made here.
+    /// Checks that an SSD of `needs` bytes may be made in this place.
     pub(super) fn check_blank(&self, needs: u64) -> Result<(), DataFileError> {
         let occupied = |what| DataFileError::Occupied { path: self.path.clone(), what };
         let failed = |source| DataFileError::Io { path: self.path.clone(), what: "reading it", source };

@@ -17,7 +17,7 @@ const MOST_ZEROS: u64 = 1 << 30;
 
 /// Whether a file holds anything but zeros, or too much to be looked through.
 pub(super) fn has_data(file: &File) -> io::Result<bool> {
-    // List all parts before the first read: readahead turns holes into parts.
+    // List all parts before the first read, since readahead turns holes into parts.
     let (mut parts, mut seen) = (Vec::new(), 0);
     while let Some(part) = sys::next_data(file, parts.last().map_or(0, |part: &Range<u64>| part.end))? {
         seen += part.end - part.start;
@@ -44,7 +44,7 @@ pub(super) fn reserve(path: &Path, file: &File, bytes: u64) -> Result<(), DataFi
     set_aside(path, file, bytes, sys::reserve).map(drop)
 }
 
-/// The same, where the file system can do it at once; false where it cannot.
+/// As [`reserve`], but only if the file system can reserve space without writing. Returns false if it cannot.
 pub(super) fn reserve_data(path: &Path, file: &File, bytes: u64) -> Result<bool, DataFileError> {
     let set = set_aside(path, file, bytes, sys::reserve_at_once)?;
     if !set {

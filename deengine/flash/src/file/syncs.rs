@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Syncs of a file, which all fail after a failed one.
+//! Syncs of a file. After a failed sync all later ones fail.
 
 use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A sync that takes longer is logged: it is why commands wait.
+/// A longer sync is logged, since commands wait for it.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// Syncs of one file. After a failed sync the kernel may have dropped pages and report success for the next
@@ -14,10 +14,10 @@ const SLOW: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Syncs {
     failed: AtomicBool,
-    /// Changes of data and records so far, and how many of them the last sync found.
+    /// Number of changes of data and records, and the number that the last sync covered.
     changes: AtomicU64,
     synced: AtomicU64,
-    /// Milliseconds that each sync takes longer, as on a slow disk.
+    /// Additional time of each sync, in milliseconds, to act as a slow disk.
     #[cfg(test)]
     pub(crate) delay_ms: AtomicU64,
 }
@@ -39,7 +39,7 @@ impl Syncs {
     /// Makes all writes to the file durable.
     #[expect(clippy::disallowed_methods, reason = "a disk takes real time")]
     pub(crate) fn sync(&self, file: &File) -> io::Result<()> {
-        // This sync may miss changes that come while it runs.
+        // This sync may miss changes that are made while it runs.
         let found = self.changes.load(Ordering::Acquire);
         let begun = Instant::now();
         #[cfg(test)]

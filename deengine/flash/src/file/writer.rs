@@ -31,7 +31,7 @@ struct Shared {
     file: Arc<File>,
     syncs: Arc<Syncs>,
     queue: Mutex<Queue>,
-    /// There is something to do.
+    /// Signals that work is queued.
     wake: Condvar,
     /// Something was done.
     ended: Condvar,
@@ -46,16 +46,16 @@ struct Queue {
     writes: Vec<(u64, Vec<u8>)>,
     /// The thread has taken writes and is not done with them.
     is_writing: bool,
-    /// Number of the last sync that was asked for.
+    /// Number of the last requested sync.
     asked: u64,
-    /// Syncs that have failed, until their ends are told.
+    /// Syncs that have failed and whose callers have not asked yet.
     failed: VecDeque<(RangeInclusive<u64>, Failure)>,
     /// A write has failed since the last sync.
     lost: Option<Failure>,
     stop: bool,
 }
 
-/// An error that is told to several callers.
+/// An error that several callers receive.
 #[derive(Clone, Debug)]
 struct Failure {
     kind: io::ErrorKind,
@@ -131,7 +131,7 @@ impl Writer {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Waits until no write is queued. Where one has failed, the next sync that is started tells.
+    /// Waits until no write is queued. If one has failed, the next sync reports it.
     pub(crate) fn drain(&self) {
         if self.queued_bytes() > 0 {
             let busy = |queue: &mut Queue| queue.is_writing || !queue.writes.is_empty();

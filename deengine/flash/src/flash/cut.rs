@@ -8,10 +8,10 @@ use gnstor_proto::placement::mix64;
 use std::sync::atomic::Ordering;
 
 impl Flash {
-    /// The power is back after a cut. Pages that were not programmed are erased, frames are free, pins and
-    /// loads have ended. Of units that were being programmed, the seed decides which pages are there, damaged
-    /// or erased. No other thread uses the flash meanwhile, and no handle from before is used afterwards. Bad
-    /// blocks stay bad. The caller calls [`crate::Power::restore`].
+    /// Continues after a power cut. Pages that were not programmed are erased, frames are free, and pins and
+    /// loads have ended. In units that were being programmed, the seed decides which pages are there, damaged
+    /// or erased. Bad blocks stay bad. No other thread may use the flash during this call, and all earlier
+    /// handles are invalid. The caller then calls [`crate::Power::restore`].
     pub fn after_power_cut(&self, seed: u64) {
         let mut inner = self.lock();
         let Inner { open, loads, engine } = &mut *inner;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The data of a page: where it is, and how it comes from a file into a frame.
+//! The data of a page: finding it, and loading it from a file into a frame.
 //!
 //! ```text
 //!   fetch --> has a frame? -- yes --> Here
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 pub(super) struct Loads {
     next: u32,
     of: HashMap<Ticket, Load>,
-    /// Without a frame yet.
+    /// Loads that wait for a frame.
     waiting: VecDeque<Ticket>,
     ended: VecDeque<Loaded>,
     /// Frames of programmed pages that a reader still uses.
@@ -50,8 +50,8 @@ impl Loads {
 }
 
 impl Flash {
-    /// Where the data of a page is. The caller has pinned the page, and unpins it when it is done with the
-    /// data. Takes no lock while data is in a frame and no fault is injected.
+    /// Finds the data of a page. The caller has pinned the page, and unpins it when it no longer needs the
+    /// data. The call takes no lock if the data is in a frame and no fault is injected.
     #[inline]
     pub fn fetch(&self, page: Ppa) -> Fetch {
         self.fetch_plainly(page).map_or_else(|| self.fetch_slowly(page), Fetch::Here)
@@ -98,7 +98,7 @@ impl Flash {
         }
     }
 
-    /// Flips one bit of a page where its data lies.
+    /// Flips one bit of a page's data.
     fn flip(&self, page: Ppa, bit: u32) -> Result<(), Unreadable> {
         let flip_at = |region: &HostRegion, at: u64| {
             let mut byte = [0];
@@ -124,7 +124,7 @@ impl Flash {
     fn load(&self, page: Ppa) -> Fetch {
         let mut inner = self.lock();
         let loads = &mut inner.loads;
-        // Numbers come round after 2^32 loads; one may still be held then.
+        // Ticket numbers repeat after 2^32 loads, and an old load may still exist.
         while loads.of.contains_key(&Ticket(loads.next)) {
             loads.next = loads.next.wrapping_add(1);
         }
@@ -151,8 +151,8 @@ impl Flash {
         }
     }
 
-    /// A load that has ended, if there is one. On file media this call also drives loads and programs: poll
-    /// it while any of them is pending.
+    /// Takes a load that has ended, if any. On file media this call also advances loads and programs. Call it
+    /// while any of them is pending.
     pub fn poll_loaded(&self) -> Option<Loaded> {
         if self.pending.load(Ordering::Relaxed) == 0 {
             return None;
@@ -180,7 +180,7 @@ impl Flash {
         self.start_loads(&mut inner);
     }
 
-    /// Takes the results of the medium.
+    /// Takes results from the medium.
     pub(super) fn pump(&self, inner: &mut Inner) {
         let Inner { open, loads, engine: Some(engine) } = inner else { return };
         engine.reap();
@@ -219,12 +219,12 @@ impl Flash {
         self.start_loads(inner);
     }
 
-    /// Copies the data of a page into a frame, for collection. Waits for the file where there is one.
+    /// Copies the data of a page into a frame, for collection. On file media it waits for the file.
     ///
     /// # Errors
-    /// When the page cannot be read.
+    /// If the page cannot be read.
     pub fn copy(&self, from: Ppa, to: Frame) -> Result<(), Unreadable> {
-        // The pin keeps a frame where it is while it is copied.
+        // The pin keeps the page's frame in place during the copy.
         self.pin(from);
         let copied = self.copy_pinned(from, to);
         self.unpin(from);

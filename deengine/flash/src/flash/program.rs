@@ -35,7 +35,8 @@ impl Flash {
     /// block is bad, or a later row of the block was programmed.
     pub fn place(&self, page: Ppa, frame: Frame, oob: &Oob) {
         if self.open_page(page) {
-            // Before the record: what it says is looked for where the frame's owner is.
+            // This comes before the record, because a restart looks for the data in the frame that the owner
+            // word names.
             if let Some(kept) = &self.kept {
                 kept.own(frame.0, page.0);
             }
@@ -158,7 +159,7 @@ impl Flash {
         }
     }
 
-    /// All of a unit is durable.
+    /// All pages of a unit are durable.
     fn complete(&self, inner: &mut Inner, unit: Unit) {
         for page in self.geometry.pages_of(unit) {
             match self.records.state(page) {
@@ -187,8 +188,8 @@ impl Flash {
         }
     }
 
-    /// The power failed while the unit was programmed: its first pages may be there, and some others are
-    /// damaged.
+    /// The power failed while the unit was being programmed. Its first pages may be complete, and some others
+    /// are damaged.
     pub(super) fn tear(&self, unit: Unit, seed: u64) {
         let whole = seed % (u64::from(self.geometry.unit_pages()) + 1);
         for (slot, page) in (0..).zip(self.geometry.pages_of(unit)) {
@@ -206,13 +207,13 @@ impl Flash {
     }
 
     /// Erases a block: its pages can be placed again, and its frames are free. A bad block loses its data.
-    /// Without power nothing happens.
+    /// Without power the call does nothing.
     ///
     /// # Errors
-    /// When the erase failed; then all its pages are damaged.
+    /// If the erase failed. Then all pages of the block are damaged.
     ///
     /// # Panics
-    /// If a page stays pinned, or is buffered although no program of it has failed.
+    /// If a page stays pinned, or if a page is buffered although no program of it has failed.
     pub fn erase(&self, block: Block) -> Result<(), EraseFailed> {
         if self.power.is_cut() {
             return Ok(());

@@ -13,22 +13,22 @@ use thiserror::Error;
 /// State of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageState {
-    /// Nothing; may be placed.
+    /// Empty; data may be placed here.
     Erased,
-    /// Nothing, and may not be placed until its block is erased.
+    /// Empty, and nothing may be placed until the block is erased.
     Padding,
     /// Data that is readable and not durable.
     Buffered(Oob),
     /// Data that is durable.
     Programmed(Oob),
-    /// Something was here: the crc of the record is wrong.
+    /// The page was written, but the crc of its record is wrong.
     Damaged,
 }
 
 /// Where the data of a page is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fetch {
-    /// In memory, as long as the page is pinned.
+    /// In memory, while the page is pinned.
     Here(LocalRef),
     /// The page is being loaded; [`crate::Flash::poll_loaded`] returns the ticket when it is in memory.
     Loading(Ticket),
@@ -44,9 +44,9 @@ pub struct Ticket(pub u32);
 /// with the data, except after an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Loaded {
-    /// Which load.
+    /// Ticket of the load.
     pub ticket: Ticket,
-    /// Where the data is.
+    /// The memory with the data.
     pub result: Result<LocalRef, Unreadable>,
 }
 
@@ -76,7 +76,7 @@ pub struct EraseFailed(pub Block);
 pub enum MediaConfig {
     /// In memory. The contents end with the process.
     Ram {
-        /// In memory that another process can map ([`gnstor_base::region::HostRegion::backing`]).
+        /// Whether another process can map the memory ([`gnstor_base::region::HostRegion::backing`]).
         shared: bool,
     },
     /// In a file or on a block device.
@@ -88,12 +88,12 @@ pub enum MediaConfig {
 pub struct FlashConfig {
     /// Where pages are.
     pub geometry: Geometry,
-    /// Frames beside the pages' own: for the write buffer and for loads.
+    /// Frames beyond the pages' own, for the write buffer and for loads.
     pub spare_frames: u32,
-    /// Where the bytes are.
+    /// Medium of the SSD.
     pub media: MediaConfig,
     /// Injected faults.
     pub faults: Arc<Faults>,
-    /// When the power goes.
+    /// Power of the SSD, which tests can cut.
     pub power: Arc<Power>,
 }

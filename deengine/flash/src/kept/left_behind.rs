@@ -17,14 +17,14 @@ pub struct LeftBehind {
     shape: Layout,
     /// Mark of the boot that placed its pages.
     pub(crate) mark: u32,
-    /// Whose it was.
+    /// The SSD to which the memory belonged.
     pub owner: KeptOwner,
     control: Arc<HostRegion>,
     frames: Arc<HostRegion>,
 }
 
 impl LeftBehind {
-    /// What a killed process has left for this file, where it is whole.
+    /// The memory that a killed process left for this file, if it is whole.
     pub(crate) fn find(file: &DataFile) -> io::Result<Option<Self>> {
         let path = path_of(file)?;
         let memory = OpenOptions::new()
@@ -46,7 +46,7 @@ impl LeftBehind {
         }
         let head = HostRegion::map_file(&memory, 0, 4096)?;
         let Some((shape, mark, owner)) = decode(&head).filter(|(shape, ..)| shape.end == meta.len()) else {
-            // One that was let go of has no header.
+            // Memory that was dropped in order has no header.
             tracing::debug!(path = %path.display(), "memory without a header");
             return Ok(None);
         };
@@ -54,8 +54,8 @@ impl LeftBehind {
         Ok(Some(Self { shape, mark, owner, control, frames }))
     }
 
-    /// The last durable transaction, and the bytes of all that follow it; `None` where its words contradict
-    /// each other.
+    /// The last durable transaction, and the bytes of all transactions after it. `None` if the words
+    /// contradict each other.
     pub fn tail(&self) -> Option<(u64, Vec<u8>)> {
         decode_tail(&self.control, self.shape.tail_at)
     }

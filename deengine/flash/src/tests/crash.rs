@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Power cuts at every operation: pages reported durable are there, and no page is half there unnoticed.
+//! Power cuts at every operation. Pages that were reported durable are there, and a half-written page is
+//! always noticed.
 
 use super::*;
 use std::collections::HashMap;
@@ -102,7 +103,7 @@ fn check(flash: &Flash, known: &Known) {
     assert!((0..of.blocks()).all(|block| !flash.is_pinned(Block(block))));
 }
 
-/// The flash is as good as new: all of it can be erased, written, and read.
+/// Checks that the flash is usable: all of it can be erased, written and read.
 fn use_again(flash: &Flash) {
     let of = flash.geometry();
     for block in (0..of.blocks()).map(Block) {

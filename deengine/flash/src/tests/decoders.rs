@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Everything that is decoded from a file, from random bytes, and from valid bytes with a change under a
-//! right checksum. Only a panic is a failure. Each source file that takes numbers out of bytes has an entry
-//! in `DECODERS`; one without an entry fails a test.
+//! Feeds every decoder of file contents with random bytes, and with valid bytes that have one change and a
+//! correct checksum. Only a panic is a failure. `DECODERS` has an entry for each source file that decodes
+//! numbers. A test fails for a file without an entry.
 
 use super::fuzz::{Dice, bend, seal_note, seal_record, seeds, set_crc};
 use super::*;
@@ -44,7 +44,7 @@ const DECODERS: [(&str, Decoder); 4] = [
     }),
 ];
 
-/// Names of source files below a folder, from there, tests excepted.
+/// Lists the source files below a folder, without tests.
 fn sources(folder: &Path, at: &str, out: &mut Vec<(String, String)>) {
     for file in std::fs::read_dir(folder.join(at)).unwrap() {
         let path = file.unwrap().path();

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A loop device, where this process may have one.
+/// A loop device, if this process may make one.
 struct Loop {
     device: PathBuf,
     _backing: tempfile::NamedTempFile,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Injected faults happen as they were asked for.
+//! Injected faults happen exactly as requested.
 
 use super::*;
 

@@ -154,7 +154,7 @@ fn pages_survive_without_a_shutdown_in_every_way_of_io() {
         let file = new_file(&path, io);
         let flash = match Flash::new(config(MediaConfig::File(Arc::clone(&file)))) {
             Ok(flash) => flash,
-            // Where this machine forbids io_uring, the test covers the fallback.
+            // If this machine forbids io_uring, the test covers the fallback.
             Err(error) if io == IoMode::Uring => {
                 eprintln!("io_uring is not permitted here ({error}): not tested");
                 continue;

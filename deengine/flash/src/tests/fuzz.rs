@@ -15,7 +15,7 @@ const PAGE: usize = 4096;
 /// Bytes of a record that mean something after a restart.
 const KEPT: usize = 40;
 const NOTE: &str = "name = \"a preset\"";
-/// Where its two copies are, and how long one is.
+/// Offsets of the note's two copies, and the length of one.
 const NOTES: [usize; 2] = [12 << 10, 36 << 10];
 const NOTE_BYTES: usize = 24 << 10;
 
@@ -74,7 +74,7 @@ pub(super) fn seal_record(page: u32, record: &mut [u8]) {
     record[32..36].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// The checksum of a copy of the note: of all of it but the field for it.
+/// Writes the checksum of a note's copy, which covers all of it except the checksum field.
 pub(super) fn seal_note(copy: &mut [u8]) {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&copy[..20]), &copy[24..]);
     copy[20..24].copy_from_slice(&crc.to_le_bytes());
@@ -116,7 +116,7 @@ fn make(path: &Path) -> Image {
     Image { front, records_at, records }
 }
 
-/// Bends one thing; returns its kind, and the page whose record it was.
+/// Changes one field. Returns the kind of the field, and the page if it was in a record.
 fn bend_image(dice: &mut Dice, front: &mut [u8], records: &mut [u8]) -> (&'static str, Option<u32>) {
     match dice.below(10) {
         0 | 1 => {
@@ -177,7 +177,7 @@ fn check_note(file: &DataFile, what: &str) {
     }
 }
 
-/// Opens the file and asks everything of it; how that ended.
+/// Opens the file and calls everything on it. Returns how far that went.
 fn open_all(path: &Path, what: &str, bent: Option<u32>) -> &'static str {
     let file = match open(path) {
         Ok(file) => Arc::new(file.with_io(IoMode::Blocking)),

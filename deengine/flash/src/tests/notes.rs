@@ -39,7 +39,7 @@ fn either_copy_of_a_note_is_enough_and_a_torn_one_is_not_read() {
     let old = COPIES.map(copy);
     file.set_note("newer").unwrap();
     let new = COPIES.map(copy);
-    // The write of a second copy was cut: the text is the newer one, and the next one comes after it.
+    // A cut hit the write of the second copy. The note has the newer text, and the next one replaces it.
     raw.write_all_at(&old[1], COPIES[1]).unwrap();
     assert_eq!(file.note().unwrap().as_deref(), Some("newer"));
     file.set_note("newest").unwrap();

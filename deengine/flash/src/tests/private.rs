@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Other users of the machine: what they cannot read, and what they cannot make an SSD believe.
+//! Other users of the machine can neither read an SSD's data nor give it false data.
 
 use super::*;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 
-/// Where the protected memory of a file is (docs/formats-ssd.md).
+/// Path of a file's protected memory (docs/formats-ssd.md).
 fn memory_of(path: &Path) -> PathBuf {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let meta = std::fs::metadata(path).unwrap();
@@ -61,7 +61,7 @@ fn protected_memory_that_another_user_could_have_made_up_is_not_used() {
     std::fs::remove_file(&memory).unwrap();
     std::fs::copy(&aside, &memory).unwrap();
     assert!(is_used());
-    // Only root can give files away.
+    // Only root can change the owner of a file.
     if chown(&memory, Some(4321), None).is_err() {
         return;
     }

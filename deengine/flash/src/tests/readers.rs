@@ -33,9 +33,9 @@ fn an_unpin_needs_a_pin() {
     flash.unpin(Ppa(0));
 }
 
-/// One writer rewrites a block again and again and notes in a "map" which page holds the newest number.
-/// Readers follow the protocol: look up, pin, look up again, read. They must only ever see the number that
-/// they looked up.
+/// One writer rewrites a block again and again, and notes in a "map" which page holds the newest number.
+/// Readers follow the protocol: look up, pin, look up again, read. They must never see another number than
+/// the one that they looked up.
 fn readers_beside_a_writer(flash: &Flash, rounds: u64) {
     let map = AtomicU64::new(u64::MAX);
     let done = AtomicBool::new(false);

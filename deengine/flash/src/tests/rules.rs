@@ -49,7 +49,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 struct Run<'a> {
     flash: &'a Flash,
     pages: Vec<Model>,
-    /// Where each die is filled: unit and slot.
+    /// For each die: the unit and the slot that are filled next.
     filling: BTreeMap<u32, (Unit, u32)>,
     full: Vec<Unit>,
     started: Vec<Unit>,
@@ -205,7 +205,7 @@ proptest! {
         let buffered = run.pages.iter().filter(|page| matches!(page, Model::Buffered(_))).count();
         prop_assert_eq!(flash.free_frames() as usize + buffered, 36, "48 spare frames less 12 for loads");
 
-        // Nothing is shut down; programmed pages are there.
+        // The SSD is not shut down, but programmed pages are there.
         let Run { mut pages, .. } = run;
         drop(flash);
         let flash = on_file(&file);

@@ -36,7 +36,7 @@ fn a_slow_sync_of_a_file_holds_up_only_callers_that_wait_for_it() {
     store.wait_sync(first).unwrap();
     assert!(begin.elapsed() >= Duration::from_secs(1));
     store.wait_sync(third).unwrap();
-    // One sync of the disk served both.
+    // One sync of the disk covered both.
     assert_eq!(store.poll_sync(second).map(|result| result.is_ok()), Poll::Ready(true));
     assert!(begin.elapsed() < Duration::from_millis(2900), "{:?}", begin.elapsed());
     assert_eq!((&contents(&store)[..5], &contents(&store)[4096..4102]), (&b"first"[..], &b"second"[..]));
@@ -61,7 +61,7 @@ fn queued_bytes_are_read_back_and_newer_writes_win() {
     }
     assert!(contents(&store)[512..3512] == [149; 3000], "the last one was written at once");
     store.wait_sync(ticket).unwrap();
-    // What is queued when the store goes is written all the same.
+    // Writes that are queued when the store is dropped still reach the file.
     store.start_write(512, &[200; 3000]).unwrap();
     drop((store, file));
     let store = FileStore::new(Arc::new(open(&path).unwrap()), Arc::new(Power::steady()));
@@ -122,7 +122,7 @@ fn an_open_waits_for_requests_that_a_killed_process_left_in_the_kernel() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     drop(new_file(&path, IoMode::Auto));
-    // A request holds the open file that it was made on, and so does this descriptor.
+    // A request holds its open file, and so does this descriptor.
     let left = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     assert!(crate::sys::try_lock_io(&left).unwrap());
     let begin = Instant::now();

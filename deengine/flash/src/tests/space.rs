@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Disk space: set aside when a file is made, and waited for where its owner wanted it sparse.
+//! Disk space: reserved when a file is made. In a sparse file, writes wait for space.
 
 use super::*;
 use crate::file::{Size, Syncs};
@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A file system of its own, where this process may mount one.
+/// A file system of the test's own, if this process may mount one.
 pub(super) struct Mounted(pub(super) tempfile::TempDir);
 
 impl Mounted {
@@ -144,7 +144,7 @@ fn a_file_that_does_not_fit_is_refused_and_nothing_is_left_of_it() {
     assert_eq!((Size(1).to_string(), Size(20 << 30).to_string()), ("1 MiB".into(), "20 GiB".into()));
 }
 
-/// `/dev/full` has no room for anything; the file takes its place as soon as there is "room" again.
+/// `/dev/full` has no room for any write. The file replaces it as soon as there is "room" again.
 #[test]
 fn a_write_that_finds_the_disk_full_waits_and_nothing_is_lost() {
     let _deadline = crate::tests::deadline();
@@ -163,7 +163,7 @@ fn a_write_that_finds_the_disk_full_waits_and_nothing_is_lost() {
         for page in 0..20 {
             assert_holds(&flash, Ppa(page), u64::from(page), false);
         }
-        // After a power failure nothing of it is left, and the file goes on.
+        // After a power failure nothing of the write is left, and the file is usable.
         drop((flash, file));
         let file = Arc::new(open(&path).unwrap().with_io(io));
         let flash = on_file(&file);
@@ -181,7 +181,7 @@ fn a_write_that_fails_otherwise_is_a_failed_program() {
         let path = folder.path().join("ssd");
         let file =
             DataFile::create(&path, &Geometry::new(shape(), 5).unwrap(), 100_000, "").unwrap().with_io(io);
-        // A descriptor that cannot be written to stands for a broken disk.
+        // A descriptor without write permission acts as a broken disk.
         let flash = on_file(&Arc::new(file.with_data(File::open(&path).unwrap())));
         start(&flash, Unit(0), 10);
         assert_eq!(finish(&flash, Unit(0)), Err(ProgramFailed { unit: Unit(0), block: Block(0) }));
@@ -194,7 +194,8 @@ fn a_sparse_file_on_a_full_file_system_ends_no_process_and_continues_when_there_
     let _deadline = crate::tests::deadline();
     let Some(mounted) = Mounted::at(&["-t", "tmpfs", "-o", "size=2m", "tmpfs"]) else { return };
     let (path, ballast) = (mounted.path(), mounted.0.path().join("ballast"));
-    // Neither the whole of it nor the mapped part fits: the error names both before anything is written.
+    // Both the whole file and its mapped part are too large. The error names both sizes before anything is
+    // written.
     let large = Geometry::new(shape(), 1000).unwrap();
     assert!(matches!(DataFile::create(&path, &large, 0, "").unwrap_err(), DataFileError::NoSpace { .. }));
     hole(&path);

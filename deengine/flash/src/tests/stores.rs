@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stores lose unsynced writes, and no others.
+//! A power cut loses unsynced writes, and no others.
 
 use super::*;
 use proptest::prelude::*;

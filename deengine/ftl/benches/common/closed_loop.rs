@@ -15,9 +15,9 @@ use gnstor_proto::placement::mix64;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Read by one measurement: enough for half a per cent.
+/// Number of pages that one measurement reads. With so many the error is half a per cent.
 const READ_PAGES: u32 = 100_000;
-/// How an SSD is filled.
+/// The load that fills an SSD.
 const FILL: Workload = Workload { op: Op::Write, pattern: Pattern::Sequential, blocks: 16, depth: 256 };
 
 /// The layer under a closed loop.

@@ -15,12 +15,12 @@ use gnstor_proto::slba::{Stamp, Vid};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Whether `--name` was given.
+/// Whether the option `--name` was given.
 pub(crate) fn flag(name: &str) -> bool {
     std::env::args().any(|arg| arg == name)
 }
 
-/// The value behind `--name`.
+/// The value of the option `--name`.
 pub(crate) fn option<T: FromStr>(name: &str, default: T) -> T {
     let value = std::env::args().skip_while(|arg| arg != name).nth(1);
     value.map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name} {value} makes no sense")))
@@ -62,7 +62,7 @@ pub(crate) fn in_ram(preset: &Preset, logical_pages: u64, spare_frames: u32) -> 
     })
 }
 
-/// How soon a write that stalls is tried again.
+/// Time after which a stalled write is tried again.
 const SOON: Span = Span::from_ns(100_000);
 
 /// One writer of one volume.
@@ -107,7 +107,7 @@ impl Writer {
                 }
                 Err(CommitError::Stalled) => {
                     self.stalls += 1;
-                    // Where nothing is due, the controller tries again soon, and so does this.
+                    // If nothing is due, the controller would try again soon, and so does this.
                     let next = ftl.maintain(at);
                     patience -= u32::from(next == Time::NEVER);
                     assert_ne!(patience, 0, "a write stalls for ever: {:?} {:?}", ftl.stats(), ftl.health());

@@ -7,10 +7,10 @@ use gnstor_ftl::{Collection, Policy, Wear};
 use gnstor_model::Preset;
 use gnstor_proto::placement::mix64;
 
-/// How overwrites are spread over the blocks.
+/// Distribution of overwrites over the blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Skew {
-    /// All alike.
+    /// All blocks equally often.
     Uniform,
     /// Four in five go to a fifth of the blocks.
     EightyTwenty,
@@ -51,8 +51,8 @@ impl Skew {
     }
 }
 
-/// Hot blocks are not neighbours: a one-to-one hash of 32 bits is repeated until it gives the number of a
-/// block.
+/// Scatters hot blocks, so that they are not neighbours. It repeats a one-to-one hash of 32 bits until the
+/// result is a block number.
 fn scatter(rank: u32, blocks: u32) -> u32 {
     let bits = 32 - (blocks - 1).leading_zeros();
     let mask = (1u32 << bits) - 1;
@@ -90,7 +90,7 @@ fn zipf(blocks: u32) -> Vec<u64> {
 pub(crate) struct Run {
     pub(crate) policy: Policy,
     pub(crate) wear_bound: u32,
-    /// Space beyond the logical one, in thousandths of that.
+    /// Spare space beyond the logical space, in thousandths of the latter.
     pub(crate) spare_permille: u32,
     pub(crate) skew: Skew,
     pub(crate) logical_pages: u64,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Plan of the state.
 pub(crate) struct Plan {
     pub(crate) fill_percent: u64,
-    /// 0: as much as there can be.
+    /// Length of the journal; 0: as long as possible.
     pub(crate) journal_bytes: u64,
     /// Pages that collection moves for each that a host writes.
     pub(crate) moves: u64,
@@ -42,13 +42,13 @@ pub(crate) struct Made {
     pub(crate) dump_bytes: u64,
 }
 
-/// How far ahead buckets are asked for.
+/// Distance at which buckets are prefetched.
 const AHEAD: u64 = 16;
 /// Most bytes of the tail in a full dump: a restore writes it to the ring.
 const TAIL: u64 = 2 << 20;
 /// The next transactions in bytes: a page, and a superblock that is closed and opened for it.
 const LARGEST: u64 = 3 * MAX_TRANSACTION_BYTES as u64;
-/// StampHistories as full as they get (protocol rule 6).
+/// Length of a full stamp history (protocol rule 6).
 const HISTORY: u64 = 4096;
 
 struct Maker<'a> {
@@ -99,8 +99,8 @@ pub(crate) fn make(
         moved += 1000 * plan.moves;
         maker.journal.flush(maker.journal.last(), false).expect("room in the journal");
     }
-    // No superblock is erased here. Where the spare space ends before the journal is full, TRIMs of unmapped
-    // blocks fill it.
+    // No superblock is erased here. If the spare space ends before the journal is full, TRIMs of unmapped
+    // blocks fill the journal.
     let mut trims = 0;
     while maker.journal_bytes(&sizes) < journal_bytes {
         (0..1000).for_each(|_| maker.trim());

@@ -87,7 +87,7 @@ fn cold_data_is_moved_when_wear_spreads() {
     for vba in 0..1000 {
         assert!(harness.write((vid(1), vba), 1));
     }
-    // A tenth of the blocks takes all the writes.
+    // All writes go to a tenth of the blocks.
     churn(&mut harness, 2, 30_000, 100);
     let wear = harness.ftl().health().wear;
     println!("wear after 30,000 hot writes: {wear:?}");

@@ -57,7 +57,7 @@ fn cut(harness: &mut Harness, seed: u64, dumped: Dumped, dice: u64) -> bool {
 
 fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
     let timed = seed.is_multiple_of(3);
-    // Of some disks the syncs run beside the work.
+    // On some disks syncs take a while.
     let polls = [0, 2, 25][usize::try_from(seed / 3 % 3).unwrap()];
     let mut harness = Harness::slow(400, timed, seed, polls);
     let dice = mix64(seed ^ 0xC0FFEE);
@@ -65,13 +65,13 @@ fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
         // Few enough for the spare blocks to last.
         harness.config.faults.set_rates(0, 4_000, 0);
     }
-    // Some work first, so that collection and checkpoints are under way; then the cut comes somewhere.
+    // Some work first, so that collection and checkpoints are in progress; then a cut at a random moment.
     work(&mut harness, seed, 150 + dice % 900);
     let whole = cut(&mut harness, seed, dumped, dice >> 16);
     let (last, durable) = (harness.last(), harness.ftl().durable());
     let flash = harness.power_cycle(mix64(seed));
     if again {
-        // The power goes during the restore, too.
+        // The power fails during the restore, too.
         harness.config.power.arm(1 + (dice >> 32) % 25, seed ^ 7);
         let _ = Ftl::open_on(Arc::clone(&flash), &harness.config, |_, _, _| true, &|_, _| {});
         harness.config.power.cut();
@@ -102,7 +102,7 @@ fn cut_and_check(seed: u64, dumped: Dumped, again: bool) {
     };
     harness.check(found, &why);
     assert!(harness.has_histories_of(found), "{why}: the stamp histories as of transaction {found}");
-    // It goes on, and survives another round.
+    // The SSD goes on, and survives another round.
     harness.stamped.retain(|(seq, ..)| *seq <= found);
     harness.history.retain(|_, history| {
         history.retain(|(seq, _)| *seq <= found);
@@ -152,7 +152,7 @@ fn without_a_dump_what_was_durable_is_there() {
 #[test]
 fn a_second_cut_during_the_restore_changes_nothing() {
     let _deadline = crate::tests::deadline();
-    // With 2563 the first restore puts a block where the dump has an older write of it.
+    // With seed 2563 the first restore writes a block to a place where the dump has an older write of it.
     let check = |seed| {
         cut_and_check(3_000_000 + seed, Dumped::Intact, true);
         cut_and_check(4_000_000 + seed, Dumped::Missing, true);
@@ -184,7 +184,7 @@ fn histories_that_change_while_a_checkpoint_copies_them_are_restored_as_they_wer
     for seed in 0..8 {
         let mut harness = Harness::new(400, seed % 2 == 0, seed);
         let mut copied = 0;
-        // A checkpoint that took some time, and then some more work.
+        // A checkpoint that takes some time, and then more work.
         for round in 0..2000 {
             work(&mut harness, seed << 32 | round, 40);
             let inner = harness.ftl().lock();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much disk the data file of an SSD takes, by its capacity.
+//! Disk space of an SSD's data file, by capacity.
 
 use super::*;
 use crate::config::{DUMP_BYTES, MAP_BYTES, MAX_VOLUMES, volumes_for};
@@ -49,7 +49,9 @@ fn every_volume_of_an_ssd_can_have_a_whole_stamp_history_over_a_restart() {
     for raw in 1..=u16::try_from(volumes).unwrap() {
         let mut inner = harness.ftl().lock();
         let stamps = 0..u32::try_from(HISTORY).unwrap();
-        stamps.for_each(|vba| inner.histories.record(vid(raw), vba, Stamp { lease_epoch: 1, sequence: 5 }));
+        stamps.for_each(|vba| {
+            inner.stamps.histories.record(vid(raw), vba, Stamp { lease_epoch: 1, sequence: 5 })
+        });
     }
     let ftl = harness.ftl();
     ftl.checkpoint_now(&mut ftl.lock()).unwrap();

@@ -4,8 +4,7 @@
 use super::*;
 use crate::restore::Origin;
 
-/// Programs take 0.2 s, so that no page leaves the buffer on its own, and there are more frames than a dump
-/// holds.
+/// Programs take 0.2 s, so that no page leaves the buffer by itself. There are more frames than a dump holds.
 fn slow(dump_bytes: u64) -> Harness {
     let power = Arc::new(Power::steady());
     let (mut config, _) = config(4000, true, &power, 5);
@@ -17,7 +16,7 @@ fn slow(dump_bytes: u64) -> Harness {
     Harness::start(config, store)
 }
 
-/// Writes blocks one after the other until one has to wait; how many there are.
+/// Writes blocks one after the other until one has to wait. Returns their number.
 fn fill(harness: &mut Harness, blocks: u32, at_most: u32) -> u32 {
     for written in (0..at_most).step_by(blocks as usize) {
         let stalls = harness.ftl().stats().stalls;
@@ -40,7 +39,7 @@ fn fill(harness: &mut Harness, blocks: u32, at_most: u32) -> u32 {
             .collect();
         match harness.ftl().commit(harness.now, harness.now, &target, &new) {
             Ok(committed) => {
-                let seqs = std::mem::take(&mut harness.ftl().lock().applied_at);
+                let seqs = std::mem::take(&mut harness.ftl().lock().commits.applied_at);
                 for (index, seq) in (0..blocks).zip(seqs) {
                     let entry = harness.history.entry((vid(1), written + index)).or_default();
                     entry.push((seq, Some(tag(target.stamp, written + index))));
@@ -67,7 +66,7 @@ fn a_buffer_of_slow_programs_never_outgrows_the_dump() {
         let written = fill(&mut harness, blocks, 3000);
         let bytes = harness.ftl().power_fail().unwrap();
         assert!(bytes <= dump_bytes, "{bytes} of {dump_bytes}");
-        // It is the budget that stopped it: not much more would have fitted.
+        // The budget stopped it: not much more would have fitted.
         let rest = dump_bytes - bytes;
         assert!(
             rest < 4096 * u64::from(3 * blocks + 32),

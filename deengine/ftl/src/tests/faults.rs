@@ -17,7 +17,7 @@ fn failed_programs_lose_nothing() {
     let stats = harness.ftl().stats();
     assert!(stats.program_failures >= 5 && stats.bad_blocks >= 5, "{stats:?}");
     harness.check(harness.last(), "after failed programs");
-    // And relocated pages are durable like everything else.
+    // Relocated pages become durable, too.
     assert!(harness.make_durable());
     let last = harness.last();
     let flash = harness.power_cycle(3);
@@ -116,7 +116,8 @@ fn factory_bad_blocks_are_never_written() {
     }
 }
 
-/// Transaction `seq` becomes durable although one program fails, and is there after a power cut right then.
+/// Checks that transaction `seq` becomes durable although one program fails, and survives a power cut right
+/// after that.
 fn survives_a_failure(mut harness: Harness, seq: Seq) {
     for _ in 0..10_000 {
         if harness.ftl().durable() >= seq {
@@ -154,8 +155,8 @@ fn a_page_overwritten_before_its_program_failed_does_not_take_the_older_one_with
     harness.config.faults.fail_program(1);
     assert!(harness.write((vid(1), 0), 4));
     let (seq, _) = harness.ftl().make_durable(harness.now);
-    // All of it is overwritten. The last block is in a unit that is not full when the failure shows, and so
-    // is not durable.
+    // All of it is overwritten. The last block is in a unit that is not full when the failure shows, so it is
+    // not durable.
     assert!(harness.write((vid(1), 10), 1) && harness.write((vid(1), 0), 4));
     survives_a_failure(harness, seq);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A sparse data file on a full disk. Writes get a status, the thread sleeps, and a shutdown ends soon. After
-//! room is made everything acknowledged is there.
+//! room is made, everything acknowledged is there.
 #![expect(clippy::disallowed_methods, reason = "the test is about real time")]
 
 use super::*;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A file system of its own, where this process may mount one.
+/// A file system of the test's own, if this process may mount one.
 struct Mounted(tempfile::TempDir);
 
 impl Mounted {
@@ -28,7 +28,7 @@ impl Mounted {
         None
     }
 
-    /// Takes the room that is left.
+    /// Uses up the room that is left.
     fn fill(&self) {
         let mut ballast = File::create(self.0.path().join("ballast")).unwrap();
         std::io::copy(&mut File::open("/dev/zero").unwrap(), &mut ballast).unwrap_err();
@@ -49,7 +49,7 @@ fn on_file(path: &Path, is_new: bool) -> FtlConfig {
     on_file_with(path, is_new, crate::DUMP_BYTES)
 }
 
-/// The same with energy for a dump of so many bytes.
+/// As [`on_file`], with energy for a dump of `dump_bytes`.
 fn on_file_with(path: &Path, is_new: bool, dump_bytes: u64) -> FtlConfig {
     let power = Arc::new(Power::steady());
     let (mut config, _) = config(2000, false, &power, 3);
@@ -93,7 +93,7 @@ fn read(ftl: &Ftl, vba: u32) -> u64 {
     tag
 }
 
-/// The thread that drives the layer is told to come back in milliseconds, not in microseconds.
+/// Checks that the layer asks its thread to come back in milliseconds, not in microseconds.
 fn comes_back_seldom(ftl: &Ftl, now: impl Fn() -> Time) {
     let (asked, mut calls) = (now(), 0);
     while now() < asked + Span::from_ms(200) {
@@ -104,7 +104,7 @@ fn comes_back_seldom(ftl: &Ftl, now: impl Fn() -> Time) {
     assert!(calls < 100, "{calls} calls in 200 ms");
 }
 
-/// Without room the start says so, and changes nothing.
+/// Checks that a start without room says so, and changes nothing.
 fn start_without_room(path: &Path) {
     let config = on_file(path, false);
     let starting = Instant::now();
@@ -139,7 +139,7 @@ fn on_a_full_disk_writes_get_a_status_and_a_shutdown_ends_with_a_dump() {
         }
     }
     mounted.fill();
-    // The buffer takes some more; then writes wait, and are refused.
+    // The buffer takes some more writes. Further ones wait, and are refused.
     let mut stalled = None;
     let refused = loop {
         let at = sequence * 7;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A process that is killed at any moment: everything that it has acknowledged is there.
+//! A process is killed at random moments. All writes that it has acknowledged must be there.
 //!
-//! The test runs itself a second time as the victim. The victim writes and trims random blocks. It says what
-//! it is about to do, and then that it is acknowledged. It is killed after some time, over and over on the
-//! same data file. That happens while it writes, while it restores, while it makes the file anew.
+//! The test starts itself a second time as the victim. The victim writes and trims random blocks. It prints
+//! what it is about to do, and later that the command is acknowledged. The test kills it after some time,
+//! over and over on the same data file. The kill comes while the victim writes, restores, or makes the file
+//! anew.
 
 use super::long::is_long;
 use super::*;
@@ -25,7 +26,7 @@ fn on_file(path: &Path) -> FtlConfig {
     let geometry = crate::geometry_for(&config.preset, config.logical_pages).unwrap();
     let bytes = FtlConfig::store_bytes(&config.preset, config.logical_pages, config.dump_bytes).unwrap();
     let file = if path.exists() {
-        // Its last owner may not be gone altogether.
+        // The last owner may still hold the file.
         let open = || match DataFile::open(path) {
             Err(gnstor_flash::DataFileError::Locked(_)) => None,
             other => Some(other.unwrap()),
@@ -94,7 +95,7 @@ fn victim(path: &Path, first: u64) {
     }
 }
 
-/// What a block may hold: 0 for nothing.
+/// The content of a block; 0: none.
 fn read(ftl: &Ftl, regions: &[Arc<HostRegion>], vba: u32) -> u64 {
     let page = match ftl.extent(vid(1), 1, vba) {
         Extent::Page(page, _) => page,
@@ -121,8 +122,8 @@ fn spawn(first: u64, path: &Path) -> Child {
         .unwrap()
 }
 
-/// Kills the victim after a pause. Notes what it said that blocks may hold: how it ended, and how many writes
-/// and trims it has acknowledged.
+/// Kills the victim after a pause. Notes the possible contents of blocks, from what the victim has said.
+/// Returns how it ended, and the number of acknowledged writes and trims.
 fn follow(mut child: Child, pause: Duration, allowed: &mut BTreeMap<u32, Vec<u64>>) -> (ExitStatus, u64) {
     let mut done = 0;
     let said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -171,7 +172,7 @@ fn what_a_killed_process_has_acknowledged_is_there() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ssd");
     Ftl::format(&on_file(&path)).unwrap().ftl.shut_down().unwrap();
-    // What each block may hold. The last one is acknowledged, and those before it are not possible any more.
+    // Possible contents of each block. The last one is acknowledged; earlier ones are no longer possible.
     let mut allowed: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     let (mut acknowledged, mut relocated, mut dumps) = (0, 0, 0);
     for round in 0..rounds {
@@ -236,7 +237,7 @@ fn memory_of_another_life_is_not_used() {
     let OpenedFtl { ftl, boot, .. } = open(&config);
     assert!(matches!(boot.origin, Origin::NoDump(_)), "{boot:?}");
     drop((ftl, config));
-    // A volatile one has none.
+    // A volatile SSD has no such memory.
     let (mut config, _) = super::config(BLOCKS.into(), false, &Arc::new(Power::steady()), 3);
     config.spare_frames = 1024;
     let file = Arc::new(DataFile::open(&path).unwrap().volatile());
@@ -336,7 +337,7 @@ fn a_loss_that_was_not_noted_yet_is_not_forgotten_over_a_kill() {
     let config = on_file(&path);
     let OpenedFtl { ftl, mut metadata, boot } = open(&config);
     assert!(boot.is_lossy(), "{boot:?}");
-    // What the lossy lives have acknowledged is there.
+    // The acknowledged writes of the lossy runs exist.
     let stamp = Stamp { lease_epoch: 1, sequence: 2 };
     assert_eq!(read(&ftl, &ftl.regions(), 8), tag(stamp, 8));
     metadata.set_filling(5).unwrap();

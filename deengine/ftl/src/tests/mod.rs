@@ -51,7 +51,7 @@ fn preset(timed: bool) -> Preset {
     preset
 }
 
-/// One block's history: (transaction, tag or nothing), oldest first.
+/// History of one block: (transaction, tag or nothing), oldest first.
 type History = Vec<(Seq, Option<u64>)>;
 
 struct Harness {
@@ -130,7 +130,8 @@ impl Harness {
         Stamp { lease_epoch: 1, sequence: self.sequence }
     }
 
-    /// Writes blocks whose content follows from the stamp; `false` where the layer stays stalled (no power).
+    /// Writes blocks whose content follows from the stamp. Returns `false` if the layer stays stalled because
+    /// it has no power.
     fn write(&mut self, key: Key, blocks: u32) -> bool {
         let stamp = self.stamp();
         self.write_stamped(key, blocks, stamp)
@@ -150,7 +151,7 @@ impl Harness {
             match self.ftl().commit(self.now, self.now, &target, &new) {
                 Ok(committed) => {
                     self.now = Time::from_ns(self.now.as_ns().max(committed.done.as_ns()));
-                    let applied_at = std::mem::take(&mut self.ftl().lock().applied_at);
+                    let applied_at = std::mem::take(&mut self.ftl().lock().commits.applied_at);
                     assert_eq!(applied_at.len(), blocks as usize);
                     for (index, seq) in (0..blocks).zip(applied_at) {
                         let entry = self.history.entry((vid, vba + index)).or_default();
@@ -184,7 +185,7 @@ impl Harness {
             inner.streams,
             inner.journal.durable(),
             inner.journal.last(),
-            inner.wanted
+            inner.flushing.wanted()
         )
     }
 
@@ -256,7 +257,7 @@ impl Harness {
         self.ftl().lock().journal.last()
     }
 
-    /// The power goes, and comes back: only durable content is left.
+    /// Cuts the power and restores it. Only durable content is left.
     fn power_cycle(&mut self, seed: u64) -> Arc<Flash> {
         self.config.power.cut();
         let flash = Arc::clone(self.ftl.take().unwrap().flash());
@@ -275,11 +276,11 @@ impl Harness {
         Ok(())
     }
 
-    /// Everything committed so far becomes durable.
+    /// Makes everything committed so far durable.
     fn make_durable(&mut self) -> bool {
         let (seq, at) = self.ftl().make_durable(self.now);
         self.now = Time::from_ns(self.now.as_ns().max(at.as_ns()) + 1);
-        // A program that fails is followed by another one.
+        // The layer repeats a program that fails.
         for _ in 0..1000 {
             self.tick();
             if self.ftl().durable() >= seq {

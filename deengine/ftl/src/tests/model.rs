@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The layer against the model: a read returns the last write, with any other work beside it.
+//! The layer against a model: a read returns the last write, whatever else happens.
 
 use super::*;
 use proptest::prelude::*;
@@ -154,7 +154,7 @@ fn a_sweep_finds_blocks_that_insertions_move_behind_its_front() {
 fn a_sweep_finds_the_blocks_in_the_stash() {
     let _deadline = crate::tests::deadline();
     let mut harness = Harness::new(256, false, 1);
-    // Blocks whose two buckets are among the same three: 24 have a slot, the others are in the stash.
+    // Blocks whose two buckets are among the same three. 24 of them have a slot, the others are in the stash.
     let in_three =
         |vba: &u32| harness.ftl().map().buckets_of(vid(1), *vba).iter().all(|bucket| (4..7).contains(bucket));
     let blocks: Vec<u32> = (0..).filter(in_three).take(34).collect();
@@ -175,7 +175,7 @@ fn a_sweep_finds_the_blocks_in_the_stash() {
     );
 }
 
-/// A trim makes room in the table, an entry of the stash goes there, and on its way moves other words.
+/// A trim makes room in the table. An entry of the stash moves there, and other words move for it.
 #[test]
 fn a_sweep_finds_blocks_that_removals_move_behind_its_front() {
     let _deadline = crate::tests::deadline();

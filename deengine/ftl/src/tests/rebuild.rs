@@ -44,7 +44,7 @@ fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives(
     harness.ftl = Some(ftl);
     harness.history.retain(|(owner, _), _| *owner == vid(1));
     harness.check(last, "rebuilt");
-    // It goes on from there: further writes, a restart.
+    // The SSD goes on: further writes, a restart.
     for vba in 0..300 {
         assert!(harness.write((vid(1), vba), 1));
     }
@@ -59,7 +59,7 @@ fn without_journal_and_checkpoints_the_records_bring_everything_back_that_lives(
     }
 }
 
-/// A unit of pages whose records, under right checksums, have the highest number: no later write could have a
+/// A unit of pages whose records have the highest number, with correct checksums. No later write could have a
 /// higher one.
 fn forge_newest(flash: &Flash) {
     let geometry = flash.geometry();

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A disk whose every barrier takes half a second: the layer waits for it, and the thread that drives the
-//! layer does not.
+//! A disk whose every barrier takes half a second. The layer waits for it, but its thread does not.
 #![expect(clippy::disallowed_methods, reason = "the test is about real time")]
 
 use super::slow_store::{BARRIER, STILL, SlowStore};
@@ -8,7 +7,7 @@ use super::*;
 use gnstor_flash::{DataFile, FileStore};
 use std::time::{Duration, Instant};
 
-/// Calls of the layer, and the longest of them.
+/// Number of calls of the layer, and the longest of them.
 struct Clock {
     start: Instant,
     longest: (Duration, &'static str),
@@ -35,7 +34,7 @@ impl Clock {
 fn on_slow_disk(path: &std::path::Path) -> FtlConfig {
     let power = Arc::new(Power::steady());
     let (mut config, _) = config(4000, false, &power, 3);
-    // Erases wait for the journal, and so for the disk: there is room for some rounds of it.
+    // Erases wait for the journal, and so for the disk. There is room for some rounds of this.
     config.preset.over_provisioning_permille = 3000;
     let geometry = crate::geometry_for(&config.preset, config.logical_pages).unwrap();
     let bytes = FtlConfig::store_bytes(&config.preset, config.logical_pages, config.dump_bytes).unwrap();
@@ -50,7 +49,7 @@ fn on_slow_disk(path: &std::path::Path) -> FtlConfig {
     config
 }
 
-/// After a shutdown, every block holds what was written last.
+/// Checks after a shutdown that every block has its last content.
 fn check_all(config: &FtlConfig, newest: &BTreeMap<u32, u64>) {
     let OpenedFtl { ftl, boot, .. } = Ftl::open(config, |_, _, _| true, &|_, _| {}).unwrap();
     assert_eq!(boot.origin, crate::restore::Origin::Clean);
@@ -114,7 +113,7 @@ fn a_barrier_of_half_a_second_stops_no_engine_and_fails_no_write() {
     let (still, all) = (clock.still, clock.start.elapsed());
     assert!(still < all / 4, "of {all:?} the layer stood still for {still:?}: {:?}", clock.longest);
     assert!(sequence > 1000 && flushes > 2, "{sequence} writes and {flushes} flushes");
-    // Its own barriers, barriers that were under way, and barriers of a checkpoint.
+    // Its own barriers, barriers in progress, and those of a checkpoint.
     assert!(last_wait < 8 * BARRIER, "a flush took {last_wait:?}");
     ftl.shut_down().unwrap();
     drop(ftl);

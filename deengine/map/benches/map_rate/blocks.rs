@@ -23,7 +23,7 @@ pub(crate) fn below(dice: u64, n: u64) -> u64 {
     ((u128::from(mix64(dice)) * u128::from(n)) >> 64) as u64
 }
 
-/// A batch of random blocks of some.
+/// Draws a batch of random blocks from the range.
 #[inline]
 fn draw(blocks: &Range<u64>, batch: usize, seed: u64) -> impl Iterator<Item = (Vid, u32)> {
     let (start, count) = (blocks.start, blocks.end - blocks.start);
@@ -37,7 +37,7 @@ pub(crate) enum Ahead {
     Both,
 }
 
-/// `count` looks for random ones of the blocks, all of which are mapped.
+/// Makes `count` lookups of random blocks in the range, all of which are mapped.
 pub(crate) fn look(map: &Map, ahead: Ahead, blocks: Range<u64>, count: u64, seed: u64) -> u64 {
     let mut sum = 0u64;
     let mut batch = Batch::default();
@@ -55,8 +55,8 @@ pub(crate) fn look(map: &Map, ahead: Ahead, blocks: Range<u64>, count: u64, seed
     sum
 }
 
-/// As [`look`], with three batches in flight: one announced, one whose second buckets are prefetched, and
-/// one being finished. A processor has a limit of outstanding lines; with a smaller `BATCH` it computes
+/// As [`look`], with three batches in flight: one is announced, one has its second buckets prefetched, and
+/// one is finished. A processor has a limit of outstanding cache lines. With a smaller `BATCH` it computes
 /// meanwhile.
 pub(crate) fn look_in_turn<const BATCH: usize>(map: &Map, blocks: Range<u64>, count: u64, seed: u64) -> u64 {
     let mut sum = 0u64;
@@ -66,7 +66,7 @@ pub(crate) fn look_in_turn<const BATCH: usize>(map: &Map, blocks: Range<u64>, co
         map.probe_batch_first(draw(&blocks, BATCH, seed + (turn << 7)), new);
         map.begin_find(begun);
         map.find_batch(last);
-        // None in the first two turns.
+        // The first two turns finish no batch.
         for at in 0..last.len() {
             sum = sum.wrapping_add(u64::from(last.page(at).expect("every block drawn is mapped")));
         }
@@ -75,7 +75,7 @@ pub(crate) fn look_in_turn<const BATCH: usize>(map: &Map, blocks: Range<u64>, co
     sum
 }
 
-/// As [`look`], but each place is computed, and each block found, by itself.
+/// As [`look`], but computes each place and finds each block by itself.
 pub(crate) fn look_singly(map: &Map, blocks: Range<u64>, count: u64, seed: u64) -> u64 {
     let mut sum = 0u64;
     let (vid, vba) = block(0);
@@ -102,7 +102,7 @@ pub(crate) fn look_dependent(map: &Map, blocks: Range<u64>, count: u64, seed: u6
     last
 }
 
-/// Inserts new blocks in batches. Returns how many words the log got.
+/// Inserts new blocks in batches. Returns the number of words that the log got.
 pub(crate) fn fill(writer: &mut MapWriter, blocks: Range<u64>) -> u64 {
     let map = writer.map().clone();
     let (mut batch, mut logged) = (Batch::default(), 0);
@@ -121,8 +121,8 @@ pub(crate) fn fill(writer: &mut MapWriter, blocks: Range<u64>) -> u64 {
     logged
 }
 
-/// As [`fill`], with three batches in flight: one whose buckets are prefetched, one whose other buckets
-/// are, and one being inserted. The number of blocks is a multiple of `BATCH`.
+/// As [`fill`], with three batches in flight. One has its buckets prefetched, one has other buckets
+/// prefetched, and one is inserted. The number of blocks is a multiple of `BATCH`.
 pub(crate) fn fill_in_turn<const BATCH: usize>(writer: &mut MapWriter, blocks: Range<u64>) -> u64 {
     let map = writer.map().clone();
     let mut logged = 0;
@@ -144,7 +144,7 @@ pub(crate) fn fill_in_turn<const BATCH: usize>(writer: &mut MapWriter, blocks: R
     logged
 }
 
-/// Gives `count` random ones of the blocks another page; all are mapped.
+/// Changes the page of `count` random blocks, all of which are mapped.
 pub(crate) fn overwrite(writer: &mut MapWriter, blocks: Range<u64>, count: u64, seed: u64) -> u64 {
     let map = writer.map().clone();
     let (mut batch, mut logged) = (Batch::default(), 0);

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The most lines for one look.
+/// The largest number of cache lines in one lookup.
 const MOST_LINES: usize = 3;
 
 #[inline]
@@ -92,7 +92,7 @@ impl Flat {
         }
     }
 
-    /// `count` random looks, each after the one before.
+    /// `count` random lookups. Each depends on the result of the one before.
     pub(crate) fn look_dependent(&self, count: u64, seed: u64) -> u64 {
         let words = self.words();
         let mut last = seed;

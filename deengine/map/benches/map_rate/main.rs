@@ -21,7 +21,7 @@ use gnstor_map::{MAX_LOAD, Map, MapWriter};
 use report::{ROUNDS, Report, Seeds, best, time};
 use std::hint::black_box;
 
-/// The same map twice: as it is used, and without vectors.
+/// The same map twice: one uses vector instructions, the other does not.
 struct Pair {
     fast: MapWriter,
     plain: MapWriter,
@@ -35,7 +35,7 @@ impl Pair {
         Self { fast, plain }
     }
 
-    /// Nanoseconds of one of `count` turns in the one and the other.
+    /// Nanoseconds of one of `count` turns, for each of the two maps.
     fn time(&mut self, count: u64, mut run: impl FnMut(&mut MapWriter) -> u64) -> [f64; 2] {
         [&mut self.fast, &mut self.plain].map(|writer| {
             time(count, || {
@@ -135,7 +135,7 @@ fn lookup_ratios(report: &mut Report, what: &str) {
     report.ratio(what, ["plain_map", "plain_map", "flat_u64"], "x flat u64, without vectors");
 }
 
-/// Lookups that wait for each other.
+/// Lookups that each depend on the result of the one before.
 fn dependent_lookups(report: &mut Report, pair: &mut Pair, keys: u64, what: &str) {
     let flat64 = Flat::new(keys, 0);
     let count = 1 << 14;

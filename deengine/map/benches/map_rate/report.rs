@@ -6,7 +6,7 @@ use std::time::Instant;
 /// Rounds that [`best`] makes.
 pub(crate) const ROUNDS: u64 = 31;
 
-/// Figures in the order in which they came.
+/// Figures in the order of their measurement.
 #[derive(Default)]
 pub(crate) struct Report {
     json: bool,

@@ -14,7 +14,7 @@ use std::arch::x86_64::{
     _mm512_srl_epi64, _mm512_srli_epi64, _mm512_sub_epi64, _mm512_test_epi64_mask, _mm512_xor_si512,
 };
 
-/// [`Shape::other`] multiplies the number of buckets as one of 32 bits.
+/// [`Shape::other`] multiplies by the number of buckets as a 32-bit number.
 pub(crate) const MAX_BUCKETS: u64 = (1 << 32) - 1;
 
 /// Probes of eight keys.
@@ -28,9 +28,9 @@ pub(crate) struct Places {
 /// Result of checking the eight words of a bucket. Bit i: word i.
 #[derive(Clone, Copy)]
 pub(crate) struct Checked {
-    /// Not empty.
+    /// Mask of slots that are not empty.
     pub(crate) taken: __mmask8,
-    /// Neither empty nor a slot that could be there.
+    /// Mask of slots whose word is not empty and not possible in this bucket.
     pub(crate) wrong: __mmask8,
     /// The pages of the words taken.
     pub(crate) pages: __m512i,

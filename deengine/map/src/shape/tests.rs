@@ -32,7 +32,7 @@ proptest! {
         let shape = Shape::new(buckets, 1, 0).unwrap();
         prop_assert_eq!(shape.buckets, buckets);
         prop_assert_eq!(shape.div(p), p / buckets);
-        // Where the quotient changes, an error would show first.
+        // An error would show first where the quotient changes.
         let edge = (near % (KEY_MASK / buckets + 1) * buckets).saturating_add_signed(off).min(KEY_MASK);
         prop_assert_eq!(shape.div(edge), edge / buckets);
         prop_assert_eq!(shape.div(KEY_MASK), KEY_MASK / buckets);

@@ -67,7 +67,7 @@ fn each_kind_of_wrong_word_is_found() {
 fn a_reserved_volume_in_a_slot_is_found() {
     let _deadline = crate::tests::deadline();
     let (map, _) = Map::with_buckets(8, PAGES, 11).unwrap();
-    // Every remainder that bucket 0 can have, until one belongs to volume 0 or FFFFh: one of 32,768 does.
+    // Try every remainder that bucket 0 can have, until one belongs to volume 0 or FFFFh. One of 32,768 does.
     for reserved in [0, 0xFFFF] {
         let found = (0..1u64 << 22).find_map(|rem| {
             let word = map.shape.tag(rem);
@@ -89,7 +89,7 @@ fn words_beyond_the_image_are_refused() {
         assert_eq!(writer.load_words(first, &vec![1; count]), Err(error));
     }
     assert_eq!(writer.redo(words, 0).unwrap_err().to_string(), "words 128..+1 of an image of 128 words");
-    // Nothing was loaded, so the map is as it was.
+    // Nothing was loaded, so the map has not changed.
     assert_eq!(writer.remove(vid(5), 3, &mut no_log), Some(3));
 }
 
@@ -130,7 +130,7 @@ proptest! {
         let (map, mut writer) = Map::with_buckets(8, PAGES, 11).unwrap();
         writer.load_words(0, &good).unwrap();
         for (index, value, keep) in changes {
-            // Some words that are near to right.
+            // Some words that are almost right.
             let value = if keep < 48 { good[usize::try_from(index).unwrap()] ^ 1 << keep } else { value };
             writer.redo(index, value).unwrap();
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How full the table gets, and what happens beyond.
+//! How full the table can get, and what happens when it is fuller.
 
 use super::*;
 use crate::{Full, MAX_CHANGES, MAX_LOAD, Map, SLOTS};

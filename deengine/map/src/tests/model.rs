@@ -33,7 +33,7 @@ impl Pair {
         Self { map, writer, oracle: HashMap::new(), log: Vec::new(), batch: Batch::default() }
     }
 
-    /// One random operation; both answer the same.
+    /// Makes one random operation on both. Both must return the same.
     fn turn(&mut self, dice: u64, blocks: u64) -> Result<(), TestCaseError> {
         let (vid, vba) = block(dice >> 8 & 0xFFFF_FFFF, 3, blocks);
         let page = u32::try_from((dice >> 40) % PAGES).unwrap();
@@ -100,7 +100,7 @@ impl Pair {
             self.map.scan(0, self.map.buckets()).map(|(v, b, page)| ((v, b), page)).collect();
         prop_assert_eq!(listed.len(), self.oracle.len());
         prop_assert_eq!(&listed.iter().copied().collect::<HashMap<_, _>>(), &self.oracle);
-        // In pieces it is the same.
+        // A scan in pieces returns the same.
         let step = 1 + self.map.buckets() / 3;
         let pieces = (0..self.map.buckets()).step_by(usize::try_from(step).unwrap());
         let pieces: HashMap<_, _> =
@@ -143,7 +143,7 @@ proptest! {
         want.sort_unstable();
         pages.sort_unstable();
         prop_assert_eq!(pages, want);
-        // The restored map goes on like the old one.
+        // The restored map behaves like the old one.
         prop_assert_eq!((other.map().len(), other.map().stashed()), (pair.map.len(), pair.map.stashed()));
         (pair.map, pair.writer) = (other.map().clone(), other);
         for turn in 6_000..7_000 {

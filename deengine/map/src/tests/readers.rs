@@ -32,10 +32,10 @@ fn a_block_that_stays_is_found_at_every_step_of_the_writer() {
                 let page = seen.get(vid(1), vba).unwrap_or_else(|| panic!("block {vba} is gone"));
                 assert_eq!(page % 75, vba);
             }
-            // A block that was never there is never found.
+            // A block that was never mapped is never found.
             assert_eq!(seen.get(vid(2), 1), None);
         });
-        // Blocks from 40 come and go in turn; the one named by `busy` stays this time.
+        // Blocks from 40 on are inserted and removed in turn. The one named by `busy` stays this time.
         for turn in 0..600u64 {
             let dice = mix64(turn ^ seed << 32);
             let vba = 40 + u32::try_from(dice % 35).unwrap();
@@ -140,7 +140,7 @@ fn empty_in(map: &Map, bucket: u64) -> Option<usize> {
     map.memory.line(bucket).iter().position(|slot| slot.load(Ordering::Relaxed) == 0)
 }
 
-/// Moves a key to its other bucket, as the writer does it.
+/// Moves a key to its other bucket, as the writer does.
 fn relocate(writer: &MapWriter, probe: &crate::Probe, place: &Cell<At>) {
     let (map, from) = (writer.map(), place.get());
     let to = other_gap(map, from, probe);
@@ -172,7 +172,7 @@ fn a_miss_is_not_believed_while_the_key_leaves_the_stash() {
         let next = Cell::new(0);
         let inner = map.clone();
         at_each_step(move |step| {
-            // Room is made until the stash is empty.
+            // The writer makes room until the stash is empty.
             while step == Step::TableMissed && inner.stashed() > 0 {
                 writer.borrow_mut().remove(vid(1), next.get(), &mut no_log);
                 next.set(next.get() + 1);
@@ -217,7 +217,8 @@ impl Race<'_> {
             let seen = newest.clone();
             for (at, &number) in numbers.iter().enumerate() {
                 let (vid, vba) = key(number);
-                // One reader looks up many at once, in no order; the other one after the other.
+                // One reader looks up many blocks at once, in random order. The other one looks them up one
+                // after the other.
                 let (found, before) = match reader {
                     0 => (batch.page(at), seen[usize::try_from(number).unwrap()]),
                     _ => (self.map.get(vid, vba), newest[usize::try_from(number).unwrap()]),
@@ -297,7 +298,7 @@ fn race(map: &Map, mut writer: MapWriter, [stay, live, spare]: [u64; 3], turns: 
     println!("{} reads", reads.load(Ordering::Relaxed));
 }
 
-/// Makes a map of so many buckets and pages, from a seed.
+/// A function that makes a map with these numbers of buckets and pages, from a seed.
 type New = fn(u64, u64, u64) -> std::io::Result<(Arc<Map>, MapWriter)>;
 
 fn races(new: New, buckets: u64, page_bits: u32, blocks: [u64; 3], turns: u64) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Work on eight words at a time against the same work one by one, lane for lane. On a machine without such
-//! instructions these compare nothing but the two ways through the code.
+//! Compares code for eight words at a time with code for one word, lane for lane. On a machine without such
+//! instructions it only compares the two ways through the code.
 
 use super::*;
 use crate::load;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most buckets for which there are vectors, and numbers below.
+/// Numbers of buckets: the largest for which vector code exists, and lower ones.
 fn buckets() -> impl Strategy<Value = u64> {
     prop_oneof![
         8u64..100,
@@ -22,12 +22,12 @@ fn buckets() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// The same map with vectors, if there are any, and without.
+/// The same map twice: with vector instructions if the processor has them, and without.
 fn both(buckets: u64, pages: u64, seed: u64) -> [(Arc<Map>, MapWriter); 2] {
     [Map::with_buckets, Map::plain_with_buckets].map(|new| new(buckets, pages, seed).unwrap())
 }
 
-/// Fills the first eight buckets with possible words of an image: slots of keys, empty ones, and `wrong`
+/// Fills the first eight buckets with possible words of an image: slots with keys, empty slots, and `wrong`
 /// others.
 fn scribble(maps: &[(Arc<Map>, MapWriter); 2], seed: u64, wrong: u64) {
     let shape = &maps[0].0.shape;

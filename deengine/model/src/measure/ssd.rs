@@ -19,7 +19,7 @@ const NOWHERE: u32 = u32::MAX;
 struct Front {
     next: u32,
     end: u32,
-    /// When all of the open unit's pages are there and its block is erased.
+    /// When all pages of the open unit are there and its block is erased.
     ready: Time,
     erased: Time,
 }
@@ -51,7 +51,7 @@ pub struct Ssd {
     /// Free superblocks below which the host pays for collection.
     low_water: usize,
     victim: Option<Victim>,
-    /// When all programs of collection so far are on flash.
+    /// When all programs of collection so far have ended.
     moved_until: Time,
     written: (u64, u64),
     scratch: Vec<Ppa>,
@@ -108,7 +108,7 @@ impl Ssd {
         self.written
     }
 
-    /// Bytes of the whole SSD, the spare ones included.
+    /// Bytes of the whole SSD, spare ones included.
     pub fn physical_bytes(&self) -> u64 {
         self.geometry.pages() * u64::from(PAGE_BYTES)
     }
@@ -177,7 +177,7 @@ impl Ssd {
         Front { next, end: next + self.geometry.superblock_pages(), ready: erased, erased }
     }
 
-    /// The host pays for one page: its share of the victim.
+    /// Makes the host pay for one page: it collects the page's share of the victim.
     fn pay(&mut self, now: Time) {
         if self.free.len() >= self.low_water {
             return;

@@ -23,13 +23,13 @@ const FIXED: [&str; 11] = [
 /// A key with two values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Difference {
-    /// As it stands in a preset file, with its section: `collection.policy`.
+    /// Key as in a preset file, with its section: `collection.policy`.
     pub key: String,
     /// Its value in the first preset.
     pub one: String,
     /// Its value in the other.
     pub other: String,
-    /// An SSD that was made with the first value cannot be opened with the other.
+    /// Whether the value is fixed: an SSD that was made with one value cannot be opened with the other.
     pub is_fixed: bool,
 }
 
@@ -55,7 +55,7 @@ impl Preset {
                 .or_else(|_| toml::from_str(&format!("{key} = {:?}", value.trim())))
                 .map_err(|error| failed(error.message()))?;
             merge(&mut table, change);
-            // After each, so that the error names the wrong one.
+            // Check after each change, so that the error names the wrong one.
             table.clone().try_into::<PresetFile>().map_err(|error| failed(error.message()))?;
         }
         Self::try_from(table.try_into::<PresetFile>()?)
@@ -63,7 +63,7 @@ impl Preset {
 
     /// Keys in which the presets differ, unchangeable ones first. The figures to reach are not compared.
     pub fn differences(&self, other: &Self) -> Vec<Difference> {
-        // An SSD that takes no time has less space set aside: there is nothing in transit.
+        // An SSD that takes no time reserves less space, because nothing is in transit.
         let all_fixed = self.is_null() != other.is_null();
         let (mut ones, mut others) = (Vec::new(), Vec::new());
         flatten("", &self.table(), &mut ones);

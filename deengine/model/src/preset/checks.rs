@@ -4,11 +4,11 @@
 use super::{Preset, PresetError};
 use crate::figure::Figure;
 
-/// Pages of the buffer that a power-failure dump has room for. Of the 16,384 pages of its energy budget (64
-/// MiB), some 250 are heads of groups. The journal's tail and a command that finds the buffer full take the
-/// rest.
+/// Number of buffered pages that a power-failure dump has room for. Its energy budget is 16,384 pages (64
+/// MiB). Some 250 of them are heads of groups. The rest is for the journal's tail, and for a command that
+/// finds the buffer full.
 const DUMP_PAGES: u32 = 15_616;
-/// The largest command that the buffer must take beside two units.
+/// The largest command that must fit into the buffer beside two units.
 const COMMAND_PAGES: u32 = 256;
 /// A second: longer than any flash operation.
 const MOST_NS: u64 = 1_000_000_000;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A preset as the file has it: every key may be left out when there is a base.
+//! The form of a preset in a file. With a base every key may be left out.
 
 use super::{Collection, FaultPlan, Preset, PresetError};
 use crate::figure::Figure;

@@ -18,11 +18,11 @@ pub enum Policy {
     CostBenefit,
 }
 
-/// How space is won back.
+/// Settings of collection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Collection {
-    /// How victims are chosen.
+    /// How collection chooses victims.
     pub policy: Policy,
     /// Whether quiet times are used.
     pub background: bool,
@@ -36,7 +36,7 @@ impl Default for Collection {
     }
 }
 
-/// A die that takes longer than the others.
+/// A die that is slower than the others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowDie {
@@ -50,7 +50,7 @@ pub struct SlowDie {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FaultPlan {
-    /// Seed of all faults, together with the SSD's number: the same seed and the same commands give the same
+    /// Seed of all faults, together with the SSD's number. The same seed and the same commands give the same
     /// faults.
     pub seed: u32,
     /// A read of a page cannot be corrected.
@@ -63,7 +63,7 @@ pub struct FaultPlan {
     pub bit_rot: f64,
     /// Share of blocks that are bad from the factory.
     pub factory_bad_blocks: f64,
-    /// Dies that take longer, where flash takes time.
+    /// Slow dies, if flash takes time.
     pub slow_dies: Vec<SlowDie>,
 }
 
@@ -79,7 +79,7 @@ impl FaultPlan {
             erase: self.erase_failures,
             rot: self.bit_rot,
         };
-        // Flash asks nothing more than one flag where nothing was injected.
+        // Without injected faults, flash only checks one flag.
         if chances != Chances::default() {
             faults.set_chances(chances);
         }

@@ -23,7 +23,7 @@ fn misses(logical_pages: u32, state: State) -> Vec<String> {
     misses
 }
 
-/// The size of the SSD, or what `GNSTOR_FIGURES_GIB` says: 8 GiB take minutes.
+/// Size of the SSD, or the size that `GNSTOR_FIGURES_GIB` sets. With 8 GiB a test takes minutes.
 fn pages(usual: u32) -> u32 {
     let gib = std::env::var("GNSTOR_FIGURES_GIB").ok().and_then(|text| text.parse::<u32>().ok());
     gib.map_or(usual, |gib| gib << 18)

@@ -43,7 +43,7 @@ proptest! {
         early in 0u64..4000,
     ) {
         let _deadline = crate::tests::deadline();
-        // All at once at two moments, the later one first: a backlog, so the link never idles.
+        // All transfers at once at two moments, the later moment first. The backlog keeps the link busy.
         let mut link = Link::new(rate);
         let half = pages.len() / 2;
         let total: u64 = pages.iter().map(|pages| u64::from(*pages)).sum();
@@ -82,7 +82,7 @@ fn a_booking_beyond_the_ring_does_not_give_old_slots_away_again() {
     let _deadline = crate::tests::deadline();
     let mut link = Link::new(1_000_000_000);
     let full = link.book(Time::ZERO, 1000);
-    // The ring is 69 ms long: this one takes the place of the slots just filled.
+    // The ring covers 69 ms, so this transfer replaces the slots that were just filled.
     let ring = Span::from_ps(1 << 36);
     link.book(Time::ZERO + ring, 1000);
     let again = link.book(Time::ZERO, 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Values changed one by one, and what two presets differ in.
+//! Changes of single values, and differences of two presets.
 
 use crate::preset::{Policy, Preset, SlowDie};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What single commands take, as the sum of their parts.
+//! Times of single commands, as the sum of their parts.
 
 use crate::{Preset, Stream, Timing};
 use gnstor_base::time::{Span, Time};
@@ -117,7 +117,7 @@ fn neighbours_in_a_flash_page_are_sensed_together() {
         four,
         sense + transfer(4, preset.channel_bytes_per_s) + transfer(4, preset.to_host_bytes_per_s)
     );
-    // The next flash page is on the same die, whose planes cannot sense on their own.
+    // The next flash page is on the same die, whose planes cannot sense independently.
     let (_, _, mut timing) = ssd("gnstor-980pro");
     let eight = timing.read(Time::ZERO, &ppas(0..8), 0).since(Time::ZERO);
     assert_eq!(eight.as_ps() - four.as_ps(), (sense + transfer(4, preset.channel_bytes_per_s)).as_ps());
@@ -131,7 +131,8 @@ fn planes_that_sense_on_their_own_work_side_by_side() {
     let unit = ppas(0..geometry.unit_pages());
     let together = timing.collect(Time::ZERO, &unit).since(Time::ZERO);
     let sense = Span::from_ns(preset.sense_ns);
-    // All reach the channel at once. The channel does not keep where in a slot that is: a slot early at most.
+    // All pages reach the channel at once. The channel does not store positions within a slot, so an end may
+    // be one slot early.
     let want = sense + transfer(geometry.unit_pages(), preset.channel_bytes_per_s);
     assert!(
         together <= want && together + Span::from_ns(4195) > want,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Presets as files: valid ones are read, and each wrong one has its sentence.
+//! Presets as files: valid ones are read, and each kind of wrong one has its own error sentence.
 
 use crate::preset::{Preset, PresetError};
 use gnstor_flash::Shape;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a scrub makes wrong copies good: it asks other SSDs that serve for theirs, and takes only data that
-//! matches its sum.
+//! Healing of wrong copies. The scrub asks other serving SSDs for theirs, and uses only data that matches its
+//! sum.
 
-use super::{Range, Wrong};
 use crate::controller::Ssd;
 use crate::repair::apply::{Page, PeerAnswer, held, theirs};
-use crate::repair::{NO_ROOM, Name, PAUSE};
+use crate::repair::state::{Name, Range, Wrong};
+use crate::repair::{NO_ROOM, PAUSE};
 use gnstor_base::controller::AskId;
 use gnstor_base::time::Time;
 use gnstor_fleet::repair::{Held, scrubs_beside_writers};
@@ -15,10 +15,11 @@ use gnstor_proto::placement::Rows;
 use gnstor_proto::pull::{Kind, MOST_BLOCKS, PeerRead, Row, Wanted};
 use gnstor_proto::status::Status;
 
-/// A write may be on its way to a copy whose stamp differs. So the scrub looks again, at most so often.
+/// Largest number of tries. A write may be on its way to a copy whose stamp differs, so the scrub compares
+/// again.
 const MOST_TRIES: u32 = 50;
 
-/// What became of a wrong copy.
+/// Result for a wrong copy.
 enum Heal {
     /// The copy is good now, or a client has written it anew.
     Done,
@@ -118,7 +119,7 @@ impl Ssd {
         Some(())
     }
 
-    /// Replaces this SSD's copy by the other SSD's, where the rule says so.
+    /// Replaces this SSD's copy by the other SSD's, if the rule says so.
     fn heal(
         &mut self,
         now: Time,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a scrub finds wrong: copies that do not match their own sum, and copies that are not the first's.
 
-use super::{Range, TURN, Wrong};
+use super::TURN;
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
+use crate::repair::NO_ROOM;
 use crate::repair::apply::{held, theirs};
-use crate::repair::pace::Work;
-use crate::repair::{NO_ROOM, Name};
+use crate::repair::state::{Name, Range, Work, Wrong};
 use gnstor_base::time::Time;
 use gnstor_fleet::repair::{Held, scrubs_beside_writers};
 use gnstor_ftl::Extent;
@@ -14,7 +14,7 @@ use gnstor_proto::checksum::block_sum;
 use gnstor_proto::pull::Row;
 use std::collections::BTreeMap;
 
-/// Most copies of its own that the SSD reads in one step.
+/// Most of its own copies that the SSD reads in one step.
 const AT_ONCE: usize = 32;
 
 impl Ssd {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Data of Connect, bent: of admin and I/O queues, recorded with its proof, with and without a manager key.
+//! Mutated Connect data: of admin and I/O queues, recorded with its proof, with and without a manager key.
 //!
-//! An SSD that asks for proof gives no queue to bent or recorded data. One that asks for none gives an I/O
-//! queue only to the host of the controller that the data names. In both, the queues of the client that was
-//! there go on, and each Connect is answered once. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in
+//! An SSD that asks for proof gives no queue to mutated or recorded data. One that asks for none gives an I/O
+//! queue only to the host of the controller that the data names. In both cases the queues of the client that
+//! was there go on, and each Connect is answered once. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in
 //! `media.rs`.
 
 use super::*;
@@ -12,7 +12,7 @@ use gnstor_hostile::random::Random;
 use gnstor_proto::fabrics::CONNECT_DATA_BYTES;
 use zerocopy::FromBytes;
 
-/// Data of a client's admin and I/O queue, and of other hosts.
+/// Connect data of a client's admin and I/O queue, and of other hosts.
 const CORPUS: &[u8] = include_bytes!("../../../../tests/hostile/corpus/connect.bin");
 /// Queues of the attacker.
 const FIRST: u32 = 400;
@@ -97,7 +97,7 @@ fn connect_data(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut data = match random.below(4) {
         0 => corpus[random.below(corpus.len())].clone(),
         1 => {
-            // One bit of what says something: host and controller, the names, the proof.
+            // Flips one bit of a meaningful field: host and controller, the names, the proof.
             let mut data = corpus[random.below(corpus.len())].clone();
             let fields = [0..18, 256..296, 512..560, 768..808];
             let field = &fields[random.below(fields.len())];
@@ -110,13 +110,13 @@ fn connect_data(random: &mut Random, corpus: &[Vec<u8>]) -> Vec<u8> {
     data
 }
 
-/// One seed; how many queues the attacker got, and how many of them were I/O queues.
+/// Runs one seed. Returns the number of queues that the attacker got, and how many of them were I/O queues.
 fn run(seed: u64, corpus: &[Vec<u8>]) -> [u64; 2] {
     let mut random = Random::new(seed);
     let asks = random.below(2) == 0;
     let (mut harness, cntlid) = with_client(asks);
     harness.completions.clear();
-    // Whose controllers there are.
+    // The hosts of the controllers.
     let seven = host(7, 0x1_0000_0001);
     let mut controllers = vec![(cntlid, seven.nqn(), seven.id)];
     let mut got = [0; 2];
@@ -144,7 +144,7 @@ fn run(seed: u64, corpus: &[Vec<u8>]) -> [u64; 2] {
         }
         got[0] += u64::from(!matches!(role, Role::Fresh));
     }
-    // Without proof a newer host of the client's name ends the older one: that is why proof is asked for.
+    // Without proof a newer host with the client's name ends the older one. That is why proof is needed.
     if asks {
         assert_eq!(refusal(&harness.write(3, &[seed])), None, "seed {seed}: the client's queue serves");
         assert_eq!(harness.read(3), block(seed));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the manager key alone is enough for.
+//! Attacks of a peer that has only the manager key.
 
 use super::*;
 

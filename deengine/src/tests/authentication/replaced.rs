@@ -34,7 +34,7 @@ fn after_a_restart_of_the_ssd_an_older_registration_is_believed_until_the_newer_
     harness.closed.clear();
     proven(&mut harness, OTHER, older);
     assert_eq!(harness.closed, []);
-    // The owner connects anew, as each client does whose SSD was away. That ends the other one for good.
+    // The owner connects anew, as each client does after its SSD was away. That ends the other one for good.
     begin(&mut harness, ADMIN, newer);
     prove(&mut harness, ADMIN, newer, secret(newer)).expect("its own secret");
     assert_eq!(harness.closed, [OTHER]);

@@ -9,10 +9,10 @@ use gnstor_ftl::geometry_for;
 use std::io as os;
 use std::time::{Duration, Instant};
 
-/// An SSD in a file in a folder, behind another store.
+/// An SSD in a file of a folder, with another store for its system area.
 fn on_file(folder: &std::path::Path, store: impl FnOnce(FileStore) -> Arc<dyn Store>) -> Harness {
     let path = folder.join("ssd");
-    // Erases wait for the journal, and so for the disk: there is room for some rounds of it.
+    // Erases wait for the journal, and so for the disk. There is room for some rounds of this.
     let preset = Preset { over_provisioning_permille: 3000, ..Preset::by_name("null").unwrap() };
     let (index, serial) = (0, "GN0001".into());
     let config =
@@ -130,14 +130,14 @@ impl Load {
     }
 }
 
-/// Real time goes on for an SSD.
+/// Steps an SSD at the present real time.
 fn step_now(harness: &mut Harness, start: Instant) {
     harness.now = Time::from_ns(1000 + u64::try_from(start.elapsed().as_nanos()).unwrap());
     harness.step(harness.now);
     harness.pump();
 }
 
-/// As [`Harness::with_volume`], on a disk that takes its time.
+/// As [`Harness::with_volume`], on a slow disk.
 fn with_volume_later(harness: Harness, start: Instant) -> Harness {
     let mut harness = harness;
     let map = FleetMap::equal(1, 64, 7, 1).unwrap();
@@ -169,7 +169,7 @@ fn keep_alive_is_answered_and_no_command_fails_on_a_disk_whose_sync_takes_half_a
         let before = Instant::now();
         step_now(&mut harness, start);
         load.go_on(&mut harness);
-        // Of hosts that write and hosts that do nothing else.
+        // Hosts that write, and hosts that are idle.
         for admin in [DAEMON, QueueKey(70), QueueKey(80), QueueKey(90)] {
             assert_eq!(refusal(&harness.run(admin, sqe_of_keep_alive())), None);
             alive += 1;
@@ -271,7 +271,7 @@ fn flush_fua_and_trim_have_a_status_on_a_full_disk_and_no_thread_spins() {
                 false
             }
         });
-        // As an engine does: it sleeps until the SSD wants something.
+        // Sleeps as an engine does, until the SSD wants a step.
         let next = harness.next_event().unwrap_or(harness.now + Span::from_ms(50));
         let pause = Duration::from_nanos(next.since(harness.now).as_ns());
         std::thread::sleep(pause.min(Duration::from_millis(50)));
@@ -281,7 +281,7 @@ fn flush_fua_and_trim_have_a_status_on_a_full_disk_and_no_thread_spins() {
     assert_eq!(refused, 5, "each write with FUA, and the Flush");
     assert!(taken > Duration::from_millis(1900), "{taken:?}: its owner may be making room");
     assert!(f64::from(steps) < 3.0 * taken.as_secs_f64() * 1000.0, "{steps} steps in {taken:?}");
-    // What was written is there, and becomes durable when there is room.
+    // The written data is there, and becomes durable when there is room.
     mounted.make_room();
     let cid = harness.submit(WRITER, Sqe { nsid: 1.into(), ..sqe(io::FLUSH) });
     let cqe = loop {

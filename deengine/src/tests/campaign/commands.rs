@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The commands that the campaign draws, and the data beside them.
+//! Random commands of the campaign, and their data.
 
 use super::*;
 
@@ -152,7 +152,7 @@ impl Campaign {
         }
     }
 
-    /// Now and then, other bits.
+    /// Flips bits now and then.
     pub(super) fn bend(&mut self, sqe: &mut Sqe) {
         if self.dice.one_in(20) {
             let bytes: Vec<u8> = (0..8).flat_map(|_| self.dice.roll().to_le_bytes()).collect();

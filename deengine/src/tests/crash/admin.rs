@@ -20,7 +20,7 @@ impl Campaign {
         }
     }
 
-    /// Sends a command and waits for its answer; `None` where the power goes before.
+    /// Sends a command and waits for its answer; `None` if the power fails before.
     fn ask(&mut self, sqe: Sqe) -> Option<Cqe> {
         let cid = self.harness.submit(DAEMON, sqe);
         for _ in 0..10_000 {
@@ -73,8 +73,8 @@ impl Campaign {
         let generation = dead + 1 + self.dice.small(2);
         let ids = [self.dice.roll(), self.dice.roll()];
         let request_ids = vec![std::array::from_fn(|i| ids[i / 8].to_le_bytes()[i % 8])];
-        // A lease epoch is granted once, also over lives: what was sent to an earlier one finds no lease
-        // here.
+        // A lease epoch is granted only once, also over deletions of a volume. So a command with an earlier
+        // epoch finds no lease.
         let lease_epoch = 1000 * generation;
         let (lease_ms, old) = (*WRITE_LEASE_MS.end(), entry(raw));
         let entry =
@@ -169,8 +169,8 @@ impl Campaign {
         Some(entries.collect())
     }
 
-    /// After a restart: every acknowledged change is there with all fields, one in doubt wholly or not at
-    /// all.
+    /// Checks the table after a restart. It has every acknowledged change with all fields. A change in doubt
+    /// is complete or absent.
     pub(super) fn check_table(&mut self) {
         let found = self.list().expect("the power is steady");
         let in_doubt = self.in_doubt.take();
@@ -180,7 +180,7 @@ impl Campaign {
             let wanted = in_doubt.iter().filter(|(id, _)| *id == raw).map(|(_, life)| life.clone());
             let fits = std::iter::once(before.clone()).chain(wanted).find(|life| match (life, &there) {
                 (Life::Gone(_), None) => true,
-                // A sweep may have come to its end.
+                // A sweep may have ended.
                 (Life::There(entry), None) => entry.deleting,
                 (life, Some(there)) => life == there,
             });

@@ -21,7 +21,7 @@ use super::work::{CHUNK, Campaign, LATE, Life, SLOTS, VOLUMES};
 use gnstor_durable::cell::Kind;
 use gnstor_ftl::Origin;
 
-/// How the power went.
+/// How the power failed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum End {
     Clean,
@@ -51,7 +51,7 @@ impl Campaign {
         assert!(found.keys().all(|raw| VOLUMES.contains(raw)), "a volume that was never made");
     }
 
-    /// SMART says that something is lost.
+    /// Checks that SMART reports a loss.
     fn check_degraded(&mut self, why: &str) {
         let hold = std::mem::replace(&mut self.harness.hold, false);
         let smart = self.harness.log(DAEMON, 2, 0, 128, false).expect("the SMART page");
@@ -86,7 +86,7 @@ impl Campaign {
 fn work_and_end(campaign: &mut Campaign, part: Part) -> End {
     let wants_dump = part == Part::Dump;
     if part == Part::Checkpoint(Section::Words) {
-        // Much journal while blocks are mapped, so that a checkpoint comes and holds something.
+        // Much journal while blocks are mapped, so that a checkpoint is written and has content.
         for _ in 0..80 {
             campaign.trim_a_lot(20);
             campaign.work(40);
@@ -119,7 +119,7 @@ fn judge(ssd: &Ssd, (part, both): (Part, bool), end: End, why: &str) -> (&'stati
         _ => panic!("{why}"),
     };
     match part {
-        // What fills the tail's last page up is no part of it.
+        // The padding of the tail's last page is no part of the tail.
         Part::Dump => assert!(matches!(name, "no dump" | "dump"), "{why}"),
         Part::Journal | Part::Checkpoint(_) => assert!(end != End::Dump || name != "no dump", "{why}"),
         _ => assert!(name != "rebuilt" && lossy == (end == End::NoDump), "{why}"),
@@ -138,7 +138,7 @@ fn judge(ssd: &Ssd, (part, both): (Part, bool), end: End, why: &str) -> (&'stati
     (name, promise)
 }
 
-/// The table, the map and the volumes are there, or said to be lost.
+/// Checks that table, map and volumes are there, or reported as lost.
 fn check_metadata(campaign: &mut Campaign, (part, both): (Part, bool), lossy: bool, lost: usize, why: &str) {
     if lost == 0 {
         campaign.check_table();
@@ -171,7 +171,8 @@ fn check_metadata(campaign: &mut Campaign, (part, both): (Part, bool), lossy: bo
     }
 }
 
-/// One seed: which part, how the power went, how it came up. `None` where there was nothing to damage.
+/// Runs one seed. Returns the damaged part, how the power failed, and how the SSD came up. `None` if there
+/// was nothing to damage.
 fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
     let part = PARTS[usize::try_from(seed % PARTS.len() as u64).expect("few")];
     let mut campaign = Campaign::new(seed, Faults::seeded(seed, 0));
@@ -206,7 +207,7 @@ fn run(seed: u64) -> Option<(Part, bool, End, &'static str)> {
     Some((part, both, end, name))
 }
 
-/// How the power went and how the SSD came up, and how often.
+/// How the power failed and how the SSD came up, with the number of cases.
 type Ways = BTreeMap<(End, &'static str), u64>;
 
 #[test]

@@ -45,9 +45,9 @@ struct Forgetful {
     inner: FileStore,
     /// The file, past the SSD.
     raw: File,
-    /// Where records and data are.
+    /// Range of records and data.
     area: Range<u64>,
-    /// What of them the last sync left.
+    /// Content of the range at the last sync.
     synced: Mutex<Vec<u8>>,
     /// Bytes before each write since the last sync, oldest first.
     before: Mutex<Vec<(u64, Vec<u8>)>>,
@@ -73,7 +73,7 @@ impl Forgetful {
         bytes
     }
 
-    /// Does a sync, if it is one; what is there before it is kept from then on.
+    /// Runs a sync, if it is one. The content before it is kept from then on.
     fn remember(&self, sync: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
         let mut before = self.before.lock().expect("no thread panicked");
         // What is written while this runs may be synced or not: it is taken for not.
@@ -149,8 +149,7 @@ impl Store for Forgetful {
     }
 }
 
-/// Memory where there is some: every sync of a disk takes its time, and none is needed for what is trimmed
-/// here.
+/// A folder in memory, if there is one. Every sync of a disk takes time, and none is needed for these tests.
 fn folder() -> tempfile::TempDir {
     let shared = Path::new("/dev/shm");
     if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.expect("a folder")
@@ -192,7 +191,7 @@ impl OnFile {
 }
 
 impl Campaign {
-    /// The SSD as it is after the power came back.
+    /// The SSD after the power came back.
     pub(super) fn reopen(&mut self) -> Result<Ssd, crate::SsdError> {
         let Some(on_file) = &mut self.file else { return Ssd::reopen(self.config.clone(), &self.bench) };
         let ssd = on_file.open(&self.config, &self.bench)?;
@@ -200,7 +199,7 @@ impl Campaign {
         Ok(ssd)
     }
 
-    /// The power is gone, and comes back: what was not durable is not there.
+    /// Cuts the power and restores it. Content that was not durable is gone.
     pub(super) fn power_cycle(&mut self) {
         self.bench.power.cut();
         self.bench.power.restore();
@@ -211,7 +210,8 @@ impl Campaign {
         match &mut self.file {
             None => self.bench.store.as_ref().expect("a store").after_power_cut(store),
             Some(on_file) => {
-                // A process that has the file open keeps others from it: the SSD goes, as its process would.
+                // A process that has the file open keeps others from it. So the SSD is dropped, as its
+                // process would end.
                 self.harness = Harness::bare(0, 16);
                 self.bench.flash = None;
                 let left = on_file.store.take().expect("it was open");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the structures of the system area are, and damage to one of them.
+//! Places of the structures in the system area, and damage to one of them.
 
 use super::super::*;
 use super::work::Campaign;
@@ -11,7 +11,7 @@ use std::ops::Range;
 const PAGE: u64 = 4096;
 const SECTOR: usize = 512;
 
-/// Something with a checksum of its own.
+/// A structure with its own checksum.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Part {
     Header,
@@ -48,14 +48,14 @@ pub(super) const PARTS: [Part; 12] = [
     Part::Checkpoint(Section::Words),
 ];
 
-/// Where everything is: the table at the head of `gnstor_durable::layout`.
+/// Places of all structures: the table at the head of `gnstor_durable::layout`.
 struct Areas {
     sizes: Sizes,
     len: u64,
 }
 
 impl Areas {
-    /// Both copies, and the bytes from one cell to the next.
+    /// Both copies of a part, and the distance between two cells.
     fn twin(&self, part: Part) -> ([Range<u64>; 2], u64) {
         let (map, volumes) =
             (u64::from(self.sizes.map_bytes).next_multiple_of(PAGE) + PAGE, u64::from(self.sizes.volumes));
@@ -96,7 +96,7 @@ impl Areas {
     }
 }
 
-/// Sectors of a range that hold anything.
+/// Sectors of a range that are not all zeros.
 fn sectors(store: &RamStore, range: Range<u64>) -> Vec<u64> {
     let mut found = Vec::new();
     let mut chunk = vec![0; 1 << 20];

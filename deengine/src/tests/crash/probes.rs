@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commands sent for one purpose: a read of what is there, a write that comes too late, much journal.
+//! Commands with one purpose: a read of the present content, a late write, much journal.
 
 use super::super::*;
 use super::work::{CHUNK, Campaign, Life, SLOTS, Sent};
 
 impl Campaign {
-    /// Reads blocks with nothing else in between.
+    /// Reads blocks. No other command runs in between.
     pub(super) fn read_now(
         &mut self,
         raw: u16,

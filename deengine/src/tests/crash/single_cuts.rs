@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Single power cuts and failed changes whose story a test tells whole.
+//! Single power cuts and failed changes. Each test tells its whole story.
 
 use super::*;
 
-/// Whether the SSD says that it may have lost writes.
+/// Whether the SSD reports that it may have lost writes.
 fn is_filling(campaign: &mut Campaign) -> bool {
     campaign.check_table();
     campaign.check_map();
@@ -54,7 +54,7 @@ fn a_volume_deleted_twice_while_its_last_read_is_under_way_dies_once() {
     let Life::There(entry) = campaign.table[&raw].clone() else { unreachable!("just made") };
     campaign.write_late(raw);
     campaign.drain();
-    // A read whose data stays on its way.
+    // A read whose data stays in flight.
     let mut sqe = sqe(io::READ);
     let slba = Slba::pack(Address { vid: vid(raw), client: client(8), vba: 0 });
     let (map_epoch, stamp) = (campaign.harness.map_epoch, Stamp::default());
@@ -80,7 +80,7 @@ fn a_volume_deleted_twice_while_its_last_read_is_under_way_dies_once() {
     campaign.table.insert(raw, Life::Gone(entry.generation));
     campaign.term_sent = entry.term + 1;
     campaign.add(raw);
-    // What the new life holds is not swept away.
+    // The sweep does not remove data of the new volume.
     campaign.work(40);
     (0..50).for_each(|_| campaign.pass(200_000));
     campaign.drain();

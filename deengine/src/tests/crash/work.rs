@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Mixed work on an SSD whose power may go at any moment, and what of it was acknowledged.
+//! Mixed work on an SSD whose power may fail at any moment, and which of it was acknowledged.
 
 mod commands;
 
@@ -11,19 +11,19 @@ use gnstor_ftl::{DUMP_BYTES, FtlConfig};
 use std::collections::BTreeSet;
 
 pub(super) const VOLUMES: [u16; 3] = [3, 4, 5];
-/// Blocks of 4 KiB that all volumes together may take.
+/// Largest number of blocks of 4 KiB in all volumes together.
 const CAPACITY: u64 = 176;
 pub(super) const LARGEST: u64 = 80;
 pub(super) const SLOTS: u32 = 24;
 /// Blocks of a chunk, and the most of a command.
 pub(super) const CHUNK: u32 = 16;
-/// By how many sequences a command may come late.
+/// The largest lag of a command's sequence.
 pub(super) const LATE: u64 = 40;
 
-/// One life of a volume id.
+/// One volume of a volume id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Life {
-    /// None yet, or over; the generation that was the last.
+    /// No volume; the number is its last generation.
     Gone(u32),
     There(Box<VolumeEntry>),
 }
@@ -40,9 +40,9 @@ pub(in crate::tests) struct Campaign {
     pub(in crate::tests) harness: Harness,
     pub(super) config: SsdConfig,
     pub(super) bench: Bench,
-    /// The file that the SSD is in; in memory without one.
+    /// The SSD's file; `None` in memory.
     pub(super) file: Option<OnFile>,
-    /// What happens to the host of that file.
+    /// Failures of the host of that file.
     pub(super) host: Host,
     pub(in crate::tests) dice: Dice,
     pub(super) oracle: Oracle,
@@ -145,7 +145,7 @@ impl Campaign {
         !self.bench.power.is_cut()
     }
 
-    /// Works until the power goes, or for so many steps.
+    /// Works for this number of steps, or until the power fails.
     pub(in crate::tests) fn work(&mut self, steps: u64) {
         for _ in 0..steps {
             if !self.has_power() {
@@ -206,8 +206,7 @@ impl Campaign {
         self.harvest();
     }
 
-    /// Takes what was completed. What came out in the call in which the power went is taken for not
-    /// acknowledged.
+    /// Takes completions. A completion in the call in which the power failed counts as not acknowledged.
     fn harvest(&mut self) {
         if !self.has_power() {
             return;
@@ -308,7 +307,7 @@ impl Campaign {
 
     pub(super) fn stamp(&mut self, lease_epoch: u32) -> Stamp {
         self.sequence += 1;
-        // Now and then one that was overtaken.
+        // Now and then a sequence that was overtaken.
         let late = if self.dice.one_in(12) { self.dice.below(LATE) } else { 0 };
         Stamp { lease_epoch, sequence: (self.sequence - late) << 20 | self.sequence & 0xF_FFFF }
     }
@@ -324,7 +323,7 @@ impl Campaign {
         self.sent.keys().filter(|(key, _)| *key == queue).count() >= SLOTS as usize
     }
 
-    /// Everything that was sent is answered, unless the power goes.
+    /// Waits until every command is answered, unless the power fails.
     pub(in crate::tests) fn drain(&mut self) {
         for _ in 0..100_000 {
             if !self.has_power() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A fill where no copy serves: the operator has called the last one lost.
+//! A fill without a serving copy: the operator has called the last one lost.
 
 use super::*;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Digests: an SSD that is back lists only where something differs, and what was found the same is compared.
+//! Digests: an SSD that is back lists only ranges with differences. Ranges found equal count as compared.
 
 use super::*;
 
-/// SSD 2 was away; it comes back after these changes.
+/// SSD 2 was away, and comes back after these changes.
 fn returned(before: impl IntoIterator<Item = Change>, meanwhile: &[Change]) -> World {
     let mut world = World::new(&map_of(1, &[0, 1, 2], None, [0, 1]));
     before.into_iter().for_each(|change| world.send_all(&[0, 1, 2], change));
@@ -39,7 +39,7 @@ fn what_a_digest_has_found_the_same_takes_no_older_write() {
     let mut world = returned((0..BLOCKS).map(|vba| put(vba, u64::from(vba) + 100)), &[]);
     world.until_filled(2);
     assert_eq!(world.listed[0], 0);
-    // The others have refused it: a newer one was there.
+    // The others have refused it, because they had a newer one.
     assert_eq!(world.send(2, put(7, 20)), None);
     world.are_equal(&[0, 1, 2]);
     world.send_all(&[0, 1, 2], put(7, 9000));

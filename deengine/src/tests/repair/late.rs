@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Answers that come late, and questions that are refused.
+//! Late answers, and refused questions.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn an_answer_from_before_a_settle_brings_no_trimmed_block_back() {
             }
         }
     }
-    // Its writer ends before the place that fills has it.
+    // The volume's writer ends before the filling place has the trim.
     world.send_all(&[0, 1], trim(10, 4));
     for ssd in &mut world.ssds {
         ssd.chmod(|entry| (entry.writer, entry.lease_ms, entry.unsettled) = (None, 0, true));

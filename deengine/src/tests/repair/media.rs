@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Blocks that the first cannot read any more: they hold up no fill and no settle.
+//! Blocks that the first cannot read any more. They delay no fill and no settle.
 
 use super::*;
 
 impl World {
-    /// What a read of a block of this SSD says.
+    /// The result of reading a block of this SSD.
     fn read_at(&mut self, key: QueueKey, ssd: usize, vba: u32) -> Option<Refusal> {
         let ssd = &mut self.ssds[ssd];
         let sqe = ssd.io(io::READ, key, vba, 1);
@@ -51,7 +51,7 @@ fn a_settle_ends_where_the_first_cannot_read_a_block() {
     (0..4).for_each(|n| world.send_all(&[0, 1, 2], put(n, u64::from(n) + 1)));
     world.send_all(&[0], put(2, 100));
     world.flush(0);
-    // The others have it with this stamp: nothing moves.
+    // The others have it with this stamp, so nothing moves.
     world.ssds[0].damage(1);
     world.ssds[0].damage(2);
     for ssd in &mut world.ssds {

@@ -9,7 +9,7 @@ const PRESET: &str = "970pro";
 const LARGE: u32 = 16 * 1024;
 /// Time passes in steps of this.
 const TICK: Span = Span::from_ns(4_000);
-/// One way of a message between SSDs.
+/// Time of a message between SSDs, one way.
 const DELAY: Span = Span::from_ns(5_000);
 /// Blocks of a client's command.
 const AT_ONCE: u32 = 16;
@@ -44,12 +44,12 @@ struct Fill {
     read_until: Time,
 }
 
-/// What a page costs: to read one, and to write one.
+/// Cost of a page: to read one, and to write one.
 fn costs() -> (Span, Span) {
     Preset::by_name(PRESET).expect("it is there").page_costs()
 }
 
-/// Bytes in a second where a page takes so long.
+/// Bytes a second if a page takes this time.
 fn rate(page: Span) -> f64 {
     4096e12 / page.as_ps() as f64
 }
@@ -84,7 +84,7 @@ impl Fill {
         }
     }
 
-    /// Fills for so long at most; bytes moved in a second.
+    /// Fills for this time at most. Returns the bytes moved in a second.
     fn run(&mut self, load: Load, most: Span) -> f64 {
         let begun = self.now;
         while self.moved < u64::from(LARGE) && self.now < begun + most {

@@ -4,7 +4,7 @@
 use super::*;
 use gnstor_proto::scrub::Order;
 
-/// SSD 2 has begun to fill, and is told to pause.
+/// SSD 2 has begun to fill, and gets the order to pause.
 fn paused() -> World {
     let mut world = World::new(&map_of(1, &[0, 1], None, [0, 0]));
     (0..300).for_each(|n| world.send_all(&[0, 1], put(n, u64::from(n) + 1)));
@@ -15,7 +15,7 @@ fn paused() -> World {
     assert_eq!(world.order(DAEMON, 2, 0, Order::FillPause), Some(Refusal::StaleTerm));
     assert!(!world.ssds[2].ssd().is_fill_paused());
     assert_eq!(world.order(DAEMON, 2, 1, Order::FillPause), None);
-    // What was asked for before is answered.
+    // Earlier questions are answered.
     (0..20).for_each(|_| world.turn());
     world
 }
@@ -34,7 +34,7 @@ fn a_paused_fill_asks_nothing_and_takes_writes_until_it_is_resumed() {
     world.are_equal(&[0, 1, 2]);
 }
 
-/// The next daemon knows nothing of it.
+/// The next daemon does not know of the pause.
 #[test]
 fn the_next_daemon_ends_a_pause_by_its_term_alone() {
     let mut world = paused();

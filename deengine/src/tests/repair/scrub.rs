@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scrubs: copies that rotted are healed from good ones, beside writers, and none is made worse.
+//! Scrubs: rotten copies are healed from good ones, while clients write, and no copy gets worse.
 
 use super::*;
 use crate::tests::oracle::Dice;
@@ -51,7 +51,7 @@ impl World {
         region.write(local.offset + bit as u64 / 8, &[byte[0] ^ 1 << (bit % 8)]);
     }
 
-    /// Whether a read gives the block with this tag; else why there is none.
+    /// Checks whether a read returns the block with this tag. Otherwise returns why not.
     fn reads(&mut self, ssd: usize, vba: u32, tag: u64) -> Result<bool, Refusal> {
         let harness = &mut self.ssds[ssd];
         let sqe = harness.io(io::READ, WRITER, vba, 1);
@@ -80,7 +80,7 @@ fn ten_thousand_flipped_bits_are_healed_in_one_scrub_beside_a_writer_and_no_bloc
     while flipped.len() < BITS {
         let (vba, bit) = (dice.small(MANY), dice.index(BLOCK * 8));
         if flipped.insert((vba, bit)) {
-            // Of each block one copy rots: which one, its number says.
+            // One copy of each block rots. The block's number decides which one.
             let ssd = usize::from(mix(vba));
             rotten[ssd].insert(vba);
             world.flip(ssd, vba, bit);
@@ -90,7 +90,7 @@ fn ten_thousand_flipped_bits_are_healed_in_one_scrub_beside_a_writer_and_no_bloc
     (0..2).for_each(|ssd| world.start_scrub(ssd));
     let (mut sequence, mut written, mut turns) = (u64::from(MANY) + 1, BTreeSet::new(), 0);
     while (0..2).any(|ssd| world.scrub_log(ssd).state == ScrubState::Running) {
-        // A write reaches one SSD, then time passes, then the other.
+        // A write reaches one SSD, then time passes, then it reaches the other.
         let vba = dice.small(MANY);
         sequence += 1;
         let change = Change { vba, sequence, tag: Some(sequence) };
@@ -118,13 +118,13 @@ fn ten_thousand_flipped_bits_are_healed_in_one_scrub_beside_a_writer_and_no_bloc
             assert!(is_touched || world.ssds[ssd].page(vba) == places[vba as usize][ssd], "it moved");
         }
     }
-    // The next one finds nothing.
+    // The next scrub finds nothing.
     (0..2).for_each(|ssd| world.start_scrub(ssd));
     let logs = [0, 1].map(|ssd| world.until_scrubbed(ssd));
     assert!(logs.iter().all(|log| (log.rotten, log.healed, log.ended) == (0, 0, 2)), "{logs:?}");
 }
 
-/// Which copy of a block rots.
+/// The copy of a block that rots.
 fn mix(vba: u32) -> u8 {
     u8::try_from(gnstor_proto::placement::mix64(vba.into()) & 1).expect("a bit")
 }
@@ -156,7 +156,7 @@ fn of_equal_stamps_with_other_data_the_firsts_is_right_and_a_newer_good_copy_hea
     (0..8).for_each(|n| world.send_all(&[0, 1], put(n, u64::from(n) + 1)));
     world.send_all(&[0], put(2, 100));
     world.send_all(&[1], Change { tag: Some(7), ..put(2, 100) });
-    // An older copy does not heal a newer one. A newer one does, where no write is under way.
+    // An older copy does not heal a newer one. A newer one heals an older one while no write is in progress.
     world.send_all(&[0], put(4, 101));
     world.send_all(&[1], put(6, 102));
     world.ssds[0].damage(4);
@@ -174,7 +174,7 @@ fn of_equal_stamps_with_other_data_the_firsts_is_right_and_a_newer_good_copy_hea
     assert_eq!(world.reads(1, 4, 5), Ok(true));
     world.start_scrub(1);
     let log = world.until_scrubbed(1);
-    // The first says stamp 101: its copy cannot be read, so this one stays.
+    // The first has stamp 101 and cannot read its copy, so this copy stays.
     assert_eq!((log.rotten, log.healed), (1, 0));
     assert_eq!(world.reads(1, 4, 5), Ok(true));
 }

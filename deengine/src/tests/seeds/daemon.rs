@@ -72,7 +72,7 @@ impl World {
         assert_eq!(refusal(&cqe), None);
     }
 
-    /// One thing for one SSD.
+    /// Makes one step of the daemon for one SSD.
     pub(super) fn daemon(&mut self) {
         let ssd = self.dice.index(3);
         if !self.nodes[ssd].is_reached {
@@ -146,7 +146,7 @@ impl World {
         (0..2).for_each(|at| self.may_move(ssd, at));
     }
 
-    /// What differs in a volume may move once.
+    /// Blocks of a volume that differ may move once.
     fn may_move(&mut self, ssd: usize, at: usize) {
         let vid = self.volumes[at].vid();
         for vba in (0..HOT).map(block_of) {
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// A step of the end of a lease, in one volume.
+    /// Makes one step of the end of a lease, in one volume.
     pub(super) fn attend_volume(&mut self) {
         let at = self.dice.index(2);
         let (vid, version) = (self.volumes[at].vid(), self.volumes[at].entry.version);
@@ -223,7 +223,7 @@ impl World {
         if cqe.dw0.get() == 0 {
             done.push(ssd);
         }
-        // A settle begins what a fill has asked for anew.
+        // A settle begins what a fill has requested again.
         if !begun.contains(&ssd) {
             begun.push(ssd);
             self.let_go_of(ssd);

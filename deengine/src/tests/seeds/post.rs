@@ -44,7 +44,7 @@ pub(super) fn peer_key(peer: usize) -> QueueKey {
     QueueKey(u32::try_from(40 + peer).expect("few"))
 }
 
-/// Most SSDs answer soon; some answers come when the one that asked has given up.
+/// Most SSDs answer soon. Some answers come after the asking SSD has given up.
 fn delay(dice: &mut Dice) -> Span {
     match dice.below(40) {
         0 => Span::from_ms(2_100),
@@ -54,7 +54,7 @@ fn delay(dice: &mut Dice) -> Span {
 }
 
 impl World {
-    /// One of the commands under way arrives.
+    /// Delivers one of the commands in flight.
     pub(super) fn deliver_any(&mut self) {
         if self.messages.is_empty() {
             return;
@@ -129,7 +129,7 @@ impl World {
             match letter.content {
                 Content::Question(sqe) => self.ask(Letter { content: Content::Answer(None), ..letter }, *sqe),
                 Content::Answer(ref answer) => {
-                    // An answer that comes too late, or after another map, is asked for again.
+                    // An answer that comes too late, or after another map, is requested again.
                     let is_late = self.now >= letter.asked + Span::from_ms(2_000);
                     self.counts.lost += u64::from(is_late || answer.is_none());
                     if !is_late && self.nodes[letter.from].epoch() == letter.epoch {
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// Answers to what an SSD has asked do not count any more.
+    /// Answers to the SSD's questions no longer count.
     pub(super) fn let_go_of(&mut self, ssd: usize) {
         self.collect();
         for letter in self.letters.iter_mut().filter(|letter| letter.from == ssd) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writers: changes under way by a map, started over by the next one with the same stamp. One is acknowledged
-//! when all members of one epoch have it (rule 5a).
+//! Writers send their changes by a map. With the next map they start over with the same stamp. A change is
+//! acknowledged when all members of one epoch have it (rule 5a).
 
 use super::post::Message;
 use super::*;
@@ -9,15 +9,15 @@ pub(super) const LEASE_MS: u32 = 600_000;
 /// Changes of a writer under way at most.
 const OPEN: usize = 6;
 
-/// Where a volume is between two writers.
+/// Phase of a volume between two writers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Writing,
-    /// The flag is put on all members.
+    /// The flag is being set on all members.
     Barrier,
     Settling {
         epoch: u64,
-        /// SSDs that were asked, and the ones that are done.
+        /// SSDs that were asked, and SSDs that are done.
         begun: Vec<usize>,
         done: Vec<usize>,
     },
@@ -33,7 +33,7 @@ pub(super) struct Op {
     pub(super) blocks: u32,
     /// `None`: a TRIM.
     pub(super) tag: Option<u64>,
-    /// The map that it goes by, and the members that have it.
+    /// Epoch of its map, and the members that have it.
     epoch: u64,
     done: Vec<usize>,
 }
@@ -42,7 +42,7 @@ pub(super) struct Op {
 pub(super) struct Volume {
     pub(super) entry: VolumeEntry,
     pub(super) phase: Phase,
-    /// The map that its client goes by.
+    /// Epoch of the client's map.
     pub(super) epoch: u64,
     pub(super) sequence: u64,
     open: BTreeMap<u64, Op>,
@@ -89,7 +89,7 @@ impl Volume {
         self.acknowledged.get(&vba).copied().unwrap_or_default()
     }
 
-    /// What a block holds is a change that was made of it, and none older than one that was acknowledged.
+    /// Checks that a block's content is one of its changes, and not older than an acknowledged one.
     pub(super) fn check(&self, vba: u32, held: Held) {
         match held {
             Held::Block { stamp, sum } => {
@@ -118,7 +118,7 @@ impl Volume {
         self.check(vba, held);
         let least = self.acknowledged(vba);
         let all = self.changes.entry(vba).or_default();
-        // What vanished is not to come back: it is forgotten.
+        // A change that vanished must not come back, so it is forgotten.
         let found = match held {
             Held::Block { stamp, .. } => Some(stamp),
             Held::Nothing | Held::Tombstone { .. } => {
@@ -159,7 +159,7 @@ impl World {
         self.send(at, sequence);
     }
 
-    /// Sends a change to all members of the map that it goes by.
+    /// Sends a change to all members of its map.
     fn send(&mut self, at: usize, sequence: u64) {
         let volume = &self.volumes[at];
         let Some(op) = volume.open.get(&sequence) else { return };
@@ -174,7 +174,7 @@ impl World {
         self.messages.extend(messages);
     }
 
-    /// The writer goes by another map: what is open starts over.
+    /// The writer uses another map, and its open changes start over.
     fn take_map(&mut self, at: usize, epoch: u64) {
         let volume = &mut self.volumes[at];
         volume.epoch = epoch;
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// The writer is gone, or gives its lease back.
+    /// The writer is gone, or releases its lease.
     pub(super) fn end_lease(&mut self) {
         let at = self.dice.index(2);
         let volume = &mut self.volumes[at];

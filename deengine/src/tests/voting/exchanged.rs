@@ -7,7 +7,7 @@ use super::*;
 const BEFORE: [u8; 16] = [0xA; 16];
 const AFTER: [u8; 16] = [0xB; 16];
 
-/// A map whose SSD 1 is this one.
+/// A map in which this SSD is SSD 1.
 fn with_second(uuid: [u8; 16], epoch: u64) -> FleetMap3 {
     let mut map = FleetMap3 { epoch, ..voted(&[0, 2, 3]) };
     map.ssds[1].uuid = uuid;
@@ -50,7 +50,7 @@ fn the_ssd_before_gets_no_lease_and_its_number_is_not_taken_for_that_of_the_new_
     assert_eq!(harness.ssd().openings()[1], 1);
 }
 
-/// The new SSD was told the map that still names the one before it.
+/// The new SSD got the map that still names the previous one.
 #[test]
 fn an_ssd_keeps_its_own_number_under_the_map_that_names_it() {
     let (cut, ssd) = Cut::new();

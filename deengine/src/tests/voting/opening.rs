@@ -87,12 +87,12 @@ fn a_voter_says_yes_to_a_new_number_when_it_is_durable_and_never_to_a_lower_one(
     let cid = harness.submit_ask(4);
     let said = harness.take(PEER, cid).expect("nothing is written");
     assert_eq!((refusal(&said), said.dw1.get()), (Some(Refusal::OlderImage), 5));
-    // Two at once: the second is judged by what the first one made durable.
+    // Two at once: the second one is judged by what the first one made durable.
     let (first, second) = (harness.submit_ask(7), harness.submit_ask(6));
     assert_eq!(refusal(&harness.awaited_on(PEER, first)), None);
     assert_eq!(refusal(&harness.awaited_on(PEER, second)), Some(Refusal::OlderImage));
 
-    // Its power goes.
+    // Its power fails.
     drop(harness);
     let mut harness = cut.harness(cut.reopen());
     harness.connect(PEER, 0, Identity::Peer(1), CNTLID_ANY);
@@ -201,7 +201,7 @@ fn an_older_image_serves_no_place_of_an_incarnation_that_the_array_gave_before()
         asks.iter().for_each(|&ask| harness.say(ask, Ok(())));
     }
     assert!(!harness.serves(), "its places are those of a content that is lost");
-    // A map that has it fill ends that it serves nothing, and no other one does.
+    // Only a map in which it fills lets it take part again.
     harness.connect(DAEMON, 0, Identity::Daemon, CNTLID_ANY);
     let mut fills = FleetMap3 { epoch: newest.epoch + 1, ..newest };
     fills.ssds[0].incarnation = 3;
@@ -228,7 +228,7 @@ fn an_ssd_that_stands_in_for_another_one_asks_without_a_number() {
     assert_eq!(harness.ssd().openings().len(), 0);
 }
 
-/// A number that stayed would make the SSD that takes another one's place an older image of it.
+/// An old number would make the SSD that takes another one's place an older image of that.
 #[test]
 fn under_a_map_that_names_another_ssd_the_number_of_the_one_before_is_forgotten_and_no_other() {
     let (cut, ssd) = Cut::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Older images that are not found to be such. When one of these limits goes away its test fails: then
-//! docs/security.md and docs/limits.md are to be changed.
+//! Older images that are not found. If one of these limits disappears, its test fails; then change
+//! docs/security.md and docs/limits.md.
 
 use super::super::images::{Disk, end};
 use super::*;
@@ -30,7 +30,7 @@ fn started(disk: &Disk) -> Harness {
     harness
 }
 
-/// The writer goes on, as the daemon says, and writes.
+/// The writer gets its lease from the daemon again, and writes.
 fn write_again(harness: &mut Harness, tag: u64) {
     let cid = harness.chmod(|entry| (entry.replicas, entry.lease_epoch) = (2, LEASE));
     harness.step_to(harness.now + Span::from_ms(1));
@@ -56,7 +56,7 @@ fn an_older_image_is_served_where_the_map_names_no_voters() {
 }
 
 impl Harness {
-    /// The voters that are there say yes until it serves.
+    /// The voters in `there` say yes until it serves.
     fn hears_yes_of(&mut self, there: &[u16]) {
         for _ in 0..4 {
             self.step_to(self.now + Span::from_ms(101));
@@ -69,8 +69,8 @@ impl Harness {
     }
 }
 
-/// SSDs 0, 1 and 2 vote, and two of them are enough. SSD 2 was away when SSD 0 raised its number. SSD 1 heard
-/// of it, and is away now, or was rolled back itself.
+/// SSDs 0, 1 and 2 vote, and two of them are enough. SSD 2 was away when SSD 0 raised its number. SSD 1 knows
+/// the number, and is away now or was rolled back itself.
 #[test]
 fn an_older_image_of_a_voter_is_served_while_the_voters_that_knew_its_number_are_away() {
     let disk = Disk::new();
@@ -89,7 +89,7 @@ fn an_older_image_of_a_voter_is_served_while_the_voters_that_knew_its_number_are
     assert!(harness.ssd().openings() < &raised[..], "{raised:?}");
     harness.hears_yes_of(&[2]);
     assert!(harness.read_stored(3) == Ok(block(1)), "what was written last is gone");
-    // Where SSD 1 is there it finds the older image, whatever SSD 2 says.
+    // If SSD 1 answers, it finds the older image, whatever SSD 2 says.
     end(harness);
     disk.put("older");
     let mut harness = started(&disk);

@@ -4,7 +4,7 @@
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// What the writers and the daemon's thread tell each other.
+/// State that the writers share with the daemon's thread.
 #[derive(Default)]
 struct World {
     /// Odd while the right to write is gone and the daemon has been told so.
@@ -21,7 +21,7 @@ impl World {
         (self.done.load(Ordering::Relaxed), self.refused.load(Ordering::Relaxed))
     }
 
-    /// Enough of them, and more where the machine has not let the writers run.
+    /// A sufficient number of rounds, and more if the machine has not let the writers run.
     fn rounds(&self) -> impl Iterator<Item = u64> {
         (0..100 * ROUNDS).take_while(|&round| round < ROUNDS || self.seen().0 == 0 || self.seen().1 == 0)
     }
@@ -86,7 +86,8 @@ fn write_on(worker: &mut Worker, key: QueueKey, map_epoch: u32, world: &World) {
     }
 }
 
-/// Runs one writer on each worker but the daemon's, and `daemon` beside them; what the writers saw.
+/// Runs one writer on each worker except the daemon's, and `daemon` beside them. Returns the writers'
+/// results.
 fn beside_writers(
     harness: &mut Harness,
     world: &World,
@@ -117,7 +118,7 @@ fn beside_writers(
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 100 } else { 1000 };
 
-/// The right to write goes and comes back while two workers write without a pause. When its end is
+/// The right to write is taken away and comes back while two workers write without a pause. After its end is
 /// complete nothing is committed any more.
 #[test]
 fn a_lease_that_was_taken_away_commits_nothing_on_any_core() {

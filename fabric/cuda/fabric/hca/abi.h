@@ -9,8 +9,8 @@ namespace gn { namespace hca {
 // Contexts are in device memory. The transport writes them while the agent is not resident.
 
 enum : gn_u32 { MAX_QPS = 1024 };
-// QP_SPARE: no doorbell of it is looked at before the first DOWN_QP_ANEW. QP_ANEW: that has come, and its
-// front end has not begun anew.
+// QP_SPARE: a spare queue pair, whose doorbells nothing reads before the first DOWN_QP_ANEW. QP_ANEW: this
+// message has arrived, and the front end has yet to begin anew.
 enum : gn_u32 { QP_FREE = 0, QP_RTS = 1, QP_ERROR = 2, QP_SPARE = 3, QP_ANEW = 4 };
 enum : gn_u32 { ACCESS_LOCAL_WRITE = 1, ACCESS_REMOTE_READ = 2, ACCESS_REMOTE_WRITE = 4 };
 
@@ -212,13 +212,13 @@ struct agent_args {
   gn_u64 held_addr;
   gn_u64 held_messages;  // 1: the 16 bytes of a SEND wait as well as data
   cq_ctx* cqs_home;      // `cqs` in device memory: producer indexes and states are all blocks'
-  // `mrs`, where it is in device memory; a block that has its own copy still says here what is invalid
+  // `mrs` in device memory. A block with its own copy also writes invalidations here
   mr_ctx* mrs_home;
 };
 
 // Inbound data that waits for a DUMP (held.cuh).
 
-// Of a queue pair: a DUMP brings what waits; nothing is brought any more.
+// State of a queue pair: a DUMP is copying its waiting data; or no waiting data is copied any more.
 enum : gn_u32 { HELD_COPYING = 1, HELD_CLOSED = 2 };
 enum : gn_u32 { HELD_FREE = 0, HELD_FILLING = 1, HELD_FULL = 2, HELD_BYTES = 4096, HELD_PLACES = 256 };
 

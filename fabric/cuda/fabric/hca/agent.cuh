@@ -38,13 +38,12 @@ enum : gn_u32 {
 enum : gn_u32 { AGENT_THREADS = (FIRST_FRONT_END + MAX_FRONT_ENDS + 18) * 32 };
 // In one grid with its clients a block may be as large as theirs.
 enum : gn_u32 { MOST_MOVERS = 1024 / 32 - FIRST_FRONT_END - MAX_FRONT_ENDS };
-// A place's state: PLACE_FREE, or what is in it, with the number under which a mover has drawn it. A mover
-// that is slow must not take for its own what is there for the one after it.
+// State of a place: PLACE_FREE, or its content with the number that a mover has drawn. A slow mover must not
+// take the content that is meant for the next mover.
 enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2, PLACE_KINDS = 4 };
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
-// Copies whose ends a mover reports together where it has no time to lose: their bytes are on their way while
-// it copies on.
+// Number of copies whose ends a busy mover reports together. Their bytes are on their way while it copies on.
 enum : gn_u32 { MOST_REPORTS = 4 };
 
 // The part of a block that serves one pair of rings.
@@ -53,7 +52,7 @@ struct ring_group {
   gn_u32 first_thread, warps;
 
   GN_DEV gn_u32 threads() const { return warps * 32; }
-  // A small one, as on the CPU, has one front end.
+  // A small group, as on the CPU, has one front end.
   GN_DEV gn_u32 front_ends() const {
     return warps >= MANY_WARPS ? (gn_u32)MAX_FRONT_ENDS : warps >= SOME_WARPS ? MAX_FRONT_ENDS / 2 : 1u;
   }
@@ -64,8 +63,8 @@ struct ring_group {
 struct alignas(16) agent_smem {
   gn_u64 stage[FETCH][WORDS];
   gn_u64 message[FETCH][WORDS];
-  // Copies on their way from the dispatcher to the movers, a ring. The dispatcher goes on as long as there is
-  // a free place. A mover takes the place whose number it has drawn.
+  // The copies of a ring on their way from the dispatcher to the movers. The dispatcher goes on while there
+  // is a free place. A mover takes the place whose number it has drawn.
   gn_u64 copy[PLACES][WORDS];
   gn_u32 place_state[PLACES];
   down_work moved[MOST_MOVERS];  // what each mover has in hand: in registers it would not stay there
@@ -87,9 +86,9 @@ GN_DEV gn_u64 phase_of(const ring_ctx& ring, gn_u64 position) {
   return (position / ((gn_u64)ring.down_mask + 1)) & 1 ? 0 : (gn_u64)PHASE_BIT;
 }
 
-// Polls the next descriptors, up to 32. Each load brings eight with four lanes apiece. There is one load more
-// than were used the last time, so that polling leaves the link to others. Returns how many of them are
-// there, staged in shared memory.
+// Polls the next descriptors, up to 32. Each load brings eight, by four lanes apiece. It makes one load more
+// than were useful the last time, so that polling leaves the link to others. Returns the number of
+// descriptors, which are staged in shared memory.
 GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loads) {
   gn_u32 which = lane_id() / 4, pair = lane_id() % 4;
   gn_u64 x[FETCH_LOADS], y[FETCH_LOADS];
@@ -105,7 +104,7 @@ GN_DEV gn_u32 fetch(const ring_ctx& ring, agent_smem& s, gn_u64 next, gn_u32 loa
     if (k == loads || count != k * 8) break;  // only what follows on without a gap; the same for all lanes
     gn_u64 phase = phase_of(ring, next + k * 8 + which);
     gn_u32 here = __ballot_sync(0xffffffffu, (x[k] & PHASE_BIT) == phase && (y[k] & PHASE_BIT) == phase);
-    // a bit for each descriptor with a pair that is not there
+    // a bit for each descriptor of which a pair of words is missing
     gn_u32 missing = ~(here & here >> 1 & here >> 2 & here >> 3) & 0x11111111u;
     gn_u32 prefix = missing ? ((gn_u32)__ffs((int)missing) - 1) / 4 : 8u;
     count += prefix;
@@ -164,8 +163,8 @@ GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
     bool waiting = delayed_pass(a, ring, s.count, s.delayed, turn);
     if (count == RESPONDER_EXIT && !waiting) return;  // the movers had ended before it was said
     gn_u64 sends = sends_waiting(s.delayed);
-    // Nothing is delivered before it is due: where there is no room for what might have to wait, it stays
-    // where it is.
+    // Nothing is delivered before it is due. Messages stay here if there is no room for all that may have to
+    // wait.
     if (count == 0 || count == RESPONDER_EXIT || count > DELAYED_SENDS - (gn_u32)__popcll(sends)) {
       if (!waiting) pause(20);
       continue;
@@ -178,13 +177,13 @@ GN_DEV void respond_loop(const agent_args& a, ring_ctx& ring, agent_smem& s) {
       for (gn_u32 k = 0; k < WORDS; ++k) d.w[k] = s.message[lane_id()][k];
     __syncwarp();
     if (!left) delay_sends(s.delayed, turn, d, mine);
-    // The end of a queue pair, and the ping of a wait for work in flight, come behind what came before them.
-    // A ping that measures the clock waits for nothing.
+    // The end of a queue pair, and the ping of a wait for work in flight, must follow all earlier messages. A
+    // ping that measures the clock waits for nothing.
     bool follows = mine && is_rare(d) && (down_op(d) != DOWN_PING || down_tag(d) == 0);
     bool is_behind = __any_sync(0xffffffffu, follows) && sends_waiting(s.delayed) != 0;
     left = is_behind ? __ballot_sync(0xffffffffu, mine) : 0u;
     if (left) continue;
-    // The messages are in registers: the dispatcher may bring the next ones while these are handled.
+    // The messages are in registers, so the dispatcher may bring the next ones meanwhile.
     if (lane_id() == 0) mem::st_release_cta(&s.messages, 0u);
     handle_messages(a, ring, s.count, s.own, d, mine);
     __syncwarp();
@@ -267,18 +266,20 @@ GN_DEV void mover_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, down_
     __syncwarp();  // lane 0's acquire reaches the lanes
     if (lane_id() < WORDS) d.w[lane_id()] = s.copy[place][lane_id()];
     __syncwarp();
-    // Its place may be filled again.
+    // The place may be filled again.
     if (lane_id() == 0) mem::st_release_cta(&s.place_state[place], (gn_u32)PLACE_FREE);
     if (state == PLACE_EXIT) return;
     gn_u32 before = reports.count;
     execute_copy(a, s.delayed, d, reports);
     __syncwarp();
-    // Parts of fused are reported elsewhere: a report does not wait for as many of them as there may be.
+    // Parts of fused responses are reported elsewhere, and there may be many. A report does not wait for
+    // them.
     if (before && reports.count == before) up_push_together(ring, reports);
   }
 }
 
-// Brings the contexts that all have in common into the block's shared memory; every thread of it.
+// Copies the contexts that all rings share into the block's shared memory. Every thread of the block calls
+// it.
 GN_DEV void contexts_restore(const agent_args& a, qp_ctx* qps) {
   if (!a.in_smem) return;
   mr_ctx* mrs = (mr_ctx*)(qps + a.qp_count);
@@ -293,8 +294,8 @@ GN_DEV void contexts_restore(const agent_args& a, qp_ctx* qps) {
     ((gn_u64*)cqs)[i] = ((const gn_u64*)a.cqs_home)[i];
 }
 
-// Brings a ring's own part to shared memory, and the changed words of it back. Every thread of the ring_group
-// calls it. Only this ring_group touches its ring and its queue pairs.
+// Copies a ring's own part to shared memory, and its changed words back. Every thread of the ring_group calls
+// it. Only this ring_group touches its ring and its queue pairs.
 GN_DEV void group_restore(const agent_args& a, agent_smem& s, qp_ctx* qps, const ring_group& here) {
   gn_u32 me = threadIdx.x - here.first_thread;
   if (me == 0) {

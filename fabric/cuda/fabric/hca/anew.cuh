@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The queue pairs of a pair of rings, and those of them that begin anew while the agent is resident. Their
-// owner has made their queues anew beside a running kernel.
+// The queue pairs of a pair of rings. Some of them begin anew while the agent is resident: their owner has
+// made their queues anew beside a running kernel.
 //
 //   DOWN_QP_ANEW --responder: receive head, QP_ANEW, news-->
 //                     front end: doorbells, send head, QP_RTS --> UP_QP_ANEW
 //
-// Each warp resets what is its own. The owner posts nothing before the report.
+// Each warp resets its own state. The owner posts nothing before the report.
 #pragma once
 #include "fabric/hca/up.cuh"
 
@@ -14,7 +14,7 @@ namespace gn { namespace hca {
 // The queue pairs of this ring, by their place in the table. While the agent is resident, some are added.
 struct own_queues {
   gn_u16 index[MAX_QPS];
-  // how many there are, and in the upper half how often one was to begin anew
+  // number of queue pairs; the upper half counts how often one was told to begin anew
   gn_u32 news;
 };
 

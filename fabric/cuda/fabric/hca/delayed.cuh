@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The responder's queue of delayed messages: SENDs and fused responses that are there before they are due.
-// Each has a slot, and a bit while it waits. They hold up neither what comes behind them nor each other.
+// The responder's queue of delayed messages: SENDs and fused responses that arrive before they are due. Each
+// has a slot, and a bit while it waits. They delay neither later messages nor each other.
 //
 //   SEND --delay_sends--+
 //                       +--> slot, waiting bit --delayed_pass, soon before it is due--> deliver_together
@@ -10,7 +10,7 @@
 
 namespace gn { namespace hca {
 
-// What the responder's warp keeps in its registers.
+// State that the responder's warp keeps in its registers.
 struct delay_turn {
   gn_u32 head = 0;                // of the ring of ready slots
   gn_u32 first = 0;               // the next look at waiting slots begins at this word; it goes round
@@ -23,7 +23,7 @@ GN_DEV gn_u32 nth_set(gn_u32 mask, gn_u32 n) {
   return (gn_u32)__ffs((int)mask) - 1;
 }
 
-// The slots at the head of the ring, one a lane, as far as they are there; the whole warp.
+// Takes the slots at the head of the ring, one for each lane while there are any. The whole warp calls it.
 GN_DEV gn_u32 take_ready(delayed_table& t, delay_turn& turn) {
   gn_u32* place = &t.ready[(turn.head + lane_id()) % FUSED_SLOTS];
   gn_u32 seen = mem::ld_acquire_cta(place);
@@ -35,8 +35,8 @@ GN_DEV gn_u32 take_ready(delayed_table& t, delay_turn& turn) {
   return mine ? seen - 1 : (gn_u32)NO_DELAYED;
 }
 
-// One slot that waits for each lane that has none, as far as there are any; the whole warp. A look takes all
-// of the first word with a bit in it, and the next look begins behind that word.
+// Takes a waiting slot for each lane without one, while there are any. The whole warp calls it. It takes all
+// of the first word that has a bit; the next call begins after that word.
 GN_DEV gn_u32 take_waiting(delayed_table& t, delay_turn& turn, gn_u32 slot) {
   gn_u32 word = lane_id() < DELAYED_WORDS ? t.waiting[lane_id()] : 0u;
   gn_u32 rank = (gn_u32)__popc(__ballot_sync(0xffffffffu, slot == NO_DELAYED) & lt_mask());
@@ -51,7 +51,7 @@ GN_DEV gn_u32 take_waiting(delayed_table& t, delay_turn& turn, gn_u32 slot) {
     if (rank < n) slot = from * 32 + nth_set(bits, rank), seeks = false;
     else rank -= n;
   }
-  // Where every lane has one, more may wait than were looked at.
+  // If every lane has a slot, more may wait than were checked.
   turn.next_due = __all_sync(0xffffffffu, slot != NO_DELAYED) ? 0 : ~0ull;
   if (taken && slot != NO_DELAYED) mem::and_acqrel_cta(&t.waiting[slot / 32], ~(1u << slot % 32));
   __syncwarp();

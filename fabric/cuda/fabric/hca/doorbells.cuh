@@ -11,11 +11,11 @@
 
 namespace gn { namespace hca {
 
-// The doorbell registers of a page, in the order in which they are looked at. The last one's value is all
-// there is: with it no client writes the record.
+// The doorbell registers of a page, in the order in which they are read. A client that rings the last one
+// writes no doorbell record: the register's value is all there is.
 enum : gn_u32 { DOORS = 5, NO_RECORD = 4 };
-// Passes from one look at all registers to the next, while a queue's owner rings the first only. Looking at
-// five costs five accesses, over PCIe where the page is in host memory.
+// Number of passes between two reads of all registers, while a queue's owner only rings the first. Reading
+// five costs five accesses, which cross PCIe if the page is in host memory.
 enum : gn_u32 { PASSES_PER_SWEEP = 16 };
 
 GN_DEV const gn_u64* door(const qp_ctx& qp, gn_u32 which) {
@@ -28,7 +28,7 @@ GN_DEV gn_u64& seen_kick(qp_ctx& qp, gn_u32 which) { return which ? qp.kicks[whi
 
 GN_DEV gn_u32 doors(const qp_ctx& qp, bool all) { return all || qp.many_doors ? (gn_u32)DOORS : 1u; }
 
-// What one look at a queue pair's registers has found.
+// Result of reading a queue pair's registers once.
 struct kick {
   gn_u64 value = 0;       // of the first register
   bool is_new = false;    // any of the registers read
@@ -56,9 +56,9 @@ GN_DEV kick look_at_doorbells(qp_ctx& qp, bool all) {
   return k;
 }
 
-// Takes the kicks that are new, and returns the producer index. It is the newest of the doorbell record and,
-// in the convention that carries one, the doorbells themselves. It never goes backwards: repeated and
-// reordered kicks are normal. The whole warp.
+// Takes the new kicks, and returns the producer index. This is the newest value of the doorbell record, and
+// of the doorbells whose convention carries one. It never goes backwards: repeated and reordered kicks are
+// normal. The whole warp calls it.
 GN_DEV gn_u32 take_doorbells(qp_ctx& qp, bool all) {
   gn_u32 lane = lane_id(), pi = qp.sq_head;
   gn_u64 value = 0;
@@ -82,8 +82,8 @@ GN_DEV gn_u32 take_doorbells(qp_ctx& qp, bool all) {
   return pi;
 }
 
-// The same where all there is to take is an index in the first register, which has been read. The record is
-// looked at when that has been served: no client waits for it then.
+// The same if the only news is an index in the first register, which has been read. The record is read after
+// that work: no client waits for it then.
 GN_DEV gn_u32 take_plain(qp_ctx& qp, gn_u64 value) {
   gn_u32 pi = newer_index(value, qp.sq_head);
   __syncwarp();  // the kick's acquire reaches all lanes; all have read what is overwritten now
@@ -91,7 +91,7 @@ GN_DEV gn_u32 take_plain(qp_ctx& qp, gn_u64 value) {
   return pi;
 }
 
-// What the record says that the doorbell did not. The record may be newer, and of two rings between two looks
+// Takes what the record has and the doorbell had not. The record may be newer: of two rings between two reads
 // only the later one is seen.
 GN_DEV gn_u32 take_record(qp_ctx& qp) {
   gn_u32 pi = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::SND_DBR)) & 0xffffu,
@@ -101,21 +101,21 @@ GN_DEV gn_u32 take_record(qp_ctx& qp) {
   return mlx5::newer16(pi, head) ? pi : head;
 }
 
-// Executes what is posted to one queue pair, up to producer index `pi`; the whole warp takes part. `stage` is
-// its own, an entry for each lane.
+// Executes the requests that are posted to one queue pair, up to producer index `pi`. The whole warp takes
+// part. `stage` belongs to the warp, with an entry for each lane.
 GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp_ctx& qp, gn_u32 pi) {
   gn_u32 lane = lane_id();
   gn_u32 head = qp.sq_head, left = (pi - head) & 0xffffu;
   if (left == 0 || left > 0x8000u) return;  // nothing, or an old kick
   while (left) {
     bool mine = lane < left;
-    // Read once: nothing is sent behind a request that is flushed.
+    // Read once: after a request that is flushed nothing is sent.
     bool error_state = __shfl_sync(0xffffffffu, mem::ld_relaxed_gpu(&qp.state), 0) != QP_RTS;
     work w = {};
     w.blocks = 1;
     if (mine) w = decode(a, qp, head + lane, stage[lane].w);
-    // Behind a request of several blocks the other lanes looked at the wrong blocks. Behind a LOCAL_INVAL
-    // they perhaps looked at a key that is no more. So take only up to it.
+    // After a request of several blocks the other lanes decoded the wrong blocks. After a LOCAL_INVAL they
+    // may have used a key that is invalid now. So take only the requests up to it.
     gn_u32 last = __ballot_sync(0xffffffffu, mine && (w.blocks > 1 || w.kind == UP_LOCAL_INVAL));
     gn_u32 count = last ? (gn_u32)__ffs((int)last) : (left < 32 ? left : 32u);
     gn_u32 last_blocks = __shfl_sync(0xffffffffu, w.blocks, (int)(count - 1));
@@ -131,27 +131,27 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
       if (lane == count - 1) fail(w, mlx5::SYND_LOCAL_QP_OP);
     }
     gn_u32 bad = __ballot_sync(0xffffffffu, mine && w.kind == UP_WQE_ERROR);
-    // It is the last of those taken: nothing has been decoded behind it.
+    // It is the last request taken, so nothing after it has been decoded.
     if (mine && w.kind == UP_LOCAL_INVAL && !bad && !error_state &&
         !key_invalidate(a, qp.pd, (gn_u32)stage[lane].w[UP_ARG]))
       fail(w, mlx5::SYND_MEMORY_OP);
     bad = __ballot_sync(0xffffffffu, mine && w.kind == UP_WQE_ERROR);
     gn_u32 first_bad = bad ? (gn_u32)__ffs((int)bad) - 1 : 32;
     if (error_state || lane > first_bad) w.kind = UP_WQE_FLUSH;
-    // Before anything of the batch is gathered: what is behind a DUMP sees what it brings.
+    // This comes before anything of the batch is gathered: requests after a DUMP see the data that it brings.
     if (a.held_addr && __any_sync(0xffffffffu, mine && w.kind == UP_DUMP)) release_held(a, qp);
     if (mine) stage_work(qp, w, stage[lane].w);
     __syncwarp();
     gn_u32 first = 0;
     if (lane == 0) {
-      // One that is in error may begin anew meanwhile.
+      // A queue pair in error may begin anew meanwhile.
       if (bad && !error_state) mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
       first = up_reserve(ring, count);
     }
     first = __shfl_sync(0xffffffffu, first, 0);
     __syncwarp();
-    // No release: what a work request names was released by its owner, and the entry says all that the agent
-    // has to say.
+    // This needs no release: the owner has released what a work request names, and the entry contains all
+    // that the agent has to say.
     up_store(ring, first, count, stage);
     head = (head + advance) & 0xffffu;
     left -= advance;
@@ -161,8 +161,8 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
   __syncwarp();
 }
 
-// Looks once at the doorbells of the queue pairs, of `count`, that are front end `me`'s of `front_ends`.
-// Looks at all registers if `all`. The whole warp calls it. Returns whether there was work.
+// Reads the doorbells of front end `me`'s queue pairs once. It has each `front_ends`-th of `count`. With
+// `all` it reads all registers. The whole warp calls it. Returns whether there was work.
 GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues& own, gn_u32 count,
                           up_stage* stage, gn_u32 me, gn_u32 front_ends, bool all) {
   bool worked = false;

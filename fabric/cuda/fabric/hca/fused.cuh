@@ -11,7 +11,7 @@ namespace gn { namespace hca {
 
 enum : gn_u32 { PARTS_MASK = 0x3ffu, FUSED_BAD_KEY = 1u << 10, FUSED_BAD_SUM = 1u << 11, TOTAL_SHIFT = 12 };
 
-// Slots of fused responses, and behind them the slots of delayed SENDs.
+// Slots of fused responses, followed by the slots of delayed SENDs.
 enum : gn_u32 {
   DELAYED_SENDS = 64,
   DELAYED_SLOTS = FUSED_SLOTS + DELAYED_SENDS,
@@ -23,7 +23,7 @@ enum : gn_u32 {
 struct delayed_table {
   fused_slot slot[DELAYED_SLOTS];
   gn_u64 first_half[DELAYED_SENDS];  // of a SEND's 16 bytes
-  // A ring: slot + 1 of the fused responses whose parts have all ended, in the order in which they did.
+  // Ring of slot + 1 of the fused responses whose parts have all ended, in the order of their ends.
   gn_u32 ready[FUSED_SLOTS];
   gn_u32 tail;                       // of that ring
   gn_u32 waiting[DELAYED_WORDS];     // the responder's: slots that are ready and not due, a bit each

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The unordered mode: inbound data waits until its owner's queue pair executes a DUMP, long after the
-// completion that speaks of it.
+// completion that announces it.
 //
-// A NIC may do so where writes to GPU memory are not ordered
-// (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING). A client that trusts its completions reads old bytes
-// there, now and then. Here it does every time, so that a test can find it.
+// A NIC may behave so if writes to GPU memory are not ordered
+// (CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING). Then a client that trusts its completions reads old
+// bytes now and then. In this mode it does so every time, so that a test can find it.
 //
 //   mover: copy to a place in the table --FULL--> report, response, completion
-//   DUMP: front end copies to where it belongs --FREE-->
+//   DUMP:  front end copies to where it belongs --FREE-->
 //
-// So may messages (`held_messages`): a client that reads a response before its DUMP is found by that. Data
-// that finds no place, or is longer than one, goes to where it belongs at once. "Late" is what a NIC may be,
-// not what it must.
+// Messages may wait, too (`held_messages`). That finds a client that reads a response before its DUMP. If
+// data finds no place, or is longer than one, it goes to its destination at once.
 #pragma once
 #include "fabric/hca/abi.h"
 
@@ -24,13 +23,14 @@ GN_DEV held_ctx* held_place(const agent_args& a, gn_u32 which) {
   return (held_ctx*)a.held_addr + (gn_u64)a.ring * HELD_PLACES + which;
 }
 
-// The data's place: behind the tables of all rings, one after the other.
+// Place of the data: after the tables of all rings, one after the other.
 GN_DEV gn_u8* held_data(const agent_args& a, gn_u32 which) {
   gn_u64 tables = (gn_u64)a.ring_count * HELD_PLACES * sizeof(held_ctx);
   return (gn_u8*)a.held_addr + tables + ((gn_u64)a.ring * HELD_PLACES + which) * HELD_BYTES;
 }
 
-// Takes a free place for data that belongs at `to`; NO_PLACE where the data is not to wait. The whole warp.
+// Takes a free place for data whose destination is `to`; NO_PLACE if the data must not wait. The whole warp
+// calls it.
 GN_DEV gn_u32 hold(const agent_args& a, gn_u32 qpn, gn_u64 to, gn_u32 bytes) {
   if (bytes > HELD_BYTES) return NO_PLACE;
 #pragma unroll 1
@@ -57,7 +57,7 @@ GN_DEV gn_u32 hold(const agent_args& a, gn_u32 qpn, gn_u64 to, gn_u32 bytes) {
   return NO_PLACE;
 }
 
-// The same for the 16 bytes of a message, which may wait as any data; false where they are not to. One lane.
+// The same for the 16 bytes of a message; false if they must not wait. One lane calls it.
 GN_DEV bool hold_message(const agent_args& a, gn_u32 qpn, gn_u64 to, const gn_u32 (&v)[4]) {
 #pragma unroll 1
   for (gn_u32 i = 0; i < HELD_PLACES; i += 32) {
@@ -76,8 +76,8 @@ GN_DEV bool hold_message(const agent_args& a, gn_u32 qpn, gn_u64 to, const gn_u3
   return false;
 }
 
-// Nothing is brought for this queue pair from here on. What it has in flight is about to end, and its owner
-// may use the memory for something else. One lane, behind the DUMP that is under way, if one is.
+// From here on no waiting data is copied for this queue pair. What it has in flight is about to end, and its
+// owner may reuse the memory. One lane calls it, after any DUMP in progress.
 GN_DEV void close_held(const agent_args& a, qp_ctx& qp) {
   if (!a.held_addr) return;
   mem::or_acqrel_gpu(&qp.held_guard, (gn_u32)HELD_CLOSED);
@@ -85,8 +85,8 @@ GN_DEV void close_held(const agent_args& a, qp_ctx& qp) {
   while (mem::ld_acquire_gpu(&qp.held_guard) & HELD_COPYING) pause(20);
 }
 
-// A DUMP of this queue pair: what waits for it goes to where it belongs. The whole warp; the lane that
-// reports the DUMP releases it.
+// Executes a DUMP of this queue pair: copies its waiting data to the destinations. The whole warp calls it;
+// the lane that reports the DUMP releases the data.
 GN_DEV void release_held(const agent_args& a, qp_ctx& qp) {
   gn_u32 guard = 0;
   if (lane_id() == 0) guard = mem::or_acqrel_gpu(&qp.held_guard, (gn_u32)HELD_COPYING);

@@ -26,8 +26,8 @@ struct completion {
   gn_u32 opcode, syndrome, qpn, counter, bytes;
 };
 
-// Writes all of a completion but its last word, and returns that: it hands the completion over, by a store
-// behind a release fence. The hardware writes owner 0 on its first pass, and on every second one from there.
+// Writes a completion except its last word, and returns that word. Storing it after a release fence hands the
+// completion over. The hardware writes owner 0 on its first pass, and on every second one after that.
 GN_DEV gn_u32 fill_cqe(mlx5::cqe64* e, gn_u32 owner, const completion& c) {
   e->flags_rqpn = be32(c.qpn);
   e->imm_inval = 0;
@@ -60,19 +60,19 @@ GN_DEV message message_of(const down_work& d) {
   return m;
 }
 
-// A message is looked at LOOK_NS before it is due. WAY_NS: how long the way from there takes until it can be
-// seen, a little short; the rest is waited for just before. Messages of one batch wait for each other at most
-// TOGETHER_NS.
+// The responder takes a message LOOK_NS before it is due. WAY_NS is the time from there until it can be seen,
+// slightly too short; the responder waits for the rest just before. Messages of one batch wait for each other
+// at most TOGETHER_NS.
 enum : gn_u32 { LOOK_NS = 3200, WAY_NS = 1900, TOGETHER_NS = 700, NOT_SOON = 0xffffffffu };
-// What passes from there until the completion is seen, at least: the fence between waits for other warps'
-// stores too, so it is measured (`counts`).
+// Least time from there until the completion is seen. The fence in between also waits for other warps'
+// stores, so the time is measured (`counts`).
 enum : gn_u32 { PUBLISH_NS = 800, PUBLISH_TO_HOST_NS = 1500, PUBLISH_MOST_NS = 4000, STORE_NS = 250 };
-// How soon something is due: nanoseconds from `now` on, or NOT_SOON.
+// Time until something is due: nanoseconds from `now` on, or NOT_SOON.
 GN_DEV gn_u32 due_in(gn_u64 until, gn_u64 now) {
   return until > now + LOOK_NS ? (gn_u32)NOT_SOON : until > now ? (gn_u32)(until - now) : 0u;
 }
 
-// Whether the lane's message goes next, by how soon all of them are due; the whole warp.
+// Whether the lane's message is in the next batch, by the due times of all lanes. The whole warp calls it.
 GN_DEV bool goes_next(gn_u32 in) {
   gn_u32 first = __reduce_min_sync(0xffffffffu, in);
   if (first < WAY_NS) first = WAY_NS;
@@ -82,14 +82,14 @@ GN_DEV bool goes_next(gn_u32 in) {
 enum : gn_u64 { MAX_WAIT_NS = 10000 };  // more than what is left when one is looked at
 enum : gn_u32 { RECV_OK = 0, RECV_NONE = 0x100 };  // else a syndrome
 
-// How many receives are posted from `at` on, by a counter of them.
+// Number of receives posted from `at` on, by a counter of them.
 GN_DEV bool is_posted(const qp_ctx& qp, gn_u32 at, gn_u32 posted) {
   gn_u32 ready = (posted - at) & 0xffffu;
   return ready != 0 && ready <= qp.rq_mask + 1;
 }
 
-// Looks at receive `at` for a message of 16 bytes; sets where it goes, and `posted` to what is known of the
-// record.
+// Checks receive `at` for a message of 16 bytes. Sets the message's destination, and `posted` to the value
+// read from the record.
 GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn_u32& posted, gn_u64& to) {
   // pairs with the owner's release
   if (!is_posted(qp, at, posted))
@@ -135,7 +135,7 @@ GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, const message& m
   up_push(ring, UP_CQ_ERROR, m.qpn, 0, 0, 0);
 }
 
-// What the responder counts in a launch, in shared memory.
+// Counters of the responder for one launch, in shared memory.
 struct counts {
   gn_u32 responses, late, client_late, reports;
   // how much longer than the least a pass took to publish: the shorter ones of the last dozens
@@ -143,8 +143,8 @@ struct counts {
   gn_u32 lateness[LATENESS_BUCKETS];
 };
 
-// A pass took so long to publish; one lane. A short one counts at once and a long one by a sixteenth: what is
-// waited for less than it takes would be early.
+// Notes how long a pass took to publish; one lane calls it. A short time counts at once, and a long one by a
+// sixteenth. If the estimate were too long, messages would be seen too early.
 GN_DEV void note_publish(counts& n, gn_u64 took, gn_u32 least) {
   gn_u32 more = took <= least ? 0u : took < PUBLISH_MOST_NS ? (gn_u32)took - least : PUBLISH_MOST_NS - least;
   n.publish_ns = more < n.publish_ns ? more : n.publish_ns + (more - n.publish_ns) / 16;
@@ -171,10 +171,10 @@ GN_DEV void count_up(ring_ctx& ring, const counts& n) {
   ring.reports += n.reports;
 }
 
-// A report that goes up with what is delivered: `item` of each lane with `listed`. Its place in the ring is
-// taken before the owner can see anything of it, so that it comes before whatever the owner sends next.
+// A report that is sent with the delivered messages: `item` of each lane with `listed`. Its place in the ring
+// is taken before the owner can see a message. So it precedes whatever the owner sends next.
 struct report {
-  up_stage* stage = nullptr;  // none: there is no report
+  up_stage* stage = nullptr;  // null: there is no report
   bool listed = false;
   gn_u32 item = 0;
 };
@@ -187,10 +187,10 @@ GN_DEV void send_report(const ring_ctx& ring, const report& r, gn_u32 position) 
   up_store(ring, position, 1, r.stage);
 }
 
-// The SENDs and the ready-made completions of the lanes with `mine`, all at once; the whole warp. Receives
-// and completion entries are given out by lane number, which is the order of the ring. So what is in order on
-// a queue pair stays so (RC), though it is done at the same time. Only this warp touches the receive heads.
-// One fence hands over the completions; the report speaks for itself.
+// Delivers the SENDs and ready-made completions of the lanes with `mine`, all at once. The whole warp calls
+// it. Receives and completion entries are assigned by lane number, which is the order of the ring. So
+// messages of a queue pair stay in order (RC). Only this warp touches the receive heads. One fence hands over
+// the completions; the report needs none.
 GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, const message& m, bool mine,
                              const report& r) {
   gn_u32 index = m.qpn - a.first_qpn;
@@ -221,12 +221,12 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   bool first_failed = send && fault != RECV_OK && !(failed & lt_mask());
   bool behind_failure = send && (failed & lt_mask());
   bool deliver = send && fault == RECV_OK && !behind_failure;
-  // Behind a SEND that found no receive the others wait too, also where a receive has been posted in the
-  // meantime. Behind a broken receive they are flushed.
+  // After a SEND that found no receive the others of its queue pair wait too, even if a receive was posted
+  // meanwhile. After a broken receive they are flushed.
   gn_u32 cause = __shfl_sync(0xffffffffu, fault, failed ? __ffs((int)failed) - 1 : (int)lane_id());
   if (first_failed || (behind_failure && cause == RECV_NONE))
     report_undelivered(ring, a.qps[index], m, at, cause);
-  // A broken receive is consumed like a good one: its own completion reports it, and the flush starts behind
+  // A broken receive is consumed like a good one. Its own completion reports it, and the flush starts after
   // it.
   bool consume = deliver || (first_failed && fault != RECV_NONE);
   gn_u32 consumed = __ballot_sync(0xffffffffu, consume) & group;
@@ -237,8 +237,9 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
     a.qps[index].rq_head += (gn_u32)__popc(consumed);
     a.qps[index].rq_posted = posted;
   }
-  // The transport sends early by about the time of the way. The rest of that time is waited for here, before
-  // completion entries are taken. An entry that is taken and not written holds up the ones behind it.
+  // The transport sends early by about the time of the way. The responder waits for the rest of that time
+  // here, before it takes completion entries. An entry that is taken and not written would block the entries
+  // after it.
   gn_u32 least = to_host ? PUBLISH_TO_HOST_NS : PUBLISH_NS;
   gn_u64 publish_ns = least + (to_host ? 0u : n.publish_ns);
   if (deliver)
@@ -252,7 +253,7 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
     base = mem::add_relaxed_gpu(&a.cqs_home[cq].pi, (gn_u32)__popc(sharers));
   gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
   bool overrun = complete && is_checked && overruns(a.cqs_home[cq], pi);
-  // Behind every lane's look: lanes with lower numbers have room.
+  // This comes after every lane's check. Lanes with lower numbers have room.
   bool any_overrun = __any_sync(0xffffffffu, overrun);
   if (overrun) mem::st_relaxed_gpu(&a.cqs_home[cq].state, (gn_u32)CQ_OVERRUN);
   deliver = deliver && !overrun;
@@ -272,10 +273,10 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
                     completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
   }
   __syncwarp();
-  // Towards the host a fence waits for all that crosses PCIe: only where a reader is there.
+  // Towards the host a fence waits for all traffic across PCIe, so it is used only if the reader is there.
   if (to_host) mem::fence_release_sys();
   else mem::fence_release_gpu();
-  // Where it took less than was thought, the rest is waited for here: nothing is seen before it is due.
+  // If publishing took less time than estimated, wait for the rest here: nothing is seen before it is due.
   gn_u32 delivering = __ballot_sync(0xffffffffu, deliver);
   if (deliver) {
     if (!(delivering & lt_mask()) && !to_host) note_publish(n, now_ns() - ready + STORE_NS, least);
@@ -310,8 +311,8 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
 
 GN_DEV bool is_rare(const down_work& d) { return down_op(d) != DOWN_SEND && down_op(d) != DOWN_CQE; }
 
-// The messages of the lanes with `mine` that are not copies; the whole warp. The rare ones that are neither
-// SEND nor completion split the batch into one message at a time.
+// Handles the messages of the lanes with `mine` that are not copies. The whole warp calls it. Rare kinds of
+// messages (all but SEND and completion) split the batch into single messages.
 GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, own_queues& own,
                             const down_work& d, bool mine) {
   gn_u32 op = down_op(d), index = down_qpn(d) - a.first_qpn;

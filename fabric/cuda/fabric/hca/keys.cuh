@@ -5,12 +5,12 @@
 
 namespace gn { namespace hca {
 
-// Whether `key` opens `bytes` at `addr` with `access` for protection domain `pd`. An absent, stale or foreign
-// key, a range that leaves the region by one byte, and missing rights are all the same "no".
+// Whether `key` gives protection domain `pd` this `access` to `bytes` at `addr`. The answer is no for an
+// absent, stale or foreign key, for missing rights, and for a range that exceeds the region by one byte.
 GN_DEV bool key_opens(const agent_args& a, gn_u32 pd, gn_u32 key, gn_u64 addr, gn_u64 bytes, gn_u32 access) {
   gn_u32 index = key >> 8;
   if (index >= a.mr_count) return false;
-  // All at once: one after the other each would wait for the one before it.
+  // Load all fields at once: one after the other, each load would wait for the previous one.
   const mr_ctx& m = a.mrs[index];
   gn_u32 invalid = mem::ld_relaxed_gpu(&m.invalid), its_key = m.key, its_pd = m.pd, rights = m.access;
   gn_u64 length = m.bytes, offset = addr - m.base;  // beyond any length where it is below the base
@@ -18,22 +18,22 @@ GN_DEV bool key_opens(const agent_args& a, gn_u32 pd, gn_u32 key, gn_u64 addr, g
          (offset <= length) & (bytes <= length - offset);
 }
 
-// Makes a key of protection domain `pd` open nothing any more; says no where there is none, or where it was
-// invalidated before. What is under way with it is waited for by the engine (fabric/src/hca/agent/settle.rs),
+// Invalidates a key of protection domain `pd`. Returns false if there is no such key, or if it was
+// invalidated before. The engine waits for transfers in flight that use it (fabric/src/hca/agent/quiesce.rs),
 // before the request completes.
 GN_DEV bool key_invalidate(const agent_args& a, gn_u32 pd, gn_u32 key) {
   gn_u32 index = key >> 8;
   if (index >= a.mr_count) return false;
   mr_ctx& m = a.mrs[index];
   if (m.bytes == 0 || m.key != key || m.pd != pd) return false;
-  // of two requests for one key one is the first
+  // of two requests for one key, exactly one is the first
   bool is_first = mem::exch_acqrel_gpu(&a.mrs_home[index].invalid, 1u) == 0;
   mem::st_relaxed_gpu(&m.invalid, 1u);  // in this block's copy too
   return is_first;
 }
 
-// Brings what other blocks have invalidated into this block's copy; the whole warp. An invalidation does not
-// complete before every block has done so: each answers a ping after it.
+// Copies what other blocks have invalidated into this block's table. The whole warp calls it. An invalidation
+// completes only after every block has done so: each answers a ping after it.
 GN_DEV void keys_refresh(const agent_args& a) {
   if (a.mrs == a.mrs_home) return;
   for (gn_u32 i = lane_id(); i < a.mr_count; i += 32)

@@ -17,7 +17,7 @@ GN_DEV gn_u32 sum_mix(gn_u32 x) {
   return x ^ (x >> 16);
 }
 
-// One word of a copy whose ends are not aligned: at most four bytes, lowest first.
+// Copies one word if the ends are not aligned: at most four bytes, lowest first.
 GN_DEV gn_u32 copy_word(gn_u8* to, const gn_u8* from, gn_u32 bytes) {
   gn_u32 word = 0;
   for (gn_u32 i = 0; i < bytes; ++i) {

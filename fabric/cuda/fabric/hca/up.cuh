@@ -16,9 +16,9 @@ struct alignas(16) up_stage {
   gn_u64 w[UP_WORDS + 2];
 };
 
-// Reserves `n` consecutive positions; called by one lane, whose __syncwarp hands the result's ordering to the
-// others. The transport takes entries in order, so a producer does not wait between this and its store: it
-// waits before. Waits while the ring is full: the transport always drains it, whatever else it waits for.
+// Reserves `n` consecutive positions. One lane calls it, and its __syncwarp passes the result's ordering on
+// to the others. The transport takes entries in order, so a producer must not wait between this call and its
+// store. The call waits while the ring is full; the transport always drains it, whatever else it waits for.
 GN_DEV gn_u32 up_reserve(ring_ctx& ring, gn_u32 n) {
   gn_u32 first = mem::add_relaxed_cta(&ring.up_tail, n);
   while (first + n - mem::ld_acquire_cta(&ring.up_head_seen) > ring.up_mask + 1) {
@@ -48,9 +48,9 @@ GN_DEV void up_store_pair(const ring_ctx& ring, gn_u32 position, gn_u32 pair, gn
   mem::st_poll2_sys(&e->w[pair * 2], (a & ~(gn_u64)PHASE_BIT) | phase, (b & ~(gn_u64)PHASE_BIT) | phase);
 }
 
-// Hands `count` staged entries to the transport, from `position` on; the whole warp, behind a __syncwarp.
-// Eight lanes write one entry, so that it crosses PCIe in one piece. What its receiver may rely on besides
-// the entry's own words has a release before this.
+// Hands over `count` staged entries to the transport, from `position` on. The whole warp calls it, after a
+// __syncwarp. Eight lanes write one entry, so that it crosses PCIe in one piece. If the receiver relies on
+// more than the entry's own words, the caller releases that before.
 GN_DEV void up_store(const ring_ctx& ring, gn_u32 position, gn_u32 count, const up_stage* stage) {
   gn_u32 pair = lane_id() % 8, shift = lane_id() / 8 * 8;
   for (gn_u32 base = 0; base < count; base += 4) {
@@ -70,7 +70,7 @@ struct up_kept {
   gn_u32 count = 0;  // the same in all lanes
 };
 
-// Keeps another one without payload; the whole warp, whose values are the same.
+// Keeps one more entry without payload. The whole warp calls it, with the same values in all lanes.
 GN_DEV void up_keep(up_kept& kept, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes,
                     gn_u32 sum) {
   gn_u64 w[4];
@@ -79,8 +79,8 @@ GN_DEV void up_keep(up_kept& kept, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32
   kept.count += 1;
 }
 
-// Hands over what was kept; the whole warp. What any of its lanes has stored before is there before the
-// entries: one fence for them all.
+// Hands over the kept entries. The whole warp calls it. All earlier stores of any lane are visible before the
+// entries: one fence serves all.
 GN_DEV void up_push_together(ring_ctx& ring, up_kept& kept) {
   mem::fence_release_sys();
   gn_u32 first = 0;
@@ -105,7 +105,7 @@ GN_DEV void up_push_together(ring_ctx& ring, up_kept& kept) {
   kept.count = 0;
 }
 
-// One entry without payload, from one lane.
+// Pushes one entry without payload, from one lane.
 GN_DEV void up_push(ring_ctx& ring, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes,
                     gn_u64 arg0 = 0, gn_u64 arg1 = 0) {
   gn_u32 position = up_reserve(ring, 1);

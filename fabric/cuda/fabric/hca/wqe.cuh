@@ -7,13 +7,13 @@
 
 namespace gn { namespace hca {
 
-// The up ring carries one command capsule, which is also what a target's receives hold. No message is longer
-// than 2 GiB.
+// The up ring carries one command capsule, which is also the size of a target's receives. No message is
+// longer than 2 GiB.
 enum : gn_u32 { SEND_MAX_BYTES = 64, MESSAGE_MAX_BYTES = 0x80000000u };
 
-// A work request as one lane sees it. `blocks` is its length in 64-byte blocks. What is only passed on is
-// read again for that. Each word here costs a register in every thread of the agent, and more than 80 do not
-// fit.
+// A work request as one lane sees it. `blocks` is its length in 64-byte blocks. Fields that are only passed
+// on are read again when needed. Each word here costs a register in every thread of the agent, and more than
+// 80 do not fit.
 struct work {
   gn_u32 kind;      // UP_*
   gn_u32 status;    // syndrome when kind is UP_WQE_ERROR
@@ -97,7 +97,7 @@ GN_DEV void check_rdma(const agent_args& a, const qp_ctx& qp, work& w, gn_u32 ki
   w.kind = kind;
 }
 
-// A DUMP: local memory is read and goes nowhere.
+// Checks a DUMP, which reads local memory and sends it nowhere.
 GN_DEV void check_dump(const agent_args& a, const qp_ctx& qp, work& w) {
   if (w.segments != 2) return fail(w, mlx5::SYND_LOCAL_QP_OP);
   gn_u32 seg[4];
@@ -111,8 +111,8 @@ GN_DEV void check_dump(const agent_args& a, const qp_ctx& qp, work& w) {
 // Decodes and checks the work request whose first block is `index`. Leaves the control segment's last word in
 // `entry`'s first argument: immediate data, a key to invalidate, or the stamp of a client.
 //
-// Fence modes ask that a request wait for earlier ones. Requests are executed one behind the other as it is.
-// READ could still be under way, and every peer there is refuses it. No mode asks for more.
+// Fence modes make a request wait for earlier ones. The agent executes requests one after the other anyway.
+// Only a READ could still be in flight, and every peer here refuses READs. So no mode needs more work.
 GN_DEV work decode(const agent_args& a, const qp_ctx& qp, gn_u32 index, gn_u64* entry) {
   work w = {};
   gn_u32 ctrl[4], next[4];
@@ -229,8 +229,8 @@ GN_DEV void stage_work(const qp_ctx& qp, const work& w, gn_u64* entry) {
     case UP_WRITE:
     case UP_READ: describe_rdma(qp, w, entry); break;
     case UP_LOCAL_INVAL: break;
-    // One byte is as good as all: no client sees them, and what they wait for is ordered before the request
-    // was read.
+    // One byte is as good as all: no client sees them. The data that a DUMP waits for was ordered before the
+    // request was read.
     case UP_DUMP:
       entry[UP_ARG] = w.bytes ? mem::ld_relaxed_sys((const gn_u8*)w.laddr) : 0;
       break;

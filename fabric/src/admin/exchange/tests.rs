@@ -9,7 +9,7 @@ const DEADLINE: u64 = 5_000;
 /// Opcode of the capsules of these tests; CDW12 is the command, CDW13 the number of its capsule.
 const OPCODE: u8 = 0xC0;
 
-/// A command of some capsules.
+/// A command of several capsules.
 #[derive(Clone, Debug)]
 struct Sim {
     name: u32,
@@ -125,7 +125,8 @@ fn a_dialogue_of_several_capsules_keeps_its_place_in_its_order() {
 #[test]
 fn a_completion_that_nothing_waits_for_ends_the_exchange_and_loses_what_is_under_way() {
     let _deadline = gnstor_base::testing::deadline();
-    // An id never given, one that another SSD's queue has in flight, and one that was completed before.
+    // An id that was never assigned, an id of a command of another SSD's queue, and an id that was completed
+    // before.
     for wrong in [900, 5, 1] {
         let mut exchange = exchange();
         give(
@@ -138,7 +139,7 @@ fn a_completion_that_nothing_waits_for_ends_the_exchange_and_loses_what_is_under
         let error = complete(&mut exchange, wrong).unwrap_err();
         assert!(error.to_string().contains(&format!("command {wrong}, which is not under way")), "{error}");
         assert_eq!(lost(&mut exchange), [1, 3, 4]);
-        // Nothing more is sent or taken, and a right id comes too late.
+        // Nothing more is sent or accepted, and even a correct id comes too late.
         assert_eq!(complete(&mut exchange, 0), Err(error.clone()));
         exchange.keep_alive();
         give(&mut exchange, [command(5, None)]);
@@ -188,15 +189,14 @@ fn a_deadline_loses_one_command_and_the_others_go_on() {
     assert_eq!(sent(&mut exchange, DEADLINE), [(5, 2)]);
     complete(&mut exchange, 1).unwrap();
     assert_eq!(answers(&mut exchange), [(2, replied())]);
-    // The late one's completion gives its order free, and no command a second answer.
+    // The completion of the late command frees its order, and answers no command a second time.
     complete(&mut exchange, 0).unwrap();
     assert_eq!(exchange.pop(), None);
     give(&mut exchange, [command(6, Some(1))]);
     assert_eq!(sent(&mut exchange, DEADLINE), [(6, 3)]);
 }
 
-/// An SSD writes its metadata for one command after another: the last of many is not late because it waits
-/// there.
+/// An SSD writes its metadata for one command after another. The last of many has the time for all of them.
 #[test]
 fn a_command_has_the_time_of_those_ahead_of_it_too() {
     let _deadline = gnstor_base::testing::deadline();
@@ -295,7 +295,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// A controller that completes what it was sent in any order, and the rules it holds the exchange to.
 #[derive(Default)]
 struct Controller {
-    /// Command id, command, the bytes of its area, and when it came.
+    /// Command id, command, bytes of its area, and time of arrival.
     held: Vec<(u16, Option<u32>, std::ops::Range<usize>, u64)>,
     orders: BTreeMap<u32, Option<u64>>,
 }

@@ -31,7 +31,7 @@ fn bed(by: CopyBy, most: usize) -> Bed {
     Bed { host, memory, copier }
 }
 
-/// What is in both memories.
+/// The contents of both memories.
 fn state(bed: &Bed) -> (Vec<u8>, Vec<u8>) {
     let (mut host, mut device) = (vec![0; HOST], vec![0; DEVICE]);
     bed.host.read(0, &mut host);
@@ -43,8 +43,8 @@ fn segment(host: u64, device: u64, bytes: u64) -> Segment {
     Segment { host, device, bytes }
 }
 
-/// Not in order; neighbours, one of 16 bytes, one of a part and a bit, an empty one, the last bytes of
-/// both.
+/// Segments out of order: neighbours, one of 16 bytes, one longer than a part, an empty one, the last bytes
+/// of both memories.
 fn several() -> Vec<Segment> {
     vec![
         segment(8192, 4096, 4096),

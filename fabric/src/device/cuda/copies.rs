@@ -7,14 +7,14 @@ use crate::device::{DeviceError, Launch};
 use cudarc::driver::{result, sys};
 use std::time::{Duration, Instant};
 
-/// A stream that no other work is in.
+/// A stream for copies only.
 pub(in crate::device) struct Stream(sys::CUstream);
 
 // SAFETY: a handle, which may be used from any thread that has made the context current, as every call here
 // does first.
 unsafe impl Send for Stream {}
 
-/// First driver whose batch of copies has the form that the bindings know. That of 12.8 has one more
+/// First driver whose batched copy has the arguments that the bindings know. That of 12.8 has one more
 /// argument.
 const BATCH_VERSION: i32 = 13_000;
 
@@ -29,7 +29,7 @@ impl CudaDevice {
 
     pub(in crate::device) fn stream(&self) -> Result<Stream, DeviceError> {
         self.enter()?;
-        // Not ordered with the legacy stream, so with no kernel that is resident.
+        // The stream is not ordered with the legacy stream, so it waits for no resident kernel.
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
         stream.map(Stream).map_err(named("cuStreamCreate"))
     }
@@ -41,9 +41,9 @@ impl CudaDevice {
         }
     }
 
-    /// Copies `sizes[i]` bytes from `from[i]` to `to[i]`, all of them in one call, and waits for their end.
-    /// Copy engines do it, which wait for no kernel: the copy ends, or the context is broken and the driver
-    /// says so. There is at least one, and none of no bytes.
+    /// Copies `sizes[i]` bytes from `from[i]` to `to[i]`, all in one call, and waits for their end. Copy
+    /// engines do it, which wait for no kernel. So the copy ends, or the context is broken and the driver
+    /// says so. There must be at least one copy, and no empty one.
     pub(in crate::device) fn copy_batch(
         &self,
         stream: &Stream,
@@ -62,7 +62,7 @@ impl CudaDevice {
             dstLocHint: nowhere,
             flags: sys::CUmemcpyFlags::CU_MEMCPY_FLAG_DEFAULT as u32,
         };
-        // From the first copy on, all have these attributes.
+        // These attributes apply to all copies from the first one on.
         let mut first = 0;
         // SAFETY: the caller has checked every range. The arrays are of one length and live through the
         // call, which copies them. The memories stay until the stream is done.
@@ -78,7 +78,7 @@ impl CudaDevice {
                 stream.0,
             )
             .result();
-            // Also where it failed: some of them may be under way.
+            // This is necessary after a failure, too: some copies may be in progress.
             (begun, result::stream::synchronize(stream.0))
         };
         begun.map_err(named("cuMemcpyBatchAsync"))?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Address ranges whose memory comes later, through the driver's virtual memory calls.
+//! Address ranges that get their memory later, through the driver's virtual memory calls.
 
 use super::{CudaDevice, named};
 use crate::device::DeviceError;
@@ -25,7 +25,7 @@ impl CudaDevice {
         properties
     }
 
-    /// Bytes in whose multiples ranges and their parts are made.
+    /// Ranges and their parts are multiples of this number of bytes.
     pub(in crate::device) fn range_unit(&self) -> Result<usize, DeviceError> {
         self.enter()?;
         let mut unit = 0;
@@ -48,7 +48,7 @@ impl CudaDevice {
         Ok(address)
     }
 
-    /// Puts memory behind `bytes` of a reserved range, with whatever it holds. Kernels may be running.
+    /// Maps memory, with any content, to `bytes` of a reserved range. Kernels may be running.
     pub(in crate::device) fn back(&self, address: u64, bytes: usize) -> Result<Part, DeviceError> {
         self.enter()?;
         let failed =

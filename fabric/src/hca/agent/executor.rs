@@ -11,6 +11,7 @@ use crate::hca::{Allowance, Down, Part, QpExecutor, Response, Up};
 use gnstor_base::ahead;
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use rustc_hash::FxHashMap as HashMap;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -28,6 +29,8 @@ pub struct AgentExecutor {
     fused: FusedSlots,
     clock_offset_ns: i64,
     lead_ns: u64,
+    /// A queue owner could run when the transport last asked.
+    could_run: Cell<bool>,
 }
 
 /// Fused responses that the agent has been handed, by their slots.
@@ -42,7 +45,7 @@ struct FusedSlots {
 #[derive(Clone, Copy, Debug, Default)]
 struct FusedEntry {
     qpn: u32,
-    /// `None` where the transport has taken it back and waits no more.
+    /// `None` if the transport has taken it back and no longer waits for it.
     tag: Option<u32>,
 }
 
@@ -105,6 +108,7 @@ impl AgentExecutor {
             fused: FusedSlots::new(),
             clock_offset_ns: 0,
             lead_ns: 0,
+            could_run: Cell::new(false),
         }
     }
 
@@ -167,8 +171,8 @@ impl AgentExecutor {
         w
     }
 
-    /// A part of the fused response in `slot`, with the block `two` behind it if there is one. The last of
-    /// `count` descriptors carries the response.
+    /// Encodes a part of the fused response in `slot`, and the block `two` after it, if there is one. The
+    /// last of `count` descriptors carries the response.
     fn encode_part(
         &self,
         (qpn, slot): (u32, u16),
@@ -283,7 +287,7 @@ impl QpExecutor for AgentExecutor {
         self.fused.slots[usize::from(slot)] = FusedEntry { qpn, tag: Some(tag) };
         let (mut rest, mut count) = (parts, 0);
         while let [part, behind @ ..] = rest {
-            // The response is where a second block's place would be.
+            // The response uses the words of a second block.
             let two =
                 behind.split_first().filter(|(second, others)| !others.is_empty() && is_pair(part, second));
             rest = two.map_or(behind, |(_, others)| others);
@@ -310,9 +314,12 @@ impl QpExecutor for AgentExecutor {
 
     /// Queue owners run while an agent is resident. Before a launch the transport gets a job
     /// (`RcTransport::calibrate`), and from then on it polls: it may see the job before the agent is there.
+    ///
+    /// A launch may end behind the transport's last look, and leave reports: it looks once more.
     fn must_be_polled(&self) -> bool {
-        *self.resident.expected.lock().expect("no panic while held") > 0
-            || self.resident.launches.try_lock().is_err()
+        let can_run = *self.resident.expected.lock().expect("no panic while held") > 0
+            || self.resident.launches.try_lock().is_err();
+        self.could_run.replace(can_run) || can_run
     }
 
     /// If no agent is resident, the copies that wait in the ring get a number that no queue pair has. The

@@ -7,7 +7,7 @@ use crate::hca::abi::*;
 use std::ops::Range;
 use zerocopy::FromBytes;
 
-/// What waits for a DUMP.
+/// Which inbound messages wait for a DUMP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unordered {
     /// The data of reads.
@@ -17,7 +17,7 @@ pub enum Unordered {
 }
 
 impl Unordered {
-    /// What `GNSTOR_UNORDERED` asks for: `1` data, `all` all that comes in.
+    /// The setting of `GNSTOR_UNORDERED`: `1` for data, `all` for everything that arrives.
     pub(super) fn asked_for() -> Result<Option<Self>, DeviceError> {
         let name = "GNSTOR_UNORDERED";
         let value = std::env::var_os(name).unwrap_or_default();
@@ -31,7 +31,7 @@ impl Unordered {
         }
     }
 
-    /// The same for a report.
+    /// The setting in words, for a report.
     pub fn told(self) -> &'static str {
         match self {
             Self::Data => "data waits for a DUMP",
@@ -41,11 +41,12 @@ impl Unordered {
 }
 
 impl AgentHca {
-    /// From the next launch on inbound data waits until its queue pair executes a DUMP. A NIC whose writes
-    /// to GPU memory are not ordered may do the same. Call it before channels are opened: open ones go on
-    /// trusting their completions. Data that waits when a queue pair breaks or is destroyed is dropped. For
-    /// tests of clients: `GNSTOR_UNORDERED=1` does the same for data of every HCA in device memory,
-    /// `GNSTOR_UNORDERED=all` for all that comes in.
+    /// From the next launch on inbound data waits until its queue pair executes a DUMP. A NIC whose writes to
+    /// GPU memory are not ordered may do the same. Call this before opening channels: channels that are open
+    /// go on trusting their completions. Data that waits when a queue pair breaks or is destroyed is dropped.
+    ///
+    /// This is for tests of clients. `GNSTOR_UNORDERED=1` does the same for data of every HCA in device
+    /// memory, `GNSTOR_UNORDERED=all` for everything that arrives.
     ///
     /// # Errors
     /// Memory and driver errors.
@@ -56,7 +57,7 @@ impl AgentHca {
         Ok(())
     }
 
-    /// What may still wait for a DUMP when a client sees a completion.
+    /// Which messages may still wait for a DUMP when a client sees a completion.
     pub fn unordered(&self) -> Option<Unordered> {
         self.tables().held.as_ref().map(|(_, what)| *what)
     }

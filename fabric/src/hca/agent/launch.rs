@@ -8,7 +8,7 @@ use std::ffi::c_void;
 /// Threads of an agent block: dispatcher, responder, 4 front ends and 18 movers. Of two pairs of rings each
 /// has 2 front ends and 8 movers, of three each 1 and 5.
 pub const AGENT_THREADS: u32 = 768;
-/// On the CPU one of each is enough: they share one core.
+/// On the CPU one of each is enough, because they share one core.
 const AGENT_THREADS_HOST: u32 = 128;
 
 #[expect(unsafe_code, reason = "the agent's entry for the CPU execution")]
@@ -31,8 +31,8 @@ unsafe extern "C" fn entry_point(args: *mut c_void) {
     unsafe { entry::gn_hca_agent(args) }
 }
 
-/// A client that does nothing, for [`Residency::TwoKernels`]: the agent beside it ends when it has done all
-/// that lies in its queues and rings.
+/// A client that does nothing, for [`Residency::TwoKernels`]. The agent beside it ends when it has done all
+/// the work in its queues and rings.
 pub fn idle_client() -> ClientKernel {
     let kernel = Kernel { name: "gn_hca_idle", image: agent_kernel().image, host: idle_entry_point };
     ClientKernel { beside_agent: kernel, one_grid: kernel }
@@ -54,7 +54,7 @@ struct ClientLaunch {
     done: u32,
 }
 
-/// What a launch puts beside the client.
+/// The parts of a launch beside the client.
 struct Plan {
     args: AgentArgs,
     smem_bytes: u32,
@@ -78,12 +78,12 @@ impl AgentHca {
         ExpectedLaunch(self)
     }
 
-    /// Runs a client kernel with the agent beside it; returns when both have ended. `kernel` takes a
-    /// `client_launch`, whose `args` is the device address given here. One launch at a time: a second caller
-    /// waits.
+    /// Runs a client kernel with the agent beside it, and returns when both have ended. `kernel` takes a
+    /// `client_launch`, whose `args` is the device address given here. There is one launch at a time: a
+    /// second caller waits.
     ///
     /// # Errors
-    /// As [`Device::run`]. On the CPU every launch after one that failed fails too.
+    /// As [`Device::run`]. On the CPU every launch after a failed one fails too.
     pub fn launch(
         &self,
         client: ClientKernel,
@@ -92,8 +92,8 @@ impl AgentHca {
         deadline: Duration,
     ) -> Result<(), DeviceError> {
         let mut alone = self.quiet()?;
-        // On the CPU its lanes were dropped where they stood: what the rings hold has been done, or half
-        // done, or not.
+        // On the CPU the agent's lanes were dropped where they were. So the work in the rings may be done,
+        // half done, or not begun.
         if alone.failed && self.device.kind() == "host" {
             let cause =
                 "an earlier launch was cut off, and the agent of this HCA with it: start a new process";
@@ -126,7 +126,7 @@ impl AgentHca {
         let cq_count = used(tables.cqs.iter().rposition(|&used| used));
         let rings_a_block = small(self.rings_a_block());
         let smem_bytes = rings_a_block * AGENT_SMEM_BYTES;
-        // Contexts that do not fit beside the rest stay in device memory, where each access takes longer.
+        // Contexts that do not fit into shared memory stay in device memory, where each access takes longer.
         let contexts = qp_count as usize * size_of::<QpCtx>()
             + mr_count as usize * size_of::<MrCtx>()
             + cq_count as usize * size_of::<CqCtx>();
@@ -187,9 +187,9 @@ fn small(count: usize) -> u32 {
 /// A client kernel in its two forms (`GN_CLIENT` in gnor/cuda/gnor/kernel.cuh).
 #[derive(Clone, Copy, Debug)]
 pub struct ClientKernel {
-    /// Beside a resident agent.
+    /// The kernel for a launch beside a resident agent.
     pub beside_agent: Kernel,
-    /// In one grid with it.
+    /// The kernel for a launch in one grid with the agent.
     pub one_grid: Kernel,
 }
 

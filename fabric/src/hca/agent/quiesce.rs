@@ -39,21 +39,21 @@ impl Rounds {
     }
 }
 
-/// One executor's part in them.
+/// Progress of one executor in the current round.
 #[derive(Debug)]
 pub(super) struct Quiesce {
     rounds: Arc<Rounds>,
     ring: usize,
     /// The last round that this executor has seen.
     seen: u64,
-    /// Whether that one is over here.
+    /// Whether that round is over here.
     done: bool,
     must_ping: bool,
     /// Pings in the ring.
     pings: u32,
     /// Copies and fused responses in the ring whose end the agent has not reported.
     copies: u32,
-    /// Some parts of a fused response are in the ring, its last one is not.
+    /// Some parts of a fused response are in the ring, but not its last one.
     in_answer: bool,
 }
 

@@ -40,7 +40,7 @@ impl Ring {
         Ok(Self { memory: region, base })
     }
 
-    /// As the agent's block is told about it.
+    /// The ring's context for the agent's block.
     pub(super) fn context(&self) -> RingCtx {
         RingCtx {
             up_addr: self.base + UP_AT,
@@ -60,7 +60,7 @@ impl Ring {
         self.memory.word32(STOP)
     }
 
-    /// The word in which the block reports that it is there.
+    /// The word in which the block reports that it runs.
     pub(super) fn ready(&self) -> &AtomicU32 {
         self.memory.word32(READY)
     }

@@ -41,7 +41,7 @@ impl AgentHca {
         self.create_spared(specs, 0)
     }
 
-    /// The same, of which the last `spares` are not looked at before they begin anew
+    /// As [`Self::create_qps`], but the last `spares` queue pairs are not polled before they begin anew
     /// ([`Down::QpAnew`](crate::hca::Down::QpAnew)).
     ///
     /// # Errors

@@ -7,12 +7,12 @@ use crate::hca::abi::*;
 use crate::mlx5::{self, BYTE_COUNT_MASK, CtrlSeg, DataSeg, INLINE_FLAG, RaddrSeg, opcode, syndrome};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Longest SEND: one command capsule, which is what a target's receives hold.
+/// Longest SEND: one command capsule, the size of a target's receives.
 pub const SEND_MAX_BYTES: u32 = 64;
 /// Longest message of any kind.
 const MESSAGE_MAX_BYTES: u32 = 1 << 31;
 
-/// Where a request lies: queue pair, index of its first block, segments.
+/// Place of a request: queue pair, index of its first block, segments.
 #[derive(Clone, Copy)]
 struct At {
     qp: usize,
@@ -85,8 +85,8 @@ impl SoftExecutor {
         }
     }
 
-    /// The data segments from `s` on. The error is `too_long` where they are longer than `most` together.
-    /// What they hold goes to `message`.
+    /// Reads the data segments from `s` on into `message`. The error is `too_long` if they are longer than
+    /// `most` together.
     fn data(
         &self,
         at: At,

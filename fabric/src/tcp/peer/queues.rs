@@ -14,10 +14,10 @@ use std::sync::Arc;
 pub(super) struct Queues {
     pub(super) open: HashMap<u32, Pair>,
     pending: usize,
-    /// What all connections of the client's host hold.
+    /// Account of all connections of the client's host.
     pub(super) host: Option<Arc<Host>>,
     has_connected: bool,
-    /// Since when there is none.
+    /// Time since which there is no queue pair.
     pub(super) empty_since: Option<Time>,
 }
 
@@ -33,7 +33,8 @@ pub(super) struct Pair {
 impl Queues {
     /// The client asks for another queue pair.
     pub(super) fn open(&mut self, conn: u32, ssd: u16, request: &CmRequest) -> Result<(), Refused> {
-        // A number names one connection: a second one of the same number would make the first unreachable.
+        // A number identifies one connection. A second one with the same number would make the first
+        // unreachable.
         if self.open.contains_key(&conn) {
             return Err(REFUSED_NO_PEER);
         }
@@ -59,7 +60,7 @@ impl Queues {
         }
     }
 
-    /// A response goes to the client.
+    /// Notes a response to the client.
     pub(super) fn answered(&mut self, conn: u32) {
         if self.pending > 0
             && let Some(pair) = self.open.get_mut(&conn)

@@ -21,7 +21,7 @@ pub(super) struct Transfer {
     pub(super) is_pull: bool,
     /// The transfer that it is a piece of.
     pub(super) whole: Option<u32>,
-    /// The span in which the client was asked for it.
+    /// The period in which the client was asked for it.
     pub(super) span: u32,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Transfer {
 pub(super) struct Whole {
     pub(super) conn: u32,
     pub(super) pieces_left: u32,
-    /// How the pieces have ended so far.
+    /// Status of the pieces so far.
     pub(super) status: u32,
 }
 
@@ -68,7 +68,7 @@ impl PeerExecutor {
     fn take_data(&self, transfer: &Transfer, done: &Copied, data: &[u8]) -> (u32, u32) {
         let Transfer { local, is_pull, .. } = *transfer;
         if done.status != COPY_OK || !is_pull {
-            // Nothing was asked for that these bytes could be.
+            // No transfer is waiting for these bytes.
             return (if data.is_empty() { done.status } else { COPY_BAD_KEY }, 0);
         }
         let Some(region) = self.regions.get(&local.region).filter(|_| data.len() == local.bytes as usize)
@@ -108,7 +108,7 @@ impl PeerExecutor {
         for at in (0..local.bytes).step_by(MAX_DATA) {
             let bytes = (local.bytes - at).min(PIECE_BYTES);
             let local = LocalRef { offset: local.offset + u64::from(at), bytes, ..local };
-            // Only a block has a sum.
+            // Only whole blocks have a sum.
             let memory = Memory { address: memory.address.wrapping_add(at.into()), sum: None, ..memory };
             let piece = self.free_piece();
             self.hold(piece, Transfer { local, whole: Some(tag), ..transfer }, memory);

@@ -88,7 +88,7 @@ fn frames_cross_tls_whole_and_in_order() {
     let tls = (server(&own, Callers::Known(ca.pem.as_bytes())), client(&ca, Some(&anna)));
     let (client, mut array) = shaken((&tls.0, &tls.1));
     let mut client = client.expect("its certificate is good");
-    // More than the sockets and the library hold: each end waits for the other in between.
+    // More than the sockets and the library buffer, so each end has to wait for the other.
     let frame = |tag: u32, conn| Frame::ToOwner {
         conn,
         tag,
@@ -189,7 +189,7 @@ fn an_end_that_does_not_speak_tls_is_named_and_ended() {
     }
     assert_eq!(plain.dead(), Some("the peer speaks TLS, and this end does not"));
     assert!(array.dead().is_some_and(|why| why.contains("TLS")), "{:?}", array.dead());
-    // The other way round.
+    // The same in the other direction.
     let (near, far) = streams();
     let tls = client(&ca, None);
     let mut array = Wire::new(far).unwrap();
@@ -205,7 +205,7 @@ fn an_end_that_does_not_speak_tls_is_named_and_ended() {
             error.to_string().contains("does it speak TLS?") || error.kind() == ErrorKind::ConnectionReset
         );
     });
-    // An array that says nothing: the client's wait has an end.
+    // An array that says nothing: the client's wait ends.
     let (near, far) = streams();
     let error = Wire::client(near, Some(&tls), "127.0.0.1", Duration::from_millis(200)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TimedOut);
@@ -233,7 +233,7 @@ fn between(from: TcpStream, into: TcpStream, mut bend: impl FnMut(usize, &mut Ve
     }
 }
 
-/// The frames of a client that the array takes, and how its stream ends, where records are bent on the way.
+/// The frames of a client that the array accepts, and how its stream ends. `bend` changes records on the way.
 fn received(bend: impl FnMut(usize, &mut Vec<u8>) -> bool + Send) -> (Vec<Frame>, String) {
     let ca = Ca::new("ca");
     let own = ca.good();
@@ -318,7 +318,7 @@ fn hello(versions: Option<&[u8]>) -> Vec<u8> {
     if let Some(versions) = versions {
         let list = [&[u8::try_from(versions.len()).unwrap()], versions].concat();
         extensions.extend(extension(43, &list));
-        // No key yet: the array asks for one.
+        // No key share yet, so the array asks for one.
         extensions.extend(extension(51, &[0, 0]));
     }
     // Version 1.2 in the old field, random bytes, no session, three ciphers, no compression.
@@ -348,7 +348,7 @@ fn a_client_that_offers_no_tls_1_3_is_refused_and_told_why() {
         let mut array = accept(far, &tls);
         near.write_all(&hello(versions)).unwrap();
         let mut head = [0; 7];
-        // The array answers at once where it refuses; where it goes on, the first bytes are its answer too.
+        // If the array refuses, it answers at once. If it goes on, its first bytes are an answer, too.
         near.set_nonblocking(true).unwrap();
         while near.peek(&mut head).unwrap_or(0) < head.len() {
             array.shake_hands();

@@ -7,12 +7,12 @@ use super::*;
 /// The process at its other end, unlike an HCA, may be busy with its disk.
 const REMOTE_PATIENCE: u64 = 10;
 
-/// A longer time from one look at the timeouts to the next: this process was stopped, or its machine. Where
-/// both ends were, the peer has had no time to answer.
+/// If more time passes between two checks of the timeouts, this process or its machine was stopped. If both
+/// ends were stopped, the peer had no time to answer.
 const STOPPED: Span = Span::from_ms(1000);
 
 impl Conn {
-    /// All waits for acknowledgements begin anew.
+    /// Restarts all waits for acknowledgements.
     fn wait_anew(&mut self, now: Time) {
         for pending in &mut self.sent {
             if let State::Waiting(at) = &mut pending.state {
@@ -58,8 +58,8 @@ impl RcTransport {
         }
     }
 
-    /// Where this process was stopped, all waits for others begin anew. Call this after each look at the
-    /// clock, before anything is given up.
+    /// If this process was stopped, restarts all waits for peers. Call this after each read of the clock,
+    /// before anything is given up.
     pub(in crate::transport) fn resume(&mut self, now: Time) {
         let last = self.last_look;
         if now.since(last) < STOPPED || self.conns.is_empty() && self.executors.is_empty() {
@@ -75,7 +75,7 @@ impl RcTransport {
         self.last_look = now;
     }
 
-    /// How long a SEND to `to` waits for its acknowledgement.
+    /// Longest wait for the acknowledgement of a SEND to `to`.
     fn ack_limit(&self, to: To) -> Span {
         match to {
             To::Local(_) => self.config.ack_timeout,
@@ -97,7 +97,7 @@ impl RcTransport {
         self.ack_alarm.filter(|_| self.waiting > 0)
     }
 
-    /// Breaks connections whose peers acknowledge nothing, and sets the alarm anew.
+    /// Breaks connections whose peers acknowledge nothing, and sets the alarm again.
     pub(in crate::transport) fn check_acknowledgements(&mut self, now: Time) {
         let deadline = |c: &Conn| c.oldest_waiting().map(|at| at + self.ack_limit(c.to));
         let is_late = |c: &Conn| !c.broken && deadline(c).is_some_and(|at| at <= now);

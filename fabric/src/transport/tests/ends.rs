@@ -74,7 +74,7 @@ fn an_array_that_is_busy_for_a_second_keeps_its_connections_and_one_that_hangs_d
     let conn = two.connected();
     two.command(true);
     for (ms, broken) in [(1_000, false), (5_000, true)] {
-        // Only the client's time goes on: the array's process does something else.
+        // Only the client's time advances, because the array's process does something else.
         for _ in 0..ms {
             two.now = two.now + Span::from_ms(1);
             two.client.step(two.now);
@@ -99,7 +99,7 @@ fn time_in_which_the_client_itself_did_not_run_is_no_silence_of_the_array() {
         two.client.step(two.now);
         assert!(!two.client.conns.get(&conn).unwrap().broken(), "after {stopped_ms} ms");
     }
-    // An array that hangs is given up all the same, in the time that passes from then on.
+    // An array that hangs is given up nevertheless, when its time from then on is over.
     for (ms, broken) in [(4_900, false), (200, true)] {
         for _ in 0..ms {
             two.now = two.now + Span::from_ms(1);

@@ -109,7 +109,7 @@ fn a_part_that_is_damaged_keeps_the_response_back() {
         assert_eq!(one.puppet.seen().ended, [Outcome::BadChecksum]);
         assert!(!one.has_response());
     }
-    // And one whose queue has gone before its last part came.
+    // A response whose queue was closed before its last part came.
     let mut effects = one.two_blocks([good; 2]);
     effects.pop();
     let queue = one.puppet.seen().opened[0];

@@ -17,7 +17,7 @@ fn recorded() -> Vec<Vec<u8>> {
     inputs(CONVERSATION)
 }
 
-/// What an array sends.
+/// Frames that an array sends.
 fn of_an_array() -> Vec<Vec<u8>> {
     let frames = [
         Frame::Accept { conn: 1, refused: 0 },
@@ -65,7 +65,7 @@ fn open_queues(puppet: &Puppet) -> Vec<QueueKey> {
     seen.opened.iter().copied().filter(is_open).collect()
 }
 
-/// Gives an array time.
+/// Steps an array.
 fn steps(array: &mut RcTransport, now: &mut Time, count: u32) {
     for _ in 0..count {
         *now = *now + Span::from_ns(1000);
@@ -73,7 +73,7 @@ fn steps(array: &mut RcTransport, now: &mut Time, count: u32) {
     }
 }
 
-/// The frame, another one, or a bent one.
+/// Sends the frame, another one, or a mutated one.
 fn one_of(random: &mut Random, frame: &[u8], recorded: &[Vec<u8>]) -> Vec<u8> {
     let mut frame = match random.below(4) {
         0 => bent(random, recorded),
@@ -102,7 +102,7 @@ fn ask_for_a_transfer(random: &mut Random, puppet: &Puppet, flash: &HostRegion) 
     }
 }
 
-/// An honest client beside them is let in.
+/// Checks that an honest client beside them can connect.
 fn let_in(array: &mut RcTransport, puppet: &Puppet, now: &mut Time, seed: u64) -> Wire {
     let before = puppet.seen().opened.len();
     let (mut honest, far) = pair();
@@ -147,7 +147,7 @@ fn a_bent_conversation_harms_no_other_client_and_leaves_nothing_behind() {
         }
         assert!(array.transfers.len() <= 3 * limits::TRANSFERS + recorded.len(), "seed {seed}");
         let honest = let_in(&mut array, &puppet, &mut now, seed);
-        // All leave; nothing of them stays.
+        // All clients leave, and nothing of them stays.
         drop((streams, honest));
         for _ in 0..100_000 {
             steps(&mut array, &mut now, 1);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory is given back when its mover has stopped, and not when its connection ends. The executor here
-//! moves as slowly as the test says.
+//! Memory is freed when its mover has stopped, not when its connection ends. The executor here moves as
+//! slowly as the test says.
 
 use super::*;
 use gnstor_base::testing::deadline;
 
-/// What an executor was asked for, and what it will say.
+/// The requests that an executor got, and the reports that it will make.
 #[derive(Default)]
 struct Asked {
     tags: Vec<u32>,

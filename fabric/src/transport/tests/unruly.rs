@@ -81,7 +81,7 @@ fn a_capsule_for_the_number_of_another_client_comes_to_no_queue() {
     let (remote, local) = (Memory { address: 0, key: 0 }, flash.slice(0, 4096));
     puppet.seen().on_submit = vec![Effect::Pull { transfer: TransferId(1), queue, cid: 0, remote, local }];
     let capsule = Frame::Send { conn: 1, capsule: [0; 64] };
-    // The Connect behind it shows that the capsule was read.
+    // The later Connect shows that the array has read the capsule.
     unruly(&mut array, &mut liar, &[capsule.clone(), connect(3)], || puppet.seen().opened.len() == 3);
     assert!(!puppet.seen().on_submit.is_empty(), "the SSD was given a command");
     unruly(&mut array, &mut honest, &[capsule], || puppet.seen().on_submit.is_empty());
@@ -134,7 +134,7 @@ struct Raw {
 }
 
 impl Raw {
-    /// With so many connections, numbered from 1.
+    /// A client with `connections` connections, numbered from 1.
     fn new(connections: u32) -> Self {
         let config = TransportConfig { link: LinkConfig::UNLIMITED, ..TransportConfig::default() };
         let (mut array, puppet) = (RcTransport::new(config), Puppet::default());
@@ -150,7 +150,7 @@ impl Raw {
         raw
     }
 
-    /// Sends frames and gives the array time to handle them.
+    /// Sends frames, and gives the array time to handle them.
     fn sends(&mut self, frames: &[Frame]) {
         frames.iter().for_each(|frame| self.wire.send(frame));
         self.steps(Span::from_ns(1000));
@@ -186,7 +186,7 @@ impl Raw {
         Effect::Push { transfer: TransferId(transfer), queue, remote, local, sum: None, role }
     }
 
-    /// The tags of the transfers that the client was asked for.
+    /// Tags of the transfers that the client was asked for.
     fn asked(&self) -> Vec<u32> {
         let tag = |frame: &Frame| match frame {
             Frame::FromOwner { tag, .. } | Frame::ToOwner { tag, .. } => Some(*tag),
@@ -231,7 +231,7 @@ fn the_tag_of_a_transfer_in_pieces_ends_nothing() {
     assert_eq!(raw.ended(), [], "a piece ends once");
     raw.sends(&[done_of(1, pieces[1], vec![2; 4096])]);
     assert_eq!(raw.ended(), [Outcome::Done { sum: 0 }]);
-    // The memory is another command's from here on.
+    // From here on the memory belongs to another command.
     raw.sends(&[done_of(1, pieces[0], vec![9; 4096]), done_of(1, pieces[1], vec![9; 4096])]);
     raw.sends(&[done_of(1, whole, vec![9; 4096])]);
     assert_eq!(raw.flash(0, 8192), [[1; 4096], [2; 4096]].concat());
@@ -246,7 +246,7 @@ fn a_transfer_belongs_to_the_connection_that_it_was_asked_for() {
     let tag = raw.asked()[0];
     raw.sends(&[done_of(2, tag, vec![9; 4096]), done_of(3, tag, vec![9; 4096])]);
     assert_eq!((raw.ended(), raw.flash(0, 1)), (vec![], vec![0]));
-    // Nor does the end of the other connection end it.
+    // The end of the other connection does not end it either.
     raw.sends(&[Frame::Close { conn: 2 }]);
     assert_eq!(raw.ended(), []);
     raw.sends(&[done_of(1, tag, vec![7; 4096])]);
@@ -263,7 +263,7 @@ fn data_that_was_not_asked_for_lands_nowhere() {
     let tag = raw.asked()[0];
     raw.sends(&[done_of(1, tag, vec![9; 4096])]);
     assert_eq!(raw.ended(), [Outcome::RemoteAccess], "a push brings no data");
-    // Another length, and data beside a failure.
+    // Another length, and data in a failure.
     raw.command(vec![raw.pull(2, 4096, 4096), raw.pull(3, 8192, 4096)]);
     let (short, failed) = (raw.asked()[1], raw.asked()[2]);
     let beside = Frame::Done {

@@ -40,7 +40,7 @@ pub(crate) fn plain_send(side: &Side, q: u32, index: u16) -> Vec<u8> {
     send_with(side, q, index, ALL)
 }
 
-/// The same with another key.
+/// As [`plain_send`], with another key.
 pub(crate) fn send_with(side: &Side, q: u32, index: u16, key: u32) -> Vec<u8> {
     [ctrl(opcode::SEND, index, q, 2), data(64, key, side.address(q, DATA))].concat()
 }

@@ -75,7 +75,7 @@ fn a_completion_without_room_breaks_its_queue_pair_and_overwrites_nothing(harnes
         s.taken(0, 2);
         (2..20).for_each(|i| s.complete(0, i));
         s.go();
-        // Once is enough, and taking them all does not bring it back.
+        // One overrun is enough, and taking all completions does not undo it.
         s.taken(0, 18);
         s.complete(0, 99);
         s.write_wqe(0, 0, &nop(0, 0));

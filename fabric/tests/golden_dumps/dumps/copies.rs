@@ -91,7 +91,7 @@ fn a_block_without_its_sum_is_reported(harness: &Harness) {
         for (tag, sum) in [(1, right), (2, right ^ 1)] {
             s.push(Down::ToOwner { qpn, local: s.array.slice(0, 4096), address, key, tag, sum: Some(sum) });
         }
-        // What is not one block has no sum: asking for one is asking for what is not so.
+        // Only a whole block has a sum, so a copy of another length that expects one fails.
         s.push(Down::ToOwner { qpn, local: s.array.slice(0, 512), address, key, tag: 3, sum: Some(0) });
         s.go();
     });

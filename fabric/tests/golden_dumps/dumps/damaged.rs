@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Damaged requests: both executors make the same of them, and one flipped bit has the syndrome of its field.
+//! Damaged requests: both executors give the same result, and a flipped bit gives the syndrome of its field.
 
 use super::bytes::*;
 use super::harness::*;
@@ -81,8 +81,8 @@ fn damaged_bytes_of_a_request_mean_the_same_to_both_executors(harness: &Harness)
                 move |s: &Side, q: u32| {
                     let mut wqe = shape(s, q, which);
                     wqe.resize(64, 0);
-                    // What is damaged differs from what was there: an address leads nowhere on both sides, or
-                    // to the same place.
+                    // A damaged value differs from the original one. A damaged address is invalid on both
+                    // sides, or leads to the same place.
                     for (at, value) in &bytes {
                         wqe[*at] ^= value;
                     }
@@ -96,7 +96,7 @@ fn damaged_bytes_of_a_request_mean_the_same_to_both_executors(harness: &Harness)
 
 // One bit.
 
-/// What a request has to lead to.
+/// Required result of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Outcome {
     Done(u32),
@@ -118,8 +118,8 @@ fn data_fields(s: usize) -> [Field; 2] {
     [("length", 4 * s, 0..32), ("key", 4 * s + 1, 0..32)]
 }
 
-/// Flips each bit of each field and compares with what `expected` says of (field, bit, whether so many bytes
-/// are in the region).
+/// Flips each bit of each field and compares the result with `expected`. That gets the field,
+/// the bit, and whether a range of bytes is in the region.
 fn flip_each(
     harness: &Harness,
     fields: &[Field],

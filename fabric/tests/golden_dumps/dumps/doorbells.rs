@@ -132,7 +132,7 @@ fn every_register_of_the_page_is_a_doorbell(harness: &Harness) {
 }
 
 fn the_first_eight_bytes_of_a_request_ring_in_every_register(harness: &Harness) {
-    // Whole requests, as BlueFlame pushes them: what is behind the first eight bytes is not looked at.
+    // Whole requests, as BlueFlame pushes them. The bytes after the first eight are ignored.
     let end = harness.both(SMALL_SIZE, |s| {
         for (index, register) in (0..).zip(HALVES.repeat(2)) {
             let wqe = plain_send(s, 0, index);

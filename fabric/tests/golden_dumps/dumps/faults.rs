@@ -15,7 +15,7 @@ cases! {
     good_requests_before_one_that_is_longer_than_what_was_posted_are_executed
 }
 
-/// Posts a faulty request between good ones, and another good one after it; returns the fault's syndrome.
+/// Posts a faulty request between good ones. Returns the syndrome of the fault.
 pub(crate) fn fault(harness: &Harness, wqe: impl Fn(&Side) -> Vec<u8>) -> u8 {
     let end = harness.both(SMALL_SIZE, |s| {
         s.write_wqe(0, 0, &nop(0, 0));
@@ -51,9 +51,9 @@ fn a_request_that_is_not_what_it_says_is_an_operation_error(harness: &Harness) {
         fault(harness, send(0x55, 1, FIRST_QPN, 2)),
         fault(harness, send(opcode::SEND, 1, FIRST_QPN, 0)),
         fault(harness, send(opcode::RDMA_WRITE, 1, FIRST_QPN, 2)),
-        // Inline data that says it is longer than the request.
+        // Inline data whose length exceeds the request.
         fault(harness, |_| [ctrl(opcode::SEND, 1, 0, 2), inline(&[7; 40])].concat()),
-        // A READ cannot go to where its request is, nor a DUMP read there.
+        // A READ cannot write to the place of its request, nor can a DUMP read there.
         fault(harness, |_| [ctrl(opcode::RDMA_READ, 1, 0, 3), raddr(0, 0), inline(&[0; 8])].concat()),
         fault(harness, |_| [ctrl(opcode::DUMP, 1, 0, 2), inline(&[0; 8])].concat()),
         fault(harness, send(opcode::DUMP, 1, FIRST_QPN, 1)),
@@ -79,7 +79,7 @@ fn a_key_that_does_not_open_the_bytes_is_a_protection_error(harness: &Harness) {
         fault(harness, send(64, SMALL, DATA - 1)),
         fault(harness, send(64, ALL, end_of_memory - 63)),
         fault(harness, send(16, ALL, u64::MAX - 0xFFFF)),
-        // Too long and not opened: the key is looked at first.
+        // Too long, and its key is not valid: the key is checked first.
         fault(harness, send(65, SMALL, DATA)),
         // Rights are the key's too: "local access" (11h) is for a receive of the peer's RDMA WRITE with
         // immediate data alone.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Plays a script on two sides with the same keys and numbers. Both must give the same entries and the same
-//! bytes.
+//! Plays a script on two sides that have the same keys and numbers. Both must produce the same entries and
+//! the same bytes.
 
 #[cfg(test)]
 use gnstor_fabric::device::Choice;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 pub(crate) use super::side::*;
 
-/// Where the agent runs.
+/// The device that runs the agent.
 pub(crate) struct Harness {
     device: Arc<Device>,
 }

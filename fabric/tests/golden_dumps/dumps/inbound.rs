@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What arrives.
+//! Inbound messages.
 
 use super::bytes::*;
 use super::harness::*;

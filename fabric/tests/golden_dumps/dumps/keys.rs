@@ -23,7 +23,7 @@ fn invalidate(index: u16, q: u32, key: u32) -> Vec<u8> {
 }
 
 fn an_invalidated_key_opens_nothing_behind_its_request(harness: &Harness) {
-    // In one batch the request behind is looked at together with those before it.
+    // In one batch, the later request is decoded together with the earlier ones.
     let end = harness.both(THREE, |s| {
         s.fill_data(0);
         s.write_wqe(0, 0, &send_with(s, 0, 0, SMALL));

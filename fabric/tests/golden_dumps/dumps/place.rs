@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where a side's queues are: host memory, or the device's.
+//! The memory of a side's queues: the host's, or the device's.
 
 use gnstor_base::region::HostRegion;
 use gnstor_fabric::device::{Device, DeviceMem};
@@ -16,8 +16,7 @@ pub(crate) struct Memory {
     pub(crate) start: u64,
 }
 
-/// Addresses of both sides are the same in their low bits, so that the same damage to them leads to the same
-/// place.
+/// The addresses of both sides have the same low bits, so that the same damage leads to the same place.
 const ALIGNED: u64 = 1 << 24;
 
 pub(crate) fn to_usize(n: u64) -> usize {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One executor with its queues, as a script writes and reads them.
+//! One executor with its queues, as a script reads and writes them.
 
 use super::place::{Memory, Place, to_usize};
 use gnstor_base::region::HostRegion;
@@ -18,7 +18,7 @@ use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const FIRST_QPN: u32 = 0x100;
-/// The queue pair whose protection domain is not the others'.
+/// The queue pair with a protection domain of its own.
 pub(crate) const FOREIGN_QP: u32 = 1;
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -30,7 +30,7 @@ pub(crate) const STALE: u32 = 0x0304;
 /// Opens exactly 64 bytes at `DATA`.
 pub(crate) const SMALL: u32 = 0x0405;
 
-// One queue pair's memory. What is behind `QUEUES` no key opens, so that no message holds an address: they
+// One queue pair's memory. No key covers the part after `QUEUES`. So no message contains addresses, which
 // differ between the sides.
 pub(crate) const CQ: u64 = 0x1000;
 pub(crate) const DBR: u64 = 0x2000;
@@ -45,7 +45,7 @@ pub(crate) const RQ_ENTRIES: u32 = 16;
 pub(crate) const CQ_LOG: u32 = 4;
 const ARRAY_BYTES: usize = 64 << 10;
 
-/// How many queue pairs there are, and what they are like.
+/// Number and form of the queue pairs.
 #[derive(Clone, Copy)]
 pub(crate) struct Size {
     pub(crate) qps: u32,
@@ -59,7 +59,7 @@ pub(crate) struct Size {
 pub(crate) const SMALL_SIZE: Size = Size { qps: 2, sq_blocks: 16, checked_cq: false, unordered: None };
 
 impl Size {
-    /// What the keys open, all queue pairs together.
+    /// Number of bytes that the keys cover, for all queue pairs together.
     pub(crate) fn keyed(self) -> u64 {
         QUEUES * u64::from(self.qps)
     }
@@ -68,7 +68,7 @@ impl Size {
         self.at(self.qps, QUEUES)
     }
 
-    /// Offset of a byte of queue pair `q`'s memory in all of it.
+    /// Offset of a byte of queue pair `q`'s memory in the whole memory.
     fn at(self, q: u32, offset: u64) -> u64 {
         match offset.checked_sub(QUEUES) {
             None => u64::from(q) * QUEUES + offset,
@@ -110,7 +110,7 @@ pub(crate) struct Seen {
     pub(crate) payload: Vec<u8>,
 }
 
-/// Fills in the fields that are compared; the other ones stay zero.
+/// Fills in the fields to compare. Other fields stay zero.
 fn reduce(e: &UpEntry, base: u64) -> Seen {
     let mut s = Seen { kind: e.kind, qpn: e.qpn, index: e.index, ..Seen::default() };
     let immediate = e.flags & UP_IMMEDIATE != 0;
@@ -122,12 +122,12 @@ fn reduce(e: &UpEntry, base: u64) -> Seen {
         }
         UP_WRITE | UP_READ => {
             s.payload = e.payload[..if immediate { 16 } else { 8 }].to_vec();
-            // A damaged request may give the high half of an address as its remote key: no two runs have the
-            // same.
+            // A damaged request may use the high half of an address as its remote key, which differs from run
+            // to run.
             if s.payload[4..8] == base.to_le_bytes()[4..] {
                 s.payload[4..8].fill(0);
             }
-            // No local memory where all of it is inline.
+            // A work request whose data is all inline has no local memory.
             let local = if e.arg[1] == 0 { 0 } else { e.arg[1].wrapping_sub(base) };
             (s.flags, s.bytes, s.arg) = (e.flags, e.bytes, [e.arg[0], local]);
         }
@@ -236,7 +236,7 @@ impl Side {
         Executor::Soft(executor)
     }
 
-    /// Offset of a byte of queue pair `q`'s memory in all of it.
+    /// Offset of a byte of queue pair `q`'s memory in the whole memory.
     pub(crate) fn at(&self, q: u32, offset: u64) -> u64 {
         self.size.at(q, offset)
     }
@@ -336,7 +336,7 @@ impl Side {
         self.push(Down::Cqe { qpn: FIRST_QPN + q, opcode: 0, syndrome: 0, counter });
     }
 
-    /// Lets the executor do all there is to do.
+    /// Runs the executor until it has no more work.
     pub(crate) fn go(&mut self) {
         let mut new = Vec::new();
         let base = self.memory.address();

@@ -24,7 +24,7 @@ fn dump(s: &Side, q: u32, index: u16) -> Vec<u8> {
     [ctrl(opcode::DUMP, index, q, 2), data(1, ALL, s.address(q, DATA))].concat()
 }
 
-/// Posts a DUMP as request `index` and has it executed.
+/// Posts a DUMP as request `index`, and runs it.
 fn dumps(s: &mut Side, q: u32, index: u16) {
     s.write_wqe(q, index, &dump(s, q, index));
     s.ring(q, index + 1);
@@ -39,7 +39,7 @@ fn arrives(s: &mut Side, q: u32, at: u64, bytes: u32, mark: u8, tag: u32) {
     s.push(Down::ToOwner { qpn: FIRST_QPN + q, local, address, key: ALL, tag, sum: None });
 }
 
-/// What the owner sees: where data waits, what was there before.
+/// The content that the owner sees: the old content while data waits.
 fn sees(s: &Side, q: u32, at: u64, waits: bool) -> u8 {
     let byte = s.bytes(q, DATA + at, 1)[0];
     assert!(waits == (byte == 0) || !s.is_agent(), "data at {at:#x} is {byte}");
@@ -61,7 +61,7 @@ fn data_waits_behind_its_completion_for_a_dump_of_its_queue_pair(harness: &Harne
         sees(s, 0, 0, true);
         sees(s, 0, 4099, true);
         sees(s, 0, 8192, false);
-        // Another queue pair's brings that one's data only.
+        // A DUMP of another queue pair only brings that one's data.
         dumps(s, 2, 0);
         sees(s, 2, 0, false);
         sees(s, 0, 0, true);
@@ -142,7 +142,7 @@ fn what_waits_for_a_queue_pair_that_is_destroyed_is_forgotten(harness: &Harness)
         }
         s.go();
         s.destroy(0);
-        // Its memory has another owner now.
+        // The memory has another owner now.
         s.write(0, DATA, &[7; 16 * PLACES]);
         arrives(s, 2, 0, 64, 3, 9999);
         s.go();

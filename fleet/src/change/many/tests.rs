@@ -106,7 +106,7 @@ proptest! {
                     let took = |(old, new): (&Row, &Row)| has(new) && !has(old);
                     prop_assert!(old == new || map.rows.iter().zip(&next.rows).any(took));
                 }
-                // A second time there is nothing left for the same SSDs.
+                // A second time nothing is left for the same SSDs.
                 prop_assert!(next.fill_all(&ssds, fewest, 2, first).is_err());
                 let up = |ssd: SsdId| (ssd, next.ssds[usize::from(ssd)].incarnation);
                 let filled: Vec<_> = next.filling().iter().map(up).collect();

@@ -188,7 +188,7 @@ pub(super) fn push_row(out: &mut Vec<u8>, row: &Row3, width: u8) {
     out.push(row.first.unwrap_or(NO_PLACE));
 }
 
-/// Takes a row of any width up to [`MAX_WIDTH`]; the map is checked afterwards.
+/// Decodes a row of any width up to [`MAX_WIDTH`]. The caller checks the map afterwards.
 pub(super) fn row(bytes: &[u8]) -> Result<Row3, MapError> {
     let words: Vec<u16> = bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
     let [places @ .., incoming, which] = &words[..] else { return Err(MapError::Format) };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From a map of format 2 to one of format 3: the same places.
+//! Conversion of a map of format 2 to one of format 3 with the same places.
 
 use super::{FleetMap3, Place3, Row3, Ssd3, State3, Vote};
 use crate::placement::{FleetMap, MAX_WIDTH, MapSsd, Member, Rows, SsdState};
 use alloc::string::String;
 
 impl Ssd3 {
-    /// What format 2 says of an SSD. It has no uuid, no address and no vote, and its first incarnation. Each
-    /// domain is a node.
+    /// Converts an SSD of format 2. The result has no uuid, address or vote, and the first incarnation. Each
+    /// failure domain becomes a node.
     pub fn of(ssd: &MapSsd) -> Self {
         Self {
             uuid: [0; 16],
@@ -26,15 +26,16 @@ impl Ssd3 {
         }
     }
 
-    /// Whether the map means the SSD with this uuid. A map names an SSD without a uuid by its number alone.
+    /// Whether this entry of the map is the SSD with the given uuid. An entry without a uuid names its SSD by
+    /// number alone, so it matches any uuid.
     pub fn is(&self, uuid: &[u8; 16]) -> bool {
         self.uuid == [0; 16] || self.uuid == *uuid
     }
 }
 
 impl FleetMap3 {
-    /// The same term, epoch, SSDs and places as in a map of format 2. The first of a row is the lowest place
-    /// that serves, as format 2 has it.
+    /// Converts a map of format 2: same term, epoch, SSDs and places. The first of a row is its lowest
+    /// serving place, as in format 2.
     pub fn of(map: &FleetMap, array: [u8; 16]) -> Self {
         let row = |group| {
             let mut places = [None; MAX_WIDTH];

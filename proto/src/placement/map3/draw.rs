@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which SSD takes an empty place of a group: weighted rendezvous, first among the nodes, then among the SSDs
-//! of the node that won.
+//! The draw of an SSD for an empty place of a group. It is a weighted rendezvous, first among the nodes, then
+//! among the SSDs of the winning node.
 
 use super::{FleetMap3, Ssd3, State3, Vote};
 use crate::placement::mix64;
@@ -9,9 +9,10 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 impl FleetMap3 {
-    /// The SSD that the draw gives an empty place of the group; `None` where no SSD is left. No second place
-    /// of a group goes to a node, while another node has an SSD for it. An SSD weighs as much within its node
-    /// as its weight says, and a node as much as its SSDs together.
+    /// The SSD that the draw gives to an empty place of the group; `None` if no SSD is left.
+    ///
+    /// A node gets no second place of a group while another node has an SSD for it. Within its node an SSD
+    /// has its own weight, and a node has the sum of the weights of its SSDs.
     ///
     /// # Panics
     /// If there is no such group.
@@ -30,7 +31,7 @@ impl FleetMap3 {
         for (_, ssd) in &from {
             *weights.entry(ssd.node).or_default() += u64::from(ssd.weight);
         }
-        // Sums beyond 32 bits are scaled, all alike: only their ratios count.
+        // Sums above 32 bits are scaled down, all by the same factor. Only their ratios count.
         let largest = weights.values().copied().max().unwrap_or(0);
         let shift = (64 - largest.leading_zeros()).saturating_sub(32);
         let node_straw = |(&node, &weight): (&u16, &u64)| {
@@ -49,7 +50,7 @@ impl FleetMap3 {
     }
 }
 
-/// Keeps the draws of nodes apart from those of SSDs.
+/// Separates the draws of nodes from the draws of SSDs.
 const NODE: u64 = 1 << 16;
 
 fn may_take(ssd: &Ssd3) -> bool {

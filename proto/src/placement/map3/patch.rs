@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What changes from one map to the next, as bytes.
+//! Patches: the changes from one map to the next, as bytes.
 
 use super::FleetMap3;
 use super::bytes::{SSD_BYTES, push_row, push_ssd, row, row_bytes, ssd};
@@ -28,8 +28,8 @@ const HEAD_BYTES: usize = 52;
 const _: () = assert!(size_of::<RawPatch>() == HEAD_BYTES && offset_of!(RawPatch, crc) == 48);
 
 impl FleetMap3 {
-    /// The patch that makes `next` of this map; `None` where it takes more than one. That is with another
-    /// array, width, seed or number of SSDs or groups, or an epoch that is not the next.
+    /// The patch that turns this map into `next`; `None` if no patch can. A patch changes neither the array,
+    /// the width, the seed nor the numbers of SSDs and groups, and its epoch is the next one.
     ///
     /// # Errors
     /// As [`Self::check`] of `next`.
@@ -68,10 +68,10 @@ impl FleetMap3 {
         Ok(Some(out))
     }
 
-    /// The map that a patch makes of this one. Bytes after the patch are ignored.
+    /// Applies a patch to this map. Bytes after the patch are ignored.
     ///
     /// # Errors
-    /// [`MapError::Format`] where the patch is not one of this map; else the fault of its bytes.
+    /// [`MapError::Format`] if the patch does not belong to this map; otherwise the fault of its bytes.
     pub fn patched(&self, patch: &[u8]) -> Result<Self, MapError> {
         let (head, _) = RawPatch::ref_from_prefix(patch).map_err(|_| MapError::Format)?;
         let is_patch = head.magic == *b"GNFP" && head.format.get() == 3;
@@ -106,7 +106,7 @@ impl FleetMap3 {
     }
 }
 
-/// The index at the front of a record: above the one before it.
+/// Reads the index at the front of a record. It must be above the index of the record before.
 fn ascending(record: &[u8], before: &mut Option<usize>) -> Result<usize, MapError> {
     let at = u32::from_le_bytes([record[0], record[1], record[2], record[3]]) as usize;
     if before.is_some_and(|before| before >= at) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Maps of format 3: what is encoded is decoded, and no other bytes are.
+//! Maps of format 3: decoding gives back what was encoded, and refuses all other bytes.
 
 use super::*;
 use crate::deadline::{Deadline, LIMIT};
@@ -16,7 +16,7 @@ fn ssd() -> impl Strategy<Value = Ssd3> {
     })
 }
 
-/// A row of a map, drawn from numbers: valid by construction.
+/// A valid row of a map, built from random numbers.
 fn row(ssds: &[Ssd3], width: u8, draw: [u16; MAX_WIDTH + 1], filling: u8) -> Row3 {
     let may = |ssd: &Ssd3| {
         matches!(ssd.state, State3::In | State3::Full | State3::Absent) && ssd.vote != Vote::Witness
@@ -49,7 +49,7 @@ fn map() -> impl Strategy<Value = FleetMap3> {
     )
 }
 
-/// The next map, with some SSDs and rows of another one.
+/// The next map, in which some SSDs and rows come from another map.
 fn next_of(map: &FleetMap3, other: &FleetMap3, changed: u16) -> FleetMap3 {
     let mut next = FleetMap3 { epoch: map.epoch + 1, term: other.term, ..map.clone() };
     for (i, ssd) in other.ssds.iter().enumerate().filter(|(i, _)| changed >> i & 1 == 1) {
@@ -111,8 +111,8 @@ fn an_ssd_is_drawn_by_its_weight() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// No two places of a group lie on one node while there are nodes enough. A lost SSD moves only its own
-    /// places, about 1/N of all.
+    /// No two places of a group lie on one node while there are enough nodes. The loss of an SSD moves only
+    /// its own places, about 1/N of all.
     #[test]
     fn places_lie_on_different_nodes_and_a_loss_moves_its_own(
         nodes in prop::collection::vec(0u16..6, 4..12), seed: u64, lost: prop::sample::Index,
@@ -135,7 +135,7 @@ proptest! {
                 let used: Vec<u16> = row.places.iter().flatten().map(|p| nodes[usize::from(p.ssd)]).collect();
                 let apart = used.iter().collect::<std::collections::BTreeSet<_>>().len();
                 prop_assert_eq!(used.len(), 3.min(nodes.len() - usize::from(without.is_some())));
-                // A loss does not move the places that are left, so it may leave them as they were.
+                // A loss moves no place that is left, so these places may still share nodes as before.
                 prop_assert!(apart == distinct || without.is_some() && apart + 1 >= distinct);
             }
         }
@@ -165,7 +165,7 @@ proptest! {
         prop_assert!(FleetMap3::decode(&flipped).is_err(), "bit {}", bit);
     }
 
-    /// Any bytes with a right checksum are refused, or are a map that encodes to them.
+    /// Bytes with a correct checksum are refused, or they are a map that encodes to the same bytes.
     #[test]
     fn the_encoding_of_a_map_is_the_only_one(map in map(), at: prop::sample::Index, byte: u8) {
         let _deadline = Deadline::after(LIMIT);

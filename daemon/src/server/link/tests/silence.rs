@@ -66,7 +66,7 @@ fn a_pause_of_the_daemon_is_not_the_ssds() {
         let sim = Sim::default();
         let mut link = close(&sim);
         assert_eq!(first_news(&mut link, 1..STOP_AT), None);
-        // What was sent shortly before the pause is answered, but other threads bring the answer in later.
+        // Commands sent shortly before the pause are answered, but other threads bring the answers in later.
         sim.stopped.store(true, Ordering::Relaxed);
         let paused = STOP_AT + phase.min(140);
         link.give(CommandId(7), deletion(1));
@@ -85,7 +85,7 @@ fn on_a_busy_machine_an_ssd_has_longer_and_a_stopped_one_is_found_all_the_same()
     let _deadline = Deadline::after(LIMIT);
     let sim = Sim::default();
     let mut link = close(&sim);
-    // The thread is run each 60 ms; answers come after 240 ms.
+    // The thread runs every 60 ms, and answers come after 240 ms.
     for round in 0..50 {
         let at = STOP_AT + round * 300;
         sim.stopped.store(true, Ordering::Relaxed);
@@ -99,7 +99,7 @@ fn on_a_busy_machine_an_ssd_has_longer_and_a_stopped_one_is_found_all_the_same()
     assert!(matches!(lost, News::Lost(_)) && at <= stopped + 2_000, "{stopped} {at}");
 }
 
-/// Answers come after `took` ms, ten times.
+/// Ten answers, each after `took` ms.
 fn answers_after(link: &mut Link, sim: &Sim, begin: u64, took: u64) -> u64 {
     let round = took + 10;
     for at in (0..10).map(|number| begin + number * round) {
@@ -117,7 +117,7 @@ fn an_ssd_whose_answers_took_long_of_late_has_longer_and_not_for_ever() {
     let sim = Sim::default();
     let mut link = close(&sim);
     assert_eq!(first_news(&mut link, 1..STOP_AT), None);
-    // The keep-alive goes out within 100 ms, so answers take 100 to 200 ms and more than the usual patience.
+    // The keep-alive is sent within 100 ms, so answers take 100 to 200 ms and more than the usual patience.
     let mut now = answers_after(&mut link, &sim, STOP_AT, 140);
     now = answers_after(&mut link, &sim, now, 220);
     now = answers_after(&mut link, &sim, now, 340);
@@ -145,6 +145,23 @@ fn an_ssd_that_was_just_connected_with_has_half_a_second() {
     sim.stopped.store(true, Ordering::Relaxed);
     let (at, _) = first_news(&mut link, 1_000..3_000).expect("it is silent");
     assert!((1_490..=1_602).contains(&at), "{at}");
+}
+
+#[test]
+fn a_daemon_that_was_stopped_does_not_lose_an_ssd_that_is_not_watched_closely() {
+    let _deadline = Deadline::after(LIMIT);
+    let sim = Sim::default();
+    let mut link = link(&sim, true);
+    assert_eq!(first_news(&mut link, 1..1_100), None);
+    sim.stopped.store(true, Ordering::Relaxed);
+    link.give(CommandId(7), deletion(1));
+    assert_eq!(first_news(&mut link, 1_100..1_200), None);
+    // Other threads bring the answers in later.
+    assert_eq!(first_news(&mut link, 60_000..60_500), None);
+    sim.stopped.store(false, Ordering::Relaxed);
+    let (answers, told) = attend(&mut link, 60_500);
+    assert!(matches!(&answers[..], [(7, Answer::Done)]) && told.is_empty(), "{answers:?} {told:?}");
+    assert_eq!(first_news(&mut link, 60_501..70_000), None);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a client can hold of the array, and for how long.
+//! How much of the array a client can hold, and for how long.
 
 use super::*;
 use crate::hca::Allowance;
@@ -8,7 +8,7 @@ use crate::hca::Allowance;
 fn a_peer_that_does_not_read_is_sent_a_bounded_amount_and_then_closed() {
     let _deadline = deadline();
     let mut raw = Raw::new(1);
-    // More than the operating system's buffers and the outbox take together.
+    // More than the operating system's buffers and the outbox hold together.
     let pushes = (0..4000).map(|i| raw.push(i, 0, 65536)).collect();
     raw.puppet.seen().on_submit = pushes;
     raw.wire.send(&Frame::Send { conn: 1, capsule: [0; 64] });
@@ -21,14 +21,14 @@ fn a_peer_that_does_not_read_is_sent_a_bounded_amount_and_then_closed() {
     }
     assert!(most <= 4 * limits::OUTBOX_BYTES, "{most} bytes");
     assert!(raw.peer().expect("it is there").held() > 1000, "the others wait without their data");
-    // It reads again before its time is over.
+    // The client reads again before its time is over.
     let before = raw.got.len();
     raw.steps(Span::from_ms(1));
     assert!(raw.got.len() > before + 100 && raw.peer().is_some());
     raw.asked().into_iter().for_each(|tag| raw.wire.send(&done_of(1, tag, vec![])));
     raw.wire.flush();
     // The operating system may take some more bytes at first, and later on a loaded machine. After the longer
-    // time it would be closed because it ends no transfer.
+    // time the connection would close because the client ends no transfer.
     const { assert!(limits::ANSWER.as_ns() >= 3 * limits::STALL.as_ns()) };
     for _ in 0..limits::ANSWER.as_ns() / 1_000_000 - 1000 {
         raw.now = raw.now + Span::from_ms(1);
@@ -41,8 +41,8 @@ fn a_peer_that_does_not_read_is_sent_a_bounded_amount_and_then_closed() {
     assert!(raw.array.transfers.is_empty() && raw.array.conns.is_empty());
 }
 
-/// Responses cannot wait, so they alone take the outbox beyond its limit. The SSD gives them here as fast as
-/// it can; no time passes.
+/// Responses cannot be held back, so only they take the outbox beyond its limit. The SSD gives them as fast
+/// as it can, and no time passes.
 #[test]
 fn a_peer_that_takes_no_responses_is_closed_at_their_bound() {
     let _deadline = deadline();
@@ -79,7 +79,7 @@ fn a_peer_that_ends_no_transfer_is_closed() {
     assert!(raw.array.transfers.is_empty());
 }
 
-/// It holds what the others need for longer than any transfer takes.
+/// The client keeps what others need, for longer than any transfer takes.
 #[test]
 fn a_peer_that_ends_one_transfer_now_and_then_and_keeps_another_is_closed() {
     let _deadline = deadline();
@@ -159,7 +159,7 @@ fn queue_pairs_whose_connects_do_not_end_are_bounded_and_given_back() {
     raw.sends(&[connect(most + 1), Frame::Close { conn: 2 }, connect(2), connect(most + 2)]);
     let tail = [refused(most + 1, 0), refused(2, 0), refused(most + 2, cm_reject::NO_RESOURCES)];
     assert_eq!(raw.got[raw.got.len() - 3..], tail);
-    // The late ones are closed; the one that had its response stays.
+    // The late connections are closed; the one that got its response stays.
     raw.steps(Span::from_ms(120));
     assert_eq!(raw.array.conns.iter().count(), 1);
     raw.sends(&[connect(5000)]);
@@ -255,7 +255,7 @@ fn frames_of_no_use_leave_a_turn_to_other_streams() {
         turns += 1;
         assert!(turns < 1_000_000, "the command arrives");
     }
-    // Without a bound all of them would be taken in the turn in which they arrived.
+    // Without a bound all of them would be handled in the turn in which they arrived.
     assert!(turns >= JUNK / 16, "{turns} turns");
 }
 
@@ -295,8 +295,8 @@ fn a_client_whose_commands_are_refused_has_short_turns_and_another_has_long_ones
     assert!(first <= 4 && trusted >= 64 && refused <= 4, "{first}, {trusted}, {refused}");
 }
 
-/// A host may have thousands of queues, which end with its admin queue, and hosts that prove nothing end
-/// together. Each close within the one before took some hundred bytes of stack.
+/// A host may have thousands of queues, which end with its admin queue. Hosts that prove nothing end
+/// together. If each close ran within the previous one, each would take some hundred bytes of stack.
 #[test]
 fn an_ssd_that_closes_thousands_of_queues_at_once_takes_no_more_stack_than_for_one() {
     let _deadline = deadline();

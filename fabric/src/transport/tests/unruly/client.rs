@@ -22,7 +22,7 @@ fn with_a_liar() -> (Two, Wire, u32) {
     (two, liar, conn.0)
 }
 
-/// What the client answers to these frames, one answer each.
+/// The client's answers to these frames, one for each.
 fn answers(two: &mut Two, liar: &mut Wire, frames: &[Frame]) -> Vec<Frame> {
     frames.iter().for_each(|frame| liar.send(frame));
     let mut got = Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Numbered slots for things in flight: commands and transfers.
+//! Numbered slots for commands and transfers in flight.
 //!
 //! A number is an index and the age of the slot. So an answer that comes twice or too late finds no value,
 //! and never another one. Slots are reused: after warm-up nothing is allocated.
@@ -31,17 +31,17 @@ impl<T> Slab<T> {
         Self { slots: Vec::new(), free: Vec::new(), mark: 0 }
     }
 
-    /// A pool whose numbers are not those of one made by [`Self::new`].
+    /// A pool whose numbers differ from those of [`Self::new`].
     pub(crate) fn marked() -> Self {
         Self { mark: MARK, ..Self::new() }
     }
 
-    /// A pool whose numbers are those of neither.
+    /// A pool whose numbers differ from those of both others.
     pub(crate) fn marked_otherwise() -> Self {
         Self { mark: OTHER_MARK, ..Self::new() }
     }
 
-    /// How many live values there are.
+    /// Number of live values.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -81,7 +81,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// All live values, by a scan.
+    /// All live values. This scans the pool.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
     }

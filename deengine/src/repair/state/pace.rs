@@ -17,19 +17,19 @@ const QUIET: Span = Span::from_ms(2);
 const LEAST: Span = Span::from_ns(500);
 
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(in crate::repair) struct Pace {
     /// Percent of the SSD that repairs take while clients use it.
-    pub(super) share: u8,
+    pub(in crate::repair) share: u8,
     /// Number of commands of clients at the last look.
     seen: u64,
     used_until: Time,
-    /// End of the last turn that was given.
+    /// End of the last turn.
     turn_ends: Time,
 }
 
-/// What a repair does with pages.
+/// Kinds of work of a repair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
+pub(in crate::repair) enum Work {
     Read,
     Write,
 }
@@ -41,8 +41,8 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// When work on so many pages of this cost may have ended, if clients have sent so many commands by now.
-    pub(super) fn turn(&mut self, now: Time, commands: u64, cost: Span, pages: usize) -> Time {
+    /// Earliest end of work on this many pages of this cost, if clients have sent `commands` so far.
+    pub(in crate::repair) fn turn(&mut self, now: Time, commands: u64, cost: Span, pages: usize) -> Time {
         if commands != self.seen {
             (self.seen, self.used_until) = (commands, now + QUIET);
         }

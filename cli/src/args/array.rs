@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How to find a running array, and how to prove who calls.
+
+use super::DEFAULT_ARRAY;
+use clap::Args;
+use std::path::PathBuf;
+
+/// How to find a running array.
+#[derive(Clone, Debug, Args)]
+pub struct ArrayArgs {
+    /// Address of the array's daemon
+    #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS", env = "GNSTOR_ARRAY")]
+    pub array: String,
+    /// How to prove who calls.
+    #[command(flatten)]
+    pub credentials: CredentialArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// How a caller and the daemon prove their names.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Credentials")]
+pub struct CredentialArgs {
+    /// CA of the daemon's certificate (PEM): the array is reached by TLS
+    #[arg(long, value_name = "CA", env = "GNSTOR_TLS_CA")]
+    pub tls_ca: Option<PathBuf>,
+    /// Certificate of the caller (PEM)
+    #[arg(long, value_name = "CERT", env = "GNSTOR_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+    /// Key of the caller's certificate (PEM)
+    #[arg(long, value_name = "KEY", env = "GNSTOR_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// File with the caller's token
+    #[arg(long, value_name = "FILE", env = "GNSTOR_TOKEN_FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+impl ArrayArgs {
+    /// The files that the caller is proven with.
+    pub fn credentials(&self) -> libgnstor::Credentials {
+        let CredentialArgs { tls_ca, tls_cert, tls_key, token_file } = self.credentials.clone();
+        libgnstor::Credentials { tls_ca, tls_cert, tls_key, token_file }
+    }
+
+    /// A connection to the array's daemon.
+    ///
+    /// # Errors
+    /// As [`libgnstor::Manager::connect`].
+    pub fn manager(&self) -> Result<libgnstor::Manager, libgnstor::Error> {
+        libgnstor::Manager::connect_with(&self.array, "gnstor volume", &self.credentials())
+    }
+}

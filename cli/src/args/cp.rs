@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `gnstor cp`.
+
+use super::ArrayArgs;
+use clap::Args;
+use gnstor_console::words::{DeviceArg, parse_size, parse_time};
+use std::time::Duration;
+
+/// `gnstor cp`.
+#[derive(Clone, Debug, Args)]
+pub struct CpArgs {
+    /// A file, a block device, - for standard input, or gn://VOLUME
+    pub from: String,
+    /// gn://VOLUME, a file, a device, or - for standard output
+    pub to: String,
+    /// Bytes to copy [default: all; out of a volume, the size that was copied in, else the whole volume]
+    #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+    pub size: Option<u64>,
+    /// Copies of every block of the volume [default: as before, else 2, or 1 with one SSD]
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
+    pub replicas: u32,
+    /// Copy out what is there, unchecked: of a copy that was interrupted, or whose sum is wrong
+    #[arg(long)]
+    pub partial: bool,
+    /// Where device code runs
+    #[arg(long, value_enum, default_value = "auto")]
+    pub device: DeviceArg,
+    /// Deadline of one I/O: an array that stands still, or starts again, is waited for so long (1s to 1h).
+    /// Others can write a volume whose copy was killed after one and a half times as long
+    #[arg(long, default_value = "30s", value_parser = parse_io_timeout, value_name = "TIME")]
+    pub io_timeout: Duration,
+    /// The array.
+    #[command(flatten)]
+    pub array: ArrayArgs,
+}
+
+/// A deadline of I/Os: 1 s to 1 h.
+fn parse_io_timeout(text: &str) -> Result<Duration, String> {
+    let time = parse_time(text)?;
+    let limits = Duration::from_secs(1)..=Duration::from_secs(3600);
+    if limits.contains(&time) { Ok(time) } else { Err("it must be 1s to 1h".into()) }
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! When the journal is flushed, and for how long the medium has not taken what it was given.
+
+use crate::durability::MEDIUM_PAUSE;
+use crate::types::NotDurable;
+use gnstor_base::time::{Span, Time};
+use gnstor_durable::{DurableError, Seq};
+
+/// Writes that find no room are refused when the disk has been full for so long.
+const REFUSED_AFTER: Span = Span::from_ms(2_000);
+/// A flush is polled again after this share of the time that it has taken so far.
+const FLUSH_SHARE: u64 = 8;
+/// Longest pause before a flush is polled again.
+const LONGEST_PAUSE: Span = Span::from_ms(1);
+/// Pause before a journal that could not be written is tried again.
+const RETRY_PAUSE: Span = Span::from_ms(1);
+
+/// Flushes of the journal, and their failures.
+#[derive(Debug, Default)]
+pub(crate) struct Flushing {
+    /// A caller waits for this transaction to be durable.
+    wanted: Seq,
+    /// When the flush on its way began.
+    since: Time,
+    /// The journal could not be written: when it is tried again.
+    retry_at: Option<Time>,
+    /// Since when no journal page could be written.
+    failing_since: Option<Time>,
+    /// Since when a program waits for room on the disk.
+    held_since: Option<Time>,
+}
+
+impl Flushing {
+    /// A caller waits for this transaction to be durable.
+    pub(crate) fn want(&mut self, seq: Seq) {
+        self.wanted = self.wanted.max(seq);
+    }
+
+    /// The newest transaction that a caller waits for.
+    pub(crate) fn wanted(&self) -> Seq {
+        self.wanted
+    }
+
+    /// Whether a flush may begin. Time zero is that of a restore, which has no clock.
+    pub(crate) fn may_begin(&self, now: Time) -> bool {
+        !self.retry_at.is_some_and(|retry| now < retry && now > Time::ZERO)
+    }
+
+    pub(crate) fn begins(&mut self, now: Time) {
+        self.since = now;
+    }
+
+    /// Pause before the flush on its way is polled again.
+    pub(crate) fn pause(&self, now: Time) -> Span {
+        let share = now.since(self.since).as_ns() / FLUSH_SHARE;
+        Span::from_ns(share.clamp(MEDIUM_PAUSE.as_ns(), LONGEST_PAUSE.as_ns()))
+    }
+
+    /// Notes how a flush got on: whether transactions became durable, and whether it failed. After an error
+    /// it is tried again, and callers go on waiting.
+    pub(crate) fn note(&mut self, now: Time, got_on: bool, result: Result<(), DurableError>) {
+        if got_on {
+            (self.retry_at, self.failing_since) = (None, None);
+        }
+        if let Err(error) = result {
+            self.failing_since = self.failing_since.or(Some(now));
+            if self.retry_at.is_none() {
+                tracing::error!("the journal cannot be written: {error}");
+            }
+            self.retry_at = Some(now + RETRY_PAUSE);
+        }
+    }
+
+    /// Notes whether programs wait for room on a full disk.
+    pub(crate) fn note_held(&mut self, now: Time, is_held: bool) {
+        self.held_since = if is_held { self.held_since.or(Some(now)) } else { None };
+    }
+
+    /// Whether a program waits for room on the disk.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held_since.is_some()
+    }
+
+    /// Whether a program has waited for room so long that writes are refused.
+    pub(crate) fn is_held_long(&self, now: Time) -> bool {
+        is_long(self.held_since, now)
+    }
+
+    /// Why a caller waits in vain for room or durability.
+    pub(crate) fn gives_up(&self, now: Time) -> Option<NotDurable> {
+        match (self.is_held_long(now), is_long(self.failing_since, now)) {
+            (true, _) => Some(NotDurable::Full),
+            (false, true) => Some(NotDurable::Failing),
+            (false, false) => None,
+        }
+    }
+}
+
+fn is_long(since: Option<Time>, now: Time) -> bool {
+    since.is_some_and(|since| now.since(since) >= REFUSED_AFTER)
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rounds of asking for the serving lease, and the names of their questions ([`crate::admin`]: `asker.rs`).
+
+use crate::commands::scratch::Buffer;
+use gnstor_base::controller::AskId;
+use gnstor_base::time::{Span, Time};
+use gnstor_fleet::lease::{Asking, LeaseAsk, Timing};
+use gnstor_fleet::opening::Stage;
+use gnstor_fleet::set::SsdSet;
+use gnstor_fleet::{Incarnation, Opening, SsdId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// How often it asks.
+pub(in crate::admin) const EVERY: Span = Span::from_ms(100);
+/// The lease, in ns.
+const TIMING: Timing =
+    Timing { lease: Timing::DEFAULT_MS.lease * 1_000_000, drift: Timing::DEFAULT_MS.drift * 1_000_000 };
+/// Rounds whose leases may still run.
+const ROUNDS: usize = 3;
+const _: () = assert!(Timing::DEFAULT_MS.lease == 300 && ROUNDS == 3, "a round each 100 ms");
+/// Questions to one voter without an answer.
+pub(in crate::admin) const UNANSWERED: usize = 4;
+/// The top bit of a name is for questions of a repair.
+const ROUND_MASK: u32 = 0x7F_FFFF;
+
+/// State of this SSD's questions for its lease.
+#[derive(Debug, Default)]
+pub(in crate::admin) struct Asker {
+    /// The content that asks; `None`: the map names no voters.
+    pub(in crate::admin) asks_as: Option<Incarnation>,
+    /// Rounds by their numbers, the newest last.
+    pub(in crate::admin) rounds: VecDeque<(u32, Asking)>,
+    last: u32,
+    pub(in crate::admin) next_at: Time,
+    /// Whether it asks with a number of openings of this start.
+    pub(in crate::admin) stage: Stage,
+    /// Questions without an answer.
+    pub(in crate::admin) open: BTreeMap<AskId, Buffer>,
+}
+
+impl Asker {
+    /// A round begins; its number.
+    pub(in crate::admin) fn begin(&mut self, now: Time, ask: LeaseAsk) -> u32 {
+        self.last = (self.last + 1) & ROUND_MASK;
+        if self.rounds.len() == ROUNDS {
+            self.rounds.pop_front();
+        }
+        self.rounds.push_back((self.last, Asking::new(ask, now.as_ns())));
+        self.next_at = now + EVERY;
+        self.last
+    }
+
+    /// A voter said yes in this round; until when the SSD may serve, where that is a majority.
+    pub(in crate::admin) fn said_yes(&mut self, round: u32, voter: SsdId, voters: SsdSet) -> Option<Time> {
+        let incarnation = self.asks_as?;
+        let (_, asking) = self.rounds.iter_mut().find(|(number, _)| *number == round)?;
+        asking.said_yes(voter);
+        asking.lease(voters, incarnation, TIMING).map(|lease| Time::from_ns(lease.until))
+    }
+
+    /// Its number of openings could not be raised: a majority is asked once more.
+    pub(in crate::admin) fn is_not_raised(&mut self) {
+        self.stage = Stage::Proves;
+    }
+
+    /// Whether this round asked with this number of openings.
+    pub(in crate::admin) fn asked_with(&self, round: u32, opening: Opening) -> bool {
+        let is_it = |(number, asking): &(u32, Asking)| (*number, asking.ask.opening) == (round, opening);
+        self.rounds.iter().any(is_it)
+    }
+
+    pub(in crate::admin) fn unanswered(&self, voter: SsdId) -> usize {
+        self.open.keys().filter(|ask| voter_of(**ask) == voter).count()
+    }
+}
+
+pub(in crate::admin) fn name(round: u32, voter: SsdId) -> AskId {
+    AskId(round << 8 | u32::from(voter) & 0xFF)
+}
+
+pub(in crate::admin) fn round_of(ask: AskId) -> u32 {
+    ask.0 >> 8
+}
+
+pub(in crate::admin) fn voter_of(ask: AskId) -> SsdId {
+    u16::from(ask.0.to_le_bytes()[0])
+}

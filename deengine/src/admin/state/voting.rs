@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! State of a voter.
+
+use gnstor_fleet::known::Known;
+use gnstor_fleet::voter::Held;
+use std::sync::Arc;
+
+/// State of a voter that is not in its metadata.
+#[derive(Debug, Default)]
+pub(in crate::admin) struct Voting {
+    /// The last map that was held, and its bytes.
+    pub(in crate::admin) held: Option<(Held<Known>, Arc<[u8]>)>,
+    /// What it has promised or holds could not be read: it votes no more.
+    pub(in crate::admin) forgot: bool,
+    /// It cannot ask the others for its lease.
+    pub(in crate::admin) is_mute: bool,
+}
+
+/// A map that the voter is about to hold.
+#[derive(Debug)]
+pub(in crate::admin) struct ToHold {
+    pub(in crate::admin) held: Held<Known>,
+    pub(in crate::admin) bytes: Vec<u8>,
+}

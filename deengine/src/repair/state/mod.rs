@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an SSD repairs: its walks, their windows and questions, and the scrub. The rest of the room works on
+//! it; this module uses nothing above `commands`, so the SSD can hold it.
+
+mod pace;
+mod scrub;
+
+pub(in crate::repair) use pace::{Pace, Work};
+pub(in crate::repair) use scrub::{Range, Scrub, Wrong};
+
+use crate::commands::scratch::Buffer;
+use gnstor_base::controller::AskId;
+use gnstor_base::time::Time;
+use gnstor_durable::Seq;
+use gnstor_proto::pull::PeerRead;
+use gnstor_proto::slba::Vid;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Times that a block is asked for that the other SSD cannot read.
+const TRIES: u32 = 3;
+
+/// Which walk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(in crate::repair) enum Name {
+    Fill,
+    Settle(Vid),
+    Scrub,
+}
+
+/// Blocks of one volume that are compared with one SSD's.
+#[derive(Debug)]
+pub(in crate::repair) struct Window {
+    pub(in crate::repair) vid: Vid,
+    pub(in crate::repair) generation: u32,
+    pub(in crate::repair) first: u32,
+    pub(in crate::repair) blocks: u32,
+    /// Index of the SSD that is asked.
+    pub(in crate::repair) peer: u16,
+    /// Whether its digests have come.
+    pub(in crate::repair) is_digested: bool,
+    /// First block and number of blocks of the parts whose digests differ: their rows are to be compared.
+    pub(in crate::repair) to_list: VecDeque<(u32, u32)>,
+    /// Blocks whose data is to be fetched, ascending.
+    pub(in crate::repair) pull: VecDeque<u32>,
+    pub(in crate::repair) ask: Option<AskId>,
+    pub(in crate::repair) retry_at: Time,
+    /// The SSD did not answer, or refused.
+    pub(in crate::repair) waits: bool,
+    /// A block that the SSD could not read, and how often it was asked for.
+    pub(in crate::repair) tried: (u32, u32),
+}
+
+impl Window {
+    /// Notes that the SSD could not read a block once more. Returns whether it was the last try.
+    pub(in crate::repair) fn gives_up(&mut self, block: u32) -> bool {
+        let before = if self.tried.0 == block { self.tried.1 } else { 0 };
+        self.tried = (block, before + 1);
+        before + 1 >= TRIES
+    }
+
+    pub(in crate::repair) fn is_done(&self) -> bool {
+        self.is_digested && self.to_list.is_empty() && self.pull.is_empty() && self.ask.is_none()
+    }
+}
+
+/// One walk over the blocks of all volumes, or of one.
+#[derive(Debug)]
+pub(in crate::repair) struct Walk {
+    /// Volume and block to go on with; `None`: all have their windows.
+    pub(in crate::repair) next: Option<(Vid, u64)>,
+    pub(in crate::repair) windows: Vec<Window>,
+    /// Ranges that were under way when a newer map came: another SSD may decide there now.
+    pub(in crate::repair) again: Vec<(Vid, u64)>,
+    /// Blocks of the volumes whose windows have begun.
+    pub(in crate::repair) walked: u64,
+    pub(in crate::repair) pulled: u64,
+    /// Blocks among the pulled ones that the other SSD could not read.
+    pub(in crate::repair) unreadable: u64,
+    /// The last transaction that the walk made.
+    pub(in crate::repair) last: Seq,
+    pub(in crate::repair) is_durable: bool,
+    /// State of the volume's entry that a settle is for.
+    pub(in crate::repair) serial: u64,
+}
+
+impl Walk {
+    pub(in crate::repair) fn from(vid: Vid, serial: u64) -> Self {
+        let (windows, again, next) = (Vec::new(), Vec::new(), Some((vid, 0)));
+        let (walked, pulled, unreadable, last, is_durable) = (0, 0, 0, 0, false);
+        Self { next, windows, again, walked, pulled, unreadable, last, is_durable, serial }
+    }
+
+    pub(in crate::repair) fn is_over(&self) -> bool {
+        self.has_compared_all() && self.is_durable
+    }
+
+    pub(in crate::repair) fn has_compared_all(&self) -> bool {
+        self.next.is_none() && self.windows.is_empty() && self.again.is_empty()
+    }
+
+    /// Begins anew what is under way, in all volumes or in one. Answers that are on their way count no more.
+    pub(in crate::repair) fn restart_windows(&mut self, of: Option<Vid>) {
+        let ended = self.windows.extract_if(.., |window| of.is_none_or(|vid| window.vid == vid));
+        self.again.extend(ended.map(|window| (window.vid, window.first.into())));
+        self.again.sort_unstable();
+        self.again.dedup();
+    }
+
+    pub(in crate::repair) fn waits_for(&self) -> Option<u16> {
+        self.windows.iter().find(|window| window.waits).map(|window| window.peer)
+    }
+}
+
+/// A question under way.
+#[derive(Debug)]
+pub(in crate::repair) struct Open {
+    pub(in crate::repair) name: Name,
+    pub(in crate::repair) read: PeerRead,
+    pub(in crate::repair) buffer: Buffer,
+    pub(in crate::repair) until: Time,
+}
+
+/// What this SSD repairs.
+#[derive(Debug, Default)]
+pub(crate) struct Repair {
+    /// Groups and places that it fills.
+    pub(in crate::repair) places: Vec<(u32, usize)>,
+    pub(in crate::repair) walks: BTreeMap<Name, Walk>,
+    pub(in crate::repair) open: BTreeMap<AskId, Open>,
+    pub(in crate::repair) last: u32,
+    pub(in crate::repair) scrub: Scrub,
+    pub(in crate::repair) pace: Pace,
+    /// The daemon of this term wants no fill to go on.
+    pub(in crate::repair) paused_in: Option<u64>,
+}
