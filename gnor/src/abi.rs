@@ -159,8 +159,9 @@ pub struct VolumeAbi {
 }
 
 /// The word of a volume that says which map is in use: its epoch, and which of the two tables has its places.
-pub fn map_word(epoch: u32, table: bool) -> u64 {
-    u64::from(epoch) | u64::from(table) << 32
+/// `comes_in`: an SSD comes in for another one somewhere.
+pub fn map_word(epoch: u32, table: bool, comes_in: bool) -> u64 {
+    u64::from(epoch) | u64::from(table) << 32 | u64::from(comes_in) << 48
 }
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   places   | table 0: groups x width | table 1 |      the word of each open volume: epoch | its table
+//!            | who comes in: groups    | table 1 |
 //!
 //!   take:  fill the table that no word names --> store the word of each volume --> the map is in use
 //! ```
@@ -17,7 +18,7 @@ use gnstor_fabric::device::{Device, DeviceMem};
 use gnstor_gnor::abi::{VolumeAbi, map_word};
 use gnstor_gnor::session::{Follower, Taken};
 use gnstor_proto::grpc;
-use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::map3::{Incoming3, State3};
 use gnstor_proto::placement::{AnyMap, Rows};
 use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
@@ -65,10 +66,9 @@ impl Drop for Call<'_> {
 
 impl Maps {
     pub(crate) fn new(rpc: Arc<Rpc>, device: &Arc<Device>, map: AnyMap) -> Result<Self, Error> {
-        check_places(&map)?;
-        let table = bytes_of(&map);
-        let places = device.alloc(2 * table.len())?;
-        places.write(0, &table)?;
+        let (table, comers) = (bytes_of(&map), comers_of(&map));
+        let places = device.alloc(2 * (table.len() + comers.len()))?;
+        write_table(&places, false, &table, &comers)?;
         let inner = Inner {
             map: Arc::new(map),
             table: false,
@@ -100,7 +100,7 @@ impl Maps {
         let mut inner = self.lock();
         let volume = VolumeAbi {
             places_addr: self.places.address(),
-            map: map_word(inner.map.wire_epoch(), inner.table),
+            map: map_word(inner.map.wire_epoch(), inner.table, has_comers(&inner.map)),
             groups: inner.map.groups(),
             width: u32::try_from(inner.map.width()).expect("at most four"),
             ..volume
@@ -134,11 +134,9 @@ impl Maps {
         if inner.calls[usize::from(next)] > 0 {
             return Ok(Taken::Nothing);
         }
-        // This is ordered after the stores of the words that left this table, and before the stores that lead
-        // to it.
-        let table = bytes_of(&map);
-        self.places.write(if next { table.len() } else { 0 }, &table)?;
-        let word = map_word(map.wire_epoch(), next);
+        // Behind the stores of the words that left this table, and before the ones that lead to it.
+        write_table(&self.places, next, &bytes_of(&map), &comers_of(&map))?;
+        let word = map_word(map.wire_epoch(), next, has_comers(&map));
         for volume in inner.volumes.values() {
             volume.publish(offset_of!(VolumeAbi, map), word)?;
         }
@@ -199,20 +197,29 @@ fn check_next(known: &AnyMap, next: &AnyMap) -> Result<(), Error> {
     if known.count() != next.count() {
         return wrong(&format!("it has {} SSDs, and the map before {}", next.count(), known.count()));
     }
-    check_places(next)
+    Ok(())
 }
 
-/// The device table contains only places. It has no incoming SSD, so a write would miss an SSD that fills to
-/// take over a place.
-pub(crate) fn check_places(map: &AnyMap) -> Result<(), Error> {
-    match (0..map.groups()).find_map(|group| map.incoming(group)) {
-        None => Ok(()),
-        Some(incoming) => Err(Error::Protocol(format!(
-            "SSD {} is taking over the places of another one, and this version cannot write meanwhile: \
-             connect when that has ended (gnstor status)",
-            incoming.ssd
-        ))),
-    }
+/// Some SSD comes in for another one: each part of a write goes to one SSD more, where its group has one.
+fn has_comers(map: &AnyMap) -> bool {
+    (0..map.groups()).any(|group| map.incoming(group).is_some())
+}
+
+/// The SSD that comes in for a place of each group, as device code reads it.
+fn comers_of(map: &AnyMap) -> Vec<u8> {
+    let word = |incoming: Option<Incoming3>| match incoming {
+        Some(incoming) => incoming.ssd | u16::from(incoming.place) << 8,
+        None => u16::MAX,
+    };
+    (0..map.groups()).flat_map(|group| word(map.incoming(group)).to_le_bytes()).collect()
+}
+
+/// Fills one of the two tables.
+fn write_table(places: &DeviceMem, second: bool, table: &[u8], comers: &[u8]) -> Result<(), Error> {
+    let at = |bytes: &[u8]| if second { bytes.len() } else { 0 };
+    places.write(at(table), table)?;
+    places.write(2 * table.len() + at(comers), comers)?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status};
 
-/// Clients of this version go by a map in which an SSD comes in for another one.
+/// An SSD can be drained. Off until a drain of SSD processes beside clients has been tested.
 const CLIENTS_FOLLOW_DRAINS: bool = false;
 
 #[tonic::async_trait]
@@ -101,8 +101,8 @@ impl Fleet for Service {
     async fn drain(&self, call: tonic::Request<DrainRequest>) -> Answered<DrainResponse> {
         if !CLIENTS_FOLLOW_DRAINS {
             return Err(Status::failed_precondition(
-                "no SSD can be drained: drain needs clients that follow it, and those of this version do not; \
-                 remove the SSD (gnstor fleet remove)",
+                "no SSD can be drained by this version: drain needs clients that write to one SSD more, which is \
+                 not tested as a whole yet; remove the SSD (gnstor fleet remove)",
             ));
         }
         match self.ask("Drain", call, |m| Ok(Request::Drain { ssd: index(m.ssd)? })).await? {

@@ -125,7 +125,7 @@ impl Run {
         {
             self.run_for(ms);
             let fleet = self.bench.core.fleet();
-            let is_kept = |ssd: &&SsdView| matches!(ssd.state, State3::Out | State3::Absent);
+            let is_kept = |ssd: &&SsdView| ssd.leaves || matches!(ssd.state, State3::Out | State3::Absent);
             let kept = fleet.iter().flat_map(|f| &f.ssds).filter(is_kept);
             for ssd in kept.map(|ssd| ssd.index).collect::<Vec<_>>() {
                 self.given_up.insert(ssd);
@@ -265,7 +265,8 @@ impl Run {
                 self.given_up.insert(ssd);
                 self.send(Request::Resume { ssd, lose_data });
             }
-            Step::Lossy { .. } | Step::Reboot { .. } | Step::Swap { .. } => {}
+            Step::Drain { ssd } if self.votes => self.send(Request::Drain { ssd }),
+            Step::Lossy { .. } | Step::Reboot { .. } | Step::Swap { .. } | Step::Drain { .. } => {}
             Step::Replace { .. } | Step::Resume { .. } => {}
             Step::Restart => self.restart(),
         }

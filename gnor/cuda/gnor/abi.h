@@ -138,10 +138,13 @@ enum : gn_u32 { CQ_LOCKED = 1 };
 struct volume {
   gn_u64 factor;
   gn_u64 capacity_blocks;
-  gn_u64 places_addr;    // u16[2][groups * width]: two tables of the fleet map, one is in use
+  // u16[2][groups * width]: two tables of the fleet map, one is in use. Behind them u16[2][groups], for each
+  // table: the SSD that comes in for a place of the group | that place << 8, or PLACE_NONE
+  gn_u64 places_addr;
   gn_u64 next_sequence;  // of the writer, counted up by atomics
-  // the map in use: its epoch | number of its table << 32. One word, so that both belong together. The host
-  // may change it while kernels run, after it has filled the other table (docs/decisions/0053)
+  // the map in use: its epoch | number of its table << 32 | whether an SSD comes in somewhere << 48. One
+  // word, so that they belong together. The host may change it while kernels run, behind the other table
+  // (docs/decisions/0053)
   gn_u64 map;
   gn_u32 groups;
   gn_u32 width;

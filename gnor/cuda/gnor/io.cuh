@@ -66,13 +66,18 @@ GN_DEV gn_u32 idle_place(const channel& c, const volume& v, gn_u32 table, gn_u32
   return (int)(load_of<S>(c, one) - load_of<S>(c, other)) > SAME_LOAD ? other : one;
 }
 
+// Where a write of replica `k` goes. Behind the replicas is the SSD that comes in for one of them.
+GN_DEV gn_u32 next_write_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32 k) {
+  return k < v.replicas ? write_place(v, table, vba, k) : incoming_place(v, table, vba);
+}
+
 // Destination of a request's next command, and whether that queue pair is broken. For a read it is one that
 // works, if there is one.
 template <class S, class X>
 GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 table, gn_u32 vba, gn_u32 hint,
                        gn_u32& error, bool& elsewhere) {
   gn_u32 ssd = opcode_of(x) == IO_FLUSH   ? vba
-               : opcode_of(x) == IO_WRITE ? write_place(v, table, vba, x.attempt)
+               : opcode_of(x) == IO_WRITE ? next_write_place(v, table, vba, x.attempt & REPLICA_MASK)
                : x.attempt == 0           ? idle_place<S>(c, v, table, vba, hint)
                                           : read_place(v, table, vba, x.attempt, hint);
   error = queue_error<S>(c, ssd);
@@ -116,7 +121,7 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   // A write's commands belong to one map. The table is read after the word that names it (this pairs with the
   // order of the host's stores). A read with a half-old row is refused, and tried again.
   gn_u64 map = write ? mem::ld_acquire_sys(&v.map) : 0;
-  gn_u32 table = write ? (gn_u32)(map >> 32) : table_of(v);
+  gn_u32 table = write ? (gn_u32)(map >> 32) & 0xffffu : table_of(v);
   if (wants) ssd = io_place<S>(c, v, x, table, vba, hint, error, elsewhere);
   bool sends = wants && ssd != PLACE_NONE && !error;
   bool begins = wants && x.head == IO_NONE, starts = write && x.sent == 0 && x.attempt == 0;
@@ -157,12 +162,13 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   }
   if (!write) {
     x.sent += n;
-  } else if (x.attempt + 1 == v.replicas) {
-    x.sent += n;
-    x.attempt = 0;
-  } else {
-    x.attempt += 1;
+    return;
   }
+  // Each part goes to as many SSDs as the map says by which the request began, so that they can be counted.
+  gn_u32 more = starts ? (gn_u32)(map >> 48) : x.attempt >> COMES_IN_SHIFT;
+  gn_u32 next = (x.attempt & REPLICA_MASK) + 1;
+  if (next == v.replicas + more) x.sent += n, next = 0;
+  x.attempt = more << COMES_IN_SHIFT | next;
 }
 
 // Sends what the lanes of `mask` have staged.

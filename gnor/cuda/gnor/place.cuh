@@ -21,15 +21,19 @@ constexpr gn_u32 STRIPE_SHIFT = 5;
 // Epoch and number of the table in use, as the host stored them last or shortly before. These are two reads,
 // so they may belong to two maps.
 GN_DEV gn_u32 epoch_of(const volume& v) { return mem::ld_relaxed_cta((const gn_u32*)&v.map); }
-GN_DEV gn_u32 table_of(const volume& v) { return mem::ld_relaxed_cta((const gn_u32*)&v.map + 1); }
+GN_DEV gn_u32 table_of(const volume& v) { return mem::ld_relaxed_cta((const gn_u16*)&v.map + 2); }
 
-// The row of the block's placement group in this table.
-GN_DEV const gn_u16* row_of(const volume& v, gn_u32 table, gn_u32 vba) {
+// Placement group of a block.
+GN_DEV gn_u32 group_of(const volume& v, gn_u32 vba) {
   gn_u32 chunk = vba >> v.chunk_shift;
   gn_u64 key = (gn_u64)v.vid << 32 | chunk >> STRIPE_SHIFT;
   gn_u32 stripe = (gn_u32)mix64(v.factor ^ mix64(key));
-  gn_u32 group = (stripe << STRIPE_SHIFT | (chunk & ((1u << STRIPE_SHIFT) - 1))) & (v.groups - 1);
-  return (const gn_u16*)v.places_addr + (gn_u64)(group + table * v.groups) * v.width;
+  return (stripe << STRIPE_SHIFT | (chunk & ((1u << STRIPE_SHIFT) - 1))) & (v.groups - 1);
+}
+
+// The row of the block's placement group in this table.
+GN_DEV const gn_u16* row_of(const volume& v, gn_u32 table, gn_u32 vba) {
+  return (const gn_u16*)v.places_addr + (gn_u64)(group_of(v, vba) + table * v.groups) * v.width;
 }
 
 // A place for a read. It needs no order, because the SSD judges the command. (ThreadSanitizer is told that
@@ -48,6 +52,14 @@ GN_DEV gn_u32 place_at(const gn_u16* place) {
 GN_DEV gn_u32 write_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32 k) {
   gn_u32 place = mem::ld_acquire_sys(row_of(v, table, vba) + k);
   return place == PLACE_NONE ? (gn_u32)PLACE_NONE : place & ~(gn_u32)PLACE_FILLING;
+}
+
+// The SSD that fills to take over one of the block's replicas: it gets each write, too (docs/drain.md). Its
+// load is ordered as that of `write_place`. PLACE_NONE names a place that no volume has.
+GN_DEV gn_u32 incoming_place(const volume& v, gn_u32 table, gn_u32 vba) {
+  const gn_u16* first = (const gn_u16*)v.places_addr + 2ull * v.groups * v.width;
+  gn_u32 comes_in = mem::ld_acquire_sys(first + (group_of(v, vba) + table * v.groups));
+  return comes_in >> 8 < v.replicas ? comes_in & 0xffu : (gn_u32)PLACE_NONE;
 }
 
 // Whether any replica of the block has an SSD. A write without one fails.

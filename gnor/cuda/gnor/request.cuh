@@ -14,7 +14,7 @@ enum : gn_u32 {
   FLAG_PINNED = 2,  // of a read: from the replica that `attempt` names or not at all
   FLAG_ONCE = 4,    // the request does not wait for another map: it fails with the refusal
 };
-enum : gn_u32 { IO_NONE = NO_SLOT & 0xffu, WAITS = 15 };
+enum : gn_u32 { IO_NONE = NO_SLOT & 0xffu, WAITS = 15, COMES_IN_SHIFT = 3, REPLICA_MASK = 7 };
 static_assert((gn_u32)SLOTS < (gn_u32)IO_NONE && MAX_SSDS <= 64 && GN_MAX_BLOCKS < 65536, "the fields of io");
 enum : int { SAME_LOAD = 4 };  // commands
 // the controllers' MDTS: 1 MiB
@@ -38,8 +38,9 @@ struct io {
   gn_u32 blocks : 16;
   gn_u32 sent : 16;    // blocks whose commands are all staged
   gn_u32 queued : 1;   // it waits for its first slot, and has a ticket
-  // for a read: 0 = any replica, k = the k-th serving one. For a write: the next replica of the part at
-  // `sent`. WAITS: the request was refused because of its map, and starts over with another one
+  // of a read: 0 = any replica, k = the k-th serving one. Of a write: the next replica of the part at `sent`.
+  // Its top bit: each part goes to one SSD more, that comes in. The map by which the request began says so.
+  // WAITS: it was refused because of its map, and starts over with another one
   gn_u32 attempt : 4;
   gn_u32 opcode : 2;
   gn_u32 flags : 3;
@@ -117,7 +118,8 @@ GN_DEV gn_u32 io_parts(const volume& v, const X& x, gn_u32 n) {
 template <class X>
 GN_DEV gn_u32 io_issued(const volume& v, const X& x) {
   gn_u32 parts = io_parts(v, x, x.sent);
-  return opcode_of(x) == IO_WRITE ? parts * v.replicas + x.attempt : parts;
+  gn_u32 each = v.replicas + (x.attempt >> COMES_IN_SHIFT);
+  return opcode_of(x) == IO_WRITE ? parts * each + (x.attempt & REPLICA_MASK) : parts;
 }
 
 // Blocks of the command at `sent`.

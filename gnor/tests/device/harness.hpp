@@ -54,6 +54,7 @@ struct Config {
   gn_u32 maps = 1;
   // what the host must not do: fill the table in use; name a table before it is filled
   bool fills_in_use = false, word_first = false;
+  bool comes_in = false;   // in some maps an SSD comes in for another one
   unsigned clock_shift = 0;          // of a host step in ns
   unsigned preempt = 8;
   // for the last two: one block, and one warp of clients
@@ -188,7 +189,7 @@ struct Harness {
         rings(UP_ENTRIES * 128 + DOWN_ENTRIES * 64 + 320),
         pool_memory(static_cast<size_t>(config.pool_blocks) * POOL_BLOCK),
         pool_words(config.pool_blocks * 4),
-        places(2 * 64 * 4 * 2),
+        places(2 * 64 * (4 + 1) * 2),
         waiting_data(config.unordered ? hca::HELD_PLACES * (sizeof(hca::held_ctx) + hca::HELD_BYTES) : 0),
         parked_requests(SLOTS * sizeof(parked)),
         waiting(config.ssds * SLOTS),
@@ -287,11 +288,14 @@ struct Harness {
         for (gn_u32 k = 0; k < 4; ++k)
           maps[m][g * 4 + k] = maps[m - 1][g * 4 + (k < cfg.replicas ? (k + 1) % cfg.replicas : k)];
     }
-    for (gn_u32 i = 0; i < MAP_PLACES; ++i) *place_of(0, i) = maps[0][i];
+    for (gn_u32 m = 0; m <= MOST_MAPS; ++m)
+      for (gn_u32 g = 0; g < 64; ++g) comers[m][g] = comer(m, g);
+    for (gn_u32 i = 0; i < MAP_WORDS; ++i) *word_of_table(0, i) = word_of_map(EPOCH, i);
+    v.map = map_word(EPOCH);
   }
 
-  static constexpr gn_u32 MAP_PLACES = 64 * 4, MOST_MAPS = 24;
-  /// The peer's answer to whether all members of one epoch's map have this version of a block.
+  static constexpr gn_u32 MAP_PLACES = 64 * 4, MAP_WORDS = MAP_PLACES + 64, MOST_MAPS = 24;
+  /// Whether all members of one epoch's map have this version of a block: the peer's answer.
   bool (*is_whole)(void* peer, gn_u32 vba, gn_u32 version) = nullptr;
   void* peer = nullptr;
   gn_u32 strange = 0;   // responses that name no command in flight on their queue
@@ -299,6 +303,29 @@ struct Harness {
 
   /// The maps as SSDs know them.
   gn_u16 maps[1 + MOST_MAPS][MAP_PLACES];
+  /// Who comes in for which place of each group.
+  gn_u16 comers[1 + MOST_MAPS][64];
+
+  /// In two maps of three, an SSD without a place below `replicas` comes in, in some groups.
+  gn_u16 comer(gn_u32 m, gn_u32 g) const {
+    if (!cfg.comes_in || m % 3 == 2 || mix(g + m / 3) % 4 == 0) return PLACE_NONE;
+    for (gn_u32 ssd = 0; ssd < cfg.ssds; ++ssd) {
+      bool has = false;
+      for (gn_u32 k = 0; k < cfg.replicas; ++k)
+        has |= (maps[m][g * 4 + k] & ~(gn_u32)PLACE_FILLING) == ssd && maps[m][g * 4 + k] != PLACE_NONE;
+      if (!has) return static_cast<gn_u16>(ssd | (g % 4) << 8);
+    }
+    return PLACE_NONE;
+  }
+
+  /// A word of a table, and what the map of an epoch has there: places, then who comes in.
+  gn_u16* word_of_table(gn_u32 table, gn_u32 i) {
+    gn_u16* column = reinterpret_cast<gn_u16*>(places.p) + 2 * MAP_PLACES;
+    return i < MAP_PLACES ? place_of(table, i) : column + table * 64 + (i - MAP_PLACES);
+  }
+  gn_u16 word_of_map(gn_u32 epoch, gn_u32 i) const {
+    return i < MAP_PLACES ? maps[epoch - EPOCH][i] : comers[epoch - EPOCH][i - MAP_PLACES];
+  }
 
   /// Place number `i` of a table in device memory.
   gn_u16* place_of(gn_u32 table, gn_u32 i) {
@@ -322,7 +349,11 @@ struct Harness {
   }
 
   /// The word of the map of this epoch.
-  gn_u64 map_word(gn_u32 epoch) const { return epoch | static_cast<gn_u64>(table_of_epoch(epoch)) << 32; }
+  gn_u64 map_word(gn_u32 epoch) const {
+    gn_u64 comes_in = 0;
+    for (gn_u16 comer : comers[epoch - EPOCH]) comes_in |= comer != PLACE_NONE;
+    return epoch | static_cast<gn_u64>(table_of_epoch(epoch)) << 32 | comes_in << 48;
+  }
   gn_u32 table_of_epoch(gn_u32 epoch) const { return cfg.fills_in_use ? 0 : (epoch - EPOCH) % 2; }
 
   /// Whether an SSD has a place for the block in the map of this epoch, one that serves or any.
@@ -330,7 +361,8 @@ struct Harness {
     const gn_u16* row = maps[epoch - EPOCH] + (row_of(v, 0, vba) - reinterpret_cast<const gn_u16*>(places.p));
     for (gn_u32 k = 0; k < cfg.replicas; ++k)
       if (row[k] == ssd || (!serving && row[k] == (ssd | PLACE_FILLING))) return true;
-    return false;
+    gn_u16 comer = comers[epoch - EPOCH][group_of(v, vba)];
+    return !serving && comer != PLACE_NONE && comer >> 8 < cfg.replicas && (comer & 0xff) == ssd;
   }
 
   /// Describes what is left in the channel after all requests have ended.

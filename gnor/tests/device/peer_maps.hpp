@@ -43,12 +43,11 @@ inline void Peer::move_clients() {
   auto say = [&] { __atomic_store_n(&r.v.map, r.map_word(next), __ATOMIC_RELEASE); };
   if (r.cfg.word_first && filled == 0) say();
   if (pause && step % pause) return;
-  for (gn_u32 end = pause ? filled + 1 : (gn_u32)Harness::MAP_PLACES; filled < end; ++filled) {
-    gn_u32 i = filled * 37 % Harness::MAP_PLACES;
-    gn_u16 place = r.maps[next - EPOCH][i];
-    __atomic_store_n(r.place_of(r.table_of_epoch(next), i), place, __ATOMIC_RELEASE);
+  for (gn_u32 end = pause ? filled + 1 : (gn_u32)Harness::MAP_WORDS; filled < end; ++filled) {
+    gn_u32 i = filled * 37 % Harness::MAP_WORDS;
+    __atomic_store_n(r.word_of_table(r.table_of_epoch(next), i), r.word_of_map(next, i), __ATOMIC_RELEASE);
   }
-  if (filled < Harness::MAP_PLACES) return;
+  if (filled < Harness::MAP_WORDS) return;
   say();
   filled = 0, clients_epoch = next;
   if (next % 2 == EPOCH % 2) clients_move_at = pair_at(next) + (r.cfg.seed % 2 ? 0 : 800);

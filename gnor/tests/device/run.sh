@@ -289,6 +289,15 @@ mutants_of_the_other() {
     mutant table_not_looked_at_again $GNOR/io.cuh \
         '/^  moved_on |= /d;s/^  if (wants) ssd = io_place/  for (int k = 0; k < 60 \&\& write; ++k) pause(20);\n&/' \
         plain plain tables_are_filled_again 24 'split [1-9]'
+    mutant the_one_that_comes_in_forgotten $GNOR/io.cuh \
+        's/: incoming_place(v, table, vba);/: (gn_u32)PLACE_NONE;/' \
+        plain plain an_ssd_comes_in 12 'split [1-9]'
+    mutant comes_in_for_a_replica_of_others $GNOR/place.cuh \
+        's/comes_in >> 8 < v.replicas/comes_in >> 8 < 4/' \
+        plain plain an_ssd_comes_in 12
+    mutant counted_by_the_newest_map $GNOR/io.cuh \
+        's/gn_u32 more = starts ? .*$/gn_u32 more = (gn_u32)(map >> 48);/' \
+        plain plain an_ssd_comes_in 12
     mutant table_in_use_filled '' '' plain plain a_table_in_use_is_filled 12 'split [1-9]'
     mutant word_before_its_table '' '' plain plain a_word_before_its_table 12 'split [1-9]'
     # Of queue pairs that are made anew.

@@ -207,6 +207,15 @@ Config tables_are_filled_again(uint64_t seed) {
   return cfg;
 }
 
+/// In some maps an SSD comes in for another one: a write has to reach it, too. Maps with and without such
+/// SSDs follow each other while writes of several parts are under way.
+Config an_ssd_comes_in(uint64_t seed) {
+  Config cfg = tables_are_filled_again(seed);
+  cfg.comes_in = true, cfg.chunk_shift = 0, cfg.max_blocks = 4;
+  cfg.replicas = 2 + static_cast<gn_u32>(seed % 2);
+  return cfg;
+}
+
 /// Queue pairs break and are made anew, again and again, while lanes read and write. No request fails, and
 /// each keeps its stamps.
 Config queue_pairs_made_anew(uint64_t seed) {
@@ -353,6 +362,7 @@ const Scenario SCENARIOS[] = {
     {"all_queue_pairs_break", all_queue_pairs_break},
     {"the_map_moves_on", the_map_moves_on, 4},
     {"tables_are_filled_again", tables_are_filled_again, 2},
+    {"an_ssd_comes_in", an_ssd_comes_in, 2},
     {"queue_pairs_made_anew", queue_pairs_made_anew, 12},
     {"strange_responses", strange_responses, 4},
     {"a_long_request", a_long_request},

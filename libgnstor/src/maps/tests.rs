@@ -30,7 +30,7 @@ fn word_of(volume: &DeviceMem) -> u64 {
 }
 
 fn table(maps: &Maps, number: usize) -> Vec<u8> {
-    let mut raw = vec![0; maps.places.len() / 2];
+    let mut raw = vec![0; bytes_of(&maps.current()).len()];
     maps.places.read(number * raw.len(), &mut raw).expect("host memory");
     raw
 }
@@ -42,12 +42,12 @@ fn the_next_map_comes_into_the_other_table_and_then_into_each_volumes_word() {
     let maps = maps(first.clone());
     let (open, closed) = (maps.open(VolumeAbi::default()).unwrap(), maps.open(VolumeAbi::default()).unwrap());
     maps.close(&closed);
-    assert_eq!(word_of(&open), map_word(1, false));
+    assert_eq!(word_of(&open), map_word(1, false, false));
     assert_eq!(maps.take(&encode(second.clone())), Taken::Epoch(2));
-    assert_eq!((word_of(&open), word_of(&closed)), (map_word(2, true), map_word(1, false)));
+    assert_eq!((word_of(&open), word_of(&closed)), (map_word(2, true, false), map_word(1, false, false)));
     assert_eq!((table(&maps, 0), table(&maps, 1)), (bytes_of(&first.into()), bytes_of(&second.into())));
     let later = maps.open(VolumeAbi::default()).unwrap();
-    assert_eq!(word_of(&later), map_word(2, true), "opened behind the change");
+    assert_eq!(word_of(&later), map_word(2, true, false), "opened behind the change");
     assert_eq!(maps.flushed(), [0, 1, 3]);
     assert_eq!((maps.take_dropped(), maps.take_dropped()), (vec![2], vec![]));
     assert_eq!(maps.take(&encode(whole().without(2).without(3))), Taken::Epoch(3));
@@ -65,11 +65,11 @@ fn a_table_is_not_filled_while_a_host_call_may_read_it() {
     assert_eq!(maps.take(&encode(second)), Taken::Epoch(2));
     let new = maps.call();
     assert_eq!(maps.take(&encode(third.clone())), Taken::Nothing);
-    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(2, true), bytes_of(&first.into())));
+    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(2, true, false), bytes_of(&first.into())));
     drop(old);
     // The newer call reads the other table.
     assert_eq!(maps.take(&encode(third.clone())), Taken::Epoch(3));
-    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(3, false), bytes_of(&third.into())));
+    assert_eq!((word_of(&volume), table(&maps, 0)), (map_word(3, false, false), bytes_of(&third.into())));
     drop(new);
 }
 
@@ -99,8 +99,35 @@ fn older_damaged_and_foreign_maps_change_nothing() {
     ] {
         assert_eq!(maps.take(&unfit), Taken::Unfit(7));
     }
-    assert_eq!((word_of(&volume), maps.current().epoch()), (map_word(2, false), 2));
+    assert_eq!((word_of(&volume), maps.current().epoch()), (map_word(2, false, false), 2));
     assert_eq!(maps.take(&encode(next)), Taken::Epoch(7));
+}
+
+#[test]
+fn the_ssd_that_comes_in_for_another_one_is_beside_the_table_of_its_map() {
+    let _deadline = Deadline::after(LIMIT);
+    let known = FleetMap3::of(&whole(), [5; 16]);
+    let maps = maps(known.clone());
+    let volume = maps.open(VolumeAbi::default()).unwrap();
+    let comers = |number: usize| {
+        let (table, mut raw) = (bytes_of(&maps.current()).len(), vec![0; 2 * known.rows.len()]);
+        maps.places.read(2 * table + number * raw.len(), &mut raw).expect("host memory");
+        raw.chunks(2).map(|word| u16::from_le_bytes([word[0], word[1]])).collect::<Vec<u16>>()
+    };
+    assert_eq!((word_of(&volume), comers(0)), (map_word(1, false, false), vec![u16::MAX; 64]));
+    // SSD N comes in for another one of row 9, from a place that no volume uses.
+    let mut next = FleetMap3 { epoch: 2, ..known.clone() };
+    let ssd = next.rows[9].places[3].take().expect("each SSD has a place").ssd;
+    next.rows[9].incoming = Some(Incoming3 { ssd, place: 1 });
+    assert_eq!(maps.take(&encode(next.clone())), Taken::Epoch(2));
+    assert_eq!(word_of(&volume), map_word(2, true, true));
+    let row = comers(1);
+    assert_eq!((row[9], row.iter().filter(|word| **word != u16::MAX).count()), (ssd | 1 << 8, 1));
+    // It has taken over.
+    let mut last = FleetMap3 { epoch: 3, ..next };
+    last.rows[9].incoming = None;
+    assert_eq!(maps.take(&encode(last)), Taken::Epoch(3));
+    assert_eq!((word_of(&volume), comers(0)), (map_word(3, false, false), vec![u16::MAX; 64]));
 }
 
 /// The map of an array that was converted names an array for the first time.

@@ -47,6 +47,7 @@ impl Run {
         let serves = |place: &Option<Place3>| place.is_some_and(|place| !place.filling);
         let width = usize::from(map.width);
         assert!(map.rows.iter().all(|row| row.places[..width].iter().all(serves)), "{:?}", map.ssds);
+        assert!(map.rows.iter().all(|row| row.incoming.is_none()), "{:?}", map.ssds);
     }
 
     /// The volumes that are on every SSD that takes part, and their replicas.

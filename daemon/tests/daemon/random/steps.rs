@@ -87,6 +87,10 @@ pub(super) enum Step {
         ssd: u16,
         lose_data: bool,
     },
+    /// With voters: the operator has it leave.
+    Drain {
+        ssd: u16,
+    },
     Restart,
 }
 
@@ -118,6 +122,7 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => ssd.clone().prop_map(|ssd| Step::Swap { ssd }),
         2 => (0u16..3, any::<bool>()).prop_map(|(ssd, lose_data)| Step::Replace { ssd, lose_data }),
         1 => (0u16..3, any::<bool>()).prop_map(|(ssd, lose_data)| Step::Resume { ssd, lose_data }),
+        2 => (0u16..3).prop_map(|ssd| Step::Drain { ssd }),
         2 => any::<bool>().prop_map(|add| Step::Epoch { add }),
         1 => Just(Step::Restart),
     ]
