@@ -11,8 +11,8 @@ use gnstor_fleet::map::Map;
 use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3};
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, Unavailable};
 
-/// Checks that an SSD that comes in takes no copy away. The row's copies up to its place are the same
-/// before and after the change.
+/// A change that is no loss takes no copy. This is so of volumes of up to so many replicas as the fewest places that an
+/// SSD which takes over had before. No SSD that comes in was one of the copies.
 pub(crate) fn takes_no_copy(before: &FleetMap3, after: &FleetMap3) {
     let (Some(old), Some(new)) = (Map::of(before), Map::of(after)) else { return };
     let begins = |(was, is): (&_, &_)| is_coming(was, is);
