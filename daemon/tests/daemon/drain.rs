@@ -7,21 +7,17 @@ use crate::shrink::{DROP_MS, newest, of_replicas, serving, states};
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::fleet_view::SsdView;
 use gnstor_daemon::core::request::Request;
-use gnstor_fleet::map::Map;
+use gnstor_fleet::map::{Map, Row};
 use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3};
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, Unavailable};
 
-/// A change that is no loss takes no copy. This is so of volumes of up to so many replicas as the fewest places that an
-/// SSD which takes over had before. No SSD that comes in was one of the copies.
+/// Where an SSD comes in for a place, the copies up to that place stay: it was none of them.
 pub(crate) fn takes_no_copy(before: &FleetMap3, after: &FleetMap3) {
     let (Some(old), Some(new)) = (Map::of(before), Map::of(after)) else { return };
-    let begins = |(was, is): (&_, &_)| is_coming(was, is);
-    fn is_coming(was: &gnstor_fleet::map::Row, is: &gnstor_fleet::map::Row) -> bool {
-        was.incoming.is_none() && is.incoming.is_some()
-    }
-    for (was, is) in old.rows.iter().zip(&new.rows).filter(|&pair| begins(pair)) {
+    let begins = |(was, is): &(&Row, &Row)| was.incoming.is_none() && is.incoming.is_some();
+    for (was, is) in old.rows.iter().zip(&new.rows).filter(begins) {
         let place = is.incoming.expect("it begins").place;
-        let copies = |row: &gnstor_fleet::map::Row| row.copies(place + 1);
+        let copies = |row: &Row| row.copies(place + 1);
         assert_eq!(copies(was), copies(is), "epoch {}: SSDs come in and a copy goes", after.epoch);
     }
 }
