@@ -75,6 +75,9 @@ struct Told {
     retry_at: Option<u64>,
 }
 
+/// The epoch, the SSDs that may come in with their weights, and the most replicas of a volume.
+pub(super) type SearchedBy = (u64, Vec<(u16, u32)>, u8);
+
 /// The change of the map in progress, and the inputs of the next one.
 #[derive(Default, Debug)]
 pub(in crate::core) struct Changes {
@@ -122,8 +125,8 @@ pub(in crate::core) struct Changes {
     pub(super) replaced: BTreeMap<u16, [u8; 16]>,
     /// SSDs that leave, and since when a map of this daemon says so.
     pub(super) leave_since: BTreeMap<u16, u64>,
-    /// The epoch, the SSDs that may come in, and the most replicas, by which none is to come in.
-    pub(super) found_none_to_come: Option<(u64, Vec<(u16, u32)>, u8)>,
+    /// A search by these found no SSD that is to come in.
+    pub(super) found_none_to_come: Option<SearchedBy>,
     /// What a drain waits for before SSDs come in.
     pub(in crate::core) drain_waits: Option<String>,
     /// The map in use has holes.
