@@ -7,7 +7,7 @@ use crate::shrink::{DROP_MS, newest, serving, states};
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{LostBlocks, Reply};
 use gnstor_fleet::map::FleetView as _;
-use gnstor_proto::placement::map3::{Place3, State3};
+use gnstor_proto::placement::map3::{Place3, Row3, State3};
 use gnstor_proto::status::GrpcCode::FailedPrecondition;
 
 /// Blocks of the volume of one replica. Each SSD has some of them.
@@ -136,6 +136,40 @@ fn where_all_copies_are_lossy_one_ssd_after_the_other_is_taken_back() {
     lost_of(bench.ask(resume(2, true)));
     bench.run_for(20_000);
     is_whole(&mut bench, 3);
+}
+
+/// The operator gave up what SSD 3 alone had. SSD 1, which has the other copies of some blocks, is lost before
+/// the map says so. Its copies are not dropped.
+#[test]
+fn a_copy_that_was_there_when_the_operator_called_is_waited_for() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = with_single(4);
+    bench.ask(create_with("pair", BLOCKS, None)).unwrap();
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    bench.format(3);
+    bench.find(3);
+    bench.run_for(DROP_MS);
+    let pairs = |bench: &Bench| {
+        let map = newest(bench);
+        let is_pair = |row: &&Row3| {
+            let has = |at: usize, ssd: u16| row.places[at].is_some_and(|place| place.ssd == ssd);
+            has(0, 3) && has(1, 1)
+        };
+        map.rows.iter().filter(is_pair).count()
+    };
+    let both = pairs(&bench);
+    assert!(both > 0, "rows of SSDs 3 and 1");
+    bench.lose(1);
+    let lost = lost_of(bench.ask(replace(3, true)));
+    assert!(lost.len() == 1 && lost[0].volume == "single", "{lost:?}");
+    bench.run_for(20_000);
+    assert_eq!(pairs(&bench), both, "SSD 1 has these blocks");
+    assert_eq!(states(&bench)[3], State3::Absent, "it waits");
+    bench.find(1);
+    bench.run_for(20_000);
+    is_whole(&mut bench, 4);
+    assert_eq!(newest(&bench).ssds[3].uuid, bench.array.ssd(3).vote.uuid);
 }
 
 /// The next daemon starts after each message of the previous one.

@@ -112,6 +112,7 @@ impl Core {
                 self.others_with_copies(ssd)
             ));
         }
+        self.changes.given_up.insert(ssd, lost);
         self.changes.accepted.insert(ssd);
         self.change_step(now);
         Ok(())

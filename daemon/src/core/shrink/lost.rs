@@ -94,6 +94,16 @@ impl Core {
         lost
     }
 
+    /// Whether the operator has given up all that only this SSD has now. After the operator's call another SSD
+    /// may become absent, whose copies would be dropped, too. The wish then waits until that one is back, or
+    /// until the operator repeats it with the longer list in view.
+    pub(super) fn loses_what_was_said(&self, ssd: u16) -> bool {
+        let given_up = self.changes.given_up.get(&ssd).map_or(&[][..], Vec::as_slice);
+        let covers =
+            |now: &LostBlocks, was: &LostBlocks| was.volume == now.volume && was.blocks >= now.blocks;
+        self.only_on(ssd).iter().all(|now| given_up.iter().any(|was| covers(now, was)))
+    }
+
     /// Other absent SSDs with copies of these blocks, after a comma. If one of them comes back, the blocks
     /// are not lost.
     pub(in crate::core) fn others_with_copies(&self, ssd: u16) -> String {
@@ -149,7 +159,8 @@ impl Core {
 
     /// The next map, if the operator takes an SSD back as it is.
     pub(super) fn accepted(&self, map: &FleetMap3) -> Option<FleetMap3> {
-        let ssd = self.changes.accepted.iter().copied().find(|&ssd| self.is_back_lossy(ssd))?;
+        let accepted = self.changes.accepted.iter().copied();
+        let ssd = accepted.filter(|&ssd| self.is_back_lossy(ssd)).find(|&ssd| self.loses_what_was_said(ssd))?;
         let (incarnation, term) = (self.changes.says(ssd)?.incarnation, self.term.number());
         wire::change(map, |map: &Map| map.call_lost(ssd, incarnation, term)).ok()
     }

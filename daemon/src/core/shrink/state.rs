@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! State of the daemon on the way to the next map.
 
+use super::LostBlocks;
 use super::votes::{Anew, Newcomer};
 use super::{FLAP_MS, FLAP_RETURNS};
 use crate::core::effect::WireMap;
@@ -119,6 +120,8 @@ pub(in crate::core) struct Changes {
     pub(super) anew: Option<Anew>,
     /// Absent SSDs that lack writes, and that the operator takes back as they are.
     pub(in crate::core) accepted: BTreeSet<u16>,
+    /// What the operator has given up of each SSD (`--lose-data`).
+    pub(in crate::core) given_up: BTreeMap<u16, Vec<LostBlocks>>,
     /// SSDs that answer at the addresses of others.
     pub(in crate::core) newcomers: BTreeMap<u16, Newcomer>,
     /// SSDs that took the place of others since this daemon serves, and their identities.

@@ -109,6 +109,7 @@ impl Core {
             _ if is_only_voter => cannot("no other SSD votes".into()),
             Some(newcomer) if newcomer.is_empty => {
                 (newcomer.is_wanted, newcomer.loses_data) = (true, view.state == State3::Absent);
+                self.changes.given_up.insert(ssd, lost);
                 self.change_step(now);
                 Ok(())
             }
@@ -134,7 +135,9 @@ impl Core {
         let replaced = ssds().filter(|(ssd, known)| match known.state {
             State3::Out => true,
             // It may have become absent since the operator's call.
-            State3::Absent => newcomer(*ssd).is_some_and(|newcomer| newcomer.loses_data),
+            State3::Absent => {
+                newcomer(*ssd).is_some_and(|newcomer| newcomer.loses_data) && self.loses_what_was_said(*ssd)
+            }
             _ => false,
         });
         if let Some((ssd, newcomer)) = replaced.filter_map(|(ssd, _)| Some((ssd, newcomer(ssd)?))).next() {
