@@ -138,8 +138,8 @@ fn where_all_copies_are_lossy_one_ssd_after_the_other_is_taken_back() {
     is_whole(&mut bench, 3);
 }
 
-/// The operator gave up what SSD 3 alone had. SSD 1, which has the other copies of some blocks, is lost before
-/// the map says so. Its copies are not dropped.
+/// The operator gave up what SSD 3 alone had. SSD 1, which has the other copies of some blocks, is lost
+/// before the map says so. Its copies are not dropped.
 #[test]
 fn a_copy_that_was_there_when_the_operator_called_is_waited_for() {
     let _deadline = Deadline::after(LIMIT);

@@ -94,9 +94,9 @@ impl Core {
         lost
     }
 
-    /// Whether the operator has given up all that only this SSD has now. After the operator's call another SSD
-    /// may become absent, whose copies would be dropped, too. The wish then waits until that one is back, or
-    /// until the operator repeats it with the longer list in view.
+    /// Whether the operator has given up all that only this SSD has now. After the operator's call another
+    /// SSD may become absent, whose copies would be dropped, too. The wish then waits until that one is back,
+    /// or until the operator repeats it with the longer list in view.
     pub(super) fn loses_what_was_said(&self, ssd: u16) -> bool {
         let given_up = self.changes.given_up.get(&ssd).map_or(&[][..], Vec::as_slice);
         let covers =
@@ -160,7 +160,8 @@ impl Core {
     /// The next map, if the operator takes an SSD back as it is.
     pub(super) fn accepted(&self, map: &FleetMap3) -> Option<FleetMap3> {
         let accepted = self.changes.accepted.iter().copied();
-        let ssd = accepted.filter(|&ssd| self.is_back_lossy(ssd)).find(|&ssd| self.loses_what_was_said(ssd))?;
+        let ssd =
+            accepted.filter(|&ssd| self.is_back_lossy(ssd)).find(|&ssd| self.loses_what_was_said(ssd))?;
         let (incarnation, term) = (self.changes.says(ssd)?.incarnation, self.term.number());
         wire::change(map, |map: &Map| map.call_lost(ssd, incarnation, term)).ok()
     }
