@@ -20,7 +20,7 @@ use gnstor_tests::command::{BUILD_LIMIT, SsdProcess};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::{Guest, assert_same, pattern, volume, within};
 use libgnstor::{CreateOptions, File, Rights};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -119,7 +119,7 @@ pub(crate) struct Array {
     place: Box<dyn Place>,
     ssds: Vec<Option<SsdProcess>>,
     pub(crate) addresses: Vec<String>,
-    daemon: Daemon,
+    daemon: Option<Daemon>,
     pub(crate) engine: TransportHandle,
     pub(crate) soft: ExecutorId,
     _threads: TransportThreads,
@@ -137,6 +137,13 @@ fn ssd_process(place: &dyn Place, folder: &Path, index: u16, listen: Option<&str
     SsdProcess::start_through(&through, listen.unwrap_or(first), &args)
 }
 
+fn daemon(engine: &TransportHandle, soft: ExecutorId, addresses: &[String], at: SocketAddr) -> Daemon {
+    let ports = (0u16..4).zip(addresses).map(|(ssd, address)| port(engine, soft, ssd, address));
+    let core = CoreConfig { groups: 64, map_format: MapFormat::Three, ..CoreConfig::default() };
+    let config = DaemonConfig { core, ..DaemonConfig::default() };
+    Daemon::start(at, ports.collect(), config).expect("it serves")
+}
+
 impl Array {
     pub(crate) fn start() -> Self {
         Self::start_in(Box::new(Loopback))
@@ -151,17 +158,24 @@ impl Array {
         let threads = threads.expect("a thread");
         let engine = threads.handle();
         let soft = engine.call(|engine, _| engine.add_soft()).expect("an executor");
-        let ports = (0u16..4).zip(&addresses).map(|(ssd, address)| port(&engine, soft, ssd, address));
-        let core = CoreConfig { groups: 64, map_format: MapFormat::Three, ..CoreConfig::default() };
-        let config = DaemonConfig { core, ..DaemonConfig::default() };
-        let daemon =
-            Daemon::start("127.0.0.1:0".parse().unwrap(), ports.collect(), config).expect("it serves");
-        Self { place, ssds, addresses, daemon, engine, soft, _threads: threads, folder }
+        let daemon = daemon(&engine, soft, &addresses, "127.0.0.1:0".parse().unwrap());
+        Self { place, ssds, addresses, daemon: Some(daemon), engine, soft, _threads: threads, folder }
+    }
+
+    fn runs(&self) -> &Daemon {
+        self.daemon.as_ref().expect("it runs")
+    }
+
+    /// The daemon ends, and another one starts where it was.
+    pub(crate) fn restart_daemon(&mut self) {
+        let at = self.runs().local_addr();
+        self.daemon.take().expect("it runs").stop().expect("it served until now");
+        self.daemon = Some(daemon(&self.engine, self.soft, &self.addresses, at));
     }
 
     /// Address of the daemon.
     pub(crate) fn daemon(&self) -> String {
-        format!("http://{}", self.daemon.local_addr())
+        format!("http://{}", self.runs().local_addr())
     }
 
     pub(crate) fn kill(&mut self, ssd: usize) {
@@ -206,7 +220,7 @@ impl Array {
     }
 
     pub(crate) fn end(self) {
-        self.daemon.stop().expect("it served until now");
+        self.daemon.expect("it runs").stop().expect("it served until now");
         self.ssds.into_iter().flatten().for_each(|ssd| drop(ssd.end("-TERM")));
     }
 }

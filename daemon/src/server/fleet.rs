@@ -23,7 +23,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status};
 
 /// An SSD can be drained. Off until a drain of SSD processes beside clients has been tested.
-const CLIENTS_FOLLOW_DRAINS: bool = false;
+const CLIENTS_FOLLOW_DRAINS: bool = true;
 
 #[tonic::async_trait]
 impl Fleet for Service {

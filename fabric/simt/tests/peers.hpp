@@ -3,7 +3,10 @@
 // Runs beside other threads: peers that the lanes wait for, and runs of other threads.
 #pragma once
 #include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.hpp"
@@ -80,6 +83,37 @@ void a_run_that_waits_for_long_sleeps() {
   pthread_join(peer, nullptr);
   CHECK(!s.failed);
   CHECK(slept >= 20);
+}
+
+/// The lanes wait for a word that comes after the process was stopped for longer than their deadline.
+void a_deadline_stands_still_while_its_process_is_stopped() {
+  void* shared = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CHECK(shared != MAP_FAILED);
+  gn_u32* words = static_cast<gn_u32*>(shared);
+  pid_t child = fork();
+  if (!child) {
+    simt::Options o = check::returning();
+    o.preempt = 0;
+    o.deadline_ns = 1500000000u;
+    simt::Stats s = simt::launch(1, 32, o, [&] {
+      if (gn::lane_id() == 0) st_release_sys(&words[0], 1u);
+      while (!ld_acquire_sys(&words[1])) gn::pause(100);
+    });
+    _exit(s.failed ? 1 : 0);
+  }
+  while (!__atomic_load_n(&words[0], __ATOMIC_ACQUIRE)) usleep(1000);
+  // The run has looked at the clocks by then.
+  usleep(300000);
+  kill(child, SIGSTOP);
+  usleep(2500000);
+  kill(child, SIGCONT);
+  // The run looks at its deadline before the word comes.
+  usleep(300000);
+  __atomic_store_n(&words[1], 1u, __ATOMIC_RELEASE);
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  munmap(shared, 4096);
 }
 
 void several_threads_may_each_have_a_run() {

@@ -303,6 +303,7 @@ int main() {
   RUN(without_a_callback_a_failure_ends_the_process);
   RUN(an_idle_run_offers_its_cpu);
   RUN(a_run_that_waits_for_long_sleeps);
+  RUN(a_deadline_stands_still_while_its_process_is_stopped);
   RUN(several_threads_may_each_have_a_run);
   RUN(the_c_interface_returns_errors);
   return check::failures != 0;

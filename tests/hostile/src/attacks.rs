@@ -65,6 +65,8 @@ const SLOW: usize = 64;
 const SLOW_BYTES: usize = 256;
 /// Pause between two bytes of a connection: a Send takes a third of a second, a Connect with its data longer.
 const PACE: Duration = Duration::from_millis(4);
+/// Time for the array's answer to the first message of a handshake.
+const ANSWER: Duration = Duration::from_millis(100);
 
 /// Counts of the attacks' results.
 #[derive(Clone, Copy, Default, Debug)]
@@ -102,7 +104,9 @@ pub fn run(
     let mut recorded = Vec::new();
     let mut held = Vec::new();
     while Instant::now() < until {
+        // A port with TLS answers no conversation.
         if recorded.is_empty()
+            && only != Some(Attack::Hellos)
             && let Ok(mut talk) = Talk::connect(address)
         {
             let _ = talk.conversation(0);
@@ -348,11 +352,18 @@ impl Attacker<'_> {
         if held.len() > 200 {
             held.clear();
         }
+        // An answer has cost the array a key exchange and a signature. The client takes the first bytes of
+        // it and closes, so that the array has room for the next handshake; or it holds the connection.
+        let holds = self.random.below(4) == 0;
         for _ in 0..20 {
             let mut talk = Talk::connect(self.address)?;
             let hello = client_hello(self.random);
             self.say(&mut talk, &hello)?;
-            held.push(talk);
+            if holds {
+                held.push(talk);
+            } else {
+                talk.first_byte(ANSWER)?;
+            }
         }
         Ok(())
     }

@@ -64,6 +64,15 @@ impl Talk {
         self.stream.write_all(bytes)
     }
 
+    /// Waits for the first bytes of the array, which need not be a frame.
+    ///
+    /// # Errors
+    /// An error of the operating system; also if nothing comes in this time.
+    pub fn first_byte(&mut self, within: Duration) -> std::io::Result<()> {
+        self.stream.set_read_timeout(Some(within))?;
+        self.stream.read_exact(&mut [0])
+    }
+
     fn record(&mut self, frame: Vec<u8>) -> std::io::Result<()> {
         self.send(&frame)?;
         self.sent.push(frame);

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD process is drained beside clients: `gnstor fleet drain`. At no moment has a group one copy less.
+//! An SSD process is drained beside clients: `gnstor fleet drain`. At no moment has a group one copy less, but
+//! for SSDs that are killed meanwhile.
 
-use super::{BUILD_LIMIT, Duration, Instant, Use, fleet, until, within};
+use super::{
+    BUILD_LIMIT, BYTES, Duration, Instant, Load, Rights, Use, fleet, until, volume, within, write_and_read,
+};
 use crate::fleet_daemon::Array;
-use gnstor_tests::command::gnstor;
+use gnstor_proto::placement::map3::FleetMap3;
+use gnstor_tests::command::{Ended, gnstor};
+use gnstor_tests::{assert_same, pattern};
 use serde_json::Value;
 
-const SSD: u16 = 2;
+fn call(array: &Array, words: &[&str]) -> Ended {
+    gnstor(&[words, &["--array", &array.daemon()]].concat())
+}
 
 /// Each group has two copies that serve.
 fn has_all_copies(now: &Value) {
@@ -15,41 +22,150 @@ fn has_all_copies(now: &Value) {
     assert!(counts.len() == 3 && counts[0] + counts[1] == 0, "a copy is missing: {now:#}");
 }
 
-#[ignore = "the service refuses Drain: see CLIENTS_FOLLOW_DRAINS in daemon/src/server/fleet.rs"]
+fn is_out(now: &Value, ssd: u16) -> bool {
+    now["ssds"][usize::from(ssd)]["state"] == "out"
+}
+
+fn has_no_place(map: &FleetMap3, ssd: u16) {
+    assert!(map.rows.iter().flat_map(|row| row.places).flatten().all(|place| place.ssd != ssd));
+}
+
+/// SSDs that come in for the places of others.
+fn incoming(map: &FleetMap3) -> impl Iterator<Item = u16> {
+    map.rows.iter().filter_map(|row| row.incoming.map(|of| of.ssd))
+}
+
+/// A drain that goes no further than to its SSDs that come in, until fills are resumed.
+fn begin_and_stay(array: &Array, clients: &mut Use, ssd: u16) {
+    call(array, &["rebuild", "pause"]).worked();
+    call(array, &["fleet", "drain", &ssd.to_string()]).worked();
+    until(array, "SSDs come in", |_| {
+        clients.trimmer.renew();
+        incoming(&array.map()).next().is_some()
+    });
+    (0..5).for_each(|_| clients.trim(array));
+}
+
+/// Waits until the SSD has left and all copies are there. TRIMs go on meanwhile.
+fn end_of_drain(array: &Array, clients: &mut Use, ssd: u16) {
+    let begun = Instant::now();
+    call(array, &["rebuild", "resume"]).worked();
+    let mut rounds = 0;
+    let out = until(array, "the SSD is out and all is there", |now| {
+        clients.trimmer.renew();
+        rounds += 1;
+        if rounds % 4 == 0 {
+            clients.trim(array);
+        }
+        is_out(now, ssd) && now["state"] == "healthy"
+    });
+    eprintln!("SSD {ssd} out and healthy {:?} after fills were resumed", begun.elapsed());
+    assert_eq!(out["ssds"][usize::from(ssd)]["taken_out"], true, "{out:#}");
+    has_no_place(&array.map(), ssd);
+}
+
+/// An SSD that was taken out has places again, and all copies are there.
+fn take_back(array: &Array, clients: &mut Use, ssd: u16) {
+    call(array, &["fleet", "resume", &ssd.to_string()]).worked();
+    until(array, "it is back", |now| {
+        clients.trimmer.renew();
+        !is_out(now, ssd) && now["state"] == "healthy"
+    });
+}
+
 #[test]
 fn a_drained_ssd_leaves_while_clients_work_and_no_copy_is_missing_at_any_moment() {
+    const SSD: u16 = 2;
     within(BUILD_LIMIT, || {
         let array = Array::start();
         let mut clients = Use::start(&array);
-        let call = |what: &str, ssd: &str| gnstor(&["fleet", what, ssd, "--array", &array.daemon()]);
-        let none = call("drain", "7");
+        volume(&clients.writer.client, "single", BYTES as u64, 1);
+        let data = pattern(7, BYTES);
+        let file = clients.writer.client.open("single", Rights::Write).unwrap();
+        file.write_at(0, &data).unwrap();
+        let single = Load::start(move |stop| write_and_read(&file, data, stop));
+        let none = call(&array, &["fleet", "drain", "7"]);
         assert!(none.code != 0 && none.stderr.contains("SSDs 0 to 3"), "{}", none.stderr);
-        let state =
-            |now: &Value| now["ssds"][usize::from(SSD)]["state"].as_str().unwrap_or_default().to_owned();
         let begun = Instant::now();
-        let said = call("drain", "2");
+        let said = call(&array, &["fleet", "drain", "2"]);
         said.worked();
         assert!(said.stdout.contains("SSD 2 is being drained"), "{}", said.stdout);
-        let other = call("drain", "1");
+        let other = call(&array, &["fleet", "drain", "1"]);
         assert!(other.code != 0 && other.stderr.contains("gnstor fleet resume 2"), "{}", other.stderr);
         let mut has_moved = false;
         let out = until(&array, "the SSD is out", |now| {
             has_all_copies(now);
             clients.trimmer.renew();
+            clients.trim(&array);
             has_moved |=
                 now["ssds"].as_array().is_some_and(|all| all.iter().any(|s| s["filling_groups"] != 0));
-            state(now) == "out"
+            is_out(now, SSD)
         });
         eprintln!("out {:?} after the call; seen while others filled: {has_moved}", begun.elapsed());
         assert_eq!(
             (&out["state"], &out["ssds"][usize::from(SSD)]["taken_out"]),
             (&"healthy".into(), &true.into())
         );
-        let map = array.map();
-        assert!(map.rows.iter().flat_map(|row| row.places).flatten().all(|place| place.ssd != SSD));
-        std::thread::sleep(Duration::from_secs(1));
+        has_no_place(&array.map(), SSD);
+        std::thread::sleep(Duration::from_millis(500));
+        let single = single.end("writer of one copy");
+        let reader = gnstor_tests::Guest::connect(&array.daemon(), "of one copy");
+        let mut read = vec![0; BYTES];
+        reader.client.open("single", Rights::Read).unwrap().read_at(0, &mut read).unwrap();
+        assert_same("a volume of one copy", &read, &single.data);
+        drop(reader);
         clients.end(&array, &[]);
         assert_eq!(fleet(&array)["state"], "healthy");
+        array.end();
+    });
+}
+
+#[test]
+fn a_drain_goes_on_where_an_ssd_that_comes_in_is_killed_and_where_the_daemon_starts_anew() {
+    within(BUILD_LIMIT, || {
+        let mut array = Array::start();
+        let mut clients = Use::start(&array);
+        begin_and_stay(&array, &mut clients, 2);
+        let comes = incoming(&array.map()).next().expect("one comes in");
+        array.kill(comes.into());
+        until(&array, "it is dropped", |now| is_out(now, comes));
+        assert!(incoming(&array.map()).all(|ssd| ssd != comes), "it comes in no more");
+        (0..5).for_each(|_| clients.trim(&array));
+        array.restart(comes);
+        end_of_drain(&array, &mut clients, 2);
+        take_back(&array, &mut clients, 2);
+
+        begin_and_stay(&array, &mut clients, 1);
+        array.restart_daemon();
+        end_of_drain(&array, &mut clients, 1);
+        clients.end(&array, &[]);
+        array.end();
+    });
+}
+
+#[test]
+fn a_drain_that_is_called_off_takes_nothing_and_one_whose_ssd_is_killed_ends_as_a_loss() {
+    within(BUILD_LIMIT, || {
+        let mut array = Array::start();
+        let mut clients = Use::start(&array);
+        begin_and_stay(&array, &mut clients, 3);
+        has_all_copies(&fleet(&array));
+        call(&array, &["fleet", "resume", "3"]).worked();
+        until(&array, "none comes in", |now| {
+            has_all_copies(now);
+            clients.trimmer.renew();
+            incoming(&array.map()).next().is_none()
+        });
+        assert_eq!(fleet(&array)["ssds"][3]["state"], "in");
+
+        begin_and_stay(&array, &mut clients, 3);
+        array.kill(3);
+        until(&array, "it is dropped", |now| is_out(now, 3));
+        end_of_drain(&array, &mut clients, 3);
+        array.restart(3);
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(is_out(&fleet(&array), 3), "it stays out");
+        clients.end(&array, &[]);
         array.end();
     });
 }

@@ -61,7 +61,7 @@ impl Trimmer {
 
     /// Renews the lease, and says that it reaches all SSDs: it connects when it has something to say.
     pub(super) fn renew(&mut self) {
-        let request = RenewRequest {
+        let request = || RenewRequest {
             name: self.info.name.clone(),
             client_id: CLIENT,
             lease_epoch: self.info.lease_epoch,
@@ -70,7 +70,11 @@ impl Trimmer {
             in_doubt: false,
             follows_drains: true,
         };
-        self.runtime.block_on(self.calls.renew(request)).expect("the lease goes on");
+        let (runtime, calls) = (&self.runtime, &mut self.calls);
+        // A daemon that starts does not answer yet.
+        gnstor_tests::command::until("the lease goes on", || {
+            runtime.block_on(calls.renew(request())).is_ok()
+        });
     }
 
     /// Gives the lease back; all has been acknowledged.

@@ -31,7 +31,7 @@ impl Beside {
             let name = format!("{attack:?}");
             only.is_empty() || only.split(',').any(|wanted| wanted.eq_ignore_ascii_case(&name))
         };
-        // A stranger has no rights that it could misuse, and this array's port has no TLS.
+        // A stranger has no rights that it could misuse, and this array's port has no TLS (`tls` has that load).
         let is_strangers = |attack: &Attack| !matches!(attack, Attack::Insider | Attack::Hellos);
         let strangers = Attack::ALL.into_iter().filter(is_strangers);
         strangers.filter(named).map(Self::Attack).chain([Self::Computing]).collect()
@@ -105,6 +105,16 @@ impl Measured {
     }
 }
 
+/// Number of pairs of slices to measure.
+pub(crate) fn pairs() -> u64 {
+    number("GNSTOR_HOSTILE_PAIRS", 1)
+}
+
+/// Time of a slice.
+pub(crate) fn slice() -> Duration {
+    Duration::from_millis(number("GNSTOR_HOSTILE_SLICE_MS", if long() { 1000 } else { 400 }))
+}
+
 /// Number of pairs to add if the first ones give too low a share: on a loaded machine one pair means little.
 /// In a campaign that names a share, its own number of pairs decides.
 fn more_pairs() -> u64 {
@@ -150,8 +160,7 @@ pub(crate) fn time_of(pairs: u64, slice: Duration, kinds: usize) -> Duration {
 
 #[test]
 fn the_load_beside_each_attack_has_no_error_and_goes_on() {
-    let pairs = number("GNSTOR_HOSTILE_PAIRS", 1);
-    let slice = Duration::from_millis(number("GNSTOR_HOSTILE_SLICE_MS", if long() { 1000 } else { 400 }));
+    let (pairs, slice) = (pairs(), slice());
     let all = Beside::chosen();
     within(LIMIT + time_of(pairs, slice, all.len()), move || {
         let up = Up::start(&["--ssds", "2"]);

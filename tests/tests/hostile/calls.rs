@@ -162,7 +162,7 @@ fn a_daemon_answers_beside_hostile_callers() {
 #[test]
 fn the_load_beside_hostile_callers_has_no_error_and_goes_on() {
     let slice = Duration::from_millis(number("GNSTOR_HOSTILE_SLICE_MS", if long() { 2000 } else { 600 }));
-    let pairs = number("GNSTOR_HOSTILE_PAIRS", 1);
+    let pairs = crate::attack::pairs();
     within(LIMIT + time_of(pairs, slice, 1), move || {
         let proven = Proven::start();
         let anna = |name| guest_with(&proven.up.daemon, name, proven.anna.clone());

@@ -42,7 +42,13 @@ enum : gn_u32 { MOST_MOVERS = 1024 / 32 - FIRST_FRONT_END - MAX_FRONT_ENDS };
 // take the content that is meant for the next mover.
 enum : gn_u32 { PLACE_FREE = 0, PLACE_FULL = 1, PLACE_EXIT = 2, PLACE_KINDS = 4 };
 enum : gn_u32 { RESPONDER_EXIT = FETCH + 1 };                   // else: how many messages it has to handle
+// A look for the end is a read of host memory. Over PCIe it costs as much as a poll. On the CPU it costs
+// nothing, and a poll is a turn of all lanes.
+#if defined(GN_SIMT_HOST)
+enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 1 };
+#else
 enum : gn_u32 { IDLE_POLLS_PER_STOP_CHECK = 64 };
+#endif
 // Number of copies whose ends a busy mover reports together. Their bytes are on their way while it copies on.
 enum : gn_u32 { MOST_REPORTS = 4 };
 
