@@ -78,10 +78,14 @@ GN_DEV gn_u32 bits_take_all(channel& c, gn_u32 mask, bool want, gn_u32 hint) {
 }
 
 // Takes a slot for each lane of `mask` that wants one, or NO_SLOT. It never waits: a lane without a slot
-// polls and tries again, with the `ticket` that it has then. The lanes call it together.
+// polls and tries again, with the `ticket` that it has then. The lanes call it together. In any case they
+// hand over what they have counted, as the next one that counts may be another lane.
 template <class S>
 GN_DEV gn_u32 slots_take(channel& c, gn_u32 mask, slot_wish wish, gn_u32& ticket, gn_u32 hint) {
-  if (!__any_sync(mask, wish != WANTS_NONE)) return NO_SLOT;
+  if (!__any_sync(mask, wish != WANTS_NONE)) {
+    if (S::ALONE) __syncwarp(mask);
+    return NO_SLOT;
+  }
   gn_u32 draws = __ballot_sync(mask, wish == WANTS_TICKET);
   if (draws) {
     gn_u32 first = 0;
