@@ -183,6 +183,7 @@ fn a_deletion_that_only_a_dropped_ssd_knows_of_is_finished_by_the_next_daemon() 
 }
 
 /// Two SSDs come in for a third one, and one of them has filled. Epochs followed each other without a change.
+#[expect(clippy::too_many_lines, reason = "a schedule")]
 #[test]
 fn a_drain_with_one_ssd_that_has_filled_and_one_that_has_not_comes_to_an_end() {
     let steps = vec![
