@@ -23,6 +23,8 @@ pub struct FillReport {
     pub incarnation: u32,
     /// Whether all its places have filled.
     pub is_filled: bool,
+    /// It fills none.
+    pub is_nothing: bool,
     /// The SSD that it waits for.
     pub waits_for: Option<u16>,
     /// Blocks that it has compared.
@@ -41,6 +43,8 @@ struct Fill {
     report: Option<FillReport>,
     /// The incarnation in which it has filled in the map's epoch.
     filled: Option<u32>,
+    /// It restarted in the map's epoch, and fills by a newer map only.
+    has_forgotten: bool,
 }
 
 /// The SSDs that fill.
@@ -59,7 +63,7 @@ impl Fills {
         self.open.retain(|ssd, _| filling.contains(ssd));
         for &ssd in filling {
             let fill = self.open.entry(ssd).or_default();
-            (fill.filled, fill.next_at) = (None, 0);
+            (fill.filled, fill.next_at, fill.has_forgotten) = (None, 0, false);
         }
     }
 
@@ -73,6 +77,11 @@ impl Fills {
     /// SSDs that have filled, and their incarnations.
     pub(super) fn filled(&self) -> Vec<(u16, u32)> {
         self.open.iter().filter_map(|(&ssd, fill)| Some((ssd, fill.filled?))).collect()
+    }
+
+    /// An SSD waits for a newer map before it fills.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.open.values().any(|fill| fill.has_forgotten)
     }
 
     /// The last report of the SSD, about the present fill or the previous one.
@@ -129,8 +138,12 @@ impl Core {
         (fill.asked, fill.next_at) = (None, now + POLL_MS);
         let Answer::Fill(report) = answer else { return };
         fill.report = Some(report);
-        if report.is_filled && Some((report.epoch, report.incarnation)) == named {
-            fill.filled = Some(report.incarnation);
+        if Some((report.epoch, report.incarnation)) != named {
+            return;
+        }
+        fill.has_forgotten = report.is_nothing;
+        fill.filled = report.is_filled.then_some(report.incarnation);
+        if report.is_nothing || report.is_filled {
             self.change_step(now);
         }
     }

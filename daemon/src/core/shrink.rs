@@ -209,7 +209,7 @@ impl Core {
             }
         }
         let map = self.map_of_voters()?;
-        let is_to_be_judged = self.changes.is_to_be_judged_anew();
+        let is_to_be_judged = self.changes.is_to_be_judged_anew() || self.fills.has_forgotten();
         let again = || wire::change(map, |map: &Map| Ok::<_, Unchanged>(map.again(term))).ok();
         if is_to_be_judged { again().map(|next| (next, fewest)) } else { None }
     }

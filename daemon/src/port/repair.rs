@@ -60,6 +60,7 @@ pub(super) fn fill(reply: &Reply) -> Answer {
             epoch: log.epoch,
             incarnation: log.incarnation,
             is_filled: log.state == FillState::Filled,
+            is_nothing: log.state == FillState::Nothing,
             waits_for: log.waits_for,
             compared: log.compared,
             all: log.all,

@@ -22,9 +22,6 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status};
 
-/// An SSD can be drained. Off until a drain of SSD processes beside clients has been tested.
-const CLIENTS_FOLLOW_DRAINS: bool = true;
-
 #[tonic::async_trait]
 impl Fleet for Service {
     type WatchMapStream = ReceiverStream<Result<WatchMapResponse, Status>>;
@@ -99,12 +96,6 @@ impl Fleet for Service {
     }
 
     async fn drain(&self, call: tonic::Request<DrainRequest>) -> Answered<DrainResponse> {
-        if !CLIENTS_FOLLOW_DRAINS {
-            return Err(Status::failed_precondition(
-                "no SSD can be drained by this version: drain needs clients that write to one SSD more, which is \
-                 not tested as a whole yet; remove the SSD (gnstor fleet remove)",
-            ));
-        }
         match self.ask("Drain", call, |m| Ok(Request::Drain { ssd: index(m.ssd)? })).await? {
             Reply::Done => Ok(Response::new(DrainResponse {})),
             other => mismatch(&other),

@@ -26,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const SSDS: usize = 3;
+const FIVE: usize = 5;
 
 /// Entries without the writer: List does not show a writer whose lease has run out, the tables do.
 fn plain(entries: &[VolumeEntry]) -> Vec<VolumeEntry> {
@@ -64,7 +65,7 @@ impl Run {
     }
 
     fn run_until_quiet(&mut self) {
-        while (0..SSDS).filter(|&ssd| self.execute(ssd)).count() > 0 {}
+        while (0..self.bench.array.len()).filter(|&ssd| self.execute(ssd)).count() > 0 {}
     }
 
     /// As `Bench::run_for`, but hears each reply at the moment of its arrival.
@@ -98,7 +99,7 @@ impl Run {
     }
 
     fn epoch(&mut self, add: bool) {
-        let last = SSDS - 1;
+        let last = self.bench.array.len() - 1;
         if self.votes || !self.bench.core.is_serving() || self.bench.array.is_out(last) != add {
             return;
         }
@@ -110,7 +111,7 @@ impl Run {
         if add {
             self.bench.format(last);
         }
-        for ssd in 0..SSDS - usize::from(!add) {
+        for ssd in 0..self.bench.array.len() - usize::from(!add) {
             self.bench.array.ssd(ssd).map = Some(next.clone());
         }
         self.bench.take_map(next).unwrap();
@@ -136,7 +137,7 @@ impl Run {
     }
 
     fn heal(&mut self) {
-        for ssd in 0..SSDS {
+        for ssd in 0..self.bench.array.len() {
             let mut ssd = self.bench.array.ssd(ssd);
             ssd.dead = false;
             ssd.faults.clear();
@@ -166,7 +167,7 @@ impl Run {
         }
         let log = Arc::clone(&self.bench.array.ssd(0).vote.log);
         let mut log = log.lock().unwrap();
-        for ssd in 0..SSDS {
+        for ssd in 0..self.bench.array.len() {
             for entry in self.bench.array.ssd(ssd).active().iter().filter(|entry| entry.name == name) {
                 let leases = entry.lease_epoch..entry.lease_epoch.saturating_add(4);
                 log.clean.extend(leases.map(|lease| (entry.vid, entry.generation, lease)));
@@ -296,9 +297,19 @@ impl Run {
 
 /// Makes the steps, ends all faults, and checks that the array agrees with itself.
 fn comes_to_one_state(steps: Vec<Step>, sweep_commands: u32, takes: u32, votes: bool) {
+    of_so_many_comes_to_one_state(SSDS, steps, sweep_commands, takes, votes);
+}
+
+fn of_so_many_comes_to_one_state(
+    ssds: usize,
+    steps: Vec<Step>,
+    sweep_commands: u32,
+    takes: u32,
+    votes: bool,
+) {
     let _deadline = Deadline::after(LIMIT);
-    let array = SimArray::new(SSDS);
-    for ssd in 0..SSDS {
+    let array = SimArray::new(ssds);
+    for ssd in 0..ssds {
         array.ssd(ssd).sweep_commands = sweep_commands;
         array.ssd(ssd).fill.takes = takes;
     }
@@ -326,11 +337,21 @@ proptest! {
 
     #[test]
     fn whatever_happens_an_array_of_voters_comes_to_one_state(
-        steps in proptest::collection::vec(step(), 1..80),
+        steps in proptest::collection::vec(step(SSDS), 1..80),
         sweep_commands in 0u32..6,
         takes in 0u32..4,
     ) {
         comes_to_one_state(steps, sweep_commands, takes, true);
+    }
+
+    /// Of five SSDs one is outside of each row, and comes in where another one is drained.
+    #[test]
+    fn whatever_happens_an_array_of_five_comes_to_one_state(
+        steps in proptest::collection::vec(step(FIVE), 1..80),
+        sweep_commands in 0u32..6,
+        takes in 0u32..4,
+    ) {
+        of_so_many_comes_to_one_state(FIVE, steps, sweep_commands, takes, true);
     }
 }
 
@@ -339,7 +360,7 @@ proptest! {
 
     #[test]
     fn whatever_happens_the_array_comes_to_one_state(
-        steps in proptest::collection::vec(step(), 1..80),
+        steps in proptest::collection::vec(step(SSDS), 1..80),
         sweep_commands in 0u32..6,
         takes in 0u32..4,
     ) {

@@ -20,6 +20,8 @@ pub(crate) struct SimFill {
     /// It has been filling since this epoch, with these rows.
     since: u64,
     rows: Vec<usize>,
+    /// It restarted in this epoch, and fills by a newer map only.
+    forgotten_in: u64,
     /// Number of questions still to be answered with *filling*.
     left: u32,
     /// Length of a fill, in questions.
@@ -39,18 +41,30 @@ impl SimSsd {
     pub(super) fn fill_by(&mut self, map: &FleetMap3) {
         let index = self.vote.index();
         let is_named = map.ssds[usize::from(index)].incarnation == self.vote.incarnation;
-        let rows = if is_named { fills(map, index) } else { Vec::new() };
+        let fills_now = is_named && map.epoch > self.fill.forgotten_in;
+        let rows = if fills_now { fills(map, index) } else { Vec::new() };
         if rows != self.fill.rows {
             self.fill.left = self.fill.takes;
             (self.fill.since, self.fill.rows) = (map.epoch, rows);
         }
     }
 
-    /// It restarts with what it acknowledged. Where it filled it has forgotten which blocks were touched, so
-    /// it counts up.
+    /// It restarts with what it acknowledged. Where it filled it has forgotten which blocks were touched. So
+    /// it counts up, or waits for a newer map, if it serves other groups.
     pub(crate) fn restart(&mut self) {
         if !std::mem::take(&mut self.fill.rows).is_empty() {
-            self.lose_writes();
+            let index = self.vote.index();
+            let serves = match &self.map {
+                Some(AnyMap::Three(map)) => {
+                    self.fill.forgotten_in = map.epoch;
+                    let place = Some(Place3 { ssd: index, filling: false });
+                    map.rows.iter().any(|row| row.places.contains(&place))
+                }
+                _ => false,
+            };
+            if !serves {
+                self.lose_writes();
+            }
         }
         (self.fill.since, self.fill.left) = (0, 0);
         self.fill.settles.clear();

@@ -119,9 +119,14 @@ impl Ssd {
         let old = self.admin.volumes().metadata().contents().identity;
         let identity = match old {
             Some(identity @ SsdIdentity { uuid, incarnation }) => {
-                // A restart forgets which blocks were touched while it filled (rule 13).
-                let fills = map.is_some_and(|map| self.fills_by(map, identity));
-                SsdIdentity { uuid, incarnation: incarnation + u32::from(is_lossy || fills) }
+                // A restart forgets which blocks were touched while it filled (rule 13). An SSD that serves
+                // other places keeps its content's number, and fills only by a newer map.
+                let by = |map: &AnyMap| Fleet::new(map.clone(), self.config().index, identity, false);
+                let fleet = map.map(by).filter(|fleet| !fleet.fills().is_empty());
+                let serves = fleet.as_ref().is_some_and(Fleet::serves_a_place);
+                self.repair.forgotten_in = fleet.as_ref().filter(|_| serves).map(|fleet| fleet.map().epoch());
+                let counts = is_lossy || fleet.is_some() && !serves;
+                SsdIdentity { uuid, incarnation: incarnation + u32::from(counts) }
             }
             None => drawn_identity(),
         };
@@ -191,15 +196,12 @@ impl Ssd {
         (is_out || is_another).then_some(SsdIdentity { uuid, incarnation: own.incarnation.saturating_add(1) })
     }
 
-    /// Whether a map has this content fill a place.
-    fn fills_by(&self, map: &AnyMap, identity: SsdIdentity) -> bool {
-        !Fleet::new(map.clone(), self.config().index, identity, false).fills().is_empty()
-    }
-
     /// This SSD's places in the map.
     pub(crate) fn seen(&self, map: AnyMap) -> Fleet {
         let filling = self.admin.volumes().is_filling() || self.admin.volumes().stands_in();
+        let has_forgotten = self.repair.forgotten_in == Some(map.epoch());
         Fleet::new(map, self.config().index, self.identity(), filling)
+            .having_forgotten(has_forgotten)
             .standing_in(self.admin.volumes().stands_in())
     }
 }

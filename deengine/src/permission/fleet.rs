@@ -33,6 +33,8 @@ pub struct Fleet {
     filling: bool,
     /// Groups and places that this SSD fills. [`INCOMING`] marks a place that it takes over.
     fills: Vec<(u32, usize)>,
+    /// It restarted under this map, and has forgotten what clients changed in places that it fills.
+    has_forgotten: bool,
     /// This SSD replaces one that cannot be used, and refuses writes, too.
     stands_in: bool,
 }
@@ -69,13 +71,42 @@ impl Fleet {
         // A map that was decoded can be encoded.
         let bytes = map.encode().unwrap_or_default().into();
         let known = Known::new(map);
-        Self { known, bytes, own, serves, has_absent, has_full, filling, fills, stands_in: false }
+        Self {
+            known,
+            bytes,
+            own,
+            serves,
+            has_absent,
+            has_full,
+            filling,
+            fills,
+            has_forgotten: false,
+            stands_in: false,
+        }
     }
 
     /// Sets whether this SSD replaces one that cannot be used.
     #[must_use]
     pub(crate) fn standing_in(self, stands_in: bool) -> Self {
         Self { stands_in, ..self }
+    }
+
+    /// Sets whether this SSD has forgotten its fill of this map.
+    #[must_use]
+    pub(crate) fn having_forgotten(self, has_forgotten: bool) -> Self {
+        Self { has_forgotten, ..self }
+    }
+
+    /// The places that fill take no writes and do not fill, until there is a newer map (rule 13).
+    pub(crate) fn has_forgotten(&self) -> bool {
+        self.has_forgotten
+    }
+
+    /// Whether this SSD serves a place.
+    pub(crate) fn serves_a_place(&self) -> bool {
+        let AnyMap::Three(map) = self.map() else { return true };
+        let is_own = |member: Member| Some(member.ssd) == self.own && !member.filling;
+        self.serves && (0..map.groups()).any(|group| map.row(group).flatten().any(is_own))
     }
 
     pub(crate) fn stands_in(&self) -> bool {

@@ -179,6 +179,9 @@ impl Rules {
                 fleet.check_group(entry, vba, false)?;
                 volume.check_read(now, client, place, map_epoch)?;
             }
+            Verb::Write | Verb::Trim if fleet.has_forgotten() && place == Place::Filling => {
+                return Err(Refused::at(Refusal::GroupWaits, map_epoch));
+            }
             Verb::Write | Verb::Trim => fleet.check_group(entry, vba, true)?,
         }
         Ok((slot, volume))

@@ -59,7 +59,8 @@ impl Ssd {
     pub(crate) fn follow_fill(&mut self, now: Time) {
         self.scrub_by_new_map(now);
         self.repair.walks.retain(|name, _| *name == Name::Fill);
-        let places = self.table.fleet().map_or_else(Vec::new, |fleet| fleet.fills().to_vec());
+        let fleet = self.table.fleet().filter(|fleet| !fleet.has_forgotten());
+        let places = fleet.map_or_else(Vec::new, |fleet| fleet.fills().to_vec());
         if places.is_empty() {
             // Done only now: no write that the older map judged is committed any more.
             if !std::mem::take(&mut self.repair.places).is_empty() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An SSD process is drained beside clients: `gnstor fleet drain`. At no moment has a group one copy less, but
-//! for SSDs that are killed meanwhile.
+//! An SSD process is drained beside clients (`gnstor fleet drain`). At no moment has a group one copy less.
+//! Only SSDs that are killed meanwhile take copies with them.
 
 use super::{
     BUILD_LIMIT, BYTES, Duration, Instant, Load, Rights, Use, fleet, until, volume, within, write_and_read,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checks of the array's state, beside the daemon's answers.
 
-use super::{Run, SSDS};
+use super::Run;
 use gnstor_fleet::map::FleetView as _;
 use gnstor_fleet::set::SsdSet;
 use gnstor_proto::placement::AnyMap;
@@ -26,7 +26,7 @@ impl Run {
                 && !begins_empty
                 && map.ssds[index].incarnation == self.bench.array.ssd(index).vote.incarnation
         };
-        let members = || (0..SSDS).filter(|&index| map.ssds[index].state != State3::Out);
+        let members = || (0..self.bench.array.len()).filter(|&index| map.ssds[index].state != State3::Out);
         members().any(has_content) || members().all(is_named)
     }
 
@@ -52,7 +52,7 @@ impl Run {
 
     /// The volumes that are on every SSD that takes part, and their replicas.
     pub(super) fn volumes(&self) -> BTreeSet<(Vid, u32, u8)> {
-        let there = (0..SSDS).filter(|&ssd| !self.bench.array.is_out(ssd));
+        let there = (0..self.bench.array.len()).filter(|&ssd| !self.bench.array.is_out(ssd));
         let all = there.map(|ssd| self.bench.array.ssd(ssd).active().into_iter());
         let sets = all.map(|entries| entries.map(|e| (e.vid, e.generation, e.replicas)).collect());
         sets.reduce(|a: BTreeSet<_>, b| &a & &b).unwrap_or_default()

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The promises of the daemon's replies so far.
 
-use super::SSDS;
 use crate::bench::{Bench, Outcome};
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Reply, Ticket};
@@ -73,7 +72,7 @@ impl Model {
 
     fn granted(&mut self, bench: &Bench, volume: &VolumeEntry, client: ClientId, lease_ms: u32) {
         let key = (volume.vid.get(), volume.generation);
-        for ssd in (0..SSDS).filter(|&ssd| !bench.array.is_out(ssd)) {
+        for ssd in (0..bench.array.len()).filter(|&ssd| !bench.array.is_out(ssd)) {
             let held = bench.array.ssd(ssd).table[&volume.vid].clone();
             assert_eq!(
                 (held.writer, held.lease_epoch),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The steps of a random schedule.
 
-use super::SSDS;
 use proptest::prelude::*;
 
 /// A step of a schedule.
@@ -94,9 +93,10 @@ pub(super) enum Step {
     Restart,
 }
 
-/// Draws a step.
-pub(super) fn step() -> impl Strategy<Value = Step> {
-    let (name, client, ssd) = (0u8..4, 1u16..5, 0..SSDS);
+/// Draws a step of an array of so many SSDs.
+pub(super) fn step(ssds: usize) -> impl Strategy<Value = Step> {
+    let (name, client, ssd) = (0u8..4, 1u16..5, 0..ssds);
+    let index = 0..u16::try_from(ssds).expect("few");
     let lease = 1_000u32..20_000;
     prop_oneof![
         4 => (name.clone(), proptest::option::of(0u8..6)).prop_map(|(name, id)| Step::Create { name, id }),
@@ -120,9 +120,9 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
         1 => ssd.clone().prop_map(|ssd| Step::Lossy { ssd }),
         2 => ssd.clone().prop_map(|ssd| Step::Reboot { ssd }),
         1 => ssd.clone().prop_map(|ssd| Step::Swap { ssd }),
-        2 => (0u16..3, any::<bool>()).prop_map(|(ssd, lose_data)| Step::Replace { ssd, lose_data }),
-        1 => (0u16..3, any::<bool>()).prop_map(|(ssd, lose_data)| Step::Resume { ssd, lose_data }),
-        2 => (0u16..3).prop_map(|ssd| Step::Drain { ssd }),
+        2 => (index.clone(), any::<bool>()).prop_map(|(ssd, lose_data)| Step::Replace { ssd, lose_data }),
+        1 => (index.clone(), any::<bool>()).prop_map(|(ssd, lose_data)| Step::Resume { ssd, lose_data }),
+        2 => index.prop_map(|ssd| Step::Drain { ssd }),
         2 => any::<bool>().prop_map(|add| Step::Epoch { add }),
         1 => Just(Step::Restart),
     ]

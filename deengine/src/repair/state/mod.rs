@@ -132,4 +132,6 @@ pub(crate) struct Repair {
     pub(in crate::repair) pace: Pace,
     /// The daemon of this term wants no fill to go on.
     pub(in crate::repair) paused_in: Option<u64>,
+    /// Epoch of the map by which it filled before it started, if it serves places by that map, too.
+    pub(crate) forgotten_in: Option<u64>,
 }

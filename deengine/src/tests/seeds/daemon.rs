@@ -165,6 +165,10 @@ impl World {
         }
         let log = self.nodes[ssd].harness.ssd().fill_log();
         let is_filled = log.state == FillState::Filled;
+        // It restarted, and waits for a newer map.
+        if log.state == FillState::Nothing && log.epoch == self.epoch() {
+            return self.next_map();
+        }
         if is_filled && (log.epoch, log.incarnation) == (self.epoch(), self.incarnations[ssd]) {
             let fills = self.parts.iter_mut().filter(|row| row[ssd] == Part::Fills);
             fills.for_each(|row| row[ssd] = Part::Serves);
