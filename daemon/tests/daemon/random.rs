@@ -279,6 +279,7 @@ impl Run {
         self.heal();
         self.repair_all();
         self.run_for(200_000);
+        assert_eq!(self.bench.stopped, None, "no other daemon runs");
         assert_eq!(self.bench.core.absent(), BTreeMap::new(), "{:?}", self.bench.core.fleet());
         self.is_whole();
         assert!(self.model.asked.is_empty(), "every request is answered: {:?}", self.model.asked);

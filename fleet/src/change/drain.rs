@@ -106,6 +106,9 @@ impl Map {
                     (*place, is_deprived) = (Place::Empty, true);
                 }
             }
+            // The SSD that was to come in there has nothing to take over: fewer replicas are used than before.
+            let places = row.places;
+            row.incoming = row.incoming.filter(|of| places[usize::from(of.place)] != Place::Empty);
             row.keep_first();
         }
         if is_deprived {

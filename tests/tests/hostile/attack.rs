@@ -31,7 +31,7 @@ impl Beside {
             let name = format!("{attack:?}");
             only.is_empty() || only.split(',').any(|wanted| wanted.eq_ignore_ascii_case(&name))
         };
-        // A stranger has no rights that it could misuse, and this array's port has no TLS (`tls` has that load).
+        // A stranger has no rights that it could misuse. This array's port has no TLS: `tls` has that load.
         let is_strangers = |attack: &Attack| !matches!(attack, Attack::Insider | Attack::Hellos);
         let strangers = Attack::ALL.into_iter().filter(is_strangers);
         strangers.filter(named).map(Self::Attack).chain([Self::Computing]).collect()

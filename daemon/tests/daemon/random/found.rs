@@ -255,3 +255,24 @@ fn a_drain_with_one_ssd_that_has_filled_and_one_that_has_not_comes_to_an_end() {
     ];
     comes_to_one_state(steps, 2, 1, true);
 }
+
+/// An SSD comes in for two replicas. Then the first volume is made, which has one: the place is not used.
+#[test]
+fn a_drain_goes_on_where_fewer_replicas_are_used_than_when_it_began() {
+    let steps = vec![
+        Step::Lossy { ssd: 1 },
+        Step::RunUntilQuiet,
+        Step::Pass { ms: 310 },
+        Step::Execute { ssd: 0, commands: 1, which: 0 },
+        Step::Pass { ms: 0 },
+        Step::Reboot { ssd: 2 },
+        Step::RunUntilQuiet,
+        Step::Pass { ms: 310 },
+        Step::Execute { ssd: 0, commands: 1, which: 0 },
+        Step::Restart,
+        Step::Drain { ssd: 2 },
+        Step::Create { name: 3, id: None },
+        Step::Create { name: 0, id: None },
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}
