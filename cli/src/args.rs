@@ -126,7 +126,6 @@ pub enum Command {
             "  gnstor fleet show\n",
             "  gnstor fleet show --json | jq -r .state\n",
             "  gnstor fleet watch\n",
-            "  gnstor fleet drain 2\n",
             "  gnstor fleet fail 2\n",
             "  gnstor fleet resume 2\n",
             "  gnstor fleet replace 2\n",

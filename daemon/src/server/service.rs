@@ -84,6 +84,8 @@ pub(super) struct Service {
     pub(super) stream: Duration,
     patience: Duration,
     manager_key: Option<Secret>,
+    /// As [`DaemonConfig::drains`].
+    pub(super) drains: bool,
 }
 
 /// Metadata of the answers of List and GetMap: one for each SSD that is down, its index and the reason.
@@ -122,7 +124,8 @@ impl Service {
     ) -> Self {
         let patience = Duration::from_millis(config.core.request_ms) + MARGIN;
         let (ssds, manager_key) = (ssds.into(), config.manager_key.clone());
-        Self { inputs, ssds, absent, conditions, maps, stream: config.keep_alive, patience, manager_key }
+        let (stream, drains) = (config.keep_alive, config.drains);
+        Self { inputs, ssds, absent, conditions, maps, stream, patience, manager_key, drains }
     }
 
     /// Adds to an answer which SSDs are down.
