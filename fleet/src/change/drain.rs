@@ -106,7 +106,7 @@ impl Map {
                     (*place, is_deprived) = (Place::Empty, true);
                 }
             }
-            // The SSD that was to come in there has nothing to take over: fewer replicas are used than before.
+            // The SSD that was to come in there has nothing to take over: fewer replicas are used now.
             let places = row.places;
             row.incoming = row.incoming.filter(|of| places[usize::from(of.place)] != Place::Empty);
             row.keep_first();

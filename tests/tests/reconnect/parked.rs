@@ -51,7 +51,7 @@ fn a_host_call_waits_for_requests_that_are_not_drained_until_its_own_deadline() 
         let took = begun.elapsed();
         assert!(error.to_string().contains("broke"), "{error}");
         assert!(took > timeout / 2 && took < timeout + Duration::from_secs(5), "{took:?}");
-        // The client makes its connections anew and sends the other request again: its memory must outlive it.
+        // The client connects anew and sends the other request again: that request's memory must outlive it.
         drop(file);
         drop(hasty);
     });
