@@ -42,22 +42,6 @@ fn holds(up: &Up, name: &str, seed: u64) {
     assert_same(name, &read, &pattern(seed, BYTES));
 }
 
-fn copy_holds(up: &Up, name: &str, replica: u32, seed: u64) {
-    let guest = Guest::connect(&up.daemon, "reader");
-    let file = guest.client.open(name, Rights::Read).unwrap();
-    let mut read = vec![0; BYTES];
-    // A lease that was not given back runs out first.
-    until("a copy is read", || file.read_replica_at(replica, 0, &mut read).is_ok());
-    assert_same(&format!("copy {replica} of {name}"), &read, &pattern(seed, BYTES));
-}
-
-fn ssd_process(folder: &Folder, index: u16) -> SsdProcess {
-    let file = folder.path().join(format!("{index}.gns")).display().to_string();
-    let number = index.to_string();
-    let sizes = ["--preset", "null", "--size", "64MiB", "--data", &file, "--index", &number];
-    SsdProcess::start("127.0.0.1:0", &sizes)
-}
-
 #[test]
 fn an_array_of_any_size_is_killed_and_starts_again_from_its_files() {
     within(BUILD_LIMIT, || {
@@ -110,7 +94,13 @@ fn an_array_goes_on_without_an_ssd_whose_file_is_gone_and_takes_it_back() {
         std::fs::rename(&away, &file).expect("a rename");
         let up = Up::start_as(&["--data", &data]);
         is_healthy(&up);
-        (0..2).for_each(|replica| copy_holds(&up, "v", replica, 2));
+        for replica in 0..2 {
+            let guest = Guest::connect(&up.daemon, "reader");
+            let file = guest.client.open("v", Rights::Read).unwrap();
+            let mut read = vec![0; BYTES];
+            file.read_replica_at(replica, 0, &mut read).unwrap();
+            assert_same(&format!("copy {replica}"), &read, &pattern(2, BYTES));
+        }
         holds(&up, "w", 1);
         up.end("-TERM");
     });
@@ -120,7 +110,13 @@ fn an_array_goes_on_without_an_ssd_whose_file_is_gone_and_takes_it_back() {
 fn the_daemon_alone_starts_again_and_an_array_of_format_2_is_converted() {
     within(BUILD_LIMIT, || {
         let folder = Folder::new();
-        let ssds: Vec<_> = (0..3).map(|index| ssd_process(&folder, index)).collect();
+        let start = |index: u16| {
+            let file = folder.path().join(format!("{index}.gns")).display().to_string();
+            let number = index.to_string();
+            let sizes = ["--preset", "null", "--size", "64MiB", "--data", &file, "--index", &number];
+            SsdProcess::start("127.0.0.1:0", &sizes)
+        };
+        let ssds: Vec<_> = (0..3).map(start).collect();
         let at = ssds.iter().map(SsdProcess::address).collect::<Vec<_>>().join(",");
         let up = Up::start_as(&["--map-format", "2", "--ssd-at", &at]);
         assert_eq!(fleet(&up)["map_format"], 2);
@@ -137,76 +133,6 @@ fn the_daemon_alone_starts_again_and_an_array_of_format_2_is_converted() {
             write(&up, "v", seed + 1);
             up.kill();
         }
-        ssds.into_iter().for_each(|ssd| drop(ssd.end("-TERM")));
-    });
-}
-
-/// A drain that waits in its middle: SSDs come in, and fill nothing yet.
-fn begins_to_drain(up: &Up, ssd: &str) {
-    let call = |words: &[&str]| gnstor(&[words, &["--array", &up.daemon]].concat()).worked();
-    call(&["rebuild", "pause"]);
-    call(&["fleet", "drain", ssd]);
-    let fills = |ssd: &Value| ssd["filling_groups"] != 0;
-    until("SSDs come in", || fleet(up)["ssds"].as_array().is_some_and(|all| all.iter().any(fills)));
-}
-
-/// Each SSD is there but this one, which was drained.
-fn has_left(up: &Up, ssd: usize) {
-    until("the SSD has left", || fleet(up)["ssds"][ssd]["state"] == "out");
-    is_healthy(up);
-    assert_eq!(fleet(up)["ssds"][ssd]["taken_out"], true, "{:#}", fleet(up));
-}
-
-#[ignore = "gnstor up refuses Drain: see `drains` in daemon/src/server/config.rs"]
-#[test]
-fn a_drain_goes_on_after_a_kill_of_the_whole_array() {
-    within(BUILD_LIMIT, || {
-        let folder = Folder::new();
-        let data = folder.path().join("array").display().to_string();
-        let up = Up::start(&["--ssds", "5", "--data", &data]);
-        is_healthy(&up);
-        make(&up, "v", 2);
-        make(&up, "single", 1);
-        begins_to_drain(&up, "4");
-        write(&up, "single", 2);
-        up.kill();
-        let up = Up::start_as(&["--data", &data]);
-        has_left(&up, 4);
-        holds(&up, "v", 1);
-        holds(&up, "single", 2);
-        up.end("-TERM");
-        let up = Up::start_as(&["--data", &data]);
-        has_left(&up, 4);
-        holds(&up, "single", 2);
-        up.end("-TERM");
-    });
-}
-
-#[ignore = "gnstor up refuses Drain: see `drains` in daemon/src/server/config.rs"]
-#[test]
-fn a_drain_goes_on_after_a_kill_of_the_daemon_and_has_what_was_written_without_one() {
-    within(BUILD_LIMIT, || {
-        let folder = Folder::new();
-        let ssds: Vec<_> = (0..5).map(|index| ssd_process(&folder, index)).collect();
-        let at = ssds.iter().map(SsdProcess::address).collect::<Vec<_>>().join(",");
-        let up = Up::start_as(&["--ssd-at", &at]);
-        is_healthy(&up);
-        make(&up, "v", 2);
-        make(&up, "single", 1);
-        let guest = Guest::connect(&up.daemon, "writer");
-        let open = |name: &str| guest.client.open(name, Rights::Write).unwrap();
-        let files = [open("v"), open("single")];
-        begins_to_drain(&up, "2");
-        files.iter().for_each(|file| file.write_at(0, &pattern(2, BYTES / 2)).unwrap());
-        up.kill();
-        files.iter().for_each(|file| file.write_at(0, &pattern(3, BYTES)).unwrap());
-        let up = Up::start_as(&["--ssd-at", &at]);
-        has_left(&up, 2);
-        drop((files, guest));
-        holds(&up, "v", 3);
-        holds(&up, "single", 3);
-        (0..2).for_each(|replica| copy_holds(&up, "v", replica, 3));
-        up.end("-TERM");
         ssds.into_iter().for_each(|ssd| drop(ssd.end("-TERM")));
     });
 }

@@ -180,7 +180,8 @@ impl Rules {
                 volume.check_read(now, client, place, map_epoch)?;
             }
             Verb::Write | Verb::Trim if fleet.has_forgotten() && place == Place::Filling => {
-                return Err(Refused::at(Refusal::GroupWaits, map_epoch));
+                // A client waits for a newer map then, and sends again.
+                return Err(Refused::at(Refusal::NotServing, map_epoch));
             }
             Verb::Write | Verb::Trim => fleet.check_group(entry, vba, true)?,
         }

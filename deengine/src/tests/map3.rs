@@ -256,6 +256,35 @@ fn a_map_gives_its_places_to_one_content_of_one_ssd() {
     assert_eq!(harness.read_as(WRITER), None);
 }
 
+/// It fills places and serves others, and starts again under the same map. It keeps its number, and so the
+/// places that it serves. Writers of the places that it fills wait for a newer map (rule 13).
+#[test]
+fn an_ssd_that_serves_and_fills_keeps_its_number_in_a_restart_and_writers_of_what_it_fills_wait() {
+    let (cut, ssd) = Cut::new();
+    let identity = ssd.identity();
+    let mut map = one_group([Serves(0), Serves(1), Hole], Some(0));
+    map.rows.push(one_group([Serves(1), Fills(0), Hole], Some(0)).rows[0]);
+    (map.ssds[0].uuid, map.ssds[0].incarnation) = (identity.uuid, identity.incarnation);
+    let mut harness = with_map_on(cut.harness(ssd), &map, 2);
+    let blocks = || (0..64).step_by(8);
+    assert!(blocks().all(|vba| harness.write_at(vba).is_none()));
+    harness.ssd().shut_down().unwrap();
+    drop(harness);
+    let ssd = cut.reopen();
+    assert_eq!(ssd.identity(), identity);
+    let mut harness = cut.harness(ssd);
+    harness.map_epoch = map.wire_epoch();
+    assert_eq!(super::lease::renew(&mut harness, 1, 1, 60_000), None);
+    // The daemon says anew that the writer's lease runs.
+    harness.chmod(|_| ());
+    let refused: Vec<_> = blocks().filter_map(|vba| harness.write_at(vba)).collect();
+    assert!((1..blocks().count()).contains(&refused.len()), "it serves some: {refused:?}");
+    // Clients send again what is refused so (libgnstor/src/transfer/retry.rs, gnor/cuda/gnor/io.cuh).
+    assert!(refused.iter().all(|&why| why == Refusal::NotServing), "{refused:?}");
+    assert_eq!(refusal(&harness.set_map(&next(&map, |_| ()))), None);
+    assert!(blocks().all(|vba| harness.write_at(vba).is_none()));
+}
+
 /// The power fails without a dump. A map that was made for another SSD names the previous content, and ends
 /// nothing.
 #[test]
