@@ -33,10 +33,14 @@ impl Default for Handshakes {
 }
 
 impl Handshakes {
-    /// Begins a handshake. Returns the stream if the handshake has already succeeded. Closes a stream beyond
-    /// the bounds.
+    /// Begins a handshake. Returns the stream if the handshake has already succeeded. If its host has its
+    /// part, the host's oldest handshake is closed: an attacker on a client's own host cannot keep the client
+    /// out. Closes a stream beyond the bound of all.
     pub(crate) fn begin(&mut self, registry: &Registry, mut wire: Wire, now: Instant) -> Option<Wire> {
-        if self.under_way.len() >= self.most || self.count_of_host(&wire) >= self.of_host {
+        if self.count_of_host(&wire) >= self.of_host {
+            self.end_oldest(&wire);
+        }
+        if self.under_way.len() >= self.most {
             tracing::debug!(from = ?wire.host_address(), "too many TLS handshakes are under way");
             return None;
         }
@@ -56,6 +60,17 @@ impl Handshakes {
     fn count_of_host(&self, wire: &Wire) -> usize {
         let host = wire.host_address();
         self.under_way.values().filter(|other| other.wire.host_address() == host).count()
+    }
+
+    /// Closes the oldest handshake of the host of this stream.
+    fn end_oldest(&mut self, wire: &Wire) {
+        let host = wire.host_address();
+        let of_host = self.under_way.iter().filter(|(_, other)| other.wire.host_address() == host);
+        let oldest = of_host.map(|(&place, handshake)| (handshake.until, place)).min();
+        if let Some((_, place)) = oldest {
+            tracing::debug!(from = ?host, "the oldest TLS handshake of this host gives way to another one");
+            self.under_way.remove(&place);
+        }
     }
 
     /// Bytes have arrived, or can be sent. Returns the stream when its handshake has succeeded.
@@ -140,23 +155,25 @@ mod tests {
             silent.push(near);
         }
         assert_eq!((handshakes.len(), places.taken()), (HOST_HANDSHAKES, HOST_HANDSHAKES));
-        // Another host's handshake succeeds beside them.
-        let (near, wire) = accept("10.0.0.2");
-        let mut ended = handshakes.begin(poll.registry(), wire, now);
-        std::thread::scope(|scope| {
-            let honest = scope.spawn(|| Wire::client(near, Some(&client), "127.0.0.1", DEADLINE));
-            let mut events = Events::with_capacity(64);
-            while ended.is_none() {
-                poll.poll(&mut events, Some(DEADLINE)).unwrap();
-                for event in &events {
-                    ended = ended.take().or_else(|| handshakes.go_on(poll.registry(), event.token().0));
+        // The handshake of another host succeeds beside them, and one of their own host.
+        for from in ["10.0.0.2", "10.0.0.1"] {
+            let (near, wire) = accept(from);
+            let mut ended = handshakes.begin(poll.registry(), wire, now);
+            std::thread::scope(|scope| {
+                let honest = scope.spawn(|| Wire::client(near, Some(&client), "127.0.0.1", DEADLINE));
+                let mut events = Events::with_capacity(64);
+                while ended.is_none() {
+                    poll.poll(&mut events, Some(DEADLINE)).unwrap();
+                    for event in &events {
+                        ended = ended.take().or_else(|| handshakes.go_on(poll.registry(), event.token().0));
+                    }
                 }
-            }
-            honest.join().unwrap().expect("a good handshake");
-        });
-        assert!(ended.is_some_and(|wire| wire.dead().is_none()));
+                honest.join().unwrap().expect("a good handshake");
+            });
+            assert!(ended.is_some_and(|wire| wire.dead().is_none()));
+        }
         handshakes.end_late(now + DEADLINE - Duration::from_millis(1));
-        assert_eq!(handshakes.len(), HOST_HANDSHAKES);
+        assert_eq!(handshakes.len(), HOST_HANDSHAKES - 1, "one gave way to the client that is through");
         assert!(handshakes.wait(now).is_some_and(|wait| wait <= DEADLINE + Duration::from_millis(1)));
         handshakes.end_late(now + DEADLINE);
         assert_eq!((handshakes.len(), places.taken(), handshakes.wait(now)), (0, 0, None));

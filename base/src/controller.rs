@@ -84,6 +84,12 @@ pub enum Effect {
         /// Bytes that this command pushed: they take the link before the response does.
         pushed_bytes: u32,
     },
+    /// The queue's host is admitted: its Connect succeeded, and the host has proven who it is where the
+    /// controller asks for a proof. Until then the queue may have to give way to others.
+    Admitted {
+        /// The queue.
+        queue: QueueKey,
+    },
     /// Tear the connection down (keep-alive expired, fatal error).
     Close {
         /// The queue.

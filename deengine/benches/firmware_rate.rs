@@ -62,6 +62,7 @@ fn admin(
                 assert_eq!(cqe.status_word(), 0, "{sqe:?}");
                 return cqe;
             }
+            Some(Effect::Admitted { .. }) => {}
             Some(Effect::Close { .. } | Effect::Ask { .. }) => panic!("the SSD closed a queue, or asks"),
             None => worker.step(NOW),
         }
@@ -111,6 +112,7 @@ fn drive(worker: &mut Worker, commands: &[Sqe], clock: &AtomicU64) -> u64 {
                     assert_eq!(cqe.status_word(), 0);
                     open -= 1;
                 }
+                Some(Effect::Admitted { .. }) => {}
                 Some(Effect::Close { .. } | Effect::Ask { .. }) => panic!("the SSD closed a queue, or asks"),
                 // The end of a step, with which no time passes.
                 None if worker.next_event().is_some_and(|at| at <= now()) && patience > 0 => {

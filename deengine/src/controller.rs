@@ -8,7 +8,7 @@ use crate::commands::CompletionPermit;
 use crate::commands::{Accepted, Answer, Command, Transfer, TransferKind, Work};
 use crate::config::SsdConfig;
 use crate::error::SsdError;
-use crate::hosts::{Hosts, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
+use crate::hosts::{Hosts, MAX_ADMIN_ENTRIES, MAX_IO_QUEUES, MAX_QUEUE_ENTRIES};
 use crate::io::state::Commands;
 use crate::permission::Table;
 use crate::repair::state::Repair;

@@ -25,6 +25,7 @@ use zerocopy::IntoBytes;
 
 const BLOCK: usize = 4096;
 const ENTRIES_Z: u16 = 1023;
+const ADMIN_ENTRIES_Z: u16 = 63;
 /// Largest number of calls of `step` at one time. An SSD that wants more never comes to rest.
 const PATIENCE: u32 = 10_000;
 /// Time at which a script's commands begin. Hosts connect before.
@@ -308,7 +309,7 @@ impl Device {
             Effect::Complete { queue, cqe, .. } => self.complete(queue.0, cqe.cid.get(), cqe),
             Effect::Close { queue } => self.close(queue),
             // There is no peer: a script has no other SSDs.
-            Effect::Ask { .. } => {}
+            Effect::Admitted { .. } | Effect::Ask { .. } => {}
         }
     }
 

@@ -32,15 +32,16 @@ impl Device {
     pub(super) fn connect(&mut self, identity: Identity, qid: u16, cntlid: u16) -> (QueueKey, u16) {
         self.next_key += 1;
         let queue = QueueKey(self.next_key);
+        let entries_z = if qid == 0 { ADMIN_ENTRIES_Z } else { ENTRIES_Z };
         let request = CmRequest {
             qid: qid.into(),
             hrqsize: 1024.into(),
-            hsqsize_z: ENTRIES_Z.into(),
+            hsqsize_z: entries_z.into(),
             ..CmRequest::default()
         };
         self.worker.open_queue(self.now, queue, &request).expect("a queue");
         let fields =
-            ConnectFields { qid: qid.into(), sqsize_z: ENTRIES_Z.into(), ..ConnectFields::default() };
+            ConnectFields { qid: qid.into(), sqsize_z: entries_z.into(), ..ConnectFields::default() };
         let subnqn = fabrics::ssd_subnqn(self.worker.ssd().config().index);
         let data = ConnectData::new(identity, cntlid, &subnqn);
         let mut sqe = fabrics::command(fctype::CONNECT, &fields);

@@ -19,7 +19,10 @@ impl Ssd {
             return Err(cm_reject::INVALID_HRQSIZE);
         }
         let entries = request.hsqsize_z.get() + 1;
-        if !self.hosts.has_room(key, entries) {
+        if request.qid.get() == 0 && entries > MAX_ADMIN_ENTRIES {
+            return Err(cm_reject::INVALID_HSQSIZE);
+        }
+        if !self.hosts.has_room(key) {
             return Err(cm_reject::NO_RESOURCES);
         }
         self.hosts.open(key, request.qid.get(), entries);

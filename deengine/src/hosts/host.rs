@@ -35,6 +35,8 @@ pub(crate) struct Queue {
     pub(crate) role: Role,
     /// Entries as the RDMA connection agreed on them.
     pub(crate) entries: u16,
+    /// Entries that count for the SSD's bound: all of them from the Connect on.
+    pub(super) counted: u16,
     /// Entries in use: Connect may ask for fewer.
     pub(crate) size: u16,
     /// Priority class of the queue in its controller.

@@ -17,6 +17,11 @@ use std::sync::Arc;
 
 /// Most entries of a queue. CAP.MQES is one less.
 pub(crate) const MAX_QUEUE_ENTRIES: u16 = 1024;
+/// Most entries of an admin queue. A host has one as soon as it says its name, before it proves it, so many
+/// of them must fit [`MAX_ENTRIES`].
+pub(crate) const MAX_ADMIN_ENTRIES: u16 = 64;
+/// Entries that count of a queue before its Connect succeeds: no more commands than that one are under way.
+const FRESH_ENTRIES: u16 = 2;
 /// Most I/O queues of one controller.
 pub(crate) const MAX_IO_QUEUES: u16 = 1024;
 /// Most entries of all queues together: as many as the slabs can number.
@@ -123,22 +128,35 @@ impl Hosts {
         host.is_some_and(|host| host.features.tell_unwritten)
     }
 
-    /// Whether a queue of `entries` may be opened under this key.
-    pub(crate) fn has_room(&self, key: QueueKey, entries: u16) -> bool {
-        !self.queues.contains_key(&key) && self.entries + u32::from(entries) <= MAX_ENTRIES
+    /// Whether a queue may be opened under this key.
+    pub(crate) fn has_room(&self, key: QueueKey) -> bool {
+        !self.queues.contains_key(&key) && self.entries + u32::from(FRESH_ENTRIES) <= MAX_ENTRIES
     }
 
     pub(crate) fn open(&mut self, key: QueueKey, qid: u16, entries: u16) {
-        self.entries += u32::from(entries);
+        let counted = FRESH_ENTRIES.min(entries);
+        self.entries += u32::from(counted);
         let (role, class) = (Role::Fresh, Class::Low);
-        self.queues.insert(key, Queue { qid, role, entries, size: entries, class });
+        self.queues.insert(key, Queue { qid, role, entries, counted, size: entries, class });
+    }
+
+    /// The Connect of this queue is about to succeed, so all its entries count. Returns whether they fit.
+    pub(crate) fn count_all(&mut self, key: QueueKey) -> bool {
+        let Some(queue) = self.queues.get_mut(&key) else { return false };
+        let more = u32::from(queue.entries - queue.counted);
+        let fits = self.entries + more <= MAX_ENTRIES;
+        if fits {
+            self.entries += more;
+            queue.counted = queue.entries;
+        }
+        fits
     }
 
     /// Removes a queue whose waiting commands have been taken. For an admin queue it removes the controller,
     /// too, and returns the controller's other queues.
     pub(crate) fn close(&mut self, key: QueueKey) -> Option<Vec<QueueKey>> {
         let queue = self.queues.remove(&key)?;
-        self.entries -= u32::from(queue.entries);
+        self.entries -= u32::from(queue.counted);
         match queue.role {
             Role::Unproven(cntlid) | Role::Admin(cntlid) => {
                 let mut others = self.end(cntlid);
@@ -308,6 +326,23 @@ mod tests {
         }
         assert_eq!(ended, count);
         assert!(hosts.deadlines.is_empty() && hosts.free.len() == count as usize);
+    }
+
+    /// Strangers can open them by the thousand, and a deep one costs nothing before its Connect.
+    #[test]
+    fn queues_whose_connect_has_not_succeeded_take_few_of_the_entries() {
+        let _deadline = crate::deadline::deadline();
+        let mut hosts = Hosts::default();
+        let deep = MAX_ENTRIES / u32::from(MAX_QUEUE_ENTRIES);
+        for nth in 0..10 * deep {
+            assert!(hosts.has_room(QueueKey(nth)));
+            hosts.open(QueueKey(nth), 1, MAX_QUEUE_ENTRIES);
+        }
+        let counted = (0..10 * deep).filter(|&nth| hosts.count_all(QueueKey(nth))).count();
+        assert!((1..deep as usize).contains(&counted), "those that fit: {counted}");
+        assert!(hosts.count_all(QueueKey(0)), "it counts already");
+        (0..10 * deep).for_each(|nth| _ = hosts.close(QueueKey(nth)));
+        assert_eq!(hosts.entries, 0);
     }
 
     #[test]

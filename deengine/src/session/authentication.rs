@@ -16,6 +16,7 @@ use crate::hosts::proof::{Authentication, Proof, Stage};
 use crate::request::{Refused, check_frame};
 use gnstor_auth::message::{self, MAX_MESSAGE};
 use gnstor_auth::{Controller, Dice, Failure, Names, SessionKey};
+use gnstor_base::controller::Effect;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::{AuthFields, ConnectData, Identity, fields, ssd_subnqn};
 use gnstor_proto::nvme::Sqe;
@@ -149,6 +150,7 @@ impl Ssd {
         if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.role = Role::Admin(cntlid);
         }
+        self.commands.emit(Effect::Admitted { queue: permit.queue() });
         self.hosts.gate_mut().note(identity, serial);
         self.end_former_host(now, identity, host_id, serial);
     }

@@ -9,7 +9,7 @@ use crate::hosts::arbiter::{Arbiter, Class};
 use crate::hosts::proof::Proof;
 use crate::hosts::{AMS_ROUND_ROBIN, AMS_WEIGHTED, MAX_QUEUE_ENTRIES, NewHost, Role, arbitration_of};
 use crate::request::{Refused, check_frame, data_pointer};
-use gnstor_base::controller::QueueKey;
+use gnstor_base::controller::{Effect, QueueKey};
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics::{
     AUTHENTICATION_REQUIRED, CNTLID_ANY, ConnectData, ConnectFields, Identity, PropertyFields, fctype,
@@ -142,6 +142,9 @@ impl Ssd {
         }
         match judged {
             Ok((role, cntlid)) => {
+                if !matches!(role, Role::Unproven(_)) {
+                    self.commands.emit(Effect::Admitted { queue: permit.queue() });
+                }
                 let asks = if matches!(role, Role::Unproven(_)) { AUTHENTICATION_REQUIRED } else { 0 };
                 self.complete(permit, Answer::dw0(u32::from(cntlid) | asks), now, 0);
             }
@@ -169,6 +172,7 @@ impl Ssd {
             let kato = Span::from_ms(fields.kato_ms.get().into());
             let proof = self.ask_proof(now, identity, serial)?;
             let is_proven = matches!(proof, Proof::NotAsked);
+            self.count_entries(key)?;
             // A host that has proven nothing ends the queues of no other.
             if is_proven {
                 self.end_former_host(now, identity, data.host_id, 0);
@@ -196,8 +200,13 @@ impl Ssd {
         if u64::from(host.cc) & property::CC_ENABLE == 0 {
             return Err(Refusal::SequenceError.into());
         }
-        host.queues.push(key);
+        self.count_entries(key)?;
+        self.hosts.host(cntlid).ok_or(Refusal::ConnectInvalid)?.queues.push(key);
         Ok((Role::Io(cntlid, identity), cntlid))
+    }
+
+    fn count_entries(&mut self, key: QueueKey) -> Result<(), Refused> {
+        if self.hosts.count_all(key) { Ok(()) } else { Err(Refusal::NotReady.into()) }
     }
 
     /// Ends the queues of a former host with the same identity. Only then a client that comes back as another

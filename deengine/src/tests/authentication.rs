@@ -128,6 +128,22 @@ fn a_host_with_its_secret_gets_in_and_its_queues_serve() {
     }
 }
 
+/// Until then the transport takes its queue pair for one that may have to give way.
+#[test]
+fn a_host_is_admitted_once_it_has_proven_who_it_is() {
+    let mut harness = asking(Group::Null);
+    begin(&mut harness, ADMIN, host(7, 1));
+    assert_eq!(harness.admitted, [], "Connect alone proves nothing");
+    let seven = host(7, 0x1_0000_0001);
+    let (cntlid, session) = proven(&mut harness, QueueKey(70), seven);
+    assert_eq!(harness.admitted, [QueueKey(70)]);
+    assert!(connect_io(&mut harness, QUEUE, seven, cntlid, &[0; 40]).is_some(), "without a proof");
+    assert_eq!(harness.admitted.len(), 1);
+    let proof = session.prove(cntlid, 1, 1);
+    assert_eq!(connect_io(&mut harness, WRITER, seven, cntlid, proof.as_bytes()), None);
+    assert_eq!(harness.admitted, [QueueKey(70), WRITER]);
+}
+
 #[test]
 fn before_the_proof_every_other_command_is_refused() {
     let mut harness = asking(Group::Null);
@@ -334,6 +350,7 @@ fn commands_of_the_protocol_are_checked() {
 fn an_ssd_without_a_manager_key_asks_for_nothing() {
     let mut harness = Harness::bare(0, 1024);
     assert_eq!(begin(&mut harness, ADMIN, host(7, 1)).dw0.get() & AUTHENTICATION_REQUIRED, 0);
+    assert_eq!(harness.admitted, [ADMIN]);
     assert_eq!(send(&mut harness, ADMIN, &[0; 72]), Some(Refusal::SequenceError));
     harness.enable(ADMIN);
 }

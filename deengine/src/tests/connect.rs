@@ -35,6 +35,7 @@ fn the_transport_level_request_is_checked() {
         (CmRequest { qid: 2000.into(), ..good }, cm_reject::INVALID_QID),
         (CmRequest { hsqsize_z: 0.into(), ..good }, cm_reject::INVALID_HSQSIZE),
         (CmRequest { hsqsize_z: 5000.into(), ..good }, cm_reject::INVALID_HSQSIZE),
+        (CmRequest { hsqsize_z: 64.into(), ..good }, cm_reject::INVALID_HSQSIZE),
         (CmRequest { hrqsize: 0.into(), ..good }, cm_reject::INVALID_HRQSIZE),
     ];
     for (request, reason) in cases {

@@ -30,6 +30,7 @@ impl Harness {
             memory: BTreeMap::new(),
             completions: Vec::new(),
             closed: Vec::new(),
+            admitted: Vec::new(),
             hold: false,
             held: Vec::new(),
             asked: Vec::new(),

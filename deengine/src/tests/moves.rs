@@ -61,6 +61,7 @@ impl Harness {
                     assert!(self.memory.contains_key(&queue), "a completion for a queue that is closed");
                     self.completions.push(Completion { queue, cqe, at, pushed_bytes });
                 }
+                Effect::Admitted { queue } => self.admitted.push(queue),
                 Effect::Ask { ask, peer, local } => self.asked.push((ask, peer, local)),
                 Effect::Close { queue } => {
                     self.memory.remove(&queue);
@@ -118,7 +119,7 @@ impl Harness {
         let (transfer, queue, remote, local) = match effect {
             Effect::Pull { transfer, queue, remote, local, .. }
             | Effect::Push { transfer, queue, remote, local, .. } => (transfer, queue, remote, local),
-            Effect::Complete { .. } | Effect::Close { .. } | Effect::Ask { .. } => panic!("not a transfer"),
+            _ => panic!("not a transfer"),
         };
         let Some(memory) = self.memory.get_mut(&queue) else { return (transfer, Outcome::ConnectionLost) };
         let from = usize::try_from(remote.address).unwrap_or(usize::MAX);
@@ -144,7 +145,7 @@ impl Harness {
                 bytes.copy_from_slice(&data);
                 (transfer, Outcome::Done { sum: real })
             }
-            Effect::Complete { .. } | Effect::Close { .. } | Effect::Ask { .. } => panic!("not a transfer"),
+            _ => panic!("not a transfer"),
         }
     }
 

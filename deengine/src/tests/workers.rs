@@ -84,7 +84,7 @@ fn drain(worker: &mut Worker, under_way: &mut Vec<(TransferId, bool)>, seen: &mu
                     Some(other) => panic!("{other:?}"),
                 }
             }
-            Effect::Pull { .. } | Effect::Close { .. } | Effect::Ask { .. } => panic!("{effect:?}"),
+            _ => panic!("{effect:?}"),
         }
     }
     completed

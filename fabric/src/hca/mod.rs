@@ -184,6 +184,10 @@ pub trait QpExecutor: Send {
     /// Replies to an [`Up::Connect`]: 0 accepts, any other value is the reason of the refusal.
     fn reply_connect(&mut self, _qpn: u32, _refused: Refused) {}
 
+    /// The controller has admitted the host of this queue pair: its Connect succeeded, and it has proven who
+    /// it is where a proof is asked.
+    fn admitted(&mut self, _qpn: u32) {}
+
     /// Whether [`QpExecutor::push_fused`] may be called now.
     fn can_fuse(&self) -> bool {
         false

@@ -18,7 +18,7 @@ pub const STALL: Span = Span::from_ms(10_000);
 
 /// Queue pairs.
 pub const QUEUE_PAIRS: usize = 2048;
-/// Queue pairs without a response yet: their Connect command is under way.
+/// Queue pairs that wait: their Connect command is under way, or the proof of their client.
 pub const PENDING_CONNECTS: usize = 256;
 /// Transfers that wait for the client. The array holds further ones back.
 pub const TRANSFERS: usize = 1024;
@@ -27,7 +27,7 @@ pub const ANSWER: Span = Span::from_ms(30_000);
 
 /// Longest time from accepting a TCP connection to its first Connect.
 pub const HANDSHAKE: Span = Span::from_ms(10_000);
-/// From accepting a queue pair to its first response. An SSD may be restoring its map meanwhile.
+/// From accepting a queue pair to its client's admission. An SSD may be restoring its map meanwhile.
 pub const PENDING: Span = Span::from_ms(60_000);
 /// Longest time for which a connection may have no queue pair.
 pub const IDLE: Span = Span::from_ms(60_000);
@@ -44,8 +44,13 @@ pub const HOST_CONNECTIONS: usize = CONNECTIONS / 4 * 3;
 pub const HOST_HANDSHAKES: usize = HANDSHAKES / 4;
 /// Queue pairs of one SSD, which has 65,536, and ids for 16,384 controllers.
 pub const HOST_QUEUE_PAIRS: u32 = 12_288;
-/// Queue pairs of one SSD without a response yet. Each may hold one of its 4,096 small buffers.
+/// Queue pairs of one SSD that wait. Each may hold one of its 4,096 small buffers. For a further one the
+/// oldest gives way.
 pub const HOST_PENDING_CONNECTS: u32 = 1024;
+/// Queue pairs of one SSD, and connections, that were told to give way and have not gone yet.
+pub const HOST_LEAVING: u32 = 256;
+/// Entries that a queue pair counts at most while it waits.
+pub const WAITING_ENTRIES: u32 = 64;
 /// Queue entries at one SSD, which has 2^18 in all.
 pub const HOST_ENTRIES: u32 = (1 << 18) / 4 * 3;
 
@@ -73,11 +78,13 @@ pub enum End {
     Unanswered,
     /// The client's host has [`HOST_CONNECTIONS`].
     TooManyOfHost,
+    /// Another client of the host needed the place, and no client was admitted on this connection yet.
+    GaveWay,
 }
 
 impl End {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::NoHandshake,
         Self::Idle,
         Self::Stalled,
@@ -85,6 +92,7 @@ impl End {
         Self::TooMany,
         Self::Unanswered,
         Self::TooManyOfHost,
+        Self::GaveWay,
     ];
 
     /// Its code in a frame.
@@ -97,6 +105,7 @@ impl End {
             Self::TooMany => 5,
             Self::Unanswered => 6,
             Self::TooManyOfHost => 7,
+            Self::GaveWay => 8,
         }
     }
 
@@ -115,6 +124,7 @@ impl End {
             Self::TooMany => "the array has as many TCP connections as it takes: close some, or try again",
             Self::Unanswered => "the client ended none of its transfers for 30 s",
             Self::TooManyOfHost => "this host has as many TCP connections as one host may have: close some",
+            Self::GaveWay => "another client of this host needed the place before this one had proven itself",
         }
     }
 }

@@ -22,6 +22,7 @@
 //! pairs go into error. Its memory is given back when nothing moves through it any more.
 
 mod frame;
+mod host;
 pub mod limits;
 mod peer;
 mod places;

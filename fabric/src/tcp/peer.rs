@@ -71,12 +71,10 @@ impl PeerExecutor {
     /// A client that has just connected, and the memory that its transfers may refer to.
     pub(crate) fn new(mut wire: Wire, regions: Regions) -> Self {
         wire.limit_outbox(OUTBOX_BYTES);
-        let mut queues = Queues::default();
-        queues.host = wire.host();
         Self {
             wire,
             regions,
-            queues,
+            queues: Queues::default(),
             transfers: HashMap::default(),
             held: VecDeque::new(),
             wholes: HashMap::default(),
@@ -115,9 +113,29 @@ impl PeerExecutor {
         }
         for conn in self.queues.late_connects(now) {
             tracing::warn!("queue pair {conn} of a client is closed: its Connect takes too long");
-            self.queues.close(conn);
-            self.wire.send(&Frame::Closed { conn });
-            self.up.push_back(Up::Close { qpn: conn });
+            self.close(conn);
+        }
+    }
+
+    /// Closes a queue pair, whatever its client wants.
+    fn close(&mut self, conn: u32) {
+        self.queues.close(conn, self.wire.place());
+        self.wire.send(&Frame::Closed { conn });
+        self.up.push_back(Up::Close { qpn: conn });
+    }
+
+    /// Gives up what other clients of the host need.
+    fn give_way(&mut self) {
+        let Some(place) = self.wire.place() else { return };
+        if place.must_end() {
+            return self.wire.end(End::GaveWay);
+        }
+        for conn in place.notice().take() {
+            tracing::debug!("queue pair {conn} of a client gives way to another one of its host");
+            if self.queues.open.contains_key(&conn) {
+                self.judge(false);
+                self.close(conn);
+            }
         }
     }
 
@@ -159,13 +177,15 @@ impl PeerExecutor {
 
     fn on_frame(&mut self, frame: Frame) -> Option<Up> {
         match frame {
-            Frame::Connect { conn, ssd, request } => match self.queues.open(conn, ssd, &request) {
-                Ok(()) => Some(Up::Connect { qpn: conn, ssd, request }),
-                Err(refused) => {
-                    self.wire.send(&Frame::Accept { conn, refused });
-                    None
+            Frame::Connect { conn, ssd, request } => {
+                match self.queues.open(conn, ssd, &request, self.wire.place()) {
+                    Ok(()) => Some(Up::Connect { qpn: conn, ssd, request }),
+                    Err(refused) => {
+                        self.wire.send(&Frame::Accept { conn, refused });
+                        None
+                    }
                 }
-            },
+            }
             Frame::Send { conn, capsule } => {
                 self.wire.send(&Frame::Ack { conn, count: 1 });
                 let operation = Operation::Send { bytes: 64, capsule };
@@ -184,7 +204,7 @@ impl PeerExecutor {
                 self.on_done(Copied { qpn: conn, tag, status, sum }, &data).map(Up::Copied)
             }
             Frame::Close { conn } => {
-                self.queues.close(conn);
+                self.queues.close(conn, self.wire.place());
                 Some(Up::Close { qpn: conn })
             }
             other => {
@@ -221,12 +241,20 @@ impl QpExecutor for PeerExecutor {
 
     fn reply_connect(&mut self, qpn: u32, refused: Refused) {
         if refused != 0 {
-            self.queues.close(qpn);
+            self.queues.close(qpn, self.wire.place());
         }
         self.wire.send(&Frame::Accept { conn: qpn, refused });
     }
 
+    fn admitted(&mut self, qpn: u32) {
+        if !self.queues.admitted(qpn, self.wire.place()) {
+            tracing::warn!("queue pair {qpn} of a client is closed: its host has as many entries as it may");
+            self.close(qpn);
+        }
+    }
+
     fn poll(&mut self) -> Option<Up> {
+        self.give_way();
         loop {
             if let Some(e) = self.up.pop_front() {
                 return Some(e);
@@ -265,12 +293,12 @@ impl QpExecutor for PeerExecutor {
                 self.begin(tag, transfer, Memory { address, key, sum: None });
             }
             Down::Send { qpn, bytes, .. } => {
-                self.queues.answered(qpn);
                 // The status without its phase tag (NVMe base specification, figure of the completion entry).
                 self.judge(bytes[14] & 0xFE == 0 && bytes[15] == 0);
                 self.wire.send(&Frame::Response { conn: qpn, cqe: bytes });
             }
-            Down::QpError { qpn } => self.wire.send(&Frame::Closed { conn: qpn }),
+            // It counts for its host until it is closed here, too: a client need not say that it closes it.
+            Down::QpError { qpn } => self.close(qpn),
             Down::Cqe { .. } | Down::QpAnew { .. } | Down::Ping { .. } => {}
         }
     }
@@ -281,5 +309,11 @@ impl QpExecutor for PeerExecutor {
         self.held.retain(|(_, transfer, _)| transfer.conn != conn);
         self.wholes.retain(|_, whole| whole.conn != conn);
         true
+    }
+}
+
+impl Drop for PeerExecutor {
+    fn drop(&mut self) {
+        self.queues.close_all(self.wire.place());
     }
 }

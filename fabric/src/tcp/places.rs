@@ -3,16 +3,17 @@
 //!
 //! ```text
 //!   Places --take(address)--> Place: held by a Wire until that is dropped
-//!      `-- Host, by address: its connections, their queue pairs, Connects and queue entries
+//!      `-- Host, by address: its connections and their queue pairs (`host`)
 //! ```
 //! A host is an IPv4 address, or the first 64 bits of an IPv6 address, since one host may have all addresses
 //! of those. No host can have all places or all queue pairs, so one host's connections keep no other host
-//! out. Hosts behind one translated address share its part, and so do the processes of one machine.
+//! out. Hosts behind one translated address share its part, and so do the processes of one machine. There the
+//! oldest connection on which no client has proven itself gives way to a new one.
 
-use super::limits::{HOST_ENTRIES, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS};
+use super::host::{Host, Notice, lock};
 use rustc_hash::FxHashMap as HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
 /// A number of places, and the part of them that one host may take.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub struct Place {
     shared: Arc<Mutex<Shared>>,
     address: IpAddr,
     host: Arc<Host>,
+    number: u64,
+    notice: Arc<Notice>,
 }
 
 /// Why no place is free.
@@ -41,26 +44,8 @@ pub struct Place {
 pub enum NoPlace {
     /// All places are taken.
     Full,
-    /// The host has its part.
+    /// The host has its part, and none of its connections gives way.
     OfHost,
-}
-
-/// Account of the connections of one host.
-#[derive(Debug, Default)]
-pub(super) struct Host(Mutex<Held>);
-
-#[derive(Debug, Default)]
-struct Held {
-    connections: usize,
-    of_ssd: HashMap<u16, OfSsd>,
-}
-
-/// A host's queue pairs at one SSD.
-#[derive(Clone, Copy, Debug, Default)]
-struct OfSsd {
-    queue_pairs: u32,
-    pending: u32,
-    entries: u32,
 }
 
 /// The part of a place's host, or the whole, that the rules name.
@@ -72,10 +57,6 @@ fn host_of(address: IpAddr) -> IpAddr {
         }
         v4 @ IpAddr::V4(_) => v4,
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("no panic while held")
 }
 
 impl Places {
@@ -95,16 +76,11 @@ impl Places {
             return Err(NoPlace::Full);
         }
         let host = Arc::clone(shared.hosts.entry(address).or_default());
-        {
-            let mut held = lock(&host.0);
-            if held.connections >= self.of_host {
-                return Err(NoPlace::OfHost);
-            }
-            held.connections += 1;
-        }
+        let notice = Arc::default();
+        let number = host.enter(self.of_host, &notice).ok_or(NoPlace::OfHost)?;
         shared.taken += 1;
         drop(shared);
-        Ok(Place { shared: Arc::clone(&self.shared), address, host })
+        Ok(Place { shared: Arc::clone(&self.shared), address, host, number, notice })
     }
 
     /// Number of taken places.
@@ -125,9 +101,30 @@ impl Place {
         self.address
     }
 
+    /// Whether it is to be given back, since another client of the host needs one.
+    pub fn must_end(&self) -> bool {
+        self.notice.must_end()
+    }
+
+    /// Sets what is called, on any thread, when [`Self::must_end`] has become true or a queue pair is to be
+    /// closed.
+    pub fn on_news(&self, bell: impl Fn() + Send + Sync + 'static) {
+        self.notice.on_news(bell);
+    }
+
+    /// A client has proven itself on the connection: the place is kept from here on.
+    pub fn settle(&self) {
+        self.host.settle(self.number);
+    }
+
     /// The account of its host.
-    pub(super) fn host(&self) -> Arc<Host> {
-        Arc::clone(&self.host)
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// What its connection is told to give up.
+    pub(super) fn notice(&self) -> &Arc<Notice> {
+        &self.notice
     }
 }
 
@@ -135,53 +132,18 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut shared = lock(&self.shared);
         shared.taken -= 1;
-        let mut held = lock(&self.host.0);
-        held.connections -= 1;
-        if held.connections == 0 {
+        if !self.host.leave(self.number, &self.notice) {
             shared.hosts.remove(&self.address);
-        }
-    }
-}
-
-impl Host {
-    /// Adds a queue pair with `entries` entries at this SSD, whose Connect is in progress. Returns whether
-    /// the host may have it.
-    pub(super) fn open(&self, ssd: u16, entries: u32) -> bool {
-        let mut held = lock(&self.0);
-        let OfSsd { queue_pairs, pending, entries: has } = held.of_ssd.get(&ssd).copied().unwrap_or_default();
-        let is_over = queue_pairs >= HOST_QUEUE_PAIRS || pending >= HOST_PENDING_CONNECTS;
-        if is_over || has.saturating_add(entries) > HOST_ENTRIES {
-            return false;
-        }
-        let more = OfSsd { queue_pairs: queue_pairs + 1, pending: pending + 1, entries: has + entries };
-        held.of_ssd.insert(ssd, more);
-        true
-    }
-
-    /// A Connect that [`Self::open`] counted has its response.
-    pub(super) fn answered(&self, ssd: u16) {
-        if let Some(of_ssd) = lock(&self.0).of_ssd.get_mut(&ssd) {
-            of_ssd.pending -= 1;
-        }
-    }
-
-    /// A queue pair that [`Self::open`] counted is gone.
-    pub(super) fn close(&self, ssd: u16, entries: u32, is_pending: bool) {
-        let mut held = lock(&self.0);
-        let Some(of_ssd) = held.of_ssd.get_mut(&ssd) else { return };
-        of_ssd.queue_pairs -= 1;
-        of_ssd.pending -= u32::from(is_pending);
-        of_ssd.entries -= entries;
-        if of_ssd.queue_pairs == 0 {
-            held.of_ssd.remove(&ssd);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::HOST_LEAVING;
     use super::*;
     use gnstor_base::testing::deadline;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     fn address(text: &str) -> IpAddr {
         text.parse().expect("an address")
@@ -203,63 +165,50 @@ mod tests {
     fn one_host_leaves_places_to_others_and_is_forgotten_when_it_has_none() {
         let _deadline = deadline();
         let places = Places::new(4, 2);
-        let greedy: Vec<_> = (0..2).map(|_| places.take(address("10.0.0.1")).expect("a place")).collect();
-        assert_eq!(places.take(address("::ffff:10.0.0.1")).err(), Some(NoPlace::OfHost), "the same host");
-        let other = places.take(address("10.0.0.2")).expect("a place of another host");
+        let settled = |address| {
+            let place = places.take(address)?;
+            place.settle();
+            Ok(place)
+        };
+        let greedy: Vec<_> = (0..2).map(|_| settled(address("10.0.0.1")).expect("a place")).collect();
+        assert_eq!(settled(address("::ffff:10.0.0.1")).err(), Some(NoPlace::OfHost), "the same host");
+        let other = settled(address("10.0.0.2")).expect("a place of another host");
         drop(greedy);
         assert_eq!((places.taken(), places.hosts()), (1, 1));
         // One host may have 2^64 IPv6 addresses.
-        let six: Vec<_> = (1..=2).map(|i| places.take(address(&format!("fd00::{i}"))).unwrap()).collect();
-        assert_eq!(places.take(address("fd00::77")).err(), Some(NoPlace::OfHost));
-        assert!(places.take(address("fd00:0:0:1::1")).is_ok());
+        let six: Vec<_> = (1..=2).map(|i| settled(address(&format!("fd00::{i}"))).unwrap()).collect();
+        assert_eq!(settled(address("fd00::77")).err(), Some(NoPlace::OfHost));
+        assert!(settled(address("fd00:0:0:1::1")).is_ok());
         drop((other, six));
         assert_eq!((places.taken(), places.hosts()), (0, 0));
     }
 
     /// Two machines behind one translated address, or two processes of one machine: the SSD sees one address.
     #[test]
-    fn hosts_behind_one_address_have_one_part_together() {
+    fn hosts_behind_one_address_have_one_part_together_and_who_has_proven_nothing_gives_way() {
         let _deadline = deadline();
-        let places = Places::new(8, 2);
-        let first = places.take(address("192.0.2.1")).expect("a place");
-        let second = places.take(address("192.0.2.1")).expect("a place");
-        assert_eq!(places.take(address("192.0.2.1")).err(), Some(NoPlace::OfHost));
-        let (first, second) = (first.host(), second.host());
-        for _ in 0..HOST_QUEUE_PAIRS {
-            assert!(first.open(0, 2));
-            first.answered(0);
-        }
-        assert!(!second.open(0, 2), "the other one has had them all");
-        let elsewhere = places.take(address("192.0.2.2")).expect("a place of another host");
-        assert!(elsewhere.host().open(0, 2));
-    }
-
-    #[test]
-    fn one_host_leaves_queue_pairs_of_an_ssd_to_others_and_gets_its_own_back() {
-        let _deadline = deadline();
-        let host = Host::default();
-        assert!((0..HOST_PENDING_CONNECTS).all(|_| host.open(0, 2)));
-        assert!(!host.open(0, 2), "so many Connects are under way");
-        assert!(host.open(1, 1024), "another SSD");
-        (0..HOST_PENDING_CONNECTS).for_each(|_| host.answered(0));
-        for _ in HOST_PENDING_CONNECTS..HOST_QUEUE_PAIRS {
-            assert!(host.open(0, 2));
-            host.answered(0);
-        }
-        assert!(!host.open(0, 2), "so many queue pairs");
-        host.close(0, 2, false);
-        assert!(host.open(0, 2));
-        host.close(0, 2, true);
-        (1..HOST_QUEUE_PAIRS).for_each(|_| host.close(0, 2, false));
-        host.close(1, 1024, true);
-        assert!(lock(&host.0).of_ssd.is_empty());
-        let deep = HOST_ENTRIES / 1024;
-        for _ in 0..deep {
-            assert!(host.open(0, 1024));
-            host.answered(0);
-        }
-        assert!(!host.open(0, 1024) && !host.open(0, 1), "so many entries");
-        host.close(0, 1024, false);
-        assert!(host.open(0, 1024) && !host.open(0, 1), "its entries are its own again");
+        let places = Places::new(1000, 2);
+        let host = address("192.0.2.1");
+        let (first, second) = (places.take(host).expect("a place"), places.take(host).expect("a place"));
+        let rung = Arc::new(AtomicU32::new(0));
+        let bell = Arc::clone(&rung);
+        first.on_news(move || _ = bell.fetch_add(1, Ordering::Relaxed));
+        let third = places.take(host).expect("the oldest gives way");
+        assert_eq!([&first, &second, &third].map(Place::must_end), [true, false, false]);
+        assert_eq!(rung.load(Ordering::Relaxed), 1);
+        second.settle();
+        let fourth = places.take(host).expect("the oldest that is not settled gives way");
+        assert_eq!([&second, &third, &fourth].map(Place::must_end), [false, true, false]);
+        fourth.settle();
+        assert_eq!(places.take(host).err(), Some(NoPlace::OfHost), "all are settled");
+        drop((first, third));
+        assert_eq!(places.take(host).err(), Some(NoPlace::OfHost), "those had their successors");
+        drop(second);
+        assert!(places.take(host).is_ok());
+        // Those that were told to go and stay count nevertheless.
+        let stubborn: Vec<_> = (0..1 + HOST_LEAVING).map(|_| places.take(host).expect("a place")).collect();
+        assert_eq!(places.take(host).err(), Some(NoPlace::OfHost));
+        assert!(places.take(address("192.0.2.2")).is_ok(), "another host");
+        assert_eq!(stubborn.iter().filter(|place| place.must_end()).count(), HOST_LEAVING as usize);
     }
 }

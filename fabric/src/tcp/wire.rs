@@ -6,7 +6,7 @@
 
 use super::frame::{Frame, MAX_FRAME};
 use super::limits::{CLIENT_OUTBOX_BYTES, End, MOST_OUTBOX_BYTES, STALL};
-use super::places::{Host, Place};
+use super::places::Place;
 use super::tls::{ClientTls, ServerTls, Stream};
 use gnstor_base::time::Time;
 use mio::unix::SourceFd;
@@ -149,9 +149,9 @@ impl Wire {
         self.place.as_ref().map(Place::host_address)
     }
 
-    /// Account of the peer's host, if the listener keeps one.
-    pub(super) fn host(&self) -> Option<Arc<Host>> {
-        self.place.as_ref().map(Place::host)
+    /// The stream's place in its host's account, if the listener keeps one.
+    pub(super) fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
     }
 
     /// Sets the limit of the outbox. Above it nothing more is read.
@@ -162,6 +162,10 @@ impl Wire {
     /// From here on the registry's poll, and the alarm, name the stream by `token` when it must be polled.
     pub(crate) fn watch(&mut self, registry: &Registry, token: u32, alarm: &Arc<Alarm>) -> bool {
         self.alarm = Some((token, Arc::clone(alarm)));
+        if let Some(place) = &self.place {
+            let alarm = Arc::clone(alarm);
+            place.on_news(move || alarm.ring(token));
+        }
         let interest = Interest::READABLE | Interest::WRITABLE;
         registry.register(&mut SourceFd(&self.descriptor()), Token(token as usize), interest).is_ok()
     }

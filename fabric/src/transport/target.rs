@@ -91,6 +91,13 @@ impl RcTransport {
                 let message = self.messages.put(&cqe_bytes(cqe));
                 self.respond(now, Respond { conn, message, pushed: pushed_bytes, at });
             }
+            Effect::Admitted { queue } => {
+                if let Some(conn) = self.conns.get(&ConnId(queue.0))
+                    && let Some(executor) = self.executors.get_mut(&conn.executor)
+                {
+                    executor.admitted(conn.qpn);
+                }
+            }
             Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),
             Effect::Ask { ask, peer, local } => self.ask(target, ask, peer, local),
         }

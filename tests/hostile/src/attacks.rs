@@ -21,7 +21,8 @@ pub enum Attack {
     /// Ends of transfers that the client may not end: with other tags, for other connections, twice, with
     /// data.
     Tags,
-    /// Queue pairs on which Connect is never sent, or is sent without its data.
+    /// Thousands of queue pairs that stay open, and on which Connect is never sent, or is sent without its
+    /// data.
     Connects,
     /// Connections on which nothing is sent, or half a frame.
     Silent,
@@ -60,6 +61,8 @@ impl Attack {
     ];
 }
 
+/// Number of connections whose Connects never end: a host has more queue pairs that way than may wait.
+const CONNECTS: usize = 8;
 /// Number of connections of a slow attack.
 const SLOW: usize = 64;
 const SLOW_BYTES: usize = 256;
@@ -127,7 +130,7 @@ pub fn run(
             Attack::Bent => attacker.bent(),
             Attack::Shuffled => attacker.shuffled(),
             Attack::Tags => attacker.tags(),
-            Attack::Connects => attacker.connects(),
+            Attack::Connects => attacker.connects(&mut held),
             Attack::Silent => attacker.silent(&mut held),
             Attack::Deaf => attacker.deaf(),
             Attack::Capsules => attacker.capsules(),
@@ -242,16 +245,33 @@ impl Attacker<'_> {
         Ok(())
     }
 
-    fn connects(&mut self) -> std::io::Result<()> {
+    fn connects(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {
+        if held.len() >= CONNECTS {
+            held.retain_mut(|talk| self.open_again(talk).is_ok());
+            return Ok(());
+        }
         let mut talk = Talk::connect(self.address)?;
         let with_capsule = self.random.below(2) == 0;
+        let depth = if self.random.below(2) == 0 { 2 } else { 1024 };
         for conn in 1..=512 {
-            self.say(&mut talk, &frames::connect(conn, 0, &request(1, 2)))?;
+            self.say(&mut talk, &frames::connect(conn, 0, &request(1, depth)))?;
             if with_capsule {
                 talk.post(conn, connect_command(1))?;
             }
         }
-        self.listen(&mut talk)
+        let heard = self.listen(&mut talk);
+        held.push(talk);
+        heard
+    }
+
+    /// Asks anew for each queue pair that the array has closed.
+    fn open_again(&mut self, talk: &mut Talk) -> std::io::Result<()> {
+        while let Some(got) = talk.receive(Duration::from_millis(1))? {
+            if got.kind == kind::CLOSED {
+                self.say(talk, &frames::connect(got.conn, 0, &request(1, 2)))?;
+            }
+        }
+        Ok(())
     }
 
     fn silent(&mut self, held: &mut Vec<Talk>) -> std::io::Result<()> {

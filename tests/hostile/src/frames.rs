@@ -17,6 +17,7 @@ pub mod kind {
     pub const DONE: u8 = 7;
     pub const RESPONSE: u8 = 8;
     pub const CLOSE: u8 = 9;
+    pub const CLOSED: u8 = 10;
     pub const END: u8 = 11;
 }
 

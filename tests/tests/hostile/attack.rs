@@ -6,10 +6,11 @@ use crate::load::{Load, Rounds};
 use crate::{Guest, LIMIT, calls, guest, number, ssd_address};
 use gnstor_hostile::attacks::Attack;
 use gnstor_tests::command::Up;
+use gnstor_tests::folder::Folder;
 use gnstor_tests::{long, volume, within};
 use libgnstor::Rights;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Attackers beside the load.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,9 @@ impl Beside {
         strangers.filter(named).map(Self::Attack).chain([Self::Computing]).collect()
     }
 }
+
+/// Longest time of an attack beside new clients. It ends when they are through.
+const ATTACK: Duration = Duration::from_secs(60);
 
 /// Times of the load, over all pairs of a slice without and a slice beside something.
 #[derive(Default)]
@@ -168,6 +172,50 @@ fn the_load_beside_each_attack_has_no_error_and_goes_on() {
         let load = measure(&up, &honest, &all, pairs, slice);
         another_client_reads(&guest(&up.daemon, "other"), &load.file);
         drop((load, honest));
+        up.end("-TERM");
+    });
+}
+
+/// How long new clients take to connect to all SSDs, to open a volume and to read it.
+fn connects(up: &Up, count: u32) -> Vec<Duration> {
+    let one = |nth| {
+        let start = Instant::now();
+        let new = guest(&up.daemon, &format!("new{nth}"));
+        // It has one replica, on both SSDs: nothing can be read around an SSD that lets no client in.
+        let mut back = vec![0; 1 << 20];
+        new.client.open("v", Rights::Read).unwrap().read_at(0, &mut back).unwrap();
+        start.elapsed()
+    };
+    let mut times: Vec<_> = (0..count).map(one).collect();
+    times.sort();
+    times
+}
+
+/// The attackers and the clients share an address, so they share what one host may take.
+#[test]
+fn new_clients_of_the_same_host_connect_beside_each_attack() {
+    let kinds = Beside::chosen();
+    let count = if long() { 20 } else { 3 };
+    let folder = Folder::new();
+    let key = folder.path().join("manager.key").display().to_string();
+    within(LIMIT + 3 * ATTACK, move || {
+        // The SSDs ask for proofs, as those of a user do.
+        let up = Up::start(&["--ssds", "2", "--manager-key", &key]);
+        let honest = guest(&up.daemon, "honest");
+        volume(&honest.client, "v", 1 << 20, 1);
+        println!("summary connect alone: {:.1?}", connects(&up, count));
+        for what in kinds {
+            let Beside::Attack(attack) = what else { continue };
+            let address = ssd_address(&up);
+            let mut attackers = [0, 1].map(|seed| Attackers::start(address, ATTACK, seed, Some(attack)));
+            // They have taken what they can by then.
+            std::thread::sleep(Duration::from_millis(700));
+            let times = connects(&up, count);
+            println!("summary connect beside {what:?}: {times:.1?}");
+            let are_there = attackers.iter_mut().all(Attackers::are_there);
+            assert!(are_there, "{what:?}: a client was let in only after the attack");
+        }
+        drop(honest);
         up.end("-TERM");
     });
 }

@@ -42,6 +42,11 @@ impl Attackers {
         Self(Guard(command.spawn().expect("nice runs the attackers")))
     }
 
+    /// Whether the process still runs.
+    pub(crate) fn are_there(&mut self) -> bool {
+        self.0.0.try_wait().expect("a child").is_none()
+    }
+
     /// Waits for the process. Returns what it did, in words, and the number of frames or calls that it sent.
     pub(crate) fn wait(mut self) -> (String, u64) {
         let code = wait(&mut self.0, LIMIT).expect("they end in time");

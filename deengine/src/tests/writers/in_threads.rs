@@ -80,7 +80,7 @@ fn write_on(worker: &mut Worker, key: QueueKey, map_epoch: u32, world: &World) {
                     let seen = if refusal(&cqe).is_none() { &world.done } else { &world.refused };
                     seen.fetch_add(1, Ordering::Relaxed);
                 }
-                Effect::Push { .. } | Effect::Close { .. } | Effect::Ask { .. } => panic!("{effect:?}"),
+                _ => panic!("{effect:?}"),
             }
         }
     }

@@ -2,20 +2,18 @@
 //! The queue pairs of a client, and how long they and it may be idle.
 
 use crate::cm::{REFUSED_NO_PEER, Refused};
+use crate::tcp::host::Entry;
 use crate::tcp::limits::{End, HANDSHAKE, IDLE, PENDING, PENDING_CONNECTS, QUEUE_PAIRS};
-use crate::tcp::places::Host;
+use crate::tcp::places::Place;
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::{CmRequest, cm_reject};
 use rustc_hash::FxHashMap as HashMap;
-use std::sync::Arc;
 
 /// The client's queue pairs, by its numbers of their connections.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     pub(super) open: HashMap<u32, Pair>,
     pending: usize,
-    /// Account of all connections of the client's host.
-    pub(super) host: Option<Arc<Host>>,
     has_connected: bool,
     /// Time since which there is no queue pair.
     pub(super) empty_since: Option<Time>,
@@ -24,53 +22,75 @@ pub(super) struct Queues {
 /// A queue pair of a client.
 #[derive(Debug)]
 pub(super) struct Pair {
-    /// Since when it waits for its first response; `None`: it has had one.
+    /// Since when it waits for its client's admission; `None`: the client is admitted.
     pending_since: Option<Time>,
-    ssd: u16,
-    entries: u32,
+    /// Its entry in the account of the client's host.
+    entry: Option<Entry>,
 }
 
 impl Queues {
-    /// The client asks for another queue pair.
-    pub(super) fn open(&mut self, conn: u32, ssd: u16, request: &CmRequest) -> Result<(), Refused> {
+    /// The client asks for another queue pair. `place`: of its connection, if the listener keeps accounts.
+    pub(super) fn open(
+        &mut self,
+        conn: u32,
+        ssd: u16,
+        request: &CmRequest,
+        place: Option<&Place>,
+    ) -> Result<(), Refused> {
         // A number identifies one connection. A second one with the same number would make the first
         // unreachable.
         if self.open.contains_key(&conn) {
             return Err(REFUSED_NO_PEER);
         }
-        let entries = u32::from(request.hsqsize_z.get()) + 1;
-        let is_over = self.open.len() >= QUEUE_PAIRS || self.pending >= PENDING_CONNECTS;
-        if is_over || self.host.as_ref().is_some_and(|host| !host.open(ssd, entries)) {
+        if self.open.len() >= QUEUE_PAIRS || self.pending >= PENDING_CONNECTS {
             return Err(cm_reject::NO_RESOURCES);
         }
+        let entries = u32::from(request.hsqsize_z.get()) + 1;
+        let entry = match place {
+            None => None,
+            Some(place) => {
+                let entry = place.host().open(ssd, entries, conn, place.notice());
+                Some(entry.ok_or(cm_reject::NO_RESOURCES)?)
+            }
+        };
         // The next tick sets the time.
-        self.open.insert(conn, Pair { pending_since: Some(Time::NEVER), ssd, entries });
+        self.open.insert(conn, Pair { pending_since: Some(Time::NEVER), entry });
         self.pending += 1;
         self.has_connected = true;
         self.empty_since = None;
         Ok(())
     }
 
-    pub(super) fn close(&mut self, conn: u32) {
-        if let Some(Pair { pending_since, ssd, entries }) = self.open.remove(&conn) {
+    pub(super) fn close(&mut self, conn: u32, place: Option<&Place>) {
+        if let Some(Pair { pending_since, entry }) = self.open.remove(&conn) {
             self.pending -= usize::from(pending_since.is_some());
-            if let Some(host) = &self.host {
-                host.close(ssd, entries, pending_since.is_some());
+            if let (Some(place), Some(entry)) = (place, entry) {
+                place.host().close(&entry);
             }
         }
     }
 
-    /// Notes a response to the client.
-    pub(super) fn answered(&mut self, conn: u32) {
-        if self.pending > 0
-            && let Some(pair) = self.open.get_mut(&conn)
-            && pair.pending_since.take().is_some()
-        {
-            self.pending -= 1;
-            if let Some(host) = &self.host {
-                host.answered(pair.ssd);
+    /// Closes all of them.
+    pub(super) fn close_all(&mut self, place: Option<&Place>) {
+        let conns: Vec<u32> = self.open.keys().copied().collect();
+        conns.into_iter().for_each(|conn| self.close(conn, place));
+    }
+
+    /// The client is admitted on this queue pair. Returns whether its host may have so many entries; if not,
+    /// the queue pair is to be closed.
+    pub(super) fn admitted(&mut self, conn: u32, place: Option<&Place>) -> bool {
+        let Some(pair) = self.open.get_mut(&conn).filter(|pair| pair.pending_since.is_some()) else {
+            return true;
+        };
+        if let (Some(place), Some(entry)) = (place, &mut pair.entry) {
+            if !place.host().admit(entry) {
+                return false;
             }
+            place.settle();
         }
+        pair.pending_since = None;
+        self.pending -= 1;
+        true
     }
 
     /// Waits for the client, and for its Connects, begin anew.
@@ -104,12 +124,5 @@ impl Queues {
             (now.since(*since) >= PENDING).then_some(*conn)
         };
         self.open.iter_mut().filter_map(late).collect()
-    }
-}
-
-impl Drop for Queues {
-    fn drop(&mut self) {
-        let conns: Vec<u32> = self.open.keys().copied().collect();
-        conns.into_iter().for_each(|conn| self.close(conn));
     }
 }

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::hca::Allowance;
+use crate::tcp::Places;
 
 #[test]
 fn a_peer_that_does_not_read_is_sent_a_bounded_amount_and_then_closed() {
@@ -152,14 +153,17 @@ fn queue_pairs_whose_connects_do_not_end_are_bounded_and_given_back() {
     let refused = |conn, refused| Frame::Accept { conn, refused };
     assert_eq!(raw.got.last(), Some(&refused(most + 1, cm_reject::NO_RESOURCES)));
     assert_eq!(raw.puppet.seen().opened.len(), limits::PENDING_CONNECTS);
-    // A response to one makes room for another, and so does a Close.
+    // A response alone makes no room. An admission makes room for another, and so does a Close.
     let queue = raw.puppet.seen().opened[0];
     let complete = Effect::Complete { queue, cqe: Cqe::default(), at: Time::ZERO, pushed_bytes: 0 };
     raw.command(vec![complete]);
+    raw.sends(&[connect(most + 1)]);
+    assert_eq!(raw.got.last(), Some(&refused(most + 1, cm_reject::NO_RESOURCES)));
+    raw.command(vec![Effect::Admitted { queue }]);
     raw.sends(&[connect(most + 1), Frame::Close { conn: 2 }, connect(2), connect(most + 2)]);
     let tail = [refused(most + 1, 0), refused(2, 0), refused(most + 2, cm_reject::NO_RESOURCES)];
     assert_eq!(raw.got[raw.got.len() - 3..], tail);
-    // The late connections are closed; the one that got its response stays.
+    // The late connections are closed; the one whose client was admitted stays.
     raw.steps(Span::from_ms(120));
     assert_eq!(raw.array.conns.iter().count(), 1);
     raw.sends(&[connect(5000)]);
@@ -179,12 +183,7 @@ fn a_peer_has_so_many_queue_pairs() {
                 .collect::<Vec<_>>(),
         );
         let opened = raw.puppet.seen().opened[first as usize - 1..].to_vec();
-        raw.puppet.seen().effects.extend(opened.into_iter().map(|queue| Effect::Complete {
-            queue,
-            cqe: Cqe::default(),
-            at: Time::ZERO,
-            pushed_bytes: 0,
-        }));
+        raw.puppet.seen().effects.extend(opened.into_iter().map(|queue| Effect::Admitted { queue }));
         raw.command(vec![]);
         first += 128;
     }
@@ -307,18 +306,97 @@ fn an_ssd_that_closes_thousands_of_queues_at_once_takes_no_more_stack_than_for_o
             let connect = |conn| Frame::Connect { conn, ssd: 0, request: CmRequest::default() };
             raw.sends(&(first..first + 128).map(connect).collect::<Vec<_>>());
             let opened = raw.puppet.seen().opened[first as usize - 1..].to_vec();
-            let complete =
-                |queue| Effect::Complete { queue, cqe: Cqe::default(), at: Time::ZERO, pushed_bytes: 0 };
-            raw.puppet.seen().effects.extend(opened.into_iter().map(complete));
+            raw.puppet.seen().effects.extend(opened.into_iter().map(|queue| Effect::Admitted { queue }));
             raw.command(vec![]);
         }
         let opened = raw.puppet.seen().opened.clone();
         assert_eq!(opened.len(), limits::QUEUE_PAIRS);
         raw.command(opened.into_iter().map(|queue| Effect::Close { queue }).collect());
         raw.steps(Span::from_ms(1));
-        assert!(raw.array.conns.iter().all(|(_, conn)| conn.broken()));
+        assert!(raw.array.conns.is_empty());
     };
     // A tenth of what a thread of an engine has.
     let builder = std::thread::Builder::new().stack_size(200 << 10);
     builder.spawn(close_all).unwrap().join().unwrap();
+}
+
+/// A client that is told so need not answer.
+#[test]
+fn a_queue_that_the_ssd_closes_is_given_back_without_a_word_of_its_client() {
+    let _deadline = deadline();
+    let mut raw = Raw::new(2);
+    let queue = raw.puppet.seen().opened[0];
+    raw.command(vec![Effect::Admitted { queue }, Effect::Close { queue }]);
+    assert_eq!(raw.got.last(), Some(&Frame::Closed { conn: 1 }));
+    assert_eq!(raw.array.conns.iter().count(), 1);
+    assert!(raw.puppet.seen().closed.iter().all(|&closed| closed == queue));
+    // Its number is free.
+    raw.sends(&[Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() }]);
+    assert_eq!(raw.got.last(), Some(&Frame::Accept { conn: 1, refused: 0 }));
+}
+
+/// The stream of a client and the array's end of it, which has a place of a listener.
+fn placed(places: &Places) -> (Wire, Wire) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, from) = listener.accept().unwrap();
+    let place = places.take(from.ip()).expect("a place");
+    (Wire::new(client).unwrap(), Wire::accepted(server, None, place).unwrap())
+}
+
+/// An attacker on a client's own host holds all queue pairs that may wait, and sends nothing more.
+#[test]
+fn a_client_connects_beside_others_of_its_host_that_hold_all_that_may_wait() {
+    let _deadline = deadline();
+    let (mut array, puppet) = (RcTransport::new(TransportConfig::default()), Puppet::default());
+    array.add_target(Box::new(puppet.clone()), vec![]);
+    let places = Places::new(100, 100);
+    let connect = |conn| Frame::Connect { conn, ssd: 0, request: CmRequest::default() };
+    let each = u32::try_from(limits::PENDING_CONNECTS).unwrap();
+    let mut held = Vec::new();
+    let mut count = 0;
+    for _ in 0..limits::HOST_PENDING_CONNECTS / each {
+        let (mut liar, far) = placed(&places);
+        array.add_peer(far);
+        count += limits::PENDING_CONNECTS;
+        let connects: Vec<_> = (1..=each).map(connect).collect();
+        unruly(&mut array, &mut liar, &connects, || puppet.seen().opened.len() == count);
+        held.push(liar);
+    }
+    let (mut honest, far) = placed(&places);
+    array.add_peer(far);
+    let mut steps = 0;
+    unruly(&mut array, &mut honest, &[connect(1)], || {
+        steps += 1;
+        steps > 1000
+    });
+    let oldest = puppet.seen().opened[0];
+    assert_eq!(puppet.seen().opened.len(), count + 1, "the client has its queue pair");
+    assert_eq!(puppet.seen().closed, [oldest], "the oldest one gave way");
+    held[0].flush();
+    let told = std::iter::from_fn(|| held[0].poll()).filter(|frame| *frame == Frame::Closed { conn: 1 });
+    assert_eq!(told.count(), 1);
+}
+
+/// So do connections without a queue pair.
+#[test]
+fn a_connection_is_told_when_it_gives_way() {
+    let _deadline = deadline();
+    let (mut array, puppet) = (RcTransport::new(TransportConfig::default()), Puppet::default());
+    array.add_target(Box::new(puppet.clone()), vec![]);
+    let places = Places::new(100, 1);
+    let connect = Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() };
+    let (mut idle, far) = placed(&places);
+    array.add_peer(far);
+    let (mut honest, far) = placed(&places);
+    array.add_peer(far);
+    unruly(&mut array, &mut honest, &[connect], || puppet.seen().opened.len() == 1 && places.taken() == 1);
+    assert_eq!(idle.poll(), Some(Frame::End { why: limits::End::GaveWay.code() }));
+    let queue = puppet.seen().opened[0];
+    puppet.seen().on_submit = vec![Effect::Admitted { queue }];
+    unruly(&mut array, &mut honest, &[Frame::Send { conn: 1, capsule: [0; 64] }], || {
+        puppet.seen().on_submit.is_empty()
+    });
+    array.step(Time::from_ns(1));
+    assert!(places.take("127.0.0.1".parse().unwrap()).is_err(), "a client that is admitted stays");
 }

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Account of the connections of one host, and of their queue pairs.
+//!
+//! ```text
+//!   connection  --enter--> newcomer --first queue pair admitted--> settled
+//!   queue pair  --open---> waiting  --admitted-------------------> settled
+//!                  `-- the host has its part? the oldest one here gives way
+//! ```
+//! The array cannot tell the processes of a host apart, so an attacker on a client's own host shares that
+//! client's part. Therefore, what has proven nothing yet gives way, the oldest first. An honest client is
+//! through within milliseconds, and what is still there after that only fills the part. What is settled keeps
+//! its place.
+
+use super::limits::{HOST_ENTRIES, HOST_LEAVING, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS, WAITING_ENTRIES};
+use rustc_hash::FxHashMap as HashMap;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no panic while held")
+}
+
+/// What a connection is told to give up.
+#[derive(Default)]
+pub(super) struct Notice {
+    /// There is something to read here.
+    is_new: AtomicBool,
+    must_end: AtomicBool,
+    /// Queue pairs to close, by the client's numbers.
+    pairs: Mutex<Vec<u32>>,
+    /// Wakes the connection.
+    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notice").field("must_end", &self.must_end).finish_non_exhaustive()
+    }
+}
+
+impl Notice {
+    /// Sets what wakes the connection when it is to read its notice.
+    pub(super) fn on_news(&self, bell: impl Fn() + Send + Sync + 'static) {
+        // The first one stays: a connection has one owner.
+        let _ = self.bell.set(Box::new(bell));
+        if self.is_new.load(Ordering::Acquire) {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        if let Some(bell) = self.bell.get() {
+            bell();
+        }
+    }
+
+    fn post(&self) {
+        // Pairs with the acquire in `take`: whoever sees the flag sees what was written before.
+        self.is_new.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    /// Whether the connection is to end.
+    pub(super) fn must_end(&self) -> bool {
+        self.must_end.load(Ordering::Acquire)
+    }
+
+    /// The queue pairs to close that were not returned before.
+    pub(super) fn take(&self) -> Vec<u32> {
+        if !self.is_new.load(Ordering::Relaxed) || !self.is_new.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut lock(&self.pairs))
+    }
+}
+
+/// The account.
+#[derive(Debug, Default)]
+pub(super) struct Host(Mutex<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    connections: usize,
+    /// Connections that were told to end and are still there.
+    leaving: usize,
+    /// Number of the next connection or queue pair: a smaller one is older.
+    next: u64,
+    /// Connections without a settled queue pair.
+    newcomers: BTreeMap<u64, Arc<Notice>>,
+    of_ssd: HashMap<u16, OfSsd>,
+}
+
+impl Held {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+/// A host's queue pairs at one SSD.
+#[derive(Debug, Default)]
+struct OfSsd {
+    queue_pairs: u32,
+    entries: u32,
+    /// Those whose client is not admitted yet, with the client's number.
+    waiting: BTreeMap<u64, (u32, Arc<Notice>)>,
+    /// Those that were told to close and are still there.
+    leaving: u32,
+}
+
+/// A queue pair in its host's account.
+#[derive(Debug)]
+pub(super) struct Entry {
+    ssd: u16,
+    number: u64,
+    entries: u32,
+    /// Entries that count.
+    counted: u32,
+    is_waiting: bool,
+}
+
+impl Host {
+    /// A connection begins. Returns its number unless the host has `most` and none gives way.
+    pub(super) fn enter(&self, most: usize, notice: &Arc<Notice>) -> Option<u64> {
+        let mut held = lock(&self.0);
+        if held.connections - held.leaving >= most {
+            if held.leaving >= HOST_LEAVING as usize {
+                return None;
+            }
+            let (_, oldest) = held.newcomers.pop_first()?;
+            held.leaving += 1;
+            oldest.must_end.store(true, Ordering::Release);
+            oldest.post();
+        }
+        held.connections += 1;
+        let number = held.number();
+        held.newcomers.insert(number, Arc::clone(notice));
+        Some(number)
+    }
+
+    /// A client of this connection is admitted: the connection gives way to no other from here on.
+    pub(super) fn settle(&self, number: u64) {
+        lock(&self.0).newcomers.remove(&number);
+    }
+
+    /// A connection has ended. Returns whether the host has another one.
+    pub(super) fn leave(&self, number: u64, notice: &Notice) -> bool {
+        let mut held = lock(&self.0);
+        held.connections -= 1;
+        held.newcomers.remove(&number);
+        held.leaving -= usize::from(notice.must_end());
+        held.connections > 0
+    }
+
+    /// Adds a queue pair with `entries` entries at this SSD, `conn` for its client, whose Connect is in
+    /// progress. Returns `None` if the host may not have it.
+    pub(super) fn open(&self, ssd: u16, entries: u32, conn: u32, notice: &Arc<Notice>) -> Option<Entry> {
+        let mut held = lock(&self.0);
+        let number = held.number();
+        let of_ssd = held.of_ssd.entry(ssd).or_default();
+        let counted = entries.min(WAITING_ENTRIES);
+        let is_over = of_ssd.queue_pairs >= HOST_QUEUE_PAIRS || of_ssd.leaving >= HOST_LEAVING;
+        if is_over || of_ssd.entries.saturating_add(counted) > HOST_ENTRIES {
+            return None;
+        }
+        if of_ssd.waiting.len() >= HOST_PENDING_CONNECTS as usize {
+            let (_, (oldest, of)) = of_ssd.waiting.pop_first()?;
+            of_ssd.leaving += 1;
+            lock(&of.pairs).push(oldest);
+            of.post();
+        }
+        of_ssd.queue_pairs += 1;
+        of_ssd.entries += counted;
+        of_ssd.waiting.insert(number, (conn, Arc::clone(notice)));
+        Some(Entry { ssd, number, entries, counted, is_waiting: true })
+    }
+
+    /// The client of a queue pair is admitted, so all its entries count. Returns whether the host may have so
+    /// many; if not, the queue pair is to be closed.
+    pub(super) fn admit(&self, entry: &mut Entry) -> bool {
+        let mut held = lock(&self.0);
+        let Some(of_ssd) = held.of_ssd.get_mut(&entry.ssd).filter(|_| entry.is_waiting) else { return true };
+        let all = of_ssd.entries - entry.counted + entry.entries;
+        if all > HOST_ENTRIES {
+            return false;
+        }
+        if of_ssd.waiting.remove(&entry.number).is_some() {
+            (of_ssd.entries, entry.counted, entry.is_waiting) = (all, entry.entries, false);
+        }
+        true
+    }
+
+    /// A queue pair is gone.
+    pub(super) fn close(&self, entry: &Entry) {
+        let mut held = lock(&self.0);
+        let Some(of_ssd) = held.of_ssd.get_mut(&entry.ssd) else { return };
+        of_ssd.queue_pairs -= 1;
+        of_ssd.entries -= entry.counted;
+        if entry.is_waiting && of_ssd.waiting.remove(&entry.number).is_none() {
+            of_ssd.leaving -= 1;
+        }
+        if of_ssd.queue_pairs == 0 {
+            held.of_ssd.remove(&entry.ssd);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+
+    fn notice() -> Arc<Notice> {
+        Arc::default()
+    }
+
+    fn settled(host: &Host, ssd: u16, entries: u32) -> Option<Entry> {
+        let mut entry = host.open(ssd, entries, 0, &notice())?;
+        assert!(host.admit(&mut entry), "its entries fit");
+        Some(entry)
+    }
+
+    #[test]
+    fn the_oldest_queue_pair_that_waits_gives_way_and_those_that_are_settled_stay() {
+        let _deadline = deadline();
+        let (host, first, other) = (Host::default(), notice(), notice());
+        let mut settled = host.open(0, 2, 1, &first).expect("room");
+        assert!(host.admit(&mut settled));
+        let all: Vec<_> =
+            (0..HOST_PENDING_CONNECTS).map(|conn| host.open(0, 2, 100 + conn, &first).unwrap()).collect();
+        assert!(first.take().is_empty());
+        let mut newest = host.open(0, 2, 7, &other).expect("another gives way");
+        assert_eq!((first.take(), other.take()), (vec![100], vec![]));
+        assert_eq!(first.take(), [], "it is told once");
+        // The new one is through before the others have asked for as many again.
+        assert!(host.admit(&mut newest));
+        let more = host.open(0, 2, 8, &other).expect("the place of the one that was admitted");
+        assert_eq!(first.take(), []);
+        all.iter().chain([&settled, &newest, &more]).for_each(|entry| host.close(entry));
+        assert!(lock(&host.0).of_ssd.is_empty());
+    }
+
+    #[test]
+    fn no_more_give_way_than_have_not_left_yet() {
+        let _deadline = deadline();
+        let (host, notice) = (Host::default(), notice());
+        let most = HOST_PENDING_CONNECTS + HOST_LEAVING;
+        let mut all: Vec<_> = (0..most).map(|conn| host.open(0, 2, conn, &notice).expect("room")).collect();
+        assert!(host.open(0, 2, most, &notice).is_none(), "so many were told to close and are still there");
+        assert_eq!(notice.take(), (0..HOST_LEAVING).collect::<Vec<_>>());
+        host.close(&all.remove(0));
+        assert!(host.open(0, 2, most, &notice).is_some());
+        // One that is admitted on its way out goes all the same.
+        assert!(host.admit(&mut all[0]) && all[0].is_waiting);
+    }
+
+    #[test]
+    fn one_host_leaves_queue_pairs_of_an_ssd_to_others_and_gets_its_own_back() {
+        let _deadline = deadline();
+        let host = Host::default();
+        let mut all: Vec<_> = (0..HOST_QUEUE_PAIRS).map(|_| settled(&host, 0, 2).expect("room")).collect();
+        assert!(host.open(0, 2, 0, &notice()).is_none(), "so many queue pairs");
+        let elsewhere = settled(&host, 1, 1024).expect("another SSD");
+        host.close(&all.pop().expect("some"));
+        all.push(settled(&host, 0, 2).expect("its own again"));
+        all.iter().chain([&elsewhere]).for_each(|entry| host.close(entry));
+        assert!(lock(&host.0).of_ssd.is_empty());
+    }
+
+    #[test]
+    fn one_host_leaves_entries_of_an_ssd_to_others() {
+        let _deadline = deadline();
+        let host = Host::default();
+        let deep = HOST_ENTRIES / 1024;
+        let all: Vec<_> = (0..deep).map(|_| settled(&host, 0, 1024).expect("room")).collect();
+        assert!(host.open(0, 1, 0, &notice()).is_none(), "so many entries");
+        host.close(&all[0]);
+        // A queue pair that waits counts little, and all its entries must fit when it is admitted.
+        let mut waiting: Vec<_> = (0..2).map(|_| host.open(0, 1024, 0, &notice()).expect("room")).collect();
+        assert!(!host.admit(&mut waiting[0]));
+        host.close(&waiting.remove(0));
+        assert!(host.admit(&mut waiting[0]));
+        assert!(host.open(0, 1, 0, &notice()).is_none());
+    }
+}
