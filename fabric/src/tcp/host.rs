@@ -57,7 +57,7 @@ impl Notice {
     }
 
     fn post(&self) {
-        // Pairs with the acquire in `take`: whoever sees the flag sees what was written before.
+        // Pairs with the acquire in `take`: a reader of the flag sees what was written before it.
         self.is_new.store(true, Ordering::Release);
         self.ring();
     }
@@ -104,9 +104,9 @@ impl Held {
 struct OfSsd {
     queue_pairs: u32,
     entries: u32,
-    /// Those whose client is not admitted yet, with the client's number.
+    /// Queue pairs whose client is not admitted yet, with the client's number.
     waiting: BTreeMap<u64, (u32, Arc<Notice>)>,
-    /// Those that were told to close and are still there.
+    /// Queue pairs that were told to close and are still there.
     leaving: u32,
 }
 
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_queue_pair_that_waits_gives_way_and_those_that_are_settled_stay() {
+    fn the_oldest_queue_pair_that_waits_gives_way_and_settled_ones_stay() {
         let _deadline = deadline();
         let (host, first, other) = (Host::default(), notice(), notice());
         let mut settled = host.open(0, 2, 1, &first).expect("room");

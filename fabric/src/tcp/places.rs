@@ -185,7 +185,7 @@ mod tests {
 
     /// Two machines behind one translated address, or two processes of one machine: the SSD sees one address.
     #[test]
-    fn hosts_behind_one_address_have_one_part_together_and_who_has_proven_nothing_gives_way() {
+    fn hosts_behind_one_address_have_one_part_together_and_an_unproven_connection_gives_way() {
         let _deadline = deadline();
         let places = Places::new(1000, 2);
         let host = address("192.0.2.1");
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(places.take(host).err(), Some(NoPlace::OfHost), "those had their successors");
         drop(second);
         assert!(places.take(host).is_ok());
-        // Those that were told to go and stay count nevertheless.
+        // Connections that were told to go and stay count nevertheless.
         let stubborn: Vec<_> = (0..1 + HOST_LEAVING).map(|_| places.take(host).expect("a place")).collect();
         assert_eq!(places.take(host).err(), Some(NoPlace::OfHost));
         assert!(places.take(address("192.0.2.2")).is_ok(), "another host");
