@@ -339,7 +339,7 @@ mod tests {
             hosts.open(QueueKey(nth), 1, MAX_QUEUE_ENTRIES);
         }
         let counted = (0..10 * deep).filter(|&nth| hosts.count_all(QueueKey(nth))).count();
-        assert!((1..deep as usize).contains(&counted), "those that fit: {counted}");
+        assert!((1..deep as usize).contains(&counted), "{counted} fit");
         assert!(hosts.count_all(QueueKey(0)), "it counts already");
         (0..10 * deep).for_each(|nth| _ = hosts.close(QueueKey(nth)));
         assert_eq!(hosts.entries, 0);

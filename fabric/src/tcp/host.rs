@@ -7,9 +7,8 @@
 //!                  `-- the host has its part? the oldest one here gives way
 //! ```
 //! The array cannot tell the processes of a host apart, so an attacker on a client's own host shares that
-//! client's part. Therefore, what has proven nothing yet gives way, the oldest first. An honest client is
-//! through within milliseconds, and what is still there after that only fills the part. What is settled keeps
-//! its place.
+//! client's part. Therefore newcomers give way, the oldest first. An honest client settles within
+//! milliseconds, and a newcomer that is older than that only fills the part. A settled one keeps its place.
 
 use super::limits::{HOST_ENTRIES, HOST_LEAVING, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS, WAITING_ENTRIES};
 use rustc_hash::FxHashMap as HashMap;
