@@ -7,6 +7,7 @@ mod drain;
 mod lose_data;
 mod replace;
 mod trim;
+mod waits;
 
 use crate::fleet_daemon::Array;
 use gnstor_proto::BLOCK_BYTES;

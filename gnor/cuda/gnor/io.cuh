@@ -25,6 +25,7 @@ enum : gn_u32 {
   REFUSED_WRONG_TARGET = 8, REFUSED_STALE_MAP = 9, REFUSED_MAP_BEHIND = 10,
   REFUSED_NOT_HERE_YET = 11, REFUSED_ASK_THE_FIRST = 12, REFUSED_NOT_SERVING = 13,
   COPY_OF_ANOTHER_BLOCK = 17, COPY_DAMAGED = 18, COPY_UNREADABLE = 40, COPY_UNUSABLE = 42,
+  REFUSED_GROUP_WAITS = 43,
 };
 enum : gn_u64 {
   ELSEWHERE = 1ull << REFUSED_NOT_A_READER | 1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST |
@@ -35,7 +36,8 @@ enum : gn_u64 {
 // Reasons that may disappear with another map, or with the same one a little later.
 enum : gn_u64 {
   LATER = 1ull << REFUSED_WRONG_TARGET | 1ull << REFUSED_STALE_MAP | 1ull << REFUSED_MAP_BEHIND |
-      1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST | 1ull << REFUSED_NOT_SERVING,
+      1ull << REFUSED_NOT_HERE_YET | 1ull << REFUSED_ASK_THE_FIRST | 1ull << REFUSED_NOT_SERVING |
+      1ull << REFUSED_GROUP_WAITS,
 };
 enum : gn_u32 {
   MAP_MOVED_ON = 0x0702,  // the SSDs' own status for an old map (proto/src/status.rs)

@@ -97,7 +97,13 @@ fn awaits_map(item: &Item) -> bool {
     let refusal = Detail::from_dw0(item.dw0).refusal();
     let by_map = matches!(
         refusal,
-        Some(Refusal::StaleMap | Refusal::MapBehind | Refusal::WrongTarget | Refusal::NotServing)
+        Some(
+            Refusal::StaleMap
+                | Refusal::MapBehind
+                | Refusal::WrongTarget
+                | Refusal::NotServing
+                | Refusal::GroupWaits
+        )
     );
     item.status < 1 << 16 && item.replica == 0 && by_map
 }
