@@ -50,6 +50,11 @@ PY
     echo "$number NOT FOUND by $test: $what"
     return 1
   fi
+  # Some tests build programs of their own. One that is not built has found nothing.
+  if grep -qE 'does not build|^FAILED build ' "$log"; then
+    echo "$number DOES NOT BUILD in $test: $what"
+    return 1
+  fi
   grep -qE 'test result: FAILED|after 60s|has overflowed its stack' "$log" || { echo "$number NO VERDICT of $test: $what"; tail "$log"; return 1; }
   echo "$number found by $test in $((SECONDS - start)) s, built in $built s: $what"
 }

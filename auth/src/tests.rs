@@ -6,7 +6,7 @@ mod vectors;
 
 use super::*;
 use crate::deadline::{Deadline, LIMIT};
-use crate::key::{KEY_BYTES, mac};
+use crate::key::{KEY_BYTES, is_mac, mac};
 use crate::message::MAX_MESSAGE;
 use proptest::prelude::*;
 
@@ -212,6 +212,22 @@ fn a_proof_opens_its_own_queue_only() {
     let mut bent = proof;
     bent.tag[31] ^= 1;
     assert!(!other.accepts(3, 5, &bent));
+}
+
+/// Each proof is compared by the same function, which looks at every byte.
+#[test]
+fn a_mac_that_is_right_but_for_one_byte_or_in_part_is_refused() {
+    let _deadline = Deadline::after(LIMIT);
+    let (key, parts): (_, [&[u8]; 2]) = ([5; KEY_BYTES], [b"one", b"two"]);
+    let tag = mac(&key, &parts);
+    assert!(is_mac(&key, &parts, &tag));
+    for at in 0..KEY_BYTES {
+        let mut bent = tag;
+        bent[at] ^= 1;
+        assert!(!is_mac(&key, &parts, &bent), "byte {at}");
+        assert!(!is_mac(&key, &parts, &tag[..at]), "{at} bytes of it");
+    }
+    assert!(!is_mac(&key, &parts, &[&tag[..], &[0]].concat()), "a byte more");
 }
 
 proptest! {

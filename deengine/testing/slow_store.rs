@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A disk whose every barrier takes half a second. The tests of the SSD and of its translation layer include
-//! this file by its path.
+//! A disk whose every barrier takes long: half a second, or `GNSTOR_SYNC_MS`. The tests of the SSD and of its
+//! translation layer include this file by its path.
 #![expect(clippy::disallowed_methods, reason = "a disk is slow in real time")]
 
 use gnstor_flash::{FileStore, Started, Store, SyncTicket};
 use std::collections::HashMap;
 use std::io;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// Time of a barrier.
-pub(crate) const BARRIER: Duration = Duration::from_millis(500);
+pub(crate) fn barrier_time() -> Duration {
+    static TIME: OnceLock<Duration> = OnceLock::new();
+    *TIME.get_or_init(|| {
+        let told = std::env::var("GNSTOR_SYNC_MS").ok();
+        Duration::from_millis(told.map_or(500, |ms| ms.parse().expect("GNSTOR_SYNC_MS is a number")))
+    })
+}
+
 /// A call that takes longer has waited, for a disk or because the machine is busy.
-pub(crate) const STILL: Duration = Duration::from_millis(250);
+pub(crate) fn still_after() -> Duration {
+    (barrier_time() / 2).min(Duration::from_millis(250))
+}
 
 /// The system area of a file on a slow disk.
 #[derive(Debug)]
@@ -30,7 +39,7 @@ impl SlowStore {
     fn slowly(&self, started: io::Result<Started>) -> io::Result<Started> {
         let started = started?;
         if let Started::Running(ticket) = started {
-            self.due.lock().unwrap().insert(ticket, Instant::now() + BARRIER);
+            self.due.lock().unwrap().insert(ticket, Instant::now() + barrier_time());
         }
         Ok(started)
     }
@@ -54,13 +63,13 @@ impl Store for SlowStore {
     }
 
     fn sync(&self) -> io::Result<()> {
-        std::thread::sleep(BARRIER);
+        std::thread::sleep(barrier_time());
         self.inner.sync()
     }
 
     fn barrier(&self) -> io::Result<bool> {
         let took = self.inner.barrier()?;
-        std::thread::sleep(BARRIER * u32::from(took));
+        std::thread::sleep(barrier_time() * u32::from(took));
         Ok(took)
     }
 

@@ -174,7 +174,8 @@ fn only_an_administrator_changes_the_fleet_and_each_caller_sees_it() {
         bench.replies.remove(&ticket).expect("an answer")
     };
     let (remove, resume) = (Request::Remove { ssd: 3 }, Request::Resume { ssd: 3, lose_data: false });
-    for request in [fail(3), remove, resume, Request::Replace { ssd: 3, lose_data: true }] {
+    let (replace, drain) = (Request::Replace { ssd: 3, lose_data: true }, Request::Drain { ssd: 3 });
+    for request in [fail(3), remove, resume, replace, drain] {
         refused(&ask(request), GrpcCode::PermissionDenied, &["anna", "administrators"]);
     }
     assert!(matches!(ask(Request::Fleet), Ok(Reply::Fleet { .. })));

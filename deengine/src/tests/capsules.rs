@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Any 64 bytes as a capsule, on admin and I/O queues: noise, good commands with noise in them, every kind of
-//! data pointer.
+//! data pointer. A third are capsules of the corpus, mutated.
 //!
 //! Each is answered at most once and with one status. An unsupported descriptor moves nothing: data within
 //! the capsule, a segment, one without a key. Whatever clients without the right to write send, the blocks,
 //! the table and the term do not change. `GNSTOR_FUZZ_SECONDS` and `GNSTOR_FUZZ_SEED` as in `media.rs`.
 
+mod recorded;
+
 use super::media::seeds;
 use super::oracle::Dice;
 use super::voting::PEER;
 use super::*;
+use gnstor_hostile::mutate::{bent, inputs};
+use gnstor_hostile::random::Random;
 use gnstor_proto::placement::map3::FleetMap3;
 use std::collections::BTreeSet;
 use zerocopy::FromBytes;
@@ -77,6 +81,19 @@ fn capsule(harness: &mut Harness, dice: &mut Dice, key: QueueKey, fleet: &FleetM
     sqe
 }
 
+/// A capsule of the corpus, mutated or as it is, with its data.
+fn of_corpus(harness: &mut Harness, dice: &mut Dice, key: QueueKey, corpus: &[Vec<u8>]) -> Sqe {
+    let input = match dice.one_in(4) {
+        true => corpus[dice.index(corpus.len())].clone(),
+        false => bent(&mut Random::new(dice.roll()), corpus),
+    };
+    let (sqe, data) = recorded::parts(&input);
+    if harness.memory.contains_key(&key) {
+        harness.poke(key, 0, data);
+    }
+    sqe
+}
+
 /// The contents of all blocks, and the rights to them.
 fn truth(harness: &mut Harness) -> (Vec<Vec<u8>>, Vec<VolumeEntry>, u64) {
     let blocks = (0..BLOCKS).map(|vba| harness.read(vba)).collect();
@@ -122,7 +139,7 @@ fn follow_map(harness: &mut Harness) {
 
 /// Runs one seed. Returns the numbers of succeeded and of refused commands.
 fn run(seed: u64) -> [u64; 2] {
-    let mut dice = Dice(seed);
+    let (mut dice, corpus) = (Dice(seed), inputs(recorded::CORPUS));
     let trusted = dice.one_in(2);
     let fleet = voting::voted(&[0]);
     let (votes, codes) = (dice.one_in(2), opcodes::all());
@@ -143,7 +160,10 @@ fn run(seed: u64) -> [u64; 2] {
             let entry = entry(VOLUME).encode();
             harness.poke(key, 0, if dice.one_in(2) { &junk } else { entry.as_bytes() });
         }
-        let sqe = capsule(&mut harness, &mut dice, key, &fleet, &codes);
+        let sqe = match dice.one_in(3) {
+            true => of_corpus(&mut harness, &mut dice, key, &corpus),
+            false => capsule(&mut harness, &mut dice, key, &fleet, &codes),
+        };
         open.insert((key, submit_held(&mut harness, key, sqe)));
         harness.release(|left| left - 1);
         for completion in std::mem::take(&mut harness.completions) {

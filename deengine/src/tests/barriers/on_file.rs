@@ -2,7 +2,7 @@
 //! SSDs in files on slow and on full disks, in real time.
 #![expect(clippy::disallowed_methods, reason = "a disk is slow in real time")]
 
-use super::super::slow_store::{BARRIER, STILL, SlowStore};
+use super::super::slow_store::{SlowStore, barrier_time, still_after};
 use super::*;
 use gnstor_flash::{DataFile, FileStore, Store};
 use gnstor_ftl::geometry_for;
@@ -32,7 +32,7 @@ fn on_file(folder: &std::path::Path, store: impl FnOnce(FileStore) -> Arc<dyn St
     Harness::around(ssd, bench.faults)
 }
 
-/// An SSD in a file whose syncs take half a second from here on, and the file's folder.
+/// An SSD in a file whose syncs take long from here on, and the file's folder.
 fn on_slow_file() -> (Harness, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let slow = |inner| Arc::new(SlowStore::new(inner)) as _;
@@ -40,7 +40,7 @@ fn on_slow_file() -> (Harness, tempfile::TempDir) {
 }
 
 #[test]
-fn commands_of_the_daemon_stop_no_engine_on_a_disk_whose_sync_takes_half_a_second() {
+fn commands_of_the_daemon_stop_no_engine_on_a_disk_whose_syncs_are_slow() {
     let (harness, _folder) = on_slow_file();
     let mut harness = harness.with_clients();
     let map = FleetMap::equal(1, 64, 7, 1).unwrap();
@@ -67,7 +67,7 @@ fn commands_of_the_daemon_stop_no_engine_on_a_disk_whose_sync_takes_half_a_secon
             alive += 1;
             let taken = before.elapsed();
             longest = longest.max(taken);
-            still += if taken > STILL { taken } else { Duration::ZERO };
+            still += if taken > still_after() { taken } else { Duration::ZERO };
             if let Some(cqe) = harness.take(DAEMON, cid) {
                 break cqe;
             }
@@ -78,7 +78,7 @@ fn commands_of_the_daemon_stop_no_engine_on_a_disk_whose_sync_takes_half_a_secon
     }
     let all = start.elapsed();
     eprintln!("three commands took {all:?}; longest step {longest:?}; {alive} keep-alives");
-    assert!(all > 6 * BARRIER, "each command has two syncs at least: {all:?}");
+    assert!(all > 6 * barrier_time(), "each command has two syncs at least: {all:?}");
     assert!(still < all / 4, "of {all:?} the SSD stood still for {still:?}, {longest:?} at a time");
     assert!(alive > 100, "{alive} keep-alives");
 }
@@ -158,7 +158,7 @@ fn with_volume_later(harness: Harness, start: Instant) -> Harness {
 }
 
 #[test]
-fn keep_alive_is_answered_and_no_command_fails_on_a_disk_whose_sync_takes_half_a_second() {
+fn keep_alive_is_answered_and_no_command_fails_on_a_disk_whose_syncs_are_slow() {
     let (harness, _folder) = on_slow_file();
     let start = Instant::now();
     let mut harness = with_volume_later(harness.with_clients(), start);
@@ -176,7 +176,7 @@ fn keep_alive_is_answered_and_no_command_fails_on_a_disk_whose_sync_takes_half_a
         }
         let taken = before.elapsed();
         longest = longest.max(taken);
-        still += if taken > STILL { taken } else { Duration::ZERO };
+        still += if taken > still_after() { taken } else { Duration::ZERO };
         std::thread::sleep(Duration::from_millis(1));
     }
     let [flushes, changes, writes] = load.done;
