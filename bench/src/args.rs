@@ -12,9 +12,9 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Threads of the device build the commands; the queues are in its memory
+    /// Threads of the device issue the I/O; the queues are in its memory
     Gnstor,
-    /// A CPU thread for each client builds the commands; a central engine maps blocks and logs changes
+    /// A CPU thread for each client issues the I/O; a central engine maps blocks and logs changes
     Gd,
     /// As gd, but the SSDs map and check instead of a central engine
     #[value(name = "gd+deengine")]
@@ -108,8 +108,7 @@ pub enum SuiteArg {
 #[group(skip)]
 #[command(group = ArgGroup::new("set").args(["figure", "suite"]))]
 pub struct BenchArgs {
-    /// Run the loads of a job file, one after another: sections with the words of this command, as fio has
-    /// them
+    /// Run the jobs of a file in the form of fio's job files, one after another
     #[arg(long, value_name = "FILE", exclusive = true)]
     pub job: Option<PathBuf>,
     /// Run on the running array at this address [default: an array of its own]
@@ -146,7 +145,7 @@ pub struct BenchArgs {
     /// With --figure or --suite: largest number of clients
     #[arg(long, value_name = "N", requires = "set", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_clients: Option<u32>,
-    /// Who builds the commands
+    /// Which part issues the I/O
     #[arg(long, value_enum, default_value = "gnstor")]
     pub mode: Mode,
     /// Direction and order of the I/Os
@@ -198,7 +197,7 @@ pub struct BenchArgs {
     /// Link between clients and SSDs [default: 200gbe; none with --preset null]
     #[arg(long, value_enum)]
     pub link: Option<LinkArg>,
-    /// With --mode gd or basic: use a central engine
+    /// With --mode gd or basic: map blocks and log changes in one central engine
     #[arg(long, value_enum, default_value = "on")]
     pub central_engine: Switch,
     /// Layout of the buffers; pieces needs --mode gnstor and --bs up to 1m
@@ -210,7 +209,8 @@ pub struct BenchArgs {
     /// Logical capacity of each SSD [default: twice its share of the volumes, at least 1GiB]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub ssd_size: Option<u64>,
-    /// Run HCA agent and kernel in one grid, for tools that run one kernel at a time
+    /// Run the emulated network card and the kernel as one kernel, for tools that allow only one (such as
+    /// compute-sanitizer)
     #[arg(long)]
     pub one_grid: bool,
     /// Threads.
@@ -219,7 +219,7 @@ pub struct BenchArgs {
     /// Deadline of one I/O
     #[arg(long, default_value = "10s", value_parser = parse_time, value_name = "TIME")]
     pub io_timeout: Duration,
-    /// Print the rate on standard error again and again, such as every 1s
+    /// Print the rate to standard error at this interval, such as 1s
     #[arg(long, value_parser = parse_time, value_name = "TIME", conflicts_with = "set")]
     pub status_interval: Option<Duration>,
     /// Print one JSON object

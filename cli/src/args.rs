@@ -23,13 +23,23 @@ use std::path::PathBuf;
 
 /// Storage that GPUs drive themselves.
 #[derive(Debug, Parser)]
-#[command(name = "gnstor", version, max_term_width = 110, after_help = "Start with:  gnstor demo")]
+#[command(
+        name = "gnstor",
+        version,
+        max_term_width = 110,
+        after_help = concat!(
+            "Start with:  gnstor demo\n\n",
+            "Exit codes: 0 done; 1 failed; 2 the command line was not understood. The help of a command lists ",
+            "further ones.",
+        )
+    )]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
     /// Log to standard error: error, warn, info, debug, trace
-    #[arg(long, global = true, default_value = "warn", value_name = "LEVEL", env = "GNSTOR_LOG")]
+    #[arg(long, global = true, display_order = 998)]
+    #[arg(default_value = "warn", value_name = "LEVEL", env = "GNSTOR_LOG")]
     pub log: String,
 }
 
@@ -53,10 +63,11 @@ pub enum Command {
             "  gnstor bench\n",
             "  gnstor bench --rw randwrite --bs 64k --clients 4 --runtime 30s\n",
             "  gnstor bench --device cuda --iodepth 128 --json | jq .read.latency_us\n",
-            "  gnstor bench --figure 11 --points gnstor,gd,4k --plot figure-11.png\n\n",
-            "Exit codes: 0 all well; 1 an I/O failed, or something read was not what was written, ",
-            "or it could not run; 2 the\n",
-            "command line was not understood; 130 Ctrl-C (the figures so far are printed).",
+            "  gnstor bench --figure 11 --points gnstor,gd,4k --plot figure-11.png\n",
+            "  gnstor bench --job reads.fio\n",
+            "  gnstor bench --array 127.0.0.1:7117 --volume load\n\n",
+            "Exit codes: 0 all well; 1 an I/O failed, read data was wrong, or the run could not start; ",
+            "2 the command line was not understood; 130 Ctrl-C (the figures so far are printed).",
         )
     )]
     Bench(Box<gnstor_bench::BenchArgs>),
@@ -82,8 +93,10 @@ pub enum Command {
              --manager-key array.key\n",
             "  gnstor ssd --data /dev/nvme1n1 --size 800GiB --manager-key array.key\n",
             "  gnstor up --ssd-at 127.0.0.1:4421,127.0.0.1:4422 --manager-key array.key\n\n",
-            "Signals: TERM and INT shut the SSD down in order; USR1 is a power failure whose dump ",
-            "succeeds; KILL is one without.\n\n",
+            "Signals: TERM and INT shut the SSD down in order. USR1 simulates a power failure with a ",
+            "successful dump of the write buffer. KILL of an SSD with --data loses no acknowledged ",
+            "write, since the write buffer outlives the process. With --volatile, or without room in ",
+            "/dev/shm, it loses buffered writes.\n\n",
             "Environment: GNSTOR_NO_IO_URING=1 has the file read and written by blocking calls; ",
             "--log info says what is used.",
         )
@@ -96,6 +109,7 @@ pub enum Command {
             "  gnstor volume create corpus --size 1GiB\n",
             "  gnstor volume list --json\n",
             "  gnstor volume show corpus\n",
+            "  gnstor volume share corpus anna read\n",
             "  gnstor volume delete corpus",
         )
     )]
@@ -113,13 +127,13 @@ pub enum Command {
     /// Delete volumes, as `gnstor volume delete`
     #[command(after_help = "Examples:\n  gnstor rm corpus\n  gnstor rm train-1 train-2 train-3")]
     Rm(DeleteArgs),
-    /// Show how much of the array's capacity the volumes take
+    /// Show used and free capacity, and the largest volume that still fits
     #[command(after_help = "Examples:\n  gnstor df\n  gnstor df --json | jq .free_bytes")]
     Df(ArrayArgs),
     /// Show the state of a running array: SSDs, volumes, redundancy, what is wrong and what to do
     #[command(after_help = "Examples:\n  gnstor status\n  gnstor status --json | jq -r .state")]
     Status(ArrayArgs),
-    /// See the SSDs of an array whose map changes, and take SSDs out and back
+    /// Show the array's SSDs and redundancy; remove, replace and resume SSDs
     #[command(
         after_help = concat!(
             "Examples:\n",
@@ -130,33 +144,33 @@ pub enum Command {
             "  gnstor fleet resume 2\n",
             "  gnstor fleet replace 2\n",
             "  gnstor fleet replace 2 --lose-data\n\n",
-            "Exit codes of show and watch: 0 healthy; 2 degraded: some blocks have fewer copies than they \
-             should; ",
-            "3 some blocks\n",
-            "cannot be read or written; 1 the daemon did not answer.",
+            "Exit codes of show and watch: 0 healthy; 1 the daemon did not answer; 2 degraded: some blocks ",
+            "have fewer copies than they should, or an SSD is down (also: the command line was not ",
+            "understood); 3 some blocks cannot be read or written.",
         )
     )]
     Fleet(FleetArgs),
-    /// Have the SSDs read all copies that they serve, compare them, and heal the rotten ones
+    /// Read all copies that the SSDs serve, compare them, and repair damaged ones
     #[command(
         after_help = concat!(
             "Examples:\n",
             "  gnstor scrub start\n",
             "  gnstor scrub status\n",
             "  gnstor scrub status --json | jq '.ssds[].rotten_blocks'\n\n",
-            "Exit codes of status: 0 all is well; 2 some copies differ or could not be healed; 1 the daemon ",
-            "did not answer.",
+            "Exit codes of status: 0 all is well; 1 the daemon did not answer; 2 some copies differ or ",
+            "could not be repaired (also: the command line was not understood).",
         )
     )]
     Scrub(ScrubArgs),
-    /// See how far SSDs are that fill their places, and set what share of a busy SSD that may take
+    /// Show the progress of rebuilding SSDs, pause them, and limit their share of a busy SSD
     #[command(
         after_help = concat!(
             "Examples:\n",
             "  gnstor rebuild status\n",
             "  gnstor rebuild limit 10\n",
             "  gnstor rebuild pause\n\n",
-            "Exit codes of status: 0 no SSD fills; 2 some SSD does; 1 the daemon did not answer.",
+            "Exit codes of status: 0 no SSD is being rebuilt; 1 the daemon did not answer; 2 an SSD is ",
+            "being rebuilt (also: the command line was not understood).",
         )
     )]
     Rebuild(RebuildArgs),
@@ -196,8 +210,7 @@ pub enum Command {
             "  gnstor ls --array 10.0.0.7:7117 --tls-ca certs/ca.crt --tls-cert certs/anna.crt ",
             "--tls-key certs/anna.key\n\n",
             "Keys are written with mode 0600. A certificate's common name is the principal that ",
-            "owns volumes and is granted\n",
-            "rights (gnstor volume share).",
+            "owns volumes and is granted rights (gnstor volume share).",
         )
     )]
     Certs(CertsArgs),
@@ -245,7 +258,7 @@ pub struct DemoArgs {
     /// Copies of every block [default: 2, or 1 with one SSD]
     #[arg(long, value_name = "N")]
     pub replicas: Option<u32>,
-    /// Blocks of the kernel; threads beyond the 128 command slots of a channel wait
+    /// Thread blocks of the kernel. At most 128 commands are in flight; other threads wait
     #[arg(
         long,
         default_value_t = 1,
@@ -253,10 +266,11 @@ pub struct DemoArgs {
         value_parser = clap::value_parser!(u32).range(1..=1024)
     )]
     pub blocks: u32,
-    /// Threads of a block, a multiple of 32
+    /// Threads of a thread block, a multiple of 32
     #[arg(long, default_value_t = 128, value_name = "N")]
     pub threads: u32,
-    /// Run HCA agent and kernel in one grid, for tools that run one kernel at a time
+    /// Run the emulated network card and the kernel as one kernel, for tools that allow only one (such as
+    /// compute-sanitizer)
     #[arg(long)]
     pub one_grid: bool,
     /// Threads.
@@ -288,34 +302,4 @@ pub enum FaultArg {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-    use gnstor_base::testing::deadline;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        let _deadline = deadline();
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn a_volume_without_bytes_is_refused_by_the_parser() {
-        let _deadline = deadline();
-        let parse =
-            |size: &str| Cli::try_parse_from(["gnstor", "volume", "create", "z", "--size", size]).map(|_| ());
-        for size in ["0", "0B", "0GiB"] {
-            let error = parse(size).expect_err("no volume is that small");
-            assert_eq!(error.exit_code(), 2);
-            assert!(error.to_string().contains("at least one block of 4 KiB"), "{error}");
-        }
-        parse("4KiB").expect("one block");
-    }
-
-    #[test]
-    fn the_help_of_ssd_log_says_where_the_key_of_an_array_in_memory_comes_from() {
-        let _deadline = deadline();
-        let error = Cli::try_parse_from(["gnstor", "ssd", "log", "--help"]).expect_err("help");
-        assert!(error.to_string().contains("gnstor up --manager-key FILE"), "{error}");
-    }
-}
+mod tests;

@@ -24,13 +24,14 @@ fn lease(args: &CpArgs) -> Duration {
     args.io_timeout * 3 / 2
 }
 
-enum Place<'a> {
+/// One end of a copy.
+enum End<'a> {
     File(&'a str),
     Volume(&'a str),
 }
 
-fn place(text: &str) -> Place<'_> {
-    text.strip_prefix("gn://").map_or(Place::File(text), |name| Place::Volume(name.trim_end_matches('/')))
+fn end(text: &str) -> End<'_> {
+    text.strip_prefix("gn://").map_or(End::File(text), |name| End::Volume(name.trim_end_matches('/')))
 }
 
 /// Copies.
@@ -39,13 +40,13 @@ fn place(text: &str) -> Place<'_> {
 /// [`CliError`] with what is wrong: an empty or unreadable file, a file larger than the volume, no such
 /// volume.
 pub fn run(args: &CpArgs, steps: &Steps) -> Result<(), CliError> {
-    match (place(&args.from), place(&args.to)) {
-        (Place::File(file), Place::Volume(volume)) => store::store(args, steps, file, volume),
-        (Place::Volume(volume), Place::File(file)) => fetch::fetch(args, steps, volume, file),
-        (Place::File(_), Place::File(_)) => {
+    match (end(&args.from), end(&args.to)) {
+        (End::File(file), End::Volume(volume)) => store::store(args, steps, file, volume),
+        (End::Volume(volume), End::File(file)) => fetch::fetch(args, steps, volume, file),
+        (End::File(_), End::File(_)) => {
             Err(CliError::Usage("one side must be a volume; write it as gn://NAME".into()))
         }
-        (Place::Volume(_), Place::Volume(_)) => Err(CliError::Usage(
+        (End::Volume(_), End::Volume(_)) => Err(CliError::Usage(
             "copying from volume to volume is not supported; copy to a file first".into(),
         )),
     }

@@ -148,7 +148,7 @@ impl World {
     }
 
     /// Reports of the executor about fused responses: tags and status.
-    fn told(&mut self) -> Vec<(u32, u32)> {
+    fn outcomes(&mut self) -> Vec<(u32, u32)> {
         let all = std::iter::from_fn(|| self.executor.poll());
         let mut all: Vec<_> = all
             .map(|up| if let Up::FusedDone { tag, status } = up { (tag, status) } else { panic!("{up:?}") })
@@ -172,7 +172,7 @@ fn data_and_response_arrive_together() {
     world.answer(1, &[world.part(7, 0)]);
     world.answer(2, &[world.part(8, 1), world.part(9, 2), world.part(10, 3)]);
     world.launch();
-    assert_eq!(world.told(), [(1, COPY_OK), (2, COPY_OK)]);
+    assert_eq!(world.outcomes(), [(1, COPY_OK), (2, COPY_OK)]);
     let mut seen = world.responses();
     seen.sort_unstable();
     assert_eq!(seen, [1, 2]);
@@ -192,7 +192,7 @@ fn blocks_that_the_owner_has_side_by_side_go_two_in_a_descriptor() {
         world.answer(tag, &parts);
         world.launch();
         assert_eq!(
-            (world.told(), world.responses()),
+            (world.outcomes(), world.responses()),
             (vec![(tag, COPY_OK)], vec![u64::from(tag)]),
             "{count} blocks"
         );
@@ -209,7 +209,7 @@ fn blocks_that_the_owner_has_side_by_side_go_two_in_a_descriptor() {
     let beyond = |from, at: u64| Part { address: world.owner.address() + at, ..world.part(from, 0) };
     world.answer(8, &[beyond(8, edge), beyond(9, edge + u64::from(BLOCK)), world.part(3, 2)]);
     world.launch();
-    assert_eq!(world.told(), [(6, COPY_BAD_SUM), (7, COPY_BAD_SUM), (8, COPY_BAD_KEY)]);
+    assert_eq!(world.outcomes(), [(6, COPY_BAD_SUM), (7, COPY_BAD_SUM), (8, COPY_BAD_KEY)]);
     assert!(world.responses().is_empty());
     let mut last = [1; BYTES];
     world.owner.read(edge, &mut last);
@@ -228,9 +228,9 @@ fn a_part_that_fails_keeps_the_response_back_and_says_why() {
     world.answer(4, &[Part { address: 1 << 63, ..world.part(5, 4) }]);
     world.answer(5, &[world.part(6, 5)]);
     world.launch();
-    let told = world.told();
+    let outcomes = world.outcomes();
     assert_eq!(
-        told,
+        outcomes,
         [(1, COPY_BAD_SUM), (2, COPY_BAD_KEY), (3, COPY_BAD_KEY), (4, COPY_BAD_KEY), (5, COPY_OK)]
     );
     assert_eq!(world.responses(), [5]);
@@ -241,7 +241,7 @@ fn a_part_that_fails_keeps_the_response_back_and_says_why() {
 fn more_answers_than_there_are_receives_and_slots_all_arrive() {
     let _deadline = deadline();
     let mut world = World::new(0);
-    let (mut told, mut seen, mut sent) = (0, 0, 0u32);
+    let (mut ended, mut seen, mut sent) = (0, 0, 0u32);
     let all = 3 * u32::try_from(FUSED_SLOTS).expect("small");
     while seen < all {
         while sent < all && sent - seen < 64 && world.executor.can_fuse() {
@@ -251,12 +251,12 @@ fn more_answers_than_there_are_receives_and_slots_all_arrive() {
         }
         world.post(u16::try_from(seen & 0xFFFF).expect("16 bits").wrapping_add(64));
         world.launch();
-        told += u32::try_from(world.told().len()).expect("few");
+        ended += u32::try_from(world.outcomes().len()).expect("few");
         let new = u32::try_from(world.responses().len()).expect("few");
         assert_ne!(new, 0, "nothing arrives any more");
         seen += new;
     }
-    assert_eq!((told, sent), (all, all));
+    assert_eq!((ended, sent), (all, all));
 }
 
 #[test]

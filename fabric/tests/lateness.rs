@@ -82,7 +82,7 @@ impl Controller for Ssd {
 }
 
 #[derive(Default)]
-struct Told {
+struct State {
     up: VecDeque<UpEntry>,
     pull: Option<u32>,
     response: Option<(u64, Allowance)>,
@@ -90,31 +90,31 @@ struct Told {
 
 /// An executor with the transport's clock.
 #[derive(Clone, Default)]
-struct Executor(Arc<Mutex<Told>>);
+struct Executor(Arc<Mutex<State>>);
 
 impl Executor {
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no panic while held")
     }
 }
 
 impl QpExecutor for Executor {
     fn poll(&mut self) -> Option<Up> {
-        self.told().up.pop_front().and_then(|entry| entry.decode())
+        self.state().up.pop_front().and_then(|entry| entry.decode())
     }
     fn push(&mut self, message: Down) {
-        let mut told = self.told();
+        let mut state = self.state();
         match message {
             Down::Ping { tag } => {
-                told.up.push_back(UpEntry {
+                state.up.push_back(UpEntry {
                     kind: UP_PONG,
                     index: tag,
                     stamp_ns: START.as_ns(),
                     ..UpEntry::default()
                 });
             }
-            Down::FromOwner { tag, .. } => told.pull = Some(tag),
-            Down::Send { due_ns, allowance, .. } => told.response = Some((due_ns, allowance)),
+            Down::FromOwner { tag, .. } => state.pull = Some(tag),
+            Down::Send { due_ns, allowance, .. } => state.response = Some((due_ns, allowance)),
             other => panic!("{other:?}"),
         }
     }
@@ -122,7 +122,7 @@ impl QpExecutor for Executor {
         true
     }
     fn push_fused(&mut self, _: u32, _: u32, _: &[Part], response: &Response) {
-        self.told().response = Some((response.due_ns, response.allowance));
+        self.state().response = Some((response.due_ns, response.allowance));
     }
 }
 
@@ -168,17 +168,17 @@ fn run(opcode: u8, is_fused: bool, delays: Delays) -> (Span, bool, bool) {
         let clock = START.as_ns() - wait.as_ns();
         entry.arg[0] = clock & 0xFFFF_FFFF | 1;
     }
-    executor.told().up.push_back(entry);
+    executor.state().up.push_back(entry);
     transport.step(now);
-    let pull = executor.told().pull.take();
+    let pull = executor.state().pull.take();
     if let Some(index) = pull {
         now = now + delays.data;
         transport.step(now);
-        executor.told().up.push_back(UpEntry { kind: UP_DONE, qpn: QPN, index, ..UpEntry::default() });
+        executor.state().up.push_back(UpEntry { kind: UP_DONE, qpn: QPN, index, ..UpEntry::default() });
         transport.step(now);
     }
     transport.step(now + SERVICE);
-    let (due_ns, allowance) = executor.told().response.take().expect("the SSD has answered");
+    let (due_ns, allowance) = executor.state().response.take().expect("the SSD has answered");
     let seen_ns = due_ns + delays.response.as_ns();
     // The comparison of `count_response` in inbound.cuh.
     let late = seen_ns > due_ns + u64::from(allowance.late_ns);

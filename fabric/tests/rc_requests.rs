@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 const QPN: u32 = 0x77;
 
 #[derive(Default)]
-struct Told {
+struct State {
     up: VecDeque<UpEntry>,
     down: Vec<Down>,
     waits: u64,
@@ -27,27 +27,27 @@ struct Told {
 }
 
 #[derive(Clone, Default)]
-struct Scripted(Arc<Mutex<Told>>);
+struct Scripted(Arc<Mutex<State>>);
 
 impl Scripted {
-    fn told(&self) -> MutexGuard<'_, Told> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no panic while held")
     }
 }
 
 impl QpExecutor for Scripted {
     fn poll(&mut self) -> Option<Up> {
-        self.told().up.pop_front().and_then(|entry| entry.decode())
+        self.state().up.pop_front().and_then(|entry| entry.decode())
     }
     fn push(&mut self, message: Down) {
-        self.told().down.push(message);
+        self.state().down.push(message);
     }
     fn quiesce(&mut self) -> u64 {
-        self.told().waits += 1;
-        self.told().waits
+        self.state().waits += 1;
+        self.state().waits
     }
     fn is_quiescent(&self, wait: u64) -> bool {
-        self.told().quiescent >= wait
+        self.state().quiescent >= wait
     }
 }
 
@@ -108,14 +108,14 @@ impl World {
     fn report(&mut self, from: u32, kinds: &[u32]) -> (Vec<Short>, bool) {
         let entry =
             |(index, &kind)| UpEntry { kind, qpn: QPN, index, flags: UP_SIGNALLED, ..UpEntry::default() };
-        self.script.told().up.extend((from..).zip(kinds).map(entry));
+        self.script.state().up.extend((from..).zip(kinds).map(entry));
         self.step()
     }
 
     /// The completions that have come, and whether the queue pair was put into error.
     fn step(&mut self) -> (Vec<Short>, bool) {
         while self.transport.step(Time::from_ns(10)) {}
-        let down = std::mem::take(&mut self.script.told().down);
+        let down = std::mem::take(&mut self.script.state().down);
         let completions = down.iter().filter_map(|message| match *message {
             Down::Cqe { opcode, syndrome, counter, .. } => Some((opcode, syndrome, counter)),
             _ => None,
@@ -147,9 +147,9 @@ fn an_invalidation_completes_when_nothing_is_under_way_with_its_key() {
     let mut w = World::new();
     assert_eq!(w.report(0, &[UP_NOP, UP_LOCAL_INVAL, UP_SEND, UP_LOCAL_INVAL]).0, [(DONE, 0, 0)]);
     assert!(w.transport.busy());
-    w.script.told().quiescent = 1;
+    w.script.state().quiescent = 1;
     assert_eq!(w.step().0, [(DONE, 0, 1), (DONE, 0, 2)]);
-    w.script.told().quiescent = 2;
+    w.script.state().quiescent = 2;
     assert_eq!(w.step().0, [(DONE, 0, 3)]);
     assert!(!w.transport.busy());
 }
@@ -177,7 +177,7 @@ fn behind_an_error_everything_is_flushed_whatever_it_is() {
     let kinds = [UP_NOP, UP_DUMP, UP_LOCAL_INVAL, UP_SEND];
     let flushed = (1..5).map(|i| (FAILED, syndrome::FLUSH, i)).collect::<Vec<_>>();
     assert_eq!(w.report(1, &kinds).0, flushed);
-    assert_eq!(w.script.told().waits, 0);
+    assert_eq!(w.script.state().waits, 0);
 }
 
 #[test]

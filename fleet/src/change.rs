@@ -224,9 +224,9 @@ pub fn incarnation_under(map: &Map, ssd: SsdId, own: Incarnation) -> Incarnation
 
 /// What a holder of a write lease says of an SSD that is to get a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reach {
+pub enum HolderState {
     /// It has a queue pair to that SSD.
-    Yes,
+    Reaches,
     /// Its lease was revoked.
     Revoked,
     /// It has not answered.
@@ -235,8 +235,8 @@ pub enum Reach {
 
 /// Whether an epoch may give an SSD a place. Every holder of a write lease must reach it, or hold no lease
 /// any more. Otherwise that holder could not write.
-pub fn may_grow(holders: impl IntoIterator<Item = Reach>) -> bool {
-    holders.into_iter().all(|reach| reach != Reach::Unknown)
+pub fn may_grow(holders: impl IntoIterator<Item = HolderState>) -> bool {
+    holders.into_iter().all(|state| state != HolderState::Unknown)
 }
 
 /// With fewer copies a volume's writes wait: one, or with three and more replicas all but one.

@@ -149,12 +149,12 @@ pub struct Session {
 
 /// Tells which SSDs a session reaches.
 #[derive(Clone, Debug)]
-pub struct Reach {
+pub struct ReachableSsds {
     shared: Arc<Shared>,
     kernel_runs: Arc<AtomicBool>,
 }
 
-impl Reach {
+impl ReachableSsds {
     /// A bit for each SSD that can be reached. While a kernel runs, it has a whole queue pair to that SSD.
     /// Otherwise the next launch connects to it.
     pub fn now(&self) -> u64 {
@@ -197,8 +197,8 @@ impl Session {
     }
 
     /// The SSDs that this session reaches, now and later.
-    pub fn reach(&self) -> Reach {
-        Reach { shared: Arc::clone(&self.shared), kernel_runs: Arc::clone(&self.kernel_runs) }
+    pub fn reachable_ssds(&self) -> ReachableSsds {
+        ReachableSsds { shared: Arc::clone(&self.shared), kernel_runs: Arc::clone(&self.kernel_runs) }
     }
 
     /// Dials all SSDs that are up once more, for new queue pairs to them. An SSD that does not answer within

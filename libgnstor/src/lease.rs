@@ -52,23 +52,23 @@ impl Lease {
         };
         let in_doubt = Arc::new(AtomicBool::new(false));
         let doubt = Arc::clone(&in_doubt);
-        let (reach, maps) = (client.session.reach(), Arc::clone(&client.maps));
+        let (reachable, maps) = (client.session.reachable_ssds(), Arc::clone(&client.maps));
         let report = Arc::clone(&lost);
         let thread = std::thread::spawn(move || {
             let mut pause = length / 3;
-            let (mut request, mut told) = (request, Told { reaches: u64::MAX, epoch: 0 });
+            let (mut request, mut reported) = (request, Reported { reaches: u64::MAX, epoch: 0 });
             loop {
                 let begun = Instant::now();
                 while begun.elapsed() < pause
-                    && !told.lacks(reach.now(), maps.current().epoch())
+                    && !reported.lacks(reachable.now(), maps.current().epoch())
                     && request.in_doubt == doubt.load(Ordering::Relaxed)
                 {
                     let rest = LOOK.min(pause.saturating_sub(begun.elapsed()));
                     let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(rest) else { return };
                 }
                 pause = length / 3;
-                told = Told { reaches: reach.now(), epoch: maps.current().epoch() };
-                request.reaches = Some(told.reaches);
+                reported = Reported { reaches: reachable.now(), epoch: maps.current().epoch() };
+                request.reaches = Some(reported.reaches);
                 request.in_doubt = doubt.load(Ordering::Relaxed);
                 match rpc.wait("the renewal of a lease", rpc.volumes().renew(request.clone())) {
                     Ok(_) => {}
@@ -105,18 +105,18 @@ impl Lease {
     }
 }
 
-/// What the daemon was last told: the SSDs that the client reaches, and when. It is told at once
+/// The last report to the daemon: the SSDs that the client reaches, and when. It is sent at once
 /// * of an SSD that is reached again. It waits for that before it gives the SSD places, and takes the lease
 ///   of a writer that does not say so;
 /// * what is reached under a new map. An SSD may have been lost to the daemon, and not to this client.
-struct Told {
+struct Reported {
     /// A bit is cleared when its SSD is lost.
     reaches: u64,
     /// Epoch of the map; 0: none.
     epoch: u64,
 }
 
-impl Told {
+impl Reported {
     /// Whether the daemon must hear which SSDs are reached now, under the map of this epoch.
     fn lacks(&mut self, reached: u64, epoch: u64) -> bool {
         let lacks = reached & !self.reaches != 0 || (self.epoch != 0 && self.epoch != epoch);
@@ -132,24 +132,24 @@ mod tests {
     #[test]
     fn an_ssd_that_was_lost_and_is_reached_again_is_told_of_and_a_loss_is_not() {
         let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
-        let mut told = Told { reaches: u64::MAX, epoch: 0 };
-        assert!(!told.lacks(0b1111, 7), "the first renewal says so in its turn");
+        let mut reported = Reported { reaches: u64::MAX, epoch: 0 };
+        assert!(!reported.lacks(0b1111, 7), "the first renewal says so in its turn");
         for lost in 0..4 {
             let without = 0b1111 & !(1 << lost);
-            assert!(!told.lacks(without, 7), "SSD {lost} is lost");
-            assert!(!told.lacks(without, 7));
-            assert!(told.lacks(0b1111, 7), "SSD {lost} is back");
-            told = Told { reaches: 0b1111, epoch: 7 };
-            assert!(!told.lacks(0b1111, 7), "that was said");
+            assert!(!reported.lacks(without, 7), "SSD {lost} is lost");
+            assert!(!reported.lacks(without, 7));
+            assert!(reported.lacks(0b1111, 7), "SSD {lost} is back");
+            reported = Reported { reaches: 0b1111, epoch: 7 };
+            assert!(!reported.lacks(0b1111, 7), "that was said");
         }
     }
 
     #[test]
     fn under_a_new_map_it_is_said_again_what_is_reached() {
         let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
-        let mut told = Told { reaches: 0b1111, epoch: 7 };
-        assert!(!told.lacks(0b1111, 7) && told.lacks(0b1111, 8));
-        told = Told { reaches: 0b1111, epoch: 8 };
-        assert!(!told.lacks(0b1111, 8));
+        let mut reported = Reported { reaches: 0b1111, epoch: 7 };
+        assert!(!reported.lacks(0b1111, 7) && reported.lacks(0b1111, 8));
+        reported = Reported { reaches: 0b1111, epoch: 8 };
+        assert!(!reported.lacks(0b1111, 8));
     }
 }

@@ -3,8 +3,8 @@
 //! on.
 #![expect(clippy::disallowed_methods, reason = "processes, threads and pauses in real time")]
 
+use crate::client_reports::Recorder;
 use crate::follow::{REPLICAS, Running, every_copy_is_there};
-use crate::told::Recorder;
 use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up, gnstor, until};
 use gnstor_tests::folder::Folder;
 use gnstor_tests::{Guest, long, volume, within};
@@ -102,16 +102,16 @@ impl Writer<'_> {
 
     /// Waits until the SSD serves again: the client has reached it and told the daemon, and its kernel goes
     /// on.
-    fn until_reached(&self, ssd: usize, told_before: usize) {
+    fn until_reached(&self, ssd: usize, reports_before: usize) {
         let back = Instant::now();
         until("the SSD is reached", || self.client.unreached().is_empty());
         println!("SSD {ssd} is reached {:?} after it serves again", back.elapsed());
-        until("the daemon is told at once", || self.told() > told_before);
+        until("the daemon is told at once", || self.reports() > reports_before);
         self.goes_on();
     }
 
     /// Number of times that the client told the daemon that it reaches all SSDs.
-    fn told(&self) -> usize {
+    fn reports(&self) -> usize {
         self.recorder.renewals_with(0b1111)
     }
 }
@@ -120,7 +120,7 @@ impl Writer<'_> {
 fn killed(four: &mut Four, writer: &Writer<'_>) {
     // The first SSD twice: its queue pair is then made anew from one that was made anew.
     for dead in [2, 2, 0, 1].into_iter().take(if long() { 4 } else { 2 }) {
-        let before = writer.told();
+        let before = writer.reports();
         four.kill(dead);
         until("the SSD is missed", || !writer.client.unreached().is_empty());
         std::thread::sleep(Duration::from_millis(200));
@@ -132,7 +132,7 @@ fn killed(four: &mut Four, writer: &Writer<'_>) {
 
 /// Stops an SSD and lets it go on.
 fn stopped(four: &Four, writer: &Writer<'_>) {
-    let before = writer.told();
+    let before = writer.reports();
     let ssd = four.ssds[3].as_ref().expect("it runs");
     ssd.signal("-STOP");
     std::thread::sleep(STOPPED);

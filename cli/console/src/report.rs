@@ -66,7 +66,7 @@ impl Steps {
 
 /// The HCA, as every report names it.
 pub fn describe_hca(unordered: Option<Unordered>) -> String {
-    let how = unordered.map_or(String::new(), |what| format!("; {}", what.told()));
+    let how = unordered.map_or(String::new(), |what| format!("; {}", what.describe()));
     format!("HCA (genuine mlx5 queue bytes, executed in software{how})")
 }
 

@@ -11,7 +11,7 @@ pub enum DeviceArg {
     Auto,
     /// A CUDA GPU, or an error
     Cuda,
-    /// The CPU: the same device headers as fibers
+    /// The CPU: the same device code, compiled for the CPU
     Host,
 }
 
@@ -28,7 +28,7 @@ impl From<DeviceArg> for libgnstor::Choice {
 /// How many threads serve SSDs.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct EngineArgs {
-    /// Threads that serve the SSDs, 1 to 24 [default: half the machine's cores]
+    /// Threads that run the emulated SSDs and their connections, 1 to 24 [default: half the machine's cores]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=24))]
     pub engines: Option<u8>,
 }

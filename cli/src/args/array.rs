@@ -11,12 +11,12 @@ pub struct ArrayArgs {
     /// Address of the array's daemon
     #[arg(long, default_value = DEFAULT_ARRAY, value_name = "ADDRESS", env = "GNSTOR_ARRAY")]
     pub array: String,
-    /// How to prove who calls.
-    #[command(flatten)]
-    pub credentials: CredentialArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// How to prove who calls. Last, since its heading would be that of what follows.
+    #[command(flatten)]
+    pub credentials: CredentialArgs,
 }
 
 /// How a caller and the daemon prove their names.

@@ -19,14 +19,14 @@ pub struct CpArgs {
     /// Copies of every block of the volume [default: as before, else 2, or 1 with one SSD]
     #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "N")]
     pub replicas: u32,
-    /// Copy out what is there, unchecked: of a copy that was interrupted, or whose sum is wrong
+    /// Copy an incomplete or damaged volume out as it is, without checking it
     #[arg(long)]
     pub partial: bool,
     /// Where device code runs
     #[arg(long, value_enum, default_value = "auto")]
     pub device: DeviceArg,
-    /// Deadline of one I/O: an array that stands still, or starts again, is waited for so long (1s to 1h).
-    /// Others can write a volume whose copy was killed after one and a half times as long
+    /// How long one I/O may wait for the array, for example while it restarts (1s to 1h). If a copy is
+    /// killed, its volume stays locked for up to 1.5 times this time
     #[arg(long, default_value = "30s", value_parser = parse_io_timeout, value_name = "TIME")]
     pub io_timeout: Duration,
     /// The array.

@@ -15,44 +15,46 @@ pub struct FleetArgs {
 /// `gnstor fleet ...`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
-    /// Show the SSDs, the copies that are left, and the change of the map that is under way
+    /// Show the SSDs, how many copies are left, and changes in progress
     Show(ArrayArgs),
-    /// Show the fleet again and again: each second on a terminal, else a line for each change
+    /// Keep showing the fleet: redraw it on a terminal, else print it again at each change
     Watch(ArrayArgs),
-    /// Take an SSD back that was taken out, or that came back too often
+    /// Let an SSD back into the array after fail, remove, too many restarts or lost writes
     Resume {
         /// Index of the SSD
         ssd: u16,
-        /// Also where it lost writes and has the only copy of some blocks: these are used as they are
+        /// Resume it even if it lost writes and has the only copy of some blocks: these may be older than
+        /// what was written
         #[arg(long)]
         lose_data: bool,
         /// The array.
         #[command(flatten)]
         array: ArrayArgs,
     },
-    /// Drop an SSD now, and keep it out until it is resumed
+    /// Remove an SSD from the array at once; it stays out until `fleet resume`
     Fail {
         /// Index of the SSD
         ssd: u16,
-        /// Also where it has the only copy of some blocks: they cannot be read or written until it is back
+        /// Remove it even if it has the only copy of some blocks: they cannot be read or written until it is
+        /// back
         #[arg(long)]
         lose_data: bool,
         /// The array.
         #[command(flatten)]
         array: ArrayArgs,
     },
-    /// Give the place of an SSD that is lost to the empty SSD that was started there
+    /// Put the empty SSD that was started with a lost SSD's number in the lost one's place
     Replace {
         /// Index of the SSD
         ssd: u16,
-        /// Also where the lost SSD had the only copy of some blocks: these are empty then
+        /// Replace it even if it had the only copy of some blocks: these then read as zeros
         #[arg(long)]
         lose_data: bool,
         /// The array.
         #[command(flatten)]
         array: ArrayArgs,
     },
-    /// Take an SSD out while each block keeps all its copies: others take its copies first
+    /// Copy an SSD's blocks to other SSDs, then remove it (this version refuses the command)
     Drain {
         /// Index of the SSD
         ssd: u16,
@@ -60,7 +62,7 @@ pub enum FleetCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
-    /// Take an SSD out that is not needed: all that it serves has another copy
+    /// Remove an SSD if every block that it serves has another copy; it stays out until `fleet resume`
     Remove {
         /// Index of the SSD
         ssd: u16,

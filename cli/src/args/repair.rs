@@ -15,11 +15,11 @@ pub struct ScrubArgs {
 /// `gnstor scrub ...`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum ScrubCommand {
-    /// Begin a scrub on each SSD that is there; one that runs goes on
+    /// Start a scrub on every SSD that is online; a running scrub continues
     Start(ArrayArgs),
-    /// End the scrubs; what they have healed stays
+    /// Stop the scrubs; what they have repaired stays repaired
     Stop(ArrayArgs),
-    /// Show how far the scrubs are, and what they found
+    /// Show the progress of the scrubs, and what they found
     Status(ArrayArgs),
 }
 
@@ -34,19 +34,19 @@ pub struct RebuildArgs {
 /// `gnstor rebuild ...`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum RebuildCommand {
-    /// Show the SSDs that fill: how far they are, how fast, and how long it takes
+    /// Show each rebuilding SSD: progress, rate and remaining time
     Status(ArrayArgs),
-    /// While clients use an SSD, let repairs take at most so many percent of it
+    /// Limit rebuilds and scrubs to this share of an SSD while clients use it
     Limit {
-        /// Percent of an SSD, 1 to 100; 25 where nothing was set
+        /// Percent of an SSD, 1 to 100; without this command 25
         #[arg(value_parser = clap::value_parser!(u32).range(1..=100))]
         percent: u32,
         /// The array.
         #[command(flatten)]
         array: ArrayArgs,
     },
-    /// Let no SSD fill until it is resumed; writes go on to all copies, and lost copies stay lost meanwhile
+    /// Pause all rebuilds: clients still write to all copies that exist, and missing copies stay missing
     Pause(ArrayArgs),
-    /// Go on to fill
+    /// Resume the rebuilds
     Resume(ArrayArgs),
 }

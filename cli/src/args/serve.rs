@@ -18,7 +18,8 @@ pub struct MediaArgs {
     /// faults.read_errors=1e-6; the keys are those of a preset file. Repeatable
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
-    /// Apply the changeable values of --preset to the SSD in --data
+    /// Change the SSD in --data to the values of --preset, such as its times. The values that fix where data
+    /// lies must be the same
     #[arg(long, requires_all = ["data", "preset"])]
     pub retime: bool,
     /// Put contents in shared memory that other processes can map; --json prints its path
@@ -27,12 +28,12 @@ pub struct MediaArgs {
     /// Let new files take disk space as they are written; writes wait while the disk is full
     #[arg(long, requires = "data")]
     pub sparse: bool,
-    /// Keep buffered data in memory that ends with the process. A kill is then a power failure without a
-    /// dump, and takes no room in /dev/shm (also: GNSTOR_VOLATILE=1)
+    /// Keep the write buffer in the process's own memory instead of /dev/shm: a killed process then loses
+    /// buffered writes (also: GNSTOR_VOLATILE=1)
     #[arg(long, requires = "data")]
     pub volatile: bool,
-    /// Diffie-Hellman group in which hosts prove who they are: the group of RFC 7919 with so many bits. Null
-    /// has no exchange: the secrets are random, so a group adds little, and each connection takes longer
+    /// Diffie-Hellman group of the authentication (RFC 7919, bits). null: no exchange, so connections take
+    /// less time; the secrets are random, so a group adds little
     #[arg(long, value_enum, default_value_t, value_name = "GROUP", conflicts_with = "no_auth")]
     pub dh_group: DhGroup,
 }
@@ -73,12 +74,12 @@ pub struct UpArgs {
     /// Logical capacity of each SSD [default: 1GiB, or that of --data]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub ssd_size: Option<u64>,
-    /// Placement groups of a fresh array, a power of two
+    /// Number of placement groups of a new array, a power of two: more spread blocks more evenly
     #[arg(long, default_value_t = 65_536, value_name = "N")]
     pub groups: u32,
-    /// Format of the fleet map. With 3 an SSD that is lost is dropped, and fills when it is back. With 2 one
-    /// that is down keeps its places. A map of format 3 stays one [default: 3; 2 for two SSDs, and for more
-    /// than 8 embedded ones]
+    /// Format of the fleet map. 3: the array goes on without a lost SSD, and rebuilds it when it is back. 2:
+    /// writes to a lost SSD wait for it. A map of format 3 stays one [default: 3; 2 for two SSDs, and for
+    /// more than 8 embedded ones]
     #[arg(long, value_parser = clap::value_parser!(u8).range(2..=3), value_name = "2|3")]
     pub map_format: Option<u8>,
     /// Keep the SSDs' contents in this folder, one file each (ssd-N.gns) [default: in memory]
@@ -100,27 +101,27 @@ pub struct UpArgs {
     /// --tls where there is one
     #[arg(long, value_name = "CA", requires = "ssd_at")]
     pub ssd_ca: Option<PathBuf>,
-    /// File with the array's manager key, by which daemon, SSDs and clients prove who they are. Where the
-    /// SSDs are embedded and there is none, it is made [default: manager.key in --data; in memory without
-    /// --data]
+    /// File with the array's manager key, by which daemon, SSDs and clients prove who they are. With
+    /// embedded SSDs it is created if the file does not exist [default: manager.key in --data; in memory
+    /// without --data]
     #[arg(long, value_name = "FILE")]
     pub manager_key: Option<PathBuf>,
     /// Give the embedded SSDs the key of --manager-key in place of one that is lost. Daemons and clients with
     /// the old one are refused from now on
     #[arg(long, requires = "manager_key", conflicts_with = "ssd_at")]
     pub replace_manager_key: bool,
-    /// Use SSDs that ask no host for a proof (gnstor ssd --no-auth)
+    /// Use SSDs that run without authentication (gnstor ssd --no-auth)
     #[arg(long, requires = "ssd_at", conflicts_with = "manager_key")]
     pub no_auth: bool,
-    /// Who may call.
-    #[command(flatten)]
-    pub access: AccessArgs,
     /// Threads.
     #[command(flatten)]
     pub engines: EngineArgs,
     /// Print one JSON object when the array serves
     #[arg(long)]
     pub json: bool,
+    /// Who may call. Last, since its heading would be that of what follows.
+    #[command(flatten)]
+    pub access: AccessArgs,
 }
 
 /// Who may call the daemon of `gnstor up`.
@@ -139,10 +140,10 @@ pub struct AccessArgs {
     /// Principals with every right to every volume
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub admins: Vec<String>,
-    /// Principals that may create volumes [default: each that is proven]
+    /// Principals that may create volumes [default: every authenticated caller]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub creators: Option<Vec<String>>,
-    /// Serve an address that others reach without TLS or without proof of callers
+    /// Allow connections with other machines without TLS or without authentication
     #[arg(long)]
     pub insecure: bool,
 }
@@ -160,7 +161,7 @@ pub struct CertsArgs {
 pub enum CertsCommand {
     /// Make a certificate authority: ca.crt and ca.key
     Init {
-        /// Folder of the files; made when there is none.
+        /// Folder of the files; created if it does not exist.
         dir: PathBuf,
     },
     /// Issue a certificate: NAME.crt and NAME.key
@@ -182,8 +183,8 @@ pub struct SsdArgs {
     /// What to show of an SSD of a running array, instead of running one.
     #[command(subcommand)]
     pub command: Option<SsdCommand>,
-    /// File or block device that holds the SSD; made when there is none, with --size [default: contents in
-    /// memory]
+    /// File or block device that holds the SSD; created with --size if it does not exist [default:
+    /// contents in memory]
     #[arg(long, value_name = "FILE|DEVICE")]
     pub data: Option<PathBuf>,
     /// What the SSD is and how it keeps its contents.
@@ -198,15 +199,15 @@ pub struct SsdArgs {
     /// Address on which daemons and clients reach this SSD
     #[arg(long, default_value = DEFAULT_SSD, value_name = "ADDRESS")]
     pub listen: SocketAddr,
-    /// File with the array's manager key: daemon and clients must prove who they are; made where there is
-    /// none
+    /// File with the array's manager key: daemon and clients must prove who they are; created if the file
+    /// does not exist
     #[arg(long, value_name = "FILE", conflicts_with = "no_auth")]
     pub manager_key: Option<PathBuf>,
     /// Give the SSD the key of --manager-key in place of one that is lost. Daemons and clients with the old
     /// one are refused from now on
     #[arg(long, requires = "manager_key")]
     pub replace_manager_key: bool,
-    /// Ask no host for a proof: each one that reaches the SSD may read, change and delete what it holds
+    /// Run without authentication: each host that reaches the SSD may read, change and delete its contents
     #[arg(long)]
     pub no_auth: bool,
     /// Certificate and key of the SSD (PEM): daemon and clients use TLS
@@ -215,7 +216,7 @@ pub struct SsdArgs {
     /// CA of the daemon's and the clients' certificates (PEM): a host without one is turned away
     #[arg(long, value_name = "CA", requires = "tls")]
     pub client_ca: Option<PathBuf>,
-    /// Listen for other machines without TLS
+    /// Allow other machines to connect without TLS, or with --no-auth without a certificate
     #[arg(long)]
     pub insecure: bool,
     /// Number of the SSD in its array [default: that of the file, else 0]
@@ -243,8 +244,8 @@ pub enum SsdCommand {
     Smart(SsdPageArgs),
     /// Show errors, counters of volumes and clients, and wear of an SSD of a running array
     #[command(after_help = concat!(
-        "The SSD shows this page to holders of the array's manager key. For an array in memory, start\n",
-        "`gnstor up --manager-key FILE`: it writes its key there, else it keeps the key to itself.\n",
+        "The SSD shows this page to holders of the array's manager key. For an array in memory, start ",
+        "`gnstor up --manager-key FILE`: it writes its key there, else it keeps the key to itself. ",
         "`gnstor up --data DIR` writes the key into DIR.\n\n",
         "Examples:\n  gnstor ssd log 0 --manager-key array.key\n",
         "  gnstor ssd log 2 --manager-key array.key --json | jq .errors",

@@ -24,14 +24,11 @@ pub enum SimCommand {
         after_help = concat!(
             "A range is N, or FIRST..LAST, which doubles from FIRST on and ends with LAST.\n\n",
             "Real: firmware, translation layer, permission checks, RC transport, placement, bytes of ",
-            "commands. Modelled: time of flash\n",
-            "and wires, the client (the initiator as a host program that takes no time). Data: one token ",
-            "a block, and each read is\n",
-            "checked against it. Not there: GPU time, daemon, Keep Alive, faults. The same arguments print ",
-            "the same bytes.\n\n",
+            "commands. Modelled: time of flash and wires, the client (the initiator as a host program that ",
+            "takes no time). Data: one token a block, and each read is checked against it. Not there: GPU ",
+            "time, daemon, Keep Alive, faults. The same arguments print the same bytes.\n\n",
             "Exit codes: 0 all well; 1 an SSD refused a command, or a read brought wrong data; 2 the command ",
-            "line was not understood,\n",
-            "or asks for more memory than --memory.",
+            "line was not understood, or asks for more memory than --memory.",
         )
     )]
     Scale(ScaleArgs),
@@ -61,7 +58,7 @@ pub struct ScaleArgs {
     /// Requests in flight of each client, 1 to 128
     #[arg(long, default_value_t = 32, value_name = "N")]
     pub iodepth: u16,
-    /// Random places by Zipf's distribution with this exponent, as 0.99; 0: all places as often
+    /// Skew of random I/O: Zipf exponent such as 0.99; 0 is uniform
     #[arg(long, default_value = "0", value_parser = parse_permille, hide_default_value = true)]
     #[arg(value_name = "EXPONENT", allow_negative_numbers = true)]
     pub zipf: u32,
@@ -83,10 +80,10 @@ pub struct ScaleArgs {
     /// Virtual time of the measured part
     #[arg(long, default_value = "20ms", value_parser = parse_time, value_name = "TIME")]
     pub runtime: Duration,
-    /// Every draw comes from it
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
-    /// Most memory that one array may take; a larger one is refused before it takes any
+    /// Memory limit of one simulated array; a larger array is refused
     #[arg(long, default_value = "6GiB", value_parser = parse_size, value_name = "SIZE")]
     pub memory: u64,
     /// Print one JSON object

@@ -26,6 +26,13 @@ pub struct VolumeArgs {
 #[derive(Clone, Debug, Subcommand)]
 pub enum VolumeCommand {
     /// Create a volume
+    #[command(
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor volume create corpus --size 1GiB\n",
+            "  gnstor volume create scratch --size 64GiB --replicas 1 --label kind=scratch --max-bandwidth 500MB",
+        )
+    )]
     Create {
         /// Name: letters, digits, '.', '_', '-'
         name: String,
@@ -55,6 +62,7 @@ pub enum VolumeCommand {
     #[command(visible_alias = "ls")]
     List(ListArgs),
     /// Show one volume
+    #[command(after_help = "Examples:\n  gnstor volume show corpus\n  gnstor volume show corpus --json")]
     Show {
         /// Name.
         name: String,
@@ -63,6 +71,13 @@ pub enum VolumeCommand {
         array: ArrayArgs,
     },
     /// Give a principal a right to a volume; it replaces the one that the principal had
+    #[command(
+        after_help = concat!(
+            "Examples:\n",
+            "  gnstor volume share corpus anna read\n",
+            "  gnstor volume share corpus trainer write",
+        )
+    )]
     Share {
         /// Name.
         name: String,
@@ -75,7 +90,8 @@ pub enum VolumeCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
-    /// Take a principal's right to a volume away; what it has open ends
+    /// Take a principal's right to a volume away; its open handles to the volume are closed
+    #[command(after_help = "Example:\n  gnstor volume revoke corpus anna")]
     Revoke {
         /// Name.
         name: String,

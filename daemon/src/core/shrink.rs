@@ -41,7 +41,7 @@ use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 pub use lost::LostBlocks;
-pub(super) use lost::{counted, told};
+pub(super) use lost::{counted, describe};
 pub(super) use state::Changes;
 use state::Proposed;
 pub(super) use votes::Newcomer;

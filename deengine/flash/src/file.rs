@@ -25,9 +25,9 @@
 
 mod error;
 pub(crate) mod header;
+mod locked;
 mod mode;
 pub(crate) mod note;
-mod place;
 mod signature;
 mod space;
 mod syncs;
@@ -49,7 +49,7 @@ use crate::record::RECORD_BYTES;
 use crate::sys;
 use gnstor_base::region::HostRegion;
 use header::Layout;
-use place::{Kind, Place};
+use locked::{Kind, LockedFile};
 pub(crate) use space::is_full;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -102,14 +102,14 @@ impl DataFile {
     ) -> Result<Self, DataFileError> {
         let layout = Layout::new(geometry.clone(), system_bytes, label.into())
             .map_err(|reason| DataFileError::Refused { path: path.into(), reason })?;
-        Self::create_in(Place::find_or_make(path)?, layout)
+        Self::create_in(LockedFile::find_or_make(path)?, layout)
     }
 
-    fn create_in(place: Place, layout: Layout) -> Result<Self, DataFileError> {
-        match place.check_blank(layout.end).and_then(|()| place.fill(&layout)) {
-            Ok(()) => Self::with(place, layout),
+    fn create_in(locked: LockedFile, layout: Layout) -> Result<Self, DataFileError> {
+        match locked.check_blank(layout.end).and_then(|()| locked.fill(&layout)) {
+            Ok(()) => Self::with(locked, layout),
             Err(error) => {
-                place.take_back();
+                locked.take_back();
                 Err(error)
             }
         }
@@ -120,8 +120,8 @@ impl DataFile {
     /// # Errors
     /// If the file cannot be opened, is in use, or is no SSD; the error names the reason.
     pub fn open(path: &Path) -> Result<Self, DataFileError> {
-        let place = Place::find(path)?;
-        let Place { path, file, end, .. } = &place;
+        let locked = LockedFile::find(path)?;
+        let LockedFile { path, file, end, .. } = &locked;
         let failed = |what| move |source| DataFileError::Io { path: path.clone(), what, source };
         let refused = |reason: String| DataFileError::Refused { path: path.clone(), reason };
         if *end == 0 {
@@ -142,12 +142,12 @@ impl DataFile {
                 layout.end
             )));
         }
-        place.check_limit(layout.end)?;
-        Self::with(place, layout)
+        locked.check_limit(layout.end)?;
+        Self::with(locked, layout)
     }
 
-    fn with(place: Place, layout: Layout) -> Result<Self, DataFileError> {
-        let Place { path, file, kind, .. } = place;
+    fn with(locked: LockedFile, layout: Layout) -> Result<Self, DataFileError> {
+        let LockedFile { path, file, kind, .. } = locked;
         let direct =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(&path).and_then(
                 |data| {
@@ -275,7 +275,7 @@ impl DataFile {
         label: &str,
     ) -> Result<Self, DataFileError> {
         let layout = Layout::new(geometry.clone(), 100_000, label.into()).expect("a layout");
-        Self::create_in(Place { kind: Kind::Device, ..Place::find(path)? }, layout)
+        Self::create_in(LockedFile { kind: Kind::Device, ..LockedFile::find(path)? }, layout)
     }
 
     /// Offset of a page's data in the file.

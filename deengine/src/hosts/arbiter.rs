@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) struct Arbiter {
     /// Feature 01h.
     feature: AtomicU32,
-    /// With weighted round robin: the turns of all queues, on whichever worker they are.
-    weighted: Option<Mutex<Turns>>,
+    /// With weighted round robin: the order of all queues, on whichever worker they are.
+    weighted: Option<Mutex<RoundRobin>>,
 }
 
 impl Arbiter {
@@ -50,7 +50,7 @@ impl Arbiter {
 
     /// The rings that all workers share; `None` if each worker has its own.
     #[inline]
-    pub(crate) fn shared_turns(&self) -> Option<MutexGuard<'_, Turns>> {
+    pub(crate) fn shared_order(&self) -> Option<MutexGuard<'_, RoundRobin>> {
         self.weighted.as_ref().map(Mutex::lock)
     }
 }
@@ -99,14 +99,14 @@ impl Weights {
 
 /// The queues of one controller with a pending command.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct RoundRobin {
     rings: [VecDeque<QueueKey>; 4],
     /// Commands that the first queue of each ring had in a row.
     run: [u32; 4],
     credits: [u32; 3],
 }
 
-impl Turns {
+impl RoundRobin {
     /// A queue has its first command waiting.
     pub(crate) fn add(&mut self, key: QueueKey, class: Class) {
         self.rings[class as usize].push_back(key);
@@ -164,11 +164,11 @@ mod tests {
     /// HPW 8, MPW 4, LPW 2, burst 1.
     const FEATURE: u32 = 7 << 24 | 3 << 16 | 1 << 8;
 
-    fn serve(turns: &mut Turns, weights: &Weights, left: &mut [u32]) -> Option<usize> {
-        let (key, ring) = turns.next()?;
+    fn serve(order: &mut RoundRobin, weights: &Weights, left: &mut [u32]) -> Option<usize> {
+        let (key, ring) = order.next()?;
         let queue = key.0 as usize;
         left[queue] -= 1;
-        turns.took(ring, left[queue] > 0, weights);
+        order.took(ring, left[queue] > 0, weights);
         Some(queue)
     }
 
@@ -176,14 +176,14 @@ mod tests {
     fn classes_share_a_round_by_their_weights() {
         let _deadline = deadline();
         let weights = Weights::from_feature(FEATURE);
-        let mut turns = Turns::default();
+        let mut order = RoundRobin::default();
         for class in 1..4u8 {
-            turns.add(QueueKey(class.into()), Class::from_cattr(class));
+            order.add(QueueKey(class.into()), Class::from_cattr(class));
         }
         let mut left = [0, 1000, 1000, 1000];
         for round in 1..=10 {
             for _ in 0..14 {
-                serve(&mut turns, &weights, &mut left);
+                serve(&mut order, &weights, &mut left);
             }
             assert_eq!(left, [0, 1000 - 8 * round, 1000 - 4 * round, 1000 - 2 * round]);
         }
@@ -193,12 +193,12 @@ mod tests {
     fn an_empty_class_leaves_its_share_to_the_others() {
         let _deadline = deadline();
         let weights = Weights::from_feature(FEATURE);
-        let mut turns = Turns::default();
-        turns.add(QueueKey(1), Class::High);
-        turns.add(QueueKey(3), Class::Low);
+        let mut order = RoundRobin::default();
+        order.add(QueueKey(1), Class::High);
+        order.add(QueueKey(3), Class::Low);
         let mut left = [0, 1000, 0, 1000];
         for _ in 0..100 {
-            serve(&mut turns, &weights, &mut left);
+            serve(&mut order, &weights, &mut left);
         }
         assert_eq!(left, [0, 920, 0, 980]);
     }
@@ -208,13 +208,13 @@ mod tests {
         let _deadline = deadline();
         for (burst, want) in [(0u32, "010101"), (1, "001100"), (2, "000011"), (7, "000000")] {
             let weights = Weights::from_feature(burst);
-            let mut turns = Turns::default();
-            turns.add(QueueKey(0), Class::Low);
-            turns.add(QueueKey(1), Class::Low);
+            let mut order = RoundRobin::default();
+            order.add(QueueKey(0), Class::Low);
+            order.add(QueueKey(1), Class::Low);
             let mut left = [100, 100];
             let order: String = (0..6)
                 .map(|_| {
-                    serve(&mut turns, &weights, &mut left).map_or('-', |q| if q == 0 { '0' } else { '1' })
+                    serve(&mut order, &weights, &mut left).map_or('-', |q| if q == 0 { '0' } else { '1' })
                 })
                 .collect();
             assert_eq!(order, want, "burst {burst}");
@@ -230,18 +230,18 @@ mod tests {
         ) {
             let _deadline = deadline();
             let weights = Weights::from_feature(feature);
-            let mut turns = Turns::default();
+            let mut order = RoundRobin::default();
             let mut left: Vec<u32> = queues.iter().map(|&(_, count)| count).collect();
             for (key, &(class, _)) in (0u32..).zip(&queues) {
-                turns.add(QueueKey(key), Class::from_cattr(class));
+                order.add(QueueKey(key), Class::from_cattr(class));
             }
             let total: u32 = left.iter().sum();
             for _ in 0..total {
                 let urgent_left = queues.iter().zip(&left).any(|(&(class, _), &left)| class == 0 && left > 0);
-                let served = serve(&mut turns, &weights, &mut left).expect("commands are left");
+                let served = serve(&mut order, &weights, &mut left).expect("commands are left");
                 prop_assert_eq!(queues[served].0 == 0, urgent_left);
             }
-            prop_assert!(turns.next().is_none());
+            prop_assert!(order.next().is_none());
         }
     }
 }

@@ -150,7 +150,7 @@ impl Worker {
     /// Takes the commands of a burst. `is_ahead`: the firmware is busy, so it takes only writes with their
     /// data.
     fn take_burst(&mut self, is_admin: bool, is_ahead: bool) -> Vec<Taken> {
-        let one_by_one = is_admin || self.pending.shares_turns();
+        let one_by_one = is_admin || self.pending.shares_order();
         let most = if one_by_one { 1 } else { (self.pending.len() / BURST_SHARE).clamp(1, self.pace.burst) };
         let mut burst = std::mem::take(&mut self.burst);
         while burst.len() < most

@@ -2,6 +2,7 @@
 //! Work that a worker does early, because it takes real time.
 
 use super::worker::Worker;
+use gnstor_base::ahead;
 use gnstor_base::time::Span;
 
 /// How early a worker takes commands, and how many at a time. No modelled time of a command depends on it.
@@ -16,7 +17,7 @@ pub struct Pace {
 
 impl Pace {
     /// The pace of a worker on a thread, whose commits and responses take real time.
-    pub const REAL: Self = Self { ahead: Span::from_ns(90_000), burst: 16 };
+    pub const REAL: Self = Self { ahead: ahead::FIRMWARE, burst: 16 };
     /// Of a worker under a virtual clock: each command is taken by itself when the firmware is free.
     pub const EXACT: Self = Self { ahead: Span::ZERO, burst: 1 };
 }

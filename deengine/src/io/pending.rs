@@ -14,7 +14,7 @@
 
 use super::port::Ports;
 use crate::hosts::Standing;
-use crate::hosts::arbiter::{Arbiter, Class, Turns};
+use crate::hosts::arbiter::{Arbiter, Class, RoundRobin};
 use crate::workers::worker_of;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
@@ -44,11 +44,11 @@ pub(super) struct Taken {
 pub(super) struct Pending {
     admin: VecDeque<QueueKey>,
     controllers: VecDeque<Controller>,
-    /// Number of the controllers that share their turns with other workers.
+    /// Number of the controllers that share their order with other workers.
     shared: usize,
     commands: usize,
     /// Whether the next command is a write with its data, as [`Self::is_write_next`] says. Kept for when no
-    /// controller shares its turns: every step of an engine asks.
+    /// controller shares its order: every step of an engine asks.
     next: Option<bool>,
 }
 
@@ -57,9 +57,9 @@ pub(super) struct Pending {
 struct Controller {
     id: u16,
     arbiter: Arc<Arbiter>,
-    /// Turns of this worker alone, for a controller in plain round robin. Otherwise all workers share the
-    /// arbiter's turns.
-    own: Turns,
+    /// The order of this worker alone, for a controller in plain round robin. Otherwise all workers share the
+    /// arbiter's order.
+    own: RoundRobin,
     /// Queues of this worker with a command.
     queues: u32,
 }
@@ -67,16 +67,16 @@ struct Controller {
 impl Controller {
     fn add(&mut self, queue: QueueKey, class: Class) {
         self.queues += 1;
-        match self.arbiter.shared_turns() {
-            Some(mut turns) => turns.add(queue, class),
+        match self.arbiter.shared_order() {
+            Some(mut order) => order.add(queue, class),
             None => self.own.add(queue, class),
         }
     }
 
     /// The queue has no command any more; it need not be of this controller.
     fn remove(&mut self, queue: QueueKey) {
-        let is_listed = match self.arbiter.shared_turns() {
-            Some(mut turns) => turns.remove(queue),
+        let is_listed = match self.arbiter.shared_order() {
+            Some(mut order) => order.remove(queue),
             None => self.own.remove(queue),
         };
         self.queues -= u32::from(is_listed);
@@ -85,8 +85,8 @@ impl Controller {
     /// The next queue, if it belongs to this worker.
     #[inline]
     fn next(&self, worker: usize) -> Option<QueueKey> {
-        match self.arbiter.shared_turns() {
-            Some(turns) => turns.next().map(|(queue, _)| queue).filter(|&queue| worker_of(queue) == worker),
+        match self.arbiter.shared_order() {
+            Some(order) => order.next().map(|(queue, _)| queue).filter(|&queue| worker_of(queue) == worker),
             None => self.own.next().map(|(queue, _)| queue),
         }
     }
@@ -95,11 +95,11 @@ impl Controller {
     /// queue has others.
     fn take(&mut self, worker: usize, has_more: impl Fn(QueueKey) -> bool) -> Option<QueueKey> {
         let weights = self.arbiter.weights();
-        let mut shared = self.arbiter.shared_turns();
-        let turns = shared.as_deref_mut().unwrap_or(&mut self.own);
-        let (queue, class) = turns.next().filter(|&(queue, _)| worker_of(queue) == worker)?;
+        let mut shared = self.arbiter.shared_order();
+        let order = shared.as_deref_mut().unwrap_or(&mut self.own);
+        let (queue, class) = order.next().filter(|&(queue, _)| worker_of(queue) == worker)?;
         let more = has_more(queue);
-        turns.took(class, more, &weights);
+        order.took(class, more, &weights);
         self.queues -= u32::from(!more);
         Some(queue)
     }
@@ -121,8 +121,8 @@ impl Pending {
         !self.admin.is_empty()
     }
 
-    /// Whether a controller shares its turns with other workers. Then commands are taken one at a time.
-    pub(super) fn shares_turns(&self) -> bool {
+    /// Whether a controller shares its order with other workers. Then commands are taken one at a time.
+    pub(super) fn shares_order(&self) -> bool {
         self.shared > 0
     }
 
@@ -130,7 +130,7 @@ impl Pending {
     /// take.
     #[inline]
     pub(super) fn is_write_next(&self, worker: usize, ports: &Ports) -> Option<bool> {
-        if self.shares_turns() { self.look_at_next(worker, ports) } else { self.next }
+        if self.shares_order() { self.look_at_next(worker, ports) } else { self.next }
     }
 
     fn look_at_next(&self, worker: usize, ports: &Ports) -> Option<bool> {
@@ -144,14 +144,14 @@ impl Pending {
 
     /// The next command may have changed.
     fn has_changed(&mut self, ports: &Ports) {
-        // Only shared turns depend on the worker.
-        self.next = if self.shares_turns() { None } else { self.look_at_next(0, ports) };
+        // Only a shared order depends on the worker.
+        self.next = if self.shares_order() { None } else { self.look_at_next(0, ports) };
     }
 
     /// Number of controllers with a command that this worker may take.
     #[inline]
     pub(super) fn controllers(&self, worker: usize) -> usize {
-        if !self.shares_turns() {
+        if !self.shares_order() {
             return self.controllers.len();
         }
         self.controllers.iter().filter(|controller| controller.next(worker).is_some()).count()
@@ -180,7 +180,12 @@ impl Pending {
                 let at = at.unwrap_or_else(|| {
                     let (id, arbiter) = (*controller, Arc::clone(arbiter));
                     self.shared += usize::from(arbiter.is_weighted());
-                    self.controllers.push_back(Controller { id, arbiter, own: Turns::default(), queues: 0 });
+                    self.controllers.push_back(Controller {
+                        id,
+                        arbiter,
+                        own: RoundRobin::default(),
+                        queues: 0,
+                    });
                     self.controllers.len() - 1
                 });
                 self.controllers[at].add(queue, *class);

@@ -54,9 +54,9 @@ impl Ssd {
             return None;
         }
         (window.is_digested, window.to_list) = (true, VecDeque::new());
-        let Some(told) = self.told(name, walk, window) else { return Some(()) };
+        let Some(decided) = self.blocks_decided_by_peer(name, walk, window) else { return Some(()) };
         let count = usize::try_from(blocks).ok()?;
-        for (at, (leaf, theirs)) in (0u32..).zip(leaves_of(first, count, &told).zip(theirs)) {
+        for (at, (leaf, theirs)) in (0u32..).zip(leaves_of(first, count, &decided).zip(theirs)) {
             if self.has_digest(name, walk, window, leaf, theirs) {
                 continue;
             }
@@ -70,15 +70,15 @@ impl Ssd {
         Some(())
     }
 
-    /// The blocks of a window that its SSD tells of: those where it decides and this SSD has a place. `None`:
-    /// the volume is gone, or has a writer.
-    fn told(&self, name: Name, walk: &Walk, window: &Window) -> Option<Vec<u32>> {
+    /// The blocks of a window where its SSD decides and this SSD has a place. `None`: the volume is gone, or
+    /// has a writer.
+    fn blocks_decided_by_peer(&self, name: Name, walk: &Walk, window: &Window) -> Option<Vec<u32>> {
         let &Window { vid, generation, first, blocks, peer, .. } = window;
         let entry = self.entry_for(name, walk, vid).filter(|entry| entry.generation == generation)?;
         let fleet = self.table.fleet()?;
-        let is_told =
+        let is_decided =
             |vba| fleet.source(entry, vba) == Some(peer) && fleet.place(entry, vba) != Place::Absent;
-        Some(of_chunks(entry, first..=first + (blocks - 1), is_told))
+        Some(of_chunks(entry, first..=first + (blocks - 1), is_decided))
     }
 
     /// Whether these blocks have this digest. Then each is as the other's, and was compared.

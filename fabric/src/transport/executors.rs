@@ -20,6 +20,17 @@ pub(super) enum AnyExecutor {
     Other(Box<dyn QpExecutor>),
 }
 
+impl AnyExecutor {
+    /// The executor of a client of another process, if it is one.
+    #[inline]
+    pub(super) fn peer(&mut self) -> Option<&mut PeerExecutor> {
+        match self {
+            Self::Peer(peer) => Some(peer),
+            Self::Soft(_) | Self::Other(_) => None,
+        }
+    }
+}
+
 impl Deref for AnyExecutor {
     type Target = dyn QpExecutor;
 
@@ -70,7 +81,7 @@ impl RcTransport {
         let regions = Arc::clone(&self.peer_regions);
         let peer = AnyExecutor::Peer(Box::new(PeerExecutor::new(wire, regions)));
         let id = self.executors.insert(peer).expect("far fewer executors than 65,536");
-        if let Some(AnyExecutor::Peer(peer)) = self.executors.get_mut(&id) {
+        if let Some(peer) = self.executors.get_mut(&id).and_then(AnyExecutor::peer) {
             self.ready.add(Owner::Peer(id), peer.wire());
         }
         id
@@ -103,9 +114,9 @@ impl RcTransport {
 
     fn each_region_user(&mut self, mut change: impl FnMut(&mut dyn QpExecutor)) {
         let regions = &self.peer_regions;
-        self.executors.values_mut().for_each(|executor| match executor {
-            AnyExecutor::Peer(peer) => peer.set_regions(regions),
-            other => change(&mut **other),
+        self.executors.values_mut().for_each(|executor| match executor.peer() {
+            Some(peer) => peer.set_regions(regions),
+            None => change(&mut **executor),
         });
     }
 
@@ -127,9 +138,7 @@ impl RcTransport {
             self.close(now, conn);
         }
         if let Some(mut executor) = self.executors.remove(&id) {
-            if let AnyExecutor::Peer(peer) = &mut executor
-                && let Some(token) = peer.wire().token()
-            {
+            if let Some(token) = executor.peer().and_then(|peer| peer.wire().token()) {
                 self.ready.remove(token);
             }
             self.leaving.keep(id, executor);

@@ -206,7 +206,7 @@ impl RcTransport {
     /// Returns whether there was work, and whether the stream rests.
     fn poll_peer(&mut self, clock: &mut dyn Clock, id: ExecutorId) -> (bool, Rest) {
         let mut worked = false;
-        if let Some(AnyExecutor::Peer(peer)) = self.executors.get_mut(&id) {
+        if let Some(peer) = self.executors.get_mut(&id).and_then(AnyExecutor::peer) {
             peer.wire().flush();
         }
         for _ in 0..STEP_REPORTS {
@@ -215,7 +215,7 @@ impl RcTransport {
             }
             worked = true;
         }
-        let Some(AnyExecutor::Peer(peer)) = self.executors.get_mut(&id) else {
+        let Some(peer) = self.executors.get_mut(&id).and_then(AnyExecutor::peer) else {
             return (worked, Rest::AtOnce);
         };
         if peer.is_dead() {
@@ -235,11 +235,7 @@ impl RcTransport {
 
     /// Restarts the deadlines of all streams.
     pub(super) fn resume_streams(&mut self, now: Time) {
-        for executor in self.executors.values_mut() {
-            if let AnyExecutor::Peer(peer) = executor {
-                peer.wait_anew(now);
-            }
-        }
+        self.executors.values_mut().filter_map(AnyExecutor::peer).for_each(|peer| peer.wait_anew(now));
         self.remotes.values_mut().for_each(|remote| remote.wait_anew(now));
     }
 
@@ -250,13 +246,12 @@ impl RcTransport {
             let place = self.ready.next_tick % count;
             self.ready.next_tick = place + 1;
             let is_dead = match self.ready.slots[place].owner {
-                Some(Owner::Peer(id)) => match self.executors.get_mut(&id) {
-                    Some(AnyExecutor::Peer(peer)) => {
+                Some(Owner::Peer(id)) => {
+                    self.executors.get_mut(&id).and_then(AnyExecutor::peer).is_some_and(|peer| {
                         peer.tick(now);
                         peer.has_reports()
-                    }
-                    _ => false,
-                },
+                    })
+                }
                 Some(Owner::Remote(name)) => {
                     self.remotes.get_mut(&name).is_some_and(|remote| remote.tick(now))
                 }

@@ -27,7 +27,7 @@ fn what_is_due_overtakes_a_response() -> bool {
     world.answer_at(1, &[world.part(1, 0)], soon(150_000_000));
     world.answer_at(2, &[world.part(2, 1)], 0);
     world.launch();
-    assert_eq!(world.told().len(), 2);
+    assert_eq!(world.outcomes().len(), 2);
     world.responses() == [2, 1]
 }
 
@@ -109,12 +109,12 @@ fn answers_that_were_taken_back_are_neither_sent_nor_told_and_their_slots_come_b
         }
         assert!(world.executor.take_back(QPN));
         world.launch();
-        assert_eq!((world.told(), world.responses()), (vec![], vec![]), "round {round}");
+        assert_eq!((world.outcomes(), world.responses()), (vec![], vec![]), "round {round}");
         assert_eq!([0, 1].map(|at| world.block(at)), [0, 0]);
     }
     world.answer(9, &[world.part(1, 0)]);
     world.launch();
-    assert_eq!((world.told(), world.responses()), (vec![(9, COPY_OK)], vec![9]));
+    assert_eq!((world.outcomes(), world.responses()), (vec![(9, COPY_OK)], vec![9]));
 }
 
 #[test]
@@ -124,15 +124,15 @@ fn a_wait_takes_in_the_whole_of_an_answer_that_has_begun() {
     let parts = vec![world.part(7, 0); 250];
     (0..10).for_each(|tag| world.answer(tag, &parts)); // the ring is full in the midst of the ninth
     let wait = world.executor.quiesce();
-    assert!(world.told().is_empty());
+    assert!(world.outcomes().is_empty());
     world.launch();
-    assert_eq!(world.told().len(), 8);
+    assert_eq!(world.outcomes().len(), 8);
     assert!(!world.executor.is_quiescent(wait), "the ninth is under way");
     world.launch();
-    assert_eq!(world.told(), [(8, COPY_OK)]);
+    assert_eq!(world.outcomes(), [(8, COPY_OK)]);
     assert!(world.executor.poll().is_none() && world.executor.is_quiescent(wait));
     world.launch();
-    assert_eq!(world.told(), [(9, COPY_OK)], "the tenth began behind the wait");
+    assert_eq!(world.outcomes(), [(9, COPY_OK)], "the tenth began behind the wait");
     assert_eq!(world.responses().len(), 10);
 }
 
@@ -143,7 +143,7 @@ fn where_writes_are_not_ordered_the_data_of_an_answer_waits_for_a_dump() {
     world.hca.set_unordered(Unordered::Data).expect("memory");
     world.answer(1, &[world.part(7, 0), world.part(8, 1)]);
     world.launch();
-    assert_eq!((world.told(), world.responses()), (vec![(1, COPY_OK)], vec![1]));
+    assert_eq!((world.outcomes(), world.responses()), (vec![(1, COPY_OK)], vec![1]));
     assert_eq!([0, 1].map(|at| world.block(at)), [0, 0]);
     world.owner.write(SQ, CtrlSeg::new(opcode::DUMP, 0, QPN, 2, 0).as_bytes());
     let seg =

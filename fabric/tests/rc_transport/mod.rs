@@ -22,7 +22,7 @@ fn an_acknowledgement_completes_what_was_signalled_and_nothing_else() {
     }
     w.run_to(Time::from_ns(10));
     assert_eq!(w.completions(), [(SENT, 2, 0), (SENT, 5, 0)]);
-    assert_eq!(w.told().submitted.iter().map(|s| s.1).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
+    assert_eq!(w.state().submitted.iter().map(|s| s.1).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5]);
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn an_acknowledgement_takes_the_link_both_ways() {
     w.run_to(Time::ZERO);
     // 64 bytes at 1 GB/s, 1,000 ns there: seen by the SSD at 1,064; back at 2,064.
     w.run_to(Time::from_ns(2063));
-    assert_eq!(w.told().submitted, [(Time::from_ns(1064), 1)]);
+    assert_eq!(w.state().submitted, [(Time::from_ns(1064), 1)]);
     assert_eq!(w.completions(), []);
     w.run_to(Time::from_ns(2064));
     assert_eq!(w.completions(), [(SENT, 0, 0)]);
@@ -47,7 +47,7 @@ fn a_response_is_never_seen_before_it_is_due() {
     // The SSD is done 5 us after the start; 4,096 bytes of data and 16 of response take the link, then the
     // latency.
     let response = w.respond(1, Time::from_ns(5000), 4096);
-    w.told().on_submit.push_back(vec![response]);
+    w.state().on_submit.push_back(vec![response]);
     w.post(1, false);
     w.run_to(Time::ZERO);
     let due = Time::from_ns(5000 + 4096 + 16 + 1000);
@@ -63,15 +63,15 @@ fn pulled_data_arrives_when_the_link_says_so() {
     let _deadline = deadline();
     let mut w = World::new(SLOW);
     let pull = w.pull(1);
-    w.told().on_submit.push_back(vec![pull]);
+    w.state().on_submit.push_back(vec![pull]);
     w.post(1, false);
     w.run_to(Time::ZERO);
     w.run_to(Time::from_ns(1064));
     // The request takes 1,000 ns to get there, and the data 4,096 + 1,000 ns to come.
     w.run_to(Time::from_ns(1064 + 6095));
-    assert!(w.told().transferred.is_empty());
+    assert!(w.state().transferred.is_empty());
     w.run_to(Time::from_ns(1064 + 6096));
-    assert!(matches!(w.told().transferred[..], [Outcome::Done { .. }]));
+    assert!(matches!(w.state().transferred[..], [Outcome::Done { .. }]));
 }
 
 // Failures.
@@ -143,18 +143,18 @@ fn no_failure_is_reported_while_a_transfer_moves() {
     w.receives(2);
     // The SSD asks for data and breaks the connection in the same breath.
     let effects = vec![w.pull(1), Effect::Close { queue: w.queue() }];
-    w.told().on_submit.push_back(effects);
+    w.state().on_submit.push_back(effects);
     w.post(1, true);
     w.post(2, true);
     w.run_to(Time::ZERO);
     w.transport.step(Time::from_ns(1064)); // the first capsule arrives; the copy's end waits in the executor
-    assert_eq!(w.told().submitted.len(), 1, "the second capsule finds a broken connection");
+    assert_eq!(w.state().submitted.len(), 1, "the second capsule finds a broken connection");
     assert!(
-        w.told().transferred.is_empty() && w.completions().iter().all(|c| c.0 == SENT),
+        w.state().transferred.is_empty() && w.completions().iter().all(|c| c.0 == SENT),
         "the copy's end is not known yet"
     );
     w.run_to(Time::from_ns(9000));
-    assert_eq!(w.told().transferred.len(), 1);
+    assert_eq!(w.state().transferred.len(), 1);
     let failed = w.completions();
     assert_eq!(
         failed.iter().map(|c| c.0).collect::<Vec<_>>(),
@@ -171,17 +171,17 @@ fn a_faulty_receive_is_reported_only_when_no_transfer_moves() {
     w.memory.write(RQ, DataSeg { byte_count: 16.into(), lkey: 0xBAD.into(), address: 0.into() }.as_bytes());
     // The response of one command meets the faulty receive just when another command's data is requested.
     let (response, pull) = (w.respond(1, Time::from_ns(100), 0), w.pull(2));
-    w.told().on_submit.push_back(vec![response]);
-    w.told().on_step = vec![pull];
-    w.told().due = Some(Time::from_ns(100));
+    w.state().on_submit.push_back(vec![response]);
+    w.state().on_step = vec![pull];
+    w.state().due = Some(Time::from_ns(100));
     w.post(1, false);
     w.turn(Time::ZERO);
     w.transport.step(Time::from_ns(100));
-    assert!(w.told().transferred.is_empty());
+    assert!(w.state().transferred.is_empty());
     let memory = Arc::clone(&w.memory);
-    w.told().watched = Some(memory);
+    w.state().watched = Some(memory);
     w.run_to(Time::from_ns(200));
-    assert_eq!(w.told().saw, [0xF1], "no error is in the queue when the copy ends");
+    assert_eq!(w.state().saw, [0xF1], "no error is in the queue when the copy ends");
     assert_eq!(w.completions()[0], (RECEIVE_FAILED, 0, syndrome::LOCAL_PROTECTION));
 }
 
@@ -192,7 +192,7 @@ fn the_error_of_a_receive_comes_before_the_flush_of_those_behind_it() {
     w.receives(3);
     w.memory.write(RQ, DataSeg { byte_count: 8.into(), lkey: KEY.into(), address: 0.into() }.as_bytes());
     let response = w.respond(1, Time::ZERO, 0);
-    w.told().on_submit.push_back(vec![response]);
+    w.state().on_submit.push_back(vec![response]);
     w.post(1, false);
     w.pass(Span::from_ns(1000));
     let flush = syndrome::FLUSH;
@@ -200,7 +200,7 @@ fn the_error_of_a_receive_comes_before_the_flush_of_those_behind_it() {
         w.completions(),
         [(RECEIVE_FAILED, 0, syndrome::LOCAL_LENGTH), (RECEIVE_FAILED, 1, flush), (RECEIVE_FAILED, 2, flush)]
     );
-    assert_eq!(w.told().closed.len(), 1, "the SSD learns of it");
+    assert_eq!(w.state().closed.len(), 1, "the SSD learns of it");
 }
 
 #[test]
@@ -236,18 +236,18 @@ fn the_controller_closes_and_the_receives_are_flushed_in_order() {
     let mut w = World::new(LinkConfig::UNLIMITED);
     w.receives(5);
     let response = w.respond(1, Time::ZERO, 0);
-    w.told().on_submit.push_back(vec![response]);
+    w.state().on_submit.push_back(vec![response]);
     w.post(1, false);
     w.pass(Span::from_ns(100));
     assert_eq!(w.completions(), [(RECEIVED, 0, 0)]);
     let close = Effect::Close { queue: w.queue() };
-    w.told().on_step = vec![close];
-    w.told().due = Some(w.now);
+    w.state().on_step = vec![close];
+    w.state().due = Some(w.now);
     w.pass(Span::from_ns(100));
     let expected: Vec<Short> = (1..5).map(|i| (RECEIVE_FAILED, i, syndrome::FLUSH)).collect();
     assert_eq!(w.completions(), expected);
-    let told = w.told();
-    assert_eq!(told.closed, told.opened);
+    let state = w.state();
+    assert_eq!(state.closed, state.opened);
 }
 
 #[test]
@@ -255,16 +255,16 @@ fn closing_from_the_initiator_ends_transfers_and_tells_the_controller() {
     let _deadline = deadline();
     let mut w = World::new(SLOW);
     let pull = w.pull(1);
-    w.told().on_submit.push_back(vec![pull]);
+    w.state().on_submit.push_back(vec![pull]);
     w.post(1, true);
     w.run_to(Time::ZERO);
     w.transport.step(Time::from_ns(1064));
     let conn = w.conn;
     w.transport.close(Time::from_ns(1064), conn);
-    assert_eq!(w.told().transferred, [Outcome::ConnectionLost]);
-    assert_eq!(w.told().closed.len(), 1);
+    assert_eq!(w.state().transferred, [Outcome::ConnectionLost]);
+    assert_eq!(w.state().closed.len(), 1);
     w.run_to(Time::from_ns(9000));
-    assert_eq!(w.told().transferred.len(), 1, "a transfer ends once");
+    assert_eq!(w.state().transferred.len(), 1, "a transfer ends once");
     assert!(!w.transport.busy());
     let executor = w.executor;
     w.transport.remove_executor(w.now, executor);
@@ -277,7 +277,7 @@ fn a_response_without_a_receive_is_tried_again_after_the_timer() {
     let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     let response = w.respond(1, Time::ZERO, 0);
-    w.told().on_submit.push_back(vec![response]);
+    w.state().on_submit.push_back(vec![response]);
     w.post(1, false);
     w.pass(Span::from_ns(50_000));
     assert_eq!((w.completions(), w.transport.counters.rnr), (vec![], 1));
@@ -294,7 +294,7 @@ fn a_receiver_that_is_never_ready_breaks_the_connection_after_its_retries() {
     let _deadline = deadline();
     let mut w = World::new(LinkConfig::UNLIMITED);
     let response = w.respond(1, Time::ZERO, 0);
-    w.told().on_submit.push_back(vec![response]);
+    w.state().on_submit.push_back(vec![response]);
     w.post(1, true);
     w.pass(Span::from_ns(250_000)); // the first try and two more
     assert_eq!((w.transport.counters.rnr, w.transport.counters.broken), (3, 0));
@@ -310,7 +310,7 @@ fn many_responses_without_a_receive_each_have_their_own_retries() {
     let mut w = World::new(LinkConfig::UNLIMITED);
     for cid in 0..10 {
         let response = w.respond(cid, Time::ZERO, 0);
-        w.told().on_submit.push_back(vec![response]);
+        w.state().on_submit.push_back(vec![response]);
         w.post(cid, false);
     }
     w.pass(Span::from_ns(50_000));

@@ -16,9 +16,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// A controller that follows the test's script.
+/// A controller that follows the test's state.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct State {
     /// What the next commands cause, in this order; a command beyond them causes nothing.
     pub on_submit: VecDeque<Vec<Effect>>,
     pub on_transferred: VecDeque<Vec<Effect>>,
@@ -35,55 +35,55 @@ pub(crate) struct Told {
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Puppet(Arc<Mutex<Told>>);
+pub(crate) struct Puppet(Arc<Mutex<State>>);
 
 impl Puppet {
-    pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no panic while held")
     }
 }
 
 impl Controller for Puppet {
     fn open_queue(&mut self, _: Time, queue: QueueKey, _: &CmRequest) -> Result<(), u16> {
-        self.told().opened.push(queue);
+        self.state().opened.push(queue);
         Ok(())
     }
     fn close_queue(&mut self, _: Time, queue: QueueKey) {
-        self.told().closed.push(queue);
+        self.state().closed.push(queue);
     }
     fn submit(&mut self, now: Time, _: QueueKey, sqe: &Sqe) {
-        let mut told = self.told();
-        told.submitted.push((now, sqe.cid.get()));
-        let effects = told.on_submit.pop_front().unwrap_or_default();
-        told.effects.extend(effects);
+        let mut state = self.state();
+        state.submitted.push((now, sqe.cid.get()));
+        let effects = state.on_submit.pop_front().unwrap_or_default();
+        state.effects.extend(effects);
     }
     fn announce(&mut self, _: &[Sqe]) {}
     fn own_memory(&self) -> Vec<Arc<HostRegion>> {
         Vec::new()
     }
     fn transferred(&mut self, _: Time, _: TransferId, outcome: Outcome) {
-        let mut told = self.told();
-        told.transferred.push(outcome);
-        if let Some(memory) = told.watched.clone() {
+        let mut state = self.state();
+        state.transferred.push(outcome);
+        if let Some(memory) = state.watched.clone() {
             let mut owner = [0];
             memory.read(CQ + 63, &mut owner);
-            told.saw.push(owner[0]);
+            state.saw.push(owner[0]);
         }
-        let effects = told.on_transferred.pop_front().unwrap_or_default();
-        told.effects.extend(effects);
+        let effects = state.on_transferred.pop_front().unwrap_or_default();
+        state.effects.extend(effects);
     }
     fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>, _: &[u8]) {}
     fn step(&mut self, _: Time) {
-        let mut told = self.told();
-        told.due = None;
-        let effects = std::mem::take(&mut told.on_step);
-        told.effects.extend(effects);
+        let mut state = self.state();
+        state.due = None;
+        let effects = std::mem::take(&mut state.on_step);
+        state.effects.extend(effects);
     }
     fn next_event(&self) -> Option<Time> {
-        self.told().due
+        self.state().due
     }
     fn pop_effect(&mut self) -> Option<Effect> {
-        self.told().effects.pop_front()
+        self.state().effects.pop_front()
     }
 }
 
@@ -159,7 +159,7 @@ impl World {
     }
 
     pub(crate) fn queue(&self) -> QueueKey {
-        self.puppet.told().opened[0]
+        self.puppet.state().opened[0]
     }
 
     /// Posts a SEND of a capsule with this command id.
@@ -256,8 +256,8 @@ impl World {
         }
     }
 
-    pub(crate) fn told(&self) -> MutexGuard<'_, Told> {
-        self.puppet.told()
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.puppet.state()
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::deadline::{Deadline, LIMIT};
 use crate::{OPEN, block, map, set, stamp, standing};
 use gnstor_fleet::Refused;
-use gnstor_fleet::change::{Reach, Unchanged, may_grow};
+use gnstor_fleet::change::{HolderState, Unchanged, may_grow};
 use gnstor_fleet::client::Request;
 use gnstor_fleet::identity::{Returning, may_give_out};
 use gnstor_fleet::map::{Map, Place, SsdState};
@@ -39,8 +39,8 @@ fn a_map_grows_when_every_writer_reaches_the_ssd() {
     let reached = set(&[1]);
     let request = Request { has_it: reached, ..Request::new(stamp(1), next.epoch) };
     assert!(!request.is_acknowledged(next.rows[0].members()), "grown too early, that writer writes nothing");
-    assert!(!may_grow([Reach::Yes, Reach::Unknown]));
-    assert!(may_grow([Reach::Yes, Reach::Revoked]) && may_grow([]));
+    assert!(!may_grow([HolderState::Reaches, HolderState::Unknown]));
+    assert!(may_grow([HolderState::Reaches, HolderState::Revoked]) && may_grow([]));
 }
 
 /// Rule 15. SSD 0 has no block left, SSD 1 has.

@@ -4,7 +4,7 @@
 use crate::core::failure::Failure;
 use crate::core::fleet_view::SsdView;
 use crate::core::rights::Caller;
-use crate::core::shrink::told;
+use crate::core::shrink::describe;
 use crate::core::{Core, Reply, Ticket};
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, NotFound, PermissionDenied, Unavailable};
 
@@ -83,7 +83,7 @@ impl Core {
                  their blocks could not be read or written without it; wait until other SSDs have filled (gnstor \
                  fleet show), or repeat with --lose-data",
                 view.last_copies,
-                told(&self.only_on(ssd))
+                describe(&self.only_on(ssd))
             )),
             Wish::Resume { lose_data } if self.is_back_lossy(ssd) => self.accept_ssd(now, &view, lose_data),
             Wish::Resume { .. } => {
@@ -108,7 +108,7 @@ impl Core {
             return Err(format!(
                 "SSD {ssd} cannot be resumed: it lost writes, and has the last copy of {}{}; some of these blocks \
                  may be older than what was acknowledged; with --lose-data they are used as they are",
-                told(&lost),
+                describe(&lost),
                 self.others_with_copies(ssd)
             ));
         }

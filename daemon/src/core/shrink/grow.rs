@@ -23,7 +23,7 @@ use crate::core::capacity::Capacity;
 use crate::core::round::Round;
 use crate::core::volume::{Purpose, Stage, Volume};
 use crate::core::{Core, Owner};
-use gnstor_fleet::change::{Reach, may_grow};
+use gnstor_fleet::change::{HolderState, may_grow};
 use gnstor_fleet::map::Map;
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::wire;
@@ -126,7 +126,7 @@ impl Core {
         let Some(since) = self.changes.since(ssd) else { return self.members.contains(ssd) };
         let writers = self.volumes.values().filter(|v| v.stage == Stage::Active && v.writer(now).is_some());
         let lost_at = self.changes.lost_at(ssd);
-        may_grow(writers.map(|volume| volume.reach(ssd, (lost_at, since), now)))
+        may_grow(writers.map(|volume| volume.holder_state(ssd, (lost_at, since), now)))
     }
 
     /// Writers that speak and do not reach an SSD in time lose their leases.
@@ -144,7 +144,7 @@ impl Core {
         }
         let is_late = |volume: &Volume| {
             let misses = |&(ssd, since): &(u16, u64)| {
-                volume.reach(ssd, (self.changes.lost_at(ssd), since), now) == Reach::Unknown
+                volume.holder_state(ssd, (self.changes.lost_at(ssd), since), now) == HolderState::Unknown
             };
             volume.stage == Stage::Active
                 && volume.round.is_none()
@@ -276,11 +276,11 @@ impl Volume {
     /// again, perhaps before the daemon has found it. A holder whose renewals name no SSDs counts as reaching
     /// it after a while, because it connects as others do. That time begins when the SSD had all entries of
     /// the array.
-    fn reach(&self, ssd: u16, (lost_at, since): (u64, u64), now: u64) -> Reach {
+    fn holder_state(&self, ssd: u16, (lost_at, since): (u64, u64), now: u64) -> HolderState {
         match self.reaches {
-            Some((ssds, at)) if at >= lost_at && ssds >> ssd & 1 == 1 => Reach::Yes,
-            None if since + REACH_MS <= now => Reach::Yes,
-            _ => Reach::Unknown,
+            Some((ssds, at)) if at >= lost_at && ssds >> ssd & 1 == 1 => HolderState::Reaches,
+            None if since + REACH_MS <= now => HolderState::Reaches,
+            _ => HolderState::Unknown,
         }
     }
 }

@@ -38,7 +38,7 @@ pub(in crate::core) fn counted(lost: &[LostBlocks]) -> String {
 }
 
 /// The volumes' losses, in a sentence for administrators.
-pub(in crate::core) fn told(lost: &[LostBlocks]) -> String {
+pub(in crate::core) fn describe(lost: &[LostBlocks]) -> String {
     let mut text = format!("{}: ", counted(lost));
     for (at, LostBlocks { volume, blocks }) in lost.iter().take(NAMED).enumerate() {
         let comma = if at > 0 { ", " } else { "" };
@@ -183,8 +183,8 @@ mod tests {
         let lost = |count: u64| -> Vec<LostBlocks> {
             (1..=count).map(|n| LostBlocks { volume: format!("v{n}"), blocks: n }).collect()
         };
-        assert_eq!(told(&lost(2)), "3 blocks of 2 volumes: \"v1\" 1, \"v2\" 2");
-        let many = told(&lost(7));
+        assert_eq!(describe(&lost(2)), "3 blocks of 2 volumes: \"v1\" 1, \"v2\" 2");
+        let many = describe(&lost(7));
         assert!(
             many.starts_with("28 blocks of 7 volumes: ") && many.ends_with("\"v5\" 5 and 2 others"),
             "{many}"

@@ -16,7 +16,7 @@
 //! majority of the new voters grant the term (TERM TAKE) before it proposes the next map. A map that one of
 //! them holds is proposed first.
 
-use super::told;
+use super::describe;
 use crate::core::effect::Answer;
 use crate::core::epoch::Known;
 use crate::core::fleet_view::{Refusal as Sentence, SsdView};
@@ -92,7 +92,7 @@ impl Core {
             return cannot(format!(
                 "it has the last copy of {}{}; start it again, or give these blocks up: with --lose-data they \
                  are empty then",
-                told(&lost),
+                describe(&lost),
                 self.others_with_copies(ssd)
             ));
         }

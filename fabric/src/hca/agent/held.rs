@@ -32,7 +32,7 @@ impl Unordered {
     }
 
     /// The setting in words, for a report.
-    pub fn told(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Self::Data => "data waits for a DUMP",
             Self::All => "data and responses wait for a DUMP",

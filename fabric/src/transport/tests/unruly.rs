@@ -206,10 +206,7 @@ impl Raw {
     }
 
     fn peer(&mut self) -> Option<&mut crate::tcp::PeerExecutor> {
-        match self.array.executors.get_mut(&self.executor) {
-            Some(AnyExecutor::Peer(peer)) => Some(peer),
-            _ => None,
-        }
+        self.array.executors.get_mut(&self.executor).and_then(AnyExecutor::peer)
     }
 }
 

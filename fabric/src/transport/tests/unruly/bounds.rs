@@ -209,7 +209,9 @@ fn idle_peers_are_not_polled_and_hold_no_buffers() {
     assert_eq!(raw.puppet.seen().opened.len(), 101);
     assert_eq!(raw.array.ready.awake(), 0);
     for (_, id) in &idle {
-        let Some(AnyExecutor::Peer(peer)) = raw.array.executors.get_mut(id) else { panic!("it is there") };
+        let Some(peer) = raw.array.executors.get_mut(id).and_then(AnyExecutor::peer) else {
+            panic!("it is there")
+        };
         assert_eq!(peer.wire().held_bytes(), 0);
     }
     // Each wakes with its first frame.
@@ -234,7 +236,9 @@ fn half_a_frame_holds_half_a_frame() {
     let id = raw.array.add_peer(Wire::new(far).unwrap());
     stream.write_all(&[64, 0, 0, 0, 3]).unwrap();
     raw.steps(Span::from_ms(1));
-    let Some(AnyExecutor::Peer(peer)) = raw.array.executors.get_mut(&id) else { panic!("it is there") };
+    let Some(peer) = raw.array.executors.get_mut(&id).and_then(AnyExecutor::peer) else {
+        panic!("it is there")
+    };
     assert!(peer.wire().held_bytes() < 4096);
 }
 
@@ -247,7 +251,9 @@ fn frames_of_no_use_leave_a_turn_to_other_streams() {
         raw.wire.send(&Frame::Done { conn: 1, tag, status: COPY_OK, sum: 0, data: Vec::new() });
     }
     raw.wire.send(&Frame::Send { conn: 1, capsule: [0; 64] });
-    let Some(AnyExecutor::Peer(peer)) = raw.array.executors.get_mut(&raw.executor) else { panic!("a peer") };
+    let Some(peer) = raw.array.executors.get_mut(&raw.executor).and_then(AnyExecutor::peer) else {
+        panic!("a peer")
+    };
     let mut turns = 0;
     while peer.poll().is_none() {
         raw.wire.flush();
@@ -265,7 +271,7 @@ fn a_client_whose_commands_are_refused_has_short_turns_and_another_has_long_ones
     let turn = |raw: &mut Raw| {
         (0..200).for_each(|_| raw.wire.send(&Frame::Send { conn: 1, capsule: [0; 64] }));
         raw.wire.flush();
-        let Some(AnyExecutor::Peer(peer)) = raw.array.executors.get_mut(&raw.executor) else {
+        let Some(peer) = raw.array.executors.get_mut(&raw.executor).and_then(AnyExecutor::peer) else {
             panic!("a peer")
         };
         let mut turns = Vec::new();
@@ -276,7 +282,7 @@ fn a_client_whose_commands_are_refused_has_short_turns_and_another_has_long_ones
         *turns.iter().max().expect("one")
     };
     let respond = |raw: &mut Raw, status: u8| {
-        let Some(AnyExecutor::Peer(peer)) = raw.array.executors.get_mut(&raw.executor) else {
+        let Some(peer) = raw.array.executors.get_mut(&raw.executor).and_then(AnyExecutor::peer) else {
             panic!("a peer")
         };
         let mut bytes = [0; 16];

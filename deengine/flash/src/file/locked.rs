@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Kind of a place.
+/// Kind of a locked file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     File,
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 
 /// An open file or device that no other process uses as an SSD.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct LockedFile {
     pub(super) path: PathBuf,
     pub(super) file: File,
     pub(super) kind: Kind,
@@ -42,7 +42,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// Bytes that are checked at either end of a device.
 const ENDS: u64 = 1 << 20;
 
-impl Place {
+impl LockedFile {
     /// Opens an existing file or device.
     pub(super) fn find(path: &Path) -> Result<Self, DataFileError> {
         let failed = |source| DataFileError::Io {
@@ -112,7 +112,7 @@ impl Place {
         Ok(Self { path: path.into(), file, kind, end, made })
     }
 
-    /// Checks that an SSD of `needs` bytes may be made in this place.
+    /// Checks that an SSD of `needs` bytes may be made in this file.
     pub(super) fn check_blank(&self, needs: u64) -> Result<(), DataFileError> {
         let occupied = |what| DataFileError::Occupied { path: self.path.clone(), what };
         let failed = |source| DataFileError::Io { path: self.path.clone(), what: "reading it", source };
@@ -136,7 +136,7 @@ impl Place {
         }
     }
 
-    /// Makes a blank place an SSD: space, then zeros, then the header. So an SSD that is half made has no
+    /// Makes a blank file an SSD: space, then zeros, then the header. So an SSD that is half made has no
     /// header.
     pub(super) fn fill(&self, layout: &Layout) -> Result<(), DataFileError> {
         let failed = |what| move |source| DataFileError::Io { path: self.path.clone(), what, source };
