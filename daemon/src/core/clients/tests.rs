@@ -5,6 +5,8 @@ use super::*;
 use crate::core::rights::ClientProof;
 use crate::deadline::{Deadline, LIMIT};
 
+mod hoard;
+
 fn id(raw: u16) -> ClientId {
     ClientId::new(raw).unwrap()
 }
@@ -24,6 +26,16 @@ fn none() -> BTreeSet<ClientId> {
     BTreeSet::new()
 }
 
+impl Clients {
+    fn register(
+        &mut self,
+        caller: &Caller,
+        named: impl Fn() -> BTreeSet<ClientId>,
+    ) -> Result<ClientId, Failure> {
+        self.number(0, caller, 1, named).map(|(id, _)| id)
+    }
+}
+
 #[test]
 fn client_ids_are_unique_until_none_is_left() {
     let _deadline = Deadline::after(LIMIT);
@@ -35,14 +47,19 @@ fn client_ids_are_unique_until_none_is_left() {
     while given.len() < 65_533 {
         connection += 1;
         for _ in 0..Quotas::default().connection_ids.min(65_533 - given.len()) {
-            let new = clients.register(&Caller::local(connection), named).unwrap();
+            let caller = Caller::local(connection);
+            let new = clients.register(&caller, named).unwrap();
             assert!(given.insert(new) && new.get() != 65_000);
+            clients.open(&caller, new, Vid::MIN, |_, _| true).unwrap();
         }
     }
     let refused = clients.register(&Caller::local(0), named).unwrap_err();
     assert_eq!(refused.code, ResourceExhausted);
     clients.closed(0, 1);
-    assert!(clients.register(&Caller::local(0), named).is_ok(), "an id that waits gives way");
+    assert!(clients.register(&Caller::local(0), named).is_err(), "an id with opens gives no way");
+    let one = *given.first().unwrap();
+    clients.released(0, one, Vid::MIN);
+    assert_eq!(clients.register(&Caller::local(0), named), Ok(one), "an id that waits gives way");
 }
 
 #[test]
@@ -55,7 +72,7 @@ fn a_daemon_gives_other_ids_than_the_daemons_of_the_last_terms() {
         for connection in 0..16 {
             for _ in 0..60 {
                 let caller = Caller::local(connection);
-                let (new, serial) = clients.number(&caller, term, none).unwrap();
+                let (new, serial) = clients.number(0, &caller, term, none).unwrap();
                 assert!(given.insert(new) && new != id(1), "term {term}: {new} was given before");
                 assert_eq!(serial >> 32, term);
             }
@@ -63,7 +80,7 @@ fn a_daemon_gives_other_ids_than_the_daemons_of_the_last_terms() {
     }
     // Terms may be any number.
     for term in [0, u64::MAX, 1 << 32, 65_534] {
-        assert!(Clients::new(Quotas::default()).number(&Caller::local(0), term, none).is_ok());
+        assert!(Clients::new(Quotas::default()).number(0, &Caller::local(0), term, none).is_ok());
     }
 }
 
