@@ -2,11 +2,17 @@
 //! Callers of a daemon without proofs that hold all client ids and use none. Clients write and read
 //! meanwhile.
 
-use gnstor_proto::grpc::RegisterRequest;
+use crate::fleet_daemon::port;
+use gnstor_daemon::core::{CoreConfig, Quotas};
+use gnstor_daemon::{Daemon, DaemonConfig};
+use gnstor_fabric::runtime::TransportThreads;
+use gnstor_fabric::transport::{RcTransport, TransportConfig};
 use gnstor_proto::grpc::fleet_client::FleetClient;
-use gnstor_tests::command::{BUILD_LIMIT, Up};
+use gnstor_proto::grpc::{KeepRequest, RegisterRequest};
+use gnstor_proto::slba::ClientId;
+use gnstor_tests::command::{BUILD_LIMIT, SsdProcess, Up};
 use gnstor_tests::{Guest, pattern, volume, within};
-use libgnstor::{File, Rights};
+use libgnstor::{CreateOptions, File, Manager, Rights};
 use std::time::Duration;
 use tonic::transport::Channel;
 
@@ -56,6 +62,53 @@ async fn hoard(daemon: &str) -> Vec<FleetClient<Channel>> {
     let registered: usize = held.iter().map(|(_, ids)| ids).sum();
     assert!(registered >= IDS - 2, "{registered} registrations: some ids are left");
     held.into_iter().map(|(fleet, _)| fleet).collect()
+}
+
+#[test]
+fn a_client_whose_id_gave_way_is_told_to_register_again() {
+    within(BUILD_LIMIT, || {
+        let ssd = SsdProcess::start("127.0.0.1:0", &["--preset", "null", "--size", "64MiB", "--index", "0"]);
+        let threads = TransportThreads::start(vec![RcTransport::new(TransportConfig::default())]);
+        let threads = threads.expect("a thread");
+        let engine = threads.handle();
+        let soft = engine.call(|engine, _| engine.add_soft()).expect("an executor");
+        let quotas = Quotas { ids: ClientId::new(4).expect("an id"), ..Quotas::default() };
+        let core = CoreConfig { groups: 64, quotas, ..CoreConfig::default() };
+        let config = DaemonConfig { core, ..DaemonConfig::default() };
+        let ports = vec![port(&engine, soft, 0, &ssd.address())];
+        let daemon = Daemon::start("127.0.0.1:0".parse().unwrap(), ports, config).expect("it serves");
+        let at = daemon.local_addr().to_string();
+
+        let manager = Manager::connect(&at, "idle").expect("it registers");
+        let options = CreateOptions { capacity_bytes: 1 << 20, replicas: 1, ..CreateOptions::default() };
+        manager.create("before", &options).expect("its id is its own");
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let told = runtime.expect("a runtime").block_on(async {
+            let endpoint = Channel::from_shared(format!("http://{at}")).expect("an address");
+            loop {
+                // Another connection takes the id and closes, as if the client's own had broken.
+                let mut thief = FleetClient::new(endpoint.connect().await.expect("a connection"));
+                thief.keep(KeepRequest { client_id: 1 }).await.expect("a daemon without proofs believes it");
+                drop(thief);
+                let (_held, ids) = hoards(at.clone()).await;
+                let told = tokio::task::block_in_place(|| manager.create("after", &options));
+                // Otherwise the client, which names its id every 5 s, has kept it.
+                if ids == 4 {
+                    break told.expect_err("the id is of another client");
+                }
+                tokio::task::block_in_place(|| manager.delete("after")).expect("it was made");
+            }
+        });
+        assert_eq!(told.errno(), 13);
+        let words = told.to_string();
+        assert!(
+            words.contains("client id 1 is of another client") && words.contains("register again"),
+            "{words}"
+        );
+        let again = Manager::connect(&at, "again").expect("ids came back");
+        again.create("again", &options).expect("its id is its own");
+        daemon.stop().expect("it served until then");
+    });
 }
 
 fn writes_and_reads(file: &File, seed: u64) {

@@ -79,12 +79,11 @@ impl Own {
 }
 
 /// Names all ids. Returns how many have given way.
-async fn told(held: &mut [Greedy]) -> usize {
-    let mut told = 0;
-    for Greedy { client, ids } in held {
-        let mut kept = Vec::new();
-        for own in ids.drain(..) {
-            match own.keep(client).await {
+async fn told(held: &mut Vec<Greedy>) -> usize {
+    let calls = held.drain(..).map(|Greedy { mut client, ids }| async move {
+        let (mut kept, mut told) = (Vec::new(), 0);
+        for own in ids {
+            match own.keep(&mut client).await {
                 Ok(()) => kept.push(own),
                 Err(status) => {
                     refused(Err::<(), _>(status), Code::PermissionDenied, "register again");
@@ -92,9 +91,16 @@ async fn told(held: &mut [Greedy]) -> usize {
                 }
             }
         }
-        *ids = kept;
+        (Greedy { client, ids: kept }, told)
+    });
+    let calls: Vec<_> = calls.map(tokio::spawn).collect();
+    let mut all = 0;
+    for call in calls {
+        let (greedy, told) = call.await.unwrap();
+        held.push(greedy);
+        all += told;
     }
-    told
+    all
 }
 
 /// What a client does from its registration on.

@@ -127,9 +127,11 @@ fn a_flood_of_calls_searches_the_entries_once_a_second_only() {
     assert_eq!(searches.get(), 3);
 }
 
-/// What is listed, by a look at every client.
-fn listed(clients: &Clients) -> (BTreeSet<(u64, ClientId)>, BTreeMap<u64, BTreeSet<(u64, ClientId)>>, usize) {
-    let (mut waits, mut kept) = (BTreeSet::new(), BTreeMap::<u64, BTreeSet<_>>::new());
+type Ids = BTreeSet<(u64, ClientId)>;
+
+/// The ids that wait, those of each connection, and the number of opens, by a look at every client.
+fn listed(clients: &Clients) -> (Ids, BTreeMap<u64, Ids>, usize) {
+    let (mut waits, mut kept) = (Ids::new(), BTreeMap::<u64, Ids>::new());
     for (&id, client) in clients.given.iter().filter(|(_, client)| client.opens.is_empty() && !client.ending)
     {
         match (client.connection, client.ends_at) {
@@ -146,7 +148,9 @@ fn what_is_listed_is_what_a_look_at_every_client_finds() {
     let _deadline = Deadline::after(LIMIT);
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut dice = |sides: u64| {
-        (state ^= state << 13, state ^= state >> 7, state ^= state << 17);
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
         (state >> 11) % sides
     };
     let mut clients = with_ids(40);
