@@ -9,8 +9,8 @@
 //! An id whose connection closed waits: a client that lost its connection comes back with a call. An id
 //! without opens waits a short time, and gives way at once when ids run out.
 //!
-//! If ids run out, and none waits, an id without opens gives way though its connection lives: one of the
-//! connection that keeps most of them. So an id with opens never gives way, nor does the only one of its
+//! If ids run out, and none waits, an id without opens gives way though its connection lives. It is one of
+//! the connection that keeps most of them. So an id with opens never gives way, nor does the only one of its
 //! connection. A client that shows its registration is told on its next call.
 //!
 //! An id that a daemon before this one gave is *inherited*. It waits like one whose connection closed, so
@@ -34,6 +34,8 @@ use std::sync::Arc;
 
 /// How often the end of an id is looked at while an SSD has not taken the release of its opens.
 const END_MS: u64 = 500;
+/// Shortest time between two searches of everything. Callers can cause them.
+const SEARCH_MS: u64 = 1_000;
 
 #[derive(Debug)]
 struct Client {
@@ -62,6 +64,8 @@ pub(super) struct Clients {
     next: u32,
     /// Earliest time at which all entries are searched again for ids that none names any more.
     next_search: u64,
+    /// Earliest time at which all clients are searched again for opens that have ended.
+    next_count: u64,
     given: BTreeMap<ClientId, Client>,
     by_connection: BTreeMap<u64, BTreeSet<ClientId>>,
     by_principal: BTreeMap<Arc<str>, BTreeSet<ClientId>>,
@@ -81,6 +85,7 @@ impl Clients {
             free: quotas.all().collect(),
             next: ClientId::MIN.get().into(),
             next_search: 0,
+            next_count: 0,
             given: BTreeMap::new(),
             by_connection: BTreeMap::new(),
             by_principal: BTreeMap::new(),
@@ -210,36 +215,43 @@ impl Clients {
     /// `RESOURCE_EXHAUSTED`: too many opens.
     pub(super) fn open(
         &mut self,
+        now: u64,
         caller: &Caller,
-        id: ClientId,
-        vid: Vid,
+        (id, vid): (ClientId, Vid),
         holds: impl Fn(ClientId, Vid) -> bool,
     ) -> Result<(), Failure> {
         let Some(client) = self.given.get(&id) else { return Ok(()) };
         if client.opens.contains(&vid) {
             return Ok(());
         }
-        let (own, all) = (self.opens.of(&caller.name), self.opens.all());
-        if self.is_full(caller, own, all) {
+        if self.is_full(caller).is_some() && now >= self.next_count {
+            self.next_count = now + SEARCH_MS;
             for id in self.given.keys().copied().collect::<Vec<_>>() {
                 self.change(id, |client| client.opens.retain(|&vid| holds(id, vid)));
             }
-            let (own, all) = (self.opens.of(&caller.name), self.opens.all());
-            if self.is_full(caller, own, all) {
-                let message = format!(
-                    "{:?} has {own} volumes open and all clients have {all}: release volumes that are not in \
-                     use",
-                    caller.name
-                );
-                return Err(Failure::new(ResourceExhausted, message));
-            }
+        }
+        if let Some(message) = self.is_full(caller) {
+            return Err(Failure::new(ResourceExhausted, message));
         }
         self.change(id, |client| client.opens.insert(vid));
         Ok(())
     }
 
-    fn is_full(&self, caller: &Caller, own: usize, all: usize) -> bool {
-        (!caller.single && own >= self.quotas.principal_opens) || all >= self.quotas.opens
+    /// A sentence if the caller can open no further volume.
+    fn is_full(&self, caller: &Caller) -> Option<String> {
+        let Quotas { principal_opens, opens, spared_opens, .. } = self.quotas;
+        let (own, all) = (self.opens.of(&caller.name), self.opens.all());
+        let here = self.opens.kept_by(caller.connection);
+        let is_full = (!caller.single && own >= principal_opens)
+            || all >= opens
+            || (all >= opens / 4 * 3 && here >= spared_opens);
+        is_full.then(|| {
+            format!(
+                "{:?} has {own} volumes open, {here} of them by this connection, and all clients have {all}: \
+                 release volumes that are not in use",
+                caller.name
+            )
+        })
     }
 
     /// A connection closed: its ids wait.

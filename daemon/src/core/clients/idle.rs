@@ -124,30 +124,54 @@ impl Idle {
 pub(super) struct Opens {
     all: usize,
     of: BTreeMap<Arc<str>, usize>,
+    kept: BTreeMap<u64, usize>,
 }
 
 impl Opens {
     pub(super) fn add(&mut self, client: &Client) {
-        if !client.opens.is_empty() {
-            self.all += client.opens.len();
-            *self.of.entry(client.principal.clone()).or_default() += client.opens.len();
+        let opens = client.opens.len();
+        if opens == 0 {
+            return;
+        }
+        self.all += opens;
+        *self.of.entry(client.principal.clone()).or_default() += opens;
+        if let Some(connection) = client.connection {
+            *self.kept.entry(connection).or_default() += opens;
         }
     }
 
     pub(super) fn take(&mut self, client: &Client) {
-        let Some(of) = self.of.get_mut(&client.principal) else { return };
-        self.all -= client.opens.len();
-        *of -= client.opens.len();
-        if *of == 0 {
-            self.of.remove(&client.principal);
+        let opens = client.opens.len();
+        if opens == 0 {
+            return;
+        }
+        self.all -= opens;
+        less(&mut self.of, &client.principal, opens);
+        if let Some(connection) = client.connection {
+            less(&mut self.kept, &connection, opens);
         }
     }
 
+    /// Those of a principal.
     pub(super) fn of(&self, principal: &str) -> usize {
         self.of.get(principal).copied().unwrap_or_default()
     }
 
+    /// Those of the ids that a connection keeps.
+    pub(super) fn kept_by(&self, connection: u64) -> usize {
+        self.kept.get(&connection).copied().unwrap_or_default()
+    }
+
     pub(super) fn all(&self) -> usize {
         self.all
+    }
+}
+
+fn less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K, by: usize) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= by;
+        if *count == 0 {
+            counts.remove(key);
+        }
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which id a caller gets, and the serial of its registration.
 
-use super::{Client, Clients};
+use super::{Client, Clients, SEARCH_MS};
 use crate::core::failure::Failure;
 use crate::core::rights::Caller;
 use gnstor_proto::slba::ClientId;
@@ -12,8 +12,6 @@ use std::collections::BTreeSet;
 /// an id until the newer one is proven. So an id that an earlier daemon gave rests. It is used again after
 /// some 64 starts of a daemon, or when all ids have been used once.
 const TERM_IDS: u64 = 1024;
-/// Shortest time between two searches of all entries.
-const SEARCH_MS: u64 = 1_000;
 
 impl Clients {
     /// Sets the first id of a daemon of this term.

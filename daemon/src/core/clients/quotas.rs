@@ -17,6 +17,9 @@ pub struct Quotas {
     pub principal_opens: usize,
     /// Opens in all.
     pub opens: usize,
+    /// The last quarter of all opens is for connections with fewer than this number. With as many connections
+    /// as the daemon takes, each can have this number, whatever others have.
+    pub spared_opens: usize,
     /// Readers of one volume that are ids of one principal.
     pub volume_readers: usize,
     /// How long an id without opens outlives its connection, ms.
@@ -33,6 +36,7 @@ impl Default for Quotas {
             principal_ids: 4096,
             principal_opens: 16_384,
             opens: 65_536,
+            spared_opens: 8,
             volume_readers: MAX_READERS / 4 * 3,
             idle_ms: 30_000,
             open_ms: 60_000,

@@ -39,7 +39,7 @@ impl Clients {
 #[test]
 fn client_ids_are_unique_until_none_is_left() {
     let _deadline = Deadline::after(LIMIT);
-    let mut clients = Clients::new(Quotas::default());
+    let mut clients = Clients::new(Quotas { opens: 1 << 20, ..Quotas::default() });
     clients.note(id(65_000));
     let mut given = BTreeSet::new();
     let named = || BTreeSet::from([id(65_000)]);
@@ -50,7 +50,7 @@ fn client_ids_are_unique_until_none_is_left() {
             let caller = Caller::local(connection);
             let new = clients.register(&caller, named).unwrap();
             assert!(given.insert(new) && new.get() != 65_000);
-            clients.open(&caller, new, Vid::MIN, |_, _| true).unwrap();
+            clients.open(0, &caller, (new, Vid::MIN), |_, _| true).unwrap();
         }
     }
     let refused = clients.register(&Caller::local(0), named).unwrap_err();
@@ -133,7 +133,7 @@ fn an_id_that_has_released_all_gives_way_at_once_when_its_connection_closes() {
     let visits = |clients: &mut Clients, connection: u64, releases: bool| {
         let own = clients.register(&caller("anna", connection), none);
         if let Ok(own) = own {
-            clients.open(&caller("anna", connection), own, vid, |_, _| true).unwrap();
+            clients.open(0, &caller("anna", connection), (own, vid), |_, _| true).unwrap();
             if releases {
                 clients.released(0, own, vid);
             }
@@ -200,14 +200,19 @@ fn quotas_are_for_each_and_are_given_back() {
     let other = clients.register(&caller("ben", 3), none).unwrap();
 
     let vid = |raw| Vid::new(raw).unwrap();
-    clients.open(&caller("anna", 1), own[0], vid(1), |_, _| true).unwrap();
-    clients.open(&caller("anna", 1), own[1], vid(1), |_, _| true).unwrap();
-    clients.open(&caller("anna", 1), own[1], vid(1), |_, _| true).unwrap();
-    let refused = clients.open(&caller("anna", 1), own[1], vid(2), |_, _| true).unwrap_err();
+    clients.open(0, &caller("anna", 1), (own[0], vid(1)), |_, _| true).unwrap();
+    clients.open(0, &caller("anna", 1), (own[1], vid(1)), |_, _| true).unwrap();
+    clients.open(0, &caller("anna", 1), (own[1], vid(1)), |_, _| true).unwrap();
+    let refused = clients.open(0, &caller("anna", 1), (own[1], vid(2)), |_, _| true).unwrap_err();
     assert_eq!(refused.code, ResourceExhausted);
-    clients.open(&caller("ben", 3), other, vid(1), |_, _| true).unwrap();
-    assert!(clients.open(&caller("ben", 3), other, vid(2), |_, _| true).is_err(), "in all");
-    clients.open(&caller("anna", 1), own[1], vid(2), |id, _| id != own[0]).unwrap();
+    clients.open(0, &caller("ben", 3), (other, vid(1)), |_, _| true).unwrap();
+    assert!(clients.open(0, &caller("ben", 3), (other, vid(2)), |_, _| true).is_err(), "in all");
+    let ended = |id, _| id != own[0];
+    assert!(
+        clients.open(999, &caller("anna", 1), (own[1], vid(2)), ended).is_err(),
+        "too early to look again"
+    );
+    clients.open(1_000, &caller("anna", 1), (own[1], vid(2)), ended).unwrap();
 
     clients.closed(0, 1);
     assert!(clients.step(29_999, |_, _| true).is_empty() && clients.len() == 5);

@@ -26,7 +26,7 @@ impl Own {
     }
 
     fn opens(&self, clients: &mut Clients) {
-        clients.open(&self.caller(), self.id, Vid::MIN, |_, _| true).unwrap();
+        clients.open(0, &self.caller(), (self.id, Vid::MIN), |_, _| true).unwrap();
     }
 }
 
@@ -93,7 +93,7 @@ fn ids_with_opens_give_no_way_and_those_whose_connection_closed_give_way_first()
     clients.closed(0, 1);
     let new: Vec<Own> = (3..18).map(|connection| Own::register(&mut clients, connection).unwrap()).collect();
     let ids = |own: &[Own]| own.iter().map(|own| own.id).collect::<BTreeSet<_>>();
-    assert_eq!(ids(&new), ids(&closed[1..]), "those that wait");
+    assert_eq!(ids(&new), ids(&closed[1..]), "the ids of the connection that closed");
     let refused = Own::register(&mut clients, 18).err().expect("nothing gives way");
     assert!(refused.message.contains("all 32"), "{refused}");
     held.extend(new);
@@ -104,6 +104,31 @@ fn ids_with_opens_give_no_way_and_those_whose_connection_closed_give_way_first()
     }
     assert_eq!(Own::register(&mut clients, 18).unwrap().id, held[3].id);
     assert!(Own::register(&mut clients, 19).is_err(), "the last unused one of connection 2");
+}
+
+#[test]
+fn the_last_opens_are_for_connections_that_have_few() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut clients = Clients::new(Quotas { opens: 32, spared_opens: 2, ..Quotas::default() });
+    let mut opens = |connection: u64, raw: u16| {
+        let id = match clients.by_connection.get(&connection).and_then(BTreeSet::first) {
+            Some(&id) => id,
+            None => clients.register(&Caller::local(connection), none).unwrap(),
+        };
+        clients.open(0, &Caller::local(connection), (id, Vid::new(raw).unwrap()), |_, _| true)
+    };
+    let greedy = (1..=40).filter(|&raw| opens(1, raw).is_ok()).count();
+    assert_eq!(greedy, 24);
+    for connection in 2..=5 {
+        let got = (1..=40).filter(|&raw| opens(connection, raw).is_ok()).count();
+        assert_eq!(got, 2, "connection {connection}");
+    }
+    let refused = opens(1, 41).unwrap_err();
+    assert!(refused.code == ResourceExhausted && refused.message.contains("24 of them by this"), "{refused}");
+    assert_eq!(opens(1, 1), Ok(()), "one that it has");
+    // The connections that the daemon takes.
+    let Quotas { opens, spared_opens, .. } = Quotas::default();
+    assert!(opens / 4 >= crate::DaemonConfig::default().max_connections * spared_opens);
 }
 
 #[test]
@@ -143,6 +168,11 @@ fn listed(clients: &Clients) -> (Ids, BTreeMap<u64, Ids>, usize) {
     (waits, kept, clients.given.values().map(|client| client.opens.len()).sum())
 }
 
+fn local_opens(clients: &Clients) -> usize {
+    let local = clients.given.values().filter(|client| &*client.principal == "local");
+    local.map(|client| client.opens.len()).sum()
+}
+
 #[test]
 fn what_is_listed_is_what_a_look_at_every_client_finds() {
     let _deadline = Deadline::after(LIMIT);
@@ -172,7 +202,7 @@ fn what_is_listed_is_what_a_look_at_every_client_finds() {
                 }
             }
             7..10 => drop(clients.take(&caller, id)),
-            10..12 => drop(clients.open(&caller, id, vid, |_, _| true)),
+            10..12 => drop(clients.open(0, &caller, (id, vid), |_, _| true)),
             12..14 => clients.released(now, id, vid),
             14 if dice(8) == 0 => clients.closed(now, connection),
             14 if dice(64) == 0 => clients.inherit(now, id, vid),
@@ -182,7 +212,11 @@ fn what_is_listed_is_what_a_look_at_every_client_finds() {
             }
         }
         let (waits, kept, opens) = listed(&clients);
-        assert_eq!(clients.opens.all(), opens);
+        let held: usize = (0..12).map(|connection| clients.opens.kept_by(connection)).sum();
+        let waits_with_opens = clients.given.values().filter(|client| client.connection.is_none());
+        let waiting: usize = waits_with_opens.map(|client| client.opens.len()).sum();
+        assert_eq!((clients.opens.all(), clients.opens.of("local")), (opens, local_opens(&clients)));
+        assert_eq!(held + waiting, opens);
         assert_eq!(clients.idle.most().map(|(most, _)| most), kept.values().map(BTreeSet::len).max());
         assert!(clients.idle.lists(&waits, &kept), "{now}: {:?}, not {waits:?} {kept:?}", clients.idle);
         let ends: BTreeSet<_> =
