@@ -7,6 +7,7 @@
 //! ```
 //! The daemon derives the secret from the manager key, the id and the serial, so a daemon that has just
 //! started can check a tag. A tag is shown to the daemon only, as a token is. It proves nothing to an SSD.
+//! Where clients have no secrets, the tag is zero: the client only says which registration it has.
 
 use crate::key::{KEY_BYTES, Secret, is_mac, mac};
 use std::fmt;
@@ -37,6 +38,11 @@ impl ShownClient {
     /// The claim of the client with this secret.
     pub fn of(id: u16, serial: u64, secret: &Secret) -> Self {
         Self { id, serial, tag: secret.keyed(USE) }
+    }
+
+    /// The claim of a client without a secret. It proves nothing, and says which registration the client has.
+    pub fn without_secret(id: u16, serial: u64) -> Self {
+        Self { id, serial, tag: [0; KEY_BYTES] }
     }
 
     /// The text of the metadata. It is never logged.
@@ -102,6 +108,9 @@ mod tests {
         assert!(!read.is_of(&manager.of_host("client 9 of registration 4294967298")));
         let tag = &text[text.len() - 2 * KEY_BYTES..];
         assert!(!format!("{shown:?}").contains(&tag[..8]), "a log does not show it");
+        let said = ShownClient::without_secret(9, 0x1_0000_0001);
+        assert_eq!(ShownClient::parse(&said.to_text()), Some(said.clone()));
+        assert!(!said.is_of(&secret));
         for at in 0..KEY_BYTES {
             let mut bent = shown.clone();
             bent.tag[at] ^= 1;

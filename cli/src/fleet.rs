@@ -140,7 +140,7 @@ pub(crate) fn taken_bytes(volume: &VolumeInfo) -> u64 {
 pub(crate) fn register(array: &ArrayArgs, name: &str) -> Result<Credentials, CliError> {
     let request = RegisterRequest { name: name.into() };
     let answer = call(array, |channel| async move { FleetClient::new(channel).register(request).await })?;
-    let RegisterResponse { client_id, serial, secret } = answer.into_inner();
+    let RegisterResponse { client_id, serial, secret, .. } = answer.into_inner();
     let id = u16::try_from(client_id).ok().and_then(ClientId::new);
     let id = id.ok_or_else(|| Error::Protocol(format!("client id {client_id}")))?;
     let wrong = |e| Error::Protocol(format!("the client's secret: {e}"));

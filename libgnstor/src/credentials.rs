@@ -113,7 +113,7 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// From here on each call proves that the caller is this client.
+    /// From here on each call shows that the caller is this client.
     pub(crate) fn set_client(&self, shown: &ShownClient) {
         let mut value: MetadataValue<Ascii> = shown.to_text().parse().expect("digits and spaces");
         value.set_sensitive(true);

@@ -119,8 +119,11 @@ impl Manager {
                 Some(Secret::parse(text).map_err(|e| Error::Protocol(format!("the client's secret: {e}")))?)
             }
         };
-        if let Some(secret) = &secret {
-            rpc.prove(&ShownClient::of(raw, registered.serial, secret));
+        match &secret {
+            Some(secret) => rpc.prove(&ShownClient::of(raw, registered.serial, secret)),
+            // A daemon of an earlier version does not say which registration it is.
+            None if registered.registration == 0 => {}
+            None => rpc.prove(&ShownClient::without_secret(raw, registered.registration)),
         }
         rpc.keep(registered.client_id);
         let registration = Registration { client: id, serial: registered.serial, secret };

@@ -56,7 +56,7 @@ impl Rpc {
         FleetClient::with_interceptor(self.channel.clone(), self.proof.clone())
     }
 
-    /// From here on each call proves that the caller is this client.
+    /// From here on each call shows that the caller is this client.
     pub(crate) fn prove(&self, client: &ShownClient) {
         self.proof.set_client(client);
     }

@@ -22,6 +22,7 @@ mod fleet_return;
 mod fleet_silence;
 mod follow;
 mod full_disk;
+mod hoard;
 mod images;
 mod neighbour;
 mod old_disks;

@@ -95,7 +95,7 @@ impl Core {
                 self.share(now, ticket, &name, &principal, Some(right))
             }
             Request::Revoke { name, principal } => self.share(now, ticket, &name, &principal, None),
-            Request::Register => self.register(ticket, caller),
+            Request::Register => self.register(now, ticket, caller),
             // `waits_for_round` has noted the id. There is no more to do.
             Request::Keep { .. } => self.reply(ticket, Ok(Reply::Done)),
             Request::GetMap => self.reply(ticket, Ok(Reply::Map(self.epoch.bytes()))),
@@ -115,13 +115,13 @@ impl Core {
     }
 
     /// Gives the caller a client id.
-    fn register(&mut self, ticket: Ticket, caller: &Caller) {
+    fn register(&mut self, now: u64, ticket: Ticket, caller: &Caller) {
         let volumes = &self.volumes;
         let named = || {
             let entries = volumes.values().map(|v| &v.entry);
             entries.flat_map(|e| e.readers.iter().chain(&e.writer).copied()).collect()
         };
-        let numbered = self.clients.number(caller, self.term.number(), named);
+        let numbered = self.clients.number(now, caller, self.term.number(), named);
         self.reply(ticket, numbered.map(|(client, serial)| Reply::Client { client, serial }));
     }
 

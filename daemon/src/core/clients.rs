@@ -9,18 +9,24 @@
 //! An id whose connection closed waits: a client that lost its connection comes back with a call. An id
 //! without opens waits a short time, and gives way at once when ids run out.
 //!
+//! If ids run out, and none waits, an id without opens gives way though its connection lives. It is one of
+//! the connection that keeps most of them. So an id with opens never gives way, nor does the only one of its
+//! connection. A client that shows its registration is told on its next call.
+//!
 //! An id that a daemon before this one gave is *inherited*. It waits like one whose connection closed, so
 //! what a dead client had open ends after a restart, too. A caller with a right to all that it has open
 //! adopts it.
 
+mod idle;
 mod inherited;
 mod numbers;
 mod quotas;
 
+use idle::{Idle, Opens};
 pub use quotas::Quotas;
 
 use super::failure::Failure;
-use super::rights::Caller;
+use super::rights::{Caller, HUNG_UP};
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::status::GrpcCode::{PermissionDenied, ResourceExhausted};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,11 +34,17 @@ use std::sync::Arc;
 
 /// How often the end of an id is looked at while an SSD has not taken the release of its opens.
 const END_MS: u64 = 500;
+/// Shortest time between two searches of everything. Callers can cause them.
+const SEARCH_MS: u64 = 1_000;
 
 #[derive(Debug)]
 struct Client {
     principal: Arc<str>,
+    /// Number of its registration. It is not known of an inherited id.
+    serial: Option<u64>,
     connection: Option<u64>,
+    /// When a caller last named it: later calls have higher numbers.
+    used: u64,
     /// Time at which the id ends or is checked again.
     ends_at: Option<u64>,
     /// Volumes opened with it. Some may have been released since: the entries decide.
@@ -46,13 +58,22 @@ struct Client {
 #[derive(Debug)]
 pub(super) struct Clients {
     quotas: Quotas,
-    /// Whether an id is named by an entry, or was given to a client; by id.
-    seen: Vec<bool>,
+    /// Ids that no entry names, and no client has.
+    free: BTreeSet<ClientId>,
+    /// Where the search for a free id begins.
     next: u32,
+    /// Earliest time at which all entries are searched again for ids that none names any more.
+    next_search: u64,
+    /// Earliest time at which all clients are searched again for opens that have ended.
+    next_count: u64,
     given: BTreeMap<ClientId, Client>,
     by_connection: BTreeMap<u64, BTreeSet<ClientId>>,
     by_principal: BTreeMap<Arc<str>, BTreeSet<ClientId>>,
     ends: BTreeSet<(u64, ClientId)>,
+    idle: Idle,
+    opens: Opens,
+    /// Calls that named an id of a client.
+    uses: u64,
     /// Registrations of this daemon.
     registrations: u32,
 }
@@ -61,42 +82,66 @@ impl Clients {
     pub(super) fn new(quotas: Quotas) -> Self {
         Self {
             quotas,
-            seen: vec![false; 1 << 16],
+            free: quotas.all().collect(),
             next: ClientId::MIN.get().into(),
+            next_search: 0,
+            next_count: 0,
             given: BTreeMap::new(),
             by_connection: BTreeMap::new(),
             by_principal: BTreeMap::new(),
             ends: BTreeSet::new(),
+            idle: Idle::default(),
+            opens: Opens::default(),
+            uses: 0,
             registrations: 0,
         }
     }
 
     /// The id is in use by an entry.
     pub(super) fn note(&mut self, client: ClientId) {
-        self.seen[usize::from(client.get())] = true;
+        self.free.remove(&client);
+    }
+
+    /// Changes a client, and where its id is listed.
+    fn change<T>(&mut self, id: ClientId, change: impl FnOnce(&mut Client) -> T) -> Option<T> {
+        let client = self.given.get_mut(&id)?;
+        let (place, ends_at) = (client.place(), client.ends_at);
+        self.opens.take(client);
+        let result = change(client);
+        self.opens.add(client);
+        self.idle.moves(id, place, client.place());
+        if client.ends_at != ends_at {
+            ends_at.map(|at| self.ends.remove(&(at, id)));
+            client.ends_at.map(|at| self.ends.insert((at, id)));
+        }
+        Some(result)
     }
 
     fn forget(&mut self, id: ClientId) {
-        let Some(client) = self.given.remove(&id) else { return };
-        self.seen[usize::from(id.get())] = false;
-        if let Some(at) = client.ends_at {
-            self.ends.remove(&(at, id));
+        let kept = self.change(id, |client| {
+            (client.ends_at, client.ending) = (None, true);
+            client.opens.clear();
+            client.connection.take()
+        });
+        let (Some(kept), Some(client)) = (kept, self.given.remove(&id)) else { return };
+        if id <= self.quotas.ids {
+            self.free.insert(id);
         }
-        if let Some(connection) = client.connection {
-            remove(&mut self.by_connection, &connection, id);
+        if let Some(connection) = kept {
+            remove(&mut self.by_connection, &connection, &id);
         }
-        remove(&mut self.by_principal, &client.principal, id);
+        remove(&mut self.by_principal, &client.principal, &id);
     }
 
-    /// A caller names an id. It is the caller's, and its connection keeps the id from now on.
+    /// A caller names an id. It is the caller's, and its connection keeps the id as long as it lives.
     ///
     /// # Errors
-    /// `PERMISSION_DENIED`: another principal has registered the id, or none has.
+    /// `PERMISSION_DENIED`: another principal has registered the id, or another client, or none has.
     pub(super) fn take(&mut self, caller: &Caller, id: ClientId) -> Result<(), Failure> {
         if caller.single && self.given.get(&id).is_some_and(|client| client.inherited && !client.ending) {
             self.adopt(caller, id);
         }
-        let Some(client) = self.given.get_mut(&id) else {
+        let Some(client) = self.given.get(&id) else {
             if caller.single {
                 // An earlier daemon may have given it, so no other client gets it.
                 self.note(id);
@@ -108,32 +153,36 @@ impl Clients {
         if !is_own || client.inherited || client.ending {
             return Err(foreign(caller, id));
         }
-        if client.connection == Some(caller.connection) {
+        let shown = caller.client.registration(id);
+        if client.serial.is_some_and(|serial| shown.is_some_and(|shown| shown != serial)) {
+            return Err(gone(id));
+        }
+        if caller.connection == HUNG_UP {
             return Ok(());
         }
-        if let Some(at) = client.ends_at.take() {
-            self.ends.remove(&(at, id));
+        self.uses += 1;
+        let (used, connection) = (self.uses, caller.connection);
+        let keep = |client: &mut Client| {
+            (client.ends_at, client.used) = (None, used);
+            client.connection.replace(connection)
+        };
+        if let Some(old) = self.change(id, keep).flatten().filter(|&old| old != connection) {
+            remove(&mut self.by_connection, &old, &id);
         }
-        if let Some(old) = client.connection.replace(caller.connection) {
-            remove(&mut self.by_connection, &old, id);
-        }
-        self.by_connection.entry(caller.connection).or_default().insert(id);
+        self.by_connection.entry(connection).or_default().insert(id);
         Ok(())
     }
 
     /// The id has no right to the volume any more. If it has no other open and its connection has closed, it
     /// waits like an id without opens.
     pub(super) fn released(&mut self, now: u64, id: ClientId, vid: Vid) {
-        let Some(client) = self.given.get_mut(&id) else { return };
-        client.opens.remove(&vid);
         let end = now + self.quotas.idle_ms;
-        let Some(at) = client.ends_at.filter(|&at| client.opens.is_empty() && !client.ending && at > end)
-        else {
-            return;
-        };
-        client.ends_at = Some(end);
-        self.ends.remove(&(at, id));
-        self.ends.insert((end, id));
+        self.change(id, |client| {
+            client.opens.remove(&vid);
+            if client.opens.is_empty() && !client.ending {
+                client.ends_at = client.ends_at.map(|at| at.min(end));
+            }
+        });
     }
 
     /// A caller opens a volume that has these readers.
@@ -166,53 +215,54 @@ impl Clients {
     /// `RESOURCE_EXHAUSTED`: too many opens.
     pub(super) fn open(
         &mut self,
+        now: u64,
         caller: &Caller,
-        id: ClientId,
-        vid: Vid,
+        (id, vid): (ClientId, Vid),
         holds: impl Fn(ClientId, Vid) -> bool,
     ) -> Result<(), Failure> {
         let Some(client) = self.given.get(&id) else { return Ok(()) };
         if client.opens.contains(&vid) {
             return Ok(());
         }
-        let (own, all) = (self.opens(Some(&caller.name)), self.opens(None));
-        if self.is_full(caller, own, all) {
-            for (&id, client) in &mut self.given {
-                client.opens.retain(|&vid| holds(id, vid));
-            }
-            let (own, all) = (self.opens(Some(&caller.name)), self.opens(None));
-            if self.is_full(caller, own, all) {
-                let message = format!(
-                    "{:?} has {own} volumes open and all clients have {all}: release volumes that are not in \
-                     use",
-                    caller.name
-                );
-                return Err(Failure::new(ResourceExhausted, message));
+        if self.is_full(caller).is_some() && now >= self.next_count {
+            self.next_count = now + SEARCH_MS;
+            for id in self.given.keys().copied().collect::<Vec<_>>() {
+                self.change(id, |client| client.opens.retain(|&vid| holds(id, vid)));
             }
         }
-        if let Some(client) = self.given.get_mut(&id) {
-            client.opens.insert(vid);
+        if let Some(message) = self.is_full(caller) {
+            return Err(Failure::new(ResourceExhausted, message));
         }
+        self.change(id, |client| client.opens.insert(vid));
         Ok(())
     }
 
-    fn is_full(&self, caller: &Caller, own: usize, all: usize) -> bool {
-        (!caller.single && own >= self.quotas.principal_opens) || all >= self.quotas.opens
-    }
-
-    fn opens(&self, principal: Option<&str>) -> usize {
-        let wanted = |client: &&Client| principal.is_none_or(|name| *client.principal == *name);
-        self.given.values().filter(wanted).map(|client| client.opens.len()).sum()
+    /// A sentence if the caller can open no further volume.
+    fn is_full(&self, caller: &Caller) -> Option<String> {
+        let Quotas { principal_opens, opens, spared_opens, .. } = self.quotas;
+        let (own, all) = (self.opens.of(&caller.name), self.opens.all());
+        let here = self.opens.kept_by(caller.connection);
+        let is_full = (!caller.single && own >= principal_opens)
+            || all >= opens
+            || (all >= opens / 4 * 3 && here >= spared_opens);
+        is_full.then(|| {
+            format!(
+                "{:?} has {own} volumes open, {here} of them by this connection, and all clients have {all}: \
+                 release volumes that are not in use",
+                caller.name
+            )
+        })
     }
 
     /// A connection closed: its ids wait.
     pub(super) fn closed(&mut self, now: u64, connection: u64) {
         for id in self.by_connection.remove(&connection).unwrap_or_default() {
-            let Some(client) = self.given.get_mut(&id) else { continue };
-            let wait = if client.opens.is_empty() { self.quotas.idle_ms } else { self.quotas.open_ms };
-            client.connection = None;
-            client.ends_at = Some(now + wait);
-            self.ends.insert((now + wait, id));
+            let quotas = self.quotas;
+            self.change(id, |client| {
+                let wait = if client.opens.is_empty() { quotas.idle_ms } else { quotas.open_ms };
+                client.connection = None;
+                client.ends_at = Some(now + wait);
+            });
         }
     }
 
@@ -225,18 +275,17 @@ impl Clients {
     pub(super) fn step(&mut self, now: u64, holds: impl Fn(ClientId, Vid) -> bool) -> Vec<(ClientId, Vid)> {
         let mut releases = Vec::new();
         while let Some(&(at, id)) = self.ends.first().filter(|&&(at, _)| at <= now) {
-            self.ends.remove(&(at, id));
-            let Some(client) = self.given.get_mut(&id) else { continue };
-            client.opens.retain(|&vid| holds(id, vid));
-            if client.opens.is_empty() {
-                client.ends_at = None;
-                self.forget(id);
-                continue;
+            let opens = self.change(id, |client| {
+                client.opens.retain(|&vid| holds(id, vid));
+                client.ending |= !client.opens.is_empty();
+                client.ends_at = Some(now + END_MS);
+                client.opens.iter().map(|&vid| (id, vid)).collect::<Vec<_>>()
+            });
+            match opens {
+                None => _ = self.ends.remove(&(at, id)),
+                Some(opens) if opens.is_empty() => self.forget(id),
+                Some(opens) => releases.extend(opens),
             }
-            client.ending = true;
-            client.ends_at = Some(now + END_MS);
-            self.ends.insert((now + END_MS, id));
-            releases.extend(client.opens.iter().map(|&vid| (id, vid)));
         }
         releases
     }
@@ -247,9 +296,9 @@ impl Clients {
     }
 }
 
-fn remove<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<ClientId>>, key: &K, id: ClientId) {
+fn remove<K: Ord, V: Ord>(sets: &mut BTreeMap<K, BTreeSet<V>>, key: &K, value: &V) {
     if let Some(set) = sets.get_mut(key) {
-        set.remove(&id);
+        set.remove(value);
         if set.is_empty() {
             sets.remove(key);
         }
@@ -262,6 +311,17 @@ fn foreign(caller: &Caller, id: ClientId) -> Failure {
         format!(
             "client id {id} is not one of {:?}: use the id that Register gave, or register again",
             caller.name
+        ),
+    )
+}
+
+/// What the client of an earlier registration is told.
+fn gone(id: ClientId) -> Failure {
+    Failure::new(
+        PermissionDenied,
+        format!(
+            "client id {id} is of another client now: it had nothing open, and gave way when ids ran out; \
+             register again"
         ),
     )
 }

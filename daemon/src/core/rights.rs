@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 /// Prefix of the daemon's labels, which no request may set.
 pub const OWNER_PREFIX: &str = "gnstor.owner";
+/// The connection of a call whose connection has closed.
+pub const HUNG_UP: u64 = u64::MAX;
 /// Longest name of a principal, in bytes.
 pub const PRINCIPAL_BYTES: usize = 64;
 
@@ -56,7 +58,7 @@ pub struct Caller {
     pub creator: bool,
     /// The daemon asks for no proof. It has one principal, which owns all volumes without an owner.
     pub single: bool,
-    /// The connection that it calls on.
+    /// The connection that it calls on; [`HUNG_UP`] once that has closed.
     pub connection: u64,
     /// The client id that it has proven to be its own.
     pub client: ClientProof,
@@ -67,10 +69,22 @@ pub struct Caller {
 pub enum ClientProof {
     /// The daemon gives clients no secrets, so it asks for no proof.
     NotAsked,
+    /// The same, and the caller says that it has this registration of the id.
+    Said(ClientId, u64),
     /// It has proven nothing.
     Missing,
-    /// It has the secret of this id.
-    Of(ClientId),
+    /// It has the secret of this registration of the id.
+    Of(ClientId, u64),
+}
+
+impl ClientProof {
+    /// The registration of this id that the caller shows.
+    pub(super) fn registration(self, id: ClientId) -> Option<u64> {
+        match self {
+            Self::Said(shown, serial) | Self::Of(shown, serial) if shown == id => Some(serial),
+            Self::NotAsked | Self::Said(..) | Self::Missing | Self::Of(..) => None,
+        }
+    }
 }
 
 impl Caller {
@@ -90,9 +104,9 @@ impl Caller {
     /// in the call counts. A daemon that asks for no names cannot tell callers apart.
     pub(super) fn may_be(&self, id: ClientId) -> bool {
         match self.client {
-            ClientProof::NotAsked => true,
+            ClientProof::NotAsked | ClientProof::Said(..) => true,
             ClientProof::Missing => self.single,
-            ClientProof::Of(proven) => self.single || proven == id,
+            ClientProof::Of(proven, _) => self.single || proven == id,
         }
     }
 

@@ -50,20 +50,23 @@ pub(super) fn prove(
         Some(value) => Some(value.to_str().map_err(|_| Status::unauthenticated("the token is no text"))?),
     };
     let mut caller = access.caller(connection.map_or(0, Connection::id), certificate, authorization)?;
-    if let Some(key) = manager_key {
-        let shown =
-            call.metadata().get(CLIENT_PROOF).and_then(|value| ShownClient::parse(value.to_str().ok()?));
-        caller.client = shown.map_or(ClientProof::Missing, |shown| proven(key, &shown));
-    }
+    let shown = call.metadata().get(CLIENT_PROOF).and_then(|value| ShownClient::parse(value.to_str().ok()?));
+    caller.client = shown_client(manager_key, shown.as_ref());
     call.extensions_mut().insert(Arc::new(caller));
     Ok(call)
 }
 
-/// The id whose secret the caller has.
-fn proven(manager_key: &Secret, shown: &ShownClient) -> ClientProof {
-    let own =
-        ClientId::new(shown.id).filter(|&client| shown.is_of(&secret(manager_key, client, shown.serial)));
-    own.map_or(ClientProof::Missing, ClientProof::Of)
+/// What the caller says of its client id, and whether it is proven.
+fn shown_client(manager_key: Option<&Secret>, shown: Option<&ShownClient>) -> ClientProof {
+    let client = shown.and_then(|shown| Some((shown, ClientId::new(shown.id)?)));
+    match (manager_key, client) {
+        (None, None) => ClientProof::NotAsked,
+        (None, Some((shown, client))) => ClientProof::Said(client, shown.serial),
+        (Some(key), Some((shown, client))) if shown.is_of(&secret(key, client, shown.serial)) => {
+            ClientProof::Of(client, shown.serial)
+        }
+        (Some(_), _) => ClientProof::Missing,
+    }
 }
 
 /// The secret of a client's registration.
@@ -163,10 +166,10 @@ impl Service {
     pub(super) fn registration(&self, client: ClientId, serial: u64) -> RegisterResponse {
         let client_id = u32::from(client.get());
         let Some(key) = &self.manager_key else {
-            return RegisterResponse { client_id, serial: 0, secret: String::new() };
+            return RegisterResponse { client_id, registration: serial, ..Default::default() };
         };
         let secret = secret(key, client, serial).to_text().to_string();
-        RegisterResponse { client_id, serial, secret }
+        RegisterResponse { client_id, serial, secret, registration: serial }
     }
 
     /// Makes the core execute a request, if the message is a valid one.

@@ -8,6 +8,7 @@ pub(crate) mod calls;
 mod certificates;
 mod client_proof;
 mod connections;
+mod hoard;
 mod inherited;
 mod quotas;
 #[path = "../../testing/raw_codec.rs"]

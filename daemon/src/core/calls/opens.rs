@@ -88,7 +88,7 @@ impl Core {
         self.clients.note(client);
         if let Some(caller) = self.callers.get(&ticket) {
             let volumes = &self.volumes;
-            let opened = self.clients.open(caller, client, vid, |id, vid| holds(volumes, id, vid));
+            let opened = self.clients.open(now, caller, (client, vid), |id, vid| holds(volumes, id, vid));
             if let Err(failure) = opened {
                 return self.reply(ticket, Err(failure));
             }

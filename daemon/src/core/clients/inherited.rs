@@ -2,32 +2,36 @@
 //! Inherited ids: an earlier daemon gave them.
 
 use super::{Client, Clients};
-use crate::core::rights::Caller;
+use crate::core::rights::{Caller, HUNG_UP};
 use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::BTreeSet;
 
 impl Clients {
     /// Whether the id is inherited: entries name it, and this daemon has not given it to a client.
     pub(in crate::core) fn is_inherited(&self, id: ClientId) -> bool {
-        self.given.get(&id).map_or(self.seen[usize::from(id.get())], |client| client.inherited)
+        self.given.get(&id).map_or(!self.free.contains(&id), |client| client.inherited)
     }
 
     /// An entry that an earlier daemon made names the id as reader or writer. Its client must call soon.
     pub(in crate::core) fn inherit(&mut self, now: u64, id: ClientId, vid: Vid) {
         self.note(id);
         let ends_at = now + self.quotas.open_ms;
-        let client = self.given.entry(id).or_insert_with(|| Client {
+        self.given.entry(id).or_insert_with(|| Client {
             principal: "".into(),
+            serial: None,
             connection: None,
-            ends_at: Some(ends_at),
+            used: 0,
+            ends_at: None,
             opens: BTreeSet::new(),
             ending: false,
             inherited: true,
         });
-        client.opens.insert(vid);
-        if client.inherited {
-            self.ends.insert((ends_at, id));
-        }
+        self.change(id, |client| {
+            client.opens.insert(vid);
+            if client.inherited {
+                client.ends_at = Some(ends_at);
+            }
+        });
     }
 
     /// The volumes that an inherited id has open.
@@ -37,20 +41,30 @@ impl Clients {
 
     /// An inherited id is the caller's from now on, and kept by its connection.
     pub(in crate::core) fn adopt(&mut self, caller: &Caller, id: ClientId) {
+        if caller.connection == HUNG_UP {
+            return;
+        }
         self.heard(id);
-        let Some(client) = self.given.get_mut(&id).filter(|client| client.inherited) else { return };
-        client.inherited = false;
-        client.principal = caller.name.clone();
-        client.connection = Some(caller.connection);
-        self.by_connection.entry(caller.connection).or_default().insert(id);
-        self.by_principal.entry(caller.name.clone()).or_default().insert(id);
+        let adopted = self.change(id, |client| {
+            let adopted = std::mem::take(&mut client.inherited);
+            if adopted {
+                client.principal = caller.name.clone();
+                client.connection = Some(caller.connection);
+            }
+            adopted
+        });
+        if adopted == Some(true) {
+            self.by_connection.entry(caller.connection).or_default().insert(id);
+            self.by_principal.entry(caller.name.clone()).or_default().insert(id);
+        }
     }
 
     /// The client of an inherited id has called.
     pub(in crate::core) fn heard(&mut self, id: ClientId) {
-        let client = self.given.get_mut(&id).filter(|client| client.inherited && !client.ending);
-        if let Some(at) = client.and_then(|client| client.ends_at.take()) {
-            self.ends.remove(&(at, id));
-        }
+        self.change(id, |client| {
+            if client.inherited && !client.ending {
+                client.ends_at = None;
+            }
+        });
     }
 }

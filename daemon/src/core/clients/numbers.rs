@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which id a caller gets, and the serial of its registration.
 
-use super::{Client, Clients};
+use super::{Client, Clients, SEARCH_MS};
 use crate::core::failure::Failure;
 use crate::core::rights::Caller;
 use gnstor_proto::slba::ClientId;
@@ -29,9 +29,10 @@ impl Clients {
     }
 
     /// Chooses an id for a caller, and its serial. `named` returns the ids in entries; it is called when no
-    /// other id is left.
+    /// other id is left, at most once in [`SEARCH_MS`].
     pub(in crate::core) fn number(
         &mut self,
+        now: u64,
         caller: &Caller,
         term: u64,
         named: impl Fn() -> BTreeSet<ClientId>,
@@ -39,11 +40,29 @@ impl Clients {
         if self.registrations == 0 {
             self.begin(term);
         }
-        Ok((self.register(caller, named)?, self.next_serial(term)))
+        let id = self.choose(now, caller, named)?;
+        let serial = self.next_serial(term);
+        self.uses += 1;
+        let client = Client {
+            principal: caller.name.clone(),
+            serial: Some(serial),
+            connection: None,
+            used: self.uses,
+            ends_at: None,
+            opens: BTreeSet::new(),
+            ending: false,
+            inherited: false,
+        };
+        self.given.insert(id, client);
+        self.change(id, |client| client.connection = Some(caller.connection));
+        self.by_connection.entry(caller.connection).or_default().insert(id);
+        self.by_principal.entry(caller.name.clone()).or_default().insert(id);
+        Ok((id, serial))
     }
 
-    pub(super) fn register(
+    fn choose(
         &mut self,
+        now: u64,
         caller: &Caller,
         named: impl Fn() -> BTreeSet<ClientId>,
     ) -> Result<ClientId, Failure> {
@@ -59,8 +78,7 @@ impl Clients {
             && self.by_principal.get(&caller.name).map_or(0, BTreeSet::len) >= quotas.principal_ids
         {
             // An id that waits for its client makes room for a new one.
-            let waits = self.waiting(|client| client.principal == caller.name);
-            let Some(oldest) = waits else {
+            let Some(oldest) = self.idle.waiting_of(&caller.name) else {
                 let message = format!(
                     "{:?} has registered {} client ids, the most for one principal: end clients that are not \
                      in use",
@@ -70,50 +88,61 @@ impl Clients {
             };
             self.forget(oldest);
         }
-        let id = self.allocate().or_else(|| {
-            let oldest = self.waiting(|_| true)?;
+        if let Some(id) = self.allocate() {
+            return Ok(id);
+        }
+        if let Some(oldest) = self.idle.waiting() {
             self.forget(oldest);
-            self.allocate()
-        });
-        let id = id.or_else(|| {
-            self.seen.fill(false);
-            named().into_iter().chain(self.given.keys().copied()).for_each(|id| {
-                self.seen[usize::from(id.get())] = true;
-            });
-            self.allocate()
-        });
-        let Some(id) = id else {
-            let message = "all 65,534 client ids are in use: end clients that are not in use";
-            return Err(Failure::new(ResourceExhausted, message));
-        };
-        let (principal, connection) = (caller.name.clone(), Some(caller.connection));
-        let client = Client {
-            principal: principal.clone(),
-            connection,
-            ends_at: None,
-            opens: BTreeSet::new(),
-            ending: false,
-            inherited: false,
-        };
-        self.given.insert(id, client);
-        self.by_connection.entry(caller.connection).or_default().insert(id);
-        self.by_principal.entry(principal).or_default().insert(id);
-        Ok(id)
+        } else if !self.search(now, named) {
+            let unused = self.gives_way(caller)?;
+            self.forget(unused);
+        }
+        self.allocate().ok_or_else(|| all_in_use(quotas.ids))
     }
 
     /// The next id that is not in use, round and round: an id that was used rests for as long as can be.
     fn allocate(&mut self) -> Option<ClientId> {
-        let (min, max) = (u32::from(ClientId::MIN.get()), u32::from(ClientId::MAX.get()));
-        let start = self.next.clamp(min, max + 1);
-        let raw = (start..=max).chain(min..start).find(|&raw| !self.seen[raw as usize])?;
-        self.next = raw + 1;
-        self.seen[raw as usize] = true;
-        u16::try_from(raw).ok().and_then(ClientId::new)
+        let next = u16::try_from(self.next).ok().and_then(ClientId::new).unwrap_or(ClientId::MIN);
+        let id = self.free.range(next..).next().or_else(|| self.free.first()).copied()?;
+        self.free.remove(&id);
+        self.next = u32::from(id.get()) + 1;
+        Some(id)
     }
 
-    /// The id without opens and without a connection that waits longest.
-    fn waiting(&self, wanted: impl Fn(&Client) -> bool) -> Option<ClientId> {
-        let idle = |client: &Client| client.opens.is_empty() && wanted(client);
-        self.ends.iter().map(|&(_, id)| id).find(|id| self.given.get(id).is_some_and(idle))
+    /// Finds the ids that no entry names any more, and no client has. False: there is none, or it is too
+    /// early to search again. A search takes a time that grows with the number of volumes, and callers can
+    /// cause it.
+    fn search(&mut self, now: u64, named: impl Fn() -> BTreeSet<ClientId>) -> bool {
+        let all = usize::from(self.quotas.ids.get());
+        if self.free.len() + self.given.len() >= all || now < self.next_search {
+            return false;
+        }
+        self.next_search = now + SEARCH_MS;
+        let named = named();
+        self.free =
+            self.quotas.all().filter(|id| !self.given.contains_key(id) && !named.contains(id)).collect();
+        !self.free.is_empty()
     }
+
+    /// The id of a living connection that the caller may have instead. Its connection keeps more unused ids
+    /// than the caller's will then. So each connection has its share after some calls, and further calls
+    /// change nothing.
+    fn gives_way(&self, caller: &Caller) -> Result<ClientId, Failure> {
+        let own = self.idle.kept_by(caller.connection);
+        match self.idle.most() {
+            Some((most, unused)) if most > own + 1 => Ok(unused),
+            Some(_) if own > 0 => {
+                let message = format!(
+                    "all client ids are in use, and this connection has {own} with nothing open: use those"
+                );
+                Err(Failure::new(ResourceExhausted, message))
+            }
+            _ => Err(all_in_use(self.quotas.ids)),
+        }
+    }
+}
+
+fn all_in_use(ids: ClientId) -> Failure {
+    let message = format!("all {ids} client ids are in use: end clients that are not in use");
+    Failure::new(ResourceExhausted, message)
 }

@@ -5,6 +5,8 @@ use super::*;
 use crate::core::rights::ClientProof;
 use crate::deadline::{Deadline, LIMIT};
 
+mod hoard;
+
 fn id(raw: u16) -> ClientId {
     ClientId::new(raw).unwrap()
 }
@@ -24,10 +26,20 @@ fn none() -> BTreeSet<ClientId> {
     BTreeSet::new()
 }
 
+impl Clients {
+    fn register(
+        &mut self,
+        caller: &Caller,
+        named: impl Fn() -> BTreeSet<ClientId>,
+    ) -> Result<ClientId, Failure> {
+        self.number(0, caller, 1, named).map(|(id, _)| id)
+    }
+}
+
 #[test]
 fn client_ids_are_unique_until_none_is_left() {
     let _deadline = Deadline::after(LIMIT);
-    let mut clients = Clients::new(Quotas::default());
+    let mut clients = Clients::new(Quotas { opens: 1 << 20, ..Quotas::default() });
     clients.note(id(65_000));
     let mut given = BTreeSet::new();
     let named = || BTreeSet::from([id(65_000)]);
@@ -35,14 +47,19 @@ fn client_ids_are_unique_until_none_is_left() {
     while given.len() < 65_533 {
         connection += 1;
         for _ in 0..Quotas::default().connection_ids.min(65_533 - given.len()) {
-            let new = clients.register(&Caller::local(connection), named).unwrap();
+            let caller = Caller::local(connection);
+            let new = clients.register(&caller, named).unwrap();
             assert!(given.insert(new) && new.get() != 65_000);
+            clients.open(0, &caller, (new, Vid::MIN), |_, _| true).unwrap();
         }
     }
     let refused = clients.register(&Caller::local(0), named).unwrap_err();
     assert_eq!(refused.code, ResourceExhausted);
     clients.closed(0, 1);
-    assert!(clients.register(&Caller::local(0), named).is_ok(), "an id that waits gives way");
+    assert!(clients.register(&Caller::local(0), named).is_err(), "an id with opens gives no way");
+    let one = *given.first().unwrap();
+    clients.released(0, one, Vid::MIN);
+    assert_eq!(clients.register(&Caller::local(0), named), Ok(one), "an id that waits gives way");
 }
 
 #[test]
@@ -55,7 +72,7 @@ fn a_daemon_gives_other_ids_than_the_daemons_of_the_last_terms() {
         for connection in 0..16 {
             for _ in 0..60 {
                 let caller = Caller::local(connection);
-                let (new, serial) = clients.number(&caller, term, none).unwrap();
+                let (new, serial) = clients.number(0, &caller, term, none).unwrap();
                 assert!(given.insert(new) && new != id(1), "term {term}: {new} was given before");
                 assert_eq!(serial >> 32, term);
             }
@@ -63,7 +80,7 @@ fn a_daemon_gives_other_ids_than_the_daemons_of_the_last_terms() {
     }
     // Terms may be any number.
     for term in [0, u64::MAX, 1 << 32, 65_534] {
-        assert!(Clients::new(Quotas::default()).number(&Caller::local(0), term, none).is_ok());
+        assert!(Clients::new(Quotas::default()).number(0, &Caller::local(0), term, none).is_ok());
     }
 }
 
@@ -116,7 +133,7 @@ fn an_id_that_has_released_all_gives_way_at_once_when_its_connection_closes() {
     let visits = |clients: &mut Clients, connection: u64, releases: bool| {
         let own = clients.register(&caller("anna", connection), none);
         if let Ok(own) = own {
-            clients.open(&caller("anna", connection), own, vid, |_, _| true).unwrap();
+            clients.open(0, &caller("anna", connection), (own, vid), |_, _| true).unwrap();
             if releases {
                 clients.released(0, own, vid);
             }
@@ -183,14 +200,19 @@ fn quotas_are_for_each_and_are_given_back() {
     let other = clients.register(&caller("ben", 3), none).unwrap();
 
     let vid = |raw| Vid::new(raw).unwrap();
-    clients.open(&caller("anna", 1), own[0], vid(1), |_, _| true).unwrap();
-    clients.open(&caller("anna", 1), own[1], vid(1), |_, _| true).unwrap();
-    clients.open(&caller("anna", 1), own[1], vid(1), |_, _| true).unwrap();
-    let refused = clients.open(&caller("anna", 1), own[1], vid(2), |_, _| true).unwrap_err();
+    clients.open(0, &caller("anna", 1), (own[0], vid(1)), |_, _| true).unwrap();
+    clients.open(0, &caller("anna", 1), (own[1], vid(1)), |_, _| true).unwrap();
+    clients.open(0, &caller("anna", 1), (own[1], vid(1)), |_, _| true).unwrap();
+    let refused = clients.open(0, &caller("anna", 1), (own[1], vid(2)), |_, _| true).unwrap_err();
     assert_eq!(refused.code, ResourceExhausted);
-    clients.open(&caller("ben", 3), other, vid(1), |_, _| true).unwrap();
-    assert!(clients.open(&caller("ben", 3), other, vid(2), |_, _| true).is_err(), "in all");
-    clients.open(&caller("anna", 1), own[1], vid(2), |id, _| id != own[0]).unwrap();
+    clients.open(0, &caller("ben", 3), (other, vid(1)), |_, _| true).unwrap();
+    assert!(clients.open(0, &caller("ben", 3), (other, vid(2)), |_, _| true).is_err(), "in all");
+    let ended = |id, _| id != own[0];
+    assert!(
+        clients.open(999, &caller("anna", 1), (own[1], vid(2)), ended).is_err(),
+        "too early to look again"
+    );
+    clients.open(1_000, &caller("anna", 1), (own[1], vid(2)), ended).unwrap();
 
     clients.closed(0, 1);
     assert!(clients.step(29_999, |_, _| true).is_empty() && clients.len() == 5);

@@ -78,40 +78,6 @@ fn a_call_on_another_connection_keeps_an_id() {
     });
 }
 
-/// With `GNSTOR_LONG` until no id is left; otherwise 20,000 of them.
-#[test]
-fn register_calls_by_the_ten_thousand_keep_no_client_out() {
-    let _deadline = Deadline::after(LIMIT);
-    let is_long = std::env::var_os("GNSTOR_LONG").is_some_and(|value| !value.is_empty());
-    let mut config = config();
-    config.core.quotas.connection_ids = if is_long { 1 << 16 } else { 20_000 };
-    config.core.quotas.principal_ids = 1 << 16;
-    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), config).unwrap();
-    run(async {
-        let mut greedy = Client::connect(&daemon, None).await;
-        let calls: Vec<_> = (0..8)
-            .map(|_| {
-                let mut greedy = greedy.clone();
-                tokio::spawn(async move { while greedy.register().await.is_ok() {} })
-            })
-            .collect();
-        for call in calls {
-            call.await.unwrap();
-        }
-        let mut honest = Client::connect(&daemon, None).await;
-        if is_long {
-            refused(honest.register().await, Code::ResourceExhausted, "65,534");
-        } else {
-            refused(greedy.register().await, Code::ResourceExhausted, "this connection");
-            honest.register().await.expect("there are ids left");
-        }
-        drop(greedy);
-        while honest.register().await.is_err() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    });
-}
-
 #[test]
 fn opens_are_bounded_for_a_principal() {
     let _deadline = Deadline::after(LIMIT);
