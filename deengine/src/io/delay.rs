@@ -12,40 +12,32 @@ use crate::permission::Authorized;
 use crate::request::{Refused, Request, Submission, raw_vid};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::Time;
-use gnstor_proto::fabrics::Identity;
-use gnstor_proto::nvme::Sqe;
 use gnstor_proto::status::Refusal;
 
 impl Ssd {
     /// Judges a Read, Write, Compare or Write Zeroes and begins it, at once or when its volume's rate
     /// allows.
-    pub(crate) fn submit_request(
-        &mut self,
-        now: Time,
-        accepted: Time,
-        permit: CompletionPermit,
-        identity: Identity,
-        sqe: &Sqe,
-    ) {
-        match self.judge(now, identity, sqe) {
+    pub(crate) fn submit_request(&mut self, command: Accepted, submission: Submission<'_>) {
+        let Submission { identity, sqe } = submission;
+        match self.judge(command.now, submission) {
             Ok(request) => {
-                let at = self.table.charge(accepted, &request);
-                if at <= accepted {
-                    return self.begin(Accepted { now, at: accepted, permit }, identity, request);
+                let at = self.table.charge(command.at, &request);
+                if at <= command.at {
+                    return self.begin(command, identity, request);
                 }
                 let vid = request.get().address.vid.get();
                 self.table.leave(request);
-                let id = self.start(permit, vid, at, Work::Delayed { sqe: Box::new(*sqe), identity });
+                let id = self.start(command.permit, vid, at, Work::Delayed { sqe: Box::new(*sqe), identity });
                 self.commands.delays.add(at, id);
                 self.wake_at(at);
             }
-            Err(refused) => self.refuse(permit, raw_vid(sqe), refused, accepted),
+            Err(refused) => self.refuse(command.permit, raw_vid(sqe), refused, command.at),
         }
     }
 
-    fn judge(&mut self, now: Time, identity: Identity, sqe: &Sqe) -> Result<Authorized<Request>, Refused> {
-        let request = Request::parse(&Submission { identity, sqe })?;
-        self.table.authorise(now, identity, request)
+    fn judge(&mut self, now: Time, submission: Submission<'_>) -> Result<Authorized<Request>, Refused> {
+        let request = Request::parse(&submission)?;
+        self.table.authorise(now, submission.identity, request)
     }
 
     /// Begins the delayed commands whose time has come. Returns the time of the next one.
@@ -56,7 +48,7 @@ impl Ssd {
             let (Some(permit), Work::Delayed { sqe, identity }) = (command.permit, command.work) else {
                 unreachable!("a number names one command, and nothing else is done to a delayed one")
             };
-            match self.judge(now, identity, &sqe) {
+            match self.judge(now, Submission { identity, sqe: &sqe }) {
                 Ok(request) if !self.has_room() => {
                     self.leave(now, request);
                     self.refuse(permit, command.vid, Refusal::NotReady.into(), now);

@@ -23,7 +23,7 @@ use crate::commands::CompletionPermit;
 use crate::controller::Ssd;
 use crate::hosts::Role;
 use crate::permission::Authorized;
-use crate::request::{Request, Verb, check_any_namespace, check_frame};
+use crate::request::{Request, Submission, Verb, check_any_namespace, check_frame};
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics;
@@ -135,12 +135,7 @@ impl Worker {
                 Waiting::Write(_) => None,
             }));
         }
-        for Taken { queue, arrived, what } in burst.drain(..) {
-            match what {
-                Waiting::Write(id) => self.judged.push(Judged::write(arrived, id)),
-                Waiting::Command(sqe) => self.dispatch_one(now, arrived, free, queue, &sqe),
-            }
-        }
+        burst.drain(..).for_each(|taken| self.dispatch_one(now, free, taken));
         self.burst = burst;
         self.book_judged(now);
         // The command may have been an Abort of the next command here.
@@ -165,13 +160,16 @@ impl Worker {
         burst
     }
 
-    /// A command that has pended is carried out. The firmware was `free` then, and the command was there
-    /// at `arrived`.
-    fn dispatch_one(&mut self, now: Time, arrived: Time, free: Time, queue: QueueKey, sqe: &Sqe) {
+    /// A command that has pended is carried out. The firmware was `free` then.
+    fn dispatch_one(&mut self, now: Time, free: Time, Taken { queue, arrived, what }: Taken) {
+        let sqe = match &what {
+            Waiting::Write(id) => return self.judged.push(Judged::write(arrived, *id)),
+            Waiting::Command(sqe) => sqe,
+        };
         let reader = self.ports.get(queue).and_then(|port| port.reader);
         if is_plain(sqe)
             && let Some(identity) = reader
-            && self.judge(now, arrived, queue, identity, sqe)
+            && self.judge(now, arrived, queue, Submission { identity, sqe })
         {
             // Judging has counted it anew.
             return self.state().handed_over();
@@ -264,7 +262,7 @@ impl Ssd {
         }
         match role {
             Role::Io(_, identity) if is_io => {
-                self.submit_io(now, start, permit, identity, sqe);
+                self.submit_io(now, start, permit, Submission { identity, sqe });
                 let busy = self.ftl().firmware_free().since(start);
                 self.smart_mut().add_busy(busy);
             }
@@ -299,9 +297,9 @@ impl Ssd {
         now: Time,
         start: Time,
         permit: CompletionPermit,
-        identity: Identity,
-        sqe: &Sqe,
+        submission: Submission<'_>,
     ) {
+        let sqe = submission.sqe;
         // The firmware's time is spent on refused commands too.
         let accepted = if sqe.opcode == io::READ {
             self.ftl().accept_read(start)
@@ -314,9 +312,9 @@ impl Ssd {
                 Err(refused) => self.refuse(permit, 0, refused, accepted),
             },
             io::READ | io::WRITE | io::WRITE_ZEROES | io::COMPARE => {
-                self.submit_request(now, accepted, permit, identity, sqe);
+                self.submit_request(Accepted { now, at: accepted, permit }, submission);
             }
-            io::DATASET_MANAGEMENT => self.begin_deallocate(accepted, permit, identity, sqe),
+            io::DATASET_MANAGEMENT => self.begin_deallocate(accepted, permit, submission),
             _ => self.refuse(permit, 0, Refusal::InvalidOpcode.into(), accepted),
         }
     }

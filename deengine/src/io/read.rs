@@ -13,8 +13,7 @@ use gnstor_base::region::LocalRef;
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::Ppa;
 use gnstor_ftl::Extent;
-use gnstor_proto::fabrics::Identity;
-use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::nvme::Cqe;
 use gnstor_proto::status::Refusal;
 
 /// A read under way.
@@ -89,18 +88,17 @@ impl Worker {
         now: Time,
         arrived: Time,
         queue: QueueKey,
-        identity: Identity,
-        sqe: &Sqe,
+        submission: Submission<'_>,
     ) -> bool {
         let workers = &self.shared.workers;
         if !self.shared.ftl.is_in_memory() || self.rules.is_recovering() {
             return false;
         }
-        let Ok(request) = Request::parse(&Submission { identity, sqe }) else { return false };
+        let Ok(request) = Request::parse(&submission) else { return false };
         if !self.reads.has_room(u32::try_from(self.judged.len() + 1).expect("a burst")) {
             return false;
         }
-        let Ok(request) = self.rules.authorise(now, workers.lease_end(), identity, request) else {
+        let Ok(request) = self.rules.authorise(now, workers.lease_end(), submission.identity, request) else {
             return false;
         };
         if self.rules.is_limited(&request) {
@@ -118,7 +116,7 @@ impl Worker {
         if let Some(port) = self.ports.get(queue) {
             port.fetch();
         }
-        let command = Some((CompletionPermit::issue(queue, sqe.cid.get()), request));
+        let command = Some((CompletionPermit::issue(queue, submission.sqe.cid.get()), request));
         // The booking sets the time.
         let read = Read { command, pages, done_at: Time::NEVER, unmapped };
         self.judged.push(Judged { arrived, what: What::Read(read) });

@@ -8,7 +8,9 @@ use crate::commands::CompletionPermit;
 use crate::commands::{OK, TransferKind, Work};
 use crate::controller::Ssd;
 use crate::permission::Authorized;
-use crate::request::{RANGE_BYTES, RANGE_SHIFT, Request, check_frame, check_namespace, data_pointer};
+use crate::request::{
+    RANGE_BYTES, RANGE_SHIFT, Request, Submission, check_frame, check_namespace, data_pointer,
+};
 use gnstor_base::time::Time;
 use gnstor_ftl::Target;
 use gnstor_proto::fabrics::Identity;
@@ -24,8 +26,7 @@ impl Ssd {
         &mut self,
         accepted: Time,
         permit: CompletionPermit,
-        identity: Identity,
-        sqe: &Sqe,
+        Submission { identity, sqe }: Submission<'_>,
     ) {
         let ranges = (sqe.cdw10.get() & 0xFF) + 1;
         let bytes = ranges << RANGE_SHIFT;

@@ -24,6 +24,7 @@ use super::write::Writes;
 use crate::controller::Ssd;
 use crate::io::state::slab::{MARK, OTHER_MARK, Slab};
 use crate::permission::Rules;
+use crate::request::Submission;
 use crate::workers::{MAX_WORKERS, Note, Place, WorkerSet, WorkerState};
 use gnstor_base::controller::{AskId, Controller, Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::region::HostRegion;
@@ -159,12 +160,11 @@ impl Worker {
         now: Time,
         arrived: Time,
         name: QueueKey,
-        identity: Identity,
-        sqe: &Sqe,
+        submission: Submission<'_>,
     ) -> bool {
-        match sqe.opcode {
-            nvme::io::WRITE => self.judge_write(now, arrived, name, identity, sqe),
-            _ => self.judge_read(now, arrived, name, identity, sqe),
+        match submission.sqe.opcode {
+            nvme::io::WRITE => self.judge_write(now, arrived, name, submission),
+            _ => self.judge_read(now, arrived, name, submission),
         }
     }
 
@@ -264,8 +264,8 @@ impl Controller for Worker {
         self.refresh();
         let Some(port) = self.ports.called(key) else { return self.shared.lock().count_late_capsule() };
         let (name, fits) = (port.name, port.arrive());
-        let (is_connected, reader) = (port.is_connected(), port.reader.filter(|_| is_plain(sqe)));
-        let may_end = port.may_end;
+        let (is_connected, may_end) = (port.is_connected(), port.may_end);
+        let plain = port.reader.filter(|_| is_plain(sqe)).map(|identity| Submission { identity, sqe });
         if !fits {
             port.fetch();
             return self.shared.lock().refuse_overrun(now, name, sqe.cid.get());
@@ -276,14 +276,14 @@ impl Controller for Worker {
             self.dispatch_pending(now);
             if self.is_busy(now) {
                 let is_begun =
-                    !may_end && reader.is_some_and(|identity| self.pull_ahead(now, name, identity, sqe));
+                    !may_end && plain.is_some_and(|submission| self.pull_ahead(now, name, submission));
                 if is_begun || self.pend(name, now, Waiting::Command(*sqe)) {
                     return;
                 }
             }
         }
-        if let Some(identity) = reader
-            && self.judge(now, now, name, identity, sqe)
+        if let Some(submission) = plain
+            && self.judge(now, now, name, submission)
         {
             return self.book_judged(now);
         }

@@ -37,7 +37,7 @@ use gnstor_base::controller::{Effect, Outcome, QueueKey, TransferId};
 use gnstor_base::time::{Span, Time};
 use gnstor_ftl::NewBlock;
 use gnstor_proto::fabrics::Identity;
-use gnstor_proto::nvme::{self, Sqe};
+use gnstor_proto::nvme;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::Refusal;
 
@@ -200,10 +200,9 @@ impl Worker {
         now: Time,
         arrived: Time,
         queue: QueueKey,
-        identity: Identity,
-        sqe: &Sqe,
+        submission: Submission<'_>,
     ) -> bool {
-        let Some(id) = self.begin_write(now, arrived, queue, identity, sqe) else { return false };
+        let Some(id) = self.begin_write(now, arrived, queue, submission) else { return false };
         self.judged.push(Judged::write(arrived, id));
         true
     }
@@ -211,10 +210,10 @@ impl Worker {
     /// Begins a write while the modelled firmware is busy, so that its data is there when the firmware takes
     /// it. `false`: it is no such write or there is no room, and nothing has happened.
     #[inline]
-    pub(super) fn pull_ahead(&mut self, now: Time, queue: QueueKey, identity: Identity, sqe: &Sqe) -> bool {
-        sqe.opcode == nvme::io::WRITE
+    pub(super) fn pull_ahead(&mut self, now: Time, queue: QueueKey, submission: Submission<'_>) -> bool {
+        submission.sqe.opcode == nvme::io::WRITE
             && self.writes.waiting < MOST_WAITING
-            && self.begin_write(now, now, queue, identity, sqe).is_some()
+            && self.begin_write(now, now, queue, submission).is_some()
     }
 
     /// Takes frames for the data and pulls it, if the rules plainly allow the write and there is room.
@@ -225,13 +224,13 @@ impl Worker {
         now: Time,
         arrived: Time,
         queue: QueueKey,
-        identity: Identity,
-        sqe: &Sqe,
+        submission: Submission<'_>,
     ) -> Option<u32> {
         if self.rules.is_recovering() {
             return None;
         }
-        let request = Request::parse(&Submission { identity, sqe }).ok()?;
+        let Submission { identity, sqe } = submission;
+        let request = Request::parse(&submission).ok()?;
         if !self.writes.commands.has_room(1) || !self.writes.pulls.has_room(request.blocks) {
             return None;
         }
