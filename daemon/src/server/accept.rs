@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Connections of clients: their number, the longest silence, and the report of their end.
+//! Connections of clients: their number, the longest silence, and the report of their end. If a host has as
+//! many as it may, its oldest one that is not settled gives way to a new one. A connection is settled when its
+//! caller has proven itself. Where the daemon asks for no proof, it is settled when the caller opens a volume.
 
 use super::answers::Answers;
 use super::runtime::Input;
+use atomic_waker::AtomicWaker;
 use gnstor_fabric::tcp::{Place, Places};
 use std::io::{Error, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -48,6 +51,11 @@ impl Connection {
     pub(super) fn answers(&self) -> &Answers {
         &self.0.answers
     }
+
+    /// It gives way to no other connection from here on.
+    pub(super) fn settle(&self) {
+        self.0.place.settle();
+    }
 }
 
 #[derive(Debug)]
@@ -56,7 +64,9 @@ struct Guard {
     answers: Answers,
     inputs: mpsc::UnboundedSender<Input>,
     _permit: OwnedSemaphorePermit,
-    _place: Place,
+    place: Place,
+    /// Wakes the stream when it is to give way.
+    waker: Arc<AtomicWaker>,
 }
 
 impl Drop for Guard {
@@ -81,6 +91,15 @@ pub(super) struct Stream {
 impl Stream {
     /// Why the connection must end, if it must.
     fn end(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
+        let guard = &self.connection.0;
+        guard.waker.register(cx.waker());
+        if guard.place.must_end() {
+            tracing::debug!(connection = guard.id, "a connection gives way to another one of its host");
+            return Poll::Ready(Error::new(
+                ErrorKind::ConnectionAborted,
+                "another client needs the connection",
+            ));
+        }
         if self.deadline.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Error::new(ErrorKind::TimedOut, "the client is silent"));
         }
@@ -195,7 +214,10 @@ pub(super) fn incoming(
                 let (tcp, place) = next(&listener, &places).await;
                 tcp.set_nodelay(true).ok();
                 let (answers, inputs) = (Answers::default(), inputs.clone());
-                let guard = Guard { id, answers, inputs, _permit: permit, _place: place };
+                let waker = Arc::new(AtomicWaker::new());
+                let bell = Arc::clone(&waker);
+                place.on_news(move || bell.wake());
+                let guard = Guard { id, answers, inputs, _permit: permit, place, waker };
                 let connection = Connection(Arc::new(guard));
                 let silence = bounds.silence;
                 let deadline = Box::pin(tokio::time::sleep(HELLO.min(silence)));

@@ -49,9 +49,18 @@ pub(super) fn prove(
         None => None,
         Some(value) => Some(value.to_str().map_err(|_| Status::unauthenticated("the token is no text"))?),
     };
-    let mut caller = access.caller(connection.map_or(0, Connection::id), certificate, authorization)?;
+    let connection = connection.cloned();
+    let id = connection.as_ref().map_or(0, Connection::id);
+    let mut caller = access.caller(id, certificate, authorization)?;
     let shown = call.metadata().get(CLIENT_PROOF).and_then(|value| ShownClient::parse(value.to_str().ok()?));
     caller.client = shown_client(manager_key, shown.as_ref());
+    if let Some(connection) = connection {
+        if !caller.single {
+            connection.settle();
+        }
+        // With TLS, the call has it inside another type.
+        call.extensions_mut().insert(connection);
+    }
     call.extensions_mut().insert(Arc::new(caller));
     Ok(call)
 }
@@ -181,6 +190,7 @@ impl Service {
     ) -> Result<Reply, Status> {
         let caller = message.extensions().get::<Arc<Caller>>().cloned();
         let caller = caller.ok_or_else(|| Status::internal("internal error: a call without a caller"))?;
+        let connection = message.extensions().get::<Connection>().cloned();
         let request = request(message.into_inner());
         let asked = async {
             let (reply, answered) = oneshot::channel();
@@ -188,7 +198,12 @@ impl Service {
             let request = request.map_err(status)?;
             self.inputs.send(Input::Request { caller, request, reply }).map_err(|_| gone())?;
             match tokio::time::timeout(self.patience, answered).await {
-                Ok(Ok(result)) => result.map_err(status),
+                Ok(Ok(result)) => {
+                    if let (Ok(Reply::Opened { .. }), Some(connection)) = (&result, connection) {
+                        connection.settle();
+                    }
+                    result.map_err(status)
+                }
                 Ok(Err(_)) => Err(gone()),
                 Err(_) => {
                     Err(Status::deadline_exceeded(format!("{call} got no answer within {:?}", self.patience)))

@@ -219,11 +219,54 @@ fn one_host_leaves_connections_to_others() {
     };
     let mut held: Vec<_> = (0..3).map(|_| from(2)).collect();
     assert!(held.iter_mut().all(stays));
-    assert!(!stays(&mut from(2)), "the host has its part");
     assert!(stays(&mut from(3)), "another host finds a place");
-    held.pop();
+    // The host has its part, so one of its own gives way: the oldest.
+    assert!(stays(&mut from(2)));
     let begun = Instant::now();
-    while !stays(&mut from(2)) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "a place came back");
+    let is_over = |stream: &mut std::net::TcpStream| loop {
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    };
+    while !is_over(&mut held[0]) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the oldest one ends");
     }
+    assert!(!is_over(&mut held[1]) && !is_over(&mut held[2]));
+}
+
+/// An attacker on a client's own host holds all connections that the host may have, and answers pings.
+#[test]
+fn an_unused_connection_gives_way_to_another_one_of_its_host_and_a_used_one_stays() {
+    let _deadline = Deadline::after(LIMIT);
+    let fails = async |daemon: &Daemon, name| {
+        let endpoint = Channel::from_shared(format!("http://{}", daemon.local_addr())).unwrap();
+        match endpoint.connect().await {
+            Ok(channel) => Client::over(channel, name).register().await.is_err(),
+            Err(_) => true,
+        }
+    };
+    let one = DaemonConfig { max_host_connections: 1, ..config() };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), one).unwrap();
+    run(async {
+        let mut idle = Client::connect(&daemon, None).await;
+        idle.register().await.unwrap();
+        let mut client = Client::connect(&daemon, None).await;
+        let id = client.register().await.expect("the other one gives way");
+        client.create("v", id).await.unwrap();
+        client.open("v", id, Rights::Write).await.unwrap();
+        assert!(fails(&daemon, None).await, "the only connection is one with an open volume");
+        client.renew("v", id).await.unwrap();
+    });
+    drop(daemon);
+    // A caller that has proven itself stays without an open volume.
+    let proven = DaemonConfig { max_host_connections: 1, ..with_tokens() };
+    let daemon = Daemon::start(ANY, SimArray::new(2).ports(), proven).unwrap();
+    run(async {
+        let mut anna = Client::connect(&daemon, Some("anna")).await;
+        anna.register().await.unwrap();
+        assert!(fails(&daemon, Some("ben")).await);
+        anna.register().await.unwrap();
+    });
 }
