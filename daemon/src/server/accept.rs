@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Connections of clients: their number, the longest silence, and the report of their end. If a host has as
-//! many as it may, its oldest one that is not settled gives way to a new one. A connection is settled when its
-//! caller has proven itself. Where the daemon asks for no proof, it is settled when the caller opens a volume.
+//! many as it may, its oldest one that is not settled gives way to a new one. A connection is settled when
+//! its caller has proven itself. Where the daemon asks for no proof, it is settled when the caller opens a
+//! volume.
 
 use super::answers::Answers;
 use super::runtime::Input;
