@@ -34,6 +34,7 @@ mod units;
 mod unnumbered;
 
 pub use array::{Array, ArrayConfig, ArrayError, SsdSummary, Ssds, check_ssds};
+pub use degraded::make_array;
 pub use gnstor_auth::{Group, Secret};
 pub use gnstor_daemon::core::MapFormat;
 pub use units::human_bytes;

@@ -2,7 +2,6 @@
 //! Makes emulated SSDs and turns them off. Only this module knows where their contents are.
 
 use crate::data_file::{self, Before};
-pub use crate::degraded::make_array;
 pub use crate::media_error::MediaError;
 pub use crate::plan::{DEFAULT_BYTES, DEFAULT_PRESET, DEFAULT_SSDS, Plan, in_folder, in_memory};
 pub use crate::preset::preset;

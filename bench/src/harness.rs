@@ -5,13 +5,14 @@ mod launch;
 
 pub(super) use launch::{Outcome, Phase};
 
-use super::args::{BenchArgs, LinkArg};
+use super::args::BenchArgs;
 use super::central::Central;
 use super::kernel::{ArgsAbi, BUCKETS, ClientAbi, LaneResult};
 use super::load::Load;
 use super::proxy::Proxy;
 use super::served::{Logs, Served};
 use super::target::{self, Target, volume_name};
+use super::words::LinkArg;
 use gnstor_array::media;
 use gnstor_console::CliError;
 use gnstor_console::Steps;

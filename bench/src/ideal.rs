@@ -2,8 +2,8 @@
 //! What the models of SSDs and link allow for a load: the measured figure is held against the least of three
 //! bounds.
 
-use super::args::Rw;
 use super::load::Load;
+use super::words::Rw;
 use gnstor_deengine::Preset;
 use gnstor_fabric::link::LinkConfig;
 use gnstor_model::{Op, Pattern, State, Workload, measure::measure};

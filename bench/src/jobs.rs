@@ -156,7 +156,7 @@ fn job(section: Section) -> Result<Job, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Rw;
+    use crate::words::Rw;
     use gnstor_base::testing::deadline;
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::harness::Outcome;
 use super::kernel::{BUCKETS, LaneResult, bucket_ns};
-use super::repeat::Spread;
+use super::spread::Spread;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //! `gnstor bench`: the load generator.
 //!
 //! ```text
-//!   Load      what was asked for, checked                     args, load
+//!   Load      what was asked for, checked                     args, words, load
 //!   Harness   array, node, clients, volumes, the kernel       harness, target, kernel, cuda/bench.cu
 //!             the baselines' CPU side                         proxy, central
 //!   fill      every unit of every volume is written once
@@ -10,7 +10,7 @@
 //!   read back after writing: every replica of every block     read_back
 //!   Report    table, JSON, drawing                            report, summary, served, lateness, plot
 //!   Jobs      loads of a file, one after another              jobs
-//!   Repeated  a load several times: median and spread         repeat
+//!   Repeated  a load several times: median and spread         repeat, spread
 //!   Figure    a figure of the paper: many loads, one table    figure
 //!   Suite     loads beside what the machine can, resumable    suite, copy_baseline, machine
 //! ```
@@ -42,19 +42,22 @@ mod read_back;
 mod repeat;
 mod report;
 mod served;
+mod spread;
 mod suite;
 mod summary;
 mod target;
+mod words;
 
-pub use args::{BenchArgs, Bounce, Buffers, LinkArg, Mode, Rw, SuiteArg, Switch};
+pub use args::BenchArgs;
 pub use harness::Harness;
 pub use latency::{Latency, Timed};
 pub use lateness::Lateness;
 pub use load::Load;
 pub use rate::{Pace, RateIops, RateSummary};
 pub use read_back::read_back;
-pub use repeat::Spread;
 pub use report::Report;
+pub use spread::Spread;
+pub use words::{Bounce, Buffers, LinkArg, Mode, Rw, SuiteArg, Switch};
 
 use cpu::{Busy, CpuTime};
 use gnstor_console::CliError;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The checked load that the words describe.
 
-use super::args::{BenchArgs, Bounce, Buffers, Mode, Rw, Switch};
+use super::args::BenchArgs;
 use super::rate::Pace;
+use super::words::{Bounce, Buffers, Mode, Rw, Switch};
 use gnstor_array::check_ssds;
 use gnstor_console::CliError;
 use gnstor_console::human_bytes;

@@ -9,10 +9,10 @@
 //! ```
 //! The words are in host memory that the device sees: one request and one answer a thread.
 
-use super::args::Bounce;
 use super::central::Central;
 use super::cpu::this_thread_s;
 use super::load::Load;
+use super::words::Bounce;
 use crate::host_channel::{Command, Ended, HostChannel};
 use gnstor_base::region::HostRegion;
 use gnstor_console::CliError;

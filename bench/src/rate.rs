@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `--rate-iops`: how often a client's requests begin, with the meaning of fio.
 
-use super::args::Rw;
+use super::words::Rw;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The results of a run: for people, and as JSON (`docs/bench-report.md`).
 
-use super::args::{Bounce, Buffers};
 use super::cpu::{Busy, CpuTime};
 use super::ideal::Ideal;
 use super::latency::Timed;
@@ -9,6 +8,7 @@ use super::lateness::Lateness;
 use super::load::Load;
 use super::rate::RateSummary;
 use super::served::{Served, shares};
+use super::words::{Bounce, Buffers};
 use gnstor_console::outln;
 use gnstor_console::{human_bytes, print_json};
 use serde::{Deserialize, Serialize};

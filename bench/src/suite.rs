@@ -14,11 +14,12 @@ mod gap;
 mod store;
 mod targets;
 
-use super::args::{BenchArgs, SuiteArg};
+use super::args::BenchArgs;
 use super::copy_baseline::{self, CopyBaseline};
 use super::load::Load;
 use super::machine::{self, Build, Machine};
 use super::report::Report;
+use super::words::SuiteArg;
 use super::{figure, plot, run_load};
 use gnstor_console::CliError;
 use gnstor_console::out;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The report's parts beside the load: counters, and the emulated parts.
 
-use super::args::Mode;
 use super::harness::{Harness, Outcome, Phase, Stages};
 use super::lateness;
 use super::load::Load;
 use super::rate::{Pace, RateSummary};
 use super::report::{AgentSummary, ArraySummary, Late, StagesSummary};
 use super::served::Served;
+use super::words::Mode;
 use gnstor_base::time::Span;
 use gnstor_console::describe_hca;
 

@@ -70,7 +70,7 @@ fn ssds_that_do_not_fit_or_do_not_come_up_leave_no_file() {
             ..Plan::default()
         };
         std::fs::create_dir(array.join("folder")).expect("a folder");
-        let error = media::make_array(&[plan("ssd-0.gns"), plan("folder")])
+        let error = gnstor_array::make_array(&[plan("ssd-0.gns"), plan("folder")])
             .expect_err("a folder is no SSD")
             .to_string();
         assert!(error.contains("is a folder"), "{error}");

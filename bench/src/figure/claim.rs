@@ -3,8 +3,8 @@
 //! few cores are left out.
 
 use super::point::Point;
-use crate::args::Mode;
 use crate::report::word;
+use crate::words::Mode;
 use serde::Serialize;
 
 /// A choice of points.
@@ -157,7 +157,7 @@ impl Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::Rw;
+    use crate::words::Rw;
     use gnstor_base::testing::deadline;
 
     fn point(mode: Mode, rw: Rw, bs: u64) -> Point {

@@ -4,7 +4,7 @@
 
 use super::claim::{Claim, Of, Select};
 use super::point::{Given, Point};
-use crate::args::{Mode, Rw};
+use crate::words::{Mode, Rw};
 
 /// The quantity of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

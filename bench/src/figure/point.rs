@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One load of a figure, and the paper's value for it.
 
-use crate::args::{Mode, Rw};
 use crate::report::word;
+use crate::words::{Mode, Rw};
 use serde::Serialize;
 
 /// A value of the paper.

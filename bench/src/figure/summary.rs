@@ -4,10 +4,12 @@
 use super::claim::{ClaimSummary, Measured};
 use super::paper::{Figure, PAPER_GB, Quantity};
 use super::point::{Given, Point};
-use crate::args::{BenchArgs, Mode};
+use crate::args::BenchArgs;
 use crate::latency::Latency;
-use crate::repeat::{self, Spread};
+use crate::repeat;
 use crate::report::{Report, SCHEMA};
+use crate::spread::Spread;
+use crate::words::Mode;
 use gnstor_array::media::DEFAULT_PRESET;
 use gnstor_console::CliError;
 use serde::Serialize;

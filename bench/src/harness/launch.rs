@@ -2,10 +2,10 @@
 //! One launch of the kernel: its arguments, the threads beside it, and its results.
 
 use super::{Harness, Member};
-use crate::args::Buffers;
 use crate::cpu;
 use crate::kernel::{self, ArgsAbi, BUCKETS, FRESH, LaneResult, SHARED_BYTES, Who};
 use crate::rate::Pace;
+use crate::words::Buffers;
 use gnstor_console::CliError;
 use gnstor_console::Steps;
 use indicatif::ProgressBar;

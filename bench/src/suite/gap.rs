@@ -7,8 +7,8 @@
 
 use super::store::Kept;
 use crate::Spread;
-use crate::args::Mode;
 use crate::report::{Report, word};
+use crate::words::Mode;
 use serde::Serialize;
 use std::fmt::Write;
 

@@ -3,10 +3,11 @@
 //! results, and the runs of each row. It is replaced as a whole after each run, and can be carried to another
 //! machine of the same kind.
 
-use crate::args::{BenchArgs, Bounce, SuiteArg, Switch};
+use crate::args::BenchArgs;
 use crate::copy_baseline::CopyBaseline;
 use crate::machine::{Build, Machine};
 use crate::report::{Report, SCHEMA, word};
+use crate::words::{Bounce, SuiteArg, Switch};
 use gnstor_console::CliError;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
