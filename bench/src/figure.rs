@@ -2,13 +2,15 @@
 //! `gnstor bench --figure`: a figure of the paper, point by point, each on an array of its own.
 
 mod claim;
+mod drawing;
 mod paper;
 mod point;
 mod summary;
 mod table;
 
-pub(super) use paper::Quantity;
-pub(super) use summary::{FigureReport, PointSummary};
+pub(super) use summary::FigureReport;
+
+use summary::PointSummary;
 
 use super::args::BenchArgs;
 use super::load::Load;

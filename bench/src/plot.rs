@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Drawings as files: SVG with text as text, PNG with the letters of a font that is part of the command.
 
-mod figure;
 mod latency;
 
 use gnstor_console::CliError;
@@ -11,14 +10,14 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 
-type Area<DB> = DrawingArea<DB, Shift>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
+pub(crate) type Area<DB> = DrawingArea<DB, Shift>;
+pub(crate) type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 /// The font family of all text. A viewer of an SVG uses its own; a PNG uses the registered one.
-const FAMILY: &str = "sans-serif";
+pub(crate) const FAMILY: &str = "sans-serif";
 
 /// A drawing for either kind of file.
-pub(super) trait Drawing {
+pub(crate) trait Drawing {
     /// Width and height, pixels.
     fn size(&self) -> (u32, u32);
     /// Draws everything on a white area.

@@ -2,8 +2,9 @@
 //! A figure of the paper as bars: for each load what the paper's text gives, the modelled ideal, and what
 //! was measured.
 
-use super::{Area, Drawing, Drawn, FAMILY};
-use crate::figure::{FigureReport, PointSummary, Quantity};
+use super::paper::Quantity;
+use super::summary::{FigureReport, PointSummary};
+use crate::plot::{Area, Drawing, Drawn, FAMILY};
 use crate::report::word;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
