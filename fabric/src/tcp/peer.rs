@@ -102,6 +102,8 @@ impl PeerExecutor {
     /// Ends waits that are over their deadline. Call this now and then.
     pub(crate) fn tick(&mut self, now: Time) {
         self.wire.tick(now);
+        // Its notice wakes it, but not if that came while the connection was handed over.
+        self.give_way();
         if self.wire.dead().is_some() {
             return;
         }

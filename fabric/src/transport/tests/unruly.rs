@@ -3,6 +3,7 @@
 
 mod bounds;
 mod client;
+mod same_host;
 
 use super::*;
 use crate::tcp::{data_sum, limits};
