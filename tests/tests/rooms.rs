@@ -59,6 +59,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "cli",
     "cli/console",
     "daemon",
+    "deengine/flash",
     "deengine/map",
     "fleet",
     "proto",
