@@ -59,6 +59,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "cli",
     "cli/console",
     "daemon",
+    "deengine/durable",
     "deengine/flash",
     "deengine/map",
     "fleet",
