@@ -61,6 +61,7 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "daemon",
     "deengine/durable",
     "deengine/flash",
+    "deengine/ftl",
     "deengine/map",
     "fleet",
     "proto",
