@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the metadata store holds: records that are durable before their command completes (protocol rules 3, 10 and 12).
+//! What the metadata store holds: records that are durable before their command completes (protocol rules
+//! 3, 10 and 12).
 //!
 //! Every record is a cell in two copies ([`crate::cell`]), so that a cut leaves the old or the new one. A
 //! burial writes one cell: the tombstone. The entry that it buries is dead from then on, because its
