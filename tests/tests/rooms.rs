@@ -63,7 +63,11 @@ const WITHOUT_CIRCLES: &[&str] = &[
     "deengine/flash",
     "deengine/ftl",
     "deengine/map",
+    "deengine/model",
+    "fabric",
     "fleet",
+    "gnor",
+    "libgnstor",
     "proto",
     "sim",
 ];
