@@ -6,7 +6,7 @@ use crate::host::Dice;
 use crate::key::Secret;
 use crate::message::{self, COMMON, DHCHAP, Failure, GROUPS_AT, Head, PROTOCOL_DHCHAP, SHA256, id};
 use crate::queue::SessionKey;
-use crate::response::{Names, Run, Value};
+use crate::response::{Names, Responder, Run, Value};
 use zerocopy::IntoBytes;
 
 #[derive(Debug)]
@@ -82,10 +82,12 @@ impl Controller {
             self.run.shared = Some(group.shared(&self.dice.private, public).ok_or(Failure::Group)?);
         }
         let c1: Value = self.dice.challenge;
-        if !self.run.is_right(true, &self.secret, &c1, self.dice.sequence, response) {
+        let host = Responder { is_host: true, challenge: &c1, sequence: self.dice.sequence };
+        if !self.run.is_right(host, &self.secret, response) {
             return Err(Failure::Authentication);
         }
-        let mine = self.run.respond(false, &self.secret, c2, head.sequence.get());
+        let own = Responder { is_host: false, challenge: c2, sequence: head.sequence.get() };
+        let mine = self.run.respond(own, &self.secret);
         self.state = State::Answered { key: self.run.session_key(&self.secret, &c1, c2) };
         let success = message::Success1 {
             head: Head::new(DHCHAP, id::SUCCESS1, self.run.transaction),

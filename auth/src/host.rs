@@ -5,7 +5,7 @@ use crate::group::{Group, PRIVATE_BYTES};
 use crate::key::Secret;
 use crate::message::{self, COMMON, DHCHAP, Failure, GROUPS_AT, Head, PROTOCOL_DHCHAP, SHA256, id};
 use crate::queue::SessionKey;
-use crate::response::{Names, Run, Value};
+use crate::response::{Names, Responder, Run, Value};
 use zerocopy::IntoBytes;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
@@ -115,7 +115,8 @@ impl Host {
         } else {
             self.run.shared = Some(group.shared(&self.dice.private, public).ok_or(Failure::Group)?);
         }
-        let response = self.run.respond(true, &self.secret, c1, head.sequence.get());
+        let own = Responder { is_host: true, challenge: c1, sequence: head.sequence.get() };
+        let response = self.run.respond(own, &self.secret);
         let reply = message::Reply {
             head: Head::new(DHCHAP, id::REPLY, self.run.transaction),
             hash_bytes: 32,
@@ -144,7 +145,8 @@ impl Host {
         }
         let (response, _) = response.split_first_chunk::<32>().ok_or(Failure::Payload)?;
         let c2 = self.dice.challenge;
-        if !self.run.is_right(false, &self.secret, &c2, sequence, response) {
+        let controller = Responder { is_host: false, challenge: &c2, sequence };
+        if !self.run.is_right(controller, &self.secret, response) {
             return Err(Failure::Authentication);
         }
         let key = self.run.session_key(&self.secret, &c1, &c2);

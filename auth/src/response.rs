@@ -27,6 +27,15 @@ pub(crate) struct Run {
     pub(crate) shared: Option<Zeroizing<Vec<u8>>>,
 }
 
+/// Who responds, and to which challenge.
+#[derive(Clone, Copy)]
+pub(crate) struct Responder<'a> {
+    /// The host; else the controller.
+    pub(crate) is_host: bool,
+    pub(crate) challenge: &'a Value,
+    pub(crate) sequence: u32,
+}
+
 impl Run {
     /// The challenge as part of a response: mixed with the exchange's secret, if there is one.
     fn augmented(&self, challenge: &Value) -> Value {
@@ -40,13 +49,8 @@ impl Run {
     }
 
     /// Calls `f` with the bytes of the host's response, or of the controller's.
-    fn with_parts<R>(
-        &self,
-        is_host: bool,
-        challenge: &Value,
-        sequence: u32,
-        f: impl FnOnce(&[&[u8]]) -> R,
-    ) -> R {
+    fn with_parts<R>(&self, of: Responder<'_>, f: impl FnOnce(&[&[u8]]) -> R) -> R {
+        let Responder { is_host, challenge, sequence } = of;
         let challenge = self.augmented(challenge);
         let (sequence, transaction) = (sequence.to_le_bytes(), self.transaction.to_le_bytes());
         let (host, subsystem) = (self.names.host.as_bytes(), self.names.subsystem.as_bytes());
@@ -59,23 +63,16 @@ impl Run {
         secret.transformed(if is_host { &self.names.host } else { &self.names.subsystem })
     }
 
-    /// The response of the host, or of the controller, to `challenge`.
-    pub(crate) fn respond(&self, is_host: bool, secret: &Secret, challenge: &Value, sequence: u32) -> Value {
-        let key = self.key_of(is_host, secret);
-        self.with_parts(is_host, challenge, sequence, |parts| mac(&key[..], parts))
+    /// The response of the host, or of the controller, to the challenge.
+    pub(crate) fn respond(&self, of: Responder<'_>, secret: &Secret) -> Value {
+        let key = self.key_of(of.is_host, secret);
+        self.with_parts(of, |parts| mac(&key[..], parts))
     }
 
     /// Whether `response` is correct, in constant time.
-    pub(crate) fn is_right(
-        &self,
-        is_host: bool,
-        secret: &Secret,
-        challenge: &Value,
-        sequence: u32,
-        response: &[u8],
-    ) -> bool {
-        let key = self.key_of(is_host, secret);
-        self.with_parts(is_host, challenge, sequence, |parts| is_mac(&key[..], parts, response))
+    pub(crate) fn is_right(&self, of: Responder<'_>, secret: &Secret, response: &[u8]) -> bool {
+        let key = self.key_of(of.is_host, secret);
+        self.with_parts(of, |parts| is_mac(&key[..], parts, response))
     }
 
     /// The key that both sides have when the run has ended well.
