@@ -17,6 +17,14 @@ use opens::Holder;
 use std::sync::Arc;
 
 /// A client's call on a volume.
+/// A right that a principal gets to a volume; `None`: it loses all.
+#[derive(Clone, Copy)]
+struct Share<'a> {
+    name: &'a VolumeName,
+    principal: &'a str,
+    right: Option<Right>,
+}
+
 #[derive(Clone, Copy)]
 struct Call<'a> {
     now: u64,
@@ -92,9 +100,11 @@ impl Core {
             }
             Request::Publish(request) => self.publish_volume(now, ticket, request),
             Request::Share { name, principal, right } => {
-                self.share(now, ticket, &name, &principal, Some(right))
+                self.share(now, ticket, Share { name: &name, principal: &principal, right: Some(right) });
             }
-            Request::Revoke { name, principal } => self.share(now, ticket, &name, &principal, None),
+            Request::Revoke { name, principal } => {
+                self.share(now, ticket, Share { name: &name, principal: &principal, right: None });
+            }
             Request::Register => self.register(now, ticket, caller),
             // `waits_for_round` has noted the id. There is no more to do.
             Request::Keep { .. } => self.reply(ticket, Ok(Reply::Done)),
@@ -202,7 +212,8 @@ impl Core {
     }
 
     /// A principal gets a right to a volume, or loses all. The opens of its clients that need more end.
-    fn share(&mut self, now: u64, ticket: Ticket, name: &VolumeName, principal: &str, right: Option<Right>) {
+    fn share(&mut self, now: u64, ticket: Ticket, share: Share<'_>) {
+        let Share { name, principal, right } = share;
         let term = self.term.number();
         let ids = self.clients.of(principal);
         let Some(volume) = self.named(ticket, name) else { return };

@@ -223,7 +223,7 @@ impl Core {
             Owner::Hold => self.hold_answered(now, ssd, id, answer),
             Owner::Anew => self.anew_answered(now, ssd, id, answer),
             Owner::Tell => self.tell_answered(now, ssd, id, &answer),
-            Owner::Settle(vid) => self.settle_answered(now, vid, ssd, id, &answer),
+            Owner::Settle(vid) => self.settle_answered(now, vid, settle::Answered { ssd, id, answer }),
             Owner::Fill => self.fill_answered(now, ssd, id, answer),
             Owner::Repair(ticket) => self.repair_answered(ssd, id, ticket, answer),
         }

@@ -22,15 +22,12 @@
 
 mod compare;
 mod newcomer;
+mod voting;
 
-use super::effect::WireMap;
 use super::request::VolumeName;
 use super::{Answer, Command, CommandId, Core, Owner, Phase};
 use gnstor_fleet::map::FleetView;
-use gnstor_proto::placement::Rows as _;
-use gnstor_proto::placement::map3::State3;
 use gnstor_proto::slba::Vid;
-use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
 pub(super) use newcomer::OTHER;
@@ -309,107 +306,10 @@ impl Core {
         }
     }
 
-    /// The steps of an array whose voters decide. Returns the answer if it is for other steps.
-    #[expect(
-        clippy::too_many_lines,
-        reason = "the cases of one answer, in the order in which they are judged"
-    )]
-    fn vote_resynced(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) -> Option<Answer> {
-        if self.map_of_voters().is_none() {
-            return Some(answer);
-        }
-        let (epoch, command) = (self.epoch.map()?.epoch(), self.take_command()?);
-        let is_coming = self.members.is_coming(ssd);
-        let known = self.map_of_voters()?.ssds.get(usize::from(ssd))?.clone();
-        let may_replace = is_coming || known.state == State3::Absent;
-        let is_named = |says: Option<&SsdSays>| says.is_some_and(|says| known.is(&says.uuid));
-        let resync = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut());
-        let Some(resync) = resync.filter(|resync| resync.asked == Some(id)) else {
-            return Some(answer);
-        };
-        let next = match (resync.step, &answer) {
-            (Step::Says, Answer::Says(says)) => {
-                let says = *says;
-                if !is_named(says.as_ref()) {
-                    self.ssd_says(ssd, says);
-                    if may_replace {
-                        self.look_at_newcomer(ssd, says);
-                    } else {
-                        self.stays_out(ssd, OTHER.into());
-                    }
-                    self.change_step(now);
-                    return None;
-                }
-                resync.step = Step::Take;
-                self.resync_ask(ssd, command);
-                self.ssd_says(ssd, says);
-                self.change_step(now);
-                return None;
-            }
-            (Step::Look, Answer::Map(_)) | (Step::Newcomer, Answer::Table { .. }) if may_replace => {
-                self.newcomer_answered(now, ssd, answer);
-                return None;
-            }
-            (Step::Content, Answer::Says(says)) => {
-                let says = *says;
-                if says.is_none_or(|says| says.incarnation <= known.incarnation) {
-                    return Some(Answer::Lost("it has not counted its content up by the map yet".into()));
-                }
-                self.ssd_says(ssd, says);
-                Step::Table
-            }
-            (Step::Take, Answer::HigherTerm(_)) => return Some(Answer::Refused(Refusal::StaleTerm)),
-            (Step::Take, Answer::Refused(Refusal::StaleTerm)) | (Step::Look, _) => return Some(answer),
-            (Step::Take, Answer::Promise(promise)) if promise.active.epoch() > epoch => {
-                if !self.changes.is_telling(promise.active.epoch()) {
-                    self.depose(ssd, "knows a newer fleet map");
-                    return None;
-                }
-                Step::Table
-            }
-            (Step::Take, Answer::Promise(promise)) if promise.active.epoch() == epoch => Step::Table,
-            // An SSD without a map, or of another array, refuses. Its answer to the map gives the reason.
-            (Step::Take, Answer::Promise(_) | Answer::Refused(_)) => Step::Map,
-            // It has learned a map meanwhile. The next step asks which one.
-            (Step::Map, Answer::Refused(Refusal::StaleVersion)) => Step::Take,
-            _ => return Some(answer),
-        };
-        if next == Step::Table {
-            self.changes.knows(ssd, epoch);
-        }
-        let step = resync_step_of(next, &answer, is_coming);
-        if step == Step::Table && self.may_change_its_table(ssd) {
-            return Some(Answer::Lost("it has not done what it was given before".into()));
-        }
-        let command = match step {
-            Step::Content => Command::Identify,
-            Step::Table => Command::List { from: Vid::MIN },
-            Step::Map => Command::Activate(WireMap::of(self.epoch.map()?, self.epoch.bytes())),
-            _ => command,
-        };
-        if let Some(resync) = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut()) {
-            resync.step = step;
-        }
-        self.resync_ask(ssd, command);
-        None
-    }
-
-    /// TERM TAKE with this daemon's term.
-    pub(super) fn take_command(&self) -> Option<Command> {
-        let (term, instance) = (self.term.number(), self.config.instance);
-        Some(Command::TermTake { array: self.epoch.map()?.array(), term, instance })
-    }
-
     fn resync_ask(&mut self, ssd: u16, command: Command) {
         let id = self.command(ssd, Owner::Resync, command);
         if let Some(resync) = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut()) {
             resync.asked = Some(id);
         }
     }
-}
-
-/// A future guest has the map. The next step asks which content it has by then.
-fn resync_step_of(next: Step, answer: &Answer, is_coming: bool) -> Step {
-    let has_said = matches!(answer, Answer::Says(_));
-    if next == Step::Table && is_coming && !has_said { Step::Content } else { next }
 }

@@ -28,6 +28,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Time between two questions to one SSD: at first, and at most.
 const POLL_MS: (u64, u64) = (10, 100);
 
+/// The answer to a question of a settle.
+pub(super) struct Answered {
+    pub(super) ssd: u16,
+    pub(super) id: CommandId,
+    pub(super) answer: Answer,
+}
+
 /// A volume's place in the name space of an SSD's SETTLE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SettleOf {
@@ -197,18 +204,19 @@ impl Core {
         }
     }
 
-    pub(super) fn settle_answered(&mut self, now: u64, vid: Vid, ssd: u16, id: CommandId, answer: &Answer) {
+    pub(super) fn settle_answered(&mut self, now: u64, vid: Vid, answered: Answered) {
+        let Answered { ssd, id, answer } = answered;
         let settle = self.volumes.get_mut(&vid).and_then(|volume| volume.settle.as_mut());
         let Some(settle) = settle else { return };
         let Some(part) = settle.parts.get_mut(&ssd).filter(|part| part.asked == Some(id)) else { return };
         part.asked = None;
         part.wait_ms = (part.wait_ms * 2).clamp(POLL_MS.0, POLL_MS.1);
         part.next_at = now + part.wait_ms;
-        let cannot = *answer == Answer::Refused(Refusal::InvalidOpcode);
+        let cannot = answer == Answer::Refused(Refusal::InvalidOpcode);
         if cannot {
             tracing::warn!(ssd, %vid, "the SSD knows no SETTLE: copies on it may differ from those of others");
         }
-        if cannot || *answer == Answer::Settled(SettleReport::Done) {
+        if cannot || answer == Answer::Settled(SettleReport::Done) {
             settle.done.insert(ssd);
             self.settle_volume(now, vid);
         }

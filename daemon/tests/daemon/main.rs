@@ -3,6 +3,7 @@
 
 mod array;
 mod bench;
+mod capacity;
 mod convert;
 #[path = "../../../proto/testing/deadline.rs"]
 mod deadline;
