@@ -197,7 +197,7 @@ impl Carrying {
             }
             while let Some(output) = self.connections.get_mut(&name).and_then(PeerConnection::pop) {
                 match output {
-                    Output::Answer(asked, answer) => self.answer(&asked, answer),
+                    Output::Answer(asked, answer) => self.answer(asked, answer),
                     Output::Dial(dial) => self.to_dial.push_back((name, dial)),
                 }
             }
@@ -214,11 +214,10 @@ impl Carrying {
         }
     }
 
-    fn answer(&self, asked: &PeerAsk, answer: Option<Reply>) {
-        let (target, ask) = (asked.target, asked.ask);
+    fn answer(&self, asked: PeerAsk, answer: Option<Reply>) {
         self.engines.cast(move |engine, now| {
             let data = answer.as_ref().map_or(&[][..], |reply| &reply.data);
-            engine.answer_ask(now, target, ask, answer.as_ref().map(|reply| &reply.cqe), data);
+            engine.answer_ask(now, &asked, answer.as_ref().map(|reply| &reply.cqe), data);
         });
     }
 

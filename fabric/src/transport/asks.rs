@@ -54,7 +54,8 @@ impl RcTransport {
     }
 
     /// The answer to a question, and the data that it brought; `None`: there is none.
-    pub fn answer_ask(&mut self, now: Time, target: u16, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
+    pub fn answer_ask(&mut self, now: Time, asked: &PeerAsk, answer: Option<&Cqe>, data: &[u8]) {
+        let &PeerAsk { target, ask, .. } = asked;
         let Some(t) = self.targets.get_mut(usize::from(target)) else { return };
         t.clock = t.clock.max(now);
         // An SSD that is cut off gets no answer.
