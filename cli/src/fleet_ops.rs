@@ -48,27 +48,27 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
                 call(array, |channel| async move { FleetClient::new(channel).resume(request).await })?;
             let lost = Some(answer.into_inner().lost).filter(|_| *lose_data);
             let more = "it gets places when it is there and has what the array has";
-            done(array, *ssd, "resumed", more, lost.as_deref(), "may be older than what was acknowledged");
+            done(array, *ssd, "resumed", more, lost.as_deref().map(|blocks| Lost { blocks, how: "may be older than what was acknowledged" }));
         }
         FleetCommand::Fail { ssd, lose_data, array } => {
             let request = FailRequest { ssd: (*ssd).into(), lose_data: *lose_data };
             let answer = call(array, |channel| async move { FleetClient::new(channel).fail(request).await })?;
             let lost = Some(answer.into_inner().lost).filter(|_| *lose_data);
             let more = "the next map leaves it out until gnstor fleet resume";
-            done(array, *ssd, "failed", more, lost.as_deref(), "cannot be read or written until then");
+            done(array, *ssd, "failed", more, lost.as_deref().map(|blocks| Lost { blocks, how: "cannot be read or written until then" }));
         }
         FleetCommand::Remove { ssd, array } => {
             let request = RemoveRequest { ssd: (*ssd).into() };
             call(array, |channel| async move { FleetClient::new(channel).remove(request).await })?;
             let more = "the next map leaves it out until gnstor fleet resume";
-            done(array, *ssd, "removed", more, None, "");
+            done(array, *ssd, "removed", more, None);
         }
         FleetCommand::Drain { ssd, array } => {
             let request = DrainRequest { ssd: (*ssd).into() };
             call(array, |channel| async move { FleetClient::new(channel).drain(request).await })?;
             let more =
                 "it serves until others have its copies, and is out then; gnstor fleet resume calls it off";
-            done(array, *ssd, "being drained", more, None, "");
+            done(array, *ssd, "being drained", more, None);
         }
         FleetCommand::Replace { ssd, lose_data, array } => {
             let request = ReplaceRequest { ssd: (*ssd).into(), lose_data: *lose_data };
@@ -76,28 +76,37 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
                 call(array, |channel| async move { FleetClient::new(channel).replace(request).await })?;
             let lost = Some(answer.into_inner().lost).filter(|_| *lose_data);
             let more = "the empty SSD gets its places and fills them";
-            done(array, *ssd, "replaced", more, lost.as_deref(), "are gone: they are empty now");
+            done(array, *ssd, "replaced", more, lost.as_deref().map(|blocks| Lost { blocks, how: "are gone: they are empty now" }));
         }
     }
     Ok(0)
 }
 
-/// Reports success. `lost` are the blocks that the operator has given up, and `how` is their state now.
-fn done(array: &ArrayArgs, ssd: u16, what: &str, more: &str, lost: Option<&[LostBlocks]>, how: &str) {
+/// Blocks that the operator has given up.
+#[derive(Clone, Copy)]
+struct Lost<'a> {
+    blocks: &'a [LostBlocks],
+    /// Their state now.
+    how: &'a str,
+}
+
+/// Reports success.
+fn done(array: &ArrayArgs, ssd: u16, what: &str, more: &str, lost: Option<Lost<'_>>) {
     if array.json {
         let mut answer = json!({ "ssd": ssd, "done": what });
         if let Some(lost) = lost {
-            let lost = lost.iter().map(|lost| json!({ "volume": lost.volume, "blocks": lost.blocks }));
+            let lost = lost.blocks.iter().map(|lost| json!({ "volume": lost.volume, "blocks": lost.blocks }));
             answer["lost"] = lost.collect();
         }
         return print_json(&answer);
     }
     outln!("SSD {ssd} is {what}: {more} (gnstor fleet show)");
-    match lost {
-        Some([]) => outln!("no volume loses anything"),
-        lost => lost.into_iter().flatten().for_each(|lost| {
-            outln!("volume {}: {} blocks of {BLOCK_BYTES} bytes {how}", printable(&lost.volume), lost.blocks);
-        }),
+    let Some(Lost { blocks, how }) = lost else { return };
+    if blocks.is_empty() {
+        outln!("no volume loses anything");
+    }
+    for lost in blocks {
+        outln!("volume {}: {} blocks of {BLOCK_BYTES} bytes {how}", printable(&lost.volume), lost.blocks);
     }
 }
 

@@ -207,7 +207,7 @@ pub(super) fn store(args: &CpArgs, steps: &Steps, path: &str, volume: &str) -> R
         let sum = hex(hash);
         let labels = [(LENGTH.into(), bytes.to_string()), (SHA256.into(), sum.clone())].into();
         // The write lease lasts until the volume has its name: no other client writes in between.
-        publish(client, steps, args.io_timeout, &partial, volume, labels)?;
+        publish(client, steps, args.io_timeout, &Naming { partial: &partial, volume, labels })?;
         drop(open);
         Ok(sum)
     });
@@ -249,17 +249,18 @@ fn fill(
     Ok((hash, target))
 }
 
+/// The name that a volume gets when it is whole.
+struct Naming<'a> {
+    partial: &'a VolumeInfo,
+    volume: &'a str,
+    labels: BTreeMap<String, String>,
+}
+
 /// Gives the volume its name. Asks a daemon that is away again for this time. If the daemon had done it and
 /// its answer was lost, it answers the same again.
 #[expect(clippy::disallowed_methods, reason = "the command waits in real time")]
-fn publish(
-    client: &Client,
-    steps: &Steps,
-    wait: Duration,
-    partial: &VolumeInfo,
-    volume: &str,
-    labels: BTreeMap<String, String>,
-) -> Result<(), CliError> {
+fn publish(client: &Client, steps: &Steps, wait: Duration, naming: &Naming<'_>) -> Result<(), CliError> {
+    let Naming { partial, volume, labels } = naming;
     let begun = Instant::now();
     loop {
         match client.manager().publish(partial, volume, labels.clone(), true) {
