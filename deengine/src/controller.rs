@@ -223,14 +223,8 @@ impl Ssd {
         self.commands.has_room(1 << MDTS)
     }
 
-    pub(crate) fn push(
-        &mut self,
-        id: u32,
-        kind: TransferKind,
-        remote: Remote,
-        local: LocalRef,
-        sum: Option<u32>,
-    ) {
+    pub(crate) fn push(&mut self, id: u32, push: Push) {
+        let Push { kind, remote, local, sum } = push;
         let Some(command) = self.commands.get_mut(id) else { return };
         command.pending += 1;
         command.pushed_bytes += local.bytes;
@@ -282,7 +276,9 @@ impl Ssd {
             | Work::Authenticate { .. }
             | Work::Answer { .. }
             | Work::Entry { .. }
-            | Work::Map { .. }) => self.finish_buffered(command, vid, failure, pushed_bytes, buffered),
+            | Work::Map { .. }) => {
+                self.finish_buffered(command, Moved { vid, failure, pushed_bytes }, buffered)
+            }
             Work::Starved(_)
             | Work::Stalled(_)
             | Work::Trim(_)
@@ -297,14 +293,8 @@ impl Ssd {
     }
 
     /// The transfers of a command with a scratch buffer have ended.
-    fn finish_buffered(
-        &mut self,
-        command: Accepted,
-        vid: u16,
-        failure: Option<Refused>,
-        pushed_bytes: u32,
-        work: Work,
-    ) {
+    fn finish_buffered(&mut self, command: Accepted, moved: Moved, work: Work) {
+        let Moved { vid, failure, pushed_bytes } = moved;
         let buffer = work.buffer().expect("the caller has seen that there is a buffer");
         // Data for the host need not be copied.
         let data = if matches!(work, Work::Answer { .. }) {
@@ -316,7 +306,7 @@ impl Ssd {
         match (work, failure) {
             (Work::Connect { fields, buffer }, failure) => {
                 self.commands.scratch_mut().give(buffer);
-                self.finish_connect(now, permit, failure, &fields, &data);
+                self.finish_connect(now, permit, &fields, failure.map_or(Ok(&data), Err));
             }
             (Work::Authenticate { buffer }, None) => {
                 self.commands.scratch_mut().give(buffer);
@@ -359,6 +349,22 @@ impl Ssd {
         }
         self.commands.keep_list(blocks);
     }
+}
+
+/// A transfer to the host.
+pub(crate) struct Push {
+    pub(crate) kind: TransferKind,
+    pub(crate) remote: Remote,
+    pub(crate) local: LocalRef,
+    /// Block sum of the data, where it has one.
+    pub(crate) sum: Option<u32>,
+}
+
+/// What the transfers of a command came to.
+struct Moved {
+    vid: u16,
+    failure: Option<Refused>,
+    pushed_bytes: u32,
 }
 
 /// A command that began to wait during a step is looked at again so soon.

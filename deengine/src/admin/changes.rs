@@ -300,7 +300,7 @@ impl Ssd {
         let (Some(promise), Ok(bytes)) = (self.promise(), data_bytes(sqe)) else {
             return self.refuse(permit, 0, Refusal::NotServing.into(), now);
         };
-        self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0), &promise.encode());
+        self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0, &promise.encode()));
     }
 
     fn refuse_change(&mut self, now: Time, command: Option<u32>, refused: Refused) {

@@ -67,7 +67,7 @@ impl Ssd {
             let host = self.hosts.host(cntlid).filter(|_| sqe.cdw11.get() & EXTENDED != 0);
             return match host.map(|host| host.host_id) {
                 Some(host_id) => {
-                    self.deliver(now, permit, sqe, Delivered::at_once(now, HOST_ID_BYTES, 0), &host_id)
+                    self.deliver(now, permit, sqe, Delivered::at_once(now, HOST_ID_BYTES, 0, &host_id))
                 }
                 None => self.refuse(permit, 0, Refusal::InvalidField.into(), now),
             };

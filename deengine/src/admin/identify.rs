@@ -3,10 +3,10 @@
 
 use crate::admin::abort::ABORT_LIMIT_Z;
 use crate::admin::events::MAX_EVENTS;
-use crate::commands::scratch::LARGE_BYTES;
+use crate::commands::scratch::{Buffer, LARGE_BYTES};
 use crate::commands::{Answer, OK, TransferKind, Work};
-use crate::commands::{CompletionPermit, Delivered};
-use crate::controller::Ssd;
+use crate::commands::{CompletionPermit, Delivered, Fetched};
+use crate::controller::{Push, Ssd};
 use crate::hosts::MAX_QUEUE_ENTRIES;
 use crate::hosts::events::NOTICES;
 use crate::request::{MDTS, NSID, Refused, check_frame, check_namespace, data_pointer};
@@ -36,7 +36,7 @@ impl Ssd {
         let answer = match sqe.opcode {
             admin::IDENTIFY => match self.identify(cntlid, sqe) {
                 Ok(data) => {
-                    return self.deliver(now, permit, sqe, Delivered::at_once(now, PAGE_BYTES, 0), &data);
+                    return self.deliver(now, permit, sqe, Delivered::at_once(now, PAGE_BYTES, 0, &data));
                 }
                 Err(refused) => Err(refused),
             },
@@ -68,16 +68,9 @@ impl Ssd {
         }
     }
 
-    /// Sends `data`, cut or padded, to the host and completes with the answer.
-    pub(crate) fn deliver(
-        &mut self,
-        now: Time,
-        permit: CompletionPermit,
-        sqe: &Sqe,
-        answer: Delivered,
-        data: &[u8],
-    ) {
-        let Delivered { bytes, dw0, at } = answer;
+    /// Sends the data to the host and completes with the answer.
+    pub(crate) fn deliver(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe, answer: Delivered<'_>) {
+        let Delivered { data, bytes, dw0, at } = answer;
         let remote = match data_pointer(sqe, bytes) {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, now),
@@ -88,18 +81,18 @@ impl Ssd {
         self.commands.scratch().fill(&buffer, data);
         let local = self.commands.scratch().local(&buffer);
         let id = self.start(permit, 0, at, Work::Answer { dw0, buffer });
-        self.push(id, TransferKind::Other, remote, local, None);
+        self.push(id, Push { kind: TransferKind::Other, remote, local, sum: None });
     }
 
-    /// Fetches the `bytes` that the command's host has for it; `work` goes on with them.
-    pub(crate) fn fetch(
+    /// Fetches what the command's host has for it.
+    pub(crate) fn fetch<W: FnOnce(Buffer) -> Work>(
         &mut self,
         now: Time,
         permit: CompletionPermit,
         sqe: &Sqe,
-        bytes: u32,
-        work: impl FnOnce(crate::commands::scratch::Buffer) -> Work,
+        wanted: Fetched<W>,
     ) {
+        let Fetched { bytes, work } = wanted;
         let remote = match data_pointer(sqe, bytes) {
             Ok(remote) => remote,
             Err(refused) => return self.refuse(permit, 0, refused, now),

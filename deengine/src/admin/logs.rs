@@ -47,7 +47,7 @@ impl Ssd {
         };
         let rest = usize::try_from(offset).ok().and_then(|offset| data.get(offset..));
         let Some(rest) = rest else { return self.refuse(permit, 0, Refusal::InvalidField.into(), now) };
-        self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0), rest);
+        self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0, rest));
         if sqe.cdw10.get() & RETAIN == 0 {
             self.log_was_read(now, cntlid, page);
         }

@@ -9,7 +9,7 @@
 
 use crate::admin::identify::data_bytes;
 use crate::admin::state::Change;
-use crate::commands::{CompletionPermit, Delivered};
+use crate::commands::{CompletionPermit, Delivered, Fetched};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::permission::Authorized;
@@ -85,35 +85,33 @@ impl Ssd {
             Ok(bytes) => bytes,
             Err(refused) => return self.refuse(permit, 0, refused, now),
         };
+        let content = Fetched { bytes, work: |buffer| Work::Map { opcode: code, buffer } };
         match code {
             opcode::VOLUME_LIST => {
                 let (data, count) = self.list(now, sqe, bytes);
-                self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, count), &data);
+                self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, count, &data));
             }
             opcode::MAP_GET => {
                 let data = self.map_bytes(sqe.cdw12.get() & GET_HELD != 0);
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
-                self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, length), &data);
+                self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, length, &data));
             }
-            opcode::MAP_SET | opcode::MAP_HOLD | opcode::ACTIVATE => {
-                self.fetch(now, permit, sqe, bytes, |buffer| Work::Map { opcode: code, buffer });
-            }
+            opcode::MAP_SET | opcode::MAP_HOLD | opcode::ACTIVATE => self.fetch(now, permit, sqe, content),
             opcode::TERM_TAKE if bytes as usize >= PROMISE_BYTES => {
                 let change = Change::Grant { sqe: Box::new(*sqe) };
                 self.ask_change(now, permit, 0, change);
             }
-            opcode::LEASE_ASK if bytes as usize == HEAD_BYTES => {
-                self.fetch(now, permit, sqe, bytes, |buffer| Work::Map { opcode: code, buffer });
-            }
-            opcode::SETTLE if bytes as usize == REPAIR_BYTES => {
-                self.fetch(now, permit, sqe, bytes, |buffer| Work::Map { opcode: code, buffer });
-            }
+            opcode::LEASE_ASK if bytes as usize == HEAD_BYTES => self.fetch(now, permit, sqe, content),
+            opcode::SETTLE if bytes as usize == REPAIR_BYTES => self.fetch(now, permit, sqe, content),
             opcode::PEER_READ => self.answer_peer(now, permit, cntlid, sqe),
             opcode::TERM_TAKE | opcode::LEASE_ASK | opcode::SETTLE => {
                 self.refuse(permit, 0, Refusal::InvalidField.into(), now);
             }
             _ if bytes != ENTRY => self.refuse(permit, 0, Refusal::InvalidField.into(), now),
-            _ => self.fetch(now, permit, sqe, bytes, |buffer| Work::Entry { opcode: code, buffer }),
+            _ => {
+                let entry = Fetched { bytes, work: |buffer| Work::Entry { opcode: code, buffer } };
+                self.fetch(now, permit, sqe, entry);
+            }
         }
     }
 

@@ -161,9 +161,18 @@ pub(crate) struct WriteEnd {
     pub(crate) blocks: Vec<NewBlock>,
 }
 
-/// What goes to the host with the data of an answer.
+/// Data that a host has for its command.
+pub(crate) struct Fetched<W> {
+    pub(crate) bytes: u32,
+    /// What goes on with the data.
+    pub(crate) work: W,
+}
+
+/// An answer with data for the host.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Delivered {
+pub(crate) struct Delivered<'a> {
+    /// The data, which is cut or padded.
+    pub(crate) data: &'a [u8],
     /// Bytes that the host takes.
     pub(crate) bytes: u32,
     /// DW0 of the completion.
@@ -172,9 +181,9 @@ pub(crate) struct Delivered {
     pub(crate) at: Time,
 }
 
-impl Delivered {
-    /// What goes to the host at once.
-    pub(crate) fn at_once(now: Time, bytes: u32, dw0: u32) -> Self {
-        Self { bytes, dw0, at: now }
+impl<'a> Delivered<'a> {
+    /// An answer that the SSD has together at once.
+    pub(crate) fn at_once(now: Time, bytes: u32, dw0: u32, data: &'a [u8]) -> Self {
+        Self { data, bytes, dw0, at: now }
     }
 }

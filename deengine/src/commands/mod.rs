@@ -7,5 +7,7 @@ pub(crate) mod permit;
 pub(crate) mod scratch;
 pub(crate) mod shares;
 
-pub(crate) use command::{Accepted, Answer, Command, Delivered, OK, Transfer, TransferKind, Work, WriteEnd};
+pub(crate) use command::{
+    Accepted, Answer, Command, Delivered, Fetched, OK, Transfer, TransferKind, Work, WriteEnd,
+};
 pub(crate) use permit::CompletionPermit;

@@ -2,7 +2,7 @@
 //! Reads that the firmware serves, under its lock: blocks that are on flash.
 
 use crate::commands::{Accepted, OK, TransferKind, Work};
-use crate::controller::Ssd;
+use crate::controller::{Push, Ssd};
 use crate::io::state::Load;
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
@@ -62,11 +62,14 @@ impl Ssd {
             let remote = first.remote_of(index);
             let Extent::Page(page, sum) = *extent else {
                 let local = self.ftl().zero_page();
-                self.push(id, TransferKind::Other, remote, local, Some(self.commands.lists.zero_sum));
+                let sum = Some(self.commands.lists.zero_sum);
+                self.push(id, Push { kind: TransferKind::Other, remote, local, sum });
                 continue;
             };
             match self.ftl().fetch(page) {
-                Fetch::Here(local) => self.push(id, TransferKind::FromPage(page), remote, local, Some(sum)),
+                Fetch::Here(local) => {
+                    self.push(id, Push { kind: TransferKind::FromPage(page), remote, local, sum: Some(sum) });
+                }
                 Fetch::Loading(ticket) => self.load(id, ticket, Load { command: id, page, remote, sum }),
                 Fetch::Unreadable => {
                     self.ftl().unpin(page);

@@ -4,7 +4,7 @@
 
 use crate::commands::CompletionPermit;
 use crate::commands::{Accepted, TransferKind, Work, WriteEnd};
-use crate::controller::Ssd;
+use crate::controller::{Push, Ssd};
 use crate::io::state::{Commands, Load};
 use crate::permission::Authorized;
 use crate::request::{Refused, Request};
@@ -66,7 +66,8 @@ impl Ssd {
                     if let Some(command) = self.commands.get_mut(id) {
                         command.pending -= 1;
                     }
-                    self.push(id, TransferKind::FromLoad(page, ticket), remote, local, Some(sum));
+                    let kind = TransferKind::FromLoad(page, ticket);
+                    self.push(id, Push { kind, remote, local, sum: Some(sum) });
                     continue;
                 }
                 Ok(_) => self.ftl().release(ticket),

@@ -38,8 +38,8 @@ impl Ssd {
         });
         match (answer, u32::try_from(read.bytes())) {
             (Ok(((data, rows), done)), Ok(bytes)) => {
-                let answer = Delivered { bytes, dw0: rows, at: done };
-                self.deliver(now, permit, sqe, answer, &data);
+                let answer = Delivered { data: &data, bytes, dw0: rows, at: done };
+                self.deliver(now, permit, sqe, answer);
             }
             (Err(refused), _) => self.refuse(permit, read.vid.get(), refused, now),
             (_, Err(_)) => self.refuse(permit, read.vid.get(), Refusal::InvalidField.into(), now),

@@ -80,14 +80,22 @@ pub(super) fn theirs(row: Option<&Row>) -> Held {
     }
 }
 
+/// The other SSD's copy of a block, for the layer.
+struct Copied {
+    held: Held,
+    /// Its data, in a frame of the layer.
+    data: Option<NewBlock>,
+}
+
 /// Judges a block. Replaces it by the other SSD's copy if that is right and needs no data or has it.
 fn judge(
     commits: &mut Commits<'_>,
     now: Time,
     name: Name,
     target: &Target,
-    (theirs, data): (Held, Option<NewBlock>),
+    copied: Copied,
 ) -> Result<Outcome, CommitError> {
+    let Copied { held: theirs, data } = copied;
     let Target { vid, generation, vba, fills, .. } = *target;
     let own = held(commits.kept(vid, generation, vba));
     let is_current = !fills || commits.is_current(vid, generation, vba);
@@ -128,8 +136,8 @@ impl Ssd {
     pub(super) fn compare_rows(
         &mut self,
         now: Time,
-        name: Name,
-        (walk, window): (&mut Walk, &mut Window),
+        walk: &mut Walk,
+        window: &mut Window,
         answer: &PeerAnswer<'_>,
     ) -> Option<()> {
         let rows: BTreeMap<u32, Row> = answer.rows()?.into_iter().map(|row| (row.block, row)).collect();
@@ -138,7 +146,7 @@ impl Ssd {
             return None;
         }
         window.to_list.pop_front();
-        let Some(targets) = self.targets(name, walk, window, listed.0..=listed.0 + (listed.1 - 1)) else {
+        let Some(targets) = self.targets(walk, window, listed.0..=listed.0 + (listed.1 - 1)) else {
             return Some(());
         };
         window.pull.clear();
@@ -146,7 +154,7 @@ impl Ssd {
             let mut commits = self.ftl().commits();
             for target in part {
                 let theirs = theirs(rows.get(&target.vba));
-                match judge(&mut commits, now, name, target, (theirs, None)) {
+                match judge(&mut commits, now, walk.name, target, Copied { held: theirs, data: None }) {
                     Ok(Outcome::Same) => {}
                     Ok(Outcome::Replaced(seq, _)) => {
                         (walk.pulled, walk.last) = (walk.pulled + 1, walk.last.max(seq));
@@ -175,8 +183,8 @@ impl Ssd {
     pub(super) fn take_blocks(
         &mut self,
         now: Time,
-        name: Name,
-        (walk, window): (&mut Walk, &mut Window),
+        walk: &mut Walk,
+        window: &mut Window,
         answer: &PeerAnswer<'_>,
     ) -> Option<()> {
         let rows = answer.rows_with_blocks()?;
@@ -194,11 +202,11 @@ impl Ssd {
                 }
                 Kind::Nothing | Kind::Tombstone => None,
             };
-            let Some(targets) = self.targets(name, walk, window, row.block..=row.block) else {
+            let Some(targets) = self.targets(walk, window, row.block..=row.block) else {
                 return Some(());
             };
             if let Some(target) = targets.first() {
-                let Some(done) = self.take_block(now, name, walk, target, &Theirs { row, page }) else {
+                let Some(done) = self.take_block(now, walk, target, &Theirs { row, page }) else {
                     window.retry_at = now + NO_ROOM;
                     return Some(());
                 };
@@ -213,14 +221,7 @@ impl Ssd {
     }
 
     /// Writes one block with its data. Returns when the write buffer has it. `None`: there is no room now.
-    fn take_block(
-        &mut self,
-        now: Time,
-        name: Name,
-        walk: &mut Walk,
-        target: &Target,
-        from: &Theirs<'_>,
-    ) -> Option<Time> {
+    fn take_block(&mut self, now: Time, walk: &mut Walk, target: &Target, from: &Theirs<'_>) -> Option<Time> {
         let block = match from.page {
             None => None,
             Some((page, sum)) => {
@@ -230,7 +231,13 @@ impl Ssd {
             }
         };
         let mut commits = self.ftl().commits();
-        let outcome = judge(&mut commits, now, name, target, (theirs(Some(&from.row)), block));
+        let outcome = judge(
+            &mut commits,
+            now,
+            walk.name,
+            target,
+            Copied { held: theirs(Some(&from.row)), data: block },
+        );
         let at = commits.advance(now);
         drop(commits);
         self.maintain_by(at);
@@ -247,12 +254,11 @@ impl Ssd {
     /// The blocks among these that the window's SSD decides. `None`: the volume is gone, or has a writer.
     fn targets(
         &self,
-        name: Name,
         walk: &Walk,
         window: &Window,
         blocks: std::ops::RangeInclusive<u32>,
     ) -> Option<Vec<Target>> {
-        let entry = self.entry_for(name, walk, window.vid)?;
+        let entry = self.entry_for(walk, window.vid)?;
         let fleet = self.table.fleet()?;
         let &Window { vid, generation, peer, .. } = window;
         let target = |vba| Target {
@@ -263,7 +269,7 @@ impl Ssd {
             only_mapped: false,
             fills: fleet.fills_block(entry, vba),
         };
-        let is_meant = |vba: &u32| self.source_of(name, entry, *vba) == Some(peer);
+        let is_meant = |vba: &u32| self.source_of(walk.name, entry, *vba) == Some(peer);
         (entry.generation == generation).then(|| blocks.filter(is_meant).map(target).collect())
     }
 }

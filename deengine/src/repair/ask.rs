@@ -56,22 +56,20 @@ impl Ssd {
     fn take_answer(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
         let Some(Open { name, read, buffer, .. }) = self.repair.open.remove(&ask) else { return };
         self.commands.scratch_mut().give(buffer);
+        let rows = answer.filter(|cqe| Status(cqe.status_word()).is_success()).map(|cqe| cqe.dw0.get());
+        let taken = rows.map(|rows| PeerAnswer { read: &read, rows, data });
         if name == Name::Scrub {
-            return self.scrub_answered(now, ask, &read, answer, data);
+            return self.scrub_answered(now, ask, &read, taken.as_ref());
         }
         // A walk that a newer map has ended takes no answer.
         let Some(mut walk) = self.repair.walks.remove(&name) else { return };
         if let Some(at) = walk.windows.iter().position(|window| window.ask == Some(ask)) {
             let mut window = walk.windows.swap_remove(at);
             window.ask = None;
-            let rows = answer.filter(|cqe| Status(cqe.status_word()).is_success()).map(|cqe| cqe.dw0.get());
-            let taken = rows.and_then(|rows| {
-                let (at, answer) = ((&mut walk, &mut window), PeerAnswer { read: &read, rows, data });
-                match read.wanted {
-                    Wanted::Digests(_) => self.compare_digests(name, at.0, at.1, rows, data),
-                    Wanted::Rows(_) => self.compare_rows(now, name, at, &answer),
-                    Wanted::Blocks(_) => self.take_blocks(now, name, at, &answer),
-                }
+            let taken = taken.and_then(|answer| match read.wanted {
+                Wanted::Digests(_) => self.compare_digests(&walk, &mut window, answer.rows, data),
+                Wanted::Rows(_) => self.compare_rows(now, &mut walk, &mut window, &answer),
+                Wanted::Blocks(_) => self.take_blocks(now, &mut walk, &mut window, &answer),
             });
             window.waits = taken.is_none();
             if taken.is_none() {

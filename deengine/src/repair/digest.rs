@@ -2,7 +2,7 @@
 //! Digests: if 64 blocks of two SSDs are the same, no rows are listed. The layer is locked during the
 //! comparison, so no client's write comes in between.
 
-use super::state::{Name, Walk, Window};
+use super::state::{Walk, Window};
 use crate::controller::Ssd;
 use crate::permission::fleet::Place;
 use gnstor_proto::pull::LEAF;
@@ -41,7 +41,6 @@ impl Ssd {
     /// Takes the digests of a window. `None`: the data is no answer to the question.
     pub(super) fn compare_digests(
         &mut self,
-        name: Name,
         walk: &Walk,
         window: &mut Window,
         leaves: u32,
@@ -54,10 +53,10 @@ impl Ssd {
             return None;
         }
         (window.is_digested, window.to_list) = (true, VecDeque::new());
-        let Some(decided) = self.blocks_decided_by_peer(name, walk, window) else { return Some(()) };
+        let Some(decided) = self.blocks_decided_by_peer(walk, window) else { return Some(()) };
         let count = usize::try_from(blocks).ok()?;
         for (at, (leaf, theirs)) in (0u32..).zip(leaves_of(first, count, &decided).zip(theirs)) {
-            if self.has_digest(name, walk, window, leaf, theirs) {
+            if self.has_digest(walk, window, leaf, theirs) {
                 continue;
             }
             let from = first + at * LEAF;
@@ -72,9 +71,9 @@ impl Ssd {
 
     /// The blocks of a window where its SSD decides and this SSD has a place. `None`: the volume is gone, or
     /// has a writer.
-    fn blocks_decided_by_peer(&self, name: Name, walk: &Walk, window: &Window) -> Option<Vec<u32>> {
+    fn blocks_decided_by_peer(&self, walk: &Walk, window: &Window) -> Option<Vec<u32>> {
         let &Window { vid, generation, first, blocks, peer, .. } = window;
-        let entry = self.entry_for(name, walk, vid).filter(|entry| entry.generation == generation)?;
+        let entry = self.entry_for(walk, vid).filter(|entry| entry.generation == generation)?;
         let fleet = self.table.fleet()?;
         let is_decided =
             |vba| fleet.source(entry, vba) == Some(peer) && fleet.place(entry, vba) != Place::Absent;
@@ -82,9 +81,9 @@ impl Ssd {
     }
 
     /// Whether these blocks have this digest. Then each is as the other's, and was compared.
-    fn has_digest(&self, name: Name, walk: &Walk, window: &Window, leaf: &[u32], theirs: u64) -> bool {
+    fn has_digest(&self, walk: &Walk, window: &Window, leaf: &[u32], theirs: u64) -> bool {
         let &Window { vid, generation, .. } = window;
-        let filling = self.entry_for(name, walk, vid).zip(self.table.fleet()).map(|(entry, fleet)| {
+        let filling = self.entry_for(walk, vid).zip(self.table.fleet()).map(|(entry, fleet)| {
             of_chunks(entry, leaf.iter().copied(), |vba| fleet.fills_block(entry, vba))
         });
         self.ftl().announce_rows(vid, leaf);

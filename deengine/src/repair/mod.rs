@@ -72,7 +72,7 @@ impl Ssd {
         match self.repair.walks.get_mut(&Name::Fill).filter(|_| self.repair.places == places) {
             Some(walk) => walk.restart_windows(None),
             None => {
-                self.repair.walks.insert(Name::Fill, Walk::from(Vid::MIN, 0));
+                self.repair.walks.insert(Name::Fill, Walk::from(Name::Fill, Vid::MIN, 0));
                 self.keep_current();
             }
         }
@@ -117,7 +117,7 @@ impl Ssd {
                 continue;
             }
             if let Some(mut walk) = self.repair.walks.remove(&name) {
-                next = next.min(self.walk_on(now, name, &mut walk));
+                next = next.min(self.walk_on(now, &mut walk));
                 self.repair.walks.insert(name, walk);
             }
         }

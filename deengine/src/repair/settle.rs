@@ -54,7 +54,7 @@ impl Ssd {
         }
         let (name, serial) = (Name::Settle(data.vid), volume.serial());
         if self.repair.walks.get(&name).is_none_or(|walk| walk.serial != serial) {
-            self.repair.walks.insert(name, Walk::from(data.vid, serial));
+            self.repair.walks.insert(name, Walk::from(name, data.vid, serial));
             // An answer to a fill from before the barrier may be older than what a TRIM has left since.
             if let Some(fill) = self.repair.walks.get_mut(&Name::Fill) {
                 fill.restart_windows(Some(data.vid));

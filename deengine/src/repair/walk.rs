@@ -30,9 +30,9 @@ impl Ssd {
     }
 
     /// The entry of a volume if its blocks are still to be compared.
-    pub(super) fn entry_for(&self, name: Name, walk: &Walk, vid: Vid) -> Option<&VolumeEntry> {
+    pub(super) fn entry_for(&self, walk: &Walk, vid: Vid) -> Option<&VolumeEntry> {
         let volume = self.table.volume(vid)?;
-        let is_meant = match name {
+        let is_meant = match walk.name {
             Name::Fill | Name::Scrub => true,
             Name::Settle(_) => volume.entry().unsettled && volume.serial() == walk.serial,
         };
@@ -40,19 +40,19 @@ impl Ssd {
     }
 
     /// Continues a walk. Returns the time of the next call.
-    pub(super) fn walk_on(&mut self, now: Time, name: Name, walk: &mut Walk) -> Time {
+    pub(super) fn walk_on(&mut self, now: Time, walk: &mut Walk) -> Time {
         walk.windows.retain(|window| !window.is_done());
         let mut looked = 0;
         while walk.windows.len() < WINDOWS && looked < RANGES {
             looked += 1;
             if let Some((vid, first)) = walk.again.pop() {
                 let walked = walk.walked;
-                self.open_windows(name, walk, vid, first);
+                self.open_windows(walk, vid, first);
                 walk.walked = walked;
                 continue;
             }
             let Some((vid, first)) = walk.next else { break };
-            walk.next = self.open_windows(name, walk, vid, first);
+            walk.next = self.open_windows(walk, vid, first);
         }
         let mut next = if looked == RANGES { now + TURN } else { Time::NEVER };
         for at in 0..walk.windows.len() {
@@ -61,14 +61,14 @@ impl Ssd {
             if window.ask.is_some() {
                 continue;
             }
-            if self.entry_for(name, walk, vid).is_none_or(|entry| entry.generation != generation) {
+            if self.entry_for(walk, vid).is_none_or(|entry| entry.generation != generation) {
                 // The volume is gone, or it has a writer again.
                 let window = &mut walk.windows[at];
                 (window.is_digested, window.to_list, window.pull) = (true, VecDeque::new(), VecDeque::new());
                 next = now;
                 continue;
             }
-            if walk.windows[at].retry_at <= now && !self.ask_window(now, name, &mut walk.windows[at]) {
+            if walk.windows[at].retry_at <= now && !self.ask_window(now, walk.name, &mut walk.windows[at]) {
                 walk.windows[at].retry_at = now + NO_ROOM;
             }
             if walk.windows[at].ask.is_none() {
@@ -93,7 +93,8 @@ impl Ssd {
     }
 
     /// Opens the windows of a range, one for each SSD to ask. Returns the position after the range.
-    fn open_windows(&self, name: Name, walk: &mut Walk, vid: Vid, first: u64) -> Option<(Vid, u64)> {
+    fn open_windows(&self, walk: &mut Walk, vid: Vid, first: u64) -> Option<(Vid, u64)> {
+        let name = walk.name;
         let (vid, first) = match name {
             Name::Settle(_) => (vid, first),
             Name::Fill | Name::Scrub => {
@@ -106,7 +107,7 @@ impl Ssd {
             Name::Settle(_) => None,
             Name::Fill | Name::Scrub => vid.get().checked_add(1).and_then(Vid::new).map(|vid| (vid, 0)),
         };
-        let Some(entry) = self.entry_for(name, walk, vid) else { return behind };
+        let Some(entry) = self.entry_for(walk, vid) else { return behind };
         let end = entry.capacity_blocks.min(first + u64::from(MOST_ROWS));
         let chunk = 1u64 << entry.chunk_shift;
         let (mut peers, mut at) = (BTreeSet::new(), first);

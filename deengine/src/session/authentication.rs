@@ -8,7 +8,7 @@
 //! ```
 //! An SSD without a manager key asks for no proof: every role is then as Connect makes it.
 
-use crate::commands::{CompletionPermit, Delivered};
+use crate::commands::{CompletionPermit, Delivered, Fetched};
 use crate::commands::{OK, Work};
 use crate::controller::Ssd;
 use crate::hosts::Role;
@@ -65,7 +65,9 @@ impl Ssd {
     pub(crate) fn begin_auth_send(&mut self, now: Time, permit: CompletionPermit, sqe: &Sqe) {
         let most = u32::try_from(MAX_MESSAGE).expect("a few hundred");
         match auth_bytes(sqe, most) {
-            Ok(bytes) => self.fetch(now, permit, sqe, bytes, |buffer| Work::Authenticate { buffer }),
+            Ok(bytes) => {
+                self.fetch(now, permit, sqe, Fetched { bytes, work: |buffer| Work::Authenticate { buffer } })
+            }
             Err(refused) => self.refuse(permit, 0, refused, now),
         }
     }
@@ -165,7 +167,7 @@ impl Ssd {
             return self.refuse(permit, 0, Refusal::SequenceError.into(), now);
         };
         match answer.take_if(|answer| answer.len() <= bytes as usize) {
-            Some(answer) => self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0), &answer),
+            Some(answer) => self.deliver(now, permit, sqe, Delivered::at_once(now, bytes, 0, &answer)),
             None => self.refuse(permit, 0, Refusal::SequenceError.into(), now),
         }
     }

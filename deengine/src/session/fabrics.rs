@@ -118,14 +118,10 @@ impl Ssd {
         &mut self,
         now: Time,
         permit: CompletionPermit,
-        failure: Option<Refused>,
         fields: &ConnectFields,
-        data: &[u8],
+        data: Result<&[u8], Refused>,
     ) {
-        let judged = match failure {
-            Some(refused) => Err(refused),
-            None => self.judge_connect(now, permit.queue(), fields, data),
-        };
+        let judged = data.and_then(|data| self.judge_connect(now, permit.queue(), fields, data));
         let class = match judged {
             Ok((Role::Io(cntlid, _), _)) => {
                 self.hosts.host(cntlid).map_or(Class::Low, |host| host.class_of(fields.cattr))

@@ -10,14 +10,19 @@ use gnstor_base::controller::AskId;
 use gnstor_base::time::Time;
 use gnstor_fleet::repair::{Held, scrubs_beside_writers};
 use gnstor_ftl::{NewBlock, Target};
-use gnstor_proto::nvme::Cqe;
 use gnstor_proto::placement::Rows;
 use gnstor_proto::pull::{Kind, MOST_BLOCKS, PeerRead, Row, Wanted};
-use gnstor_proto::status::Status;
 
 /// Largest number of tries. A write may be on its way to a copy whose stamp differs, so the scrub compares
 /// again.
 const MOST_TRIES: u32 = 50;
+
+/// The copy of another SSD, which may be good.
+struct Good<'a> {
+    peer: u16,
+    row: &'a Row,
+    page: Option<&'a Page>,
+}
 
 /// Result for a wrong copy.
 enum Heal {
@@ -64,8 +69,7 @@ impl Ssd {
         now: Time,
         ask: AskId,
         read: &PeerRead,
-        answer: Option<&Cqe>,
-        data: &[u8],
+        answer: Option<&PeerAnswer<'_>>,
     ) {
         let Some(mut range) =
             self.repair.scrub.range.take_if(|range| range.ask.is_some_and(|it| it.0 == ask))
@@ -73,10 +77,11 @@ impl Ssd {
             return;
         };
         let peer = range.ask.take().map_or(0, |(_, peer)| peer);
-        let rows = answer.filter(|cqe| Status(cqe.status_word()).is_success()).map(|cqe| cqe.dw0.get());
-        let taken = rows.and_then(|rows| match read.wanted {
-            Wanted::Rows(_) | Wanted::Digests(_) => self.compare_scrubbed(&mut range, peer, rows, data),
-            Wanted::Blocks(_) => self.heal_from(now, &mut range, peer, &PeerAnswer { read, rows, data }),
+        let taken = answer.and_then(|answer| match read.wanted {
+            Wanted::Rows(_) | Wanted::Digests(_) => {
+                self.compare_scrubbed(&mut range, peer, answer.rows, answer.data)
+            }
+            Wanted::Blocks(_) => self.heal_from(now, &mut range, peer, answer),
         });
         self.repair.scrub.log.waits_for = taken.is_none().then_some(peer);
         if taken.is_none() {
@@ -96,7 +101,7 @@ impl Ssd {
         for (row, page) in answer.rows_with_blocks()? {
             let Some(at) = range.wrong.iter().position(|wrong| wrong.vba == row.block) else { continue };
             let Some(mut wrong) = range.wrong.remove(at) else { continue };
-            match self.heal(now, range, peer, &wrong, (&row, page)) {
+            match self.heal(now, range, &wrong, &Good { peer, row: &row, page }) {
                 Heal::Done => range.healed += 1,
                 Heal::NotFrom => {
                     wrong.peers.pop_front();
@@ -120,14 +125,8 @@ impl Ssd {
     }
 
     /// Replaces this SSD's copy by the other SSD's, if the rule says so.
-    fn heal(
-        &mut self,
-        now: Time,
-        range: &Range,
-        peer: u16,
-        wrong: &Wrong,
-        (row, page): (&Row, Option<&Page>),
-    ) -> Heal {
+    fn heal(&mut self, now: Time, range: &Range, wrong: &Wrong, good: &Good<'_>) -> Heal {
+        let &Good { peer, row, page } = good;
         let (vid, generation, vba) = (range.vid, range.generation, wrong.vba);
         let peer_is_good = !matches!(row.kind, Kind::Unreadable { .. });
         let entry = self.scrubbed(vid).zip(self.table.fleet());

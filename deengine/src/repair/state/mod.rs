@@ -66,6 +66,7 @@ impl Window {
 /// One walk over the blocks of all volumes, or of one.
 #[derive(Debug)]
 pub(in crate::repair) struct Walk {
+    pub(in crate::repair) name: Name,
     /// Volume and block to go on with; `None`: all have their windows.
     pub(in crate::repair) next: Option<(Vid, u64)>,
     pub(in crate::repair) windows: Vec<Window>,
@@ -84,10 +85,10 @@ pub(in crate::repair) struct Walk {
 }
 
 impl Walk {
-    pub(in crate::repair) fn from(vid: Vid, serial: u64) -> Self {
+    pub(in crate::repair) fn from(name: Name, vid: Vid, serial: u64) -> Self {
         let (windows, again, next) = (Vec::new(), Vec::new(), Some((vid, 0)));
         let (walked, pulled, unreadable, last, is_durable) = (0, 0, 0, 0, false);
-        Self { next, windows, again, walked, pulled, unreadable, last, is_durable, serial }
+        Self { name, next, windows, again, walked, pulled, unreadable, last, is_durable, serial }
     }
 
     pub(in crate::repair) fn is_over(&self) -> bool {
