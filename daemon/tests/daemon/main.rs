@@ -27,3 +27,4 @@ mod settle;
 mod shrink;
 mod trust;
 mod voter;
+mod witness;
