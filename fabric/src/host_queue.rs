@@ -6,7 +6,7 @@ mod authentication;
 mod pair;
 
 use crate::admin::{AdminChannel, AdminQueue, Capsule, ChannelError, Data, Payload};
-use crate::runtime::look_until;
+use crate::wait::look_until;
 use authentication::Session;
 use gnstor_proto::fabrics::{self, ConnectData, ConnectFields, Host, PropertyFields, fctype, property};
 use gnstor_proto::nvme::{self, Cqe, IdentifyController, Sqe};

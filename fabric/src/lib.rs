@@ -39,3 +39,4 @@ pub mod mlx5;
 pub mod runtime;
 pub mod tcp;
 pub mod transport;
+mod wait;

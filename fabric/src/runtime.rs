@@ -3,7 +3,6 @@
 
 mod clock;
 mod pace;
-mod wait;
 
 use crate::transport::{RcTransport, Waker};
 pub use clock::BootClock;
@@ -14,7 +13,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 use std::time::Duration;
-pub(crate) use wait::look_until;
 
 type Job = Box<dyn FnOnce(&mut RcTransport, Time) + Send>;
 

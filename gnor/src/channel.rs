@@ -10,7 +10,6 @@ use crate::error::NodeError;
 use crate::growth::Growth;
 use crate::layout::{Layout, Owner};
 use crate::node::{Connection, IoQueue, Node};
-use crate::session::Session;
 use gnstor_fabric::device::{DeviceError, DeviceMem};
 use gnstor_fabric::hca::abi::{ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE};
 use gnstor_fabric::hca::agent::{AgentHca, DeviceCq, DeviceMr, DeviceQp};
@@ -122,15 +121,13 @@ fn create_cq(hca: &AgentHca, layout: &Layout, memory: &DeviceMem) -> Result<u32,
 }
 
 impl Channel {
-    /// Sets a channel up and connects it to every SSD of the session that is up. Its pool may grow up to
+    /// A channel to SSDs behind these ports, whose queue pairs are not connected. Its pool may grow up to
     /// `pool_bytes`.
-    ///
-    /// # Errors
-    /// [`NodeError`] of the first SSD, where none can be connected.
-    pub fn open(node: &Arc<Node>, session: &Session, pool_bytes: usize) -> Result<Self, NodeError> {
-        #[expect(clippy::disallowed_methods, reason = "said in a log")]
-        let begun = std::time::Instant::now();
-        let ports = session.ports();
+    pub(crate) fn unconnected(
+        node: &Arc<Node>,
+        ports: Vec<Port>,
+        pool_bytes: usize,
+    ) -> Result<Self, NodeError> {
         let ssds = ports.len();
         if ssds > abi::MAX_SSDS {
             return Err(NodeError::TooManySsds { ssds, max: abi::MAX_SSDS });
@@ -166,12 +163,14 @@ impl Channel {
         let pool_bytes = u64::from(channel.pool.most()) * u64::from(abi::POOL_BLOCK);
         let pool_key = channel.register_own(channel.pool.address(), pool_bytes, own | data)?;
         channel.write_structures(made, queue_key, pool_key)?;
-        channel.connect(session)?;
-        if most > abi::POOL_BLOCKS {
-            node.watch(&channel.pool);
-        }
-        tracing::debug!("a channel to {ssds} SSDs is open after {:?}", begun.elapsed());
         Ok(channel)
+    }
+
+    /// From here on the pool grows, if it may.
+    pub(crate) fn let_pool_grow(&self) {
+        if self.pool.most() > abi::POOL_BLOCKS {
+            self.node.watch(&self.pool);
+        }
     }
 
     fn register_own(&self, base: u64, bytes: u64, access: u32) -> Result<u32, NodeError> {

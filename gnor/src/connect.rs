@@ -7,17 +7,17 @@
 //! ```
 
 use crate::abi::{self, ChannelAbi, ConnectArgs, QueuePair};
-use crate::channel::Life;
-use crate::channel::{Channel, QID};
+use crate::channel::{Channel, Life, QID};
 use crate::error::NodeError;
 use crate::layout::nvme_queue_entries;
-use crate::node::{Connection, Turn};
+use crate::node::{Connection, Node, Turn};
 use crate::session::Session;
 use gnstor_fabric::device::Kernel;
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};
 use gnstor_proto::fabrics::{CNTLID_ANY, CONNECT_DATA_BYTES, CmRequest};
 use std::ffi::c_void;
 use std::mem::{offset_of, size_of};
+use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -53,8 +53,23 @@ fn connect_kernel() -> ClientKernel {
 }
 
 impl Channel {
+    /// Sets a channel up and connects it to every SSD of the session that is up. Its pool may grow up to
+    /// `pool_bytes`.
+    ///
+    /// # Errors
+    /// [`NodeError`] of the first SSD, where none can be connected.
+    pub fn open(node: &Arc<Node>, session: &Session, pool_bytes: usize) -> Result<Self, NodeError> {
+        #[expect(clippy::disallowed_methods, reason = "said in a log")]
+        let begun = std::time::Instant::now();
+        let channel = Self::unconnected(node, session.ports(), pool_bytes)?;
+        channel.connect(session)?;
+        channel.let_pool_grow();
+        tracing::debug!("a channel to {} SSDs is open after {:?}", channel.ssds(), begun.elapsed());
+        Ok(channel)
+    }
+
     /// Connects the queue pairs of a new channel.
-    pub(crate) fn connect(&self, session: &Session) -> Result<(), NodeError> {
+    fn connect(&self, session: &Session) -> Result<(), NodeError> {
         let turn = self.node.turn();
         let failed = self.connect_some(&turn, session, CONNECT_DEADLINE)?;
         let none_is_up = (0..self.ssds()).all(|ssd| !session.is_up(ssd));

@@ -13,8 +13,9 @@
 //! anew (gnor/src/anew.rs). The kernel's requests wait for that, for a fleet map that leaves the SSD out, or
 //! until their deadline.
 
-use crate::client::{Client, Fabric};
+use crate::client::Client;
 use crate::error::Error;
+use crate::ssds::Fabric;
 use crate::transfer::{Again, Transfers};
 use gnstor_gnor::session::{ADMIN_DEADLINE, Wait};
 use std::time::{Duration, Instant};

@@ -7,6 +7,7 @@ use crate::link::{ArrayConnector, LinkOptions};
 use crate::manager::{CreateOptions, Manager, VolumeInfo};
 use crate::maps::Maps;
 use crate::rpc::Rpc;
+use crate::ssds::{Fabric, SsdInfo};
 use crate::transfer::Transfers;
 use gnstor_fabric::device::DeviceMem;
 use gnstor_gnor::channel::{Channel, ChannelStats};
@@ -18,16 +19,6 @@ use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-/// How a client reaches the SSDs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Fabric {
-    /// Over TCP, at the addresses that the daemon gives.
-    #[default]
-    Daemon,
-    /// The array runs on this process's engine: SSD n is its target n.
-    InProcess,
-}
 
 /// Options of a connection.
 #[derive(Clone, Debug)]
@@ -72,25 +63,6 @@ pub enum Rights {
     Read,
     /// Read, and write under a lease. Only one client has it at a time.
     Write,
-}
-
-/// An SSD of the array.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "named and documented in gnstor.proto")]
-pub struct SsdInfo {
-    pub index: u32,
-    pub subnqn: String,
-    pub transport: String,
-    pub address: String,
-    pub capacity_bytes: u64,
-    pub model: String,
-}
-
-impl From<grpc::Ssd> for SsdInfo {
-    fn from(ssd: grpc::Ssd) -> Self {
-        let grpc::Ssd { index, subnqn, transport, address, capacity_bytes, model, .. } = ssd;
-        Self { index, subnqn, transport, address, capacity_bytes, model }
-    }
 }
 
 /// Device memory that was registered for I/O.

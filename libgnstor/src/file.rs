@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An open volume: host reads and writes, user kernels, and the lease that is renewed behind them.
 
-use crate::client::{Client, Fabric, Rights, vid_of};
+use crate::client::{Client, Rights, vid_of};
 use crate::error::Error;
 use crate::io_failure::IoFailure;
 use crate::lease::Lease;
 use crate::manager::VolumeInfo;
+use crate::ssds::Fabric;
 use crate::transfer::{FileAbi, STAGING_BYTES, Target, Work, transfer};
 use gnstor_fabric::device::DeviceMem;
 use gnstor_fabric::hca::agent::{ClientKernel, Shape};

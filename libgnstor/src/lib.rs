@@ -24,13 +24,14 @@ mod link;
 mod manager;
 mod maps;
 mod rpc;
+mod ssds;
 mod transfer;
 
 #[cfg(test)]
 #[path = "../../proto/testing/deadline.rs"]
 mod deadline;
 
-pub use client::{Client, ConnectOptions, DeviceBuffer, Fabric, Rights, SsdInfo};
+pub use client::{Client, ConnectOptions, DeviceBuffer, Rights};
 pub use credentials::{Credentials, Proof, SignedChannel};
 pub use error::Error;
 pub use file::{DeviceFile, File};
@@ -46,6 +47,7 @@ pub use gnstor_proto::labels;
 pub use io_failure::IoFailure;
 pub use link::{TCP, TLS, connect_to_ssd};
 pub use manager::{CreateOptions, Manager, Right, VolumeInfo};
+pub use ssds::{Fabric, SsdInfo};
 
 /// gRPC code in [`Error::Daemon`] for a volume that does not exist.
 pub const NOT_FOUND: tonic::Code = tonic::Code::NotFound;

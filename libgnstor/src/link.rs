@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TCP links to the SSDs of an array: one for each address, with TLS if the daemon says so.
 
-use crate::client::{Fabric, SsdInfo};
 use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::ssds::{Fabric, SsdInfo};
 use gnstor_fabric::runtime::{TransportError, TransportHandle};
 use gnstor_fabric::tcp::Wire;
 use gnstor_fabric::transport::Port;

@@ -119,6 +119,16 @@ impl<'a> Cell<'a> {
     }
 }
 
+/// Both copies of a cell, as the store has them.
+#[derive(Clone, Copy)]
+pub(crate) struct Copies<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) place: u32,
+    /// The tag that cells must have; `None`: any.
+    pub(crate) tag: Option<u64>,
+    pub(crate) bytes: [&'a [u8]; 2],
+}
+
 impl Twin {
     fn at(&self, copy: usize, place: u32) -> u64 {
         debug_assert!(place < self.count);
@@ -140,13 +150,11 @@ impl Twin {
     pub(crate) fn reconcile<'a>(
         &self,
         store: &dyn Store,
-        kind: Kind,
-        place: u32,
-        tag: Option<u64>,
-        copies: [&'a [u8]; 2],
+        read: Copies<'a>,
         notes: &mut Notes,
     ) -> Result<Option<Cell<'a>>, DurableError> {
-        let read = copies.map(|bytes| match Cell::decode(bytes, kind, place) {
+        let Copies { kind, place, tag, bytes } = read;
+        let read = bytes.map(|bytes| match Cell::decode(bytes, kind, place) {
             Ok(cell) if tag.is_some_and(|tag| tag != cell.tag) => {
                 Err(Refused::new(WHAT, "of an earlier format"))
             }

@@ -8,64 +8,23 @@
 //! A step takes effect on the contents when its cell is durable in both copies. The next step begins then.
 
 use self::content::check_room;
-use crate::cell::{Cell, CellWrite, Kind};
+use crate::cell::Kind;
 use crate::contents::{entry_content, held_content, tombstone_content};
-use crate::durable::UpdateNumber;
 use crate::error::{DurableError, Patience, end_sync, start_sync};
-use crate::metadata::{
-    Grant, HeldMap, MetadataStore, PLACES_AT_ONCE, SsdIdentity, Tombstone, entry_generation,
-};
-use gnstor_flash::SyncTicket;
+use crate::metadata::{Grant, HeldMap, SsdIdentity, Tombstone, entry_generation};
+use crate::metadata_store::MetadataStore;
+use crate::steps::{Changes, Stage, Step};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::REQUEST_IDS;
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::task::Poll;
 
 mod content;
 
+/// Bytes of places that get their cells together.
+const PLACES_AT_ONCE: u64 = if cfg!(test) { 8192 } else { 1 << 16 };
+
 const PREPARING: &str = "preparing places of the metadata store";
-
-/// A change that waits for its turn.
-#[derive(Clone, Debug)]
-enum Step {
-    /// Fields of the term's cell; `None` and `false` leave a field as it is.
-    Term { term: Option<u64>, filling: Option<u64>, leased: bool, identity: Option<SsdIdentity> },
-    /// The term that this SSD granted as a voter; in the term's cell.
-    Grant(Grant),
-    /// How often each SSD of the array has been opened; in the term's cell.
-    Openings(Vec<u64>),
-    /// Verifier of the manager key, by which the SSD checks that a host knows it. It is in the term's cell.
-    KeyVerifier([u8; 32]),
-    /// The fleet map.
-    Map(Vec<u8>),
-    /// The map that the SSD holds as a voter.
-    Hold(HeldMap),
-    /// The entry of a volume.
-    Entry { vid: Vid, bytes: Vec<u8> },
-    /// The end of a generation.
-    Bury { vid: Vid, tombstone: Tombstone },
-    /// Clears the place of an entry whose end is durable.
-    Clear { place: u32 },
-}
-
-/// Progress of the first step.
-#[derive(Debug)]
-enum Stage {
-    /// Its cell is being written.
-    Writing { place: u32, write: CellWrite },
-    /// Empty cells of new places are on their way.
-    Preparing { kind: Kind, places: Range<u32>, ticket: Option<SyncTicket> },
-    /// The header is to count the new places.
-    Counting { kind: Kind, places: Range<u32>, number: UpdateNumber },
-}
-
-/// Steps that are not done. The first one is in progress if there is a stage.
-#[derive(Debug, Default)]
-pub(crate) struct Changes {
-    steps: VecDeque<Step>,
-    stage: Option<Stage>,
-}
 
 impl MetadataStore {
     /// Starts to add or replace the entry of a volume, as [`Self::put_entry`].
@@ -263,20 +222,6 @@ impl MetadataStore {
             None => self.prepare(kind)?,
         });
         Ok(())
-    }
-
-    /// Starts the write of a cell's first copy.
-    pub(crate) fn start_cell(
-        &mut self,
-        kind: Kind,
-        place: u32,
-        content: &[u8],
-    ) -> Result<CellWrite, DurableError> {
-        let twin = *self.twin(kind);
-        // Also after a failed write: two copies of a cell never have the same version and different contents.
-        self.version += 1;
-        let cell = Cell { tag: self.durable.tag(), version: self.version, content };
-        CellWrite::start(twin, self.durable.store(), kind, place, &cell)
     }
 
     /// Starts to fill the next places of a table with empty cells.

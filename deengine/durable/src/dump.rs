@@ -22,8 +22,6 @@ use crate::error::{DurableError, Refused};
 use crate::record::{Record, Seq, Transactions};
 use gnstor_flash::{Oob, Ppa};
 
-pub use crate::dump_writer::write;
-
 pub(crate) const HEAD_MAGIC: u32 = u32::from_le_bytes(*b"GNVD");
 pub(crate) const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"GNVG");
 pub(crate) const COMMIT_MAGIC: u32 = u32::from_le_bytes(*b"GNVF");

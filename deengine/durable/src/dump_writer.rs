@@ -9,23 +9,6 @@ use crate::journal::Journal;
 use crate::record::{Bounds, Seq, Transactions, transaction_head};
 use gnstor_flash::{KeptOwner, Oob};
 
-/// Writes a dump and returns its bytes. [`DumpWriter`] does the same, but its caller reads the data of all
-/// pages into one buffer.
-///
-/// # Errors
-/// As [`DumpWriter`].
-pub fn write<'a>(
-    durable: &Durable,
-    journal: &Journal,
-    pages: impl IntoIterator<Item = DumpPage<'a>>,
-) -> Result<u64, DurableError> {
-    let mut writer = DumpWriter::begin(durable, journal)?;
-    for page in pages {
-        writer.page(page)?;
-    }
-    writer.finish()
-}
-
 /// The state that a dump saves.
 struct DumpOf<'a> {
     boot: u32,

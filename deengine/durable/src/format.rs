@@ -4,13 +4,14 @@
 use crate::bytes::{CHUNK, PAGE_U64, index};
 use crate::cell::{Cell, Kind};
 use crate::checkpoint::Checkpoint;
-use crate::durable::{Current, Durable, Opened, State, check_room, is_blank, read_header};
+use crate::durable::{Current, Durable};
 use crate::error::{DurableError, read, sync, write};
 use crate::header::{Header, Mode, Slot};
 use crate::journal::Position;
 use crate::layout::{Layout, Sizes};
 use crate::meta::Meta;
-use crate::metadata::MetadataStore;
+use crate::metadata_store::MetadataStore;
+use crate::open::{Opened, State, check_room, is_blank, read_header};
 use gnstor_flash::Store;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

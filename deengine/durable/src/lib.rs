@@ -23,12 +23,14 @@
 //! Layout of the store: [`layout`]. Formats: [`header`], [`cell`], [`metadata`], [`page`], [`record`],
 //! [`checkpoint`], [`meta`], [`dump`].
 
+mod boots;
 mod bytes;
 pub mod cell;
 mod changes;
 pub mod checkpoint;
 mod checkpoint_head;
 mod contents;
+mod counting;
 pub mod dump;
 mod dump_writer;
 mod durable;
@@ -39,13 +41,17 @@ mod journal;
 pub mod layout;
 pub mod meta;
 pub mod metadata;
+mod metadata_store;
+mod open;
 mod open_metadata;
 pub mod page;
 mod read_dump;
 pub mod record;
 mod replay;
 mod restored;
+mod setters;
 pub mod smart_counters;
+mod steps;
 mod tail;
 mod term_cell;
 
@@ -56,13 +62,15 @@ pub use bytes::COUNTER_MAX;
 pub use checkpoint::{Checkpoint, Finishing};
 pub use dump::{Dump, DumpPage, DumpState};
 pub use dump_writer::DumpWriter;
-pub use durable::{Durable, Opened, State};
+pub use durable::Durable;
 pub use error::{DurableError, Refused, Unusable};
 pub use header::Header;
 pub use journal::{Journal, JournalSyncs};
 pub use layout::Sizes;
 pub use meta::{AppliedStamp, HistoryMeta, Meta, SuperblockMeta, SuperblockState};
-pub use metadata::{Grant, HeldMap, Metadata, MetadataStore, SsdIdentity, Tombstone};
+pub use metadata::{Grant, HeldMap, Metadata, SsdIdentity, Tombstone};
+pub use metadata_store::MetadataStore;
+pub use open::{Opened, State};
 pub use open_metadata::EntryCell;
 pub use read_dump::DumpIdentity;
 pub use record::{Bounds, MAX_TRANSACTION_BYTES, Record, Seq};

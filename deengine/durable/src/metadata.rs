@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The metadata store: records that are durable before their command completes (protocol rules 3, 10 and 12).
+//! What the metadata store holds: records that are durable before their command completes (protocol rules
+//! 3, 10 and 12).
 //!
 //! Every record is a cell in two copies ([`crate::cell`]), so that a cut leaves the old or the new one. A
 //! burial writes one cell: the tombstone. The entry that it buries is dead from then on, because its
@@ -25,18 +26,10 @@
 //!   counters  [`crate::SmartCounters`]
 //! ```
 
-use crate::cell::{CellWrite, Kind};
-use crate::changes::Changes;
-use crate::durable::Durable;
-use crate::error::{DurableError, Patience};
-use crate::layout::Twin;
 use crate::smart_counters::SmartCounters;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::REQUEST_IDS;
 use std::collections::BTreeMap;
-
-/// Bytes of places that get their cells together.
-pub(crate) const PLACES_AT_ONCE: u64 = if cfg!(test) { 8192 } else { 1 << 16 };
 
 pub(crate) const ENTRY_HEAD: usize = 16;
 pub(crate) const HELD_HEAD: usize = 8;
@@ -113,179 +106,6 @@ pub struct Metadata {
     pub held: Option<HeldMap>,
     /// SMART counters of the SSD.
     pub smart_counters: SmartCounters,
-}
-
-/// The metadata store of an SSD. A call whose name does not begin with `start` returns when its change is
-/// durable in both copies. Changes that were started end in order ([`MetadataStore::poll`]).
-///
-/// After an error the next open may or may not find the change. The contents in memory do not have it.
-#[derive(Debug)]
-pub struct MetadataStore {
-    pub(crate) durable: Durable,
-    pub(crate) contents: Metadata,
-    pub(crate) entries: Places,
-    pub(crate) tombstones: Places,
-    /// Version of the last cell written.
-    pub(crate) version: u64,
-    pub(crate) damaged: Vec<String>,
-    pub(crate) lost: Vec<Kind>,
-    /// SMART counters on their way to the store.
-    pub(crate) counting: Option<CellWrite>,
-    /// Other changes in progress.
-    pub(crate) changes: Changes,
-}
-
-/// Assigns the places of a table to volumes.
-#[derive(Debug, Default)]
-pub(crate) struct Places {
-    pub(crate) of: BTreeMap<Vid, u32>,
-    pub(crate) free: Vec<u32>,
-}
-
-impl Places {
-    /// The volume's place, or a free one.
-    pub(crate) fn find(&self, vid: Vid) -> Option<u32> {
-        self.of.get(&vid).or(self.free.last()).copied()
-    }
-
-    pub(crate) fn take(&mut self, vid: Vid, place: u32) {
-        if self.of.insert(vid, place).is_none() {
-            self.free.pop();
-        }
-    }
-}
-
-impl MetadataStore {
-    /// Whether there is room for this volume's entry and, once the volume ends, for its tombstone.
-    pub fn has_room(&self, vid: Vid) -> bool {
-        let Metadata { entries, tombstones, .. } = &self.contents;
-        let layout = self.durable.layout();
-        let beside = entries.keys().filter(|other| **other != vid && !tombstones.contains_key(other)).count();
-        let own = usize::from(!tombstones.contains_key(&vid));
-        let is_there = entries.contains_key(&vid);
-        (is_there || entries.len() < layout.entries.count as usize)
-            && tombstones.len() + beside + own <= layout.tombstones.count as usize
-    }
-
-    /// Adds or replaces the entry of a volume. `bytes` is an encoded permission entry.
-    ///
-    /// # Errors
-    /// Where the bytes are no entry of `vid`, its generation has been buried, no place is left, or the store
-    /// fails.
-    pub fn put_entry(&mut self, vid: Vid, bytes: &[u8]) -> Result<(), DurableError> {
-        self.start_entry(vid, bytes);
-        self.finish()
-    }
-
-    /// Ends a generation of a volume id: removes the entry and writes the tombstone, both or neither. It
-    /// keeps the first eight request ids. A generation below that of the present tombstone is buried already.
-    /// The same generation replaces the ids.
-    ///
-    /// # Errors
-    /// If no place is left or the store fails.
-    pub fn bury(&mut self, vid: Vid, tombstone: Tombstone) -> Result<(), DurableError> {
-        self.start_bury(vid, tombstone);
-        self.finish()
-    }
-
-    /// Sets the daemon's term.
-    ///
-    /// # Errors
-    /// Where the store fails.
-    pub fn set_term(&mut self, term: u64) -> Result<(), DurableError> {
-        self.start_term(term);
-        self.finish()
-    }
-
-    /// Acknowledged writes were lost when the map had this epoch.
-    ///
-    /// # Errors
-    /// Where the store fails.
-    pub fn set_filling(&mut self, epoch: u64) -> Result<(), DurableError> {
-        self.start_filling(epoch);
-        self.finish()
-    }
-
-    /// Sets which SSD this is. With `lossy_at` it also notes that acknowledged writes were lost when the map
-    /// had this epoch. Both become durable, or neither does.
-    ///
-    /// # Errors
-    /// Where the store fails.
-    pub fn set_identity(&mut self, identity: SsdIdentity, lossy_at: Option<u64>) -> Result<(), DurableError> {
-        self.start_identity(identity, lossy_at);
-        self.finish()
-    }
-
-    /// Sets how often each SSD of the array has been opened.
-    ///
-    /// # Errors
-    /// Where there are more than 64 of them, or the store fails.
-    pub fn set_openings(&mut self, openings: &[u64]) -> Result<(), DurableError> {
-        self.start_openings(openings);
-        self.finish()
-    }
-
-    /// Sets the verifier of the manager key, by which the SSD checks that a host knows it.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub fn set_key_verifier(&mut self, verifier: [u8; 32]) -> Result<(), DurableError> {
-        self.start_key_verifier(verifier);
-        self.finish()
-    }
-
-    /// Sets the fleet map.
-    ///
-    /// # Errors
-    /// Where it is longer than the place for it, or the store fails.
-    pub fn set_map(&mut self, bytes: &[u8]) -> Result<(), DurableError> {
-        self.start_map(bytes);
-        self.finish()
-    }
-
-    /// Contents of the metadata store.
-    pub fn contents(&self) -> &Metadata {
-        &self.contents
-    }
-
-    /// Copies of the metadata store or the header that were refused at open, with reasons. A single bad copy
-    /// was repaired. A write that a power cut interrupts leaves one, too.
-    pub fn damaged(&self) -> &[String] {
-        &self.damaged
-    }
-
-    /// Kinds of the places of which no copy was whole: durable records are lost.
-    pub fn lost(&self) -> &[Kind] {
-        &self.lost
-    }
-
-    pub(crate) fn write(&mut self, kind: Kind, place: u32, content: &[u8]) -> Result<(), DurableError> {
-        let mut write = self.start_cell(kind, place, content)?;
-        while write.advance(self.durable.store(), Patience::Blocks)?.is_pending() {}
-        Ok(())
-    }
-
-    pub(crate) fn table(&mut self, kind: Kind) -> &mut Places {
-        if kind == Kind::Tombstone { &mut self.tombstones } else { &mut self.entries }
-    }
-
-    /// Whether it has room for a map that is held: a store of an earlier version has none.
-    pub fn can_hold(&self) -> bool {
-        self.durable.layout().held.is_some()
-    }
-
-    pub(crate) fn twin(&self, kind: Kind) -> &Twin {
-        let layout = self.durable.layout();
-        match kind {
-            Kind::Held => layout.held.as_ref().expect("`begin` has looked for the room"),
-            Kind::Header => unreachable!("the header is written by Durable"),
-            Kind::Term => &layout.term,
-            Kind::Map => &layout.map,
-            Kind::Entry => &layout.entries,
-            Kind::Tombstone => &layout.tombstones,
-            Kind::SmartCounters => &layout.smart_counters,
-        }
-    }
 }
 
 /// The generation in the bytes of a permission entry that has been checked.

@@ -3,16 +3,16 @@
 //! faults.
 
 use crate::bytes::{CHUNK, Fields, index, u64_at};
-use crate::cell::{Cell, Kind, Notes};
-use crate::changes::Changes;
+use crate::cell::{Cell, Copies, Kind, Notes};
 use crate::durable::Durable;
 use crate::error::{DurableError, Refused, read};
 use crate::layout::Twin;
 use crate::metadata::{
-    ENTRY_HEAD, HELD_HEAD, HeldMap, Metadata, MetadataStore, Places, TOMBSTONE_BYTES, Tombstone,
-    entry_generation,
+    ENTRY_HEAD, HELD_HEAD, HeldMap, Metadata, TOMBSTONE_BYTES, Tombstone, entry_generation,
 };
+use crate::metadata_store::{MetadataStore, Places};
 use crate::smart_counters::SmartCounters;
+use crate::steps::Changes;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{REQUEST_IDS, VolumeEntry};
 use std::collections::BTreeMap;
@@ -102,7 +102,8 @@ fn for_each(
         let pitch = index(twin.pitch);
         for (nth, (a, b)) in a[..bytes].chunks_exact(pitch).zip(b[..bytes].chunks_exact(pitch)).enumerate() {
             let place = u32::try_from(first + nth as u64).expect("below the count");
-            let cell = twin.reconcile(durable.store(), kind, place, Some(durable.tag()), [a, b], notes)?;
+            let read = Copies { kind, place, tag: Some(durable.tag()), bytes: [a, b] };
+            let cell = twin.reconcile(durable.store(), read, notes)?;
             version = cell.map_or(version, |cell| version.max(cell.version));
             f(place, cell, notes);
         }

@@ -82,6 +82,42 @@ impl Ring<'_> {
     }
 }
 
+/// What the next page of the journal must be.
+struct Next<'a> {
+    durable: &'a Durable,
+    header: &'a Header,
+    done: &'a Replayed,
+    /// The last transaction of the pages read, which may still be before the checkpoint's.
+    read_to: Option<Seq>,
+}
+
+impl Next<'_> {
+    /// Decodes the page if it is the next one. Otherwise returns the reason why not.
+    fn decode(self, bytes: &[u8], bounds: &Bounds, out: &mut Transactions) -> Result<PageHead, String> {
+        let Self { durable, header, done, read_to } = self;
+        let peek = PageHead::peek(bytes).map_err(|refused| refused.to_string())?;
+        if peek.tag != durable.tag() {
+            return Err("it is of an earlier format".into());
+        }
+        if peek.page != done.page {
+            return Err(format!("page {} stands there", peek.page));
+        }
+        let head = decode_page(bytes, bounds, out).map_err(|refused| refused.to_string())?;
+        let least = if done.page >= header.journal_page { done.boot.max(header.boot) } else { done.boot };
+        if head.boot < least {
+            return Err(format!("boot {} wrote it, and boot {least} came after", head.boot));
+        }
+        if head.boot > header.boot {
+            return Err(format!("boot {} wrote it, which has not been yet", head.boot));
+        }
+        let follows = match read_to {
+            Some(last) => head.first == last + 1,
+            None => head.first <= done.last + 1,
+        };
+        if follows { Ok(head) } else { Err(format!("it starts with transaction {}", head.first)) }
+    }
+}
+
 impl Durable {
     /// Calls `f` with every transaction after `from`, which is the [`crate::Restored::seq`] of a checkpoint.
     /// Each page is checked completely before `f` gets a part of it.
@@ -109,14 +145,14 @@ impl Durable {
             page: slot.page,
             boot: slot.boot,
         };
-        // The last transaction of the pages read, which may still be before `from`.
         let mut read_to = None;
         let reason = loop {
             if done.page == end {
                 break "the ring has been read all round".into();
             }
             let bytes = ring.page(done.page, end)?;
-            let head = match self.next_page(bytes, &header, &done, read_to, &bounds, &mut transactions) {
+            let next = Next { durable: self, header: &header, done: &done, read_to };
+            let head = match next.decode(bytes, &bounds, &mut transactions) {
                 Ok(head) => head,
                 Err(reason) => break reason,
             };
@@ -135,38 +171,6 @@ impl Durable {
             None => End::Tail { reason: format!("page {}: {reason}", done.page) },
         };
         Ok(done)
-    }
-
-    /// Decodes the page if it is the next one. Otherwise returns the reason why not.
-    fn next_page(
-        &self,
-        bytes: &[u8],
-        header: &Header,
-        done: &Replayed,
-        read_to: Option<Seq>,
-        bounds: &Bounds,
-        out: &mut Transactions,
-    ) -> Result<PageHead, String> {
-        let peek = PageHead::peek(bytes).map_err(|refused| refused.to_string())?;
-        if peek.tag != self.tag() {
-            return Err("it is of an earlier format".into());
-        }
-        if peek.page != done.page {
-            return Err(format!("page {} stands there", peek.page));
-        }
-        let head = decode_page(bytes, bounds, out).map_err(|refused| refused.to_string())?;
-        let least = if done.page >= header.journal_page { done.boot.max(header.boot) } else { done.boot };
-        if head.boot < least {
-            return Err(format!("boot {} wrote it, and boot {least} came after", head.boot));
-        }
-        if head.boot > header.boot {
-            return Err(format!("boot {} wrote it, which has not been yet", head.boot));
-        }
-        let follows = match read_to {
-            Some(last) => head.first == last + 1,
-            None => head.first <= done.last + 1,
-        };
-        if follows { Ok(head) } else { Err(format!("it starts with transaction {}", head.first)) }
     }
 
     /// The evidence that the page at which the replay stopped had been durable.

@@ -16,11 +16,6 @@
 mod cut;
 mod data;
 mod program;
-mod types;
-
-pub use types::{
-    EraseFailed, Fetch, FlashConfig, Loaded, MediaConfig, PageState, ProgramFailed, Ticket, Unreadable,
-};
 
 use crate::fault::Faults;
 use crate::file::DataFile;
@@ -30,6 +25,7 @@ use crate::io::Engine;
 use crate::kept::{Kept, LeftBehind};
 use crate::power::Power;
 use crate::record::{Oob, RECORD_BYTES, Records, State};
+use crate::types::{FlashConfig, MediaConfig, PageState};
 use data::Loads;
 use gnstor_base::region::{HostRegion, LocalRef};
 use program::Open;

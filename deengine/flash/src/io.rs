@@ -6,9 +6,9 @@
 
 use crate::PAGE_BYTES;
 use crate::file::{DataFile, IoMode, is_full};
-use crate::flash::Ticket;
 use crate::frames::{Frame, Frames};
 use crate::geometry::{Ppa, Unit};
+use crate::types::Ticket;
 use crate::uring::Uring;
 use std::collections::VecDeque;
 use std::io;

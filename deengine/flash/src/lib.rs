@@ -40,6 +40,7 @@ pub mod power;
 pub mod record;
 pub mod store;
 mod sys;
+mod types;
 mod uring;
 
 #[cfg(test)]
@@ -47,15 +48,16 @@ mod tests;
 
 pub use fault::{Chances, Faults};
 pub use file::{DataFile, DataFileError, FileStore, IoMode, NOTE_BYTES};
-pub use flash::{
-    EraseFailed, Fetch, Flash, FlashConfig, Loaded, MediaConfig, PageState, ProgramFailed, Ticket, Unreadable,
-};
+pub use flash::Flash;
 pub use frames::Frame;
 pub use geometry::{Block, Geometry, GeometryError, Ppa, Shape, Superblock, Unit};
 pub use kept::{Kept, KeptOwner, KeptTail, LeftBehind};
 pub use power::Power;
 pub use record::Oob;
 pub use store::{RamStore, Started, Store, SyncTicket};
+pub use types::{
+    EraseFailed, Fetch, FlashConfig, Loaded, MediaConfig, PageState, ProgramFailed, Ticket, Unreadable,
+};
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u32 = 4096;

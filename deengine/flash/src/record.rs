@@ -81,6 +81,16 @@ impl State {
             _ => Self::Broken,
         }
     }
+
+    /// The state after the unit of a page in this state is programmed.
+    #[inline]
+    fn programmed(self) -> Self {
+        match self {
+            Self::Buffered => Self::Programmed,
+            Self::Pad => Self::Padding,
+            other => other,
+        }
+    }
 }
 
 /// All records of an SSD.
@@ -168,9 +178,8 @@ impl Records {
         let mut words = Self::load(self.words(page));
         let state = match State::of(words[0]) {
             State::Erased => return words == [0; 5],
-            State::Buffered | State::Programmed => State::Programmed,
-            State::Pad | State::Padding => State::Padding,
             State::Broken => return false,
+            other => other.programmed(),
         };
         words[0] = words[0] & !STATE | state as u64;
         low(words[4]) == crc(page, &words)
@@ -193,17 +202,18 @@ impl Records {
         let second = u64::from(oob.generation) << 32 | u64::from(oob.sum);
         let last = u64::from(oob.stamp.lease_epoch) << 32;
         let words = [first, second, oob.stamp.sequence, oob.seq, last];
-        self.write(page, words, State::Programmed, State::Buffered, frame);
+        self.write(page, words, State::Buffered, frame);
     }
 
     /// Writes the record of a page without data.
     pub(crate) fn pad(&self, page: Ppa) {
-        self.write(page, [0; 5], State::Padding, State::Pad, NO_FRAME);
+        self.write(page, [0; 5], State::Pad, NO_FRAME);
     }
 
-    fn write(&self, page: Ppa, mut to: [u64; 5], at_last: State, now: State, frame: u32) {
+    /// The crc is that of the record after the unit is programmed.
+    fn write(&self, page: Ppa, mut to: [u64; 5], now: State, frame: u32) {
         let words = self.words(page);
-        to[0] |= at_last as u64;
+        to[0] |= now.programmed() as u64;
         to[4] |= u64::from(crc(page, &to));
         for at in 1..5 {
             words[at].store(to[at], Ordering::Relaxed);

@@ -1,81 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checkpoints: copied in small pieces beside the writes, or whole at the end of a restore.
 
+pub(crate) mod state;
+
 use crate::layer::{Ftl, Inner};
 use crate::space::State;
-use crate::stamp_history::HISTORY;
 use crate::types::CommitError;
 use gnstor_base::time::Time;
-use gnstor_durable::{
-    AppliedStamp, Checkpoint, DurableError, Finishing, Meta, Seq, SuperblockMeta, SuperblockState,
-};
+use gnstor_durable::{Checkpoint, DurableError, Finishing, Meta, SuperblockMeta, SuperblockState};
 use gnstor_flash::Block;
 use gnstor_proto::slba::Vid;
+use state::{HISTORY_WORDS, PIECE_WORDS, Running};
 use std::task::Poll;
 
 /// The journal is this full, in thousandths, when a checkpoint begins.
 const CHECKPOINT_AT: u32 = 500;
-/// Words of the map that are copied at a time, under the layer's lock.
-const PIECE_WORDS: u64 = if cfg!(test) { 32 } else { 1024 };
 /// Words that are copied at a time while hosts are idle.
 const IDLE_WORDS: u64 = 8192;
-/// Cost of copying a stamp history, in words. Writing it costs the same again.
-const HISTORY_WORDS: u64 = if cfg!(test) { 128 } else { (HISTORY * size_of::<AppliedStamp>() / 8) as u64 };
 /// Bytes that the disk may be behind the copy of a checkpoint. Beyond them the copy waits for the disk.
 const MOST_QUEUED: u64 = 4 << 20;
 /// Journal bytes of one written page, about: decides how fast a checkpoint is copied.
 const BYTES_PER_PAGE: u64 = 50;
-
-/// The checkpoint that is being copied, and buffers that each checkpoint reuses.
-#[derive(Debug, Default)]
-pub(crate) struct Checkpoints {
-    running: Option<Running>,
-    /// A checkpoint that is copied and not yet in the header.
-    finishing: Option<Finishing>,
-    words: Vec<u64>,
-    /// Memory of the meta. Fresh memory would be cleared page by page while commits wait.
-    meta_buffer: Vec<u8>,
-    /// The pages of a dump are being written to new places.
-    is_restoring: bool,
-}
-
-/// A checkpoint under way.
-#[derive(Debug)]
-struct Running {
-    writing: Checkpoint,
-    next_word: u64,
-    /// Words still to be copied on account of pages written meanwhile.
-    owed: u64,
-    words_per_page: u64,
-    /// The next volume whose stamp history must be copied; `None` if all are copied.
-    next_history: Option<Vid>,
-    /// Set when everything is copied: the checkpoint counts once this transaction is durable.
-    complete_at: Option<Seq>,
-}
-
-impl Checkpoints {
-    /// Whether a checkpoint is being copied.
-    pub(crate) fn is_running(&self) -> bool {
-        self.running.is_some() || self.finishing.is_some()
-    }
-
-    /// Says whether the pages of a dump are being written to new places. The journal keeps room for these.
-    pub(crate) fn set_restoring(&mut self, is_restoring: bool) {
-        self.is_restoring = is_restoring;
-    }
-
-    /// Abandons the checkpoint that is being copied. One that is copied names only pages on flash, and goes
-    /// on.
-    pub(crate) fn abandon(&mut self) {
-        self.running = None;
-    }
-
-    /// Transactions that the running checkpoint may contain beyond the one at which it began.
-    #[cfg(test)]
-    pub(crate) fn ahead(&self) -> Option<Seq> {
-        self.running.as_ref().map(|running| running.writing.needs() - running.writing.seq())
-    }
-}
 
 impl Ftl {
     /// Makes sure that `bytes` of transactions fit into the journal and into a dump, by finishing a
@@ -307,16 +252,5 @@ impl Ftl {
         }
         inner.checkpoints.meta_buffer = writing.finish(&mut inner.journal)?;
         Ok(())
-    }
-}
-
-impl Running {
-    /// Cost of the next piece in words, with `count` words of the map in it.
-    fn next_cost(&self, count: u64) -> u64 {
-        match (self.writing.has_meta_piece(), self.next_history.is_some()) {
-            (true, _) => PIECE_WORDS,
-            (false, true) => HISTORY_WORDS,
-            (false, false) => count,
-        }
     }
 }

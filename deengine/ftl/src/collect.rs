@@ -8,19 +8,20 @@
 //! ```
 //! A page is valid when the map names exactly this page.
 
+pub(crate) mod state;
+
 use crate::layer::{Ftl, Inner};
+use crate::place::Placement;
 use crate::space::{State, Stream};
 use crate::types::CommitError;
-use crate::write::Placement;
 use gnstor_base::time::{Span, Time};
 use gnstor_flash::{Oob, PageState, Ppa, Superblock};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::slba::Vid;
+use state::Victim;
 
 /// Free superblocks that host writes may not open: one for collection, one for a restore.
 const KEPT: u32 = 2;
-/// Hosts are idle when they have written nothing for this long.
-pub(crate) const IDLE_AFTER: Span = Span::from_ms(10);
 /// Pause between two steps of background collection.
 const BACKGROUND_PAUSE: Span = Span::from_ns(100_000);
 /// Background collection stops at this many times the superblocks at which foreground collection starts.
@@ -31,59 +32,6 @@ const TRANSACTION_BYTES: u64 = 600;
 /// Journal bytes that must be free before `blocks` blocks are written or trimmed and as many are moved.
 pub(crate) fn journal_bytes(blocks: u32) -> u64 {
     2 * u64::from(blocks + 4) * TRANSACTION_BYTES
-}
-
-/// State of collection.
-#[derive(Debug, Default)]
-pub(crate) struct Collector {
-    victim: Option<Victim>,
-    /// Background collection found no victim worth its moves, and nothing has changed since.
-    found_nothing: bool,
-    worn_out: bool,
-    /// Time of the last host write.
-    last_write: Time,
-}
-
-/// A superblock that is being emptied.
-#[derive(Clone, Copy, Debug)]
-struct Victim {
-    superblock: Superblock,
-    /// Collection has moved all valid pages before this one.
-    next: u32,
-    /// Valid pages when the victim was chosen, and pages that its erase gains beyond them. `gain` host pages
-    /// pay for `valid` moves, so that the victim is empty when its gain is used up.
-    valid: u32,
-    gain: u32,
-    /// Number of moves that hosts have paid for and that are still to be made, times `gain`. If it is
-    /// negative, moves were made in advance.
-    owed: i64,
-}
-
-impl Collector {
-    /// A host has written, so there may be something to collect.
-    pub(crate) fn host_wrote(&mut self, now: Time) {
-        (self.last_write, self.found_nothing) = (now, false);
-    }
-
-    /// The numbers of valid pages have changed, so background collection searches again.
-    pub(crate) fn look_again(&mut self) {
-        self.found_nothing = false;
-    }
-
-    /// Time from which hosts count as idle.
-    pub(crate) fn idle_from(&self) -> Time {
-        self.last_write + IDLE_AFTER
-    }
-
-    /// Too many blocks have gone bad for more writes.
-    pub(crate) fn is_worn_out(&self) -> bool {
-        self.worn_out
-    }
-
-    /// The superblock has no valid page left: it is no victim any more.
-    pub(crate) fn drop_victim(&mut self, superblock: Superblock) {
-        self.victim.take_if(|victim| victim.superblock == superblock);
-    }
 }
 
 impl Ftl {

@@ -10,6 +10,7 @@
 //! [`Ftl::make_durable`] pads half-filled units, so that everything committed so far becomes durable. Flush
 //! and FUA wait for that.
 
+use crate::flushing::MEDIUM_PAUSE;
 use crate::layer::{Ftl, Inner};
 use crate::stream::Writing;
 use crate::types::{CommitError, NotDurable};
@@ -27,8 +28,6 @@ const HELD_BYTES: u64 = 64 << 10;
 const CHECKPOINT_PAUSE: Span = Span::from_ns(100_000);
 /// Pause between the erases of two blocks while hosts are idle.
 const ERASE_PAUSE: Span = Span::from_ns(50_000);
-/// Pause before a program or a load that the medium has not finished is polled again.
-pub const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
 /// The pause on a full disk, where nothing ends before its owner makes room.
 const HELD_PAUSE: Span = Span::from_ms(10);
 /// Frames that writes leave free while the disk is full.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Changes of the map: each word that the map's writer stores is journaled, and running sweeps see it.
 
-use crate::sweep::Sweeps;
+use crate::sweep::state::Sweeps;
 use gnstor_durable::{Journal, Record};
 use gnstor_map::{MapWriter, Probe};
 use gnstor_proto::slba::Vid;

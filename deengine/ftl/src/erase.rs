@@ -6,72 +6,17 @@
 //! * no unit of it is still being programmed,
 //! * no reader has pinned one of its pages.
 
+pub(crate) mod state;
+
 use crate::layer::{Ftl, Inner};
 use crate::space::State;
 use gnstor_base::time::Time;
 use gnstor_durable::{Record, Seq};
 use gnstor_flash::{Block, Superblock, Unit};
+use state::Erasing;
 
 /// Pages of emptied superblocks that may wait although nothing prevents their erase: 8 GiB.
 const MOST_KEPT: u64 = 1 << 21;
-
-/// Superblocks on their way from emptied to erased.
-#[derive(Debug, Default)]
-pub(crate) struct Erasures {
-    /// Superblocks without a valid page.
-    emptied: Vec<Superblock>,
-    /// The superblock whose erase has begun.
-    running: Option<Erasing>,
-    /// More erases wait, and only time prevents the next one.
-    has_more: bool,
-}
-
-/// A superblock whose blocks are being erased, a few at a time. Erasing thousands of pages at once would hold
-/// the layer's lock for milliseconds. After a power cut in between the superblock is closed and empty, and is
-/// erased again.
-#[derive(Debug)]
-struct Erasing {
-    superblock: Superblock,
-    /// Number of blocks that are erased, one of each die.
-    done: usize,
-    /// Blocks whose erase has failed.
-    bad: Vec<Block>,
-    /// Time at which the last of them is erased in the model.
-    erased_at: Time,
-}
-
-impl Erasures {
-    /// Adds a superblock without a valid page.
-    pub(crate) fn add(&mut self, superblock: Superblock) {
-        if !self.emptied.contains(&superblock) {
-            self.emptied.push(superblock);
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.emptied.is_empty()
-    }
-
-    /// Superblocks that wait for their erase.
-    pub(crate) fn count(&self) -> u32 {
-        u32::try_from(self.emptied.len()).expect("at most all superblocks")
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Superblock> + '_ {
-        self.emptied.iter().copied()
-    }
-
-    /// Whether only time prevents the next erase.
-    pub(crate) fn has_more(&self) -> bool {
-        self.has_more
-    }
-
-    /// Whether a superblock is partly erased.
-    #[cfg(test)]
-    pub(crate) fn is_running(&self) -> bool {
-        self.running.is_some()
-    }
-}
 
 impl Ftl {
     /// Blocks that may be erased now. None while hosts write and there is room, because an erase delays reads

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! When the journal is flushed, and for how long the medium has not taken what it was given.
 
-use crate::durability::MEDIUM_PAUSE;
 use crate::types::NotDurable;
 use gnstor_base::time::{Span, Time};
 use gnstor_durable::{DurableError, Seq};
 
+/// Pause before a program or a load that the medium has not finished is polled again.
+pub const MEDIUM_PAUSE: Span = Span::from_ns(5_000);
 /// Writes that find no room are refused when the disk has been full for so long.
 const REFUSED_AFTER: Span = Span::from_ms(2_000);
 /// A flush is polled again after this share of the time that it has taken so far.

@@ -9,11 +9,11 @@
 //! Collection never erases a page that a reader has pinned and that the map names *after* the pin. Collection
 //! unmaps first and checks the pins afterwards, so one of the two sees the other.
 
-use crate::announce::CommitState;
-use crate::checkpoints::Checkpoints;
-use crate::collect::Collector;
+use crate::announce::state::CommitState;
+use crate::checkpoints::state::Checkpoints;
+use crate::collect::state::Collector;
 use crate::edits::Edits;
-use crate::erase::Erasures;
+use crate::erase::state::Erasures;
 use crate::flushing::Flushing;
 use crate::space::Space;
 use crate::stamp_history::StampHistory;

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`layer`], `types` | the layer, its lock, arguments and results of its calls |
 //! | `read` | reads, without the lock |
-//! | `write`, `announce` | commits and TRIM, under the lock; prefetching for them |
+//! | `write`, `place`, `announce` | commits and TRIM, under the lock; prefetching for them |
 //! | `stream`, `units` | the unit that is being filled, and units on their way to flash |
 //! | [`space`] | superblocks: free, open, full, dead; victims; wear |
 //! | `collect`, `erase` | room for writes: moving valid pages, erasing superblocks |
@@ -19,7 +19,9 @@
 //! | `durability`, `flushing`, `checkpoints` | when the journal is written; checkpoints |
 //! | [`restore`], `replay`, `rebuild`, `power` | restore, shutdown, dump |
 //! | `edits`, `sweep` | changes of the map; unmapping a deleted volume |
-//! | [`stamp_history`], `stamps` | stamps of the last writes of each volume, and which of them count |
+//! | [`stamp_history`], `stamps`, `current` | stamps of the last writes of each volume, and which of them count |
+//!
+//! Each part has its own state under the layer's lock. It is in the part's module `state`, below [`layer`].
 //!
 //! The design is `docs/deengine.md`; the rules are those of `docs/protocol.md`.
 
@@ -27,11 +29,14 @@ mod announce;
 mod checkpoints;
 mod collect;
 pub mod config;
+mod current;
 mod durability;
 mod edits;
 mod erase;
 mod flushing;
 pub mod layer;
+mod parts;
+mod place;
 mod power;
 mod read;
 mod rebuild;
@@ -51,10 +56,11 @@ mod units;
 mod write;
 
 pub use config::{DUMP_BYTES, FtlConfig, OpenError, geometry_for, volumes_for};
-pub use durability::MEDIUM_PAUSE;
+pub use flushing::MEDIUM_PAUSE;
 pub use gnstor_map::{Batch, Probe};
 pub use gnstor_model::{Collection, Policy};
 pub use layer::Ftl;
+pub use parts::Progress;
 pub use read::{Booked, Bookings};
 pub use repair::Kept;
 pub use reserve::reserved_superblocks;

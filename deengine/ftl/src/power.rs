@@ -4,10 +4,10 @@
 use crate::collect::journal_bytes;
 use crate::config::OpenError;
 use crate::layer::{Ftl, Inner};
+use crate::place::Placement;
 use crate::space::{State, Stream};
 use crate::stream::Writing;
 use crate::types::CommitError;
-use crate::write::Placement;
 use gnstor_base::time::Time;
 use gnstor_durable::{Dump, DumpPage, DumpWriter, DurableError};
 use gnstor_flash::{Fetch, Flash, KeptOwner, Oob, PageState, Ppa, Superblock, Unit};

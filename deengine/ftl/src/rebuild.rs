@@ -6,8 +6,8 @@
 //! block the later one counts. Only volumes that exist come back, in their present generation. Changes that
 //! only the journal had, such as a TRIM, are lost. So a rebuilt SSD is filling.
 
+use crate::parts::Progress;
 use crate::replay::Found;
-use crate::restore::Progress;
 use crate::space::State;
 use gnstor_durable::COUNTER_MAX;
 use gnstor_flash::{Flash, PageState, Ppa, Superblock};

@@ -5,16 +5,18 @@
 //! In a place that fills, a block is *current* once a client has changed it, or it was compared with the
 //! group's first. What is not current is of an earlier life of the SSD. Nothing of this outlives a restart.
 
+use crate::current::Current;
 use crate::layer::{Ftl, Inner};
 use crate::types::{CommitError, NewBlock, Target};
-use crate::write::Commits;
+use crate::write::{Change, Commits};
 use gnstor_base::time::Time;
 use gnstor_durable::Seq;
 use gnstor_flash::Ppa;
 use gnstor_map::Batch;
 use gnstor_proto::pull::{Kind, LEAF, Row};
 use gnstor_proto::slba::{Stamp, Vid};
-use std::collections::BTreeMap;
+
+const _: () = assert!(LEAF as usize <= Batch::MOST, "a digest's blocks are looked up together");
 
 /// State of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,53 +35,6 @@ pub enum Kept {
         /// The stamp.
         stamp: Stamp,
     },
-}
-
-const WORDS: usize = 64;
-const WORD_SHIFT: u32 = 6;
-const _: () = assert!(LEAF as usize <= Batch::MOST, "a digest's blocks are looked up together");
-/// log2 of the number of blocks in one part: 64 words of 64 bits.
-const PART_SHIFT: u32 = 12;
-
-/// Current blocks, a bit for each: by volume, generation and part.
-#[derive(Debug, Default)]
-pub(crate) struct Current(BTreeMap<(u16, u32, u32), Box<[u64; WORDS]>>);
-
-impl Current {
-    /// Part, word and bit of a block.
-    fn at(vba: u32) -> (u32, usize, u64) {
-        let word = (vba >> WORD_SHIFT) as usize % WORDS;
-        (vba >> PART_SHIFT, word, 1 << (vba % u64::BITS))
-    }
-
-    pub(crate) fn has(&self, vid: Vid, generation: u32, vba: u32) -> bool {
-        let (part, word, bit) = Self::at(vba);
-        self.0.get(&(vid.get(), generation, part)).is_some_and(|words| words[word] & bit != 0)
-    }
-
-    fn mark(&mut self, vid: Vid, generation: u32, vba: u32) {
-        let (part, word, bit) = Self::at(vba);
-        self.0.entry((vid.get(), generation, part)).or_insert_with(|| Box::new([0; WORDS]))[word] |= bit;
-    }
-
-    /// A client has changed this block of the target.
-    #[inline]
-    pub(crate) fn note(&mut self, target: &Target, vba: u32) {
-        if target.fills {
-            self.mark(target.vid, target.generation, vba);
-        }
-    }
-
-    fn retain(&mut self, keep: impl Fn(u16, u32, u32) -> bool) {
-        self.0.retain(|&(vid, generation, part), words| {
-            for (word, bits) in (0u32..).zip(words.iter_mut()) {
-                let first = part << PART_SHIFT | word << WORD_SHIFT;
-                let kept = |bit: &u32| *bits >> bit & 1 == 1 && keep(vid, generation, first + bit);
-                *bits = (0..u64::BITS).filter(kept).fold(0, |bits, bit| bits | 1 << bit);
-            }
-            words.iter().any(|&bits| bits != 0)
-        });
-    }
 }
 
 impl Ftl {
@@ -157,12 +112,13 @@ impl Commits<'_> {
         block: Option<NewBlock>,
     ) -> Result<(Seq, Time), CommitError> {
         let inner = &mut *self.inner;
+        let change = Change { now, target, by_force: true };
         let replaced = match block {
             Some(block) => {
-                let committed = self.ftl.commit_locked(inner, now, now, target, &[block], true)?;
+                let committed = self.ftl.commit_locked(inner, &change, now, &[block])?;
                 (committed.seq, committed.done)
             }
-            None => (self.ftl.trim_locked(inner, now, target, 1, true)?.seq, now),
+            None => (self.ftl.trim_locked(inner, &change, 1)?.seq, now),
         };
         self.applied += 1;
         Ok(replaced)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checkpoint, journal and the dump's tail, in this order, into the state they add up to.
 
-use crate::restore::{Parts, Progress};
+use crate::parts::{Parts, Progress};
 use crate::space::{Space, Stream};
 use crate::stamp_history::StampHistories;
 use crate::stats::LayerStats;

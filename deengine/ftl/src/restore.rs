@@ -11,15 +11,16 @@
 //! dump's tail and the dump's pages in this order gives the same content, however far an earlier attempt
 //! came.
 
-use crate::announce::CommitState;
-use crate::checkpoints::Checkpoints;
-use crate::collect::Collector;
+use crate::announce::state::CommitState;
+use crate::checkpoints::state::Checkpoints;
+use crate::collect::state::Collector;
 use crate::config::geometry_for;
 use crate::config::{FtlConfig, OpenError, sizes};
 use crate::edits::Edits;
-use crate::erase::Erasures;
+use crate::erase::state::Erasures;
 use crate::flushing::Flushing;
 use crate::layer::{Apart, Ftl, Inner};
+use crate::parts::{Parts, Progress};
 use crate::power::arm;
 use crate::rebuild::rebuild;
 use crate::replay::{Found, from_journal};
@@ -28,7 +29,7 @@ use crate::stamps::Stamps;
 use crate::stream::Writing;
 use gnstor_durable::{DumpPage, DumpState, Durable, Journal, MetadataStore, Seq, Sizes};
 use gnstor_flash::{Flash, FlashConfig, KeptOwner, LeftBehind, MediaConfig};
-use gnstor_map::{Map, MapWriter};
+use gnstor_map::Map;
 use gnstor_model::Timing;
 use gnstor_proto::slba::Vid;
 use parking_lot::Mutex;
@@ -84,16 +85,6 @@ pub struct OpenedFtl {
     pub metadata: MetadataStore,
     /// The findings of a restore.
     pub boot: Boot,
-}
-
-/// Progress of a restore: done, and total, in words of the map, or in pages where the map is rebuilt.
-pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
-
-pub(crate) struct Parts {
-    pub(crate) flash: Arc<Flash>,
-    map: Arc<Map>,
-    pub(crate) writer: MapWriter,
-    logical_pages: u64,
 }
 
 impl Ftl {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the layer knows of the stamps of blocks, beside those in the records of pages.
 
-use crate::repair::Current;
+use crate::current::Current;
 use crate::stamp_history::StampHistories;
 use crate::types::Target;
 use gnstor_proto::slba::{Stamp, Vid};

@@ -7,50 +7,19 @@
 //! everything. The stash is listed with the first bucket. Only an insertion's own block goes there, and a
 //! swept volume has no insertions.
 
+pub(crate) mod state;
+
 use crate::layer::{Ftl, Inner};
 use gnstor_base::time::Time;
 use gnstor_durable::{Record, Seq};
 use gnstor_flash::Ppa;
 use gnstor_proto::slba::Vid;
+use state::Sweep;
 
 /// Blocks in a bucket of the map.
 const BUCKET_BLOCKS: u64 = 8;
 /// Longest transaction that unmaps a block, in bytes.
 const REMOVAL_BYTES: u64 = 128;
-
-/// Running sweeps.
-#[derive(Debug, Default)]
-pub(crate) struct Sweeps {
-    running: Vec<Sweep>,
-    /// Words of the map written by the insertion or removal in hand.
-    written: Vec<(u64, u64)>,
-}
-
-/// A volume whose blocks are being unmapped.
-#[derive(Clone, Copy, Debug)]
-struct Sweep {
-    vid: Vid,
-    generation: u32,
-    next_bucket: u64,
-    /// Set when the pass is over: the transaction that must be durable.
-    end: Option<Seq>,
-}
-
-impl Sweeps {
-    /// Notes a word that an insertion or a removal wrote, while a sweep runs.
-    #[inline]
-    pub(crate) fn note(&mut self, index: u64, value: u64) {
-        if !self.running.is_empty() {
-            self.written.push((index, value));
-        }
-    }
-
-    /// Whether words are noted that [`Ftl::sweep_written`] has not checked.
-    #[inline]
-    pub(crate) fn has_written(&self) -> bool {
-        !self.written.is_empty()
-    }
-}
 
 impl Ftl {
     /// Begins to unmap a volume. It may have no command in flight, and no later one may write to it.

@@ -3,14 +3,14 @@
 
 use crate::collect::journal_bytes;
 use crate::layer::{Ftl, Inner};
+use crate::place::Placement;
 use crate::space::Stream;
 use crate::types::{CommitError, Committed, NewBlock, Target, Trimmed};
 use gnstor_base::region::LocalRef;
 use gnstor_base::time::Time;
-use gnstor_durable::{Record, Seq};
+use gnstor_durable::Record;
 use gnstor_flash::{Frame, Oob, Ppa};
-use gnstor_map::Probe;
-use gnstor_proto::slba::{Stamp, Vid};
+use gnstor_proto::slba::Vid;
 use parking_lot::MutexGuard;
 
 /// The layer, locked for commits. Several writes share one hold of the lock.
@@ -23,22 +23,16 @@ pub struct Commits<'a> {
     has_committed: bool,
 }
 
+/// A change of blocks under the layer's lock.
+pub(crate) struct Change<'a> {
+    pub(crate) now: Time,
+    pub(crate) target: &'a Target,
+    /// Whatever the stamps are.
+    pub(crate) by_force: bool,
+}
+
 /// Blocks that are applied between two calls of [`Commits::advance`] at most.
 const AT_ONCE: u32 = 64;
-
-/// A page to write and map.
-pub(crate) struct Placement<'a> {
-    pub(crate) stream: Stream,
-    pub(crate) oob: &'a Oob,
-    /// Place of its block in the map.
-    pub(crate) probe: &'a Probe,
-    /// The data. The layer owns the frame from here on.
-    pub(crate) frame: Frame,
-    /// Time at which the data is in the write buffer.
-    pub(crate) ready: Time,
-    /// The stamp that a host applied with this page; `None` for moved pages.
-    pub(crate) applied: Option<Stamp>,
-}
 
 impl Commits<'_> {
     /// Commits a write whose data is complete. From now on reads find it. The data is as safe as the write
@@ -53,7 +47,8 @@ impl Commits<'_> {
         target: &Target,
         blocks: &[NewBlock],
     ) -> Result<Committed, CommitError> {
-        let committed = self.ftl.commit_locked(&mut self.inner, now, accepted, target, blocks, false)?;
+        let change = Change { now, target, by_force: false };
+        let committed = self.ftl.commit_locked(&mut self.inner, &change, accepted, blocks)?;
         self.inner.stats.commit_holds += u64::from(!std::mem::replace(&mut self.has_committed, true));
         self.applied += committed.applied;
         if self.applied >= AT_ONCE {
@@ -134,16 +129,14 @@ impl Ftl {
         committed
     }
 
-    /// `by_force`: whatever the stamps are.
     pub(crate) fn commit_locked(
         &self,
         inner: &mut Inner,
-        now: Time,
+        change: &Change<'_>,
         accepted: Time,
-        target: &Target,
         blocks: &[NewBlock],
-        by_force: bool,
     ) -> Result<Committed, CommitError> {
+        let &Change { now, target, by_force } = change;
         let count = u32::try_from(blocks.len()).expect("blocks of a command");
         self.check_frames(inner)
             .and_then(|()| self.make_room(inner, now, count))
@@ -196,20 +189,18 @@ impl Ftl {
     /// [`CommitError::Stalled`] where the journal has no room for now; then nothing has changed.
     pub fn trim(&self, now: Time, target: &Target, blocks: u32) -> Result<Trimmed, CommitError> {
         let mut inner = self.lock();
-        let trimmed = self.trim_locked(&mut inner, now, target, blocks, false)?;
+        let trimmed = self.trim_locked(&mut inner, &Change { now, target, by_force: false }, blocks)?;
         self.advance(&mut inner, now, blocks);
         Ok(trimmed)
     }
 
-    /// `by_force`: whatever the stamps are.
     pub(crate) fn trim_locked(
         &self,
         inner: &mut Inner,
-        now: Time,
-        target: &Target,
+        change: &Change<'_>,
         blocks: u32,
-        by_force: bool,
     ) -> Result<Trimmed, CommitError> {
+        let &Change { now, target, by_force } = change;
         self.make_journal_room(inner, now, journal_bytes(blocks))?;
         let mut trimmed = Trimmed::default();
         for index in 0..blocks {
@@ -255,37 +246,6 @@ impl Ftl {
         held.is_none_or(|held| target.stamp > held)
     }
 
-    /// Writes a frame to the next page of a stream and maps its block there. The caller has made room.
-    pub(crate) fn place_page(&self, inner: &mut Inner, now: Time, placement: &Placement<'_>) {
-        let &Placement { stream, oob, probe, frame, ready, applied } = placement;
-        if !inner.streams[stream as usize].has_page(&self.flash) {
-            self.open_superblock(inner, stream);
-        }
-        let seq = inner.journal.last() + 1;
-        let page = inner.streams[stream as usize].take(&self.flash, seq, ready);
-        // The record comes first, so that the map never names a page whose record does not describe it.
-        self.flash.place(page, frame, oob);
-        inner.journal.begin();
-        if let Some((vid, stamp)) = Vid::new(oob.vid).zip(applied) {
-            inner.journal.add(Record::Applied { vid, vba: oob.vba, stamp });
-        }
-        let old = inner.edits.insert_at(&mut inner.journal, probe, page.0);
-        let committed = inner.journal.commit();
-        debug_assert_eq!(committed, seq);
-        #[cfg(test)]
-        if applied.is_some() {
-            inner.commits.applied_at.push(seq);
-        }
-        inner.space.get_mut(self.flash.geometry().superblock_of(page)).valid += 1;
-        if let Some(old) = old {
-            self.release_page(inner, Ppa(old), seq);
-        }
-        if inner.edits.sweeps.has_written() {
-            self.sweep_written(inner);
-        }
-        self.close_unit(inner, now, stream);
-    }
-
     /// Maps a block to the page of another block of its volume, as if bits of the map had flipped. Tests
     /// use it to see a reader in that state. The counts of valid pages are wrong afterwards.
     #[doc(hidden)]
@@ -294,15 +254,5 @@ impl Ftl {
         if let Some(page) = self.map.get(vid, like) {
             let _ = inner.edits.move_in_place(vid, vba, page);
         }
-    }
-
-    /// Notes that the map no longer names this page, since transaction `seq`.
-    pub(crate) fn release_page(&self, inner: &mut Inner, page: Ppa, seq: Seq) {
-        let superblock = self.flash.geometry().superblock_of(page);
-        let entry = inner.space.get_mut(superblock);
-        entry.valid -= 1;
-        entry.released = entry.released.max(seq);
-        inner.collector.look_again();
-        self.note_emptied(inner, superblock);
     }
 }

@@ -32,17 +32,22 @@
 //! The crate knows nothing of flash, and of volumes only their ids.
 
 mod batch;
+mod batches;
+mod build;
+mod counter;
 mod load;
 mod map;
 mod memory;
 mod search;
 mod shape;
 mod stash;
+mod table;
 #[cfg(target_arch = "x86_64")]
 mod vector;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "no_vector.rs"]
 mod vector;
+mod ways;
 mod word;
 mod writer;
 
@@ -51,7 +56,8 @@ mod tests;
 
 pub use batch::Batch;
 pub use load::BadImage;
-pub use map::{Map, Probe};
+pub use map::Map;
+pub use table::Probe;
 pub use writer::{Full, MapWriter};
 
 /// The load a table is sized for, in percent.

@@ -115,7 +115,7 @@ impl MapWriter {
 
     /// Removes every key without a log entry: the caller begins a new image.
     pub fn clear(&mut self) {
-        let (slots, tail) = (self.map.memory.words(), self.map.memory.tail());
+        let (slots, tail) = (self.map.table.memory.words(), self.map.table.memory.tail());
         for word in &slots[..slots.len() - tail.len()] {
             set(word, 0);
             step(Step::Changed);
@@ -126,7 +126,7 @@ impl MapWriter {
     }
 
     fn check_stash(&self, each: &mut impl FnMut(u32)) -> Result<usize, BadImage> {
-        let (shape, words) = (&self.map.shape, self.map.memory.tail());
+        let (shape, words) = (&self.map.table.shape, self.map.table.memory.tail());
         let mut count = 0;
         for at in 0..STASH {
             let index = shape.slots() + 2 * at as u64;
@@ -167,7 +167,7 @@ fn set(target: &AtomicU64, word: u64) {
 /// per bucket. Returns the number of pages, or the first bucket with a wrong word.
 pub(crate) fn check(map: &Map, buckets: Range<u64>, pages: &mut [u32]) -> Result<usize, u64> {
     match map.vector {
-        Some(vector) => vector.check(map, buckets, pages),
+        Some(vector) => vector.check(&map.table, buckets, pages),
         None => check_plainly(map, buckets, pages),
     }
 }
@@ -175,7 +175,7 @@ pub(crate) fn check(map: &Map, buckets: Range<u64>, pages: &mut [u32]) -> Result
 fn check_plainly(map: &Map, buckets: Range<u64>, pages: &mut [u32]) -> Result<usize, u64> {
     let mut count = 0;
     for bucket in buckets {
-        for word in map.memory.line(bucket).iter() {
+        for word in map.table.memory.line(bucket).iter() {
             let word = word.load(Ordering::Relaxed);
             if word == 0 {
                 continue;
@@ -183,7 +183,7 @@ fn check_plainly(map: &Map, buckets: Range<u64>, pages: &mut [u32]) -> Result<us
             if !is_slot(map, bucket, word) {
                 return Err(bucket);
             }
-            pages[count] = map.shape.page(word);
+            pages[count] = map.table.shape.page(word);
             count += 1;
         }
     }
@@ -193,23 +193,23 @@ fn check_plainly(map: &Map, buckets: Range<u64>, pages: &mut [u32]) -> Result<us
 #[inline]
 fn is_slot(map: &Map, bucket: u64, word: u64) -> bool {
     word & VALID != 0
-        && word & map.shape.page_mask < map.shape.pages
-        && map.shape.is_possible(bucket, word)
-        && block_of(map.shape.key(bucket, word)).is_some()
+        && word & map.table.shape.page_mask < map.table.shape.pages
+        && map.table.shape.is_possible(bucket, word)
+        && block_of(map.table.shape.key(bucket, word)).is_some()
 }
 
 /// The first wrong word of a bucket that has one.
 #[cold]
 fn wrong(map: &Map, bucket: u64) -> BadImage {
-    let words = map.memory.line(bucket).each_ref().map(|word| word.load(Ordering::Relaxed));
+    let words = map.table.memory.line(bucket).each_ref().map(|word| word.load(Ordering::Relaxed));
     let is_wrong = |&word: &u64| word != 0 && !is_slot(map, bucket, word);
     let slot = words.iter().position(is_wrong).expect("a wrong word");
     let (index, value) = (bucket * SLOTS as u64 + slot as u64, words[slot]);
-    let page = value & map.shape.page_mask;
+    let page = value & map.table.shape.page_mask;
     if value & VALID == 0 {
         BadImage::Word { index, value }
-    } else if page >= map.shape.pages {
-        BadImage::Page { index, page, pages: map.shape.pages }
+    } else if page >= map.table.shape.pages {
+        BadImage::Page { index, page, pages: map.table.shape.pages }
     } else {
         BadImage::Key { index, value }
     }

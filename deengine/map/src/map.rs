@@ -19,12 +19,14 @@
 //! The first look of a reader does not load the count, because a hit needs none. The same holds for a batch:
 //! blocks that it misses are then looked up one by one.
 
-use crate::memory::{Line, Memory};
+use crate::counter::Counter;
+use crate::memory::Memory;
 use crate::shape::{Shape, WHICH, block_of, key_of};
 use crate::stash::{STASH, Stash};
+use crate::table::{Compared, Probe, Table};
 use crate::vector::Vector;
-use crate::writer::MapWriter;
-use crate::{MAX_LOAD, SLOTS, Step, step};
+use crate::ways::Ways;
+use crate::{Step, step};
 use gnstor_base::region::HostRegion;
 use gnstor_proto::slba::Vid;
 use std::io::{Error, ErrorKind};
@@ -34,29 +36,10 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// Counters of moves.
 const STRIPES: usize = 64;
 
-/// A counter that shares its cache line with nothing.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    #[inline]
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Sets a counter that only the writer changes. `Release`: see the head of this file.
-    #[inline]
-    pub(crate) fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Release);
-    }
-}
-
 /// The map of one SSD, as its readers see it: any number of threads, none of which ever waits for a lock.
 #[derive(Debug)]
 pub struct Map {
-    pub(crate) memory: Memory,
-    pub(crate) shape: Shape,
+    pub(crate) table: Table,
     /// Present if the processor can handle eight keys at once.
     pub(crate) vector: Option<Vector>,
     pub(crate) stash: Stash,
@@ -65,65 +48,19 @@ pub struct Map {
     pub(crate) relocations: Counter,
 }
 
-/// A block's place in one map, computed once.
-#[derive(Clone, Copy, Debug)]
-pub struct Probe {
-    pub(crate) key: u64,
-    pub(crate) tag: u64,
-    pub(crate) first: u32,
-    pub(crate) second: u32,
-}
-
-/// Properties of the slots of a bucket; bit i is slot i.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Compared {
-    /// The key looked for.
-    pub(crate) hit: u32,
-    /// Nothing.
-    pub(crate) empty: u32,
-}
-
 impl Map {
-    /// A map for `entries` keys at [`MAX_LOAD`] with pages below `pages`, at most 2^32. Untouched memory
-    /// costs nothing.
-    ///
-    /// # Errors
-    /// `InvalidInput` for impossible sizes, or the operating system's error where there is no such memory.
-    pub fn new(entries: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
-        Self::build(Self::shape_for(entries, pages, seed)?, Vector::for_shape)
-    }
-
-    /// As [`Self::new`], without the instructions that only some processors have: for comparisons.
-    ///
-    /// # Errors
-    /// As [`Self::new`].
-    pub fn without_vectors(entries: u64, pages: u64, seed: u64) -> std::io::Result<(Arc<Self>, MapWriter)> {
-        Self::build(Self::shape_for(entries, pages, seed)?, |_| None)
-    }
-
-    fn shape_for(entries: u64, pages: u64, seed: u64) -> std::io::Result<Shape> {
-        let slots = entries.checked_mul(100).map(|hundredths| hundredths.div_ceil(MAX_LOAD));
-        slots.and_then(|slots| Shape::new(slots.div_ceil(SLOTS as u64), pages, seed)).ok_or_else(|| {
-            Error::new(ErrorKind::InvalidInput, format!("a map of {entries} keys and {pages} pages"))
-        })
-    }
-
-    pub(crate) fn build(
-        shape: Shape,
-        vector: impl FnOnce(&Shape) -> Option<Vector>,
-    ) -> std::io::Result<(Arc<Self>, MapWriter)> {
+    /// An empty map. It uses the instructions that only some processors have if there is a `vector`.
+    pub(crate) fn over(shape: Shape, vector: Option<Vector>) -> std::io::Result<Self> {
         let lines = usize::try_from(shape.buckets)
             .map_err(|_| Error::new(ErrorKind::InvalidInput, "a map beyond the address space"))?;
-        let map = Arc::new(Self {
-            memory: Memory::new(lines, 2 * STASH)?,
-            shape,
-            vector: vector(&shape),
+        Ok(Self {
+            table: Table { memory: Memory::new(lines, 2 * STASH)?, shape },
+            vector,
             stash: Stash::default(),
             moves: std::array::from_fn(|_| Counter::default()),
             len: Counter::default(),
             relocations: Counter::default(),
-        });
-        Ok((map.clone(), MapWriter::new(map)))
+        })
     }
 
     /// The page of a block.
@@ -136,8 +73,8 @@ impl Map {
     #[inline]
     pub fn probe(&self, vid: Vid, vba: u32) -> Probe {
         let probe = self.place(vid, vba);
-        self.memory.prefetch(u64::from(probe.first));
-        self.memory.prefetch(u64::from(probe.second));
+        self.table.memory.prefetch(u64::from(probe.first));
+        self.table.memory.prefetch(u64::from(probe.second));
         probe
     }
 
@@ -145,7 +82,7 @@ impl Map {
     #[inline]
     pub fn probe_first(&self, vid: Vid, vba: u32) -> Probe {
         let probe = self.place(vid, vba);
-        self.memory.prefetch(u64::from(probe.first));
+        self.table.memory.prefetch(u64::from(probe.first));
         probe
     }
 
@@ -176,7 +113,7 @@ impl Map {
 
     /// Number of buckets, the range of [`Self::scan`].
     pub fn buckets(&self) -> u64 {
-        self.shape.buckets
+        self.table.shape.buckets
     }
 
     /// The two buckets that a block may be in.
@@ -200,20 +137,23 @@ impl Map {
     /// Keys by slots.
     #[expect(clippy::cast_precision_loss, reason = "a share; counts are below 2^36")]
     pub fn load(&self) -> f64 {
-        self.len() as f64 / self.shape.slots() as f64
+        self.len() as f64 / self.table.shape.slots() as f64
     }
 
     /// The mapped blocks in `count` buckets from `first_bucket`, with their pages. Bucket 0 includes the
     /// stash. While the map is written, and between two scans, an insertion may move a block from a bucket
     /// not yet scanned to a scanned one.
     pub fn scan(&self, first_bucket: u64, count: u64) -> impl Iterator<Item = (Vid, u32, u32)> + '_ {
-        let end = first_bucket.saturating_add(count).min(self.shape.buckets);
-        let stash =
-            if first_bucket == 0 && count > 0 { self.stash.copy(self.memory.tail()) } else { [None; STASH] };
+        let end = first_bucket.saturating_add(count).min(self.table.shape.buckets);
+        let stash = if first_bucket == 0 && count > 0 {
+            self.stash.copy(self.table.memory.tail())
+        } else {
+            [None; STASH]
+        };
         let table = (first_bucket.min(end)..end).flat_map(move |bucket| {
-            self.memory.line(bucket).iter().filter_map(move |slot| {
+            self.table.memory.line(bucket).iter().filter_map(move |slot| {
                 let slot = slot.load(Ordering::Acquire);
-                (slot != 0).then(|| (self.shape.key(bucket, slot), self.shape.page(slot)))
+                (slot != 0).then(|| (self.table.shape.key(bucket, slot), self.table.shape.page(slot)))
             })
         });
         // A key always came from a valid volume id.
@@ -225,12 +165,12 @@ impl Map {
 
     /// The memory that it is in.
     pub fn region(&self) -> &Arc<HostRegion> {
-        self.memory.region()
+        self.table.memory.region()
     }
 
     /// Number of words of the image: the slots, then the stash.
     pub fn words(&self) -> u64 {
-        self.memory.words().len() as u64
+        self.table.memory.words().len() as u64
     }
 
     /// Copies words of the image while the map may change. Each copied word is as it was at some time during
@@ -250,20 +190,12 @@ impl Map {
     /// Words of the image, if the image has this many.
     pub(crate) fn range(&self, first: u64, count: usize) -> Option<&[AtomicU64]> {
         let first = usize::try_from(first).ok()?;
-        self.memory.words().get(first..first.checked_add(count)?)
+        self.table.memory.words().get(first..first.checked_add(count)?)
     }
 
     #[inline]
     pub(crate) fn place(&self, vid: Vid, vba: u32) -> Probe {
-        self.place_of(key_of(vid, vba))
-    }
-
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "there are 2^32 buckets at most")]
-    pub(crate) fn place_of(&self, key: u64) -> Probe {
-        let (first, rem) = self.shape.split(key);
-        let second = self.shape.other(first, rem);
-        Probe { key, tag: self.shape.tag(rem), first: first as u32, second: second as u32 }
+        self.table.place_of(key_of(vid, vba))
     }
 
     /// The counter of a remainder's moves.
@@ -280,13 +212,13 @@ impl Map {
     /// branch.
     #[inline]
     pub(crate) fn look(&self, bucket: u64, tag: u64) -> Option<u32> {
-        let (line, page_mask) = (self.memory.line(bucket), self.shape.page_mask);
+        let (line, page_mask) = (self.table.memory.line(bucket), self.table.shape.page_mask);
         let (hit, page) = match self.vector {
             Some(vector) => vector.page(line, tag, page_mask),
             None => {
                 let least =
                     line.iter().fold(u64::MAX, |least, slot| least.min(slot.load(Ordering::Relaxed) ^ tag));
-                (least <= page_mask, self.shape.page(least))
+                (least <= page_mask, self.table.shape.page(least))
             }
         };
         // A reader that got a page from a slot sees the writes before the page was entered. A reader that
@@ -299,32 +231,29 @@ impl Map {
     /// see its own writes.
     #[inline]
     pub(crate) fn compare(&self, bucket: u64, tag: u64) -> Compared {
-        let line = self.memory.line(bucket);
+        let line = self.table.memory.line(bucket);
         match self.vector {
-            Some(vector) => vector.compare(line, tag, self.shape.page_mask),
-            None => self.compare_plainly(line, tag),
+            Some(vector) => vector.compare(line, tag, self.table.shape.page_mask),
+            None => self.table.compare_plainly(line, tag),
         }
     }
 
-    /// Compares without a branch for each slot.
-    #[inline(never)]
-    pub(crate) fn compare_plainly(&self, line: &Line, tag: u64) -> Compared {
-        let (mut hit, mut empty) = (0, 0);
-        for (slot, word) in line.iter().enumerate() {
-            let word = word.load(Ordering::Relaxed);
-            hit |= u32::from(word ^ tag <= self.shape.page_mask) << slot;
-            empty |= u32::from(word == 0) << slot;
+    /// The buckets to which the keys of a full bucket could move.
+    #[inline]
+    pub(crate) fn ways(&self, bucket: u64) -> Ways {
+        match self.vector {
+            Some(vector) => vector.ways(&self.table, bucket),
+            None => Ways::plainly(&self.table, bucket),
         }
-        Compared { hit, empty }
     }
 
     /// Repeats the lookup until no move happened during it.
     #[cold]
     #[inline(never)]
     pub(crate) fn find_surely(&self, probe: &Probe) -> Option<u32> {
-        let moves = &self.moves(self.shape.rem(probe.tag)).0;
+        let moves = self.moves(self.table.shape.rem(probe.tag));
         loop {
-            let before = moves.load(Ordering::Acquire);
+            let before = moves.acquire();
             for (bucket, tag) in [(probe.first, probe.tag), (probe.second, probe.tag | WHICH)] {
                 if let Some(page) = self.look(u64::from(bucket), tag) {
                     return Some(page);
@@ -332,11 +261,11 @@ impl Map {
                 step(Step::Missed);
             }
             step(Step::TableMissed);
-            if let Some(page) = self.stash.look(self.memory.tail(), probe.key) {
+            if let Some(page) = self.stash.look(self.table.memory.tail(), probe.key) {
                 return Some(page);
             }
             fence(Ordering::Acquire);
-            if moves.load(Ordering::Relaxed) == before {
+            if moves.get() == before {
                 return None;
             }
             std::hint::spin_loop();

@@ -2,10 +2,10 @@
 //! Replaces `vector.rs` on processors without its instructions.
 
 use crate::batch::Batch;
-use crate::map::{Compared, Map};
 use crate::memory::Line;
-use crate::search::Ways;
 use crate::shape::Shape;
+use crate::table::{Compared, Table};
+use crate::ways::Ways;
 use std::ops::Range;
 
 /// No value of this type exists.
@@ -17,23 +17,23 @@ impl Vector {
         None
     }
 
-    pub(crate) fn probe(self, _: &Map, _: &mut Batch, _: bool) {
+    pub(crate) fn probe(self, _: &Table, _: &mut Batch, _: bool) {
         match self {}
     }
 
-    pub(crate) fn find(self, _: &Map, _: &mut Batch, _: u64, _: usize) -> u64 {
+    pub(crate) fn find(self, _: &Table, _: &mut Batch, _: u64, _: usize) -> u64 {
         match self {}
     }
 
-    pub(crate) fn ways(self, _: &Map, _: u64) -> Ways {
+    pub(crate) fn ways(self, _: &Table, _: u64) -> Ways {
         match self {}
     }
 
-    pub(crate) fn crowded(self, _: &Map, _: &Batch) -> u64 {
+    pub(crate) fn crowded(self, _: &Table, _: &Batch) -> u64 {
         match self {}
     }
 
-    pub(crate) fn check(self, _: &Map, _: Range<u64>, _: &mut [u32]) -> Result<usize, u64> {
+    pub(crate) fn check(self, _: &Table, _: Range<u64>, _: &mut [u32]) -> Result<usize, u64> {
         match self {}
     }
 

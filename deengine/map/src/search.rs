@@ -8,18 +8,13 @@
 //!                             /|\
 //! ```
 
-use crate::SLOTS;
 use crate::map::Map;
-use crate::shape::WHICH;
-use std::sync::atomic::Ordering;
+use crate::ways::AHEAD;
 
 /// Buckets that the search visits before an insertion fails.
 const SEARCH_NODES: usize = 2000;
 /// The longest chain. Four levels of eight-way branching are more than the nodes above.
 pub(crate) const MAX_MOVES: usize = 5;
-
-/// Buckets that are asked for ahead of the look into them. At 90 % load every second bucket has room.
-const AHEAD: usize = 3;
 
 /// A bucket that the search reached, and the slot of the previous bucket whose key would move into it.
 #[derive(Clone, Copy, Debug)]
@@ -81,11 +76,11 @@ impl Search {
         let mut head = 0;
         while head < self.nodes.len() {
             let Node { bucket: from, depth, .. } = self.nodes[head];
-            let ways = Ways::from(map, from);
-            ways.announce(map);
+            let ways = map.ways(from);
+            ways.announce(&map.table);
             for (turn, (bucket, slot)) in ways.iter().enumerate() {
                 if let Some(&later) = ways.buckets.get(turn + AHEAD) {
-                    map.memory.prefetch(later);
+                    map.table.memory.prefetch(later);
                 }
                 if bucket == from {
                     continue;
@@ -115,49 +110,5 @@ impl Search {
             }
             (node, slot) = (parent, usize::from(before));
         }
-    }
-}
-
-/// The buckets to which the keys of a full bucket could move, in the order of the search. Keys that would
-/// move to their first bucket come first, because readers look there first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ways {
-    /// The other buckets of the keys.
-    pub(crate) buckets: [u64; SLOTS],
-    /// Their slots in the bucket that they are in.
-    pub(crate) slots: [u64; SLOTS],
-}
-
-impl Ways {
-    #[inline]
-    pub(crate) fn from(map: &Map, bucket: u64) -> Self {
-        match map.vector {
-            Some(vector) => vector.ways(map, bucket),
-            None => Self::plainly(map, bucket),
-        }
-    }
-
-    pub(crate) fn plainly(map: &Map, bucket: u64) -> Self {
-        let words = map.memory.line(bucket).each_ref().map(|slot| slot.load(Ordering::Relaxed));
-        let mut ways = Self { buckets: [0; SLOTS], slots: [0; SLOTS] };
-        let (mut seconds, mut firsts) = (0, words.iter().filter(|&word| word & WHICH != 0).count());
-        for (slot, &word) in words.iter().enumerate() {
-            let at = if word & WHICH != 0 { &mut seconds } else { &mut firsts };
-            (ways.buckets[*at], ways.slots[*at]) =
-                (map.shape.other(bucket, map.shape.rem(word)), slot as u64);
-            *at += 1;
-        }
-        ways
-    }
-
-    /// Prefetches the buckets that the search visits first.
-    #[inline]
-    pub(crate) fn announce(&self, map: &Map) {
-        self.buckets[..AHEAD].iter().for_each(|&bucket| map.memory.prefetch(bucket));
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "a slot is below 8")]
-    fn iter(&self) -> impl Iterator<Item = (u64, usize)> {
-        self.buckets.iter().zip(&self.slots).map(|(&bucket, &slot)| (bucket, slot as usize))
     }
 }

@@ -9,7 +9,7 @@
 //! The version is odd while the writer changes words. A reader uses words that it read between two loads of
 //! the same even version. A map sized for its load has an empty stash, and then a reader loads one word.
 
-use crate::map::Counter;
+use crate::counter::Counter;
 use crate::shape::VALID;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 

@@ -16,11 +16,11 @@
 
 use crate::SLOTS;
 use crate::batch::Batch;
-use crate::map::{Compared, Map};
 use crate::memory::Line;
-use crate::search::Ways;
 use crate::shape::eight::MAX_BUCKETS;
 use crate::shape::{Shape, WHICH};
+use crate::table::{Compared, Table};
+use crate::ways::Ways;
 use std::arch::asm;
 use std::arch::x86_64::{
     __m512i, _mm_cvtsi128_si32, _mm512_castsi512_si128, _mm512_cmple_epu64_mask, _mm512_cvtepi64_epi32,
@@ -49,38 +49,38 @@ impl Vector {
 
     /// Computes the places of a batch and has the first buckets fetched, or `both`.
     #[inline]
-    pub(crate) fn probe(self, map: &Map, batch: &mut Batch, both: bool) {
+    pub(crate) fn probe(self, table: &Table, batch: &mut Batch, both: bool) {
         // SAFETY: `self` exists only if the processor has these instructions.
-        unsafe { probe(map, batch, both) }
+        unsafe { probe(table, batch, both) }
     }
 
     /// Looks for the blocks `wanted` of a batch in their first or second buckets. Returns the blocks not
     /// found as a mask.
     #[inline]
-    pub(crate) fn find(self, map: &Map, batch: &mut Batch, wanted: u64, nth: usize) -> u64 {
+    pub(crate) fn find(self, table: &Table, batch: &mut Batch, wanted: u64, nth: usize) -> u64 {
         // SAFETY: as in `probe`.
-        unsafe { find(map, batch, wanted, nth) }
+        unsafe { find(table, batch, wanted, nth) }
     }
 
     /// As [`Ways::plainly`].
     #[inline]
-    pub(crate) fn ways(self, map: &Map, bucket: u64) -> Ways {
+    pub(crate) fn ways(self, table: &Table, bucket: u64) -> Ways {
         // SAFETY: as in `probe`.
-        unsafe { ways(map, bucket) }
+        unsafe { ways(table, bucket) }
     }
 
     /// The blocks of a batch that are in neither of their buckets, both of which are full.
     #[inline]
-    pub(crate) fn crowded(self, map: &Map, batch: &Batch) -> u64 {
+    pub(crate) fn crowded(self, table: &Table, batch: &Batch) -> u64 {
         // SAFETY: as in `probe`.
-        unsafe { crowded(map, batch) }
+        unsafe { crowded(table, batch) }
     }
 
     /// As `check_plainly` of `load.rs`.
     #[inline]
-    pub(crate) fn check(self, map: &Map, buckets: Range<u64>, pages: &mut [u32]) -> Result<usize, u64> {
+    pub(crate) fn check(self, table: &Table, buckets: Range<u64>, pages: &mut [u32]) -> Result<usize, u64> {
         // SAFETY: as in `probe`.
-        unsafe { check(map, buckets, pages) }
+        unsafe { check(table, buckets, pages) }
     }
 
     /// Looks for a tag in a cache line. Returns whether it is there, and its page.
@@ -181,38 +181,38 @@ fn to_halves(vector: __m512i) -> [u32; SLOTS] {
 }
 
 #[target_feature(enable = "avx512f,avx512dq,avx512ifma")]
-fn probe(map: &Map, batch: &mut Batch, both: bool) {
+fn probe(table: &Table, batch: &mut Batch, both: bool) {
     let len = batch.len();
     let [firsts, seconds] = &mut batch.buckets;
     let (keys, tags) = (batch.keys.as_chunks().0, batch.tags.as_chunks_mut().0);
     let (firsts, seconds) = (firsts.as_chunks_mut().0, seconds.as_chunks_mut().0);
     for group in 0..len.div_ceil(SLOTS) {
-        let places = map.shape.places_of_eight(from_array(keys[group]));
+        let places = table.shape.places_of_eight(from_array(keys[group]));
         tags[group] = to_array(places.tag);
         firsts[group] = to_halves(places.first);
         seconds[group] = to_halves(places.second);
         let used = SLOTS.min(len - group * SLOTS);
         for &bucket in &firsts[group][..used] {
-            map.memory.prefetch(u64::from(bucket));
+            table.memory.prefetch(u64::from(bucket));
         }
         if both {
             for &bucket in &seconds[group][..used] {
-                map.memory.prefetch(u64::from(bucket));
+                table.memory.prefetch(u64::from(bucket));
             }
         }
     }
 }
 
 #[target_feature(enable = "avx512f,bmi1")]
-fn find(map: &Map, batch: &mut Batch, wanted: u64, nth: usize) -> u64 {
-    let mask = _mm512_set1_epi64(map.shape.page_mask.cast_signed());
+fn find(table: &Table, batch: &mut Batch, wanted: u64, nth: usize) -> u64 {
+    let mask = _mm512_set1_epi64(table.shape.page_mask.cast_signed());
     let (mut left, mut missed) = (wanted, 0);
     while left != 0 {
         let at = left.trailing_zeros() as usize;
         let bit = left & left.wrapping_neg();
         left ^= bit;
         let tag = _mm512_set1_epi64(batch.tag(at, nth).cast_signed());
-        let words = _mm512_xor_si512(load(map.memory.line(u64::from(batch.buckets[nth][at]))), tag);
+        let words = _mm512_xor_si512(load(table.memory.line(u64::from(batch.buckets[nth][at]))), tag);
         let hit = _mm512_cmple_epu64_mask(words, mask);
         let page = _mm512_castsi512_si128(_mm512_maskz_compress_epi64(hit, words));
         batch.pages[at] = _mm_cvtsi128_si32(page).cast_unsigned();
@@ -222,9 +222,9 @@ fn find(map: &Map, batch: &mut Batch, wanted: u64, nth: usize) -> u64 {
 }
 
 #[target_feature(enable = "avx512f,avx512dq,popcnt")]
-fn ways(map: &Map, bucket: u64) -> Ways {
-    let words = load(map.memory.line(bucket));
-    let others = map.shape.other_of_slots(bucket, words);
+fn ways(table: &Table, bucket: u64) -> Ways {
+    let words = load(table.memory.line(bucket));
+    let others = table.shape.other_of_slots(bucket, words);
     let slots = from_array(std::array::from_fn(|slot| slot as u64));
     let seconds = _mm512_test_epi64_mask(words, _mm512_set1_epi64(WHICH.cast_signed()));
     let front = seconds.count_ones() as usize;
@@ -239,13 +239,13 @@ fn ways(map: &Map, bucket: u64) -> Ways {
 }
 
 #[target_feature(enable = "avx512f")]
-fn crowded(map: &Map, batch: &Batch) -> u64 {
-    let mask = _mm512_set1_epi64(map.shape.page_mask.cast_signed());
+fn crowded(table: &Table, batch: &Batch) -> u64 {
+    let mask = _mm512_set1_epi64(table.shape.page_mask.cast_signed());
     let mut crowded = 0;
     for at in 0..batch.len() {
         let mut hit_or_empty = 0;
         for nth in 0..2 {
-            let words = load(map.memory.line(u64::from(batch.buckets[nth][at])));
+            let words = load(table.memory.line(u64::from(batch.buckets[nth][at])));
             let pages = _mm512_xor_si512(words, _mm512_set1_epi64(batch.tag(at, nth).cast_signed()));
             hit_or_empty |= _mm512_testn_epi64_mask(words, words) | _mm512_cmple_epu64_mask(pages, mask);
         }
@@ -255,10 +255,10 @@ fn crowded(map: &Map, batch: &Batch) -> u64 {
 }
 
 #[target_feature(enable = "avx512f,avx512dq,avx512ifma,popcnt")]
-fn check(map: &Map, buckets: Range<u64>, pages: &mut [u32]) -> Result<usize, u64> {
+fn check(table: &Table, buckets: Range<u64>, pages: &mut [u32]) -> Result<usize, u64> {
     let mut count = 0;
     for bucket in buckets {
-        let checked = map.shape.check_eight(bucket, load(map.memory.line(bucket)));
+        let checked = table.shape.check_eight(bucket, load(table.memory.line(bucket)));
         if checked.wrong != 0 {
             return Err(bucket);
         }

@@ -18,15 +18,17 @@ impl Map {
     /// for words of the stash: those belong to no bucket.
     pub fn entry_of_word(&self, index: u64, value: u64) -> Option<(Vid, u32, u32)> {
         let bucket = self.bucket_of_word(index).filter(|_| value & VALID != 0)?;
-        let (vid, vba) = block_of(self.shape.key(bucket, value))?;
-        Some((vid, vba, self.shape.page(value)))
+        let (vid, vba) = block_of(self.table.shape.key(bucket, value))?;
+        Some((vid, vba, self.table.shape.page(value)))
     }
 
     /// The new value of word `index` when its block moves from page `from` to page `to`. `None` where the
     /// word does not name page `from`, and for words of the stash.
     pub fn moved_word(&self, index: u64, value: u64, from: u32, to: u32) -> Option<u64> {
-        let names = value & VALID != 0 && self.shape.page(value) == from;
-        self.bucket_of_word(index).filter(|_| names).map(|_| value & !self.shape.page_mask | u64::from(to))
+        let names = value & VALID != 0 && self.table.shape.page(value) == from;
+        self.bucket_of_word(index)
+            .filter(|_| names)
+            .map(|_| value & !self.table.shape.page_mask | u64::from(to))
     }
 
     /// The bucket that word `index` of the image is in; `None` for words of the stash.

@@ -2,10 +2,11 @@
 //! The writer of the map. There is only one.
 
 use crate::batch::{Batch, each};
-use crate::map::{Compared, Map, Probe};
-use crate::search::{At, Search, Ways};
+use crate::map::Map;
+use crate::search::{At, Search};
 use crate::shape::{VALID, WHICH};
 use crate::stash::{self, STASH};
+use crate::table::{Compared, Probe};
 use crate::{SLOTS, Step, step};
 use gnstor_proto::slba::Vid;
 use std::sync::Arc;
@@ -123,7 +124,7 @@ impl MapWriter {
     #[inline]
     pub fn announce(&self, batch: &Batch) {
         for at in each(self.map.crowded(batch)) {
-            Ways::from(&self.map, u64::from(batch.probe(at).first)).announce(&self.map);
+            self.map.ways(u64::from(batch.probe(at).first)).announce(&self.map.table);
         }
     }
 
@@ -142,13 +143,13 @@ impl MapWriter {
     pub fn remove_at(&mut self, probe: &Probe, log: &mut impl FnMut(u64, u64)) -> Option<u32> {
         self.check(0);
         let page = if let Some(at) = self.position(probe) {
-            let page = self.map.shape.page(self.slot(at));
+            let page = self.map.table.shape.page(self.slot(at));
             self.store(at, 0, log);
             self.unstash(log);
             page
         } else {
             let at = self.stash_position(probe.key)?;
-            let page = stash::page(self.map.memory.tail(), at);
+            let page = stash::page(self.map.table.memory.tail(), at);
             self.change_stash(at, 0, 0, log);
             page
         };
@@ -156,37 +157,22 @@ impl MapWriter {
         Some(page)
     }
 
-    /// Changes the page of a block from `from` to `to`, if the block is mapped to `from`. Returns whether it
-    /// was.
-    ///
-    /// # Panics
-    /// As [`Self::insert`].
-    pub fn replace(
-        &mut self,
-        vid: Vid,
-        vba: u32,
-        from: u32,
-        to: u32,
-        log: &mut impl FnMut(u64, u64),
-    ) -> bool {
-        self.replace_at(&self.map.place(vid, vba), from, to, log)
-    }
-
-    /// As [`Self::replace`], of the block that the probe was made for.
+    /// Changes the page of the block that the probe was made for from `from` to `to`, if the block is mapped
+    /// to `from`. Returns whether it was.
     ///
     /// # Panics
     /// As [`Self::insert`].
     pub fn replace_at(&mut self, probe: &Probe, from: u32, to: u32, log: &mut impl FnMut(u64, u64)) -> bool {
         self.check(to);
         if let Some(at) = self.position(probe) {
-            let is = self.map.shape.page(self.slot(at)) == from;
+            let is = self.map.table.shape.page(self.slot(at)) == from;
             if is {
                 self.set_page(at, to, log);
             }
             return is;
         }
         let Some(at) = self.stash_position(probe.key) else { return false };
-        let is = stash::page(self.map.memory.tail(), at) == from;
+        let is = stash::page(self.map.table.memory.tail(), at) == from;
         if is {
             self.set_stashed(at, to, log);
         }
@@ -196,7 +182,11 @@ impl MapWriter {
     #[inline]
     fn check(&self, page: u32) {
         assert!(!self.loading, "the map was loaded and not checked");
-        assert!(u64::from(page) < self.map.shape.pages, "page {page} of {}", self.map.shape.pages);
+        assert!(
+            u64::from(page) < self.map.table.shape.pages,
+            "page {page} of {}",
+            self.map.table.shape.pages
+        );
     }
 
     #[inline]
@@ -212,13 +202,13 @@ impl MapWriter {
 
     #[inline]
     fn slot(&self, at: At) -> u64 {
-        self.map.memory.line(at.bucket)[at.slot].load(Ordering::Relaxed)
+        self.map.table.memory.line(at.bucket)[at.slot].load(Ordering::Relaxed)
     }
 
     /// `Release`: a reader of the word sees the writes before it: the page's record, the count of a move.
     #[inline]
     fn store(&self, at: At, content: u64, log: &mut impl FnMut(u64, u64)) {
-        self.map.memory.line(at.bucket)[at.slot].store(content, Ordering::Release);
+        self.map.table.memory.line(at.bucket)[at.slot].store(content, Ordering::Release);
         log(at.bucket * SLOTS as u64 + at.slot as u64, content);
         step(Step::Changed);
     }
@@ -226,8 +216,8 @@ impl MapWriter {
     #[inline]
     fn set_page(&self, at: At, page: u32, log: &mut impl FnMut(u64, u64)) -> u32 {
         let old = self.slot(at);
-        self.store(at, old & !self.map.shape.page_mask | u64::from(page), log);
-        self.map.shape.page(old)
+        self.store(at, old & !self.map.table.shape.page_mask | u64::from(page), log);
+        self.map.table.shape.page(old)
     }
 
     /// Puts a new key into one of its buckets. If both are full, it moves other keys.
@@ -266,7 +256,7 @@ impl MapWriter {
     pub(crate) fn shift(&self, from: At, to: At, log: &mut impl FnMut(u64, u64)) {
         let content = self.slot(from);
         self.store(to, content ^ WHICH, log);
-        self.count_move(self.map.shape.rem(content));
+        self.count_move(self.map.table.shape.rem(content));
         self.map.relocations.set(self.map.relocations() + 1);
     }
 
@@ -277,39 +267,39 @@ impl MapWriter {
     }
 
     fn stash_position(&self, key: u64) -> Option<usize> {
-        if self.map.stash.is_empty() { None } else { stash::position(self.map.memory.tail(), key) }
+        if self.map.stash.is_empty() { None } else { stash::position(self.map.table.memory.tail(), key) }
     }
 
     fn stash_gap(&self) -> Option<usize> {
-        (0..STASH).find(|&at| stash::key(self.map.memory.tail(), at).is_none())
+        (0..STASH).find(|&at| stash::key(self.map.table.memory.tail(), at).is_none())
     }
 
     /// Writes an empty entry of the stash, or empties an entry.
     fn change_stash(&self, at: usize, key: u64, page: u32, log: &mut impl FnMut(u64, u64)) {
-        let (stash, words) = (&self.map.stash, self.map.memory.tail());
+        let (stash, words) = (&self.map.stash, self.map.table.memory.tail());
         let count = if key == 0 { stash.len() - 1 } else { stash.len() + 1 };
         stash.change(count, || {
             words[2 * at].store(key, Ordering::Relaxed);
             words[2 * at + 1].store(u64::from(page), Ordering::Relaxed);
         });
-        let index = self.map.shape.slots() + 2 * at as u64;
+        let index = self.map.table.shape.slots() + 2 * at as u64;
         log(index, key);
         log(index + 1, u64::from(page));
         step(Step::Changed);
     }
 
     fn set_stashed(&self, at: usize, page: u32, log: &mut impl FnMut(u64, u64)) -> u32 {
-        let (stash, words) = (&self.map.stash, self.map.memory.tail());
+        let (stash, words) = (&self.map.stash, self.map.table.memory.tail());
         let old = stash::page(words, at);
         let word: &AtomicU64 = &words[2 * at + 1];
         stash.change(stash.len(), || word.store(u64::from(page), Ordering::Relaxed));
-        log(self.map.shape.slots() + 2 * at as u64 + 1, u64::from(page));
+        log(self.map.table.shape.slots() + 2 * at as u64 + 1, u64::from(page));
         old
     }
 
     /// Whether a key of the stash is in the table too.
     pub(crate) fn in_table(&self, key: u64) -> bool {
-        self.position(&self.map.place_of(key)).is_some()
+        self.position(&self.map.table.place_of(key)).is_some()
     }
 
     /// After a removal an entry of the stash may fit into the table again.
@@ -317,16 +307,16 @@ impl MapWriter {
         if self.map.stash.is_empty() {
             return;
         }
-        let words = self.map.memory.tail();
+        let words = self.map.table.memory.tail();
         let Some((at, key)) = (0..STASH).find_map(|at| stash::key(words, at).map(|key| (at, key))) else {
             return;
         };
         let page = stash::page(words, at);
-        let probe = self.map.place_of(key);
+        let probe = self.map.table.place_of(key);
         let first = self.look(u64::from(probe.first), probe.tag);
         let second = self.look(u64::from(probe.second), probe.tag | WHICH);
         if self.place_key(first, second, probe.tag | u64::from(page), log) {
-            self.count_move(self.map.shape.rem(probe.tag));
+            self.count_move(self.map.table.shape.rem(probe.tag));
             self.change_stash(at, 0, 0, log);
         }
     }

@@ -7,7 +7,7 @@ mod copies;
 mod range;
 
 use super::{AgentWords, DeviceError, Kernel, Launch, Residency, Together};
-use crate::runtime::look_until;
+use crate::wait::look_until;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 use gnstor_base::region::{HostRegion, RegionId};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The bytes that a step writes into its cell, and the checks before that.
 
-use super::Step;
 use crate::error::DurableError;
-use crate::metadata::MetadataStore;
+use crate::metadata_store::MetadataStore;
+use crate::steps::Step;
 use crate::term_cell::{MOST_SSDS, TermCell};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::{EntryError, VolumeEntry};

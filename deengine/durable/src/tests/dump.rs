@@ -40,6 +40,19 @@ fn transactions(journal: &mut Journal, dice: &mut Dice, count: usize) -> Vec<Vec
     all
 }
 
+/// Writes a dump of these pages and returns its bytes.
+pub(super) fn write_dump<'a>(
+    durable: &Durable,
+    journal: &Journal,
+    pages: impl IntoIterator<Item = DumpPage<'a>>,
+) -> Result<u64, DurableError> {
+    let mut writer = DumpWriter::begin(durable, journal)?;
+    for page in pages {
+        writer.page(page)?;
+    }
+    writer.finish()
+}
+
 #[test]
 fn a_dump_comes_back_whole_and_joins_the_journal() {
     let _deadline = crate::tests::deadline();
@@ -51,7 +64,7 @@ fn a_dump_comes_back_whole_and_joins_the_journal() {
         journal.flush(u64::MAX, true).unwrap();
         let written = transactions(&mut journal, &mut dice, tail);
         let pages = pages(&mut dice, count);
-        let bytes = dump::write(&durable, &journal, lend(&pages)).unwrap();
+        let bytes = write_dump(&durable, &journal, lend(&pages)).unwrap();
         assert!(bytes <= dump::bytes_for(journal.tail_bytes(), count));
 
         let durable = bench.open().durable;
@@ -112,7 +125,7 @@ fn a_dump_that_is_not_finished_is_torn() {
     transactions(&mut journal, &mut dice, 5);
     let all = pages(&mut dice, 20);
     // First a whole dump with the same number, so that its commit page is after the unfinished one.
-    dump::write(&durable, &journal, lend(&all)).unwrap();
+    write_dump(&durable, &journal, lend(&all)).unwrap();
     let DumpState::Intact(_) = durable.read_dump() else { panic!() };
     let mut writer = DumpWriter::begin(&durable, &journal).unwrap();
     writer.page(DumpPage { page: Ppa(5), ..lend(&all).next().unwrap() }).unwrap();

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One bit of the store is wrong, anywhere. No panic and no wrong data follows, and missing data is reported.
 
-use super::dump::{lend, pages};
+use super::dump::{lend, pages, write_dump};
 use super::{Bench, Dice, SIZES, entry, vid};
-use crate::{
-    Checkpoint, DumpState, Durable, DurableError, Meta, Metadata, Record, Tombstone, Unusable, dump,
-};
+use crate::{Checkpoint, DumpState, Durable, DurableError, Meta, Metadata, Record, Tombstone, Unusable};
 use gnstor_flash::Store;
 
 pub(super) struct Made {
@@ -55,7 +53,7 @@ pub(super) fn make() -> Made {
     }
     journal.flush(110, true).unwrap();
     let pages = pages(&mut dice, 9);
-    dump::write(&durable, &journal, lend(&pages)).unwrap();
+    write_dump(&durable, &journal, lend(&pages)).unwrap();
     Made { end: SIZES.store_bytes(), metadata: metadata.contents().clone(), bench, history, pages }
 }
 

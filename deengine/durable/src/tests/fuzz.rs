@@ -162,7 +162,7 @@ fn some_dump() -> Vec<u8> {
     let replayed = durable.replay(0, |_, _| Ok::<_, DurableError>(())).unwrap();
     let journal = durable.into_journal(&replayed).unwrap();
     let pages = super::dump::pages(&mut Dice(4), 5);
-    let bytes = crate::dump::write(&durable, &journal, super::dump::lend(&pages)).unwrap();
+    let bytes = super::dump::write_dump(&durable, &journal, super::dump::lend(&pages)).unwrap();
     let mut out = vec![0; usize::try_from(bytes).unwrap()];
     bench.ram.read(durable.layout().dump, &mut out).unwrap();
     out

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A small SSD that uses everything in this crate, beside a model of its content after any power cut.
 
-use super::dump::{Page, lend, pages};
+use super::dump::{Page, lend, pages, write_dump};
 use super::{Bench, Dice, SIZES, entry, vid};
 use crate::{
     Checkpoint, DumpState, Durable, DurableError, Journal, Meta, Metadata, MetadataStore, Opened, Record,
-    Replayed, Seq, State, Tombstone, dump,
+    Replayed, Seq, State, Tombstone,
 };
 
 /// The intended content of a dump.
@@ -221,13 +221,13 @@ impl World {
         };
         let live = self.live();
         let (durable, last) = (live.journal.durable(), live.journal.last());
-        if dump::bytes_for(live.journal.tail_bytes(), pages.len() as u64) > SIZES.dump_bytes {
+        if crate::dump::bytes_for(live.journal.tail_bytes(), pages.len() as u64) > SIZES.dump_bytes {
             return Ok(());
         }
         let sealed = Sealed { durable, last, pages };
         self.attempted = Some(sealed.clone());
         let live = self.live.as_ref().expect("restored");
-        dump::write(&live.durable, &live.journal, lend(&sealed.pages))?;
+        write_dump(&live.durable, &live.journal, lend(&sealed.pages))?;
         self.sealed = Some(sealed);
         self.live = None;
         self.bench.ram.after_power_cut(self.dice.next());

@@ -8,12 +8,13 @@
 //!                          `-- no --> wait for one
 //! ```
 
-use super::{Fetch, Flash, Inner, Loaded, Open, Ticket, Unreadable};
+use super::{Flash, Inner, Open};
 use crate::PAGE_BYTES;
 use crate::frames::{Frame, Frames};
 use crate::geometry::Ppa;
 use crate::io::Job;
 use crate::record::State;
+use crate::types::{Fetch, Loaded, Ticket, Unreadable};
 use gnstor_base::region::{HostRegion, LocalRef};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The way of a page from erased to programmed and back, and the rules of NAND on it.
 
-use super::{EraseFailed, Flash, Inner, ProgramFailed};
+use super::{Flash, Inner};
 use crate::frames::Frame;
 use crate::geometry::{Block, Ppa, Unit};
 use crate::power::Step;
 use crate::record::{Oob, State};
+use crate::types::{EraseFailed, ProgramFailed};
 use gnstor_proto::placement::mix64;
 use std::sync::atomic::Ordering;
 use std::task::Poll;

@@ -111,7 +111,7 @@ fn collection_beside_slow_programs_leaves_room_in_the_dump() {
     fill(&mut harness, 4, 2400);
     let before = harness.ftl().stats().background_steps;
     // No program ends within this time, and no host writes: collection alone may add pages to the buffer.
-    harness.now = harness.now + crate::collect::IDLE_AFTER;
+    harness.now = harness.now + crate::collect::state::IDLE_AFTER;
     for _ in 0..200 {
         harness.pass(Span::from_ns(100_000));
     }

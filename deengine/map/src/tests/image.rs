@@ -70,8 +70,8 @@ fn a_reserved_volume_in_a_slot_is_found() {
     // Try every remainder that bucket 0 can have, until one belongs to volume 0 or FFFFh. One of 32,768 does.
     for reserved in [0, 0xFFFF] {
         let found = (0..1u64 << 22).find_map(|rem| {
-            let word = map.shape.tag(rem);
-            (map.shape.key(0, word) >> 32 == reserved).then_some(word)
+            let word = map.table.shape.tag(rem);
+            (map.table.shape.key(0, word) >> 32 == reserved).then_some(word)
         });
         let value = found.unwrap();
         assert_eq!(check(&[value]), Err(BadImage::Key { index: 0, value }));

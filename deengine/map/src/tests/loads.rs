@@ -101,8 +101,8 @@ fn a_map_with_no_room_says_so_and_keeps_what_it_has() {
     for &vba in &kept {
         assert_eq!(map.get(vid(9), vba), Some(vba));
         assert_eq!(writer.insert(vid(9), vba, vba ^ 1, &mut no_log), Ok(Some(vba)));
-        assert!(!writer.replace(vid(9), vba, vba, 0, &mut no_log));
-        assert!(writer.replace(vid(9), vba, vba ^ 1, vba, &mut no_log));
+        assert!(!writer.replace_at(&map.probe(vid(9), vba), vba, 0, &mut no_log));
+        assert!(writer.replace_at(&map.probe(vid(9), vba), vba ^ 1, vba, &mut no_log));
     }
     for &vba in &kept {
         assert_eq!(writer.remove(vid(9), vba, &mut no_log), Some(vba));

@@ -51,12 +51,15 @@ impl Pair {
             7..11 => prop_assert_eq!(self.writer.remove(vid, vba, log), self.oracle.remove(&(vid, vba))),
             11 => {
                 let from = present.unwrap_or(page);
-                prop_assert_eq!(self.writer.replace(vid, vba, from, page, log), present.is_some());
+                prop_assert_eq!(
+                    self.writer.replace_at(&self.map.probe(vid, vba), from, page, log),
+                    present.is_some()
+                );
                 self.oracle.entry((vid, vba)).and_modify(|mapped| *mapped = page);
             }
             12 => {
                 let from = present.unwrap_or(page) ^ 1;
-                prop_assert!(!self.writer.replace(vid, vba, from, page, log));
+                prop_assert!(!self.writer.replace_at(&self.map.probe(vid, vba), from, page, log));
                 prop_assert_eq!(self.log.len(), before);
             }
             13 => {

@@ -62,10 +62,10 @@ fn movable(writer: &MapWriter) -> Vec<(u32, At)> {
     let mut found = Vec::new();
     for vba in 0..u32::try_from(map.len()).unwrap() {
         let probe = map.place(vid(1), vba);
-        let line = map.memory.line(u64::from(probe.second));
+        let line = map.table.memory.line(u64::from(probe.second));
         let slot = (0..SLOTS).find(|&slot| {
             let word = line[slot].load(Ordering::Relaxed);
-            word & !map.shape.page_mask == probe.tag | WHICH
+            word & !map.table.shape.page_mask == probe.tag | WHICH
         });
         if let (Some(slot), Some(_), true) =
             (slot, empty_in(map, u64::from(probe.first)), probe.first != probe.second)
@@ -137,7 +137,7 @@ fn a_miss_is_not_believed_while_the_key_moves() {
 
 /// An empty slot of a bucket.
 fn empty_in(map: &Map, bucket: u64) -> Option<usize> {
-    map.memory.line(bucket).iter().position(|slot| slot.load(Ordering::Relaxed) == 0)
+    map.table.memory.line(bucket).iter().position(|slot| slot.load(Ordering::Relaxed) == 0)
 }
 
 /// Moves a key to its other bucket, as the writer does.
@@ -145,7 +145,7 @@ fn relocate(writer: &MapWriter, probe: &crate::Probe, place: &Cell<At>) {
     let (map, from) = (writer.map(), place.get());
     let to = other_gap(map, from, probe);
     writer.shift(from, to, &mut no_log);
-    map.memory.line(from.bucket)[from.slot].store(0, Ordering::Release);
+    map.table.memory.line(from.bucket)[from.slot].store(0, Ordering::Release);
     place.set(to);
 }
 
@@ -282,7 +282,7 @@ fn race(map: &Map, mut writer: MapWriter, [stay, live, spare]: [u64; 3], turns: 
             let number = mix64(!turn) % stay;
             let (vid, vba) = key(number);
             let new = next(number);
-            assert!(writer.replace(vid, vba, new - (1 << number_bits), new, &mut no_log));
+            assert!(writer.replace_at(&map.probe(vid, vba), new - (1 << number_bits), new, &mut no_log));
             let (out, back) = (pick(live.len(), turn), pick(dead.len(), turn << 20));
             let (vid, vba) = key(live[out]);
             assert!(writer.remove(vid, vba, &mut no_log).is_some());

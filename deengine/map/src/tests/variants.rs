@@ -4,8 +4,8 @@
 
 use super::*;
 use crate::load;
-use crate::search::Ways;
 use crate::shape::{VALID, WHICH};
+use crate::ways::Ways;
 use crate::{Batch, SLOTS};
 use gnstor_proto::placement::mix64;
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn both(buckets: u64, pages: u64, seed: u64) -> [(Arc<Map>, MapWriter); 2] {
 /// Fills the first eight buckets with possible words of an image: slots with keys, empty slots, and `wrong`
 /// others.
 fn scribble(maps: &[(Arc<Map>, MapWriter); 2], seed: u64, wrong: u64) {
-    let shape = &maps[0].0.shape;
+    let shape = &maps[0].0.table.shape;
     for at in 0..64u64 {
         let dice = mix64(seed ^ at << 32);
         let rem = mix64(dice) % (((1 << 48) - 1) / shape.buckets + 1);
@@ -43,7 +43,7 @@ fn scribble(maps: &[(Arc<Map>, MapWriter); 2], seed: u64, wrong: u64) {
             _ => word,
         };
         for (map, _) in maps {
-            map.memory.words()[usize::try_from(at).unwrap()].store(word, Ordering::Relaxed);
+            map.table.memory.words()[usize::try_from(at).unwrap()].store(word, Ordering::Relaxed);
         }
     }
 }
@@ -73,17 +73,17 @@ proptest! {
         let maps = both(buckets, pages, seed);
         scribble(&maps, seed, 0);
         let [map, plain] = maps.each_ref().map(|(map, _)| map);
-        for (at, word) in plain.memory.words()[..64].iter().enumerate() {
+        for (at, word) in plain.table.memory.words()[..64].iter().enumerate() {
             let bucket = (at / SLOTS) as u64;
             let word = word.load(Ordering::Relaxed);
-            let tag = (word & !map.shape.page_mask | VALID) ^ (mix64(seed) >> 8 & 1) << 62;
-            let line = plain.memory.line(bucket);
-            prop_assert_eq!(map.compare(bucket, tag), plain.compare_plainly(line, tag));
+            let tag = (word & !map.table.shape.page_mask | VALID) ^ (mix64(seed) >> 8 & 1) << 62;
+            let line = plain.table.memory.line(bucket);
+            prop_assert_eq!(map.compare(bucket, tag), plain.table.compare_plainly(line, tag));
             // A map has no key twice in a bucket; random words may, and which of them is found is left open.
             if map.compare(bucket, tag).hit.count_ones() < 2 {
                 prop_assert_eq!(map.look(bucket, tag), plain.look(bucket, tag));
             }
-            prop_assert_eq!(Ways::from(map, bucket), Ways::plainly(plain, bucket));
+            prop_assert_eq!(map.ways(bucket), Ways::plainly(&plain.table, bucket));
         }
     }
 
@@ -154,7 +154,7 @@ fn a_bucket_is_never_read_with_a_torn_word() {
     let _deadline = crate::tests::deadline();
     let (map, _) = Map::with_buckets(1 << 18, 1 << 32, 3).unwrap();
     let half = |turn: u64| VALID >> 32 | mix64(turn) & 3;
-    let line = map.memory.line(0);
+    let line = map.table.memory.line(0);
     let store = |turn: u64| {
         line[usize::try_from(turn % 8).unwrap()].store(half(turn) << 32 | half(turn), Ordering::Release);
     };
