@@ -58,7 +58,6 @@ impl RemoteSsd {
 
     /// Connects with an SSD that may be on its way up. `start` is when the array began to connect its SSDs:
     /// all together wait for SSDs that are not there. `Ok(Err)`: it is not there, and may come later.
-    #[expect(clippy::disallowed_methods, reason = "a bounded wait in real time for another process")]
     pub(crate) fn connect_patiently(
         &mut self,
         start: Instant,

@@ -2,9 +2,9 @@
 //! `gnstor up`: an array in the foreground.
 
 use crate::args::{AccessArgs, UpArgs};
-use crate::key::{self, ArrayKey};
+use crate::key;
 use crate::up_watch::{PAUSE, Watch};
-use crate::witness::Witness;
+use crate::witness::{self, Witness};
 use gnstor_array::media::{self, CameUp, Plan};
 use gnstor_array::{Array, ArrayConfig, MapFormat, SsdSummary, Ssds, check_ssds};
 use gnstor_console::{CliError, outln};
@@ -40,11 +40,9 @@ struct Serving<'a> {
 /// # Errors
 /// [`CliError`]: a port in use, a preset that is not there, an SSD that does not answer.
 pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
-    let port = args.listen.port();
-    let fabric_port = match port {
-        0 => 0,
-        _ if !args.ssd_at.is_empty() => port,
-        _ => port.checked_add(1).ok_or_else(|| {
+    let fabric_port = match args.listen.port() {
+        port if port == 0 || !args.ssd_at.is_empty() => port,
+        port => port.checked_add(1).ok_or_else(|| {
             CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into())
         })?,
     };
@@ -58,7 +56,7 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     let mut ssds = ssds(args)?;
     announce_disk(args, &ssds, steps)?;
     let key = key::of_array(args)?;
-    let witness = add_witness(args, &mut ssds, &key, &access)?;
+    let witness = witness::add(args, &mut ssds, &key, &access)?;
     let config = ArrayConfig {
         ssds,
         has_witness: args.witness.is_some() || args.witness_at.is_some(),
@@ -102,42 +100,6 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     witness.map_or(Ok(()), Witness::stop)?;
     steps.done("stopped");
     Ok(())
-}
-
-/// Adds the witness as the last SSD. Starts it if it is to run in this process.
-fn add_witness(
-    args: &UpArgs,
-    ssds: &mut Ssds,
-    key: &ArrayKey,
-    access: &Access,
-) -> Result<Option<Witness>, CliError> {
-    let Ssds::At(addresses) = ssds else { return Ok(None) };
-    let has_witness = args.witness.is_some() || args.witness_at.is_some();
-    if has_witness && !addresses.len().is_multiple_of(2) {
-        return Err(CliError::Usage(format!(
-            "a witness is for an even number of SSDs: {} have an odd number of votes without one",
-            addresses.len()
-        )));
-    }
-    if !has_witness && addresses.len() == 2 && args.map_format.is_none() {
-        eprintln!(
-            "gnstor: two SSDs have no majority when one is lost: a fresh array keeps the places of a lost SSD, \
-             and does not tell a file of another array or an old copy of a file (map format 2); --witness DIR \
-             adds a third vote"
-        );
-    }
-    addresses.extend(args.witness_at.clone());
-    let Some(folder) = &args.witness else { return Ok(None) };
-    let listen = args.listen;
-    let port = if listen.port() == 0 { Some(0) } else { listen.port().checked_add(1) };
-    let port = port.ok_or_else(|| {
-        CliError::Usage("--listen needs a port below 65535: the witness takes the next one".into())
-    })?;
-    let index = u16::try_from(addresses.len()).unwrap_or(u16::MAX);
-    let tls = access.data_tls().map_err(CliError::Usage)?;
-    let witness = Witness::start(folder, index, SocketAddr::new(listen.ip(), port), (key, tls))?;
-    addresses.push(witness.address().to_string());
-    Ok(Some(witness))
 }
 
 /// How the SSDs of `--ssd-at` are reached by TLS: the daemon's own certificate proves it.

@@ -42,8 +42,8 @@ pub struct CoreConfig {
     pub seed: u64,
     /// Format of a fresh map.
     pub map_format: MapFormat,
-    /// The last connected SSD is a witness: it votes, and holds no blocks. The array must be fresh, or know it
-    /// already.
+    /// The last connected SSD is a witness: it votes, and holds no blocks. The array is fresh, knows it
+    /// already, or has a map of format 2.
     pub has_witness: bool,
     /// The SSDs run in processes of their own, and find each other by the addresses in the map. A map with
     /// other addresses than the daemon's is replaced.
