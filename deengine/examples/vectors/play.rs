@@ -160,7 +160,8 @@ fn play_map(filled: &mut Filled, op: &Op) -> Vec<u64> {
             vec![writer.remove(vid_of(vid), vba, &mut log).unwrap_or(NO_PAGE).into()]
         }
         Op::Replace { vid, vba, from, to } => {
-            vec![writer.replace(vid_of(vid), vba, from, to, &mut log).into()]
+            let probe = map.probe(vid_of(vid), vba);
+            vec![writer.replace_at(&probe, from, to, &mut log).into()]
         }
         Op::Find { vid, vba } => vec![map.get(vid_of(vid), vba).unwrap_or(NO_PAGE).into()],
         Op::Sweep { vid, first, count } => {
