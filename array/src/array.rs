@@ -49,6 +49,8 @@ impl Ssds {
 pub struct ArrayConfig {
     /// The SSDs.
     pub ssds: Ssds,
+    /// The last of these SSDs votes and holds no blocks.
+    pub has_witness: bool,
     /// Address of the daemon.
     pub listen: SocketAddr,
     /// Address at which clients of other processes reach this process's SSDs; `None`: they cannot.
@@ -266,6 +268,8 @@ impl Drop for Array {
 fn daemon_config(config: &ArrayConfig, access: Access, ssds: &[SsdSummary]) -> DaemonConfig {
     let mut daemon = DaemonConfig { access, ..DaemonConfig::default() };
     daemon.core.groups = config.groups;
+    daemon.core.has_witness = config.has_witness;
+    daemon.core.names_addresses = matches!(config.ssds, Ssds::At(_));
     daemon.core.map_format = match (config.map_format, &config.ssds) {
         // Each process asks for one SSD only.
         (MapFormat::ByCount, Ssds::At(at)) if at.len() > 2 => MapFormat::Three,

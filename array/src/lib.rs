@@ -14,6 +14,7 @@
 //! The command, the benchmark and the tests start arrays with it. It reads no command line and prints
 //! nothing on standard output.
 
+mod absent;
 mod array;
 mod data_file;
 mod degraded;

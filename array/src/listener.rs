@@ -14,7 +14,7 @@
 use crate::handshakes::Handshakes;
 use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::tcp::limits::{CONNECTIONS, End, HOST_CONNECTIONS};
-use gnstor_fabric::tcp::{NoPlace, Places, ServerTls, Wire};
+use gnstor_fabric::tcp::{NoPlace, Places, ServerTls, Wire, lengthen_queue};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
 use std::io::ErrorKind;
@@ -65,6 +65,7 @@ impl Listener {
     ) -> std::io::Result<Self> {
         let address = listener.local_addr()?;
         listener.set_nonblocking(true)?;
+        lengthen_queue(&listener)?;
         let poll = Poll::new()?;
         poll.registry().register(&mut SourceFd(&listener.as_raw_fd()), LISTENER, Interest::READABLE)?;
         let waker = Waker::new(poll.registry(), WAKER)?;

@@ -2,6 +2,7 @@
 //! An SSD in a process of its own, as the daemon reaches it: by a TCP link and an admin queue. Both are
 //! made anew when they break.
 
+use crate::absent::AbsentQueue;
 use gnstor_fabric::admin::ChannelError;
 use gnstor_fabric::host_queue::{Credentials, HostQueue, SsdPath};
 use gnstor_fabric::runtime::TransportHandle;
@@ -55,23 +56,32 @@ impl RemoteSsd {
         self.try_connect().map_err(|why| self.error(why))
     }
 
-    /// Connects with an SSD that may be on its way up.
-    #[expect(clippy::disallowed_methods, reason = "a bounded wait in real time for another process")]
-    pub(crate) fn connect_patiently(&mut self) -> Result<HostQueue, ChannelError> {
-        let start = Instant::now();
+    /// Connects with an SSD that may be on its way up. `start` is when the array began to connect its SSDs:
+    /// all together wait for SSDs that are not there. `Ok(Err)`: it is not there, and may come later.
+    pub(crate) fn connect_patiently(
+        &mut self,
+        start: Instant,
+    ) -> Result<Result<HostQueue, AbsentQueue>, ChannelError> {
         loop {
             match self.try_connect() {
+                Ok(queue) => return Ok(Ok(queue)),
                 Err(Why::Recovering) if start.elapsed() < RECOVERY => {
                     tracing::debug!(ssd = self.index, "it recovers");
-                    std::thread::sleep(Duration::from_millis(100));
                 }
                 Err(Why::Absent(why)) if start.elapsed() < PATIENCE => {
                     tracing::debug!(ssd = self.index, why, "not yet");
-                    std::thread::sleep(Duration::from_millis(100));
                 }
-                other => return other.map_err(|why| self.error(why)),
+                Err(Why::Absent(cause)) => {
+                    return Ok(Err(AbsentQueue { peer: self.name(), cause }));
+                }
+                Err(why) => return Err(self.error(why)),
             }
+            std::thread::sleep(Duration::from_millis(100));
         }
+    }
+
+    fn name(&self) -> String {
+        format!("SSD {} at {}", self.index, self.address)
     }
 
     fn try_connect(&mut self) -> Result<HostQueue, Why> {
@@ -106,7 +116,7 @@ impl RemoteSsd {
         let cause = match why {
             Why::Absent(cause) | Why::Untrusted(cause) => cause,
             Why::Recovering => {
-                return ChannelError::NotReady { peer: format!("SSD {index} at {}", self.address) };
+                return ChannelError::NotReady { peer: self.name() };
             }
             Why::Unproven(error) => return error,
             Why::Other => format!(
@@ -114,7 +124,7 @@ impl RemoteSsd {
                  the SSDs in the order of their numbers"
             ),
         };
-        ChannelError::Refused { peer: format!("SSD {index} at {}", self.address), cause }
+        ChannelError::Refused { peer: self.name(), cause }
     }
 
     fn open_link(&self) -> std::io::Result<u32> {

@@ -41,6 +41,7 @@ impl Target {
         }
         Ok(Self::Own(Box::new(Array::start(&ArrayConfig {
             ssds: Ssds::Here(media::in_memory(args.ssds, preset, load.ssd_bytes)),
+            has_witness: false,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             fabric_listen: None,
             link,

@@ -50,6 +50,7 @@ impl<'a> Cast<'a> {
         steps.done(format!("device      {} ({})", device.name(), device.why()));
         let array = Array::start(&ArrayConfig {
             ssds: Ssds::Here(media::in_memory(args.ssds, &preset, args.ssd_size)),
+            has_witness: false,
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             fabric_listen: None,
             link: if args.preset == "null" { LinkConfig::UNLIMITED } else { LinkConfig::PAPER_200GBE },

@@ -10,7 +10,7 @@ use gnstor_proto::fabrics::{Host, Identity};
 use gnstor_proto::grpc::fleet_client::FleetClient;
 use gnstor_proto::grpc::volumes_client::VolumesClient;
 use gnstor_proto::grpc::{GetMapRequest, GetMapResponse, ListRequest, RegisterRequest, RegisterResponse};
-use gnstor_proto::placement::map3::State3;
+use gnstor_proto::placement::map3::{State3, Vote};
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::ClientId;
 use libgnstor::{Error, SignedChannel, SsdInfo, VolumeInfo};
@@ -33,6 +33,8 @@ pub(crate) struct Ssd {
     pub(crate) is_damaged: bool,
     /// The map has retired it.
     pub(crate) is_out: bool,
+    /// It votes, and holds no blocks.
+    pub(crate) is_witness: bool,
     /// Number of places in which it takes writes and does not serve reads yet.
     pub(crate) filling: u64,
 }
@@ -40,7 +42,7 @@ pub(crate) struct Ssd {
 impl Ssd {
     /// Whether it serves no reads.
     pub(crate) fn serves_nothing(&self) -> bool {
-        self.down.is_some() || self.is_out || self.is_lossy
+        !self.is_witness && (self.down.is_some() || self.is_out || self.is_lossy)
     }
 
     /// A word for a person and for scripts.
@@ -48,6 +50,7 @@ impl Ssd {
         match self {
             Self { is_out: true, .. } => "out",
             Self { down: Some(_), .. } => "down",
+            Self { is_witness: true, .. } => "witness",
             Self { is_lossy: true, .. } => "lossy",
             Self { is_damaged: true, .. } => "degraded",
             Self { filling: 1.., .. } => "filling",
@@ -97,7 +100,9 @@ impl Fleet {
             down: u16::try_from(s.index).ok().and_then(|index| down.get(&index).cloned()),
             is_lossy: u16::try_from(s.index).is_ok_and(|index| lossy.contains(&index)),
             is_damaged: u16::try_from(s.index).is_ok_and(|index| damaged.contains(&index)),
-            is_out: u16::try_from(s.index).is_ok_and(|index| map.state(index) == Some(State3::Out)),
+            is_out: u16::try_from(s.index)
+                .is_ok_and(|index| map.state(index) == Some(State3::Out) && !is_witness(&map, index)),
+            is_witness: u16::try_from(s.index).is_ok_and(|index| is_witness(&map, index)),
             filling: filling.get(s.index as usize).copied().unwrap_or(0),
             info: s.clone().into(),
         };
@@ -108,13 +113,18 @@ impl Fleet {
 
     /// Capacity of all SSDs, bytes.
     pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.ssds.iter().map(|ssd| ssd.info.capacity_bytes).sum()
+        self.ssds.iter().filter(|ssd| !ssd.is_witness).map(|ssd| ssd.info.capacity_bytes).sum()
     }
 
     /// Bytes that the volumes take, all replicas counted.
     pub(crate) fn taken_bytes(&self) -> u64 {
         self.volumes.iter().map(taken_bytes).sum()
     }
+}
+
+fn is_witness(map: &AnyMap, ssd: u16) -> bool {
+    let AnyMap::Three(map) = map else { return false };
+    map.ssds.get(usize::from(ssd)).is_some_and(|ssd| ssd.vote == Vote::Witness)
 }
 
 /// Least number of copies that any block of a volume has left while `gone` SSDs serve nothing.

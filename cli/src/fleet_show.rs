@@ -100,7 +100,13 @@ pub(crate) fn health(fleet: &ShowResponse) -> Health {
         .collect();
     let down = list(gone().map(|ssd| ssd.index));
     if fewer.is_empty() && down.is_empty() {
-        return Health::Healthy;
+        let mut witnesses = fleet.ssds.iter().filter(|ssd| ssd.is_witness && ssd.down_ms.is_some());
+        return witnesses.next().map_or(Health::Healthy, |witness| {
+            Health::Degraded(format!(
+                "SSD {} is down, the witness: start it again; without it the loss of another SSD stops the array",
+                witness.index
+            ))
+        });
     }
     let what = if fewer.is_empty() { format!("SSD {down} is down") } else { fewer.join(", ") };
     Health::Degraded(format!("{what}; {}", remedy(fleet, !down.is_empty())))
@@ -123,12 +129,13 @@ fn remedy(fleet: &ShowResponse, is_down: bool) -> String {
     if is_down {
         return "the next map leaves it out in about half a second".into();
     }
-    let out = of(&|ssd| ssd.state() == SsdState::Out);
+    let out = of(&|ssd| ssd.state() == SsdState::Out && !ssd.is_witness);
     format!("start SSD {out} again: it gets its places back and fills them")
 }
 
 fn state(ssd: &FleetSsd) -> &'static str {
     match ssd.state() {
+        SsdState::Out if ssd.is_witness && ssd.down_ms.is_none() => "witness",
         SsdState::Out => "out",
         SsdState::Spare => "spare",
         SsdState::Absent => "absent",
@@ -163,6 +170,8 @@ fn note(fleet: &ShowResponse, ssd: &FleetSsd) -> String {
         notes.push(format!("came back three times in ten minutes: gnstor fleet resume {}", ssd.index));
     } else if ssd.taken_out {
         notes.push(format!("taken out: gnstor fleet resume {} takes it back", ssd.index));
+    } else if ssd.is_witness {
+        notes.push("votes, and holds no blocks".into());
     } else if ssd.state() == SsdState::Out && ssd.away.is_empty() && changes_itself(fleet) {
         notes.push("back: a later map gives it places".into());
     }
@@ -244,6 +253,7 @@ pub(crate) fn to_json(fleet: &ShowResponse) -> Value {
                 "rack": ssd.rack, "state": state(ssd), "votes": ssd.votes, "incarnation": ssd.incarnation,
                 "shrunk_at": ssd.shrunk_at, "why": (!ssd.away.is_empty()).then_some(&ssd.away),
                 "down_ms": ssd.down_ms, "flaps": ssd.flaps, "taken_out": ssd.taken_out,
+                "witness": ssd.is_witness,
                 "serving_groups": ssd.serving, "filling_groups": ssd.filling,
                 "last_copies": ssd.last_copies, "fill": fill, "leaves": ssd.leaves,
                 "leave_waits": (!ssd.leave_waits.is_empty()).then_some(&ssd.leave_waits) })

@@ -62,7 +62,7 @@ pub(crate) fn of_array(args: &UpArgs) -> Result<ArrayKey, CliError> {
                 .into(),
         ));
     }
-    if let Some(far) = args.ssd_at.iter().find(|at| !is_loopback(at.as_str()))
+    if let Some(far) = args.ssd_at.iter().chain(&args.witness_at).find(|at| !is_loopback(at.as_str()))
         && args.ssd_ca.is_none()
         && !args.access.insecure
     {

@@ -42,5 +42,6 @@ pub mod status;
 pub mod up;
 mod up_watch;
 pub mod volume;
+mod witness;
 
 pub use gnstor_console::CliError;

@@ -12,6 +12,7 @@ use crate::args::{MediaArgs, SsdArgs};
 use crate::key::{self, ArrayKey};
 use crate::signals;
 use crate::up::disk_line;
+use crate::witness;
 use gnstor_array::held_key::GivenKey;
 use gnstor_array::listener::Listener;
 use gnstor_array::media::{self, About, CameUp, Made, Plan, make_ssd};
@@ -110,8 +111,10 @@ pub fn run(args: &SsdArgs, steps: &Steps) -> Result<(), CliError> {
 
 /// The plan that the arguments describe.
 fn plan(args: &SsdArgs) -> Result<Plan, CliError> {
-    let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
-    let SsdArgs { index, size: bytes, format, .. } = *args;
+    let preset = args.media.preset.as_deref().or(args.witness.then_some(witness::PRESET));
+    let preset = preset.map(media::preset).transpose()?;
+    let SsdArgs { index, size, format, .. } = *args;
+    let bytes = size.or(args.witness.then_some(witness::BYTES));
     let MediaArgs { shared_memory: shared, sparse, retime, volatile, .. } = args.media;
     let (settings, file) = (args.media.settings.clone(), args.data.clone());
     let dh_group = args.media.dh_group.into();

@@ -213,7 +213,9 @@ fn is_down(fleet: &Fleet, ssd: &Ssd, why: &str) -> Problem {
         what: format!(
             "SSD {index} is down: {}; {}",
             printable(why),
-            if changes_itself(fleet) {
+            if ssd.is_witness {
+                "it is the witness, without which the loss of one more SSD stops all changes"
+            } else if changes_itself(fleet) {
                 "the others serve its blocks, where they have copies"
             } else {
                 "changes of volumes are refused, and so are writes of blocks that have a copy there"
@@ -310,6 +312,7 @@ mod tests {
             is_lossy: false,
             is_damaged: false,
             is_out: false,
+            is_witness: false,
             filling: 0,
         }
     }

@@ -4,6 +4,7 @@
 use crate::args::{AccessArgs, UpArgs};
 use crate::key;
 use crate::up_watch::{PAUSE, Watch};
+use crate::witness::{self, Witness};
 use gnstor_array::media::{self, CameUp, Plan};
 use gnstor_array::{Array, ArrayConfig, MapFormat, SsdSummary, Ssds, check_ssds};
 use gnstor_console::{CliError, outln};
@@ -39,11 +40,9 @@ struct Serving<'a> {
 /// # Errors
 /// [`CliError`]: a port in use, a preset that is not there, an SSD that does not answer.
 pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
-    let port = args.listen.port();
-    let fabric_port = match port {
-        0 => 0,
-        _ if !args.ssd_at.is_empty() => port,
-        _ => port.checked_add(1).ok_or_else(|| {
+    let fabric_port = match args.listen.port() {
+        port if port == 0 || !args.ssd_at.is_empty() => port,
+        port => port.checked_add(1).ok_or_else(|| {
             CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into())
         })?,
     };
@@ -54,11 +53,13 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     if let Some(warning) = access.warning(args.listen) {
         eprintln!("gnstor: {warning}");
     }
-    let ssds = ssds(args)?;
+    let mut ssds = ssds(args)?;
     announce_disk(args, &ssds, steps)?;
     let key = key::of_array(args)?;
+    let witness = witness::add(args, &mut ssds, &key, &access)?;
     let config = ArrayConfig {
         ssds,
+        has_witness: args.witness.is_some() || args.witness_at.is_some(),
         listen: args.listen,
         fabric_listen: Some(SocketAddr::new(args.listen.ip(), fabric_port)),
         link: LinkConfig::UNLIMITED,
@@ -77,6 +78,9 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         Ok(array) => array,
         Err(error) => {
             key.take_back();
+            if let Some(witness) = witness {
+                witness.stop()?;
+            }
             return Err(error.into());
         }
     };
@@ -93,6 +97,7 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         std::thread::sleep(PAUSE / PAUSES);
     }
     array.stop()?;
+    witness.map_or(Ok(()), Witness::stop)?;
     steps.done("stopped");
     Ok(())
 }

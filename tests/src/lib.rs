@@ -77,6 +77,7 @@ pub fn small_config(ssds: u16) -> ArrayConfig {
     let null = media::preset("null").expect("the preset without modelled time");
     ArrayConfig {
         ssds: Ssds::Here(media::in_memory(ssds, &null, SSD_BYTES)),
+        has_witness: false,
         listen: any_port(),
         fabric_listen: None,
         link: LinkConfig::UNLIMITED,

@@ -47,6 +47,7 @@ mod trust_tls;
 mod unordered;
 mod voters;
 mod whole_way;
+mod witness;
 
 #[path = "../../proto/testing/deadline.rs"]
 mod deadline;

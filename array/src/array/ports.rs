@@ -2,6 +2,7 @@
 //! The daemon's ports: an admin queue to each SSD, and what it says of itself.
 
 use super::{ArrayError, SsdSummary};
+use crate::absent::AbsentQueue;
 use crate::media::About;
 use crate::remote_ssd::RemoteSsd;
 use gnstor_daemon::{Reconnect, SsdPort};
@@ -12,7 +13,7 @@ use gnstor_fabric::tcp::ClientTls;
 use gnstor_fabric::transport::{ExecutorId, Port};
 use gnstor_proto::fabrics::ssd_subnqn;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const ADMIN_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -82,7 +83,9 @@ fn not_smaller(index: u16, was: u64, is: u64) -> Result<(), ChannelError> {
     Err(ChannelError::Refused { peer: format!("SSD {index}"), cause })
 }
 
-/// Makes admin queues to SSDs of other processes.
+/// Makes admin queues to SSDs of other processes. An SSD that is not there counts as large as the smallest
+/// that is: an array whose SSDs vote starts without it.
+#[expect(clippy::disallowed_methods, reason = "a bounded wait in real time for other processes")]
 pub(super) fn elsewhere(
     engine: &TransportHandle,
     soft: ExecutorId,
@@ -90,14 +93,37 @@ pub(super) fn elsewhere(
     daemon: &Credentials,
     tls: Option<&ClientTls>,
 ) -> Result<(Vec<SsdPort>, Vec<SsdSummary>), ArrayError> {
-    let mut ports = Vec::new();
-    let mut summary = Vec::new();
+    let mut found = Vec::new();
+    let start = Instant::now();
     for (index, address) in (0u16..).zip(addresses) {
         let mut remote = RemoteSsd::new(engine.clone(), soft, index, address.clone(), daemon.clone());
         remote.use_tls(tls);
-        let mut queue = remote.connect_patiently()?;
-        let model = queue.identify(ADMIN_DEADLINE)?.model;
-        let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
+        let there = match remote.connect_patiently(start)? {
+            Ok(mut queue) => {
+                let model = queue.identify(ADMIN_DEADLINE)?.model;
+                let capacity_bytes = queue.capacity_bytes(ADMIN_DEADLINE)?;
+                Ok((Box::new(queue) as Box<dyn AdminQueue>, model, capacity_bytes))
+            }
+            Err(absent) => Err(absent),
+        };
+        found.push((index, address, remote, there));
+    }
+    let least = found.iter().filter_map(|(.., there)| there.as_ref().ok()).map(|(.., bytes)| *bytes).min();
+    let mut ports = Vec::new();
+    let mut summary = Vec::new();
+    for (index, address, mut remote, there) in found {
+        let (queue, model, capacity_bytes) = match (there, least) {
+            (Ok(there), _) => there,
+            // The map may do without it. How large it is shows when it is there.
+            (Err(absent), Some(least)) => {
+                tracing::warn!("SSD {index} at {address} is not there: {}", absent.cause);
+                let model = format!("not there: {}", absent.cause);
+                (Box::new(absent) as Box<dyn AdminQueue>, model, least)
+            }
+            (Err(AbsentQueue { peer, cause }), None) => {
+                return Err(ChannelError::Refused { peer, cause }.into());
+            }
+        };
         summary.push(SsdSummary {
             index,
             bytes: capacity_bytes,
@@ -117,7 +143,7 @@ pub(super) fn elsewhere(
             address: address.clone(),
             capacity_bytes,
             model,
-            queue: Box::new(queue),
+            queue,
             reconnect: Some(reconnect),
         });
     }

@@ -78,8 +78,8 @@ pub struct UpArgs {
     #[arg(long, default_value_t = 65_536, value_name = "N")]
     pub groups: u32,
     /// Format of the fleet map. 3: the array goes on without a lost SSD, and rebuilds it when it is back. 2:
-    /// writes to a lost SSD wait for it. A map of format 3 stays one [default: 3; 2 for two SSDs, and for
-    /// more than 8 embedded ones]
+    /// writes to a lost SSD wait for it. A map of format 3 stays one [default: 3; 2 for two SSDs without a
+    /// witness, and for more than 8 embedded ones]
     #[arg(long, value_parser = clap::value_parser!(u8).range(2..=3), value_name = "2|3")]
     pub map_format: Option<u8>,
     /// Keep the SSDs' contents in this folder, one file each (ssd-N.gns) [default: in memory]
@@ -97,6 +97,13 @@ pub struct UpArgs {
         conflicts_with_all = ["ssds", "preset", "settings", "ssd_size", "data", "dh_group"]
     )]
     pub ssd_at: Vec<String>,
+    /// Run a witness in this process: a small SSD, in this folder, that votes and holds no blocks. Two SSDs
+    /// need one to go on when one of them is lost; any even number of SSDs may have one
+    #[arg(long, value_name = "DIR", requires = "ssd_at", conflicts_with = "witness_at")]
+    pub witness: Option<PathBuf>,
+    /// The same by an SSD in a process of its own (gnstor ssd --witness), which may run on a third machine
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address, requires = "ssd_at")]
+    pub witness_at: Option<String>,
     /// CA of the certificates of the SSDs of --ssd-at (PEM): they are reached by TLS, with the certificate of
     /// --tls where there is one
     #[arg(long, value_name = "CA", requires = "ssd_at")]
@@ -193,6 +200,10 @@ pub struct SsdArgs {
     /// Format what --data names (needs --size); its contents are lost
     #[arg(long, requires_all = ["data", "size"])]
     pub format: bool,
+    /// Be a witness of an array: vote, and hold no blocks (16 MiB of the null preset). Give its number
+    /// with --index: that after the last SSD
+    #[arg(long, requires = "index", conflicts_with_all = ["size", "preset", "settings", "format"])]
+    pub witness: bool,
     /// Logical capacity [default: that of the file; 1GiB in memory]
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub size: Option<u64>,

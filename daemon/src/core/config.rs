@@ -42,6 +42,12 @@ pub struct CoreConfig {
     pub seed: u64,
     /// Format of a fresh map.
     pub map_format: MapFormat,
+    /// The last connected SSD is a witness: it votes, and holds no blocks. The array is fresh, knows it
+    /// already, or has a map of format 2.
+    pub has_witness: bool,
+    /// The SSDs run in processes of their own, and find each other by the addresses in the map. A map with
+    /// other addresses than the daemon's is replaced.
+    pub names_addresses: bool,
     /// Which start of a daemon this is: drawn, so that no two starts have the same.
     pub instance: u64,
     /// How much longer than its lease a writer is waited for: the longest lease at the worst difference
@@ -71,6 +77,8 @@ impl Default for CoreConfig {
             groups: DEFAULT_GROUPS,
             seed: 0x676E_5374_6F72,
             map_format: MapFormat::default(),
+            has_witness: false,
+            names_addresses: false,
             instance: 1,
             drift_ms: 500,
             retry_ms: 500,

@@ -96,7 +96,8 @@ impl Core {
         self.fills.follow(self.epoch.filling());
         self.follow_leaving(now);
         let outs = self.map_of_voters().map(|map| {
-            let is_out = |(_, ssd): &(u16, &Ssd3)| ssd.state == State3::Out;
+            let is_out =
+                |(index, ssd): &(u16, &Ssd3)| ssd.state == State3::Out && !self.is_witness(*index, ssd);
             (0u16..).zip(&map.ssds).filter(is_out).map(|(ssd, _)| ssd).collect()
         });
         let holes = self.map_of_voters().into_iter().flat_map(|map| {

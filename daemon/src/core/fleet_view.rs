@@ -41,6 +41,8 @@ pub struct SsdView {
     pub flaps: bool,
     /// The operator has taken it out: it stays out until it is resumed.
     pub taken_out: bool,
+    /// It votes, and holds no blocks.
+    pub is_witness: bool,
     /// It leaves: others take its copies first.
     pub leaves: bool,
     /// What that waits for.
@@ -200,6 +202,7 @@ impl Core {
             down_since_ms: self.changes.down_since(index),
             flaps: self.changes.flaps(index),
             taken_out: self.changes.is_taken_out(index, ssd),
+            is_witness: self.is_witness(index, ssd),
             leaves: ssd.state != State3::Out && self.changes.leaves(index, ssd),
             leave_waits: self.changes.drain_waits.clone().filter(|_| self.changes.leaves(index, ssd)),
             serving,

@@ -113,9 +113,11 @@ impl Members {
         self.blocks.get(usize::from(ssd)).map_or(0, |blocks| blocks << BLOCK_SHIFT)
     }
 
-    /// Least capacity of the other connected SSDs in bytes, when this daemon started.
+    /// Least capacity of the other members in bytes, when this daemon started.
     pub(super) fn least_bytes_beside(&self, ssd: u16) -> u64 {
-        let others = (0..).zip(&self.blocks).filter(|&(other, _): &(u16, _)| other != ssd);
+        let is_member = |ssd: u16| self.contains(ssd) && !self.guests.contains(&ssd);
+        let is_other = |&(other, _): &(u16, &u64)| other != ssd && is_member(other);
+        let others = (0..).zip(&self.blocks).filter(is_other);
         others.map(|(_, blocks)| blocks << BLOCK_SHIFT).min().unwrap_or(0)
     }
 

@@ -135,7 +135,7 @@ impl Core {
             config,
             members: members::Members::new(capacities),
             capacity: None,
-            phase: Phase::Starting(start::Start::new(capacities.len())),
+            phase: Phase::Starting(start::Start::new(capacities.len(), config.has_witness)),
             term: term::Term::default(),
             epoch: epoch::Epoch::default(),
             changes: shrink::Changes::default(),

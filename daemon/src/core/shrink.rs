@@ -36,7 +36,7 @@ use gnstor_fleet::lease::Timing;
 use gnstor_fleet::map::{FleetView, Map};
 use gnstor_fleet::set::{MAX_SSDS, SsdSet};
 use gnstor_fleet::wire;
-use gnstor_proto::placement::map3::{FleetMap3, State3};
+use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, Ssd3, State3};
 use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
@@ -50,8 +50,8 @@ pub(super) use votes::Newcomer;
 const FLAP_RETURNS: usize = 3;
 /// Ten minutes.
 const FLAP_MS: u64 = 600_000;
-/// The weight 1.0 of an SSD that is taken back.
-const WHOLE_WEIGHT: u32 = 1 << 16;
+/// The weight 1.0.
+pub(super) const WHOLE_WEIGHT: u32 = 1 << 16;
 
 impl Core {
     /// The map in use, if its voters decide on the next one.
@@ -149,7 +149,20 @@ impl Core {
         }
     }
 
-    /// The next map, with the weights that the operator wants.
+    /// SSDs that are there at other addresses than the map names.
+    fn moved(&self, map: &FleetMap3) -> Vec<(u16, String)> {
+        if !self.config.names_addresses || !self.is_serving() {
+            return Vec::new();
+        }
+        let is_new = |((ssd, address), known): &((u16, &String), &Ssd3)| {
+            let fits = !address.is_empty() && address.len() <= ADDRESS_BYTES;
+            fits && known.address != **address && !self.changes.is_down(*ssd)
+        };
+        let new = (0u16..).zip(&self.addresses).zip(&map.ssds).filter(is_new);
+        new.map(|((ssd, address), _)| (ssd, address.clone())).collect()
+    }
+
+    /// The next map, with the weights that the operator wants, and the addresses of the SSDs.
     fn next_fleet_map(&mut self, now: u64) -> Option<(FleetMap3, u8)> {
         self.end_drains();
         let next = self.next_places(now);
@@ -159,7 +172,8 @@ impl Core {
         };
         let weights: Vec<(u16, u32)> =
             self.changes.weights.iter().map(|(&ssd, &weight)| (ssd, weight)).filter(is_new).collect();
-        if weights.is_empty() {
+        let moved = self.moved(map);
+        if weights.is_empty() && moved.is_empty() {
             return next;
         }
         let term = self.term.number();
@@ -167,6 +181,9 @@ impl Core {
         let (mut next, fewest) = next.or_else(|| Some((again()?, self.fewest())))?;
         for (ssd, weight) in weights {
             next.ssds[usize::from(ssd)].weight = weight;
+        }
+        for (ssd, address) in moved {
+            next.ssds[usize::from(ssd)].address = address;
         }
         Some((next, fewest))
     }

@@ -93,13 +93,16 @@ pub(super) struct Start {
     refusals: u32,
     /// SSDs that the map calls out, and that are there. Their tables tell of deletions that had begun.
     beside: BTreeSet<u16>,
+    /// The SSD that is to be the witness.
+    witness: Option<u16>,
     /// The tables that were read are not enough: what is missing, and what to do.
     lacks: Option<String>,
 }
 
 impl Start {
-    pub(super) fn new(ssds: usize) -> Self {
+    pub(super) fn new(ssds: usize, has_witness: bool) -> Self {
         let probes = vec![Probe::default(); ssds];
+        let last = u16::try_from(ssds.saturating_sub(1)).ok();
         Self {
             step: Step::Maps,
             probes,
@@ -110,6 +113,7 @@ impl Start {
             without: BTreeSet::new(),
             refusals: 0,
             beside: BTreeSet::new(),
+            witness: last.filter(|_| has_witness),
             lacks: None,
         }
     }
@@ -148,8 +152,10 @@ impl Start {
         match self.step {
             Step::Maps | Step::Survey | Step::Says | Step::Elect => match self.newest() {
                 Some(map) => {
-                    let all: BTreeSet<u16> =
-                        members_of(map).into_iter().chain(voters_of(map).iter()).collect();
+                    // A map of format 2 does not know the witness.
+                    let witness = self.witness.filter(|_| matches!(map, AnyMap::Two(_)));
+                    let voters = voters_of(map).iter().chain(witness.filter(|_| self.step != Step::Maps));
+                    let all: BTreeSet<u16> = members_of(map).into_iter().chain(voters).collect();
                     &all - &self.without
                 }
                 None => (0u16..).zip(&self.probes).map(|(ssd, _)| ssd).collect(),

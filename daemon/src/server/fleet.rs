@@ -206,6 +206,7 @@ fn shown_ssd(ssd: SsdView, now_ms: u64) -> FleetSsd {
         down_ms: ssd.down_since_ms.map(|since| now_ms.saturating_sub(since)),
         flaps: ssd.flaps,
         taken_out: ssd.taken_out,
+        is_witness: ssd.is_witness,
         serving: ssd.serving,
         filling: ssd.filling,
         fill: ssd.fill.map(shown_fill),

@@ -275,6 +275,7 @@ impl Daemon {
         let listener = std::net::TcpListener::bind(address).map_err(listen_error)?;
         let local_addr = listener.local_addr().map_err(listen_error)?;
         listener.set_nonblocking(true).map_err(listen_error)?;
+        gnstor_fabric::tcp::lengthen_queue(&listener).map_err(listen_error)?;
         let (quit, quitting) = oneshot::channel::<()>();
         let (serving, served) = std::sync::mpsc::sync_channel(1);
         let thread = runtime::spawn("gnstord".into(), move || {

@@ -28,3 +28,4 @@ mod settle;
 mod shrink;
 mod trust;
 mod voter;
+mod witness;

@@ -160,7 +160,7 @@ fn play_map(filled: &mut Filled, op: &Op) -> Vec<u64> {
             vec![writer.remove(vid_of(vid), vba, &mut log).unwrap_or(NO_PAGE).into()]
         }
         Op::Replace { vid, vba, from, to } => {
-            let probe = writer.map().probe(vid_of(vid), vba);
+            let probe = map.probe(vid_of(vid), vba);
             vec![writer.replace_at(&probe, from, to, &mut log).into()]
         }
         Op::Find { vid, vba } => vec![map.get(vid_of(vid), vba).unwrap_or(NO_PAGE).into()],

@@ -26,6 +26,7 @@ mod host;
 pub mod limits;
 mod peer;
 mod places;
+mod queue;
 mod tls;
 mod wire;
 
@@ -33,6 +34,7 @@ pub use frame::{Frame, MAX_DATA, data_sum};
 pub use peer::PeerExecutor;
 pub(crate) use peer::Regions;
 pub use places::{NoPlace, Place, Places};
+pub use queue::lengthen_queue;
 pub use tls::{Callers, ClientTls, ServerTls};
 pub(crate) use wire::Alarm;
 pub use wire::Wire;

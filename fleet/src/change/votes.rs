@@ -22,7 +22,19 @@ impl Map {
     pub fn with_vote(&self, ssd: SsdId, votes: bool, term: Term) -> Result<Self, Unchanged> {
         let known = self.ssd(ssd).ok_or(Unchanged::Unknown)?;
         let takes_part = matches!(known.state, SsdState::In | SsdState::Full);
-        if self.voters.contains(ssd) == votes || votes && !takes_part {
+        if votes && !takes_part { Err(Unchanged::Vote) } else { self.voting(ssd, votes, term) }
+    }
+
+    /// The map in which the SSD votes as a witness. It needs no part in the map, since it holds no blocks.
+    ///
+    /// # Errors [`Unchanged::Vote`] if it votes already, or too many would vote.
+    pub fn with_witness(&self, ssd: SsdId, term: Term) -> Result<Self, Unchanged> {
+        self.ssd(ssd).ok_or(Unchanged::Unknown)?;
+        self.voting(ssd, true, term)
+    }
+
+    fn voting(&self, ssd: SsdId, votes: bool, term: Term) -> Result<Self, Unchanged> {
+        if self.voters.contains(ssd) == votes {
             return Err(Unchanged::Vote);
         }
         let voters = if votes { self.voters.with(ssd) } else { self.voters.without(ssd) };
@@ -52,5 +64,6 @@ mod tests {
         assert_eq!(map.with_vote(9, true, 4), Err(Unchanged::Unknown));
         let lost = map.lose(2, 2, 4).unwrap();
         assert_eq!(lost.with_vote(2, true, 4), Err(Unchanged::Vote), "it is out");
+        assert!(lost.with_witness(2, 4).unwrap().voters.contains(2));
     }
 }

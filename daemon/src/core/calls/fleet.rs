@@ -72,6 +72,14 @@ impl Core {
 
     fn wished(&mut self, now: u64, wish: Wish, ssd: u16) -> Result<(), Failure> {
         let view = self.to_be_changed(wish, ssd)?;
+        if view.is_witness && matches!(wish, Wish::Drain | Wish::Fail { .. } | Wish::Remove) {
+            let why = format!(
+                "SSD {ssd} cannot be {}: it is the array's witness, which votes and holds no blocks; stop it, and \
+                 the others go on",
+                wish.done()
+            );
+            return Err(Failure::new(FailedPrecondition, why));
+        }
         let is_kept_out = view.taken_out || view.flaps || view.leaves;
         match wish {
             Wish::Drain if view.leaves => Ok(()),

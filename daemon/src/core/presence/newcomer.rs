@@ -42,9 +42,11 @@ impl Core {
                 format!("it is SSD {named} of this array, in the place of another one: start it in its own");
             return self.stays_out(ssd, why);
         }
+        let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
+        let is_witness = known.is_some_and(|known| self.is_witness(ssd, known));
         // A daemon that started with the newcomer there does not know how large the SSD before was.
-        let (has, needs) =
-            (says.capacity_bytes, self.members.bytes(ssd).max(self.members.least_bytes_beside(ssd)));
+        let needs = self.members.bytes(ssd).max(self.members.least_bytes_beside(ssd));
+        let (has, needs) = (says.capacity_bytes, if is_witness { 0 } else { needs });
         if has < needs {
             let says = if has == 0 { "does not say how large it is" } else { "is smaller" };
             let why = format!(

@@ -196,6 +196,7 @@ impl Core {
                 && !self.changes.flaps(ssd)
                 && !self.changes.leaves(ssd, known)
                 && !self.changes.is_taken_out(ssd, known)
+                && !self.is_witness(ssd, known)
                 && self.changes.has(ssd, map.epoch)
                 && (self.members.guests().contains(&ssd)
                     || known.state == State3::In && !self.is_other_content(ssd))

@@ -65,7 +65,9 @@ impl Core {
         let is_wanted = |ssd: u16| {
             let known = map.ssds.get(usize::from(ssd));
             known.is_some_and(|known| {
-                !self.changes.is_taken_out(ssd, known) && !self.changes.leaves(ssd, known)
+                !self.changes.is_taken_out(ssd, known)
+                    && !self.changes.leaves(ssd, known)
+                    && !self.is_witness(ssd, known)
             })
         };
         let is_there = |ssd: &u16| !self.is_silent(*ssd) && !self.changes.flaps(*ssd) && is_wanted(*ssd);

@@ -120,6 +120,20 @@ impl Core {
         }
     }
 
+    /// Whether the SSD votes and holds no blocks, or is to do so. A witness that was replaced has no vote for
+    /// a while.
+    pub(in crate::core) fn is_witness(&self, ssd: u16, known: &Ssd3) -> bool {
+        let is_last = usize::from(ssd) + 1 == self.members.connected();
+        known.vote == Vote::Witness || self.config.has_witness && is_last
+    }
+
+    /// Number of connected SSDs that may hold blocks.
+    pub(in crate::core) fn with_blocks(&self) -> usize {
+        let known = self.map_of_voters().map_or(&[][..], |map| &map.ssds);
+        let witnesses = (0..).zip(known).filter(|(ssd, known)| self.is_witness(*ssd, known)).count();
+        self.members.connected().saturating_sub(witnesses)
+    }
+
     /// The next map, if an SSD takes another one's place or a voter is added.
     pub(super) fn next_voters(&self, map: &FleetMap3) -> Option<FleetMap3> {
         let takes_part = |ssd: &Ssd3| matches!(ssd.state, State3::In | State3::Full);
@@ -161,16 +175,25 @@ impl Core {
         }
         let voting: Vec<u16> = map.ssds.iter().filter(|s| s.vote != Vote::None).map(|s| s.node).collect();
         let may = |(ssd, known): &(u16, &Ssd3)| {
+            // The incarnation of a witness does not matter: it has no blocks.
+            let may_vote = match self.is_witness(*ssd, known) {
+                true => self.has_said_who_it_is(*ssd),
+                false => takes_part(known) && !self.is_other_content(*ssd),
+            };
             known.vote == Vote::None
-                && takes_part(known)
+                && may_vote
                 && !self.is_silent(*ssd)
-                && !self.is_other_content(*ssd)
                 // Nothing is known yet of an SSD that came in by a map of an earlier daemon.
                 && self.changes.says(*ssd).is_none_or(|says| says.takes_map3)
         };
         // Prefer an SSD of a node without a voter.
-        let (ssd, _) = ssds().filter(may).min_by_key(|(_, known)| voting.contains(&known.node))?;
-        wire::change(map, |map: &Map| map.with_vote(ssd, true, term)).ok()
+        let (ssd, known) = ssds().filter(may).min_by_key(|(_, known)| voting.contains(&known.node))?;
+        if !self.is_witness(ssd, known) {
+            return wire::change(map, |map: &Map| map.with_vote(ssd, true, term)).ok();
+        }
+        let mut next = wire::change(map, |map: &Map| map.with_witness(ssd, term)).ok()?;
+        next.ssds[usize::from(ssd)].vote = Vote::Witness;
+        Some(next)
     }
 
     /// The map in use has other voters than the previous one, or names another SSD.

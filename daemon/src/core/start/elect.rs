@@ -13,12 +13,13 @@
 //! have, by which a loss is judged. One table is enough, of a member with the content that the map means:
 //! each change is on all members.
 
+use super::fresh::other_number;
 use super::{Probe, Progress, Start, Step};
 use crate::core::epoch::{Known, newest};
 use crate::core::members::members_of;
 use crate::core::presence::OTHER;
 use crate::core::term::Term;
-use crate::core::{Command, Core, Phase, Promised, Stop};
+use crate::core::{Command, Core, Phase, Promised};
 use gnstor_fleet::ArrayId;
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::SsdSet;
@@ -136,11 +137,8 @@ impl Core {
         };
         let count = start.probes.len();
         if lead.active.map().count() != count {
-            return self.stop(Stop::Array(format!(
-                "the array's fleet map names {} SSDs, but {count} are connected: connect all of them, in \
-                 the order of the map",
-                lead.active.map().count()
-            )));
+            let stop = other_number(lead.active.map(), count);
+            return self.stop(stop);
         }
         for ssd in members_of(lead.active.map()) {
             let probe = &start.probes[usize::from(ssd)];

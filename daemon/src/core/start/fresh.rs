@@ -6,6 +6,7 @@ use super::{Probe, Progress, Start, Step};
 use crate::core::capacity::Capacity;
 use crate::core::epoch::{check_room, newest};
 use crate::core::members::members_of;
+use crate::core::shrink::WHOLE_WEIGHT;
 use crate::core::{Core, Phase, Stop};
 use gnstor_fleet::set::MAX_SSDS;
 use gnstor_proto::placement::map3::{ADDRESS_BYTES, FleetMap3, MAX_VOTERS, Ssd3, State3, Vote};
@@ -31,13 +32,8 @@ impl Core {
         let maps = || start.probes.iter().filter_map(|p| p.map.as_ref());
         let term = self.term.choose(maps().map(Rows::term))?;
         let map = match newest(maps()) {
-            Some(newest) if newest.count() != start.probes.len() => {
-                return Err(Stop::Array(format!(
-                    "the array's fleet map names {} SSDs, but {} are connected: connect all of them, in \
-                     the order of the map",
-                    newest.count(),
-                    start.probes.len()
-                )));
+            Some(newest) if newest.count() != start.probes.len() && !self.gets_witness(newest) => {
+                return Err(other_number(newest, start.probes.len()));
             }
             // Some SSDs have the map already, so the others get the same one.
             Some(newest) if !voters_of(newest).is_empty() => return self.adopt_map(newest.clone()),
@@ -45,6 +41,12 @@ impl Core {
             None => self.fresh_map(&start.probes, term)?,
         };
         self.adopt_map(map.in_term(term))
+    }
+
+    /// The map has format 2, and knows all connected SSDs but the witness.
+    fn gets_witness(&self, map: &AnyMap) -> bool {
+        let is_old = matches!(map, AnyMap::Two(_));
+        is_old && self.config.has_witness && map.count() + 1 == self.members.connected()
     }
 
     /// The daemon that starts uses this map.
@@ -61,7 +63,8 @@ impl Core {
     }
 
     fn fresh_map(&self, probes: &[Probe], term: u64) -> Result<AnyMap, Stop> {
-        let equal = FleetMap::equal(probes.len(), self.config.groups, self.config.seed, term)
+        let with_blocks = probes.len() - usize::from(self.config.has_witness);
+        let equal = FleetMap::equal(with_blocks, self.config.groups, self.config.seed, term)
             .map_err(|e| Stop::Array(format!("no fleet map can be made: {e}")))?;
         Ok(self.voted(&equal, probes).map_or_else(|| equal.into(), AnyMap::from))
     }
@@ -75,6 +78,9 @@ impl Core {
         // A substitute has another SSD's place, and not its blocks.
         let says = says.filter(|_| is_wanted && self.members.missing(false).is_empty())?;
         let mut map = FleetMap3::of(map, array_of(&says));
+        if self.config.has_witness {
+            map.ssds.push(witness(map.ssds.len()));
+        }
         for (ssd, says) in map.ssds.iter_mut().zip(&says) {
             (ssd.uuid, ssd.incarnation) = (says.uuid, says.incarnation);
         }
@@ -95,7 +101,7 @@ impl Core {
         let serves = |place: Option<Member>| place.is_some_and(|member| !member.filling);
         let is_full = (0..known.groups()).all(|group| known.row(group).all(serves))
             && known.ssds.iter().all(|ssd| ssd.state == SsdState::In);
-        let is_good = probes.iter().all(|probe| is_same(probe) && is_whole(probe));
+        let is_good = probes.iter().take(known.ssds.len()).all(|probe| is_same(probe) && is_whole(probe));
         if !is_full || !is_good {
             return None;
         }
@@ -160,19 +166,48 @@ fn array_of(says: &[SsdSays]) -> [u8; 16] {
     id
 }
 
-/// Chooses an odd number of voters, at most seven: one of each node first, while there are more nodes.
+/// Other SSDs are connected than the map names.
+pub(super) fn other_number(map: &impl Rows, connected: usize) -> Stop {
+    let count = map.count();
+    let witness = if connected + 1 == count { "; if the last one is its witness: --witness" } else { "" };
+    Stop::Array(format!(
+        "the array's fleet map names {count} SSDs, but {connected} are connected: connect all of them, in the \
+         order of the map{witness}"
+    ))
+}
+
+/// The witness of a fresh map, in a failure domain of its own. It has no place: its state stays out.
+fn witness(number: usize) -> Ssd3 {
+    let number = u16::try_from(number).unwrap_or(u16::MAX);
+    Ssd3 {
+        uuid: [0; 16],
+        shrunk_at: 0,
+        incarnation: 1,
+        weight: WHOLE_WEIGHT,
+        id: number,
+        node: number,
+        rack: 0,
+        state: State3::Out,
+        vote: Vote::Witness,
+        address: String::new(),
+    }
+}
+
+/// Chooses an odd number of voters, at most seven, a witness among them: one of each node first, while there
+/// are more nodes.
 fn choose_voters(ssds: &mut [Ssd3]) {
     let mut turns: BTreeMap<u16, usize> = BTreeMap::new();
     let mut order: Vec<(usize, usize)> = Vec::new();
-    for (index, ssd) in ssds.iter().enumerate() {
+    let witnesses = ssds.iter().filter(|ssd| ssd.vote == Vote::Witness).count();
+    for (index, ssd) in ssds.iter().enumerate().filter(|(_, ssd)| ssd.vote != Vote::Witness) {
         let turn = turns.entry(ssd.node).or_default();
         order.push((*turn, index));
         *turn += 1;
     }
     order.sort_unstable();
-    let count = order.len().min(MAX_VOTERS);
+    let count = (order.len() + witnesses).min(MAX_VOTERS);
     let odd = if count.is_multiple_of(2) { count - 1 } else { count };
-    for (_, index) in order.into_iter().take(odd) {
+    for (_, index) in order.into_iter().take(odd.saturating_sub(witnesses)) {
         ssds[index].vote = Vote::Voter;
     }
 }
@@ -203,6 +238,20 @@ mod tests {
         assert_eq!(voters(&[0, 0, 0, 1, 2]), [0, 1, 2, 3, 4]);
         assert_eq!(voters(&[0, 0, 1, 2]), [0, 2, 3], "one of each node");
         assert_eq!(voters(&[0; 20]).len(), 7);
+    }
+
+    #[test]
+    fn a_witness_makes_the_number_of_votes_odd() {
+        let _deadline = crate::deadline::Deadline::after(crate::deadline::LIMIT);
+        for (with_blocks, votes) in [(2, 2), (4, 4), (6, 6), (8, 6)] {
+            let mut map = FleetMap3::of(&FleetMap::equal(with_blocks, 64, 7, 1).unwrap(), [1; 16]);
+            map.ssds.push(witness(with_blocks));
+            choose_voters(&mut map.ssds);
+            map.check().unwrap();
+            assert_eq!(map.ssds.iter().filter(|ssd| ssd.vote == Vote::Voter).count(), votes);
+            assert_eq!(map.ssds[with_blocks].vote, Vote::Witness);
+            assert!(map.rows.iter().all(|row| row.places.iter().flatten().count() == with_blocks.min(4)));
+        }
     }
 
     #[test]

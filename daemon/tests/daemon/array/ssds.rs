@@ -34,6 +34,19 @@ impl SimArray {
         Self((0..ssds).map(ssd).collect())
     }
 
+    /// The same SSDs, and an empty one after them.
+    pub(crate) fn and_an_empty_one(&self) -> Self {
+        let log = Arc::clone(&self.ssd(0).vote.log);
+        let vote = SimVote::new(u16::try_from(self.len()).unwrap(), log);
+        let empty = Arc::new(Mutex::new(SimSsd { vote, ..SimSsd::default() }));
+        Self(self.0.iter().cloned().chain([empty]).collect())
+    }
+
+    /// The same SSDs but the last one.
+    pub(crate) fn without_the_last(&self) -> Self {
+        Self(self.0[..self.len() - 1].to_vec())
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
