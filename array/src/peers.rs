@@ -221,7 +221,8 @@ impl Carrying {
         }
     }
 
-    /// One call for all capsules and answers: each call wakes the transport, and may make it poll every queue.
+    /// One call for all capsules and answers: each call wakes the transport, and may make it poll every
+    /// queue.
     fn hand_over(&self, has_sent: bool, answers: Vec<(PeerAsk, Option<Reply>)>) {
         self.engines.cast(move |engine, now| {
             if has_sent {
