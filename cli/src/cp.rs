@@ -5,6 +5,7 @@ mod fetch;
 mod store;
 
 use crate::args::CpArgs;
+use crate::limits;
 use gnstor_console::{CliError, Steps, human_bytes, outln, print_json};
 use libgnstor::{
     Client, ConnectOptions, Device, Error, Node, RcTransport, Residency, TransportConfig, TransportThreads,
@@ -41,8 +42,15 @@ fn end(text: &str) -> End<'_> {
 /// volume.
 pub fn run(args: &CpArgs, steps: &Steps) -> Result<(), CliError> {
     match (end(&args.from), end(&args.to)) {
-        (End::File(file), End::Volume(volume)) => store::store(args, steps, file, volume),
-        (End::Volume(volume), End::File(file)) => fetch::fetch(args, steps, volume, file),
+        (End::File(file), End::Volume(volume)) => {
+            limits::volume_name(volume)?;
+            limits::replicas(args.replicas)?;
+            store::store(args, steps, file, volume)
+        }
+        (End::Volume(volume), End::File(file)) => {
+            limits::volume_name(volume)?;
+            fetch::fetch(args, steps, volume, file)
+        }
         (End::File(_), End::File(_)) => {
             Err(CliError::Usage("one side must be a volume; write it as gn://NAME".into()))
         }

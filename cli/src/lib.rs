@@ -31,6 +31,7 @@ mod fleet;
 pub mod fleet_ops;
 mod fleet_show;
 mod key;
+mod limits;
 pub mod repair_ops;
 mod signals;
 pub mod sim;

@@ -3,6 +3,7 @@
 
 use crate::args::{DeleteArgs, ListArgs, RightArg, SortKey, VolumeArgs, VolumeCommand};
 use crate::fleet::{self, Ssd};
+use crate::limits;
 use gnstor_console::{CliError, human_bytes, outln, print_json, printable};
 use libgnstor::labels::PARTIAL;
 use libgnstor::{CreateOptions, Right, VolumeInfo};
@@ -26,15 +27,19 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
                 max_iops: max_iops.unwrap_or(0),
                 max_bytes_per_s: max_bandwidth.unwrap_or(0),
             };
+            limits::new_volume(name, &options)?;
             let volume = array.manager()?.create(name, &options)?;
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
         }
         VolumeCommand::List(args) => list(args)?,
         VolumeCommand::Show { name, array } => {
+            limits::volume_name(name)?;
             let volume = array.manager()?.get(name)?;
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
         }
         VolumeCommand::Share { name, principal, right, array } => {
+            limits::volume_name(name)?;
+            limits::principal(principal)?;
             let right = match right {
                 RightArg::Read => Right::Read,
                 RightArg::Write => Right::Write,
@@ -44,6 +49,8 @@ pub fn run(args: &VolumeArgs) -> Result<(), CliError> {
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
         }
         VolumeCommand::Revoke { name, principal, array } => {
+            limits::volume_name(name)?;
+            limits::principal(principal)?;
             let volume = array.manager()?.revoke(name, principal)?;
             if array.json { print_json(&to_json(&volume)) } else { print(&volume) }
         }
@@ -156,6 +163,7 @@ fn lost_redundancy(volume: &VolumeInfo, gone: usize) -> String {
 /// # Errors
 /// The last failure; standard error has the others.
 pub fn delete(args: &DeleteArgs) -> Result<(), CliError> {
+    args.names.iter().try_for_each(|name| limits::volume_name(name))?;
     let manager = args.array.manager()?;
     let mut failed: Option<CliError> = None;
     for name in &args.names {

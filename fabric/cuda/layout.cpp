@@ -14,7 +14,7 @@ struct gn_layout_row {
 
 extern "C" const gn_layout_row gn_fabric_layout[] = {
     {SIZE(qp_ctx)},
-    {FIELD(qp_ctx, last_kick)},
+    {FIELD(qp_ctx, seen_first)},
     {FIELD(qp_ctx, qpn)},
     {FIELD(qp_ctx, state)},
     {FIELD(qp_ctx, sq_head)},
@@ -23,8 +23,8 @@ extern "C" const gn_layout_row gn_fabric_layout[] = {
     {FIELD(qp_ctx, pd)},
     {FIELD(qp_ctx, ring)},
     {FIELD(qp_ctx, rq_posted)},
-    {FIELD(qp_ctx, many_doors)},
-    {FIELD(qp_ctx, kicks)},
+    {FIELD(qp_ctx, many_registers)},
+    {FIELD(qp_ctx, seen_others)},
     {SIZE(cq_ctx)},
     {FIELD(cq_ctx, mask)},
     {FIELD(cq_ctx, in_host)},

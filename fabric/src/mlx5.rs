@@ -32,7 +32,7 @@ pub const UAR_NO_RECORD: u64 = 0x600;
 pub const UAR_CQ_ARM: u64 = 0x20;
 /// The doorbell registers of a page: two of two halves each, which drivers ring in turn, and the one without
 /// a record.
-pub const UAR_DOORS: [u64; 5] = [UAR_DB0, 0x900, 0xA00, 0xB00, UAR_NO_RECORD];
+pub const UAR_REGISTERS: [u64; 5] = [UAR_DB0, 0x900, 0xA00, 0xB00, UAR_NO_RECORD];
 /// `fm_ce_se`: always write a completion.
 pub const CE_CQ_UPDATE: u8 = 0x08;
 /// High bit of an inline segment's length.

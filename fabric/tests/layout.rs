@@ -50,7 +50,7 @@ fn mirror() -> Vec<(&'static str, usize)> {
 fn queues() -> Vec<(&'static str, usize)> {
     table! {
     "qp_ctx" => size_of::<QpCtx>();
-    "qp_ctx.last_kick" => offset_of!(QpCtx, last_kick);
+    "qp_ctx.seen_first" => offset_of!(QpCtx, seen_first);
     "qp_ctx.qpn" => offset_of!(QpCtx, qpn);
     "qp_ctx.state" => offset_of!(QpCtx, state);
     "qp_ctx.sq_head" => offset_of!(QpCtx, sq_head);
@@ -59,8 +59,8 @@ fn queues() -> Vec<(&'static str, usize)> {
     "qp_ctx.pd" => offset_of!(QpCtx, pd);
     "qp_ctx.ring" => offset_of!(QpCtx, ring);
     "qp_ctx.rq_posted" => offset_of!(QpCtx, rq_posted);
-    "qp_ctx.many_doors" => offset_of!(QpCtx, many_doors);
-    "qp_ctx.kicks" => offset_of!(QpCtx, kicks);
+    "qp_ctx.many_registers" => offset_of!(QpCtx, many_registers);
+    "qp_ctx.seen_others" => offset_of!(QpCtx, seen_others);
     "cq_ctx" => size_of::<CqCtx>();
     "cq_ctx.mask" => offset_of!(CqCtx, mask);
     "cq_ctx.in_host" => offset_of!(CqCtx, in_host);

@@ -14,6 +14,14 @@ fn parse_capacity(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A limit above zero.
+fn parse_bandwidth(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        0 => Err("no byte a second is no limit: leave the option out for none".into()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// `gnstor volume`.
 #[derive(Clone, Debug, Args)]
 pub struct VolumeArgs {
@@ -52,7 +60,7 @@ pub enum VolumeCommand {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         max_iops: Option<u32>,
         /// Limit in bytes per second on each SSD, such as 500MB; further commands wait [default: no limit]
-        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        #[arg(long, value_parser = parse_bandwidth, value_name = "SIZE")]
         max_bandwidth: Option<u64>,
         /// The array.
         #[command(flatten)]

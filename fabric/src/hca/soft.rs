@@ -7,7 +7,7 @@ mod wqe;
 
 use super::abi::*;
 use super::{Down, QpExecutor, Up};
-use crate::mlx5::{self, BYTE_COUNT_MASK, DataSeg, UAR_DOORS, UAR_NO_RECORD, cqe_opcode, syndrome};
+use crate::mlx5::{self, BYTE_COUNT_MASK, DataSeg, UAR_NO_RECORD, UAR_REGISTERS, cqe_opcode, syndrome};
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::checksum::block_sum;
@@ -49,7 +49,7 @@ struct QpState {
     qp: SoftQp,
     error: bool,
     overrun: bool,
-    kicks: [u64; UAR_DOORS.len()],
+    seen_values: [u64; UAR_REGISTERS.len()],
     sq_head: u16,
     rq_head: u16,
     cq_pi: u32,
@@ -106,15 +106,23 @@ impl SoftExecutor {
 
     /// Adds a queue pair, ready to send.
     pub fn create_qp(&mut self, qp: SoftQp) {
-        let kicks = [0; UAR_DOORS.len()];
-        self.qps.push(QpState { qp, error: false, overrun: false, kicks, sq_head: 0, rq_head: 0, cq_pi: 0 });
+        let seen_values = [0; UAR_REGISTERS.len()];
+        self.qps.push(QpState {
+            qp,
+            error: false,
+            overrun: false,
+            seen_values,
+            sq_head: 0,
+            rq_head: 0,
+            cq_pi: 0,
+        });
     }
 
     /// Resets the queue pair. Its completion queue goes on.
     fn begin_anew(&mut self, qpn: u32) {
         if let Some(q) = self.qps.iter_mut().find(|q| q.qp.qpn == qpn) {
             (q.error, q.sq_head, q.rq_head) = (false, 0, 0);
-            q.kicks = [0; UAR_DOORS.len()];
+            q.seen_values = [0; UAR_REGISTERS.len()];
         }
     }
 
@@ -155,22 +163,22 @@ impl SoftExecutor {
         (mr.pd == pd && mr.access & access == access && fits).then_some((&mr.memory, mr.range.0 + offset))
     }
 
-    /// Takes the new kicks. Returns the producer index, which may be an old one.
+    /// Takes the new values of the doorbell registers. Returns the producer index, which may be an old one.
     fn take_doorbells(&mut self, i: usize) -> u16 {
-        let QpState { qp, kicks, sq_head, .. } = &mut self.qps[i];
+        let QpState { qp, seen_values, sq_head, .. } = &mut self.qps[i];
         let (mut producer, mut recorded) = (*sq_head, None);
         let mut rung = Vec::new();
-        for (seen, at) in kicks.iter_mut().zip(UAR_DOORS) {
+        for (seen, at) in seen_values.iter_mut().zip(UAR_REGISTERS) {
             // Pairs with the owner's release store of the doorbell.
-            let kick = qp.memory.words64(qp.uar + at, 1)[0].load(Ordering::Acquire);
-            if kick == *seen {
+            let value = qp.memory.words64(qp.uar + at, 1)[0].load(Ordering::Acquire);
+            if value == *seen {
                 continue;
             }
-            *seen = kick;
+            *seen = value;
             if at != UAR_NO_RECORD {
                 recorded = Some(u32::from_be(qp.memory.word32(qp.dbr + 4).load(Ordering::Acquire)));
             }
-            let first = U32::read_from_bytes(&kick.as_bytes()[..4]).expect("four bytes").get();
+            let first = U32::read_from_bytes(&value.as_bytes()[..4]).expect("four bytes").get();
             if first & 0xFF == 0 {
                 #[expect(clippy::cast_possible_truncation, reason = "a 16-bit field")]
                 rung.push((first >> 8) as u16);

@@ -63,7 +63,7 @@ GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 set, gn_u32 first, gn_u32 n) 
   gn_u32 queue = queue_number(c, ssd, set);
   while (!S::ALONE && S::ld_acquire(&qp.publish) != first) pause(20);
   gn_u32 next = (first + n) & 0xffffu;
-  gn_u64 kick = mlx5::doorbell_value(next, c.first_qpn + queue);
+  gn_u64 value = mlx5::doorbell_value(next, c.first_qpn + queue);
   gn_u32 posted = 0;  // DUMPs, which take no receive
   if (c.dumps_addr) {
     posted = S::ld(&dumps_of(c, ssd).posted) + DUMP;
@@ -73,10 +73,10 @@ GN_DEV void publish(channel& c, gn_u32 ssd, gn_u32 set, gn_u32 first, gn_u32 n) 
   // The doorbell carries the index, so an HCA that uses it can begin while the record is still on its way.
   // The second ring, after the record, is for an HCA that reads the record. A warp alone makes it when it has
   // nothing else to do (ring_again), or with its next doorbell.
-  mem::mmio_store_after_release_sys(doorbell_of(c, queue), kick);
+  mem::mmio_store_after_release_sys(doorbell_of(c, queue), value);
   mem::st_fenced_sys(record_of(c, queue) + mlx5::SND_DBR, be32(next));
   if constexpr (!S::ALONE) {
-    mem::mmio_store_after_release_sys(doorbell_of(c, queue), kick);
+    mem::mmio_store_after_release_sys(doorbell_of(c, queue), value);
     qp.rung = next;
   }
   // pairs with the acquire of the next publisher, perhaps in a later launch

@@ -211,6 +211,53 @@ GN_DEV bool end_responses(channel& c, gn_u32 mask, completion& x, bool mine) {
   return __any_sync(mask, failed || x.is_error || last_of_abandoned(done));
 }
 
+// Locks the completion queue, if it is still at `word`. Returns whether it does: another warp may have taken
+// the entries behind that word. The lanes of `mask` together.
+template <class S>
+GN_DEV bool lock_at(channel& c, gn_u32 mask, gn_u32 word) {
+  gn_u32 leader = lowest(mask), got = 0;
+  if (lane_id() == leader) {
+    gn_u32 old = S::exch_acquire(&c.cq_word, CQ_LOCKED);  // pairs with the release of take_completions
+    got = old == word;
+    // another warp has taken these: restore the word
+    if (!got && old != CQ_LOCKED) S::st_release(&c.cq_word, old);
+  }
+  got = __shfl_sync(mask, got, (int)leader);
+  __syncwarp(mask);
+  return got;
+}
+
+// The entry of lane number `rank` at `word` of the completion queue, and the entry's last word.
+struct entry_taken {
+  gn_u32 word, rank, last;
+};
+
+// Handles what completions say of their queues (`fails`): an error, or the answer to the Connect of a set
+// made anew. The lanes of `mask` together.
+template <class S>
+GN_DEV void break_queues(channel& c, gn_u32 mask, const completion& x, gn_u32 fails, const entry_taken& e) {
+  gn_u32 todo = __ballot_sync(mask, fails != FAILS_NONE);
+  if (!todo) return;
+  // One after the other, in the queue's order, because a set may break and be made anew in one pass. The
+  // lanes have counted their completions before.
+  __syncwarp(mask);
+#pragma unroll 1
+  for (gn_u32 done = 0; todo; todo &= ~done) {
+    bool first = lane_id() == lowest(todo);
+    if (first) {
+      gn_u32 opcode = fails & FAILS_ANEW ? (gn_u32)mlx5::CQE_REQ_ERR : e.last >> 4 & 0xfu,
+             syndrome = fails & FAILS_ANEW ? (gn_u32)mlx5::SYND_FLUSH
+                                           : be32(cqe_at(c, e.word, e.rank)->timestamp[1]) & 0xffu;
+      gn_u32 queue = fails & ~(gn_u32)FAILS_ANEW;
+      if (!(fails & FAILS_ANEW) || mem::ld_relaxed_sys(response_of(c, x) + 3) >> 17 == 0)
+        break_queue<S>(c, queue, fails & FAILS_ANEW, opcode, syndrome);
+      else mem::st_release_sys(record_of(c, queue) + RECORD_TAKEN, 1u);  // refused: the CPU sees why
+    }
+    __syncwarp(mask);
+    done = todo & (0u - todo);
+  }
+}
+
 // Takes ready completions with the lanes of `mask` (they call it together); returns how many.
 template <class S>
 GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
@@ -225,17 +272,7 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
   gn_u32 not_yet = mask & ~__ballot_sync(mask, ready);
   gn_u32 taken = not_yet ? mask & ((not_yet & (0u - not_yet)) - 1) : mask;  // the ready prefix
   gn_u32 count = (gn_u32)__popc(taken);
-  if (count && !S::ALONE) {
-    gn_u32 got = 0;
-    if (lane_id() == leader) {
-      gn_u32 old = S::exch_acquire(&c.cq_word, CQ_LOCKED);  // pairs with the release below
-      got = old == word;
-      // another warp has taken these: restore the word
-      if (!got && old != CQ_LOCKED) S::st_release(&c.cq_word, old);
-    }
-    if (!__shfl_sync(mask, got, (int)leader)) count = 0;
-    __syncwarp(mask);
-  }
+  if (count && !S::ALONE && !lock_at<S>(c, mask, word)) count = 0;
   if (count == 0) {
     if constexpr (S::ALONE) ring_again<S>(c, mask);
     pause(20);  // a holder of the lock takes ours too
@@ -252,26 +289,8 @@ GN_DEV gn_u32 take_completions(channel& c, gn_u32 mask) {
     mine = x.is_response;
   }
   if (x.is_response && x.is_error && !c.dumps_addr) fails = x.queue | FAILS_ANEW;
-  if (gn_u32 todo = __ballot_sync(mask, fails != FAILS_NONE)) {  // behind all responses of the pass
-    // One after the other, in the queue's order, because a set may break and be made anew in one pass. The
-    // lanes have counted their completions before.
-    __syncwarp(mask);
-#pragma unroll 1
-    for (gn_u32 done = 0; todo; todo &= ~done) {
-      bool first = lane_id() == lowest(todo);
-      if (first) {
-        gn_u32 opcode = fails & FAILS_ANEW ? (gn_u32)mlx5::CQE_REQ_ERR : last >> 4 & 0xfu,
-               syndrome = fails & FAILS_ANEW ? (gn_u32)mlx5::SYND_FLUSH
-                                             : be32(cqe_at(c, word, rank)->timestamp[1]) & 0xffu;
-        gn_u32 queue = fails & ~(gn_u32)FAILS_ANEW;
-        if (!(fails & FAILS_ANEW) || mem::ld_relaxed_sys(response_of(c, x) + 3) >> 17 == 0)
-          break_queue<S>(c, queue, fails & FAILS_ANEW, opcode, syndrome);
-        else mem::st_release_sys(record_of(c, queue) + RECORD_TAKEN, 1u);  // refused: the CPU sees why
-      }
-      __syncwarp(mask);
-      done = todo & (0u - todo);
-    }
-  }
+  // behind all responses of the pass
+  break_queues<S>(c, mask, x, fails, entry_taken{word, rank, last});
   if (c.dumps_addr) post_dumps<S>(c, mask);
   __syncwarp(mask);
   reservation admitted = open_gate<S>(c, mask, q);

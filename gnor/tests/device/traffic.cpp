@@ -41,6 +41,36 @@ bool tail_is_short(Harness& r, const char* name) {
   return is_short;
 }
 
+/// What a run has left behind: how much, and the first of it.
+struct Left {
+  unsigned count = 0;
+  char what[200] = "";
+};
+
+/// Prints what was wrong with a run.
+void report_wrong(Harness& r, Peer& peer, const simt::Stats& s, const char* name, const Left& left) {
+  const Config& cfg = r.cfg;
+  printf("  %s seed %llu: wrong data %u, status %u; leaked %u, left %u (%s)\n", name,
+         static_cast<unsigned long long>(cfg.seed), r.wrong_data, r.wrong_status, r.leaked, left.count,
+         left.what);
+  printf("    rnr %u, no receive %u, unexpected %u, copies %u, torn %u\n", peer.rnr, peer.no_receive,
+         peer.unexpected, peer.bad_copies, peer.torn_writes);
+  if (peer.beyond_the_head) printf("    beyond the head that SQHD told %u\n", peer.beyond_the_head);
+  if (peer.bad_stamps) printf("    stamps of clients missing or wrong %u\n", peer.bad_stamps);
+  if (peer.overwritten) printf("    blocks overwritten that were not acknowledged %u\n", peer.overwritten);
+  if (peer.restamped) printf("    versions with two sequences %u\n", peer.restamped);
+  if (cfg.map_at || cfg.breaks) printf("    acknowledged and missing %u, split %u\n", peer.missing_copies(),
+           r.split);
+  for (gn_u32 ssd = 0; cfg.breaks && ssd < cfg.ssds; ++ssd)
+    printf("    SSD %u: state %u, set %u, made anew %u, to break %u\n", ssd, peer.anew[ssd].state,
+           peer.anew[ssd].set, peer.made_anew, peer.breaks);
+  if (peer.harmed || peer.miscounted)
+    printf("    slots harmed %u, strange responses miscounted %u\n", peer.harmed, peer.miscounted);
+  if (peer.overtaken) printf("    overtaken %u\n", peer.overtaken);
+  printf("    answered %u, taken %llu, late %u\n  %s\n", peer.answered, r.ring.responses, peer.lost,
+         s.failed ? s.message : "");
+}
+
 /// Makes one run. Prints what was wrong with it.
 bool run(const Config& cfg, const char* name) {
   Harness r(cfg);
@@ -72,8 +102,8 @@ bool run(const Config& cfg, const char* name) {
   simt::Stats s =
       simt::run(grids, 2, o, visible, 4, [](void* p) { return static_cast<Peer*>(p)->turn(); }, &peer);
 
-  char what[200] = "";
-  unsigned left = s.failed ? 0 : r.leftovers(what, sizeof what);
+  Left left;
+  if (!s.failed) left.count = r.leftovers(left.what, sizeof left.what);
   bool responses_lost = !cfg.break_at && !s.failed && r.ring.responses != peer.answered;
   pieced_buffers += r.in_pieces;
   for (int i = 0; i < 2; ++i) reads_of[i] += peer.reads[i];
@@ -89,25 +119,8 @@ bool run(const Config& cfg, const char* name) {
   if (getenv("STEPS") && cfg.map_at)
     printf("  seed %llu: %u refusals, map at %u of %llu\n", static_cast<unsigned long long>(cfg.seed),
            peer.map_refusals, cfg.map_at, static_cast<unsigned long long>(peer.step));
-  if (!s.failed && !left && !wrong && !responses_lost) return tail_is_short(r, name);
-  printf("  %s seed %llu: wrong data %u, status %u; leaked %u, left %u (%s)\n", name,
-         static_cast<unsigned long long>(cfg.seed), r.wrong_data, r.wrong_status, r.leaked, left, what);
-  printf("    rnr %u, no receive %u, unexpected %u, copies %u, torn %u\n", peer.rnr, peer.no_receive,
-         peer.unexpected, peer.bad_copies, peer.torn_writes);
-  if (peer.beyond_the_head) printf("    beyond the head that SQHD told %u\n", peer.beyond_the_head);
-  if (peer.bad_stamps) printf("    stamps of clients missing or wrong %u\n", peer.bad_stamps);
-  if (peer.overwritten) printf("    blocks overwritten that were not acknowledged %u\n", peer.overwritten);
-  if (peer.restamped) printf("    versions with two sequences %u\n", peer.restamped);
-  if (cfg.map_at || cfg.breaks) printf("    acknowledged and missing %u, split %u\n", peer.missing_copies(),
-           r.split);
-  for (gn_u32 ssd = 0; cfg.breaks && ssd < cfg.ssds; ++ssd)
-    printf("    SSD %u: state %u, set %u, made anew %u, to break %u\n", ssd, peer.anew[ssd].state,
-           peer.anew[ssd].set, peer.made_anew, peer.breaks);
-  if (peer.harmed || peer.miscounted)
-    printf("    slots harmed %u, strange responses miscounted %u\n", peer.harmed, peer.miscounted);
-  if (peer.overtaken) printf("    overtaken %u\n", peer.overtaken);
-  printf("    answered %u, taken %llu, late %u\n  %s\n", peer.answered, r.ring.responses, peer.lost,
-         s.failed ? s.message : "");
+  if (!s.failed && !left.count && !wrong && !responses_lost) return tail_is_short(r, name);
+  report_wrong(r, peer, s, name, left);
   return false;
 }
 

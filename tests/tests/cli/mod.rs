@@ -59,6 +59,7 @@ fn volumes_are_created_listed_shown_and_deleted() {
         up.volume(&["create", "v", "--size", "1MiB", "--chunk", "8GiB"]).failed(&["chunk"]);
         up.volume(&["create", "v", "--size", "1MiB", "--label", "oops"]).failed(&["'oops'", "KEY=VALUE"]);
         up.volume(&["create", "a/b", "--size", "1MiB"]).failed(&["a/b", "not valid"]);
+        assert_eq!(up.volume(&["create", "a b", "--size", "1MiB"]).code, 2);
         up.volume(&["create", "v"]).not_understood(&["--size"]);
         up.end("-TERM");
     });

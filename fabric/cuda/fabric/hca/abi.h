@@ -19,7 +19,7 @@ struct qp_ctx {
   gn_u64 rq_addr;      // ring of receive entries, 16 bytes each (one data segment)
   gn_u64 dbr_addr;     // doorbell record: be32 receive counter, be32 send counter
   gn_u64 uar_addr;     // doorbell page, 4 KiB
-  gn_u64 last_kick;    // value seen last in the first doorbell register
+  gn_u64 seen_first;   // value seen last in the first doorbell register
   gn_u32 qpn;
   gn_u32 state;        // QP_*
   gn_u32 sq_mask;      // blocks - 1
@@ -30,8 +30,8 @@ struct qp_ctx {
   gn_u32 pd;           // protection domain: keys of another one are not valid here
   gn_u32 ring;         // the ring pair that serves it
   gn_u32 rq_posted;    // receives posted, as last read; read again when they are used up
-  gn_u64 kicks[4];     // values seen last in the other registers
-  gn_u32 many_doors;   // 1: a register other than the first was rung, so every pass looks at all
+  gn_u64 seen_others[4];   // values seen last in the other registers
+  gn_u32 many_registers;   // 1: a register other than the first was rung, so every pass looks at all
   gn_u32 held_guard;   // HELD_COPYING, HELD_CLOSED (held.cuh)
   gn_u32 tag;          // of the last DOWN_QP_ANEW
   gn_u32 reserved;

@@ -53,8 +53,8 @@ GN_DEV void go_on_anew(const agent_args& a, ring_ctx& ring, const own_queues& ow
     qp_ctx& qp = a.qps[own.index[at]];
     if (mem::ld_relaxed_gpu(&qp.state) != QP_ANEW) continue;
     qp.sq_head = 0;
-    qp.last_kick = qp.kicks[0] = qp.kicks[1] = qp.kicks[2] = qp.kicks[3] = 0;
-    qp.many_doors = qp.held_guard = 0;
+    qp.seen_first = qp.seen_others[0] = qp.seen_others[1] = qp.seen_others[2] = qp.seen_others[3] = 0;
+    qp.many_registers = qp.held_guard = 0;
     mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_RTS);
     up_push(ring, UP_QP_ANEW, qp.qpn, mem::ld_relaxed_gpu(&qp.tag), 0, 0);
   }

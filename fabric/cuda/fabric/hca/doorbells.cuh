@@ -2,7 +2,7 @@
 // The HCA's requester: one warp sees doorbells, fetches up to 32 work requests a pass, checks and
 // executes them.
 //
-//   doorbell page --kick, with the index or without--> doorbell record --producer index--> WQE ring
+//   doorbell page --value, with the index or without--> doorbell record --producer index--> WQE ring
 //   WQE ring --decode, check keys--> up ring
 #pragma once
 #include "fabric/hca/anew.cuh"
@@ -13,23 +13,28 @@ namespace gn { namespace hca {
 
 // The doorbell registers of a page, in the order in which they are read. A client that rings the last one
 // writes no doorbell record: the register's value is all there is.
-enum : gn_u32 { DOORS = 5, NO_RECORD = 4 };
+enum : gn_u32 { REGISTERS = 5, NO_RECORD = 4 };
 // Number of passes between two reads of all registers, while a queue's owner only rings the first. Reading
 // five costs five accesses, which cross PCIe if the page is in host memory.
 enum : gn_u32 { PASSES_PER_SWEEP = 16 };
 
-GN_DEV const gn_u64* door(const qp_ctx& qp, gn_u32 which) {
+GN_DEV const gn_u64* doorbell_register(const qp_ctx& qp, gn_u32 which) {
   gn_u32 at = which == NO_RECORD ? (gn_u32)mlx5::UAR_NO_RECORD
                                  : mlx5::UAR_DB0 + which * (mlx5::UAR_DB1 - mlx5::UAR_DB0);
   return (const gn_u64*)(qp.uar_addr + at);
 }
 
-GN_DEV gn_u64& seen_kick(qp_ctx& qp, gn_u32 which) { return which ? qp.kicks[which - 1] : qp.last_kick; }
+GN_DEV gn_u64& seen_value(qp_ctx& qp, gn_u32 which) {
+  return which ? qp.seen_others[which - 1] : qp.seen_first;
+}
 
-GN_DEV gn_u32 doors(const qp_ctx& qp, bool all) { return all || qp.many_doors ? (gn_u32)DOORS : 1u; }
+// Number of registers that a pass reads.
+GN_DEV gn_u32 registers_read(const qp_ctx& qp, bool all) {
+  return all || qp.many_registers ? (gn_u32)REGISTERS : 1u;
+}
 
 // Result of reading a queue pair's registers once.
-struct kick {
+struct rung {
   gn_u64 value = 0;       // of the first register
   bool is_new = false;    // any of the registers read
   bool is_plain = false;  // only the first, with an index in it, as nearly all are
@@ -46,39 +51,40 @@ GN_DEV gn_u32 newer_index(gn_u64 value, gn_u32 pi) {
   return mlx5::newer16(index, pi) ? index : pi;
 }
 
-GN_DEV kick look_at_doorbells(qp_ctx& qp, bool all) {
-  kick k;
-  k.value = mem::ld_acquire_sys(door(qp, 0));  // pairs with the doorbell store
-  k.is_plain = k.is_new = k.value != qp.last_kick;
-  for (gn_u32 which = 1, end = doors(qp, all); which < end; ++which)
-    if (mem::ld_relaxed_sys(door(qp, which)) != seen_kick(qp, which)) k.is_new = true, k.is_plain = false;
+GN_DEV rung look_at_doorbells(qp_ctx& qp, bool all) {
+  rung k;
+  k.value = mem::ld_acquire_sys(doorbell_register(qp, 0));  // pairs with the doorbell store
+  k.is_plain = k.is_new = k.value != qp.seen_first;
+  for (gn_u32 which = 1, end = registers_read(qp, all); which < end; ++which)
+    if (mem::ld_relaxed_sys(doorbell_register(qp, which)) != seen_value(qp, which))
+      k.is_new = true, k.is_plain = false;
   k.is_plain = k.is_plain && !is_request(k.value);
   return k;
 }
 
-// Takes the new kicks, and returns the producer index. This is the newest value of the doorbell record, and
-// of the doorbells whose convention carries one. It never goes backwards: repeated and reordered kicks are
+// Takes the new values, and returns the producer index. This is the newest value of the doorbell record, and
+// of the doorbells whose convention carries one. It never goes backwards: repeated and reordered values are
 // normal. The whole warp calls it.
 GN_DEV gn_u32 take_doorbells(qp_ctx& qp, bool all) {
   gn_u32 lane = lane_id(), pi = qp.sq_head;
   gn_u64 value = 0;
   bool is_new = false;
-  if (lane < doors(qp, all)) {
-    value = mem::ld_acquire_sys(door(qp, lane));  // pairs with the doorbell store
-    is_new = value != seen_kick(qp, lane);
+  if (lane < registers_read(qp, all)) {
+    value = mem::ld_acquire_sys(doorbell_register(qp, lane));  // pairs with the doorbell store
+    is_new = value != seen_value(qp, lane);
   }
-  gn_u32 kicked = __ballot_sync(0xffffffffu, is_new);
-  if (kicked & ~(1u << NO_RECORD))
+  gn_u32 news = __ballot_sync(0xffffffffu, is_new);
+  if (news & ~(1u << NO_RECORD))
     pi = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::SND_DBR)) & 0xffffu;
   pi = __shfl_sync(0xffffffffu, pi, 0);
 #pragma unroll 1
-  for (gn_u32 todo = kicked; todo; todo &= todo - 1) {
+  for (gn_u32 todo = news; todo; todo &= todo - 1) {
     gn_u64 it = __shfl_sync(0xffffffffu, value, __ffs((int)todo) - 1);
     if (has_index(it)) pi = newer_index(it, pi);
   }
-  __syncwarp();  // the kicks' acquires reach all lanes; all have read what is overwritten now
-  if (is_new) seen_kick(qp, lane) = value;
-  if (lane == 0 && kicked >> 1) qp.many_doors = 1;
+  __syncwarp();  // the registers' acquires reach all lanes; all have read what is overwritten now
+  if (is_new) seen_value(qp, lane) = value;
+  if (lane == 0 && news >> 1) qp.many_registers = 1;
   return pi;
 }
 
@@ -86,8 +92,8 @@ GN_DEV gn_u32 take_doorbells(qp_ctx& qp, bool all) {
 // that work: no client waits for it then.
 GN_DEV gn_u32 take_plain(qp_ctx& qp, gn_u64 value) {
   gn_u32 pi = newer_index(value, qp.sq_head);
-  __syncwarp();  // the kick's acquire reaches all lanes; all have read what is overwritten now
-  if (lane_id() == 0) qp.last_kick = value;
+  __syncwarp();  // the register's acquire reaches all lanes; all have read what is overwritten now
+  if (lane_id() == 0) qp.seen_first = value;
   return pi;
 }
 
@@ -106,7 +112,7 @@ GN_DEV gn_u32 take_record(qp_ctx& qp) {
 GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp_ctx& qp, gn_u32 pi) {
   gn_u32 lane = lane_id();
   gn_u32 head = qp.sq_head, left = (pi - head) & 0xffffu;
-  if (left == 0 || left > 0x8000u) return;  // nothing, or an old kick
+  if (left == 0 || left > 0x8000u) return;  // nothing, or an old value
   while (left) {
     bool mine = lane < left;
     // Read once: after a request that is flushed nothing is sent.
@@ -168,7 +174,7 @@ GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues&
   bool worked = false;
   for (gn_u32 base = me; base < count; base += 32 * front_ends) {
     gn_u32 at = base + lane_id() * front_ends;
-    kick k;
+    rung k;
     if (at < count) k = look_at_doorbells(a.qps[own.index[at]], all);
     gn_u32 plain = __ballot_sync(0xffffffffu, k.is_plain);
     for (gn_u32 todo = __ballot_sync(0xffffffffu, k.is_new); todo; todo &= todo - 1) {

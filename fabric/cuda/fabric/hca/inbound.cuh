@@ -187,10 +187,105 @@ GN_DEV void send_report(const ring_ctx& ring, const report& r, gn_u32 position) 
   up_store(ring, position, 1, r.stage);
 }
 
+// The receive that a lane's SEND has taken.
+struct receive {
+  gn_u32 at = 0;
+  gn_u64 to = 0;         // its destination
+  bool deliver = false;  // false: there is no SEND, or no receive for it, which is reported
+};
+
+// Assigns receives to the lanes with `send`, by lane number. Only this warp touches the receive heads. The
+// whole warp calls it.
+GN_DEV receive take_receives(const agent_args& a, ring_ctx& ring, const message& m, gn_u32 index, bool send) {
+  receive r;
+  gn_u32 group = __match_any_sync(0xffffffffu, send ? index : 0x80000000u);
+  gn_u32 fault = RECV_NONE, posted = 0;
+  if (send) {
+    r.at = a.qps[index].rq_head + (gn_u32)__popc(group & lt_mask());
+    posted = a.qps[index].rq_posted;
+    fault = check_receive(a, a.qps[index], r.at, posted, r.to);
+  }
+  gn_u32 failed = __ballot_sync(0xffffffffu, send && fault != RECV_OK) & group;
+  bool first_failed = send && fault != RECV_OK && !(failed & lt_mask());
+  bool behind_failure = send && (failed & lt_mask());
+  r.deliver = send && fault == RECV_OK && !behind_failure;
+  // After a SEND that found no receive the others of its queue pair wait too, even if a receive was posted
+  // meanwhile. After a broken receive they are flushed.
+  gn_u32 cause = __shfl_sync(0xffffffffu, fault, failed ? __ffs((int)failed) - 1 : (int)lane_id());
+  if (first_failed || (behind_failure && cause == RECV_NONE))
+    report_undelivered(ring, a.qps[index], m, r.at, cause);
+  // A broken receive is consumed like a good one. Its own completion reports it, and the flush starts after
+  // it.
+  bool consume = r.deliver || (first_failed && fault != RECV_NONE);
+  gn_u32 consumed = __ballot_sync(0xffffffffu, consume) & group;
+  // The last of the group has looked furthest.
+  posted = __shfl_sync(0xffffffffu, posted, 31 - __clz((int)group));
+  __syncwarp();  // every lane has read the head
+  if (send && (group & lt_mask()) == 0) {
+    a.qps[index].rq_head += (gn_u32)__popc(consumed);
+    a.qps[index].rq_posted = posted;
+  }
+  return r;
+}
+
+// The number of the lane's entry in its completion queue `cq`, by lane number. The whole warp calls it.
+GN_DEV gn_u32 take_entries(const agent_args& a, gn_u32 cq, bool complete) {
+  gn_u32 sharers = __match_any_sync(0xffffffffu, complete ? cq : 0x80000000u);
+  gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
+  if (complete && lane_id() == leader)
+    base = mem::add_relaxed_gpu(&a.cqs_home[cq].pi, (gn_u32)__popc(sharers));
+  return __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
+}
+
+// Writes the completion of a delivered SEND, or a ready-made one, except its last word, which it returns.
+GN_DEV gn_u32 write_entry(mlx5::cqe64* e, gn_u32 owner, const message& m, const receive& r, bool complete) {
+  if (r.deliver) return fill_cqe(e, owner, completion{mlx5::CQE_RESP_SEND, 0, m.qpn, r.at, 16});
+  if (!complete) return 0;
+  gn_u32 what = (gn_u32)(m.what >> 32);
+  return fill_cqe(e, owner,
+                  completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
+}
+
+// A pass of the responder on its way to be seen.
+struct passing {
+  bool to_host;   // a queue of its owner is in host memory
+  gn_u32 least;   // time to publish
+  gn_u64 ready;   // when its completions were about to be written
+};
+
+// The transport sends early by about the time of the way. The responder waits for the rest of that time
+// here, before it takes completion entries. An entry that is taken and not written would block the entries
+// after it.
+GN_DEV passing wait_for_its_time(const counts& n, const message& m, bool deliver, bool to_host) {
+  passing p;
+  p.to_host = to_host;
+  p.least = to_host ? PUBLISH_TO_HOST_NS : PUBLISH_NS;
+  gn_u64 publish_ns = p.least + (to_host ? 0u : n.publish_ns);
+  if (deliver)
+    for (gn_u64 since = now_ns(); now_ns() + publish_ns < m.due && now_ns() - since < MAX_WAIT_NS;) pause(0);
+  __syncwarp();
+  p.ready = now_ns();
+  return p;
+}
+
+// The fence between what was written and the words that hand it over. If publishing took less time than
+// estimated, it waits for the rest: nothing is seen before it is due.
+GN_DEV void fence_and_wait(counts& n, const message& m, bool deliver, const passing& p) {
+  __syncwarp();
+  // Towards the host a fence waits for all traffic across PCIe, so it is used only if the reader is there.
+  if (p.to_host) mem::fence_release_sys();
+  else mem::fence_release_gpu();
+  gn_u32 delivering = __ballot_sync(0xffffffffu, deliver);
+  if (deliver) {
+    if (!(delivering & lt_mask()) && !p.to_host) note_publish(n, now_ns() - p.ready + STORE_NS, p.least);
+    while (now_ns() + STORE_NS < m.due && now_ns() - p.ready < MAX_WAIT_NS) pause(0);
+  }
+  __syncwarp();
+}
+
 // Delivers the SENDs and ready-made completions of the lanes with `mine`, all at once. The whole warp calls
 // it. Receives and completion entries are assigned by lane number, which is the order of the ring. So
-// messages of a queue pair stay in order (RC). Only this warp touches the receive heads. One fence hands over
-// the completions; the report needs none.
+// messages of a queue pair stay in order (RC). One fence hands over the completions; the report needs none.
 GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, const message& m, bool mine,
                              const report& r) {
   gn_u32 index = m.qpn - a.first_qpn;
@@ -209,80 +304,23 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
     is_checked = a.cqs[cq].dbr_addr != 0;
   }
   bool to_host = __any_sync(0xffffffffu, (send || ready_made) && a.cqs[cq].in_host);
-  gn_u32 group = __match_any_sync(0xffffffffu, send ? index : 0x80000000u);
-  gn_u32 at = 0, fault = RECV_NONE, posted = 0;
-  gn_u64 to = 0;
-  if (send) {
-    at = a.qps[index].rq_head + (gn_u32)__popc(group & lt_mask());
-    posted = a.qps[index].rq_posted;
-    fault = check_receive(a, a.qps[index], at, posted, to);
-  }
-  gn_u32 failed = __ballot_sync(0xffffffffu, send && fault != RECV_OK) & group;
-  bool first_failed = send && fault != RECV_OK && !(failed & lt_mask());
-  bool behind_failure = send && (failed & lt_mask());
-  bool deliver = send && fault == RECV_OK && !behind_failure;
-  // After a SEND that found no receive the others of its queue pair wait too, even if a receive was posted
-  // meanwhile. After a broken receive they are flushed.
-  gn_u32 cause = __shfl_sync(0xffffffffu, fault, failed ? __ffs((int)failed) - 1 : (int)lane_id());
-  if (first_failed || (behind_failure && cause == RECV_NONE))
-    report_undelivered(ring, a.qps[index], m, at, cause);
-  // A broken receive is consumed like a good one. Its own completion reports it, and the flush starts after
-  // it.
-  bool consume = deliver || (first_failed && fault != RECV_NONE);
-  gn_u32 consumed = __ballot_sync(0xffffffffu, consume) & group;
-  // The last of the group has looked furthest.
-  posted = __shfl_sync(0xffffffffu, posted, 31 - __clz((int)group));
-  __syncwarp();  // every lane has read the head
-  if (send && (group & lt_mask()) == 0) {
-    a.qps[index].rq_head += (gn_u32)__popc(consumed);
-    a.qps[index].rq_posted = posted;
-  }
-  // The transport sends early by about the time of the way. The responder waits for the rest of that time
-  // here, before it takes completion entries. An entry that is taken and not written would block the entries
-  // after it.
-  gn_u32 least = to_host ? PUBLISH_TO_HOST_NS : PUBLISH_NS;
-  gn_u64 publish_ns = least + (to_host ? 0u : n.publish_ns);
-  if (deliver)
-    for (gn_u64 since = now_ns(); now_ns() + publish_ns < m.due && now_ns() - since < MAX_WAIT_NS;) pause(0);
-  __syncwarp();
-  gn_u64 ready = now_ns();
-  bool complete = deliver || ready_made;
-  gn_u32 sharers = __match_any_sync(0xffffffffu, complete ? cq : 0x80000000u);
-  gn_u32 leader = (gn_u32)__ffs((int)sharers) - 1, base = 0;
-  if (complete && lane_id() == leader)
-    base = mem::add_relaxed_gpu(&a.cqs_home[cq].pi, (gn_u32)__popc(sharers));
-  gn_u32 pi = __shfl_sync(0xffffffffu, base, (int)leader) + (gn_u32)__popc(sharers & lt_mask());
+  receive got = take_receives(a, ring, m, index, send);
+  passing p = wait_for_its_time(n, m, got.deliver, to_host);
+  bool complete = got.deliver || ready_made;
+  gn_u32 pi = take_entries(a, cq, complete);
   bool overrun = complete && is_checked && overruns(a.cqs_home[cq], pi);
   // This comes after every lane's check. Lanes with lower numbers have room.
   bool any_overrun = __any_sync(0xffffffffu, overrun);
   if (overrun) mem::st_relaxed_gpu(&a.cqs_home[cq].state, (gn_u32)CQ_OVERRUN);
-  deliver = deliver && !overrun;
+  got.deliver = got.deliver && !overrun;
   complete = complete && !overrun;
-  if (deliver) {
+  if (got.deliver) {
     gn_u32 v[4] = {(gn_u32)m.lo, (gn_u32)(m.lo >> 32), (gn_u32)m.hi, (gn_u32)(m.hi >> 32)};
-    if (!a.held_messages || !hold_message(a, m.qpn, to, v)) mem::st16((void*)to, v);
+    if (!a.held_messages || !hold_message(a, m.qpn, got.to, v)) mem::st16((void*)got.to, v);
   }
   mlx5::cqe64* e = entries + (pi & cq_mask);
-  gn_u32 owner = (pi & (cq_mask + 1)) != 0;
-  gn_u32 last = 0;
-  if (deliver) {
-    last = fill_cqe(e, owner, completion{mlx5::CQE_RESP_SEND, 0, m.qpn, at, 16});
-  } else if (complete) {
-    gn_u32 what = (gn_u32)(m.what >> 32);
-    last = fill_cqe(e, owner,
-                    completion{what >> 8 & 0xffu, what & 0xffu, m.qpn, (gn_u32)m.what & 0xffffu, m.bytes});
-  }
-  __syncwarp();
-  // Towards the host a fence waits for all traffic across PCIe, so it is used only if the reader is there.
-  if (to_host) mem::fence_release_sys();
-  else mem::fence_release_gpu();
-  // If publishing took less time than estimated, wait for the rest here: nothing is seen before it is due.
-  gn_u32 delivering = __ballot_sync(0xffffffffu, deliver);
-  if (deliver) {
-    if (!(delivering & lt_mask()) && !to_host) note_publish(n, now_ns() - ready + STORE_NS, least);
-    while (now_ns() + STORE_NS < m.due && now_ns() - ready < MAX_WAIT_NS) pause(0);
-  }
-  __syncwarp();
+  gn_u32 last = write_entry(e, (pi & (cq_mask + 1)) != 0, m, got, complete);
+  fence_and_wait(n, m, got.deliver, p);
   gn_u32 position = 0;
   if (r.stage && lane_id() == 0) {
     position = up_reserve(ring, 1);
@@ -293,7 +331,7 @@ GN_DEV void deliver_together(const agent_args& a, ring_ctx& ring, counts& n, con
   if (complete) mem::st_fenced_sys(&e->counter_own, last);  // pairs with the acquire of the queue's poller
   if (r.stage) send_report(ring, r, position);
   gn_u64 seen = now_ns();
-  if (deliver) count_response(n, m, seen);
+  if (got.deliver) count_response(n, m, seen);
   if (any_overrun) report_overrun(a, ring, m, overrun);
   __syncwarp();
 }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What no daemon takes is refused before one is asked, by the daemon's own rules. It is a wrong command
+//! line.
+
+use gnstor_console::CliError;
+use gnstor_daemon::core::failure::Failure;
+use gnstor_daemon::core::request::{self, VolumeName};
+use gnstor_daemon::core::rights;
+use libgnstor::CreateOptions;
+
+fn usage(failure: Failure) -> CliError {
+    CliError::Usage(failure.message)
+}
+
+/// Checks a volume's name.
+///
+/// # Errors
+/// [`CliError::Usage`], as those of the other checks.
+pub(crate) fn volume_name(name: &str) -> Result<(), CliError> {
+    VolumeName::new(name).map(drop).map_err(usage)
+}
+
+/// Checks the name of a principal.
+pub(crate) fn principal(name: &str) -> Result<(), CliError> {
+    rights::principal(name).map(drop).map_err(usage)
+}
+
+/// Checks a number of copies; 0 is the array's default.
+pub(crate) fn replicas(raw: u32) -> Result<(), CliError> {
+    request::replicas(raw).map(drop).map_err(usage)
+}
+
+/// Checks what a new volume is to be.
+pub(crate) fn new_volume(name: &str, options: &CreateOptions) -> Result<(), CliError> {
+    volume_name(name)?;
+    request::capacity_blocks(options.capacity_bytes).map_err(usage)?;
+    replicas(options.replicas)?;
+    request::chunk_shift(options.chunk_bytes).map_err(usage)?;
+    request::labels(options.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())))
+        .map(drop)
+        .map_err(usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::args::{Cli, Command};
+    use crate::{cp, volume};
+    use clap::Parser;
+    use gnstor_base::testing::deadline;
+    use gnstor_console::{CliError, Steps};
+    use std::sync::Arc;
+
+    /// Runs a command for an array that nothing serves.
+    fn run(words: &[&str]) -> Result<(), CliError> {
+        let words = [&["gnstor"], words, &["--array", "127.0.0.1:1"]].concat();
+        match Cli::try_parse_from(words).expect("words that the parser takes").command {
+            Command::Volume(args) => volume::run(&args),
+            Command::Cp(args) => cp::run(&args, &Steps::new(true, Arc::default())),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_no_daemon_takes_is_a_wrong_command_line() {
+        let _deadline = deadline();
+        let (long, chars) = ("x".repeat(65), "y".repeat(4096));
+        let much = format!("key={chars}");
+        let create = ["volume", "create", "v", "--size"];
+        let with = |more: &[&'static str]| [&create[..], &["4KiB"], more].concat();
+        let cases: &[(Vec<&str>, &str)] = &[
+            (vec!["volume", "create", "a b", "--size", "4KiB"], "\"a b\" is not valid"),
+            (vec!["volume", "create", "", "--size", "4KiB"], "is not valid"),
+            (vec!["volume", "create", &long, "--size", "4KiB"], "is not valid"),
+            (vec!["volume", "show", "a/b"], "\"a/b\" is not valid"),
+            (vec!["volume", "delete", "good", ".bad"], "\".bad\" is not valid"),
+            (vec!["volume", "share", "v", "anna bert", "read"], "\"anna bert\" is not valid"),
+            (vec!["volume", "revoke", "v", "a=b"], "\"a=b\" is not valid"),
+            (vec!["volume", "revoke", "v w", "anna"], "\"v w\" is not valid"),
+            ([&create[..], &["5000"]].concat(), "not in whole blocks: use 8192"),
+            ([&create[..], &["17TiB"]].concat(), "(16 TiB)"),
+            (with(&["--replicas", "5"]), "5 replicas are not possible"),
+            (with(&["--replicas", "256"]), "256 replicas are not possible"),
+            (with(&["--chunk", "5000"]), "a chunk of 5000 bytes"),
+            (with(&["--chunk", "32MiB"]), "a chunk of 33554432 bytes"),
+            (with(&["--chunk", "8GiB"]), "a chunk is at most 16 MiB"),
+            (with(&["--label", "word"]), "write it as KEY=VALUE"),
+            (with(&["--label", "=word"]), "a key is not empty"),
+            (with(&["--label", "a=b\nc"]), "has a line break"),
+            (with(&["--label", "gnstor.owner=anna"]), "share and revoke"),
+            ([&create[..], &["4KiB", "--label", &much]].concat(), "the labels take"),
+            (vec!["cp", "-", "gn://a b", "--size", "4KiB"], "\"a b\" is not valid"),
+            (vec!["cp", "gn://a b", "-"], "\"a b\" is not valid"),
+            (vec!["cp", "-", "gn://v", "--size", "4KiB", "--replicas", "9"], "9 replicas"),
+        ];
+        for (words, why) in cases {
+            let error = run(words).expect_err(why);
+            assert_eq!(error.exit_code(), 2, "{words:?}: {error}");
+            assert!(error.to_string().contains(why), "{words:?}: {error}");
+        }
+        // What a daemon may take, one is asked for: there is none.
+        let error = run(&with(&["--chunk", "4KiB", "--label", "a=b"])).expect_err("no array");
+        assert_eq!(error.exit_code(), 1, "{error}");
+    }
+}
