@@ -124,8 +124,8 @@ impl Core {
     /// A map that may have been decided is proposed once more, as it is.
     pub(super) fn propose_again(&mut self, map: &Known) -> Result<(), Stop> {
         let bytes = map.map().encode().map_err(|e| Stop::Array(format!("the map that is held: {e}")))?;
-        // It is not known by which number of replicas the map was judged.
-        self.changes.round = Some(Proposed::new(map.clone(), bytes.into(), u8::MAX));
+        // It is not known by which numbers of replicas the map was judged.
+        self.changes.round = Some(Proposed::new(map.clone(), bytes.into(), (u8::MAX, 0)));
         Ok(())
     }
 
@@ -135,11 +135,12 @@ impl Core {
             return false;
         }
         let Some((next, fewest)) = self.next_fleet_map(now) else { return false };
+        let most = self.most(&next);
         let known = Known::new(AnyMap::from(next));
         match known.map().encode() {
             Ok(bytes) => {
                 tracing::warn!(epoch = known.epoch(), "the fleet map changes");
-                self.changes.round = Some(Proposed::new(known, bytes.into(), fewest));
+                self.changes.round = Some(Proposed::new(known, bytes.into(), (fewest, most)));
                 true
             }
             Err(error) => {
@@ -197,6 +198,10 @@ impl Core {
         }
         if self.is_serving() {
             let map = map.clone();
+            // First: what has filled for an SSD that stays takes nothing over.
+            if let Some(next) = self.called_off(&map) {
+                return Some((next, fewest));
+            }
             if let Some((next, back)) = self.grown(now, &map) {
                 back.into_iter().for_each(|ssd| self.changes.returned(ssd, now));
                 return Some((next, fewest));

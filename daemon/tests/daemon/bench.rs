@@ -285,8 +285,8 @@ pub(crate) fn refused(outcome: &Outcome, code: GrpcCode, words: &[&str]) {
 }
 
 impl Bench {
-    /// Asks a daemon that is not serving; it answers at once.
-    pub(crate) fn ask_cold(&mut self, request: Request) -> Outcome {
+    /// Asks for something that is answered before any SSD does anything.
+    pub(crate) fn ask_now(&mut self, request: Request) -> Outcome {
         let ticket = self.send(request);
         self.replies.get(&ticket).cloned().expect("an answer at once")
     }

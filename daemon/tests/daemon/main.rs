@@ -7,6 +7,7 @@ mod convert;
 #[path = "../../../proto/testing/deadline.rs"]
 mod deadline;
 mod drain;
+mod drain_edges;
 mod exchange;
 mod faults;
 mod fuzz;

@@ -2,6 +2,7 @@
 //! Random requests, faults, delays and restarts; a model that knows only the replies checks the invariants.
 
 mod found;
+mod kills;
 mod look;
 mod model;
 mod steps;
@@ -103,7 +104,7 @@ impl Run {
         if self.votes || !self.bench.core.is_serving() || self.bench.array.is_out(last) != add {
             return;
         }
-        let Ok(Reply::Map(bytes)) = self.bench.ask_cold(Request::GetMap) else { panic!("a map") };
+        let Ok(Reply::Map(bytes)) = self.bench.ask_now(Request::GetMap) else { panic!("a map") };
         let AnyMap::Two(map) = AnyMap::decode(&bytes).unwrap() else { panic!("a map of format 2") };
         let mut next = map.without(u16::try_from(last).unwrap());
         next.ssds[last].state = if add { SsdState::In } else { SsdState::Out };
