@@ -304,7 +304,14 @@ impl Core {
     fn is_told(&self) -> bool {
         let Some(proposed) = &self.changes.round else { return false };
         let (map, returning) = (proposed.round.map.map(), self.returning().collect::<Vec<_>>());
-        let waits = |ssd: &u16| !self.changes.is_down(*ssd) && !returning.contains(ssd);
+        // An SSD that is in the place of another one is told no map.
+        let is_another = |ssd: &u16| {
+            let says = self.changes.says(*ssd).map(|says| says.uuid);
+            says.is_some_and(|uuid| !proposed.round.map.means(*ssd, &uuid))
+        };
+        let waits = |ssd: &u16| {
+            !self.changes.is_down(*ssd) && !returning.contains(ssd) && !is_another(ssd)
+        };
         let has = |ssd: &u16| self.changes.has(*ssd, proposed.round.map.epoch());
         let members = members_of(map);
         let mut named = 0..u16::try_from(map.count()).unwrap_or(u16::MAX);

@@ -104,7 +104,8 @@ impl Map {
         let takes_part = |known: &Ssd| matches!(known.state, SsdState::In | SsdState::Full);
         let mut is_deprived = self.ssd(ssd).is_some_and(takes_part) && !self.has_place(ssd);
         for row in &mut self.rows {
-            for place in row.places.iter_mut().skip(usize::from(most)) {
+            let used = row.used(most);
+            for place in row.places.iter_mut().skip(used) {
                 if place.ssd() == Some(ssd) {
                     (*place, is_deprived) = (Place::Empty, true);
                 }
@@ -162,9 +163,18 @@ impl Map {
 }
 
 impl Row {
-    /// The place below `most` that an SSD has.
+    /// The place that an SSD has, if volumes use it.
     fn place_of(&self, ssd: SsdId, most: u8) -> Option<usize> {
-        self.places.iter().take(usize::from(most)).position(|place| place.ssd() == Some(ssd))
+        self.places.iter().take(self.used(most)).position(|place| place.ssd() == Some(ssd))
+    }
+
+    /// Number of places that count as used by volumes of up to `most` replicas: at least one of them serves,
+    /// or fills where none serves. Before the first volume a row may have its only copy at a later place, and
+    /// without a copy it could never be filled.
+    fn used(&self, most: u8) -> usize {
+        let serving = self.places.iter().position(|place| matches!(place, Place::Serving(_)));
+        let only = serving.or_else(|| self.places.iter().position(|place| *place != Place::Empty));
+        only.map_or(0, |at| at + 1).max(usize::from(most))
     }
 
     /// Of these SSDs the ones that may come in.
@@ -179,7 +189,7 @@ impl Row {
     /// Of these SSDs the ones at places that no volume uses, and that no SSD comes in for.
     pub(super) fn unused(&self, ssds: SsdSet, most: u8) -> SsdSet {
         let taken_over = self.incoming.and_then(|of| self.places[usize::from(of.place)].ssd());
-        let unused = self.places.iter().skip(usize::from(most)).filter_map(|place| place.ssd());
+        let unused = self.places.iter().skip(self.used(most)).filter_map(|place| place.ssd());
         unused.filter(|&ssd| ssds.contains(ssd) && Some(ssd) != taken_over).collect()
     }
 }

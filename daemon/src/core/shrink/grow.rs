@@ -254,9 +254,12 @@ impl Core {
         open: SsdSet,
     ) -> Option<u16> {
         let is_in_row = |ssd| map.rows[row].places.iter().flatten().any(|at| at.ssd == ssd);
-        let from = if open.iter().any(is_in_row) { bare } else { map };
-        let draw =
-            || u32::try_from(row).ok().and_then(|group| from.draw(group)).filter(|&ssd| open.contains(ssd));
+        let moves = open.iter().any(is_in_row);
+        let draw = || {
+            let group = u32::try_from(row).ok()?;
+            let drawn = if moves { bare.draw(group) } else { map.draw(group) };
+            drawn.filter(|&ssd| open.contains(ssd)).or_else(|| open.iter().next().filter(|_| moves))
+        };
         match self.home(row, place) {
             Some(home) if open.contains(home) => Some(home),
             // The hole's former SSD may come back.

@@ -4,7 +4,7 @@
 use super::*;
 use crate::change::tests::{SSDS, any_map, set};
 use crate::deadline::{Deadline, LIMIT};
-use crate::map::FleetView;
+use crate::map::{FleetView, Incoming};
 use alloc::vec;
 use proptest::prelude::*;
 
