@@ -198,7 +198,7 @@ impl Core {
         }
         if self.is_serving() {
             let map = map.clone();
-            // First: what has filled for an SSD that stays takes nothing over.
+            // First, as an SSD that has filled for one that stays takes nothing over.
             if let Some(next) = self.called_off(&map) {
                 return Some((next, fewest));
             }
@@ -309,9 +309,7 @@ impl Core {
             let says = self.changes.says(*ssd).map(|says| says.uuid);
             says.is_some_and(|uuid| !proposed.round.map.means(*ssd, &uuid))
         };
-        let waits = |ssd: &u16| {
-            !self.changes.is_down(*ssd) && !returning.contains(ssd) && !is_another(ssd)
-        };
+        let waits = |ssd: &u16| !self.changes.is_down(*ssd) && !returning.contains(ssd) && !is_another(ssd);
         let has = |ssd: &u16| self.changes.has(*ssd, proposed.round.map.epoch());
         let members = members_of(map);
         let mut named = 0..u16::try_from(map.count()).unwrap_or(u16::MAX);
@@ -346,30 +344,6 @@ impl Core {
             self.follow_voters(&before);
         }
         self.create_parked(now);
-    }
-
-    /// The voters that a change waits for, and why; `None`: none.
-    pub(super) fn voters_missing(&self) -> Option<String> {
-        let voters = self.epoch.map()?.voters();
-        let round = self.changes.round.as_ref().filter(|round| round.round.decided_at.is_none())?;
-        let missing: Vec<String> = voters
-            .iter()
-            .filter(|&ssd| !round.round.held_by.contains(ssd))
-            .map(|ssd| {
-                let why = self
-                    .changes
-                    .why_down(ssd)
-                    .or_else(|| round.trouble(ssd))
-                    .unwrap_or("it has not answered");
-                format!("SSD {ssd} ({why})")
-            })
-            .collect();
-        Some(format!(
-            "the fleet map of epoch {} waits for a majority of {} voters; missing: {}",
-            round.round.map.epoch(),
-            voters.len(),
-            missing.join(", ")
-        ))
     }
 
     /// Allows an SSD back that came back too often, or that the operator took out.

@@ -5,6 +5,7 @@ use crate::bench::{Bench, create_with, delete, refused, renew, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::drain::{done, drain, has_left, maps, resume, view};
 use crate::shrink::{newest, of_replicas, serving, states};
+use gnstor_daemon::core::Command;
 use gnstor_daemon::core::request::Request;
 use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::SsdSet;
@@ -62,7 +63,8 @@ fn an_ssd_that_has_filled_for_another_and_restarts_before_it_takes_over_is_not_l
     bench.ask(of_replicas("single", 1)).unwrap();
     bench.run_for(1_000);
     done(bench.ask(drain(2)));
-    let is_taking_over = |bench: &Bench| comes_in(&newest(bench)) && bench.core.fleet().unwrap().next.is_some();
+    let is_taking_over =
+        |bench: &Bench| comes_in(&newest(bench)) && bench.core.fleet().unwrap().next.is_some();
     while !is_taking_over(&bench) {
         bench.pass(10);
         bench.run_until_quiet();
@@ -277,4 +279,26 @@ fn a_drain_of_a_voter_that_is_called_off_leaves_an_odd_number_of_voters() {
             assert!(!comes_in(&newest(&bench)));
         }
     }
+}
+
+/// All that come in have filled, but no map can be made before the new voters have granted the term. By then
+/// the drain is called off.
+#[test]
+fn an_ssd_that_is_to_stay_after_all_keeps_its_places_though_others_have_filled() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    let before = newest(&bench);
+    done(bench.ask_now(drain(1)));
+    for _ in 0..100 {
+        bench.pass(10);
+        let is_late = |command: &Command| matches!(command, Command::TermTake { .. });
+        while (0..4).filter(|&ssd| bench.execute_but(ssd, is_late)).count() > 0 {}
+    }
+    let map = newest(&bench);
+    assert!(comes_in(&map) && map.voters() == set(&[0, 1, 2, 3]), "a vote is on its way");
+    done(bench.ask_now(resume(1)));
+    bench.run_for(60_000);
+    assert_eq!((states(&bench), newest(&bench).ssds[1].shrunk_at), (vec![State3::In; 4], 0));
+    let used = |map: &FleetMap3| map.rows.iter().map(|row| row.places[..2].to_vec()).collect::<Vec<_>>();
+    assert_eq!(used(&newest(&bench)), used(&before));
 }

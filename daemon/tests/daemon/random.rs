@@ -8,7 +8,7 @@ mod model;
 mod steps;
 
 use self::model::Model;
-use self::steps::{Step, step};
+use self::steps::{Step, cases, step};
 use crate::array::{Fault, SimArray};
 use crate::bench::{Bench, config, create_with, delete, read, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
@@ -326,12 +326,6 @@ fn of_so_many_comes_to_one_state(
         }
     }
     run.finish();
-}
-
-/// The seed and the number of cases come from `PROPTEST_RNG_SEED` and `PROPTEST_CASES`. No file keeps the
-/// cases that failed: they are tests of their own in [`found`].
-fn cases() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {

@@ -39,7 +39,7 @@ impl Map {
     }
 
     /// The map after SSDs with these incarnations take holes and fill them. For each hole (row and place)
-    /// `choose` names one of the SSDs that may take it; `None` leaves the hole. The volumes have from `fewest`
+    /// `choose` names one of the SSDs that may take it; `None` leaves the hole. Volumes have from `fewest`
     /// replicas (as for [`Self::lose_all`]) to `most`. If a volume uses a hole, and all these SSDs are in the
     /// row, those at places that no volume uses may take it. They give up such a place, which has no data.
     ///

@@ -121,7 +121,8 @@ impl Core {
             matches!(known.state, State3::In | State3::Full | State3::Absent)
                 || self.members.guests().contains(&other)
         };
-        let stays = ssds_of(map, |other, known| other != ssd && takes_part(other, known) && known.weight != 0);
+        let stays =
+            ssds_of(map, |other, known| other != ssd && takes_part(other, known) && known.weight != 0);
         let most = self.most(map);
         if stays.len() < u32::from(most) {
             let of_most = self.volumes.values().map(|v| &v.entry).filter(|entry| entry.replicas == most);
@@ -350,5 +351,4 @@ impl Core {
         };
         ssds_of(map, is_late).iter().next()
     }
-
 }

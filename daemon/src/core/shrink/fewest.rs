@@ -23,8 +23,8 @@ impl Core {
         volumes.chain(self.changes.found_fewest).chain(parked).min().unwrap_or(MAX_REPLICAS)
     }
 
-    /// Whether a volume with so many replicas has to wait: a map that was judged by more may yet be decided,
-    /// or one that was judged by fewer is under way.
+    /// Whether a volume with so many replicas has to wait: a map that was judged by more may yet be decided.
+    /// So too where one is under way that was judged by fewer.
     fn must_wait(&self, replicas: u8) -> bool {
         if self.map_of_voters().is_none() {
             return false;

@@ -109,7 +109,8 @@ impl Core {
 
     /// No SSD that is out is waited for.
     fn are_outs_over(&self, now: u64, map: &FleetMap3) -> bool {
-        let is_taken_out = |ssd: u16| map.ssds.get(usize::from(ssd)).is_none_or(|known| known.weight <= LEAVES);
+        let is_taken_out =
+            |ssd: u16| map.ssds.get(usize::from(ssd)).is_none_or(|known| known.weight <= LEAVES);
         let mut outs = self.changes.outs.iter();
         outs.all(|(&ssd, &at)| is_taken_out(ssd) || at + self.config.out_after_ms <= now)
     }

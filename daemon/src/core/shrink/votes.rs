@@ -196,6 +196,7 @@ impl Core {
             (true, Some(_), Some(leaves)) if voters.len() == MAX_VOTERS => (leaves, false),
             // Without others two votes go, so that the number is odd again.
             (true, None, Some(leaves)) if leave.len() > 1 => (leaves, false),
+            (false, Some((ssd, _)), Some(_)) if voters.len() < 3 => (ssd, true),
             (false, _, Some(leaves)) => (leaves, false),
             (_, Some((ssd, _)), _) => (ssd, true),
             (false, None, None) if is_one_too_many => (last?, false),
@@ -224,6 +225,30 @@ impl Core {
             self.changes.newcomers.remove(&ssd);
             self.changes.replaced.insert(ssd, uuid);
         }
+    }
+
+    /// The voters that a change waits for, and why; `None`: none.
+    pub(in crate::core) fn voters_missing(&self) -> Option<String> {
+        let voters = self.epoch.map()?.voters();
+        let round = self.changes.round.as_ref().filter(|round| round.round.decided_at.is_none())?;
+        let missing: Vec<String> = voters
+            .iter()
+            .filter(|&ssd| !round.round.held_by.contains(ssd))
+            .map(|ssd| {
+                let why = self
+                    .changes
+                    .why_down(ssd)
+                    .or_else(|| round.trouble(ssd))
+                    .unwrap_or("it has not answered");
+                format!("SSD {ssd} ({why})")
+            })
+            .collect();
+        Some(format!(
+            "the fleet map of epoch {} waits for a majority of {} voters; missing: {}",
+            round.round.map.epoch(),
+            voters.len(),
+            missing.join(", ")
+        ))
     }
 
     /// Sends TERM TAKE to new voters.

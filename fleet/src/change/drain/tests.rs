@@ -127,7 +127,11 @@ fn the_only_copy_of_a_row_does_not_leave_from_a_place_that_no_volume_uses() {
     assert_eq!((out.rows[0].places[2], out.ssds[1].state), (Place::Serving(0), SsdState::Out));
     assert_eq!(map.leave_unused(2, 2, 4).unwrap().ssds[2].state, SsdState::Out, "that of another one may");
     map.rows[0].places = [Place::Empty, Place::Empty, Place::Filling(1), Place::Empty];
-    assert_eq!(map.leave_unused(1, 2, 4), Err(Unchanged::NoPlace), "it was called lost, and no other copy fills");
+    assert_eq!(
+        map.leave_unused(1, 2, 4),
+        Err(Unchanged::NoPlace),
+        "it was called lost, and no other copy fills"
+    );
 }
 
 #[test]

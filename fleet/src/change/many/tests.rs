@@ -71,7 +71,11 @@ fn a_row_whose_last_copy_is_absent_takes_no_ssd_until_that_one_is_back() {
     let back = fills.back(1, 1, 2).unwrap();
     let more = back.fill_all(&[(2, 2)], (2, 4), 2, first).unwrap();
     assert_eq!(more.rows[1].filling_ssds(), set(&[2]), "under the incarnation that it has by now");
-    assert_eq!(back.fill_all(&[(2, 3)], (2, 4), 2, first), Err(Unchanged::Incarnation), "that would be lossy");
+    assert_eq!(
+        back.fill_all(&[(2, 3)], (2, 4), 2, first),
+        Err(Unchanged::Incarnation),
+        "that would be lossy"
+    );
 }
 
 impl Row {
@@ -140,7 +144,8 @@ fn a_hole_that_volumes_use_is_filled_by_an_ssd_at_a_place_that_none_uses() {
     let next = map.fill_all(&all, (2, 2), 2, first).unwrap();
     assert_eq!(next.rows[0].places[..3], [Place::Serving(0), Place::Filling(1), Place::Empty]);
     assert_eq!(next.deprived(), SsdSet::EMPTY, "it stays in the row");
-    let free = map.fill_all(&[(1, 1), (2, 1)], (2, 2), 2, |_, at, open| (at == 1).then(|| first(0, at, open))?);
+    let free =
+        map.fill_all(&[(1, 1), (2, 1)], (2, 2), 2, |_, at, open| (at == 1).then(|| first(0, at, open))?);
     assert_eq!(free.unwrap().rows[0].places[1], Place::Filling(2), "one outside the row comes first");
     // What another one takes over stays.
     map.rows[0].incoming = Some(Incoming { ssd: 2, place: 2 });
