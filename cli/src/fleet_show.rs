@@ -170,6 +170,9 @@ fn note(fleet: &ShowResponse, ssd: &FleetSsd) -> String {
         notes.push(format!("came back three times in ten minutes: gnstor fleet resume {}", ssd.index));
     } else if ssd.taken_out {
         notes.push(format!("taken out: gnstor fleet resume {} takes it back", ssd.index));
+        if ssd.votes {
+            notes.push("it votes still, as no other SSD can: keep it running".into());
+        }
     } else if ssd.is_witness {
         notes.push("votes, and holds no blocks".into());
     } else if ssd.state() == SsdState::Out && ssd.away.is_empty() && changes_itself(fleet) {

@@ -84,6 +84,9 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
             return Err(error.into());
         }
     };
+    if let Some(warning) = witness::warning(args) {
+        eprintln!("gnstor: {warning}");
+    }
     tell(args, &array, key.file.as_deref());
     let (mut watch, mut pauses) = (Watch::new(args.json), 0u32);
     while !steps.interrupted() {

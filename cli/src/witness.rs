@@ -38,13 +38,6 @@ pub(crate) fn add(
             addresses.len()
         )));
     }
-    if !has_witness && addresses.len() == 2 && args.map_format.is_none() {
-        eprintln!(
-            "gnstor: two SSDs have no majority when one is lost: a fresh array keeps the places of a lost SSD, \
-             and does not tell a file of another array or an old copy of a file (map format 2); --witness DIR \
-             adds a third vote"
-        );
-    }
     addresses.extend(args.witness_at.clone());
     let Some(folder) = &args.witness else { return Ok(None) };
     let listen = args.listen;
@@ -57,6 +50,16 @@ pub(crate) fn add(
     let witness = Witness::start(folder, index, SocketAddr::new(listen.ip(), port), (key, tls))?;
     addresses.push(witness.address().to_string());
     Ok(Some(witness))
+}
+
+/// What two SSDs without a witness lack.
+pub(crate) fn warning(args: &UpArgs) -> Option<&'static str> {
+    let has_witness = args.witness.is_some() || args.witness_at.is_some();
+    let is_alone = args.ssd_at.len() == 2 && !has_witness && args.map_format.is_none();
+    is_alone.then_some(
+        "two SSDs have no majority when one is lost: a fresh array keeps the places of a lost SSD, and does not \
+         tell a file of another array or an old copy of a file (map format 2); --witness DIR adds a third vote",
+    )
 }
 
 /// A witness in this process.

@@ -134,7 +134,10 @@ impl Core {
 
     pub(super) fn fill_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let Some(map) = self.map_of_voters() else { return };
-        let named = map.ssds.get(usize::from(ssd)).map(|known| (map.epoch, known.incarnation));
+        // An absent SSD fills nothing, whatever the map says of its places: no newer map would change that.
+        let takes_part = |known: &&Ssd3| matches!(known.state, State3::In | State3::Full);
+        let named = map.ssds.get(usize::from(ssd)).filter(takes_part);
+        let named = named.map(|known| (map.epoch, known.incarnation));
         let Some(fill) = self.fills.open.get_mut(&ssd).filter(|fill| fill.asked == Some(id)) else { return };
         (fill.asked, fill.next_at) = (None, now + POLL_MS);
         let Answer::Fill(report) = answer else { return };

@@ -242,6 +242,7 @@ impl Core {
         self.start_step(now);
         self.revoke_out_of_reach(now);
         self.revoke_who_cannot_follow(now);
+        self.revoke_who_holds_up(now);
         self.change_step(now);
         let due: Vec<_> = self
             .volumes

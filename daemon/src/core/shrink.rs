@@ -124,8 +124,8 @@ impl Core {
     /// A map that may have been decided is proposed once more, as it is.
     pub(super) fn propose_again(&mut self, map: &Known) -> Result<(), Stop> {
         let bytes = map.map().encode().map_err(|e| Stop::Array(format!("the map that is held: {e}")))?;
-        // It is not known by which number of replicas the map was judged.
-        self.changes.round = Some(Proposed::new(map.clone(), bytes.into(), u8::MAX));
+        // It is not known by which numbers of replicas the map was judged.
+        self.changes.round = Some(Proposed::new(map.clone(), bytes.into(), (u8::MAX, 0)));
         Ok(())
     }
 
@@ -135,11 +135,12 @@ impl Core {
             return false;
         }
         let Some((next, fewest)) = self.next_fleet_map(now) else { return false };
+        let most = self.most(&next);
         let known = Known::new(AnyMap::from(next));
         match known.map().encode() {
             Ok(bytes) => {
                 tracing::warn!(epoch = known.epoch(), "the fleet map changes");
-                self.changes.round = Some(Proposed::new(known, bytes.into(), fewest));
+                self.changes.round = Some(Proposed::new(known, bytes.into(), (fewest, most)));
                 true
             }
             Err(error) => {
@@ -214,6 +215,10 @@ impl Core {
         }
         if self.is_serving() {
             let map = map.clone();
+            // First, as an SSD that has filled for one that stays takes nothing over.
+            if let Some(next) = self.called_off(&map) {
+                return Some((next, fewest));
+            }
             if let Some((next, back)) = self.grown(now, &map) {
                 back.into_iter().for_each(|ssd| self.changes.returned(ssd, now));
                 return Some((next, fewest));
@@ -316,7 +321,12 @@ impl Core {
     fn is_told(&self) -> bool {
         let Some(proposed) = &self.changes.round else { return false };
         let (map, returning) = (proposed.round.map.map(), self.returning().collect::<Vec<_>>());
-        let waits = |ssd: &u16| !self.changes.is_down(*ssd) && !returning.contains(ssd);
+        // An SSD that is in the place of another one is told no map.
+        let is_another = |ssd: &u16| {
+            let says = self.changes.says(*ssd).map(|says| says.uuid);
+            says.is_some_and(|uuid| !proposed.round.map.means(*ssd, &uuid))
+        };
+        let waits = |ssd: &u16| !self.changes.is_down(*ssd) && !returning.contains(ssd) && !is_another(ssd);
         let has = |ssd: &u16| self.changes.has(*ssd, proposed.round.map.epoch());
         let members = members_of(map);
         let mut named = 0..u16::try_from(map.count()).unwrap_or(u16::MAX);
@@ -351,30 +361,6 @@ impl Core {
             self.follow_voters(&before);
         }
         self.create_parked(now);
-    }
-
-    /// The voters that a change waits for, and why; `None`: none.
-    pub(super) fn voters_missing(&self) -> Option<String> {
-        let voters = self.epoch.map()?.voters();
-        let round = self.changes.round.as_ref().filter(|round| round.round.decided_at.is_none())?;
-        let missing: Vec<String> = voters
-            .iter()
-            .filter(|&ssd| !round.round.held_by.contains(ssd))
-            .map(|ssd| {
-                let why = self
-                    .changes
-                    .why_down(ssd)
-                    .or_else(|| round.trouble(ssd))
-                    .unwrap_or("it has not answered");
-                format!("SSD {ssd} ({why})")
-            })
-            .collect();
-        Some(format!(
-            "the fleet map of epoch {} waits for a majority of {} voters; missing: {}",
-            round.round.map.epoch(),
-            voters.len(),
-            missing.join(", ")
-        ))
     }
 
     /// Allows an SSD back that came back too often, or that the operator took out.

@@ -23,7 +23,8 @@ pub struct DaemonConfig {
     pub stop_timeout: Duration,
     /// SSDs that are away, and why. Substitutes answer for them and serve nothing.
     pub stands_in: BTreeMap<u16, String>,
-    /// SSDs can be drained. Off in every program, until random schedules of drains are clean. Tests set it.
+    /// SSDs can be drained. Off in every program, until tests with processes are repeated (docs/drain.md).
+    /// Tests set it.
     pub drains: bool,
     /// Which callers are admitted, and by which proof.
     pub access: Access,

@@ -100,12 +100,25 @@ impl Bench {
     /// Makes an SSD execute one of the commands that need not wait for an earlier one: number `which`, modulo
     /// their count.
     pub(crate) fn execute_one(&mut self, ssd: usize, which: usize) -> bool {
+        let free = self.free(ssd);
+        free.get(which % free.len().max(1)).is_some_and(|&place| self.execute_at(ssd, place))
+    }
+
+    /// Makes an SSD execute its next command that is not one of these. Returns false if it has none.
+    pub(crate) fn execute_but(&mut self, ssd: usize, are_late: impl Fn(&Command) -> bool) -> bool {
+        let next = self.free(ssd).into_iter().find(|&place| !are_late(&self.queues[ssd][place].1));
+        next.is_some_and(|place| self.execute_at(ssd, place))
+    }
+
+    /// Places of the commands that need not wait for an earlier one.
+    fn free(&self, ssd: usize) -> Vec<usize> {
         let mut orders = BTreeSet::new();
         let is_first = |command: &Command| port::order(command).is_none_or(|order| orders.insert(order));
         let places = self.queues[ssd].iter().map(|(_, command)| command).map(is_first);
-        let free: Vec<usize> =
-            places.enumerate().filter(|&(_, is_free)| is_free).map(|(place, _)| place).collect();
-        let Some(&place) = free.get(which % free.len().max(1)) else { return false };
+        places.enumerate().filter(|&(_, is_free)| is_free).map(|(place, _)| place).collect()
+    }
+
+    fn execute_at(&mut self, ssd: usize, place: usize) -> bool {
         let (id, command) = self.queues[ssd].remove(place).expect("it is one of them");
         self.at_this_moment += 1;
         assert!(self.at_this_moment < MOST_AT_ONCE, "commands without end while no time passes: {command:?}");
@@ -285,8 +298,8 @@ pub(crate) fn refused(outcome: &Outcome, code: GrpcCode, words: &[&str]) {
 }
 
 impl Bench {
-    /// Asks a daemon that is not serving; it answers at once.
-    pub(crate) fn ask_cold(&mut self, request: Request) -> Outcome {
+    /// Asks for something that is answered before any SSD does anything.
+    pub(crate) fn ask_now(&mut self, request: Request) -> Outcome {
         let ticket = self.send(request);
         self.replies.get(&ticket).cloned().expect("an answer at once")
     }

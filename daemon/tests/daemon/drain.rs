@@ -22,30 +22,30 @@ pub(crate) fn takes_no_copy(before: &FleetMap3, after: &FleetMap3) {
     }
 }
 
-fn drain(ssd: u16) -> Request {
+pub(crate) fn drain(ssd: u16) -> Request {
     Request::Drain { ssd }
 }
 
-fn resume(ssd: u16) -> Request {
+pub(crate) fn resume(ssd: u16) -> Request {
     Request::Resume { ssd, lose_data: false }
 }
 
-fn view(bench: &Bench, ssd: u16) -> SsdView {
+pub(crate) fn view(bench: &Bench, ssd: u16) -> SsdView {
     bench.core.fleet().unwrap().ssds[usize::from(ssd)].clone()
 }
 
-fn done(outcome: Outcome) {
+pub(crate) fn done(outcome: Outcome) {
     assert_eq!(outcome, Ok(Reply::Done));
 }
 
-fn maps(bench: &Bench) -> Vec<FleetMap3> {
+pub(crate) fn maps(bench: &Bench) -> Vec<FleetMap3> {
     let log = bench.array.ssd(0).vote.log.clone();
     let log = log.lock().unwrap();
     log.active_from(0).cloned().collect()
 }
 
 /// So many copies of each block serve, in every map, and the SSD has left.
-fn has_left(bench: &Bench, ssd: u16, replicas: u8, from: u64) {
+pub(crate) fn has_left(bench: &Bench, ssd: u16, replicas: u8, from: u64) {
     let last = newest(bench);
     let index = usize::from(ssd);
     assert_eq!((last.ssds[index].state, last.ssds[index].weight), (State3::Out, 0), "{:?}", last.ssds);

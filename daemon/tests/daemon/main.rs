@@ -8,6 +8,7 @@ mod convert;
 #[path = "../../../proto/testing/deadline.rs"]
 mod deadline;
 mod drain;
+mod drain_edges;
 mod exchange;
 mod faults;
 mod fuzz;

@@ -242,7 +242,7 @@ fn an_ssd_that_a_map_adds_is_brought_up_to_date_before_a_change_needs_it() {
     bench.ask(create("b")).unwrap();
     bench.ask(write("a", 7, 300_000)).unwrap();
     activate(&mut bench, &back_in(&next));
-    refused(&bench.ask_cold(create("c")), GrpcCode::Unavailable, &["SSD 2", "brought up to date"]);
+    refused(&bench.ask_now(create("c")), GrpcCode::Unavailable, &["SSD 2", "brought up to date"]);
     // A deleted volume must not come back with it.
     bench.run_for(60_000);
     let outcome = bench.ask(create("c"));

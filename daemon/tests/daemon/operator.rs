@@ -118,6 +118,8 @@ fn an_ssd_that_is_failed_right_after_it_was_resumed_stays_out() {
 fn the_only_copy_is_not_failed_without_the_word() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = serving(4);
+    // Others take the places of the failed SSD, and have not filled them yet.
+    (0..4).for_each(|ssd| bench.array.ssd(ssd).fill.takes = 200);
     done(bench.ask(fail(3)));
     bench.run_for(DROP_MS + 100);
     let last = fleet(&mut bench).ssds[0].last_copies;

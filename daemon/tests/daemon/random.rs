@@ -2,12 +2,13 @@
 //! Random requests, faults, delays and restarts; a model that knows only the replies checks the invariants.
 
 mod found;
+mod kills;
 mod look;
 mod model;
 mod steps;
 
 use self::model::Model;
-use self::steps::{Step, step};
+use self::steps::{Step, cases, step};
 use crate::array::{Fault, SimArray};
 use crate::bench::{Bench, config, create_with, delete, read, release, renew, write};
 use crate::deadline::{Deadline, LIMIT};
@@ -103,7 +104,7 @@ impl Run {
         if self.votes || !self.bench.core.is_serving() || self.bench.array.is_out(last) != add {
             return;
         }
-        let Ok(Reply::Map(bytes)) = self.bench.ask_cold(Request::GetMap) else { panic!("a map") };
+        let Ok(Reply::Map(bytes)) = self.bench.ask_now(Request::GetMap) else { panic!("a map") };
         let AnyMap::Two(map) = AnyMap::decode(&bytes).unwrap() else { panic!("a map of format 2") };
         let mut next = map.without(u16::try_from(last).unwrap());
         next.ssds[last].state = if add { SsdState::In } else { SsdState::Out };
@@ -325,12 +326,6 @@ fn of_so_many_comes_to_one_state(
         }
     }
     run.finish();
-}
-
-/// The seed and the number of cases come from `PROPTEST_RNG_SEED` and `PROPTEST_CASES`. No file keeps the
-/// cases that failed: they are tests of their own in [`found`].
-fn cases() -> ProptestConfig {
-    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
 }
 
 proptest! {

@@ -50,19 +50,20 @@ impl SimSsd {
     }
 
     /// It restarts with what it acknowledged. Where it filled it has forgotten which blocks were touched. So
-    /// it counts up, or waits for a newer map, if it serves other groups.
+    /// it counts up, or waits for a newer map, if it serves other groups or is to take over a place.
     pub(crate) fn restart(&mut self) {
         if !std::mem::take(&mut self.fill.rows).is_empty() {
             let index = self.vote.index();
-            let serves = match &self.map {
+            let keeps = match &self.map {
                 Some(AnyMap::Three(map)) => {
                     self.fill.forgotten_in = map.epoch;
                     let place = Some(Place3 { ssd: index, filling: false });
-                    map.rows.iter().any(|row| row.places.contains(&place))
+                    let comes_in = |row: &Row3| row.incoming.is_some_and(|of| of.ssd == index);
+                    map.rows.iter().any(|row| row.places.contains(&place) || comes_in(row))
                 }
                 _ => false,
             };
-            if !serves {
+            if !keeps {
                 self.lose_writes();
             }
         }

@@ -23,7 +23,7 @@ fn a_fresh_array_gets_a_map_on_every_ssd_before_it_serves() {
     let _deadline = Deadline::after(LIMIT);
     let array = SimArray::new(3);
     let mut bench = Bench::cold(&array, 0);
-    refused(&bench.ask_cold(create("a")), GrpcCode::Unavailable, &["not serving yet", "try again"]);
+    refused(&bench.ask_now(create("a")), GrpcCode::Unavailable, &["not serving yet", "try again"]);
     bench.run_until_quiet();
     let map = FleetMap::equal(3, 64, config().seed, 1).unwrap();
     for ssd in 0..3 {

@@ -120,12 +120,13 @@ impl Ssd {
         let identity = match old {
             Some(identity @ SsdIdentity { uuid, incarnation }) => {
                 // A restart forgets which blocks were touched while it filled (rule 13). An SSD that serves
-                // other places keeps its content's number, and fills only by a newer map.
+                // other places keeps its content's number, and fills only by a newer map. So does one that
+                // comes in: a map that names its number may be under way, and makes it serve.
                 let by = |map: &AnyMap| Fleet::new(map.clone(), self.config().index, identity, false);
                 let fleet = map.map(by).filter(|fleet| !fleet.fills().is_empty());
-                let serves = fleet.as_ref().is_some_and(Fleet::serves_a_place);
-                self.repair.forgotten_in = fleet.as_ref().filter(|_| serves).map(|fleet| fleet.map().epoch());
-                let counts = is_lossy || fleet.is_some() && !serves;
+                let keeps = fleet.as_ref().is_some_and(|fleet| fleet.serves_a_place() || fleet.comes_in());
+                self.repair.forgotten_in = fleet.as_ref().filter(|_| keeps).map(|fleet| fleet.map().epoch());
+                let counts = is_lossy || fleet.is_some() && !keeps;
                 SsdIdentity { uuid, incarnation: incarnation + u32::from(counts) }
             }
             None => drawn_identity(),

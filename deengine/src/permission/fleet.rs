@@ -109,6 +109,11 @@ impl Fleet {
         self.serves && (0..map.groups()).any(|group| map.row(group).flatten().any(is_own))
     }
 
+    /// Whether this SSD is to take over a place that another one serves.
+    pub(crate) fn comes_in(&self) -> bool {
+        self.fills.iter().any(|(_, place)| *place == INCOMING)
+    }
+
     pub(crate) fn stands_in(&self) -> bool {
         self.stands_in
     }

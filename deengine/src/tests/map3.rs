@@ -285,6 +285,31 @@ fn an_ssd_that_serves_and_fills_keeps_its_number_in_a_restart_and_writers_of_wha
     assert!(blocks().all(|vba| harness.write_at(vba).is_none()));
 }
 
+/// It serves no place yet, and comes in for another SSD. It has filled, and the map by which it takes over
+/// waits for a lease. That map names the number that it had (rule 4 of a drain).
+#[test]
+fn an_ssd_that_comes_in_keeps_its_number_in_a_restart_as_the_map_by_which_it_takes_over_names_it() {
+    let (cut, ssd) = Cut::new();
+    let identity = ssd.identity();
+    let mut map = one_group([Serves(1), Hole, Hole], Some(0));
+    map.rows[0].incoming = Some(Incoming3 { ssd: 0, place: 0 });
+    (map.ssds[0].uuid, map.ssds[0].incarnation) = (identity.uuid, identity.incarnation);
+    let mut harness = with_map_on(cut.harness(ssd), &map, 1);
+    assert_eq!(harness.write_at(0), None);
+    harness.ssd().shut_down().unwrap();
+    drop(harness);
+    let ssd = cut.reopen();
+    assert_eq!(ssd.identity(), identity);
+    let mut harness = cut.harness(ssd);
+    harness.map_epoch = map.wire_epoch();
+    assert_eq!(super::lease::renew(&mut harness, 1, 1, 60_000), None);
+    harness.chmod(|_| ());
+    assert_eq!(harness.write_at(0), Some(Refusal::NotServing), "it has forgotten what clients changed");
+    let over = next(&map, |map| map.rows[0] = one_group([Serves(0), Hole, Hole], Some(0)).rows[0]);
+    assert_eq!(refusal(&harness.set_map(&over)), None);
+    assert_eq!((harness.write_at(0), harness.read_as(WRITER)), (None, None), "it serves what it has");
+}
+
 /// The power fails without a dump. A map that was made for another SSD names the previous content, and ends
 /// nothing.
 #[test]

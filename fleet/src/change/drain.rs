@@ -15,7 +15,7 @@
 //! `most` is the highest number of replicas that a volume has. A place at or above it has no data.
 
 use super::Unchanged;
-use crate::map::{Incoming, Map, Place, Row, SsdState};
+use crate::map::{Incoming, Map, Place, Row, Ssd, SsdState};
 use crate::set::SsdSet;
 use crate::{Incarnation, SsdId, Term};
 use alloc::vec::Vec;
@@ -78,14 +78,16 @@ impl Map {
         if next.rows == self.rows { Err(Unchanged::NoPlace) } else { Ok(next) }
     }
 
-    /// The map in which an SSD that leaves has lost its places, if no volume uses them.
+    /// The map in which an SSD that leaves has lost its places, if no volume uses them. It is out then, also
+    /// if it had none: it may have come in for another SSD that stayed after all.
     ///
     /// # Errors
-    /// [`Unchanged::NoPlace`] where it has none, or a volume uses one.
+    /// [`Unchanged::NoPlace`] where it is out, or a volume uses one.
     pub fn leave_unused(&self, ssd: SsdId, most: u8, term: Term) -> Result<Self, Unchanged> {
         let next = Self { epoch: self.epoch, ..self.next(term) }.left_unused(ssd, most, self.epoch + 1);
         let next = Self { epoch: self.epoch + 1, ..next };
-        if next.rows == self.rows { Err(Unchanged::NoPlace) } else { Ok(next) }
+        let is_same = next.rows == self.rows && next.ssds == self.ssds;
+        if is_same { Err(Unchanged::NoPlace) } else { Ok(next) }
     }
 
     /// This map, which is the next one, without these places.
@@ -99,9 +101,11 @@ impl Map {
         if self.rows.iter().any(|row| row.place_of(ssd, most).is_some()) {
             return self;
         }
-        let mut is_deprived = false;
+        let takes_part = |known: &Ssd| matches!(known.state, SsdState::In | SsdState::Full);
+        let mut is_deprived = self.ssd(ssd).is_some_and(takes_part) && !self.has_place(ssd);
         for row in &mut self.rows {
-            for place in row.places.iter_mut().skip(usize::from(most)) {
+            let used = row.used(most);
+            for place in row.places.iter_mut().skip(used) {
                 if place.ssd() == Some(ssd) {
                     (*place, is_deprived) = (Place::Empty, true);
                 }
@@ -159,9 +163,18 @@ impl Map {
 }
 
 impl Row {
-    /// The place below `most` that an SSD has.
+    /// The place that an SSD has, if volumes use it.
     fn place_of(&self, ssd: SsdId, most: u8) -> Option<usize> {
-        self.places.iter().take(usize::from(most)).position(|place| place.ssd() == Some(ssd))
+        self.places.iter().take(self.used(most)).position(|place| place.ssd() == Some(ssd))
+    }
+
+    /// Number of places that count as used by volumes of up to `most` replicas: at least one of them serves,
+    /// or fills where none serves. Before the first volume a row may have its only copy at a later place, and
+    /// without a copy it could never be filled.
+    fn used(&self, most: u8) -> usize {
+        let serving = self.places.iter().position(|place| matches!(place, Place::Serving(_)));
+        let only = serving.or_else(|| self.places.iter().position(|place| *place != Place::Empty));
+        only.map_or(0, |at| at + 1).max(usize::from(most))
     }
 
     /// Of these SSDs the ones that may come in.
@@ -170,8 +183,14 @@ impl Row {
         if !free.is_empty() {
             return free;
         }
-        let unused = self.places.iter().skip(usize::from(most)).filter_map(|place| place.ssd());
-        unused.filter(|&ssd| ssds.contains(ssd)).collect()
+        self.unused(ssds, most)
+    }
+
+    /// Of these SSDs the ones at places that no volume uses, and that no SSD comes in for.
+    pub(super) fn unused(&self, ssds: SsdSet, most: u8) -> SsdSet {
+        let taken_over = self.incoming.and_then(|of| self.places[usize::from(of.place)].ssd());
+        let unused = self.places.iter().skip(self.used(most)).filter_map(|place| place.ssd());
+        unused.filter(|&ssd| ssds.contains(ssd) && Some(ssd) != taken_over).collect()
     }
 }
 

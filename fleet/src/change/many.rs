@@ -39,8 +39,9 @@ impl Map {
     }
 
     /// The map after SSDs with these incarnations take holes and fill them. For each hole (row and place)
-    /// `choose` names one of the SSDs that may take it; `None` leaves the hole. `fewest`: as for
-    /// [`Self::lose_all`].
+    /// `choose` names one of the SSDs that may take it; `None` leaves the hole. Volumes have from `fewest`
+    /// replicas (as for [`Self::lose_all`]) to `most`. If a volume uses a hole, and all these SSDs are in the
+    /// row, those at places that no volume uses may take it. They give up such a place, which has no data.
     ///
     /// # Errors
     /// [`Unchanged::NoPlace`] if no hole is taken; [`Unchanged::Incarnation`] if none of the SSDs may get a
@@ -48,7 +49,7 @@ impl Map {
     pub fn fill_all(
         &self,
         ssds: &[(SsdId, Incarnation)],
-        fewest: u8,
+        (fewest, most): (u8, u8),
         term: Term,
         mut choose: impl FnMut(usize, usize, SsdSet) -> Option<SsdId>,
     ) -> Result<Self, Unchanged> {
@@ -60,14 +61,19 @@ impl Map {
         if may.is_empty() {
             return Err(Unchanged::Incarnation);
         }
+        let all: SsdSet = may.iter().map(|(ssd, _)| *ssd).collect();
         let mut next = self.next(term);
         let mut taken = SsdSet::EMPTY;
         for (at, row) in next.rows.iter_mut().enumerate().filter(|(_, row)| !self.waits(row)) {
             for hole in row.holes(self.width, fewest) {
                 let open = |ssd: &SsdId| !row.members().contains(*ssd);
-                let open: SsdSet = may.iter().map(|(ssd, _)| *ssd).filter(open).collect();
+                let free: SsdSet = may.iter().map(|(ssd, _)| *ssd).filter(open).collect();
+                let is_used = hole < usize::from(most);
+                let open = if free.is_empty() && is_used { row.unused(all, most) } else { free };
                 let Some(ssd) = choose(at, hole, open).filter(|&ssd| open.contains(ssd)) else { continue };
+                row.places.iter_mut().filter(|at| at.ssd() == Some(ssd)).for_each(|at| *at = Place::Empty);
                 row.places[hole] = Place::Filling(ssd);
+                row.keep_first();
                 taken = taken.with(ssd);
             }
         }

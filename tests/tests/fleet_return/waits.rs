@@ -5,6 +5,7 @@ use super::{Array, BUILD_LIMIT, BYTES, Duration, until, within};
 use gnstor_tests::command::gnstor;
 use gnstor_tests::{Guest, assert_same, pattern, volume};
 use libgnstor::Rights;
+use serde_json::Value;
 
 /// A volume of three replicas takes no write where one copy is left (protocol rule 1b). The SSDs are taken
 /// out by the operator, so they still vote.
@@ -20,7 +21,12 @@ fn a_write_with_too_few_copies_waits_for_more() {
         let tell = |what: &str, ssd: &str| {
             gnstor(&["fleet", what, ssd, "--array", &array.daemon()]).worked();
         };
-        for ssd in ["2", "3"] {
+        for ssd in ["2", "3", "1"] {
+            // Others take its places, as far as there are any.
+            until(&array, "the others have filled", |now| {
+                let fills = |ssd: &Value| ssd["filling_groups"] != 0 || ssd["last_copies"] != 0;
+                ssd != "1" || !now["ssds"].as_array().expect("a list")[..2].iter().any(fills)
+            });
             tell("fail", ssd);
             let at = ssd.parse::<usize>().expect("a number");
             until(&array, "the SSD is out", |now| now["ssds"][at]["state"] == "out");
@@ -32,7 +38,7 @@ fn a_write_with_too_few_copies_waits_for_more() {
             let write = scope.spawn(|| file.write_at(0, &new));
             std::thread::sleep(Duration::from_millis(1500));
             assert!(!write.is_finished(), "{:?}", write.join());
-            ["2", "3"].into_iter().for_each(|ssd| tell("resume", ssd));
+            ["1", "2", "3"].into_iter().for_each(|ssd| tell("resume", ssd));
             write.join().expect("no panic").expect("the write waits");
         });
         until(&array, "the array is healthy", |now| now["state"] == "healthy");

@@ -130,9 +130,10 @@ impl Core {
     }
 
     /// A sentence if an SSD leaves, and another one may give up a place for it that such a volume would use.
+    /// So too until the map says that the SSD stays: an earlier map may be under way.
     fn is_beyond_drain(&self, name: &VolumeName, replicas: u8) -> Option<String> {
         let map = self.map_of_voters()?;
-        let (ssd, most) = (self.leaving(map).iter().next()?, self.most(map));
+        let (ssd, most) = (self.may_be_leaving(map).iter().next()?, self.most(map));
         (replicas > most).then(|| {
             format!(
                 "volume {name} with {replicas} replicas cannot be created now: SSD {ssd} is being drained, for \

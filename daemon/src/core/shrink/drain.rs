@@ -30,6 +30,8 @@ use std::collections::BTreeSet;
 pub(in crate::core) const LEAVES: u32 = 1;
 /// How long a writer has to say that it follows a map in which SSDs come in.
 const FOLLOW_MS: u64 = 5_000;
+/// Time between two looks at writers that do not reach an SSD that is to come in.
+const REVOKE_MS: u64 = 100;
 /// Names that a sentence has.
 const NAMED: usize = 5;
 
@@ -46,6 +48,13 @@ impl Changes {
             self.leave_since.entry(ssd).or_insert(now);
         }
         self.found_none_to_come = None;
+        self.needs_to_come(Vec::new(), now);
+    }
+
+    /// A drain goes on only if writers reach these SSDs.
+    fn needs_to_come(&mut self, ssds: Vec<u16>, now: u64) {
+        self.revoke_at = if ssds.is_empty() { None } else { self.revoke_at.or(Some(now + REVOKE_MS)) };
+        self.unreached = ssds;
     }
 }
 
@@ -62,6 +71,12 @@ impl Core {
     /// The SSDs that leave.
     pub(in crate::core) fn leaving(&self, map: &FleetMap3) -> SsdSet {
         ssds_of(map, |ssd, known| self.changes.leaves(ssd, known))
+    }
+
+    /// The SSDs that leave, or for which SSDs may come in by a map that is under way.
+    pub(in crate::core) fn may_be_leaving(&self, map: &FleetMap3) -> SsdSet {
+        let is_called_off = ssds_of(map, |_, known| known.weight == LEAVES && known.state != State3::Out);
+        self.leaving(map).union(is_called_off)
     }
 
     /// The most replicas that a volume has. Without volumes as many as one has whose creator does not say.
@@ -102,8 +117,12 @@ impl Core {
                  fleet resume {other})"
             ));
         }
-        let takes_part = |known: &Ssd3| matches!(known.state, State3::In | State3::Full | State3::Absent);
-        let stays = ssds_of(map, |other, known| other != ssd && takes_part(known) && known.weight != 0);
+        let takes_part = |other: u16, known: &Ssd3| {
+            matches!(known.state, State3::In | State3::Full | State3::Absent)
+                || self.members.guests().contains(&other)
+        };
+        let stays =
+            ssds_of(map, |other, known| other != ssd && takes_part(other, known) && known.weight != 0);
         let most = self.most(map);
         if stays.len() < u32::from(most) {
             let of_most = self.volumes.values().map(|v| &v.entry).filter(|entry| entry.replicas == most);
@@ -133,10 +152,13 @@ impl Core {
 
     /// There is room for what the SSD has, where that can be said: each of its places serves.
     fn has_room_without(&self, map: &FleetMap3, ssd: u16, most: u8) -> Result<(), String> {
-        let all = (0..MAX_SSDS)
-            .zip(&map.ssds)
-            .filter(|(_, known)| known.state == State3::In && known.weight > LEAVES);
-        let all: Vec<(u16, u32)> = all.map(|(ssd, known)| (ssd, known.incarnation)).collect();
+        let content = |(ssd, known): (u16, &Ssd3)| match known.state {
+            State3::In => Some((ssd, known.incarnation)),
+            _ if self.members.guests().contains(&ssd) => Some((ssd, self.changes.says(ssd)?.incarnation)),
+            _ => None,
+        };
+        let all = (0..MAX_SSDS).zip(&map.ssds).filter(|(_, known)| known.weight > LEAVES);
+        let all: Vec<(u16, u32)> = all.filter_map(content).collect();
         let Ok(next) = self.with_others_in(map, ssd, &all, most) else { return Ok(()) };
         let lacks = self.room_that_lacks(&next);
         let Some((worst, bytes)) = lacks.iter().max_by_key(|(_, bytes)| *bytes) else { return Ok(()) };
@@ -224,8 +246,20 @@ impl Core {
         }
     }
 
+    /// Writers that do not reach an SSD without which a drain cannot go on lose their leases.
+    pub(in crate::core) fn revoke_who_holds_up(&mut self, now: u64) {
+        if self.changes.revoke_at.is_none_or(|at| at > now) || !self.is_serving() {
+            return;
+        }
+        self.changes.revoke_at = None;
+        let waited: Vec<(u16, u64)> =
+            self.changes.unreached.iter().filter_map(|&ssd| Some((ssd, self.changes.since(ssd)?))).collect();
+        self.revoke_who_misses(now, &waited);
+    }
+
     pub(super) fn drain_wakes_at(&self, now: u64) -> Option<u64> {
-        self.changes.leave_since.values().map(|since| since + FOLLOW_MS).filter(|&at| at > now).min()
+        let follow = self.changes.leave_since.values().map(|since| since + FOLLOW_MS);
+        follow.chain(self.changes.revoke_at).filter(|&at| at > now).min()
     }
 
     /// There is another map.
@@ -245,49 +279,77 @@ impl Core {
         left.iter().for_each(|ssd| self.changes.take_out(ssd));
     }
 
-    /// The next map, if an SSD is to leave or to stay after all.
+    /// The next map, if an SSD is to stay after all.
+    pub(super) fn called_off(&self, map: &FleetMap3) -> Option<FleetMap3> {
+        if map.rows.iter().all(|row| row.incoming.is_none()) {
+            return None;
+        }
+        let (leaving, term) = (self.leaving(map), self.term.number());
+        wire::change(map, |map: &Map| map.stay(leaving, term)).ok()
+    }
+
+    /// The next map, if an SSD is to leave.
     pub(super) fn drained(&mut self, now: u64, map: &FleetMap3) -> Option<FleetMap3> {
         let (leaving, term, most) = (self.leaving(map), self.term.number(), self.most(map));
-        if map.rows.iter().any(|row| row.incoming.is_some())
-            && let Ok(next) = wire::change(map, |map: &Map| map.stay(leaving, term))
-        {
-            return Some(next);
-        }
         let ssd = leaving.iter().find(|&ssd| {
             map.ssds[usize::from(ssd)].weight == LEAVES && map.ssds[usize::from(ssd)].state != State3::Out
         })?;
-        if !self.changes.leave_since.contains_key(&ssd) {
+        let Some(&since) = self.changes.leave_since.get(&ssd) else {
             return wire::change(map, |map: &Map| Ok::<_, Unchanged>(map.again(term))).ok();
-        }
-        let comers = self.comers(map);
-        let what = Some((map.epoch, comers, most));
-        if self.changes.found_none_to_come == what {
+        };
+        let by = self.searched_by(now, map, self.comers(map), most);
+        if self.changes.found_none_to_come.as_ref() == Some(&by) {
             return None;
         }
-        let (_, comers, _) = what.as_ref()?;
+        let comers = &by.ssds;
         let is_ready = |(ssd, _): &&(u16, u32)| self.has_all(*ssd) && self.is_reached(*ssd, now);
         let ready: Vec<(u16, u32)> = comers.iter().filter(is_ready).copied().collect();
         let is_followed = !self.volumes.values().any(|volume| self.does_not_follow(volume, now));
-        let all_are_ready = ready.len() == comers.len() && is_followed;
+        let late = self.late_comers(map, &ready).filter(|_| now < since + FOLLOW_MS);
+        let all_are_ready = ready.len() == comers.len() && is_followed && late.is_none();
         let next = wire::change(map, |map: &Map| map.leave_unused(ssd, most, term)).or_else(|why| {
-            if !is_followed {
+            if !is_followed || late.is_some() {
                 return Err(why);
             }
             self.with_others_in(map, ssd, &ready, most)
         });
         let lacks = next.as_ref().map(|next| self.room_that_lacks(next)).unwrap_or_default();
+        let unreached = || comers.iter().find(|(ssd, _)| !self.is_reached(*ssd, now));
         let waits = match (&next, lacks.first()) {
             (Ok(_), None) => None,
             (Ok(_), Some((on, bytes))) => Some(format!("SSD {on} lacks {bytes} bytes for what it has")),
             (Err(_), _) if !is_followed => Some("a writer has not said yet that it can follow".into()),
-            (Err(_), _) => Some("other SSDs have to be there, and to have filled their places".into()),
+            (Err(_), _) => Some(match (unreached(), late) {
+                (Some((ssd, _)), _) => format!("a writer does not reach SSD {ssd}"),
+                (None, Some(ssd)) => format!("SSD {ssd} is not up to date yet"),
+                (None, None) => "other SSDs have to be there, and to have filled their places".into(),
+            }),
         };
+        let needs_reach = next.is_err() && is_followed && late.is_none();
+        let unreached = comers.iter().map(|(ssd, _)| *ssd).filter(|&ssd| !self.is_reached(ssd, now));
+        let unreached: Vec<u16> = unreached.filter(|_| needs_reach).collect();
+        self.changes.needs_to_come(unreached, now);
         let next = next.ok().filter(|_| lacks.is_empty());
         if next.is_none() && all_are_ready {
-            self.changes.found_none_to_come = what;
+            self.changes.found_none_to_come = Some(by);
         }
         let is_moving = map.rows.iter().any(|row| row.incoming.is_some());
         self.changes.drain_waits = waits.filter(|_| !is_moving);
         next
+    }
+
+    /// An SSD that is there and may come in, but not yet.
+    fn late_comers(&self, map: &FleetMap3, ready: &[(u16, u32)]) -> Option<u16> {
+        let is_late = |ssd: u16, known: &Ssd3| {
+            known.weight > LEAVES
+                && !self.changes.is_down(ssd)
+                && !self.changes.flaps(ssd)
+                && !self.changes.leaves(ssd, known)
+                && !self.changes.is_taken_out(ssd, known)
+                && self.changes.says(ssd).is_some_and(|says| known.is(&says.uuid))
+                && matches!(known.state, State3::In | State3::Out)
+                && !ready.iter().any(|(other, _)| *other == ssd)
+        };
+        ssds_of(map, is_late).iter().next()
     }
 }

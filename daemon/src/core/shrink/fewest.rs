@@ -2,6 +2,7 @@
 //! The fewest replicas of the volumes, by which a map is judged.
 
 use super::Changes;
+use super::state::Proposed;
 use crate::core::request::{Create, Request};
 use crate::core::{Core, Ticket};
 use gnstor_proto::vendor::MAX_REPLICAS;
@@ -23,13 +24,15 @@ impl Core {
     }
 
     /// Whether a volume with so many replicas has to wait: a map that was judged by more may yet be decided.
+    /// So too where one is under way that was judged by fewer.
     fn must_wait(&self, replicas: u8) -> bool {
         if self.map_of_voters().is_none() {
             return false;
         }
         let others = self.volumes.values().any(|volume| volume.entry.replicas <= replicas);
         let is_first = !others && self.changes.judged.is_none_or(|judged| judged > replicas);
-        is_first || self.changes.round.as_ref().is_some_and(|round| round.fewest > replicas)
+        let judges = |round: &Proposed| round.fewest > replicas || round.most < replicas;
+        is_first || self.changes.round.as_ref().is_some_and(judges)
     }
 
     /// Makes a Create wait for the next map if it must. Otherwise returns it.

@@ -19,6 +19,7 @@
 //! [`CoreConfig::out_after_ms`]: crate::core::CoreConfig::out_after_ms
 
 use super::LEAVES;
+use super::state::SearchedBy;
 use crate::core::capacity::Capacity;
 use crate::core::round::Round;
 use crate::core::volume::{Purpose, Stage, Volume};
@@ -32,7 +33,7 @@ use gnstor_proto::placement::{AnyMap, MAX_WIDTH};
 use gnstor_proto::slba::Vid;
 
 /// How long a writer has to say that it reaches an SSD that is to get places.
-const REACH_MS: u64 = 5_000;
+pub(super) const REACH_MS: u64 = 5_000;
 
 impl Core {
     /// SSDs that the map does not name, and that are there, are brought up to date.
@@ -89,7 +90,7 @@ impl Core {
     fn has_holes_to_rebuild(&self, now: u64, map: &FleetMap3) -> bool {
         let is_for_others = |(row, place): (usize, usize)| match self.changes.homes.get(&(row, place)) {
             Some(&home) => self.is_given_up(home, now, map),
-            None => self.changes.outs.values().all(|&at| at + self.config.out_after_ms <= now),
+            None => self.are_outs_over(now, map),
         };
         let is_late = |ssd: &u16| self.is_given_up(*ssd, now, map);
         if !(self.changes.has_homeless || self.changes.has_holes && self.changes.outs.keys().any(is_late)) {
@@ -106,6 +107,14 @@ impl Core {
         let is_taken_out = map.ssds.get(usize::from(ssd)).is_none_or(|known| known.weight <= LEAVES);
         let since = self.changes.outs.get(&ssd).filter(|_| !self.members.guests().contains(&ssd));
         since.is_some_and(|&at| is_taken_out || at + self.config.out_after_ms <= now)
+    }
+
+    /// No SSD that is out is waited for.
+    fn are_outs_over(&self, now: u64, map: &FleetMap3) -> bool {
+        let is_taken_out =
+            |ssd: u16| map.ssds.get(usize::from(ssd)).is_none_or(|known| known.weight <= LEAVES);
+        let mut outs = self.changes.outs.iter();
+        outs.all(|(&ssd, &at)| is_taken_out(ssd) || at + self.config.out_after_ms <= now)
     }
 
     /// No volume waits for the SSD to take what it missed.
@@ -141,6 +150,11 @@ impl Core {
         let is_filler = |ssd: u16| fillers.iter().any(|(filler, _)| *filler == ssd);
         let late = self.changes.sinces().filter(|&(ssd, since)| is_filler(ssd) && since + REACH_MS <= now);
         let waited: Vec<(u16, u64)> = late.collect();
+        self.revoke_who_misses(now, &waited);
+    }
+
+    /// Writers that do not reach one of these SSDs lose their leases. The SSDs have been there since then.
+    pub(super) fn revoke_who_misses(&mut self, now: u64, waited: &[(u16, u64)]) {
         if waited.is_empty() {
             return;
         }
@@ -166,10 +180,13 @@ impl Core {
         let term = self.term.number();
         let filled = self.fills.filled();
         let (leaving, most) = (self.leaving(map), self.most(map));
+        // Of what the map does not say yet, volumes that are made meanwhile know nothing.
+        let leave = leaving.iter().filter(|&ssd| map.ssds[usize::from(ssd)].weight == LEAVES);
+        let leave: SsdSet = leave.collect();
         let serve = |map: &Map| {
             let next = map.serve_all(&filled, term)?;
             // The rest of one that leaves goes in the same epoch.
-            Ok(leaving.iter().fold(next, |next, ssd| next.and_leave_unused(ssd, most)))
+            Ok(leave.iter().fold(next, |next, ssd| next.and_leave_unused(ssd, most)))
         };
         if !filled.is_empty()
             && let Ok(next) = wire::change(map, serve)
@@ -177,14 +194,15 @@ impl Core {
             return Some((next, Vec::new()));
         }
         let all = self.fillers(now, map);
-        if all.is_empty() || self.changes.found_no_hole.as_ref() == Some(&(map.epoch, all.clone())) {
+        let fewest = self.fewest();
+        let by = self.searched_by(now, map, all, fewest);
+        if by.ssds.is_empty() || self.changes.found_no_hole.as_ref() == Some(&by) {
             return None;
         }
         let is_ready = |&(ssd, _): &(u16, u32)| self.has_all(ssd) && self.is_reached(ssd, now);
-        let ssds: Vec<(u16, u32)> = all.iter().copied().filter(is_ready).collect();
-        let fewest = self.fewest();
+        let ssds: Vec<(u16, u32)> = by.ssds.iter().copied().filter(is_ready).collect();
         let fill = |choose: &dyn Fn(usize, usize, SsdSet) -> Option<u16>| -> Option<FleetMap3> {
-            let next = wire::change(map, |map: &Map| map.fill_all(&ssds, fewest, term, choose));
+            let next = wire::change(map, |map: &Map| map.fill_all(&ssds, (fewest, most), term, choose));
             next.ok().filter(|next| self.has_room(next))
         };
         // A guest without a place is drawn like the SSDs that are in, and one that leaves is not.
@@ -193,16 +211,35 @@ impl Core {
         for (ssd, _) in &ssds {
             drawn.ssds[usize::from(*ssd)].state = State3::In;
         }
-        let next = fill(&|row, place, open| self.choose(now, &drawn, row, place, open))
+        // Where no SSD is outside a row, those at its places that no volume uses are drawn from.
+        let mut bare = drawn.clone();
+        let unused = bare.rows.iter_mut().flat_map(|row| row.places.iter_mut().skip(usize::from(most)));
+        unused.for_each(|place| *place = None);
+        let next = fill(&|row, place, open| self.choose(now, (&drawn, &bare), (row, place), open))
             // The places of others do not fit, so each SSD gets only its own back.
             .or_else(|| fill(&|row, place, open| self.home(row, place).filter(|&home| open.contains(home))));
-        if next.is_none() && ssds == all {
-            self.changes.found_no_hole = Some((map.epoch, all));
+        if next.is_none() && ssds == by.ssds {
+            self.changes.found_no_hole = Some(by);
         }
         let next = next?;
         let gets = |ssd: &u16| next.ssds[usize::from(*ssd)] != map.ssds[usize::from(*ssd)];
         let gets: Vec<u16> = ssds.iter().map(|(ssd, _)| *ssd).filter(gets).collect();
         Some((next, gets))
+    }
+
+    /// What a search among these SSDs goes by.
+    pub(super) fn searched_by(
+        &self,
+        now: u64,
+        map: &FleetMap3,
+        ssds: Vec<(u16, u32)>,
+        replicas: u8,
+    ) -> SearchedBy {
+        let reserved = self.capacity.iter().flat_map(Capacity::ssds).map(|ssd| ssd.reserved).collect();
+        let is_late = |(_, at): &(&u16, &u64)| **at + self.config.out_after_ms <= now;
+        let late = self.changes.outs.iter().filter(is_late).map(|(&ssd, _)| ssd);
+        let late = late.filter(|ssd| *ssd < MAX_SSDS).collect();
+        SearchedBy { epoch: map.epoch, ssds, replicas, reserved, late }
     }
 
     /// The SSD that had the place.
@@ -211,10 +248,21 @@ impl Core {
     }
 
     /// Chooses the SSD for a hole: the SSD that had it, otherwise an SSD that is back, otherwise one that the
-    /// draw chooses.
-    fn choose(&self, now: u64, map: &FleetMap3, row: usize, place: usize, open: SsdSet) -> Option<u16> {
-        let draw =
-            || u32::try_from(row).ok().and_then(|group| map.draw(group)).filter(|&ssd| open.contains(ssd));
+    /// draw chooses. The second map has no places that no volume uses.
+    fn choose(
+        &self,
+        now: u64,
+        (map, bare): (&FleetMap3, &FleetMap3),
+        (row, place): (usize, usize),
+        open: SsdSet,
+    ) -> Option<u16> {
+        let is_in_row = |ssd| map.rows[row].places.iter().flatten().any(|at| at.ssd == ssd);
+        let moves = open.iter().any(is_in_row);
+        let draw = || {
+            let group = u32::try_from(row).ok()?;
+            let drawn = if moves { bare.draw(group) } else { map.draw(group) };
+            drawn.filter(|&ssd| open.contains(ssd)).or_else(|| open.iter().next().filter(|_| moves))
+        };
         match self.home(row, place) {
             Some(home) if open.contains(home) => Some(home),
             // The hole's former SSD may come back.
@@ -225,7 +273,7 @@ impl Core {
                 let has_own = |ssd: u16| (0..MAX_WIDTH).any(|place| self.home(row, place) == Some(ssd));
                 let back = open.iter().filter(|&ssd| self.members.guests().contains(&ssd) && !has_own(ssd));
                 let back: Vec<u16> = back.collect();
-                let is_late = self.changes.outs.values().all(|&at| at + self.config.out_after_ms <= now);
+                let is_late = self.are_outs_over(now, map);
                 back.get(row % back.len().max(1)).copied().or_else(|| if is_late { draw() } else { None })
             }
         }

@@ -24,6 +24,8 @@ pub(in crate::core) struct Proposed {
     pub(super) round: Round<Known>,
     /// It was judged for volumes with this number of replicas and more.
     pub(super) fewest: u8,
+    /// And for volumes of up to this number.
+    pub(super) most: u8,
     /// A majority holds it, and the leases that it ends are over.
     pub(super) is_active: bool,
     bytes: Arc<[u8]>,
@@ -33,9 +35,9 @@ pub(in crate::core) struct Proposed {
 }
 
 impl Proposed {
-    pub(super) fn new(map: Known, bytes: Arc<[u8]>, fewest: u8) -> Self {
+    pub(super) fn new(map: Known, bytes: Arc<[u8]>, (fewest, most): (u8, u8)) -> Self {
         let (asked, failed) = (BTreeMap::new(), BTreeMap::new());
-        Self { round: Round::new(map), fewest, is_active: false, bytes, asked, failed }
+        Self { round: Round::new(map), fewest, most, is_active: false, bytes, asked, failed }
     }
 
     pub(super) fn wire(&self) -> WireMap {
@@ -76,8 +78,19 @@ struct Told {
     retry_at: Option<u64>,
 }
 
-/// The epoch, the SSDs that may come in with their weights, and the most replicas of a volume.
-pub(super) type SearchedBy = (u64, Vec<(u16, u32)>, u8);
+/// What a search for SSDs that take places went by. Another search by the same finds the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct SearchedBy {
+    pub(super) epoch: u64,
+    /// The SSDs that may take them, with their incarnations.
+    pub(super) ssds: Vec<(u16, u32)>,
+    /// The replicas of a volume by which the map is judged.
+    pub(super) replicas: u8,
+    /// Blocks that the volumes reserve on each SSD.
+    pub(super) reserved: Vec<u64>,
+    /// SSDs that are out, and for which their places were kept long enough.
+    pub(super) late: SsdSet,
+}
 
 /// The change of the map in progress, and the inputs of the next one.
 #[derive(Default, Debug)]
@@ -104,8 +117,8 @@ pub(in crate::core) struct Changes {
     lost_at: BTreeMap<u16, u64>,
     /// Time at which each SSD that is back had all entries of the array.
     since: BTreeMap<u16, u64>,
-    /// The epoch, and the SSDs for which it has no hole.
-    pub(super) found_no_hole: Option<(u64, Vec<(u16, u32)>)>,
+    /// A search by these found no hole.
+    pub(super) found_no_hole: Option<SearchedBy>,
     /// Time at which each SSD was lost.
     down_since: BTreeMap<u16, u64>,
     /// SSDs that the map calls out, and since when as far as this daemon knows.
@@ -130,6 +143,10 @@ pub(in crate::core) struct Changes {
     pub(super) leave_since: BTreeMap<u16, u64>,
     /// A search by these found no SSD that is to come in.
     pub(super) found_none_to_come: Option<SearchedBy>,
+    /// SSDs that have to come in for one that leaves, and that some writer does not reach.
+    pub(super) unreached: Vec<u16>,
+    /// When such writers lose their leases.
+    pub(super) revoke_at: Option<u64>,
     /// What a drain waits for before SSDs come in.
     pub(in crate::core) drain_waits: Option<String>,
     /// The map in use has holes.

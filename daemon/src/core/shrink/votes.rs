@@ -16,7 +16,7 @@
 //! majority of the new voters grant the term (TERM TAKE) before it proposes the next map. A map that one of
 //! them holds is proposed first.
 
-use super::describe;
+use super::{LEAVES, describe};
 use crate::core::effect::Answer;
 use crate::core::epoch::Known;
 use crate::core::fleet_view::{Refusal as Sentence, SsdView};
@@ -25,7 +25,7 @@ use crate::core::{CommandId, Core, Owner};
 use gnstor_fleet::change::Unchanged;
 use gnstor_fleet::leader::Candidate;
 use gnstor_fleet::map::{FleetView, Map};
-use gnstor_fleet::set::{MAX_SSDS, SsdSet, may_rest};
+use gnstor_fleet::set::{MAX_SSDS, MAX_VOTERS, SsdSet, may_rest};
 use gnstor_fleet::wire;
 use gnstor_proto::placement::Rows as _;
 use gnstor_proto::placement::map3::{FleetMap3, Ssd3, State3, Vote};
@@ -170,7 +170,24 @@ impl Core {
             (known.uuid, known.incarnation) = (newcomer.says.uuid, newcomer.says.incarnation);
             return Some(next);
         }
-        if may_rest(map.voters()) {
+        self.moved_vote(map, has)
+    }
+
+    /// The next map, if a vote moves. One more SSD votes first, so that at no moment fewer do. A majority of
+    /// the next voters is among the SSDs that have this map: others may be gone, or have forgotten what they
+    /// promised.
+    fn moved_vote(&self, map: &FleetMap3, has: SsdSet) -> Option<FleetMap3> {
+        let (term, voters) = (self.term.number(), map.voters());
+        let ssds = || (0..MAX_SSDS).zip(&map.ssds);
+        let takes_part = |known: &Ssd3| matches!(known.state, State3::In | State3::Full);
+        let is_to_go = |ssd: u16, known: &Ssd3| {
+            known.weight <= LEAVES
+                && (self.changes.leaves(ssd, known) || self.changes.is_taken_out(ssd, known))
+        };
+        let leave = ssds().filter(|&(ssd, known)| known.vote == Vote::Voter && is_to_go(ssd, known));
+        let leave: SsdSet = leave.map(|(ssd, _)| ssd).collect();
+        let leaves = leave.iter().min_by_key(|&ssd| has.contains(ssd));
+        if may_rest(voters) && leaves.is_none() {
             return None;
         }
         let voting: Vec<u16> = map.ssds.iter().filter(|s| s.vote != Vote::None).map(|s| s.node).collect();
@@ -182,18 +199,39 @@ impl Core {
             };
             known.vote == Vote::None
                 && may_vote
+                && !is_to_go(*ssd, known)
                 && !self.is_silent(*ssd)
                 // Nothing is known yet of an SSD that came in by a map of an earlier daemon.
                 && self.changes.says(*ssd).is_none_or(|says| says.takes_map3)
         };
         // Prefer an SSD of a node without a voter.
-        let (ssd, known) = ssds().filter(may).min_by_key(|(_, known)| voting.contains(&known.node))?;
-        if !self.is_witness(ssd, known) {
-            return wire::change(map, |map: &Map| map.with_vote(ssd, true, term)).ok();
+        let next = ssds().filter(may).min_by_key(|(_, known)| voting.contains(&known.node));
+        // Each SSD that may vote does, and their number is even: a drain was called off.
+        let may_ever = |(_, known): (u16, &Ssd3)| known.vote == Vote::None && known.weight > LEAVES;
+        let is_one_too_many = voters.len() > 2 && !ssds().any(may_ever);
+        let last = ssds().filter(|(_, known)| known.vote == Vote::Voter).last().map(|(ssd, _)| ssd);
+        let (ssd, votes) = match (may_rest(voters), next, leaves) {
+            (true, Some(_), Some(leaves)) if voters.len() == MAX_VOTERS => (leaves, false),
+            // Without others two votes go, so that the number is odd again.
+            (true, None, Some(leaves)) if leave.len() > 1 => (leaves, false),
+            (false, Some((ssd, _)), Some(_)) if voters.len() < 3 => (ssd, true),
+            (false, _, Some(leaves)) => (leaves, false),
+            (_, Some((ssd, _)), _) => (ssd, true),
+            (false, None, None) if is_one_too_many => (last?, false),
+            (_, None, _) => return None,
+        };
+        let is_witness =
+            votes && map.ssds.get(usize::from(ssd)).is_some_and(|known| self.is_witness(ssd, known));
+        let vote = |map: &Map| match is_witness {
+            true => map.with_witness(ssd, term),
+            false => map.with_vote(ssd, votes, term),
+        };
+        let mut next = wire::change(map, vote).ok()?;
+        if is_witness {
+            next.ssds[usize::from(ssd)].vote = Vote::Witness;
         }
-        let mut next = wire::change(map, |map: &Map| map.with_witness(ssd, term)).ok()?;
-        next.ssds[usize::from(ssd)].vote = Vote::Witness;
-        Some(next)
+        let may_be_decided = has.is_majority_of(next.voters());
+        may_be_decided.then_some(next)
     }
 
     /// The map in use has other voters than the previous one, or names another SSD.
@@ -214,6 +252,30 @@ impl Core {
             self.changes.newcomers.remove(&ssd);
             self.changes.replaced.insert(ssd, uuid);
         }
+    }
+
+    /// The voters that a change waits for, and why; `None`: none.
+    pub(in crate::core) fn voters_missing(&self) -> Option<String> {
+        let voters = self.epoch.map()?.voters();
+        let round = self.changes.round.as_ref().filter(|round| round.round.decided_at.is_none())?;
+        let missing: Vec<String> = voters
+            .iter()
+            .filter(|&ssd| !round.round.held_by.contains(ssd))
+            .map(|ssd| {
+                let why = self
+                    .changes
+                    .why_down(ssd)
+                    .or_else(|| round.trouble(ssd))
+                    .unwrap_or("it has not answered");
+                format!("SSD {ssd} ({why})")
+            })
+            .collect();
+        Some(format!(
+            "the fleet map of epoch {} waits for a majority of {} voters; missing: {}",
+            round.round.map.epoch(),
+            voters.len(),
+            missing.join(", ")
+        ))
     }
 
     /// Sends TERM TAKE to new voters.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Schedules that random cases have found, each a test of its own.
 
-use super::{Step, comes_to_one_state};
+use super::{Step, comes_to_one_state, of_so_many_comes_to_one_state};
 
 /// An SSD is back and gets places by a map that is decided; the SSDs are being told it.
 #[test]
@@ -275,4 +275,60 @@ fn a_drain_goes_on_where_fewer_replicas_are_used_than_when_it_began() {
         Step::Create { name: 0, id: None },
     ];
     comes_to_one_state(steps, 0, 0, true);
+}
+
+/// Before the first volume a row has its only copy on the SSD that leaves, at a place that no volume uses.
+#[test]
+fn a_row_keeps_a_copy_where_no_volume_uses_any_yet() {
+    let steps = vec![
+        Step::Drain { ssd: 4 },
+        Step::RunUntilQuiet,
+        Step::Create { name: 0, id: None },
+        Step::Lossy { ssd: 0 },
+        Step::Pass { ms: 0 },
+        Step::Lossy { ssd: 1 },
+        Step::RunUntilQuiet,
+        Step::Create { name: 0, id: None },
+        Step::Swap { ssd: 4 },
+        Step::Lossy { ssd: 0 },
+        Step::Pass { ms: 310 },
+        Step::Swap { ssd: 2 },
+    ];
+    of_so_many_comes_to_one_state(5, steps, 0, 0, true);
+}
+
+/// A map is held in which an SSD fills. When a daemon starts, an empty SSD is in the place of that one.
+#[test]
+fn a_start_does_not_wait_until_an_ssd_that_the_map_does_not_mean_has_a_held_map() {
+    let steps = vec![
+        Step::Lose { ssd: 0 },
+        Step::Execute { ssd: 2, commands: 1, which: 0 },
+        Step::Find { ssd: 0 },
+        Step::Execute { ssd: 0, commands: 1, which: 1 },
+        Step::Lossy { ssd: 1 },
+        Step::Pass { ms: 310 },
+        Step::RunUntilQuiet,
+        Step::Pass { ms: 310 },
+        Step::Execute { ssd: 2, commands: 2, which: 0 },
+        Step::Swap { ssd: 0 },
+        Step::Restart,
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}
+
+/// The SSD that leaves has the only copy of a row, which was called lost and fills from nothing.
+#[test]
+fn a_row_keeps_its_only_place_that_fills_where_no_volume_uses_any_yet() {
+    let steps = vec![
+        Step::Drain { ssd: 2 },
+        Step::RunUntilQuiet,
+        Step::Reboot { ssd: 3 },
+        Step::RunUntilQuiet,
+        Step::Lossy { ssd: 1 },
+        Step::Pass { ms: 310 },
+        Step::Swap { ssd: 4 },
+        Step::Publish { from: 0, name: 0 },
+        Step::Lossy { ssd: 2 },
+    ];
+    of_so_many_comes_to_one_state(5, steps, 0, 0, true);
 }

@@ -5,7 +5,7 @@ use super::Run;
 use gnstor_fleet::map::FleetView as _;
 use gnstor_fleet::set::SsdSet;
 use gnstor_proto::placement::AnyMap;
-use gnstor_proto::placement::map3::{Place3, State3};
+use gnstor_proto::placement::map3::{Place3, Row3, State3};
 use gnstor_proto::slba::Vid;
 use std::collections::BTreeSet;
 
@@ -46,8 +46,9 @@ impl Run {
         let Some(AnyMap::Three(map)) = self.bench.array.newest() else { return };
         let serves = |place: &Option<Place3>| place.is_some_and(|place| !place.filling);
         let width = usize::from(map.width);
-        assert!(map.rows.iter().all(|row| row.places[..width].iter().all(serves)), "{:?}", map.ssds);
-        assert!(map.rows.iter().all(|row| row.incoming.is_none()), "{:?}", map.ssds);
+        let is_whole = |row: &Row3| row.places[..width].iter().all(serves) && row.incoming.is_none();
+        let not_whole = map.rows.iter().position(|row| !is_whole(row));
+        assert_eq!(not_whole, None, "{:?} {:?}", not_whole.map(|row| map.rows[row]), map.ssds);
     }
 
     /// The volumes that are on every SSD that takes part, and their replicas.

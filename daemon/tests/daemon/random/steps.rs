@@ -98,7 +98,7 @@ pub(super) fn step(ssds: usize) -> impl Strategy<Value = Step> {
     let (name, client, ssd) = (0u8..4, 1u16..5, 0..ssds);
     let index = 0..u16::try_from(ssds).expect("few");
     let lease = 1_000u32..20_000;
-    // Such schedules are not clean yet (docs/limits.md), and no program has an SSD drained.
+    // No program has an SSD drained yet (docs/drain.md).
     let drains = std::env::var_os("GNSTOR_DRAINS").is_some();
     prop_oneof![
         4 => (name.clone(), proptest::option::of(0u8..6)).prop_map(|(name, id)| Step::Create { name, id }),
@@ -128,4 +128,10 @@ pub(super) fn step(ssds: usize) -> impl Strategy<Value = Step> {
         2 => any::<bool>().prop_map(|add| Step::Epoch { add }),
         1 => Just(Step::Restart),
     ]
+}
+
+/// The seed and the number of cases come from `PROPTEST_RNG_SEED` and `PROPTEST_CASES`. No file keeps the
+/// cases that failed: they are tests of their own in [`super::found`].
+pub(super) fn cases() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
 }

@@ -24,6 +24,10 @@ fn keeps_all(before: &Map, after: &Map, most: u8) -> Result<(), &'static str> {
                 return Err("a copy is missing");
             }
         }
+        let is_without = |had: SsdSet, has: SsdSet| has.is_empty() && !had.is_empty();
+        if is_without(old.serving(), new.serving()) || is_without(old.members(), new.members()) {
+            return Err("a row has no copy at all");
+        }
         let places: Vec<SsdId> = new.places.iter().filter_map(|place| place.ssd()).collect();
         let named = places.iter().copied().chain(new.incoming.map(|incoming| incoming.ssd));
         if named.clone().count() != named.collect::<SsdSet>().len() as usize {
@@ -106,6 +110,37 @@ fn where_each_ssd_has_a_place_one_gives_up_a_place_that_no_volume_uses() {
     assert_eq!((left.ssds[2].state, left.deprived(), left.epoch), (SsdState::Out, set(&[2]), map.epoch + 1));
     assert_eq!(left.rows[0].places[2], Place::Empty);
     assert_eq!(map.leave_unused(1, 2, 4), Err(Unchanged::NoPlace), "a volume uses its place");
+}
+
+/// No volume uses the row's only copy yet. Without it the row could never be filled.
+#[test]
+fn the_only_copy_of_a_row_does_not_leave_from_a_place_that_no_volume_uses() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut map = two_rows();
+    map.rows.truncate(1);
+    map.rows[0].places = [Place::Empty, Place::Empty, Place::Serving(1), Place::Serving(2)];
+    map.rows[0].first = 2;
+    assert_eq!(map.leave_unused(1, 2, 4), Err(Unchanged::NoPlace));
+    let in_ = map.come_in(1, &all(&map), 2, 4, first).unwrap();
+    assert_eq!(in_.rows[0].incoming, Some(Incoming { ssd: 0, place: 2 }));
+    let out = in_.serve_all(&all(&in_), 4).unwrap();
+    assert_eq!((out.rows[0].places[2], out.ssds[1].state), (Place::Serving(0), SsdState::Out));
+    assert_eq!(map.leave_unused(2, 2, 4).unwrap().ssds[2].state, SsdState::Out, "that of another one may");
+    map.rows[0].places = [Place::Empty, Place::Empty, Place::Filling(1), Place::Empty];
+    assert_eq!(
+        map.leave_unused(1, 2, 4),
+        Err(Unchanged::NoPlace),
+        "it was called lost, and no other copy fills"
+    );
+}
+
+#[test]
+fn an_ssd_without_a_place_leaves_at_once() {
+    let _deadline = Deadline::after(LIMIT);
+    let map = two_rows();
+    let left = map.leave_unused(3, 2, 4).unwrap();
+    assert_eq!((left.ssds[3].state, left.deprived(), &left.rows), (SsdState::Out, set(&[3]), &map.rows));
+    assert_eq!(left.leave_unused(3, 2, 4), Err(Unchanged::NoPlace), "it is out");
 }
 
 #[test]

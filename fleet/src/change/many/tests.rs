@@ -4,7 +4,7 @@
 use super::*;
 use crate::change::tests::{SSDS, any_map, set};
 use crate::deadline::{Deadline, LIMIT};
-use crate::map::FleetView;
+use crate::map::{FleetView, Incoming};
 use alloc::vec;
 use proptest::prelude::*;
 
@@ -46,8 +46,8 @@ fn an_ssd_that_was_dropped_takes_its_holes_with_a_new_incarnation_and_serves_whe
     let _deadline = Deadline::after(LIMIT);
     let map = crate::change::tests::two_rows();
     let shrunk = map.lose(1, 2, 2).unwrap();
-    assert_eq!(shrunk.fill_all(&[(1, 1)], 2, 2, first), Err(Unchanged::Incarnation));
-    let fills = shrunk.fill_all(&[(1, 2)], 2, 2, first).unwrap();
+    assert_eq!(shrunk.fill_all(&[(1, 1)], (2, 4), 2, first), Err(Unchanged::Incarnation));
+    let fills = shrunk.fill_all(&[(1, 2)], (2, 4), 2, first).unwrap();
     assert_eq!((fills.epoch, fills.filling(), fills.ssds[1].incarnation), (3, set(&[1]), 2));
     assert_eq!(fills.ssds[1].state, SsdState::In);
     assert!(fills.rows.iter().all(|row| row.members().contains(1) && !row.serving().contains(1)));
@@ -65,13 +65,17 @@ fn a_row_whose_last_copy_is_absent_takes_no_ssd_until_that_one_is_back() {
     let map = crate::change::tests::two_rows();
     let waits = map.lose(2, 2, 2).unwrap().lose(1, 2, 2).unwrap();
     assert_eq!(waits.ssds[1].state, SsdState::Absent, "row 1 is on SSDs 1 and 2");
-    let fills = waits.fill_all(&[(2, 2)], 2, 2, first).unwrap();
+    let fills = waits.fill_all(&[(2, 2)], (2, 4), 2, first).unwrap();
     assert_eq!(fills.rows[0].filling_ssds(), set(&[2]), "row 0 has SSD 0");
     assert_eq!(fills.rows[1], waits.rows[1]);
     let back = fills.back(1, 1, 2).unwrap();
-    let more = back.fill_all(&[(2, 2)], 2, 2, first).unwrap();
+    let more = back.fill_all(&[(2, 2)], (2, 4), 2, first).unwrap();
     assert_eq!(more.rows[1].filling_ssds(), set(&[2]), "under the incarnation that it has by now");
-    assert_eq!(back.fill_all(&[(2, 3)], 2, 2, first), Err(Unchanged::Incarnation), "that would be lossy");
+    assert_eq!(
+        back.fill_all(&[(2, 3)], (2, 4), 2, first),
+        Err(Unchanged::Incarnation),
+        "that would be lossy"
+    );
 }
 
 impl Row {
@@ -93,7 +97,7 @@ proptest! {
         let map = map.lose_all(of(absent), fewest, 2).unwrap_or(map);
         let ssds: Vec<(SsdId, Incarnation)> = (0..SSDS).zip(ups.iter().map(|up| 1 + up)).collect();
         let mut turns = picks.iter().cycle();
-        let next = map.fill_all(&ssds, fewest, 2, |_, _, open| {
+        let next = map.fill_all(&ssds, (fewest, 4), 2, |_, _, open| {
             let all: Vec<SsdId> = open.iter().collect();
             (!all.is_empty()).then(|| all[turns.next().unwrap().index(all.len())])
         });
@@ -107,7 +111,7 @@ proptest! {
                     prop_assert!(old == new || map.rows.iter().zip(&next.rows).any(took));
                 }
                 // A second time nothing is left for the same SSDs.
-                prop_assert!(next.fill_all(&ssds, fewest, 2, first).is_err());
+                prop_assert!(next.fill_all(&ssds, (fewest, 4), 2, first).is_err());
                 let up = |ssd: SsdId| (ssd, next.ssds[usize::from(ssd)].incarnation);
                 let filled: Vec<_> = next.filling().iter().map(up).collect();
                 let serves = next.serve_all(&filled, 2).unwrap();
@@ -130,11 +134,30 @@ proptest! {
 }
 
 #[test]
+fn a_hole_that_volumes_use_is_filled_by_an_ssd_at_a_place_that_none_uses() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut map = crate::change::tests::two_rows();
+    map.rows.truncate(1);
+    map.rows[0].places = [Place::Serving(0), Place::Empty, Place::Serving(1), Place::Empty];
+    let all = [(0, 1), (1, 1)];
+    assert_eq!(map.fill_all(&all, (2, 3), 2, first), Err(Unchanged::NoPlace), "a volume of three uses both");
+    let next = map.fill_all(&all, (2, 2), 2, first).unwrap();
+    assert_eq!(next.rows[0].places[..3], [Place::Serving(0), Place::Filling(1), Place::Empty]);
+    assert_eq!(next.deprived(), SsdSet::EMPTY, "it stays in the row");
+    let free =
+        map.fill_all(&[(1, 1), (2, 1)], (2, 2), 2, |_, at, open| (at == 1).then(|| first(0, at, open))?);
+    assert_eq!(free.unwrap().rows[0].places[1], Place::Filling(2), "one outside the row comes first");
+    // What another one takes over stays.
+    map.rows[0].incoming = Some(Incoming { ssd: 2, place: 2 });
+    assert_eq!(map.fill_all(&all, (2, 2), 2, first), Err(Unchanged::NoPlace));
+}
+
+#[test]
 fn a_hole_is_left_where_none_is_chosen() {
     let _deadline = Deadline::after(LIMIT);
     let shrunk = crate::change::tests::two_rows().lose(1, 2, 2).unwrap();
-    let one = shrunk.fill_all(&[(1, 2)], 2, 2, |row, _, _| (row == 0).then_some(1)).unwrap();
+    let one = shrunk.fill_all(&[(1, 2)], (2, 4), 2, |row, _, _| (row == 0).then_some(1)).unwrap();
     assert_eq!(one.rows.iter().map(|row| row.members().contains(1)).collect::<Vec<_>>(), vec![true, false]);
-    let foreign = shrunk.fill_all(&[(1, 2)], 2, 2, |_, _, _| Some(4));
+    let foreign = shrunk.fill_all(&[(1, 2)], (2, 4), 2, |_, _, _| Some(4));
     assert_eq!(foreign, Err(Unchanged::NoPlace), "it may get no place");
 }
