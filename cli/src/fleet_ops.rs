@@ -48,26 +48,18 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
                 call(array, |channel| async move { FleetClient::new(channel).resume(request).await })?;
             let lost = Some(answer.into_inner().lost).filter(|_| *lose_data);
             let more = "it gets places when it is there and has what the array has";
-            done(
-                array,
-                *ssd,
-                "resumed",
-                more,
-                lost.as_deref().map(|blocks| Lost { blocks, how: "may be older than what was acknowledged" }),
-            );
+            let lost =
+                lost.as_deref().map(|blocks| Lost { blocks, how: "may be older than what was acknowledged" });
+            done(array, *ssd, "resumed", more, lost);
         }
         FleetCommand::Fail { ssd, lose_data, array } => {
             let request = FailRequest { ssd: (*ssd).into(), lose_data: *lose_data };
             let answer = call(array, |channel| async move { FleetClient::new(channel).fail(request).await })?;
             let lost = Some(answer.into_inner().lost).filter(|_| *lose_data);
             let more = "the next map leaves it out until gnstor fleet resume";
-            done(
-                array,
-                *ssd,
-                "failed",
-                more,
-                lost.as_deref().map(|blocks| Lost { blocks, how: "cannot be read or written until then" }),
-            );
+            let lost =
+                lost.as_deref().map(|blocks| Lost { blocks, how: "cannot be read or written until then" });
+            done(array, *ssd, "failed", more, lost);
         }
         FleetCommand::Remove { ssd, array } => {
             let request = RemoveRequest { ssd: (*ssd).into() };
@@ -88,13 +80,8 @@ pub fn run(args: &FleetArgs, interrupted: &AtomicBool) -> Result<u8, CliError> {
                 call(array, |channel| async move { FleetClient::new(channel).replace(request).await })?;
             let lost = Some(answer.into_inner().lost).filter(|_| *lose_data);
             let more = "the empty SSD gets its places and fills them";
-            done(
-                array,
-                *ssd,
-                "replaced",
-                more,
-                lost.as_deref().map(|blocks| Lost { blocks, how: "are gone: they are empty now" }),
-            );
+            let lost = lost.as_deref().map(|blocks| Lost { blocks, how: "are gone: they are empty now" });
+            done(array, *ssd, "replaced", more, lost);
         }
     }
     Ok(0)

@@ -84,9 +84,6 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
             return Err(error.into());
         }
     };
-    if let Some(warning) = witness::warning(args) {
-        eprintln!("gnstor: {warning}");
-    }
     tell(args, &array, key.file.as_deref());
     let (mut watch, mut pauses) = (Watch::new(args.json), 0u32);
     while !steps.interrupted() {
@@ -178,6 +175,9 @@ fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
 }
 
 fn tell(args: &UpArgs, array: &Array, manager_key: Option<&Path>) {
+    if let Some(warning) = witness::warning(args) {
+        eprintln!("gnstor: {warning}");
+    }
     let list = array.ssds();
     let first = list.first().and_then(|ssd| ssd.here.as_ref());
     let fabric = array.fabric_address();

@@ -209,7 +209,7 @@ impl Core {
         // Each SSD that may vote does, and their number is even: a drain was called off.
         let may_ever = |(_, known): (u16, &Ssd3)| known.vote == Vote::None && known.weight > LEAVES;
         let is_one_too_many = voters.len() > 2 && !ssds().any(may_ever);
-        let last = ssds().filter(|(_, known)| known.vote == Vote::Voter).last().map(|(ssd, _)| ssd);
+        let last = ssds().rfind(|(_, known)| known.vote == Vote::Voter).map(|(ssd, _)| ssd);
         let (ssd, votes) = match (may_rest(voters), next, leaves) {
             (true, Some(_), Some(leaves)) if voters.len() == MAX_VOTERS => (leaves, false),
             // Without others two votes go, so that the number is odd again.
