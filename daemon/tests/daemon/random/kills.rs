@@ -12,10 +12,10 @@ use gnstor_proto::placement::map3::State3;
 use proptest::prelude::*;
 
 #[derive(Clone, Debug)]
-enum Kill {
-    Kill(u16),
+enum Step {
+    Stop(u16),
     Start(u16),
-    KillAll,
+    StopAll,
     StartAll,
     Execute { ssd: usize, commands: u8 },
     RunUntilQuiet,
@@ -23,17 +23,17 @@ enum Kill {
     Daemon,
 }
 
-fn kill(ssds: usize) -> impl Strategy<Value = Kill> {
+fn kill(ssds: usize) -> impl Strategy<Value = Step> {
     let index = 0..u16::try_from(ssds).expect("few");
     prop_oneof![
-        2 => index.clone().prop_map(Kill::Kill),
-        3 => index.prop_map(Kill::Start),
-        1 => Just(Kill::KillAll),
-        2 => Just(Kill::StartAll),
-        4 => (0..ssds, 1u8..6).prop_map(|(ssd, commands)| Kill::Execute { ssd, commands }),
-        4 => Just(Kill::RunUntilQuiet),
-        4 => (0u64..400).prop_map(Kill::Pass),
-        1 => Just(Kill::Daemon),
+        2 => index.clone().prop_map(Step::Stop),
+        3 => index.prop_map(Step::Start),
+        1 => Just(Step::StopAll),
+        2 => Just(Step::StartAll),
+        4 => (0..ssds, 1u8..6).prop_map(|(ssd, commands)| Step::Execute { ssd, commands }),
+        4 => Just(Step::RunUntilQuiet),
+        4 => (0u64..400).prop_map(Step::Pass),
+        1 => Just(Step::Daemon),
     ]
 }
 
@@ -50,21 +50,21 @@ fn start(bench: &mut Bench, ssd: u16) {
     }
 }
 
-fn step(bench: &mut Bench, step: &Kill) {
+fn step(bench: &mut Bench, step: &Step) {
     let all = 0..u16::try_from(bench.array.len()).expect("few");
     match *step {
-        Kill::Kill(ssd) => stop(bench, ssd),
-        Kill::Start(ssd) => start(bench, ssd),
-        Kill::KillAll => all.for_each(|ssd| stop(bench, ssd)),
-        Kill::StartAll => all.for_each(|ssd| start(bench, ssd)),
-        Kill::Execute { ssd, commands } => {
+        Step::Stop(ssd) => stop(bench, ssd),
+        Step::Start(ssd) => start(bench, ssd),
+        Step::StopAll => all.for_each(|ssd| stop(bench, ssd)),
+        Step::StartAll => all.for_each(|ssd| start(bench, ssd)),
+        Step::Execute { ssd, commands } => {
             for _ in 0..commands {
                 bench.execute(ssd);
             }
         }
-        Kill::RunUntilQuiet => bench.run_until_quiet(),
-        Kill::Pass(ms) => bench.pass(ms),
-        Kill::Daemon => {
+        Step::RunUntilQuiet => bench.run_until_quiet(),
+        Step::Pass(ms) => bench.pass(ms),
+        Step::Daemon => {
             all.for_each(|ssd| start(bench, ssd));
             let (array, now) = (bench.array.clone(), bench.now);
             *bench = Bench::cold(&array, now);
@@ -74,7 +74,7 @@ fn step(bench: &mut Bench, step: &Kill) {
 }
 
 /// Makes the steps beside a drain of this SSD, and checks that it leaves and no copy is missing then.
-fn leaves_beside(ssds: usize, drained: u16, (takes, replicas): (u32, u8), steps: &[Kill]) {
+fn leaves_beside(ssds: usize, drained: u16, (takes, replicas): (u32, u8), steps: &[Step]) {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = serving(ssds);
     bench.ask(of_replicas("other", replicas)).unwrap();
@@ -115,12 +115,12 @@ proptest! {
         ssds in 3usize..6, drained in 0u16..3, takes in 0u32..6, replicas in 1u8..3,
         steps in proptest::collection::vec(kill(5), 1..40),
     ) {
-        let fits = |kill: &Kill| match *kill {
-            Kill::Kill(ssd) | Kill::Start(ssd) => usize::from(ssd) < ssds,
-            Kill::Execute { ssd, .. } => ssd < ssds,
+        let fits = |kill: &Step| match *kill {
+            Step::Stop(ssd) | Step::Start(ssd) => usize::from(ssd) < ssds,
+            Step::Execute { ssd, .. } => ssd < ssds,
             _ => true,
         };
-        let steps: Vec<Kill> = steps.into_iter().filter(fits).collect();
+        let steps: Vec<Step> = steps.into_iter().filter(fits).collect();
         leaves_beside(ssds, drained, (takes, replicas), &steps);
     }
 }
