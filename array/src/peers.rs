@@ -221,16 +221,15 @@ impl Carrying {
         }
     }
 
-    /// One call for all capsules and answers. Each call wakes the transport, and may make it poll every
-    /// queue.
+    /// One call for all capsules and answers: each call wakes the transport, and may make it poll every queue.
     fn hand_over(&self, has_sent: bool, answers: Vec<(PeerAsk, Option<Reply>)>) {
         self.engines.cast(move |engine, now| {
             if has_sent {
                 engine.look_everywhere();
             }
-            for (asked, answer) in answers {
+            for (PeerAsk { target, ask, .. }, answer) in answers {
                 let data = answer.as_ref().map_or(&[][..], |reply| &reply.data);
-                engine.answer_ask(now, &asked, answer.as_ref().map(|reply| &reply.cqe), data);
+                engine.answer_ask(now, target, ask, answer.as_ref().map(|reply| &reply.cqe), data);
             }
         });
     }
