@@ -262,9 +262,7 @@ impl Controller for Worker {
     fn submit(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
         self.now = now;
         self.refresh();
-        let Some(port) = self.ports.called(key) else {
-            return self.shared.lock(self.index).count_late_capsule();
-        };
+        let Some(port) = self.ports.called(key) else { return self.shared.lock(self.index).count_late_capsule() };
         let (name, fits) = (port.name, port.arrive());
         let (is_connected, may_end) = (port.is_connected(), port.may_end);
         let plain = port.reader.filter(|_| is_plain(sqe)).map(|identity| Submission { identity, sqe });

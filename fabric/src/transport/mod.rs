@@ -50,7 +50,6 @@ use table::{Name, Table};
 
 pub use crate::cm::{REFUSED_NO_PEER, Refused};
 pub use anew::Progress;
-use asks::Asks;
 pub use asks::PeerAsk;
 pub use config::{Connect, Port, TransportConfig};
 pub use counters::Counters;
@@ -203,8 +202,10 @@ pub struct RcTransport {
     waiting: u32,
     ack_alarm: Option<Time>,
     last_look: Time,
-    /// Questions of its SSDs, and the thread that carries them.
-    asks: Asks,
+    /// The thread that carries the questions of its SSDs.
+    carrier: Option<Sender<Vec<PeerAsk>>>,
+    /// Questions for that thread. The end of a step hands them over together.
+    asked: Vec<PeerAsk>,
     /// Counts of refused and broken things, for a person to read.
     pub counters: Counters,
 }
@@ -243,7 +244,8 @@ impl RcTransport {
             waiting: 0,
             ack_alarm: None,
             last_look: Time::ZERO,
-            asks: Asks::default(),
+            carrier: None,
+            asked: Vec::new(),
             counters: Counters::default(),
         }
     }
