@@ -3,9 +3,9 @@
 //! has all connections and waits for none of them. A thread of its own makes each connection.
 //!
 //! ```text
-//!   engines --PeerAsks--> gn-peers: a connection for each pair of SSDs --admin queue--> SSD of this process
-//!      ^                   |                                        '-- TCP --> SSD of another process
-//!      '-- answer_ask -----'
+//!   engines --PeerAsk--> gn-peers: a connection for each pair of SSDs --admin queue--> SSD of this process
+//!      ^                  |                                        '-- TCP --> SSD of another process
+//!      '-- answer_ask ----'
 //! ```
 //! A question to an SSD that is not reached is answered at once with nothing.
 
@@ -32,12 +32,11 @@ use std::time::Duration;
 const STEP: Duration = Duration::from_secs(1);
 /// The SSD closes the queue of a peer that is silent for so long.
 const KATO: Duration = Duration::from_secs(15);
-/// Pauses of the thread: while it awaits data of a repair, and while it awaits other answers or a connection.
-/// Else it pauses until its next round. A question wakes it at once.
-const NAPS: [Duration; 2] = [Duration::from_micros(300), Duration::from_millis(1)];
-/// Interval of the checks of each connection, ms: Keep Alives, deadlines, and long idle times. Between two
-/// questions for a lease a connection that broke is found and has its pause.
-const ROUND_MS: u64 = 50;
+/// Pauses of the thread: while it awaits data of a repair, while it awaits other answers or a connection, and
+/// else. A question wakes it at once.
+const NAPS: [Duration; 3] = [Duration::from_micros(300), Duration::from_millis(1), Duration::from_millis(20)];
+/// Interval of the checks of each connection, ms: Keep Alives, deadlines, and long idle times.
+const ROUND_MS: u64 = 20;
 /// Largest number of connections that are made at a time. Each proof takes processor time, and each wait
 /// polls.
 const DIALS: usize = 4;
@@ -58,7 +57,6 @@ pub struct PeersConfig {
 /// The thread that carries questions. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Peers {
-    engines: TransportHandle,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -78,7 +76,7 @@ impl Peers {
         let (carrier, inbox) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let given: Result<Vec<()>, TransportError> =
-            engines.each(move |engine, _| engine.carry_asks(Some(carrier)));
+            engines.each(move |engine, _| engine.carry_asks(carrier.clone()));
         given.map_err(io::Error::other)?;
         let (dialled, dials) = channel();
         let carrying = Carrying {
@@ -97,7 +95,7 @@ impl Peers {
             stop: Arc::clone(&stop),
         };
         let thread = std::thread::Builder::new().name("gn-peers".into());
-        Ok(Self { engines: engines.clone(), stop, thread: Some(thread.spawn(move || carrying.run())?) })
+        Ok(Self { stop, thread: Some(thread.spawn(move || carrying.run())?) })
     }
 }
 
@@ -106,10 +104,6 @@ impl Drop for Peers {
     fn drop(&mut self) {
         // Relaxed: the flag orders nothing; the join does.
         self.stop.store(true, Ordering::Relaxed);
-        // The thread wakes when the last engine has let its sender go.
-        for number in 0..self.engines.count() {
-            self.engines.nth(number).cast(|engine, _| engine.carry_asks(None));
-        }
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
@@ -119,7 +113,7 @@ impl Drop for Peers {
 struct Carrying {
     engines: TransportHandle,
     config: PeersConfig,
-    inbox: Receiver<Vec<PeerAsk>>,
+    inbox: Receiver<PeerAsk>,
     dialled: Sender<Dialled>,
     dials: Receiver<Dialled>,
     /// The executor of the queues; none before the first question.
@@ -141,13 +135,13 @@ impl Carrying {
     fn run(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
             match self.inbox.recv_timeout(self.nap()) {
-                Ok(asked) => asked.into_iter().for_each(|asked| self.take(asked)),
+                Ok(asked) => self.take(asked),
                 Err(RecvTimeoutError::Timeout) => {}
                 // The engines have ended.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             while let Ok(asked) = self.inbox.try_recv() {
-                asked.into_iter().for_each(|asked| self.take(asked));
+                self.take(asked);
             }
             while let Ok(Dialled { connection, outcome }) = self.dials.try_recv() {
                 let now = self.now();
@@ -168,7 +162,7 @@ impl Carrying {
         } else if !self.busy.is_empty() || !self.threads.is_empty() {
             NAPS[1]
         } else {
-            Duration::from_millis(self.round_at.saturating_sub(self.now()).min(ROUND_MS))
+            NAPS[2]
         }
     }
 
@@ -193,7 +187,7 @@ impl Carrying {
             self.connections.retain(|_, connection| !connection.is_over(now));
             self.busy.extend(self.connections.keys());
         }
-        let (mut has_sent, mut answers) = (false, Vec::new());
+        let mut has_sent = false;
         for name in std::mem::take(&mut self.busy) {
             let Some(connection) = self.connections.get_mut(&name) else { continue };
             connection.attend(now);
@@ -203,13 +197,14 @@ impl Carrying {
             }
             while let Some(output) = self.connections.get_mut(&name).and_then(PeerConnection::pop) {
                 match output {
-                    Output::Answer(asked, answer) => answers.push((asked, answer)),
+                    Output::Answer(asked, answer) => self.answer(&asked, answer),
                     Output::Dial(dial) => self.to_dial.push_back((name, dial)),
                 }
             }
         }
-        if has_sent || !answers.is_empty() {
-            self.hand_over(has_sent, answers);
+        if has_sent {
+            // One call for all capsules, because each call makes the transport poll every queue.
+            self.engines.cast(|engine, _| engine.look_everywhere());
         }
         self.threads.retain(|thread| !thread.is_finished());
         while self.threads.len() < DIALS
@@ -219,16 +214,11 @@ impl Carrying {
         }
     }
 
-    /// One call for all capsules and answers: each call wakes the transport, and may make it poll every queue.
-    fn hand_over(&self, has_sent: bool, answers: Vec<(PeerAsk, Option<Reply>)>) {
+    fn answer(&self, asked: &PeerAsk, answer: Option<Reply>) {
+        let (target, ask) = (asked.target, asked.ask);
         self.engines.cast(move |engine, now| {
-            if has_sent {
-                engine.look_everywhere();
-            }
-            for (PeerAsk { target, ask, .. }, answer) in answers {
-                let data = answer.as_ref().map_or(&[][..], |reply| &reply.data);
-                engine.answer_ask(now, target, ask, answer.as_ref().map(|reply| &reply.cqe), data);
-            }
+            let data = answer.as_ref().map_or(&[][..], |reply| &reply.data);
+            engine.answer_ask(now, target, ask, answer.as_ref().map(|reply| &reply.cqe), data);
         });
     }
 

@@ -26,10 +26,8 @@ const LOOK_STEPS: u32 = 8;
 const LOOK: Span = Span::from_ns(5000);
 /// Largest number of events taken at once.
 const EVENTS: usize = 1024;
-/// How often the deadlines of some streams are checked, if steps are made so often.
-pub(super) const TICK: Span = Span::from_ms(10);
-/// Number of streams whose deadlines are checked in each [`TICK`].
-const TICKS: u64 = 128;
+/// Number of streams whose deadlines are checked at a time.
+const TICKS: usize = 128;
 
 /// The owner of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -241,12 +239,10 @@ impl RcTransport {
         self.remotes.values_mut().for_each(|remote| remote.wait_anew(now));
     }
 
-    /// Checks the deadlines of some streams, `since` after the last time. Successive calls check all of them,
-    /// however long the naps between them are.
-    pub(super) fn tick_streams(&mut self, now: Time, since: Span) {
+    /// Checks the deadlines of some streams. Successive calls check all of them.
+    pub(super) fn tick_streams(&mut self, now: Time) {
         let count = self.ready.slots.len();
-        let most = TICKS.saturating_mul(since.as_ps() / TICK.as_ps());
-        for _ in 0..count.min(usize::try_from(most).unwrap_or(count)) {
+        for _ in 0..count.min(TICKS) {
             let place = self.ready.next_tick % count;
             self.ready.next_tick = place + 1;
             let is_dead = match self.ready.slots[place].owner {

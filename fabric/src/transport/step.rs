@@ -5,7 +5,6 @@
 use super::clock::executor_ns;
 use super::conn::To;
 use super::executors::Polled;
-use super::ready::TICK;
 use super::{ConnId, Delivery, Event, ExecutorId, RcTransport, Respond, sqe_of};
 use crate::hca::{Allowance, Down, Operation, STEP_REPORTS, Up};
 use gnstor_base::time::{Clock, Span, Time};
@@ -94,12 +93,10 @@ impl RcTransport {
             self.check_acknowledgements(now);
             worked = true;
         }
-        worked |= self.send_asks(now);
-        let since = now.since(self.last_look);
-        if since >= TICK {
+        if now.since(self.last_look) >= Span::from_ms(10) {
             self.last_look = now;
             self.end_idle_remotes(now);
-            self.tick_streams(now, since);
+            self.tick_streams(now);
         }
         self.counters.steps[usize::from(!worked)] += 1;
         worked
