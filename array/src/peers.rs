@@ -215,10 +215,10 @@ impl Carrying {
     }
 
     fn answer(&self, asked: &PeerAsk, answer: Option<Reply>) {
-        let (target, ask) = (asked.target, asked.ask);
+        let asked = asked.clone();
         self.engines.cast(move |engine, now| {
             let data = answer.as_ref().map_or(&[][..], |reply| &reply.data);
-            engine.answer_ask(now, target, ask, answer.as_ref().map(|reply| &reply.cqe), data);
+            engine.answer_ask(now, &asked, answer.as_ref().map(|reply| &reply.cqe), data);
         });
     }
 
