@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What no daemon takes is refused before one is asked, by the daemon's own rules: it is a wrong command line.
+//! What no daemon takes is refused before one is asked, by the daemon's own rules: it is a wrong command
+//! line.
 
 use gnstor_console::CliError;
 use gnstor_daemon::core::failure::Failure;
