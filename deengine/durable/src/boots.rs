@@ -57,7 +57,7 @@ impl Durable {
     }
 
     /// Marks the SSD as clean: everything is durable and no write follows. The next open returns
-    /// [`State::Clean`]. A later flush removes the mark first.
+    /// [`State::Clean`](crate::State::Clean). A later flush removes the mark first.
     ///
     /// # Errors
     /// If the journal has a tail that is not durable, or the store fails.
