@@ -5,7 +5,7 @@ use crate::media_error::MediaError;
 use gnstor_deengine::{DataFileInfo, Ssd, SsdError};
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// So many zeros over either end of a device leave no mark of a file system or of an SSD.
@@ -75,7 +75,8 @@ impl<'a> Before<'a> {
         let meta = std::fs::metadata(path);
         let is_device = meta.as_ref().is_ok_and(|meta| meta.file_type().is_block_device());
         if sparse && meta.as_ref().map_or(true, |meta| meta.is_file() && meta.len() == 0) {
-            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create(true).truncate(false).mode(0o600).open(path);
             file.and_then(|file: File| file.set_len(HOLE))?;
         }
         Ok(Self { path, was_there: meta.is_ok(), is_device, sparse })
@@ -115,5 +116,20 @@ pub(crate) fn remove(path: &Path) {
         && error.kind() != ErrorKind::NotFound
     {
         tracing::warn!(path = %path.display(), %error, "what was made could not be taken back");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_sparse_data_file_is_its_owners_alone_too() {
+        let _deadline = gnstor_base::testing::deadline();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ssd-0.gns");
+        Before::new(&path, true).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }
