@@ -14,7 +14,7 @@
 
 use crate::region::{HostRegion, LocalRef};
 use crate::time::Time;
-use gnstor_proto::fabrics::CmRequest;
+use gnstor_proto::fabrics::{CmRequest, Identity};
 use gnstor_proto::nvme::{Cqe, Sqe};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -89,6 +89,8 @@ pub enum Effect {
     Admitted {
         /// The queue.
         queue: QueueKey,
+        /// Who the host is.
+        who: Identity,
     },
     /// Tear the connection down (keep-alive expired, fatal error).
     Close {

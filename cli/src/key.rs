@@ -121,7 +121,8 @@ pub(crate) fn ssd_warning(args: &SsdArgs) -> Option<String> {
     (!said.is_empty()).then(|| said.join("; "))
 }
 
-fn is_loopback(address: &str) -> bool {
+/// Whether an address or a host's name leads to this machine only.
+pub(crate) fn is_loopback(address: &str) -> bool {
     address.to_socket_addrs().is_ok_and(|mut all| all.all(|address| address.ip().is_loopback()))
 }
 

@@ -46,6 +46,7 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
             CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into())
         })?,
     };
+    witness::check(args)?;
     let access = access(&args.access)?;
     if let Some(objection) = access.objection(args.listen) {
         return Err(CliError::Usage(objection));
@@ -56,7 +57,8 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
     let mut ssds = ssds(args)?;
     announce_disk(args, &ssds, steps)?;
     let key = key::of_array(args)?;
-    let witness = witness::add(args, &mut ssds, &key, &access)?;
+    let ssd_tls = args.ssd_ca.as_deref().map(|ca| ssd_tls(ca, &access)).transpose()?;
+    let witness = witness::add(args, &mut ssds, &key, &access, ssd_tls.as_ref())?;
     let config = ArrayConfig {
         ssds,
         has_witness: args.witness.is_some() || args.witness_at.is_some(),
@@ -73,7 +75,6 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
         manager_key: key.secret.clone(),
         replaces_key: args.replace_manager_key,
     };
-    let ssd_tls = args.ssd_ca.as_deref().map(|ca| ssd_tls(ca, &access)).transpose()?;
     let array = match Array::start_secured(&config, access, ssd_tls) {
         Ok(array) => array,
         Err(error) => {

@@ -4,7 +4,7 @@
 //! The daemon reaches both as it reaches the array's other SSDs.
 
 use crate::args::UpArgs;
-use crate::key::ArrayKey;
+use crate::key::{ArrayKey, is_loopback};
 use gnstor_array::Ssds;
 use gnstor_array::held_key::GivenKey;
 use gnstor_array::listener::Listener;
@@ -14,7 +14,7 @@ use gnstor_array::power::{Powered, Threads};
 use gnstor_console::CliError;
 use gnstor_daemon::Access;
 use gnstor_fabric::link::LinkConfig;
-use gnstor_fabric::tcp::ServerTls;
+use gnstor_fabric::tcp::{ClientTls, ServerTls};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 
@@ -23,12 +23,56 @@ pub(crate) const BYTES: u64 = 16 << 20;
 /// Its preset: a witness has no modelled times.
 pub(crate) const PRESET: &str = "null";
 
-/// Adds the witness as the last SSD. Starts it if it is to run in this process.
+/// Refuses a witness in this process that the daemon or the other SSDs would not reach.
+///
+/// # Errors
+/// [`CliError::Usage`]
+pub(crate) fn check(args: &UpArgs) -> Result<(), CliError> {
+    if args.witness.is_none() {
+        return Ok(());
+    }
+    let wrong = |why: String| Err(CliError::Usage(why));
+    let (listen, access) = (args.listen, &args.access);
+    if args.ssd_ca.is_some() && access.tls.is_empty() {
+        return wrong(
+            "with --ssd-ca all SSDs are reached by TLS, also the witness: name a certificate for it with \
+             --tls CERT KEY, or have it in a process of its own (--witness-at)"
+                .into(),
+        );
+    }
+    let far = args.ssd_at.iter().find(|at| !is_loopback(at));
+    if listen.ip().is_unspecified() {
+        return wrong(format!(
+            "SSDs reach the witness at the address of --listen, and {} is none that they can dial: name one \
+             there, or the witness's own with --witness-at",
+            listen.ip()
+        ));
+    }
+    if let Some(far) = far.filter(|_| listen.ip().is_loopback()) {
+        return wrong(format!(
+            "the SSD at {far} is to reach the witness at {}, which is its own machine there: name an address \
+             of this machine with --listen, or the witness's own with --witness-at",
+            listen.ip()
+        ));
+    }
+    if args.ssd_ca.is_none() && !access.insecure && !listen.ip().is_loopback() {
+        return wrong(format!(
+            "other machines reach the witness at {}, without TLS as the SSDs are: name the CA of the SSDs \
+             with --ssd-ca, or trust the wire with --insecure",
+            SocketAddr::new(listen.ip(), listen.port().saturating_add(1))
+        ));
+    }
+    Ok(())
+}
+
+/// Adds the witness as the last SSD. Starts it if it is to run in this process. It speaks TLS if the other
+/// SSDs do, which are reached by `ssd_tls`.
 pub(crate) fn add(
     args: &UpArgs,
     ssds: &mut Ssds,
     key: &ArrayKey,
     access: &Access,
+    ssd_tls: Option<&ClientTls>,
 ) -> Result<Option<Witness>, CliError> {
     let Ssds::At(addresses) = ssds else { return Ok(None) };
     let has_witness = args.witness.is_some() || args.witness_at.is_some();
@@ -46,7 +90,10 @@ pub(crate) fn add(
         CliError::Usage("--listen needs a port below 65535: the witness takes the next one".into())
     })?;
     let index = u16::try_from(addresses.len()).unwrap_or(u16::MAX);
-    let tls = access.data_tls().map_err(CliError::Usage)?;
+    let tls = match ssd_tls {
+        None => None,
+        Some(own) => access.data_tls().map_err(CliError::Usage)?.map(|served| (served, own.clone())),
+    };
     let witness = Witness::start(folder, index, SocketAddr::new(listen.ip(), port), (key, tls))?;
     addresses.push(witness.address().to_string());
     Ok(Some(witness))
@@ -80,7 +127,7 @@ impl Witness {
         folder: &Path,
         index: u16,
         listen: SocketAddr,
-        (key, tls): (&ArrayKey, Option<ServerTls>),
+        (key, tls): (&ArrayKey, Option<(ServerTls, ClientTls)>),
     ) -> Result<Self, CliError> {
         let os = |what: String| move |cause: std::io::Error| CliError::Os { what, cause };
         let listener = TcpListener::bind(listen)
@@ -103,7 +150,8 @@ impl Witness {
         let powered = Powered::on(Vec::from(made), index, LinkConfig::UNLIMITED, Threads { engines: 1 })
             .map_err(os("starting the engine of the witness".into()))?;
         let manager_key = key.secret.clone();
-        let config = PeersConfig { first: index, count: 1, manager_key, tls: None };
+        let (tls, peer_tls) = tls.unzip();
+        let config = PeersConfig { first: index, count: 1, manager_key, tls: peer_tls };
         let peers = Peers::start(&powered.transport(), config)
             .map_err(os("starting the questions of the witness".into()))?;
         let listener = Listener::open(listener, powered.transport(), tls)

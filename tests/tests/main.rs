@@ -48,6 +48,7 @@ mod unordered;
 mod voters;
 mod whole_way;
 mod witness;
+mod witness_tls;
 
 #[path = "../../proto/testing/deadline.rs"]
 mod deadline;

@@ -31,7 +31,7 @@ impl Worker {
             Effect::Pull { queue, .. }
             | Effect::Push { queue, .. }
             | Effect::Complete { queue, .. }
-            | Effect::Admitted { queue }
+            | Effect::Admitted { queue, .. }
             | Effect::Close { queue } => queue,
             Effect::Ask { .. } => return Some(effect),
         };
@@ -58,7 +58,7 @@ impl Worker {
                 cqe.sqhd = port.complete().into();
                 Effect::Complete { queue: key, cqe, at, pushed_bytes }
             }
-            Effect::Admitted { .. } => Effect::Admitted { queue: key },
+            Effect::Admitted { who, .. } => Effect::Admitted { queue: key, who },
             Effect::Close { .. } => {
                 self.end(name);
                 Effect::Close { queue: key }

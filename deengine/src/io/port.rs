@@ -11,8 +11,6 @@ use gnstor_proto::fabrics::Identity;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-const MAX_PORTS: usize = 1 << 16;
-
 /// One queue. A worker writes it for each command, so it has cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -97,6 +95,8 @@ impl Port {
 pub(super) struct Ports {
     worker: u32,
     slots: Vec<(u8, Option<Port>)>,
+    /// Slots that are empty again, the first one first: its names are the oldest.
+    free: VecDeque<u16>,
     by_key: rustc_hash::FxHashMap<QueueKey, u16>,
 }
 
@@ -110,12 +110,8 @@ impl Ports {
         if self.by_key.contains_key(&key) {
             return None;
         }
-        let index = self.slots.iter().position(|(_, port)| port.is_none()).unwrap_or(self.slots.len());
-        let short = u16::try_from(index).ok().filter(|_| index < MAX_PORTS)?;
-        if index == self.slots.len() {
-            self.slots.push((0, None));
-        }
-        let (age, slot) = &mut self.slots[index];
+        let short = self.free.pop_front().or_else(|| self.fresh())?;
+        let (age, slot) = &mut self.slots[usize::from(short)];
         *age = age.wrapping_add(1);
         let port = Port {
             name: queue_name(self.worker, *age, short),
@@ -134,11 +130,20 @@ impl Ports {
         Some(slot.insert(port))
     }
 
+    /// A slot that was never used.
+    fn fresh(&mut self) -> Option<u16> {
+        let slot = u16::try_from(self.slots.len()).ok()?;
+        self.slots.push((0, None));
+        Some(slot)
+    }
+
     pub(super) fn close(&mut self, name: QueueKey) {
         if let Some(port) = self.get(name) {
             let key = port.key;
             self.by_key.remove(&key);
-            self.slots[index_of(name)].1 = None;
+            let slot = slot_of(name);
+            self.slots[usize::from(slot)].1 = None;
+            self.free.push_back(slot);
         }
     }
 
@@ -151,12 +156,12 @@ impl Ports {
 
     #[inline]
     pub(super) fn get(&mut self, name: QueueKey) -> Option<&mut Port> {
-        self.slots.get_mut(index_of(name))?.1.as_mut().filter(|port| port.name == name)
+        self.slots.get_mut(slot_of(name).into())?.1.as_mut().filter(|port| port.name == name)
     }
 
     #[inline]
     pub(super) fn look_at(&self, name: QueueKey) -> Option<&Port> {
-        self.slots.get(index_of(name))?.1.as_ref().filter(|port| port.name == name)
+        self.slots.get(slot_of(name).into())?.1.as_ref().filter(|port| port.name == name)
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Port> {
@@ -164,6 +169,46 @@ impl Ports {
     }
 }
 
-fn index_of(name: QueueKey) -> usize {
-    (name.0 & 0xFFFF) as usize
+fn slot_of(name: QueueKey) -> u16 {
+    (name.0 & 0xFFFF) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::time::{Duration, Instant};
+
+    /// A host may open and close thousands of queues beside thousands of others, which are not searched.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "it measures time")]
+    fn a_queue_opens_as_fast_beside_thousands_of_others_and_a_closed_ones_name_finds_nothing() {
+        let _deadline = crate::deadline::deadline();
+        let mut ports = Ports::new(0);
+        let mut next = 0;
+        let mut open = |ports: &mut Ports| {
+            next += 1;
+            ports.open(QueueKey(next), 2).map(|port| port.name)
+        };
+        // The least of several times: a busy machine makes some longer.
+        let mut time = |ports: &mut Ports| -> Duration {
+            let one = |_| {
+                let start = Instant::now();
+                for _ in 0..100 {
+                    let name = open(ports).expect("room");
+                    ports.close(name);
+                    assert!(ports.get(name).is_none());
+                }
+                start.elapsed()
+            };
+            (0..20).map(one).min().expect("some")
+        };
+        let few = time(&mut ports);
+        let names: HashSet<_> = (0..u32::from(u16::MAX)).filter_map(|_| open(&mut ports)).collect();
+        assert_eq!(names.len(), usize::from(u16::MAX));
+        let many = time(&mut ports);
+        println!("summary 100 queues: {few:?} beside none, {many:?} beside 65,535");
+        assert!(many < 20 * few + Duration::from_micros(100), "{few:?} beside none, {many:?} beside 65,535");
+        assert!(open(&mut ports).is_some() && open(&mut ports).is_none(), "there are 65,536");
+    }
 }

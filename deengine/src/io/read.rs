@@ -326,7 +326,7 @@ impl Worker {
             let (Effect::Pull { queue, .. }
             | Effect::Push { queue, .. }
             | Effect::Complete { queue, .. }
-            | Effect::Admitted { queue }
+            | Effect::Admitted { queue, .. }
             | Effect::Close { queue }) = &mut effect
             else {
                 return Some(effect);

@@ -152,7 +152,7 @@ impl Ssd {
         if let Some(queue) = self.hosts.queue(permit.queue()) {
             queue.role = Role::Admin(cntlid);
         }
-        self.commands.emit(Effect::Admitted { queue: permit.queue() });
+        self.commands.emit(Effect::Admitted { queue: permit.queue(), who: identity });
         self.hosts.gate_mut().note(identity, serial);
         self.end_former_host(now, identity, host_id, serial);
     }

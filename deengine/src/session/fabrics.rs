@@ -138,8 +138,9 @@ impl Ssd {
         }
         match judged {
             Ok((role, cntlid)) => {
-                if !matches!(role, Role::Unproven(_)) {
-                    self.commands.emit(Effect::Admitted { queue: permit.queue() });
+                let who = self.hosts.host(cntlid).map(|host| host.identity);
+                if let Some(who) = who.filter(|_| !matches!(role, Role::Unproven(_))) {
+                    self.commands.emit(Effect::Admitted { queue: permit.queue(), who });
                 }
                 let asks = if matches!(role, Role::Unproven(_)) { AUTHENTICATION_REQUIRED } else { 0 };
                 self.complete(permit, Answer::dw0(u32::from(cntlid) | asks), now, 0);

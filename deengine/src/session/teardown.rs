@@ -87,7 +87,7 @@ impl Ssd {
                 lost.push(transfer);
                 false
             }
-            Effect::Complete { queue, .. } | Effect::Admitted { queue } => queue != key,
+            Effect::Complete { queue, .. } | Effect::Admitted { queue, .. } => queue != key,
             Effect::Pull { .. } | Effect::Push { .. } | Effect::Close { .. } | Effect::Ask { .. } => true,
         });
         for transfer in lost {

@@ -108,8 +108,8 @@ struct Harness {
     memory: BTreeMap<QueueKey, Vec<u8>>,
     completions: Vec<Completion>,
     closed: Vec<QueueKey>,
-    /// Queues whose hosts were admitted.
-    admitted: Vec<QueueKey>,
+    /// Queues whose hosts were admitted, and who they are.
+    admitted: Vec<(QueueKey, Identity)>,
     /// Transfers are kept in `held` instead of being carried out.
     hold: bool,
     held: Vec<Effect>,

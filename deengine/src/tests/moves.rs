@@ -61,7 +61,7 @@ impl Harness {
                     assert!(self.memory.contains_key(&queue), "a completion for a queue that is closed");
                     self.completions.push(Completion { queue, cqe, at, pushed_bytes });
                 }
-                Effect::Admitted { queue } => self.admitted.push(queue),
+                Effect::Admitted { queue, who } => self.admitted.push((queue, who)),
                 Effect::Ask { ask, peer, local } => self.asked.push((ask, peer, local)),
                 Effect::Close { queue } => {
                     self.memory.remove(&queue);

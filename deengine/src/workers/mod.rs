@@ -378,7 +378,7 @@ impl WorkerSet {
                 Effect::Pull { queue, .. }
                 | Effect::Push { queue, .. }
                 | Effect::Complete { queue, .. }
-                | Effect::Admitted { queue }
+                | Effect::Admitted { queue, .. }
                 | Effect::Close { queue } => worker_of(queue),
                 // The effect belongs to the SSD, so any worker may carry it out.
                 Effect::Ask { .. } => 0,

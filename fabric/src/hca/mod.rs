@@ -17,6 +17,7 @@ pub use up::{Copied, Operation, Up, WorkRequest};
 
 use crate::cm::Refused;
 use gnstor_base::region::{HostRegion, LocalRef, RegionId};
+use gnstor_proto::fabrics::Identity;
 use std::sync::Arc;
 
 /// Number of reports that the transport takes from an executor in one step, so that no executor starves the
@@ -186,7 +187,7 @@ pub trait QpExecutor: Send {
 
     /// The controller has admitted the host of this queue pair: its Connect succeeded, and it has proven who
     /// it is where a proof is asked.
-    fn admitted(&mut self, _qpn: u32) {}
+    fn admitted(&mut self, _qpn: u32, _who: Identity) {}
 
     /// Whether [`QpExecutor::push_fused`] may be called now.
     fn can_fuse(&self) -> bool {

@@ -3,14 +3,16 @@
 //!
 //! ```text
 //!   connection  --enter--> newcomer --first queue pair admitted--> settled
-//!   queue pair  --open---> waiting  --admitted-------------------> settled
+//!   queue pair  --open---> waiting  --admitted-------------------> settled, of a client (`clients`)
 //!                  `-- the host has its part? the oldest one here gives way
 //! ```
 //! The array cannot tell the processes of a host apart, so an attacker on a client's own host shares that
 //! client's part. Therefore newcomers give way, the oldest first. An honest client settles within
 //! milliseconds, and a newcomer that is older than that only fills the part. A settled one keeps its place.
 
+use super::clients::Clients;
 use super::limits::{HOST_ENTRIES, HOST_LEAVING, HOST_PENDING_CONNECTS, HOST_QUEUE_PAIRS, WAITING_ENTRIES};
+use gnstor_proto::fabrics::Identity;
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -107,6 +109,8 @@ struct OfSsd {
     waiting: BTreeMap<u64, (u32, Arc<Notice>)>,
     /// Queue pairs that were told to close and are still there.
     leaving: u32,
+    /// Queue pairs whose clients are admitted.
+    clients: Clients,
 }
 
 /// A queue pair in its host's account.
@@ -117,7 +121,20 @@ pub(super) struct Entry {
     entries: u32,
     /// Entries that count.
     counted: u32,
-    is_waiting: bool,
+    /// Its client; `None`: that is not admitted yet.
+    client: Option<Identity>,
+}
+
+/// A client asks for a queue pair.
+#[derive(Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) ssd: u16,
+    pub(super) entries: u32,
+    /// The client's number of it.
+    pub(super) conn: u32,
+    pub(super) notice: &'a Arc<Notice>,
+    /// Who the client is, if others of its connection have shown it.
+    pub(super) who: Option<Identity>,
 }
 
 impl Host {
@@ -153,15 +170,17 @@ impl Host {
         held.connections > 0
     }
 
-    /// Adds a queue pair with `entries` entries at this SSD, `conn` for its client, whose Connect is in
-    /// progress. Returns `None` if the host may not have it.
-    pub(super) fn open(&self, ssd: u16, entries: u32, conn: u32, notice: &Arc<Notice>) -> Option<Entry> {
+    /// Adds a queue pair whose Connect is in progress. Returns `None` if the host or the client may not have
+    /// it.
+    pub(super) fn open(&self, asked: &Asked<'_>) -> Option<Entry> {
+        let &Asked { ssd, entries, conn, notice, who } = asked;
         let mut held = lock(&self.0);
         let number = held.number();
         let of_ssd = held.of_ssd.entry(ssd).or_default();
         let counted = entries.min(WAITING_ENTRIES);
         let is_over = of_ssd.queue_pairs >= HOST_QUEUE_PAIRS || of_ssd.leaving >= HOST_LEAVING;
-        if is_over || of_ssd.entries.saturating_add(counted) > HOST_ENTRIES {
+        let is_many = who.is_some_and(|who| !of_ssd.clients.may_have(who, entries));
+        if is_over || is_many || of_ssd.entries.saturating_add(counted) > HOST_ENTRIES {
             return None;
         }
         if of_ssd.waiting.len() >= HOST_PENDING_CONNECTS as usize {
@@ -173,20 +192,22 @@ impl Host {
         of_ssd.queue_pairs += 1;
         of_ssd.entries += counted;
         of_ssd.waiting.insert(number, (conn, Arc::clone(notice)));
-        Some(Entry { ssd, number, entries, counted, is_waiting: true })
+        Some(Entry { ssd, number, entries, counted, client: None })
     }
 
-    /// The client of a queue pair is admitted, so all its entries count. Returns whether the host may have so
-    /// many; if not, the queue pair is to be closed.
-    pub(super) fn admit(&self, entry: &mut Entry) -> bool {
+    /// The client of a queue pair is admitted, so all its entries count. Returns whether the host and the
+    /// client may have so many; if not, the queue pair is to be closed.
+    pub(super) fn admit(&self, entry: &mut Entry, who: Identity) -> bool {
         let mut held = lock(&self.0);
-        let Some(of_ssd) = held.of_ssd.get_mut(&entry.ssd).filter(|_| entry.is_waiting) else { return true };
+        let waits = entry.client.is_none();
+        let Some(of_ssd) = held.of_ssd.get_mut(&entry.ssd).filter(|_| waits) else { return true };
         let all = of_ssd.entries - entry.counted + entry.entries;
-        if all > HOST_ENTRIES {
+        if all > HOST_ENTRIES || !of_ssd.clients.may_have(who, entry.entries) {
             return false;
         }
         if of_ssd.waiting.remove(&entry.number).is_some() {
-            (of_ssd.entries, entry.counted, entry.is_waiting) = (all, entry.entries, false);
+            of_ssd.clients.add(who, entry.entries);
+            (of_ssd.entries, entry.counted, entry.client) = (all, entry.entries, Some(who));
         }
         true
     }
@@ -197,8 +218,10 @@ impl Host {
         let Some(of_ssd) = held.of_ssd.get_mut(&entry.ssd) else { return };
         of_ssd.queue_pairs -= 1;
         of_ssd.entries -= entry.counted;
-        if entry.is_waiting && of_ssd.waiting.remove(&entry.number).is_none() {
-            of_ssd.leaving -= 1;
+        match entry.client {
+            Some(who) => of_ssd.clients.remove(who, entry.entries),
+            None if of_ssd.waiting.remove(&entry.number).is_none() => of_ssd.leaving -= 1,
+            None => {}
         }
         if of_ssd.queue_pairs == 0 {
             held.of_ssd.remove(&entry.ssd);
@@ -208,34 +231,57 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::CLIENT_QUEUE_PAIRS;
     use super::*;
     use gnstor_base::testing::deadline;
+    use gnstor_proto::slba::ClientId;
 
     fn notice() -> Arc<Notice> {
         Arc::default()
     }
 
-    fn settled(host: &Host, ssd: u16, entries: u32) -> Option<Entry> {
-        let mut entry = host.open(ssd, entries, 0, &notice())?;
-        assert!(host.admit(&mut entry), "its entries fit");
-        Some(entry)
+    fn client(id: u16) -> Identity {
+        Identity::Client(ClientId::new(id).expect("an id"))
+    }
+
+    /// A stranger asks for a queue pair.
+    fn open(host: &Host, entries: u32, conn: u32, notice: &Arc<Notice>) -> Option<Entry> {
+        host.open(&Asked { ssd: 0, entries, conn, notice, who: None })
+    }
+
+    fn settled(host: &Host, ssd: u16, entries: u32, id: u16) -> Option<Entry> {
+        let mut entry = host.open(&Asked { ssd, entries, conn: 0, notice: &notice(), who: None })?;
+        if host.admit(&mut entry, client(id)) {
+            return Some(entry);
+        }
+        host.close(&entry);
+        None
+    }
+
+    /// Queue pairs of clients that take what they may, from client 1 on, until the host has its part.
+    fn all_of_host(host: &Host, entries: u32) -> Vec<Entry> {
+        let mut all = Vec::new();
+        for id in 1..4096 {
+            all.extend(std::iter::from_fn(|| settled(host, 0, entries, id)));
+        }
+        all
     }
 
     #[test]
     fn the_oldest_queue_pair_that_waits_gives_way_and_settled_ones_stay() {
         let _deadline = deadline();
         let (host, first, other) = (Host::default(), notice(), notice());
-        let mut settled = host.open(0, 2, 1, &first).expect("room");
-        assert!(host.admit(&mut settled));
+        let mut settled = open(&host, 2, 1, &first).expect("room");
+        assert!(host.admit(&mut settled, client(1)));
         let all: Vec<_> =
-            (0..HOST_PENDING_CONNECTS).map(|conn| host.open(0, 2, 100 + conn, &first).unwrap()).collect();
+            (0..HOST_PENDING_CONNECTS).map(|conn| open(&host, 2, 100 + conn, &first).unwrap()).collect();
         assert!(first.take().is_empty());
-        let mut newest = host.open(0, 2, 7, &other).expect("another gives way");
+        let mut newest = open(&host, 2, 7, &other).expect("another gives way");
         assert_eq!((first.take(), other.take()), (vec![100], vec![]));
         assert_eq!(first.take(), [], "it is told once");
         // The new one is through before the others have asked for as many again.
-        assert!(host.admit(&mut newest));
-        let more = host.open(0, 2, 8, &other).expect("the place of the one that was admitted");
+        assert!(host.admit(&mut newest, client(1)));
+        let more = open(&host, 2, 8, &other).expect("the place of the one that was admitted");
         assert_eq!(first.take(), []);
         all.iter().chain([&settled, &newest, &more]).for_each(|entry| host.close(entry));
         assert!(lock(&host.0).of_ssd.is_empty());
@@ -246,24 +292,25 @@ mod tests {
         let _deadline = deadline();
         let (host, notice) = (Host::default(), notice());
         let most = HOST_PENDING_CONNECTS + HOST_LEAVING;
-        let mut all: Vec<_> = (0..most).map(|conn| host.open(0, 2, conn, &notice).expect("room")).collect();
-        assert!(host.open(0, 2, most, &notice).is_none(), "so many were told to close and are still there");
+        let mut all: Vec<_> = (0..most).map(|conn| open(&host, 2, conn, &notice).expect("room")).collect();
+        assert!(open(&host, 2, most, &notice).is_none(), "so many were told to close and are still there");
         assert_eq!(notice.take(), (0..HOST_LEAVING).collect::<Vec<_>>());
         host.close(&all.remove(0));
-        assert!(host.open(0, 2, most, &notice).is_some());
+        assert!(open(&host, 2, most, &notice).is_some());
         // One that is admitted on its way out goes all the same.
-        assert!(host.admit(&mut all[0]) && all[0].is_waiting);
+        assert!(host.admit(&mut all[0], client(1)) && all[0].client.is_none());
     }
 
     #[test]
     fn one_host_leaves_queue_pairs_of_an_ssd_to_others_and_gets_its_own_back() {
         let _deadline = deadline();
         let host = Host::default();
-        let mut all: Vec<_> = (0..HOST_QUEUE_PAIRS).map(|_| settled(&host, 0, 2).expect("room")).collect();
-        assert!(host.open(0, 2, 0, &notice()).is_none(), "so many queue pairs");
-        let elsewhere = settled(&host, 1, 1024).expect("another SSD");
+        let mut all = all_of_host(&host, 2);
+        assert_eq!(all.len(), HOST_QUEUE_PAIRS as usize);
+        assert!(open(&host, 2, 0, &notice()).is_none(), "so many queue pairs");
+        let elsewhere = settled(&host, 1, 1024, 1).expect("another SSD");
         host.close(&all.pop().expect("some"));
-        all.push(settled(&host, 0, 2).expect("its own again"));
+        all.push(settled(&host, 0, 2, 5000).expect("its own again"));
         all.iter().chain([&elsewhere]).for_each(|entry| host.close(entry));
         assert!(lock(&host.0).of_ssd.is_empty());
     }
@@ -272,15 +319,32 @@ mod tests {
     fn one_host_leaves_entries_of_an_ssd_to_others() {
         let _deadline = deadline();
         let host = Host::default();
-        let deep = HOST_ENTRIES / 1024;
-        let all: Vec<_> = (0..deep).map(|_| settled(&host, 0, 1024).expect("room")).collect();
-        assert!(host.open(0, 1, 0, &notice()).is_none(), "so many entries");
-        host.close(&all[0]);
+        // All but the last quarter in deep queue pairs, and the last in shallow ones.
+        let deep = all_of_host(&host, 1024);
+        let shallow = all_of_host(&host, 64);
+        assert!(deep.len() > 100 && shallow.len() > 100, "{} {}", deep.len(), shallow.len());
+        assert!(open(&host, 1, 0, &notice()).is_none(), "so many entries");
+        shallow[..8].iter().for_each(|entry| host.close(entry));
         // A queue pair that waits counts little, and all its entries must fit when it is admitted.
-        let mut waiting: Vec<_> = (0..2).map(|_| host.open(0, 1024, 0, &notice()).expect("room")).collect();
-        assert!(!host.admit(&mut waiting[0]));
+        let mut waiting: Vec<_> = (0..2).map(|_| open(&host, 512, 0, &notice()).expect("room")).collect();
+        assert!(!host.admit(&mut waiting[0], client(5000)));
         host.close(&waiting.remove(0));
-        assert!(host.admit(&mut waiting[0]));
-        assert!(host.open(0, 1, 0, &notice()).is_none());
+        assert!(host.admit(&mut waiting[0], client(5000)));
+        assert!(open(&host, 1, 0, &notice()).is_none());
+    }
+    /// On loopback all clients are of one host.
+    #[test]
+    fn one_client_leaves_queue_pairs_of_its_host_to_other_clients_and_gets_its_own_back() {
+        let _deadline = deadline();
+        let (host, notice) = (Host::default(), notice());
+        let mut greedy: Vec<_> = std::iter::from_fn(|| settled(&host, 0, 2, 1)).collect();
+        assert_eq!(greedy.len(), CLIENT_QUEUE_PAIRS as usize);
+        let known = Asked { ssd: 0, entries: 2, conn: 1, notice: &notice, who: Some(client(1)) };
+        assert!(host.open(&known).is_none(), "it is refused before its Connect");
+        let other = settled(&host, 0, 2, 2).expect("another client");
+        host.close(&greedy.pop().expect("some"));
+        greedy.push(settled(&host, 0, 2, 1).expect("its own again"));
+        greedy.iter().chain([&other]).for_each(|entry| host.close(entry));
+        assert!(lock(&host.0).of_ssd.is_empty());
     }
 }

@@ -54,11 +54,23 @@ pub const WAITING_ENTRIES: u32 = 64;
 /// Queue entries at one SSD, which has 2^18 in all.
 pub const HOST_ENTRIES: u32 = (1 << 18) / 4 * 3;
 
+// Limits for one client on a host, at one SSD. A process's HCA has 1,024 queue pairs.
+/// Queue pairs. A client that connects anew may have all of them twice for a moment.
+pub const CLIENT_QUEUE_PAIRS: u32 = 2048;
+/// Queue entries.
+pub const CLIENT_ENTRIES: u32 = HOST_ENTRIES / 2;
+/// Queue pairs that a client may have when less than a quarter of its host's part is left.
+pub const FEW_QUEUE_PAIRS: u32 = 8;
+/// The same for queue entries.
+pub const FEW_ENTRIES: u32 = 512;
+
 // Each connection must be able to hold one frame and to have one transfer under way.
 const _: () = assert!(OUTBOX_BYTES >= 4 * super::MAX_DATA && TRANSFERS >= 1);
 // What an array may ask for at a time fits a client's outbox, with its headers.
 const _: () = assert!(TRANSFERS * (super::MAX_DATA + 64) + OUTBOX_BYTES <= CLIENT_OUTBOX_BYTES);
 const _: () = assert!(PENDING_CONNECTS <= QUEUE_PAIRS && QUEUE_PAIRS <= HOST_QUEUE_PAIRS as usize);
+const _: () = assert!(FEW_QUEUE_PAIRS < CLIENT_QUEUE_PAIRS && CLIENT_QUEUE_PAIRS < HOST_QUEUE_PAIRS / 4 * 3);
+const _: () = assert!(FEW_ENTRIES < CLIENT_ENTRIES && CLIENT_ENTRIES < HOST_ENTRIES / 4 * 3);
 const _: () = assert!(PENDING_CONNECTS <= HOST_PENDING_CONNECTS as usize && HOST_CONNECTIONS < CONNECTIONS);
 
 /// Why the array ends a connection, as [`super::Frame::End`] carries it.

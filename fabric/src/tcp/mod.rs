@@ -21,6 +21,7 @@
 //! A link that breaks ends at once at both ends: the array closes the client's queues, the client's queue
 //! pairs go into error. Its memory is given back when nothing moves through it any more.
 
+mod clients;
 mod frame;
 mod host;
 pub mod limits;

@@ -21,6 +21,7 @@ use crate::cm::Refused;
 use crate::hca::{Copied, Down, Operation, QpExecutor, Up, WorkRequest};
 use gnstor_base::region::{HostRegion, RegionId};
 use gnstor_base::time::Time;
+use gnstor_proto::fabrics::Identity;
 use rustc_hash::FxHashMap as HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -248,9 +249,9 @@ impl QpExecutor for PeerExecutor {
         self.wire.send(&Frame::Accept { conn: qpn, refused });
     }
 
-    fn admitted(&mut self, qpn: u32) {
-        if !self.queues.admitted(qpn, self.wire.place()) {
-            tracing::warn!("queue pair {qpn} of a client is closed: its host has as many entries as it may");
+    fn admitted(&mut self, qpn: u32, who: Identity) {
+        if !self.queues.admitted(qpn, who, self.wire.place()) {
+            tracing::warn!("queue pair {qpn} of {who:?} is closed: it or its host has as many as it may");
             self.close(qpn);
         }
     }

@@ -91,11 +91,11 @@ impl RcTransport {
                 let message = self.messages.put(&cqe_bytes(cqe));
                 self.respond(now, Respond { conn, message, pushed: pushed_bytes, at });
             }
-            Effect::Admitted { queue } => {
+            Effect::Admitted { queue, who } => {
                 if let Some(conn) = self.conns.get(&ConnId(queue.0))
                     && let Some(executor) = self.executors.get_mut(&conn.executor)
                 {
-                    executor.admitted(conn.qpn);
+                    executor.admitted(conn.qpn, who);
                 }
             }
             Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),

@@ -2,11 +2,11 @@
 //! The queue pairs of a client, and how long they and it may be idle.
 
 use crate::cm::{REFUSED_NO_PEER, Refused};
-use crate::tcp::host::Entry;
+use crate::tcp::host::{Asked, Entry};
 use crate::tcp::limits::{End, HANDSHAKE, IDLE, PENDING, PENDING_CONNECTS, QUEUE_PAIRS};
 use crate::tcp::places::Place;
 use gnstor_base::time::Time;
-use gnstor_proto::fabrics::{CmRequest, cm_reject};
+use gnstor_proto::fabrics::{CmRequest, Identity, cm_reject};
 use rustc_hash::FxHashMap as HashMap;
 
 /// The client's queue pairs, by its numbers of their connections.
@@ -15,8 +15,19 @@ pub(super) struct Queues {
     pub(super) open: HashMap<u32, Pair>,
     pending: usize,
     has_connected: bool,
+    clients: Known,
     /// Time since which there is no queue pair.
     pub(super) empty_since: Option<Time>,
+}
+
+/// The clients that were admitted on a connection.
+#[derive(Clone, Copy, Debug, Default)]
+enum Known {
+    #[default]
+    None,
+    One(Identity),
+    /// Those of one process may share a connection.
+    Several,
 }
 
 /// A queue pair of a client.
@@ -49,7 +60,9 @@ impl Queues {
         let entry = match place {
             None => None,
             Some(place) => {
-                let entry = place.host().open(ssd, entries, conn, place.notice());
+                let who = if let Known::One(who) = self.clients { Some(who) } else { None };
+                let asked = Asked { ssd, entries, conn, notice: place.notice(), who };
+                let entry = place.host().open(&asked);
                 Some(entry.ok_or(cm_reject::NO_RESOURCES)?)
             }
         };
@@ -76,14 +89,19 @@ impl Queues {
         conns.into_iter().for_each(|conn| self.close(conn, place));
     }
 
-    /// The client is admitted on this queue pair. Returns whether its host may have so many entries; if not,
-    /// the queue pair is to be closed.
-    pub(super) fn admitted(&mut self, conn: u32, place: Option<&Place>) -> bool {
+    /// The client `who` is admitted on this queue pair. Returns whether it and its host may have so much; if
+    /// not, the queue pair is to be closed.
+    pub(super) fn admitted(&mut self, conn: u32, who: Identity, place: Option<&Place>) -> bool {
+        self.clients = match self.clients {
+            Known::None => Known::One(who),
+            Known::One(known) if known == who => Known::One(who),
+            _ => Known::Several,
+        };
         let Some(pair) = self.open.get_mut(&conn).filter(|pair| pair.pending_since.is_some()) else {
             return true;
         };
         if let (Some(place), Some(entry)) = (place, &mut pair.entry) {
-            if !place.host().admit(entry) {
+            if !place.host().admit(entry, who) {
                 return false;
             }
             place.settle();

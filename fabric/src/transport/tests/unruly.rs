@@ -8,8 +8,18 @@ mod same_host;
 use super::*;
 use crate::tcp::{data_sum, limits};
 use gnstor_base::testing::deadline;
-use gnstor_proto::fabrics::cm_reject;
+use gnstor_proto::fabrics::{Identity, cm_reject};
+use gnstor_proto::slba::ClientId;
 use std::io::Write;
+
+/// A client has proven itself on this queue.
+fn admitted(queue: QueueKey) -> Effect {
+    admitted_as(1, queue)
+}
+
+fn admitted_as(id: u16, queue: QueueKey) -> Effect {
+    Effect::Admitted { queue, who: Identity::Client(ClientId::new(id).expect("an id")) }
+}
 
 /// Sends frames as a client that keeps no rules, and steps the array until the controller has seen enough.
 fn unruly(array: &mut RcTransport, wire: &mut Wire, frames: &[Frame], mut enough: impl FnMut() -> bool) {

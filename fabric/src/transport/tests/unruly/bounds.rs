@@ -158,7 +158,7 @@ fn queue_pairs_whose_connects_do_not_end_are_bounded_and_given_back() {
     raw.command(vec![complete]);
     raw.sends(&[connect(most + 1)]);
     assert_eq!(raw.got.last(), Some(&refused(most + 1, cm_reject::NO_RESOURCES)));
-    raw.command(vec![Effect::Admitted { queue }]);
+    raw.command(vec![admitted(queue)]);
     raw.sends(&[connect(most + 1), Frame::Close { conn: 2 }, connect(2), connect(most + 2)]);
     let tail = [refused(most + 1, 0), refused(2, 0), refused(most + 2, cm_reject::NO_RESOURCES)];
     assert_eq!(raw.got[raw.got.len() - 3..], tail);
@@ -182,7 +182,7 @@ fn a_peer_has_so_many_queue_pairs() {
                 .collect::<Vec<_>>(),
         );
         let opened = raw.puppet.seen().opened[first as usize - 1..].to_vec();
-        raw.puppet.seen().effects.extend(opened.into_iter().map(|queue| Effect::Admitted { queue }));
+        raw.puppet.seen().effects.extend(opened.into_iter().map(admitted));
         raw.command(vec![]);
         first += 128;
     }
@@ -311,7 +311,7 @@ fn an_ssd_that_closes_thousands_of_queues_at_once_takes_no_more_stack_than_for_o
             let connect = |conn| Frame::Connect { conn, ssd: 0, request: CmRequest::default() };
             raw.sends(&(first..first + 128).map(connect).collect::<Vec<_>>());
             let opened = raw.puppet.seen().opened[first as usize - 1..].to_vec();
-            raw.puppet.seen().effects.extend(opened.into_iter().map(|queue| Effect::Admitted { queue }));
+            raw.puppet.seen().effects.extend(opened.into_iter().map(admitted));
             raw.command(vec![]);
         }
         let opened = raw.puppet.seen().opened.clone();
@@ -331,7 +331,7 @@ fn a_queue_that_the_ssd_closes_is_given_back_without_a_word_of_its_client() {
     let _deadline = deadline();
     let mut raw = Raw::new(2);
     let queue = raw.puppet.seen().opened[0];
-    raw.command(vec![Effect::Admitted { queue }, Effect::Close { queue }]);
+    raw.command(vec![admitted(queue), Effect::Close { queue }]);
     assert_eq!(raw.got.last(), Some(&Frame::Closed { conn: 1 }));
     assert_eq!(raw.array.conns.iter().count(), 1);
     assert!(raw.puppet.seen().closed.iter().all(|&closed| closed == queue));

@@ -68,10 +68,70 @@ fn a_connection_is_told_when_it_gives_way() {
     unruly(&mut array, &mut honest, &[connect(1)], || puppet.seen().opened.len() == 1 && places.taken() == 1);
     assert_eq!(idle.poll(), Some(Frame::End { why: limits::End::GaveWay.code() }));
     let queue = puppet.seen().opened[0];
-    puppet.seen().on_submit = vec![Effect::Admitted { queue }];
+    puppet.seen().on_submit = vec![admitted(queue)];
     unruly(&mut array, &mut honest, &[Frame::Send { conn: 1, capsule: [0; 64] }], || {
         puppet.seen().on_submit.is_empty()
     });
     array.step(Time::from_ns(1));
     assert!(places.take("127.0.0.1".parse().unwrap()).is_err(), "a client that is admitted stays");
+}
+
+/// On loopback all clients are of one host. One of them has as many queue pairs as a client may have, by several
+/// connections.
+#[test]
+fn a_client_that_has_all_queue_pairs_that_it_may_is_refused_and_another_of_its_host_connects() {
+    let _deadline = deadline();
+    let (mut array, puppet) = one_ssd();
+    let places = Places::new(100, 100);
+    let mut clients: Vec<_> = (0..3)
+        .map(|_| {
+            let (client, far) = placed(&places);
+            array.add_peer(far);
+            client
+        })
+        .collect();
+    let most = limits::CLIENT_QUEUE_PAIRS;
+    // Opens queue pairs `conns` of client `id` on a connection, which proves itself on each.
+    let mut opens = |client: usize, conns: std::ops::RangeInclusive<u32>, id| {
+        let before = puppet.seen().opened.len();
+        let connects: Vec<_> = conns.map(connect).collect();
+        let wire: &mut Wire = &mut clients[client];
+        unruly(&mut array, wire, &connects, || puppet.seen().opened.len() == before + connects.len());
+        let opened = puppet.seen().opened[before..].to_vec();
+        puppet.seen().on_submit = opened.into_iter().map(|queue| admitted_as(id, queue)).collect();
+        unruly(&mut array, wire, &[Frame::Send { conn: 1, capsule: [0; 64] }], || {
+            puppet.seen().on_submit.is_empty()
+        });
+        (0..200).for_each(|step| _ = array.step(Time::from_ns(step)));
+        puppet.seen().closed.len()
+    };
+    for first in (1..most).step_by(128) {
+        assert_eq!(opens(0, first..=(first + 127).min(most - 1), 1), 0);
+    }
+    assert_eq!(opens(1, 1..=1, 1), 0, "the last one that it may have");
+    assert_eq!(opens(2, 1..=1, 2), 0, "a queue pair of another client");
+    // On a connection that shows who it is, the next one gets a status.
+    let mut steps = 0;
+    clients[1].send(&connect(2));
+    let refused = loop {
+        clients[1].flush();
+        array.step(Time::from_ns(steps));
+        if let Some(frame) = clients[1].poll() {
+            break frame;
+        }
+        steps += 1;
+        assert!(steps < 1_000_000, "an answer comes");
+    };
+    assert_eq!(refused, Frame::Accept { conn: 2, refused: cm_reject::NO_RESOURCES });
+    // On another one it is closed when it has proven itself.
+    let (stranger, far) = placed(&places);
+    array.add_peer(far);
+    clients.push(stranger);
+    let before = puppet.seen().opened.len();
+    unruly(&mut array, &mut clients[3], &[connect(1)], || puppet.seen().opened.len() == before + 1);
+    let queue = puppet.seen().opened[before];
+    puppet.seen().on_submit = vec![admitted_as(1, queue)];
+    unruly(&mut array, &mut clients[3], &[Frame::Send { conn: 1, capsule: [0; 64] }], || {
+        puppet.seen().closed == [queue]
+    });
 }

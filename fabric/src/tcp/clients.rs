@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Account of the admitted queue pairs of one host at one SSD, by the clients that have proven themselves on
+//! them. No client holds what the other clients of its host need. When little of the host's part is left, a
+//! client gets more only if it has few.
+
+use super::limits::{
+    CLIENT_ENTRIES, CLIENT_QUEUE_PAIRS, FEW_ENTRIES, FEW_QUEUE_PAIRS, HOST_ENTRIES, HOST_QUEUE_PAIRS,
+};
+use gnstor_proto::fabrics::Identity;
+use rustc_hash::FxHashMap as HashMap;
+
+/// The account.
+#[derive(Debug, Default)]
+pub(super) struct Clients {
+    of: HashMap<Identity, Part>,
+    all: Part,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Part {
+    queue_pairs: u32,
+    entries: u32,
+}
+
+impl Part {
+    /// With one more queue pair of so many entries.
+    fn with(self, entries: u32) -> Self {
+        Self { queue_pairs: self.queue_pairs + 1, entries: self.entries + entries }
+    }
+
+    fn without(self, entries: u32) -> Self {
+        Self { queue_pairs: self.queue_pairs - 1, entries: self.entries - entries }
+    }
+}
+
+impl Clients {
+    /// Whether the client may have another queue pair with so many entries.
+    pub(super) fn may_have(&self, who: Identity, entries: u32) -> bool {
+        let own = self.of.get(&who).copied().unwrap_or_default().with(entries);
+        let all = self.all.with(entries);
+        // The last quarter is for clients with few.
+        let leaves_queue_pairs = all.queue_pairs <= HOST_QUEUE_PAIRS / 4 * 3;
+        let leaves_entries = all.entries <= HOST_ENTRIES / 4 * 3;
+        own.queue_pairs <= CLIENT_QUEUE_PAIRS
+            && own.entries <= CLIENT_ENTRIES
+            && (own.queue_pairs <= FEW_QUEUE_PAIRS || leaves_queue_pairs)
+            && (own.entries <= FEW_ENTRIES || leaves_entries)
+    }
+
+    pub(super) fn add(&mut self, who: Identity, entries: u32) {
+        let own = self.of.entry(who).or_default();
+        *own = own.with(entries);
+        self.all = self.all.with(entries);
+    }
+
+    pub(super) fn remove(&mut self, who: Identity, entries: u32) {
+        let Some(own) = self.of.get_mut(&who) else { return };
+        *own = own.without(entries);
+        if own.queue_pairs == 0 {
+            self.of.remove(&who);
+        }
+        self.all = self.all.without(entries);
+    }
+
+    /// Number of clients.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.of.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+    use gnstor_proto::slba::ClientId;
+
+    fn client(id: u16) -> Identity {
+        Identity::Client(ClientId::new(id).expect("an id"))
+    }
+
+    /// Adds queue pairs until no more are allowed. Returns their number.
+    fn greedy(clients: &mut Clients, who: Identity, entries: u32) -> u32 {
+        let mut count = 0;
+        while clients.may_have(who, entries) {
+            clients.add(who, entries);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn clients_with_many_queue_pairs_leave_the_last_quarter_to_clients_with_few() {
+        let _deadline = deadline();
+        let mut clients = Clients::default();
+        assert_eq!(greedy(&mut clients, client(1), 2), CLIENT_QUEUE_PAIRS);
+        let few = (2..=100).filter(|&id| greedy(&mut clients, client(id), 2) == FEW_QUEUE_PAIRS).count();
+        assert!(few > 90, "{few} came to the last quarter");
+        assert!(clients.all.queue_pairs < HOST_QUEUE_PAIRS - 2000, "{:?}", clients.all);
+        // Others have finished: one that has many may have more.
+        (2..=100).for_each(|id| {
+            while clients.of.contains_key(&client(id)) {
+                clients.remove(client(id), 2)
+            }
+        });
+        assert_eq!(clients.all, Part { queue_pairs: CLIENT_QUEUE_PAIRS, entries: 2 * CLIENT_QUEUE_PAIRS });
+        clients.remove(client(1), 2);
+        assert_eq!(greedy(&mut clients, client(1), 2), 1);
+    }
+
+    #[test]
+    fn clients_with_deep_queue_pairs_leave_entries_to_clients_with_few() {
+        let _deadline = deadline();
+        let mut clients = Clients::default();
+        assert_eq!(greedy(&mut clients, client(1), 1024), CLIENT_ENTRIES / 1024);
+        for id in 2..=64 {
+            greedy(&mut clients, client(id), 64);
+        }
+        assert!(clients.all.entries < HOST_ENTRIES - 10_000, "{:?}", clients.all);
+        assert_eq!(greedy(&mut clients, client(100), 64), FEW_ENTRIES / 64);
+        assert_eq!(clients.count(), 65);
+    }
+}
