@@ -9,7 +9,7 @@
 
 mod running;
 
-pub use running::{Running, SsdProcess, Up};
+pub use running::{Running, SsdProcess, Up, cpu_seconds};
 use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};

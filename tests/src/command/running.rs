@@ -91,6 +91,16 @@ impl Running {
     }
 }
 
+/// Processor time of a process that was not waited for yet, in seconds.
+pub fn cpu_seconds(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let behind_name = stat.rsplit(')').next().expect("a name in brackets");
+    // utime and stime are fields 14 and 15, in hundredths of a second. The third field is the first one
+    // after the name.
+    let ticks = behind_name.split_whitespace().skip(11).take(2);
+    ticks.map(|field| field.parse::<u64>().expect("ticks")).sum::<u64>() as f64 / 100.0
+}
+
 /// A process of `gnstor ssd` whose SSD models no time.
 #[derive(Debug)]
 pub struct SsdProcess {
@@ -200,12 +210,7 @@ impl Up {
 
     /// Processor time of the process, in seconds.
     pub fn cpu_seconds(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it runs");
-        let behind_name = stat.rsplit(')').next().expect("a name in brackets");
-        // utime and stime are fields 14 and 15, in hundredths of a second. The third field is the first one
-        // after the name.
-        let ticks = behind_name.split_whitespace().skip(11).take(2);
-        ticks.map(|field| field.parse::<u64>().expect("ticks")).sum::<u64>() as f64 / 100.0
+        cpu_seconds(self.pid())
     }
 
     /// Runs `gnstor volume` on it.

@@ -26,7 +26,7 @@ pub(crate) enum Beside {
 
 impl Beside {
     /// The attacks that `GNSTOR_HOSTILE_ONLY` names (`Deaf,Connects`); without it all attacks and the thread.
-    fn chosen() -> Vec<Self> {
+    pub(crate) fn chosen() -> Vec<Self> {
         let only = std::env::var("GNSTOR_HOSTILE_ONLY").unwrap_or_default();
         let named = |attack: &Attack| {
             let name = format!("{attack:?}");
@@ -121,7 +121,7 @@ pub(crate) fn slice() -> Duration {
 
 /// Number of pairs to add if the first ones give too low a share: on a loaded machine one pair means little.
 /// In a campaign that names a share, its own number of pairs decides.
-fn more_pairs() -> u64 {
+pub(crate) fn more_pairs() -> u64 {
     if std::env::var_os("GNSTOR_HOSTILE_KEEP").is_some() { 0 } else { 4 }
 }
 

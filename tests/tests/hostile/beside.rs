@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An honest load beside hostile clients that make all attacks together.
 
+use crate::cpu::Watch;
 use crate::load::Load;
 use crate::{Guest, LIMIT, guest, number, resident_mib, ssd_address};
 use gnstor_hostile::attacks::Attack;
@@ -42,6 +43,17 @@ impl Attackers {
         Self(Guard(command.spawn().expect("nice runs the attackers")))
     }
 
+    /// A thread that computes. It shows what a busy core costs the load on this machine.
+    pub(crate) fn computing() -> Self {
+        let mut command = Command::new("sh");
+        command.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).stdout(Stdio::null());
+        Self::run(command)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.0.id()
+    }
+
     /// Whether the process still runs.
     pub(crate) fn are_there(&mut self) -> bool {
         self.0.0.try_wait().expect("a child").is_none()
@@ -68,11 +80,11 @@ pub(crate) fn another_client_reads(other: &Guest, file: &libgnstor::File) {
 }
 
 /// An array, and how it is attacked.
-struct Scene {
-    up: Up,
+pub(crate) struct Scene {
+    pub(crate) up: Up,
     /// SSDs in their own processes.
     ssds: Vec<SsdProcess>,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     /// Arguments of the hostile clients.
     says: Vec<String>,
     /// The client whose rights they use.
@@ -81,7 +93,7 @@ struct Scene {
 
 impl Scene {
     /// Hostile clients without a secret.
-    fn of_strangers() -> Self {
+    pub(crate) fn of_strangers() -> Self {
         let up = Up::start(&["--ssds", "2"]);
         Self { address: ssd_address(&up), up, ssds: Vec::new(), says: Vec::new(), _owner: None }
     }
@@ -130,10 +142,13 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
         let _ = load.run(alone / 4);
         let mut quiet = load.run(alone);
         let before = scene.memory();
+        let array: Vec<u32> =
+            [scene.up.pid()].into_iter().chain(scene.ssds.iter().map(SsdProcess::pid)).collect();
         let says: Vec<&str> = scene.says.iter().map(String::as_str).collect();
         let attackers = [0, 1].map(|i| {
             Attackers::start_as(&says, scene.address, time, seed.wrapping_mul(1000).wrapping_add(i), only)
         });
+        let watch = Watch::start(&array, &[attackers[0].pid(), attackers[1].pid()]);
         // The load runs in slices. So memory that grows for ever can be told from memory that a quota bounds.
         let mut beside = load.run(time / 4);
         let mut memory = vec![scene.memory()];
@@ -141,13 +156,14 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
             beside.add(load.run(time / 4));
             memory.push(scene.memory());
         }
+        let cores = watch.stop().summary();
         let told = attackers.map(Attackers::wait);
         quiet.add(load.run(alone));
         println!("{what}: {} s", time.as_secs());
         told.iter().for_each(|(words, _)| println!("{words}"));
         let (keeps, frames) = (beside.rate() / quiet.rate(), told.iter().map(|(_, n)| n).sum::<u64>());
         println!("summary {what}: alone {}", quiet.summary());
-        println!("summary {what}: beside all attacks {}", beside.summary());
+        println!("summary {what}: beside all attacks {}; {cores}", beside.summary());
         let errors = quiet.errors.len() + beside.errors.len();
         println!(
             "summary {what}: {} rounds in {} s beside {frames} hostile frames, keeps {keeps:.2}; memory \
@@ -163,6 +179,8 @@ fn no_error_beside(what: &str, scene: fn() -> Scene, only: Option<Attack>) {
         assert!(memory.iter().all(|&most| most < before + 256), "the attackers take memory: {memory:?}");
         another_client_reads(&guest(&scene.up.daemon, "other"), &load.file);
         assert!(errors == 0, "no error is allowed: {:?} {:?}", quiet.errors, beside.errors);
+        let keep = number("GNSTOR_HOSTILE_KEEP", 10);
+        assert!(keeps * 100.0 >= keep as f64, "it keeps {keeps:.2}, and was to keep {keep} %");
         drop(load);
         drop(scene._owner);
         scene.up.end("-TERM");

@@ -9,6 +9,8 @@
 mod attack;
 mod beside;
 mod calls;
+mod cpu;
+mod deep;
 mod load;
 mod proxy;
 mod tls;
