@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A witness speaks TLS where the SSDs beside it do. What would keep SSDs and daemon from it is a wrong command
-//! line.
+//! A witness speaks TLS where the SSDs beside it do. What would keep SSDs and daemon from it is a wrong
+//! command line.
 
 use gnstor_tests::command::{BUILD_LIMIT, Ended, SsdProcess, Up, gnstor, until};
 use gnstor_tests::folder::Folder;

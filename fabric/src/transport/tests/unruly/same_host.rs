@@ -76,8 +76,8 @@ fn a_connection_is_told_when_it_gives_way() {
     assert!(places.take("127.0.0.1".parse().unwrap()).is_err(), "a client that is admitted stays");
 }
 
-/// On loopback all clients are of one host. One of them has as many queue pairs as a client may have, by several
-/// connections.
+/// On loopback all clients are of one host. One of them has as many queue pairs as a client may have, by
+/// several connections.
 #[test]
 fn a_client_that_has_all_queue_pairs_that_it_may_is_refused_and_another_of_its_host_connects() {
     let _deadline = deadline();
