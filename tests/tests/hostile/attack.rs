@@ -2,6 +2,7 @@
 //! Measures what share of its rate an honest load keeps beside each attack.
 
 use crate::beside::{Attackers, another_client_reads};
+use crate::cpu::{Cores, Watch};
 use crate::load::{Load, Rounds};
 use crate::{Guest, LIMIT, calls, guest, number, ssd_address};
 use gnstor_hostile::attacks::Attack;
@@ -49,15 +50,15 @@ struct Measured {
     beside: Rounds,
     ratios: Vec<f64>,
     frames: u64,
-    /// Processor time of the array, without and beside it, s.
-    cpu: [f64; 2],
+    /// Processor time without and beside it.
+    cores: [Cores; 2],
 }
 
 impl Measured {
     fn pair(&mut self, load: &mut Load, up: &Up, what: Beside, (seed, slice): (u64, Duration)) {
-        let start = up.cpu_seconds();
+        let watch = Watch::start(&[up.pid()], &[]);
         let alone = load.run(slice);
-        self.cpu[0] += up.cpu_seconds() - start;
+        self.cores[0].add(watch.stop());
         // It begins a little before the measured load and ends after it.
         let time = slice + Duration::from_secs(1);
         let address = ssd_address(up);
@@ -77,9 +78,10 @@ impl Measured {
                 }
             }
             std::thread::sleep(Duration::from_millis(100));
-            let start = up.cpu_seconds();
+            let pids: Vec<u32> = attackers.iter().map(Attackers::pid).collect();
+            let watch = Watch::start(&[up.pid()], &pids);
             let attacked = load.run(slice);
-            self.cpu[1] += up.cpu_seconds() - start;
+            self.cores[1].add(watch.stop());
             stop.store(true, Ordering::Relaxed);
             self.frames += attackers.into_iter().map(|attackers| attackers.wait().1).sum::<u64>();
             attacked
@@ -98,13 +100,11 @@ impl Measured {
     /// Prints the result. Returns the share that the load keeps.
     fn report(&mut self, what: Beside) -> f64 {
         let (pairs, ratio) = (self.ratios.len(), self.keeps());
-        let of = |seconds: f64| seconds / self.quiet.over.as_secs_f64();
-        let cpu = self.cpu.map(of);
         let sent = if matches!(what, Beside::Callers) { "calls" } else { "frames" };
         println!("summary {what:?}: keeps {ratio:.2}, median of {pairs} pairs; {} {sent}", self.frames);
-        println!("  alone:  {}", self.quiet.summary());
-        println!("  beside: {}", self.beside.summary());
-        println!("  the array took {:.2} of a core alone, {:.2} beside", cpu[0], cpu[1]);
+        let [alone, beside] = self.cores.map(|cores| cores.summary());
+        println!("  alone:  {}; {alone}", self.quiet.summary());
+        println!("  beside: {}; {beside}", self.beside.summary());
         ratio
     }
 }
