@@ -72,31 +72,38 @@ fn a_client_over_tcp_that_proves_itself_to_four_ssds_waits_for_nothing() {
             .expect("an engine starts");
         let node = node(engine.handle());
         let count = std::env::var("GNSTOR_CONNECTS").ok().and_then(|count| count.parse().ok()).unwrap_or(10);
-        let mut took = groups.map(|_| Vec::new());
-        for number in 0..count {
-            for (array, took) in arrays.iter().zip(&mut took) {
-                let options =
-                    ConnectOptions { fabric: Fabric::Daemon, ..options(array, &format!("c{number}")) };
-                let start = Instant::now();
-                let client = Client::connect(&node, &options).expect("it connects");
-                took.push(start.elapsed());
-                drop(client);
+        let connects = || {
+            let mut took = groups.map(|_| Vec::new());
+            for number in 0..count {
+                for (array, took) in arrays.iter().zip(&mut took) {
+                    let options =
+                        ConnectOptions { fabric: Fabric::Daemon, ..options(array, &format!("c{number}")) };
+                    let start = Instant::now();
+                    let client = Client::connect(&node, &options).expect("it connects");
+                    took.push(start.elapsed());
+                    drop(client);
+                }
             }
-        }
-        let mut medians = Vec::new();
-        for (group, took) in groups.iter().zip(&mut took) {
-            let [p50, p99, max] = spread(took);
-            let what = group.map_or("no proof".to_owned(), |group| format!("a proof in group {group:?}"));
-            println!("{count} connects to four SSDs, {what}: p50 {p50:.2?}, p99 {p99:.2?}, max {max:.2?}");
-            medians.push(p50);
-        }
-        for (group, median) in groups.iter().zip(&medians).skip(1) {
-            assert!(
-                *median < medians[0] + may_add(*group),
-                "{group:?}: {median:?}, {:?} without",
-                medians[0]
-            );
-        }
+            let mut medians = Vec::new();
+            for (group, took) in groups.iter().zip(&mut took) {
+                let [p50, p99, max] = spread(took);
+                let what = group.map_or("no proof".to_owned(), |group| format!("a proof in group {group:?}"));
+                println!(
+                    "{count} connects to four SSDs, {what}: p50 {p50:.2?}, p99 {p99:.2?}, max {max:.2?}"
+                );
+                medians.push(p50);
+            }
+            let slow: Vec<_> = groups
+                .into_iter()
+                .zip(medians.iter().copied())
+                .filter(|&(group, median)| group.is_some() && median >= medians[0] + may_add(group))
+                .collect();
+            (slow, medians[0])
+        };
+        // A busy machine may be slow once. A wait for a timer comes each time.
+        let (slow, without) =
+            (0..4).map(|_| connects()).find(|(slow, _)| slow.is_empty()).unwrap_or_else(connects);
+        assert!(slow.is_empty(), "{slow:?}, {without:?} without");
         drop(node);
         drop(engine);
         for array in arrays {
