@@ -46,7 +46,6 @@ pub fn run(args: &UpArgs, steps: &Steps) -> Result<(), CliError> {
             CliError::Usage("--listen needs a port below 65535: the SSDs take the next one".into())
         })?,
     };
-    witness::check(args)?;
     let access = access(&args.access)?;
     if let Some(objection) = access.objection(args.listen) {
         return Err(CliError::Usage(objection));
@@ -158,6 +157,7 @@ pub(crate) fn disk_line(files: usize, bytes: u64, path: &str, sparse: bool) -> S
 
 fn ssds(args: &UpArgs) -> Result<Ssds, CliError> {
     if !args.ssd_at.is_empty() {
+        witness::check(args)?;
         return Ok(Ssds::At(args.ssd_at.clone()));
     }
     let preset = args.media.preset.as_deref().map(media::preset).transpose()?;
