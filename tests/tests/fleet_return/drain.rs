@@ -186,3 +186,30 @@ fn a_drain_that_is_called_off_takes_nothing_and_one_whose_ssd_is_killed_ends_as_
         array.end();
     });
 }
+
+/// All SSDs are killed at the same moment and start again.
+fn kill_all(array: &mut Array) {
+    (0..4).for_each(|ssd| array.kill(ssd));
+    (0..4).for_each(|ssd| array.restart(ssd));
+}
+
+/// What an SSD took outlives its process, so a drain goes on after that, and no call fails meanwhile.
+#[test]
+fn a_drain_goes_on_where_all_ssds_are_killed_at_once_before_their_fills_and_beside_them() {
+    within(BUILD_LIMIT, || {
+        let mut array = Array::start();
+        let mut clients = Use::start(&array);
+        begin_and_stay(&array, &mut clients, 2);
+        kill_all(&mut array);
+        end_of_drain(&array, &mut clients, 2);
+        take_back(&array, &mut clients, 2);
+
+        begin_and_stay(&array, &mut clients, 1);
+        call(&array, &["rebuild", "resume"]).worked();
+        std::thread::sleep(Duration::from_millis(100));
+        kill_all(&mut array);
+        end_of_drain(&array, &mut clients, 1);
+        clients.end(&array, &[]);
+        array.end();
+    });
+}
