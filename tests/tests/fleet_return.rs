@@ -3,6 +3,7 @@
 //! fills its places and serves before the next one is killed.
 #![expect(clippy::disallowed_methods, reason = "processes and pauses in real time")]
 
+mod all_killed;
 mod drain;
 mod lose_data;
 mod replace;

@@ -72,8 +72,8 @@ impl Core {
             Some(Order::FillResume) => self.repairs.are_fills_paused = false,
             Some(Order::ScrubStart | Order::ScrubStop) | None => {}
         }
-        // Another map may give these places, and they need not connect anew for that. Without places they have
-        // nothing to scrub.
+        // Another map may give these places, and they do not connect anew for that. Now they have nothing to
+        // scrub.
         if let Some(order) = order.filter(|order| !matches!(order, Order::ScrubStart | Order::ScrubStop)) {
             for ssd in out {
                 self.command(ssd, Owner::Told, self.order(order));

@@ -2,6 +2,7 @@
 //! An SSD process is drained beside clients (`gnstor fleet drain`). At no moment has a group one copy less.
 //! Only SSDs that are killed meanwhile take copies with them.
 
+use super::all_killed::kill_all;
 use super::{
     BUILD_LIMIT, BYTES, Duration, Instant, Load, Rights, Use, fleet, until, volume, within, write_and_read,
 };
@@ -11,7 +12,7 @@ use gnstor_tests::command::{Ended, gnstor};
 use gnstor_tests::{assert_same, pattern};
 use serde_json::Value;
 
-fn call(array: &Array, words: &[&str]) -> Ended {
+pub(super) fn call(array: &Array, words: &[&str]) -> Ended {
     gnstor(&[words, &["--array", &array.daemon()]].concat())
 }
 
@@ -185,12 +186,6 @@ fn a_drain_that_is_called_off_takes_nothing_and_one_whose_ssd_is_killed_ends_as_
         clients.end(&array, &[]);
         array.end();
     });
-}
-
-/// All SSDs are killed at the same moment and start again.
-fn kill_all(array: &mut Array) {
-    (0..4).for_each(|ssd| array.kill(ssd));
-    (0..4).for_each(|ssd| array.restart(ssd));
 }
 
 /// What an SSD took outlives its process, so a drain goes on after that, and no call fails meanwhile.
