@@ -5,7 +5,7 @@
 //!   request --REPAIR to each SSD that is there--> its scrub's log page --of all--> reply
 //! ```
 //! An SSD remembers no order across a restart. The daemon gives the share to each SSD that comes back. It
-//! also pauses its fill, where an operator paused the others. An SSD that runs and is out of the map takes
+//! also pauses or resumes its fill, as those of the others. An SSD that runs and is out of the map takes
 //! these orders too, as a later map may give it places. The daemon begins no scrub anew: the scrub of an SSD
 //! that restarted shows as not begun.
 
@@ -129,11 +129,11 @@ impl Core {
         }
     }
 
-    /// The SSD is back: it gets the share that the others have, and pauses as they do.
+    /// The SSD is back: it gets the share that the others have, and fills or pauses as they do. It may not have
+    /// restarted, and may have missed an order.
     pub(super) fn give_orders(&mut self, ssd: u16) {
-        let pause = Some(Order::FillPause).filter(|_| self.repairs.are_fills_paused);
-        let orders = self.repairs.share.map(Order::Share).into_iter().chain(pause);
-        for order in orders.collect::<Vec<_>>() {
+        let fill = if self.repairs.are_fills_paused { Order::FillPause } else { Order::FillResume };
+        for order in self.repairs.share.map(Order::Share).into_iter().chain([fill]).collect::<Vec<_>>() {
             let command = self.order(order);
             self.command(ssd, Owner::Told, command);
         }

@@ -83,6 +83,21 @@ fn fills_are_paused_on_each_ssd_and_on_one_that_comes_back_until_they_are_resume
     assert!(!bench.array.ssd(2).scrub.is_fill_paused);
 }
 
+/// It runs on, so it still has the order that it got before.
+#[test]
+fn fills_that_are_resumed_while_an_ssd_does_not_answer_go_on_there_too() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    repair(&mut bench, Some(Order::FillPause));
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    repair(&mut bench, Some(Order::FillResume));
+    assert!(bench.array.ssd(3).scrub.is_fill_paused, "it was not reached");
+    bench.find(3);
+    bench.run_for(10_000);
+    assert!(!bench.array.ssd(3).scrub.is_fill_paused);
+}
+
 /// It runs on, and another map may give it places. It does not connect anew for that.
 #[test]
 fn an_ssd_that_is_out_of_the_map_takes_orders_too() {
