@@ -25,7 +25,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-const BLOCKS: u64 = 1 << 14;
+/// Few, so that the load soon touches the memory of all.
+const BLOCKS: u64 = 1 << 12;
 /// Queue pairs: those of SSD n have these numbers, and n more.
 const DAEMON: u32 = 1000;
 const ADMIN: u32 = 2000;
@@ -54,6 +55,9 @@ struct Args {
     /// Length of the load, seconds
     #[arg(long, default_value_t = 5)]
     seconds: u64,
+    /// Length of the load before that, seconds: engines stand still for the first touch of memory
+    #[arg(long, default_value_t = 3)]
+    warm_up: u64,
     /// Reads in place of writes
     #[arg(long)]
     reads: bool,
@@ -321,6 +325,9 @@ fn main() {
             }
         });
     }
+    std::thread::sleep(Duration::from_secs(args.warm_up));
+    let forget = |hosts: &mut Hosts| (hosts.alive, hosts.io) = (Times::default(), Times::default());
+    engines.iter().for_each(|engine| engine.with(forget));
     std::thread::sleep(Duration::from_secs(args.seconds));
     let now = Instant::now();
     let (mut alive, mut load) = (Times::default(), Times::default());
