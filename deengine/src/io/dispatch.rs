@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dispatch: when a worker takes which command, and who carries it out.
 //!
-//! The modelled firmware serves one command at a time. A command that arrives while it is busy pends with
+//! The modelled firmware serves one I/O command at a time. A command that arrives while it is busy pends with
 //! the worker of its queue ([`super::pending`]). Whenever the firmware is free, the arbiter names the next
 //! command. A preset that takes no time is never busy, so nothing pends.
+//!
+//! Admin commands take no time of the firmware. They are carried out when they arrive, so they wait for no
+//! other worker.
 //!
 //! ```text
 //!   arrivals   a b c d                          time ->
@@ -48,7 +51,7 @@ impl Worker {
         !ftl.is_timeless() && (!self.pending.is_empty() || ftl.firmware_free() > now)
     }
 
-    /// Makes a command pend. `false`: its queue is not connected.
+    /// Makes a command pend. `false`: its queue is not a connected I/O queue.
     pub(super) fn pend(&mut self, queue: QueueKey, arrived: Time, what: Waiting) -> bool {
         if self.pending.is_empty() {
             self.shared.workers.join(&mut self.place);
@@ -69,8 +72,7 @@ impl Worker {
     #[inline]
     pub(super) fn publish_pending(&mut self) {
         let controllers = self.pending.controllers(self.index);
-        let has_admin = self.pending.is_admin_next();
-        self.shared.workers.publish_pending(&mut self.place, controllers, has_admin);
+        self.shared.workers.publish_pending(&mut self.place, controllers);
         self.pending_at = self.pending_wants();
     }
 
@@ -107,7 +109,7 @@ impl Worker {
     /// Whether this worker is the next to dispatch.
     #[inline]
     fn is_next(&self) -> bool {
-        self.pending.is_admin_next() || self.shared.workers.is_next(&self.place)
+        self.shared.workers.is_next(&self.place)
     }
 
     /// Time at which this worker may go on although another one is next.
@@ -125,8 +127,7 @@ impl Worker {
             return false;
         }
         let free = self.shared.ftl.firmware_free();
-        let is_admin = self.pending.is_admin_next();
-        let mut burst = self.take_burst(is_admin, free > now);
+        let mut burst = self.take_burst(free > now);
         // Commits may follow. Other workers must know before them what pends here.
         self.publish_pending();
         if burst.len() > 1 {
@@ -138,23 +139,19 @@ impl Worker {
         burst.drain(..).for_each(|taken| self.dispatch_one(now, free, taken));
         self.burst = burst;
         self.book_judged(now);
-        // The command may have been an Abort of the next command here.
-        !(is_admin && self.state().has_mail())
+        true
     }
 
     /// Takes the commands of a burst. `is_ahead`: the firmware is busy, so it takes only writes with their
     /// data.
-    fn take_burst(&mut self, is_admin: bool, is_ahead: bool) -> Vec<Taken> {
-        let one_by_one = is_admin || self.pending.shares_order();
-        let most = if one_by_one { 1 } else { (self.pending.len() / BURST_SHARE).clamp(1, self.pace.burst) };
+    fn take_burst(&mut self, is_ahead: bool) -> Vec<Taken> {
+        let most = if self.pending.shares_order() { 1 } else { (self.pending.len() / BURST_SHARE).clamp(1, self.pace.burst) };
         let mut burst = std::mem::take(&mut self.burst);
         while burst.len() < most
             && (!is_ahead || self.pending.is_write_next(self.index, &self.ports) == Some(true))
             && let Some(taken) = self.pending.pop(self.index, &mut self.ports)
         {
-            if !is_admin {
-                self.place.took();
-            }
+            self.place.took();
             burst.push(taken);
         }
         burst

@@ -2,7 +2,7 @@
 //! Which worker dispatches next while commands pend with several of them.
 //!
 //! Within a worker the arbiter decides ([`crate::hosts::arbiter`]); among workers, the one that has
-//! dispatched least for each of its controllers. A worker with an admin command goes before all others.
+//! dispatched least for each of its controllers.
 
 use super::WorkerSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,17 +31,16 @@ const PARTS: u64 = 64;
 /// words of all workers, so they lie side by side.
 ///
 /// ```text
-///   63         56  55    54                              0
-///  +-------------+-------+-------------------------------+
-///  | controllers | admin |             taken             |  taken: parts of a command for each controller;
-///  +-------------+-------+-------------------------------+  the worker with the least is next
+///   63         56 55                                     0
+///  +-------------+---------------------------------------+
+///  | controllers |                 taken                 |  taken: parts of a command for each controller;
+///  +-------------+---------------------------------------+  the worker with the least is next
 /// ```
 #[derive(Debug, Default)]
 struct Word(AtomicU64);
 
 const CONTROLLERS_SHIFT: u32 = 56;
-const ADMIN: u64 = 1 << 55;
-const TAKEN: u64 = ADMIN - 1;
+const TAKEN: u64 = (1 << CONTROLLERS_SHIFT) - 1;
 const MOST_CONTROLLERS: u64 = u64::MAX >> CONTROLLERS_SHIFT;
 
 /// The fields of such a word.
@@ -49,8 +48,6 @@ const MOST_CONTROLLERS: u64 = u64::MAX >> CONTROLLERS_SHIFT;
 struct Fields {
     /// Controllers with an I/O command that this worker may dispatch.
     controllers: u64,
-    /// An admin command pends.
-    has_admin: bool,
     taken: u64,
 }
 
@@ -58,14 +55,13 @@ impl Word {
     #[inline]
     fn get(&self) -> Fields {
         let word = self.0.load(Ordering::Relaxed);
-        Fields { controllers: word >> CONTROLLERS_SHIFT, has_admin: word & ADMIN != 0, taken: word & TAKEN }
+        Fields { controllers: word >> CONTROLLERS_SHIFT, taken: word & TAKEN }
     }
 
     /// Only the worker itself calls this.
     #[inline]
     fn set(&self, fields: Fields) {
-        let admin = if fields.has_admin { ADMIN } else { 0 };
-        let word = fields.controllers << CONTROLLERS_SHIFT | admin | fields.taken & TAKEN;
+        let word = fields.controllers << CONTROLLERS_SHIFT | fields.taken & TAKEN;
         self.0.store(word, Ordering::Relaxed);
     }
 }
@@ -112,12 +108,11 @@ impl Fairness {
 }
 
 impl WorkerSet {
-    /// Publishes what pends with this worker: how many controllers it may dispatch for, and whether an
-    /// admin command does.
+    /// Publishes what pends with this worker: how many controllers it may dispatch for.
     #[inline]
-    pub(crate) fn publish_pending(&self, place: &mut Place, controllers: usize, has_admin: bool) {
+    pub(crate) fn publish_pending(&self, place: &mut Place, controllers: usize) {
         let controllers = u64::try_from(controllers).map_or(MOST_CONTROLLERS, |n| n.min(MOST_CONTROLLERS));
-        place.fields = Fields { controllers, has_admin, ..place.fields };
+        place.fields = Fields { controllers, ..place.fields };
         if place.fields == place.published {
             return;
         }
@@ -137,11 +132,11 @@ impl WorkerSet {
         place.fields.taken = place.fields.taken.max(since);
     }
 
-    /// Whether no other worker with pending commands has dispatched less, and none has an admin command.
+    /// Whether no other worker with pending commands has dispatched less.
     #[inline]
     pub(crate) fn is_next(&self, place: &Place) -> bool {
         let taken = place.fields.taken;
-        let goes_first = |other: Fields| other.has_admin || other.controllers > 0 && other.taken < taken;
+        let goes_first = |other: Fields| other.controllers > 0 && other.taken < taken;
         !self.fairness.others(place.worker).any(goes_first)
     }
 }
@@ -153,7 +148,7 @@ mod tests {
 
     fn join(workers: &WorkerSet, place: &mut Place) {
         workers.join(place);
-        workers.publish_pending(place, 1, false);
+        workers.publish_pending(place, 1);
     }
 
     #[test]
@@ -164,7 +159,7 @@ mod tests {
         join(&workers, &mut places[0]);
         (0..1000).for_each(|_| places[0].took());
         // The data of its writes is on its way: none of its commands pends.
-        workers.publish_pending(&mut places[0], 0, false);
+        workers.publish_pending(&mut places[0], 0);
         join(&workers, &mut places[1]);
         join(&workers, &mut places[0]);
         let mut took = |worker: usize| {
@@ -172,24 +167,11 @@ mod tests {
             let mine = workers.is_next(place);
             if mine {
                 place.took();
-                workers.publish_pending(place, 1, false);
+                workers.publish_pending(place, 1);
             }
             u32::from(mine)
         };
         let turns = (0..100).fold([0, 0], |[first, second], _| [first + took(0), second + took(1)]);
         assert!(turns[0] >= 45 && turns[1] >= 45, "{turns:?}");
-    }
-
-    #[test]
-    fn an_admin_command_of_another_worker_goes_first() {
-        let _deadline = deadline();
-        let workers = WorkerSet::new(2);
-        let mut places = [Place::new(0), Place::new(1)];
-        join(&workers, &mut places[0]);
-        assert!(workers.is_next(&places[0]));
-        workers.publish_pending(&mut places[1], 0, true);
-        assert!(!workers.is_next(&places[0]) && workers.is_next(&places[1]));
-        workers.publish_pending(&mut places[1], 0, false);
-        assert!(workers.is_next(&places[0]));
     }
 }
