@@ -145,7 +145,8 @@ impl Hosts {
         for ssd in 0..self.ask_at.len() {
             if self.ask_at[ssd].take_if(|at| *at <= now).is_some() {
                 let qpn = ADMIN + u32::try_from(ssd).expect("small");
-                let mut sqe = Sqe { opcode: nvme::admin::KEEP_ALIVE, flags: nvme::FLAGS_SGL, ..Sqe::default() };
+                let mut sqe =
+                    Sqe { opcode: nvme::admin::KEEP_ALIVE, flags: nvme::FLAGS_SGL, ..Sqe::default() };
                 sqe.cid = 7.into();
                 self.under_way.insert((qpn, 7), now);
                 self.send(qpn, &sqe);
@@ -292,8 +293,10 @@ fn engines(args: &Args) -> (TransportThreads, Vec<Engine>) {
     let executors: Vec<ExecutorId> = transports.iter_mut().zip(&hosts).map(add).collect();
     let threads = TransportThreads::start(transports).expect("threads");
     let first = threads.handle();
-    let engines = (0..).zip(executors).zip(hosts).map(|((number, executor), hosts)| {
-        Engine { transport: first.nth(number), executor, hosts }
+    let engines = (0..).zip(executors).zip(hosts).map(|((number, executor), hosts)| Engine {
+        transport: first.nth(number),
+        executor,
+        hosts,
     });
     let engines = engines.collect();
     (threads, engines)

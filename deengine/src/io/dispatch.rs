@@ -27,6 +27,7 @@ use crate::controller::Ssd;
 use crate::hosts::Role;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission, Verb, check_any_namespace, check_frame};
+use crate::workers::Turn;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics;
@@ -83,8 +84,28 @@ impl Worker {
         if now < self.pending_at {
             return;
         }
+        self.catch_up(now);
         while self.dispatch_some(now) {}
         self.publish_pending();
+    }
+
+    /// The firmware was to be free by now. If other workers have booked it since and it was this worker's
+    /// turn, this worker books a burst behind them. An overdue worker books as many as the others have had.
+    /// So a worker whose calls come late or seldom is not passed over without end.
+    fn catch_up(&mut self, now: Time) {
+        if self.shared.workers.is_only_one() {
+            return;
+        }
+        while self.pending_due().is_some_and(|at| at > now) {
+            let turn = self.shared.workers.turn(&self.place);
+            if turn == Turn::Others {
+                return;
+            }
+            self.take(now, false);
+            if turn == Turn::Own {
+                return;
+            }
+        }
     }
 
     /// When the next command may be taken. `None`: this worker has none that it may take.
@@ -118,16 +139,22 @@ impl Worker {
         self.shared.ftl.firmware_free() + TURN
     }
 
-    /// Takes the next command, or a burst if many pend. A burst brings the model's state and the map entries
-    /// of reads into this worker's cache once. `false`: there is nothing to take yet, or another worker is
-    /// next.
+    /// Takes the next commands. `false`: there is nothing to take yet, or another worker is next.
     fn dispatch_some(&mut self, now: Time) -> bool {
         let is_due = self.pending_due().is_some_and(|at| at <= now);
         if !is_due || !(self.is_next() || now >= self.turn_is_over()) {
             return false;
         }
+        self.take(now, self.shared.ftl.firmware_free() > now);
+        true
+    }
+
+    /// Takes the next command, or a burst if many pend. A burst brings the model's state and the map entries
+    /// of reads into this worker's cache once. `is_ahead`: the firmware is busy, so it takes only writes with
+    /// their data.
+    fn take(&mut self, now: Time, is_ahead: bool) {
         let free = self.shared.ftl.firmware_free();
-        let mut burst = self.take_burst(free > now);
+        let mut burst = self.take_burst(is_ahead);
         // Commits may follow. Other workers must know before them what pends here.
         self.publish_pending();
         if burst.len() > 1 {
@@ -139,13 +166,15 @@ impl Worker {
         burst.drain(..).for_each(|taken| self.dispatch_one(now, free, taken));
         self.burst = burst;
         self.book_judged(now);
-        true
     }
 
-    /// Takes the commands of a burst. `is_ahead`: the firmware is busy, so it takes only writes with their
-    /// data.
+    /// Takes the commands of a burst out of their queues.
     fn take_burst(&mut self, is_ahead: bool) -> Vec<Taken> {
-        let most = if self.pending.shares_order() { 1 } else { (self.pending.len() / BURST_SHARE).clamp(1, self.pace.burst) };
+        let most = if self.pending.shares_order() {
+            1
+        } else {
+            (self.pending.len() / BURST_SHARE).clamp(1, self.pace.burst)
+        };
         let mut burst = std::mem::take(&mut self.burst);
         while burst.len() < most
             && (!is_ahead || self.pending.is_write_next(self.index, &self.ports) == Some(true))

@@ -13,6 +13,8 @@ use super::*;
 /// The admin and the I/O queue of client 10, on worker b.
 const ADMIN: QueueKey = QueueKey(100);
 const LATE: QueueKey = QueueKey(103);
+/// Another I/O queue of client 10, on a third worker.
+const ABSENT: QueueKey = QueueKey(104);
 /// The queue of client 8 is on worker a.
 const BUSY: QueueKey = READER;
 /// Steps of worker b that a test makes at most.
@@ -27,6 +29,7 @@ fn harness() -> Harness {
     let cntlid = u16::try_from(harness.connect(ADMIN, 0, identity, CNTLID_ANY).dw0.get()).unwrap();
     harness.enable(ADMIN);
     assert_eq!(refusal(&harness.connect(LATE, 1, identity, cntlid)), None);
+    assert_eq!(refusal(&harness.connect(ABSENT, 2, identity, cntlid)), None);
     harness.completions.clear();
     (0..60).for_each(|_| _ = read(&mut harness, BUSY));
     harness
@@ -102,4 +105,18 @@ fn a_command_of_a_worker_that_was_passed_over_is_taken_with_its_next_step() {
         let rounds = rounds(&mut harness, LATE, late);
         assert!(rounds.is_some_and(|rounds| rounds <= 2), "{rounds:?}");
     }
+}
+
+#[test]
+fn a_worker_that_does_not_run_holds_up_no_other_for_more_than_some_bursts() {
+    let mut harness = harness();
+    round(&mut harness);
+    // The third worker stays the one that has dispatched least.
+    let absent = read(&mut harness, ABSENT);
+    for _ in 0..10 {
+        let late = read(&mut harness, LATE);
+        let rounds = rounds(&mut harness, LATE, late);
+        assert!(rounds.is_some_and(|rounds| rounds <= 4), "{rounds:?}");
+    }
+    assert!(harness.take(ABSENT, absent).is_none());
 }

@@ -66,6 +66,20 @@ impl Word {
     }
 }
 
+/// A worker is overdue when another has dispatched so many more commands for each of its controllers.
+const OVERDUE: u64 = 32 * PARTS;
+
+/// Whose turn it is, as one worker sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// Its own: no other worker with pending commands has dispatched less.
+    Own,
+    /// Another's.
+    Others,
+    /// It has come too late for many turns.
+    Overdue,
+}
+
 /// A worker's own copy of its word. All workers read the cache lines of the words. So a worker writes its
 /// word only when it changes, and never reads it.
 #[derive(Debug)]
@@ -132,6 +146,24 @@ impl WorkerSet {
         place.fields.taken = place.fields.taken.max(since);
     }
 
+    /// Whose turn it is.
+    pub(crate) fn turn(&self, place: &Place) -> Turn {
+        let taken = place.fields.taken;
+        let others = self.fairness.others(place.worker).filter(|other| other.controllers > 0);
+        let (least, most) = others
+            .fold((taken, taken), |(least, most), other| (least.min(other.taken), most.max(other.taken)));
+        match () {
+            () if most > taken + OVERDUE => Turn::Overdue,
+            () if least < taken => Turn::Others,
+            () => Turn::Own,
+        }
+    }
+
+    /// Whether the worker has the SSD for itself.
+    pub(crate) fn is_only_one(&self) -> bool {
+        self.states.len() == 1
+    }
+
     /// Whether no other worker with pending commands has dispatched less.
     #[inline]
     pub(crate) fn is_next(&self, place: &Place) -> bool {
@@ -173,5 +205,26 @@ mod tests {
         };
         let turns = (0..100).fold([0, 0], |[first, second], _| [first + took(0), second + took(1)]);
         assert!(turns[0] >= 45 && turns[1] >= 45, "{turns:?}");
+    }
+
+    #[test]
+    fn a_worker_far_behind_another_is_overdue_whoever_is_next() {
+        let _deadline = deadline();
+        let workers = WorkerSet::new(3);
+        let mut places = [Place::new(0), Place::new(1), Place::new(2)];
+        assert_eq!(workers.turn(&places[0]), Turn::Own, "no other has commands");
+        places.iter_mut().for_each(|place| join(&workers, place));
+        let mut turns = |count: u64, worker: usize| {
+            (0..count).for_each(|_| places[worker].took());
+            workers.publish_pending(&mut places[worker], 1);
+            [0, 1, 2].map(|worker| workers.turn(&places[worker]))
+        };
+        assert_eq!(turns(1, 0), [Turn::Others, Turn::Own, Turn::Own]);
+        assert_eq!(turns(1, 1), [Turn::Others, Turn::Others, Turn::Own]);
+        assert_eq!(turns(32, 0), [Turn::Others, Turn::Others, Turn::Overdue]);
+        assert_eq!(turns(1, 0), [Turn::Others, Turn::Overdue, Turn::Overdue]);
+        assert_eq!(turns(2, 2), [Turn::Others, Turn::Overdue, Turn::Others]);
+        workers.publish_pending(&mut places[0], 0);
+        assert_eq!(workers.turn(&places[1]), Turn::Own, "commands that pend count, and no others");
     }
 }
