@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_far_behind_another_is_overdue_whoever_is_next() {
+    fn a_worker_far_behind_another_is_overdue_though_a_third_is_next() {
         let _deadline = deadline();
         let workers = WorkerSet::new(3);
         let mut places = [Place::new(0), Place::new(1), Place::new(2)];

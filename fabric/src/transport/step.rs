@@ -98,8 +98,8 @@ impl RcTransport {
         worked
     }
 
-    /// Steps the SSDs that are due, each at the time of its step. Other threads book the firmware of an SSD up
-    /// to their own times, so a step with an older time would find it busy.
+    /// Steps the SSDs that are due, each at the time of its step. Other threads book the firmware of an SSD
+    /// up to their own times, so a step with an older time would find it busy.
     fn step_targets(&mut self, clock: &mut dyn Clock, mut now: Time) -> bool {
         let mut worked = false;
         for i in 0..self.targets.len() {
