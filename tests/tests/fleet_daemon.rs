@@ -140,7 +140,7 @@ fn ssd_process(place: &dyn Place, folder: &Path, index: u16, listen: Option<&str
 fn daemon(engine: &TransportHandle, soft: ExecutorId, addresses: &[String], at: SocketAddr) -> Daemon {
     let ports = (0u16..4).zip(addresses).map(|(ssd, address)| port(engine, soft, ssd, address));
     let core = CoreConfig { groups: 64, map_format: MapFormat::Three, ..CoreConfig::default() };
-    let config = DaemonConfig { core, drains: true, ..DaemonConfig::default() };
+    let config = DaemonConfig { core, ..DaemonConfig::default() };
     Daemon::start(at, ports.collect(), config).expect("it serves")
 }
 

@@ -54,7 +54,7 @@ pub enum FleetCommand {
         #[command(flatten)]
         array: ArrayArgs,
     },
-    /// Copy an SSD's blocks to other SSDs, then remove it (this version refuses the command)
+    /// Copy an SSD's blocks to other SSDs, then take it out; no block has a copy less meanwhile
     Drain {
         /// Index of the SSD
         ssd: u16,

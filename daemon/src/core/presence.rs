@@ -27,6 +27,8 @@ mod voting;
 use super::request::VolumeName;
 use super::{Answer, Command, CommandId, Core, Owner, Phase};
 use gnstor_fleet::map::FleetView;
+use gnstor_proto::placement::Rows as _;
+use gnstor_proto::placement::map3::State3;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
@@ -175,8 +177,9 @@ impl Core {
         if let Some(waits) = self.voters_missing() {
             missing.values_mut().for_each(|why| *why = format!("{why}; {waits}"));
         }
-        for &ssd in self.changes.flapping() {
-            let why = "it came back three times within ten minutes: it stays absent until it is resumed";
+        let is_out = |ssd: u16| self.map_of_voters().and_then(|map| map.state(ssd)) == Some(State3::Out);
+        for &ssd in self.changes.flapping().iter().filter(|&&ssd| is_out(ssd)) {
+            let why = "it came back three times within ten minutes: it stays out until it is resumed";
             missing.entry(ssd).or_insert_with(|| why.into());
         }
         missing

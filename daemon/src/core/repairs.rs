@@ -5,8 +5,9 @@
 //!   request --REPAIR to each SSD that is there--> its scrub's log page --of all--> reply
 //! ```
 //! An SSD remembers no order across a restart. The daemon gives the share to each SSD that comes back. It
-//! also pauses its fill, where an operator paused the others. It
-//! begins no scrub anew: the scrub of an SSD that restarted shows as not begun.
+//! also pauses or resumes its fill, as those of the others. An SSD that runs and is out of the map takes
+//! these orders too, as a later map may give it places. The daemon begins no scrub anew: the scrub of an SSD
+//! that restarted shows as not begun.
 
 use super::failure::Failure;
 use super::{Answer, Command, CommandId, Core, Owner, Reply, Ticket};
@@ -51,13 +52,17 @@ impl Core {
             return self.reply(ticket, Err(Failure::new(FailedPrecondition, why)));
         };
         let all = 0..u16::try_from(map.ssds.len()).unwrap_or(u16::MAX);
-        let why = |ssd: u16| {
+        let why_away = |ssd: u16| {
             let absent = self.members.absent().get(&ssd).map(|absence| absence.why().to_owned());
-            let why = self.changes.why_down(ssd).map(str::to_owned).or(absent);
-            why.or_else(|| (!self.members.contains(ssd)).then(|| "it is out of the map".to_owned()))
+            self.changes.why_down(ssd).map(str::to_owned).or(absent)
         };
-        let (away, there): (Vec<_>, Vec<_>) =
-            all.map(|ssd| (ssd, why(ssd))).partition(|(_, why)| why.is_some());
+        let (connected, away): (Vec<u16>, Vec<u16>) = all.partition(|&ssd| why_away(ssd).is_none());
+        let (there, out): (Vec<u16>, Vec<u16>) =
+            connected.into_iter().partition(|&ssd| self.members.contains(ssd));
+        let away = away.into_iter().filter_map(|ssd| Some((ssd, why_away(ssd)?)));
+        let is_out = out.iter().map(|&ssd| (ssd, "it is out of the map".to_owned()));
+        let views = away.chain(is_out).map(|(ssd, why)| RepairView { ssd, says: Err(why), refused: None });
+        let mut asked = Asked { waits: BTreeMap::new(), views: views.collect() };
         if there.is_empty() {
             return self.reply(ticket, Err(Failure::new(Unavailable, "no SSD answers: try again later")));
         }
@@ -67,10 +72,14 @@ impl Core {
             Some(Order::FillResume) => self.repairs.are_fills_paused = false,
             Some(Order::ScrubStart | Order::ScrubStop) | None => {}
         }
-        let away = away.into_iter().filter_map(|(ssd, why)| Some((ssd, why?)));
-        let views = away.map(|(ssd, why)| RepairView { ssd, says: Err(why), refused: None }).collect();
-        let mut asked = Asked { waits: BTreeMap::new(), views };
-        for (ssd, _) in there {
+        // Another map may give these places, and they do not connect anew for that. Now they have nothing to
+        // scrub.
+        if let Some(order) = order.filter(|order| !matches!(order, Order::ScrubStart | Order::ScrubStop)) {
+            for ssd in out {
+                self.command(ssd, Owner::Told, self.order(order));
+            }
+        }
+        for ssd in there {
             let command = order.map_or(Command::ScrubLog, |order| self.order(order));
             asked.waits.insert(ssd, self.command(ssd, Owner::Repair(ticket), command));
         }
@@ -120,11 +129,11 @@ impl Core {
         }
     }
 
-    /// The SSD is back: it gets the share that the others have, and pauses as they do.
+    /// The SSD is back: it gets the share that the others have, and fills or pauses as they do. It may not have
+    /// restarted, and may have missed an order.
     pub(super) fn give_orders(&mut self, ssd: u16) {
-        let pause = Some(Order::FillPause).filter(|_| self.repairs.are_fills_paused);
-        let orders = self.repairs.share.map(Order::Share).into_iter().chain(pause);
-        for order in orders.collect::<Vec<_>>() {
+        let fill = if self.repairs.are_fills_paused { Order::FillPause } else { Order::FillResume };
+        for order in self.repairs.share.map(Order::Share).into_iter().chain([fill]).collect::<Vec<_>>() {
             let command = self.order(order);
             self.command(ssd, Owner::Told, command);
         }

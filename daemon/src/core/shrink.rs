@@ -46,7 +46,8 @@ pub(super) use state::Changes;
 use state::Proposed;
 pub(super) use votes::Newcomer;
 
-/// Returns of one SSD within [`FLAP_MS`] after which it stays absent until it is resumed.
+/// Returns of one SSD within [`FLAP_MS`] after which it gets no places until it is resumed. An SSD that has
+/// the only copy of some blocks serves these again all the same.
 const FLAP_RETURNS: usize = 3;
 /// Ten minutes.
 const FLAP_MS: u64 = 600_000;

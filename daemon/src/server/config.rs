@@ -23,9 +23,6 @@ pub struct DaemonConfig {
     pub stop_timeout: Duration,
     /// SSDs that are away, and why. Substitutes answer for them and serve nothing.
     pub stands_in: BTreeMap<u16, String>,
-    /// SSDs can be drained. Off in every program, until tests with processes are repeated (docs/drain.md).
-    /// Tests set it.
-    pub drains: bool,
     /// Which callers are admitted, and by which proof.
     pub access: Access,
     /// How often a silent connection is probed. One that is silent for three of these is closed.
@@ -41,7 +38,6 @@ impl Default for DaemonConfig {
         Self {
             core: CoreConfig::default(),
             manager_key: None,
-            drains: false,
             command_timeout: Duration::from_secs(12),
             start_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),

@@ -96,12 +96,6 @@ impl Fleet for Service {
     }
 
     async fn drain(&self, call: tonic::Request<DrainRequest>) -> Answered<DrainResponse> {
-        if !self.drains {
-            return Err(Status::failed_precondition(
-                "no SSD can be drained by this version: kills of SSDs beside a drain are not tested enough yet; \
-                 remove the SSD (gnstor fleet remove)",
-            ));
-        }
         match self.ask("Drain", call, |m| Ok(Request::Drain { ssd: index(m.ssd)? })).await? {
             Reply::Done => Ok(Response::new(DrainResponse {})),
             other => mismatch(&other),

@@ -96,8 +96,6 @@ pub(super) struct Service {
     pub(super) stream: Duration,
     patience: Duration,
     manager_key: Option<Secret>,
-    /// As [`DaemonConfig::drains`].
-    pub(super) drains: bool,
 }
 
 /// Metadata of the answers of List and GetMap: one for each SSD that is down, its index and the reason.
@@ -136,8 +134,8 @@ impl Service {
     ) -> Self {
         let patience = Duration::from_millis(config.core.request_ms) + MARGIN;
         let (ssds, manager_key) = (ssds.into(), config.manager_key.clone());
-        let (stream, drains) = (config.keep_alive, config.drains);
-        Self { inputs, ssds, absent, conditions, maps, stream, patience, manager_key, drains }
+        let stream = config.keep_alive;
+        Self { inputs, ssds, absent, conditions, maps, stream, patience, manager_key }
     }
 
     /// Adds to an answer which SSDs are down.

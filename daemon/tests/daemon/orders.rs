@@ -83,6 +83,43 @@ fn fills_are_paused_on_each_ssd_and_on_one_that_comes_back_until_they_are_resume
     assert!(!bench.array.ssd(2).scrub.is_fill_paused);
 }
 
+/// It runs on, so it still has the order that it got before.
+#[test]
+fn fills_that_are_resumed_while_an_ssd_does_not_answer_go_on_there_too() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    repair(&mut bench, Some(Order::FillPause));
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    repair(&mut bench, Some(Order::FillResume));
+    assert!(bench.array.ssd(3).scrub.is_fill_paused, "it was not reached");
+    bench.find(3);
+    bench.run_for(10_000);
+    assert!(!bench.array.ssd(3).scrub.is_fill_paused);
+}
+
+/// It runs on, and another map may give it places. It does not connect anew for that.
+#[test]
+fn an_ssd_that_is_out_of_the_map_takes_orders_too() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(4);
+    repair(&mut bench, Some(Order::FillPause));
+    bench.ask(Request::Fail { ssd: 3, lose_data: false }).unwrap();
+    bench.run_for(10_000);
+    let views = repair(&mut bench, Some(Order::FillResume));
+    assert!(views[3].says.as_ref().is_err_and(|why| why.contains("out of the map")), "{views:?}");
+    assert!(!bench.array.ssd(3).scrub.is_fill_paused);
+    for order in [Order::FillPause, Order::Share(40)] {
+        repair(&mut bench, Some(order));
+    }
+    bench.ask(Request::Resume { ssd: 3, lose_data: false }).unwrap();
+    bench.run_for(10_000);
+    let scrub = bench.array.ssd(3).scrub;
+    assert!(scrub.is_fill_paused && scrub.share == 40, "{scrub:?}");
+    repair(&mut bench, Some(Order::ScrubStart));
+    assert_eq!(bench.array.ssd(3).scrub.state, ScrubState::Running);
+}
+
 #[test]
 fn an_ssd_that_goes_while_it_is_asked_holds_up_no_reply() {
     let _deadline = Deadline::after(LIMIT);

@@ -12,15 +12,22 @@ pub(crate) fn client() -> ClientId {
     ClientId::new(7).expect("valid")
 }
 
-/// Connect for a queue of 128 entries, with its data.
+/// Entries of a queue, less one: an admin queue may have fewer.
+fn size_z(qid: u16) -> u16 {
+    if qid == 0 { 31 } else { 127 }
+}
+
+/// Connect for a queue, with its data.
 pub(crate) fn connect(qid: u16, identity: Identity, cntlid: u16) -> (Sqe, ConnectData) {
-    let fields = ConnectFields { qid: qid.into(), sqsize_z: 127.into(), ..ConnectFields::default() };
+    let sqsize_z = size_z(qid).into();
+    let fields = ConnectFields { qid: qid.into(), sqsize_z, ..ConnectFields::default() };
     (fabrics::command(fctype::CONNECT, &fields), ConnectData::new(identity, cntlid, &fabrics::ssd_subnqn(0)))
 }
 
 /// The request for such a queue.
 pub(crate) fn queue_request(qid: u16) -> fabrics::CmRequest {
-    fabrics::CmRequest { qid: qid.into(), hrqsize: 128.into(), hsqsize_z: 127.into(), ..Default::default() }
+    let (hrqsize, hsqsize_z) = ((size_z(qid) + 1).into(), size_z(qid).into());
+    fabrics::CmRequest { qid: qid.into(), hrqsize, hsqsize_z, ..Default::default() }
 }
 
 /// Property Set of CC: enabled, with the entry sizes of I/O queues.

@@ -60,12 +60,12 @@ pub(crate) struct QueueState {
     pub(crate) standing: Standing,
 }
 
-/// Where the commands of a queue pend.
+/// Where the commands of a queue pend. Only those of I/O queues do.
 #[derive(Clone, Debug)]
 pub(crate) enum Standing {
-    /// They do not pend: the queue is not connected, so each command is judged when it comes.
+    /// The queue is not connected: each command is judged when it comes.
     Unconnected,
-    /// They pend with the admin queues.
+    /// Admin commands take no time of the modelled firmware: each is carried out when it comes.
     Admin,
     /// They pend with the I/O queues of this controller.
     Io { controller: u16, class: Class, arbiter: Arc<Arbiter> },

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Dispatch: when a worker takes which command, and who carries it out.
 //!
-//! The modelled firmware serves one command at a time. A command that arrives while it is busy pends with
+//! The modelled firmware serves one I/O command at a time. A command that arrives while it is busy pends with
 //! the worker of its queue ([`super::pending`]). Whenever the firmware is free, the arbiter names the next
 //! command. A preset that takes no time is never busy, so nothing pends.
+//!
+//! Admin commands take no time of the firmware. They are carried out when they arrive, so they wait for no
+//! other worker.
 //!
 //! ```text
 //!   arrivals   a b c d                          time ->
@@ -24,6 +27,7 @@ use crate::controller::Ssd;
 use crate::hosts::Role;
 use crate::permission::Authorized;
 use crate::request::{Request, Submission, Verb, check_any_namespace, check_frame};
+use crate::workers::Turn;
 use gnstor_base::controller::QueueKey;
 use gnstor_base::time::{Span, Time};
 use gnstor_proto::fabrics;
@@ -48,7 +52,7 @@ impl Worker {
         !ftl.is_timeless() && (!self.pending.is_empty() || ftl.firmware_free() > now)
     }
 
-    /// Makes a command pend. `false`: its queue is not connected.
+    /// Makes a command pend. `false`: its queue is not a connected I/O queue.
     pub(super) fn pend(&mut self, queue: QueueKey, arrived: Time, what: Waiting) -> bool {
         if self.pending.is_empty() {
             self.shared.workers.join(&mut self.place);
@@ -69,8 +73,7 @@ impl Worker {
     #[inline]
     pub(super) fn publish_pending(&mut self) {
         let controllers = self.pending.controllers(self.index);
-        let has_admin = self.pending.is_admin_next();
-        self.shared.workers.publish_pending(&mut self.place, controllers, has_admin);
+        self.shared.workers.publish_pending(&mut self.place, controllers);
         self.pending_at = self.pending_wants();
     }
 
@@ -81,8 +84,28 @@ impl Worker {
         if now < self.pending_at {
             return;
         }
+        self.catch_up(now);
         while self.dispatch_some(now) {}
         self.publish_pending();
+    }
+
+    /// The firmware was to be free by now. If other workers have booked it since and it was this worker's
+    /// turn, this worker books a burst behind them. An overdue worker books as many as the others have had.
+    /// So a worker whose calls come late or seldom is not passed over without end.
+    fn catch_up(&mut self, now: Time) {
+        if self.shared.workers.is_only_one() {
+            return;
+        }
+        while self.pending_due().is_some_and(|at| at > now) {
+            let turn = self.shared.workers.turn(&self.place);
+            if turn == Turn::Others {
+                return;
+            }
+            self.take(now, false);
+            if turn == Turn::Own {
+                return;
+            }
+        }
     }
 
     /// When the next command may be taken. `None`: this worker has none that it may take.
@@ -107,7 +130,7 @@ impl Worker {
     /// Whether this worker is the next to dispatch.
     #[inline]
     fn is_next(&self) -> bool {
-        self.pending.is_admin_next() || self.shared.workers.is_next(&self.place)
+        self.shared.workers.is_next(&self.place)
     }
 
     /// Time at which this worker may go on although another one is next.
@@ -116,17 +139,22 @@ impl Worker {
         self.shared.ftl.firmware_free() + TURN
     }
 
-    /// Takes the next command, or a burst if many pend. A burst brings the model's state and the map entries
-    /// of reads into this worker's cache once. `false`: there is nothing to take yet, or another worker is
-    /// next.
+    /// Takes the next commands. `false`: there is nothing to take yet, or another worker is next.
     fn dispatch_some(&mut self, now: Time) -> bool {
         let is_due = self.pending_due().is_some_and(|at| at <= now);
         if !is_due || !(self.is_next() || now >= self.turn_is_over()) {
             return false;
         }
+        self.take(now, self.shared.ftl.firmware_free() > now);
+        true
+    }
+
+    /// Takes the next command, or a burst if many pend. A burst brings the model's state and the map entries
+    /// of reads into this worker's cache once. `is_ahead`: the firmware is busy, so it takes only writes with
+    /// their data.
+    fn take(&mut self, now: Time, is_ahead: bool) {
         let free = self.shared.ftl.firmware_free();
-        let is_admin = self.pending.is_admin_next();
-        let mut burst = self.take_burst(is_admin, free > now);
+        let mut burst = self.take_burst(is_ahead);
         // Commits may follow. Other workers must know before them what pends here.
         self.publish_pending();
         if burst.len() > 1 {
@@ -138,23 +166,21 @@ impl Worker {
         burst.drain(..).for_each(|taken| self.dispatch_one(now, free, taken));
         self.burst = burst;
         self.book_judged(now);
-        // The command may have been an Abort of the next command here.
-        !(is_admin && self.state().has_mail())
     }
 
-    /// Takes the commands of a burst. `is_ahead`: the firmware is busy, so it takes only writes with their
-    /// data.
-    fn take_burst(&mut self, is_admin: bool, is_ahead: bool) -> Vec<Taken> {
-        let one_by_one = is_admin || self.pending.shares_order();
-        let most = if one_by_one { 1 } else { (self.pending.len() / BURST_SHARE).clamp(1, self.pace.burst) };
+    /// Takes the commands of a burst out of their queues.
+    fn take_burst(&mut self, is_ahead: bool) -> Vec<Taken> {
+        let most = if self.pending.shares_order() {
+            1
+        } else {
+            (self.pending.len() / BURST_SHARE).clamp(1, self.pace.burst)
+        };
         let mut burst = std::mem::take(&mut self.burst);
         while burst.len() < most
             && (!is_ahead || self.pending.is_write_next(self.index, &self.ports) == Some(true))
             && let Some(taken) = self.pending.pop(self.index, &mut self.ports)
         {
-            if !is_admin {
-                self.place.took();
-            }
+            self.place.took();
             burst.push(taken);
         }
         burst

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Commands that pend until the modelled firmware is free. Every command pends with the worker of its
+//! I/O commands that pend until the modelled firmware is free. Every command pends with the worker of its
 //! queue.
 //!
 //! ```text
-//!   admin queues       in turn       before everything else
 //!   controller 1 --+
 //!   controller 2 --+-- in turn, a command each;  within a controller: its arbiter
 //!   controller 3 --+
@@ -42,7 +41,6 @@ pub(super) struct Taken {
 /// Which queues of one worker have commands pending; the commands are with their ports.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
-    admin: VecDeque<QueueKey>,
     controllers: VecDeque<Controller>,
     /// Number of the controllers that share their order with other workers.
     shared: usize,
@@ -115,12 +113,6 @@ impl Pending {
         self.commands
     }
 
-    /// Whether an admin command is next.
-    #[inline]
-    pub(super) fn is_admin_next(&self) -> bool {
-        !self.admin.is_empty()
-    }
-
     /// Whether a controller shares its order with other workers. Then commands are taken one at a time.
     pub(super) fn shares_order(&self) -> bool {
         self.shared > 0
@@ -134,9 +126,6 @@ impl Pending {
     }
 
     fn look_at_next(&self, worker: usize, ports: &Ports) -> Option<bool> {
-        if self.is_admin_next() {
-            return Some(false);
-        }
         let queue = self.controllers.iter().find_map(|controller| controller.next(worker))?;
         let first = ports.look_at(queue).and_then(|port| port.waiting.front());
         Some(matches!(first, Some((_, Waiting::Write(_)))))
@@ -158,7 +147,7 @@ impl Pending {
     }
 
     /// Puts a command that arrived at `at` at the end of its queue. Returns whether it is the first there.
-    /// `None`: the queue is not connected.
+    /// `None`: it is no I/O queue.
     pub(super) fn push(
         &mut self,
         ports: &mut Ports,
@@ -166,31 +155,21 @@ impl Pending {
         at: Time,
         what: Waiting,
     ) -> Option<bool> {
-        let port = ports.get(queue).filter(|port| port.is_connected())?;
+        let port = ports.get(queue)?;
+        let Standing::Io { controller: id, class, arbiter } = &port.standing else { return None };
         port.waiting.push_back((at, what));
         self.commands += 1;
         if port.waiting.len() > 1 {
             return Some(false);
         }
-        match &port.standing {
-            Standing::Unconnected => unreachable!("commands of a queue that is not connected do not pend"),
-            Standing::Admin => self.admin.push_back(queue),
-            Standing::Io { controller, class, arbiter } => {
-                let at = self.controllers.iter().position(|other| other.id == *controller);
-                let at = at.unwrap_or_else(|| {
-                    let (id, arbiter) = (*controller, Arc::clone(arbiter));
-                    self.shared += usize::from(arbiter.is_weighted());
-                    self.controllers.push_back(Controller {
-                        id,
-                        arbiter,
-                        own: RoundRobin::default(),
-                        queues: 0,
-                    });
-                    self.controllers.len() - 1
-                });
-                self.controllers[at].add(queue, *class);
-            }
-        }
+        let at = self.controllers.iter().position(|other| other.id == *id);
+        let at = at.unwrap_or_else(|| {
+            let (arbiter, own) = (Arc::clone(arbiter), RoundRobin::default());
+            self.shared += usize::from(arbiter.is_weighted());
+            self.controllers.push_back(Controller { id: *id, arbiter, own, queues: 0 });
+            self.controllers.len() - 1
+        });
+        self.controllers[at].add(queue, *class);
         self.has_changed(ports);
         Some(true)
     }
@@ -198,23 +177,14 @@ impl Pending {
     /// Takes the next command, if this worker may.
     pub(super) fn pop(&mut self, worker: usize, ports: &mut Ports) -> Option<Taken> {
         let has_more = |queue| ports.look_at(queue).is_some_and(|port| port.waiting.len() > 1);
-        let queue = if let Some(queue) = self.admin.pop_front() {
-            if has_more(queue) {
-                self.admin.push_back(queue);
-            }
-            queue
+        let mut all = self.controllers.iter_mut().enumerate();
+        let (at, queue) = all.find_map(|(at, controller)| Some((at, controller.take(worker, has_more)?)))?;
+        let controller = self.controllers.remove(at)?;
+        if controller.queues > 0 {
+            self.controllers.push_back(controller);
         } else {
-            let mut all = self.controllers.iter_mut().enumerate();
-            let (at, queue) =
-                all.find_map(|(at, controller)| Some((at, controller.take(worker, has_more)?)))?;
-            let controller = self.controllers.remove(at)?;
-            if controller.queues > 0 {
-                self.controllers.push_back(controller);
-            } else {
-                self.shared -= usize::from(controller.arbiter.is_weighted());
-            }
-            queue
-        };
+            self.shared -= usize::from(controller.arbiter.is_weighted());
+        }
         let (arrived, what) = ports.get(queue)?.waiting.pop_front()?;
         self.commands -= 1;
         self.has_changed(ports);
@@ -249,7 +219,6 @@ impl Pending {
 
     /// A queue has no command any more, for another reason than [`Self::pop`].
     fn delist(&mut self, queue: QueueKey) {
-        self.admin.retain(|&other| other != queue);
         for controller in &mut self.controllers {
             controller.remove(queue);
         }

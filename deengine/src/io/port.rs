@@ -47,10 +47,15 @@ impl Port {
         Some((identity, Arc::clone(&self.done)))
     }
 
-    /// Whether its commands may pend: the queue is connected.
     #[inline]
     pub(super) fn is_connected(&self) -> bool {
         !matches!(self.standing, Standing::Unconnected)
+    }
+
+    /// Whether its commands may pend.
+    #[inline]
+    pub(super) fn is_io(&self) -> bool {
+        matches!(self.standing, Standing::Io { .. })
     }
 
     /// A command arrives. `false`: the host has more commands under way than the queue has entries.

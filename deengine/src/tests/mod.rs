@@ -42,6 +42,7 @@ mod shrink;
 #[path = "../../testing/slow_store.rs"]
 mod slow_store;
 mod smart_counters;
+mod starvation;
 mod threads;
 mod tombstones;
 mod volumes;

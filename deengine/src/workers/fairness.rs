@@ -2,7 +2,7 @@
 //! Which worker dispatches next while commands pend with several of them.
 //!
 //! Within a worker the arbiter decides ([`crate::hosts::arbiter`]); among workers, the one that has
-//! dispatched least for each of its controllers. A worker with an admin command goes before all others.
+//! dispatched least for each of its controllers.
 
 use super::WorkerSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,17 +31,16 @@ const PARTS: u64 = 64;
 /// words of all workers, so they lie side by side.
 ///
 /// ```text
-///   63         56  55    54                              0
-///  +-------------+-------+-------------------------------+
-///  | controllers | admin |             taken             |  taken: parts of a command for each controller;
-///  +-------------+-------+-------------------------------+  the worker with the least is next
+///   63         56 55                                     0
+///  +-------------+---------------------------------------+
+///  | controllers |                 taken                 |  taken: parts of a command for each controller;
+///  +-------------+---------------------------------------+  the worker with the least is next
 /// ```
 #[derive(Debug, Default)]
 struct Word(AtomicU64);
 
 const CONTROLLERS_SHIFT: u32 = 56;
-const ADMIN: u64 = 1 << 55;
-const TAKEN: u64 = ADMIN - 1;
+const TAKEN: u64 = (1 << CONTROLLERS_SHIFT) - 1;
 const MOST_CONTROLLERS: u64 = u64::MAX >> CONTROLLERS_SHIFT;
 
 /// The fields of such a word.
@@ -49,8 +48,6 @@ const MOST_CONTROLLERS: u64 = u64::MAX >> CONTROLLERS_SHIFT;
 struct Fields {
     /// Controllers with an I/O command that this worker may dispatch.
     controllers: u64,
-    /// An admin command pends.
-    has_admin: bool,
     taken: u64,
 }
 
@@ -58,16 +55,29 @@ impl Word {
     #[inline]
     fn get(&self) -> Fields {
         let word = self.0.load(Ordering::Relaxed);
-        Fields { controllers: word >> CONTROLLERS_SHIFT, has_admin: word & ADMIN != 0, taken: word & TAKEN }
+        Fields { controllers: word >> CONTROLLERS_SHIFT, taken: word & TAKEN }
     }
 
     /// Only the worker itself calls this.
     #[inline]
     fn set(&self, fields: Fields) {
-        let admin = if fields.has_admin { ADMIN } else { 0 };
-        let word = fields.controllers << CONTROLLERS_SHIFT | admin | fields.taken & TAKEN;
+        let word = fields.controllers << CONTROLLERS_SHIFT | fields.taken & TAKEN;
         self.0.store(word, Ordering::Relaxed);
     }
+}
+
+/// A worker is overdue when another has dispatched so many more commands for each of its controllers.
+const OVERDUE: u64 = 32 * PARTS;
+
+/// Whose turn it is, as one worker sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Turn {
+    /// Its own: no other worker with pending commands has dispatched less.
+    Own,
+    /// Another's.
+    Others,
+    /// It has come too late for many turns.
+    Overdue,
 }
 
 /// A worker's own copy of its word. All workers read the cache lines of the words. So a worker writes its
@@ -112,12 +122,11 @@ impl Fairness {
 }
 
 impl WorkerSet {
-    /// Publishes what pends with this worker: how many controllers it may dispatch for, and whether an
-    /// admin command does.
+    /// Publishes what pends with this worker: how many controllers it may dispatch for.
     #[inline]
-    pub(crate) fn publish_pending(&self, place: &mut Place, controllers: usize, has_admin: bool) {
+    pub(crate) fn publish_pending(&self, place: &mut Place, controllers: usize) {
         let controllers = u64::try_from(controllers).map_or(MOST_CONTROLLERS, |n| n.min(MOST_CONTROLLERS));
-        place.fields = Fields { controllers, has_admin, ..place.fields };
+        place.fields = Fields { controllers, ..place.fields };
         if place.fields == place.published {
             return;
         }
@@ -137,11 +146,29 @@ impl WorkerSet {
         place.fields.taken = place.fields.taken.max(since);
     }
 
-    /// Whether no other worker with pending commands has dispatched less, and none has an admin command.
+    /// Whose turn it is.
+    pub(crate) fn turn(&self, place: &Place) -> Turn {
+        let taken = place.fields.taken;
+        let others = self.fairness.others(place.worker).filter(|other| other.controllers > 0);
+        let (least, most) = others
+            .fold((taken, taken), |(least, most), other| (least.min(other.taken), most.max(other.taken)));
+        match () {
+            () if most > taken + OVERDUE => Turn::Overdue,
+            () if least < taken => Turn::Others,
+            () => Turn::Own,
+        }
+    }
+
+    /// Whether the worker has the SSD for itself.
+    pub(crate) fn is_only_one(&self) -> bool {
+        self.states.len() == 1
+    }
+
+    /// Whether no other worker with pending commands has dispatched less.
     #[inline]
     pub(crate) fn is_next(&self, place: &Place) -> bool {
         let taken = place.fields.taken;
-        let goes_first = |other: Fields| other.has_admin || other.controllers > 0 && other.taken < taken;
+        let goes_first = |other: Fields| other.controllers > 0 && other.taken < taken;
         !self.fairness.others(place.worker).any(goes_first)
     }
 }
@@ -153,7 +180,7 @@ mod tests {
 
     fn join(workers: &WorkerSet, place: &mut Place) {
         workers.join(place);
-        workers.publish_pending(place, 1, false);
+        workers.publish_pending(place, 1);
     }
 
     #[test]
@@ -164,7 +191,7 @@ mod tests {
         join(&workers, &mut places[0]);
         (0..1000).for_each(|_| places[0].took());
         // The data of its writes is on its way: none of its commands pends.
-        workers.publish_pending(&mut places[0], 0, false);
+        workers.publish_pending(&mut places[0], 0);
         join(&workers, &mut places[1]);
         join(&workers, &mut places[0]);
         let mut took = |worker: usize| {
@@ -172,7 +199,7 @@ mod tests {
             let mine = workers.is_next(place);
             if mine {
                 place.took();
-                workers.publish_pending(place, 1, false);
+                workers.publish_pending(place, 1);
             }
             u32::from(mine)
         };
@@ -181,15 +208,23 @@ mod tests {
     }
 
     #[test]
-    fn an_admin_command_of_another_worker_goes_first() {
+    fn a_worker_far_behind_another_is_overdue_though_a_third_is_next() {
         let _deadline = deadline();
-        let workers = WorkerSet::new(2);
-        let mut places = [Place::new(0), Place::new(1)];
-        join(&workers, &mut places[0]);
-        assert!(workers.is_next(&places[0]));
-        workers.publish_pending(&mut places[1], 0, true);
-        assert!(!workers.is_next(&places[0]) && workers.is_next(&places[1]));
-        workers.publish_pending(&mut places[1], 0, false);
-        assert!(workers.is_next(&places[0]));
+        let workers = WorkerSet::new(3);
+        let mut places = [Place::new(0), Place::new(1), Place::new(2)];
+        assert_eq!(workers.turn(&places[0]), Turn::Own, "no other has commands");
+        places.iter_mut().for_each(|place| join(&workers, place));
+        let mut turns = |count: u64, worker: usize| {
+            (0..count).for_each(|_| places[worker].took());
+            workers.publish_pending(&mut places[worker], 1);
+            [0, 1, 2].map(|worker| workers.turn(&places[worker]))
+        };
+        assert_eq!(turns(1, 0), [Turn::Others, Turn::Own, Turn::Own]);
+        assert_eq!(turns(1, 1), [Turn::Others, Turn::Others, Turn::Own]);
+        assert_eq!(turns(32, 0), [Turn::Others, Turn::Others, Turn::Overdue]);
+        assert_eq!(turns(1, 0), [Turn::Others, Turn::Overdue, Turn::Overdue]);
+        assert_eq!(turns(2, 2), [Turn::Others, Turn::Overdue, Turn::Others]);
+        workers.publish_pending(&mut places[0], 0);
+        assert_eq!(workers.turn(&places[1]), Turn::Own, "commands that pend count, and no others");
     }
 }

@@ -21,7 +21,7 @@ mod in_flight;
 mod lease_word;
 mod status;
 
-pub(crate) use fairness::Place;
+pub(crate) use fairness::{Place, Turn};
 
 mod sync {
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

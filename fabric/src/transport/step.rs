@@ -80,15 +80,11 @@ impl RcTransport {
             self.handle(now, at, event);
             worked = true;
         }
-        for i in 0..self.targets.len() {
-            let t = &mut self.targets[i];
-            if !t.silent && t.controller.next_event().is_some_and(|at| at <= now) {
-                t.clock = t.clock.max(now);
-                t.controller.step(t.clock);
-                let has_effects = self.drain_effects(now, u16::try_from(i).expect("few targets"));
-                worked |= has_effects || self.is_at_work(now, i);
-            }
+        if worked {
+            now = clock.now();
+            self.resume(now);
         }
+        worked |= self.step_targets(clock, now);
         if self.ack_alarm().is_some_and(|at| at <= now) {
             self.check_acknowledgements(now);
             worked = true;
@@ -99,6 +95,25 @@ impl RcTransport {
             self.tick_streams(now);
         }
         self.counters.steps[usize::from(!worked)] += 1;
+        worked
+    }
+
+    /// Steps the SSDs that are due, each at the time of its step. Other threads book the firmware of an SSD
+    /// up to their own times, so a step with an older time would find it busy.
+    fn step_targets(&mut self, clock: &mut dyn Clock, mut now: Time) -> bool {
+        let mut worked = false;
+        for i in 0..self.targets.len() {
+            let t = &mut self.targets[i];
+            if t.silent || t.controller.next_event().is_none_or(|at| at > now) {
+                continue;
+            }
+            t.clock = t.clock.max(now);
+            t.controller.step(t.clock);
+            let has_effects = self.drain_effects(now, u16::try_from(i).expect("few targets"));
+            worked |= has_effects || self.is_at_work(now, i);
+            now = clock.now();
+            self.resume(now);
+        }
         worked
     }
 

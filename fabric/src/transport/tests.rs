@@ -6,6 +6,7 @@ mod ends;
 mod fused;
 mod fuzz;
 mod leaving;
+mod turns;
 mod unruly;
 
 use super::*;

@@ -2,6 +2,7 @@
 //! An SSD process is drained beside clients (`gnstor fleet drain`). At no moment has a group one copy less.
 //! Only SSDs that are killed meanwhile take copies with them.
 
+use super::all_killed::kill_all;
 use super::{
     BUILD_LIMIT, BYTES, Duration, Instant, Load, Rights, Use, fleet, until, volume, within, write_and_read,
 };
@@ -11,7 +12,7 @@ use gnstor_tests::command::{Ended, gnstor};
 use gnstor_tests::{assert_same, pattern};
 use serde_json::Value;
 
-fn call(array: &Array, words: &[&str]) -> Ended {
+pub(super) fn call(array: &Array, words: &[&str]) -> Ended {
     gnstor(&[words, &["--array", &array.daemon()]].concat())
 }
 
@@ -53,10 +54,19 @@ fn begin_and_stay(array: &Array, clients: &mut Use, ssd: u16) {
     (0..5).for_each(|_| clients.trim(array));
 }
 
+/// The daemon refuses it while no SSD answers, as at once after a kill of all.
+fn resume_fills(array: &Array) {
+    gnstor_tests::command::until("fills are resumed", || {
+        let said = call(array, &["rebuild", "resume"]);
+        assert!(said.code == 0 || said.stderr.contains("no SSD answers"), "{}", said.stderr);
+        said.code == 0
+    });
+}
+
 /// Waits until the SSD has left and all copies are there. TRIMs go on meanwhile.
 fn end_of_drain(array: &Array, clients: &mut Use, ssd: u16) {
     let begun = Instant::now();
-    call(array, &["rebuild", "resume"]).worked();
+    resume_fills(array);
     let mut rounds = 0;
     let out = until(array, "the SSD is out and all is there", |now| {
         clients.trimmer.renew();
@@ -182,6 +192,27 @@ fn a_drain_that_is_called_off_takes_nothing_and_one_whose_ssd_is_killed_ends_as_
         array.restart(3);
         std::thread::sleep(Duration::from_secs(1));
         assert!(is_out(&fleet(&array), 3), "it stays out");
+        clients.end(&array, &[]);
+        array.end();
+    });
+}
+
+/// What an SSD took outlives its process, so a drain goes on after that, and no call fails meanwhile.
+#[test]
+fn a_drain_goes_on_where_all_ssds_are_killed_at_once_before_their_fills_and_beside_them() {
+    within(BUILD_LIMIT, || {
+        let mut array = Array::start();
+        let mut clients = Use::start(&array);
+        begin_and_stay(&array, &mut clients, 2);
+        kill_all(&mut array);
+        end_of_drain(&array, &mut clients, 2);
+        take_back(&array, &mut clients, 2);
+
+        begin_and_stay(&array, &mut clients, 1);
+        resume_fills(&array);
+        std::thread::sleep(Duration::from_millis(100));
+        kill_all(&mut array);
+        end_of_drain(&array, &mut clients, 1);
         clients.end(&array, &[]);
         array.end();
     });

@@ -111,7 +111,7 @@ pub(in crate::core) struct Changes {
     says: BTreeMap<u16, SsdSays>,
     told: BTreeMap<u16, Told>,
     returns: BTreeMap<u16, Vec<u64>>,
-    /// SSDs that came back too often. They stay absent until they are resumed.
+    /// SSDs that came back too often. They get no places until they are resumed.
     flapping: BTreeSet<u16>,
     /// Time at which each SSD was last lost.
     lost_at: BTreeMap<u16, u64>,
@@ -329,7 +329,7 @@ impl Changes {
         returns.push(now);
     }
 
-    /// Whether it stays absent until it is resumed.
+    /// Whether it gets no places until it is resumed.
     pub(in crate::core) fn flaps(&self, ssd: u16) -> bool {
         self.flapping.contains(&ssd)
     }

@@ -98,8 +98,6 @@ pub(super) fn step(ssds: usize) -> impl Strategy<Value = Step> {
     let (name, client, ssd) = (0u8..4, 1u16..5, 0..ssds);
     let index = 0..u16::try_from(ssds).expect("few");
     let lease = 1_000u32..20_000;
-    // No program has an SSD drained yet (docs/drain.md).
-    let drains = std::env::var_os("GNSTOR_DRAINS").is_some();
     prop_oneof![
         4 => (name.clone(), proptest::option::of(0u8..6)).prop_map(|(name, id)| Step::Create { name, id }),
         3 => (name.clone(), name.clone()).prop_map(|(from, name)| Step::Publish { from, name }),
@@ -124,7 +122,7 @@ pub(super) fn step(ssds: usize) -> impl Strategy<Value = Step> {
         1 => ssd.clone().prop_map(|ssd| Step::Swap { ssd }),
         2 => (index.clone(), any::<bool>()).prop_map(|(ssd, lose_data)| Step::Replace { ssd, lose_data }),
         1 => (index.clone(), any::<bool>()).prop_map(|(ssd, lose_data)| Step::Resume { ssd, lose_data }),
-        2 => index.prop_map(move |ssd| if drains { Step::Drain { ssd } } else { Step::RunUntilQuiet }),
+        2 => index.prop_map(|ssd| Step::Drain { ssd }),
         2 => any::<bool>().prop_map(|add| Step::Epoch { add }),
         1 => Just(Step::Restart),
     ]
