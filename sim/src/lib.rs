@@ -31,6 +31,7 @@ pub mod load;
 pub mod memory;
 mod port;
 pub mod scale;
+pub mod survive;
 mod ssd;
 pub mod world;
 pub mod zipf;

@@ -3,9 +3,12 @@
 
 use super::lane::Target;
 use super::{
-    Command, Completion, Got, Initiator, LANES, Lane, NONE, Outcome, QP_BROKEN, Request, Wish, bits,
+    Command, Completion, Gate, Got, Initiator, LANES, Lane, NONE, Outcome, QP_BROKEN, Request, STARTS_OVER, Wish,
+    bits,
 };
 use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::placement::AnyMap;
+use std::sync::Arc;
 
 /// The source of requests, and the wires.
 pub trait Host {
@@ -31,6 +34,27 @@ impl Initiator {
                 return;
             }
         }
+    }
+
+    /// From now on commands go by another map. A write of which a part was sent by the map before sends
+    /// nothing more, and ends with [`STARTS_OVER`] (rule 5a: all its members have it in one epoch).
+    pub fn follow(&mut self, map: Arc<AnyMap>) {
+        self.volume.map = map;
+        for number in 0..self.lanes.len() {
+            let lane = &mut self.lanes[number];
+            if lane.request.is_write && lane.head != NONE && lane.issued > 0 && !lane.is_all_sent() {
+                lane.sent = lane.request.blocks;
+                if lane.outcome.status == 0 {
+                    lane.outcome.status = STARTS_OVER;
+                }
+                self.look(number);
+            }
+        }
+    }
+
+    /// The queue pair to an SSD was made anew, and its Connect has succeeded.
+    pub fn reopen(&mut self, ssd: u16, depth: u32) {
+        self.gates[usize::from(ssd)] = Gate::new(depth);
     }
 
     /// Makes one pass of a warp. Returns whether it changed anything.
@@ -127,8 +151,10 @@ impl Initiator {
         lane.head = cid;
         lane.ticket = None;
         if lane.request.is_write {
-            lane.outcome.sequence = self.next_sequence;
-            self.next_sequence += u64::from(lane.parts(&self.volume, lane.request.blocks));
+            lane.outcome.sequence = lane.request.sequence.unwrap_or(self.next_sequence);
+            if lane.request.sequence.is_none() {
+                self.next_sequence += u64::from(lane.parts(&self.volume, lane.request.blocks));
+            }
         }
     }
 
