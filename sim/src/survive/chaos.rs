@@ -10,6 +10,7 @@ use crate::survive::stats::Fault;
 use crate::survive::wire::{Host, Way};
 use crate::survive::world::World;
 use gnstor_base::time::{Span, Time};
+use gnstor_daemon::core::fleet_view::SsdView;
 use gnstor_proto::placement::map3::State3;
 use std::collections::BTreeMap;
 
@@ -257,8 +258,10 @@ impl World {
             return false;
         };
         let Some(fleet) = daemon.core.fleet().filter(|_| daemon.core.is_serving()) else { return false };
-        let is_well = |ssd: &gnstor_daemon::core::fleet_view::SsdView| {
-            ssd.state == State3::In && ssd.away.is_none() && ssd.filling == 0 && !ssd.flaps
+        // An SSD may be out where others have all of its places.
+        let is_well = |ssd: &SsdView| {
+            let has_state = matches!(ssd.state, State3::In | State3::Out);
+            has_state && ssd.away.is_none() && ssd.filling == 0 && !ssd.flaps
         };
         let copies = fleet.groups_by_copies.iter().take(usize::from(fleet.replicas)).all(|groups| *groups == 0);
         up && copies && fleet.next.is_none() && fleet.settles.is_empty() && fleet.ssds.iter().all(is_well)

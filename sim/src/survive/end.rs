@@ -114,10 +114,6 @@ impl Queue {
         Self { conn, who, cntlid, stage: Stage::Opening, memory, connect_at, shared: Arc::default() }
     }
 
-    pub(super) fn is_ready(&self) -> bool {
-        self.stage == Stage::Ready
-    }
-
     /// The admin queue for a driver.
     pub(super) fn port(&self) -> Port {
         Port { memory: Arc::clone(&self.memory), shared: Arc::clone(&self.shared) }

@@ -81,6 +81,7 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
         let at = world.post.now;
         world.history.broken(at, "a part of the array panicked", text.unwrap_or_default());
     }
+    world.say_steps();
     Outcome {
         seed,
         violation: world.history.violation.clone(),

@@ -46,6 +46,8 @@ pub(super) struct World {
     pub(super) chaos: Chaos,
     pub(super) trace: u64,
     pub(super) steps: u64,
+    /// Steps of each actor.
+    counts: Vec<u64>,
     /// Lines of the trace, if someone wants them.
     pub(super) log: Option<Vec<String>>,
 }
@@ -87,6 +89,7 @@ impl World {
             daemon_number: 0,
             trace: seed,
             steps: 0,
+            counts: vec![0; actors],
             log: logs.then(Vec::new),
             shape,
             post,
@@ -154,6 +157,7 @@ impl World {
             }
             self.post.now = at;
             self.steps += 1;
+            self.counts[number as usize] += 1;
             self.note(at.as_ps() ^ u64::from(number) << 56);
             let actor = self.actor(number as usize);
             let next = self.step(actor);
@@ -164,6 +168,13 @@ impl World {
             }
         }
         self.post.now = until;
+    }
+
+    /// Says how often each actor was stepped.
+    pub(super) fn say_steps(&mut self) {
+        let counts: Vec<String> =
+            (0..self.counts.len()).map(|at| format!("{:?} {}", self.actor(at), self.counts[at])).collect();
+        self.say(|| format!("steps: {}", counts.join(", ")));
     }
 
     fn note(&mut self, word: u64) {

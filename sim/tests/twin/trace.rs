@@ -280,6 +280,7 @@ impl Maker {
             vba,
             blocks,
             data: Data::Memory { address, key },
+            ..Request::default()
         });
         let opcode = 2 - u32::from(is_write);
         writeln!(self.text, "ask {lane:x} {opcode} {vba:x} {blocks:x} {address:x} {key:x}").expect("text");

@@ -223,7 +223,7 @@ impl Client {
 
     /// A writer says soon which SSDs it reaches.
     fn renew_soon(&mut self, now: Time) {
-        if let Some(open) = &mut self.open {
+        if let Some(open) = self.open.as_mut().filter(|open| open.writes) {
             open.renew_at = open.renew_at.min(now);
         }
     }
@@ -508,7 +508,7 @@ impl Client {
             return now;
         }
         let is_renewing = self.calls.values().any(|(call, _)| matches!(call, Call::Renew));
-        if self.lanes.wants_renewal {
+        if self.lanes.wants_renewal && open.writes {
             open.renew_at = open.renew_at.min(now);
         }
         if open.writes && !is_renewing && now >= open.renew_at {
