@@ -147,7 +147,7 @@ impl Host for Outside {
         }
     }
 
-    fn send(&mut self, ssd: u16, index: u16, is_signalled: bool, sqe: &Sqe) {
+    fn send(&mut self, _: usize, ssd: u16, (index, is_signalled): (u16, bool), sqe: &Sqe) {
         let at = usize::from(ssd);
         self.sent_blocks[at] += u64::from(sqe.cdw12.get() & 0xFFFF) + 1;
         self.ports[at].send(io_qp(self.number), index, is_signalled, sqe);

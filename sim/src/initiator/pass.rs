@@ -15,8 +15,8 @@ pub trait Host {
     /// The next request for a lane that has none.
     fn next(&mut self, lane: usize) -> Option<Request>;
 
-    /// Sends a command to SSD `ssd`, as the SEND with this index.
-    fn send(&mut self, ssd: u16, index: u16, is_signalled: bool, sqe: &Sqe);
+    /// Sends a command of a lane to SSD `ssd`, as the SEND with this index.
+    fn send(&mut self, lane: usize, ssd: u16, index: (u16, bool), sqe: &Sqe);
 
     /// Reports that a lane's request has ended.
     fn ended(&mut self, lane: usize, outcome: Outcome);
@@ -188,8 +188,9 @@ impl Initiator {
     }
 
     fn post(&mut self, ssd: u16, cid: u8, host: &mut impl Host) {
-        let (index, is_signalled) = self.gates[usize::from(ssd)].take();
-        host.send(ssd, index, is_signalled, &self.commands[usize::from(cid)].sqe);
+        let index = self.gates[usize::from(ssd)].take();
+        let command = &self.commands[usize::from(cid)];
+        host.send(command.lane.into(), ssd, index, &command.sqe);
     }
 
     /// Notes what a lane waits for.

@@ -37,6 +37,8 @@ pub(super) struct Chaos {
     pub(super) list: Vec<(u64, String)>,
     /// An SSD lost writes, or may, and the array was not whole since.
     pub(super) is_lossy: bool,
+    /// Another fault happened meanwhile. So copies may be lost, and the operator may say so.
+    pub(super) has_overlap: bool,
 }
 
 impl Chaos {
@@ -51,6 +53,7 @@ impl Chaos {
             drawn: 0,
             list: Vec::new(),
             is_lossy: false,
+            has_overlap: false,
         }
     }
 
@@ -104,9 +107,10 @@ impl World {
         let number = self.chaos.drawn;
         self.chaos.drawn += 1;
         let own = self.chaos.dice.bits();
-        if self.chaos.without.contains(&number) {
+        if self.chaos.without.contains(&number) || self.chaos.is_lossy && self.shape.one_loss {
             return;
         }
+        let was_lossy = self.chaos.is_lossy;
         // Each fault has dice of its own, so that one that is left out changes no other.
         let before = std::mem::replace(&mut self.chaos.dice, Dice::new(own, number));
         let what = match kind {
@@ -121,6 +125,7 @@ impl World {
         };
         self.chaos.dice = before;
         if let Some(what) = what {
+            self.chaos.has_overlap |= was_lossy;
             self.say(|| format!("fault {number}: {what}"));
             self.chaos.list.push((number, what));
         }
@@ -139,7 +144,7 @@ impl World {
             _ => &[Way::Up, Way::Down],
         };
         let (host, ssd) = self.post.conn(conn).map(|conn| (conn.host, conn.ssd))?;
-        self.post.reset(conn, hear);
+        self.post.reset(conn, hear, false);
         self.post.stats.fault(Fault::Reset);
         Some(format!("a connection of {host:?} to SSD {ssd} is reset"))
     }
@@ -170,7 +175,7 @@ impl World {
         let has_copies = self.shape.volumes.iter().all(|volume| volume.replicas > 1);
         let may = has_copies && !self.chaos.is_lossy && self.nodes[ssd].is_up() && self.is_whole();
         may.then_some(())?;
-        self.chaos.is_lossy = true;
+        (self.chaos.is_lossy, self.chaos.has_overlap) = (true, self.shape.delays.late_1_of > 0);
         if self.chaos.dice.below(2) == 0 {
             let span = self.chaos.span(23);
             self.post.stats.fault(Fault::PowerCut);
@@ -226,7 +231,7 @@ impl World {
         }
         self.daemons.pop();
         for conn in self.post.find(|conn| conn.host == Host::Daemon(number)) {
-            self.post.reset(conn, &[Way::Up]);
+            self.post.reset(conn, &[Way::Up], true);
         }
         Some(format!("daemon {number} is killed, the next starts in {} ms", span.as_ns() / 1_000_000))
     }
@@ -245,10 +250,15 @@ impl World {
         let ssd = self.any(self.nodes.len());
         let ppm = [2_000, 20_000][self.chaos.dice.below(2) as usize];
         let span = self.chaos.span(22);
-        self.nodes[ssd].bench.faults.set_rates(ppm, ppm, ppm);
+        let kinds = 1 + self.chaos.dice.below(7);
+        let rate = |bit: u32| if kinds >> bit & 1 == 1 { ppm } else { 0 };
+        self.nodes[ssd].bench.faults.set_rates(rate(0), rate(1), rate(2));
         self.chaos.end_at(self.post.now + span, Ending::Heal(ssd));
         self.post.stats.fault(Fault::Media);
-        Some(format!("media of SSD {ssd} fail {ppm} of a million times, for {} ms", span.as_ns() / 1_000_000))
+        let names = ["reads", "programs", "erases"];
+        let names: Vec<&str> = (0u32..).zip(names).filter(|(bit, _)| rate(*bit) > 0).map(|(_, name)| name).collect();
+        let ms = span.as_ns() / 1_000_000;
+        Some(format!("of a million {} of SSD {ssd} {ppm} fail, for {ms} ms", names.join(" and ")))
     }
 
     /// Each SSD serves, and no change is under way, as the daemon tells an operator.

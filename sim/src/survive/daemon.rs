@@ -100,6 +100,13 @@ impl Daemon {
         self.core.request(ms(now), ticket, request);
     }
 
+    /// The operator asks; nobody hears the answer.
+    pub(super) fn operator(&mut self, now: Time, request: Request) {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.core.request(ms(now), ticket, request);
+    }
+
     /// Takes what arrived on a connection.
     pub(super) fn arrived(&mut self, post: &mut Post, conn: u32, body: Body) {
         let now = ms(post.now);
@@ -162,8 +169,11 @@ impl Daemon {
                         post.say(Item::Answer { client, call, result: Box::new(result) });
                     }
                 }
-                Effect::Serving => {}
-                Effect::Stopped(stop) => self.stopped = Some(stop),
+                Effect::Serving => post.note(|| format!("daemon {} serves", self.number)),
+                Effect::Stopped(stop) => {
+                    post.note(|| format!("daemon {} stops: {stop}", self.number));
+                    self.stopped = Some(stop);
+                }
             }
         }
         if !self.watches && self.core.has_voters() {
@@ -191,8 +201,14 @@ impl Daemon {
                 any = true;
                 match output {
                     Output::Answer(id, answer) => self.core.completed(now, id, answer),
-                    Output::News(News::Lost(why)) => self.core.ssd_lost(ssd, why),
-                    Output::News(News::Found) => self.core.ssd_found(ssd),
+                    Output::News(News::Lost(why)) => {
+                        post.note(|| format!("daemon {} lost SSD {ssd}: {why}", self.number));
+                        self.core.ssd_lost(ssd, why);
+                    }
+                    Output::News(News::Found) => {
+                        post.note(|| format!("daemon {} found SSD {ssd}", self.number));
+                        self.core.ssd_found(ssd);
+                    }
                     Output::News(News::Condition(_)) => {}
                     Output::Dial(reconnect) => {
                         let host = Host::Daemon(self.number);

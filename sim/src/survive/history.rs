@@ -150,6 +150,11 @@ impl History {
         }
     }
 
+    /// The operator called copies lost: nothing is known of any block any more.
+    pub(super) fn lose_data(&mut self) {
+        self.volumes.values_mut().for_each(|volume| volume.dying = true);
+    }
+
     pub(super) fn lives(&self) -> Vec<VolumeEntry> {
         self.volumes.values().filter(|volume| !volume.dying).map(|volume| volume.entry.clone()).collect()
     }
@@ -164,6 +169,9 @@ impl History {
         let Some(volume) = self.volumes.get_mut(&life) else { return };
         if lease_epoch > volume.granted.0 {
             volume.granted = (lease_epoch, now);
+        } else if lease_epoch == volume.granted.0 {
+            let facts = format!("volume {}: lease {lease_epoch}", life.0.get());
+            self.broken(now, "a write lease was granted twice (rule 8)", facts);
         }
     }
 
@@ -213,17 +221,6 @@ impl History {
             let facts = format!("volume {}, block {vba}: {} after lease {lease} was granted", life.0.get(), name(stamp));
             self.broken(now, "a write of an ended lease was acknowledged (rule 8)", facts);
         }
-        self.forget(life, (vba, blocks));
-    }
-
-    /// Versions that no read can find any more are forgotten.
-    fn forget(&mut self, life: Life, (vba, blocks): (u32, u32)) {
-        let Some(volume) = self.volumes.get_mut(&life) else { return };
-        for block in &mut volume.blocks[vba as usize..(vba + blocks) as usize] {
-            if block.versions.len() > 256 {
-                block.versions.drain(..128);
-            }
-        }
     }
 
     /// The newest acknowledged stamp of a block.
@@ -248,6 +245,7 @@ impl History {
         let Some(volume) = self.volumes.get(&life).filter(|volume| !volume.dying) else { return };
         let block = &volume.blocks[vba as usize];
         let place = format!("volume {}, block {vba}: SSD {ssd} gave client {client}", life.0.get());
+        let zeros = || block.versions.iter().filter(|version| version.tag.is_none() && version.stamp >= Some(floor));
         let best = match found {
             Found::Garbage => {
                 return self.broken(now, "a block is torn or foreign", format!("{place} bytes that no client wrote"));
@@ -259,7 +257,7 @@ impl History {
             }
             Found::Tag(tag) => block.versions.iter().find(|version| version.tag == Some(tag)).cloned(),
             // Of all zeros that it may be, the newest is the best excuse.
-            Found::Zeros => block.versions.iter().filter(|version| version.tag.is_none() && version.stamp.is_some()).max_by_key(|version| version.stamp).cloned(),
+            Found::Zeros => zeros().filter(|version| version.stamp.is_some()).max_by_key(|version| version.gone_at.is_none()).cloned(),
         };
         let stamp = best.as_ref().and_then(|version| version.stamp).unwrap_or_default();
         if stamp < floor {
@@ -267,16 +265,25 @@ impl History {
             let told = acked.map_or(String::new(), |v| format!("client {} was told {} at {}; ", v.client, name(floor), seconds(v.acked.unwrap_or_default())));
             return self.broken(now, "an acknowledged write is not durable (rule 5a)", format!("{told}{place} {}", name(stamp)));
         }
-        if let Some(gone) = best.as_ref().and_then(|version| version.gone_at).filter(|gone| of.begun > *gone) {
+        let is_fresh = floor == Stamp::default() && found == Found::Zeros;
+        let gone = best.as_ref().and_then(|version| version.gone_at).filter(|gone| of.begun > *gone && !is_fresh);
+        if let Some(gone) = gone {
             return self.broken(now, "a write that had vanished came back (rule 7a)", format!("{place} {}, which was gone at {}", name(stamp), seconds(gone)));
         }
+        // What zeros may be at least: a reader is not held to more.
+        let least = match found {
+            Found::Zeros if is_fresh => Stamp::default(),
+            Found::Zeros => zeros().filter_map(|version| version.stamp).min().unwrap_or_default(),
+            Found::Tag(_) | Found::Garbage => stamp,
+        };
+        let most = zeros().filter_map(|version| version.stamp).max().unwrap_or_default().max(stamp);
         if !of.is_writer {
-            self.seen(of, stamp, &best, now);
+            self.seen(of, (least, if found == Found::Zeros { most } else { stamp }), now);
         }
     }
 
     /// Rule 7a: a value that a reader saw vanishes only with an epoch that drops the SSD that showed it.
-    fn seen(&mut self, of: ReadOf, stamp: Stamp, best: &Option<Version>, now: Time) {
+    fn seen(&mut self, of: ReadOf, (least, stamp): (Stamp, Stamp), now: Time) {
         let ReadOf { life, vba, ssd, begun, .. } = of;
         let Some(volume) = self.volumes.get(&life) else { return };
         let before = volume.blocks[vba as usize].seen.filter(|seen| seen.ended < begun && seen.stamp > stamp);
@@ -291,8 +298,8 @@ impl History {
         let Some(volume) = self.volumes.get_mut(&life) else { return };
         let (lease, since) = volume.granted;
         let block = &mut volume.blocks[vba as usize];
-        if block.seen.is_none_or(|seen| stamp >= seen.stamp || before.is_some()) && best.is_some() {
-            block.seen = Some(Seen { stamp, ended: now, ssd, epoch: of.epoch });
+        if block.seen.is_none_or(|seen| least >= seen.stamp || before.is_some()) {
+            block.seen = Some(Seen { stamp: least, ended: now, ssd, epoch: of.epoch });
         }
         // Between two leases a volume is settled: what is not there then never comes back.
         if begun > since {

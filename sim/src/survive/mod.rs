@@ -89,6 +89,6 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
         digest: world.trace,
         steps: world.steps,
         stats: world.post.stats.clone(),
-        log: world.log.take().unwrap_or_default(),
+        log: world.post.log.take().unwrap_or_default(),
     }
 }

@@ -110,7 +110,11 @@ impl Node {
     pub(super) fn stop(&mut self, seed: u64, keeps: bool) -> Result<(), SsdError> {
         let Some(worker) = self.worker.take() else { return Ok(()) };
         if keeps {
-            worker.ssd().power_fail()?;
+            let dumped = worker.ssd().power_fail();
+            // The power may go inside the dump, too.
+            if !self.bench.power.is_cut() {
+                dumped?;
+            }
         }
         self.bench.power.cut();
         drop(worker);

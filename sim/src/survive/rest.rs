@@ -6,6 +6,8 @@ use crate::survive::history::seconds;
 use crate::survive::stats::Path;
 use crate::survive::world::World;
 use gnstor_base::time::Span;
+use gnstor_daemon::core::request::Request;
+use gnstor_proto::placement::map3::State3;
 
 /// Everything is well within this time after the last fault.
 const HEALS: Span = Span::from_ms(60_000);
@@ -50,7 +52,8 @@ impl World {
         self.is_whole() && self.clients.iter().all(|client| client.is_at_rest())
     }
 
-    /// What an operator does: takes SSDs back that returned too often.
+    /// What an operator does: takes SSDs back that returned too often. Where copies may be lost, the operator
+    /// says so of an SSD that came back without them. Then nothing is known of the blocks any more.
     fn operate(&mut self) {
         let now = self.post.now.as_ns() / 1_000_000;
         let Some(daemon) = self.daemons.last_mut() else { return };
@@ -58,6 +61,19 @@ impl World {
         for ssd in fleet.ssds.iter().filter(|ssd| ssd.flaps) {
             if daemon.core.resume(now, ssd.index).is_ok() {
                 self.post.stats.path(Path::OperatorHelped);
+            }
+        }
+        let waits = fleet.ssds.iter().filter(|ssd| ssd.state == State3::Absent && ssd.away.is_none());
+        let waits: Vec<u16> = waits.map(|ssd| ssd.index).collect();
+        if self.chaos.has_overlap && !waits.is_empty() && fleet.next.is_none() {
+            self.patience += 1;
+            if self.patience.is_multiple_of(8) {
+                self.history.lose_data();
+                self.post.stats.path(Path::CalledLost);
+                for ssd in waits {
+                    self.post.note(|| format!("the operator calls the copies of SSD {ssd} lost"));
+                    daemon.operator(self.post.now, Request::Resume { ssd, lose_data: true });
+                }
             }
         }
         self.wake_daemons(self.post.now);

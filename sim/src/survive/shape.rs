@@ -61,6 +61,8 @@ pub(super) struct Shape {
     pub(super) every: Span,
     pub(super) odds: Odds,
     pub(super) timed: bool,
+    /// While an SSD lacks writes no other fault happens.
+    pub(super) one_loss: bool,
 }
 
 impl Shape {
@@ -107,6 +109,7 @@ impl Shape {
             every: Span::from_ms(of(&mut dice, &[100, 400, 1_500]).into()),
             odds,
             timed: dice.below(3) == 0,
+            one_loss: dice.below(2) == 0,
         }
     }
 

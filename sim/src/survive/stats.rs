@@ -81,11 +81,12 @@ pub enum Path {
     Settled,
     Lossy,
     OperatorHelped,
+    CalledLost,
 }
 
 impl Path {
     /// All paths.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::WriteAcked,
         Self::ZeroesAcked,
         Self::FuaAcked,
@@ -108,6 +109,7 @@ impl Path {
         Self::Settled,
         Self::Lossy,
         Self::OperatorHelped,
+        Self::CalledLost,
     ];
 
     /// What it is, for people.
@@ -135,6 +137,7 @@ impl Path {
             Self::Settled => "a volume was settled",
             Self::Lossy => "an SSD came back without all writes",
             Self::OperatorHelped => "the operator resumed an SSD",
+            Self::CalledLost => "the operator called copies lost",
         }
     }
 }

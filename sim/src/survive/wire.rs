@@ -11,6 +11,7 @@
 //! The two ends hear of a reset at different times, or one of them never does.
 
 use crate::dice::Dice;
+use crate::survive::history::seconds;
 use crate::survive::stats::{Fault, Stats};
 use gnstor_base::controller::{Outcome, Remote, TransferId};
 use gnstor_base::region::LocalRef;
@@ -106,6 +107,8 @@ pub(super) struct Delays {
 pub(super) struct Post {
     pub(super) now: Time,
     pub(super) stats: Stats,
+    /// Lines of the trace, if they are wanted.
+    pub(super) log: Option<Vec<String>>,
     queue: BTreeMap<(Time, u64), Item>,
     conns: BTreeMap<u32, Conn>,
     /// Directions that are cut, and until when.
@@ -118,6 +121,8 @@ pub(super) struct Post {
     next_conn: u32,
 }
 
+/// An end that is not told of a reset finds out after this time.
+const GIVES_UP: Span = Span::from_ms(1_000);
 /// A reset takes effect within this time.
 const RESET_WITHIN: u32 = 2_000_000;
 
@@ -126,6 +131,7 @@ impl Post {
         Self {
             now: Time::ZERO,
             stats: Stats::default(),
+            log: None,
             queue: BTreeMap::new(),
             conns: BTreeMap::new(),
             cuts: BTreeMap::new(),
@@ -134,6 +140,13 @@ impl Post {
             is_rough: true,
             next: 0,
             next_conn: 1,
+        }
+    }
+
+    /// Writes a line of the trace.
+    pub(super) fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(log) = &mut self.log {
+            log.push(format!("{:>10}  {}", seconds(self.now), line()));
         }
     }
 
@@ -210,8 +223,9 @@ impl Post {
         });
     }
 
-    /// The connection breaks. What is on its way arrives up to some moment. `hear`: the ends that learn of it.
-    pub(super) fn reset(&mut self, conn: u32, hear: &[Way]) {
+    /// The connection breaks. What is on its way arrives up to some moment. `hear`: the ends that learn of it
+    /// soon. The others find out when their HCA or their kernel has given up, unless the SSD is `dead`.
+    pub(super) fn reset(&mut self, conn: u32, hear: &[Way], is_dead: bool) {
         let Some(state) = self.conns.get_mut(&conn).filter(|state| state.is_open) else { return };
         state.is_open = false;
         let moments = [Way::Up, Way::Down].map(|way| {
@@ -225,8 +239,13 @@ impl Post {
             _ => false,
         };
         self.queue.retain(|key, item| !is_lost(key, item));
-        for (way, moment) in moments.into_iter().filter(|(way, _)| hear.contains(way)) {
-            let at = moment + Span::from_ns(1 + u64::from(self.dice.below(RESET_WITHIN)));
+        for (way, moment) in moments {
+            let within = Span::from_ns(1 + u64::from(self.dice.below(RESET_WITHIN)));
+            let at = match hear.contains(&way) {
+                true => moment + within,
+                false if is_dead => continue,
+                false => moment + GIVES_UP + within,
+            };
             self.put(at, Item::Letter { conn, way, body: Body::Closed });
         }
     }

@@ -46,10 +46,10 @@ pub(super) struct World {
     pub(super) chaos: Chaos,
     pub(super) trace: u64,
     pub(super) steps: u64,
+    /// Looks at which the array waited for its operator.
+    pub(super) patience: u32,
     /// Steps of each actor.
     counts: Vec<u64>,
-    /// Lines of the trace, if someone wants them.
-    pub(super) log: Option<Vec<String>>,
 }
 
 /// An actor's number in the agenda.
@@ -79,6 +79,7 @@ impl World {
         let start = Time::from_ns(1_000_000);
         let mut post = Post::new(Dice::new(seed, 3), shape.delays);
         post.now = start;
+        post.log = logs.then(Vec::new);
         let actors = nodes.len() + clients.len() + 5;
         let mut world = Self {
             agenda: Agenda::new(actors, Dice::new(seed, 4)),
@@ -89,8 +90,8 @@ impl World {
             daemon_number: 0,
             trace: seed,
             steps: 0,
+            patience: 0,
             counts: vec![0; actors],
-            log: logs.then(Vec::new),
             shape,
             post,
             nodes,
@@ -105,10 +106,7 @@ impl World {
 
     /// Writes a line of the trace.
     pub(super) fn say(&mut self, line: impl FnOnce() -> String) {
-        if let Some(log) = &mut self.log {
-            let at = super::history::seconds(self.post.now);
-            log.push(format!("{at:>10}  {}", line()));
-        }
+        self.post.note(line);
     }
 
     fn number(&self, actor: Actor) -> usize {
@@ -312,7 +310,7 @@ impl World {
             self.daemons.iter().filter(|daemon| daemon.stopped.is_some()).map(|daemon| daemon.number).collect();
         for number in stopped {
             for conn in self.post.find(|conn| conn.host == Host::Daemon(number)) {
-                self.post.reset(conn, &[Way::Up]);
+                self.post.reset(conn, &[Way::Up], true);
             }
             self.daemons.retain(|daemon| daemon.number != number);
             if newest == Some(number) {
@@ -332,10 +330,10 @@ impl World {
         let index = self.nodes[ssd].index;
         let hear: &[Way] = if is_silent { &[] } else { &[Way::Down] };
         for conn in self.post.find(|conn| conn.ssd == index) {
-            self.post.reset(conn, hear);
+            self.post.reset(conn, hear, true);
         }
         for conn in self.post.find(|conn| conn.host == Host::Peer(index)) {
-            self.post.reset(conn, &[Way::Up]);
+            self.post.reset(conn, &[Way::Up], true);
         }
         self.peers.retain(|(own, _), _| *own != index);
     }
@@ -361,7 +359,7 @@ impl World {
         let now = self.post.now;
         self.post.sweep();
         if self.is_whole() && self.chaos.is_lossy && !self.nodes.iter().any(|node| node.bench.power.is_armed()) {
-            self.chaos.is_lossy = false;
+            (self.chaos.is_lossy, self.chaos.has_overlap) = (false, false);
         }
         let waits = self.clients.iter().enumerate().find(|(_, client)| client.oldest().is_some_and(|at| at + REQUEST < now));
         if let Some((client, _)) = waits {

@@ -60,7 +60,6 @@ enum Lane {
 pub(super) struct Work {
     pub(super) life: Life,
     pub(super) blocks: u32,
-    pub(super) chunk_shift: u8,
     pub(super) may_write: bool,
     /// Requests that are still to begin.
     pub(super) left: u32,
@@ -225,14 +224,6 @@ impl Lanes {
         Request { is_write, is_zeroes, fua, sequence, vba, blocks, data }
     }
 
-    /// The lane whose write has this first sequence.
-    fn lane_of(&self, first: u64, vba: u32) -> Option<usize> {
-        let holds = |op: &Op| op.is_write && (op.vba..op.vba + op.blocks).contains(&vba);
-        let is_one = |lane: &Lane, sequence| matches!(lane, Lane::Runs(op) if holds(op) && op.sequence == sequence);
-        let find = |sequence| self.lanes.iter().position(|lane| is_one(lane, sequence));
-        find(Some(first)).or_else(|| find(None))
-    }
-
     /// Whether a request that ended so starts over.
     fn starts_over(&mut self, post: &mut Post, outcome: &Outcome) -> bool {
         if outcome.status & QP_BROKEN != 0 || matches!(outcome.status, NO_REPLICA | STARTS_OVER) {
@@ -287,33 +278,15 @@ impl Host for Hand<'_> {
         Some(request)
     }
 
-    fn send(&mut self, ssd: u16, index: u16, _: bool, sqe: &Sqe) {
+    fn send(&mut self, lane: usize, ssd: u16, (index, _): (u16, bool), sqe: &Sqe) {
         let rw = ReadWrite::decode(sqe);
         let (vba, blocks) = (rw.slba.unpack().map_or(0, |address| address.vba), rw.blocks);
         self.indexes.push((ssd, sqe.cid.get(), index));
-        let Some(work) = &self.lanes.work else { return };
-        let (life, shift) = (work.life, work.chunk_shift.min(8));
-        if rw.stamp.sequence > 0 {
-            let part = |op: &Op| u64::from((vba >> shift) - (op.vba >> shift));
-            let lanes = &mut self.lanes.lanes;
-            let of = (0..lanes.len()).find(|&at| match &lanes[at] {
-                Lane::Runs(op) => {
-                    let holds = op.is_write && (op.vba..op.vba + op.blocks).contains(&vba);
-                    holds && op.sequence == Some(rw.stamp.sequence.wrapping_sub(part(op)))
-                }
-                _ => false,
-            });
-            let of = of.or_else(|| self.lanes.lane_of(u64::MAX, vba));
-            if let Some(Lane::Runs(op)) = of.map(|at| &mut self.lanes.lanes[at]) {
-                op.sequence = Some(rw.stamp.sequence - part(op));
-                self.history.sent(life, op.number, (vba, blocks), rw.stamp);
-            }
+        let (Some(work), Lane::Runs(op)) = (&self.lanes.work, &mut self.lanes.lanes[lane]) else { return };
+        if op.is_write {
+            self.history.sent(work.life, op.number, (vba, blocks), rw.stamp);
         } else {
-            let address = usize::try_from(sqe.dptr.address.get()).unwrap_or(usize::MAX);
-            let at = address.saturating_sub(FRONT) / (MOST as usize * BLOCK);
-            if let Some(Lane::Runs(op)) = self.lanes.lanes.get_mut(at) {
-                (vba..vba + blocks).for_each(|vba| op.ssds[(vba - op.vba) as usize] = ssd);
-            }
+            (vba..vba + blocks).for_each(|vba| op.ssds[(vba - op.vba) as usize] = ssd);
         }
         if let Some(session) = self.sessions.get(usize::from(ssd)) {
             session.send(self.post, *sqe);
@@ -324,6 +297,15 @@ impl Host for Hand<'_> {
         let Lane::Runs(mut op) = std::mem::replace(&mut self.lanes.lanes[lane], Lane::Idle) else { return };
         let Some(work) = &self.lanes.work else { return };
         let (life, may_write, now) = (work.life, work.may_write, self.post.now);
+        let number = self.lanes.number;
+        self.post.note(|| {
+            let Op { is_write, is_zeroes, vba, blocks, ref ssds, .. } = op;
+            let what = if is_zeroes { "zeroed" } else if is_write { "wrote" } else { "read" };
+            let Outcome { status, dw0, sequence, .. } = outcome;
+            let how = if status == 0 { "well".into() } else { format!("status {status:#x}, reason {}", dw0 & 0xFF) };
+            let of = if is_write { format!("sequence {sequence}") } else { format!("SSDs {ssds:?}") };
+            format!("client {number} {what} volume {} block {vba}+{blocks}: {how}, {of}", life.0.get())
+        });
         if outcome.status == 0 {
             if op.is_write {
                 let path = if op.is_zeroes { Path::ZeroesAcked } else { Path::WriteAcked };

@@ -21,7 +21,7 @@ use gnstor_base::time::{Span, Time};
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::{Create, Request, Rights, VolumeName};
 use gnstor_proto::fabrics::Identity;
-use gnstor_proto::placement::{AnyMap, Rows as _};
+use gnstor_proto::placement::{AnyMap, Member, Rows as _};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::{Limits, VolumeEntry};
@@ -66,6 +66,8 @@ struct Open {
     /// When the lease ends, and when it is to be renewed.
     until: Time,
     renew_at: Time,
+    /// When it asked for the last renewal.
+    asked_at: Time,
 }
 
 /// A client.
@@ -234,6 +236,7 @@ impl Client {
             return;
         }
         post.stats.path(Path::MapFollowed);
+        post.note(|| format!("client {} follows epoch {}: {}", self.number, map.epoch(), shown(&map)));
         self.urgent_until = Time::ZERO;
         self.lanes.epoch = map.epoch();
         if let Some(twin) = &mut self.twin {
@@ -275,8 +278,7 @@ impl Client {
             }
             (Call::Renew, Ok(Reply::Renewed { lease_ms })) => {
                 if let Some(open) = &mut self.open {
-                    // From the moment of asking, which is not later than that.
-                    open.until = open.renew_at.min(now) + Span::from_ms(lease_ms.into());
+                    open.until = open.asked_at + Span::from_ms(lease_ms.into());
                     open.renew_at = now + Span::from_ms(u64::from(lease_ms) / 3);
                     self.lanes.wants_renewal = false;
                 }
@@ -324,13 +326,18 @@ impl Client {
         history.exists(&entry);
         let life = (entry.vid, entry.generation);
         let may_write = writes && lease_ms > 0;
+        post.note(|| {
+            let VolumeEntry { vid, generation, lease_epoch, .. } = &entry;
+            let (number, as_what) = (self.number, if may_write { "writer" } else { "reader" });
+            format!("client {number} opened volume {} generation {generation} as {as_what}, lease {lease_epoch}", vid.get())
+        });
         if may_write {
             post.stats.path(Path::LeaseGranted);
             history.granted(life, entry.lease_epoch, now);
         }
         let Some(map) = self.map.clone() else {
             // Without a map there is nothing to do yet.
-            self.open = Some(Open { entry, writes: may_write, lease_ms, until: Time::NEVER, renew_at: Time::NEVER });
+            self.open = Some(Open { entry, writes: may_write, lease_ms, until: Time::NEVER, renew_at: Time::NEVER, asked_at: now });
             self.app = App::Draining;
             return;
         };
@@ -357,7 +364,6 @@ impl Client {
         self.lanes.work = Some(Work {
             life,
             blocks,
-            chunk_shift: entry.chunk_shift,
             may_write,
             left: 1 + self.dice.below(requests),
             mix,
@@ -367,7 +373,7 @@ impl Client {
         let lease = Span::from_ms(lease_ms.into());
         let until = if may_write { now + lease } else { Time::NEVER };
         let renew_at = if may_write { now } else { Time::NEVER };
-        self.open = Some(Open { entry, writes: may_write, lease_ms, until, renew_at });
+        self.open = Some(Open { entry, writes: may_write, lease_ms, until, renew_at, asked_at: now });
         self.app = App::Working;
     }
 
@@ -512,7 +518,7 @@ impl Client {
             open.renew_at = open.renew_at.min(now);
         }
         if open.writes && !is_renewing && now >= open.renew_at {
-            open.renew_at = now;
+            (open.asked_at, open.renew_at) = (now, Time::NEVER);
             let reaches = (0u32..).zip(&self.sessions).filter(|(_, session)| session.is_up());
             let request = Request::Renew {
                 name: VolumeName::new(&open.entry.name).expect("it exists"),
@@ -532,6 +538,10 @@ impl Client {
     /// Releases the volume.
     fn close(&mut self, post: &mut Post) {
         let Some(open) = self.open.take() else { return self.rest(post.now) };
+        post.note(|| {
+            let doubt = if self.lanes.in_doubt { ", in doubt" } else { "" };
+            format!("client {} releases {}{doubt}", self.number, open.entry.name)
+        });
         (self.twin, self.lanes.work) = (None, None);
         // The answers of calls of this volume are nobody's any more.
         self.calls.clear();
@@ -543,6 +553,16 @@ impl Client {
         self.app = App::Calling;
         self.call(post, Call::Release, request);
     }
+}
+
+/// A map in one line: the rows, with `f` where a place fills.
+fn shown(map: &AnyMap) -> String {
+    let place = |place: Option<Member>| match place {
+        Some(Member { ssd, filling }) => format!("{ssd}{}", if filling { "f" } else { "" }),
+        None => "-".into(),
+    };
+    let row = |group: u32| map.row(group).map(place).collect::<Vec<_>>().join(" ");
+    (0..map.groups()).map(row).collect::<Vec<_>>().join(" | ")
 }
 
 fn open_at(open: &Option<Open>) -> Time {
