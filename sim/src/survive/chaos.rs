@@ -268,10 +268,15 @@ impl World {
             return false;
         };
         let Some(fleet) = daemon.core.fleet().filter(|_| daemon.core.is_serving()) else { return false };
-        // An SSD may be out where others have all of its places.
+        // An SSD may be out where others have all of its places. The daemon may not have noticed that one has
+        // lost writes.
+        let content = |ssd: &SsdView| {
+            let worker = self.nodes[usize::from(ssd.index)].worker();
+            worker.map(|worker| worker.ssd().identity().incarnation)
+        };
         let is_well = |ssd: &SsdView| {
-            let has_state = matches!(ssd.state, State3::In | State3::Out);
-            has_state && ssd.away.is_none() && ssd.filling == 0 && !ssd.flaps
+            let has_state = content(ssd) == Some(ssd.incarnation) && matches!(ssd.state, State3::In);
+            (has_state || ssd.state == State3::Out) && ssd.away.is_none() && ssd.filling == 0 && !ssd.flaps
         };
         let copies = fleet.groups_by_copies.iter().take(usize::from(fleet.replicas)).all(|groups| *groups == 0);
         up && copies && fleet.next.is_none() && fleet.settles.is_empty() && fleet.ssds.iter().all(is_well)
