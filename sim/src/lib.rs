@@ -31,8 +31,8 @@ pub mod load;
 pub mod memory;
 mod port;
 pub mod scale;
-pub mod survive;
 mod ssd;
+pub mod survive;
 pub mod world;
 pub mod zipf;
 

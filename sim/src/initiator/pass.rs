@@ -3,8 +3,8 @@
 
 use super::lane::Target;
 use super::{
-    Command, Completion, Gate, Got, Initiator, LANES, Lane, NONE, Outcome, QP_BROKEN, Request, STARTS_OVER, Wish,
-    bits,
+    Command, Completion, Gate, Got, Initiator, LANES, Lane, NONE, Outcome, QP_BROKEN, Request, STARTS_OVER,
+    Wish, bits,
 };
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::AnyMap;

@@ -29,11 +29,17 @@ impl World {
     /// The first thing that is wrong with a volume.
     pub(super) fn audit_volume(&self, entry: &VolumeEntry) -> Option<String> {
         let map = self.newest_map()?;
+        let tables = self.nodes.iter().filter_map(|node| {
+            let entries = node.worker()?.ssd().volume_entries();
+            entries.get(&entry.vid).filter(|kept| kept.generation == entry.generation).cloned()
+        });
+        // A client that was killed holds its lease until another one wants it. Until then copies may differ.
+        let is_settled = tables.into_iter().all(|kept| kept.writer.is_none() && !kept.unsettled);
         let blocks = u32::try_from(entry.capacity_blocks).expect("small");
-        (0..blocks).find_map(|vba| self.audit_block(entry, &map, vba))
+        (0..blocks).find_map(|vba| self.audit_block(entry, &map, vba, is_settled))
     }
 
-    fn audit_block(&self, entry: &VolumeEntry, map: &AnyMap, vba: u32) -> Option<String> {
+    fn audit_block(&self, entry: &VolumeEntry, map: &AnyMap, vba: u32, is_settled: bool) -> Option<String> {
         let (vid, generation) = (entry.vid, entry.generation);
         let group = group_of(vid, vba, entry.chunk_shift, entry.factor, map.groups());
         let kept = |ssd: u16| {
@@ -44,14 +50,19 @@ impl World {
         };
         let members = map.replicas(group, entry.replicas).map(|member| member.ssd);
         let copies: Vec<(u16, Kept)> = members.filter_map(|ssd| Some((ssd, kept(ssd)?))).collect();
-        let (first, copy) = copies.first().copied()?;
-        if let Some((other, _)) = copies.iter().find(|(_, other)| reads_as(*other) != reads_as(copy)) {
+        // The first decides.
+        let first = map.first(group, entry.replicas)?;
+        let (_, copy) = copies.iter().copied().find(|(ssd, _)| *ssd == first)?;
+        let differs = copies.iter().find(|(_, other)| reads_as(*other) != reads_as(copy));
+        if let Some((other, _)) = differs.filter(|_| is_settled) {
             return Some(format!("block {vba}: SSD {first} and SSD {other} differ: {copies:?}"));
         }
         let tags = self.history.may_be((vid, generation), vba);
         let is_one = tags.iter().any(|(stamp, tag)| match (reads_as(copy), tag) {
             (None, None) => true,
-            (Some((held, sum)), Some(tag)) => held == *stamp && sum == block_sum(&super::history::data_of(*tag)),
+            (Some((held, sum)), Some(tag)) => {
+                held == *stamp && sum == block_sum(&super::history::data_of(*tag))
+            }
             _ => false,
         });
         let floor = self.history.floor((vid, generation), vba);

@@ -26,8 +26,9 @@ impl FromStr for Seeds {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number =
-            |text: &str| text.parse().map_err(|_| format!("'{text}' is no seed: use N or FIRST..LAST, as 1..100"));
+        let number = |text: &str| {
+            text.parse().map_err(|_| format!("'{text}' is no seed: use N or FIRST..LAST, as 1..100"))
+        };
         let seeds = match text.split_once("..") {
             None => number(text).map(|only| Self { first: only, last: only })?,
             Some((first, last)) => Self { first: number(first)?, last: number(last)? },

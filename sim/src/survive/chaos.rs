@@ -256,7 +256,8 @@ impl World {
         self.chaos.end_at(self.post.now + span, Ending::Heal(ssd));
         self.post.stats.fault(Fault::Media);
         let names = ["reads", "programs", "erases"];
-        let names: Vec<&str> = (0u32..).zip(names).filter(|(bit, _)| rate(*bit) > 0).map(|(_, name)| name).collect();
+        let names: Vec<&str> =
+            (0u32..).zip(names).filter(|(bit, _)| rate(*bit) > 0).map(|(_, name)| name).collect();
         let ms = span.as_ns() / 1_000_000;
         Some(format!("of a million {} of SSD {ssd} {ppm} fail, for {ms} ms", names.join(" and ")))
     }
@@ -264,22 +265,30 @@ impl World {
     /// Each SSD serves, and no change is under way, as the daemon tells an operator.
     pub(super) fn is_whole(&self) -> bool {
         let up = self.nodes.iter().all(|node| node.is_up() && node.still_until <= self.post.now);
-        let Some(daemon) = self.daemons.last().filter(|daemon| daemon.still_until <= self.post.now) else {
+        let Some(daemon) = self.leader().filter(|daemon| daemon.still_until <= self.post.now) else {
             return false;
         };
         let Some(fleet) = daemon.core.fleet().filter(|_| daemon.core.is_serving()) else { return false };
         // An SSD may be out where others have all of its places. The daemon may not have noticed that one has
         // lost writes.
-        let content = |ssd: &SsdView| {
-            let worker = self.nodes[usize::from(ssd.index)].worker();
-            worker.map(|worker| worker.ssd().identity().incarnation)
-        };
         let is_well = |ssd: &SsdView| {
-            let has_state = content(ssd) == Some(ssd.incarnation) && matches!(ssd.state, State3::In);
+            let has_state =
+                self.content(ssd.index) == Some(ssd.incarnation) && matches!(ssd.state, State3::In);
             (has_state || ssd.state == State3::Out) && ssd.away.is_none() && ssd.filling == 0 && !ssd.flaps
         };
-        let copies = fleet.groups_by_copies.iter().take(usize::from(fleet.replicas)).all(|groups| *groups == 0);
+        let copies =
+            fleet.groups_by_copies.iter().take(usize::from(fleet.replicas)).all(|groups| *groups == 0);
         up && copies && fleet.next.is_none() && fleet.settles.is_empty() && fleet.ssds.iter().all(is_well)
+    }
+
+    /// The daemon of the highest term. Another one may not know yet that it is deposed.
+    pub(super) fn leader(&self) -> Option<&Daemon> {
+        self.daemons.iter().max_by_key(|daemon| (daemon.core.term(), daemon.number))
+    }
+
+    /// The number of an SSD's content.
+    pub(super) fn content(&self, ssd: u16) -> Option<u32> {
+        self.nodes[usize::from(ssd)].worker().map(|worker| worker.ssd().identity().incarnation)
     }
 
     pub(super) fn new_daemon(&mut self) {

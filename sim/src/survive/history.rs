@@ -208,17 +208,29 @@ impl History {
     }
 
     /// A write was acknowledged.
-    pub(super) fn acked(&mut self, life: Life, (op, begun): (u64, Time), (vba, blocks): (u32, u32), now: Time) {
+    pub(super) fn acked(
+        &mut self,
+        life: Life,
+        (op, begun): (u64, Time),
+        (vba, blocks): (u32, u32),
+        now: Time,
+    ) {
         let Some(volume) = self.volumes.get_mut(&life) else { return };
         let (lease, since) = volume.granted;
         let mut late = None;
         for block in &mut volume.blocks[vba as usize..(vba + blocks) as usize] {
-            let Some(version) = block.versions.iter_mut().rev().find(|version| version.op == op) else { continue };
+            let Some(version) = block.versions.iter_mut().rev().find(|version| version.op == op) else {
+                continue;
+            };
             version.acked = Some(now);
             late = late.or(version.stamp.filter(|stamp| stamp.lease_epoch < lease && begun > since));
         }
         if let Some(stamp) = late {
-            let facts = format!("volume {}, block {vba}: {} after lease {lease} was granted", life.0.get(), name(stamp));
+            let facts = format!(
+                "volume {}, block {vba}: {} after lease {lease} was granted",
+                life.0.get(),
+                name(stamp)
+            );
             self.broken(now, "a write of an ended lease was acknowledged (rule 8)", facts);
         }
     }
@@ -227,7 +239,11 @@ impl History {
     pub(super) fn floor(&self, life: Life, vba: u32) -> Stamp {
         let block = self.volumes.get(&life).and_then(|volume| volume.blocks.get(vba as usize));
         let versions = block.into_iter().flat_map(|block| &block.versions);
-        versions.filter(|version| version.acked.is_some()).filter_map(|version| version.stamp).max().unwrap_or_default()
+        versions
+            .filter(|version| version.acked.is_some())
+            .filter_map(|version| version.stamp)
+            .max()
+            .unwrap_or_default()
     }
 
     /// What a block may hold: the newest acknowledged version, and all that are newer.
@@ -245,30 +261,60 @@ impl History {
         let Some(volume) = self.volumes.get(&life).filter(|volume| !volume.dying) else { return };
         let block = &volume.blocks[vba as usize];
         let place = format!("volume {}, block {vba}: SSD {ssd} gave client {client}", life.0.get());
-        let zeros = || block.versions.iter().filter(|version| version.tag.is_none() && version.stamp >= Some(floor));
+        let zeros =
+            || block.versions.iter().filter(|version| version.tag.is_none() && version.stamp >= Some(floor));
         let best = match found {
             Found::Garbage => {
-                return self.broken(now, "a block is torn or foreign", format!("{place} bytes that no client wrote"));
+                return self.broken(
+                    now,
+                    "a block is torn or foreign",
+                    format!("{place} bytes that no client wrote"),
+                );
             }
             Found::Tag(tag) if self.tags.get(&tag) != Some(&(life, vba)) => {
-                let of = self.tags.get(&tag).map(|((vid, generation), vba)| format!("volume {} generation {generation} block {vba}", vid.get()));
+                let of = self.tags.get(&tag).map(|((vid, generation), vba)| {
+                    format!("volume {} generation {generation} block {vba}", vid.get())
+                });
                 let of = of.unwrap_or_else(|| "no write at all".into());
-                return self.broken(now, "a block of another place or of a deleted volume was read (rule 10)", format!("{place} the data of {of}"));
+                return self.broken(
+                    now,
+                    "a block of another place or of a deleted volume was read (rule 10)",
+                    format!("{place} the data of {of}"),
+                );
             }
             Found::Tag(tag) => block.versions.iter().find(|version| version.tag == Some(tag)).cloned(),
             // Of all zeros that it may be, the newest is the best excuse.
-            Found::Zeros => zeros().filter(|version| version.stamp.is_some()).max_by_key(|version| version.gone_at.is_none()).cloned(),
+            Found::Zeros => zeros()
+                .filter(|version| version.stamp.is_some())
+                .max_by_key(|version| version.gone_at.is_none())
+                .cloned(),
         };
         let stamp = best.as_ref().and_then(|version| version.stamp).unwrap_or_default();
         if stamp < floor {
             let acked = block.versions.iter().find(|version| version.stamp == Some(floor));
-            let told = acked.map_or(String::new(), |v| format!("client {} was told {} at {}; ", v.client, name(floor), seconds(v.acked.unwrap_or_default())));
-            return self.broken(now, "an acknowledged write is not durable (rule 5a)", format!("{told}{place} {}", name(stamp)));
+            let told = acked.map_or(String::new(), |v| {
+                format!(
+                    "client {} was told {} at {}; ",
+                    v.client,
+                    name(floor),
+                    seconds(v.acked.unwrap_or_default())
+                )
+            });
+            return self.broken(
+                now,
+                "an acknowledged write is not durable (rule 5a)",
+                format!("{told}{place} {}", name(stamp)),
+            );
         }
         let is_fresh = floor == Stamp::default() && found == Found::Zeros;
-        let gone = best.as_ref().and_then(|version| version.gone_at).filter(|gone| of.begun > *gone && !is_fresh);
+        let gone =
+            best.as_ref().and_then(|version| version.gone_at).filter(|gone| of.begun > *gone && !is_fresh);
         if let Some(gone) = gone {
-            return self.broken(now, "a write that had vanished came back (rule 7a)", format!("{place} {}, which was gone at {}", name(stamp), seconds(gone)));
+            return self.broken(
+                now,
+                "a write that had vanished came back (rule 7a)",
+                format!("{place} {}, which was gone at {}", name(stamp), seconds(gone)),
+            );
         }
         // What zeros may be at least: a reader is not held to more.
         let least = match found {
@@ -291,7 +337,14 @@ impl History {
             let facts = format!(
                 "volume {}, block {vba}: SSD {} showed {} at {}, and SSD {ssd} gave {} to client {}; no epoch \
                  behind {} dropped SSD {}",
-                life.0.get(), seen.ssd, name(seen.stamp), seconds(seen.ended), name(stamp), of.client, seen.epoch, seen.ssd
+                life.0.get(),
+                seen.ssd,
+                name(seen.stamp),
+                seconds(seen.ended),
+                name(stamp),
+                of.client,
+                seen.epoch,
+                seen.ssd
             );
             return self.broken(now, "a value that was seen vanished (rule 7a)", facts);
         }

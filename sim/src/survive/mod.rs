@@ -71,7 +71,15 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
             let at = gnstor_base::time::Time::ZERO;
             let violation = Some(Violation { rule: "the world cannot be made".into(), facts, at });
             let stats = Stats::default();
-            return Outcome { seed, violation, faults: Vec::new(), digest: 0, steps: 0, stats, log: Vec::new() };
+            return Outcome {
+                seed,
+                violation,
+                faults: Vec::new(),
+                digest: 0,
+                steps: 0,
+                stats,
+                log: Vec::new(),
+            };
         }
     };
     let ended = catch_unwind(AssertUnwindSafe(|| world.play()));

@@ -153,7 +153,9 @@ impl Peer {
         match &self.state {
             State::Resting { .. } => None,
             State::Dialling { until, .. } => Some(*until),
-            State::Up { alive_at, .. } => Some(self.exchange.wakes_at().map_or(*alive_at, |at| at.min(*alive_at))),
+            State::Up { alive_at, .. } => {
+                Some(self.exchange.wakes_at().map_or(*alive_at, |at| at.min(*alive_at)))
+            }
         }
     }
 

@@ -56,7 +56,8 @@ impl World {
     /// says so of an SSD that came back without them. Then nothing is known of the blocks any more.
     fn operate(&mut self) {
         let now = self.post.now.as_ns() / 1_000_000;
-        let Some(daemon) = self.daemons.last_mut() else { return };
+        let leader = self.leader().map(|daemon| daemon.number);
+        let Some(daemon) = self.daemons.iter_mut().find(|of| Some(of.number) == leader) else { return };
         let Some(fleet) = daemon.core.fleet() else { return };
         for ssd in fleet.ssds.iter().filter(|ssd| ssd.flaps) {
             if daemon.core.resume(now, ssd.index).is_ok() {
@@ -81,14 +82,21 @@ impl World {
 
     fn unrest(&self) -> String {
         let restless = self.clients.iter().filter(|client| !client.is_at_rest()).count();
-        let Some(daemon) = self.daemons.last() else { return "no daemon".into() };
+        let Some(daemon) = self.leader() else { return "no daemon".into() };
         let Some(fleet) = daemon.core.fleet() else {
             return format!("the daemon waits for {:?}", daemon.core.waits_for());
         };
         let ssds = fleet.ssds.iter().map(|ssd| {
             format!(
-                "SSD {} {:?} away {:?} serving {} filling {} {:?}",
-                ssd.index, ssd.state, ssd.away, ssd.serving, ssd.filling, ssd.fill
+                "SSD {} {:?} content {:?} named {} away {:?} serving {} filling {} {:?}",
+                ssd.index,
+                ssd.state,
+                self.content(ssd.index),
+                ssd.incarnation,
+                ssd.away,
+                ssd.serving,
+                ssd.filling,
+                ssd.fill
             )
         });
         let ssds: Vec<String> = ssds.collect();

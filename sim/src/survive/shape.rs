@@ -68,7 +68,9 @@ pub(super) struct Shape {
 impl Shape {
     pub(super) fn draw(seed: u64) -> Self {
         let mut dice = Dice::new(seed, 1);
-        let of = |dice: &mut Dice, list: &[u32]| list[dice.below(u32::try_from(list.len()).expect("few")) as usize];
+        let of = |dice: &mut Dice, list: &[u32]| {
+            list[dice.below(u32::try_from(list.len()).expect("few")) as usize]
+        };
         let ssds = of(&mut dice, &[3, 3, 3, 4, 4, 5, 5, 6, 8]);
         let clients = 1 + dice.below(6);
         let volumes = (0..=dice.below(3)).map(|_| VolumeShape {
@@ -117,8 +119,14 @@ impl Shape {
     pub(super) fn ssd(&self, index: u16) -> SsdConfig {
         let name = if self.timed { "gnstor-980pro" } else { "null" };
         let mut preset = Preset::by_name(name).expect("it is built in");
-        preset.shape =
-            FlashShape { channels: 2, dies_per_channel: 2, planes: 1, unit_pages: 4, sense_pages: 2, rows: 2 };
+        preset.shape = FlashShape {
+            channels: 2,
+            dies_per_channel: 2,
+            planes: 1,
+            unit_pages: 4,
+            sense_pages: 2,
+            rows: 2,
+        };
         preset.buffer_pages = 64;
         preset.power_protected = true;
         let serial = format!("SIM{index}");

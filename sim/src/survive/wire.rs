@@ -218,9 +218,9 @@ impl Post {
             state.is_open = false;
         }
         let back = if from == Way::Up { Way::Down } else { Way::Up };
-        self.queue.retain(|_, item| {
-            !matches!(item, Item::Letter { conn: of, way, .. } if *of == conn && *way == back)
-        });
+        self.queue.retain(
+            |_, item| !matches!(item, Item::Letter { conn: of, way, .. } if *of == conn && *way == back),
+        );
     }
 
     /// The connection breaks. What is on its way arrives up to some moment. `hear`: the ends that learn of it

@@ -75,7 +75,8 @@ impl World {
             Node::new(shape.ssd(index), uuid).map_err(|cause| format!("SSD {index}: {cause}"))
         };
         let nodes: Vec<Node> = (0..shape.ssds).map(&mut node).collect::<Result<_, _>>()?;
-        let clients: Vec<Client> = (0..shape.clients).map(|client| Client::new(client, &shape, seed)).collect();
+        let clients: Vec<Client> =
+            (0..shape.clients).map(|client| Client::new(client, &shape, seed)).collect();
         let start = Time::from_ns(1_000_000);
         let mut post = Post::new(Dice::new(seed, 3), shape.delays);
         post.now = start;
@@ -306,8 +307,12 @@ impl World {
     /// A daemon that was deposed ends; if it was the newest one, another one starts.
     fn daemons_stopped(&mut self) {
         let newest = self.daemons.last().map(|daemon| daemon.number);
-        let stopped: Vec<u64> =
-            self.daemons.iter().filter(|daemon| daemon.stopped.is_some()).map(|daemon| daemon.number).collect();
+        let stopped: Vec<u64> = self
+            .daemons
+            .iter()
+            .filter(|daemon| daemon.stopped.is_some())
+            .map(|daemon| daemon.number)
+            .collect();
         for number in stopped {
             for conn in self.post.find(|conn| conn.host == Host::Daemon(number)) {
                 self.post.reset(conn, &[Way::Up], true);
@@ -358,16 +363,29 @@ impl World {
     fn watch(&mut self) -> Time {
         let now = self.post.now;
         self.post.sweep();
-        if self.is_whole() && self.chaos.is_lossy && !self.nodes.iter().any(|node| node.bench.power.is_armed()) {
+        if self.is_whole()
+            && self.chaos.is_lossy
+            && !self.nodes.iter().any(|node| node.bench.power.is_armed())
+        {
             (self.chaos.is_lossy, self.chaos.has_overlap) = (false, false);
         }
-        let waits = self.clients.iter().enumerate().find(|(_, client)| client.oldest().is_some_and(|at| at + REQUEST < now));
+        let waits = self
+            .clients
+            .iter()
+            .enumerate()
+            .find(|(_, client)| client.oldest().is_some_and(|at| at + REQUEST < now));
         if let Some((client, _)) = waits {
             self.history.broken(now, "a request has no end within its deadline", format!("client {client}"));
         }
         for daemon in self.daemons.iter().filter(|daemon| daemon.still_until <= now) {
-            if let Some((client, _, at)) = daemon.calls.values().find(|(_, _, at)| (*at).max(daemon.still_until) + CALL < now) {
-                let facts = format!("daemon {}, client {client}, since {}", daemon.number, super::history::seconds(*at));
+            if let Some((client, _, at)) =
+                daemon.calls.values().find(|(_, _, at)| (*at).max(daemon.still_until) + CALL < now)
+            {
+                let facts = format!(
+                    "daemon {}, client {client}, since {}",
+                    daemon.number,
+                    super::history::seconds(*at)
+                );
                 self.history.broken(now, "a call has no answer within its deadline", facts);
                 break;
             }

@@ -61,6 +61,8 @@ pub(super) struct Work {
     pub(super) life: Life,
     pub(super) blocks: u32,
     pub(super) may_write: bool,
+    /// SSDs take it for the writer, also if it opened the volume to read.
+    pub(super) is_writer: bool,
     /// Requests that are still to begin.
     pub(super) left: u32,
     /// Of a hundred requests so many are writes, of a hundred writes so many are zeroes, and so many FUA.
@@ -160,7 +162,11 @@ impl Lanes {
             }
         }
         let begins = self.work.as_ref().is_some_and(|work| work.left > 0);
-        if begins && self.lanes.iter().any(|lane| matches!(lane, Lane::Idle)) { next.min(self.next_at) } else { next }
+        if begins && self.lanes.iter().any(|lane| matches!(lane, Lane::Idle)) {
+            next.min(self.next_at)
+        } else {
+            next
+        }
     }
 
     fn failed(&mut self, post: &mut Post, op: &Op) {
@@ -296,13 +302,24 @@ impl Host for Hand<'_> {
     fn ended(&mut self, lane: usize, outcome: Outcome) {
         let Lane::Runs(mut op) = std::mem::replace(&mut self.lanes.lanes[lane], Lane::Idle) else { return };
         let Some(work) = &self.lanes.work else { return };
-        let (life, may_write, now) = (work.life, work.may_write, self.post.now);
+        let (life, may_write, is_writer) = (work.life, work.may_write, work.is_writer);
+        let now = self.post.now;
         let number = self.lanes.number;
         self.post.note(|| {
             let Op { is_write, is_zeroes, vba, blocks, ref ssds, .. } = op;
-            let what = if is_zeroes { "zeroed" } else if is_write { "wrote" } else { "read" };
+            let what = if is_zeroes {
+                "zeroed"
+            } else if is_write {
+                "wrote"
+            } else {
+                "read"
+            };
             let Outcome { status, dw0, sequence, .. } = outcome;
-            let how = if status == 0 { "well".into() } else { format!("status {status:#x}, reason {}", dw0 & 0xFF) };
+            let how = if status == 0 {
+                "well".into()
+            } else {
+                format!("status {status:#x}, reason {}", dw0 & 0xFF)
+            };
             let of = if is_write { format!("sequence {sequence}") } else { format!("SSDs {ssds:?}") };
             format!("client {number} {what} volume {} block {vba}+{blocks}: {how}, {of}", life.0.get())
         });
@@ -313,7 +330,7 @@ impl Host for Hand<'_> {
                 return self.history.acked(life, (op.number, op.begun), (op.vba, op.blocks), now);
             }
             self.post.stats.path(Path::ReadDone);
-            return self.judge(lane, &op, life, may_write);
+            return self.judge(lane, &op, life, is_writer);
         }
         if self.lanes.starts_over(self.post, &outcome) && now < op.deadline && (may_write || !op.is_write) {
             if op.is_write && outcome.sequence > 0 {

@@ -12,7 +12,7 @@ mod session;
 
 use crate::dice::Dice;
 use crate::initiator::{Completion, Initiator, Volume};
-use crate::survive::end::Who;
+use crate::survive::end::{Memory, Who};
 use crate::survive::history::History;
 use crate::survive::shape::{LANES, Shape};
 use crate::survive::stats::Path;
@@ -49,12 +49,16 @@ enum Call {
 /// What the application is at.
 #[derive(Clone, Debug)]
 enum App {
-    Rest { until: Time },
+    Rest {
+        until: Time,
+    },
     Calling,
     Working,
     Draining,
     /// Its process is gone until then.
-    Gone { until: Time },
+    Gone {
+        until: Time,
+    },
 }
 
 /// The volume that is open.
@@ -74,6 +78,8 @@ struct Open {
 pub(super) struct Client {
     number: usize,
     id: ClientId,
+    /// Number of its process. Each one has an id of its own, as after a registration.
+    life: usize,
     shape: Arc<Shape>,
     dice: Dice,
     sessions: Vec<Session>,
@@ -104,23 +110,28 @@ fn volume_name(volume: usize) -> VolumeName {
     VolumeName::new(&format!("v{volume}")).expect("letters and digits")
 }
 
+fn id_of(number: usize, life: usize) -> ClientId {
+    let raw = 1 + number + 8 * life;
+    ClientId::new(u16::try_from(raw).expect("few")).expect("from 1 on")
+}
+
+fn sessions(number: usize, id: ClientId, ssds: u16, memory: &Memory) -> Vec<Session> {
+    let (host, identity) = (Host::Client(number), Identity::Client(id));
+    let who = |ssd: u16| Who { host, identity, ssd, kato_ms: 15_000 };
+    (0..ssds).map(|ssd| Session::new(who(ssd), Arc::clone(memory))).collect()
+}
+
 impl Client {
     pub(super) fn new(number: usize, shape: &Arc<Shape>, seed: u64) -> Self {
-        let id = ClientId::new(u16::try_from(number + 1).expect("few")).expect("from 1 on");
         let memory = crate::survive::end::memory(memory_bytes(LANES));
         let part = 100 + number as u64;
-        let who = |ssd: u16| Who {
-            host: Host::Client(number),
-            identity: Identity::Client(id),
-            ssd,
-            kato_ms: 15_000,
-        };
-        let sessions = (0..shape.ssds).map(|ssd| Session::new(who(ssd), Arc::clone(&memory)));
+        let id = id_of(number, 0);
         Self {
             number,
             id,
             dice: Dice::new(seed, 2 * part),
-            sessions: sessions.collect(),
+            sessions: sessions(number, id, shape.ssds, &memory),
+            life: 0,
             lanes: Lanes::new(number, Dice::new(seed, 2 * part + 1), memory, shape.lanes),
             twin: None,
             map: None,
@@ -159,7 +170,9 @@ impl Client {
     /// Its process is gone, with all that it knew. Another one begins at `until`.
     pub(super) fn die(&mut self, post: &mut Post, until: Time) {
         self.sessions.iter_mut().for_each(|session| session.fall(post));
-        self.sessions.iter_mut().for_each(|session| session.told.clear());
+        self.life += 1;
+        self.id = id_of(self.number, self.life);
+        self.sessions = sessions(self.number, self.id, self.shape.ssds, &self.lanes.memory);
         self.lanes.forget();
         (self.twin, self.map, self.open) = (None, None, None);
         self.calls.clear();
@@ -246,7 +259,8 @@ impl Client {
         for (ssd, session) in (0u16..).zip(&mut self.sessions) {
             let places = (0..map.groups()).flat_map(|group| map.row(group).flatten().collect::<Vec<_>>());
             let mut is_in = places.filter(|place| place.ssd == ssd);
-            let is_incoming = (0..map.groups()).any(|group| map.incoming(group).is_some_and(|i| i.ssd == ssd));
+            let is_incoming =
+                (0..map.groups()).any(|group| map.incoming(group).is_some_and(|i| i.ssd == ssd));
             if is_in.next().is_none() && !is_incoming && session.is_up() && self.map.is_some() {
                 session.fall(post);
             }
@@ -321,7 +335,14 @@ impl Client {
         self.app = App::Draining;
     }
 
-    fn opened(&mut self, post: &mut Post, history: &mut History, entry: VolumeEntry, lease_ms: u32, writes: bool) {
+    fn opened(
+        &mut self,
+        post: &mut Post,
+        history: &mut History,
+        entry: VolumeEntry,
+        lease_ms: u32,
+        writes: bool,
+    ) {
         let now = post.now;
         history.exists(&entry);
         let life = (entry.vid, entry.generation);
@@ -329,7 +350,10 @@ impl Client {
         post.note(|| {
             let VolumeEntry { vid, generation, lease_epoch, .. } = &entry;
             let (number, as_what) = (self.number, if may_write { "writer" } else { "reader" });
-            format!("client {number} opened volume {} generation {generation} as {as_what}, lease {lease_epoch}", vid.get())
+            format!(
+                "client {number} opened volume {} generation {generation} as {as_what}, lease {lease_epoch}",
+                vid.get()
+            )
         });
         if may_write {
             post.stats.path(Path::LeaseGranted);
@@ -337,7 +361,14 @@ impl Client {
         }
         let Some(map) = self.map.clone() else {
             // Without a map there is nothing to do yet.
-            self.open = Some(Open { entry, writes: may_write, lease_ms, until: Time::NEVER, renew_at: Time::NEVER, asked_at: now });
+            self.open = Some(Open {
+                entry,
+                writes: may_write,
+                lease_ms,
+                until: Time::NEVER,
+                renew_at: Time::NEVER,
+                asked_at: now,
+            });
             self.app = App::Draining;
             return;
         };
@@ -365,6 +396,7 @@ impl Client {
             life,
             blocks,
             may_write,
+            is_writer: entry.writer == Some(self.id),
             left: 1 + self.dice.below(requests),
             mix,
             pause,
@@ -502,7 +534,9 @@ impl Client {
         let now = post.now;
         let Some(open) = &mut self.open else { return Time::NEVER };
         let (is_over, is_fenced) = (now >= open.until, self.lanes.is_fenced);
-        if self.rests && let Some(work) = &mut self.lanes.work {
+        if self.rests
+            && let Some(work) = &mut self.lanes.work
+        {
             work.left = 0;
         }
         if is_over || is_fenced {
