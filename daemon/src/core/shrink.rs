@@ -247,8 +247,8 @@ impl Core {
         members.filter(is_lost).collect()
     }
 
-    /// Sends MAP HOLD to each voter that is connected and has not been asked. A start may have gone on without
-    /// one that answers again since: without its vote, no map of that start may ever be decided.
+    /// Sends MAP HOLD to each voter that is connected and has not been asked. A start may have gone on
+    /// without one that answers since. Without its vote the map of that start might never be decided.
     fn ask_to_hold(&mut self, now: u64) {
         let (term, instance) = (self.term.number(), self.config.instance);
         let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };

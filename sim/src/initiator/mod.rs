@@ -10,8 +10,8 @@
 //! requests have ended. [`Initiator::run`] makes passes of all warps until none changes anything. A test in
 //! `tests` compares the capsules with those of the headers.
 //!
-//! The headers do some things that the twin does not: they flush, and use buffers in pieces. Requests that wait
-//! for another map, that start over or are given up are their caller's part here (`survive`).
+//! The headers do some things that the twin does not: they flush, and use buffers in pieces. Here the caller
+//! has requests wait for another map, start over, or end at a deadline (`survive`).
 
 mod gate;
 mod lane;

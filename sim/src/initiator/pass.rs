@@ -36,8 +36,8 @@ impl Initiator {
         }
     }
 
-    /// From now on commands go by another map. A write of which a part was sent by the map before sends
-    /// nothing more, and ends with [`STARTS_OVER`] (rule 5a: all its members have it in one epoch).
+    /// From now on commands go by another map. If a part of a write was sent by the map before, the write
+    /// sends nothing more, and ends with [`STARTS_OVER`]. So all its members have it in one epoch (rule 5a).
     pub fn follow(&mut self, map: Arc<AnyMap>) {
         self.volume.map = map;
         for number in 0..self.lanes.len() {

@@ -30,7 +30,7 @@ pub(super) struct Chaos {
     next_at: Time,
     endings: BTreeMap<(Time, u64), Ending>,
     count: u64,
-    /// Of the faults in the order of their numbers, those that are left out.
+    /// Of the faults in the order of their numbers, the ones that are left out.
     pub(super) without: Vec<u64>,
     drawn: u64,
     /// What happened, for people.

@@ -100,7 +100,7 @@ impl Daemon {
         self.core.request(ms(now), ticket, request);
     }
 
-    /// The operator asks; nobody hears the answer.
+    /// The operator asks, and does not wait for the answer.
     pub(super) fn operator(&mut self, now: Time, request: Request) {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;

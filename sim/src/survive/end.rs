@@ -49,7 +49,7 @@ enum Stage {
     Ready,
 }
 
-/// Whom a queue is for.
+/// The owner of a queue, and its SSD.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Who {
     pub(super) host: Host,
@@ -81,7 +81,7 @@ pub(super) struct Queue {
     shared: Arc<Mutex<Shared>>,
 }
 
-/// What has become of a queue.
+/// News of a queue.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum News {
     /// It is ready; the id of its controller.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What clients were told, and what may be read: the checkers' knowledge. They see calls, answers and data, and
-//! never the state of what they check.
+//! What clients were told, and what may be read: the checkers' knowledge. They see calls, answers and data,
+//! and never the state of a part that they check.
 //!
 //! ```text
 //!   begin_write --> sent: its stamp --> acknowledged, or failed (it may be there, or not)

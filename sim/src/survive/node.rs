@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Up letters --> Worker --effects--> Down letters; questions to other SSDs
-//!        kill: what the SSD acknowledged is kept (rule 11a)     power cut: what was not durable is torn or lost
+//!      kill: what the SSD acknowledged is kept (rule 11a)   power cut: the rest is torn or lost
 //!                              '------- media ------> reopen ------'
 //! ```
 
@@ -100,7 +100,7 @@ impl Node {
         self.worker.is_some()
     }
 
-    /// The worker, for those who look at media.
+    /// The worker, for a look at media.
     pub(super) fn worker(&self) -> Option<&Worker> {
         self.worker.as_ref()
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Questions of SSDs to other SSDs: for leases, and for blocks. As the carrier of the product does it, with its
-//! times (`array/src/peers`): an admin queue for each pair, made when there is a question.
+//! Questions of SSDs to other SSDs: for leases, and for blocks. As with the carrier of the product
+//! (`array/src/peers`), each pair has an admin queue, which a question makes. The times are the product's.
 //!
 //! ```text
 //!   Resting --a question--> Dialling --ready--> Up --broken, or no answer in 250 ms--> Resting

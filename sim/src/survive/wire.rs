@@ -6,9 +6,9 @@
 //!   host <-Down- SSD      pulls, pushes, responses
 //!   client <--> daemon    calls and answers, each by itself
 //! ```
-//! A connection neither loses, doubles nor reorders. A letter may be late, and all later ones of its direction
-//! are then late, too. A reset delivers what arrives before a moment that the dice choose, and loses the rest.
-//! The two ends hear of a reset at different times, or one of them never does.
+//! A connection neither loses, doubles nor reorders. A letter may be late, and all later ones of its
+//! direction are then late, too. A reset delivers what arrives before a moment that the dice choose, and
+//! loses the rest. The two ends hear of a reset at different times.
 
 use crate::dice::Dice;
 use crate::survive::history::seconds;

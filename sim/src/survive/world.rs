@@ -2,7 +2,7 @@
 //! A world: SSDs, daemons, clients and wires under one clock, in one thread.
 //!
 //! ```text
-//!   Agenda --(time, actor)--> post: delivers what has arrived     node, client, daemons, carrier: do what is due
+//!   Agenda --(time, actor)--> post: delivers letters              node, client, daemons, carrier: their work
 //!                             chaos: ends faults, begins others   watch: judges deadlines
 //! ```
 
@@ -359,7 +359,7 @@ impl World {
         self.wake(Actor::Node(ssd), now);
     }
 
-    /// Nobody waits beyond a deadline.
+    /// No request and no call waits beyond its deadline.
     fn watch(&mut self) -> Time {
         let now = self.post.now;
         self.post.sweep();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A short campaign of `gnstor sim survive`, seeds that once failed, and that a seed is repeatable.
 //!
-//! `GNSTOR_SEEDS=N` plays N seeds in place of the short campaign, `GNSTOR_SEED=N` begins at another one. The
-//! script `scripts/planted-survive` counts the seeds that a planted mistake takes: it stops at the first failure.
+//! `GNSTOR_SEEDS=N` plays N seeds in place of the short campaign, and `GNSTOR_SEED=N` begins at another one.
+//! With these `scripts/planted-survive` counts the seeds that a planted mistake takes.
 
 use gnstor_base::testing::deadline;
 use gnstor_sim::survive::stats::{Fault, Path, Stats};

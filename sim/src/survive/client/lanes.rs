@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The requests of a client: one on each lane of its twin. A request that an SSD refuses for its map, or whose
-//! queue broke, waits and starts over with the same stamps, until its deadline.
+//! The requests of a client: one on each lane of its twin. An SSD may refuse a request for its map, or its
+//! queue may break. Then it waits and starts over with the same stamps, until its deadline.
 //!
 //! ```text
 //!   Idle --drawn--> Runs --ended well--> Idle
@@ -71,7 +71,7 @@ pub(super) struct Work {
     pub(super) pause: Span,
 }
 
-/// The lanes, and what has become of requests.
+/// The lanes, and the ends of requests.
 pub(super) struct Lanes {
     pub(super) number: usize,
     pub(super) dice: Dice,

@@ -2,7 +2,7 @@
 //! The actor of a client: an application on the twin of the device headers.
 //!
 //! ```text
-//!   Rest --call Open--> Opening --granted--> Working --no requests left, or fenced--> Draining --Release--> Rest
+//!   Rest --Open--> Calling --granted--> Working --no requests left, or fenced--> Draining --Release--> Rest
 //! ```
 //! [`lanes`] has its requests, [`session`] its way to each SSD. The map comes from SSDs: it asks one each 100
 //! ms, and each 10 ms while the map may have changed.
@@ -577,7 +577,7 @@ impl Client {
             format!("client {} releases {}{doubt}", self.number, open.entry.name)
         });
         (self.twin, self.lanes.work) = (None, None);
-        // The answers of calls of this volume are nobody's any more.
+        // No answer of a call of this volume counts any more.
         self.calls.clear();
         let request = Request::Release {
             name: VolumeName::new(&open.entry.name).expect("it exists"),
