@@ -291,20 +291,8 @@ impl History {
         };
         let stamp = best.as_ref().and_then(|version| version.stamp).unwrap_or_default();
         if stamp < floor {
-            let acked = block.versions.iter().find(|version| version.stamp == Some(floor));
-            let told = acked.map_or(String::new(), |v| {
-                format!(
-                    "client {} was told {} at {}; ",
-                    v.client,
-                    name(floor),
-                    seconds(v.acked.unwrap_or_default())
-                )
-            });
-            return self.broken(
-                now,
-                "an acknowledged write is not durable (rule 5a)",
-                format!("{told}{place} {}", name(stamp)),
-            );
+            let facts = format!("{}{place} {}", told(block, floor), name(stamp));
+            return self.broken(now, "an acknowledged write is not durable (rule 5a)", facts);
         }
         let is_fresh = floor == Stamp::default() && found == Found::Zeros;
         let gone =
@@ -381,6 +369,15 @@ impl History {
         let before = row(map);
         self.maps.range(seen.epoch + 1..).any(|(_, map)| !row(map).0 || row(map).1 != before.1)
     }
+}
+
+/// Which client was told of the write with this stamp, and when.
+fn told(block: &Block, stamp: Stamp) -> String {
+    let acked = block.versions.iter().find(|version| version.stamp == Some(stamp));
+    acked.map_or(String::new(), |version| {
+        let at = seconds(version.acked.unwrap_or_default());
+        format!("client {} was told {} at {at}; ", version.client, name(stamp))
+    })
 }
 
 pub(super) fn name(stamp: Stamp) -> String {

@@ -112,7 +112,7 @@ impl Host for Outside {
         self.asks[lane].pop_front()
     }
 
-    fn send(&mut self, ssd: u16, index: u16, signalled: bool, sqe: &Sqe) {
+    fn send(&mut self, _: usize, ssd: u16, (index, signalled): (u16, bool), sqe: &Sqe) {
         let ssd = usize::from(ssd);
         let capsule = sqe.as_bytes().try_into().expect("64 bytes");
         self.run.send(ssd, Sent { index, signalled, capsule });
