@@ -180,6 +180,7 @@ pub enum Command {
             "Examples:\n",
             "  gnstor sim scale --ssds 4 --clients 1..32\n",
             "  gnstor sim scale --ssds 1..64 --clients 64 --nodes 1 --link none --csv scale.csv\n",
+            "  gnstor sim survive --seeds 1..100 --jobs 4 --stats\n",
             "  gnstor sim scale --rw randwrite --bs 64k --replicas 3 --ssds 4..16 --json",
         )
     )]

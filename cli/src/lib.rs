@@ -13,7 +13,7 @@
 //!   status     status and df; fleet: what the daemon says of the array
 //!   fleet_ops  fleet show, watch, resume, fail, remove, replace; fleet_show: what they print
 //!   repair_ops scrub and rebuild
-//!   sim        sim scale: simulated arrays (crate gnstor-sim)
+//!   sim        sim scale, sim survive: simulated arrays (crate gnstor-sim)
 //!   ssd_health the SMART page of an SSD of a running array; ssd_log: its other log pages
 //!   ssd_pages  reads log pages of an SSD
 //! ```
@@ -35,6 +35,7 @@ mod limits;
 pub mod repair_ops;
 mod signals;
 pub mod sim;
+mod sim_survive;
 pub mod ssd;
 pub mod ssd_health;
 pub mod ssd_log;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `gnstor sim`: arguments in, tables out. The simulator is the crate gnstor-sim.
+//! `gnstor sim scale`: arguments in, tables out. The simulator is the crate gnstor-sim.
 
 use crate::CliError;
 use crate::args::{ScaleArgs, SimArgs, SimCommand, SimLink};
+use crate::sim_survive;
 use gnstor_array::media::preset;
 use gnstor_base::time::Span;
 use gnstor_console::{Steps, human_bytes, outln, print_json};
@@ -34,7 +35,13 @@ struct Report<'a> {
 /// # Errors
 /// [`CliError::Usage`] for what cannot be simulated; [`CliError::Stopped`] when a simulated part fails.
 pub fn run(args: &SimArgs, steps: &Steps) -> Result<(), CliError> {
-    let SimCommand::Scale(args) = &args.command;
+    match &args.command {
+        SimCommand::Scale(args) => scale(args, steps),
+        SimCommand::Survive(args) => sim_survive::run(args, steps),
+    }
+}
+
+fn scale(args: &ScaleArgs, steps: &Steps) -> Result<(), CliError> {
     let sweep = sweep(args)?;
     let plans = sweep.plans().map_err(|Usage(what)| CliError::Usage(what))?;
     if let Some(path) = &args.csv {

@@ -17,8 +17,8 @@ mod recall;
 use crate::config::{FRAMES, SsdConfig, SsdMedia};
 use crate::controller::Ssd;
 use crate::error::SsdError;
-use gnstor_durable::MetadataStore;
 use gnstor_durable::cell::Kind;
+use gnstor_durable::{MetadataStore, SsdIdentity};
 use gnstor_flash::{DataFile, Faults, FileStore, Flash, MediaConfig, Power, RamStore, Store};
 use gnstor_ftl::{DUMP_BYTES, Ftl, FtlConfig, geometry_for};
 use gnstor_model::{Difference, Preset};
@@ -54,6 +54,8 @@ pub struct Bench {
     pub store: Option<Arc<RamStore>>,
     /// The flash, if it outlives the SSD.
     pub flash: Option<Arc<Flash>>,
+    /// The identity of an SSD that is formatted; `None`: it draws one.
+    pub uuid: Option<[u8; 16]>,
 }
 
 impl Default for Bench {
@@ -63,6 +65,7 @@ impl Default for Bench {
             power: Arc::new(Power::steady()),
             store: None,
             flash: None,
+            uuid: None,
         }
     }
 }
@@ -132,7 +135,12 @@ impl Ssd {
             Some(flash) => Ftl::format_on(Arc::clone(flash), &layer)?,
             None => Ftl::format(&layer)?,
         };
-        Self::around(config, opened)
+        let mut ssd = Self::around(config, opened)?;
+        if let Some(uuid) = bench.uuid {
+            let identity = SsdIdentity { uuid, incarnation: 1 };
+            ssd.admin.volumes_mut().metadata_mut().set_identity(identity, None)?;
+        }
+        Ok(ssd)
     }
 
     /// Opens the SSD in a file, with its contents. From now on it uses the settings of `config`, as far as

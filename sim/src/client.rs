@@ -8,7 +8,7 @@
 //! The time of the GPU itself is not modelled: when something arrives, a client does at once all that it can.
 //! A request that fails ends the world with an error.
 
-use crate::initiator::{Completion, Data, Host, Initiator, Outcome, Request, Volume, address_of};
+use crate::initiator::{Completion, Host, Initiator, Outcome, Request, Volume, address_of};
 use crate::load::{Load, Next};
 use crate::port::{Arrived, Port, token};
 use crate::ssd::{WorldError, io_qp};
@@ -136,7 +136,7 @@ impl Host for Outside {
     fn next(&mut self, lane: usize) -> Option<Request> {
         match self.load.next(self.now, lane) {
             Next::Request { is_write, vba, blocks } => {
-                let request = Request { is_write, vba, blocks, data: Data::Tokens };
+                let request = Request { is_write, vba, blocks, ..Request::default() };
                 self.tasks[lane] = Task { request, start: self.now };
                 Some(request)
             }
@@ -147,7 +147,7 @@ impl Host for Outside {
         }
     }
 
-    fn send(&mut self, ssd: u16, index: u16, is_signalled: bool, sqe: &Sqe) {
+    fn send(&mut self, _: usize, ssd: u16, (index, is_signalled): (u16, bool), sqe: &Sqe) {
         let at = usize::from(ssd);
         self.sent_blocks[at] += u64::from(sqe.cdw12.get() & 0xFFFF) + 1;
         self.ports[at].send(io_qp(self.number), index, is_signalled, sqe);

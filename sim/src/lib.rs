@@ -32,6 +32,7 @@ pub mod memory;
 mod port;
 pub mod scale;
 mod ssd;
+pub mod survive;
 pub mod world;
 pub mod zipf;
 

@@ -18,7 +18,7 @@ use gnstor_deengine::{Pace, Preset};
 use gnstor_fabric::link::LinkConfig;
 use gnstor_fabric::transport::{RcTransport, TransportConfig};
 use gnstor_proto::fabrics::Identity;
-use gnstor_proto::placement::{FleetMap, mix64};
+use gnstor_proto::placement::{AnyMap, FleetMap, mix64};
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_proto::vendor::{Limits, VolumeEntry};
 use std::sync::Arc;
@@ -137,7 +137,7 @@ impl World {
         let [at, end] = [self.cells[cell], self.cells[cell + 1]];
         let ssds = end.first_ssd - at.first_ssd;
         let map = FleetMap::equal(ssds, GROUPS, mix64(plan.seed ^ cell as u64), 1).expect("1 to 64 SSDs");
-        let (map, bytes) = (Arc::new(map.clone()), map.encode());
+        let (map, bytes) = (Arc::new(AnyMap::from(map.clone())), map.encode());
         let volumes: Vec<Volume> =
             (at.first_client..end.first_client).map(|client| volume(plan, client, &map)).collect();
         let entries: Vec<VolumeEntry> = volumes.iter().map(entry).collect();
@@ -310,7 +310,7 @@ fn index(number: usize) -> u32 {
     u32::try_from(number).expect("far fewer actors than 2^32")
 }
 
-fn volume(plan: &Plan, client: usize, map: &Arc<FleetMap>) -> Volume {
+fn volume(plan: &Plan, client: usize, map: &Arc<AnyMap>) -> Volume {
     let raw = u16::try_from(client + 1).expect("at most 1,024 clients");
     Volume {
         vid: Vid::new(raw).expect("from 1 on"),

@@ -83,7 +83,19 @@ const RULES: &[(&str, &[&str])] = &[
             "gnstor-proto",
         ],
     ),
-    ("gnstor-sim", &["gnstor-deengine", "gnstor-model", "gnstor-fabric", "gnstor-base", "gnstor-proto"]),
+    (
+        "gnstor-sim",
+        &[
+            "gnstor-daemon",
+            "gnstor-deengine",
+            "gnstor-ftl",
+            "gnstor-model",
+            "gnstor-flash",
+            "gnstor-fabric",
+            "gnstor-base",
+            "gnstor-proto",
+        ],
+    ),
     (
         "gnstor",
         &[

@@ -5,6 +5,8 @@ use clap::{Args, Subcommand, ValueEnum};
 use gnstor_console::words::{parse_size, parse_time};
 use gnstor_sim::load::Rw;
 use gnstor_sim::scale::Range;
+use gnstor_sim::survive::campaign::{Seeds, Without};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,6 +34,49 @@ pub enum SimCommand {
         )
     )]
     Scale(ScaleArgs),
+    /// Arrays with faults, one from each seed, and checkers of what was promised
+    #[command(
+        after_help = concat!(
+            "SEEDS is N, or FIRST..LAST. A seed draws an array, a load and the odds of faults, and plays them in ",
+            "virtual time. Then no fault happens, and everything must heal within 60 s.\n\n",
+            "Real: firmware, translation layer, daemon core, the daemon's links, placement, bytes of commands, ",
+            "data. Modelled: wires, gRPC, the client (the initiator as a host program). Faults: late messages, ",
+            "resets, links cut in one direction, SSDs that stand still, are killed or lose their power, media ",
+            "errors, killed daemons and clients. docs/survive.md says what is not there.\n\n",
+            "Exit codes: 0 no promise was broken; 1 one was, with the line that replays its seed; 2 the command ",
+            "line was not understood.",
+        )
+    )]
+    Survive(SurviveArgs),
+}
+
+/// `gnstor sim survive`.
+#[derive(Clone, Debug, Args)]
+pub struct SurviveArgs {
+    /// The seeds to play
+    #[arg(long, default_value = "1..100", value_name = "SEEDS")]
+    pub seeds: Seeds,
+    /// Play one seed
+    #[arg(long, value_name = "N", conflicts_with = "seeds")]
+    pub seed: Option<u64>,
+    /// Seeds played at a time; each is played by one thread
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub jobs: NonZeroUsize,
+    /// Print what happens in the seed
+    #[arg(long, requires = "seed")]
+    pub trace: bool,
+    /// Leave out faults of a seed that fails, as long as it still fails
+    #[arg(long)]
+    pub shrink: bool,
+    /// Leave out these faults, by their numbers, as --shrink names them
+    #[arg(long, value_name = "N,N,...", requires = "seed")]
+    pub without: Option<Without>,
+    /// Print how often each fault, path and refusal was met
+    #[arg(long)]
+    pub stats: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "trace")]
+    pub json: bool,
 }
 
 /// `gnstor sim scale`.
@@ -135,8 +180,10 @@ fn parse_permille(text: &str) -> Result<u32, String> {
 impl SimArgs {
     /// Whether only JSON is to be printed.
     pub fn is_json(&self) -> bool {
-        let SimCommand::Scale(args) = &self.command;
-        args.json
+        match &self.command {
+            SimCommand::Scale(args) => args.json,
+            SimCommand::Survive(args) => args.json,
+        }
     }
 }
 

@@ -248,13 +248,14 @@ impl Core {
         members.filter(is_lost).collect()
     }
 
-    /// Sends MAP HOLD to each voter that answers and has not been asked.
+    /// Sends MAP HOLD to each voter that is connected and has not been asked. A start may have gone on
+    /// without one that answers since. Without its vote the map of that start might never be decided.
     fn ask_to_hold(&mut self, now: u64) {
         let (term, instance) = (self.term.number(), self.config.instance);
         let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };
         let Some(proposed) = self.changes.round.as_ref().filter(|round| !round.is_active) else { return };
         let map = proposed.wire();
-        let is_open = |ssd: &u16| !self.changes.is_down(*ssd) && proposed.is_to_be_asked(*ssd, now);
+        let is_open = |ssd: &u16| !self.changes.is_disconnected(*ssd) && proposed.is_to_be_asked(*ssd, now);
         let open: Vec<u16> = voters.iter().filter(is_open).collect();
         for ssd in open {
             let id = self.command(ssd, Owner::Hold, Command::MapHold { term, instance, map: map.clone() });

@@ -19,7 +19,7 @@ mod watch;
 use crate::core::{Answer, Command, CommandId};
 use crate::port::{Reconnect, SsdPort, Talk};
 use gnstor_fabric::admin::{AdminQueue, ChannelError, Exchange};
-pub(super) use say::Condition;
+pub use say::Condition;
 use say::{Said, Say};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -36,7 +36,7 @@ const LOOK_MS: u64 = 2_000;
 
 /// A change of an SSD's presence, which the link reports to the core.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum News {
+pub enum News {
     /// The SSD cannot be reached, for this reason.
     Lost(String),
     /// The SSD is back.
@@ -46,7 +46,7 @@ pub(super) enum News {
 }
 
 /// Work for the owner of a link.
-pub(super) enum Output {
+pub enum Output {
     /// Tell the core.
     Answer(CommandId, Answer),
     /// Tell the core.
@@ -62,7 +62,7 @@ enum State {
 }
 
 /// The connection with one SSD.
-pub(super) struct Link {
+pub struct Link {
     index: u16,
     peer: String,
     queue: Box<dyn AdminQueue>,
@@ -98,7 +98,7 @@ impl State {
 
 impl Link {
     /// A link that is up. Each admin command is to be completed within `deadline`.
-    pub(super) fn new(port: SsdPort, deadline: Duration, now: u64) -> Self {
+    pub fn new(port: SsdPort, deadline: Duration, now: u64) -> Self {
         let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
         let SsdPort { index, subnqn: peer, queue, reconnect, .. } = port;
         Self {
@@ -119,12 +119,12 @@ impl Link {
     }
 
     /// Index of the SSD.
-    pub(super) fn index(&self) -> u16 {
+    pub fn index(&self) -> u16 {
         self.index
     }
 
     /// Time of the next [`Self::attend`], beside completions.
-    pub(super) fn wakes_at(&self) -> Option<u64> {
+    pub fn wakes_at(&self) -> Option<u64> {
         match &self.state {
             State::Up { probe_at, watch } => {
                 let own = self.look_at.into_iter().chain(self.lasts.then_some(*probe_at));
@@ -136,12 +136,12 @@ impl Link {
     }
 
     /// Whether a completion may come at any time.
-    pub(super) fn awaits(&self) -> bool {
+    pub fn awaits(&self) -> bool {
         self.exchange.awaits()
     }
 
     /// From now on gives up a silent SSD, if it can be connected again.
-    pub(super) fn watch_closely(&mut self, now: u64) {
+    pub fn watch_closely(&mut self, now: u64) {
         self.is_close = self.lasts;
         let first = now + self.probe_ms();
         if let State::Up { probe_at, watch } = &mut self.state {
@@ -155,12 +155,12 @@ impl Link {
     }
 
     /// Takes the next output, oldest first.
-    pub(super) fn pop(&mut self) -> Option<Output> {
+    pub fn pop(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
     /// Takes a command. [`Self::attend`] sends it.
-    pub(super) fn give(&mut self, id: CommandId, command: Command) {
+    pub fn give(&mut self, id: CommandId, command: Command) {
         let talk = match &self.state {
             State::Down { why, .. } => Err(Answer::Lost(format!("it is down: {why}"))),
             State::Up { .. } => Talk::start(command),
@@ -176,7 +176,7 @@ impl Link {
 
     /// Takes completions, checks deadlines, probes the SSD, and sends what may be sent. While the SSD is
     /// down, it starts dialling when that is due.
-    pub(super) fn attend(&mut self, now: u64) {
+    pub fn attend(&mut self, now: u64) {
         match self.state {
             State::Up { .. } => {
                 if let Err(error) = self.go_on(now) {
@@ -265,7 +265,7 @@ impl Link {
     }
 
     /// The outcome of [`Output::Dial`].
-    pub(super) fn dialled(
+    pub fn dialled(
         &mut self,
         now: u64,
         reconnect: Reconnect,
@@ -293,7 +293,7 @@ impl Link {
     }
 
     /// The queue panicked in the middle: no command stays without an answer.
-    pub(super) fn panicked(&mut self, now: u64) {
+    pub fn panicked(&mut self, now: u64) {
         let cause = "internal error: its admin queue panicked";
         self.fell(now, ChannelError::Broken { peer: self.peer.clone(), cause: cause.into() });
         for id in std::mem::take(&mut self.open) {
@@ -302,12 +302,12 @@ impl Link {
     }
 
     /// Sends no further command, for the daemon ends.
-    pub(super) fn wind_up(&mut self) {
+    pub fn wind_up(&mut self) {
         self.exchange.forget_waiting();
     }
 
     /// Whether a command is in flight that may still be answered in time.
-    pub(super) fn is_winding_up(&self) -> bool {
+    pub fn is_winding_up(&self) -> bool {
         self.exchange.unanswered() > 0
     }
 }

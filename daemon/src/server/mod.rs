@@ -21,7 +21,7 @@ mod answers;
 mod config;
 mod fleet;
 mod gate;
-mod link;
+pub mod link;
 mod look;
 mod messages;
 mod publish;

@@ -73,6 +73,11 @@ impl Power {
         self.cut.load(Ordering::Acquire)
     }
 
+    /// Whether it is to fail at a later operation.
+    pub fn is_armed(&self) -> bool {
+        self.lock().left.is_some()
+    }
+
     /// Number of durable operations begun, including a torn one.
     pub fn ops(&self) -> u64 {
         self.lock().done

@@ -177,7 +177,7 @@ impl Rules {
             _ if place == Place::Absent => return Err(Refused::at(Refusal::WrongTarget, map_epoch)),
             Verb::Read | Verb::Compare => {
                 fleet.check_group(entry, vba, false)?;
-                volume.check_read(now, client, place, map_epoch)?;
+                volume.check_read(client, place, map_epoch)?;
             }
             Verb::Write | Verb::Trim if fleet.has_forgotten() && place == Place::Filling => {
                 // A client waits for a newer map then, and sends again.

@@ -86,17 +86,11 @@ impl VolumeRules {
         self.entry.writer.is_some() && runs(self.lease_until, now)
     }
 
-    pub(super) fn check_read(
-        &self,
-        now: Time,
-        client: ClientId,
-        place: Place,
-        map_epoch: u32,
-    ) -> Result<(), Refused> {
+    pub(super) fn check_read(&self, client: ClientId, place: Place, map_epoch: u32) -> Result<(), Refused> {
         match place {
             Place::Absent => Err(Refused::at(Refusal::WrongTarget, map_epoch)),
             Place::Filling => Err(Refused::at(Refusal::NotHereYet, map_epoch)),
-            Place::Serving { first: false } if self.may_differ(now, client) => {
+            Place::Serving { first: false } if self.may_differ(client) => {
                 Err(Refused::at(Refusal::AskTheFirst, map_epoch))
             }
             Place::Serving { .. } => Ok(()),
@@ -104,10 +98,10 @@ impl VolumeRules {
     }
 
     /// Whether replicas may differ in a way that this client must not see. That is so while the volume has a
-    /// writer, and after that until it is settled (rule 7a).
-    fn may_differ(&self, now: Time, client: ClientId) -> bool {
-        let may_write = self.recalled || self.lease_runs(now);
-        self.entry.unsettled || may_write && self.entry.writer != Some(client)
+    /// writer, and after that until it is settled (rule 7a). A lease that ran out by this SSD's clock changes
+    /// nothing: the entry has a writer until the daemon takes it away (rule 8a).
+    fn may_differ(&self, client: ClientId) -> bool {
+        self.entry.unsettled || self.entry.writer.is_some_and(|writer| writer != client)
     }
 
     pub(super) fn check_writer(&self, now: Time, client: ClientId, lease_epoch: u32) -> Result<(), Refused> {

@@ -73,7 +73,9 @@ fn the_map_names_the_first_and_a_lower_place_that_serves_is_not_the_first() {
     let mut harness = with_map(&map, 1);
     assert_eq!((harness.read_as(WRITER), harness.read_as(READER)), (None, Some(Refusal::AskTheFirst)));
     harness.advance(Span::from_ms(10_000));
-    assert_eq!(harness.read_as(READER), None, "no write lease runs");
+    assert_eq!(harness.read_as(READER), Some(Refusal::AskTheFirst), "an SSD's clock settles nothing");
+    harness.chmod(|entry| (entry.writer, entry.lease_ms) = (None, 0));
+    assert_eq!(harness.read_as(READER), None, "the volume has no writer, and is settled");
 }
 
 #[test]

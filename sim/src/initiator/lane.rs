@@ -4,7 +4,7 @@
 use super::{Gate, NO_REPLICA, NONE, Outcome, QP_BROKEN};
 use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::nvme::{self, KeyedSgl, ReadWrite, Sqe};
-use gnstor_proto::placement::{FleetMap, Member, Rows as _, group_of};
+use gnstor_proto::placement::{AnyMap, Member, Rows as _, group_of};
 use gnstor_proto::slba::{Address, ClientId, Slba, Stamp, Vid};
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct Volume {
     /// Capacity in blocks.
     pub blocks: u32,
     /// The fleet map in use.
-    pub map: Arc<FleetMap>,
+    pub map: Arc<AnyMap>,
 }
 
 /// Location of the data of a request.
@@ -56,6 +56,12 @@ pub enum Data {
 pub struct Request {
     /// True for a write, false for a read.
     pub is_write: bool,
+    /// The write brings no data: its blocks read as zeros afterwards (Write Zeroes).
+    pub is_zeroes: bool,
+    /// The write is durable before it completes (FUA).
+    pub fua: bool,
+    /// A write that starts over: the sequence that its first part had. `None`: it is a new one.
+    pub sequence: Option<u64>,
     /// First block.
     pub vba: u32,
     /// Number of blocks, at least one.
@@ -66,7 +72,15 @@ pub struct Request {
 
 impl Default for Request {
     fn default() -> Self {
-        Self { is_write: false, vba: 0, blocks: 0, data: Data::Tokens }
+        Self {
+            is_write: false,
+            is_zeroes: false,
+            fua: false,
+            sequence: None,
+            vba: 0,
+            blocks: 0,
+            data: Data::Tokens,
+        }
     }
 }
 
@@ -124,9 +138,27 @@ impl Volume {
         self.chunk_shift.min(COMMAND_MAX_SHIFT)
     }
 
+    fn group(&self, vba: u32) -> u32 {
+        group_of(self.vid, vba, self.chunk_shift, self.factor, self.map.groups())
+    }
+
     fn row(&self, vba: u32) -> impl Iterator<Item = Option<Member>> {
-        let group = group_of(self.vid, vba, self.chunk_shift, self.factor, self.map.groups());
+        let group = self.group(vba);
         (0..usize::from(self.replicas)).map(move |place| self.map.place(group, place))
+    }
+
+    /// The SSD that takes over one of the block's places, and takes its writes.
+    fn incoming(&self, vba: u32) -> Option<u16> {
+        let incoming = self.map.incoming(self.group(vba));
+        incoming.filter(|incoming| incoming.place < self.replicas).map(|incoming| incoming.ssd)
+    }
+
+    /// The SSD that takes part `number` of a write: a replica, or behind them an SSD that takes over a place.
+    fn write_place(&self, vba: u32, number: u8) -> Option<u16> {
+        if number == self.replicas {
+            return self.incoming(vba);
+        }
+        self.row(vba).nth(number.into()).flatten().map(|member| member.ssd)
     }
 
     /// The SSD to read from (`read_place`). Attempt 0 chooses one of the serving replicas by `spread`.
@@ -183,7 +215,7 @@ impl Lane {
         let vba = self.request.vba + self.sent;
         let error = |ssd: u16| gates[usize::from(ssd)].error().unwrap_or(0);
         let ssd = match (self.request.is_write, self.attempt) {
-            (true, replica) => volume.row(vba).nth(replica.into()).flatten().map(|member| member.ssd),
+            (true, number) => volume.write_place(vba, number),
             (false, 0) => idle_place(volume, gates, vba, hint),
             (false, attempt) => volume.read_place(vba, attempt, hint),
         };
@@ -212,7 +244,7 @@ impl Lane {
 
     /// Builds the capsule of the command at `sent` (`write_capsule`).
     pub(super) fn capsule(&self, volume: &Volume, cid: u8) -> Sqe {
-        let Request { is_write, vba, data, .. } = self.request;
+        let Request { is_write, is_zeroes, fua, vba, data, .. } = self.request;
         let blocks = self.part(volume);
         let sequence =
             if is_write { self.outcome.sequence + u64::from(self.parts(volume, self.sent)) } else { 0 };
@@ -221,14 +253,20 @@ impl Lane {
             Data::Memory { address, key } => (address + u64::from(self.sent * BLOCK_BYTES), key),
             Data::Tokens => (address_of(sequence, at), 1),
         };
-        let opcode = if is_write { nvme::io::WRITE } else { nvme::io::READ };
+        let opcode = match (is_write, is_zeroes) {
+            (false, _) => nvme::io::READ,
+            (true, false) => nvme::io::WRITE,
+            (true, true) => nvme::io::WRITE_ZEROES,
+        };
         let mut sqe = Sqe { opcode, flags: nvme::FLAGS_SGL, nsid: 1.into(), ..Sqe::default() };
         sqe.cid = u16::from(cid).into();
-        sqe.dptr = KeyedSgl::keyed(address, blocks * BLOCK_BYTES, key);
+        if !is_zeroes {
+            sqe.dptr = KeyedSgl::keyed(address, blocks * BLOCK_BYTES, key);
+        }
         let slba = Slba::pack(Address { vid: volume.vid, client: volume.client, vba: at });
         let stamp = Stamp { lease_epoch: volume.lease_epoch, sequence };
-        let map_epoch = u32::try_from(volume.map.epoch & 0xFFFF_FFFF).expect("32 bits");
-        ReadWrite { slba, blocks, fua: false, map_epoch, stamp }.encode(&mut sqe);
+        let map_epoch = u32::try_from(volume.map.epoch() & 0xFFFF_FFFF).expect("32 bits");
+        ReadWrite { slba, blocks, fua, map_epoch, stamp }.encode(&mut sqe);
         sqe
     }
 
@@ -236,7 +274,9 @@ impl Lane {
     pub(super) fn advance(&mut self, volume: &Volume) {
         let blocks = self.part(volume);
         self.issued += 1;
-        if self.request.is_write && self.attempt + 1 < volume.replicas {
+        let vba = self.request.vba + self.sent;
+        let places = volume.replicas + u8::from(volume.incoming(vba).is_some());
+        if self.request.is_write && self.attempt + 1 < places {
             self.attempt += 1;
             return;
         }

@@ -10,8 +10,8 @@
 //! requests have ended. [`Initiator::run`] makes passes of all warps until none changes anything. A test in
 //! `tests` compares the capsules with those of the headers.
 //!
-//! The headers do some things that the twin does not. They give up requests, wait for another map, make queue
-//! pairs anew, flush, and use buffers in pieces.
+//! The headers do some things that the twin does not: they flush, and use buffers in pieces. Here the caller
+//! has requests wait for another map, start over, or end at a deadline (`survive`).
 
 mod gate;
 mod lane;
@@ -38,6 +38,9 @@ const NONE: u8 = 0xFF;
 pub const QP_BROKEN: u32 = 0x0004_0000;
 /// `GN_NO_REPLICA` in `abi.h`: the map names no SSD for the block.
 pub const NO_REPLICA: u32 = 0x0040_0000;
+
+/// A write's map changed between two of its commands. It starts over, with the stamps that it had.
+pub const STARTS_OVER: u32 = 0x8000_0000;
 
 /// What the HCA reports for one queue pair.
 #[derive(Clone, Copy, PartialEq, Debug)]

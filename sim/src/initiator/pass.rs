@@ -3,17 +3,20 @@
 
 use super::lane::Target;
 use super::{
-    Command, Completion, Got, Initiator, LANES, Lane, NONE, Outcome, QP_BROKEN, Request, Wish, bits,
+    Command, Completion, Gate, Got, Initiator, LANES, Lane, NONE, Outcome, QP_BROKEN, Request, STARTS_OVER,
+    Wish, bits,
 };
 use gnstor_proto::nvme::{Cqe, Sqe};
+use gnstor_proto::placement::AnyMap;
+use std::sync::Arc;
 
 /// The source of requests, and the wires.
 pub trait Host {
     /// The next request for a lane that has none.
     fn next(&mut self, lane: usize) -> Option<Request>;
 
-    /// Sends a command to SSD `ssd`, as the SEND with this index.
-    fn send(&mut self, ssd: u16, index: u16, is_signalled: bool, sqe: &Sqe);
+    /// Sends a command of a lane to SSD `ssd`, as the SEND with this index.
+    fn send(&mut self, lane: usize, ssd: u16, index: (u16, bool), sqe: &Sqe);
 
     /// Reports that a lane's request has ended.
     fn ended(&mut self, lane: usize, outcome: Outcome);
@@ -31,6 +34,27 @@ impl Initiator {
                 return;
             }
         }
+    }
+
+    /// From now on commands go by another map. If a part of a write was sent by the map before, the write
+    /// sends nothing more, and ends with [`STARTS_OVER`]. So all its members have it in one epoch (rule 5a).
+    pub fn follow(&mut self, map: Arc<AnyMap>) {
+        self.volume.map = map;
+        for number in 0..self.lanes.len() {
+            let lane = &mut self.lanes[number];
+            if lane.request.is_write && lane.head != NONE && lane.issued > 0 && !lane.is_all_sent() {
+                lane.sent = lane.request.blocks;
+                if lane.outcome.status == 0 {
+                    lane.outcome.status = STARTS_OVER;
+                }
+                self.look(number);
+            }
+        }
+    }
+
+    /// The queue pair to an SSD was made anew, and its Connect has succeeded.
+    pub fn reopen(&mut self, ssd: u16, depth: u32) {
+        self.gates[usize::from(ssd)] = Gate::new(depth);
     }
 
     /// Makes one pass of a warp. Returns whether it changed anything.
@@ -127,8 +151,10 @@ impl Initiator {
         lane.head = cid;
         lane.ticket = None;
         if lane.request.is_write {
-            lane.outcome.sequence = self.next_sequence;
-            self.next_sequence += u64::from(lane.parts(&self.volume, lane.request.blocks));
+            lane.outcome.sequence = lane.request.sequence.unwrap_or(self.next_sequence);
+            if lane.request.sequence.is_none() {
+                self.next_sequence += u64::from(lane.parts(&self.volume, lane.request.blocks));
+            }
         }
     }
 
@@ -162,8 +188,9 @@ impl Initiator {
     }
 
     fn post(&mut self, ssd: u16, cid: u8, host: &mut impl Host) {
-        let (index, is_signalled) = self.gates[usize::from(ssd)].take();
-        host.send(ssd, index, is_signalled, &self.commands[usize::from(cid)].sqe);
+        let index = self.gates[usize::from(ssd)].take();
+        let command = &self.commands[usize::from(cid)];
+        host.send(command.lane.into(), ssd, index, &command.sqe);
     }
 
     /// Notes what a lane waits for.

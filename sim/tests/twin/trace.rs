@@ -2,7 +2,7 @@
 //! A trace, drawn from a seed: the requests and completions of one channel, and what the twin does.
 
 use gnstor_proto::nvme::{Cqe, Sqe};
-use gnstor_proto::placement::{FleetMap, Rows as _, mix64};
+use gnstor_proto::placement::{AnyMap, FleetMap, Rows as _, mix64};
 use gnstor_proto::slba::{ClientId, Vid};
 use gnstor_sim::dice::Dice;
 use gnstor_sim::initiator::{Completion, Data, Host, Initiator, Outcome, Request, Volume};
@@ -112,7 +112,7 @@ impl Host for Outside {
         self.asks[lane].pop_front()
     }
 
-    fn send(&mut self, ssd: u16, index: u16, signalled: bool, sqe: &Sqe) {
+    fn send(&mut self, _: usize, ssd: u16, (index, signalled): (u16, bool), sqe: &Sqe) {
         let ssd = usize::from(ssd);
         let capsule = sqe.as_bytes().try_into().expect("64 bytes");
         self.run.send(ssd, Sent { index, signalled, capsule });
@@ -173,7 +173,7 @@ fn volume(dice: &mut Dice, seed: u64, ssds: u32) -> Volume {
         chunk_shift: [0, 1, 2, 4, 4, 5, 9][dice.below(7) as usize],
         lease_epoch: 1 + dice.below(9),
         blocks: 4096,
-        map: Arc::new(map),
+        map: Arc::new(map.into()),
     }
 }
 
@@ -187,6 +187,7 @@ impl Trace {
         let alone = dice.below(2);
         let mut text = format!("channel {ssds:x} {depth:x} {alone}\n");
         let Volume { vid, client, factor, replicas, chunk_shift, lease_epoch, blocks, map } = &volume;
+        let AnyMap::Two(map) = &**map else { panic!("it was made of format 2") };
         let (epoch, groups, width) = (map.epoch, map.groups(), map.width());
         write!(text, "volume {:x} {:x} {factor:x} {replicas:x} ", vid.get(), client.get()).expect("text");
         write!(text, "{chunk_shift:x} {lease_epoch:x} {blocks:x} {epoch:x} {groups:x} {width:x}")
@@ -279,6 +280,7 @@ impl Maker {
             vba,
             blocks,
             data: Data::Memory { address, key },
+            ..Request::default()
         });
         let opcode = 2 - u32::from(is_write);
         writeln!(self.text, "ask {lane:x} {opcode} {vba:x} {blocks:x} {address:x} {key:x}").expect("text");

@@ -59,3 +59,39 @@ fn what_cannot_be_simulated_is_refused_with_a_sentence() {
         }
     });
 }
+
+#[test]
+fn seeds_with_faults_print_one_digest_whatever_the_jobs() {
+    within(BUILD_LIMIT, || {
+        let run = |jobs: &str| gnstor(&["sim", "survive", "--seeds", "14..17", "--jobs", jobs, "--json"]);
+        let (one, two) = (run("1"), run("2"));
+        one.worked();
+        assert_eq!(one.stdout, two.stdout);
+        let report: serde_json::Value = serde_json::from_str(&one.stdout).unwrap();
+        assert_eq!((&report["schema"], &report["played"]), (&1.into(), &4.into()));
+        assert_eq!(report["failed"], serde_json::Value::Array(Vec::new()));
+        let traced = gnstor(&["sim", "survive", "--seed", "15", "--trace", "--stats"]);
+        traced.worked();
+        assert!(traced.stdout.contains("daemon 1 starts"), "{}", traced.stdout);
+        assert!(traced.stdout.contains("NEVER") && traced.stdout.contains("1 seeds, 0 failed"));
+    });
+}
+
+#[test]
+fn seeds_that_make_no_sense_are_refused_with_a_sentence() {
+    within(BUILD_LIMIT, || {
+        for (words, said) in [
+            (&["--seeds", "9..3"][..], "use 3..9"),
+            (&["--seeds", "all"], "is no seed"),
+            (&["--seed", "1", "--seeds", "1..2"], "cannot be used with"),
+            (&["--trace"], "--seed"),
+            (&["--jobs", "0"], "--jobs"),
+            (&["--seed", "1", "--without", "x"], "is no fault's number"),
+            (&["--planted", "name"], "--planted"),
+        ] {
+            let ended = gnstor(&[&["sim", "survive"], words].concat());
+            assert_eq!(ended.code, 2, "{}", ended.stderr);
+            assert!(ended.stderr.contains(said), "{}", ended.stderr);
+        }
+    });
+}

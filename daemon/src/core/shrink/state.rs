@@ -190,6 +190,11 @@ impl Changes {
         self.down.contains_key(&ssd) || self.presumed.contains_key(&ssd)
     }
 
+    /// Its link says that it is down. A start that goes on without an SSD does not say so.
+    pub(in crate::core) fn is_disconnected(&self, ssd: u16) -> bool {
+        self.down.contains_key(&ssd)
+    }
+
     pub(in crate::core) fn why_down(&self, ssd: u16) -> Option<&str> {
         self.down.get(&ssd).or_else(|| self.presumed.get(&ssd)).map(String::as_str)
     }

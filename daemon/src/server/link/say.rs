@@ -18,11 +18,11 @@ pub(super) enum Say {
 
 /// The condition that an SSD reports while it serves.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(in crate::server) struct Condition {
+pub struct Condition {
     /// Acknowledged writes may be missing, so that it serves no reads.
-    pub(in crate::server) is_filling: bool,
+    pub is_filling: bool,
     /// Places of its permission metadata could not be read when it started.
-    pub(in crate::server) is_damaged: bool,
+    pub is_damaged: bool,
 }
 
 pub(super) enum Said {

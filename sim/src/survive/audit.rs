@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The audit of media: what each SSD of a block's group keeps, beside what clients were told.
+
+use crate::survive::world::World;
+use gnstor_ftl::Kept;
+use gnstor_proto::checksum::block_sum;
+use gnstor_proto::placement::{AnyMap, Rows as _, group_of};
+use gnstor_proto::slba::Stamp;
+use gnstor_proto::vendor::VolumeEntry;
+
+/// What a block reads as: stamp and sum, or zeros.
+fn reads_as(kept: Kept) -> Option<(Stamp, u32)> {
+    match kept {
+        Kept::Block { stamp, sum } => Some((stamp, sum)),
+        Kept::Nothing | Kept::Tombstone { .. } => None,
+    }
+}
+
+impl World {
+    /// The newest map that an SSD has.
+    fn newest_map(&self) -> Option<AnyMap> {
+        let maps = self.nodes.iter().filter_map(|node| {
+            let ssd = node.worker()?.ssd();
+            ssd.fleet_map().cloned()
+        });
+        maps.max_by_key(AnyMap::epoch)
+    }
+
+    /// The first thing that is wrong with a volume.
+    pub(super) fn audit_volume(&self, entry: &VolumeEntry) -> Option<String> {
+        let map = self.newest_map()?;
+        let tables = self.nodes.iter().filter_map(|node| {
+            let entries = node.worker()?.ssd().volume_entries();
+            entries.get(&entry.vid).filter(|kept| kept.generation == entry.generation).cloned()
+        });
+        // A client that was killed holds its lease until another one wants it. Until then copies may differ.
+        let is_settled = tables.into_iter().all(|kept| kept.writer.is_none() && !kept.unsettled);
+        let blocks = u32::try_from(entry.capacity_blocks).expect("small");
+        (0..blocks).find_map(|vba| self.audit_block(entry, &map, vba, is_settled))
+    }
+
+    fn audit_block(&self, entry: &VolumeEntry, map: &AnyMap, vba: u32, is_settled: bool) -> Option<String> {
+        let (vid, generation) = (entry.vid, entry.generation);
+        let group = group_of(vid, vba, entry.chunk_shift, entry.factor, map.groups());
+        let kept = |ssd: u16| {
+            let worker = self.nodes[usize::from(ssd)].worker()?;
+            let ssd = worker.ssd();
+            let kept = ssd.ftl().commits().kept(vid, generation, vba);
+            Some(kept)
+        };
+        let members = map.replicas(group, entry.replicas).map(|member| member.ssd);
+        let copies: Vec<(u16, Kept)> = members.filter_map(|ssd| Some((ssd, kept(ssd)?))).collect();
+        // The first decides.
+        let first = map.first(group, entry.replicas)?;
+        let (_, copy) = copies.iter().copied().find(|(ssd, _)| *ssd == first)?;
+        let differs = copies.iter().find(|(_, other)| reads_as(*other) != reads_as(copy));
+        if let Some((other, _)) = differs.filter(|_| is_settled) {
+            return Some(format!("block {vba}: SSD {first} and SSD {other} differ: {copies:?}"));
+        }
+        let tags = self.history.may_be((vid, generation), vba);
+        let is_one = tags.iter().any(|(stamp, tag)| match (reads_as(copy), tag) {
+            (None, None) => true,
+            (Some((held, sum)), Some(tag)) => {
+                held == *stamp && sum == block_sum(&super::history::data_of(*tag))
+            }
+            _ => false,
+        });
+        let floor = self.history.floor((vid, generation), vba);
+        let is_fresh = reads_as(copy).is_none() && floor == Stamp::default();
+        (!is_one && !is_fresh).then(|| {
+            let floor = super::history::name(floor);
+            format!("block {vba}: acknowledged is {floor}, and SSD {first} keeps {copy:?}")
+        })
+    }
+}

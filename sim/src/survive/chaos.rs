@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Faults: which happens next, and how it ends.
+//!
+//! An SSD loses writes only while the array is whole and each volume has another copy. So whatever happens,
+//! no acknowledged write may be lost.
+
+use crate::dice::Dice;
+use crate::survive::daemon::Daemon;
+use crate::survive::stats::Fault;
+use crate::survive::wire::{Host, Way};
+use crate::survive::world::World;
+use gnstor_base::time::{Span, Time};
+use gnstor_daemon::core::fleet_view::SsdView;
+use gnstor_proto::placement::map3::State3;
+use std::collections::BTreeMap;
+
+/// The end of a fault.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ending {
+    Start(usize),
+    NewDaemon,
+    Heal(usize),
+}
+
+/// The faults of a world.
+pub(super) struct Chaos {
+    pub(super) dice: Dice,
+    /// Faults happen until then.
+    pub(super) until: Time,
+    next_at: Time,
+    endings: BTreeMap<(Time, u64), Ending>,
+    count: u64,
+    /// Of the faults in the order of their numbers, the ones that are left out.
+    pub(super) without: Vec<u64>,
+    drawn: u64,
+    /// What happened, for people.
+    pub(super) list: Vec<(u64, String)>,
+    /// An SSD lost writes, or may, and the array was not whole since.
+    pub(super) is_lossy: bool,
+    /// Another fault happened meanwhile. So copies may be lost, and the operator may say so.
+    pub(super) has_overlap: bool,
+}
+
+impl Chaos {
+    pub(super) fn new(dice: Dice, until: Time, without: Vec<u64>) -> Self {
+        Self {
+            dice,
+            until,
+            next_at: Time::from_ns(300_000_000),
+            endings: BTreeMap::new(),
+            count: 0,
+            without,
+            drawn: 0,
+            list: Vec::new(),
+            is_lossy: false,
+            has_overlap: false,
+        }
+    }
+
+    /// A time of each order of magnitude from 2^10 us on, below 2^`most` us.
+    fn span(&mut self, most: u32) -> Span {
+        let order = 10 + self.dice.below(most - 10);
+        Span::from_ns((u64::from(1u32 << order) + u64::from(self.dice.below(1 << order))) * 1_000)
+    }
+
+    fn end_at(&mut self, at: Time, ending: Ending) {
+        self.count += 1;
+        self.endings.insert((at, self.count), ending);
+    }
+}
+
+impl World {
+    /// Ends faults that are over, and begins others. Returns the time of the next call.
+    pub(super) fn chaos(&mut self) -> Time {
+        let now = self.post.now;
+        while let Some(entry) = self.chaos.endings.first_entry().filter(|entry| entry.key().0 <= now) {
+            match entry.remove() {
+                Ending::Start(ssd) => self.start(ssd),
+                Ending::NewDaemon => self.new_daemon(),
+                Ending::Heal(ssd) => self.nodes[ssd].bench.faults.clear(),
+            }
+        }
+        if now >= self.chaos.next_at && now < self.chaos.until {
+            let every = self.shape.every.as_ps();
+            let wait = every / 1000 * u64::from(self.chaos.dice.below(2_000));
+            self.chaos.next_at = now + Span::from_ps(wait.max(1_000_000));
+            self.fault();
+        }
+        let next = if now < self.chaos.until { self.chaos.next_at } else { Time::NEVER };
+        let ends = self.chaos.endings.first_key_value().map(|((at, _), _)| *at);
+        next.min(ends.unwrap_or(Time::NEVER))
+    }
+
+    /// One fault. The dice are thrown for a fault that is left out, too.
+    fn fault(&mut self) {
+        let odds = self.shape.odds.all();
+        let sum: u32 = odds.iter().sum();
+        if sum == 0 {
+            return;
+        }
+        let mut drawn = self.chaos.dice.below(sum);
+        let mut kind = 0;
+        while drawn >= odds[kind] {
+            drawn -= odds[kind];
+            kind += 1;
+        }
+        let number = self.chaos.drawn;
+        self.chaos.drawn += 1;
+        let own = self.chaos.dice.bits();
+        if self.chaos.without.contains(&number) || self.chaos.is_lossy && self.shape.one_loss {
+            return;
+        }
+        let was_lossy = self.chaos.is_lossy;
+        // Each fault has dice of its own, so that one that is left out changes no other.
+        let before = std::mem::replace(&mut self.chaos.dice, Dice::new(own, number));
+        let what = match kind {
+            0 => self.reset_any(),
+            1 => self.still_any(),
+            2 => self.kill_any(),
+            3 => self.cut_power(),
+            4 => self.cut_link(),
+            5 => self.end_daemon(),
+            6 => self.end_client(),
+            _ => self.spoil_media(),
+        };
+        self.chaos.dice = before;
+        if let Some(what) = what {
+            self.chaos.has_overlap |= was_lossy;
+            self.say(|| format!("fault {number}: {what}"));
+            self.chaos.list.push((number, what));
+        }
+    }
+
+    fn any(&mut self, count: usize) -> usize {
+        self.chaos.dice.below(u32::try_from(count).expect("few")) as usize
+    }
+
+    fn reset_any(&mut self) -> Option<String> {
+        let conns = self.post.find(|_| true);
+        let conn = *conns.get(self.any(conns.len().max(1)))?;
+        let hear: &[Way] = match self.chaos.dice.below(8) {
+            0 => &[Way::Up],
+            1 => &[Way::Down],
+            _ => &[Way::Up, Way::Down],
+        };
+        let (host, ssd) = self.post.conn(conn).map(|conn| (conn.host, conn.ssd))?;
+        self.post.reset(conn, hear, false);
+        self.post.stats.fault(Fault::Reset);
+        Some(format!("a connection of {host:?} to SSD {ssd} is reset"))
+    }
+
+    fn still_any(&mut self) -> Option<String> {
+        let ssd = self.any(self.nodes.len());
+        let span = self.chaos.span(22);
+        let (now, until) = (self.post.now, self.post.now + span);
+        self.nodes[ssd].is_up().then_some(())?;
+        self.nodes[ssd].stand_still(now, until);
+        self.post.stats.fault(Fault::Still);
+        Some(format!("SSD {ssd} stands still for {} ms", span.as_ns() / 1_000_000))
+    }
+
+    fn kill_any(&mut self) -> Option<String> {
+        let ssd = self.any(self.nodes.len());
+        self.nodes[ssd].is_up().then_some(())?;
+        let span = self.chaos.span(23);
+        self.post.stats.fault(Fault::Killed);
+        self.down(ssd, true);
+        self.chaos.end_at(self.post.now + span, Ending::Start(ssd));
+        Some(format!("SSD {ssd} is killed, for {} ms", span.as_ns() / 1_000_000))
+    }
+
+    /// The power of an SSD goes, between two steps or inside a write to its media.
+    fn cut_power(&mut self) -> Option<String> {
+        let ssd = self.any(self.nodes.len());
+        let has_copies = self.shape.volumes.iter().all(|volume| volume.replicas > 1);
+        let may = has_copies && !self.chaos.is_lossy && self.nodes[ssd].is_up() && self.is_whole();
+        may.then_some(())?;
+        (self.chaos.is_lossy, self.chaos.has_overlap) = (true, self.shape.delays.late_1_of > 0);
+        if self.chaos.dice.below(2) == 0 {
+            let span = self.chaos.span(23);
+            self.post.stats.fault(Fault::PowerCut);
+            self.down(ssd, false);
+            self.chaos.end_at(self.post.now + span, Ending::Start(ssd));
+            return Some(format!("SSD {ssd} loses its power, for {} ms", span.as_ns() / 1_000_000));
+        }
+        let (ops, seed) = (1 + self.chaos.dice.below(60), self.chaos.dice.bits());
+        self.nodes[ssd].bench.power.arm(ops.into(), seed);
+        Some(format!("SSD {ssd} loses its power inside its write number {ops} from now on"))
+    }
+
+    /// An armed power cut has happened.
+    pub(super) fn lost_power(&mut self, ssd: usize) {
+        self.post.stats.fault(Fault::CutInWrite);
+        self.down(ssd, false);
+        let span = self.chaos.span(23);
+        self.chaos.end_at(self.post.now + span, Ending::Start(ssd));
+        self.say(|| format!("SSD {ssd} lost its power inside a write"));
+    }
+
+    fn cut_link(&mut self) -> Option<String> {
+        let ssd = u16::try_from(self.any(self.nodes.len())).expect("few");
+        let span = self.chaos.span(22);
+        let host = match self.chaos.dice.below(4) {
+            0 => Host::Daemon(self.daemons.last().map_or(0, |daemon| daemon.number)),
+            1 => {
+                let peer = u16::try_from(self.any(self.nodes.len())).expect("few");
+                Host::Peer(peer)
+            }
+            _ => Host::Client(self.any(self.clients.len())),
+        };
+        let way = if self.chaos.dice.below(2) == 0 { Way::Up } else { Way::Down };
+        self.post.cut(host, ssd, way, self.post.now + span);
+        self.post.stats.fault(Fault::LinkCut);
+        Some(format!("{host:?} and SSD {ssd}: nothing goes {way:?} for {} ms", span.as_ns() / 1_000_000))
+    }
+
+    fn end_daemon(&mut self) -> Option<String> {
+        let span = self.chaos.span(21);
+        let now = self.post.now;
+        let daemon = self.daemons.last_mut()?;
+        let number = daemon.number;
+        self.post.stats.fault(Fault::DaemonKilled);
+        self.chaos.end_at(now + span, Ending::NewDaemon);
+        if self.chaos.dice.below(3) == 0 {
+            // It only stands still, and goes on beside the next one.
+            let longer = self.chaos.span(23);
+            if let Some(daemon) = self.daemons.last_mut() {
+                daemon.still_until = now + span + longer;
+            }
+            return Some(format!("daemon {number} stands still, another one starts beside it"));
+        }
+        self.daemons.pop();
+        for conn in self.post.find(|conn| conn.host == Host::Daemon(number)) {
+            self.post.reset(conn, &[Way::Up], true);
+        }
+        Some(format!("daemon {number} is killed, the next starts in {} ms", span.as_ns() / 1_000_000))
+    }
+
+    fn end_client(&mut self) -> Option<String> {
+        let client = self.any(self.clients.len());
+        let span = self.chaos.span(22);
+        self.post.stats.fault(Fault::ClientKilled);
+        let until = self.post.now + span;
+        self.clients[client].die(&mut self.post, until);
+        self.wake_client(client, until);
+        Some(format!("client {client} is killed, for {} ms", span.as_ns() / 1_000_000))
+    }
+
+    fn spoil_media(&mut self) -> Option<String> {
+        let ssd = self.any(self.nodes.len());
+        let ppm = [2_000, 20_000][self.chaos.dice.below(2) as usize];
+        let span = self.chaos.span(22);
+        let kinds = 1 + self.chaos.dice.below(7);
+        let rate = |bit: u32| if kinds >> bit & 1 == 1 { ppm } else { 0 };
+        self.nodes[ssd].bench.faults.set_rates(rate(0), rate(1), rate(2));
+        self.chaos.end_at(self.post.now + span, Ending::Heal(ssd));
+        self.post.stats.fault(Fault::Media);
+        let names = ["reads", "programs", "erases"];
+        let names: Vec<&str> =
+            (0u32..).zip(names).filter(|(bit, _)| rate(*bit) > 0).map(|(_, name)| name).collect();
+        let ms = span.as_ns() / 1_000_000;
+        Some(format!("of a million {} of SSD {ssd} {ppm} fail, for {ms} ms", names.join(" and ")))
+    }
+
+    /// Each SSD serves, and no change is under way, as the daemon tells an operator.
+    pub(super) fn is_whole(&self) -> bool {
+        let up = self.nodes.iter().all(|node| node.is_up() && node.still_until <= self.post.now);
+        let Some(daemon) = self.leader().filter(|daemon| daemon.still_until <= self.post.now) else {
+            return false;
+        };
+        let Some(fleet) = daemon.core.fleet().filter(|_| daemon.core.is_serving()) else { return false };
+        // An SSD may be out where others have all of its places. The daemon may not have noticed that one has
+        // lost writes.
+        let is_well = |ssd: &SsdView| {
+            let has_state =
+                self.content(ssd.index) == Some(ssd.incarnation) && matches!(ssd.state, State3::In);
+            (has_state || ssd.state == State3::Out) && ssd.away.is_none() && ssd.filling == 0 && !ssd.flaps
+        };
+        let copies =
+            fleet.groups_by_copies.iter().take(usize::from(fleet.replicas)).all(|groups| *groups == 0);
+        up && copies && fleet.next.is_none() && fleet.settles.is_empty() && fleet.ssds.iter().all(is_well)
+    }
+
+    /// The daemon of the highest term. Another one may not know yet that it is deposed.
+    pub(super) fn leader(&self) -> Option<&Daemon> {
+        self.daemons.iter().max_by_key(|daemon| (daemon.core.term(), daemon.number))
+    }
+
+    /// The number of an SSD's content.
+    pub(super) fn content(&self, ssd: u16) -> Option<u32> {
+        self.nodes[usize::from(ssd)].worker().map(|worker| worker.ssd().identity().incarnation)
+    }
+
+    pub(super) fn new_daemon(&mut self) {
+        self.daemon_number += 1;
+        let (now, number) = (self.post.now, self.daemon_number);
+        let of = (self.shape.ssds, self.shape.ssd_bytes(), self.shape.groups);
+        self.daemons.push(Daemon::new(number, now, of));
+        self.clients.iter_mut().for_each(|client| client.daemon = number);
+        self.say(|| format!("daemon {number} starts"));
+        self.wake_daemons(now);
+    }
+
+    /// No further fault, and each one ends.
+    pub(super) fn end_faults(&mut self) {
+        self.chaos.until = self.post.now;
+        while let Some((_, ending)) = self.chaos.endings.pop_first() {
+            match ending {
+                Ending::Start(ssd) => self.start(ssd),
+                Ending::NewDaemon => self.new_daemon(),
+                Ending::Heal(_) => {}
+            }
+        }
+        for ssd in 0..self.nodes.len() {
+            let node = &mut self.nodes[ssd];
+            node.bench.faults.clear();
+            // An armed cut does not happen any more.
+            node.bench.power.restore();
+            self.start(ssd);
+        }
+        self.post.heal();
+    }
+}

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The application of a client, and its calls: it opens a volume, works on it, renews its lease, and releases
+//! it.
+
+use super::lanes::Work;
+use super::session::DEPTH;
+use super::{App, Call, Client, Open};
+use crate::initiator::{Completion, Initiator, Volume};
+use crate::survive::history::History;
+use crate::survive::shape::Shape;
+use crate::survive::stats::Path;
+use crate::survive::wire::{Called, Post};
+use gnstor_base::time::{Span, Time};
+use gnstor_daemon::core::Reply;
+use gnstor_daemon::core::request::{Create, Request, Rights, VolumeName};
+use gnstor_proto::status::GrpcCode;
+use gnstor_proto::vendor::{Limits, VolumeEntry};
+use std::collections::BTreeMap;
+
+fn volume_name(volume: usize) -> VolumeName {
+    VolumeName::new(&format!("v{volume}")).expect("letters and digits")
+}
+
+impl Client {
+    /// The daemon answered a call.
+    pub(in crate::survive) fn answered(
+        &mut self,
+        post: &mut Post,
+        history: &mut History,
+        number: u64,
+        result: Called,
+    ) {
+        let Some((call, _)) = self.calls.remove(&number) else { return };
+        let now = post.now;
+        if result.is_err() {
+            post.stats.path(Path::CallFailed);
+        }
+        match (call, result) {
+            (Call::Create, Ok(Reply::Volume(entry))) => {
+                history.exists(&entry);
+                self.to_make.pop();
+                self.app = App::Rest { until: now };
+            }
+            (Call::Create, Err(failure)) if failure.code == GrpcCode::AlreadyExists => {
+                self.to_make.pop();
+                self.app = App::Rest { until: now };
+            }
+            (Call::Open { writes }, Ok(Reply::Opened { volume, lease_ms })) => {
+                self.opened(post, history, volume, lease_ms, writes);
+            }
+            (Call::Renew, Ok(Reply::Renewed { lease_ms })) => {
+                if let Some(open) = &mut self.open {
+                    open.until = open.asked_at + Span::from_ms(lease_ms.into());
+                    open.renew_at = now + Span::from_ms(u64::from(lease_ms) / 3);
+                    self.lanes.wants_renewal = false;
+                }
+            }
+            (Call::Renew, Err(failure)) if failure.code == GrpcCode::Unavailable => {
+                self.renew_soon(now + Span::from_ms(50));
+            }
+            (Call::Renew, Err(_)) => self.lose_lease(post),
+            (Call::Release, result) => {
+                if result.is_ok() {
+                    post.stats.path(Path::Released);
+                }
+                self.rest(now);
+            }
+            (Call::Delete, result) => {
+                if result.is_ok() {
+                    post.stats.path(Path::VolumeDeleted);
+                }
+                self.rest(now);
+            }
+            (Call::Create | Call::Open { .. } | Call::Renew, _) => {
+                if !matches!(self.app, App::Working | App::Draining) {
+                    self.rest(now);
+                }
+            }
+        }
+    }
+
+    fn rest(&mut self, now: Time) {
+        let ms = 5 + u64::from(self.dice.below(200));
+        self.app = App::Rest { until: now + Span::from_ms(ms) };
+    }
+
+    fn lose_lease(&mut self, post: &mut Post) {
+        if let Some(work) = &mut self.lanes.work {
+            post.stats.path(Path::LeaseLost);
+            (work.left, work.may_write) = (0, false);
+        }
+        self.lanes.in_doubt = true;
+        self.app = App::Draining;
+    }
+
+    fn opened(
+        &mut self,
+        post: &mut Post,
+        history: &mut History,
+        entry: VolumeEntry,
+        lease_ms: u32,
+        writes: bool,
+    ) {
+        let now = post.now;
+        history.exists(&entry);
+        let life = (entry.vid, entry.generation);
+        let may_write = writes && lease_ms > 0;
+        post.note(|| {
+            let VolumeEntry { vid, generation, lease_epoch, .. } = &entry;
+            let (number, as_what) = (self.number, if may_write { "writer" } else { "reader" });
+            format!(
+                "client {number} opened volume {} generation {generation} as {as_what}, lease {lease_epoch}",
+                vid.get()
+            )
+        });
+        if may_write {
+            post.stats.path(Path::LeaseGranted);
+            history.granted(life, entry.lease_epoch, now);
+        }
+        let Some(map) = self.map.clone() else {
+            // Without a map there is nothing to do yet.
+            self.open = Some(Open {
+                entry,
+                writes: may_write,
+                lease_ms,
+                until: Time::NEVER,
+                renew_at: Time::NEVER,
+                asked_at: now,
+            });
+            self.app = App::Draining;
+            return;
+        };
+        let volume = Volume {
+            vid: entry.vid,
+            client: self.id,
+            factor: entry.factor,
+            replicas: entry.replicas,
+            chunk_shift: entry.chunk_shift,
+            lease_epoch: entry.lease_epoch,
+            blocks: u32::try_from(entry.capacity_blocks).expect("small"),
+            map,
+        };
+        let mut twin = Initiator::new(volume, self.sessions.len(), DEPTH, self.lanes.count());
+        let sessions = (0u16..).zip(&self.sessions);
+        for (ssd, _) in sessions.filter(|(_, session)| !session.is_up()) {
+            twin.arrive(ssd, Completion::Failed { opcode: 13, syndrome: 0x81 });
+        }
+        self.sends.iter_mut().for_each(|sends| *sends = (BTreeMap::new(), 0));
+        self.twin = Some(twin);
+        let Shape { mix, pause, requests, .. } = *self.shape;
+        self.lanes.work = Some(Work {
+            life,
+            blocks: u32::try_from(entry.capacity_blocks).expect("small"),
+            may_write,
+            is_writer: entry.writer == Some(self.id),
+            left: 1 + self.dice.below(requests),
+            mix,
+            pause,
+        });
+        (self.lanes.in_doubt, self.lanes.is_fenced, self.lanes.wants_renewal) = (false, false, false);
+        let never = (Time::NEVER, Time::NEVER);
+        let (until, renew_at) = if may_write { (now + Span::from_ms(lease_ms.into()), now) } else { never };
+        self.open = Some(Open { entry, writes: may_write, lease_ms, until, renew_at, asked_at: now });
+        self.app = App::Working;
+    }
+
+    /// The application goes on. Returns when it looks again.
+    pub(super) fn go_on(&mut self, post: &mut Post, history: &mut History) -> Time {
+        let now = post.now;
+        match self.app.clone() {
+            App::Rest { until } if now < until => until,
+            App::Rest { .. } if self.open.is_some() => {
+                self.close(post);
+                Time::NEVER
+            }
+            App::Rest { .. } => self.begin(post, history),
+            App::Working => self.work(post),
+            App::Draining if self.lanes.is_idle() => {
+                self.close(post);
+                Time::NEVER
+            }
+            App::Calling | App::Draining | App::Gone { .. } => Time::NEVER,
+        }
+    }
+
+    /// Opens a volume, or makes or deletes one.
+    fn begin(&mut self, post: &mut Post, history: &mut History) -> Time {
+        if let Some(&volume) = self.to_make.last() {
+            self.make(post, volume);
+            return Time::NEVER;
+        }
+        if self.rests {
+            return Time::NEVER;
+        }
+        let volume = self.dice.below(u32::try_from(self.shape.volumes.len()).expect("few")) as usize;
+        let name = volume_name(volume);
+        if !self.reads_only && self.dice.below(1000) < self.shape.deletes_permille {
+            let living = history.lives().into_iter().filter(|entry| entry.name == name.as_str());
+            living.for_each(|entry| history.dies((entry.vid, entry.generation)));
+            self.to_make.push(volume);
+            self.call(post, Call::Delete, Request::Delete { name, client: self.id, request_id: None });
+        } else {
+            let writes = self.dice.below(100) < 60 && !self.reads_only;
+            let lease_ms = self.shape.lease_ms;
+            let rights = if writes { Rights::Write { lease_ms } } else { Rights::Read };
+            let request = Request::Open { name, client: self.id, rights, follows_drains: true };
+            self.call(post, Call::Open { writes }, request);
+        }
+        self.app = App::Calling;
+        Time::NEVER
+    }
+
+    fn make(&mut self, post: &mut Post, volume: usize) {
+        let drawn = &self.shape.volumes[volume];
+        let create = Create {
+            name: volume_name(volume),
+            capacity_blocks: drawn.blocks.into(),
+            replicas: drawn.replicas,
+            chunk_shift: drawn.chunk_shift,
+            client: self.id,
+            labels: String::new(),
+            request_id: None,
+            limits: Limits::default(),
+        };
+        self.app = App::Calling;
+        self.call(post, Call::Create, Request::Create(create));
+    }
+
+    fn work(&mut self, post: &mut Post) -> Time {
+        let now = post.now;
+        let Some(open) = &mut self.open else { return Time::NEVER };
+        let (is_over, is_fenced) = (now >= open.until, self.lanes.is_fenced);
+        if self.rests
+            && let Some(work) = &mut self.lanes.work
+        {
+            work.left = 0;
+        }
+        if is_over || is_fenced {
+            self.lose_lease(post);
+            return now;
+        }
+        if self.lanes.is_idle() && self.lanes.work.as_ref().is_some_and(|work| work.left == 0) {
+            self.app = App::Draining;
+            return now;
+        }
+        let is_renewing = self.calls.values().any(|(call, _)| matches!(call, Call::Renew));
+        if self.lanes.wants_renewal && open.writes {
+            open.renew_at = open.renew_at.min(now);
+        }
+        if open.writes && !is_renewing && now >= open.renew_at {
+            (open.asked_at, open.renew_at) = (now, Time::NEVER);
+            let reaches = (0u32..).zip(&self.sessions).filter(|(_, session)| session.is_up());
+            let request = Request::Renew {
+                name: VolumeName::new(&open.entry.name).expect("it exists"),
+                client: self.id,
+                lease_epoch: open.entry.lease_epoch,
+                lease_ms: open.lease_ms,
+                reaches: Some(reaches.map(|(ssd, _)| 1u64 << ssd).sum()),
+                in_doubt: self.lanes.in_doubt,
+                follows_drains: true,
+            };
+            self.call(post, Call::Renew, request);
+        }
+        let renews = if is_renewing { Time::NEVER } else { open_at(&self.open) };
+        renews.min(self.open.as_ref().map_or(Time::NEVER, |open| open.until))
+    }
+
+    /// Releases the volume.
+    fn close(&mut self, post: &mut Post) {
+        let Some(open) = self.open.take() else { return self.rest(post.now) };
+        post.note(|| {
+            let doubt = if self.lanes.in_doubt { ", in doubt" } else { "" };
+            format!("client {} releases {}{doubt}", self.number, open.entry.name)
+        });
+        (self.twin, self.lanes.work) = (None, None);
+        // No answer of a call of this volume counts any more.
+        self.calls.clear();
+        let request = Request::Release {
+            name: VolumeName::new(&open.entry.name).expect("it exists"),
+            client: self.id,
+            all_acknowledged: open.writes && !self.lanes.in_doubt,
+        };
+        self.app = App::Calling;
+        self.call(post, Call::Release, request);
+    }
+}
+
+fn open_at(open: &Option<Open>) -> Time {
+    open.as_ref().map_or(Time::NEVER, |open| open.renew_at)
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The actor of a client: an application on the twin of the device headers.
+//!
+//! ```text
+//!   Rest --Open--> Calling --granted--> Working --no requests left, or fenced--> Draining --Release--> Rest
+//! ```
+//! [`app`] has the application, [`lanes`] its requests, [`session`] its way to each SSD. The map comes from
+//! SSDs: it asks one each 100 ms, and each 10 ms while the map may have changed.
+
+mod app;
+pub(super) mod lanes;
+mod session;
+
+use crate::dice::Dice;
+use crate::initiator::{Completion, Initiator};
+use crate::survive::end::{Memory, Who};
+use crate::survive::history::History;
+use crate::survive::shape::{LANES, Shape};
+use crate::survive::stats::Path;
+use crate::survive::wire::{Body, Host, Item, Post};
+use gnstor_base::time::{Span, Time};
+use gnstor_daemon::core::request::Request;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::placement::{AnyMap, Member, Rows as _};
+use gnstor_proto::slba::ClientId;
+use gnstor_proto::status::GrpcCode;
+use gnstor_proto::vendor::VolumeEntry;
+use lanes::{Hand, Lanes, memory_bytes};
+use session::{DEPTH, Session, Told};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A call that is not answered within this time is unheard.
+const CALL: Span = Span::from_ms(12_000);
+/// Intervals of questions for the map.
+const CALM: Span = Span::from_ms(100);
+const URGENT: Span = Span::from_ms(10);
+
+/// What a call is for.
+#[derive(Clone, Debug)]
+enum Call {
+    Create,
+    Open { writes: bool },
+    Renew,
+    Release,
+    Delete,
+}
+
+/// What the application is at.
+#[derive(Clone, Debug)]
+enum App {
+    Rest {
+        until: Time,
+    },
+    Calling,
+    Working,
+    Draining,
+    /// Its process is gone until then.
+    Gone {
+        until: Time,
+    },
+}
+
+/// The volume that is open.
+#[derive(Clone, Debug)]
+struct Open {
+    entry: VolumeEntry,
+    writes: bool,
+    lease_ms: u32,
+    /// When the lease ends, and when it is to be renewed.
+    until: Time,
+    renew_at: Time,
+    /// When it asked for the last renewal.
+    asked_at: Time,
+}
+
+/// A client.
+pub(super) struct Client {
+    number: usize,
+    id: ClientId,
+    /// Number of its process. Each one has an id of its own, as after a registration.
+    life: usize,
+    shape: Arc<Shape>,
+    dice: Dice,
+    sessions: Vec<Session>,
+    lanes: Lanes,
+    twin: Option<Initiator>,
+    map: Option<Arc<AnyMap>>,
+    app: App,
+    open: Option<Open>,
+    calls: BTreeMap<u64, (Call, Time)>,
+    next_call: u64,
+    /// The next question for the map.
+    ask_at: Time,
+    urgent_until: Time,
+    next_ssd: usize,
+    /// The volumes that it has yet to make.
+    to_make: Vec<usize>,
+    /// No further volume is opened: the world comes to rest.
+    pub(super) rests: bool,
+    reads_only: bool,
+    indexes: Vec<(u16, u16, u16)>,
+    /// For each SSD: the SENDs without a response, and the highest index that is done.
+    sends: Vec<(BTreeMap<u16, u16>, u16)>,
+    /// The number of the daemon that it calls.
+    pub(super) daemon: u64,
+}
+
+fn id_of(number: usize, life: usize) -> ClientId {
+    let raw = 1 + number + 8 * life;
+    ClientId::new(u16::try_from(raw).expect("few")).expect("from 1 on")
+}
+
+fn sessions(number: usize, id: ClientId, ssds: u16, memory: &Memory) -> Vec<Session> {
+    let (host, identity) = (Host::Client(number), Identity::Client(id));
+    let who = |ssd: u16| Who { host, identity, ssd, kato_ms: 15_000 };
+    (0..ssds).map(|ssd| Session::new(who(ssd), Arc::clone(memory))).collect()
+}
+
+impl Client {
+    pub(super) fn new(number: usize, shape: &Arc<Shape>, seed: u64) -> Self {
+        let memory = crate::survive::end::memory(memory_bytes(LANES));
+        let part = 100 + number as u64;
+        let id = id_of(number, 0);
+        Self {
+            number,
+            id,
+            dice: Dice::new(seed, 2 * part),
+            sessions: sessions(number, id, shape.ssds, &memory),
+            life: 0,
+            lanes: Lanes::new(number, Dice::new(seed, 2 * part + 1), memory, shape.lanes),
+            twin: None,
+            map: None,
+            app: App::Rest { until: Time::ZERO },
+            open: None,
+            calls: BTreeMap::new(),
+            next_call: 0,
+            ask_at: Time::ZERO,
+            urgent_until: Time::ZERO,
+            next_ssd: number,
+            to_make: (0..shape.volumes.len()).filter(|volume| volume % shape.clients == number).collect(),
+            rests: false,
+            reads_only: false,
+            indexes: Vec::new(),
+            sends: vec![(BTreeMap::new(), 0); shape.ssds.into()],
+            daemon: 0,
+            shape: Arc::clone(shape),
+        }
+    }
+
+    /// The oldest request without an end.
+    pub(super) fn oldest(&self) -> Option<Time> {
+        self.lanes.oldest()
+    }
+
+    /// Whether nothing of it is under way.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.calls.is_empty() && matches!(self.app, App::Rest { .. }) && self.open.is_none()
+    }
+
+    /// From now on it opens volumes again, and only reads them.
+    pub(super) fn read_only(&mut self) {
+        (self.rests, self.reads_only) = (false, true);
+    }
+
+    /// Its process is gone, with all that it knew. Another one begins at `until`.
+    pub(super) fn die(&mut self, post: &mut Post, until: Time) {
+        self.sessions.iter_mut().for_each(|session| session.fall(post));
+        self.life += 1;
+        self.id = id_of(self.number, self.life);
+        self.sessions = sessions(self.number, self.id, self.shape.ssds, &self.lanes.memory);
+        self.lanes.forget();
+        (self.twin, self.map, self.open) = (None, None, None);
+        self.calls.clear();
+        self.app = App::Gone { until };
+    }
+
+    fn call(&mut self, post: &mut Post, call: Call, request: Request) {
+        let number = self.next_call;
+        self.next_call += 1;
+        self.calls.insert(number, (call, post.now + CALL));
+        let request = Box::new(request);
+        post.say(Item::Call { client: self.number, daemon: self.daemon, call: number, request });
+    }
+
+    /// Takes what arrived on a connection.
+    pub(super) fn arrived(&mut self, post: &mut Post, history: &mut History, conn: u32, body: Body) {
+        if let Some(ssd) = self.sessions.iter().position(|session| session.has(conn)) {
+            self.sessions[ssd].arrived(post, conn, body);
+            self.hear(post, history, ssd);
+        }
+    }
+
+    /// Takes what a session tells.
+    fn hear(&mut self, post: &mut Post, history: &mut History, at: usize) {
+        let ssd = u16::try_from(at).expect("at most 64");
+        for told in std::mem::take(&mut self.sessions[at].told) {
+            match told {
+                Told::Up => {
+                    post.stats.path(Path::Reconnected);
+                    self.sends[at] = (BTreeMap::new(), 0);
+                    if let Some(twin) = &mut self.twin {
+                        twin.reopen(ssd, DEPTH);
+                    }
+                    self.renew_soon(post.now);
+                }
+                Told::Down => {
+                    post.stats.path(Path::QueueBroke);
+                    self.suspect(post.now);
+                    if let Some(twin) = &mut self.twin {
+                        twin.arrive(ssd, Completion::Failed { opcode: 13, syndrome: 0x81 });
+                    }
+                }
+                Told::Response(cqe) => {
+                    let Some(twin) = &mut self.twin else { continue };
+                    let (sent, done) = &mut self.sends[at];
+                    if let Some(index) = sent.remove(&cqe.cid.get())
+                        && index.wrapping_sub(*done).cast_signed() > 0
+                    {
+                        *done = index;
+                        twin.arrive(ssd, Completion::Retired(index));
+                    }
+                    twin.arrive(ssd, Completion::Response(cqe));
+                }
+                Told::Map(map) => self.take_map(post, history, map),
+            }
+        }
+    }
+
+    fn suspect(&mut self, now: Time) {
+        self.urgent_until = now + Span::from_ms(1_000);
+        self.ask_at = self.ask_at.min(now);
+    }
+
+    /// A writer says soon which SSDs it reaches.
+    fn renew_soon(&mut self, now: Time) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.writes) {
+            open.renew_at = open.renew_at.min(now);
+        }
+    }
+
+    fn take_map(&mut self, post: &mut Post, history: &mut History, map: Arc<AnyMap>) {
+        history.map(&map);
+        if self.map.as_ref().is_some_and(|own| own.epoch() >= map.epoch()) {
+            return;
+        }
+        post.stats.path(Path::MapFollowed);
+        post.note(|| format!("client {} follows epoch {}: {}", self.number, map.epoch(), shown(&map)));
+        self.urgent_until = Time::ZERO;
+        self.lanes.epoch = map.epoch();
+        if let Some(twin) = &mut self.twin {
+            twin.follow(Arc::clone(&map));
+        }
+        // Queues of SSDs that the map leaves out are given up: a stopped SSD breaks none.
+        for (ssd, session) in (0u16..).zip(&mut self.sessions) {
+            let places = (0..map.groups()).flat_map(|group| map.row(group).flatten().collect::<Vec<_>>());
+            let mut is_in = places.filter(|place| place.ssd == ssd);
+            let is_incoming =
+                (0..map.groups()).any(|group| map.incoming(group).is_some_and(|i| i.ssd == ssd));
+            if is_in.next().is_none() && !is_incoming && session.is_up() && self.map.is_some() {
+                session.fall(post);
+            }
+        }
+        self.map = Some(map);
+        self.renew_soon(post.now);
+        (0..self.sessions.len()).for_each(|ssd| self.hear(post, history, ssd));
+    }
+
+    /// Does all that is due. Returns the time of the next step.
+    pub(super) fn step(&mut self, post: &mut Post, history: &mut History) -> Time {
+        let now = post.now;
+        if let App::Gone { until } = self.app {
+            if now < until {
+                return until;
+            }
+            self.app = App::Rest { until: now };
+        }
+        let mut next = Time::NEVER;
+        for ssd in 0..self.sessions.len() {
+            let at = self.sessions[ssd].attend(post);
+            self.hear(post, history, ssd);
+            next = next.min(Time::from_ns(at.max(now.as_ns() / 1_000_000 + 1) * 1_000_000));
+        }
+        next = next.min(self.ask_for_map(now));
+        self.run(post, history);
+        next = next.min(self.lanes.attend(post)).min(self.go_on(post, history));
+        for session in &mut self.sessions {
+            session.attend(post);
+        }
+        let late: Vec<u64> =
+            self.calls.iter().filter(|(_, (_, until))| *until <= now).map(|(&call, _)| call).collect();
+        for call in late {
+            post.stats.path(Path::CallUnheard);
+            let lost = gnstor_daemon::core::failure::Failure::new(GrpcCode::Unavailable, "unheard");
+            self.answered(post, history, call, Err(lost));
+        }
+        let calls = self.calls.values().map(|(_, until)| *until).min();
+        next.min(calls.unwrap_or(Time::NEVER)).max(now + Span::from_ns(1_000))
+    }
+
+    fn ask_for_map(&mut self, now: Time) -> Time {
+        if std::mem::take(&mut self.lanes.suspects) {
+            self.suspect(now);
+        }
+        let is_busy = self.lanes.work.is_some() || self.map.is_none() || now < self.urgent_until;
+        if !is_busy {
+            return Time::NEVER;
+        }
+        if now >= self.ask_at {
+            let count = self.sessions.len();
+            let turn = (0..count).map(|step| (self.next_ssd + step) % count);
+            let asked = turn.into_iter().find(|&ssd| self.sessions[ssd].ask_map());
+            self.next_ssd = asked.unwrap_or(self.next_ssd) + 1;
+            self.ask_at = now + if now < self.urgent_until || self.map.is_none() { URGENT } else { CALM };
+        }
+        self.ask_at
+    }
+
+    fn run(&mut self, post: &mut Post, history: &mut History) {
+        let Some(twin) = &mut self.twin else { return };
+        let (lanes, sessions, indexes) = (&mut self.lanes, &self.sessions[..], &mut self.indexes);
+        twin.run(&mut Hand { lanes, sessions, post, history, indexes });
+        for (ssd, cid, index) in self.indexes.drain(..) {
+            self.sends[usize::from(ssd)].0.insert(cid, index);
+        }
+    }
+}
+
+/// A map in one line: the rows, with `f` where a place fills.
+fn shown(map: &AnyMap) -> String {
+    let place = |place: Option<Member>| match place {
+        Some(Member { ssd, filling }) => format!("{ssd}{}", if filling { "f" } else { "" }),
+        None => "-".into(),
+    };
+    let row = |group: u32| map.row(group).map(place).collect::<Vec<_>>().join(" ");
+    (0..map.groups()).map(row).collect::<Vec<_>>().join(" | ")
+}

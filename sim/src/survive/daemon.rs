@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The actor of a daemon: the real core, and the real link with each SSD.
+//!
+//! ```text
+//!   calls --> Core --commands--> Link x SSDs --capsules--> SSDs
+//!         <--------- answers, news of SSDs ---'
+//! ```
+//! The shell around them (gRPC, threads) is not here: a call arrives as a request of the core.
+
+use crate::survive::end::{News as QueueNews, Port, Queue, Who};
+use crate::survive::wire::{Body, Host, Item, Post};
+use gnstor_base::time::Time;
+use gnstor_daemon::core::request::Request;
+use gnstor_daemon::core::{Core, CoreConfig, Effect, MapFormat, Stop, Ticket};
+use gnstor_daemon::server::link::{Link, News, Output};
+use gnstor_daemon::{Reconnect, SsdPort};
+use gnstor_fabric::admin::{AdminQueue, ChannelError};
+use gnstor_proto::fabrics::Identity;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Each command is completed within this time.
+const COMMAND: Duration = Duration::from_secs(5);
+/// A connection is made within this time.
+const DIAL_MS: u64 = 2_000;
+/// A link that awaits an answer is looked after so often.
+const LOOK_MS: u64 = 5;
+
+/// The link with one SSD, and its queue.
+struct Line {
+    link: Link,
+    queue: Option<Queue>,
+    dial: Option<(Queue, Reconnect, u64)>,
+}
+
+/// A daemon.
+pub(super) struct Daemon {
+    pub(super) number: u64,
+    pub(super) core: Core,
+    lines: Vec<Line>,
+    /// The calls without an answer, and when they came.
+    pub(super) calls: BTreeMap<Ticket, (usize, u64, Time)>,
+    next_ticket: u64,
+    watches: bool,
+    pub(super) stopped: Option<Stop>,
+    /// Its process does nothing before.
+    pub(super) still_until: Time,
+}
+
+fn ms(at: Time) -> u64 {
+    at.as_ns() / 1_000_000
+}
+
+/// The way back is made by [`Line::dial`].
+fn no_way() -> Reconnect {
+    Box::new(|| Err(ChannelError::Broken { peer: String::new(), cause: "not here".into() }))
+}
+
+impl Daemon {
+    /// The daemon with this number, in the order of their starts. It has no connection yet.
+    pub(super) fn new(number: u64, now: Time, (ssds, bytes, groups): (u16, u64, u32)) -> Self {
+        let config = CoreConfig {
+            groups,
+            instance: 1 + number,
+            map_format: MapFormat::Three,
+            // It is off in virtual time as well: nothing here may take its pause for an SSD's.
+            ..CoreConfig::default()
+        };
+        let line = |index: u16| {
+            let queue: Box<dyn AdminQueue> = Box::new(Port::broken("not connected yet"));
+            let port = SsdPort {
+                index,
+                subnqn: format!("SSD {index}"),
+                transport: "inproc".into(),
+                address: String::new(),
+                capacity_bytes: bytes,
+                model: String::new(),
+                queue,
+                reconnect: Some(no_way()),
+            };
+            Line { link: Link::new(port, COMMAND, ms(now)), queue: None, dial: None }
+        };
+        Self {
+            number,
+            core: Core::new(config, &vec![bytes; ssds.into()]),
+            lines: (0..ssds).map(line).collect(),
+            calls: BTreeMap::new(),
+            next_ticket: 0,
+            watches: false,
+            stopped: None,
+            still_until: Time::ZERO,
+        }
+    }
+
+    /// A client calls.
+    pub(super) fn call(&mut self, now: Time, (client, call): (usize, u64), request: Request) {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.calls.insert(ticket, (client, call, now));
+        self.core.request(ms(now), ticket, request);
+    }
+
+    /// The operator asks, and does not wait for the answer.
+    pub(super) fn operator(&mut self, now: Time, request: Request) {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.core.request(ms(now), ticket, request);
+    }
+
+    /// Takes what arrived on a connection.
+    pub(super) fn arrived(&mut self, post: &mut Post, conn: u32, body: Body) {
+        let now = ms(post.now);
+        for line in &mut self.lines {
+            if let Some(queue) = line.queue.as_mut().filter(|queue| queue.conn == conn) {
+                queue.arrived(body);
+                queue.flush(post);
+                return;
+            }
+            if line.dial.as_ref().is_some_and(|(queue, ..)| queue.conn == conn) {
+                let Some((mut queue, reconnect, until)) = line.dial.take() else { return };
+                let news = queue.arrived(body);
+                queue.flush(post);
+                match news {
+                    Some(QueueNews::Ready(_)) => {
+                        let port: Box<dyn AdminQueue> = Box::new(queue.port());
+                        line.queue = Some(queue);
+                        line.link.dialled(now, reconnect, Ok(port));
+                    }
+                    Some(QueueNews::Broken(cause)) => {
+                        let error = ChannelError::Broken { peer: "the SSD".into(), cause };
+                        line.link.dialled(now, reconnect, Err(error));
+                    }
+                    Some(QueueNews::Response) | None => line.dial = Some((queue, reconnect, until)),
+                }
+                return;
+            }
+        }
+    }
+
+    /// Does all that is due. Returns the time of the next step.
+    pub(super) fn step(&mut self, post: &mut Post) -> Time {
+        if post.now < self.still_until {
+            return self.still_until;
+        }
+        let now = ms(post.now);
+        if self.core.next_event().is_some_and(|at| at <= now) {
+            self.core.step(now);
+        }
+        while self.carry_out(post) | self.attend(post) {}
+        let lines = self.lines.iter().flat_map(|line| {
+            let looks = line.link.awaits().then_some(now + LOOK_MS);
+            let dials = line.dial.as_ref().map(|(.., until)| *until);
+            [line.link.wakes_at(), looks, dials]
+        });
+        let next = lines.flatten().chain(self.core.next_event()).min();
+        next.map_or(Time::NEVER, |at| Time::from_ns(at.max(now + 1) * 1_000_000))
+    }
+
+    fn carry_out(&mut self, post: &mut Post) -> bool {
+        let mut any = false;
+        while let Some(effect) = self.core.pop_effect() {
+            any = true;
+            match effect {
+                Effect::Command { id, ssd, command } => {
+                    self.lines[usize::from(ssd)].link.give(id, command);
+                }
+                Effect::Reply { ticket, result } => {
+                    if let Some((client, call, _)) = self.calls.remove(&ticket) {
+                        post.say(Item::Answer { client, call, result: Box::new(result) });
+                    }
+                }
+                Effect::Serving => post.note(|| format!("daemon {} serves", self.number)),
+                Effect::Stopped(stop) => {
+                    post.note(|| format!("daemon {} stops: {stop}", self.number));
+                    self.stopped = Some(stop);
+                }
+            }
+        }
+        if !self.watches && self.core.has_voters() {
+            self.watches = true;
+            self.lines.iter_mut().for_each(|line| line.link.watch_closely(ms(post.now)));
+        }
+        any
+    }
+
+    fn attend(&mut self, post: &mut Post) -> bool {
+        let (now, mut any) = (ms(post.now), false);
+        for at in 0..self.lines.len() {
+            let ssd = u16::try_from(at).expect("at most 64");
+            let line = &mut self.lines[at];
+            if line.dial.as_ref().is_some_and(|(.., until)| *until <= now)
+                && let Some((queue, reconnect, _)) = line.dial.take()
+            {
+                queue.give_up(post);
+                let after = Duration::from_millis(DIAL_MS);
+                let error = ChannelError::Timeout { what: "connecting".into(), after };
+                line.link.dialled(now, reconnect, Err(error));
+            }
+            line.link.attend(now);
+            while let Some(output) = line.link.pop() {
+                any = true;
+                match output {
+                    Output::Answer(id, answer) => self.core.completed(now, id, answer),
+                    Output::News(News::Lost(why)) => {
+                        post.note(|| format!("daemon {} lost SSD {ssd}: {why}", self.number));
+                        self.core.ssd_lost(ssd, why);
+                    }
+                    Output::News(News::Found) => {
+                        post.note(|| format!("daemon {} found SSD {ssd}", self.number));
+                        self.core.ssd_found(ssd);
+                    }
+                    Output::News(News::Condition(_)) => {}
+                    Output::Dial(reconnect) => {
+                        let host = Host::Daemon(self.number);
+                        let who = Who { host, identity: Identity::Daemon, ssd, kato_ms: 0 };
+                        line.dial = Some((Queue::admin(post, who), reconnect, now + DIAL_MS));
+                    }
+                }
+            }
+            if let Some(queue) = &line.queue {
+                queue.flush(post);
+            }
+        }
+        any
+    }
+}

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The actor of one SSD: real firmware and translation layer over media that outlive it.
+//!
+//! ```text
+//!   Up letters --> Worker --effects--> Down letters; questions to other SSDs
+//!      kill: what the SSD acknowledged is kept (rule 11a)   power cut: the rest is torn or lost
+//!                              '------- media ------> reopen ------'
+//! ```
+
+use crate::survive::stats::Fault;
+use crate::survive::wire::{Body, Post, Way};
+use gnstor_base::controller::{
+    AskId, Controller as _, Effect, Outcome, PushRole, Question, QueueKey, TransferId,
+};
+use gnstor_base::region::{HostRegion, LocalRef};
+use gnstor_base::time::{Span, Time};
+use gnstor_deengine::{Bench, Pace, Ssd, SsdConfig, SsdError, Worker};
+use gnstor_flash::{Power, RamStore};
+use gnstor_ftl::{DUMP_BYTES, FtlConfig};
+use gnstor_proto::BLOCK_BYTES;
+use gnstor_proto::checksum::block_sum;
+use gnstor_proto::nvme::Cqe;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Steps at one moment, at most.
+const MOST_STEPS: u32 = 10_000;
+/// A process that has not run for so long notices it.
+const PAUSE: Span = Span::from_ms(1_000);
+
+/// Questions of an SSD to another one, with its own number.
+pub(super) type Asked = (AskId, u16, Question);
+
+/// An SSD.
+pub(super) struct Node {
+    pub(super) index: u16,
+    config: SsdConfig,
+    pub(super) bench: Bench,
+    /// `None`: it has no power, or its process is dead.
+    worker: Option<Worker>,
+    regions: Vec<Arc<HostRegion>>,
+    /// Grows with each start.
+    pub(super) life: u32,
+    /// Its process does nothing before.
+    pub(super) still_until: Time,
+    /// Since when it does nothing.
+    still_since: Time,
+    pub(super) inbox: VecDeque<(u32, Body)>,
+    /// Open queues.
+    queues: BTreeSet<u32>,
+    /// Transfers whose end the host says.
+    moves: BTreeMap<u32, Vec<TransferId>>,
+    /// Fused responses with a part that failed.
+    failed: BTreeMap<(u32, u32), Outcome>,
+    pub(super) asked: Vec<Asked>,
+    /// Connection requests that were answered.
+    opened: Vec<(u32, Result<(), u16>)>,
+}
+
+impl Node {
+    /// An empty SSD.
+    pub(super) fn new(config: SsdConfig, uuid: [u8; 16]) -> Result<Self, SsdError> {
+        let pages = config.capacity_bytes / u64::from(BLOCK_BYTES);
+        let bytes = FtlConfig::store_bytes(&config.preset, pages, DUMP_BYTES)?;
+        let power = Arc::new(Power::steady());
+        let store = Some(Arc::new(RamStore::new(bytes, Arc::clone(&power))));
+        let mut bench = Bench { power, store, uuid: Some(uuid), ..Bench::of(&config) };
+        let ssd = Ssd::format_with(config.clone(), &bench)?;
+        bench.flash = Some(Arc::clone(ssd.ftl().flash()));
+        let mut node = Self {
+            index: config.index,
+            config,
+            bench,
+            worker: None,
+            regions: Vec::new(),
+            life: 0,
+            still_until: Time::ZERO,
+            still_since: Time::ZERO,
+            inbox: VecDeque::new(),
+            queues: BTreeSet::new(),
+            moves: BTreeMap::new(),
+            failed: BTreeMap::new(),
+            asked: Vec::new(),
+            opened: Vec::new(),
+        };
+        node.begin(ssd);
+        Ok(node)
+    }
+
+    fn begin(&mut self, ssd: Ssd) {
+        self.regions = ssd.regions();
+        let mut worker = ssd.into_workers(1).remove(0);
+        worker.set_pace(Pace::EXACT);
+        self.worker = Some(worker);
+        self.life += 1;
+        (self.still_until, self.still_since) = (Time::ZERO, Time::ZERO);
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.worker.is_some()
+    }
+
+    /// The worker, for a look at media.
+    pub(super) fn worker(&self) -> Option<&Worker> {
+        self.worker.as_ref()
+    }
+
+    /// It stops between two steps. Its process is gone, and what it acknowledged is kept, or the power is off
+    /// and what was not durable is not.
+    pub(super) fn stop(&mut self, seed: u64, keeps: bool) -> Result<(), SsdError> {
+        let Some(worker) = self.worker.take() else { return Ok(()) };
+        if keeps {
+            let dumped = worker.ssd().power_fail();
+            // The power may go inside the dump, too.
+            if !self.bench.power.is_cut() {
+                dumped?;
+            }
+        }
+        self.bench.power.cut();
+        drop(worker);
+        self.regions.clear();
+        self.queues.clear();
+        self.moves.clear();
+        self.failed.clear();
+        self.inbox.clear();
+        self.asked.clear();
+        self.bench.power.restore();
+        self.bench.flash.as_ref().expect("in memory").after_power_cut(seed);
+        self.bench.store.as_ref().expect("a store").after_power_cut(seed);
+        Ok(())
+    }
+
+    /// It starts again.
+    pub(super) fn start(&mut self) -> Result<(), SsdError> {
+        if self.worker.is_none() {
+            let ssd = Ssd::reopen(self.config.clone(), &self.bench)?;
+            self.begin(ssd);
+        }
+        Ok(())
+    }
+
+    /// It does nothing until then, and its clock goes on.
+    pub(super) fn stand_still(&mut self, now: Time, until: Time) {
+        if self.still_until <= now {
+            self.still_since = now;
+        }
+        self.still_until = self.still_until.max(until);
+    }
+
+    /// Does all that is due. Returns the time of the next step. An armed power cut ends it in the middle.
+    pub(super) fn step(&mut self, post: &mut Post) -> Time {
+        let now = post.now;
+        if now < self.still_until {
+            return self.still_until;
+        }
+        let Some(worker) = &mut self.worker else { return Time::NEVER };
+        if self.still_since > Time::ZERO {
+            if now >= self.still_since + PAUSE {
+                worker.resumed(now);
+            }
+            self.still_since = Time::ZERO;
+        }
+        while let Some((conn, body)) = self.inbox.pop_front() {
+            self.take(now, conn, body);
+            self.pump(post);
+        }
+        for _ in 0..MOST_STEPS {
+            let Some(worker) = &mut self.worker else { return Time::NEVER };
+            worker.step(now);
+            self.pump(post);
+            if self.bench.power.is_cut() {
+                return Time::NEVER;
+            }
+            let next = self.worker.as_ref().and_then(Worker::next_event).unwrap_or(Time::NEVER);
+            if next > now {
+                return next;
+            }
+        }
+        now + Span::from_ns(1_000)
+    }
+
+    fn take(&mut self, now: Time, conn: u32, body: Body) {
+        let Some(worker) = &mut self.worker else { return };
+        let key = QueueKey(conn);
+        match body {
+            Body::Open(request) => {
+                let opened = worker.open_queue(now, key, &request);
+                if opened.is_ok() {
+                    self.queues.insert(conn);
+                }
+                self.opened.push((conn, opened));
+            }
+            Body::Capsule(sqe) if self.queues.contains(&conn) => worker.submit(now, key, &sqe),
+            Body::Moved { transfer, local, data, outcome } => {
+                let moves = self.moves.entry(conn).or_default();
+                let Some(at) = moves.iter().position(|of| *of == transfer) else { return };
+                moves.swap_remove(at);
+                if let (Some(local), Outcome::Done { .. }) = (local, outcome) {
+                    write(&self.regions, local, &data);
+                }
+                worker.transferred(now, transfer, outcome);
+            }
+            Body::Closed => self.close(now, conn),
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, now: Time, conn: u32) {
+        let Some(worker) = &mut self.worker else { return };
+        if self.queues.remove(&conn) {
+            worker.close_queue(now, QueueKey(conn));
+            for transfer in self.moves.remove(&conn).unwrap_or_default() {
+                worker.transferred(now, transfer, Outcome::ConnectionLost);
+            }
+        }
+    }
+
+    /// Carries out what the firmware wants.
+    fn pump(&mut self, post: &mut Post) {
+        let now = post.now;
+        for (conn, opened) in self.opened.drain(..) {
+            post.send(conn, Way::Down, Body::Opened(opened));
+        }
+        while let Some(effect) = self.worker.as_mut().and_then(Worker::pop_effect) {
+            match effect {
+                Effect::Pull { transfer, queue, remote, local, .. } => {
+                    self.moves.entry(queue.0).or_default().push(transfer);
+                    post.send(queue.0, Way::Down, Body::Pull { transfer, remote, local });
+                }
+                Effect::Push { .. } => self.push(post, effect),
+                Effect::Complete { queue, cqe, at, .. } => {
+                    post.send_from(at, queue.0, Way::Down, Body::Response(cqe));
+                }
+                Effect::Admitted { .. } => {}
+                Effect::Close { queue } => {
+                    post.stats.fault(Fault::Closed);
+                    self.close(now, queue.0);
+                    post.close(queue.0, Way::Down);
+                }
+                Effect::Ask { ask, peer, local } => {
+                    let mut bytes = [0; Question::BYTES];
+                    read(&self.regions, local, &mut bytes);
+                    self.asked.extend(Question::decode(&bytes).map(|question| (ask, peer, question)));
+                }
+            }
+        }
+    }
+
+    /// Data leaves as it is now. A part of a fused response is not confirmed: its host's response is.
+    fn push(&mut self, post: &mut Post, effect: Effect) {
+        let Effect::Push { transfer, queue, remote, local, sum, role } = effect else { return };
+        let mut data = vec![0; local.bytes as usize];
+        read(&self.regions, local, &mut data);
+        let real = if data.len() == BLOCK_BYTES as usize { block_sum(&data) } else { 0 };
+        let is_bad = sum.is_some_and(|sum| sum != real);
+        let name = (queue.0, transfer.0);
+        let Some(worker) = &mut self.worker else { return };
+        match role {
+            PushRole::Alone if is_bad => worker.transferred(post.now, transfer, Outcome::BadChecksum),
+            PushRole::Alone => {
+                self.moves.entry(queue.0).or_default().push(transfer);
+                post.send(queue.0, Way::Down, Body::Push { transfer: Some(transfer), remote, data });
+            }
+            PushRole::Part | PushRole::Last(_) => {
+                if is_bad {
+                    self.failed.insert(name, Outcome::BadChecksum);
+                } else {
+                    post.send(queue.0, Way::Down, Body::Push { transfer: None, remote, data });
+                }
+                if let PushRole::Last(reply) = role {
+                    let failure = self.failed.remove(&name);
+                    if failure.is_none() {
+                        post.send_from(reply.at, queue.0, Way::Down, Body::Response(reply.cqe));
+                    }
+                    worker.transferred(post.now, transfer, failure.unwrap_or(Outcome::Done { sum: 0 }));
+                }
+            }
+        }
+    }
+
+    /// Another SSD answered a question, or did not.
+    pub(super) fn answered(&mut self, now: Time, ask: AskId, answer: Option<(&Cqe, &[u8])>) {
+        if let Some(worker) = &mut self.worker {
+            worker.answered(now, ask, answer.map(|(cqe, _)| cqe), answer.map_or(&[], |(_, data)| data));
+        }
+    }
+}
+
+fn region(regions: &[Arc<HostRegion>], local: LocalRef) -> &HostRegion {
+    regions.iter().find(|region| region.id() == local.region).expect("one of the SSD's")
+}
+
+fn read(regions: &[Arc<HostRegion>], local: LocalRef, data: &mut [u8]) {
+    region(regions, local).read(local.offset, data);
+}
+
+fn write(regions: &[Arc<HostRegion>], local: LocalRef, data: &[u8]) {
+    region(regions, local).write(local.offset, data);
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The course of a world: load and faults, then rest. Without faults everything must heal within 60 s of
+//! virtual time, by itself, but for what only an operator may decide. Then media and reads are audited.
+
+use crate::survive::history::seconds;
+use crate::survive::stats::Path;
+use crate::survive::world::World;
+use gnstor_base::time::Span;
+use gnstor_daemon::core::request::Request;
+use gnstor_proto::placement::map3::State3;
+
+/// Everything is well within this time after the last fault.
+const HEALS: Span = Span::from_ms(60_000);
+/// Interval of looks whether it is.
+const LOOK: Span = Span::from_ms(250);
+/// Clients read so long after that.
+const READS: Span = Span::from_ms(400);
+
+impl World {
+    /// Plays the world to its end, or until something is wrong.
+    pub(super) fn play(&mut self) {
+        self.run(self.chaos.until);
+        if self.history.violation.is_some() {
+            return;
+        }
+        self.say(|| "no further fault".into());
+        self.end_faults();
+        self.clients.iter_mut().for_each(|client| client.rests = true);
+        let end = self.post.now + HEALS;
+        while !self.is_at_rest() {
+            if self.post.now >= end {
+                let facts = self.unrest();
+                let now = self.post.now;
+                return self.history.broken(now, "the array is not whole 60 s after the last fault", facts);
+            }
+            self.run(self.post.now + LOOK);
+            if self.history.violation.is_some() {
+                return;
+            }
+            self.operate();
+        }
+        self.say(|| "all is at rest".into());
+        self.audit();
+        for client in &mut self.clients {
+            client.read_only();
+        }
+        (0..self.clients.len()).for_each(|client| self.wake_client(client, self.post.now));
+        self.run(self.post.now + READS);
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.is_whole() && self.clients.iter().all(|client| client.is_at_rest())
+    }
+
+    /// What an operator does: takes SSDs back that returned too often. Where copies may be lost, the operator
+    /// says so of an SSD that came back without them. Then nothing is known of the blocks any more.
+    fn operate(&mut self) {
+        let now = self.post.now.as_ns() / 1_000_000;
+        let leader = self.leader().map(|daemon| daemon.number);
+        let Some(daemon) = self.daemons.iter_mut().find(|of| Some(of.number) == leader) else { return };
+        let Some(fleet) = daemon.core.fleet() else { return };
+        for ssd in fleet.ssds.iter().filter(|ssd| ssd.flaps) {
+            if daemon.core.resume(now, ssd.index).is_ok() {
+                self.post.stats.path(Path::OperatorHelped);
+            }
+        }
+        let waits = fleet.ssds.iter().filter(|ssd| ssd.state == State3::Absent && ssd.away.is_none());
+        let waits: Vec<u16> = waits.map(|ssd| ssd.index).collect();
+        if self.chaos.has_overlap && !waits.is_empty() && fleet.next.is_none() {
+            self.patience += 1;
+            if self.patience.is_multiple_of(8) {
+                self.history.lose_data();
+                self.post.stats.path(Path::CalledLost);
+                for ssd in waits {
+                    self.post.note(|| format!("the operator calls the copies of SSD {ssd} lost"));
+                    daemon.operator(self.post.now, Request::Resume { ssd, lose_data: true });
+                }
+            }
+        }
+        self.wake_daemons(self.post.now);
+    }
+
+    fn unrest(&self) -> String {
+        let restless = self.clients.iter().filter(|client| !client.is_at_rest()).count();
+        let Some(daemon) = self.leader() else { return "no daemon".into() };
+        let Some(fleet) = daemon.core.fleet() else {
+            return format!("the daemon waits for {:?}", daemon.core.waits_for());
+        };
+        let ssds = fleet.ssds.iter().map(|ssd| {
+            format!(
+                "SSD {} {:?} content {:?} named {} away {:?} serving {} filling {} {:?}",
+                ssd.index,
+                ssd.state,
+                self.content(ssd.index),
+                ssd.incarnation,
+                ssd.away,
+                ssd.serving,
+                ssd.filling,
+                ssd.fill
+            )
+        });
+        let ssds: Vec<String> = ssds.collect();
+        format!(
+            "{restless} clients are busy, epoch {}, next {:?}, settles {:?}, copies {:?}; {}",
+            fleet.epoch,
+            fleet.next,
+            fleet.settles,
+            fleet.groups_by_copies,
+            ssds.join("; ")
+        )
+    }
+
+    /// The copies of each block are equal, and each is what was acknowledged or newer.
+    fn audit(&mut self) {
+        let now = self.post.now;
+        for entry in self.history.lives() {
+            let Some(wrong) = self.audit_volume(&entry) else { continue };
+            let facts = format!("volume {}, {wrong} at {}", entry.vid.get(), seconds(now));
+            return self.history.broken(now, "copies are not what was acknowledged, or not equal", facts);
+        }
+    }
+}

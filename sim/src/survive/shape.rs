@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a seed draws before anything happens (swarm): topology, sizes, load, and the odds of each fault, many
+//! of them zero.
+
+use crate::dice::Dice;
+use crate::survive::wire::Delays;
+use gnstor_base::time::Span;
+use gnstor_deengine::{Preset, SsdConfig, SsdMedia};
+use gnstor_flash::Shape as FlashShape;
+
+/// Lanes of a client, at most.
+pub(super) const LANES: usize = 8;
+
+/// A volume.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VolumeShape {
+    pub(super) blocks: u32,
+    pub(super) replicas: u8,
+    pub(super) chunk_shift: u8,
+}
+
+/// How often a fault is drawn, beside the others; 0: never.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Odds {
+    pub(super) reset: u32,
+    pub(super) still: u32,
+    pub(super) kill: u32,
+    pub(super) power: u32,
+    pub(super) cut: u32,
+    pub(super) daemon: u32,
+    pub(super) client: u32,
+    pub(super) media: u32,
+}
+
+impl Odds {
+    pub(super) fn all(&self) -> [u32; 8] {
+        let Self { reset, still, kill, power, cut, daemon, client, media } = *self;
+        [reset, still, kill, power, cut, daemon, client, media]
+    }
+}
+
+/// A world's parameters.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    pub(super) ssds: u16,
+    pub(super) clients: usize,
+    pub(super) lanes: usize,
+    pub(super) groups: u32,
+    pub(super) volumes: Vec<VolumeShape>,
+    pub(super) lease_ms: u32,
+    /// Of a hundred requests of a writer so many are writes; of these so many zeroes, and so many FUA.
+    pub(super) mix: [u32; 3],
+    pub(super) pause: Span,
+    /// Requests between Open and Release, at most.
+    pub(super) requests: u32,
+    pub(super) deletes_permille: u32,
+    pub(super) delays: Delays,
+    /// Virtual time with load and faults.
+    pub(super) runs: Span,
+    /// Mean time between two faults.
+    pub(super) every: Span,
+    pub(super) odds: Odds,
+    pub(super) timed: bool,
+    /// While an SSD lacks writes no other fault happens.
+    pub(super) one_loss: bool,
+}
+
+impl Shape {
+    pub(super) fn draw(seed: u64) -> Self {
+        let mut dice = Dice::new(seed, 1);
+        let of = |dice: &mut Dice, list: &[u32]| {
+            list[dice.below(u32::try_from(list.len()).expect("few")) as usize]
+        };
+        let ssds = of(&mut dice, &[3, 3, 3, 4, 4, 5, 5, 6, 8]);
+        let clients = 1 + dice.below(6);
+        let volumes = (0..=dice.below(3)).map(|_| VolumeShape {
+            blocks: of(&mut dice, &[8, 16, 32, 64]),
+            replicas: u8::try_from(of(&mut dice, &[1, 2, 2, 3, 3])).expect("small"),
+            chunk_shift: u8::try_from(dice.below(4)).expect("small"),
+        });
+        let volumes = volumes.collect();
+        let mut odd = |weight: u32| if dice.below(2) == 0 { 0 } else { 1 + dice.below(weight) };
+        let odds = Odds {
+            reset: odd(8),
+            still: odd(6),
+            kill: odd(6),
+            power: odd(6),
+            cut: odd(4),
+            daemon: odd(4),
+            client: odd(3),
+            media: odd(3),
+        };
+        let late_1_of = of(&mut dice, &[0, 0, 3000, 300, 60]);
+        Self {
+            ssds: u16::try_from(ssds).expect("few"),
+            clients: clients as usize,
+            lanes: 1 + dice.below(u32::try_from(LANES).expect("few")) as usize,
+            groups: of(&mut dice, &[1, 4, 16]),
+            volumes,
+            lease_ms: of(&mut dice, &[1_000, 2_000, 5_000]),
+            mix: [of(&mut dice, &[20, 50, 80]), of(&mut dice, &[0, 10, 30]), of(&mut dice, &[0, 0, 20])],
+            pause: Span::from_ms(of(&mut dice, &[1, 5, 20]).into()),
+            requests: of(&mut dice, &[20, 100, 400]),
+            deletes_permille: of(&mut dice, &[0, 0, 20, 100]),
+            delays: Delays {
+                usual: Span::from_ns(of(&mut dice, &[5_000, 50_000, 500_000]).into()),
+                late_1_of,
+                late_by: Span::from_ms(of(&mut dice, &[20, 400, 3_000]).into()),
+            },
+            runs: Span::from_ms(u64::from(2 + dice.below(9)) * 1_000),
+            every: Span::from_ms(of(&mut dice, &[100, 400, 1_500]).into()),
+            odds,
+            timed: dice.below(3) == 0,
+            one_loss: dice.below(2) == 0,
+        }
+    }
+
+    /// An SSD with superblocks of 32 pages. Its power protection fails where a fault says so.
+    pub(super) fn ssd(&self, index: u16) -> SsdConfig {
+        let name = if self.timed { "gnstor-980pro" } else { "null" };
+        let mut preset = Preset::by_name(name).expect("it is built in");
+        preset.shape = FlashShape {
+            channels: 2,
+            dies_per_channel: 2,
+            planes: 1,
+            unit_pages: 4,
+            sense_pages: 2,
+            rows: 2,
+        };
+        preset.buffer_pages = 64;
+        preset.power_protected = true;
+        let serial = format!("SIM{index}");
+        SsdConfig { index, preset, capacity_bytes: self.ssd_bytes(), serial, media: SsdMedia::Ram }
+    }
+
+    /// Capacity of each SSD.
+    pub(super) fn ssd_bytes(&self) -> u64 {
+        1024 * u64::from(gnstor_proto::BLOCK_BYTES)
+    }
+}

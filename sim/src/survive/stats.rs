@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What happened in worlds: counters that show what a campaign has met, and what it has not.
+
+use gnstor_proto::status::Refusal;
+use std::collections::BTreeMap;
+
+/// A fault that happened.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[expect(missing_docs, reason = "`name` says what each is")]
+pub enum Fault {
+    Late,
+    Reset,
+    Closed,
+    Still,
+    Killed,
+    PowerCut,
+    CutInWrite,
+    LinkCut,
+    Media,
+    DaemonKilled,
+    ClientKilled,
+}
+
+impl Fault {
+    /// All kinds.
+    pub const ALL: [Self; 11] = [
+        Self::Late,
+        Self::Reset,
+        Self::Closed,
+        Self::Still,
+        Self::Killed,
+        Self::PowerCut,
+        Self::CutInWrite,
+        Self::LinkCut,
+        Self::Media,
+        Self::DaemonKilled,
+        Self::ClientKilled,
+    ];
+
+    /// What it is, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Late => "a message was late",
+            Self::Reset => "a connection was reset",
+            Self::Closed => "an SSD closed a queue",
+            Self::Still => "an SSD stood still",
+            Self::Killed => "an SSD was killed",
+            Self::PowerCut => "an SSD lost its power between two steps",
+            Self::CutInWrite => "an SSD lost its power inside a write",
+            Self::LinkCut => "a link was cut in one direction",
+            Self::Media => "media had errors",
+            Self::DaemonKilled => "the daemon was killed",
+            Self::ClientKilled => "a client was killed",
+        }
+    }
+}
+
+/// A path of a client or of the array that a campaign should meet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[expect(missing_docs, reason = "`name` says what each is")]
+pub enum Path {
+    WriteAcked,
+    ZeroesAcked,
+    FuaAcked,
+    WriteFailed,
+    ReadDone,
+    ReadFailed,
+    Retry,
+    StartsOver,
+    QueueBroke,
+    Reconnected,
+    MapFollowed,
+    LeaseGranted,
+    LeaseLost,
+    Released,
+    CallFailed,
+    CallUnheard,
+    VolumeDeleted,
+    Filled,
+    Dropped,
+    Settled,
+    Lossy,
+    OperatorHelped,
+    CalledLost,
+}
+
+impl Path {
+    /// All paths.
+    pub const ALL: [Self; 23] = [
+        Self::WriteAcked,
+        Self::ZeroesAcked,
+        Self::FuaAcked,
+        Self::WriteFailed,
+        Self::ReadDone,
+        Self::ReadFailed,
+        Self::Retry,
+        Self::StartsOver,
+        Self::QueueBroke,
+        Self::Reconnected,
+        Self::MapFollowed,
+        Self::LeaseGranted,
+        Self::LeaseLost,
+        Self::Released,
+        Self::CallFailed,
+        Self::CallUnheard,
+        Self::VolumeDeleted,
+        Self::Filled,
+        Self::Dropped,
+        Self::Settled,
+        Self::Lossy,
+        Self::OperatorHelped,
+        Self::CalledLost,
+    ];
+
+    /// What it is, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WriteAcked => "a write was acknowledged",
+            Self::ZeroesAcked => "a Write Zeroes was acknowledged",
+            Self::FuaAcked => "a FUA write was acknowledged",
+            Self::WriteFailed => "a write was not acknowledged",
+            Self::ReadDone => "a read brought data",
+            Self::ReadFailed => "a read failed",
+            Self::Retry => "a request was sent again",
+            Self::StartsOver => "a write started over by another map",
+            Self::QueueBroke => "a client's queue broke",
+            Self::Reconnected => "a client connected again",
+            Self::MapFollowed => "a client followed a map",
+            Self::LeaseGranted => "a write lease was granted",
+            Self::LeaseLost => "a write lease was lost",
+            Self::Released => "a write lease was released",
+            Self::CallFailed => "the daemon refused a call",
+            Self::CallUnheard => "a call had no answer",
+            Self::VolumeDeleted => "a volume was deleted",
+            Self::Filled => "a place had filled and served",
+            Self::Dropped => "a map dropped an SSD",
+            Self::Settled => "a volume was settled",
+            Self::Lossy => "an SSD came back without all writes",
+            Self::OperatorHelped => "the operator resumed an SSD",
+            Self::CalledLost => "the operator called copies lost",
+        }
+    }
+}
+
+/// Counters.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Stats {
+    faults: BTreeMap<Fault, u64>,
+    paths: BTreeMap<Path, u64>,
+    refusals: BTreeMap<u8, u64>,
+}
+
+impl Stats {
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        *self.faults.entry(fault).or_default() += 1;
+    }
+
+    pub(crate) fn path(&mut self, path: Path) {
+        *self.paths.entry(path).or_default() += 1;
+    }
+
+    pub(crate) fn refusal(&mut self, refusal: Refusal) {
+        *self.refusals.entry(refusal as u8).or_default() += 1;
+    }
+
+    /// How often this fault happened.
+    pub fn of_fault(&self, fault: Fault) -> u64 {
+        self.faults.get(&fault).copied().unwrap_or(0)
+    }
+
+    /// How often this path was taken.
+    pub fn of_path(&self, path: Path) -> u64 {
+        self.paths.get(&path).copied().unwrap_or(0)
+    }
+
+    /// How often a client's command was refused so.
+    pub fn of_refusal(&self, refusal: Refusal) -> u64 {
+        self.refusals.get(&(refusal as u8)).copied().unwrap_or(0)
+    }
+
+    /// Adds the counters of another world.
+    pub fn add(&mut self, other: &Self) {
+        other.faults.iter().for_each(|(key, n)| *self.faults.entry(*key).or_default() += n);
+        other.paths.iter().for_each(|(key, n)| *self.paths.entry(*key).or_default() += n);
+        other.refusals.iter().for_each(|(key, n)| *self.refusals.entry(*key).or_default() += n);
+    }
+
+    /// All counters in a fixed order: a group, what it counts, how often.
+    pub fn rows(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let faults = Fault::ALL.iter().map(|&fault| ("fault", fault.name(), self.of_fault(fault)));
+        let paths = Path::ALL.iter().map(|&path| ("path", path.name(), self.of_path(path)));
+        let refusals =
+            Refusal::ALL.iter().map(|&refusal| ("refusal", refusal.sentence(), self.of_refusal(refusal)));
+        faults.chain(paths).chain(refusals).collect()
+    }
+}

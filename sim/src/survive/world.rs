@@ -1,0 +1,395 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A world: SSDs, daemons, clients and wires under one clock, in one thread.
+//!
+//! ```text
+//!   Agenda --(time, actor)--> post: delivers letters              node, client, daemons, carrier: their work
+//!                             chaos: ends faults, begins others   watch: judges deadlines
+//! ```
+
+use crate::agenda::Agenda;
+use crate::dice::Dice;
+use crate::survive::chaos::Chaos;
+use crate::survive::client::Client;
+use crate::survive::daemon::Daemon;
+use crate::survive::history::History;
+use crate::survive::node::Node;
+use crate::survive::peers::Peer;
+use crate::survive::shape::Shape;
+use crate::survive::stats::Path;
+use crate::survive::wire::{Body, Host, Item, Post, Way};
+use gnstor_base::time::{Span, Time};
+use gnstor_daemon::core::failure::Failure;
+use gnstor_proto::placement::mix64;
+use gnstor_proto::status::GrpcCode;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Interval of the looks at deadlines.
+const WATCH: Span = Span::from_ms(250);
+/// A request is over within this time (`lanes::DEADLINE`, and what a silent SSD takes to be given up).
+const REQUEST: Span = Span::from_ms(12_000);
+/// A daemon answers each call within this time (`CoreConfig::request_ms` and a second).
+const CALL: Span = Span::from_ms(31_000);
+
+/// SSDs, daemons and clients.
+pub(super) struct World {
+    pub(super) shape: Arc<Shape>,
+    pub(super) post: Post,
+    agenda: Agenda,
+    pub(super) nodes: Vec<Node>,
+    peers: BTreeMap<(u16, u16), Peer>,
+    /// The newest is the last.
+    pub(super) daemons: Vec<Daemon>,
+    pub(super) daemon_number: u64,
+    pub(super) clients: Vec<Client>,
+    pub(super) history: History,
+    pub(super) chaos: Chaos,
+    pub(super) trace: u64,
+    pub(super) steps: u64,
+    /// Looks at which the array waited for its operator.
+    pub(super) patience: u32,
+    /// Steps of each actor.
+    counts: Vec<u64>,
+}
+
+/// An actor's number in the agenda.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Actor {
+    Node(usize),
+    Client(usize),
+    Daemons,
+    Carrier,
+    Post,
+    Chaos,
+    Watch,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, without: Vec<u64>, logs: bool) -> Result<Self, String> {
+        let shape = Arc::new(Shape::draw(seed));
+        let mut ids = Dice::new(seed, 2);
+        let mut node = |index: u16| {
+            let mut uuid = [0; 16];
+            uuid[..8].copy_from_slice(&ids.bits().to_le_bytes());
+            uuid[8..].copy_from_slice(&(ids.bits() | 1).to_le_bytes());
+            Node::new(shape.ssd(index), uuid).map_err(|cause| format!("SSD {index}: {cause}"))
+        };
+        let nodes: Vec<Node> = (0..shape.ssds).map(&mut node).collect::<Result<_, _>>()?;
+        let clients: Vec<Client> =
+            (0..shape.clients).map(|client| Client::new(client, &shape, seed)).collect();
+        let start = Time::from_ns(1_000_000);
+        let mut post = Post::new(Dice::new(seed, 3), shape.delays);
+        post.now = start;
+        post.log = logs.then(Vec::new);
+        let actors = nodes.len() + clients.len() + 5;
+        let mut world = Self {
+            agenda: Agenda::new(actors, Dice::new(seed, 4)),
+            chaos: Chaos::new(Dice::new(seed, 5), start + shape.runs, without),
+            history: History::new(Dice::new(seed, 6)),
+            peers: BTreeMap::new(),
+            daemons: Vec::new(),
+            daemon_number: 0,
+            trace: seed,
+            steps: 0,
+            patience: 0,
+            counts: vec![0; actors],
+            shape,
+            post,
+            nodes,
+            clients,
+        };
+        world.new_daemon();
+        (0..world.nodes.len()).for_each(|ssd| world.wake(Actor::Node(ssd), start));
+        (0..world.clients.len()).for_each(|client| world.wake(Actor::Client(client), start));
+        [Actor::Chaos, Actor::Watch].into_iter().for_each(|actor| world.wake(actor, start));
+        Ok(world)
+    }
+
+    /// Writes a line of the trace.
+    pub(super) fn say(&mut self, line: impl FnOnce() -> String) {
+        self.post.note(line);
+    }
+
+    fn number(&self, actor: Actor) -> usize {
+        let (ssds, all) = (self.nodes.len(), self.nodes.len() + self.clients.len());
+        match actor {
+            Actor::Node(ssd) => ssd,
+            Actor::Client(client) => ssds + client,
+            Actor::Daemons => all,
+            Actor::Carrier => all + 1,
+            Actor::Post => all + 2,
+            Actor::Chaos => all + 3,
+            Actor::Watch => all + 4,
+        }
+    }
+
+    fn actor(&self, number: usize) -> Actor {
+        let (ssds, all) = (self.nodes.len(), self.nodes.len() + self.clients.len());
+        match number {
+            _ if number < ssds => Actor::Node(number),
+            _ if number < all => Actor::Client(number - ssds),
+            _ => [Actor::Daemons, Actor::Carrier, Actor::Post, Actor::Chaos, Actor::Watch][number - all],
+        }
+    }
+
+    fn wake(&mut self, actor: Actor, at: Time) {
+        let number = u32::try_from(self.number(actor)).expect("few");
+        if at < Time::NEVER {
+            self.agenda.wake(number, at.max(self.post.now));
+        }
+    }
+
+    pub(super) fn wake_client(&mut self, client: usize, at: Time) {
+        self.wake(Actor::Client(client), at);
+    }
+
+    pub(super) fn wake_daemons(&mut self, at: Time) {
+        self.wake(Actor::Daemons, at);
+    }
+
+    /// Steps actors until this time, or until something is wrong.
+    pub(super) fn run(&mut self, until: Time) {
+        while let Some((at, number)) = self.agenda.pop() {
+            if at >= until {
+                self.agenda.wake(number, at);
+                break;
+            }
+            self.post.now = at;
+            self.steps += 1;
+            self.counts[number as usize] += 1;
+            self.note(at.as_ps() ^ u64::from(number) << 56);
+            let actor = self.actor(number as usize);
+            let next = self.step(actor);
+            self.wake(actor, next);
+            self.wake(Actor::Post, self.post.next_at());
+            if self.history.violation.is_some() {
+                return;
+            }
+        }
+        self.post.now = until;
+    }
+
+    /// Says how often each actor was stepped.
+    pub(super) fn say_steps(&mut self) {
+        let counts: Vec<String> =
+            (0..self.counts.len()).map(|at| format!("{:?} {}", self.actor(at), self.counts[at])).collect();
+        self.say(|| format!("steps: {}", counts.join(", ")));
+    }
+
+    fn note(&mut self, word: u64) {
+        self.trace = mix64(self.trace ^ word);
+    }
+
+    fn step(&mut self, actor: Actor) -> Time {
+        match actor {
+            Actor::Node(ssd) => self.step_node(ssd),
+            Actor::Client(client) => self.clients[client].step(&mut self.post, &mut self.history),
+            Actor::Daemons => {
+                let post = &mut self.post;
+                let next = self.daemons.iter_mut().map(|daemon| daemon.step(post)).min();
+                self.daemons_stopped();
+                next.unwrap_or(Time::NEVER)
+            }
+            Actor::Carrier => self.carry(),
+            Actor::Post => {
+                while let Some(item) = self.post.pop() {
+                    self.deliver(item);
+                }
+                self.post.next_at()
+            }
+            Actor::Chaos => self.chaos(),
+            Actor::Watch => self.watch(),
+        }
+    }
+
+    fn step_node(&mut self, ssd: usize) -> Time {
+        let next = self.nodes[ssd].step(&mut self.post);
+        if self.nodes[ssd].is_up() && self.nodes[ssd].bench.power.is_cut() {
+            self.lost_power(ssd);
+            return Time::NEVER;
+        }
+        for asked in std::mem::take(&mut self.nodes[ssd].asked) {
+            let (own, peer) = (self.nodes[ssd].index, asked.1);
+            let way = self.peers.entry((own, peer)).or_insert_with(|| Peer::new(own, peer));
+            way.give(&mut self.post, asked);
+            self.wake(Actor::Carrier, self.post.now);
+        }
+        next
+    }
+
+    /// The connections between SSDs. An SSD that stands still carries nothing.
+    fn carry(&mut self) -> Time {
+        let now = self.post.now;
+        let mut next = Time::NEVER;
+        for ((own, _), peer) in &mut self.peers {
+            let node = &mut self.nodes[usize::from(*own)];
+            if now < node.still_until {
+                next = next.min(node.still_until);
+                continue;
+            }
+            let at = peer.attend(&mut self.post);
+            let soonest = now.as_ns() / 1_000_000 + 1;
+            next = next.min(at.map_or(Time::NEVER, |at| Time::from_ns(at.max(soonest) * 1_000_000)));
+            for (ask, answer) in peer.answers.drain(..) {
+                node.answered(now, ask, answer.as_ref().map(|reply| (&reply.cqe, &reply.data[..])));
+                let number = u32::from(*own);
+                self.agenda.wake(number, now);
+            }
+        }
+        next
+    }
+
+    fn deliver(&mut self, item: Item) {
+        let now = self.post.now;
+        match item {
+            Item::Letter { conn, way: Way::Up, body } => {
+                let Some(ssd) = self.post.conn(conn).map(|conn| usize::from(conn.ssd)) else { return };
+                self.note(u64::from(conn) << 8 | 1);
+                if self.nodes[ssd].is_up() {
+                    self.nodes[ssd].inbox.push_back((conn, body));
+                    let at = self.nodes[ssd].still_until;
+                    self.wake(Actor::Node(ssd), at.max(now));
+                }
+            }
+            Item::Letter { conn, way: Way::Down, body } => self.deliver_to_host(conn, body),
+            Item::Call { client, daemon, call, request } => {
+                let Some(of) = self.daemons.iter_mut().find(|of| of.number == daemon) else {
+                    let result = Err(Failure::new(GrpcCode::Unavailable, "no daemon is there"));
+                    return self.post.say(Item::Answer { client, call, result: Box::new(result) });
+                };
+                if now < of.still_until {
+                    let at = of.still_until;
+                    return self.post.hold(at, Item::Call { client, daemon, call, request });
+                }
+                of.call(now, (client, call), *request);
+                self.wake(Actor::Daemons, now);
+            }
+            Item::Answer { client, call, result } => {
+                self.clients[client].answered(&mut self.post, &mut self.history, call, *result);
+                self.wake(Actor::Client(client), now);
+            }
+        }
+    }
+
+    fn deliver_to_host(&mut self, conn: u32, body: Body) {
+        let now = self.post.now;
+        let Some(host) = self.post.conn(conn).map(|conn| conn.host) else { return };
+        self.note(u64::from(conn) << 8 | 2);
+        match host {
+            Host::Client(client) => {
+                self.clients[client].arrived(&mut self.post, &mut self.history, conn, body);
+                self.wake(Actor::Client(client), now);
+            }
+            Host::Daemon(number) => {
+                let Some(of) = self.daemons.iter_mut().find(|of| of.number == number) else { return };
+                if now < of.still_until {
+                    let at = of.still_until;
+                    return self.post.hold(at, Item::Letter { conn, way: Way::Down, body });
+                }
+                of.arrived(&mut self.post, conn, body);
+                self.wake(Actor::Daemons, now);
+            }
+            Host::Peer(own) => {
+                let node = &self.nodes[usize::from(own)];
+                if now < node.still_until {
+                    let at = node.still_until;
+                    return self.post.hold(at, Item::Letter { conn, way: Way::Down, body });
+                }
+                let peer = self.peers.values_mut().find(|peer| peer.conn() == Some(conn));
+                if let Some(peer) = peer {
+                    peer.arrived(&mut self.post, body);
+                    self.wake(Actor::Carrier, now);
+                }
+            }
+        }
+    }
+
+    /// A daemon that was deposed ends; if it was the newest one, another one starts.
+    fn daemons_stopped(&mut self) {
+        let newest = self.daemons.last().map(|daemon| daemon.number);
+        let stopped: Vec<u64> = self
+            .daemons
+            .iter()
+            .filter(|daemon| daemon.stopped.is_some())
+            .map(|daemon| daemon.number)
+            .collect();
+        for number in stopped {
+            for conn in self.post.find(|conn| conn.host == Host::Daemon(number)) {
+                self.post.reset(conn, &[Way::Up], true);
+            }
+            self.daemons.retain(|daemon| daemon.number != number);
+            if newest == Some(number) {
+                self.new_daemon();
+            }
+        }
+    }
+
+    /// An SSD is gone; its hosts hear of it, or do not.
+    pub(super) fn down(&mut self, ssd: usize, keeps: bool) {
+        let seed = self.chaos.dice.bits();
+        let is_silent = self.chaos.dice.below(3) == 0;
+        if let Err(cause) = self.nodes[ssd].stop(seed, keeps) {
+            let now = self.post.now;
+            self.history.broken(now, "an SSD cannot be stopped", format!("SSD {ssd}: {cause}"));
+        }
+        let index = self.nodes[ssd].index;
+        let hear: &[Way] = if is_silent { &[] } else { &[Way::Down] };
+        for conn in self.post.find(|conn| conn.ssd == index) {
+            self.post.reset(conn, hear, true);
+        }
+        for conn in self.post.find(|conn| conn.host == Host::Peer(index)) {
+            self.post.reset(conn, &[Way::Up], true);
+        }
+        self.peers.retain(|(own, _), _| *own != index);
+    }
+
+    pub(super) fn start(&mut self, ssd: usize) {
+        if self.nodes[ssd].is_up() {
+            return;
+        }
+        let now = self.post.now;
+        if let Err(cause) = self.nodes[ssd].start() {
+            return self.history.broken(now, "an SSD does not start", format!("SSD {ssd}: {cause}"));
+        }
+        let is_lossy = self.nodes[ssd].worker().is_some_and(|worker| worker.ssd().boot().is_lossy());
+        if is_lossy {
+            self.post.stats.path(Path::Lossy);
+        }
+        self.say(|| format!("SSD {ssd} starts{}", if is_lossy { ", and has lost writes" } else { "" }));
+        self.wake(Actor::Node(ssd), now);
+    }
+
+    /// No request and no call waits beyond its deadline.
+    fn watch(&mut self) -> Time {
+        let now = self.post.now;
+        self.post.sweep();
+        if self.is_whole()
+            && self.chaos.is_lossy
+            && !self.nodes.iter().any(|node| node.bench.power.is_armed())
+        {
+            (self.chaos.is_lossy, self.chaos.has_overlap) = (false, false);
+        }
+        let waits = self
+            .clients
+            .iter()
+            .enumerate()
+            .find(|(_, client)| client.oldest().is_some_and(|at| at + REQUEST < now));
+        if let Some((client, _)) = waits {
+            self.history.broken(now, "a request has no end within its deadline", format!("client {client}"));
+        }
+        for daemon in self.daemons.iter().filter(|daemon| daemon.still_until <= now) {
+            if let Some((client, _, at)) =
+                daemon.calls.values().find(|(_, _, at)| (*at).max(daemon.still_until) + CALL < now)
+            {
+                let facts = format!(
+                    "daemon {}, client {client}, since {}",
+                    daemon.number,
+                    super::history::seconds(*at)
+                );
+                self.history.broken(now, "a call has no answer within its deadline", facts);
+                break;
+            }
+        }
+        now + WATCH
+    }
+}
