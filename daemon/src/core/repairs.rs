@@ -129,8 +129,8 @@ impl Core {
         }
     }
 
-    /// The SSD is back: it gets the share that the others have, and fills or pauses as they do. It may not have
-    /// restarted, and may have missed an order.
+    /// The SSD is back: it gets the share that the others have, and fills or pauses as they do. It may have
+    /// missed an order while it ran.
     pub(super) fn give_orders(&mut self, ssd: u16) {
         let fill = if self.repairs.are_fills_paused { Order::FillPause } else { Order::FillResume };
         for order in self.repairs.share.map(Order::Share).into_iter().chain([fill]).collect::<Vec<_>>() {
