@@ -16,7 +16,7 @@ use gnstor_proto::placement::group_of;
 use gnstor_proto::placement::map3::FleetMap3;
 use gnstor_proto::slba::Vid;
 use gnstor_tests::command::{BUILD_LIMIT, gnstor};
-use gnstor_tests::{BLOCK, Guest, assert_same, pattern, volume, within};
+use gnstor_tests::{BLOCK, Guest, IO_TIMEOUT, assert_same, pattern, volume, within};
 use libgnstor::{File, Rights, VolumeInfo};
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -173,8 +173,13 @@ struct Use {
 
 impl Use {
     fn start(array: &Array) -> Self {
-        let (writer, reader) =
-            (Guest::connect(&array.daemon(), "writer"), Guest::connect(&array.daemon(), "reader"));
+        Self::start_for(array, IO_TIMEOUT)
+    }
+
+    /// As [`Self::start`], with this deadline for each I/O.
+    fn start_for(array: &Array, io_timeout: Duration) -> Self {
+        let guest = |name| Guest::connect_for(&array.daemon(), name, io_timeout);
+        let (writer, reader) = (guest("writer"), guest("reader"));
         let data = pattern(7, BYTES);
         for name in ["still", "busy", "holes"] {
             volume(&writer.client, name, BYTES as u64, REPLICAS);

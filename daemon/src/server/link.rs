@@ -6,7 +6,7 @@
 //!                                                             |  ^
 //!                                                             '--' tried again after 100 ms, 200 ms, ... 2 s
 //! ```
-//! Where the fleet map names voters, the link is [watched closely](Watch): a silent SSD is given up after 250
+//! Where the fleet map names voters, the link is watched closely: a silent SSD is given up after 250
 //! ms. It has longer where its answers took long. So are all commands in flight to it, although its
 //! connection stands.
 //!

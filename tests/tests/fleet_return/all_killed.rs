@@ -7,6 +7,10 @@ use super::{BUILD_LIMIT, Duration, Instant, Use, until, within};
 use crate::fleet_daemon::Array;
 use serde_json::Value;
 
+/// Deadline of each I/O. A busy machine takes seconds to start four processes, and a call may meet more than
+/// one kill.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
 /// All SSDs are killed and start again.
 pub(super) fn kill_all(array: &mut Array) {
     (0..4).for_each(|ssd| array.kill(ssd));
@@ -15,7 +19,7 @@ pub(super) fn kill_all(array: &mut Array) {
 
 fn kills(rounds: u32) {
     let mut array = Array::start();
-    let mut clients = Use::start(&array);
+    let mut clients = Use::start_for(&array, PATIENCE);
     let mut took = Vec::new();
     for round in 0..rounds {
         kill_all(&mut array);

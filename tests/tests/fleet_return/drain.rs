@@ -2,7 +2,7 @@
 //! An SSD process is drained beside clients (`gnstor fleet drain`). At no moment has a group one copy less.
 //! Only SSDs that are killed meanwhile take copies with them.
 
-use super::all_killed::kill_all;
+use super::all_killed::{PATIENCE, kill_all};
 use super::{
     BUILD_LIMIT, BYTES, Duration, Instant, Load, Rights, Use, fleet, until, volume, within, write_and_read,
 };
@@ -202,7 +202,7 @@ fn a_drain_that_is_called_off_takes_nothing_and_one_whose_ssd_is_killed_ends_as_
 fn a_drain_goes_on_where_all_ssds_are_killed_at_once_before_their_fills_and_beside_them() {
     within(BUILD_LIMIT, || {
         let mut array = Array::start();
-        let mut clients = Use::start(&array);
+        let mut clients = Use::start_for(&array, PATIENCE);
         begin_and_stay(&array, &mut clients, 2);
         kill_all(&mut array);
         end_of_drain(&array, &mut clients, 2);
