@@ -3,7 +3,7 @@
 
 use clap::{CommandFactory, Parser};
 use gnstor_bench as bench;
-use gnstor_cli::args::{Cli, Command, SsdCommand};
+use gnstor_cli::args::{Cli, Command, SimCommand, SsdCommand};
 use gnstor_cli::{
     CliError, certs, cp, demo, demo_fault, fleet_ops, repair_ops, sim, ssd, ssd_health, ssd_log, status, up,
     volume,
@@ -18,9 +18,17 @@ use std::time::{Duration, Instant};
 /// Signals within this time after the first one count as one.
 const ONE_SIGNAL: Duration = Duration::from_secs(1);
 
+/// What is logged. Simulated arrays log their faults, thousands in a campaign: only if that is asked for.
+fn level(cli: &Cli) -> &str {
+    match &cli.command {
+        Command::Sim(SimCommand::Survive(args)) if !args.trace && cli.log == "warn" => "off",
+        _ => &cli.log,
+    }
+}
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let filter = tracing_subscriber::EnvFilter::try_new(&cli.log).unwrap_or_else(|_| "warn".into());
+    let filter = tracing_subscriber::EnvFilter::try_new(level(&cli)).unwrap_or_else(|_| "warn".into());
     let colours = std::io::stderr().is_terminal();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).init();
     let interrupted = Arc::new(AtomicBool::new(false));

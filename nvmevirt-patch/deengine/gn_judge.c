@@ -30,10 +30,11 @@ static bool gn_lease_runs(const struct gn_volume *volume, gn_u64 now_ns) {
   return volume->entry.writer != 0 && gn_runs(volume->lease_until_ns, now_ns);
 }
 
-/* Whether replicas may differ in data that this client must not see. A lease that ran out by this clock
- * changes nothing: the entry has a writer until the daemon takes it away. */
-static bool gn_may_differ(const struct gn_volume *volume, gn_u16 client) {
+/* Whether replicas may differ in data that this client must not see. Where the map names voters, the entry
+ * has a writer until the daemon takes it away, whatever this clock says. */
+static bool gn_may_differ(const struct gn_volume *volume, bool voted, gn_u64 now_ns, gn_u16 client) {
   if (volume->entry.flags & GNP_ENTRY_UNSETTLED) return true;
+  if (!voted && !gn_lease_runs(volume, now_ns)) return false;
   return volume->entry.writer != 0 && volume->entry.writer != client;
 }
 
@@ -52,7 +53,7 @@ static struct gn_refused gn_check_writer(const struct gn_volume *volume, gn_u64 
 }
 
 static struct gn_refused gn_check_place(const struct gn_volume *volume, const struct gn_fleet *fleet,
-                                        const struct gn_request *request) {
+                                        gn_u64 now_ns, const struct gn_request *request) {
   int place = gn_fleet_place(fleet, &volume->entry, request->vba);
   gn_u32 epoch = (gn_u32)fleet->epoch;
   if (place == GN_ABSENT) return gn_no(GN_WRONG_TARGET, epoch);
@@ -60,7 +61,7 @@ static struct gn_refused gn_check_place(const struct gn_volume *volume, const st
     return gn_no(GN_GROUP_WAITS, epoch);
   if (request->writes) return gn_ok();
   if (place == GN_FILLING) return gn_no(GN_NOT_HERE_YET, epoch);
-  if (place == GN_SERVING && gn_may_differ(volume, request->client))
+  if (place == GN_SERVING && gn_may_differ(volume, fleet->voted, now_ns, request->client))
     return gn_no(GN_ASK_THE_FIRST, epoch);
   return gn_ok();
 }
@@ -92,5 +93,5 @@ struct gn_refused gn_table_judge(const struct gn_table *table, const struct gn_f
   }
   if (request->vba >> volume->entry.chunk_shift != last >> volume->entry.chunk_shift)
     return gn_no(GN_INVALID_FIELD, 0);
-  return gn_check_place(volume, fleet, request);
+  return gn_check_place(volume, fleet, now_ns, request);
 }

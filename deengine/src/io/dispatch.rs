@@ -39,6 +39,9 @@ use gnstor_proto::status::Refusal;
 /// worker whose thread does not run delays no other. A late call changes no modelled time.
 const TURN: Span = Span::from_ns(500);
 
+/// An overdue worker books the firmware at most this far ahead, well within a serving lease.
+const MOST_AHEAD: Span = Span::from_ms(1);
+
 /// A worker takes at most this part of its pending commands at once. If few pend, all queues take turns one
 /// by one.
 const BURST_SHARE: usize = 4;
@@ -96,7 +99,7 @@ impl Worker {
         if self.shared.workers.is_only_one() {
             return;
         }
-        while self.pending_due().is_some_and(|at| at > now) {
+        while self.pending_due().is_some_and(|at| at > now && at <= now + MOST_AHEAD) {
             let turn = self.shared.workers.turn(&self.place);
             if turn == Turn::Others {
                 return;

@@ -210,6 +210,11 @@ impl Fleet {
         &self.known
     }
 
+    /// Whether SSDs vote on changes of the map.
+    pub(crate) fn has_voters(&self) -> bool {
+        self.known.voted().is_some()
+    }
+
     /// Index of this SSD in the map; `None`: the map does not name it.
     pub(crate) fn own(&self) -> Option<u16> {
         self.own

@@ -177,7 +177,8 @@ impl Rules {
             _ if place == Place::Absent => return Err(Refused::at(Refusal::WrongTarget, map_epoch)),
             Verb::Read | Verb::Compare => {
                 fleet.check_group(entry, vba, false)?;
-                volume.check_read(client, place, map_epoch)?;
+                let has_writer = volume.has_writer(now, fleet.has_voters());
+                volume.check_read(client, place, map_epoch, has_writer)?;
             }
             Verb::Write | Verb::Trim if fleet.has_forgotten() && place == Place::Filling => {
                 // A client waits for a newer map then, and sends again.

@@ -86,22 +86,33 @@ impl VolumeRules {
         self.entry.writer.is_some() && runs(self.lease_until, now)
     }
 
-    pub(super) fn check_read(&self, client: ClientId, place: Place, map_epoch: u32) -> Result<(), Refused> {
+    pub(super) fn check_read(
+        &self,
+        client: ClientId,
+        place: Place,
+        map_epoch: u32,
+        has_writer: bool,
+    ) -> Result<(), Refused> {
         match place {
             Place::Absent => Err(Refused::at(Refusal::WrongTarget, map_epoch)),
             Place::Filling => Err(Refused::at(Refusal::NotHereYet, map_epoch)),
-            Place::Serving { first: false } if self.may_differ(client) => {
+            Place::Serving { first: false } if self.may_differ(client, has_writer) => {
                 Err(Refused::at(Refusal::AskTheFirst, map_epoch))
             }
             Place::Serving { .. } => Ok(()),
         }
     }
 
+    /// Whether the volume has a writer. In an array with voters the entry has one until the daemon takes it
+    /// away (rule 8a), whatever this SSD's clock says. Elsewhere no daemon may do so, and the clock decides.
+    pub(super) fn has_writer(&self, now: Time, has_voters: bool) -> bool {
+        if has_voters { self.entry.writer.is_some() } else { self.recalled || self.lease_runs(now) }
+    }
+
     /// Whether replicas may differ in a way that this client must not see. That is so while the volume has a
-    /// writer, and after that until it is settled (rule 7a). A lease that ran out by this SSD's clock changes
-    /// nothing: the entry has a writer until the daemon takes it away (rule 8a).
-    fn may_differ(&self, client: ClientId) -> bool {
-        self.entry.unsettled || self.entry.writer.is_some_and(|writer| writer != client)
+    /// writer, and after that until it is settled (rule 7a).
+    fn may_differ(&self, client: ClientId, has_writer: bool) -> bool {
+        self.entry.unsettled || has_writer && self.entry.writer != Some(client)
     }
 
     pub(super) fn check_writer(&self, now: Time, client: ClientId, lease_epoch: u32) -> Result<(), Refused> {

@@ -286,6 +286,22 @@ fn a_late_answer_makes_the_lease_no_longer_and_a_silent_voter_is_not_flooded() {
     assert!(harness.serves());
 }
 
+/// There the daemon takes the writer away and settles. Without voters it does neither.
+#[test]
+fn where_ssds_vote_the_end_of_a_write_lease_by_the_clock_settles_nothing() {
+    for (voters, after) in [(&[0][..], Some(Refusal::AskTheFirst)), (&[][..], None)] {
+        let mut map = voted(voters);
+        map.rows[0].first = Some(1);
+        let mut harness = with(&map);
+        harness.step_to(harness.now + Span::from_ms(1));
+        assert_eq!(harness.read_as(READER), Some(Refusal::AskTheFirst));
+        harness.step_to(harness.now + Span::from_ms(20_000));
+        assert_eq!(harness.read_as(READER), after, "voters {voters:?}");
+        harness.chmod(|entry| (entry.writer, entry.lease_ms) = (None, 0));
+        assert_eq!(harness.read_as(READER), None, "the volume has no writer, and is settled");
+    }
+}
+
 #[test]
 fn a_map_without_voters_needs_no_lease_and_one_with_voters_ends_what_ran() {
     let plain = voted(&[]);

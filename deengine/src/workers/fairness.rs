@@ -98,7 +98,7 @@ impl Place {
     /// [`WorkerSet::publish_pending`] on.
     #[inline]
     pub(crate) fn took(&mut self) {
-        self.fields.taken += PARTS / self.fields.controllers.max(1);
+        self.fields.taken += (PARTS / self.fields.controllers.max(1)).max(1);
     }
 }
 
@@ -138,10 +138,11 @@ impl WorkerSet {
     }
 
     /// The first command pends with the worker. It gets its share from now on, and none for the time
-    /// before.
+    /// before. So it is not overdue, also where a worker that does not run has dispatched far less.
     pub(crate) fn join(&self, place: &mut Place) {
-        let busy = self.fairness.others(place.worker).filter(|other| other.controllers > 0);
-        let least = busy.map(|other| other.taken).min();
+        let busy = || self.fairness.others(place.worker).filter(|other| other.controllers > 0);
+        let most = busy().map(|other| other.taken).max().unwrap_or(0);
+        let least = busy().map(|other| other.taken.max(most.saturating_sub(OVERDUE))).min();
         let since = least.unwrap_or_else(|| self.fairness.last.load(Ordering::Relaxed));
         place.fields.taken = place.fields.taken.max(since);
     }

@@ -367,7 +367,8 @@ impl History {
         };
         let Some((_, map)) = self.maps.range(..=seen.epoch).next_back() else { return true };
         let before = row(map);
-        self.maps.range(seen.epoch + 1..).any(|(_, map)| !row(map).0 || row(map).1 != before.1)
+        let is_drop = |now: (bool, Option<u32>)| before.0 && !now.0 || now.1 != before.1;
+        self.maps.range(seen.epoch + 1..).any(|(_, map)| is_drop(row(map)))
     }
 }
 

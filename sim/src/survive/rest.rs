@@ -13,6 +13,8 @@ use gnstor_proto::placement::map3::State3;
 const HEALS: Span = Span::from_ms(60_000);
 /// Interval of looks whether it is.
 const LOOK: Span = Span::from_ms(250);
+/// Looks at an absent SSD that is there until the operator calls its copies lost: 10 s.
+const PATIENCE: u32 = 40;
 /// Clients read so long after that.
 const READS: Span = Span::from_ms(400);
 
@@ -45,11 +47,18 @@ impl World {
             client.read_only();
         }
         (0..self.clients.len()).for_each(|client| self.wake_client(client, self.post.now));
+        let read = self.post.stats.of_path(Path::ReadDone);
         self.run(self.post.now + READS);
+        let has_read = self.post.stats.of_path(Path::ReadDone) > read;
+        if !has_read && !self.history.lives().is_empty() && self.history.violation.is_none() {
+            let (now, facts) = (self.post.now, "all is whole, and clients read".into());
+            self.history.broken(now, "no read brings data", facts);
+        }
     }
 
     fn is_at_rest(&self) -> bool {
-        self.is_whole() && self.clients.iter().all(|client| client.is_at_rest())
+        let has_answered = self.daemons.iter().all(|daemon| daemon.calls.is_empty());
+        has_answered && self.is_whole() && self.clients.iter().all(|client| client.is_at_rest())
     }
 
     /// What an operator does: takes SSDs back that returned too often. Where copies may be lost, the operator
@@ -66,9 +75,10 @@ impl World {
         }
         let waits = fleet.ssds.iter().filter(|ssd| ssd.state == State3::Absent && ssd.away.is_none());
         let waits: Vec<u16> = waits.map(|ssd| ssd.index).collect();
-        if self.chaos.has_overlap && !waits.is_empty() && fleet.next.is_none() {
+        let stands_still = self.nodes.iter().any(|node| node.still_until > self.post.now);
+        if self.chaos.has_overlap && !waits.is_empty() && !stands_still && fleet.next.is_none() {
             self.patience += 1;
-            if self.patience.is_multiple_of(8) {
+            if self.patience.is_multiple_of(PATIENCE) {
                 self.history.lose_data();
                 self.post.stats.path(Path::CalledLost);
                 for ssd in waits {

@@ -76,9 +76,6 @@ pub enum Path {
     CallFailed,
     CallUnheard,
     VolumeDeleted,
-    Filled,
-    Dropped,
-    Settled,
     Lossy,
     OperatorHelped,
     CalledLost,
@@ -86,7 +83,7 @@ pub enum Path {
 
 impl Path {
     /// All paths.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 20] = [
         Self::WriteAcked,
         Self::ZeroesAcked,
         Self::FuaAcked,
@@ -104,9 +101,6 @@ impl Path {
         Self::CallFailed,
         Self::CallUnheard,
         Self::VolumeDeleted,
-        Self::Filled,
-        Self::Dropped,
-        Self::Settled,
         Self::Lossy,
         Self::OperatorHelped,
         Self::CalledLost,
@@ -132,9 +126,6 @@ impl Path {
             Self::CallFailed => "the daemon refused a call",
             Self::CallUnheard => "a call had no answer",
             Self::VolumeDeleted => "a volume was deleted",
-            Self::Filled => "a place had filled and served",
-            Self::Dropped => "a map dropped an SSD",
-            Self::Settled => "a volume was settled",
             Self::Lossy => "an SSD came back without all writes",
             Self::OperatorHelped => "the operator resumed an SSD",
             Self::CalledLost => "the operator called copies lost",

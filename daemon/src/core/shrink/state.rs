@@ -354,7 +354,7 @@ impl Changes {
         let round = self.round.as_ref().filter(|round| !round.is_active);
         let over = round.and_then(|round| round.round.decided_at).map(|at| at + timing.lease + timing.drift);
         let asks = round.into_iter().flat_map(|round| &round.failed);
-        let asks = asks.filter(|(ssd, _)| !self.is_down(**ssd)).map(|(_, (_, at))| *at);
+        let asks = asks.filter(|(ssd, _)| !self.is_disconnected(**ssd)).map(|(_, (_, at))| *at);
         let tells = self.told.iter().filter(|(ssd, _)| !self.is_down(**ssd) && !returning.contains(ssd));
         let tells = tells.filter_map(|(_, told)| told.retry_at.filter(|_| told.asked.is_none()));
         over.into_iter().chain(asks).chain(tells).min()

@@ -283,7 +283,7 @@ impl Core {
         let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };
         let Some(anew) = &self.changes.anew else { return };
         let is_open = |ssd: &u16| {
-            !self.changes.is_down(*ssd)
+            !self.changes.is_disconnected(*ssd)
                 && !anew.asked.contains_key(ssd)
                 && !anew.candidate.granted.contains(*ssd)
                 && anew.retry_at.get(ssd).is_none_or(|&at| at <= now)
@@ -330,6 +330,6 @@ impl Core {
 
     pub(super) fn anew_wakes_at(&self) -> Option<u64> {
         let anew = self.changes.anew.as_ref()?;
-        anew.retry_at.iter().filter(|(ssd, _)| !self.changes.is_down(**ssd)).map(|(_, &at)| at).min()
+        anew.retry_at.iter().filter(|(ssd, _)| !self.changes.is_disconnected(**ssd)).map(|(_, &at)| at).min()
     }
 }
