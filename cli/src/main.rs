@@ -3,7 +3,7 @@
 
 use clap::{CommandFactory, Parser};
 use gnstor_bench as bench;
-use gnstor_cli::args::{Cli, Command, SimCommand, SsdCommand};
+use gnstor_cli::args::{Cli, Command, SimArgs, SimCommand, SsdCommand};
 use gnstor_cli::{
     CliError, certs, cp, demo, demo_fault, fleet_ops, repair_ops, sim, ssd, ssd_health, ssd_log, status, up,
     volume,
@@ -21,7 +21,9 @@ const ONE_SIGNAL: Duration = Duration::from_secs(1);
 /// What is logged. Simulated arrays log their faults, thousands in a campaign: only if that is asked for.
 fn level(cli: &Cli) -> &str {
     match &cli.command {
-        Command::Sim(SimCommand::Survive(args)) if !args.trace && cli.log == "warn" => "off",
+        Command::Sim(SimArgs { command: SimCommand::Survive(args) }) if !args.trace && cli.log == "warn" => {
+            "off"
+        }
         _ => &cli.log,
     }
 }
