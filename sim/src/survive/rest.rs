@@ -15,6 +15,8 @@ const HEALS: Span = Span::from_ms(60_000);
 const LOOK: Span = Span::from_ms(250);
 /// Looks at an absent SSD that is there until the operator calls its copies lost: 10 s.
 const PATIENCE: u32 = 40;
+/// A read has brought data so long after that: an open may have to wait for a settle.
+const FIRST_READ: Span = Span::from_ms(15_000);
 /// Clients read so long after that.
 const READS: Span = Span::from_ms(400);
 
@@ -48,11 +50,17 @@ impl World {
         }
         (0..self.clients.len()).for_each(|client| self.wake_client(client, self.post.now));
         let read = self.post.stats.of_path(Path::ReadDone);
+        let (most, has_volumes) = (self.post.now + FIRST_READ, !self.history.lives().is_empty());
         self.run(self.post.now + READS);
-        let has_read = self.post.stats.of_path(Path::ReadDone) > read;
-        if !has_read && !self.history.lives().is_empty() && self.history.violation.is_none() {
-            let (now, facts) = (self.post.now, "all is whole, and clients read".into());
-            self.history.broken(now, "no read brings data", facts);
+        while has_volumes
+            && self.post.stats.of_path(Path::ReadDone) == read
+            && self.history.violation.is_none()
+        {
+            if self.post.now >= most {
+                let (now, facts) = (self.post.now, "all is whole, and clients read".into());
+                return self.history.broken(now, "no read brings data", facts);
+            }
+            self.run(self.post.now + LOOK);
         }
     }
 
