@@ -137,7 +137,13 @@ impl Two {
         self.until_healthy();
         for replica in 0..2 {
             let guest = Guest::connect(&self.daemon().daemon, "reader");
-            let file = guest.client.open("v", Rights::Read).expect("a reader may open it");
+            // The daemon refuses it where an SSD has just gone or come.
+            let mut opened = None;
+            until("a reader opens it", || {
+                opened = guest.client.open("v", Rights::Read).ok();
+                opened.is_some()
+            });
+            let file = opened.expect("opened");
             let mut read = vec![0; BYTES];
             // On a busy machine an SSD may be late with a serving lease, and a read of one copy has no other.
             until("each copy serves", || file.read_replica_at(replica, 0, &mut read).is_ok());
