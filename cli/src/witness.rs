@@ -23,11 +23,12 @@ pub(crate) const BYTES: u64 = 16 << 20;
 /// Its preset: a witness has no modelled times.
 pub(crate) const PRESET: &str = "null";
 
-/// Refuses a witness in this process that the daemon or the other SSDs would not reach.
+/// Refuses voters that the daemon or the other SSDs would not reach.
 ///
 /// # Errors
 /// [`CliError::Usage`]
 pub(crate) fn check(args: &UpArgs) -> Result<(), CliError> {
+    check_addresses(args)?;
     if args.witness.is_none() {
         return Ok(());
     }
@@ -63,6 +64,20 @@ pub(crate) fn check(args: &UpArgs) -> Result<(), CliError> {
         ));
     }
     Ok(())
+}
+
+/// Refuses an address of this machine alone where an SSD of another machine asks at it for a vote.
+fn check_addresses(args: &UpArgs) -> Result<(), CliError> {
+    let has_voters = args.map_format != Some(2) && warning(args).is_none();
+    let all = || args.ssd_at.iter().chain(&args.witness_at);
+    let (own, far) = (all().find(|at| is_loopback(at)), all().find(|at| !is_loopback(at)));
+    match (own, far) {
+        (Some(own), Some(far)) if has_voters => Err(CliError::Usage(format!(
+            "SSDs ask each other for votes at the addresses that you name, and {own} is the own machine of each: \
+             the SSD at {far} would not reach it. Name the address that other machines have for it"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Adds the witness as the last SSD. Starts it if it is to run in this process. It speaks TLS if the other

@@ -126,5 +126,16 @@ fn a_witness_that_daemon_or_ssds_would_not_reach_is_a_wrong_command_line() {
             ended.failed(words);
         }
         assert!(!std::path::Path::new(&folder).exists(), "no witness was made");
+        // An SSD of another machine asks at addresses of its own machine.
+        let mixed = "127.0.0.1:1,192.0.2.2:2";
+        let trust = ["--no-auth", "--insecure"];
+        for voters in [&["127.0.0.1:1,192.0.2.2:2,192.0.2.3:3"][..], &[far, "--witness-at", "127.0.0.1:3"]] {
+            let ended = gnstor(&[&["up", "--ssd-at"], voters, &trust].concat());
+            assert_eq!(ended.code, 2, "{voters:?}: {}", ended.stderr);
+            ended.failed(&["127.0.0.1:", "192.0.2.", "would not reach it"]);
+        }
+        // Without voters SSDs ask no other.
+        let ended = gnstor(&["up", "--ssd-at", mixed, "--map-format", "2", "--no-auth"]);
+        ended.failed(&["192.0.2.2:2", "--ssd-ca", "--insecure"]);
     });
 }

@@ -133,7 +133,8 @@ pub(super) struct Asked<'a> {
     /// The client's number of it.
     pub(super) conn: u32,
     pub(super) notice: &'a Arc<Notice>,
-    /// Who the client is, if others of its connection have shown it.
+    /// Who the client is, if exactly one has proven itself on its connection. A second client of that process
+    /// is judged as the first until it has proven itself.
     pub(super) who: Option<Identity>,
 }
 
@@ -231,7 +232,7 @@ impl Host {
 
 #[cfg(test)]
 mod tests {
-    use super::super::limits::CLIENT_QUEUE_PAIRS;
+    use super::super::limits::{CLIENT_QUEUE_PAIRS, FEW_ENTRIES};
     use super::*;
     use gnstor_base::testing::deadline;
     use gnstor_proto::slba::ClientId;
@@ -332,6 +333,23 @@ mod tests {
         assert!(host.admit(&mut waiting[0], client(5000)));
         assert!(open(&host, 1, 0, &notice()).is_none());
     }
+
+    #[test]
+    fn peers_that_prove_nothing_leave_entries_to_clients_of_their_host() {
+        let _deadline = deadline();
+        let host = Host::default();
+        let deep: Vec<_> = (1..=2)
+            .flat_map(|id| std::iter::from_fn(|| settled(&host, 0, 1024, id)).collect::<Vec<_>>())
+            .collect();
+        let unproven: Vec<_> = (0..HOST_PENDING_CONNECTS)
+            .map(|conn| open(&host, 1024, conn, &notice()).expect("room"))
+            .collect();
+        let few: Vec<_> = (100..150).filter_map(|id| settled(&host, 0, FEW_ENTRIES, id)).collect();
+        assert_eq!(few.len(), 50, "beside {} deep ones", deep.len());
+        deep.iter().chain(&unproven).chain(&few).for_each(|entry| host.close(entry));
+        assert!(lock(&host.0).of_ssd.is_empty());
+    }
+
     /// On loopback all clients are of one host.
     #[test]
     fn one_client_leaves_queue_pairs_of_its_host_to_other_clients_and_gets_its_own_back() {

@@ -49,8 +49,8 @@ pub const HOST_QUEUE_PAIRS: u32 = 12_288;
 pub const HOST_PENDING_CONNECTS: u32 = 1024;
 /// Queue pairs of one SSD, and connections, that were told to give way and have not gone yet.
 pub const HOST_LEAVING: u32 = 256;
-/// Entries that a queue pair counts at most while it waits.
-pub const WAITING_ENTRIES: u32 = 64;
+/// Entries that a queue pair counts at most while it waits. It has one command in flight then.
+pub const WAITING_ENTRIES: u32 = 16;
 /// Queue entries at one SSD, which has 2^18 in all.
 pub const HOST_ENTRIES: u32 = (1 << 18) / 4 * 3;
 
@@ -70,6 +70,8 @@ const _: () = assert!(OUTBOX_BYTES >= 4 * super::MAX_DATA && TRANSFERS >= 1);
 const _: () = assert!(TRANSFERS * (super::MAX_DATA + 64) + OUTBOX_BYTES <= CLIENT_OUTBOX_BYTES);
 const _: () = assert!(PENDING_CONNECTS <= QUEUE_PAIRS && QUEUE_PAIRS <= HOST_QUEUE_PAIRS as usize);
 const _: () = assert!(FEW_QUEUE_PAIRS < CLIENT_QUEUE_PAIRS && CLIENT_QUEUE_PAIRS < HOST_QUEUE_PAIRS / 4 * 3);
+// Peers that have proven nothing leave two thirds of the last quarter to clients.
+const _: () = assert!(HOST_PENDING_CONNECTS * WAITING_ENTRIES <= HOST_ENTRIES / 4 / 3);
 const _: () = assert!(FEW_ENTRIES < CLIENT_ENTRIES && CLIENT_ENTRIES < HOST_ENTRIES / 4 * 3);
 const _: () = assert!(PENDING_CONNECTS <= HOST_PENDING_CONNECTS as usize && HOST_CONNECTIONS < CONNECTIONS);
 

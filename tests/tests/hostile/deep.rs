@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The honest load with 32 I/Os in flight: `gnstor bench` reads and writes at random, checks every read, and
-//! reads each replica back at the end.
+//! reads each replica back at the end. With `GNSTOR_HOSTILE_DEVICE=cuda` its device code runs on a GPU.
 
 use crate::attack::{Beside, more_pairs, pairs, slice};
 use crate::beside::{Attackers, Scene};
@@ -39,8 +39,9 @@ impl Deep {
         let (watch, time) = (Watch::start(array, attackers), format!("{}ms", time.as_millis()));
         let load = ["--size", "2MiB", "--rw", "randrw", "--bs", "4k", "--clients", "1", "--replicas", "2"];
         let times = ["--warmup", "300ms", "--runtime", &time, "--io-timeout", "20s"];
+        let device = std::env::var("GNSTOR_HOSTILE_DEVICE").unwrap_or_else(|_| "host".into());
         let on =
-            ["bench", "--json", "--array", daemon, "--volume", "deep", "--overwrite", "--device", "host"];
+            ["bench", "--json", "--array", daemon, "--volume", "deep", "--overwrite", "--device", &device];
         let ended = gnstor(&[&on[..], &load, &times, &["--iodepth", DEPTH]].concat());
         let cores = watch.stop();
         let Ok(report) = serde_json::from_str::<serde_json::Value>(&ended.stdout) else {
