@@ -190,17 +190,25 @@ impl Clients {
     /// # Errors
     /// `RESOURCE_EXHAUSTED`: the caller's ids are so many of them that others would find no place.
     pub(super) fn read(&self, caller: &Caller, name: &str, readers: &[ClientId]) -> Result<(), Failure> {
-        let is_own =
-            |id: &&ClientId| self.given.get(id).is_some_and(|client| client.principal == caller.name);
-        let own = readers.iter().filter(is_own).count();
-        if caller.single || own < self.quotas.volume_readers {
+        let Quotas { volume_readers: most, spared_readers, .. } = self.quotas;
+        let clients = || readers.iter().filter_map(|id| self.given.get(id));
+        let own = clients().filter(|client| client.principal == caller.name).count();
+        let here = clients().filter(|client| client.connection == Some(caller.connection)).count();
+        let message = if !caller.single && own >= most {
+            format!(
+                "{:?} has volume {name} open for reading with {own} client ids, the most for one principal: \
+                 release an id that is not in use",
+                caller.name
+            )
+        } else if readers.len() >= most && here >= spared_readers {
+            format!(
+                "volume {name} has {} readers, {here} of them client ids of this connection. Its last places are \
+                 for connections with fewer than {spared_readers}: release an id that is not in use",
+                readers.len()
+            )
+        } else {
             return Ok(());
-        }
-        let message = format!(
-            "{:?} has volume {name} open for reading with {own} client ids, the most for one principal: \
-             release an id that is not in use",
-            caller.name
-        );
+        };
         Err(Failure::new(ResourceExhausted, message))
     }
 

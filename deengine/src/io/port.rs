@@ -25,8 +25,6 @@ pub(super) struct Port {
     pub(super) standing: Standing,
     /// Commands that pend, and when they arrived.
     pub(super) waiting: VecDeque<(Time, Waiting)>,
-    /// A Fabrics command pends, which may end the queue: no write behind it is begun early.
-    pub(super) may_end: bool,
     size: u32,
     /// Commands that have not been completed.
     outstanding: u32,
@@ -124,7 +122,6 @@ impl Ports {
             reader: None,
             standing: Standing::Unconnected,
             waiting: VecDeque::new(),
-            may_end: false,
             size: entries.into(),
             outstanding: 0,
             head: 0,

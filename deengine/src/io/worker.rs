@@ -264,7 +264,7 @@ impl Controller for Worker {
         self.refresh();
         let Some(port) = self.ports.called(key) else { return self.shared.lock().count_late_capsule() };
         let (name, fits) = (port.name, port.arrive());
-        let (is_connected, is_io, may_end) = (port.is_connected(), port.is_io(), port.may_end);
+        let (is_connected, is_io) = (port.is_connected(), port.is_io());
         let plain = port.reader.filter(|_| is_plain(sqe)).map(|identity| Submission { identity, sqe });
         if !fits {
             port.fetch();
@@ -275,8 +275,7 @@ impl Controller for Worker {
             // Pending commands came before this one.
             self.dispatch_pending(now);
             if is_io && self.is_busy(now) {
-                let is_begun =
-                    !may_end && plain.is_some_and(|submission| self.pull_ahead(now, name, submission));
+                let is_begun = plain.is_some_and(|submission| self.pull_ahead(now, name, submission));
                 if is_begun || self.pend(name, now, Waiting::Command(*sqe)) {
                     return;
                 }

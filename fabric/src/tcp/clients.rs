@@ -79,10 +79,30 @@ mod tests {
         Identity::Client(ClientId::new(id).expect("an id"))
     }
 
+    /// Number of clients that hold all that a host may have, if each takes what it may.
+    fn clients_to_hold_all(entries: u32) -> u16 {
+        let mut clients = Clients::default();
+        let holds_all = |clients: &Clients| {
+            !clients.may_have(client(u16::MAX - 1), entries)
+                || clients.all.queue_pairs >= HOST_QUEUE_PAIRS
+                || clients.all.entries + entries > HOST_ENTRIES
+        };
+        let mut id = 0;
+        while !holds_all(&clients) {
+            id += 1;
+            greedy(&mut clients, client(id), entries);
+        }
+        id
+    }
+
     /// Adds queue pairs until no more are allowed. Returns their number.
     fn greedy(clients: &mut Clients, who: Identity, entries: u32) -> u32 {
         let mut count = 0;
-        while clients.may_have(who, entries) {
+        // The account of the host has the bound of all.
+        while clients.may_have(who, entries)
+            && clients.all.queue_pairs < HOST_QUEUE_PAIRS
+            && clients.all.entries + entries <= HOST_ENTRIES
+        {
             clients.add(who, entries);
             count += 1;
         }
@@ -106,6 +126,12 @@ mod tests {
         assert_eq!(clients.all, Part { queue_pairs: CLIENT_QUEUE_PAIRS, entries: 2 * CLIENT_QUEUE_PAIRS });
         clients.remove(client(1), 2);
         assert_eq!(greedy(&mut clients, client(1), 2), 1);
+    }
+
+    #[test]
+    fn it_takes_many_clients_to_hold_all_that_a_host_may_have() {
+        let _deadline = deadline();
+        assert_eq!([clients_to_hold_all(2), clients_to_hold_all(FEW_ENTRIES)], [389, 98]);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Quotas {
     pub spared_opens: usize,
     /// Readers of one volume that are ids of one principal.
     pub volume_readers: usize,
+    /// If a volume has more readers than that, a further one is for a connection with fewer than this number.
+    pub spared_readers: usize,
     /// How long an id without opens outlives its connection, ms.
     pub idle_ms: u64,
     /// How long an id with opens outlives its connection, ms.
@@ -38,6 +40,7 @@ impl Default for Quotas {
             opens: 65_536,
             spared_opens: 8,
             volume_readers: MAX_READERS / 4 * 3,
+            spared_readers: 8,
             idle_ms: 30_000,
             open_ms: 60_000,
         }

@@ -131,6 +131,27 @@ fn the_last_opens_are_for_connections_that_have_few() {
     assert!(opens / 4 >= crate::DaemonConfig::default().max_connections * spared_opens);
 }
 
+/// A daemon without proofs takes all callers for one principal.
+#[test]
+fn the_last_readers_of_a_volume_are_of_connections_that_have_few() {
+    let _deadline = Deadline::after(LIMIT);
+    let quotas = Quotas { volume_readers: 12, spared_readers: 2, ..Quotas::default() };
+    let (mut clients, mut readers) = (Clients::new(quotas), Vec::new());
+    let mut got = |connection: u64| {
+        let caller = Caller::local(connection);
+        let before = readers.len();
+        for _ in 0..20 {
+            let id = clients.register(&caller, none).unwrap();
+            match clients.read(&caller, "v", &readers) {
+                Ok(()) => readers.push(id),
+                Err(refused) => assert_eq!(refused.code, ResourceExhausted, "{refused}"),
+            }
+        }
+        readers.len() - before
+    };
+    assert_eq!([1, 2, 3, 1].map(&mut got), [12, 2, 2, 0]);
+}
+
 #[test]
 fn a_flood_of_calls_searches_the_entries_once_a_second_only() {
     let _deadline = Deadline::after(LIMIT);
