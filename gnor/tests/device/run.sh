@@ -301,7 +301,7 @@ mutants_of_the_other() {
         plain plain the_map_moves_on 10 'acknowledged and missing [1-9]'
     # The pause stands for a warp that is slow between the word and the table.
     mutant table_not_looked_at_again $GNOR/io.cuh \
-        '/^  moved_on |= /d;s/^  if (wants) ssd = io_place/  for (int k = 0; k < 60 \&\& write; ++k) pause(20);\n&/' \
+        '/^  moved_on |= /d;s/^  if (wants) to = io_place/  for (int k = 0; k < 60 \&\& write; ++k) pause(20);\n&/' \
         plain plain tables_are_filled_again 24 'split [1-9]'
     mutant the_one_that_comes_in_forgotten $GNOR/io.cuh \
         's/: incoming_place(v, table, vba);/: (gn_u32)PLACE_NONE;/' \
