@@ -10,13 +10,18 @@
 
 namespace gn {
 
+// How a command has ended: its status (0 = success), and what its response says besides.
+struct outcome {
+  gn_u32 status, dw0 = 0, dw1 = 0;
+};
+
 // A request keeps its first failure. Returns the value to add to its `done`. If nothing is atomic, one thread
 // at a time calls it.
 template <class S>
-GN_DEV gn_u32 note_failure(slot& r, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
-  if (S::cas(&r.status, 0u, status) != 0u) return 0;
-  S::st(&r.dw0, dw0);
-  S::st(&r.dw1, dw1);
+GN_DEV gn_u32 note_failure(slot& r, const outcome& o) {
+  if (S::cas(&r.status, 0u, o.status) != 0u) return 0;
+  S::st(&r.dw0, o.dw0);
+  S::st(&r.dw1, o.dw1);
   return REQ_FAILED;
 }
 
@@ -70,12 +75,12 @@ GN_DEV void free_orphans(channel& c) {
   }
 }
 
-// A command has ended with `status` (0 = success), and with the last command its request has. One thread
-// calls it; if nothing is atomic, one thread at a time. free_orphans follows it.
+// A command has ended, and with the last command its request has. One thread calls it; if nothing is atomic,
+// one thread at a time. free_orphans follows it.
 template <class S>
-GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, gn_u32 status, gn_u32 dw0, gn_u32 dw1) {
+GN_DEV void end_command(channel& c, gn_u32 cid, gn_u32 head, const outcome& o) {
   slot& r = c.slots[head];
-  gn_u32 ended = 1u | (status ? note_failure<S>(r, status, dw0, dw1) : 0u);
+  gn_u32 ended = 1u | (o.status ? note_failure<S>(r, o) : 0u);
   if (cid != head) slot_give<S>(c, cid);
   gn_u32 before = S::add_acqrel(&r.done, ended);  // pairs with the acquire in io_finished
   if (last_of_abandoned(before + ended)) orphan<S>(c, head);
@@ -111,7 +116,7 @@ GN_DEV void break_queue(channel& c, gn_u32 queue, bool anew, gn_u32 opcode, gn_u
     gn_u32 state = S::ld(&c.slots[cid].state);
     if ((state & 0xffffu) != ended) continue;
     S::st(&c.slots[cid].state, (gn_u32)CMD_FREE);
-    end_command<S>(c, cid, state >> 16, GN_QP_BROKEN | opcode << 8 | syndrome, 0, 0);
+    end_command<S>(c, cid, state >> 16, {GN_QP_BROKEN | opcode << 8 | syndrome});
   }
   if (anew) use_set<S>(c, queue);
 }
@@ -194,8 +199,8 @@ GN_DEV bool end_responses(channel& c, gn_u32 mask, completion& x, bool mine) {
   if (__any_sync(mask, failed))
     in_turns<S>(mask, failed, [&] {
       const gn_u32* detail = response_of(c, x);
-      end_command<S>(c, cid, state >> 16, answer >> 17, mem::ld_relaxed_sys(detail),
-                     mem::ld_relaxed_sys(detail + 1));
+      end_command<S>(c, cid, state >> 16,
+                     {answer >> 17, mem::ld_relaxed_sys(detail), mem::ld_relaxed_sys(detail + 1)});
     });
   // The other responses are counted together, by one lane for each request.
   ends = ends && !failed;

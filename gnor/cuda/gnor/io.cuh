@@ -73,25 +73,31 @@ GN_DEV gn_u32 next_write_place(const volume& v, gn_u32 table, gn_u32 vba, gn_u32
   return k < v.replicas ? write_place(v, table, vba, k) : incoming_place(v, table, vba);
 }
 
-// Destination of a request's next command, and whether that queue pair is broken. For a read it is one that
-// works, if there is one.
+// Where a command goes: the SSD, the error of its queue pair, and whether it stands in for one that is
+// broken.
+struct destination {
+  gn_u32 ssd = PLACE_NONE, error = 0;
+  bool elsewhere = false;
+};
+
+// Destination of a request's next command. For a read it is one that works, if there is one.
 template <class S, class X>
-GN_DEV gn_u32 io_place(const channel& c, const volume& v, const X& x, gn_u32 table, gn_u32 vba, gn_u32 hint,
-                       gn_u32& error, bool& elsewhere) {
-  gn_u32 ssd = opcode_of(x) == IO_FLUSH   ? vba
-               : opcode_of(x) == IO_WRITE ? next_write_place(v, table, vba, x.attempt & REPLICA_MASK)
-               : x.attempt == 0           ? idle_place<S>(c, v, table, vba, hint)
-                                          : read_place(v, table, vba, x.attempt, hint);
-  error = queue_error<S>(c, ssd);
-  if (!error || opcode_of(x) != IO_READ || (x.flags & FLAG_PINNED)) return ssd;
+GN_DEV destination io_place(const channel& c, const volume& v, const X& x, gn_u32 table, gn_u32 hint) {
+  gn_u32 vba = x.vba + x.sent;
+  destination to;
+  to.ssd = opcode_of(x) == IO_FLUSH   ? vba
+           : opcode_of(x) == IO_WRITE ? next_write_place(v, table, vba, x.attempt & REPLICA_MASK)
+           : x.attempt == 0           ? idle_place<S>(c, v, table, vba, hint)
+                                      : read_place(v, table, vba, x.attempt, hint);
+  to.error = queue_error<S>(c, to.ssd);
+  if (!to.error || opcode_of(x) != IO_READ || (x.flags & FLAG_PINNED)) return to;
   for (gn_u32 k = 1; k <= v.replicas; ++k) {
     gn_u32 other = read_place(v, table, vba, k, 0);
     if (other == PLACE_NONE || queue_error<S>(c, other)) continue;
-    error = 0;
-    elsewhere = true;
-    return other;
+    to.ssd = other, to.error = 0, to.elsewhere = true;
+    break;
   }
-  return ssd;
+  return to;
 }
 
 // Whether all commands that the request has sent have ended. Then its own slot can carry the next one.
@@ -118,17 +124,17 @@ template <class S, bool QUEUES = true, class X>
 GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u32 hint) {
   bool wants = active && !io_ended(x) && x.cid == IO_NONE && !io_all_sent(x);
   if (wants && x.attempt == WAITS) wants = !io_goes_on_waiting<S>(c, v, x);
-  gn_u32 vba = x.vba + x.sent, ssd = PLACE_NONE, error = 0;
-  bool elsewhere = false, write = opcode_of(x) == IO_WRITE;
+  destination to;
+  bool write = opcode_of(x) == IO_WRITE;
   // A write's commands belong to one map. The table is read after the word that names it (this pairs with the
   // order of the host's stores). A read with a half-old row is refused, and tried again.
   gn_u64 map = write ? mem::ld_acquire_sys(&v.map) : 0;
   gn_u32 table = write ? (gn_u32)(map >> 32) & 0xffffu : table_of(v);
-  if (wants) ssd = io_place<S>(c, v, x, table, vba, hint, error, elsewhere);
-  bool sends = wants && ssd != PLACE_NONE && !error;
+  if (wants) to = io_place<S>(c, v, x, table, hint);
+  bool sends = wants && to.ssd != PLACE_NONE && !to.error;
   bool begins = wants && x.head == IO_NONE, starts = write && x.sent == 0 && x.attempt == 0;
   // A missing replica gets no command. A write may lack replicas, but not all of them.
-  bool lacks_all = !write || (wants && ssd == PLACE_NONE && !has_replica(v, table, vba));
+  bool lacks_all = !write || (wants && to.ssd == PLACE_NONE && !has_replica(v, table, x.vba + x.sent));
   // Another map than the one of its first command: nothing more is sent, and it starts over.
   bool moved_on = write && wants && !starts && (gn_u32)map != c.slots[x.head].pool_bytes;
   // Or than the one that named the table before it was read: it may have been filled anew meanwhile.
@@ -141,7 +147,7 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   if (begins) x.head = cid & 0xffu, x.queued = QUEUES && cid == NO_SLOT;  // IO_NONE of NO_SLOT
   else if (sends && cid == NO_SLOT && own_slot_is_free<S>(c, v, x)) cid = x.head;
   bool goes = wants && x.head != IO_NONE && (!sends || cid != NO_SLOT);
-  gn_u32 moved = __ballot_sync(mask, goes && elsewhere);
+  gn_u32 moved = __ballot_sync(mask, goes && to.elsewhere);
   if (moved && lane_id() == lowest(mask)) S::add(&c.retries, (gn_u32)__popc(moved));
   if (!goes) return;
   slot& r = c.slots[x.head];
@@ -153,14 +159,16 @@ GN_DEV void io_stage(channel& c, volume& v, gn_u32 mask, bool active, X& x, gn_u
   if (starts) r.pool_bytes = (gn_u32)map;
   if (sends) {
     gn_u64 sequence = write ? r.pool_addr + io_parts(v, x, x.sent) : 0;
-    write_capsule(c, v, x, cid, write ? (gn_u32)map : epoch_of(v), vba, n, sequence);
+    write_capsule(c, v, x, {cid, write ? (gn_u32)map : epoch_of(v), n, sequence});
     x.cid = cid;
-    x.ssd = ssd;
+    x.ssd = to.ssd;
   } else {
     gn_u32 missing = lacks_all ? (gn_u32)GN_NO_REPLICA : 0u;
-    gn_u32 status = moved_on ? (gn_u32)MAP_MOVED_ON : error ? GN_QP_BROKEN | (error & 0xffffu) : missing;
+    gn_u32 status = moved_on   ? (gn_u32)MAP_MOVED_ON
+                    : to.error ? GN_QP_BROKEN | (to.error & 0xffffu)
+                               : missing;
     gn_u32 reason = moved_on ? (gn_u32)REFUSED_STALE_MAP : 0u;
-    S::add(&r.done, 1u | (status ? note_failure<S>(r, status, reason, 0) : 0u));
+    S::add(&r.done, 1u | (status ? note_failure<S>(r, {status, reason}) : 0u));
   }
   if (!write) {
     x.sent += n;
@@ -185,7 +193,7 @@ GN_DEV void io_commit(channel& c, gn_u32 mask, io& x) {
   gn_u32 error = x.cid != IO_NONE ? queue_error<S>(c, ssd) | QP_BROKEN : 0u;
   // not abandoned yet
   in_turns<S>(mask, error != 0,
-              [&] { end_command<S>(c, cid, x.head, GN_QP_BROKEN | (error & 0xffffu), 0, 0); });
+              [&] { end_command<S>(c, cid, x.head, {GN_QP_BROKEN | (error & 0xffffu)}); });
   if (error) x.cid = IO_NONE;
 }
 

@@ -141,25 +141,30 @@ GN_DEV gn_u64 io_data(const X& x) {
                        : x.address + (gn_u64)x.sent * GN_BLOCK;
 }
 
+// A request's command for the blocks at `sent`.
+struct command {
+  gn_u32 cid, epoch, blocks;
+  gn_u64 sequence;
+};
+
 // The 64-byte capsule of a read, write or flush (proto/src/nvme.rs), 16 bytes after 16: fewer registers at
 // once.
 template <class X>
-GN_DEV void write_capsule(channel& c, const volume& v, const X& x, gn_u32 cid, gn_u32 epoch, gn_u32 vba,
-                          gn_u32 n, gn_u64 sequence) {
-  gn_u8* to = capsule_of(c, cid);
+GN_DEV void write_capsule(channel& c, const volume& v, const X& x, const command& k) {
+  gn_u8* to = capsule_of(c, k.cid);
   bool io = opcode_of(x) != IO_FLUSH;
   gn_u64 data = io_data(x);
-  gn_u32 first[4] = {cid << 16 | NVME_FLAGS_SGL << 8 | opcode_of(x), 1 /* NSID */, io ? epoch : 0,
+  gn_u32 first[4] = {k.cid << 16 | NVME_FLAGS_SGL << 8 | opcode_of(x), 1 /* NSID */, io ? k.epoch : 0,
                      io ? v.lease_epoch : 0};
   mem::st16(to, first);
   gn_u32 second[4] = {0, 0, io ? (gn_u32)data : 0, io ? (gn_u32)(data >> 32) : 0};
   mem::st16(to + 16, second);
-  gn_u32 third[4] = {io ? (n * GN_BLOCK & 0xffffffu) | x.key << 24 : 0,
-                     SGL_KEYED << 24 | (io ? x.key >> 8 : 0), io ? vba : 0,
+  gn_u32 third[4] = {io ? (k.blocks * GN_BLOCK & 0xffffffu) | x.key << 24 : 0,
+                     SGL_KEYED << 24 | (io ? x.key >> 8 : 0), io ? x.vba + x.sent : 0,
                      io ? (gn_u32)v.vid << 16 | v.client : 0};
   mem::st16(to + 32, third);
-  gn_u32 last[4] = {io ? (n - 1) | (x.flags & FLAG_FUA ? (gn_u32)CDW12_FUA : 0u) : 0, 0, (gn_u32)sequence,
-                    (gn_u32)(sequence >> 32)};
+  gn_u32 last[4] = {io ? (k.blocks - 1) | (x.flags & FLAG_FUA ? (gn_u32)CDW12_FUA : 0u) : 0, 0,
+                    (gn_u32)k.sequence, (gn_u32)(k.sequence >> 32)};
   mem::st16(to + 48, last);
 }
 

@@ -128,11 +128,13 @@ struct by_warp {
 };
 
 // Runs `f` in each lane of `mask` that has `mine` set: at once, or one after the other if nothing is atomic.
-// The lanes call it together.
+// The lanes call it together. Where they take turns, the first one, too, sees what all have stored before.
 template <class S, class F>
 GN_DEV void in_turns(gn_u32 mask, bool mine, F f) {
   if constexpr (S::ALONE) {
-    for (gn_u32 todo = __ballot_sync(mask, mine); todo; todo &= todo - 1) {
+    gn_u32 todo = __ballot_sync(mask, mine);
+    if (todo) __syncwarp(mask);
+    for (; todo; todo &= todo - 1) {
       if (lane_id() == lowest(todo)) f();
       __syncwarp(mask);
     }

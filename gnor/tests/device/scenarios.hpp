@@ -216,6 +216,13 @@ Config an_ssd_comes_in(uint64_t seed) {
   return cfg;
 }
 
+/// One warp has the channel alone. A lane counts a command for which there is no replica. Another lane takes
+/// the refusals of the same request's other commands.
+Config one_warp_follows_the_map(uint64_t seed) {
+  Config (*const kinds[])(uint64_t) = {the_map_moves_on, tables_are_filled_again, an_ssd_comes_in};
+  return in_one_block(kinds[seed % 3](seed), Config::WARP, 1);
+}
+
 /// Queue pairs break and are made anew, again and again, while lanes read and write. No request fails, and
 /// each keeps its stamps.
 Config queue_pairs_made_anew(uint64_t seed) {
@@ -363,6 +370,7 @@ const Scenario SCENARIOS[] = {
     {"the_map_moves_on", the_map_moves_on, 4},
     {"tables_are_filled_again", tables_are_filled_again, 2},
     {"an_ssd_comes_in", an_ssd_comes_in, 2},
+    {"one_warp_follows_the_map", one_warp_follows_the_map},
     {"queue_pairs_made_anew", queue_pairs_made_anew, 12},
     {"strange_responses", strange_responses, 4},
     {"a_long_request", a_long_request},

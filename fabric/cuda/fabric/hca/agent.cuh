@@ -237,14 +237,14 @@ GN_DEV void dispatch_loop(ring_ctx& ring, agent_smem& s, gn_u32 launch) {
 }
 
 GN_DEV void frontend_loop(const agent_args& a, ring_ctx& ring, agent_smem& s, gn_u32 me) {
+  const front_end f = {s.own, s.up[me], me, s.here.front_ends()};
   for (gn_u32 pass = 0, seen = 0;; ++pass) {
     gn_u32 leave = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.exit), 0);
     gn_u32 news = __shfl_sync(0xffffffffu, mem::ld_acquire_cta(&s.own.news), 0);
     __syncwarp();  // lane 0's acquires reach the lanes
-    if (news >> 16 != seen) go_on_anew(a, ring, s.own, news, me, s.here.front_ends());
+    if (news >> 16 != seen) go_on_anew(a, ring, f, news);
     seen = news >> 16;
-    bool worked = frontend_pass(a, ring, s.own, count_of(news), s.up[me], me, s.here.front_ends(),
-                                leave || pass % PASSES_PER_SWEEP == 0);
+    bool worked = frontend_pass(a, ring, f, count_of(news), leave || pass % PASSES_PER_SWEEP == 0);
     if (leave && !worked) return;
     if (!worked) pause(20);
   }

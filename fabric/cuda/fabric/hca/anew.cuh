@@ -18,6 +18,13 @@ struct own_queues {
   gn_u32 news;
 };
 
+// Front end `me` of `all`: it has each `all`-th of the ring's queue pairs.
+struct front_end {
+  const own_queues& own;
+  up_stage* stage;
+  gn_u32 me, all;
+};
+
 // Lists the ring's queue pairs; one warp calls it.
 GN_DEV void find_own(const agent_args& a, own_queues& own) {
   gn_u32 count = 0;
@@ -45,18 +52,17 @@ GN_DEV void begin_anew(const agent_args& a, own_queues& own, gn_u32 index, gn_u3
   mem::st_release_cta(&own.news, news + 0x10000u);  // pairs with the acquire in frontend_loop
 }
 
-// The part of front end `me` of `front_ends`; its whole warp, behind its acquire of `news`.
-GN_DEV void go_on_anew(const agent_args& a, ring_ctx& ring, const own_queues& own, gn_u32 news, gn_u32 me,
-                       gn_u32 front_ends) {
+// A front end's part; its whole warp, behind its acquire of `news`.
+GN_DEV void go_on_anew(const agent_args& a, ring_ctx& ring, const front_end& f, gn_u32 news) {
 #pragma unroll 1
-  for (gn_u32 at = me + lane_id() * front_ends; at < count_of(news); at += 32 * front_ends) {
-    qp_ctx& qp = a.qps[own.index[at]];
+  for (gn_u32 at = f.me + lane_id() * f.all; at < count_of(news); at += 32 * f.all) {
+    qp_ctx& qp = a.qps[f.own.index[at]];
     if (mem::ld_relaxed_gpu(&qp.state) != QP_ANEW) continue;
     qp.sq_head = 0;
     qp.seen_first = qp.seen_others[0] = qp.seen_others[1] = qp.seen_others[2] = qp.seen_others[3] = 0;
     qp.many_registers = qp.held_guard = 0;
     mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_RTS);
-    up_push(ring, UP_QP_ANEW, qp.qpn, mem::ld_relaxed_gpu(&qp.tag), 0, 0);
+    up_push(ring, {UP_QP_ANEW, qp.qpn, mem::ld_relaxed_gpu(&qp.tag)});
   }
   __syncwarp();
 }

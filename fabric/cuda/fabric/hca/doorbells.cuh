@@ -167,24 +167,23 @@ GN_DEV void serve_queue(const agent_args& a, ring_ctx& ring, up_stage* stage, qp
   __syncwarp();
 }
 
-// Reads the doorbells of front end `me`'s queue pairs once. It has each `front_ends`-th of `count`. With
-// `all` it reads all registers. The whole warp calls it. Returns whether there was work.
-GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const own_queues& own, gn_u32 count,
-                          up_stage* stage, gn_u32 me, gn_u32 front_ends, bool all) {
+// Reads the doorbells of a front end's queue pairs, of `count`, once. With `all` it reads all registers. The
+// whole warp calls it. Returns whether there was work.
+GN_DEV bool frontend_pass(const agent_args& a, ring_ctx& ring, const front_end& f, gn_u32 count, bool all) {
   bool worked = false;
-  for (gn_u32 base = me; base < count; base += 32 * front_ends) {
-    gn_u32 at = base + lane_id() * front_ends;
+  for (gn_u32 base = f.me; base < count; base += 32 * f.all) {
+    gn_u32 at = base + lane_id() * f.all;
     rung k;
-    if (at < count) k = look_at_doorbells(a.qps[own.index[at]], all);
+    if (at < count) k = look_at_doorbells(a.qps[f.own.index[at]], all);
     gn_u32 plain = __ballot_sync(0xffffffffu, k.is_plain);
     for (gn_u32 todo = __ballot_sync(0xffffffffu, k.is_new); todo; todo &= todo - 1) {
       gn_u32 which = (gn_u32)__ffs((int)todo) - 1;
-      qp_ctx& qp = a.qps[own.index[base + which * front_ends]];
+      qp_ctx& qp = a.qps[f.own.index[base + which * f.all]];
       gn_u64 value = __shfl_sync(0xffffffffu, k.value, (int)which);
       bool again = plain >> which & 1u;
       for (gn_u32 pi = again ? take_plain(qp, value) : take_doorbells(qp, all);;
            again = false, pi = take_record(qp)) {
-        serve_queue(a, ring, stage, qp, pi);
+        serve_queue(a, ring, f.stage, qp, pi);
         if (!again) break;
       }
       worked = true;

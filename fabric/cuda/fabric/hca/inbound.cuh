@@ -107,10 +107,10 @@ GN_DEV gn_u32 check_receive(const agent_args& a, const qp_ctx& qp, gn_u32 at, gn
 GN_DEV void report_undelivered(ring_ctx& ring, qp_ctx& qp, const message& m, gn_u32 at, gn_u32 fault) {
   if (fault != RECV_NONE) {
     mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
-    up_push(ring, UP_RECV_ERROR, qp.qpn, at & 0xffffu, fault, 0);
+    up_push(ring, {UP_RECV_ERROR, qp.qpn, at & 0xffffu, fault});
     return;
   }
-  up_push(ring, UP_RNR, qp.qpn, at & 0xffffu, 0, 16, m.lo, m.hi);
+  up_push(ring, {UP_RNR, qp.qpn, at & 0xffffu, 0, 16}, m.lo, m.hi);
 }
 
 // Whether completion number `pi` of a checked queue would overwrite one that its owner has not taken. Nothing
@@ -132,7 +132,7 @@ GN_DEV void report_overrun(const agent_args& a, ring_ctx& ring, const message& m
   qp.rq_head -= (gn_u32)__popc(sends);
   if (mem::ld_relaxed_gpu(&qp.state) != QP_RTS) return;
   mem::st_relaxed_gpu(&qp.state, (gn_u32)QP_ERROR);
-  up_push(ring, UP_CQ_ERROR, m.qpn, 0, 0, 0);
+  up_push(ring, {UP_CQ_ERROR, m.qpn});
 }
 
 // Counters of the responder for one launch, in shared memory.
@@ -181,7 +181,7 @@ struct report {
 
 GN_DEV void send_report(const ring_ctx& ring, const report& r, gn_u32 position) {
   gn_u32 lanes = __ballot_sync(0xffffffffu, r.listed);
-  if (lane_id() == 0) up_fill(r.stage->w, UP_FUSED_DONE, 0, 0, (gn_u32)__popc(lanes), 0, 0, 0);
+  if (lane_id() == 0) up_fill(r.stage->w, {UP_FUSED_DONE, 0, 0, 0, 0, (gn_u32)__popc(lanes)});
   if (r.listed) ((gn_u16*)(r.stage->w + UP_PAYLOAD))[__popc(lanes & lt_mask())] = (gn_u16)r.item;
   __syncwarp();
   up_store(ring, position, 1, r.stage);
@@ -344,7 +344,7 @@ GN_DEV void queue_error(const agent_args& a, ring_ctx& ring, const down_work& d)
   gn_u32 posted = be32(mem::ld_acquire_sys((const gn_u32*)qp.dbr_addr + mlx5::RCV_DBR)) & 0xffffu;
   gn_u32 head = qp.rq_head & 0xffffu;
   qp.rq_head = qp.rq_posted = posted;
-  up_push(ring, UP_RQ_FLUSH, qp.qpn, head, posted, 0);
+  up_push(ring, {UP_RQ_FLUSH, qp.qpn, head, posted});
 }
 
 GN_DEV bool is_rare(const down_work& d) { return down_op(d) != DOWN_SEND && down_op(d) != DOWN_CQE; }
@@ -365,7 +365,7 @@ GN_DEV void handle_messages(const agent_args& a, ring_ctx& ring, counts& n, own_
     if (op == DOWN_QP_ERROR && state != QP_FREE && state != QP_SPARE) queue_error(a, ring, d);
     if (op == DOWN_QP_ANEW && state != QP_FREE) begin_anew(a, own, index, down_tag(d));
     if (__any_sync(0xffffffffu, turn && op == DOWN_PING)) keys_refresh(a);
-    if (turn && op == DOWN_PING) up_push(ring, UP_PONG, 0, down_tag(d), 0, 0);
+    if (turn && op == DOWN_PING) up_push(ring, {UP_PONG, 0, down_tag(d)});
     __syncwarp();
   }
 }

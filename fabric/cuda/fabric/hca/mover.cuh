@@ -86,7 +86,8 @@ GN_DEV void execute_copy(const agent_args& a, delayed_table& delayed, const down
       status = COPY_BAD_SUM;
   }
   __syncwarp();
-  if (!(down_flags(d) & DOWN_PART)) up_keep(reports, UP_DONE, down_qpn(d), down_tag(d), status, bytes, sum);
+  if (!(down_flags(d) & DOWN_PART)) 
+    up_keep(reports, {UP_DONE, down_qpn(d), down_tag(d), status, bytes, 0, sum});
   else if (lane_id() == 0) end_part(delayed, d, status);
 }
 

@@ -30,20 +30,27 @@ GN_DEV gn_u32 up_reserve(ring_ctx& ring, gn_u32 n) {
   return first;
 }
 
-// Fills in the words that every entry has. Arguments and payload are left as they are.
-GN_DEV void up_fill(gn_u64* w, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 flags, gn_u32 status,
-                    gn_u32 bytes, gn_u32 sum) {
-  w[0] = (gn_u64)kind << 56 | (gn_u64)(qpn & 0xffffffu) << 32 | index;
+// What the words say that every entry has.
+struct up_fields {
+  gn_u32 kind, qpn = 0, index = 0, status = 0, bytes = 0, flags = 0, sum = 0;
+};
+
+// Fills in these words. Arguments and payload are left as they are.
+GN_DEV void up_fill(gn_u64* w, const up_fields& e) {
+  w[0] = (gn_u64)e.kind << 56 | (gn_u64)(e.qpn & 0xffffffu) << 32 | e.index;
   w[1] = now_ns();
-  w[2] = (gn_u64)(flags & 0xffu) << 32 | bytes;
-  w[3] = (gn_u64)status << 32 | sum;
+  w[2] = (gn_u64)(e.flags & 0xffu) << 32 | e.bytes;
+  w[3] = (gn_u64)e.status << 32 | e.sum;
 }
 
-// Stores one pair of an entry's words at its position. `even` and `odd` have the bits 63 of the whole entry.
-GN_DEV void up_store_pair(const ring_ctx& ring, gn_u32 position, gn_u32 pair, gn_u64 a, gn_u64 b, gn_u32 even,
-                          gn_u32 odd) {
+// The bits 63 of an entry's even words and of its odd ones, as word 2 has them.
+GN_DEV gn_u64 up_top_bits(gn_u32 even, gn_u32 odd) {
+  return (gn_u64)even << UP_EVEN_SHIFT | (gn_u64)odd << UP_ODD_SHIFT;
+}
+
+// Stores one pair of an entry's words at its position.
+GN_DEV void up_store_pair(const ring_ctx& ring, gn_u32 position, gn_u32 pair, gn_u64 a, gn_u64 b) {
   gn_u64 phase = position & (ring.up_mask + 1) ? 0 : (gn_u64)PHASE_BIT;
-  if (pair == 1) a |= (gn_u64)even << UP_EVEN_SHIFT | (gn_u64)odd << UP_ODD_SHIFT;
   up_entry* e = (up_entry*)ring.up_addr + (position & ring.up_mask);
   mem::st_poll2_sys(&e->w[pair * 2], (a & ~(gn_u64)PHASE_BIT) | phase, (b & ~(gn_u64)PHASE_BIT) | phase);
 }
@@ -59,7 +66,8 @@ GN_DEV void up_store(const ring_ctx& ring, gn_u32 position, gn_u32 count, const 
     gn_u64 a = mine ? stage[i].w[pair * 2] : 0, b = mine ? stage[i].w[pair * 2 + 1] : 0;
     gn_u32 even = __ballot_sync(0xffffffffu, a >> 63 != 0) >> shift & 0xffu,
            odd = __ballot_sync(0xffffffffu, b >> 63 != 0) >> shift & 0xffu;
-    if (mine) up_store_pair(ring, position + i, pair, a, b, even, odd);
+    if (pair == 1) a |= up_top_bits(even, odd);
+    if (mine) up_store_pair(ring, position + i, pair, a, b);
   }
   __syncwarp();  // the staged entries have been read
 }
@@ -71,10 +79,9 @@ struct up_kept {
 };
 
 // Keeps one more entry without payload. The whole warp calls it, with the same values in all lanes.
-GN_DEV void up_keep(up_kept& kept, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes,
-                    gn_u32 sum) {
+GN_DEV void up_keep(up_kept& kept, const up_fields& e) {
   gn_u64 w[4];
-  up_fill(w, kind, qpn, index, 0, status, bytes, sum);
+  up_fill(w, e);
   if (lane_id() == kept.count) kept.w0 = w[0], kept.w2 = w[2], kept.w3 = w[3];
   kept.count += 1;
 }
@@ -99,19 +106,17 @@ GN_DEV void up_push_together(ring_ctx& ring, up_kept& kept) {
                                 : 0,
                     pair == 0   ? stamp
                     : pair == 1 ? w3
-                                : 0,
-                    0, 0);
+                                : 0);
   }
   kept.count = 0;
 }
 
 // Pushes one entry without payload, from one lane.
-GN_DEV void up_push(ring_ctx& ring, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u32 status, gn_u32 bytes,
-                    gn_u64 arg0 = 0, gn_u64 arg1 = 0) {
+GN_DEV void up_push(ring_ctx& ring, const up_fields& e, gn_u64 arg0 = 0, gn_u64 arg1 = 0) {
   gn_u32 position = up_reserve(ring, 1);
   gn_u64 w[4];
-  up_fill(w, kind, qpn, index, 0, status, bytes, 0);
-  gn_u32 even = (gn_u32)(arg0 >> 63) << UP_ARG / 2, odd = (gn_u32)(arg1 >> 63) << UP_ARG / 2;
+  up_fill(w, e);
+  w[2] |= up_top_bits((gn_u32)(arg0 >> 63) << UP_ARG / 2, (gn_u32)(arg1 >> 63) << UP_ARG / 2);
   for (gn_u32 pair = 0; pair < UP_WORDS / 2; ++pair) {
     gn_u64 a = pair == 0   ? w[0]
                : pair == 1 ? w[2]
@@ -121,7 +126,7 @@ GN_DEV void up_push(ring_ctx& ring, gn_u32 kind, gn_u32 qpn, gn_u32 index, gn_u3
                : pair == 1 ? w[3]
                : pair == 2 ? arg1
                            : 0;
-    up_store_pair(ring, position, pair, a, b, even, odd);
+    up_store_pair(ring, position, pair, a, b);
   }
 }
 }}  // namespace gn::hca

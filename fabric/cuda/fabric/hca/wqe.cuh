@@ -216,7 +216,7 @@ GN_DEV void describe_rdma(const qp_ctx& qp, const work& w, gn_u64* entry) {
 
 // Makes the up entry of a work request, whose first argument `decode` has filled in.
 GN_DEV void stage_work(const qp_ctx& qp, const work& w, gn_u64* entry) {
-  up_fill(entry, w.kind, qp.qpn, w.index, w.flags, w.status, w.bytes, 0);
+  up_fill(entry, {w.kind, qp.qpn, w.index, w.status, w.bytes, w.flags});
   entry[UP_ARG + 1] = 0;
   switch (w.kind) {
     case UP_SEND:
