@@ -37,18 +37,18 @@ struct Plan {
     awake: Span,
     /// Idle times, each with the length of the naps until then.
     naps: &'static [(Span, Span)],
-    /// Length of the naps after that.
-    longest: Span,
+    /// Length of the naps after that; `None`: as the transport is told.
+    longest: Option<Span>,
 }
 
 /// The plan if work may come unannounced: an executor's, or another thread's.
 const UNANNOUNCED: Plan = Plan {
     awake: Span::from_ms(1),
     naps: &[(Span::from_ms(4), SHORTEST), (Span::from_ms(20), SHORT), (Span::from_ms(200), Span::from_ms(1))],
-    longest: Span::from_ms(5),
+    longest: Some(Span::from_ms(5)),
 };
 /// All work ends a nap.
-const ANNOUNCED: Plan = Plan { awake: Span::from_ns(300_000), naps: &[], longest: Span::from_ms(20) };
+const ANNOUNCED: Plan = Plan { awake: Span::from_ns(300_000), naps: &[], longest: None };
 /// The longest naps of a transport that polls an executor.
 const SHORT: Span = Span::from_ns(200_000);
 /// The first naps of such a transport. They add little to the time of a request after a short pause.
@@ -62,8 +62,10 @@ const LEAST_AWAKE: Span = Span::from_ns(20_000);
 const PAUSE: Span = Span::from_ms(1);
 
 /// The rests of one thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pace {
+    /// The longest nap where all work ends it.
+    longest: Span,
     idle_steps: u32,
     idle_since: Time,
     /// Time at which work came after the last pause of [`PAUSE`].
@@ -71,6 +73,10 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    pub(super) fn new(longest: Span) -> Self {
+        Self { longest, idle_steps: 0, idle_since: Time::ZERO, busy_since: Time::ZERO }
+    }
+
     /// The rest after a step that ended at `now`; `worked`: whether that step found work.
     pub(super) fn after(&mut self, now: Time, worked: bool, waits: impl FnOnce() -> Waits) -> Rest {
         if worked {
@@ -99,7 +105,8 @@ impl Pace {
         if idle < awake {
             return Rest::Yield;
         }
-        let nap = plan.naps.iter().find(|(until, _)| idle < *until).map_or(plan.longest, |(_, nap)| *nap);
+        let nap = plan.naps.iter().find(|(until, _)| idle < *until).map(|(_, nap)| *nap);
+        let nap = nap.or(plan.longest).unwrap_or(self.longest);
         let nap = if looks { nap.min(SHORT) } else { nap };
         match next {
             Some(at) if at.since(now) <= MARGIN => Rest::Yield,
@@ -114,6 +121,8 @@ mod tests {
     use super::*;
     use gnstor_base::testing::deadline;
 
+    const LONGEST: Span = Span::from_ms(20);
+
     /// A thread whose steps take 1 us of virtual time, and whose naps last as long as it asks.
     struct Thread {
         pace: Pace,
@@ -124,7 +133,7 @@ mod tests {
 
     impl Thread {
         fn new() -> Self {
-            Self { pace: Pace::default(), now: Time::ZERO, naps: Vec::new(), yields: 0 }
+            Self { pace: Pace::new(LONGEST), now: Time::ZERO, naps: Vec::new(), yields: 0 }
         }
 
         fn step(&mut self, worked: bool, waits: Waits) {
@@ -202,7 +211,7 @@ mod tests {
             assert_eq!(thread.naps.len(), naps, "it polls");
             // Some steps spin at first.
             thread.idle_until(busy_until + Span::from_ns(awake_us * 1000 + 30_000), Waits::default());
-            assert_eq!(thread.naps.get(naps), Some(&ANNOUNCED.longest));
+            assert_eq!(thread.naps.get(naps), Some(&LONGEST));
             assert!(u64::from(thread.yields - yields) <= awake_us);
             let yields = thread.yields;
             thread.idle_until(busy_until + Span::from_ms(500), Waits::default());
