@@ -20,7 +20,11 @@ fn a_note_wakes_the_worker_it_is_left_for_and_no_other() {
     }
     let queue = queue_name(1, 0, 3);
     workers.take_back(queue, 5, 6);
-    workers.post(&mut VecDeque::from([Effect::Close { queue }]));
-    let rung = rung.map(|rung| rung.load(Ordering::Relaxed));
-    assert_eq!(rung, [0, 2]);
+    workers.post(0, &mut VecDeque::from([Effect::Close { queue }]));
+    let rung = || rung.each_ref().map(|rung| rung.load(Ordering::Relaxed));
+    assert_eq!(rung(), [0, 2]);
+    // A worker that leaves itself a note is awake, and finds it before it sleeps.
+    workers.post(1, &mut VecDeque::from([Effect::Close { queue }]));
+    assert_eq!(rung(), [0, 2]);
+    assert!(workers.state(1).has_mail());
 }

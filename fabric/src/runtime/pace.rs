@@ -3,12 +3,9 @@
 //! busy array polls, an idle one takes almost no time of a core.
 //!
 //! ```text
-//!   last activity -- spin, yield --> 1 ms -- 50 us naps --> 4 ms -- 200 us --> 20 ms -- 1 ms --> 200 ms --
-//!   5 ms -->
-//!   where bytes of a stream or a waker end a nap:
-//!   last activity -- spin, yield --> 20 to 300 us -- 200 us --> 2 ms -- 1 ms --> 5 ms -- 5 ms -->
-//!   and there is no other engine:
-//!   last activity -- spin, yield --> 20 to 300 us -- 20 ms -->
+//!   last activity -- spin, yield --> 1 ms -- 50 us naps --> 4 ms -- 200 us -->
+//!   where bytes of a stream, a waker or the next event end the nap before all work:
+//!   last activity -- spin, yield --> 20 to 300 us -- 100 ms -->
 //! ```
 //! There a thread stays awake for as long as work has come without a pause of a millisecond. A load keeps it
 //! awake between two requests, and a lone request costs little.
@@ -121,7 +118,7 @@ mod tests {
     use super::*;
     use gnstor_base::testing::deadline;
 
-    const LONGEST: Span = Span::from_ms(20);
+    const LONGEST: Span = Span::from_ms(100);
 
     /// A thread whose steps take 1 us of virtual time, and whose naps last as long as it asks.
     struct Thread {
@@ -156,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_engine_naps_at_most_50_times_a_second() {
+    fn an_idle_engine_naps_at_most_10_times_a_second() {
         let _deadline = deadline();
         let mut thread = Thread::new();
         thread.idle_until(Time::ZERO + Span::from_ms(10_000), Waits::default());
-        assert!(thread.naps.len() <= 500, "{} naps in ten seconds", thread.naps.len());
+        assert!(thread.naps.len() <= 100, "{} naps in ten seconds", thread.naps.len());
         assert!(thread.yields < 301, "and it does not stay awake");
     }
 

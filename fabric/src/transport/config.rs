@@ -9,7 +9,7 @@ use gnstor_base::time::Span;
 use gnstor_proto::fabrics::CmRequest;
 
 /// All work ends a nap, and so does the next event. This bounds what a mistake in that costs.
-const LONGEST_NAP: Span = Span::from_ms(20);
+const LONGEST_NAP: Span = Span::from_ms(100);
 
 /// Location of an SSD, as a transport knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -203,7 +203,9 @@ pub struct RcTransport {
     ack_alarm: Option<Time>,
     last_look: Time,
     /// The thread that carries the questions of its SSDs.
-    carrier: Option<Sender<PeerAsk>>,
+    carrier: Option<Sender<Vec<PeerAsk>>>,
+    /// Questions for that thread. The end of a step hands them over together.
+    asked: Vec<PeerAsk>,
     /// Counts of refused and broken things, for a person to read.
     pub counters: Counters,
 }
@@ -243,6 +245,7 @@ impl RcTransport {
             ack_alarm: None,
             last_look: Time::ZERO,
             carrier: None,
+            asked: Vec::new(),
             counters: Counters::default(),
         }
     }

@@ -90,6 +90,7 @@ impl RcTransport {
             self.check_acknowledgements(now);
             worked = true;
         }
+        worked |= self.send_asks(now);
         let since_last = now.since(self.last_look);
         if since_last >= TICK {
             self.last_look = now;

@@ -11,7 +11,12 @@ use gnstor_fleet::{Incarnation, Opening, SsdId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How often it asks.
-pub(in crate::admin) const EVERY: Span = Span::from_ms(100);
+const EVERY: Span = Span::from_ms(100);
+/// Numbers of SSDs that ask at the same times, which are multiples of [`EVERY`] for the first ones. So one
+/// wake-up of an engine serves them all, and a large array does not ask all at once.
+const TOGETHER: u64 = 8;
+/// The next ones ask so much later.
+const APART: Span = Span::from_ms(10);
 /// The lease, in ns.
 const TIMING: Timing =
     Timing { lease: Timing::DEFAULT_MS.lease * 1_000_000, drift: Timing::DEFAULT_MS.drift * 1_000_000 };
@@ -46,8 +51,15 @@ impl Asker {
             self.rounds.pop_front();
         }
         self.rounds.push_back((self.last, Asking::new(ask, now.as_ns())));
-        self.next_at = now + EVERY;
         self.last
+    }
+
+    /// The next round of `ssd`, [`EVERY`] from now at most.
+    pub(in crate::admin) fn next_round(now: Time, ssd: SsdId) -> Time {
+        let (every, apart) = (EVERY.as_ps(), APART.as_ps());
+        let later = u64::from(ssd) / TOGETHER * apart % every;
+        let rounds = (now.as_ps() + every - later) / every;
+        Time::from_ps(rounds * every + later)
     }
 
     /// A voter said yes in this round; until when the SSD may serve, where that is a majority.
