@@ -38,6 +38,8 @@ const NAPS: [Duration; 2] = [Duration::from_micros(300), Duration::from_millis(1
 /// Interval of the checks of each connection, ms: Keep Alives, deadlines, and long idle times. Between two
 /// questions for a lease a connection that broke is found and has its pause.
 const ROUND_MS: u64 = 50;
+/// A round that is due so soon is made at once if the thread is awake.
+const EARLY_MS: u64 = 10;
 /// Largest number of connections that are made at a time. Each proof takes processor time, and each wait
 /// polls.
 const DIALS: usize = 4;
@@ -188,7 +190,7 @@ impl Carrying {
     /// been idle for long.
     fn attend(&mut self) {
         let now = self.now();
-        if now >= self.round_at {
+        if now + EARLY_MS >= self.round_at {
             self.round_at = now + ROUND_MS;
             self.connections.retain(|_, connection| !connection.is_over(now));
             self.busy.extend(self.connections.keys());

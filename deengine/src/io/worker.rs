@@ -262,7 +262,7 @@ impl Controller for Worker {
     fn submit(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
         self.now = now;
         self.refresh();
-        let Some(port) = self.ports.called(key) else { return self.shared.lock(self.index).count_late_capsule() };
+        let Some(port) = self.ports.called(key) else { return self.ssd().count_late_capsule() };
         let (name, fits) = (port.name, port.arrive());
         let (is_connected, is_io, may_end) = (port.is_connected(), port.is_io(), port.may_end);
         let plain = port.reader.filter(|_| is_plain(sqe)).map(|identity| Submission { identity, sqe });
@@ -319,7 +319,7 @@ impl Controller for Worker {
 
     fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
         self.now = now;
-        let mut ssd = self.shared.lock(self.index);
+        let mut ssd = self.ssd();
         if crate::repair::is_of_repair(ask) {
             ssd.peer_answered(now, ask, answer, data);
         } else {

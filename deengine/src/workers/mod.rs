@@ -375,8 +375,8 @@ impl WorkerSet {
         self.states[worker_of(queue)].post(Note::TakeBack { queue, cid, command });
     }
 
-    /// Worker `by` passes effects to the workers of their queues. Its own are waited for: its thread is awake,
-    /// and looks before it sleeps ([`Controller::next_event`](gnstor_base::controller::Controller)).
+    /// Worker `by` passes effects to the workers of their queues. Its own ring no waker: its thread is awake,
+    /// and looks before it sleeps ([`Controller`](gnstor_base::controller::Controller)).
     pub(crate) fn post(&self, by: usize, effects: &mut VecDeque<Effect>) {
         for effect in effects.drain(..) {
             let worker = match effect {

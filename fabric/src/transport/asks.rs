@@ -28,10 +28,18 @@ pub struct PeerAsk {
     pub question: Question,
 }
 
+/// Questions on their way to the thread that carries them.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    carrier: Option<Sender<Vec<PeerAsk>>>,
+    /// The end of a step hands these over together.
+    asked: Vec<PeerAsk>,
+}
+
 impl RcTransport {
     /// From now on the questions of this transport's SSDs go to `carrier`. Without one they have no answer.
     pub fn carry_asks(&mut self, carrier: Option<Sender<Vec<PeerAsk>>>) {
-        self.carrier = carrier;
+        self.asks.carrier = carrier;
     }
 
     /// An SSD asks.
@@ -44,8 +52,8 @@ impl RcTransport {
             Question::decode(&bytes)
         });
         let asked = question.map(|question| PeerAsk { target, ask, peer, question });
-        match asked.filter(|_| self.carrier.is_some()) {
-            Some(asked) => self.asked.push(asked),
+        match asked.filter(|_| self.asks.carrier.is_some()) {
+            Some(asked) => self.asks.asked.push(asked),
             // The caller carries out the effects of this afterwards.
             None => t.controller.answered(t.clock, ask, None, &[]),
         }
@@ -53,16 +61,16 @@ impl RcTransport {
 
     /// Hands the questions to the carrier. Returns whether there were any.
     pub(super) fn send_asks(&mut self, now: Time) -> bool {
-        if self.asked.is_empty() {
+        if self.asks.asked.is_empty() {
             return false;
         }
-        let asked = std::mem::take(&mut self.asked);
-        let refused = match &self.carrier {
+        let asked = std::mem::take(&mut self.asks.asked);
+        let refused = match &self.asks.carrier {
             Some(carrier) => carrier.send(asked).err().map(|refused| refused.0),
             None => Some(asked),
         };
-        for PeerAsk { target, ask, .. } in refused.into_iter().flatten() {
-            self.answer_ask(now, target, ask, None, &[]);
+        for asked in refused.into_iter().flatten() {
+            self.answer_ask(now, &asked, None, &[]);
         }
         true
     }

@@ -97,3 +97,27 @@ pub(in crate::admin) fn round_of(ask: AskId) -> u32 {
 pub(in crate::admin) fn voter_of(ask: AskId) -> SsdId {
     u16::from(ask.0.to_le_bytes()[0])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_ssds_ask_together_and_none_waits_longer_than_100_ms() {
+        let _deadline = crate::deadline::deadline();
+        for now_ns in [0, 1, 9_999_999, 10_000_000, 77_123_456, 100_000_000, 3_141_592_653_589] {
+            let now = Time::from_ns(now_ns);
+            let next = |ssd| Asker::next_round(now, ssd);
+            for ssd in 0..64 {
+                assert!(next(ssd) > now && next(ssd) <= now + EVERY, "SSD {ssd} at {now:?}: {:?}", next(ssd));
+                assert_eq!(next(ssd), next(ssd / 8 * 8), "SSD {ssd} at {now:?}");
+                // The rounds go on at this interval.
+                assert_eq!(Asker::next_round(next(ssd), ssd), next(ssd) + EVERY);
+            }
+            assert_eq!(
+                (0..8).map(|group| next(group * 8)).collect::<std::collections::BTreeSet<_>>().len(),
+                8
+            );
+        }
+    }
+}
