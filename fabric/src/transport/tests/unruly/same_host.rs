@@ -78,6 +78,7 @@ fn a_connection_is_told_when_it_gives_way() {
 
 /// Another thread accepts the newcomer, while the array's thread sleeps.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a thread sleeps in real time")]
 fn a_connection_that_is_to_give_way_wakes_its_thread() {
     let _deadline = deadline();
     let (mut array, _) = one_ssd();
