@@ -3,9 +3,9 @@
 //! has all connections and waits for none of them. A thread of its own makes each connection.
 //!
 //! ```text
-//!   engines --PeerAsk--> gn-peers: a connection for each pair of SSDs --admin queue--> SSD of this process
-//!      ^                  |                                        '-- TCP --> SSD of another process
-//!      '-- answer_ask ----'
+//!   engines --PeerAsks--> gn-peers: a connection for each pair of SSDs --admin queue--> SSD of this process
+//!      ^                   |                                        '-- TCP --> SSD of another process
+//!      '-- answer_ask -----'
 //! ```
 //! A question to an SSD that is not reached is answered at once with nothing.
 
@@ -32,11 +32,14 @@ use std::time::Duration;
 const STEP: Duration = Duration::from_secs(1);
 /// The SSD closes the queue of a peer that is silent for so long.
 const KATO: Duration = Duration::from_secs(15);
-/// Pauses of the thread: while it awaits data of a repair, while it awaits other answers or a connection, and
-/// else. A question wakes it at once.
-const NAPS: [Duration; 3] = [Duration::from_micros(300), Duration::from_millis(1), Duration::from_millis(20)];
-/// Interval of the checks of each connection, ms: Keep Alives, deadlines, and long idle times.
-const ROUND_MS: u64 = 20;
+/// Pauses of the thread: while it awaits data of a repair, and while it awaits other answers or a connection.
+/// Else it pauses until its next round. A question wakes it at once.
+const NAPS: [Duration; 2] = [Duration::from_micros(300), Duration::from_millis(1)];
+/// Interval of the checks of each connection, ms: Keep Alives, deadlines, and long idle times. Between two
+/// questions for a lease a connection that broke is found and has its pause.
+const ROUND_MS: u64 = 50;
+/// A round that is due so soon is made at once if the thread is awake.
+const EARLY_MS: u64 = 10;
 /// Largest number of connections that are made at a time. Each proof takes processor time, and each wait
 /// polls.
 const DIALS: usize = 4;
@@ -57,6 +60,7 @@ pub struct PeersConfig {
 /// The thread that carries questions. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Peers {
+    engines: TransportHandle,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -76,7 +80,7 @@ impl Peers {
         let (carrier, inbox) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let given: Result<Vec<()>, TransportError> =
-            engines.each(move |engine, _| engine.carry_asks(carrier.clone()));
+            engines.each(move |engine, _| engine.carry_asks(Some(carrier)));
         given.map_err(io::Error::other)?;
         let (dialled, dials) = channel();
         let carrying = Carrying {
@@ -95,7 +99,7 @@ impl Peers {
             stop: Arc::clone(&stop),
         };
         let thread = std::thread::Builder::new().name("gn-peers".into());
-        Ok(Self { stop, thread: Some(thread.spawn(move || carrying.run())?) })
+        Ok(Self { engines: engines.clone(), stop, thread: Some(thread.spawn(move || carrying.run())?) })
     }
 }
 
@@ -104,6 +108,10 @@ impl Drop for Peers {
     fn drop(&mut self) {
         // Relaxed: the flag orders nothing; the join does.
         self.stop.store(true, Ordering::Relaxed);
+        // The thread wakes when the last engine has let its sender go.
+        for number in 0..self.engines.count() {
+            self.engines.nth(number).cast(|engine, _| engine.carry_asks(None));
+        }
         if let Some(thread) = self.thread.take() {
             thread.join().ok();
         }
@@ -113,7 +121,7 @@ impl Drop for Peers {
 struct Carrying {
     engines: TransportHandle,
     config: PeersConfig,
-    inbox: Receiver<PeerAsk>,
+    inbox: Receiver<Vec<PeerAsk>>,
     dialled: Sender<Dialled>,
     dials: Receiver<Dialled>,
     /// The executor of the queues; none before the first question.
@@ -135,13 +143,13 @@ impl Carrying {
     fn run(mut self) {
         while !self.stop.load(Ordering::Relaxed) {
             match self.inbox.recv_timeout(self.nap()) {
-                Ok(asked) => self.take(asked),
+                Ok(asked) => asked.into_iter().for_each(|asked| self.take(asked)),
                 Err(RecvTimeoutError::Timeout) => {}
                 // The engines have ended.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             while let Ok(asked) = self.inbox.try_recv() {
-                self.take(asked);
+                asked.into_iter().for_each(|asked| self.take(asked));
             }
             while let Ok(Dialled { connection, outcome }) = self.dials.try_recv() {
                 let now = self.now();
@@ -162,7 +170,7 @@ impl Carrying {
         } else if !self.busy.is_empty() || !self.threads.is_empty() {
             NAPS[1]
         } else {
-            NAPS[2]
+            Duration::from_millis(self.round_at.saturating_sub(self.now()).min(ROUND_MS))
         }
     }
 
@@ -182,12 +190,12 @@ impl Carrying {
     /// been idle for long.
     fn attend(&mut self) {
         let now = self.now();
-        if now >= self.round_at {
+        if now + EARLY_MS >= self.round_at {
             self.round_at = now + ROUND_MS;
             self.connections.retain(|_, connection| !connection.is_over(now));
             self.busy.extend(self.connections.keys());
         }
-        let mut has_sent = false;
+        let (mut has_sent, mut answers) = (false, Vec::new());
         for name in std::mem::take(&mut self.busy) {
             let Some(connection) = self.connections.get_mut(&name) else { continue };
             connection.attend(now);
@@ -197,14 +205,13 @@ impl Carrying {
             }
             while let Some(output) = self.connections.get_mut(&name).and_then(PeerConnection::pop) {
                 match output {
-                    Output::Answer(asked, answer) => self.answer(&asked, answer),
+                    Output::Answer(asked, answer) => answers.push((asked, answer)),
                     Output::Dial(dial) => self.to_dial.push_back((name, dial)),
                 }
             }
         }
-        if has_sent {
-            // One call for all capsules, because each call makes the transport poll every queue.
-            self.engines.cast(|engine, _| engine.look_everywhere());
+        if has_sent || !answers.is_empty() {
+            self.hand_over(has_sent, answers);
         }
         self.threads.retain(|thread| !thread.is_finished());
         while self.threads.len() < DIALS
@@ -214,11 +221,17 @@ impl Carrying {
         }
     }
 
-    fn answer(&self, asked: &PeerAsk, answer: Option<Reply>) {
-        let asked = asked.clone();
+    /// One call for all capsules and answers: each call wakes the transport, and may make it poll every
+    /// queue.
+    fn hand_over(&self, has_sent: bool, answers: Vec<(PeerAsk, Option<Reply>)>) {
         self.engines.cast(move |engine, now| {
-            let data = answer.as_ref().map_or(&[][..], |reply| &reply.data);
-            engine.answer_ask(now, &asked, answer.as_ref().map(|reply| &reply.cqe), data);
+            if has_sent {
+                engine.look_everywhere();
+            }
+            for (asked, answer) in answers {
+                let data = answer.as_ref().map_or(&[][..], |reply| &reply.data);
+                engine.answer_ask(now, &asked, answer.as_ref().map(|reply| &reply.cqe), data);
+            }
         });
     }
 

@@ -32,8 +32,6 @@ pub struct HostQueue {
     session: Option<Session>,
     /// Completions of other commands, which came during a wait for one command.
     others: Vec<Cqe>,
-    /// The owner wakes the transport when it has sent all that it has.
-    is_rung_later: bool,
 }
 
 impl HostQueue {
@@ -52,8 +50,8 @@ impl HostQueue {
         let Credentials { host, secret } = who.into();
         let pair = HostQp::connect(path, 0, deadline)?;
         let (peer, broken) = (path.subnqn.to_owned(), None);
-        let (session, others, is_rung_later) = (None, Vec::new(), false);
-        let mut queue = Self { pair, peer, cntlid: 0, broken, host, session, others, is_rung_later };
+        let (session, others) = (None, Vec::new());
+        let mut queue = Self { pair, peer, cntlid: 0, broken, host, session, others };
         let is_asked = queue.fabrics_connect(path.subnqn, kato, deadline)?;
         match secret {
             Some(secret) if is_asked => queue.authenticate(secret, deadline)?,
@@ -264,12 +262,7 @@ impl HostQueue {
     /// Sending through [`AdminQueue`] wakes the transport's thread no more: the owner of many queues wakes it
     /// once for all that it has sent.
     pub fn ring_later(&mut self) {
-        self.is_rung_later = true;
-    }
-
-    fn ring(&self) {
-        // A doorbell in memory does not wake the transport's thread.
-        self.pair.transport().cast(|transport, _| transport.look_everywhere());
+        self.pair.ring_later();
     }
 
     #[expect(clippy::disallowed_methods, reason = "a deadline in real time")]
@@ -289,7 +282,6 @@ impl HostQueue {
         }
         sqe.dptr = self.pair.data(u32::try_from(bytes).expect("checked above"));
         self.pair.send(&sqe);
-        self.ring();
         Ok(Asked { cid, at: Instant::now() })
     }
 
@@ -327,9 +319,6 @@ impl AdminQueue for HostQueue {
         let bytes = u32::try_from(capsule.data.bytes()).expect("an area of the window is shorter");
         sqe.dptr = self.pair.data_at(capsule.at, bytes);
         self.pair.send(&sqe);
-        if !self.is_rung_later {
-            self.ring();
-        }
         Ok(())
     }
 

@@ -150,7 +150,7 @@ impl Drop for TransportThreads {
 
 fn run(mut transport: RcTransport, inbox: &Receiver<Job>, stop: &AtomicBool, start: BootClock) {
     let now = || Time::from_ns(u64::try_from(start.elapsed().as_nanos()).expect("585 years of uptime"));
-    let mut pace = Pace::default();
+    let mut pace = Pace::new(transport.longest_nap());
     while !stop.load(Ordering::Acquire) {
         let mut worked = false;
         loop {

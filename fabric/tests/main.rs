@@ -11,3 +11,4 @@ mod rc_transport;
 mod simt;
 mod stopped;
 mod take_back;
+mod wakes;

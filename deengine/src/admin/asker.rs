@@ -8,6 +8,8 @@
 //!            asks -----.yes, yes: serves until 1 + 300 ms
 //!                      asks ------------.yes, yes: serves until 2 + 300 ms
 //! ```
+//! The rounds of several SSDs begin together, at times that are the same for all of a process.
+//!
 //! A slow answer counts for the round that asked, so rounds are remembered as long as their lease would run.
 //! A new start proves first that its content is the newest (`gnstor_fleet::opening`): what a majority says to
 //! the number of openings before is no lease.
@@ -15,7 +17,7 @@
 //! An SSD whose map names no voters does not ask: the word of [`crate::workers::WorkerSet::lease_end`] is
 //! then what LEASE RENEW has made of it.
 
-use crate::admin::state::{Change, EVERY, UNANSWERED, name, round_of, voter_of};
+use crate::admin::state::{Asker, Change, UNANSWERED, name, round_of, voter_of};
 use crate::commands::scratch::{Owner, QUESTION};
 use crate::controller::Ssd;
 use gnstor_base::controller::{AskId, Effect, Question};
@@ -57,7 +59,8 @@ impl Ssd {
     pub(crate) fn ask_voters(&mut self, now: Time) -> Time {
         // If only its own yes is needed, the next number may be there at once.
         while let Some(incarnation) = self.admin.asker.asks_as.filter(|_| now >= self.admin.asker.next_at) {
-            self.admin.asker.next_at = now + EVERY;
+            let own = self.table.fleet().and_then(|fleet| fleet.own()).unwrap_or_default();
+            self.admin.asker.next_at = Asker::next_round(now, own);
             self.ask_round(now, incarnation);
         }
         if self.admin.asker.asks_as.is_some() { self.admin.asker.next_at } else { Time::NEVER }

@@ -236,7 +236,7 @@ impl Worker {
     /// The firmware goes on with a write, and counts it in flight from now on.
     fn hand_over(&self, request: &Authorized<Request>) -> SsdGuard<'_> {
         let is_current = self.rules.serial(request.slot()) == Some(request.serial());
-        let mut ssd = self.shared.lock();
+        let mut ssd = self.shared.lock(self.index);
         ssd.adopt(request);
         self.state().in_flight(request.slot()).leave(is_current);
         ssd

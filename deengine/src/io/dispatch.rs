@@ -222,7 +222,7 @@ impl Worker {
     pub(super) fn ask(&mut self, now: Time, start: Time, queue: QueueKey, sqe: &Sqe) -> bool {
         let Some(port) = self.ports.get(queue) else { return false };
         port.fetch();
-        let mut ssd = self.shared.lock();
+        let mut ssd = self.shared.lock(self.index);
         let is_known = ssd.take_command(now, start, queue, sqe);
         // Connect and Disconnect change what the queue is.
         ssd.refresh(port);
@@ -257,7 +257,7 @@ impl Worker {
             }
             self.state().left();
         }
-        let mut ssd = self.shared.lock();
+        let mut ssd = self.shared.lock(self.index);
         if is_taken {
             ssd.refuse(CompletionPermit::issue(queue, cid), 0, Refusal::AbortRequested.into(), self.now);
         }

@@ -11,14 +11,14 @@ impl Worker {
         self.orphan_commands(name);
         self.drop_pending(name);
         self.ports.close(name);
-        self.shared.lock().table.unwatch(name);
+        self.shared.lock(self.index).table.unwatch(name);
     }
 
     /// Closes the queues whose reads of the volume in this slot were judged by an older entry.
     pub(super) fn close_older(&mut self, slot: u16) {
         self.refresh();
         let queues = self.older_queues(slot);
-        let mut ssd = self.shared.lock();
+        let mut ssd = self.shared.lock(self.index);
         for name in queues {
             ssd.smart_mut().stats_mut().stragglers_closed += 1;
             ssd.shut(self.now, name);
@@ -53,7 +53,7 @@ impl Worker {
             Effect::Complete { mut cqe, at, pushed_bytes, .. } => {
                 // It may be the completion of a Connect.
                 if !port.is_connected() {
-                    self.shared.lock().refresh(port);
+                    self.shared.lock(self.index).refresh(port);
                 }
                 cqe.sqhd = port.complete().into();
                 Effect::Complete { queue: key, cqe, at, pushed_bytes }

@@ -21,6 +21,8 @@ pub(super) struct Shared {
 pub struct SsdGuard<'a> {
     ssd: MutexGuard<'a, Ssd>,
     workers: &'a WorkerSet,
+    /// The worker that holds the lock.
+    by: usize,
 }
 
 impl Deref for SsdGuard<'_> {
@@ -41,9 +43,9 @@ impl Drop for SsdGuard<'_> {
     /// Leaves the effects with their workers and publishes the firmware's state.
     fn drop(&mut self) {
         let ssd = &mut *self.ssd;
-        self.workers.post(ssd.commands.effects());
+        self.workers.post(self.by, ssd.commands.effects());
         let at = (ssd.alarm(), ssd.smart().look_at());
-        self.workers.publish(at, ssd.admin.volumes().has_fences(), !ssd.write_cache_enabled());
+        self.workers.publish(self.by, at, ssd.admin.volumes().has_fences(), !ssd.write_cache_enabled());
     }
 }
 
@@ -52,18 +54,19 @@ impl Drop for SsdGuard<'_> {
 const LOOKS: u32 = 200;
 
 impl Shared {
-    pub(super) fn lock(&self) -> SsdGuard<'_> {
+    /// Worker `by` takes the lock.
+    pub(super) fn lock(&self, by: usize) -> SsdGuard<'_> {
         for _ in 0..LOOKS {
-            if let Some(ssd) = self.try_lock() {
+            if let Some(ssd) = self.try_lock(by) {
                 return ssd;
             }
             std::hint::spin_loop();
         }
-        SsdGuard { ssd: self.ssd.lock(), workers: &self.workers }
+        SsdGuard { ssd: self.ssd.lock(), workers: &self.workers, by }
     }
 
     /// `None` if another worker has the lock.
-    pub(super) fn try_lock(&self) -> Option<SsdGuard<'_>> {
-        Some(SsdGuard { ssd: self.ssd.try_lock()?, workers: &self.workers })
+    pub(super) fn try_lock(&self, by: usize) -> Option<SsdGuard<'_>> {
+        Some(SsdGuard { ssd: self.ssd.try_lock()?, workers: &self.workers, by })
     }
 }

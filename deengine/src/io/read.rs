@@ -270,7 +270,7 @@ impl Worker {
         self.let_go(&read);
         let Some((permit, request)) = read.command.take() else { return };
         let vid = request.get().address.vid.get();
-        self.shared.lock().refuse(permit, vid, refusal.into(), read.done_at.max(now));
+        self.shared.lock(self.index).refuse(permit, vid, refusal.into(), read.done_at.max(now));
         self.leave(now, &request);
     }
 
@@ -286,7 +286,7 @@ impl Worker {
         let is_current = self.rules.serial(request.slot()) == Some(request.serial());
         self.state().in_flight(request.slot()).leave(is_current);
         if self.shared.workers.is_fencing() {
-            self.shared.lock().complete_fences(now);
+            self.shared.lock(self.index).complete_fences(now);
         }
     }
 

@@ -103,7 +103,7 @@ impl Ssd {
             now: Time::ZERO,
         };
         let workers = (0..count).map(worker).collect();
-        drop(shared.lock());
+        drop(shared.lock(0));
         workers
     }
 
@@ -120,7 +120,7 @@ impl Worker {
     /// The SSD, locked: for what is not I/O. The other workers go on with reads meanwhile, and wait with
     /// everything else.
     pub fn ssd(&self) -> SsdGuard<'_> {
-        self.shared.lock()
+        self.shared.lock(self.index)
     }
 
     /// From here on each note that the firmware, or another worker, leaves for this worker calls `wake`: its
@@ -138,7 +138,7 @@ impl Worker {
     /// `None` if another worker has the lock.
     #[cfg(test)]
     pub(crate) fn try_ssd(&self) -> Option<SsdGuard<'_>> {
-        self.shared.try_lock()
+        self.shared.try_lock(self.index)
     }
 
     /// The memory that transfers touch, to be registered with the mover.
@@ -228,7 +228,7 @@ impl Worker {
 
     #[cold]
     fn fetch_rules(&mut self) {
-        let mut ssd = self.shared.lock();
+        let mut ssd = self.shared.lock(self.index);
         // The version does not change while the lock is held.
         let (rules, version) = (Arc::clone(ssd.table.rules()), self.shared.workers.version());
         self.ports.iter_mut().for_each(|port| ssd.refresh(port));
@@ -245,7 +245,7 @@ impl Controller for Worker {
         self.now = now;
         let entries = request.hsqsize_z.get().saturating_add(1);
         let name = self.ports.open(key, entries).ok_or(cm_reject::NO_RESOURCES)?.name;
-        let opened = self.shared.lock().open_queue(name, request);
+        let opened = self.shared.lock(self.index).open_queue(name, request);
         if opened.is_err() {
             self.ports.close(name);
         }
@@ -256,19 +256,19 @@ impl Controller for Worker {
         self.now = now;
         let Some(name) = self.ports.called(key).map(|port| port.name) else { return };
         self.end(name);
-        self.shared.lock().close_queue(now, name);
+        self.shared.lock(self.index).close_queue(now, name);
     }
 
     fn submit(&mut self, now: Time, key: QueueKey, sqe: &Sqe) {
         self.now = now;
         self.refresh();
-        let Some(port) = self.ports.called(key) else { return self.shared.lock().count_late_capsule() };
+        let Some(port) = self.ports.called(key) else { return self.ssd().count_late_capsule() };
         let (name, fits) = (port.name, port.arrive());
         let (is_connected, is_io) = (port.is_connected(), port.is_io());
         let plain = port.reader.filter(|_| is_plain(sqe)).map(|identity| Submission { identity, sqe });
         if !fits {
             port.fetch();
-            return self.shared.lock().refuse_overrun(now, name, sqe.cid.get());
+            return self.shared.lock(self.index).refuse_overrun(now, name, sqe.cid.get());
         }
         if is_connected {
             self.take_outcomes(now);
@@ -287,7 +287,7 @@ impl Controller for Worker {
             return self.book_judged(now);
         }
         if !self.ask(now, now, name, sqe) {
-            self.shared.lock().count_late_capsule();
+            self.shared.lock(self.index).count_late_capsule();
         }
     }
 
@@ -308,17 +308,17 @@ impl Controller for Worker {
             return self.end_pull(now, transfer, outcome);
         }
         if transfer.0 & MARK == 0 {
-            return self.shared.lock().transferred(now, transfer, outcome);
+            return self.shared.lock(self.index).transferred(now, transfer, outcome);
         }
         match self.reads.remove(transfer.0) {
             Some(read) => self.end_read(now, read, outcome),
-            None => self.shared.lock().smart_mut().stats_mut().unknown_transfers += 1,
+            None => self.shared.lock(self.index).smart_mut().stats_mut().unknown_transfers += 1,
         }
     }
 
     fn answered(&mut self, now: Time, ask: AskId, answer: Option<&Cqe>, data: &[u8]) {
         self.now = now;
-        let mut ssd = self.shared.lock();
+        let mut ssd = self.ssd();
         if crate::repair::is_of_repair(ask) {
             ssd.peer_answered(now, ask, answer, data);
         } else {
@@ -344,7 +344,7 @@ impl Controller for Worker {
             workers.note_change();
         }
         if workers.is_to_look(now)
-            && let Some(mut ssd) = self.shared.try_lock()
+            && let Some(mut ssd) = self.shared.try_lock(self.index)
         {
             workers.looked();
             ssd.watch_flash(now);
@@ -352,14 +352,14 @@ impl Controller for Worker {
         }
         // The worker that holds the lock does this maintenance, or sets the time for it.
         if now >= workers.alarm()
-            && let Some(mut ssd) = self.shared.try_lock()
+            && let Some(mut ssd) = self.shared.try_lock(self.index)
         {
             ssd.step(now);
         }
     }
 
     fn resumed(&mut self, now: Time) {
-        self.shared.lock().hosts.resumed(now);
+        self.shared.lock(self.index).hosts.resumed(now);
     }
 
     fn next_event(&self) -> Option<Time> {
@@ -368,7 +368,7 @@ impl Controller for Worker {
             return Some(self.now);
         }
         let workers = &self.shared.workers;
-        Some(workers.next().min(self.pending_at).min(writes)).filter(|&at| at != Time::NEVER)
+        Some(workers.next(self.index).min(self.pending_at).min(writes)).filter(|&at| at != Time::NEVER)
     }
 
     fn pop_effect(&mut self) -> Option<Effect> {

@@ -293,7 +293,7 @@ impl Worker {
     pub(super) fn end_pull(&mut self, now: Time, transfer: TransferId, outcome: Outcome) {
         self.take_outcomes(now);
         let Some(Pull { write: id, index }) = self.writes.pulls.remove(transfer.0) else {
-            self.shared.lock().smart_mut().stats_mut().unknown_transfers += 1;
+            self.shared.lock(self.index).smart_mut().stats_mut().unknown_transfers += 1;
             return;
         };
         let Some(write) = self.writes.commands.get_mut(id) else { return };

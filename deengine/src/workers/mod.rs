@@ -213,16 +213,20 @@ impl WorkerState {
     }
 
     fn post(&self, note: Note) {
-        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
-        mail.push_back(note);
-        self.has_mail.store(true, Ordering::Relaxed);
-        drop(mail);
+        self.leave(note);
         if let Some(Wake(wake)) = self.wake.get() {
             wake();
         }
     }
 
-    /// Each note that is left for the worker calls `wake` from here on. Only the first one counts.
+    /// Leaves a note for a worker that is awake.
+    fn leave(&self, note: Note) {
+        let mut mail = self.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        mail.push_back(note);
+        self.has_mail.store(true, Ordering::Relaxed);
+    }
+
+    /// Each note that another worker leaves calls `wake` from here on. Only the first call counts.
     pub(crate) fn wake_by(&self, wake: impl Fn() + Send + Sync + 'static) {
         _ = self.wake.set(Wake(Box::new(wake)));
     }
@@ -371,8 +375,9 @@ impl WorkerSet {
         self.states[worker_of(queue)].post(Note::TakeBack { queue, cid, command });
     }
 
-    /// Passes effects to the workers of their queues.
-    pub(crate) fn post(&self, effects: &mut VecDeque<Effect>) {
+    /// Worker `by` passes effects to the workers of their queues. Its own ring no waker: its thread is awake,
+    /// and looks before it sleeps ([`Controller`](gnstor_base::controller::Controller)).
+    pub(crate) fn post(&self, by: usize, effects: &mut VecDeque<Effect>) {
         for effect in effects.drain(..) {
             let worker = match effect {
                 Effect::Pull { queue, .. }
@@ -383,7 +388,8 @@ impl WorkerSet {
                 // The effect belongs to the SSD, so any worker may carry it out.
                 Effect::Ask { .. } => 0,
             };
-            self.states[worker].post(Note::Effect(effect));
+            let (state, note) = (&self.states[worker], Note::Effect(effect));
+            if worker == by { state.leave(note) } else { state.post(note) }
         }
     }
 }

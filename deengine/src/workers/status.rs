@@ -4,7 +4,10 @@
 
 use super::WorkerSet;
 use gnstor_base::time::{Span, Time};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+/// How long after the alarm's time the other workers do what its keeper has not done.
+const LATE: Span = Span::from_ms(10);
 
 /// State of the firmware that the workers need.
 #[derive(Debug)]
@@ -12,6 +15,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(super) struct Status {
     /// In picoseconds.
     alarm: AtomicU64,
+    /// The worker that set the alarm. Its thread is awake meanwhile, and does not sleep past it.
+    keeper: AtomicUsize,
     /// Time in picoseconds at which to read the flash's health again, if something has changed.
     look_at: AtomicU64,
     /// The latest time that a worker has seen, to a millisecond, in picoseconds. A worker's own time may
@@ -43,6 +48,7 @@ impl Default for Status {
         let never = || AtomicU64::new(Time::NEVER.as_ps());
         Self {
             alarm: never(),
+            keeper: AtomicUsize::new(0),
             look_at: never(),
             latest: AtomicU64::new(0),
             fencing: AtomicBool::new(false),
@@ -66,13 +72,28 @@ impl Drop for Committing<'_> {
 }
 
 impl WorkerSet {
-    /// Publishes the firmware's state. A word that has not changed is not written, as all workers read it.
-    pub(crate) fn publish(&self, (alarm, look_at): (Time, Time), fencing: bool, writes_through: bool) {
+    /// Worker `by`, which holds the lock, publishes the firmware's state. A word that has not changed is not
+    /// written, as all workers read it.
+    pub(crate) fn publish(
+        &self,
+        by: usize,
+        (alarm, look_at): (Time, Time),
+        fencing: bool,
+        writes_through: bool,
+    ) {
         let status = &self.status;
-        for (word, time) in [(&status.alarm, alarm), (&status.look_at, look_at)] {
-            if word.load(Ordering::Relaxed) != time.as_ps() {
+        let publish = |word: &AtomicU64, time: Time| {
+            let differs = word.load(Ordering::Relaxed) != time.as_ps();
+            if differs {
                 word.store(time.as_ps(), Ordering::Relaxed);
             }
+            differs
+        };
+        publish(&status.look_at, look_at);
+        // Of both words only this worker needs the newest: it sees what it has stored itself. A worker that
+        // sees one of them too early, or too late, wakes for nothing, or relies on this one.
+        if publish(&status.alarm, alarm) && status.keeper.load(Ordering::Relaxed) != by {
+            status.keeper.store(by, Ordering::Relaxed);
         }
         let flags = [(&status.fencing, fencing), (&status.writes_through, writes_through)];
         for (flag, is_set) in flags {
@@ -87,17 +108,20 @@ impl WorkerSet {
         Time::from_ps(self.status.alarm.load(Ordering::Relaxed))
     }
 
-    /// Time at which either has work.
+    /// Time at which `worker` is to look for work of either. The keeper of the alarm comes at its time: so an
+    /// alarm wakes one thread.
     #[inline]
-    pub(crate) fn next(&self) -> Time {
+    pub(crate) fn next(&self, worker: usize) -> Time {
         let status = &self.status;
+        let is_keeper = status.keeper.load(Ordering::Relaxed) == worker;
+        let alarm = if is_keeper { self.alarm() } else { self.alarm() + LATE };
         let look_at = if status.layer.changed.load(Ordering::Relaxed) {
             &status.look_at
         } else {
             &status.layer.maintain_at
         };
         let soonest = status.layer.maintain_at.load(Ordering::Relaxed).min(look_at.load(Ordering::Relaxed));
-        self.alarm().min(Time::from_ps(soonest))
+        alarm.min(Time::from_ps(soonest))
     }
 
     /// The layer has done something.

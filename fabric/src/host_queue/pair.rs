@@ -77,6 +77,8 @@ pub struct HostQp {
     sent: u16,
     posted: u16,
     consumed: u32,
+    /// The owner wakes the transport when it has sent all that it has.
+    is_rung_later: bool,
 }
 
 impl HostQp {
@@ -110,7 +112,9 @@ impl HostQp {
             .map_err(|e| broken(e.to_string()))?
             .ok_or_else(|| broken("the transport has no executor for host queues".into()))?;
         let transport = transport.clone();
-        let mut pair = Self { transport, executor, conn, qpn, key, memory, sent: 0, posted: 0, consumed: 0 };
+        let (sent, posted, consumed, is_rung_later) = (0, 0, 0, false);
+        let mut pair =
+            Self { transport, executor, conn, qpn, key, memory, sent, posted, consumed, is_rung_later };
         match answer.recv_timeout(deadline) {
             Ok(Ok(())) => {}
             Ok(Err(REFUSED_NO_PEER)) => {
@@ -139,11 +143,6 @@ impl HostQp {
         self.posted = self.posted.wrapping_add(receives);
         // Pairs with the soft executor's acquire of the record.
         self.memory.word32(DBR).store(u32::from(self.posted).to_be(), Ordering::Release);
-    }
-
-    /// The transport that executes the queue pair.
-    pub fn transport(&self) -> &TransportHandle {
-        &self.transport
     }
 
     /// Index of the next capsule: a number of its own for each capsule in flight.
@@ -189,6 +188,12 @@ impl HostQp {
         self.memory.read(DATA + at as u64, data);
     }
 
+    /// [`Self::send`] wakes the transport's thread no more: the owner of many queues wakes it once for all
+    /// that it has sent.
+    pub(super) fn ring_later(&mut self) {
+        self.is_rung_later = true;
+    }
+
     /// Sends a capsule as it is. No more than 16 may be in flight.
     pub fn send(&mut self, capsule: &Sqe) {
         let index = self.sent;
@@ -205,6 +210,10 @@ impl HostQp {
         self.memory.word32(DBR + 4).store(u32::from(self.sent).to_be(), Ordering::Release);
         let doorbell = u64::read_from_bytes(&mlx5::doorbell_value(self.sent, self.qpn)).expect("eight bytes");
         self.memory.words64(UAR + mlx5::UAR_DB0, 1)[0].store(doorbell, Ordering::Release);
+        // A doorbell in memory does not wake the transport's thread.
+        if !self.is_rung_later {
+            self.transport.cast(|transport, _| transport.look_everywhere());
+        }
     }
 
     /// The next completion, if there is one.

@@ -13,11 +13,12 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Largest number of bytes that one system call reads.
@@ -28,13 +29,35 @@ thread_local! {
 }
 
 /// Streams with something to send, by their tokens, for the transport that polls them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Alarm {
     rung: AtomicBool,
     tokens: Mutex<Vec<u32>>,
+    /// Ends the sleep of the transport's thread.
+    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Alarm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Alarm").field("rung", &self.rung).finish_non_exhaustive()
+    }
 }
 
 impl Alarm {
+    /// Sets what wakes the transport's thread. Only the first call counts.
+    pub(crate) fn ring_by(&self, bell: impl Fn() + Send + Sync + 'static) {
+        _ = self.bell.set(Box::new(bell));
+    }
+
+    /// As [`Self::ring`], on any thread: that of the transport may sleep.
+    fn ring_and_wake(&self, token: u32) {
+        self.ring(token);
+        if let Some(bell) = self.bell.get() {
+            bell();
+        }
+    }
+
+    /// On the transport's thread, which looks before it sleeps.
     fn ring(&self, token: u32) {
         self.tokens.lock().expect("no panic while held").push(token);
         // Pairs with the acquire in `take`: a transport that sees the flag finds the token.
@@ -164,7 +187,7 @@ impl Wire {
         self.alarm = Some((token, Arc::clone(alarm)));
         if let Some(place) = &self.place {
             let alarm = Arc::clone(alarm);
-            place.on_news(move || alarm.ring(token));
+            place.on_news(move || alarm.ring_and_wake(token));
         }
         let interest = Interest::READABLE | Interest::WRITABLE;
         registry.register(&mut SourceFd(&self.descriptor()), Token(token as usize), interest).is_ok()

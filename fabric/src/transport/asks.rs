@@ -3,9 +3,10 @@
 //! back; another thread carries them over admin queues, as connecting with an SSD may block.
 //!
 //! ```text
-//!   SSD --Effect::Ask--> drain_effects --PeerAsk--> carrier (array) --admin queue--> another SSD
-//!   SSD <--answered----- answer_ask  <-----------
+//!   SSD --Effect::Ask--> drain_effects --PeerAsks--> carrier (array) --admin queue--> another SSD
+//!   SSD <--answered----- answer_ask  <------------
 //! ```
+//! The questions of a step go to the carrier together: they wake its thread once.
 
 use super::RcTransport;
 use gnstor_base::controller::{AskId, Question};
@@ -27,10 +28,18 @@ pub struct PeerAsk {
     pub question: Question,
 }
 
+/// Questions on their way to the thread that carries them.
+#[derive(Debug, Default)]
+pub(super) struct Asks {
+    carrier: Option<Sender<Vec<PeerAsk>>>,
+    /// The end of a step hands these over together.
+    asked: Vec<PeerAsk>,
+}
+
 impl RcTransport {
     /// From now on the questions of this transport's SSDs go to `carrier`. Without one they have no answer.
-    pub fn carry_asks(&mut self, carrier: Sender<PeerAsk>) {
-        self.carrier = Some(carrier);
+    pub fn carry_asks(&mut self, carrier: Option<Sender<Vec<PeerAsk>>>) {
+        self.asks.carrier = carrier;
     }
 
     /// An SSD asks.
@@ -43,14 +52,27 @@ impl RcTransport {
             Question::decode(&bytes)
         });
         let asked = question.map(|question| PeerAsk { target, ask, peer, question });
-        let is_carried = match (asked, &self.carrier) {
-            (Some(asked), Some(carrier)) => carrier.send(asked).is_ok(),
-            _ => false,
-        };
-        if !is_carried {
+        match asked.filter(|_| self.asks.carrier.is_some()) {
+            Some(asked) => self.asks.asked.push(asked),
             // The caller carries out the effects of this afterwards.
-            t.controller.answered(t.clock, ask, None, &[]);
+            None => t.controller.answered(t.clock, ask, None, &[]),
         }
+    }
+
+    /// Hands the questions to the carrier. Returns whether there were any.
+    pub(super) fn send_asks(&mut self, now: Time) -> bool {
+        if self.asks.asked.is_empty() {
+            return false;
+        }
+        let asked = std::mem::take(&mut self.asks.asked);
+        let refused = match &self.asks.carrier {
+            Some(carrier) => carrier.send(asked).err().map(|refused| refused.0),
+            None => Some(asked),
+        };
+        for asked in refused.into_iter().flatten() {
+            self.answer_ask(now, &asked, None, &[]);
+        }
+        true
     }
 
     /// The answer to a question, and the data that it brought; `None`: there is none.

@@ -8,6 +8,9 @@ use crate::link::LinkConfig;
 use gnstor_base::time::Span;
 use gnstor_proto::fabrics::CmRequest;
 
+/// All work ends a nap, and so does the next event. This bounds what a mistake in that costs.
+const LONGEST_NAP: Span = Span::from_ms(100);
+
 /// Location of an SSD, as a transport knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Port {
@@ -22,7 +25,7 @@ pub enum Port {
     },
 }
 
-/// Time limits.
+/// Time limits, and the link.
 #[derive(Clone, Copy, Debug)]
 pub struct TransportConfig {
     /// The modelled link of local connections.
@@ -33,6 +36,8 @@ pub struct TransportConfig {
     pub rnr_timer: Span,
     /// Tries before it fails.
     pub rnr_retries: u8,
+    /// Longest sleep of the transport's thread where all work wakes it.
+    pub longest_nap: Span,
 }
 
 impl Default for TransportConfig {
@@ -42,8 +47,21 @@ impl Default for TransportConfig {
             ack_timeout: Span::from_ms(500),
             rnr_timer: Span::from_ns(100_000),
             rnr_retries: 7,
+            longest_nap: longest_nap(),
         }
     }
+}
+
+/// Tests let the threads sleep for long: an answer that nothing wakes a thread for is then missed.
+#[cfg(debug_assertions)]
+fn longest_nap() -> Span {
+    let asked = std::env::var("GNSTOR_NAP_MS").ok().and_then(|ms| ms.parse().ok());
+    asked.map_or(LONGEST_NAP, Span::from_ms)
+}
+
+#[cfg(not(debug_assertions))]
+fn longest_nap() -> Span {
+    LONGEST_NAP
 }
 
 /// A queue pair to be connected, and with what.

@@ -50,6 +50,7 @@ use table::{Name, Table};
 
 pub use crate::cm::{REFUSED_NO_PEER, Refused};
 pub use anew::Progress;
+use asks::Asks;
 pub use asks::PeerAsk;
 pub use config::{Connect, Port, TransportConfig};
 pub use counters::Counters;
@@ -202,8 +203,8 @@ pub struct RcTransport {
     waiting: u32,
     ack_alarm: Option<Time>,
     last_look: Time,
-    /// The thread that carries the questions of its SSDs.
-    carrier: Option<Sender<PeerAsk>>,
+    /// Questions of its SSDs, and the thread that carries them.
+    asks: Asks,
     /// Counts of refused and broken things, for a person to read.
     pub counters: Counters,
 }
@@ -242,7 +243,7 @@ impl RcTransport {
             waiting: 0,
             ack_alarm: None,
             last_look: Time::ZERO,
-            carrier: None,
+            asks: Asks::default(),
             counters: Counters::default(),
         }
     }

@@ -26,8 +26,12 @@ const LOOK_STEPS: u32 = 8;
 const LOOK: Span = Span::from_ns(5000);
 /// Largest number of events taken at once.
 const EVENTS: usize = 1024;
-/// Number of streams whose deadlines are checked at a time.
-const TICKS: usize = 128;
+/// Number of streams whose deadlines are checked in [`TICK`], together.
+const TICKS: u64 = 128;
+/// Shortest time between two checks of streams.
+pub(super) const TICK: Span = Span::from_ms(10);
+/// Longest time between two checks, while there are streams.
+const LATEST_TICK: Span = Span::from_ms(100);
 
 /// The owner of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +76,8 @@ pub(super) struct Ready {
     streams: usize,
     steps: u32,
     looked_at: Time,
-    next_tick: usize,
+    /// The next stream whose deadlines are checked.
+    at: usize,
 }
 
 impl Ready {
@@ -102,6 +107,12 @@ impl Ready {
             self.streams -= 1;
             self.free.push(token);
         }
+    }
+
+    /// What another thread says to a stream ends the sleep of the transport's thread, too.
+    pub(super) fn ring_by(&self, waker: &Waker) {
+        let waker = waker.clone();
+        self.alarm.ring_by(move || waker.wake());
     }
 
     /// Makes the poll of the system's events, unless it exists.
@@ -146,6 +157,11 @@ impl Ready {
             }
         }
         self.events = Some((poll, events));
+    }
+
+    /// When the deadlines of streams are to be checked again, after a check at `last`.
+    pub(super) fn next_tick(&self, last: Time) -> Option<Time> {
+        (self.streams > 0).then(|| last + LATEST_TICK)
     }
 
     /// Whether a stream has something to do that the operating system does not announce.
@@ -239,12 +255,14 @@ impl RcTransport {
         self.remotes.values_mut().for_each(|remote| remote.wait_anew(now));
     }
 
-    /// Checks the deadlines of some streams. Successive calls check all of them.
-    pub(super) fn tick_streams(&mut self, now: Time) {
+    /// Checks the deadlines of some streams: of more of them, the longer the last check is ago. Successive
+    /// calls check all of them.
+    pub(super) fn tick_streams(&mut self, now: Time, since_last: Span) {
         let count = self.ready.slots.len();
-        for _ in 0..count.min(TICKS) {
-            let place = self.ready.next_tick % count;
-            self.ready.next_tick = place + 1;
+        let most = TICKS.saturating_mul(since_last.as_ps() / TICK.as_ps());
+        for _ in 0..count.min(usize::try_from(most).unwrap_or(usize::MAX)) {
+            let place = self.ready.at % count;
+            self.ready.at = place + 1;
             let is_dead = match self.ready.slots[place].owner {
                 Some(Owner::Peer(id)) => {
                     self.executors.get_mut(&id).and_then(AnyExecutor::peer).is_some_and(|peer| {
@@ -261,5 +279,28 @@ impl RcTransport {
                 self.ready.wake(u32::try_from(place).expect("a place"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::TransportConfig;
+    use gnstor_base::testing::deadline;
+
+    #[test]
+    fn streams_have_their_deadlines_checked_as_often_while_the_thread_naps() {
+        let _deadline = deadline();
+        let mut transport = RcTransport::new(TransportConfig::default());
+        assert_eq!(transport.waits(Time::ZERO).next, None, "without streams nothing is checked");
+        transport.ready.slots.extend((0..5000).map(|_| Slot::default()));
+        transport.ready.streams = 5000;
+        let at = |ms| Time::ZERO + Span::from_ms(ms);
+        transport.step(at(10));
+        assert_eq!(transport.ready.at, 128);
+        transport.step(at(15));
+        assert_eq!((transport.ready.at, transport.waits(at(15)).next), (128, Some(at(110))));
+        transport.step(at(110));
+        assert_eq!(transport.ready.at, 11 * 128);
     }
 }

@@ -43,7 +43,13 @@ impl RcTransport {
         let (poll, _) = self.ready.events.as_ref().expect("opened above");
         // A poll has one waker at most.
         let waker = Waker(Arc::new(mio::Waker::new(poll.registry(), WAKER)?));
+        self.ready.ring_by(&waker);
         Ok(self.ready.waker.insert(waker).clone())
+    }
+
+    /// The longest sleep of its thread where all work wakes it.
+    pub fn longest_nap(&self) -> Span {
+        self.config.longest_nap
     }
 
     /// Sleeps until a stream is ready or a waker rings, no longer than `most`. A waker that has rung since

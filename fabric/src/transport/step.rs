@@ -5,6 +5,7 @@
 use super::clock::executor_ns;
 use super::conn::To;
 use super::executors::Polled;
+use super::ready::TICK;
 use super::{ConnId, Delivery, Event, ExecutorId, RcTransport, Respond, sqe_of};
 use crate::hca::{Allowance, Down, Operation, STEP_REPORTS, Up};
 use gnstor_base::time::{Clock, Span, Time};
@@ -89,10 +90,12 @@ impl RcTransport {
             self.check_acknowledgements(now);
             worked = true;
         }
-        if now.since(self.last_look) >= Span::from_ms(10) {
+        worked |= self.send_asks(now);
+        let since_last = now.since(self.last_look);
+        if since_last >= TICK {
             self.last_look = now;
             self.end_idle_remotes(now);
-            self.tick_streams(now);
+            self.tick_streams(now, since_last);
         }
         self.counters.steps[usize::from(!worked)] += 1;
         worked
@@ -140,7 +143,7 @@ impl RcTransport {
         let must = |polled: &Polled| self.executors.get(&polled.id).is_some_and(|e| e.must_be_polled());
         let polls = self.is_moving() || self.ready.must_be_polled() || self.order.iter().any(must);
         let mut waits = Waits { polls, ..Waits::default() };
-        for at in self.next_events() {
+        for at in self.next_events().chain(self.ready.next_tick(self.last_look)) {
             if at <= looked {
                 waits.is_due = true;
             } else {

@@ -2,6 +2,7 @@
 //! Links between two transports over a real socket, on a clock that the test moves. Both ends forget a
 //! client or array that has gone.
 
+mod asks;
 mod ends;
 mod fused;
 mod fuzz;
@@ -35,6 +36,7 @@ struct Seen {
     on_submit: Vec<Effect>,
     resumed: u32,
     ended: Vec<Outcome>,
+    unanswered: Vec<AskId>,
     effects: VecDeque<Effect>,
 }
 
@@ -67,7 +69,10 @@ impl Controller for Puppet {
     fn transferred(&mut self, _: Time, _: TransferId, outcome: Outcome) {
         self.seen().ended.push(outcome);
     }
-    fn answered(&mut self, _: Time, _: AskId, _: Option<&Cqe>, _: &[u8]) {}
+    fn answered(&mut self, _: Time, ask: AskId, answer: Option<&Cqe>, _: &[u8]) {
+        assert_eq!(answer, None, "no test carries a question");
+        self.seen().unanswered.push(ask);
+    }
     fn step(&mut self, _: Time) {}
     fn resumed(&mut self, _: Time) {
         self.seen().resumed += 1;

@@ -120,7 +120,13 @@ pub(crate) type Short = (u8, u16, u8);
 
 impl World {
     pub(crate) fn new(link: LinkConfig) -> Self {
-        let config = TransportConfig { link, ack_timeout: ACK_TIMEOUT, rnr_timer: RNR_TIMER, rnr_retries: 3 };
+        let config = TransportConfig {
+            link,
+            ack_timeout: ACK_TIMEOUT,
+            rnr_timer: RNR_TIMER,
+            rnr_retries: 3,
+            ..TransportConfig::default()
+        };
         let mut transport = RcTransport::new(config);
         let executor = transport.add_soft();
         let (memory, array) =

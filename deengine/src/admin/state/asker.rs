@@ -11,7 +11,12 @@ use gnstor_fleet::{Incarnation, Opening, SsdId};
 use std::collections::{BTreeMap, VecDeque};
 
 /// How often it asks.
-pub(in crate::admin) const EVERY: Span = Span::from_ms(100);
+const EVERY: Span = Span::from_ms(100);
+/// Numbers of SSDs that ask at the same times, which are multiples of [`EVERY`] for the first ones. So one
+/// wake-up of an engine serves them all, and a large array does not ask all at once.
+const TOGETHER: u64 = 8;
+/// The next ones ask so much later.
+const APART: Span = Span::from_ms(10);
 /// The lease, in ns.
 const TIMING: Timing =
     Timing { lease: Timing::DEFAULT_MS.lease * 1_000_000, drift: Timing::DEFAULT_MS.drift * 1_000_000 };
@@ -46,8 +51,15 @@ impl Asker {
             self.rounds.pop_front();
         }
         self.rounds.push_back((self.last, Asking::new(ask, now.as_ns())));
-        self.next_at = now + EVERY;
         self.last
+    }
+
+    /// The next round of `ssd`, [`EVERY`] from now at most.
+    pub(in crate::admin) fn next_round(now: Time, ssd: SsdId) -> Time {
+        let (every, apart) = (EVERY.as_ps(), APART.as_ps());
+        let later = u64::from(ssd) / TOGETHER * apart % every;
+        let rounds = (now.as_ps() + every - later) / every;
+        Time::from_ps(rounds * every + later)
     }
 
     /// A voter said yes in this round; until when the SSD may serve, where that is a majority.
@@ -84,4 +96,28 @@ pub(in crate::admin) fn round_of(ask: AskId) -> u32 {
 
 pub(in crate::admin) fn voter_of(ask: AskId) -> SsdId {
     u16::from(ask.0.to_le_bytes()[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eight_ssds_ask_together_and_none_waits_longer_than_100_ms() {
+        let _deadline = crate::deadline::deadline();
+        for now_ns in [0, 1, 9_999_999, 10_000_000, 77_123_456, 100_000_000, 3_141_592_653_589] {
+            let now = Time::from_ns(now_ns);
+            let next = |ssd| Asker::next_round(now, ssd);
+            for ssd in 0..64 {
+                assert!(next(ssd) > now && next(ssd) <= now + EVERY, "SSD {ssd} at {now:?}: {:?}", next(ssd));
+                assert_eq!(next(ssd), next(ssd / 8 * 8), "SSD {ssd} at {now:?}");
+                // The rounds go on at this interval.
+                assert_eq!(Asker::next_round(next(ssd), ssd), next(ssd) + EVERY);
+            }
+            assert_eq!(
+                (0..8).map(|group| next(group * 8)).collect::<std::collections::BTreeSet<_>>().len(),
+                8
+            );
+        }
+    }
 }

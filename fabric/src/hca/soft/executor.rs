@@ -4,7 +4,7 @@
 use super::*;
 
 impl QpExecutor for SoftExecutor {
-    /// The owner of an admin queue wakes the transport's thread (`HostQueue`).
+    /// The owner of an admin queue wakes the transport's thread (`HostQp`).
     fn must_be_polled(&self) -> bool {
         false
     }

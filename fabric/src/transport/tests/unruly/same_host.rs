@@ -76,6 +76,33 @@ fn a_connection_is_told_when_it_gives_way() {
     assert!(places.take("127.0.0.1".parse().unwrap()).is_err(), "a client that is admitted stays");
 }
 
+/// Another thread accepts the newcomer, while the array's thread sleeps.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a thread sleeps in real time")]
+fn a_connection_that_is_to_give_way_wakes_its_thread() {
+    let _deadline = deadline();
+    let (mut array, _) = one_ssd();
+    array.waker().expect("a descriptor");
+    let places = Places::new(100, 1);
+    let (mut idle, far) = placed(&places);
+    array.add_peer(far);
+    (0..200).for_each(|step| _ = array.step(Time::from_ns(step)));
+    // The socket had room: that was an event.
+    array.sleep(Span::from_ms(1));
+    assert!(!array.waits(Time::ZERO).polls, "nothing keeps it awake");
+    let begun = std::time::Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            drop(placed(&places));
+        });
+        array.sleep(Span::from_ms(100_000));
+    });
+    assert!(begun.elapsed().as_secs() < 50, "{:?}", begun.elapsed());
+    array.step(Time::from_ns(1000));
+    assert_eq!(idle.poll(), Some(Frame::End { why: limits::End::GaveWay.code() }));
+}
+
 /// On loopback all clients are of one host. One of them has as many queue pairs as a client may have, by
 /// several connections.
 #[test]
