@@ -45,8 +45,8 @@ pub(super) struct Chaos {
 
 /// A fault that is aimed happens within so many us.
 const AIMED: u32 = 400_000;
-/// After the end of a fault an SSD may still be dropped because of it: an end that was not told of a reset
-/// notices a second later, and the daemon then waits for answers and leases.
+/// After the end of a fault an SSD may still be dropped because of it. An end that was not told of a reset
+/// notices a second later. The daemon then waits for answers and leases.
 const ECHO: Span = Span::from_ms(3_000);
 
 impl Chaos {

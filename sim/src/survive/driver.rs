@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An admin queue that is up, and its exchange of questions: answers come in, Keep Alives and capsules go out.
+//! An admin queue that is up, and its exchange of questions: answers come in, Keep Alives and capsules go
+//! out.
 
 use crate::survive::end::Port;
 use gnstor_fabric::admin::{AdminQueue as _, ChannelError, Dialogue, Exchange};

@@ -11,7 +11,8 @@ use gnstor_sim::survive::{Options, Outcome, run};
 /// Seeds of the short campaign.
 const SEEDS: u64 = 40;
 
-/// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its time.
+/// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
+/// time.
 const FOUND: [(u64, &str); 4] = [
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (225, "a daemon's start never asked voters that answered again"),
