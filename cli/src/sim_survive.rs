@@ -6,7 +6,8 @@ use crate::args::SurviveArgs;
 use gnstor_console::{Steps, outln, print_json};
 use gnstor_sim::memory;
 use gnstor_sim::survive::campaign::{Seeds, Without, run_all, shrink};
-use gnstor_sim::survive::stats::Stats;
+use gnstor_sim::survive::planted::plant;
+use gnstor_sim::survive::stats::{ENOUGH, Stats};
 use gnstor_sim::survive::{Options, Outcome};
 use serde::Serialize;
 
@@ -49,8 +50,12 @@ struct Report {
 /// Plays the seeds.
 ///
 /// # Errors
-/// [`CliError::Verify`] if a seed breaks a promise.
+/// [`CliError::Verify`] if a seed breaks a promise, or many seeds with `--stats` did not meet everything.
+/// [`CliError::Usage`] if the build does not have the mistake.
 pub(crate) fn run(args: &SurviveArgs, steps: &Steps) -> Result<(), CliError> {
+    if let Some(name) = &args.planted {
+        plant(name).map_err(CliError::Usage)?;
+    }
     memory::use_small_pages();
     let seeds = args.seed.map_or(args.seeds, |seed| Seeds { first: seed, last: seed });
     let without = args.without.clone().unwrap_or_default();
@@ -91,9 +96,15 @@ pub(crate) fn run(args: &SurviveArgs, steps: &Steps) -> Result<(), CliError> {
     } else {
         conclude(args, &report);
     }
+    let never = if args.stats && report.played >= ENOUGH { stats.never() } else { Vec::new() };
     match report.failed.len() {
         _ if interrupted => Err(CliError::Interrupted),
-        0 => Ok(()),
+        0 if never.is_empty() => Ok(()),
+        0 => Err(CliError::Verify(format!(
+            "in {} seeds it never happened: {}",
+            report.played,
+            never.join("; ")
+        ))),
         count => Err(CliError::Verify(format!("{count} of {} seeds broke a promise", report.played))),
     }
 }

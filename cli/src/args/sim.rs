@@ -43,8 +43,9 @@ pub enum SimCommand {
             "data. Modelled: wires, gRPC, the client (the initiator as a host program). Faults: late messages, ",
             "resets, links cut in one direction, SSDs that stand still, are killed or lose their power, media ",
             "errors, killed daemons and clients. docs/survive.md says what is not there.\n\n",
-            "Exit codes: 0 no promise was broken; 1 one was, with the line that replays its seed; 2 the command ",
-            "line was not understood.",
+            "Exit codes: 0 no promise was broken; 1 one was, with the line that replays its seed, or with --stats ",
+            "1,000 seeds did not meet everything; 2 the command line was not understood, or the build does not ",
+            "have the mistake.",
         )
     )]
     Survive(SurviveArgs),
@@ -71,9 +72,12 @@ pub struct SurviveArgs {
     /// Leave out these faults, by their numbers, as --shrink names them
     #[arg(long, value_name = "N,N,...", requires = "seed")]
     pub without: Option<Without>,
-    /// Print how often each fault, path and refusal was met
+    /// Print how often each fault, path, change of the map and refusal was met. In 1,000 seeds each must be
     #[arg(long)]
     pub stats: bool,
+    /// Make this mistake, in a build that has it (scripts/planted-survive)
+    #[arg(long, value_name = "NAME")]
+    pub planted: Option<String>,
     /// Print one JSON object
     #[arg(long, conflicts_with = "trace")]
     pub json: bool,

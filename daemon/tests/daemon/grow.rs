@@ -333,3 +333,30 @@ fn places_are_not_drawn_where_the_volumes_would_not_fit() {
     bench.run_for(2_000);
     assert_eq!(holes(&bench), 0, "its own places fit");
 }
+
+/// A daemon that starts does not know which SSDs had the holes. If no SSD is out, nothing happens by itself
+/// after its start: it must look for holes when it begins to serve.
+#[test]
+fn a_daemon_that_starts_fills_the_holes_of_an_absent_ssd_that_is_back() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(6);
+    dropped(&mut bench, 4);
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    assert_eq!(states(&bench)[3], State3::Absent, "it has the last copies of the groups of 4");
+    bench.find(4);
+    bench.run_for(5_000);
+    assert_eq!(states(&bench)[4], State3::In);
+    let array = bench.array.clone();
+    array.ssd(3).dead = false;
+    let mut next = Bench::cold(&array, 20_000);
+    // Nothing wakes the daemon at another time than it asks for.
+    next.run_until_quiet();
+    while let Some(at) = next.core.next_event().filter(|&at| at < 80_000) {
+        next.pass(at.saturating_sub(next.now));
+        next.run_until_quiet();
+    }
+    assert!(next.core.is_serving(), "{:?}", next.core.waits_for());
+    assert_eq!((states(&next), holes(&next)), (vec![State3::In; 6], 0));
+    all_maps_keep(&next, 2);
+}

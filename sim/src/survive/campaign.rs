@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Many seeds, on several threads, each seed on one. And the faults that a failing seed needs.
 
-use super::{Options, Outcome, run};
+use super::{Options, Outcome, PANICKED, failed, run, said};
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -62,7 +63,18 @@ impl FromStr for Without {
 
 /// Runs all seeds on `jobs` threads. Hands their outcomes over in the order of the seeds, until `each` says
 /// false.
-pub fn run_all(seeds: Seeds, jobs: NonZeroUsize, options: &Options, mut each: impl FnMut(Outcome) -> bool) {
+pub fn run_all(seeds: Seeds, jobs: NonZeroUsize, options: &Options, each: impl FnMut(Outcome) -> bool) {
+    play_all(seeds, jobs, &|seed| run(seed, options), each);
+}
+
+/// As [`run_all`], with any play. A play that panics is a seed that failed: otherwise its outcome would be
+/// waited for, without end.
+fn play_all(
+    seeds: Seeds,
+    jobs: NonZeroUsize,
+    play: &(impl Fn(u64) -> Outcome + Sync),
+    mut each: impl FnMut(Outcome) -> bool,
+) {
     let (next, ends) = (AtomicU64::new(seeds.first), AtomicBool::new(false));
     let (sender, outcomes) = channel();
     let sender = Mutex::new(sender);
@@ -75,7 +87,8 @@ pub fn run_all(seeds: Seeds, jobs: NonZeroUsize, options: &Options, mut each: im
                     if ends.load(Ordering::Relaxed) || seed > seeds.last || seed < seeds.first {
                         break;
                     }
-                    let outcome = run(seed, options);
+                    let played = catch_unwind(AssertUnwindSafe(|| play(seed)));
+                    let outcome = played.unwrap_or_else(|panic| failed(seed, PANICKED, said(&*panic)));
                     let sender = sender.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     if sender.send(outcome).is_err() {
                         break;
@@ -135,6 +148,24 @@ pub fn shrink(failed: &Outcome, before: &Without) -> (Outcome, Without) {
 mod tests {
     use super::*;
     use gnstor_base::testing::deadline;
+
+    #[test]
+    fn a_play_that_panics_is_a_seed_that_failed() {
+        let _deadline = deadline();
+        let play = |seed: u64| {
+            assert_ne!(seed, 2, "of all seeds this one");
+            Outcome { violation: None, ..failed(seed, "none", String::new()) }
+        };
+        for jobs in [1, 2] {
+            let mut ends = Vec::new();
+            let seeds = Seeds { first: 1, last: 3 };
+            play_all(seeds, NonZeroUsize::new(jobs).unwrap(), &play, |outcome| {
+                ends.push((outcome.seed, outcome.violation.map(|violation| violation.rule)));
+                true
+            });
+            assert_eq!(ends, [(1, None), (2, Some(PANICKED.into())), (3, None)], "{jobs} jobs");
+        }
+    }
 
     #[test]
     fn seeds_are_one_or_a_range_that_goes_up() {

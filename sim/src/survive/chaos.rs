@@ -39,7 +39,15 @@ pub(super) struct Chaos {
     pub(super) is_lossy: bool,
     /// Another fault happened meanwhile. So copies may be lost, and the operator may say so.
     pub(super) has_overlap: bool,
+    /// Some fault still acts until then, also if the daemon has not noticed it.
+    disturbed_until: Time,
 }
+
+/// A fault that is aimed happens within so many us.
+const AIMED: u32 = 400_000;
+/// After the end of a fault an SSD may still be dropped because of it. An end that was not told of a reset
+/// notices a second later. The daemon then waits for answers and leases.
+const ECHO: Span = Span::from_ms(3_000);
 
 impl Chaos {
     pub(super) fn new(dice: Dice, until: Time, without: Vec<u64>) -> Self {
@@ -54,7 +62,20 @@ impl Chaos {
             list: Vec::new(),
             is_lossy: false,
             has_overlap: false,
+            disturbed_until: Time::ZERO,
         }
+    }
+
+    /// The map changes, or a daemon starts: the next fault comes soon. Returns when.
+    pub(super) fn aim(&mut self, now: Time) -> Time {
+        let within = Span::from_ns(u64::from(1 + self.dice.below(AIMED)) * 1_000);
+        self.next_at = self.next_at.min(now + within);
+        self.next_at
+    }
+
+    /// A fault acts until then.
+    fn disturbs(&mut self, until: Time) {
+        self.disturbed_until = self.disturbed_until.max(until + ECHO);
     }
 
     /// A time of each order of magnitude from 2^10 us on, below 2^`most` us.
@@ -145,6 +166,9 @@ impl World {
         };
         let (host, ssd) = self.post.conn(conn).map(|conn| (conn.host, conn.ssd))?;
         self.post.reset(conn, hear, false);
+        if !matches!(host, Host::Client(_)) {
+            self.chaos.disturbs(self.post.now);
+        }
         self.post.stats.fault(Fault::Reset);
         Some(format!("a connection of {host:?} to SSD {ssd} is reset"))
     }
@@ -155,6 +179,7 @@ impl World {
         let (now, until) = (self.post.now, self.post.now + span);
         self.nodes[ssd].is_up().then_some(())?;
         self.nodes[ssd].stand_still(now, until);
+        self.chaos.disturbs(until);
         self.post.stats.fault(Fault::Still);
         Some(format!("SSD {ssd} stands still for {} ms", span.as_ns() / 1_000_000))
     }
@@ -166,6 +191,7 @@ impl World {
         self.post.stats.fault(Fault::Killed);
         self.down(ssd, true);
         self.chaos.end_at(self.post.now + span, Ending::Start(ssd));
+        self.chaos.disturbs(self.post.now + span);
         Some(format!("SSD {ssd} is killed, for {} ms", span.as_ns() / 1_000_000))
     }
 
@@ -175,22 +201,29 @@ impl World {
         let has_copies = self.shape.volumes.iter().all(|volume| volume.replicas > 1);
         let may = has_copies && !self.chaos.is_lossy && self.nodes[ssd].is_up() && self.is_whole();
         may.then_some(())?;
-        (self.chaos.is_lossy, self.chaos.has_overlap) = (true, self.shape.delays.late_1_of > 0);
+        let is_disturbed = self.post.now < self.chaos.disturbed_until || self.shape.delays.late_1_of > 0;
+        (self.chaos.is_lossy, self.chaos.has_overlap) = (true, is_disturbed);
         if self.chaos.dice.below(2) == 0 {
             let span = self.chaos.span(23);
             self.post.stats.fault(Fault::PowerCut);
             self.down(ssd, false);
             self.chaos.end_at(self.post.now + span, Ending::Start(ssd));
-            return Some(format!("SSD {ssd} loses its power, for {} ms", span.as_ns() / 1_000_000));
+            let ms = span.as_ns() / 1_000_000;
+            // Without a daemon no map drops the SSD before it is back.
+            let beside =
+                if self.shape.both && self.chaos.dice.below(2) == 0 { self.end_daemon() } else { None };
+            let beside = beside.map_or(String::new(), |what| format!("; {what}"));
+            return Some(format!("SSD {ssd} loses its power, for {ms} ms{beside}"));
         }
         let (ops, seed) = (1 + self.chaos.dice.below(60), self.chaos.dice.bits());
         self.nodes[ssd].bench.power.arm(ops.into(), seed);
         Some(format!("SSD {ssd} loses its power inside its write number {ops} from now on"))
     }
 
-    /// An armed power cut has happened.
+    /// An armed power cut has happened. By now the daemon may have lost another SSD.
     pub(super) fn lost_power(&mut self, ssd: usize) {
         self.post.stats.fault(Fault::CutInWrite);
+        self.chaos.has_overlap |= self.post.now < self.chaos.disturbed_until || !self.is_whole();
         self.down(ssd, false);
         let span = self.chaos.span(23);
         self.chaos.end_at(self.post.now + span, Ending::Start(ssd));
@@ -201,15 +234,18 @@ impl World {
         let ssd = u16::try_from(self.any(self.nodes.len())).expect("few");
         let span = self.chaos.span(22);
         let host = match self.chaos.dice.below(4) {
-            0 => Host::Daemon(self.daemons.last().map_or(0, |daemon| daemon.number)),
+            0 => Host::Daemon(self.daemons.last()?.number),
             1 => {
-                let peer = u16::try_from(self.any(self.nodes.len())).expect("few");
-                Host::Peer(peer)
+                let other = u16::try_from(1 + self.any(self.nodes.len() - 1)).expect("few");
+                Host::Peer((ssd + other) % self.shape.ssds)
             }
             _ => Host::Client(self.any(self.clients.len())),
         };
         let way = if self.chaos.dice.below(2) == 0 { Way::Up } else { Way::Down };
         self.post.cut(host, ssd, way, self.post.now + span);
+        if !matches!(host, Host::Client(_)) {
+            self.chaos.disturbs(self.post.now + span);
+        }
         self.post.stats.fault(Fault::LinkCut);
         Some(format!("{host:?} and SSD {ssd}: nothing goes {way:?} for {} ms", span.as_ns() / 1_000_000))
     }
@@ -229,10 +265,7 @@ impl World {
             }
             return Some(format!("daemon {number} stands still, another one starts beside it"));
         }
-        self.daemons.pop();
-        for conn in self.post.find(|conn| conn.host == Host::Daemon(number)) {
-            self.post.reset(conn, &[Way::Up], true);
-        }
+        self.kill_daemon(number);
         Some(format!("daemon {number} is killed, the next starts in {} ms", span.as_ns() / 1_000_000))
     }
 
@@ -251,6 +284,7 @@ impl World {
         let ppm = [2_000, 20_000][self.chaos.dice.below(2) as usize];
         let span = self.chaos.span(22);
         let kinds = 1 + self.chaos.dice.below(7);
+        self.nodes[ssd].is_up().then_some(())?;
         let rate = |bit: u32| if kinds >> bit & 1 == 1 { ppm } else { 0 };
         self.nodes[ssd].bench.faults.set_rates(rate(0), rate(1), rate(2));
         self.chaos.end_at(self.post.now + span, Ending::Heal(ssd));
@@ -289,16 +323,6 @@ impl World {
     /// The number of an SSD's content.
     pub(super) fn content(&self, ssd: u16) -> Option<u32> {
         self.nodes[usize::from(ssd)].worker().map(|worker| worker.ssd().identity().incarnation)
-    }
-
-    pub(super) fn new_daemon(&mut self) {
-        self.daemon_number += 1;
-        let (now, number) = (self.post.now, self.daemon_number);
-        let of = (self.shape.ssds, self.shape.ssd_bytes(), self.shape.groups);
-        self.daemons.push(Daemon::new(number, now, of));
-        self.clients.iter_mut().for_each(|client| client.daemon = number);
-        self.say(|| format!("daemon {number} starts"));
-        self.wake_daemons(now);
     }
 
     /// No further fault, and each one ends.

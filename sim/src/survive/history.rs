@@ -8,14 +8,15 @@
 //! ```
 
 use crate::dice::Dice;
+pub(super) use crate::survive::blocks::{BLOCK, Found, data_of, found_in};
+use crate::survive::changes::{changes, shown};
+use crate::survive::stats::Stats;
 use gnstor_base::time::Time;
-use gnstor_proto::placement::{AnyMap, Rows as _, group_of, mix64};
+use gnstor_proto::placement::{AnyMap, Rows as _, group_of};
 use gnstor_proto::slba::{Stamp, Vid};
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-pub(super) const BLOCK: usize = gnstor_proto::BLOCK_BYTES as usize;
 
 /// What is wrong: a sentence, and the facts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -70,14 +71,6 @@ struct Volume {
     dying: bool,
 }
 
-/// What a read of one block found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
-    Zeros,
-    Tag(u64),
-    Garbage,
-}
-
 /// A read of a block that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadOf {
@@ -99,28 +92,9 @@ pub(super) struct History {
     tags: BTreeMap<u64, (Life, u32)>,
     maps: BTreeMap<u64, Arc<AnyMap>>,
     next_tag: u64,
+    /// A newer map than all before was seen.
+    pub(super) has_news: bool,
     pub(super) violation: Option<Violation>,
-}
-
-/// The data of a block, from its tag.
-pub(super) fn data_of(tag: u64) -> [u8; BLOCK] {
-    let mut data = [0; BLOCK];
-    for (at, word) in (0u64..).zip(data.chunks_exact_mut(8)) {
-        let value = if at == 0 { tag } else { mix64(tag.wrapping_add(at)) };
-        word.copy_from_slice(&value.to_le_bytes());
-    }
-    data
-}
-
-pub(super) fn found_in(data: &[u8]) -> Found {
-    let tag = data.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-    if data.iter().all(|byte| *byte == 0) {
-        Found::Zeros
-    } else if tag != 0 && data == data_of(tag) {
-        Found::Tag(tag)
-    } else {
-        Found::Garbage
-    }
 }
 
 impl History {
@@ -159,9 +133,21 @@ impl History {
         self.volumes.values().filter(|volume| !volume.dying).map(|volume| volume.entry.clone()).collect()
     }
 
-    /// A map was seen on the wire.
-    pub(super) fn map(&mut self, map: &Arc<AnyMap>) {
-        self.maps.entry(map.epoch()).or_insert_with(|| Arc::clone(map));
+    /// A map was seen on the wire. Two maps of one epoch are never active. Counts what a new one changes.
+    pub(super) fn map(&mut self, map: &Arc<AnyMap>, stats: &mut Stats, now: Time) {
+        if let Some(known) = self.maps.get(&map.epoch()) {
+            if known != map {
+                let facts = format!("epoch {}: {} and {}", map.epoch(), shown(known), shown(map));
+                self.broken(now, "two maps of one epoch are active (rule 2b)", facts);
+            }
+            return;
+        }
+        let newest = self.maps.last_key_value();
+        if let Some((_, before)) = newest.filter(|(epoch, _)| **epoch < map.epoch()) {
+            changes(before, map).into_iter().for_each(|change| stats.change(change));
+            self.has_news = true;
+        }
+        self.maps.insert(map.epoch(), Arc::clone(map));
     }
 
     /// A client was told that it has a write lease.

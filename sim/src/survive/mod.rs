@@ -8,30 +8,39 @@
 //! | module | what |
 //! |---|---|
 //! | `shape` | what a seed draws |
-//! | `world`, `chaos`, `rest` | the loop, the faults, the end |
-//! | `wire`, `end` | connections, and the hosts' ends of them |
+//! | `world`, `life`, `chaos` | the loop, starts and ends, the faults |
+//! | `rest`, `drill`, `audit` | the end of a world |
+//! | `wire`, `end`, `driver` | connections, the hosts' ends of them, and what drives an admin queue |
 //! | `node`, `peers` | SSDs, and their questions to each other |
 //! | `daemon`, `client` | the other actors |
-//! | `history` | the checkers |
-//! | [`campaign`], [`stats`] | many seeds, and what they met |
+//! | `history`, `blocks`, `changes` | the checkers, the data, and what maps change |
+//! | [`campaign`], [`stats`], [`planted`] | many seeds, what they met, and mistakes on purpose |
 
 mod audit;
+mod blocks;
 pub mod campaign;
+mod changes;
 mod chaos;
 mod client;
 mod daemon;
+mod drill;
+mod driver;
 mod end;
 mod history;
+mod life;
 mod node;
 mod peers;
+pub mod planted;
 mod rest;
 mod shape;
 pub mod stats;
 mod wire;
 mod world;
 
+use gnstor_base::time::Time;
 pub use history::Violation;
 use stats::Stats;
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use world::World;
 
@@ -65,29 +74,16 @@ pub struct Outcome {
 
 /// Runs a seed.
 pub fn run(seed: u64, options: &Options) -> Outcome {
-    let mut world = match World::new(seed, options.without.clone(), options.trace) {
-        Ok(world) => world,
-        Err(facts) => {
-            let at = gnstor_base::time::Time::ZERO;
-            let violation = Some(Violation { rule: "the world cannot be made".into(), facts, at });
-            let stats = Stats::default();
-            return Outcome {
-                seed,
-                violation,
-                faults: Vec::new(),
-                digest: 0,
-                steps: 0,
-                stats,
-                log: Vec::new(),
-            };
-        }
+    let made = catch_unwind(|| World::new(seed, options.without.clone(), options.trace));
+    let mut world = match made {
+        Ok(Ok(world)) => world,
+        Ok(Err(facts)) => return failed(seed, "the world cannot be made", facts),
+        Err(panic) => return failed(seed, PANICKED, said(&*panic)),
     };
     let ended = catch_unwind(AssertUnwindSafe(|| world.play()));
     if let Err(panic) = ended {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         let at = world.post.now;
-        world.history.broken(at, "a part of the array panicked", text.unwrap_or_default());
+        world.history.broken(at, PANICKED, said(&*panic));
     }
     world.say_steps();
     Outcome {
@@ -99,4 +95,19 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
         stats: world.post.stats.clone(),
         log: world.post.log.take().unwrap_or_default(),
     }
+}
+
+const PANICKED: &str = "a part of the array panicked";
+
+/// What a panic said.
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
+}
+
+/// A seed that failed before anything happened.
+fn failed(seed: u64, rule: &str, facts: String) -> Outcome {
+    let violation = Some(Violation { rule: rule.into(), facts, at: Time::ZERO });
+    let (faults, log, stats) = (Vec::new(), Vec::new(), Stats::default());
+    Outcome { seed, violation, faults, digest: 0, steps: 0, stats, log }
 }

@@ -7,12 +7,13 @@
 //! ```
 //! A question beside a connection that is not up is answered at once with nothing.
 
-use crate::survive::end::{News, Port, Queue, Who};
+use crate::survive::driver::Driver;
+use crate::survive::end::{News, Queue, Who};
 use crate::survive::node::Asked;
 use crate::survive::wire::{Body, Host, Post};
 use gnstor_base::controller::AskId;
 use gnstor_base::time::Time;
-use gnstor_fabric::admin::{AdminQueue as _, Ask, ChannelError, Data, Dialogue, Exchange, Reply};
+use gnstor_fabric::admin::{Ask, ChannelError, Data, Dialogue, Exchange, Reply};
 use gnstor_proto::fabrics::Identity;
 
 /// A question is answered within this time, or its connection counts as broken.
@@ -58,7 +59,7 @@ impl Dialogue for Talk {
 enum State {
     Resting { at: u64 },
     Dialling { queue: Queue, until: u64 },
-    Up { queue: Queue, port: Port, alive_at: u64 },
+    Up { queue: Queue, driver: Driver },
 }
 
 /// The way from one SSD to another.
@@ -118,8 +119,8 @@ impl Peer {
             Some(News::Ready(_)) => {
                 let state = std::mem::replace(&mut self.state, State::Resting { at: 0 });
                 if let State::Dialling { queue, .. } = state {
-                    let port = queue.port();
-                    self.state = State::Up { queue, port, alive_at: ms(post.now) + ALIVE_MS };
+                    let driver = Driver::new(queue.port(), ms(post.now), ALIVE_MS);
+                    self.state = State::Up { queue, driver };
                 }
             }
             Some(News::Broken(cause)) => {
@@ -132,16 +133,16 @@ impl Peer {
     /// Sends and takes what can be. Returns the time of the next call.
     pub(super) fn attend(&mut self, post: &mut Post) -> Option<u64> {
         let now = ms(post.now);
-        match &self.state {
+        match &mut self.state {
             State::Dialling { until, queue } if *until <= now => {
                 queue.give_up(post);
                 self.rest(now);
             }
-            State::Up { .. } => {
-                if let Err(error) = self.go_on(now) {
-                    self.fell(post, error);
-                }
-            }
+            State::Up { driver, .. } => match driver.go_on(&mut self.exchange, now) {
+                Ok(true) => self.rest_ms = RESTS_MS.0,
+                Ok(false) => {}
+                Err(error) => self.fell(post, error),
+            },
             State::Dialling { .. } | State::Resting { .. } => {}
         }
         if let State::Up { queue, .. } = &self.state {
@@ -153,27 +154,8 @@ impl Peer {
         match &self.state {
             State::Resting { .. } => None,
             State::Dialling { until, .. } => Some(*until),
-            State::Up { alive_at, .. } => {
-                Some(self.exchange.wakes_at().map_or(*alive_at, |at| at.min(*alive_at)))
-            }
+            State::Up { driver, .. } => Some(driver.wakes_at(&self.exchange)),
         }
-    }
-
-    fn go_on(&mut self, now: u64) -> Result<(), ChannelError> {
-        let State::Up { port, alive_at, .. } = &mut self.state else { return Ok(()) };
-        while let Some(cqe) = port.poll()? {
-            self.rest_ms = RESTS_MS.0;
-            self.exchange.completed(cqe, |at, data| port.read(at, data))?;
-        }
-        self.exchange.step(now)?;
-        if *alive_at <= now {
-            *alive_at = now + ALIVE_MS;
-            self.exchange.keep_alive();
-        }
-        while let Some(capsule) = self.exchange.next(now) {
-            port.send(&capsule)?;
-        }
-        Ok(())
     }
 
     /// The connection is gone: open questions are answered with nothing.

@@ -30,18 +30,8 @@ impl World {
         self.say(|| "no further fault".into());
         self.end_faults();
         self.clients.iter_mut().for_each(|client| client.rests = true);
-        let end = self.post.now + HEALS;
-        while !self.is_at_rest() {
-            if self.post.now >= end {
-                let facts = self.unrest();
-                let now = self.post.now;
-                return self.history.broken(now, "the array is not whole 60 s after the last fault", facts);
-            }
-            self.run(self.post.now + LOOK);
-            if self.history.violation.is_some() {
-                return;
-            }
-            self.operate();
+        if !self.heals() || self.shape.drills && !(self.drill() && self.heals()) {
+            return;
         }
         self.say(|| "all is at rest".into());
         self.audit();
@@ -62,6 +52,25 @@ impl World {
             }
             self.run(self.post.now + LOOK);
         }
+    }
+
+    /// Waits until all is well. Returns false if something is wrong.
+    fn heals(&mut self) -> bool {
+        let end = self.post.now + HEALS;
+        while !self.is_at_rest() {
+            if self.post.now >= end {
+                let facts = self.unrest();
+                let now = self.post.now;
+                self.history.broken(now, "the array is not whole 60 s after the last fault", facts);
+                return false;
+            }
+            self.run(self.post.now + LOOK);
+            if self.history.violation.is_some() {
+                return false;
+            }
+            self.operate();
+        }
+        true
     }
 
     fn is_at_rest(&self) -> bool {

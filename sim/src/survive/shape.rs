@@ -61,8 +61,18 @@ pub(super) struct Shape {
     pub(super) every: Span,
     pub(super) odds: Odds,
     pub(super) timed: bool,
+    /// Commands of a client in flight to one SSD, and one more.
+    pub(super) depth: u32,
     /// While an SSD lacks writes no other fault happens.
     pub(super) one_loss: bool,
+    /// The daemon may be killed together with an SSD that loses its power.
+    pub(super) both: bool,
+    /// Faults happen when the map changes and when a daemon starts, beside those at any time.
+    pub(super) aims: bool,
+    /// Clients ask places that fill for blocks, which no client of the product does.
+    pub(super) probes: bool,
+    /// When all is whole, a daemon starts while one SSD is slow and another one is killed.
+    pub(super) drills: bool,
 }
 
 impl Shape {
@@ -90,6 +100,11 @@ impl Shape {
             client: odd(3),
             media: odd(3),
         };
+        // Draws of their own, so that the others stay as they are.
+        let mut more = Dice::new(seed, 7);
+        let depth = of(&mut more, &[2, 3, 32, 32]);
+        let mut one_in = |n: u32| more.below(n) == 0;
+        let (both, aims, probes, drills) = (one_in(2), one_in(3), one_in(2), one_in(4));
         let late_1_of = of(&mut dice, &[0, 0, 3000, 300, 60]);
         Self {
             ssds: u16::try_from(ssds).expect("few"),
@@ -111,7 +126,12 @@ impl Shape {
             every: Span::from_ms(of(&mut dice, &[100, 400, 1_500]).into()),
             odds,
             timed: dice.below(3) == 0,
+            depth,
             one_loss: dice.below(2) == 0,
+            both,
+            aims,
+            probes,
+            drills,
         }
     }
 

@@ -4,6 +4,24 @@
 use gnstor_proto::status::Refusal;
 use std::collections::BTreeMap;
 
+/// In so many seeds each counter counts.
+pub const ENOUGH: u64 = 1_000;
+
+/// The refusals that clients of these worlds get. Others need what is not here: full SSDs, authentication,
+/// operators' commands. Some are too rare to be asked for.
+const REFUSED: [Refusal; 10] = [
+    Refusal::UnknownVolume,
+    Refusal::NotAReader,
+    Refusal::LeaseExpired,
+    Refusal::StaleMap,
+    Refusal::MapBehind,
+    Refusal::NotHereYet,
+    Refusal::AskTheFirst,
+    Refusal::NotServing,
+    Refusal::Deleting,
+    Refusal::GroupWaits,
+];
+
 /// A fault that happened.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[expect(missing_docs, reason = "`name` says what each is")]
@@ -79,11 +97,13 @@ pub enum Path {
     Lossy,
     OperatorHelped,
     CalledLost,
+    Probed,
+    Drilled,
 }
 
 impl Path {
     /// All paths.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::WriteAcked,
         Self::ZeroesAcked,
         Self::FuaAcked,
@@ -104,6 +124,8 @@ impl Path {
         Self::Lossy,
         Self::OperatorHelped,
         Self::CalledLost,
+        Self::Probed,
+        Self::Drilled,
     ];
 
     /// What it is, for people.
@@ -129,6 +151,62 @@ impl Path {
             Self::Lossy => "an SSD came back without all writes",
             Self::OperatorHelped => "the operator resumed an SSD",
             Self::CalledLost => "the operator called copies lost",
+            Self::Probed => "a place that fills was asked for a block",
+            Self::Drilled => "a daemon started beside a slow and a dead SSD",
+        }
+    }
+}
+
+/// What a map changes of the map before.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[expect(missing_docs, reason = "`name` says what each is")]
+pub enum Change {
+    PlaceLost,
+    PlaceFills,
+    PlaceServes,
+    FillLost,
+    PlaceMoved,
+    First,
+    SsdOut,
+    SsdAbsent,
+    SsdBack,
+    AbsentOut,
+    SsdIn,
+    Voters,
+}
+
+impl Change {
+    /// All kinds.
+    pub const ALL: [Self; 12] = [
+        Self::PlaceLost,
+        Self::PlaceFills,
+        Self::PlaceServes,
+        Self::FillLost,
+        Self::PlaceMoved,
+        Self::First,
+        Self::SsdOut,
+        Self::SsdAbsent,
+        Self::SsdBack,
+        Self::AbsentOut,
+        Self::SsdIn,
+        Self::Voters,
+    ];
+
+    /// What it is, for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PlaceLost => "a map took a place that served",
+            Self::PlaceFills => "a map gave a hole to an SSD",
+            Self::PlaceServes => "a place that had filled served",
+            Self::FillLost => "a map took a place that filled",
+            Self::PlaceMoved => "a map gave a place to another SSD",
+            Self::First => "a group had another first",
+            Self::SsdOut => "a map dropped an SSD",
+            Self::SsdAbsent => "a map called an SSD absent",
+            Self::SsdBack => "a map took an absent SSD back",
+            Self::AbsentOut => "a map dropped an absent SSD",
+            Self::SsdIn => "a map took in an SSD that was out",
+            Self::Voters => "other SSDs voted",
         }
     }
 }
@@ -139,6 +217,7 @@ pub struct Stats {
     faults: BTreeMap<Fault, u64>,
     paths: BTreeMap<Path, u64>,
     refusals: BTreeMap<u8, u64>,
+    changes: BTreeMap<Change, u64>,
 }
 
 impl Stats {
@@ -148,6 +227,10 @@ impl Stats {
 
     pub(crate) fn path(&mut self, path: Path) {
         *self.paths.entry(path).or_default() += 1;
+    }
+
+    pub(crate) fn change(&mut self, change: Change) {
+        *self.changes.entry(change).or_default() += 1;
     }
 
     pub(crate) fn refusal(&mut self, refusal: Refusal) {
@@ -169,11 +252,27 @@ impl Stats {
         self.refusals.get(&(refusal as u8)).copied().unwrap_or(0)
     }
 
+    /// How often a map made such a change.
+    pub fn of_change(&self, change: Change) -> u64 {
+        self.changes.get(&change).copied().unwrap_or(0)
+    }
+
     /// Adds the counters of another world.
     pub fn add(&mut self, other: &Self) {
         other.faults.iter().for_each(|(key, n)| *self.faults.entry(*key).or_default() += n);
         other.paths.iter().for_each(|(key, n)| *self.paths.entry(*key).or_default() += n);
+        other.changes.iter().for_each(|(key, n)| *self.changes.entry(*key).or_default() += n);
         other.refusals.iter().for_each(|(key, n)| *self.refusals.entry(*key).or_default() += n);
+    }
+
+    /// What should have happened and never did.
+    pub fn never(&self) -> Vec<&'static str> {
+        let refusals = Refusal::ALL.iter().filter(|refusal| !REFUSED.contains(refusal));
+        let others = refusals.map(|refusal| refusal.sentence());
+        let is_rare = [Change::Voters, Change::PlaceMoved].map(Change::name);
+        let rare: Vec<&str> = others.chain(is_rare).collect();
+        let never = self.rows().into_iter().filter(|(_, name, count)| *count == 0 && !rare.contains(name));
+        never.map(|(_, name, _)| name).collect()
     }
 
     /// All counters in a fixed order: a group, what it counts, how often.
@@ -182,6 +281,29 @@ impl Stats {
         let paths = Path::ALL.iter().map(|&path| ("path", path.name(), self.of_path(path)));
         let refusals =
             Refusal::ALL.iter().map(|&refusal| ("refusal", refusal.sentence(), self.of_refusal(refusal)));
-        faults.chain(paths).chain(refusals).collect()
+        let changes = Change::ALL.iter().map(|&change| ("map", change.name(), self.of_change(change)));
+        faults.chain(paths).chain(changes).chain(refusals).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gnstor_base::testing::deadline;
+
+    #[test]
+    fn what_never_happened_is_named_until_it_has() {
+        let _deadline = deadline();
+        let mut stats = Stats::default();
+        let all = Fault::ALL.len() + Path::ALL.len() + Change::ALL.len() - 2 + REFUSED.len();
+        assert_eq!(stats.never().len(), all);
+        assert!(stats.never().contains(&"a place that fills was asked for a block"));
+        Fault::ALL.into_iter().for_each(|fault| stats.fault(fault));
+        Path::ALL.into_iter().for_each(|path| stats.path(path));
+        Change::ALL.into_iter().for_each(|change| stats.change(change));
+        REFUSED.into_iter().skip(1).for_each(|refusal| stats.refusal(refusal));
+        assert_eq!(stats.never(), [REFUSED[0].sentence()]);
+        stats.refusal(REFUSED[0]);
+        assert!(stats.never().is_empty());
     }
 }

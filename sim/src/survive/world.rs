@@ -15,7 +15,6 @@ use crate::survive::history::History;
 use crate::survive::node::Node;
 use crate::survive::peers::Peer;
 use crate::survive::shape::Shape;
-use crate::survive::stats::Path;
 use crate::survive::wire::{Body, Host, Item, Post, Way};
 use gnstor_base::time::{Span, Time};
 use gnstor_daemon::core::failure::Failure;
@@ -37,7 +36,7 @@ pub(super) struct World {
     pub(super) post: Post,
     agenda: Agenda,
     pub(super) nodes: Vec<Node>,
-    peers: BTreeMap<(u16, u16), Peer>,
+    pub(super) peers: BTreeMap<(u16, u16), Peer>,
     /// The newest is the last.
     pub(super) daemons: Vec<Daemon>,
     pub(super) daemon_number: u64,
@@ -132,6 +131,10 @@ impl World {
         }
     }
 
+    pub(super) fn wake_node(&mut self, ssd: usize, at: Time) {
+        self.wake(Actor::Node(ssd), at);
+    }
+
     fn wake(&mut self, actor: Actor, at: Time) {
         let number = u32::try_from(self.number(actor)).expect("few");
         if at < Time::NEVER {
@@ -183,7 +186,13 @@ impl World {
     fn step(&mut self, actor: Actor) -> Time {
         match actor {
             Actor::Node(ssd) => self.step_node(ssd),
-            Actor::Client(client) => self.clients[client].step(&mut self.post, &mut self.history),
+            Actor::Client(client) => {
+                let next = self.clients[client].step(&mut self.post, &mut self.history);
+                if std::mem::take(&mut self.history.has_news) {
+                    self.aim();
+                }
+                next
+            }
             Actor::Daemons => {
                 let post = &mut self.post;
                 let next = self.daemons.iter_mut().map(|daemon| daemon.step(post)).min();
@@ -199,6 +208,14 @@ impl World {
             }
             Actor::Chaos => self.chaos(),
             Actor::Watch => self.watch(),
+        }
+    }
+
+    /// Something changes in the array: in some worlds a fault then comes soon.
+    pub(super) fn aim(&mut self) {
+        if self.shape.aims && self.post.now < self.chaos.until {
+            let at = self.chaos.aim(self.post.now);
+            self.wake(Actor::Chaos, at);
         }
     }
 
@@ -302,61 +319,6 @@ impl World {
                 }
             }
         }
-    }
-
-    /// A daemon that was deposed ends; if it was the newest one, another one starts.
-    fn daemons_stopped(&mut self) {
-        let newest = self.daemons.last().map(|daemon| daemon.number);
-        let stopped: Vec<u64> = self
-            .daemons
-            .iter()
-            .filter(|daemon| daemon.stopped.is_some())
-            .map(|daemon| daemon.number)
-            .collect();
-        for number in stopped {
-            for conn in self.post.find(|conn| conn.host == Host::Daemon(number)) {
-                self.post.reset(conn, &[Way::Up], true);
-            }
-            self.daemons.retain(|daemon| daemon.number != number);
-            if newest == Some(number) {
-                self.new_daemon();
-            }
-        }
-    }
-
-    /// An SSD is gone; its hosts hear of it, or do not.
-    pub(super) fn down(&mut self, ssd: usize, keeps: bool) {
-        let seed = self.chaos.dice.bits();
-        let is_silent = self.chaos.dice.below(3) == 0;
-        if let Err(cause) = self.nodes[ssd].stop(seed, keeps) {
-            let now = self.post.now;
-            self.history.broken(now, "an SSD cannot be stopped", format!("SSD {ssd}: {cause}"));
-        }
-        let index = self.nodes[ssd].index;
-        let hear: &[Way] = if is_silent { &[] } else { &[Way::Down] };
-        for conn in self.post.find(|conn| conn.ssd == index) {
-            self.post.reset(conn, hear, true);
-        }
-        for conn in self.post.find(|conn| conn.host == Host::Peer(index)) {
-            self.post.reset(conn, &[Way::Up], true);
-        }
-        self.peers.retain(|(own, _), _| *own != index);
-    }
-
-    pub(super) fn start(&mut self, ssd: usize) {
-        if self.nodes[ssd].is_up() {
-            return;
-        }
-        let now = self.post.now;
-        if let Err(cause) = self.nodes[ssd].start() {
-            return self.history.broken(now, "an SSD does not start", format!("SSD {ssd}: {cause}"));
-        }
-        let is_lossy = self.nodes[ssd].worker().is_some_and(|worker| worker.ssd().boot().is_lossy());
-        if is_lossy {
-            self.post.stats.path(Path::Lossy);
-        }
-        self.say(|| format!("SSD {ssd} starts{}", if is_lossy { ", and has lost writes" } else { "" }));
-        self.wake(Actor::Node(ssd), now);
     }
 
     /// No request and no call waits beyond its deadline.

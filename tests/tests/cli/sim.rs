@@ -87,7 +87,7 @@ fn seeds_that_make_no_sense_are_refused_with_a_sentence() {
             (&["--trace"], "--seed"),
             (&["--jobs", "0"], "--jobs"),
             (&["--seed", "1", "--without", "x"], "is no fault's number"),
-            (&["--planted", "name"], "--planted"),
+            (&["--planted", "last-copy"], "scripts/planted-survive last-copy"),
         ] {
             let ended = gnstor(&[&["sim", "survive"], words].concat());
             assert_eq!(ended.code, 2, "{}", ended.stderr);

@@ -142,6 +142,8 @@ impl Core {
                 self.ssd_without(ssd, why);
             }
             self.ask_who_they_are();
+            // A daemon that starts fills no holes. If no SSD is out, nothing else looks for them.
+            self.change_step(self.now);
         }
     }
 

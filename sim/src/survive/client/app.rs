@@ -3,7 +3,6 @@
 //! it.
 
 use super::lanes::Work;
-use super::session::DEPTH;
 use super::{App, Call, Client, Open};
 use crate::initiator::{Completion, Initiator, Volume};
 use crate::survive::history::History;
@@ -140,7 +139,7 @@ impl Client {
             blocks: u32::try_from(entry.capacity_blocks).expect("small"),
             map,
         };
-        let mut twin = Initiator::new(volume, self.sessions.len(), DEPTH, self.lanes.count());
+        let mut twin = Initiator::new(volume, self.sessions.len(), self.shape.depth, self.lanes.count());
         let sessions = (0u16..).zip(&self.sessions);
         for (ssd, _) in sessions.filter(|(_, session)| !session.is_up()) {
             twin.arrive(ssd, Completion::Failed { opcode: 13, syndrome: 0x81 });

@@ -22,7 +22,7 @@ use gnstor_proto::slba::Stamp;
 use gnstor_proto::status::{Detail, Refusal};
 
 /// Blocks of a request, at most.
-pub(super) const MOST: u32 = 8;
+pub(super) const MOST: u32 = 16;
 /// The memory in front of the lanes: Connect's data of each SSD.
 const FRONT: usize = 64 << 10;
 /// A request that waits looks again after this time, without another map.
@@ -103,6 +103,11 @@ pub(super) struct Hand<'a> {
 
 /// Memory that a client needs.
 pub(super) fn memory_bytes(lanes: usize) -> usize {
+    probe_address(lanes) + BLOCK
+}
+
+/// The block behind the lanes, for a probe.
+pub(super) fn probe_address(lanes: usize) -> usize {
     FRONT + lanes * MOST as usize * BLOCK
 }
 

@@ -4,15 +4,18 @@
 //! ```text
 //!   Rest --Open--> Calling --granted--> Working --no requests left, or fenced--> Draining --Release--> Rest
 //! ```
-//! [`app`] has the application, [`lanes`] its requests, [`session`] its way to each SSD. The map comes from
-//! SSDs: it asks one each 100 ms, and each 10 ms while the map may have changed.
+//! [`app`] has the application, [`lanes`] its requests, [`session`] its way to each SSD, [`probe`] reads that
+//! must be refused. The map comes from SSDs: it asks one each 100 ms, and each 10 ms while the map may have
+//! changed.
 
 mod app;
 pub(super) mod lanes;
+mod probe;
 mod session;
 
 use crate::dice::Dice;
 use crate::initiator::{Completion, Initiator};
+use crate::survive::changes::shown;
 use crate::survive::end::{Memory, Who};
 use crate::survive::history::History;
 use crate::survive::shape::{LANES, Shape};
@@ -21,12 +24,13 @@ use crate::survive::wire::{Body, Host, Item, Post};
 use gnstor_base::time::{Span, Time};
 use gnstor_daemon::core::request::Request;
 use gnstor_proto::fabrics::Identity;
-use gnstor_proto::placement::{AnyMap, Member, Rows as _};
+use gnstor_proto::placement::{AnyMap, Rows as _};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode;
 use gnstor_proto::vendor::VolumeEntry;
 use lanes::{Hand, Lanes, memory_bytes};
-use session::{DEPTH, Session, Told};
+use probe::Probes;
+use session::{Session, Told};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -82,6 +86,8 @@ pub(super) struct Client {
     life: usize,
     shape: Arc<Shape>,
     dice: Dice,
+    probe_dice: Dice,
+    probes: Probes,
     sessions: Vec<Session>,
     lanes: Lanes,
     twin: Option<Initiator>,
@@ -126,6 +132,8 @@ impl Client {
             number,
             id,
             dice: Dice::new(seed, 2 * part),
+            probe_dice: Dice::new(seed, 2 * part + 100),
+            probes: Probes::default(),
             sessions: sessions(number, id, shape.ssds, &memory),
             life: 0,
             lanes: Lanes::new(number, Dice::new(seed, 2 * part + 1), memory, shape.lanes),
@@ -170,6 +178,7 @@ impl Client {
         self.id = id_of(self.number, self.life);
         self.sessions = sessions(self.number, self.id, self.shape.ssds, &self.lanes.memory);
         self.lanes.forget();
+        self.probes = Probes::default();
         (self.twin, self.map, self.open) = (None, None, None);
         self.calls.clear();
         self.app = App::Gone { until };
@@ -200,17 +209,19 @@ impl Client {
                     post.stats.path(Path::Reconnected);
                     self.sends[at] = (BTreeMap::new(), 0);
                     if let Some(twin) = &mut self.twin {
-                        twin.reopen(ssd, DEPTH);
+                        twin.reopen(ssd, self.shape.depth);
                     }
                     self.renew_soon(post.now);
                 }
                 Told::Down => {
+                    self.probes.lost(at);
                     post.stats.path(Path::QueueBroke);
                     self.suspect(post.now);
                     if let Some(twin) = &mut self.twin {
                         twin.arrive(ssd, Completion::Failed { opcode: 13, syndrome: 0x81 });
                     }
                 }
+                Told::Response(cqe) if self.probed(post, history, at, &cqe) => {}
                 Told::Response(cqe) => {
                     let Some(twin) = &mut self.twin else { continue };
                     let (sent, done) = &mut self.sends[at];
@@ -240,7 +251,7 @@ impl Client {
     }
 
     fn take_map(&mut self, post: &mut Post, history: &mut History, map: Arc<AnyMap>) {
-        history.map(&map);
+        history.map(&map, &mut post.stats, post.now);
         if self.map.as_ref().is_some_and(|own| own.epoch() >= map.epoch()) {
             return;
         }
@@ -283,7 +294,7 @@ impl Client {
         }
         next = next.min(self.ask_for_map(now));
         self.run(post, history);
-        next = next.min(self.lanes.attend(post)).min(self.go_on(post, history));
+        next = next.min(self.lanes.attend(post)).min(self.go_on(post, history)).min(self.probe(post));
         for session in &mut self.sessions {
             session.attend(post);
         }
@@ -324,14 +335,4 @@ impl Client {
             self.sends[usize::from(ssd)].0.insert(cid, index);
         }
     }
-}
-
-/// A map in one line: the rows, with `f` where a place fills.
-fn shown(map: &AnyMap) -> String {
-    let place = |place: Option<Member>| match place {
-        Some(Member { ssd, filling }) => format!("{ssd}{}", if filling { "f" } else { "" }),
-        None => "-".into(),
-    };
-    let row = |group: u32| map.row(group).map(place).collect::<Vec<_>>().join(" ");
-    (0..map.groups()).map(row).collect::<Vec<_>>().join(" | ")
 }

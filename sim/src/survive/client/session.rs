@@ -5,9 +5,10 @@
 //!   Down --pause over--> Admin --ready--> Io --ready--> Up --broken, silent, given up--> Down
 //! ```
 
-use crate::survive::end::{ENTRIES, Memory, News, Port, Queue, Who};
+use crate::survive::driver::Driver;
+use crate::survive::end::{Memory, News, Queue, Who};
 use crate::survive::wire::{Body, Post};
-use gnstor_fabric::admin::{AdminQueue as _, Ask, ChannelError, Data, Dialogue, Exchange, Reply};
+use gnstor_fabric::admin::{Ask, ChannelError, Data, Dialogue, Exchange, Reply};
 use gnstor_proto::nvme::{Cqe, Sqe};
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::status::Status;
@@ -23,8 +24,6 @@ const DIAL_MS: u64 = 1_500;
 const RESTS_MS: (u64, u64) = (50, 1_000);
 /// Room for a map.
 const MAP_BYTES: usize = 64 << 10;
-/// Commands in flight of a client to one SSD.
-pub(super) const DEPTH: u32 = ENTRIES as u32 / 2;
 
 /// The question for the map.
 #[derive(Debug)]
@@ -58,7 +57,7 @@ impl Dialogue for MapGet {
 enum State {
     Down { at: u64 },
     Dialling { admin: Queue, io: Option<Queue>, until: u64 },
-    Up { admin: Queue, io: Queue, port: Port, alive_at: u64 },
+    Up { admin: Queue, io: Queue, driver: Driver },
 }
 
 /// What a session tells its client.
@@ -180,8 +179,8 @@ impl Session {
     fn rise(&mut self, post: &Post) {
         let state = std::mem::replace(&mut self.state, State::Down { at: 0 });
         if let State::Dialling { admin, io: Some(io), .. } = state {
-            let port = admin.port();
-            self.state = State::Up { admin, io, port, alive_at: ms(post) + ALIVE_MS };
+            let driver = Driver::new(admin.port(), ms(post), ALIVE_MS);
+            self.state = State::Up { admin, io, driver };
             self.rest_ms = RESTS_MS.0;
             self.told.push(Told::Up);
         }
@@ -210,14 +209,14 @@ impl Session {
     /// Does what is due. Returns the time of the next call, ms.
     pub(super) fn attend(&mut self, post: &mut Post) -> u64 {
         let now = ms(post);
-        match &self.state {
+        match &mut self.state {
             State::Down { at } if *at <= now => {
                 let admin = Queue::admin(post, self.who);
                 self.state = State::Dialling { admin, io: None, until: now + DIAL_MS };
             }
             State::Dialling { until, .. } if *until <= now => self.fall(post),
-            State::Up { .. } => {
-                if self.go_on(now).is_err() {
+            State::Up { driver, .. } => {
+                if driver.go_on(&mut self.exchange, now).is_err() {
                     self.fall(post);
                 }
             }
@@ -230,26 +229,10 @@ impl Session {
         match &self.state {
             State::Down { at } => *at,
             State::Dialling { until, .. } => *until,
-            State::Up { admin, alive_at, .. } => {
+            State::Up { admin, driver, .. } => {
                 admin.flush(post);
-                self.exchange.wakes_at().map_or(*alive_at, |at| at.min(*alive_at))
+                driver.wakes_at(&self.exchange)
             }
         }
-    }
-
-    fn go_on(&mut self, now: u64) -> Result<(), ChannelError> {
-        let State::Up { port, alive_at, .. } = &mut self.state else { return Ok(()) };
-        while let Some(cqe) = port.poll()? {
-            self.exchange.completed(cqe, |at, data| port.read(at, data))?;
-        }
-        self.exchange.step(now)?;
-        if *alive_at <= now {
-            *alive_at = now + ALIVE_MS;
-            self.exchange.keep_alive();
-        }
-        while let Some(capsule) = self.exchange.next(now) {
-            port.send(&capsule)?;
-        }
-        Ok(())
     }
 }
