@@ -190,7 +190,7 @@ async fn visit(daemon: &str, foreign: u32, number: u64) -> u64 {
     let (mine, theirs) = if who == "anna" {
         (busy.as_slice(), busy.as_slice())
     } else {
-        (&[Code::PermissionDenied][..], &[Code::Ok][..])
+        (&[Code::PermissionDenied][..], &[Code::Ok, Code::Unavailable][..])
     };
     let open = OpenRequest {
         name: name.clone(),
