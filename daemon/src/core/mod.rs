@@ -216,8 +216,10 @@ impl Core {
             Owner::Resync => self.resync_answered(now, ssd, id, answer),
             Owner::Stray => {
                 if answer == Answer::Refused(Refusal::StaleTerm) {
-                    self.depose(ssd, "refused this daemon's term");
+                    return self.depose(ssd, "refused this daemon's term");
                 }
+                // A change may have waited until the SSD has all that it was given.
+                self.change_step(now);
             }
             Owner::Told => {}
             Owner::Hold => self.hold_answered(now, ssd, id, answer),

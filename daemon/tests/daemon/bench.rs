@@ -7,7 +7,7 @@ use gnstor_daemon::core::failure::Failure;
 use gnstor_daemon::core::request::{Create, Request, RequestId, Rights, VolumeName};
 use gnstor_daemon::core::rights::Caller;
 use gnstor_daemon::core::{
-    Command, CommandId, Core, CoreConfig, Effect, MapFormat, NotNext, Reply, Stop, Ticket,
+    Answer, Command, CommandId, Core, CoreConfig, Effect, MapFormat, NotNext, Reply, Stop, Ticket,
 };
 use gnstor_daemon::port;
 use gnstor_proto::placement::AnyMap;
@@ -83,6 +83,10 @@ impl Bench {
                     self.queues[usize::from(ssd)].push_back((id, command))
                 }
                 Effect::Reply { ticket, result } => {
+                    if let Ok(Reply::Volume(volume)) = &result {
+                        let log = Arc::clone(&self.array.ssd(0).vote.log);
+                        log.lock().unwrap().told.insert((volume.vid, volume.generation));
+                    }
                     self.news.push_back((ticket, result.clone()));
                     assert!(self.replies.insert(ticket, result).is_none(), "a ticket is answered once");
                 }
@@ -127,6 +131,9 @@ impl Bench {
         if std::env::var("TRACE").is_ok() {
             let s = |t: String| t.chars().filter(|c| !c.is_whitespace()).take(150).collect::<String>();
             eprintln!("{} SSD {ssd} {} -> {}", self.now, s(format!("{what:?}")), s(format!("{answer:?}")));
+        }
+        if matches!(&answer, Answer::Fill(report) if report.is_filled) {
+            self.array.fills_all_volumes(ssd);
         }
         self.core.completed(self.now, id, answer);
         self.drain();

@@ -5,7 +5,7 @@ use crate::bench::{Bench, Outcome, create, create_with, refused};
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{DROP_MS, newest, serving, states};
 use gnstor_daemon::core::request::Request;
-use gnstor_daemon::core::{LostBlocks, Reply};
+use gnstor_daemon::core::{Command, LostBlocks, Reply};
 use gnstor_fleet::map::FleetView as _;
 use gnstor_proto::placement::map3::{Place3, Row3, State3};
 use gnstor_proto::status::GrpcCode::FailedPrecondition;
@@ -170,6 +170,29 @@ fn a_copy_that_was_there_when_the_operator_called_is_waited_for() {
     bench.run_for(20_000);
     is_whole(&mut bench, 4);
     assert_eq!(newest(&bench).ssds[3].uuid, bench.array.ssd(3).vote.uuid);
+}
+
+/// The entries reach it later than all else that it is given. It fills by its table, so no map may give it its
+/// places before.
+#[test]
+fn an_ssd_that_begins_empty_has_all_volumes_before_it_fills() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = with_single(4);
+    bench.ask(create_with("pair", BLOCKS, None)).unwrap();
+    bench.lose(3);
+    bench.run_for(DROP_MS);
+    bench.format(3);
+    bench.find(3);
+    bench.run_for(DROP_MS);
+    bench.send(replace(3, true));
+    let is_late = |command: &Command| matches!(command, Command::Add(_) | Command::Chmod(_));
+    for _ in 0..50 {
+        while (0..4).filter(|&ssd| bench.execute_but(ssd, is_late)).count() > 0 {}
+        bench.pass(100);
+    }
+    assert_eq!(states(&bench)[3], State3::Absent, "it lacks volumes");
+    bench.run_for(20_000);
+    is_whole(&mut bench, 4);
 }
 
 /// The next daemon starts after each message of the previous one.

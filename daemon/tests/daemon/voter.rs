@@ -12,6 +12,7 @@ use gnstor_fleet::{ArrayId, Refused};
 use gnstor_proto::nvme::Sqe;
 use gnstor_proto::placement::map3::{FleetMap3, Place3, State3};
 use gnstor_proto::placement::{AnyMap, Rows as _};
+use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 use gnstor_proto::vendor::VolumeEntry;
@@ -32,6 +33,8 @@ pub(crate) struct MapLog {
     settled: BTreeSet<(Lease, u16, u64)>,
     /// Leases that ended with all writes acknowledged, as the tests say.
     pub(crate) clean: BTreeSet<Lease>,
+    /// Volumes and generations that a caller was told of.
+    pub(crate) told: BTreeSet<(Vid, u32)>,
     /// Daemons started.
     pub(crate) starts: u64,
 }

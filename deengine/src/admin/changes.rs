@@ -229,7 +229,12 @@ impl Ssd {
                 let vid = entry.vid;
                 let taken = if is_new { self.table.add(now, *entry) } else { self.table.chmod(now, *entry) };
                 match taken {
-                    Ok(()) => self.fence_change(now, command, vid),
+                    Ok(()) => {
+                        if is_new {
+                            self.fill_added(now, vid);
+                        }
+                        self.fence_change(now, command, vid);
+                    }
                     Err(refused) => self.refuse_change(now, command, refused),
                 }
             }

@@ -11,6 +11,8 @@
 //! * A window asks for digests first, one for each 64 blocks. Where they are its own, nothing is listed.
 //! * A walk belongs to one map. A newer one ends settles. It starts a fill over where other places fill, and
 //!   else its open windows. What was compared stays current in the layer ([`gnstor_ftl::Commits`]).
+//! * A fill takes a volume that is added while it is under way, or over, like the others: an SSD that was put in
+//!   the place of another one may learn the map before it has the volumes.
 //! * [`WINDOWS`] windows have at most one question each, with [`MOST_BLOCKS`] blocks of data.
 //! * A fill is over when all that it took over is durable.
 
@@ -78,6 +80,14 @@ impl Ssd {
         }
         self.repair.places = places;
         self.wake_at(now);
+    }
+
+    /// The table has one more volume. A fill looks at it, too.
+    pub(crate) fn fill_added(&mut self, now: Time, vid: Vid) {
+        if let Some(walk) = self.repair.walks.get_mut(&Name::Fill) {
+            walk.add(vid);
+            self.wake_at(now);
+        }
     }
 
     /// If the place continues to fill, current blocks stay current. A place that a map took away may come

@@ -51,6 +51,11 @@ impl Ssd {
                 walk.walked = walked;
                 continue;
             }
+            if let Some((vid, first)) = walk.added.pop_first() {
+                let next = self.open_windows(walk, vid, first).filter(|(next, _)| *next == vid);
+                walk.added.extend(next);
+                continue;
+            }
             let Some((vid, first)) = walk.next else { break };
             walk.next = self.open_windows(walk, vid, first);
         }

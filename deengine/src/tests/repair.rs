@@ -234,6 +234,29 @@ fn an_empty_ssd_fills_waits_for_a_peer_that_is_behind_and_serves_then() {
     assert_eq!(world.ssds[2].read(35), block(6));
 }
 
+/// An empty SSD in the place of a lost one learns the map before it has the volumes.
+#[test]
+fn a_volume_that_is_added_after_a_fill_is_filled_too() {
+    let mut world = World::new(&map_of(1, &[0, 1], None, [0, 1]));
+    (0..40).for_each(|n| world.send_all(&[0, 1], put(n * 7, u64::from(n) + 1)));
+    world.ssds[2] = Harness::connected(2);
+    for peer in 0..2 {
+        let identity = Identity::Peer(u16::try_from(peer).expect("few"));
+        world.ssds[2].connect(peer_key(peer), 0, identity, CNTLID_ANY);
+    }
+    world.set_map(&map_of(2, &[0, 1, 2], Some(2), [0, 1]));
+    let log = world.until_filled(2);
+    assert_eq!((log.pulled, log.all), (0, 0), "it knows no volume");
+    let volume =
+        VolumeEntry { replicas: 3, lease_ms: 600_000, capacity_blocks: BLOCKS.into(), ..entry(VOLUME) };
+    assert_eq!(refusal(&world.ssds[2].volume_command(opcode::VOLUME_ADD, &volume)), None);
+    // In the map that follows the same places fill.
+    world.set_map(&map_of(3, &[0, 1, 2], Some(2), [0, 1]));
+    assert_eq!(world.log(2).state, FillState::Filling);
+    assert_eq!(world.until_filled(2).pulled, 40);
+    world.are_equal(&[0, 1, 2]);
+}
+
 #[test]
 fn an_ssd_that_is_back_moves_only_what_changed() {
     let mut world = World::new(&map_of(1, &[0, 1, 2], None, [0, 1]));

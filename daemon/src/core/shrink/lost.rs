@@ -139,13 +139,15 @@ impl Core {
 
     /// An absent SSD that answers, is up to date, and has the content that it had. It may have a later
     /// content if its copies were called lost and none serves. It comes back however often it went: only it
-    /// has some blocks.
+    /// has some blocks. If none serves, it has all entries first: it fills by its table, so it would fill
+    /// nothing of a volume that it does not know, and serve zeros.
     pub(super) fn to_be_back(&self, map: &FleetMap3) -> Option<(u16, u32)> {
         let absent = (0u16..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == State3::Absent);
         let is_there = |ssd: u16| {
             let is_away = self.changes.is_down(ssd) || self.members.is_away(ssd);
             let is_taken_out = map.ssds[usize::from(ssd)].weight == 0;
-            !is_away && !is_taken_out
+            let knows_all = || serves_some(map, ssd) || self.is_serving() && self.has_all(ssd);
+            !is_away && !is_taken_out && knows_all()
         };
         let content = |(ssd, known): (u16, &Ssd3)| {
             // If it has not stated its incarnation, the map's counts.

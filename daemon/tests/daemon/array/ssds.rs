@@ -12,6 +12,7 @@ use gnstor_proto::nvme::Cqe;
 use gnstor_proto::nvme::admin::{GET_LOG_PAGE, KEEP_ALIVE};
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::placement::{AnyMap, Rows};
+use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -77,6 +78,24 @@ impl SimArray {
             }
         }
         exchange.pop().expect("each command has an answer").1
+    }
+
+    /// Checks that an SSD which takes part, and says that its places have filled, has each volume. A fill
+    /// copies the blocks of the volumes in the SSD's table: of another one it would serve zeros.
+    pub(crate) fn fills_all_volumes(&self, index: usize) {
+        let is_absent = |map: &AnyMap| map.state(u16::try_from(index).unwrap()) == Some(State3::Absent);
+        if self.ssd(index).map.as_ref().is_some_and(is_absent) {
+            return;
+        }
+        let told = self.ssd(index).vote.log.lock().unwrap().told.clone();
+        let has = |ssd: usize, of: (Vid, u32)| {
+            self.ssd(ssd).table.get(&of.0).is_some_and(|e| !e.deleting && e.generation == of.1)
+        };
+        let others = || (0..self.len()).filter(|&ssd| ssd != index && !self.ssd(ssd).table.is_empty());
+        let is_everywhere = |of: &(Vid, u32)| others().count() > 0 && others().all(|ssd| has(ssd, *of));
+        for of in told.into_iter().filter(is_everywhere) {
+            assert!(has(index, of), "SSD {index} says that it has filled, and lacks volume {of:?}");
+        }
     }
 
     pub(crate) fn ports(&self) -> Vec<SsdPort> {

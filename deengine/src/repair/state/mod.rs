@@ -72,6 +72,8 @@ pub(in crate::repair) struct Walk {
     pub(in crate::repair) windows: Vec<Window>,
     /// Ranges that were under way when a newer map came: another SSD may decide there now.
     pub(in crate::repair) again: Vec<(Vid, u64)>,
+    /// Volumes that were added while the walk was under way, and the block to go on with in each.
+    pub(in crate::repair) added: BTreeMap<Vid, u64>,
     /// Blocks of the volumes whose windows have begun.
     pub(in crate::repair) walked: u64,
     pub(in crate::repair) pulled: u64,
@@ -86,9 +88,9 @@ pub(in crate::repair) struct Walk {
 
 impl Walk {
     pub(in crate::repair) fn from(name: Name, vid: Vid, serial: u64) -> Self {
-        let (windows, again, next) = (Vec::new(), Vec::new(), Some((vid, 0)));
+        let (windows, again, added, next) = (Vec::new(), Vec::new(), BTreeMap::new(), Some((vid, 0)));
         let (walked, pulled, unreadable, last, is_durable) = (0, 0, 0, 0, false);
-        Self { name, next, windows, again, walked, pulled, unreadable, last, is_durable, serial }
+        Self { name, next, windows, again, added, walked, pulled, unreadable, last, is_durable, serial }
     }
 
     pub(in crate::repair) fn is_over(&self) -> bool {
@@ -96,7 +98,13 @@ impl Walk {
     }
 
     pub(in crate::repair) fn has_compared_all(&self) -> bool {
-        self.next.is_none() && self.windows.is_empty() && self.again.is_empty()
+        self.next.is_none() && self.windows.is_empty() && self.again.is_empty() && self.added.is_empty()
+    }
+
+    /// The SSD has one more volume. The walk may be past it, or over.
+    pub(in crate::repair) fn add(&mut self, vid: Vid) {
+        self.added.insert(vid, 0);
+        self.is_durable = false;
     }
 
     /// Begins anew what is under way, in all volumes or in one. Answers that are on their way count no more.
