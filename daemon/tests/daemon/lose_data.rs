@@ -172,8 +172,8 @@ fn a_copy_that_was_there_when_the_operator_called_is_waited_for() {
     assert_eq!(newest(&bench).ssds[3].uuid, bench.array.ssd(3).vote.uuid);
 }
 
-/// The entries reach it later than all else that it is given. It fills by its table, so no map may give it its
-/// places before.
+/// The entries reach it later than all else that it is given. It fills by its table, so no map may give it
+/// its places before.
 #[test]
 fn an_ssd_that_begins_empty_has_all_volumes_before_it_fills() {
     let _deadline = Deadline::after(LIMIT);

@@ -139,8 +139,8 @@ impl Core {
 
     /// An absent SSD that answers, is up to date, and has the content that it had. It may have a later
     /// content if its copies were called lost and none serves. It comes back however often it went: only it
-    /// has some blocks. If none serves, it has all entries first. It fills by its table, and would serve zeros of
-    /// a volume that it does not know.
+    /// has some blocks. If none serves, it has all entries first: it fills by its table, and would serve
+    /// zeros of another volume.
     pub(super) fn to_be_back(&self, map: &FleetMap3) -> Option<(u16, u32)> {
         let absent = (0u16..).zip(&map.ssds).filter(|(_, ssd)| ssd.state == State3::Absent);
         let is_there = |ssd: u16| {
