@@ -136,7 +136,6 @@ impl Core {
     }
 
     /// Checks the caller's rights: to the volume, and to the client id that the request names.
-    #[expect(clippy::too_many_lines, reason = "one arm for each request")]
     fn allowed(&mut self, caller: &Caller, request: &Request) -> Result<(), Failure> {
         let (client, name, right) = match request {
             Request::Create(create) if !caller.creator => {
@@ -183,32 +182,43 @@ impl Core {
             caller.needs(right, &entry.labels, &entry.name)?;
         }
         let Some(client) = client else { return Ok(()) };
-        // An earlier daemon gave the id. Its client may renew and release, if it has a right to the volume.
-        // The id is not kept alive if it has a volume open to which its caller lost the right.
-        if self.clients.is_inherited(client) {
-            if !caller.may_be(client) {
-                let message = format!(
-                    "client id {client} is of an earlier start of the daemon, and the call does not prove that \
-                     it is its own: register again"
-                );
-                return Err(Failure::new(PermissionDenied, message));
-            }
-            let has_right =
-                |vid| self.volumes.get(&vid).is_none_or(|v: &Volume| caller.right(&v.entry.labels).is_some());
-            let names_it = matches!(request, Request::Renew { .. } | Request::Keep { .. });
-            if names_it && self.clients.inherited_opens(client).all(has_right) {
-                self.clients.adopt(caller, client);
-            }
-            match (request, entry) {
-                (Request::Renew { .. }, Some(_)) => return Ok(()),
-                (Request::Release { .. }, Some(entry)) => {
-                    let right = if entry.writer == Some(client) { Right::Write } else { Right::Read };
-                    return caller.needs(right, &entry.labels, &entry.name);
-                }
-                _ => {}
-            }
+        match self.clients.is_inherited(client) {
+            true => self.inherited_allowed(caller, client, request, name),
+            false => self.clients.take(caller, client),
         }
-        self.clients.take(caller, client)
+    }
+
+    /// An earlier daemon gave the id. Its client may renew and release, if it has a right to the volume. The
+    /// id is not kept alive if it has a volume open to which its caller lost the right.
+    fn inherited_allowed(
+        &mut self,
+        caller: &Caller,
+        client: ClientId,
+        request: &Request,
+        name: Option<&VolumeName>,
+    ) -> Result<(), Failure> {
+        if !caller.may_be(client) {
+            let message = format!(
+                "client id {client} is of an earlier start of the daemon, and the call does not prove that it \
+                 is its own: register again"
+            );
+            return Err(Failure::new(PermissionDenied, message));
+        }
+        let has_right =
+            |vid| self.volumes.get(&vid).is_none_or(|v: &Volume| caller.right(&v.entry.labels).is_some());
+        let names_it = matches!(request, Request::Renew { .. } | Request::Keep { .. });
+        if names_it && self.clients.inherited_opens(client).all(has_right) {
+            self.clients.adopt(caller, client);
+        }
+        let entry = name.and_then(|name| self.names.get(name.as_str())).map(|vid| &self.volumes[vid].entry);
+        match (request, entry) {
+            (Request::Renew { .. }, Some(_)) => Ok(()),
+            (Request::Release { .. }, Some(entry)) => {
+                let right = if entry.writer == Some(client) { Right::Write } else { Right::Read };
+                caller.needs(right, &entry.labels, &entry.name)
+            }
+            _ => self.clients.take(caller, client),
+        }
     }
 
     /// A principal gets a right to a volume, or loses all. The opens of its clients that need more end.

@@ -230,10 +230,6 @@ impl Core {
         );
     }
 
-    #[expect(
-        clippy::too_many_lines,
-        reason = "the cases of one answer, in the order in which they are judged"
-    )]
     pub(super) fn resync_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let retry_ms = self.config.retry_ms;
         // Where voters decide the map names the SSD's uuid: its volumes are of this array.
@@ -259,19 +255,7 @@ impl Core {
                 let command = Command::MapSet(self.epoch.bytes());
                 self.resync_ask(ssd, command);
             }
-            (Step::Map, Answer::Done) => {
-                let is_coming = self.members.is_coming(ssd);
-                let (step, command) = match is_coming {
-                    true => (Step::Content, Command::Identify),
-                    false => (Step::Table, Command::List { from: Vid::MIN }),
-                };
-                if let Some(resync) = self.members.absence_mut(ssd).and_then(|a| a.resync.as_mut()) {
-                    resync.step = step;
-                }
-                let epoch = self.epoch.map().map_or(0, FleetView::epoch);
-                self.changes.knows(ssd, epoch);
-                self.resync_ask(ssd, command);
-            }
+            (Step::Map, Answer::Done) => self.has_the_map(ssd),
             (Step::Table, Answer::Table { entries, more }) => {
                 let next =
                     entries.last().and_then(|e| Vid::new(e.vid.get().saturating_add(1))).filter(|_| more);
@@ -291,12 +275,7 @@ impl Core {
                     );
                     return;
                 }
-                self.members.admit(ssd);
-                self.members.back(ssd);
-                self.changes.admitted(ssd, now);
-                self.give_orders(ssd);
-                self.compare(now, ssd, &table);
-                self.change_step(now);
+                self.is_back(now, ssd, &table);
             }
             (_, answer) => {
                 absence.why = match answer {
@@ -307,6 +286,31 @@ impl Core {
                 resync.retry_at = Some(now + retry_ms);
             }
         }
+    }
+
+    /// The SSD has taken the map. Next come its content, if the map does not name it, and its table.
+    fn has_the_map(&mut self, ssd: u16) {
+        let is_coming = self.members.is_coming(ssd);
+        let (step, command) = match is_coming {
+            true => (Step::Content, Command::Identify),
+            false => (Step::Table, Command::List { from: Vid::MIN }),
+        };
+        if let Some(resync) = self.members.absence_mut(ssd).and_then(|a| a.resync.as_mut()) {
+            resync.step = step;
+        }
+        let epoch = self.epoch.map().map_or(0, FleetView::epoch);
+        self.changes.knows(ssd, epoch);
+        self.resync_ask(ssd, command);
+    }
+
+    /// The SSD's table is known: it takes part in changes again, and gets what it lacks.
+    fn is_back(&mut self, now: u64, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) {
+        self.members.admit(ssd);
+        self.members.back(ssd);
+        self.changes.admitted(ssd, now);
+        self.give_orders(ssd);
+        self.compare(now, ssd, table);
+        self.change_step(now);
     }
 
     fn resync_ask(&mut self, ssd: u16, command: Command) {

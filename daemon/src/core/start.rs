@@ -322,7 +322,6 @@ impl Core {
         self.start_next(now);
     }
 
-    #[expect(clippy::too_many_lines, reason = "the steps of a start, in their order")]
     fn start_next(&mut self, now: u64) {
         let of_voters = self.map_of_voters().is_some();
         let has_voters = self.config.map_format.has_voters(self.members.connected());
@@ -347,20 +346,8 @@ impl Core {
             }
             Step::Maps if start.found_volumes => {
                 let without = awaits.iter().zip(probes()).filter(|(_, p)| p.map.is_none());
-                let names: Vec<_> = without.map(|(ssd, _)| format!("SSD {ssd}")).collect();
-                return self.stop(Stop::Array(format!(
-                    "the array holds volumes, but {} no fleet map: formatted or replaced SSDs cannot be \
-                     filled again by this version; put the old ones back",
-                    if names.len() == 1 {
-                        format!("{} has", names[0])
-                    } else {
-                        format!(
-                            "{} \
-                        have",
-                            names.join(", ")
-                        )
-                    }
-                )));
+                let why = without_a_map(without.map(|(ssd, _)| *ssd));
+                return self.stop(Stop::Array(why));
             }
             Step::Maps => start.enter(Step::Survey),
             Step::Survey if probes().any(|p| p.table.iter().any(|e| !e.deleting)) => {
@@ -391,6 +378,17 @@ impl Core {
         }
         self.ask();
     }
+}
+
+/// Why a daemon does not start where these SSDs have no map, and others have volumes.
+fn without_a_map(ssds: impl Iterator<Item = u16>) -> String {
+    let names: Vec<_> = ssds.map(|ssd| format!("SSD {ssd}")).collect();
+    let have = if names.len() == 1 { "has" } else { "have" };
+    format!(
+        "the array holds volumes, but {} {have} no fleet map: formatted or replaced SSDs cannot be filled again \
+         by this version; put the old ones back",
+        names.join(", ")
+    )
 }
 
 fn next_vid(table: &[VolumeEntry]) -> Vid {

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 impl Core {
     /// Puts entries that the SSD's table lacks on it, and deletes volumes there that the array no longer
     /// has.
-    #[expect(clippy::too_many_lines, reason = "the cases of an entry, in the order in which they are judged")]
     pub(super) fn compare(&mut self, now: u64, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) {
         let mut due = Vec::new();
         let (mut dead, mut late, mut marked) = (Vec::new(), Vec::new(), Vec::new());
@@ -59,6 +58,23 @@ impl Core {
                 due.push(vid);
             }
         }
+        dead.extend(self.unknown(ssd, table));
+        let term = self.term.number();
+        for (vid, generation, version) in dead {
+            let command = Command::Delete { vid, generation, version: version.saturating_add(1), term };
+            self.command(ssd, Owner::Stray, command);
+        }
+        late.into_iter().for_each(|vid| self.extend_round(vid, ssd));
+        for vid in due {
+            if marked.contains(&vid) { self.mark(vid, None, None) } else { self.retry(now, vid) }
+        }
+    }
+
+    /// The volumes of this table that the array does not have, and that are to be deleted: number, generation
+    /// and version.
+    fn unknown(&self, ssd: u16, table: &BTreeMap<Vid, VolumeEntry>) -> Vec<(Vid, u32, u64)> {
+        let of_voters = self.map_of_voters().is_some();
+        let mut dead = Vec::new();
         for (&vid, entry) in
             table.iter().filter(|(vid, entry)| !entry.deleting && !self.volumes.contains_key(*vid))
         {
@@ -73,19 +89,7 @@ impl Core {
                     array does not have");
             }
         }
-        for (vid, generation, version) in dead {
-            let command = Command::Delete {
-                vid,
-                generation,
-                version: version.saturating_add(1),
-                term: self.term.number(),
-            };
-            self.command(ssd, Owner::Stray, command);
-        }
-        late.into_iter().for_each(|vid| self.extend_round(vid, ssd));
-        for vid in due {
-            if marked.contains(&vid) { self.mark(vid, None, None) } else { self.retry(now, vid) }
-        }
+        dead
     }
 
     /// Repeats a round during which an SSD came back.

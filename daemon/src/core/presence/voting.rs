@@ -14,10 +14,6 @@ use gnstor_proto::status::Refusal;
 
 impl Core {
     /// The steps of an array whose voters decide. Returns the answer if it is for other steps.
-    #[expect(
-        clippy::too_many_lines,
-        reason = "the cases of one answer, in the order in which they are judged"
-    )]
     pub(super) fn vote_resynced(
         &mut self,
         now: u64,
@@ -32,27 +28,23 @@ impl Core {
         let is_coming = self.members.is_coming(ssd);
         let known = self.map_of_voters()?.ssds.get(usize::from(ssd))?.clone();
         let may_replace = is_coming || known.state == State3::Absent;
-        let is_named = |says: Option<&SsdSays>| says.is_some_and(|says| known.is(&says.uuid));
         let resync = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut());
         let Some(resync) = resync.filter(|resync| resync.asked == Some(id)) else {
             return Some(answer);
         };
         let next = match (resync.step, &answer) {
             (Step::Says, Answer::Says(says)) => {
-                let says = *says;
-                if !is_named(says.as_ref()) {
-                    self.ssd_says(ssd, says);
-                    if may_replace {
-                        self.look_at_newcomer(ssd, says);
-                    } else {
-                        self.stays_out(ssd, OTHER.into());
-                    }
-                    self.change_step(now);
-                    return None;
+                let is_named = says.is_some_and(|says| known.is(&says.uuid));
+                if is_named {
+                    resync.step = Step::Take;
+                    self.resync_ask(ssd, command);
                 }
-                resync.step = Step::Take;
-                self.resync_ask(ssd, command);
-                self.ssd_says(ssd, says);
+                self.ssd_says(ssd, *says);
+                match (is_named, may_replace) {
+                    (true, _) => {}
+                    (false, true) => self.look_at_newcomer(ssd, *says),
+                    (false, false) => self.stays_out(ssd, OTHER.into()),
+                }
                 self.change_step(now);
                 return None;
             }
