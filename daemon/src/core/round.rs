@@ -45,7 +45,11 @@ impl Core {
         self.begin(vid, Action::Put(Arc::new(entry)), purpose, members);
     }
 
+    /// Another SSD in the place of one that the map names gets no entry: with one it would not count as
+    /// empty. The right one is brought up to date when it is back.
     pub(super) fn begin(&mut self, vid: Vid, action: Action, purpose: Purpose, targets: BTreeSet<u16>) {
+        let named: BTreeSet<u16> = targets.iter().copied().filter(|ssd| !self.is_stranger(*ssd)).collect();
+        let targets = if named.is_empty() { targets } else { named };
         let volume = self.volumes.get_mut(&vid).expect("a round belongs to a volume");
         assert!(volume.round.is_none() && !targets.is_empty(), "changes of a volume are serialised");
         let (adding, command) = command_of(volume, &action, self.term.number());

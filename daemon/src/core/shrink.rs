@@ -29,6 +29,7 @@ mod votes;
 use super::effect::WireMap;
 use super::epoch::Known;
 use super::members::members_of;
+use super::presence::OTHER;
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
 pub(in crate::core) use drain::LEAVES;
 use gnstor_fleet::change::Unchanged;
@@ -268,12 +269,15 @@ impl Core {
     pub(super) fn hold_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let Some(voters) = self.epoch.map().map(FleetView::voters) else { return };
         let retry_at = now + self.config.retry_ms;
+        // A vote is that of the SSD which the map names.
+        let is_named = !self.is_stranger(ssd);
         let Some(proposed) = self.changes.round.as_mut() else { return };
         if !proposed.was_asked(ssd, id) {
             return;
         }
         match answer {
-            Answer::Done => proposed.round.held(ssd, voters, now),
+            Answer::Done if is_named => proposed.round.held(ssd, voters, now),
+            Answer::Done => proposed.failed(ssd, OTHER.into(), retry_at),
             Answer::Refused(Refusal::StaleTerm) => return self.depose(ssd, "refused this daemon's term"),
             Answer::Refused(Refusal::StaleVersion) if !proposed.is_active => {
                 return self.depose(ssd, "knows a newer fleet map");

@@ -89,6 +89,9 @@ pub(super) struct Start {
     began: Option<u64>,
     /// The start goes on without these SSDs.
     without: BTreeSet<u16>,
+    /// SSDs that are in the places of others. They are not asked to grant the term: a vote is that of the SSD
+    /// which the map names.
+    strangers: BTreeSet<u16>,
     /// Number of times that this daemon's term was refused.
     refusals: u32,
     /// SSDs that the map calls out, and that are there. Their tables tell of deletions that had begun.
@@ -111,6 +114,7 @@ impl Start {
             found_volumes: false,
             began: None,
             without: BTreeSet::new(),
+            strangers: BTreeSet::new(),
             refusals: 0,
             beside: BTreeSet::new(),
             witness: last.filter(|_| has_witness),
@@ -217,6 +221,7 @@ impl Core {
                 Step::Publish if start.has_newest(ssd) => continue,
                 Step::Publish => Command::MapSet(self.epoch.bytes()),
                 Step::Says => Command::Identify,
+                Step::Elect if start.strangers.contains(&ssd) => continue,
                 Step::Elect => match self.elect_command() {
                     Some(command) => command,
                     None => continue,

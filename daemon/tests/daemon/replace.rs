@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An empty SSD takes the place of a lost one.
 
+use crate::array::SimSsd;
 use crate::bench::{Bench, Outcome, create, refused, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{DROP_MS, all_maps_keep, newest, of_replicas, serving, states};
@@ -71,6 +72,34 @@ fn an_empty_ssd_gets_the_places_of_the_lost_one_and_a_vote_when_it_takes_part() 
         bench.run_for(DROP_MS + 100);
         assert_eq!(states(&bench)[usize::from(other)], State3::Out);
     }
+}
+
+/// The SSD that was replaced is back in its place, and one more voter is missing. What the old one promises
+/// is no vote of the SSD that the map names now.
+#[test]
+fn an_ssd_that_was_replaced_elects_no_daemon() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(3);
+    bench.lose(0);
+    bench.run_for(DROP_MS);
+    let mut replaced = SimSsd::default();
+    replaced.vote = bench.array.ssd(0).vote.formatted();
+    std::mem::swap(&mut *bench.array.ssd(0), &mut replaced);
+    bench.find(0);
+    bench.run_for(DROP_MS);
+    replace(&mut bench, 0).unwrap();
+    bench.run_for(10_000);
+    assert_eq!(newest(&bench).voters(), set(&[0, 1, 2]));
+    std::mem::swap(&mut *bench.array.ssd(0), &mut replaced);
+    bench.array.ssd(0).dead = false;
+    bench.array.ssd(1).dead = true;
+    let (array, now) = (bench.array.clone(), bench.now);
+    let mut bench = Bench::cold(&array, now);
+    bench.run_for(20_000);
+    assert!(!bench.core.is_serving(), "one of three voters is there");
+    bench.array.ssd(1).dead = false;
+    bench.run_for(20_000);
+    assert!(bench.core.is_serving(), "{:?}", bench.core.waits_for());
 }
 
 #[test]

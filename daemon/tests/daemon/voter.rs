@@ -62,10 +62,12 @@ impl MapLog {
     }
 
     /// Checks that no grant comes while replicas may differ, and that the flag is cleared only when every
-    /// member has settled in one epoch. An SSD that is out need not have settled: its copies are filled anew.
+    /// member has settled in one epoch. An SSD that serves no place need not have settled: its copies are
+    /// filled anew.
     pub(crate) fn entry_follows(&self, ssd: u16, old: &VolumeEntry, new: &VolumeEntry) {
         let Some(map) = self.active.values().next_back() else { return };
-        if map.ssds[usize::from(ssd)].state == State3::Out {
+        let mut places = map.rows.iter().flat_map(|row| row.places).flatten();
+        if !places.any(|place| place.ssd == ssd && !place.filling) {
             return;
         }
         let lease = (old.vid, old.generation, old.lease_epoch);

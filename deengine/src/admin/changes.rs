@@ -251,16 +251,7 @@ impl Ssd {
                 self.fence_change(now, command, vid);
             }
             Begun::Map(map, is_new) => {
-                if self.admin.volumes.filling_since().is_some_and(|epoch| epoch == UNKNOWN_EPOCH) {
-                    self.admin.volumes.set_filling_since(Some(map.epoch()));
-                }
-                if self.admin.volumes.filling_since().is_some_and(|epoch| self.ends_filling(&map, epoch)) {
-                    self.admin.volumes.set_filling_since(None);
-                }
-                let fleet = self.seen(*map);
-                self.table.set_fleet(Some(fleet));
-                self.follow_voters(now);
-                self.follow_fill(now);
+                self.end_map(now, *map);
                 self.complete_change(now, command);
                 if is_new {
                     self.end_daemon(now);
@@ -287,6 +278,20 @@ impl Ssd {
             },
             Begun::Bury { vid, .. } => self.table.bury(now, vid),
         }
+    }
+
+    /// The SSD serves by this map from now on.
+    fn end_map(&mut self, now: Time, map: AnyMap) {
+        if self.admin.volumes.filling_since().is_some_and(|epoch| epoch == UNKNOWN_EPOCH) {
+            self.admin.volumes.set_filling_since(Some(map.epoch()));
+        }
+        if self.admin.volumes.filling_since().is_some_and(|epoch| self.ends_filling(&map, epoch)) {
+            self.admin.volumes.set_filling_since(None);
+        }
+        let fleet = self.seen(map);
+        self.table.set_fleet(Some(fleet));
+        self.follow_voters(now);
+        self.follow_fill(now);
     }
 
     fn permit_of(&mut self, command: Option<u32>) -> Option<CompletionPermit> {

@@ -9,7 +9,6 @@ use gnstor_fleet::map::FleetView;
 use gnstor_proto::placement::Rows as _;
 use gnstor_proto::placement::map3::State3;
 use gnstor_proto::slba::Vid;
-use gnstor_proto::ssd_identity::SsdSays;
 use gnstor_proto::status::Refusal;
 
 impl Core {
@@ -34,16 +33,16 @@ impl Core {
         };
         let next = match (resync.step, &answer) {
             (Step::Says, Answer::Says(says)) => {
-                let is_named = says.is_some_and(|says| known.is(&says.uuid));
-                if is_named {
+                if says.is_some_and(|says| known.is(&says.uuid)) {
                     resync.step = Step::Take;
                     self.resync_ask(ssd, command);
-                }
-                self.ssd_says(ssd, *says);
-                match (is_named, may_replace) {
-                    (true, _) => {}
-                    (false, true) => self.look_at_newcomer(ssd, *says),
-                    (false, false) => self.stays_out(ssd, OTHER.into()),
+                    self.ssd_says(ssd, *says);
+                } else {
+                    self.ssd_says(ssd, *says);
+                    match may_replace {
+                        true => self.look_at_newcomer(ssd, *says),
+                        false => self.stays_out(ssd, OTHER.into()),
+                    }
                 }
                 self.change_step(now);
                 return None;
@@ -79,7 +78,11 @@ impl Core {
         if next == Step::Table {
             self.changes.knows(ssd, epoch);
         }
-        let step = resync_step_of(next, &answer, is_coming);
+        self.go_on_to(ssd, resync_step_of(next, &answer, is_coming))
+    }
+
+    /// Asks what this step of a return asks. Returns what stands in the way.
+    fn go_on_to(&mut self, ssd: u16, step: Step) -> Option<Answer> {
         if step == Step::Table && self.may_change_its_table(ssd) {
             return Some(Answer::Lost("it has not done what it was given before".into()));
         }
@@ -87,7 +90,7 @@ impl Core {
             Step::Content => Command::Identify,
             Step::Table => Command::List { from: Vid::MIN },
             Step::Map => Command::Activate(WireMap::of(self.epoch.map()?, self.epoch.bytes())),
-            _ => command,
+            _ => self.take_command()?,
         };
         if let Some(resync) = self.members.absence_mut(ssd).and_then(|absence| absence.resync.as_mut()) {
             resync.step = step;

@@ -121,10 +121,9 @@ impl Core {
     pub(super) fn has_all(&self, ssd: u16) -> bool {
         let misses = |volume: &Volume| {
             let repairs =
-                |round: &&Round| matches!(round.purpose, Purpose::Reconcile { .. }) && round.waits_for(ssd);
-            volume.again
-                || volume.behind.contains_key(&ssd)
-                || volume.round.as_ref().filter(repairs).is_some()
+                |round: &Round| matches!(round.purpose, Purpose::Reconcile { .. }) && round.waits_for(ssd);
+            let lacks = |round: &Round| repairs(round) || round.failed.contains_key(&ssd);
+            volume.again || volume.behind.contains_key(&ssd) || volume.round.as_ref().is_some_and(lacks)
         };
         let has_strays =
             || self.commands.values().any(|(of, owner, _)| *of == ssd && matches!(owner, Owner::Stray));

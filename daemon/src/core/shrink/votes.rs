@@ -301,6 +301,8 @@ impl Core {
     pub(in crate::core) fn anew_answered(&mut self, now: u64, ssd: u16, id: CommandId, answer: Answer) {
         let retry_at = now + self.config.retry_ms;
         let Some((epoch, voters)) = self.epoch.map().map(|map| (map.epoch(), map.voters())) else { return };
+        // A vote is that of the SSD which the map names.
+        let is_named = !self.is_stranger(ssd);
         let Some(anew) = self.changes.anew.as_mut().filter(|anew| anew.asked.get(&ssd) == Some(&id)) else {
             return;
         };
@@ -309,7 +311,7 @@ impl Core {
             Answer::Promise(promise) if promise.active.epoch() > epoch => {
                 return self.depose(ssd, "knows a newer fleet map");
             }
-            Answer::Promise(promise) => anew.candidate.promised(ssd, as_known(*promise)),
+            Answer::Promise(promise) if is_named => anew.candidate.promised(ssd, as_known(*promise)),
             Answer::HigherTerm(_) | Answer::Refused(Refusal::StaleTerm) => {
                 return self.depose(ssd, "refused this daemon's term");
             }

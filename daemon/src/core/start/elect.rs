@@ -79,8 +79,8 @@ impl Start {
         let Some(AnyMap::Three(map)) = self.newest() else { return };
         let is_other = |(probe, known): &(&Probe, &Ssd3)| probe.says.is_some_and(|s| !known.is(&s.uuid));
         let others = (0u16..).zip(self.probes.iter().zip(&map.ssds)).filter(|(_, pair)| is_other(pair));
-        let others: Vec<u16> = others.map(|(ssd, _)| ssd).collect();
-        for ssd in others {
+        self.strangers = others.map(|(ssd, _)| ssd).collect();
+        for &ssd in &self.strangers {
             self.probes[usize::from(ssd)].trouble = Some(OTHER.into());
             self.without.insert(ssd);
         }
@@ -222,7 +222,7 @@ impl Core {
     }
 
     /// Another SSD than the map names is there.
-    fn is_stranger(&self, ssd: u16) -> bool {
+    pub(in crate::core) fn is_stranger(&self, ssd: u16) -> bool {
         let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
         known.zip(self.changes.says(ssd)).is_some_and(|(known, says)| !known.is(&says.uuid))
     }

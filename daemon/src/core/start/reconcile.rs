@@ -3,21 +3,26 @@
 
 use super::Step;
 use crate::core::capacity::Capacity;
+use crate::core::presence::{Absence, OTHER};
 use crate::core::publish::replaced_by;
 use crate::core::volume::{DELETE_MARK, Purpose, Stage, Volume, rest_of_lease};
 use crate::core::{Core, Effect, Phase, Stop};
 use gnstor_proto::BLOCK_SHIFT;
 use gnstor_proto::slba::Vid;
 use gnstor_proto::vendor::VolumeEntry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Core {
     /// Makes one state out of the SSDs' tables, and starts rounds for SSDs that differ from it.
     pub(super) fn reconcile(&mut self, now: u64) {
+        // The table of another SSD in the place of an absent one says nothing of the array.
+        let all = self.members.all().iter().copied();
+        let strangers: BTreeSet<u16> = all.filter(|ssd| self.is_stranger(*ssd)).collect();
+        strangers.iter().for_each(|&ssd| self.members.lose(ssd, Absence::new(OTHER)));
         let Phase::Starting(start) = &mut self.phase else { return };
         let mut volumes: BTreeMap<Vid, BTreeMap<u16, VolumeEntry>> = BTreeMap::new();
         // An SSD whose table was read may have been dropped since.
-        let members = self.members.all();
+        let members = self.members.all() - &strangers;
         for (ssd, probe) in (0u16..).zip(&mut start.probes).filter(|(ssd, _)| members.contains(ssd)) {
             for entry in std::mem::take(&mut probe.table) {
                 volumes.entry(entry.vid).or_default().insert(ssd, entry);
@@ -80,8 +85,7 @@ impl Core {
     ) -> Result<(), Stop> {
         let winner = newest(copies).clone();
         let last_version = copies.values().map(|e| e.version).max().unwrap_or(0);
-        let alive: std::collections::BTreeSet<u16> =
-            copies.iter().filter(|(_, e)| !e.deleting).map(|(&ssd, _)| ssd).collect();
+        let alive: BTreeSet<u16> = copies.iter().filter(|(_, e)| !e.deleting).map(|(&ssd, _)| ssd).collect();
         if alive.is_empty() {
             self.past.retire(&winner, last_version, now + self.config.sweep_ms);
             if winner.lease_epoch == DELETE_MARK {

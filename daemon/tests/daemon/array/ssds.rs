@@ -83,18 +83,26 @@ impl SimArray {
     /// Checks that an SSD which takes part, and says that its places have filled, has each volume. A fill
     /// copies the blocks of the volumes in the SSD's table: of another one it would serve zeros.
     pub(crate) fn fills_all_volumes(&self, index: usize) {
-        let is_absent = |map: &AnyMap| map.state(u16::try_from(index).unwrap()) == Some(State3::Absent);
-        if self.ssd(index).map.as_ref().is_some_and(is_absent) {
+        let Some(map) = self.ssd(index).map.clone() else { return };
+        let takes_part = |ssd: &usize| map.state(u16::try_from(*ssd).unwrap()) == Some(State3::In);
+        if !takes_part(&index) {
             return;
         }
         let told = self.ssd(index).vote.log.lock().unwrap().told.clone();
-        let has = |ssd: usize, of: (Vid, u32)| {
-            self.ssd(ssd).table.get(&of.0).is_some_and(|e| !e.deleting && e.generation == of.1)
+        let entry = |ssd: usize, of: (Vid, u32)| {
+            self.ssd(ssd).table.get(&of.0).filter(|e| e.generation == of.1).cloned()
         };
-        let others = || (0..self.len()).filter(|&ssd| ssd != index && !self.ssd(ssd).table.is_empty());
-        let is_everywhere = |of: &(Vid, u32)| others().count() > 0 && others().all(|ssd| has(ssd, *of));
+        // If it is marked here another SSD may have begun the deletion.
+        let lives = |ssd: usize, of: (Vid, u32)| {
+            entry(ssd, of).is_some_and(|e| !e.deleting && e.lease_epoch != u32::MAX)
+        };
+        let others: Vec<usize> = (0..self.len()).filter(|ssd| *ssd != index).filter(takes_part).collect();
+        let is_everywhere = |of: &(Vid, u32)| !others.is_empty() && others.iter().all(|&ssd| lives(ssd, *of));
         for of in told.into_iter().filter(is_everywhere) {
-            assert!(has(index, of), "SSD {index} says that it has filled, and lacks volume {of:?}");
+            assert!(
+                entry(index, of).is_some(),
+                "SSD {index} says that it has filled, and lacks volume {of:?}"
+            );
         }
     }
 
