@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(crate) struct SimArray(Vec<Arc<Mutex<SimSsd>>>);
 
+/// The lease epoch of a volume that is to be deleted.
+const DELETE_MARK: u32 = u32::MAX;
 /// Capacity of each SSD.
 pub(crate) const SSD_BYTES: u64 = 1 << 30;
 
@@ -91,8 +93,22 @@ impl SimArray {
         let has = |ssd: usize, of: (Vid, u32)| {
             self.ssd(ssd).table.get(&of.0).is_some_and(|e| !e.deleting && e.generation == of.1)
         };
-        let others = || (0..self.len()).filter(|&ssd| ssd != index && !self.ssd(ssd).table.is_empty());
-        let is_everywhere = |of: &(Vid, u32)| others().count() > 0 && others().all(|ssd| has(ssd, *of));
+        // What an SSD has that is out says nothing.
+        let members: Vec<usize> = {
+            let ssd = self.ssd(index);
+            let members = ssd.map.iter().flat_map(|map| {
+                let is_part = |ssd: &u16| map.state(*ssd) != Some(State3::Out);
+                (0..u16::try_from(map.count()).unwrap()).filter(is_part)
+            });
+            members.map(usize::from).filter(|&ssd| ssd != index).collect()
+        };
+        let others = || members.iter().copied().filter(|&ssd| !self.ssd(ssd).table.is_empty());
+        // One that is being deleted has its mark on all SSDs before any of them forgets it.
+        let is_marked = |ssd: usize, of: Vid| {
+            self.ssd(ssd).table.get(&of).is_some_and(|entry| entry.lease_epoch == DELETE_MARK)
+        };
+        let lives = |ssd: usize, of: &(Vid, u32)| has(ssd, *of) && !is_marked(ssd, of.0);
+        let is_everywhere = |of: &(Vid, u32)| others().count() > 0 && others().all(|ssd| lives(ssd, of));
         for of in told.into_iter().filter(is_everywhere) {
             assert!(has(index, of), "SSD {index} says that it has filled, and lacks volume {of:?}");
         }
