@@ -70,6 +70,11 @@ impl Members {
         self.stands_in = stands_in;
     }
 
+    /// Whether a substitute answers for a member.
+    pub(super) fn has_substitutes(&self) -> bool {
+        self.stands_in.keys().any(|ssd| self.contains(*ssd))
+    }
+
     /// From now on the members are those of this map. A new one counts as present; the caller says otherwise
     /// if needed.
     pub(super) fn follow(&mut self, map: &impl Rows) -> Moved {

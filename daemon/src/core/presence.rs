@@ -93,6 +93,9 @@ impl Core {
             if !self.changes.is_to_give_to(ssd) {
                 self.part(ssd);
             }
+            if let Phase::Starting(start) = &mut self.phase {
+                start.lost(ssd, self.now + self.config.retry_ms);
+            }
             self.fills.lost(ssd);
             self.settle_lost(ssd);
             self.members.lose(ssd, Absence::new(why.clone()));

@@ -116,6 +116,25 @@ fn the_first_map_of_a_fresh_array_that_was_cut_off_is_given_to_the_rest() {
 }
 
 #[test]
+fn a_connection_that_breaks_while_the_first_map_is_made_costs_no_votes() {
+    let _deadline = Deadline::after(LIMIT);
+    for (commands, lost) in (0..40).flat_map(|commands| (0..3).map(move |lost| (commands, lost))) {
+        let array = SimArray::new(3);
+        let mut bench = Bench::cold_with(&array, 0, three());
+        let mut left = commands;
+        while left > 0 && [2, 0, 1].iter().any(|&ssd| left > 0 && bench.execute(ssd)) {
+            left -= 1;
+        }
+        bench.lose(lost);
+        bench.run_until_quiet();
+        bench.find(lost);
+        bench.run_for(10_000);
+        assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
+        assert!(bench.core.has_voters(), "SSD {lost} was lost after {commands} commands");
+    }
+}
+
+#[test]
 fn an_array_that_is_not_whole_keeps_its_format() {
     let _deadline = Deadline::after(LIMIT);
     let lossy: fn(&SimArray) = |array| array.ssd(1).filling = true;

@@ -6,9 +6,11 @@ use crate::bench::{
     Bench, client, create, create_with, created, delete, name, opened, read, refused, release, write,
 };
 use crate::deadline::{Deadline, LIMIT};
+use crate::shrink::{newest, serving, states, three};
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Reply, Stop};
 use gnstor_proto::placement::FleetMap;
+use gnstor_proto::placement::map3::State3;
 use gnstor_proto::status::{GrpcCode, Refusal};
 use gnstor_proto::vendor::opcode;
 
@@ -237,4 +239,54 @@ fn an_array_of_another_size_is_refused() {
     bench.run_until_quiet();
     let Some(Stop::Array(why)) = &bench.stopped else { panic!("{:?}", bench.stopped) };
     assert!(why.contains("names 2 SSDs, but 3 are connected"), "{why}");
+}
+
+/// A daemon that starts beside a serving one, and has heard from each SSD who it is.
+fn beside(serving: &Bench) -> Bench {
+    let mut starts = Bench::cold_with(&serving.array, serving.now, three());
+    for _step in ["the maps", "who they are"] {
+        (0..serving.array.len()).for_each(|ssd| assert!(starts.execute(ssd)));
+    }
+    starts
+}
+
+#[test]
+fn what_an_ssd_said_before_it_learned_a_map_counts_for_nothing() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut old = serving(4);
+    old.lose(3);
+    old.run_for(1_000);
+    assert_eq!(states(&old)[3], State3::Out);
+    old.array.ssd(3).dead = false;
+    let mut new = beside(&old);
+    // By the map that drops it the SSD counts its content up. Then it fills its places.
+    old.find(3);
+    old.run_for(5_000);
+    let before = newest(&old);
+    assert_eq!((before.ssds[3].state, before.ssds[3].incarnation), (State3::In, 2));
+    new.run_for(10_000);
+    assert!(new.core.is_serving(), "{:?} {:?}", new.stopped, new.core.waits_for());
+    assert_eq!(newest(&new).epoch, before.epoch, "no SSD was dropped");
+}
+
+#[test]
+fn an_ssd_that_is_lost_while_others_say_who_they_are_is_asked_again() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut old = serving(4);
+    // A map of its term: the next daemon is granted the first term that it asks for.
+    old.lose(2);
+    old.run_for(1_000);
+    old.find(2);
+    old.run_for(5_000);
+    assert!(states(&old).iter().all(|state| *state == State3::In));
+    let mut new = Bench::cold_with(&old.array, old.now, three());
+    (0..4).for_each(|ssd| assert!(new.execute(ssd)));
+    assert!(new.execute(3));
+    new.lose(3);
+    new.array.ssd(3).lose_writes();
+    new.find(3);
+    new.run_for(10_000);
+    assert!(new.core.is_serving(), "{:?} {:?}", new.stopped, new.core.waits_for());
+    let known = newest(&new);
+    assert_eq!((known.ssds[3].state, known.ssds[3].incarnation > 1), (State3::In, true));
 }

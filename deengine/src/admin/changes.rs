@@ -257,7 +257,10 @@ impl Ssd {
                     self.end_daemon(now);
                 }
             }
-            Begun::Grant(sqe) => self.deliver_promise(now, command, &sqe),
+            Begun::Grant(sqe) => {
+                self.end_former_link(now, command);
+                self.deliver_promise(now, command, &sqe);
+            }
             Begun::Hold(held) => {
                 self.end_hold(held);
                 self.complete_change(now, command);
@@ -301,6 +304,18 @@ impl Ssd {
     fn complete_change(&mut self, now: Time, command: Option<u32>) {
         if let Some(permit) = self.permit_of(command) {
             self.complete(permit, OK, now, 0);
+        }
+    }
+
+    /// A daemon was granted a term on this command's queue. The queue that was granted one before is closed.
+    /// What is still on its way there would be carried out after the daemon has read what the SSD has. A
+    /// daemon of an earlier term learns that it is deposed when it connects again.
+    fn end_former_link(&mut self, now: Time, command: Option<u32>) {
+        let Some(queue) = command.and_then(|id| self.commands.get_mut(id)).map(|command| command.queue) else {
+            return;
+        };
+        if let Some(former) = self.admin.leads.replace(queue).filter(|former| *former != queue) {
+            self.shut(now, former);
         }
     }
 

@@ -2,6 +2,7 @@
 //! This SSD as a voter, and as one that asks voters for its lease (rules 2a, 2b, 3a, 3b).
 
 mod exchanged;
+mod links;
 mod opening;
 mod peers;
 mod rolled_back;
@@ -55,10 +56,14 @@ fn opened(map: &FleetMap3) -> Harness {
 
 impl Harness {
     fn take_term(&mut self, term: u64, instance: u64) -> Result<Promise, Refusal> {
+        self.take_term_on(DAEMON, term, instance)
+    }
+
+    fn take_term_on(&mut self, key: QueueKey, term: u64, instance: u64) -> Result<Promise, Refusal> {
         let take = TermTake { array: [3; 8], term, instance };
         let sqe = Sqe { dptr: KeyedSgl::keyed(0, 4096, KEY), flags: sqe(0).flags, ..take.command() };
-        match refusal(&self.run(DAEMON, sqe)) {
-            None => Ok(Promise::decode(&self.peek(DAEMON, 0)[..PROMISE_BYTES]).unwrap()),
+        match refusal(&self.run(key, sqe)) {
+            None => Ok(Promise::decode(&self.peek(key, 0)[..PROMISE_BYTES]).unwrap()),
             Some(refusal) => Err(refusal),
         }
     }

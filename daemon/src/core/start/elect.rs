@@ -62,6 +62,23 @@ impl Start {
         self.step == Step::Losses
     }
 
+    /// An SSD has learned a map of an earlier daemon since it said who it is. By such a map it may have
+    /// counted its content up, and its older answer would make it look like another one.
+    fn has_newer_promise(&self, awaited: &BTreeSet<u16>) -> bool {
+        let known = |probe: &Probe| probe.map.as_ref().map(Rows::epoch);
+        self.of(awaited).any(|probe| probe.promised.zip(known(probe)).is_some_and(|(is, was)| is > was))
+    }
+
+    /// The SSD is lost: it may have another content when it is back.
+    pub(in crate::core) fn lost(&mut self, ssd: u16, retry_at: u64) {
+        let Some(probe) = self.probes.get_mut(usize::from(ssd)) else { return };
+        probe.says = None;
+        if self.step == Step::Says && probe.progress == Progress::Answered {
+            probe.progress = Progress::ToAsk;
+            self.retry_at = Some(self.retry_at.map_or(retry_at, |at| at.min(retry_at)));
+        }
+    }
+
     fn answered(&self) -> BTreeSet<u16> {
         let answered = (0u16..).zip(&self.probes).filter(|(_, p)| p.progress == Progress::Answered);
         answered.map(|(ssd, _)| ssd).collect()
@@ -135,6 +152,11 @@ impl Core {
             start.retry_at = Some(now + self.config.retry_ms);
             return;
         };
+        if start.has_newer_promise(&start.awaits(&self.members)) {
+            start.again = true;
+            start.retry_at = Some(now);
+            return;
+        }
         let count = start.probes.len();
         if lead.active.map().count() != count {
             let stop = other_number(lead.active.map(), count);

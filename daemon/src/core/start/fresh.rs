@@ -75,8 +75,9 @@ impl Core {
             probes.iter().map(|probe| probe.says.filter(|says| says.takes_map3)).collect();
         let is_wanted =
             self.config.map_format.has_voters(probes.len()) && probes.len() <= usize::from(MAX_SSDS);
-        // A substitute has another SSD's place, and not its blocks.
-        let says = says.filter(|_| is_wanted && self.members.missing(false).is_empty())?;
+        // A substitute has another SSD's place, and not its blocks. An SSD whose connection broke meanwhile
+        // has said who it is, and the step after this waits for it.
+        let says = says.filter(|_| is_wanted && !self.members.has_substitutes())?;
         let mut map = FleetMap3::of(map, array_of(&says));
         if self.config.has_witness {
             map.ssds.push(witness(map.ssds.len()));

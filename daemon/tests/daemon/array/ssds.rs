@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 pub(crate) struct SimArray(Vec<Arc<Mutex<SimSsd>>>);
 
+/// The lease epoch of a volume that is to be deleted.
 /// Capacity of each SSD.
 pub(crate) const SSD_BYTES: u64 = 1 << 30;
 

@@ -43,6 +43,20 @@ fn an_ssd_that_restarted_takes_part_again_though_its_daemon_restarts_meanwhile()
     comes_to_one_state(steps, 0, 0, true);
 }
 
+/// The array has forgotten a volume, and an SSD that was drained has it still.
+#[test]
+fn what_an_ssd_that_is_out_has_is_not_missed_by_one_that_has_filled() {
+    let steps = vec![
+        Step::Create { name: 3, id: None },
+        Step::Drain { ssd: 0 },
+        Step::RunUntilQuiet,
+        Step::Create { name: 0, id: None },
+        Step::Restart,
+        Step::Delete { name: 3, client: 1 },
+    ];
+    comes_to_one_state(steps, 0, 0, true);
+}
+
 /// An empty SSD was told the map, and its place was that of a member: it is not asked again and again.
 #[test]
 fn an_ssd_that_is_another_one_than_the_map_names_is_not_brought_up_to_date() {

@@ -11,6 +11,7 @@ pub(in crate::admin) use asker::*;
 pub(in crate::admin) use changes::*;
 pub(in crate::admin) use voting::*;
 
+use gnstor_base::controller::QueueKey;
 use gnstor_durable::MetadataStore;
 use volumes::Volumes;
 
@@ -22,6 +23,8 @@ pub(crate) struct Admin {
     pub(in crate::admin) asker: Asker,
     pub(in crate::admin) changes: Changes,
     pub(in crate::admin) write_cache: WriteCache,
+    /// The queue on which a term was granted last, while it is open.
+    pub(in crate::admin) leads: Option<QueueKey>,
 }
 
 impl Admin {
@@ -33,6 +36,7 @@ impl Admin {
             asker: Asker::default(),
             changes: Changes::default(),
             write_cache: WriteCache::default(),
+            leads: None,
         }
     }
 
@@ -47,6 +51,11 @@ impl Admin {
     /// The queue of a fence's command is gone.
     pub(crate) fn drop_fence(&mut self, id: u32) {
         self.volumes.drop_fence(id);
+    }
+
+    /// The queue is gone. Another one may get its key.
+    pub(crate) fn drop_queue(&mut self, key: QueueKey) {
+        self.leads.take_if(|leads| *leads == key);
     }
 
     /// The queue of this command is gone. A change that has begun goes on without it.
