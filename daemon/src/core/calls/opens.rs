@@ -2,11 +2,13 @@
 //! Open, Renew and Release: what a client may do with a volume, and for how long.
 
 use super::{Call, Core};
+use crate::core::Reply;
+use crate::core::ends::holds;
 use crate::core::publish::without;
 use crate::core::request::{Request, Rights};
 use crate::core::volume::{Change, DELETE_MARK, Purpose, Stage, Then, Volume};
-use crate::core::{Reply, holds};
 use gnstor_proto::labels::SHA256;
+use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, ResourceExhausted, Unavailable};
 use gnstor_proto::vendor::{MAX_READERS, VolumeEntry};
 
@@ -129,11 +131,14 @@ impl Core {
         self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Renewed }));
     }
 
-    /// Ends all rights of the client: a writer's lease, a reader's place.
+    /// Ends all rights of the client: a writer's lease, a reader's place. The core's own Release ends those of
+    /// all clients whose ids are ending.
     pub(super) fn release(&mut self, call: Call<'_>, all_acknowledged: bool) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();
-        let holds_none = |v: &Volume| v.entry.writer != Some(client) && !v.entry.readers.contains(&client);
+        let clients = &self.clients;
+        let ends = |id: ClientId| id == client || ticket.is_own() && clients.is_ending(id);
+        let holds_none = |v: &Volume| !v.entry.readers.iter().chain(&v.entry.writer).any(|&id| ends(id));
         let volume = self.names.get(name.as_str()).and_then(|vid| self.volumes.get(vid));
         let Some(volume) = volume else { return self.reply(ticket, Ok(Reply::Done)) };
         let vid = volume.entry.vid;
@@ -142,8 +147,8 @@ impl Core {
             return self.reply(ticket, Ok(Reply::Done));
         }
         let mut entry = volume.basis(now, term);
-        entry.readers.retain(|&reader| reader != client);
-        if entry.writer == Some(client) {
+        entry.readers.retain(|&reader| !ends(reader));
+        if entry.writer.is_some_and(ends) {
             entry.writer = None;
             entry.lease_ms = 0;
         }
