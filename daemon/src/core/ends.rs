@@ -5,8 +5,8 @@
 //!   the id's time is over --> it is ending --> one Release for all such ids of a volume --> forgotten
 //!                                 ^----- again every 500 ms, until the volume names it no more
 //! ```
-//! The Release has a ticket of the core's own. It waits for the volume's changes like any other, and it is
-//! not asked whose the ids are: no caller may name an id that is ending.
+//! The Release has a ticket of the core's own. It waits for the volume's changes like any other. No right is
+//! asked for it, since no caller may name an id that is ending.
 
 use super::request::{Request, VolumeName};
 use super::rights::Caller;

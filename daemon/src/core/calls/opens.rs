@@ -131,8 +131,8 @@ impl Core {
         self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Renewed }));
     }
 
-    /// Ends all rights of the client: a writer's lease, a reader's place. The core's own Release ends those of
-    /// all clients whose ids are ending.
+    /// Ends all rights of the client: a writer's lease, a reader's place. The core's own Release ends the
+    /// rights of all clients whose ids are ending.
     pub(super) fn release(&mut self, call: Call<'_>, all_acknowledged: bool) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();

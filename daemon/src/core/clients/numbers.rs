@@ -65,8 +65,8 @@ impl Clients {
         self.by_principal.entry(caller.name.clone()).or_default().insert(id);
     }
 
-    /// A caller opens a volume with an id that this daemon has not given, or has forgotten. What it opens ends
-    /// some time after its connection, as for other ids.
+    /// A caller opens a volume with an id that this daemon has not given, or has forgotten. What it opens
+    /// ends some time after its connection, as for other ids.
     pub(super) fn meet(&mut self, now: u64, caller: &Caller, id: ClientId) {
         self.note(id);
         self.give(caller, id, None);
