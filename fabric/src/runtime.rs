@@ -211,7 +211,7 @@ mod tests {
         let threads = TransportThreads::start(transports).expect("threads");
         let handle = threads.handle();
         let mut seats = Vec::new();
-        let mut next = |seats: &mut Vec<Seat>| {
+        let next = |seats: &mut Vec<Seat>| {
             let (engine, seat) = handle.seat().expect("no engine serves a client");
             seats.push(seat);
             engine.mine

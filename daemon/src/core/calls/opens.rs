@@ -6,11 +6,12 @@ use crate::core::Reply;
 use crate::core::ends::holds;
 use crate::core::publish::without;
 use crate::core::request::{Request, Rights};
-use crate::core::volume::{Change, DELETE_MARK, Purpose, Stage, Then, Volume};
+use crate::core::volume::{Change, DELETE_MARK, Purpose, Stage, Then};
 use gnstor_proto::labels::SHA256;
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, ResourceExhausted, Unavailable};
 use gnstor_proto::vendor::{MAX_READERS, VolumeEntry};
+use std::collections::BTreeSet;
 
 /// What a holder of a write lease reports with a renewal.
 #[derive(Clone, Copy, Debug)]
@@ -136,19 +137,19 @@ impl Core {
     pub(super) fn release(&mut self, call: Call<'_>, all_acknowledged: bool) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();
-        let clients = &self.clients;
-        let ends = |id: ClientId| id == client || ticket.is_own() && clients.is_ending(id);
-        let holds_none = |v: &Volume| !v.entry.readers.iter().chain(&v.entry.writer).any(|&id| ends(id));
         let volume = self.names.get(name.as_str()).and_then(|vid| self.volumes.get(vid));
         let Some(volume) = volume else { return self.reply(ticket, Ok(Reply::Done)) };
         let vid = volume.entry.vid;
-        if volume.stage != Stage::Active || holds_none(volume) {
-            self.clients.released(now, client, vid);
+        let ends = |id: &ClientId| *id == client || ticket.is_own() && self.clients.is_ending(*id);
+        let named = volume.entry.readers.iter().chain(&volume.entry.writer);
+        let gone: BTreeSet<_> = named.filter(|id| ends(id)).copied().collect();
+        if volume.stage != Stage::Active || gone.is_empty() {
+            gone.into_iter().chain([client]).for_each(|id| self.clients.released(now, id, vid));
             return self.reply(ticket, Ok(Reply::Done));
         }
         let mut entry = volume.basis(now, term);
-        entry.readers.retain(|&reader| !ends(reader));
-        if entry.writer.is_some_and(ends) {
+        entry.readers.retain(|reader| !gone.contains(reader));
+        if entry.writer.is_some_and(|writer| gone.contains(&writer)) {
             entry.writer = None;
             entry.lease_ms = 0;
         }
