@@ -18,6 +18,7 @@ mod absent;
 mod array;
 mod data_file;
 mod degraded;
+mod door;
 mod handshakes;
 pub mod held_key;
 pub mod listener;

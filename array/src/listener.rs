@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where clients of other processes come in: accepted TCP streams are given to the engines in turn.
+//! Where clients of other processes come in: each accepted TCP stream is given to the engine with the fewest.
 //!
 //! ```text
 //!   accept -- no descriptor, no memory --> log once, wait 100 ms to 2 s, again
 //!      |----- all places taken, or the host's --> Frame::End, closed at once
-//!      |----- place, no TLS -------------> RcTransport::add_peer
-//!      `----- place, TLS --> Handshakes -- good --> RcTransport::add_peer
+//!      |----- place, no TLS -------------> seat
+//!      `----- place, TLS --> Handshakes -- good --> seat
 //!                               `-------- bad, or later than 10 s --> closed
+//!   seat: an engine takes it ------------> RcTransport::add_client
+//!         none does --> Door -- later ---> RcTransport::add_client
 //! ```
 //! One thread accepts, and carries out the TLS handshakes of all streams that it has accepted. A peer whose
 //! handshake has not ended takes no time of an engine.
 
+use crate::door::{self, Door};
 use crate::handshakes::Handshakes;
 use gnstor_fabric::runtime::TransportHandle;
 use gnstor_fabric::tcp::limits::{CONNECTIONS, End, HOST_CONNECTIONS};
 use gnstor_fabric::tcp::{NoPlace, Places, ServerTls, Wire, lengthen_queue};
 use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token, Waker};
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -103,8 +106,7 @@ struct Accepting {
     tls: Option<ServerTls>,
     places: Places,
     handshakes: Handshakes,
-    /// The engine that gets the next client.
-    turn: usize,
+    door: Door,
     /// The last client found no place.
     is_full: bool,
     /// Length of the next wait; `None`: the last `accept` succeeded.
@@ -119,7 +121,7 @@ impl Accepting {
             tls,
             places,
             handshakes: Handshakes::default(),
-            turn: 0,
+            door: Door::default(),
             is_full: false,
             pause: None,
             stop: Arc::clone(stop),
@@ -132,8 +134,7 @@ impl Accepting {
         // Connections may wait already.
         let mut may_accept = true;
         while !self.stop.load(Ordering::Acquire) {
-            let timeout =
-                if may_accept { Some(Duration::ZERO) } else { self.handshakes.wait(Instant::now()) };
+            let timeout = if may_accept { Some(Duration::ZERO) } else { self.timeout() };
             if let Err(error) = poll.poll(&mut events, timeout)
                 && error.kind() != ErrorKind::Interrupted
             {
@@ -144,17 +145,28 @@ impl Accepting {
                 match event.token() {
                     LISTENER => may_accept = true,
                     WAKER => {}
+                    token if door::is_at(token) => self.door.look(event),
                     Token(place) => {
                         let ended = self.handshakes.go_on(poll.registry(), place);
-                        ended.into_iter().for_each(|wire| self.hand_over(wire));
+                        ended.into_iter().for_each(|wire| self.hand_over(poll.registry(), wire));
                     }
                 }
             }
             self.handshakes.end_late(Instant::now());
+            self.let_in(poll.registry());
             if may_accept {
                 may_accept = self.accept_some(listener, &poll);
             }
         }
+    }
+
+    /// Time until work is due, unless an event comes.
+    #[expect(clippy::disallowed_methods, reason = "the runtime part of this module reads the clock")]
+    fn timeout(&self) -> Option<Duration> {
+        let handshakes = self.handshakes.wait(Instant::now());
+        // A poll rounds up to milliseconds.
+        let door = (!self.door.is_empty()).then_some(Duration::from_micros(500));
+        [handshakes, door].into_iter().flatten().min()
     }
 
     /// Accepts a few connections. Returns whether there may be more.
@@ -166,9 +178,9 @@ impl Accepting {
                 accepted => {
                     let Some(wire) = self.take(accepted) else { continue };
                     if self.tls.is_none() {
-                        self.hand_over(wire);
+                        self.hand_over(poll.registry(), wire);
                     } else if let Some(wire) = self.handshakes.begin(poll.registry(), wire, Instant::now()) {
-                        self.hand_over(wire);
+                        self.hand_over(poll.registry(), wire);
                     }
                 }
             }
@@ -176,9 +188,27 @@ impl Accepting {
         true
     }
 
-    fn hand_over(&mut self, wire: Wire) {
-        self.engine.nth(self.turn).cast(move |e, _| _ = e.add_peer(wire));
-        self.turn = self.turn.wrapping_add(1);
+    /// Gives a stream to an engine, or has it wait behind the streams that wait already.
+    #[expect(clippy::disallowed_methods, reason = "the runtime part of this module reads the clock")]
+    fn hand_over(&mut self, registry: &Registry, wire: Wire) {
+        if self.door.is_empty()
+            && let Some((engine, seat)) = self.engine.seat()
+        {
+            return engine.cast(move |e, now| _ = e.add_client(now, wire, seat));
+        }
+        self.door.wait(registry, wire, Instant::now());
+    }
+
+    /// Gives streams that wait to engines that take them.
+    #[expect(clippy::disallowed_methods, reason = "the runtime part of this module reads the clock")]
+    fn let_in(&mut self, registry: &Registry) {
+        self.door.end_late(Instant::now());
+        while !self.door.is_empty()
+            && let Some((engine, seat)) = self.engine.seat()
+            && let Some(wire) = self.door.next(registry)
+        {
+            engine.cast(move |e, now| _ = e.add_client(now, wire, seat));
+        }
     }
 
     fn take(&mut self, accepted: std::io::Result<(TcpStream, SocketAddr)>) -> Option<Wire> {

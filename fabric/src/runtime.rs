@@ -4,7 +4,7 @@
 mod clock;
 mod pace;
 
-use crate::transport::{RcTransport, Waker};
+use crate::transport::{RcTransport, Room, Seat, Waker};
 pub use clock::BootClock;
 use gnstor_base::time::Time;
 use pace::{Pace, Rest};
@@ -31,8 +31,17 @@ pub enum TransportError {
 /// transports end with [`TransportThreads`].
 #[derive(Clone, Debug)]
 pub struct TransportHandle {
-    jobs: Arc<[(Sender<Job>, Waker)]>,
+    engines: Arc<[Engine]>,
     mine: usize,
+    clock: BootClock,
+}
+
+/// The ends of an engine for other threads.
+#[derive(Debug)]
+struct Engine {
+    jobs: Sender<Job>,
+    waker: Waker,
+    room: Arc<Room>,
 }
 
 /// Owns the threads.
@@ -69,21 +78,31 @@ impl TransportHandle {
     }
 
     fn send(&self, job: Job) -> Result<(), TransportError> {
-        let (jobs, waker) = &self.jobs[self.mine];
-        jobs.send(job).map_err(|_| TransportError::Stopped)?;
-        waker.wake();
+        let engine = &self.engines[self.mine];
+        engine.jobs.send(job).map_err(|_| TransportError::Stopped)?;
+        engine.waker.wake();
         Ok(())
     }
 
     /// Number of transports.
     pub fn count(&self) -> usize {
-        self.jobs.len()
+        self.engines.len()
     }
 
     /// The transport with this number, modulo their count.
     #[must_use]
     pub fn nth(&self, number: usize) -> Self {
-        Self { jobs: Arc::clone(&self.jobs), mine: number % self.jobs.len() }
+        Self { mine: number % self.engines.len(), ..self.clone() }
+    }
+
+    /// The engine for one more stream of a client, and a seat there: of all engines that take newcomers,
+    /// the one with the fewest streams. `None`: all serve clients, and newcomers have had their part of the
+    /// time.
+    pub fn seat(&self) -> Option<(Self, Seat)> {
+        let now = time(self.clock);
+        let open = self.engines.iter().enumerate().filter(|(_, engine)| !engine.room.is_shut(now));
+        let (number, engine) = open.min_by_key(|(_, engine)| engine.room.streams())?;
+        Some((self.nth(number), engine.room.take()))
     }
 
     /// Runs `job` on every transport, one after the other, and returns what they return.
@@ -108,15 +127,15 @@ impl TransportThreads {
     /// Without any transport.
     pub fn start(mut transports: Vec<RcTransport>) -> std::io::Result<Self> {
         assert!(!transports.is_empty(), "a fabric has at least one transport");
-        let (mut jobs, mut inboxes) = (Vec::new(), Vec::new());
+        let (mut engines, mut inboxes) = (Vec::new(), Vec::new());
         for transport in &mut transports {
-            let (to, inbox) = mpsc::channel();
-            jobs.push((to, transport.waker()?));
+            let (jobs, inbox) = mpsc::channel();
+            engines.push(Engine { jobs, waker: transport.waker()?, room: transport.room() });
             inboxes.push(inbox);
         }
-        let handle = TransportHandle { jobs: jobs.into(), mine: 0 };
-        let stop = Arc::new(AtomicBool::new(false));
         let start = BootClock::start();
+        let handle = TransportHandle { engines: engines.into(), mine: 0, clock: start };
+        let stop = Arc::new(AtomicBool::new(false));
         // Where a later one cannot be started, dropping this ends the earlier ones.
         let mut all = Self { stop, threads: Vec::new(), handle };
         for (number, (transport, inbox)) in transports.into_iter().zip(inboxes).enumerate() {
@@ -141,15 +160,19 @@ impl TransportThreads {
 impl Drop for TransportThreads {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.handle.jobs.iter().for_each(|(_, waker)| waker.wake());
+        self.handle.engines.iter().for_each(|engine| engine.waker.wake());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
+fn time(clock: BootClock) -> Time {
+    Time::from_ns(u64::try_from(clock.elapsed().as_nanos()).expect("585 years of uptime"))
+}
+
 fn run(mut transport: RcTransport, inbox: &Receiver<Job>, stop: &AtomicBool, start: BootClock) {
-    let now = || Time::from_ns(u64::try_from(start.elapsed().as_nanos()).expect("585 years of uptime"));
+    let now = || time(start);
     let mut pace = Pace::new(transport.longest_nap());
     while !stop.load(Ordering::Acquire) {
         let mut worked = false;
@@ -173,5 +196,31 @@ fn run(mut transport: RcTransport, inbox: &Receiver<Job>, stop: &AtomicBool, sta
                 transport.look_everywhere();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::TransportConfig;
+
+    #[test]
+    fn a_stream_goes_to_the_engine_with_the_fewest() {
+        let _deadline = gnstor_base::testing::deadline();
+        let transports = (0..3).map(|_| RcTransport::new(TransportConfig::default())).collect();
+        let threads = TransportThreads::start(transports).expect("threads");
+        let handle = threads.handle();
+        let mut seats = Vec::new();
+        let next = |seats: &mut Vec<Seat>| {
+            let (engine, seat) = handle.seat().expect("no engine serves a client");
+            seats.push(seat);
+            engine.mine
+        };
+        assert_eq!([next(&mut seats), next(&mut seats), next(&mut seats)], [0, 1, 2]);
+        seats[0].settle();
+        drop(seats.remove(2));
+        assert_eq!([next(&mut seats), next(&mut seats), next(&mut seats)], [2, 1, 2]);
+        drop(seats.remove(0));
+        assert_eq!(next(&mut seats), 0);
     }
 }

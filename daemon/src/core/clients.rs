@@ -228,8 +228,10 @@ impl Clients {
         (id, vid): (ClientId, Vid),
         holds: impl Fn(ClientId, Vid) -> bool,
     ) -> Result<(), Failure> {
-        let Some(client) = self.given.get(&id) else { return Ok(()) };
-        if client.opens.contains(&vid) {
+        if !self.given.contains_key(&id) {
+            self.meet(now, caller, id);
+        }
+        if self.given.get(&id).is_some_and(|client| client.opens.contains(&vid)) {
             return Ok(());
         }
         if self.is_full(caller).is_some() && now >= self.next_count {
@@ -296,6 +298,11 @@ impl Clients {
             }
         }
         releases
+    }
+
+    /// The time of the id is over, and what it has open is being released.
+    pub(super) fn is_ending(&self, id: ClientId) -> bool {
+        self.given.get(&id).is_some_and(|client| client.ending)
     }
 
     /// Number of ids that clients have.

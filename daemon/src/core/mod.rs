@@ -18,6 +18,7 @@ mod clients;
 mod config;
 mod delete;
 mod effect;
+mod ends;
 mod epoch;
 pub mod failure;
 mod fill;
@@ -45,7 +46,7 @@ pub use epoch::NotNext;
 use failure::Failure;
 pub use fill::FillReport;
 use gnstor_proto::placement;
-use gnstor_proto::slba::{ClientId, Vid};
+use gnstor_proto::slba::Vid;
 use gnstor_proto::status::{GrpcCode, Refusal};
 pub use repairs::RepairView;
 use request::Request;
@@ -275,23 +276,6 @@ impl Core {
         self.clients.len()
     }
 
-    /// The opens of ids that ended are released.
-    fn clients_step(&mut self, now: u64) {
-        if !self.is_serving() {
-            return;
-        }
-        let volumes = &self.volumes;
-        let releases = self.clients.step(now, |id, vid| holds(volumes, id, vid));
-        for (client, vid) in releases {
-            let Some(name) = self.volumes.get(&vid).map(|v| v.entry.name.clone()) else { continue };
-            let Ok(name) = request::VolumeName::new(&name) else { continue };
-            let ticket = Ticket(self.next_own_ticket);
-            self.next_own_ticket += 1;
-            self.tickets.insert(ticket, now + self.config.request_ms);
-            self.end_client(now, ticket, name, client);
-        }
-    }
-
     /// Time of the next [`Self::step`], if nothing else happens.
     pub fn next_event(&self) -> Option<u64> {
         let retries =
@@ -328,7 +312,7 @@ impl Core {
 
     fn reply(&mut self, ticket: Ticket, result: Result<Reply, Failure>) {
         self.callers.remove(&ticket);
-        if self.tickets.remove(&ticket).is_some() && ticket.0 < OWN_TICKETS {
+        if self.tickets.remove(&ticket).is_some() && !ticket.is_own() {
             self.effects.push_back(Effect::Reply { ticket, result });
         }
     }
@@ -372,15 +356,6 @@ impl Core {
     fn active(&self) -> impl Iterator<Item = &Volume> {
         self.volumes.values().filter(|v| v.stage == Stage::Active)
     }
-}
-
-/// The client has a right to the volume, or may get one by what is under way.
-fn holds(volumes: &BTreeMap<Vid, Volume>, client: ClientId, vid: Vid) -> bool {
-    volumes.get(&vid).is_some_and(|v| {
-        let entry = &v.entry;
-        let pending = v.round.is_some() || !v.queue.is_empty() || !v.behind.is_empty();
-        pending || entry.writer == Some(client) || entry.readers.contains(&client)
-    })
 }
 
 fn stopped(stop: &Stop) -> Failure {

@@ -268,10 +268,11 @@ fn every_error_of_the_other_calls() {
         assert_eq!(c.get("a").await.unwrap().writer, 0);
         c.open("a", 6, Rights::Write, 0).await.unwrap();
 
-        for reader in 1..=u32::try_from(MAX_READERS).unwrap() {
+        // Ids that no daemon gave count for their connection, too.
+        for reader in 1..=u32::try_from(MAX_READERS / 4 * 3).unwrap() {
             c.open("a", reader, Rights::Read, 0).await.unwrap();
         }
-        refused(c.open("a", 60_000, Rights::Read, 0).await, Code::ResourceExhausted, "512 readers");
+        refused(c.open("a", 60_000, Rights::Read, 0).await, Code::ResourceExhausted, "384 readers");
         c.delete("a", 6, &[9; 16]).await.unwrap();
         c.delete("a", 6, &[9; 16]).await.unwrap();
     });

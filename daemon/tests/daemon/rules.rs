@@ -9,6 +9,7 @@ use crate::bench::{
 use crate::capacity::largest;
 use crate::deadline::{Deadline, LIMIT};
 use gnstor_daemon::core::request::{Create, Request};
+use gnstor_daemon::core::rights::Caller;
 use gnstor_daemon::core::{Reply, Ticket};
 use gnstor_proto::placement::FleetMap;
 use gnstor_proto::status::GrpcCode;
@@ -179,10 +180,15 @@ fn there_is_room_for_so_many_readers() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = bench();
     bench.ask(create("a")).unwrap();
+    let mut ask = |reader| {
+        let ticket = bench.send_as(Caller::local(u64::from(reader)).into(), read("a", reader));
+        bench.run_until_quiet();
+        bench.replies[&ticket].clone()
+    };
     for reader in 1..=u16::try_from(MAX_READERS).unwrap() {
-        bench.ask(read("a", reader)).unwrap();
+        ask(reader).unwrap();
     }
-    refused(&bench.ask(read("a", 60_000)), GrpcCode::ResourceExhausted, &["512 readers"]);
+    refused(&ask(60_000), GrpcCode::ResourceExhausted, &["512 readers"]);
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub(crate) mod calls;
 mod certificates;
 mod client_proof;
 mod connections;
+mod ends;
 mod hoard;
 mod inherited;
 mod quotas;

@@ -19,6 +19,7 @@ use super::limits::{ANSWER, End, OUTBOX_BYTES};
 use super::wire::Wire;
 use crate::cm::Refused;
 use crate::hca::{Copied, Down, Operation, QpExecutor, Up, WorkRequest};
+use crate::transport::Seat;
 use gnstor_base::region::{HostRegion, RegionId};
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;
@@ -66,6 +67,8 @@ pub struct PeerExecutor {
     /// The cost that its frames may have in a turn.
     turn: u32,
     up: VecDeque<Up>,
+    /// Its place at its engine, if it has one.
+    seat: Option<Seat>,
 }
 
 impl PeerExecutor {
@@ -87,7 +90,14 @@ impl PeerExecutor {
             spent: 0,
             turn: LEAST_TURN,
             up: VecDeque::new(),
+            seat: None,
         }
+    }
+
+    /// The same with a place at its engine.
+    pub(crate) fn on(mut self, seat: Seat) -> Self {
+        self.seat = Some(seat);
+        self
     }
 
     /// Sets the memory to which its transfers may refer from here on.
@@ -250,6 +260,7 @@ impl QpExecutor for PeerExecutor {
     }
 
     fn admitted(&mut self, qpn: u32, who: Identity) {
+        self.seat.iter_mut().for_each(Seat::settle);
         if !self.queues.admitted(qpn, who, self.wire.place()) {
             tracing::warn!("queue pair {qpn} of {who:?} is closed: it or its host has as many as it may");
             self.close(qpn);
@@ -257,6 +268,7 @@ impl QpExecutor for PeerExecutor {
     }
 
     fn poll(&mut self) -> Option<Up> {
+        self.seat.iter_mut().for_each(Seat::arrived);
         self.give_way();
         loop {
             if let Some(e) = self.up.pop_front() {

@@ -172,6 +172,11 @@ impl Wire {
         self.place.as_ref().map(Place::host_address)
     }
 
+    /// Whether it is to give way to another connection of its host.
+    pub fn must_end(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::must_end)
+    }
+
     /// The stream's place in its host's account, if the listener keeps one.
     pub(super) fn place(&self) -> Option<&Place> {
         self.place.as_ref()

@@ -2,7 +2,7 @@
 //! The executors of a transport: added, polled in their order, removed.
 
 use super::ready::Owner;
-use super::{ConnId, ExecutorId, RcTransport};
+use super::{ConnId, ExecutorId, RcTransport, Room, Seat};
 use crate::hca::QpExecutor;
 use crate::hca::agent::AgentExecutor;
 use crate::hca::soft::SoftExecutor;
@@ -78,8 +78,22 @@ impl RcTransport {
 
     /// Adds a client that has connected over TCP.
     pub fn add_peer(&mut self, wire: Wire) -> ExecutorId {
-        let regions = Arc::clone(&self.peer_regions);
-        let peer = AnyExecutor::Peer(Box::new(PeerExecutor::new(wire, regions)));
+        self.add_stream(PeerExecutor::new(wire, Arc::clone(&self.peer_regions)))
+    }
+
+    /// The same for a stream that has a seat in [`Self::room`].
+    pub fn add_client(&mut self, now: Time, wire: Wire, seat: Seat) -> ExecutorId {
+        self.newcomers.arrive(now);
+        self.add_stream(PeerExecutor::new(wire, Arc::clone(&self.peer_regions)).on(seat))
+    }
+
+    /// What others know of this transport, and where streams get seats.
+    pub fn room(&self) -> Arc<Room> {
+        Arc::clone(&self.newcomers.room)
+    }
+
+    fn add_stream(&mut self, peer: PeerExecutor) -> ExecutorId {
+        let peer = AnyExecutor::Peer(Box::new(peer));
         let id = self.executors.insert(peer).expect("far fewer executors than 65,536");
         if let Some(peer) = self.executors.get_mut(&id).and_then(AnyExecutor::peer) {
             self.ready.add(Owner::Peer(id), peer.wire());

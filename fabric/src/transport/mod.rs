@@ -20,6 +20,7 @@ mod executors;
 mod fused;
 mod leaving;
 mod lent;
+mod newcomers;
 mod ready;
 mod remote;
 mod reports;
@@ -41,6 +42,7 @@ use gnstor_base::region::HostRegion;
 use gnstor_base::time::Time;
 use gnstor_proto::nvme::{Cqe, Sqe};
 use leaving::Leaving;
+use newcomers::Account;
 use ready::Ready;
 use remote::{Asked, Remote, Staging};
 use rustc_hash::FxHashMap as HashMap;
@@ -55,6 +57,7 @@ pub use asks::PeerAsk;
 pub use config::{Connect, Port, TransportConfig};
 pub use counters::Counters;
 pub use lent::{Lent, lend};
+pub use newcomers::{Room, Seat};
 pub use sleep::Waker;
 pub use step::Waits;
 
@@ -171,6 +174,8 @@ pub struct RcTransport {
     has_ended_remotes: bool,
     /// The TCP streams of clients and links.
     ready: Ready,
+    /// The time of streams without a client.
+    newcomers: Account,
     /// Memory to which transfers of clients in other processes may refer.
     peer_regions: Regions,
     /// Staging memory of links that have ended. Devices still have it mapped.
@@ -221,6 +226,7 @@ impl RcTransport {
             remote_order: Vec::new(),
             has_ended_remotes: false,
             ready: Ready::default(),
+            newcomers: Account::default(),
             peer_regions: Regions::default(),
             spare_staging: Vec::new(),
             first_ssd: 0,

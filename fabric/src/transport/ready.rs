@@ -59,6 +59,8 @@ struct Slot {
     rests: u32,
     /// The operating system does not say when it is ready.
     is_unwatched: bool,
+    /// No client has been admitted on it.
+    is_newcomer: bool,
 }
 
 /// The streams of a transport.
@@ -93,8 +95,9 @@ impl Ready {
         let is_watched =
             self.events.as_ref().is_some_and(|(poll, _)| wire.watch(poll.registry(), token, alarm));
         let is_awake = self.slots[token as usize].is_awake;
+        let is_newcomer = matches!(owner, Owner::Peer(_));
         self.slots[token as usize] =
-            Slot { owner: Some(owner), is_awake, rests: 0, is_unwatched: !is_watched };
+            Slot { owner: Some(owner), is_awake, rests: 0, is_unwatched: !is_watched, is_newcomer };
         self.streams += 1;
         self.wake(token);
         token
@@ -107,6 +110,11 @@ impl Ready {
             self.streams -= 1;
             self.free.push(token);
         }
+    }
+
+    /// A client has been admitted on the stream.
+    pub(super) fn settle(&mut self, token: u32) {
+        self.slots[token as usize].is_newcomer = false;
     }
 
     /// What another thread says to a stream ends the sleep of the transport's thread, too.
@@ -196,16 +204,24 @@ impl Ready {
 }
 
 impl RcTransport {
-    /// Polls the streams that are awake. Returns whether one had something to do.
-    pub(super) fn poll_streams(&mut self, clock: &mut dyn Clock, now: Time, at_once: bool) -> bool {
+    /// Polls the streams that are awake. Returns whether one had something to do. Newcomers that have had
+    /// their part of the time wait, and the first that waits is the first of the next step.
+    pub(super) fn poll_streams(&mut self, clock: &mut dyn Clock, mut now: Time, at_once: bool) -> bool {
         if self.ready.streams == 0 && self.ready.awake.is_empty() {
             return false;
         }
         self.ready.look(now, at_once);
         let mut worked = false;
-        let mut place = 0;
+        let (mut place, mut waits) = (0, None);
         while let Some(&token) = self.ready.awake.get(place) {
-            let (did, rest) = match self.ready.slots[token as usize].owner {
+            let Slot { owner, is_newcomer, .. } = self.ready.slots[token as usize];
+            if is_newcomer && self.newcomers.is_shut(now) {
+                waits = waits.or(Some(place));
+                place += 1;
+                continue;
+            }
+            let began = if is_newcomer { clock.now() } else { now };
+            let (did, rest) = match owner {
                 Some(Owner::Peer(id)) => self.poll_peer(clock, id),
                 Some(Owner::Remote(name)) => {
                     let (did, rests) = self.poll_remote(now, name);
@@ -213,9 +229,16 @@ impl RcTransport {
                 }
                 None => (false, Rest::AtOnce),
             };
+            if is_newcomer {
+                now = clock.now();
+                self.newcomers.spend(began, now);
+            } else if did {
+                self.newcomers.serve(now);
+            }
             worked |= did;
             place += usize::from(self.ready.stays(place, did, rest));
         }
+        self.ready.awake.rotate_left(waits.unwrap_or(0));
         worked
     }
 

@@ -67,6 +67,9 @@ impl RcTransport {
         let mut worked = self.poll_executors(clock, all);
         let mut now = clock.now();
         self.resume(now);
+        if worked {
+            self.newcomers.serve(now);
+        }
         worked |= self.reap_leaving(now);
         worked |= self.check_quiesce();
         if self.poll_streams(clock, now, all) {

@@ -96,6 +96,9 @@ impl RcTransport {
                     && let Some(executor) = self.executors.get_mut(&conn.executor)
                 {
                     executor.admitted(conn.qpn, who);
+                    if let Some(token) = executor.peer().and_then(|peer| peer.wire().token()) {
+                        self.ready.settle(token);
+                    }
                 }
             }
             Effect::Close { queue } => self.break_conn(now, ConnId(queue.0), None),

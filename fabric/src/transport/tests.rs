@@ -7,6 +7,7 @@ mod ends;
 mod fused;
 mod fuzz;
 mod leaving;
+mod newcomers;
 mod turns;
 mod unruly;
 

@@ -2,13 +2,16 @@
 //! Open, Renew and Release: what a client may do with a volume, and for how long.
 
 use super::{Call, Core};
+use crate::core::Reply;
+use crate::core::ends::holds;
 use crate::core::publish::without;
 use crate::core::request::{Request, Rights};
-use crate::core::volume::{Change, DELETE_MARK, Purpose, Stage, Then, Volume};
-use crate::core::{Reply, holds};
+use crate::core::volume::{Change, DELETE_MARK, Purpose, Stage, Then};
 use gnstor_proto::labels::SHA256;
+use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode::{FailedPrecondition, ResourceExhausted, Unavailable};
 use gnstor_proto::vendor::{MAX_READERS, VolumeEntry};
+use std::collections::BTreeSet;
 
 /// What a holder of a write lease reports with a renewal.
 #[derive(Clone, Copy, Debug)]
@@ -129,21 +132,24 @@ impl Core {
         self.put(vid, entry, Purpose::Change(Change { ticket, then: Then::Renewed }));
     }
 
-    /// Ends all rights of the client: a writer's lease, a reader's place.
+    /// Ends all rights of the client: a writer's lease, a reader's place. The core's own Release ends the
+    /// rights of all clients whose ids are ending.
     pub(super) fn release(&mut self, call: Call<'_>, all_acknowledged: bool) {
         let Call { now, ticket, name, client } = call;
         let term = self.term.number();
-        let holds_none = |v: &Volume| v.entry.writer != Some(client) && !v.entry.readers.contains(&client);
         let volume = self.names.get(name.as_str()).and_then(|vid| self.volumes.get(vid));
         let Some(volume) = volume else { return self.reply(ticket, Ok(Reply::Done)) };
         let vid = volume.entry.vid;
-        if volume.stage != Stage::Active || holds_none(volume) {
-            self.clients.released(now, client, vid);
+        let ends = |id: &ClientId| *id == client || ticket.is_own() && self.clients.is_ending(*id);
+        let named = volume.entry.readers.iter().chain(&volume.entry.writer);
+        let gone: BTreeSet<_> = named.filter(|id| ends(id)).copied().collect();
+        if volume.stage != Stage::Active || gone.is_empty() {
+            gone.into_iter().chain([client]).for_each(|id| self.clients.released(now, id, vid));
             return self.reply(ticket, Ok(Reply::Done));
         }
         let mut entry = volume.basis(now, term);
-        entry.readers.retain(|&reader| reader != client);
-        if entry.writer == Some(client) {
+        entry.readers.retain(|reader| !gone.contains(reader));
+        if entry.writer.is_some_and(|writer| gone.contains(&writer)) {
             entry.writer = None;
             entry.lease_ms = 0;
         }

@@ -3,7 +3,7 @@
 
 use super::{Client, Clients, SEARCH_MS};
 use crate::core::failure::Failure;
-use crate::core::rights::Caller;
+use crate::core::rights::{Caller, HUNG_UP};
 use gnstor_proto::slba::ClientId;
 use gnstor_proto::status::GrpcCode::ResourceExhausted;
 use std::collections::BTreeSet;
@@ -42,10 +42,16 @@ impl Clients {
         }
         let id = self.choose(now, caller, named)?;
         let serial = self.next_serial(term);
+        self.give(caller, id, Some(serial));
+        Ok((id, serial))
+    }
+
+    /// The id is the caller's, and kept by its connection.
+    fn give(&mut self, caller: &Caller, id: ClientId, serial: Option<u64>) {
         self.uses += 1;
         let client = Client {
             principal: caller.name.clone(),
-            serial: Some(serial),
+            serial,
             connection: None,
             used: self.uses,
             ends_at: None,
@@ -57,7 +63,18 @@ impl Clients {
         self.change(id, |client| client.connection = Some(caller.connection));
         self.by_connection.entry(caller.connection).or_default().insert(id);
         self.by_principal.entry(caller.name.clone()).or_default().insert(id);
-        Ok((id, serial))
+    }
+
+    /// A caller opens a volume with an id that this daemon has not given, or has forgotten. What it opens
+    /// ends some time after its connection, as for other ids.
+    pub(super) fn meet(&mut self, now: u64, caller: &Caller, id: ClientId) {
+        self.note(id);
+        self.give(caller, id, None);
+        if caller.connection == HUNG_UP {
+            self.closed(now, HUNG_UP);
+            let ends_at = Some(now + self.quotas.open_ms);
+            self.change(id, |client| client.ends_at = ends_at);
+        }
     }
 
     fn choose(

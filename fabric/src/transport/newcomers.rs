@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Newcomers: streams on which no client has been admitted. While an engine serves clients, newcomers get a
+//! part of its time; what they take beyond it, they wait for.
+//!
+//! ```text
+//!   accepted stream --Room::take of the engine with the least--> Seat --add_client--> newcomer
+//!   newcomer --polled, timed--> debt of 8 times that time; --a client is admitted--> client
+//!   debt above the credit, and clients at work --> newcomers are not polled, and no seat is given
+//! ```
+//! Debt goes down as time passes. Without clients at work newcomers are polled as ever: what an engine does
+//! not need is theirs. The credit lets a client of many queues through at once.
+
+use gnstor_base::time::{Span, Time};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Newcomers have one in this number of an engine's time.
+const PART: u64 = 8;
+/// Newcomers' time that needs no wait.
+const CREDIT: Span = Span::from_ms(10);
+/// The debt for that time.
+const CREDIT_DEBT: Span = Span::from_ps(CREDIT.as_ps() * PART);
+/// An engine is at work for clients for so long after it last did something for one.
+const AT_WORK: Span = Span::from_ns(100_000);
+/// Others are told before they think that the work has ended.
+const TELL: Span = Span::from_ns(50_000);
+/// No wait is longer, whatever a newcomer cost.
+const LONGEST_WAIT: Span = Span::from_ms(250);
+/// What it takes to add a stream to an engine.
+const ARRIVAL: Span = Span::from_ns(5_000);
+/// Streams that an engine at work may have been given and not polled yet.
+const ARRIVING: u32 = 8;
+/// A client counts as so many newcomers when streams are divided among engines: most newcomers go soon.
+const CLIENT_STREAMS: u32 = 8;
+
+/// What others know of an engine. It says who gets the next stream.
+#[derive(Debug, Default)]
+pub struct Room {
+    /// Its streams, clients' with their weight.
+    streams: AtomicU32,
+    arriving: AtomicU32,
+    /// Times in ns: newcomers' debt exceeds the credit until then, and clients are at work until then.
+    owes_until: AtomicU64,
+    works_until: AtomicU64,
+}
+
+impl Room {
+    /// A seat for one more stream.
+    pub fn take(self: &Arc<Self>) -> Seat {
+        self.streams.fetch_add(1, Relaxed);
+        self.arriving.fetch_add(1, Relaxed);
+        Seat { room: Arc::clone(self), weight: 1, is_arriving: true }
+    }
+
+    /// Its streams, by weight.
+    pub fn streams(&self) -> u32 {
+        self.streams.load(Relaxed)
+    }
+
+    /// Whether it takes no newcomer now.
+    pub fn is_shut(&self, now: Time) -> bool {
+        let is_before = |at: &AtomicU64| now.as_ns() < at.load(Relaxed);
+        let owes = || self.arriving.load(Relaxed) >= ARRIVING || is_before(&self.owes_until);
+        is_before(&self.works_until) && owes()
+    }
+}
+
+/// A stream's place at an engine, until this is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    room: Arc<Room>,
+    weight: u32,
+    is_arriving: bool,
+}
+
+impl Seat {
+    /// The engine has polled the stream.
+    pub(crate) fn arrived(&mut self) {
+        if std::mem::take(&mut self.is_arriving) {
+            self.room.arriving.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// A client has been admitted on the stream.
+    pub(crate) fn settle(&mut self) {
+        self.room.streams.fetch_add(CLIENT_STREAMS - self.weight, Relaxed);
+        self.weight = CLIENT_STREAMS;
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.arrived();
+        self.room.streams.fetch_sub(self.weight, Relaxed);
+    }
+}
+
+/// An engine's account of its newcomers' time.
+#[derive(Debug, Default)]
+pub(super) struct Account {
+    pub(super) room: Arc<Room>,
+    /// When the debt will be gone.
+    repaid: Time,
+    /// When something was last done for a client, and until when others think that clients are at work.
+    served: Time,
+    told: Time,
+}
+
+impl Account {
+    /// Something was done for a client.
+    #[inline]
+    pub(super) fn serve(&mut self, now: Time) {
+        self.served = now;
+        if self.told.since(now) < TELL {
+            self.told = now + AT_WORK;
+            self.room.works_until.store(self.told.as_ns(), Relaxed);
+        }
+    }
+
+    /// A newcomer has had this time.
+    pub(super) fn spend(&mut self, began: Time, now: Time) {
+        let debt = Span::from_ps(now.since(began).as_ps().saturating_mul(PART));
+        self.repaid = (self.repaid.max(began) + debt).min(now + CREDIT_DEBT + LONGEST_WAIT);
+        self.room.owes_until.store(self.owes_until().as_ns(), Relaxed);
+    }
+
+    /// A stream was added.
+    pub(super) fn arrive(&mut self, now: Time) {
+        self.spend(now, now + ARRIVAL);
+    }
+
+    /// Newcomers wait, since clients are at work.
+    pub(super) fn is_shut(&self, now: Time) -> bool {
+        now < self.owes_until() && now.since(self.served) <= AT_WORK
+    }
+
+    fn owes_until(&self) -> Time {
+        self.repaid.before(CREDIT_DEBT)
+    }
+}

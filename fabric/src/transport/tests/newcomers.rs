@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Streams without a client take a bounded part of an engine that serves clients.
+
+use super::*;
+use gnstor_proto::fabrics::Identity;
+use gnstor_proto::slba::ClientId;
+
+/// Time that each look at the clock takes: with it, time goes on within a step.
+const LOOK_NS: u64 = 3_000;
+
+/// An engine, a client that works in each step, and newcomers that ask for queue pairs without end.
+struct Engine {
+    array: RcTransport,
+    puppet: Puppet,
+    client: Wire,
+    newcomers: Vec<Wire>,
+    ns: u64,
+    asked: u32,
+}
+
+impl Engine {
+    fn new(newcomers: usize) -> Self {
+        let config = TransportConfig { link: LinkConfig::UNLIMITED, ..TransportConfig::default() };
+        let (mut array, puppet) = (RcTransport::new(config), Puppet::default());
+        array.add_target(Box::new(puppet.clone()), Vec::new());
+        let (client, far) = pair();
+        let seat = array.room().take();
+        array.add_client(Time::ZERO, far, seat);
+        let mut engine = Self { array, puppet, client, newcomers: Vec::new(), ns: 0, asked: 0 };
+        engine.client.send(&Frame::Connect { conn: 1, ssd: 0, request: CmRequest::default() });
+        engine.steps(100, false);
+        let queue = engine.puppet.seen().opened[0];
+        let who = Identity::Client(ClientId::new(1).expect("an id"));
+        engine.puppet.seen().on_submit = vec![Effect::Admitted { queue, who }];
+        assert_eq!(engine.array.room().streams(), 1);
+        engine.steps(100, true);
+        assert_eq!(engine.array.room().streams(), 8, "a client counts as so many newcomers");
+        for _ in 0..newcomers {
+            let (newcomer, far) = pair();
+            let seat = engine.array.room().take();
+            engine.array.add_client(Time::from_ns(engine.ns), far, seat);
+            engine.newcomers.push(newcomer);
+        }
+        engine
+    }
+
+    /// Steps the engine. Returns how often the client was answered, and each newcomer.
+    fn steps(&mut self, steps: u32, works: bool) -> (u32, Vec<u32>) {
+        let mut answers = (0, vec![0; self.newcomers.len()]);
+        for _ in 0..steps {
+            if works {
+                self.client.send(&Frame::Send { conn: 1, capsule: [0; 64] });
+            }
+            self.client.flush();
+            for newcomer in &mut self.newcomers {
+                self.asked += 1;
+                newcomer.send(&Frame::Connect { conn: self.asked, ssd: 0, request: CmRequest::default() });
+                newcomer.send(&Frame::Close { conn: self.asked });
+                newcomer.flush();
+            }
+            let ns = &mut self.ns;
+            self.array.step(|| {
+                *ns += LOOK_NS;
+                Time::from_ns(*ns)
+            });
+            let count = |wire: &mut Wire, of: fn(&Frame) -> bool| {
+                let frames = std::iter::from_fn(|| wire.poll()).filter(of).count();
+                u32::try_from(frames).expect("a few")
+            };
+            answers.0 += count(&mut self.client, |frame| matches!(frame, Frame::Ack { .. }));
+            for (newcomer, answered) in self.newcomers.iter_mut().zip(&mut answers.1) {
+                *answered += count(newcomer, |frame| matches!(frame, Frame::Accept { .. }));
+            }
+        }
+        answers
+    }
+}
+
+#[test]
+fn newcomers_have_a_part_of_an_engine_that_serves_clients_and_each_its_share_of_it() {
+    let _deadline = deadline();
+    let mut engine = Engine::new(3);
+    let (client, newcomers) = engine.steps(100, true);
+    assert!(client >= 99 && newcomers.iter().all(|&answers| answers > 80), "at first: {newcomers:?}");
+    engine.steps(3_000, true);
+    let began = engine.ns;
+    let (client, newcomers) = engine.steps(3_000, true);
+    assert!(client >= 2_999, "{client}");
+    // A newcomer's poll with an answer takes two looks at the clock or more.
+    let part = u64::from(newcomers.iter().sum::<u32>()) * 2 * LOOK_NS * 100 / (engine.ns - began);
+    assert!((2..=13).contains(&part), "newcomers have {part} % of the time: {newcomers:?}");
+    let (least, most) = (newcomers.iter().min().unwrap(), newcomers.iter().max().unwrap());
+    assert!(least * 2 > *most, "{newcomers:?}");
+}
+
+#[test]
+fn newcomers_have_an_engine_that_serves_no_client_for_themselves() {
+    let _deadline = deadline();
+    let mut engine = Engine::new(2);
+    engine.steps(3_000, true);
+    let now = |engine: &Engine| Time::from_ns(engine.ns);
+    assert!(engine.array.room().is_shut(now(&engine)), "it gives no further newcomer a seat");
+    // The last work of the client is 100 us ago then.
+    engine.steps(10, false);
+    let (_, newcomers) = engine.steps(1_000, false);
+    assert!(newcomers.iter().all(|&answers| answers > 900), "{newcomers:?}");
+    assert!(!engine.array.room().is_shut(now(&engine)));
+    // The debt ends after a quarter of a second.
+    engine.newcomers.clear();
+    while engine.ns < 1_000_000_000 {
+        engine.steps(1_000, false);
+    }
+    engine.steps(100, true);
+    assert!(!engine.array.room().is_shut(now(&engine)));
+    assert_eq!(engine.array.room().streams(), 8, "a stream that left has no seat");
+}
+
+#[test]
+fn an_engine_that_serves_clients_has_few_streams_that_it_has_not_polled() {
+    let _deadline = deadline();
+    let mut engine = Engine::new(0);
+    let room = engine.array.room();
+    engine.steps(10, true);
+    let now = Time::from_ns(engine.ns);
+    let seats: Vec<_> = (0..8).map(|_| room.take()).collect();
+    assert!(room.is_shut(now) && !room.is_shut(now + Span::from_ms(1)));
+    drop(seats);
+    assert!(!room.is_shut(now));
+}
