@@ -173,6 +173,7 @@ fn time(clock: BootClock) -> Time {
 
 fn run(mut transport: RcTransport, inbox: &Receiver<Job>, stop: &AtomicBool, start: BootClock) {
     let now = || time(start);
+    transport.measure_work(clock::time_of_thread);
     let mut pace = Pace::new(transport.longest_nap());
     while !stop.load(Ordering::Acquire) {
         let mut worked = false;

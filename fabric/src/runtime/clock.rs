@@ -2,6 +2,7 @@
 //! The clock of leases and of the model. It goes on while the machine is suspended: `Instant` does not, and a
 //! lease by it would last as much longer.
 
+use gnstor_base::time::Time;
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 
@@ -24,6 +25,12 @@ impl BootClock {
 fn since_boot() -> Duration {
     let time = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has this clock since 2.6.39");
     time.into()
+}
+
+/// The time for which this thread has run.
+pub(super) fn time_of_thread() -> Time {
+    let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from);
+    Time::from_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 1000))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! The executors of a transport: added, polled in their order, removed.
 
 use super::ready::Owner;
+use super::remote::{Remote, Staging};
 use super::{ConnId, ExecutorId, RcTransport, Room, Seat};
 use crate::hca::QpExecutor;
 use crate::hca::agent::AgentExecutor;
@@ -112,6 +113,20 @@ impl RcTransport {
         let id = self.executors.insert(executor).expect("far fewer executors than 65,536");
         self.order.push(Polled { id, interval, ahead });
         id
+    }
+
+    /// The memory that transfers of its SSDs and links touch now. A caller may map it before it adds an
+    /// executor, since pinning gigabytes takes seconds.
+    pub fn regions(&self) -> Vec<Arc<HostRegion>> {
+        let targets = self.targets.iter().flat_map(|target| target.regions.iter().cloned());
+        let links =
+            self.remotes.values().map(Remote::region).chain(self.spare_staging.iter().map(Staging::region));
+        targets.chain(links).collect()
+    }
+
+    /// The memory that only its SSDs themselves touch.
+    pub fn own_memory(&self) -> Vec<Arc<HostRegion>> {
+        self.targets.iter().flat_map(|target| target.controller.own_memory()).collect()
     }
 
     /// Tells every executor of a region that messages may refer to.

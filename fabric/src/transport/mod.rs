@@ -289,20 +289,6 @@ impl RcTransport {
         self.first_ssd = number;
     }
 
-    /// The memory that transfers of its SSDs and links touch now. A caller may map it before it adds an
-    /// executor, since pinning gigabytes takes seconds.
-    pub fn regions(&self) -> Vec<Arc<HostRegion>> {
-        let targets = self.targets.iter().flat_map(|target| target.regions.iter().cloned());
-        let links =
-            self.remotes.values().map(Remote::region).chain(self.spare_staging.iter().map(Staging::region));
-        targets.chain(links).collect()
-    }
-
-    /// The memory that only its SSDs themselves touch.
-    pub fn own_memory(&self) -> Vec<Arc<HostRegion>> {
-        self.targets.iter().flat_map(|target| target.controller.own_memory()).collect()
-    }
-
     /// Cuts an SSD off, or back on: fault injection.
     pub fn set_silent(&mut self, target: u16, silent: bool) {
         self.targets[usize::from(target)].silent = silent;

@@ -10,7 +10,8 @@
 //! Debt goes down as time passes. Without clients at work newcomers are polled as ever: what an engine does
 //! not need is theirs. The credit lets a client of many queues through at once.
 
-use gnstor_base::time::{Span, Time};
+use super::RcTransport;
+use gnstor_base::time::{Clock, Span, Time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -28,8 +29,9 @@ const TELL: Span = Span::from_ns(50_000);
 const LONGEST_WAIT: Span = Span::from_ms(250);
 /// What it takes to add a stream to an engine.
 const ARRIVAL: Span = Span::from_ns(5_000);
-/// Streams that an engine at work may have been given and not polled yet.
-const ARRIVING: u32 = 8;
+/// Streams that an engine may have been given and not polled yet, and how many of an engine at work.
+const ARRIVING: u32 = 64;
+const ARRIVING_AT_WORK: u32 = 8;
 /// A client counts as so many newcomers when streams are divided among engines: most newcomers go soon.
 const CLIENT_STREAMS: u32 = 8;
 
@@ -60,8 +62,9 @@ impl Room {
     /// Whether it takes no newcomer now.
     pub fn is_shut(&self, now: Time) -> bool {
         let is_before = |at: &AtomicU64| now.as_ns() < at.load(Relaxed);
-        let owes = || self.arriving.load(Relaxed) >= ARRIVING || is_before(&self.owes_until);
-        is_before(&self.works_until) && owes()
+        let arriving = self.arriving.load(Relaxed);
+        let has_had_its_part = || arriving >= ARRIVING_AT_WORK || is_before(&self.owes_until);
+        arriving >= ARRIVING || is_before(&self.works_until) && has_had_its_part()
     }
 }
 
@@ -104,6 +107,8 @@ pub(super) struct Account {
     /// When something was last done for a client, and until when others think that clients are at work.
     served: Time,
     told: Time,
+    /// The time for which the engine's thread has run; `None`: all time counts.
+    work: Option<fn() -> Time>,
 }
 
 impl Account {
@@ -117,16 +122,21 @@ impl Account {
         }
     }
 
-    /// A newcomer has had this time.
-    pub(super) fn spend(&mut self, began: Time, now: Time) {
-        let debt = Span::from_ps(now.since(began).as_ps().saturating_mul(PART));
-        self.repaid = (self.repaid.max(began) + debt).min(now + CREDIT_DEBT + LONGEST_WAIT);
+    /// The time for which the engine's thread has run.
+    pub(super) fn work(&self, clock: &mut dyn Clock) -> Time {
+        self.work.map_or_else(|| clock.now(), |work| work())
+    }
+
+    /// A newcomer has had this time of the engine's thread.
+    pub(super) fn spend(&mut self, now: Time, time: Span) {
+        let debt = Span::from_ps(time.as_ps().saturating_mul(PART));
+        self.repaid = (self.repaid.max(now) + debt).min(now + CREDIT_DEBT + LONGEST_WAIT);
         self.room.owes_until.store(self.owes_until().as_ns(), Relaxed);
     }
 
     /// A stream was added.
     pub(super) fn arrive(&mut self, now: Time) {
-        self.spend(now, now + ARRIVAL);
+        self.spend(now, ARRIVAL);
     }
 
     /// Newcomers wait, since clients are at work.
@@ -136,5 +146,13 @@ impl Account {
 
     fn owes_until(&self) -> Time {
         self.repaid.before(CREDIT_DEBT)
+    }
+}
+
+impl RcTransport {
+    /// Sets the clock for the time in which this transport's thread runs. So newcomers do not pay for the
+    /// time in which other threads have its core.
+    pub(crate) fn measure_work(&mut self, work: fn() -> Time) {
+        self.newcomers.work = Some(work);
     }
 }

@@ -220,7 +220,7 @@ impl RcTransport {
                 place += 1;
                 continue;
             }
-            let began = if is_newcomer { clock.now() } else { now };
+            let began = if is_newcomer { self.newcomers.work(clock) } else { now };
             let (did, rest) = match owner {
                 Some(Owner::Peer(id)) => self.poll_peer(clock, id),
                 Some(Owner::Remote(name)) => {
@@ -230,8 +230,9 @@ impl RcTransport {
                 None => (false, Rest::AtOnce),
             };
             if is_newcomer {
+                let ended = self.newcomers.work(clock);
                 now = clock.now();
-                self.newcomers.spend(began, now);
+                self.newcomers.spend(now, ended.since(began));
             } else if did {
                 self.newcomers.serve(now);
             }

@@ -126,4 +126,8 @@ fn an_engine_that_serves_clients_has_few_streams_that_it_has_not_polled() {
     assert!(room.is_shut(now) && !room.is_shut(now + Span::from_ms(1)));
     drop(seats);
     assert!(!room.is_shut(now));
+    // An engine that serves no client has room for more, and not for any number.
+    let seats: Vec<_> = (0..64).map(|_| room.take()).collect();
+    assert!(room.is_shut(now + Span::from_ms(1)));
+    drop(seats);
 }
