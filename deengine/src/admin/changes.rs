@@ -306,7 +306,8 @@ impl Ssd {
     /// What is still on its way there would be carried out after the daemon has read what the SSD has. A
     /// daemon of an earlier term learns that it is deposed when it connects again.
     fn end_former_link(&mut self, now: Time, command: Option<u32>) {
-        let Some(queue) = command.and_then(|id| self.commands.get_mut(id)).map(|command| command.queue) else {
+        let Some(queue) = command.and_then(|id| self.commands.get_mut(id)).map(|command| command.queue)
+        else {
             return;
         };
         if let Some(former) = self.admin.leads.replace(queue).filter(|former| *former != queue) {

@@ -33,6 +33,9 @@ impl World {
         if !self.heals() || self.shape.drills && !(self.drill() && self.heals()) {
             return;
         }
+        if self.shape.swaps && !(self.swap() && self.heals()) {
+            return;
+        }
         self.say(|| "all is at rest".into());
         self.audit();
         for client in &mut self.clients {
@@ -107,7 +110,7 @@ impl World {
         self.wake_daemons(self.post.now);
     }
 
-    fn unrest(&self) -> String {
+    pub(super) fn unrest(&self) -> String {
         let restless = self.clients.iter().filter(|client| !client.is_at_rest()).count();
         let Some(daemon) = self.leader() else { return "no daemon".into() };
         let Some(fleet) = daemon.core.fleet() else {
