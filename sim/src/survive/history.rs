@@ -365,15 +365,15 @@ impl History {
         let row = |map: &AnyMap| {
             let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
             let serves = map.row(group).flatten().any(|place| place.ssd == seen.ssd && !place.filling);
-            let incarnation = match map {
-                AnyMap::Three(map) => map.ssds.get(usize::from(seen.ssd)).map(|ssd| ssd.incarnation),
+            let content = match map {
+                AnyMap::Three(map) => map.ssds.get(usize::from(seen.ssd)).map(|s| (s.uuid, s.incarnation)),
                 AnyMap::Two(_) => None,
             };
-            (serves, incarnation)
+            (serves, content)
         };
         let Some((_, map)) = self.maps.range(..=seen.epoch).next_back() else { return true };
         let before = row(map);
-        let is_drop = |now: (bool, Option<u32>)| before.0 && !now.0 || now.1 != before.1;
+        let is_drop = |now: (bool, Option<_>)| before.0 && !now.0 || now.1 != before.1;
         self.maps.range(seen.epoch + 1..).any(|(_, map)| is_drop(row(map)))
     }
 }

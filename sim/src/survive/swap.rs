@@ -57,6 +57,8 @@ impl World {
                 break;
             }
             self.replace(index, &map);
+            // One that was lost too often is looked at when it is resumed.
+            self.operate();
             self.run(self.post.now + CALLS);
         }
         false
