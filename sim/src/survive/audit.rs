@@ -18,7 +18,7 @@ fn reads_as(kept: Kept) -> Option<(Stamp, u32)> {
 
 impl World {
     /// The newest map that an SSD has.
-    fn newest_map(&self) -> Option<AnyMap> {
+    pub(super) fn newest_map(&self) -> Option<AnyMap> {
         let maps = self.nodes.iter().filter_map(|node| {
             let ssd = node.worker()?.ssd();
             ssd.fleet_map().cloned()
@@ -56,6 +56,9 @@ impl World {
         let differs = copies.iter().find(|(_, other)| reads_as(*other) != reads_as(copy));
         if let Some((other, _)) = differs.filter(|_| is_settled) {
             return Some(format!("block {vba}: SSD {first} and SSD {other} differ: {copies:?}"));
+        }
+        if self.history.is_lost((vid, generation), vba) {
+            return None;
         }
         let tags = self.history.may_be((vid, generation), vba);
         let is_one = tags.iter().any(|(stamp, tag)| match (reads_as(copy), tag) {

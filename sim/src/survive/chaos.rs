@@ -312,7 +312,8 @@ impl World {
         };
         let copies =
             fleet.groups_by_copies.iter().take(usize::from(fleet.replicas)).all(|groups| *groups == 0);
-        up && copies && fleet.next.is_none() && fleet.settles.is_empty() && fleet.ssds.iter().all(is_well)
+        let is_still = fleet.next.is_none() && fleet.settles.is_empty();
+        up && daemon.core.has_voters() && copies && is_still && fleet.ssds.iter().all(is_well)
     }
 
     /// The daemon of the highest term. Another one may not know yet that it is deposed.

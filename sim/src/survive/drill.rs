@@ -55,7 +55,7 @@ impl World {
         Span::from_ms(u64::from(least_ms + self.chaos.dice.below(most_ms - least_ms)))
     }
 
-    fn pass(&mut self, least_ms: u32, most_ms: u32) {
+    pub(super) fn pass(&mut self, least_ms: u32, most_ms: u32) {
         let span = self.between(least_ms, most_ms);
         self.run(self.post.now + span);
     }

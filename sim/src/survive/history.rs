@@ -12,6 +12,7 @@ pub(super) use crate::survive::blocks::{BLOCK, Found, data_of, found_in};
 use crate::survive::changes::{changes, shown};
 use crate::survive::stats::Stats;
 use gnstor_base::time::Time;
+use gnstor_proto::placement::map3::{FleetMap3, State3};
 use gnstor_proto::placement::{AnyMap, Rows as _, group_of};
 use gnstor_proto::slba::{Stamp, Vid};
 use gnstor_proto::vendor::VolumeEntry;
@@ -59,6 +60,8 @@ struct Seen {
 struct Block {
     versions: Vec<Version>,
     seen: Option<Seen>,
+    /// The operator gave up its last copy: nothing is known of it any more.
+    lost: bool,
 }
 
 #[derive(Debug)]
@@ -127,6 +130,23 @@ impl History {
     /// The operator called copies lost: nothing is known of any block any more.
     pub(super) fn lose_data(&mut self) {
         self.volumes.values_mut().for_each(|volume| volume.dying = true);
+    }
+
+    /// The operator gives up what only this SSD has, or it and absent ones.
+    pub(super) fn give_up(&mut self, map: &FleetMap3, ssd: u16) {
+        let is_gone = |of: u16| of == ssd || map.state(of) == Some(State3::Absent);
+        for volume in self.volumes.values_mut() {
+            let entry = &volume.entry;
+            for (vba, block) in (0u32..).zip(&mut volume.blocks) {
+                let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
+                let mut serves = map.replicas(group, entry.replicas).filter(|place| !place.filling);
+                block.lost |= serves.all(|place| is_gone(place.ssd));
+            }
+        }
+    }
+
+    pub(super) fn is_lost(&self, life: Life, vba: u32) -> bool {
+        self.volumes.get(&life).is_some_and(|volume| volume.blocks[vba as usize].lost)
     }
 
     pub(super) fn lives(&self) -> Vec<VolumeEntry> {
@@ -245,7 +265,7 @@ impl History {
     pub(super) fn read(&mut self, of: ReadOf, found: Found, now: Time) {
         let ReadOf { life, vba, client, ssd, floor, .. } = of;
         let Some(volume) = self.volumes.get(&life).filter(|volume| !volume.dying) else { return };
-        let block = &volume.blocks[vba as usize];
+        let Some(block) = volume.blocks.get(vba as usize).filter(|block| !block.lost) else { return };
         let place = format!("volume {}, block {vba}: SSD {ssd} gave client {client}", life.0.get());
         let zeros =
             || block.versions.iter().filter(|version| version.tag.is_none() && version.stamp >= Some(floor));
@@ -345,15 +365,15 @@ impl History {
         let row = |map: &AnyMap| {
             let group = group_of(entry.vid, vba, entry.chunk_shift, entry.factor, map.groups());
             let serves = map.row(group).flatten().any(|place| place.ssd == seen.ssd && !place.filling);
-            let incarnation = match map {
-                AnyMap::Three(map) => map.ssds.get(usize::from(seen.ssd)).map(|ssd| ssd.incarnation),
+            let content = match map {
+                AnyMap::Three(map) => map.ssds.get(usize::from(seen.ssd)).map(|s| (s.uuid, s.incarnation)),
                 AnyMap::Two(_) => None,
             };
-            (serves, incarnation)
+            (serves, content)
         };
         let Some((_, map)) = self.maps.range(..=seen.epoch).next_back() else { return true };
         let before = row(map);
-        let is_drop = |now: (bool, Option<u32>)| before.0 && !now.0 || now.1 != before.1;
+        let is_drop = |now: (bool, Option<_>)| before.0 && !now.0 || now.1 != before.1;
         self.maps.range(seen.epoch + 1..).any(|(_, map)| is_drop(row(map)))
     }
 }

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `shape` | what a seed draws |
 //! | `world`, `life`, `chaos` | the loop, starts and ends, the faults |
-//! | `rest`, `drill`, `audit` | the end of a world |
+//! | `rest`, `drill`, `swap`, `audit` | the end of a world |
 //! | `wire`, `end`, `driver` | connections, the hosts' ends of them, and what drives an admin queue |
 //! | `node`, `peers` | SSDs, and their questions to each other |
 //! | `daemon`, `client` | the other actors |
@@ -34,6 +34,7 @@ pub mod planted;
 mod rest;
 mod shape;
 pub mod stats;
+mod swap;
 mod wire;
 mod world;
 

@@ -33,6 +33,9 @@ impl World {
         if !self.heals() || self.shape.drills && !(self.drill() && self.heals()) {
             return;
         }
+        if self.shape.swaps && !(self.swap() && self.heals()) {
+            return;
+        }
         self.say(|| "all is at rest".into());
         self.audit();
         for client in &mut self.clients {
@@ -80,7 +83,7 @@ impl World {
 
     /// What an operator does: takes SSDs back that returned too often. Where copies may be lost, the operator
     /// says so of an SSD that came back without them. Then nothing is known of the blocks any more.
-    fn operate(&mut self) {
+    pub(super) fn operate(&mut self) {
         let now = self.post.now.as_ns() / 1_000_000;
         let leader = self.leader().map(|daemon| daemon.number);
         let Some(daemon) = self.daemons.iter_mut().find(|of| Some(of.number) == leader) else { return };
@@ -107,7 +110,7 @@ impl World {
         self.wake_daemons(self.post.now);
     }
 
-    fn unrest(&self) -> String {
+    pub(super) fn unrest(&self) -> String {
         let restless = self.clients.iter().filter(|client| !client.is_at_rest()).count();
         let Some(daemon) = self.leader() else { return "no daemon".into() };
         let Some(fleet) = daemon.core.fleet() else {

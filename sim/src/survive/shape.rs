@@ -73,6 +73,8 @@ pub(super) struct Shape {
     pub(super) probes: bool,
     /// When all is whole, a daemon starts while one SSD is slow and another one is killed.
     pub(super) drills: bool,
+    /// When all is whole, an SSD is exchanged for an empty one.
+    pub(super) swaps: bool,
 }
 
 impl Shape {
@@ -105,6 +107,7 @@ impl Shape {
         let depth = of(&mut more, &[2, 3, 32, 32]);
         let mut one_in = |n: u32| more.below(n) == 0;
         let (both, aims, probes, drills) = (one_in(2), one_in(3), one_in(2), one_in(4));
+        let swaps = one_in(4);
         let late_1_of = of(&mut dice, &[0, 0, 3000, 300, 60]);
         Self {
             ssds: u16::try_from(ssds).expect("few"),
@@ -132,6 +135,7 @@ impl Shape {
             aims,
             probes,
             drills,
+            swaps,
         }
     }
 

@@ -99,11 +99,12 @@ pub enum Path {
     CalledLost,
     Probed,
     Drilled,
+    Swapped,
 }
 
 impl Path {
     /// All paths.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::WriteAcked,
         Self::ZeroesAcked,
         Self::FuaAcked,
@@ -126,6 +127,7 @@ impl Path {
         Self::CalledLost,
         Self::Probed,
         Self::Drilled,
+        Self::Swapped,
     ];
 
     /// What it is, for people.
@@ -153,6 +155,7 @@ impl Path {
             Self::CalledLost => "the operator called copies lost",
             Self::Probed => "a place that fills was asked for a block",
             Self::Drilled => "a daemon started beside a slow and a dead SSD",
+            Self::Swapped => "an SSD was exchanged for an empty one",
         }
     }
 }

@@ -13,11 +13,17 @@ const SEEDS: u64 = 40;
 
 /// Seeds that found a mistake in landed code or in the play, and what it was. Each is of the play of its
 /// time.
-const FOUND: [(u64, &str); 4] = [
+const FOUND: [(u64, &str); 10] = [
     (128, "an SSD took a lease that ran out by its clock for a settled volume (rule 7a)"),
     (225, "a daemon's start never asked voters that answered again"),
+    (339, "an SSD that was exchanged for an empty one said that it had filled before it had the volumes"),
     (895, "the operator did not know that a reset still acted when an SSD lost its power"),
     (1798, "a daemon that began to serve did not look for holes"),
+    (3165, "a daemon's start took what an SSD said before it learned another daemon's map"),
+    (3237, "a daemon that was deposed did not hear of it"),
+    (3668, "a volume was added by a connection that was broken before"),
+    (4260, "a fresh array had no voters, as a connection broke while its first map was made"),
+    (7006, "as 3668, on an SSD that was dropped meanwhile"),
 ];
 
 fn number(name: &str) -> Option<u64> {
