@@ -4,7 +4,8 @@
 mod clock;
 mod pace;
 
-use crate::transport::{RcTransport, Room, Seat, Waker};
+use crate::tcp::{Room, Seat};
+use crate::transport::{RcTransport, Waker};
 pub use clock::BootClock;
 use gnstor_base::time::Time;
 use pace::{Pace, Rest};

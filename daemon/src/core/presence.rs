@@ -294,9 +294,12 @@ impl Core {
     /// The SSD has taken the map. Next come its content, if the map does not name it, and its table.
     fn has_the_map(&mut self, ssd: u16) {
         let is_coming = self.members.is_coming(ssd);
-        let (step, command) = match is_coming {
-            true => (Step::Content, Command::Identify),
-            false => (Step::Table, Command::List { from: Vid::MIN }),
+        // Where voters decide, the term comes before the table: what an earlier connection was given is over
+        // then.
+        let (step, command) = match self.take_command() {
+            Some(take) if self.map_of_voters().is_some() => (Step::Take, take),
+            _ if is_coming => (Step::Content, Command::Identify),
+            _ => (Step::Table, Command::List { from: Vid::MIN }),
         };
         if let Some(resync) = self.members.absence_mut(ssd).and_then(|a| a.resync.as_mut()) {
             resync.step = step;

@@ -28,6 +28,7 @@ pub mod limits;
 mod peer;
 mod places;
 mod queue;
+mod seats;
 mod tls;
 mod wire;
 
@@ -36,6 +37,7 @@ pub use peer::PeerExecutor;
 pub(crate) use peer::Regions;
 pub use places::{NoPlace, Place, Places};
 pub use queue::lengthen_queue;
+pub use seats::{Room, Seat};
 pub use tls::{Callers, ClientTls, ServerTls};
 pub(crate) use wire::Alarm;
 pub use wire::Wire;

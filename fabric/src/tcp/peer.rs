@@ -16,10 +16,10 @@ use transfers::{Memory, Transfer, Whole};
 
 use super::frame::Frame;
 use super::limits::{ANSWER, End, OUTBOX_BYTES};
+use super::seats::Seat;
 use super::wire::Wire;
 use crate::cm::Refused;
 use crate::hca::{Copied, Down, Operation, QpExecutor, Up, WorkRequest};
-use crate::transport::Seat;
 use gnstor_base::region::{HostRegion, RegionId};
 use gnstor_base::time::Time;
 use gnstor_proto::fabrics::Identity;

@@ -3,11 +3,11 @@
 
 use super::ready::Owner;
 use super::remote::{Remote, Staging};
-use super::{ConnId, ExecutorId, RcTransport, Room, Seat};
+use super::{ConnId, ExecutorId, RcTransport};
 use crate::hca::QpExecutor;
 use crate::hca::agent::AgentExecutor;
 use crate::hca::soft::SoftExecutor;
-use crate::tcp::{PeerExecutor, Wire};
+use crate::tcp::{PeerExecutor, Room, Seat, Wire};
 use gnstor_base::region::{HostRegion, RegionId};
 use gnstor_base::time::Time;
 use std::ops::{Deref, DerefMut};

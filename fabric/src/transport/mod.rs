@@ -57,7 +57,6 @@ pub use asks::PeerAsk;
 pub use config::{Connect, Port, TransportConfig};
 pub use counters::Counters;
 pub use lent::{Lent, lend};
-pub use newcomers::{Room, Seat};
 pub use sleep::Waker;
 pub use step::Waits;
 

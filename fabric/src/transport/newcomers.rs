@@ -11,9 +11,9 @@
 //! not need is theirs. The credit lets a client of many queues through at once.
 
 use super::RcTransport;
+use crate::tcp::Room;
 use gnstor_base::time::{Clock, Span, Time};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Newcomers have one in this number of an engine's time.
 const PART: u64 = 8;
@@ -29,74 +29,6 @@ const TELL: Span = Span::from_ns(50_000);
 const LONGEST_WAIT: Span = Span::from_ms(250);
 /// What it takes to add a stream to an engine.
 const ARRIVAL: Span = Span::from_ns(5_000);
-/// Streams that an engine may have been given and not polled yet, and how many of an engine at work.
-const ARRIVING: u32 = 64;
-const ARRIVING_AT_WORK: u32 = 8;
-/// A client counts as so many newcomers when streams are divided among engines: most newcomers go soon.
-const CLIENT_STREAMS: u32 = 8;
-
-/// What others know of an engine. It says who gets the next stream.
-#[derive(Debug, Default)]
-pub struct Room {
-    /// Its streams, clients' with their weight.
-    streams: AtomicU32,
-    arriving: AtomicU32,
-    /// Times in ns: newcomers' debt exceeds the credit until then, and clients are at work until then.
-    owes_until: AtomicU64,
-    works_until: AtomicU64,
-}
-
-impl Room {
-    /// A seat for one more stream.
-    pub fn take(self: &Arc<Self>) -> Seat {
-        self.streams.fetch_add(1, Relaxed);
-        self.arriving.fetch_add(1, Relaxed);
-        Seat { room: Arc::clone(self), weight: 1, is_arriving: true }
-    }
-
-    /// Its streams, by weight.
-    pub fn streams(&self) -> u32 {
-        self.streams.load(Relaxed)
-    }
-
-    /// Whether it takes no newcomer now.
-    pub fn is_shut(&self, now: Time) -> bool {
-        let is_before = |at: &AtomicU64| now.as_ns() < at.load(Relaxed);
-        let arriving = self.arriving.load(Relaxed);
-        let has_had_its_part = || arriving >= ARRIVING_AT_WORK || is_before(&self.owes_until);
-        arriving >= ARRIVING || is_before(&self.works_until) && has_had_its_part()
-    }
-}
-
-/// A stream's place at an engine, until this is dropped.
-#[derive(Debug)]
-pub struct Seat {
-    room: Arc<Room>,
-    weight: u32,
-    is_arriving: bool,
-}
-
-impl Seat {
-    /// The engine has polled the stream.
-    pub(crate) fn arrived(&mut self) {
-        if std::mem::take(&mut self.is_arriving) {
-            self.room.arriving.fetch_sub(1, Relaxed);
-        }
-    }
-
-    /// A client has been admitted on the stream.
-    pub(crate) fn settle(&mut self) {
-        self.room.streams.fetch_add(CLIENT_STREAMS - self.weight, Relaxed);
-        self.weight = CLIENT_STREAMS;
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.arrived();
-        self.room.streams.fetch_sub(self.weight, Relaxed);
-    }
-}
 
 /// An engine's account of its newcomers' time.
 #[derive(Debug, Default)]
@@ -118,7 +50,7 @@ impl Account {
         self.served = now;
         if self.told.since(now) < TELL {
             self.told = now + AT_WORK;
-            self.room.works_until.store(self.told.as_ns(), Relaxed);
+            self.room.works_until(self.told);
         }
     }
 
@@ -131,7 +63,7 @@ impl Account {
     pub(super) fn spend(&mut self, now: Time, time: Span) {
         let debt = Span::from_ps(time.as_ps().saturating_mul(PART));
         self.repaid = (self.repaid.max(now) + debt).min(now + CREDIT_DEBT + LONGEST_WAIT);
-        self.room.owes_until.store(self.owes_until().as_ns(), Relaxed);
+        self.room.owes_until(self.owes_until());
     }
 
     /// A stream was added.

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Seats of streams at engines, and what others know of an engine. By that a listener chooses the engine of a
+//! new stream. The engine's account is in `transport::newcomers`.
+
+use gnstor_base::time::Time;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Streams that an engine may have been given and not polled yet, and how many of an engine at work.
+const ARRIVING: u32 = 64;
+const ARRIVING_AT_WORK: u32 = 8;
+/// A client counts as so many newcomers when streams are divided among engines: most newcomers go soon.
+const CLIENT_STREAMS: u32 = 8;
+
+/// What others know of an engine. It says who gets the next stream.
+#[derive(Debug, Default)]
+pub struct Room {
+    /// Its streams, clients' with their weight.
+    streams: AtomicU32,
+    arriving: AtomicU32,
+    /// Times in ns: newcomers' debt exceeds the credit until then, and clients are at work until then.
+    owes_until: AtomicU64,
+    works_until: AtomicU64,
+}
+
+impl Room {
+    /// A seat for one more stream.
+    pub fn take(self: &Arc<Self>) -> Seat {
+        self.streams.fetch_add(1, Relaxed);
+        self.arriving.fetch_add(1, Relaxed);
+        Seat { room: Arc::clone(self), weight: 1, is_arriving: true }
+    }
+
+    /// Its streams, by weight.
+    pub fn streams(&self) -> u32 {
+        self.streams.load(Relaxed)
+    }
+
+    /// Clients are at work until then.
+    pub(crate) fn works_until(&self, until: Time) {
+        self.works_until.store(until.as_ns(), Relaxed);
+    }
+
+    /// Newcomers' debt exceeds their credit until then.
+    pub(crate) fn owes_until(&self, until: Time) {
+        self.owes_until.store(until.as_ns(), Relaxed);
+    }
+
+    /// Whether it takes no newcomer now.
+    pub fn is_shut(&self, now: Time) -> bool {
+        let is_before = |at: &AtomicU64| now.as_ns() < at.load(Relaxed);
+        let arriving = self.arriving.load(Relaxed);
+        let has_had_its_part = || arriving >= ARRIVING_AT_WORK || is_before(&self.owes_until);
+        arriving >= ARRIVING || is_before(&self.works_until) && has_had_its_part()
+    }
+}
+
+/// A stream's place at an engine, until this is dropped.
+#[derive(Debug)]
+pub struct Seat {
+    room: Arc<Room>,
+    weight: u32,
+    is_arriving: bool,
+}
+
+impl Seat {
+    /// The engine has polled the stream.
+    pub(crate) fn arrived(&mut self) {
+        if std::mem::take(&mut self.is_arriving) {
+            self.room.arriving.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// A client has been admitted on the stream.
+    pub(crate) fn settle(&mut self) {
+        self.room.streams.fetch_add(CLIENT_STREAMS - self.weight, Relaxed);
+        self.weight = CLIENT_STREAMS;
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.arrived();
+        self.room.streams.fetch_sub(self.weight, Relaxed);
+    }
+}
