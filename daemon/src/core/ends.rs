@@ -6,11 +6,12 @@
 //!                                 ^----- again every 500 ms, until the volume names it no more
 //! ```
 //! The Release has a ticket of the core's own. It waits for the volume's changes like any other. No right is
-//! asked for it, since no caller may name an id that is ending.
+//! asked for it, since no caller may name an id that is ending. If the volume names no such id, but an SSD
+//! has not taken that yet, all of them are forgotten without a further Release.
 
 use super::request::{Request, VolumeName};
 use super::rights::Caller;
-use super::volume::Volume;
+use super::volume::{Stage, Volume};
 use super::{Core, OWN_TICKETS, Ticket};
 use gnstor_proto::slba::{ClientId, Vid};
 use std::collections::BTreeMap;
@@ -31,10 +32,17 @@ impl Core {
         }
         let volumes = &self.volumes;
         let ends = self.clients.step(now, |id, vid| holds(volumes, id, vid));
-        let by_volume: BTreeMap<Vid, ClientId> =
-            ends.into_iter().map(|(client, vid)| (vid, client)).collect();
-        for (vid, client) in by_volume {
+        let mut by_volume: BTreeMap<Vid, Vec<ClientId>> = BTreeMap::new();
+        for (client, vid) in ends {
+            by_volume.entry(vid).or_default().push(client);
+        }
+        for (vid, clients) in by_volume {
             let Some(volume) = self.volumes.get(&vid) else { continue };
+            if volume.has_let_go(&clients) {
+                clients.into_iter().for_each(|client| self.clients.released(now, client, vid));
+                continue;
+            }
+            let Some(&client) = clients.last() else { continue };
             // The one that waits ends them, too, and more would keep clients' requests out of the queue.
             let waits = volume.queue.iter().any(|(ticket, _)| ticket.is_own());
             let Ok(name) = VolumeName::new(&volume.entry.name) else { continue };
@@ -47,6 +55,17 @@ impl Core {
             self.callers.insert(ticket, Arc::new(Caller::local(0)));
             self.dispatch(now, ticket, Request::Release { name, client, all_acknowledged: false });
         }
+    }
+}
+
+impl Volume {
+    /// A Release would find nothing to end: the volume names none of these clients, or is going, and nothing
+    /// of it is under way. An SSD that is away gets the entry when it is back.
+    fn has_let_go(&self, clients: &[ClientId]) -> bool {
+        let entry = &self.entry;
+        let names = |id: &ClientId| entry.writer == Some(*id) || entry.readers.contains(id);
+        let rests = self.round.is_none() && self.queue.is_empty();
+        rests && (self.stage != Stage::Active || !clients.iter().any(names))
     }
 }
 

@@ -186,8 +186,8 @@ impl Core {
         let drift_ms = self.config.drift_ms;
         // SSDs that are away get the entry when they are back.
         let is_on_all_others = || round.failed.keys().all(|&ssd| self.members.is_away(ssd));
-        let some_took = round.failed.len() < self.members.len();
-        let suffices = round.failed.is_empty() || then == Then::OpenedRead && some_took && is_on_all_others();
+        let is_enough_for_a_reader = || round.some_took() && is_on_all_others();
+        let suffices = round.failed.is_empty() || then == Then::OpenedRead && is_enough_for_a_reader();
         let volume = self.volumes.get_mut(&entry.vid).expect("the round's volume");
         if suffices {
             let granted = matches!(then, Then::OpenedWrite | Then::Renewed);

@@ -2,7 +2,7 @@
 //! An empty SSD takes the place of a lost one.
 
 use crate::array::SimSsd;
-use crate::bench::{Bench, Outcome, create, refused, write};
+use crate::bench::{Bench, Outcome, create, read, refused, write};
 use crate::deadline::{Deadline, LIMIT};
 use crate::shrink::{DROP_MS, all_maps_keep, newest, of_replicas, serving, states};
 use gnstor_daemon::core::Reply;
@@ -11,7 +11,7 @@ use gnstor_fleet::map::FleetView;
 use gnstor_fleet::set::SsdSet;
 use gnstor_proto::placement::AnyMap;
 use gnstor_proto::placement::map3::State3;
-use gnstor_proto::status::GrpcCode::FailedPrecondition;
+use gnstor_proto::status::GrpcCode::{FailedPrecondition, Unavailable};
 
 fn set(ssds: &[u16]) -> SsdSet {
     ssds.iter().copied().collect()
@@ -279,4 +279,19 @@ fn a_start_that_waits_for_a_member_says_which_one_and_what_to_do() {
     bench.run_for(20_000);
     assert!(bench.core.is_serving(), "{:?}", bench.core.waits_for());
     assert_eq!(bench.list().len(), 1);
+}
+
+/// It is not asked, since it is none of the members. So an open for reading that it alone could have taken is
+/// on no SSD.
+#[test]
+fn an_open_for_reading_fails_if_only_an_ssd_in_the_place_of_another_one_is_there() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(3);
+    bench.lose(2);
+    bench.format(2);
+    bench.find(2);
+    bench.run_until_quiet();
+    (0..2).for_each(|ssd| bench.lose(ssd));
+    bench.run_until_quiet();
+    refused(&bench.ask(read("a", 7)), Unavailable, &["failed on SSD 0", "was undone"]);
 }

@@ -16,6 +16,7 @@ use crate::hca::{QpExecutor as _, STEP_REPORTS};
 use crate::tcp::{Alarm, Wire};
 use gnstor_base::time::{Clock, Span, Time};
 use mio::{Events, Poll};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Polls without work after which a stream sleeps.
@@ -72,8 +73,10 @@ pub(super) struct Ready {
     pub(super) is_woken: bool,
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// Tokens of the streams that are polled.
+    /// Tokens of the streams that are polled, but for newcomers.
     awake: Vec<u32>,
+    /// Tokens of newcomers that are awake, in the order in which they are polled.
+    waiting: VecDeque<u32>,
     alarm: Arc<Alarm>,
     streams: usize,
     steps: u32,
@@ -99,6 +102,9 @@ impl Ready {
         self.slots[token as usize] =
             Slot { owner: Some(owner), is_awake, rests: 0, is_unwatched: !is_watched, is_newcomer };
         self.streams += 1;
+        if !is_newcomer {
+            self.wait_no_more(token);
+        }
         self.wake(token);
         token
     }
@@ -114,7 +120,17 @@ impl Ready {
 
     /// A client has been admitted on the stream.
     pub(super) fn settle(&mut self, token: u32) {
-        self.slots[token as usize].is_newcomer = false;
+        if std::mem::take(&mut self.slots[token as usize].is_newcomer) {
+            self.wait_no_more(token);
+        }
+    }
+
+    /// The stream is no newcomer: it waits for none of them.
+    fn wait_no_more(&mut self, token: u32) {
+        if let Some(place) = self.waiting.iter().position(|&waiting| waiting == token) {
+            self.waiting.remove(place);
+            self.awake.push(token);
+        }
     }
 
     /// What another thread says to a stream ends the sleep of the transport's thread, too.
@@ -136,6 +152,15 @@ impl Ready {
         slot.rests = 0;
         if !slot.is_awake {
             slot.is_awake = true;
+            self.list(token);
+        }
+    }
+
+    /// Lists a stream as the last that is polled.
+    fn list(&mut self, token: u32) {
+        if self.slots[token as usize].is_newcomer {
+            self.waiting.push_back(token);
+        } else {
             self.awake.push(token);
         }
     }
@@ -174,12 +199,11 @@ impl Ready {
 
     /// Whether a stream has something to do that the operating system does not announce.
     pub(super) fn must_be_polled(&self) -> bool {
-        !self.awake.is_empty()
+        !self.awake.is_empty() || !self.waiting.is_empty()
     }
 
-    /// The stream at this place of the awake ones has been polled; whether it stays awake.
-    fn stays(&mut self, place: usize, worked: bool, rest: Rest) -> bool {
-        let token = self.awake[place];
+    /// The stream has been polled; whether it stays awake. If not, the caller takes it off its list.
+    fn stays(&mut self, token: u32, worked: bool, rest: Rest) -> bool {
         let slot = &mut self.slots[token as usize];
         slot.rests = if worked { 0 } else { slot.rests.saturating_add(1) };
         let has_more = match rest {
@@ -188,59 +212,84 @@ impl Ready {
             // Most streams without a queue pair are idle, or are about to close.
             Rest::AtOnce => worked,
         };
-        let stays = slot.owner.is_some() && (slot.is_unwatched || has_more);
-        if !stays {
-            slot.is_awake = false;
-            self.awake.swap_remove(place);
-        }
-        stays
+        slot.is_awake = slot.owner.is_some() && (slot.is_unwatched || has_more);
+        slot.is_awake
     }
 
     /// Streams that are polled in each step.
     #[cfg(test)]
     pub(super) fn awake(&self) -> usize {
-        self.awake.len()
+        self.awake.len() + self.waiting.len()
     }
 }
 
 impl RcTransport {
-    /// Polls the streams that are awake. Returns whether one had something to do. Newcomers that have had
-    /// their part of the time wait, and the first that waits is the first of the next step.
-    pub(super) fn poll_streams(&mut self, clock: &mut dyn Clock, mut now: Time, at_once: bool) -> bool {
-        if self.ready.streams == 0 && self.ready.awake.is_empty() {
+    /// Polls the streams that are awake. Returns whether one had something to do.
+    pub(super) fn poll_streams(&mut self, clock: &mut dyn Clock, now: Time, at_once: bool) -> bool {
+        if self.ready.streams == 0 && !self.ready.must_be_polled() {
             return false;
         }
         self.ready.look(now, at_once);
-        let mut worked = false;
-        let (mut place, mut waits) = (0, None);
+        let worked = self.poll_clients(clock, now);
+        self.poll_newcomers(clock, now) || worked
+    }
+
+    /// Polls the streams that are no newcomers. Their order does not matter, since each has its turn.
+    fn poll_clients(&mut self, clock: &mut dyn Clock, now: Time) -> bool {
+        let (mut worked, mut place) = (false, 0);
         while let Some(&token) = self.ready.awake.get(place) {
-            let Slot { owner, is_newcomer, .. } = self.ready.slots[token as usize];
-            if is_newcomer && self.newcomers.is_shut(now) {
-                waits = waits.or(Some(place));
-                place += 1;
+            if self.ready.slots[token as usize].is_newcomer {
+                // Another stream had the token when it was listed here.
+                self.ready.awake.swap_remove(place);
+                self.ready.list(token);
                 continue;
             }
-            let began = if is_newcomer { self.newcomers.work(clock) } else { now };
-            let (did, rest) = match owner {
-                Some(Owner::Peer(id)) => self.poll_peer(clock, id),
-                Some(Owner::Remote(name)) => {
-                    let (did, rests) = self.poll_remote(now, name);
-                    (did, if rests { Rest::Soon } else { Rest::No })
-                }
-                None => (false, Rest::AtOnce),
-            };
-            if is_newcomer {
-                let ended = self.newcomers.work(clock);
-                now = clock.now();
-                self.newcomers.spend(now, ended.since(began));
-            } else if did {
+            let (did, rest) = self.poll_stream(clock, now, token);
+            if did {
                 self.newcomers.serve(now);
             }
             worked |= did;
-            place += usize::from(self.ready.stays(place, did, rest));
+            if self.ready.stays(token, did, rest) {
+                place += 1;
+            } else {
+                self.ready.awake.swap_remove(place);
+            }
         }
-        self.ready.awake.rotate_left(waits.unwrap_or(0));
         worked
+    }
+
+    /// Polls newcomers until they have had their part of the time. The first that waits then is the first of
+    /// the next step, and one that has been polled, or wakes, is the last.
+    fn poll_newcomers(&mut self, clock: &mut dyn Clock, mut now: Time) -> bool {
+        let mut worked = false;
+        for _ in 0..self.ready.waiting.len() {
+            if self.newcomers.is_shut(now) {
+                break;
+            }
+            let Some(token) = self.ready.waiting.pop_front() else { break };
+            let began = self.newcomers.work(clock);
+            let (did, rest) = self.poll_stream(clock, now, token);
+            let ended = self.newcomers.work(clock);
+            now = clock.now();
+            self.newcomers.spend(now, ended.since(began));
+            worked |= did;
+            if self.ready.stays(token, did, rest) {
+                self.ready.list(token);
+            }
+        }
+        worked
+    }
+
+    /// Returns what [`Self::poll_peer`] does.
+    fn poll_stream(&mut self, clock: &mut dyn Clock, now: Time, token: u32) -> (bool, Rest) {
+        match self.ready.slots[token as usize].owner {
+            Some(Owner::Peer(id)) => self.poll_peer(clock, id),
+            Some(Owner::Remote(name)) => {
+                let (did, rests) = self.poll_remote(now, name);
+                (did, if rests { Rest::Soon } else { Rest::No })
+            }
+            None => (false, Rest::AtOnce),
+        }
     }
 
     /// Returns whether there was work, and whether the stream rests.
@@ -307,24 +356,4 @@ impl RcTransport {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::transport::TransportConfig;
-    use gnstor_base::testing::deadline;
-
-    #[test]
-    fn streams_have_their_deadlines_checked_as_often_while_the_thread_naps() {
-        let _deadline = deadline();
-        let mut transport = RcTransport::new(TransportConfig::default());
-        assert_eq!(transport.waits(Time::ZERO).next, None, "without streams nothing is checked");
-        transport.ready.slots.extend((0..5000).map(|_| Slot::default()));
-        transport.ready.streams = 5000;
-        let at = |ms| Time::ZERO + Span::from_ms(ms);
-        transport.step(at(10));
-        assert_eq!(transport.ready.at, 128);
-        transport.step(at(15));
-        assert_eq!((transport.ready.at, transport.waits(at(15)).next), (128, Some(at(110))));
-        transport.step(at(110));
-        assert_eq!(transport.ready.at, 11 * 128);
-    }
-}
+mod tests;

@@ -61,6 +61,11 @@ impl Round {
         self.waiting.is_empty()
     }
 
+    /// Whether an SSD carried the command out.
+    pub(in crate::core) fn some_took(&self) -> bool {
+        !self.took.is_empty()
+    }
+
     /// The request that the round is for.
     pub(in crate::core) fn ticket(&self) -> Option<Ticket> {
         match &self.purpose {

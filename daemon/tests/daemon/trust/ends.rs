@@ -40,6 +40,30 @@ fn readers_of_closed_connections_end_together_and_also_beside_a_change_of_the_vo
     }
 }
 
+/// The Release of all of them counts as done on the SSDs that are there. The volume names none of them then,
+/// and none of their ids waits for a turn of its own.
+#[test]
+fn readers_that_end_while_an_ssd_is_away_give_their_ids_back_together() {
+    let _deadline = Deadline::after(LIMIT);
+    let array = SimArray::new(2);
+    let mut bench = Bench::start(&array, 0);
+    let anna = Party::new(&mut bench, "anna", 1);
+    anna.make(&mut bench, "v");
+    for connection in 2..102 {
+        let reader = Party::new(&mut bench, "anna", connection);
+        opened(&reader.ask(&mut bench, read("v", reader.id.get())));
+    }
+    bench.lose(1);
+    (2..102).for_each(|connection| bench.core.closed(bench.now, connection));
+    bench.run_for(OPEN_MS - 1);
+    assert_eq!((held(&bench, 0).1.len(), bench.core.clients()), (100, 101));
+    bench.run_for(2_000);
+    assert_eq!((held(&bench, 0).1.len(), bench.core.clients()), (0, 1));
+    bench.find(1);
+    bench.run_for(60_000);
+    assert_eq!(array.agreed()[0].readers, []);
+}
+
 /// Ids whose time is over ask for what they had open again and again. No client's request is refused for
 /// them.
 #[test]
