@@ -77,8 +77,14 @@ impl Start {
     pub(in crate::core) fn lost(&mut self, ssd: u16, retry_at: u64) {
         let Some(probe) = self.probes.get_mut(usize::from(ssd)) else { return };
         probe.says = None;
-        if self.step == Step::Says && probe.progress == Progress::Answered {
+        let is_said = self.step == Step::Says && probe.progress == Progress::Answered;
+        if is_said {
             probe.progress = Progress::ToAsk;
+        }
+        // The right one may be put back in this place. It is to be asked for its vote.
+        let was_stranger = self.step == Step::Elect && self.strangers.remove(&ssd);
+        self.again |= was_stranger;
+        if is_said || was_stranger {
             self.retry_at = Some(self.retry_at.map_or(retry_at, |at| at.min(retry_at)));
         }
     }
