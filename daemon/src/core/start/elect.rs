@@ -12,7 +12,7 @@
 //! step waits for such an SSD, and it is lost. Before that the tables say how many replicas the volumes
 //! have, by which a loss is judged. One table is enough, of a member with the content that the map means:
 //! each change is on all members. The table of an SSD whose link broke since it said who it is counts for
-//! nothing: the start reads all anew, and in the end goes on without that SSD.
+//! nothing. The start reads all anew, and in the end goes on without that SSD.
 
 use super::fresh::other_number;
 use super::{Probe, Progress, Start, Step};
