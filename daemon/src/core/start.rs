@@ -28,6 +28,7 @@ use super::members::{Members, members_of};
 use super::{Answer, Command, CommandId, Core, Owner, Phase, Stop};
 pub(super) use elect::as_known;
 use elect::voters_of;
+use fresh::without_a_map;
 use gnstor_proto::placement::{AnyMap, Rows};
 use gnstor_proto::slba::Vid;
 use gnstor_proto::ssd_identity::SsdSays;
@@ -72,6 +73,8 @@ struct Probe {
     /// The epoch that it knew when it granted the term.
     promised: Option<u64>,
     table: Vec<VolumeEntry>,
+    /// What the SSD was when its table was read; None if its link had broken since it said that.
+    read_of: Option<SsdSays>,
 }
 
 /// A start under way.
@@ -94,6 +97,8 @@ pub(super) struct Start {
     strangers: BTreeSet<u16>,
     /// Number of times that this daemon's term was refused.
     refusals: u32,
+    /// Number of times that all was read anew, as links broke.
+    reads: u32,
     /// SSDs that the map calls out, and that are there. Their tables tell of deletions that had begun.
     beside: BTreeSet<u16>,
     /// The SSD that is to be the witness.
@@ -116,6 +121,7 @@ impl Start {
             without: BTreeSet::new(),
             strangers: BTreeSet::new(),
             refusals: 0,
+            reads: 0,
             beside: BTreeSet::new(),
             witness: last.filter(|_| has_witness),
             lacks: None,
@@ -185,6 +191,7 @@ impl Start {
             probe.trouble = None;
             if matches!(step, Step::Survey | Step::Tables) {
                 probe.table.clear();
+                probe.read_of = None;
             }
         }
     }
@@ -283,6 +290,7 @@ impl Core {
                     probe.progress = Progress::ToAsk;
                     return self.ask();
                 }
+                probe.read_of = probe.says;
             }
             (_, answer) => {
                 probe.progress = Progress::ToAsk;
@@ -383,17 +391,6 @@ impl Core {
         }
         self.ask();
     }
-}
-
-/// Why a daemon does not start where these SSDs have no map, and others have volumes.
-fn without_a_map(ssds: impl Iterator<Item = u16>) -> String {
-    let names: Vec<_> = ssds.map(|ssd| format!("SSD {ssd}")).collect();
-    let have = if names.len() == 1 { "has" } else { "have" };
-    format!(
-        "the array holds volumes, but {} {have} no fleet map: formatted or replaced SSDs cannot be filled again \
-         by this version; put the old ones back",
-        names.join(", ")
-    )
 }
 
 fn next_vid(table: &[VolumeEntry]) -> Vid {

@@ -257,3 +257,37 @@ fn one_that_goes_again_before_it_serves_is_waited_for_and_may_have_counted_up() 
         is_whole(&mut bench, 4);
     }
 }
+
+/// The map that names the newcomer may have been decided. Before the next start the old SSD is put back.
+#[test]
+fn an_ssd_that_a_start_finds_to_be_another_one_is_looked_at() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut others = 0;
+    for commands in 0..60 {
+        let mut bench = with_single(4);
+        bench.lose(3);
+        bench.run_for(DROP_MS);
+        let kept = std::mem::take(&mut *bench.array.ssd(3));
+        bench.array.ssd(3).vote = kept.vote.formatted();
+        bench.find(3);
+        bench.run_for(DROP_MS);
+        bench.send(replace(3, true));
+        for turn in 0..commands {
+            bench.execute(turn % 4);
+            if turn % 4 == 3 {
+                bench.pass(100);
+            }
+        }
+        *bench.array.ssd(3) = kept;
+        bench.array.ssd(3).dead = false;
+        let mut bench = Bench::cold(&bench.array.clone(), bench.now);
+        bench.run_for(20_000);
+        assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
+        if newest(&bench).ssds[3].uuid != bench.array.ssd(3).vote.uuid {
+            others += 1;
+            let seen = note(&bench, 3);
+            assert!(seen.contains("has data"), "after {commands} commands: {seen}");
+        }
+    }
+    assert!(others > 0);
+}

@@ -4,7 +4,7 @@
 use crate::array::SimSsd;
 use crate::bench::{Bench, Outcome, create, read, refused, write};
 use crate::deadline::{Deadline, LIMIT};
-use crate::shrink::{DROP_MS, all_maps_keep, newest, of_replicas, serving, states};
+use crate::shrink::{DROP_MS, all_maps_keep, newest, of_replicas, serving, states, three};
 use gnstor_daemon::core::Reply;
 use gnstor_daemon::core::request::Request;
 use gnstor_fleet::map::FleetView;
@@ -294,4 +294,31 @@ fn an_open_for_reading_fails_if_only_an_ssd_in_the_place_of_another_one_is_there
     (0..2).for_each(|ssd| bench.lose(ssd));
     bench.run_until_quiet();
     refused(&bench.ask(read("a", 7)), Unavailable, &["failed on SSD 0", "was undone"]);
+}
+
+/// SSD 0 is lost before it grants the term, and another SSD is in the place of SSD 1.
+#[test]
+fn the_right_ssd_that_is_put_back_while_a_start_lacks_a_majority_is_asked() {
+    let _deadline = Deadline::after(LIMIT);
+    let mut bench = serving(3);
+    // A map of its term: the next daemon is granted the first term that it asks for.
+    bench.lose(2);
+    bench.run_for(1_000);
+    bench.find(2);
+    bench.run_for(5_000);
+    let kept = std::mem::take(&mut *bench.array.ssd(1));
+    bench.array.ssd(1).vote = kept.vote.formatted();
+    let mut bench = Bench::cold_with(&bench.array.clone(), bench.now, three());
+    for _step in ["the maps", "who they are"] {
+        (0..3).for_each(|ssd| assert!(bench.execute(ssd)));
+    }
+    bench.lose(0);
+    bench.run_for(5_000);
+    assert!(!bench.core.is_serving(), "one of three voters");
+    bench.lose(1);
+    *bench.array.ssd(1) = kept;
+    bench.find(1);
+    bench.run_for(20_000);
+    assert!(bench.core.is_serving(), "{:?} {:?}", bench.stopped, bench.core.waits_for());
+    assert_eq!(bench.list().len(), 1);
 }

@@ -290,3 +290,69 @@ fn an_ssd_that_is_lost_while_others_say_who_they_are_is_asked_again() {
     let known = newest(&new);
     assert_eq!((known.ssds[3].state, known.ssds[3].incarnation > 1), (State3::In, true));
 }
+
+/// Executes commands until the start reads the tables, or no longer does.
+fn until_tables(bench: &mut Bench, are_read: bool) {
+    for _ in 0..200 {
+        let waits = bench.core.waits_for();
+        let reads = waits.as_ref().is_some_and(|waits| waits.starts_with("the SSDs' permission tables"));
+        if waits.is_none() || reads == are_read {
+            return;
+        }
+        if (0..bench.array.len()).filter(|&ssd| bench.execute(ssd)).count() == 0 {
+            bench.pass(100);
+        }
+    }
+    panic!("{:?}", bench.core.waits_for());
+}
+
+/// SSD 2 comes back first, with another content or another SSD: its table may lack volumes.
+#[test]
+fn a_table_of_an_ssd_whose_link_broke_since_it_said_who_it_is_is_not_trusted() {
+    let _deadline = Deadline::after(LIMIT);
+    for is_empty in [false, true] {
+        let old = serving(3);
+        let mut new = Bench::cold_with(&old.array, old.now, three());
+        until_tables(&mut new, true);
+        (0..3).for_each(|ssd| new.lose(ssd));
+        new.run_until_quiet();
+        if is_empty {
+            new.format(2);
+        } else {
+            new.array.ssd(2).lose_writes();
+            new.array.ssd(2).table.clear();
+        }
+        new.find(2);
+        new.run_for(10_000);
+        assert!(!new.core.is_serving(), "by the table of SSD 2 alone");
+        new.find(0);
+        new.find(1);
+        new.run_for(10_000);
+        assert!(new.core.is_serving(), "{:?} {:?}", new.stopped, new.core.waits_for());
+        assert_eq!(new.list().len(), 1);
+    }
+}
+
+/// Each time the tables are read, the link of SSD 2 breaks.
+#[test]
+fn a_start_goes_on_without_an_ssd_whose_link_breaks_again_and_again() {
+    let _deadline = Deadline::after(LIMIT);
+    let old = serving(3);
+    let mut new = Bench::cold_with(&old.array, old.now, three());
+    let mut breaks = 0;
+    while breaks < 20 && !new.core.is_serving() {
+        until_tables(&mut new, true);
+        if !new.core.is_serving() {
+            new.lose(2);
+            new.find(2);
+            breaks += 1;
+            until_tables(&mut new, false);
+        }
+    }
+    assert!(breaks > 1, "the first time all is read anew");
+    assert!(new.core.is_serving(), "{:?} {:?}", new.stopped, new.core.waits_for());
+    assert_eq!(new.list().len(), 1);
+    new.run_for(20_000);
+    new.ask(create("later")).unwrap();
+    new.array.agreed();
+}

@@ -11,7 +11,8 @@
 //! A step goes on without an SSD that has not answered for 2 s, where a majority of the voters has. No later
 //! step waits for such an SSD, and it is lost. Before that the tables say how many replicas the volumes
 //! have, by which a loss is judged. One table is enough, of a member with the content that the map means:
-//! each change is on all members.
+//! each change is on all members. The table of an SSD whose link broke since it said who it is counts for
+//! nothing. The start reads all anew, and in the end goes on without that SSD.
 
 use super::fresh::other_number;
 use super::{Probe, Progress, Start, Step};
@@ -27,6 +28,9 @@ use gnstor_fleet::voter::{Held, Promise};
 use gnstor_proto::placement::map3::Ssd3;
 use gnstor_proto::placement::{AnyMap, Rows};
 use std::collections::BTreeSet;
+
+/// Number of times that a start reads all anew for SSDs whose links broke. Then it goes on without them.
+const READS: u32 = 3;
 
 /// The voters that a map names; none in format 2.
 pub(super) fn voters_of(map: &AnyMap) -> SsdSet {
@@ -73,8 +77,14 @@ impl Start {
     pub(in crate::core) fn lost(&mut self, ssd: u16, retry_at: u64) {
         let Some(probe) = self.probes.get_mut(usize::from(ssd)) else { return };
         probe.says = None;
-        if self.step == Step::Says && probe.progress == Progress::Answered {
+        let is_said = self.step == Step::Says && probe.progress == Progress::Answered;
+        if is_said {
             probe.progress = Progress::ToAsk;
+        }
+        // The right one may be put back in this place. It is to be asked for its vote.
+        let was_stranger = self.step == Step::Elect && self.strangers.remove(&ssd);
+        self.again |= was_stranger;
+        if is_said || was_stranger {
             self.retry_at = Some(self.retry_at.map_or(retry_at, |at| at.min(retry_at)));
         }
     }
@@ -82,6 +92,22 @@ impl Start {
     fn answered(&self) -> BTreeSet<u16> {
         let answered = (0u16..).zip(&self.probes).filter(|(_, p)| p.progress == Progress::Answered);
         answered.map(|(ssd, _)| ssd).collect()
+    }
+
+    /// SSDs whose tables were read after their links broke: it is not known which SSDs these are.
+    fn unknown(&self) -> BTreeSet<u16> {
+        let is_unknown = |probe: &Probe| probe.progress == Progress::Answered && probe.read_of.is_none();
+        let unknown = (0u16..).zip(&self.probes).filter(|(_, probe)| is_unknown(probe));
+        unknown.map(|(ssd, _)| ssd).collect()
+    }
+
+    /// Tables of unknown SSDs say nothing of the array.
+    fn forget_tables_of(&mut self, unknown: &BTreeSet<u16>) {
+        for &ssd in unknown {
+            let probe = &mut self.probes[usize::from(ssd)];
+            probe.table.clear();
+            probe.trouble = Some("it has not said who it is since its link broke".into());
+        }
     }
 
     /// No later step waits for those of these that have not answered.
@@ -194,9 +220,10 @@ impl Core {
     pub(super) fn tables_read(&mut self, now: u64) {
         let Phase::Starting(start) = &self.phase else { return };
         let awaited = &start.awaits(&self.members) - &start.beside;
-        let answered = start.answered();
+        let unknown = start.unknown();
+        let answered = &start.answered() - &unknown;
         let is_good =
-            |ssd: &u16| awaited.contains(ssd) && !self.is_other_content(*ssd) && !self.begins_empty(*ssd);
+            |ssd: &u16| awaited.contains(ssd) && self.is_right_table(*ssd) && !self.begins_empty(*ssd);
         let newer = start.of(&awaited).flat_map(|p| &p.table).any(|e| e.term > self.term.number());
         // Each change is on all members. So all of them together have all volumes, also where each has lost
         // writes. An SSD that is out is not missed, nor is one that is there in its place.
@@ -207,7 +234,10 @@ impl Core {
             self.members.all().iter().filter(|ssd| !answered.contains(ssd)).copied().collect();
         let fewest = start.of(&awaited).flat_map(|p| &p.table).map(|entry| entry.replicas).min();
         let Phase::Starting(start) = &mut self.phase else { return };
-        if newer || !is_known {
+        start.forget_tables_of(&unknown);
+        let reads_anew = !unknown.is_empty() && start.reads < READS;
+        if newer || !is_known || reads_anew {
+            start.reads += u32::from(reads_anew);
             start.lacks = lacks;
             start.again = true;
             start.retry_at = Some(now + self.config.retry_ms);
@@ -221,6 +251,16 @@ impl Core {
         self.changes.found_fewest = fewest;
         start.enter(Step::Losses);
         self.change_step(now);
+    }
+
+    /// The table was read of an SSD with the content that the map means.
+    fn is_right_table(&self, ssd: u16) -> bool {
+        let Phase::Starting(start) = &self.phase else { return false };
+        let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
+        let read_of = start.probes.get(usize::from(ssd)).and_then(|probe| probe.read_of);
+        known
+            .zip(read_of)
+            .is_some_and(|(known, of)| known.is(&of.uuid) && known.incarnation == of.incarnation)
     }
 
     /// Why no table of the SSDs that are there is trusted, and what to do.

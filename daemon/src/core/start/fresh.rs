@@ -213,6 +213,17 @@ fn choose_voters(ssds: &mut [Ssd3]) {
     }
 }
 
+/// Why a daemon does not start where these SSDs have no map, and others have volumes.
+pub(super) fn without_a_map(ssds: impl Iterator<Item = u16>) -> String {
+    let names: Vec<_> = ssds.map(|ssd| format!("SSD {ssd}")).collect();
+    let have = if names.len() == 1 { "has" } else { "have" };
+    format!(
+        "the array holds volumes, but {} {have} no fleet map: formatted or replaced SSDs cannot be filled again \
+         by this version; put the old ones back",
+        names.join(", ")
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -152,11 +152,16 @@ impl Core {
     }
 
     /// A map that an earlier daemon proposed may have made an SSD a member of which the start had no answer.
+    /// It may also mean another SSD than the one that is there: that one is looked at.
     fn ask_who_they_are(&mut self) {
         if self.map_of_voters().is_none() {
             return;
         }
-        let is_unknown = |ssd: &u16| self.changes.says(*ssd).is_none() && !self.is_silent(*ssd);
+        let returning: Vec<u16> = self.returning().collect();
+        let is_other =
+            |ssd: &u16| self.is_stranger(*ssd) && !self.changes.is_down(*ssd) && !returning.contains(ssd);
+        let is_unknown =
+            |ssd: &u16| is_other(ssd) || self.changes.says(*ssd).is_none() && !self.is_silent(*ssd);
         let unknown: Vec<u16> = self.members.all().iter().copied().filter(is_unknown).collect();
         unknown.into_iter().for_each(|ssd| self.resync(ssd));
     }
