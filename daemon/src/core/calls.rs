@@ -200,8 +200,8 @@ impl Core {
     ) -> Result<(), Failure> {
         if !caller.may_be(client) {
             let message = format!(
-                "client id {client} is of an earlier start of the daemon, and the call does not prove that it \
-                 is its own: register again"
+                "client id {client} is of an earlier start of the daemon, and the call does not prove that \
+                 it is its own: register again"
             );
             return Err(Failure::new(PermissionDenied, message));
         }

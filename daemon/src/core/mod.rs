@@ -23,6 +23,7 @@ mod epoch;
 pub mod failure;
 mod fill;
 pub mod fleet_view;
+mod identity;
 mod ids;
 mod late;
 mod members;

@@ -66,24 +66,6 @@ impl Core {
         self.changes.heard(ssd, says);
     }
 
-    /// The SSD's content is not that to which the map gives its places: it lost writes, or was formatted.
-    pub(super) fn is_other_content(&self, ssd: u16) -> bool {
-        let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
-        let differs = |says: &SsdSays| {
-            known.is_some_and(|ssd| !ssd.is(&says.uuid) || ssd.incarnation != says.incarnation)
-        };
-        self.changes.says(ssd).is_some_and(differs)
-    }
-
-    /// Whether the SSD has stated the identity that the map names. Any other SSD is told no map, because it
-    /// would take itself for a part of the array. A start asks all SSDs, and goes on without the answers of
-    /// some.
-    fn has_said_who_it_is(&self, ssd: u16) -> bool {
-        let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
-        let says = self.changes.says(ssd);
-        known.is_some_and(|known| says.map_or(!self.is_serving(), |says| known.is(&says.uuid)))
-    }
-
     /// Does what can be done for the next map.
     pub(super) fn change_step(&mut self, now: u64) {
         if self.map_of_voters().is_none() || !self.may_change() {

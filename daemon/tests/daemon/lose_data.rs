@@ -3,6 +3,7 @@
 
 use crate::bench::{Bench, Outcome, create, create_with, refused};
 use crate::deadline::{Deadline, LIMIT};
+use crate::replace::swap;
 use crate::shrink::{DROP_MS, newest, serving, states};
 use gnstor_daemon::core::request::Request;
 use gnstor_daemon::core::{Command, LostBlocks, Reply};
@@ -145,11 +146,7 @@ fn a_copy_that_was_there_when_the_operator_called_is_waited_for() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = with_single(4);
     bench.ask(create_with("pair", BLOCKS, None)).unwrap();
-    bench.lose(3);
-    bench.run_for(DROP_MS);
-    bench.format(3);
-    bench.find(3);
-    bench.run_for(DROP_MS);
+    swap(&mut bench, 3);
     let pairs = |bench: &Bench| {
         let map = newest(bench);
         let is_pair = |row: &&Row3| {
@@ -179,11 +176,7 @@ fn an_ssd_that_begins_empty_has_all_volumes_before_it_fills() {
     let _deadline = Deadline::after(LIMIT);
     let mut bench = with_single(4);
     bench.ask(create_with("pair", BLOCKS, None)).unwrap();
-    bench.lose(3);
-    bench.run_for(DROP_MS);
-    bench.format(3);
-    bench.find(3);
-    bench.run_for(DROP_MS);
+    swap(&mut bench, 3);
     bench.send(replace(3, true));
     let is_late = |command: &Command| matches!(command, Command::Add(_) | Command::Chmod(_));
     for _ in 0..50 {

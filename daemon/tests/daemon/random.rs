@@ -2,6 +2,7 @@
 //! Random requests, faults, delays and restarts; a model that knows only the replies checks the invariants.
 
 mod found;
+mod found_exchanges;
 mod kills;
 mod look;
 mod model;

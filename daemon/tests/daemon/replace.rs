@@ -22,7 +22,7 @@ fn replace(bench: &mut Bench, ssd: u16) -> Outcome {
 }
 
 /// Loses the SSD, and starts an empty one at its address.
-fn swap(bench: &mut Bench, ssd: u16) {
+pub(crate) fn swap(bench: &mut Bench, ssd: u16) {
     bench.lose(ssd);
     bench.run_for(DROP_MS);
     bench.format(ssd.into());

@@ -283,12 +283,6 @@ impl Core {
         format!("SSD {} with its volumes: {has}; start SSD {} again{why}", list(&missing), list(&missing))
     }
 
-    /// Another SSD than the map names is there.
-    pub(in crate::core) fn is_stranger(&self, ssd: u16) -> bool {
-        let known = self.map_of_voters().and_then(|map| map.ssds.get(usize::from(ssd)));
-        known.zip(self.changes.says(ssd)).is_some_and(|(known, says)| !known.is(&says.uuid))
-    }
-
     /// No change of the map is under way: the start goes on.
     pub(in crate::core) fn start_changed(&mut self, now: u64) {
         let Phase::Starting(start) = &mut self.phase else { return };

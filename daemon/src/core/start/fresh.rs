@@ -218,8 +218,8 @@ pub(super) fn without_a_map(ssds: impl Iterator<Item = u16>) -> String {
     let names: Vec<_> = ssds.map(|ssd| format!("SSD {ssd}")).collect();
     let have = if names.len() == 1 { "has" } else { "have" };
     format!(
-        "the array holds volumes, but {} {have} no fleet map: formatted or replaced SSDs cannot be filled again \
-         by this version; put the old ones back",
+        "the array holds volumes, but {} {have} no fleet map: formatted or replaced SSDs cannot be filled \
+         again by this version; put the old ones back",
         names.join(", ")
     )
 }

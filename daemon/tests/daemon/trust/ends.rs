@@ -12,19 +12,25 @@ use gnstor_daemon::core::{CoreConfig, Reply, Ticket};
 /// Time for which what is open outlives its connection, ms.
 const OPEN_MS: u64 = 60_000;
 
+/// A volume of anna's, and a hundred readers with connections of their own, 2 to 101.
+fn with_a_hundred_readers() -> (SimArray, Bench, Party) {
+    let array = SimArray::new(2);
+    let mut bench = Bench::start(&array, 0);
+    let anna = Party::new(&mut bench, "anna", 1);
+    anna.make(&mut bench, "v");
+    for connection in 2..102 {
+        let reader = Party::new(&mut bench, "anna", connection);
+        opened(&reader.ask(&mut bench, read("v", reader.id.get())));
+    }
+    (array, bench, anna)
+}
+
 /// Readers whose connections close together. The time of all is over in one moment.
 #[test]
 fn readers_of_closed_connections_end_together_and_also_beside_a_change_of_the_volume() {
     let _deadline = Deadline::after(LIMIT);
     for is_busy in [false, true] {
-        let array = SimArray::new(2);
-        let mut bench = Bench::start(&array, 0);
-        let anna = Party::new(&mut bench, "anna", 1);
-        anna.make(&mut bench, "v");
-        for connection in 2..102 {
-            let reader = Party::new(&mut bench, "anna", connection);
-            opened(&reader.ask(&mut bench, read("v", reader.id.get())));
-        }
+        let (array, mut bench, anna) = with_a_hundred_readers();
         (2..102).for_each(|connection| bench.core.closed(bench.now, connection));
         bench.run_for(OPEN_MS - 1);
         let before = array.agreed()[0].version;
@@ -45,14 +51,7 @@ fn readers_of_closed_connections_end_together_and_also_beside_a_change_of_the_vo
 #[test]
 fn readers_that_end_while_an_ssd_is_away_give_their_ids_back_together() {
     let _deadline = Deadline::after(LIMIT);
-    let array = SimArray::new(2);
-    let mut bench = Bench::start(&array, 0);
-    let anna = Party::new(&mut bench, "anna", 1);
-    anna.make(&mut bench, "v");
-    for connection in 2..102 {
-        let reader = Party::new(&mut bench, "anna", connection);
-        opened(&reader.ask(&mut bench, read("v", reader.id.get())));
-    }
+    let (array, mut bench, _anna) = with_a_hundred_readers();
     bench.lose(1);
     (2..102).for_each(|connection| bench.core.closed(bench.now, connection));
     bench.run_for(OPEN_MS - 1);
