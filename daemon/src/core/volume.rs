@@ -148,6 +148,8 @@ pub(super) struct Volume {
     pub(super) again: bool,
     /// The SSDs that the writer said it reaches, bit N = SSD N, and when it did.
     pub(super) reaches: Option<(u64, u64)>,
+    /// When the writer got its lease, ms; 0 if another daemon granted it.
+    pub(super) held_since: u64,
     /// The writer said that it follows a map in which an SSD comes in for another one.
     pub(super) follows: bool,
     /// The client that opens the volume for writing said so.
@@ -177,6 +179,7 @@ impl Volume {
             retry: None,
             again: false,
             reaches: None,
+            held_since: 0,
             follows: false,
             opens_and_follows: false,
             in_doubt: false,
@@ -234,6 +237,7 @@ impl Volume {
         });
         if entry.lease_epoch != self.entry.lease_epoch {
             self.reaches = None;
+            self.held_since = now;
             self.follows = std::mem::take(&mut self.opens_and_follows);
             self.has_filled = false;
         }

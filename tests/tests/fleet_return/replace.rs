@@ -50,14 +50,12 @@ fn lost_bytes(clients: &Use, map: &FleetMap3) -> u64 {
 fn scrub_and_limit(array: &Array) {
     let at = array.daemon();
     gnstor(&["rebuild", "limit", "40", "--array", &at]).worked();
-    let status = gnstor(&["rebuild", "status", "--json", "--array", &at]);
-    let status: Value = serde_json::from_str(&status.stdout).expect("an object");
+    let status = gnstor(&["rebuild", "status", "--json", "--array", &at]).json();
     assert_eq!((&status["share_percent"], &status["ssds"]), (&40.into(), &Value::Array(Vec::new())));
     assert_eq!(gnstor(&["rebuild", "limit", "0", "--array", &at]).code, 2, "1 to 100");
     gnstor(&["scrub", "start", "--array", &at]).worked();
     gnstor_tests::command::until("the scrubs have ended", || {
-        let status = gnstor(&["scrub", "status", "--json", "--array", &at]);
-        let status: Value = serde_json::from_str(&status.stdout).expect("an object");
+        let status = gnstor(&["scrub", "status", "--json", "--array", &at]).json();
         let all = status["ssds"].as_array().expect("the SSDs");
         assert!(all.len() == 4 && all.iter().all(|ssd| ssd["rotten_blocks"] == 0), "{status:#}");
         all.iter().all(|ssd| ssd["scrub"] == "done")

@@ -251,7 +251,7 @@ impl Core {
         if self.changes.revoke_at.is_none_or(|at| at > now) || !self.is_serving() {
             return;
         }
-        self.changes.revoke_at = None;
+        self.changes.revoke_at = (!self.changes.unreached.is_empty()).then_some(now + REVOKE_MS);
         let waited: Vec<(u16, u64)> =
             self.changes.unreached.iter().filter_map(|&ssd| Some((ssd, self.changes.since(ssd)?))).collect();
         self.revoke_who_misses(now, &waited);

@@ -152,14 +152,16 @@ impl Core {
         self.revoke_who_misses(now, &waited);
     }
 
-    /// Writers that do not reach one of these SSDs lose their leases. The SSDs have been there since then.
+    /// Writers that have had their time and do not reach one of these SSDs lose their leases. The SSDs have
+    /// been there since then.
     pub(super) fn revoke_who_misses(&mut self, now: u64, waited: &[(u16, u64)]) {
         if waited.is_empty() {
             return;
         }
         let is_late = |volume: &Volume| {
             let misses = |&(ssd, since): &(u16, u64)| {
-                volume.holder_state(ssd, (self.changes.lost_at(ssd), since), now) == HolderState::Unknown
+                let state = volume.holder_state(ssd, (self.changes.lost_at(ssd), since), now);
+                state == HolderState::Unknown && since.max(volume.held_since) + REACH_MS <= now
             };
             volume.stage == Stage::Active
                 && volume.round.is_none()
@@ -314,7 +316,9 @@ impl Core {
 
     /// When a writer that has not said that it reaches a guest is not waited for any longer.
     pub(super) fn growth_wakes_at(&self, now: u64) -> Option<u64> {
-        let since = self.changes.sinces().map(|(_, since)| since);
+        let is_waited_for = self.changes.sinces().next().is_some();
+        let held = self.volumes.values().filter(|v| is_waited_for && v.writer(now).is_some());
+        let since = self.changes.sinces().map(|(_, since)| since).chain(held.map(|v| v.held_since));
         let outs = self.changes.outs.values().map(|at| at + self.config.out_after_ms);
         since.map(|at| at + REACH_MS).chain(outs).filter(|&at| at > now).min()
     }

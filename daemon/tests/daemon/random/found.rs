@@ -346,3 +346,26 @@ fn a_row_keeps_its_only_place_that_fills_where_no_volume_uses_any_yet() {
     ];
     of_so_many_comes_to_one_state(5, steps, 0, 0, true);
 }
+
+/// A drain waits for an SSD that has just been found. A writer has its time to say that it reaches it.
+#[test]
+fn a_writer_has_its_time_before_a_drain_takes_its_lease() {
+    let steps = vec![
+        Step::Create { name: 0, id: None },
+        Step::Replace { ssd: 0, lose_data: false },
+        Step::Create { name: 0, id: None },
+        Step::Epoch { add: false },
+        Step::Drain { ssd: 0 },
+        Step::RunUntilQuiet,
+        Step::Create { name: 3, id: None },
+        Step::Pass { ms: 5_000 },
+        Step::RunUntilQuiet,
+        Step::Write { name: 3, client: 2, lease_ms: 1_000 },
+        Step::Find { ssd: 1 },
+        Step::RunUntilQuiet,
+        Step::Pass { ms: 100 },
+        Step::Create { name: 0, id: None },
+        Step::Write { name: 3, client: 1, lease_ms: 1_000 },
+    ];
+    of_so_many_comes_to_one_state(5, steps, 0, 0, true);
+}
