@@ -15,8 +15,14 @@ use gnstor_proto::BLOCK_BYTES;
 use gnstor_proto::grpc;
 use gnstor_proto::placement::{AnyMap, Rows};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tonic::Code;
 use zerocopy::IntoBytes;
+
+/// A daemon that changes the map by itself has dropped an SSD by then.
+const DROPPED: Duration = Duration::from_secs(3);
+/// Between two calls of an open that is tried again.
+const REST: Duration = Duration::from_millis(100);
 
 /// The argument of a kernel: `gn::file` of `gnstor/gnstor.cuh`, by value.
 #[derive(Clone, Copy, Debug, IntoBytes, zerocopy::Immutable)]
@@ -46,7 +52,8 @@ pub struct File {
 }
 
 impl Client {
-    /// Opens a volume. When this returns, every SSD knows the rights.
+    /// Opens a volume. When this returns, every SSD knows the rights. An array that changes its map by itself
+    /// is asked again for up to 3 s where an SSD has just gone.
     ///
     /// # Errors
     /// The daemon's: there is no such volume, or another client holds the write lease.
@@ -74,13 +81,31 @@ impl Client {
             follows_drains: true,
         };
         let mut open_files = self.open_files.lock().expect("no panic while held");
-        let answer = self.rpc.wait("the opening of a volume", self.rpc.volumes().open(request))?;
+        let answer = self.open_again(&request)?;
         let volume =
             answer.volume.ok_or_else(|| Error::Protocol("an open volume without a description".into()))?;
         let file =
             File::new(self, volume.into(), rights, Some(Duration::from_millis(answer.lease_ms.into())))?;
         open_files.entry(name.into()).or_default().count += 1;
         Ok(file)
+    }
+
+    /// Opens, again where an SSD does not take the rights, until the map has dropped that SSD.
+    #[expect(clippy::disallowed_methods, reason = "a blocking call with a deadline in real time")]
+    fn open_again(&self, request: &grpc::OpenRequest) -> Result<grpc::OpenResponse, Error> {
+        let begun = Instant::now();
+        loop {
+            let answer = self.rpc.wait("the opening of a volume", self.rpc.volumes().open(request.clone()));
+            let drops_ssds = || matches!(*self.maps.current(), AnyMap::Three(_));
+            match answer {
+                Err(Error::Daemon(why))
+                    if why.code() == Code::Unavailable && drops_ssds() && begun.elapsed() < DROPPED =>
+                {
+                    std::thread::sleep(REST);
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// A handle on a volume without asking the daemon for rights, as a client that breaks the rules would

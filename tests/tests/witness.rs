@@ -161,7 +161,13 @@ fn two_ssds_and_a_witness_go_on_without_one_of_them_and_it_is_filled_when_it_is_
             two.make();
             for lost in 0..2 {
                 let seed = 2 + lost as u64;
-                two.ssds[lost].take().expect("it runs").kill();
+                let ssd = two.ssds[lost].take().expect("it runs");
+                // Clients that open while an SSD goes do not notice.
+                std::thread::scope(|scope| {
+                    scope.spawn(|| (0..30).for_each(|_| two.holds(seed - 1)));
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    ssd.kill();
+                });
                 two.until_out(lost);
                 two.holds(seed - 1);
                 two.write(seed);

@@ -319,7 +319,13 @@ fn of_so_many_comes_to_one_state(
     let map_format = if votes { MapFormat::Three } else { MapFormat::Two };
     let mut bench = Bench::cold_with(&array, 0, CoreConfig { map_format, ..config() });
     bench.run_until_quiet();
-    let mut run = Run { bench, model: Model::default(), votes, given_up: BTreeSet::new(), is_over: false };
+    let mut run = Run {
+        bench,
+        model: Model { votes, ..Model::default() },
+        votes,
+        given_up: BTreeSet::new(),
+        is_over: false,
+    };
     for step in steps {
         run.judged_step(step);
         if run.is_over {

@@ -49,15 +49,31 @@ fn lost_bytes(clients: &Use, map: &FleetMap3) -> u64 {
 /// Each SSD scrubs and finds nothing, and takes the share that it is given.
 fn scrub_and_limit(array: &Array) {
     let at = array.daemon();
-    gnstor(&["rebuild", "limit", "40", "--array", &at]).worked();
-    let status = gnstor(&["rebuild", "status", "--json", "--array", &at]).json();
-    assert_eq!((&status["share_percent"], &status["ssds"]), (&40.into(), &Value::Array(Vec::new())));
+    let start = || {
+        let ended = gnstor(&["scrub", "start", "--array", &at]);
+        // A busy machine may keep an SSD from its answer in time.
+        assert!(ended.code == 0 || ended.stderr.contains("try again"), "{}", ended.stderr);
+    };
+    gnstor_tests::command::until("the SSDs have their share", || {
+        gnstor(&["rebuild", "limit", "40", "--array", &at]).worked();
+        let status = gnstor(&["rebuild", "status", "--json", "--array", &at]);
+        let says = || (status.json()["share_percent"].clone(), status.json()["ssds"].clone());
+        status.code == 0 && says() == (40.into(), Value::Array(Vec::new()))
+    });
     assert_eq!(gnstor(&["rebuild", "limit", "0", "--array", &at]).code, 2, "1 to 100");
-    gnstor(&["scrub", "start", "--array", &at]).worked();
+    start();
     gnstor_tests::command::until("the scrubs have ended", || {
-        let status = gnstor(&["scrub", "status", "--json", "--array", &at]).json();
+        let status = gnstor(&["scrub", "status", "--json", "--array", &at]);
+        if status.stderr.contains("try again") {
+            return false;
+        }
+        let status = status.json();
         let all = status["ssds"].as_array().expect("the SSDs");
         assert!(all.len() == 4 && all.iter().all(|ssd| ssd["rotten_blocks"] == 0), "{status:#}");
+        // The scrub of an SSD ends where a busy machine has the map drop it.
+        if all.iter().any(|ssd| ssd["scrub"] == "stopped" || ssd["scrub"] == "none") {
+            start();
+        }
         all.iter().all(|ssd| ssd["scrub"] == "done")
     });
     gnstor(&["scrub", "stop", "--array", &at]).worked();
@@ -91,7 +107,10 @@ fn an_empty_ssd_takes_the_place_of_a_killed_one_fills_and_serves_and_no_call_fai
             !is_state(now, "out")
         });
         let placed = Instant::now();
-        let healthy = until(&array, "all copies serve", |now| now["state"] == "healthy");
+        let healthy = until(&array, "all copies serve", |now| {
+            clients.trimmer.renew();
+            now["state"] == "healthy"
+        });
         let served = Instant::now();
         let incarnation = &healthy["ssds"][usize::from(SSD)]["incarnation"];
         assert_eq!(incarnation, 2, "no voter takes it for an older image of the SSD before it");

@@ -12,12 +12,24 @@ use std::collections::BTreeMap;
 /// A volume and its generation.
 type Incarnation = (u16, u32);
 
+/// How long a writer of an array with voters may say nothing without losing its lease.
+const SPEAKS_MS: u64 = 5_000;
+
+/// Until when nobody may take a lease from its holder, who speaks now for the last time.
+fn promised_until(votes: bool, now: u64, lease_ms: u32) -> u64 {
+    let lease_ms = u64::from(lease_ms);
+    now + if votes { lease_ms.min(SPEAKS_MS) } else { lease_ms }
+}
+
 /// The promises of the replies.
 #[derive(Default)]
 pub(super) struct Model {
     pub(super) asked: BTreeMap<Ticket, Request>,
     /// The last grant of each volume: name, holder, and until when it was promised.
     pub(super) grants: BTreeMap<Incarnation, (String, ClientId, u64)>,
+    /// The array has voters. Then a writer that says nothing for [`SPEAKS_MS`] may lose its lease, for the
+    /// sake of an SSD that is to get places or of a drain.
+    pub(super) votes: bool,
     /// Lease epochs seen in grants.
     pub(super) epochs: BTreeMap<Incarnation, u32>,
 }
@@ -59,7 +71,7 @@ impl Model {
                             (*client, *lease_epoch),
                             "only the holder renews"
                         );
-                        *until = bench.now + u64::from(*lease_ms);
+                        *until = promised_until(self.votes, bench.now, *lease_ms);
                     }
                 }
             }
@@ -80,7 +92,7 @@ impl Model {
                 "SSD {ssd} at the grant"
             );
         }
-        let grant = (volume.name.clone(), client, bench.now + u64::from(lease_ms));
+        let grant = (volume.name.clone(), client, promised_until(self.votes, bench.now, lease_ms));
         if let Some((_, holder, until)) = self.grants.insert(key, grant) {
             assert!(holder == client || bench.now >= until, "client {holder} was promised until {until}");
         }
